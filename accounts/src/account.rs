@@ -19,7 +19,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// One spender, who may hold everything.
+    /// A single spender, which may hold everything.
     pub const fn single(capacity: u64) -> Shares {
         Shares { capacity, spenders: 1, guaranteed: capacity, limit: capacity }
     }
@@ -50,20 +50,20 @@ impl Shares {
     }
 }
 
-/// A spender asked for more than is there for it. The text names what it holds and the bound it met.
+/// A spender requested more than is available to it. The text names what it holds and the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Exhausted {
     /// Units the spender holds.
     pub held: u64,
-    /// Units it asked for.
-    pub asked: u64,
+    /// Units it requested.
+    pub requested: u64,
     /// The bound: its limit, or what the others leave of the capacity.
     pub limit: u64,
 }
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "holds {} and asked for {} more; expected at most {}", self.held, self.asked, self.limit)
+        write!(f, "holds {} and requested {} more; expected at most {}", self.held, self.requested, self.limit)
     }
 }
 
@@ -112,7 +112,7 @@ impl<K: Ord> Account<K> {
         let available = self.available(&spender);
         if units > available {
             self.refused = self.refused.saturating_add(1);
-            return Err(Exhausted { held, asked: units, limit: held + available });
+            return Err(Exhausted { held, requested: units, limit: held + available });
         }
         if units > 0 {
             let guaranteed = self.shares.guaranteed;
@@ -122,7 +122,7 @@ impl<K: Ord> Account<K> {
         Ok(())
     }
 
-    /// Gives back `units` of a spender, at most what it holds; how many that were.
+    /// Gives back `units` of a spender, at most what it holds; returns how many.
     pub fn give(&mut self, spender: &K, units: u64) -> u64 {
         let Some(held) = self.held.get_mut(spender) else { return 0 };
         let (before, given) = (*held, units.min(*held));
@@ -135,7 +135,7 @@ impl<K: Ord> Account<K> {
         given
     }
 
-    /// Gives back all units of a spender, which has gone; how many that were.
+    /// Gives back all units of a spender; returns how many.
     pub fn close(&mut self, spender: &K) -> u64 {
         self.give(spender, u64::MAX)
     }
@@ -185,7 +185,7 @@ mod tests {
         let mut account = Account::new(Shares { capacity: 100, spenders: 4, guaranteed: 10, limit: 80 });
         assert_eq!(account.take('a', 70), Ok(()));
         assert_eq!(account.available(&'a'), 0);
-        assert_eq!(account.take('a', 1), Err(Exhausted { held: 70, asked: 1, limit: 70 }));
+        assert_eq!(account.take('a', 1), Err(Exhausted { held: 70, requested: 1, limit: 70 }));
         for other in ['b', 'c', 'd'] {
             assert_eq!(account.take(other, 10), Ok(()));
             assert!(account.take(other, 1).is_err());

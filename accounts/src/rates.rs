@@ -27,7 +27,7 @@ impl<K: Ord> Rates<K> {
     /// is taken.
     pub fn take(&mut self, spender: K, now: u64) -> bool {
         if !self.used.contains_key(&spender) && self.used.len() >= self.spenders {
-            // A full bucket says no more than none.
+            // A full bucket is the same as none.
             self.used.retain(|_, rate| !rate.is_full(now));
         }
         let place = self.used.len() < self.spenders || self.used.contains_key(&spender);

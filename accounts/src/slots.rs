@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Slots that a newcomer can take from the spender that has most.
+//! Slots that a new request can displace from the spender that has most.
 
 use alloc::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::{Account, Exhausted, Shares};
 /// Slots by name, each on the account of a spender; names rise with age, the oldest is the lowest. For what
 /// unidentified parties hold and may lose: connections before their first frame, handshakes.
 ///
-/// Where a share is used up a newcomer displaces an old slot: the oldest of its own spender if that has reached its
+/// When a share is used up, a new slot displaces an old one: the oldest of its own spender if that has reached its
 /// limit or has as many as any other, or else the oldest of one that has most. So a spender with few slots keeps them
-/// whatever others do, and one with many takes from itself.
+/// whatever others do, and one with many displaces its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots<S, N> {
     account: Account<S>,
@@ -23,7 +23,7 @@ impl<S: Copy + Ord, N: Copy + Ord> Slots<S, N> {
         Slots { account: Account::new(shares), held: BTreeMap::new() }
     }
 
-    /// Takes a slot for a spender, with a name that is not in use; `Some`: the one that had to go for it.
+    /// Takes a slot for a spender, with a name that is not in use; `Some`: the one that it displaces.
     ///
     /// # Errors
     /// [`Exhausted`] if the spender may have none at all.
@@ -39,7 +39,7 @@ impl<S: Copy + Ord, N: Copy + Ord> Slots<S, N> {
         Ok(displaced)
     }
 
-    /// The slot that would have to go for one of this spender; `None`: none, for there is room (or none can go).
+    /// The slot that a new one of this spender would displace; `None` if there is room, or none can be displaced.
     pub fn would_displace(&self, spender: S) -> Option<N> {
         if self.account.available(&spender) > 0 { None } else { self.victim(spender) }
     }
@@ -57,7 +57,7 @@ impl<S: Copy + Ord, N: Copy + Ord> Slots<S, N> {
         self.held.iter().find(|(_, holder)| goes(holder)).map(|(name, _)| *name)
     }
 
-    /// Gives a slot back; whether it was taken.
+    /// Gives a slot back; false if it was not taken.
     pub fn give(&mut self, name: N) -> bool {
         let Some(spender) = self.held.remove(&name) else { return false };
         self.account.give(&spender, 1);

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The harness's end of a guest's agent line: one reader thread per guest hands each message to the command it is for.
+//! The harness's end of a guest's agent line: one reader thread per guest hands each message to its command.
 
-use crate::{Error, Result, interrupt};
+use crate::{Error, Result};
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use tg_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
+use std::time::Duration;
+use telegraphos_agent::{Decoder, ToGuest, ToHost, encode};
 
-/// Messages of one command that may wait to be taken. Beyond, the line is not read: the guest waits.
+/// Messages of one command that may be queued. Beyond, the line is not read, and the guest waits.
 const WAITING: usize = 4096;
+
+/// After so long without a byte, a message behind an unfinished frame counts: a reset has cut that frame off.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// One guest's line. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -22,8 +25,8 @@ pub(crate) struct Line(Arc<Shared>);
 struct Shared {
     node: usize,
     socket: UnixStream,
-    /// Held while one frame goes out whole. Apart from `state`: an agent whose output is not read reads no input, so
-    /// the reader must get on while a writer waits.
+    /// Held while one frame is written whole. Apart from `state`: an agent whose output is not read reads no input, so
+    /// the reader must proceed while a writer waits.
     turn: Mutex<()>,
     state: Mutex<State>,
     changed: Condvar,
@@ -31,32 +34,21 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Times the agent has said that it is ready: one for each life of the guest.
-    lives: u64,
+    /// Times the agent has announced that it is ready, once in each boot of the guest.
+    boots: u64,
     uptime_ms: u64,
     release: String,
     closed: bool,
     next_id: u32,
-    commands: HashMap<u32, SyncSender<Said>>,
-}
-
-/// What became of a command so far.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
-    Started(u32),
-    Stdout(Vec<u8>),
-    Stderr(Vec<u8>),
-    StdinTaken(u32),
-    Exited(Exit),
-    /// The agent refused, or the guest or its line ended.
-    Error(String),
+    commands: HashMap<u32, SyncSender<ToHost>>,
 }
 
 impl Line {
-    /// Takes over the line's socket.
+    /// Takes over the line's socket and starts its reader.
     pub(crate) fn open(node: usize, socket: UnixStream) -> Result<Line> {
         let spawn = |source| Error::Spawn { what: format!("the reader of node {node}'s agent line"), source };
         let reader = socket.try_clone().map_err(spawn)?;
+        reader.set_read_timeout(Some(SILENCE)).map_err(spawn)?;
         let shared =
             Arc::new(Shared { node, socket, turn: Mutex::default(), state: Mutex::default(), changed: Condvar::new() });
         let line = Line(Arc::clone(&shared));
@@ -76,9 +68,9 @@ impl Line {
         let _ = self.0.socket.shutdown(Shutdown::Both);
     }
 
-    /// How many times the guest has come up.
-    pub(crate) fn lives(&self) -> u64 {
-        self.0.state().lives
+    /// How many times the guest has booted.
+    pub(crate) fn boots(&self) -> u64 {
+        self.0.state().boots
     }
 
     /// `uname -r` and the guest's own uptime when its agent came up last.
@@ -87,17 +79,18 @@ impl Line {
         (state.release.clone(), Duration::from_millis(state.uptime_ms))
     }
 
-    /// Waits a little for the guest to have come up more than `lives` times.
-    pub(crate) fn wait_for_life(&self, lives: u64, limit: Duration) -> bool {
+    /// Waits at most `limit` for the guest to have booted more than `boots` times; whether it has.
+    pub(crate) fn wait_for_boot(&self, boots: u64, limit: Duration) -> bool {
         let state = self.0.state();
-        let waiting = |s: &mut State| s.lives <= lives && !s.closed;
+        let waiting = |s: &mut State| s.boots <= boots && !s.closed;
         let (state, _) =
             self.0.changed.wait_timeout_while(state, limit, waiting).unwrap_or_else(PoisonError::into_inner);
-        state.lives > lives
+        state.boots > boots
     }
 
-    /// Asks for a command; what becomes of it comes through the receiver.
-    fn start(&self, run: impl FnOnce(u32) -> ToGuest) -> Result<(u32, Receiver<Said>), String> {
+    /// Starts the command that `run` makes for an id. Its messages come through the receiver until `Exited`, `Error` or
+    /// the end of the line.
+    pub(crate) fn start(&self, run: impl FnOnce(u32) -> ToGuest) -> Result<(u32, Receiver<ToHost>), String> {
         let (sender, receiver) = sync_channel(WAITING);
         let id = {
             let mut state = self.0.state();
@@ -109,14 +102,15 @@ impl Line {
             state.commands.insert(id, sender);
             id
         };
-        if let Err(e) = self.say(&run(id)) {
+        if let Err(e) = self.send(&run(id)) {
             self.0.state().commands.remove(&id);
             return Err(e);
         }
         Ok((id, receiver))
     }
 
-    fn say(&self, message: &ToGuest) -> Result<(), String> {
+    /// Sends one message; blocks while the agent does not read.
+    pub(crate) fn send(&self, message: &ToGuest) -> Result<(), String> {
         let frame = encode(message).map_err(|e| e.to_string())?;
         let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
         (&self.0.socket).write_all(&frame).map_err(|e| format!("the guest's agent line: {e}"))
@@ -135,7 +129,10 @@ impl Shared {
             match reader.read(&mut bytes) {
                 Ok(0) => return,
                 Ok(n) => decoder.push(&bytes[..n]),
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    decoder.next_behind().into_iter().for_each(|m| self.take(m))
+                }
                 Err(e) => {
                     log::debug!("node {}: agent line: {e}", self.node);
                     return;
@@ -147,12 +144,13 @@ impl Shared {
         }
     }
 
+    /// Hands a message to its command.
     fn take(&self, message: ToHost) {
-        let (id, said) = match message {
+        let (id, last) = match message {
             ToHost::Hello { release, uptime_ms } => {
                 let orphans = {
                     let mut state = self.state();
-                    state.lives += 1;
+                    state.boots += 1;
                     state.release = release;
                     state.uptime_ms = uptime_ms;
                     std::mem::take(&mut state.commands)
@@ -162,21 +160,19 @@ impl Shared {
                 return;
             }
             ToHost::Pong { .. } => return,
-            ToHost::Started { id, pid } => (id, Said::Started(pid)),
-            ToHost::Stdout { id, bytes } => (id, Said::Stdout(bytes)),
-            ToHost::Stderr { id, bytes } => (id, Said::Stderr(bytes)),
-            ToHost::StdinTaken { id, bytes } => (id, Said::StdinTaken(bytes)),
-            ToHost::Exited { id, exit } => (id, Said::Exited(exit)),
-            ToHost::Error { id, text } => (id, Said::Error(text)),
+            ToHost::Started { id, .. }
+            | ToHost::Stdout { id, .. }
+            | ToHost::Stderr { id, .. }
+            | ToHost::StdinTaken { id, .. } => (id, false),
+            ToHost::Exited { id, .. } | ToHost::Error { id, .. } => (id, true),
         };
-        let last = matches!(said, Said::Exited(_) | Said::Error(_));
         let sender = {
             let mut state = self.state();
             if last { state.commands.remove(&id) } else { state.commands.get(&id).cloned() }
         };
-        // Without the lock: it may wait for the receiver. One that has gone is none.
+        // Without the lock: it may wait for the receiver, which may also have gone.
         if let Some(sender) = sender {
-            let _ = sender.send(said);
+            let _ = sender.send(message);
         }
     }
 
@@ -191,530 +187,9 @@ impl Shared {
     }
 }
 
-fn end(commands: HashMap<u32, SyncSender<Said>>, why: &str) {
-    for sender in commands.into_values() {
+fn end(commands: HashMap<u32, SyncSender<ToHost>>, why: &str) {
+    for (id, sender) in commands {
         // A full channel keeps its messages; its receiver then finds the channel closed.
-        let _ = sender.try_send(Said::Error(why.into()));
-    }
-}
-
-/// Who runs a command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum User {
-    /// The ordinary user `tg` (uid 1000), member of the device's group.
-    #[default]
-    Tg,
-    /// root.
-    Root,
-}
-
-impl User {
-    fn ids(self) -> (u32, u32) {
-        match self {
-            User::Tg => (1000, 1000),
-            User::Root => (0, 0),
-        }
-    }
-}
-
-impl std::str::FromStr for User {
-    type Err = String;
-    fn from_str(name: &str) -> Result<User, String> {
-        match name {
-            "tg" => Ok(User::Tg),
-            "root" => Ok(User::Root),
-            _ => Err(format!("the guests know no user {name:?}; expected tg or root")),
-        }
-    }
-}
-
-/// A command for a guest, to be run or spawned.
-#[derive(Clone, Debug)]
-pub struct GuestCommand {
-    line: Result<Line, String>,
-    node: usize,
-    argv: Vec<String>,
-    user: User,
-    env: Vec<(String, String)>,
-    input: Vec<u8>,
-    keep_input: bool,
-    limit: Duration,
-}
-
-/// How a command in a guest ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status(Exit);
-
-impl Status {
-    /// Whether it returned 0.
-    pub fn success(self) -> bool {
-        self.0 == Exit::Code(0)
-    }
-
-    /// Its exit code as a shell would give it: 128 + n if signal n ended it.
-    pub fn code(self) -> u8 {
-        match self.0 {
-            Exit::Code(code) => code as u8,
-            Exit::Signal(signal) => 128 + (signal as u8 & 0x7f),
-        }
-    }
-
-    /// The signal that ended it.
-    pub fn signal(self) -> Option<i32> {
-        match self.0 {
-            Exit::Signal(signal) => Some(signal),
-            Exit::Code(_) => None,
-        }
-    }
-}
-
-impl std::fmt::Display for Status {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            Exit::Code(code) => write!(f, "exit code {code}"),
-            Exit::Signal(signal) => write!(f, "signal {signal}"),
-        }
-    }
-}
-
-/// A finished command.
-#[derive(Clone, Debug)]
-pub struct Output {
-    /// How it ended.
-    pub status: Status,
-    /// What it wrote to standard output.
-    pub stdout: String,
-    /// What it wrote to standard error.
-    pub stderr: String,
-}
-
-/// One line a command wrote, without its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OutputLine {
-    /// To standard output.
-    Stdout(String),
-    /// To standard error.
-    Stderr(String),
-}
-
-impl OutputLine {
-    /// The line, wherever it was written.
-    pub fn text(&self) -> &str {
-        match self {
-            OutputLine::Stdout(text) | OutputLine::Stderr(text) => text,
-        }
-    }
-}
-
-impl GuestCommand {
-    pub(crate) fn new(node: usize, line: Result<Line, String>, argv: Vec<String>) -> GuestCommand {
-        let limit = Duration::from_secs(120);
-        GuestCommand {
-            line,
-            node,
-            argv,
-            user: User::default(),
-            env: Vec::new(),
-            input: Vec::new(),
-            keep_input: false,
-            limit,
-        }
-    }
-
-    /// As root; without this as `tg`.
-    pub fn as_root(self) -> GuestCommand {
-        self.user(User::Root)
-    }
-
-    /// Who runs it.
-    pub fn user(mut self, user: User) -> GuestCommand {
-        self.user = user;
-        self
-    }
-
-    /// Sets an environment variable.
-    pub fn env(mut self, name: &str, value: &str) -> GuestCommand {
-        self.env.push((name.into(), value.into()));
-        self
-    }
-
-    /// Its standard input; without this empty.
-    pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> GuestCommand {
-        self.input = bytes.into();
-        self
-    }
-
-    /// Its standard input stays open for [`Running::write`].
-    pub fn keep_input_open(mut self) -> GuestCommand {
-        self.keep_input = true;
-        self
-    }
-
-    /// How long [`GuestCommand::run`] waits; 120 s without this.
-    pub fn limit(mut self, limit: Duration) -> GuestCommand {
-        self.limit = limit;
-        self
-    }
-
-    /// Starts it.
-    pub fn spawn(self) -> Result<Running> {
-        let text = self.argv.join(" ");
-        let fail = |why| Error::Command { node: self.node, command: text.clone(), why };
-        let line = self.line.map_err(fail)?;
-        let (uid, gid) = self.user.ids();
-        let (argv, env) = (self.argv, self.env);
-        let (id, said) = line.start(|id| ToGuest::Run { id, uid, gid, argv, env, cwd: None }).map_err(fail)?;
-        let mut running = Running {
-            node: self.node,
-            command: text.clone(),
-            line,
-            id,
-            said,
-            pid: 0,
-            input: self.input,
-            input_sent: 0,
-            input_window: STDIN_WINDOW as usize,
-            input_closed: self.keep_input,
-            partial: Default::default(),
-            ready: Default::default(),
-            ended: None,
-        };
-        running.feed()?;
-        match running.hear(Instant::now() + Duration::from_secs(30))? {
-            Some(Said::Started(pid)) => running.pid = pid,
-            Some(Said::Error(why)) => return Err(running.fail(why)),
-            Some(other) => return Err(running.fail(format!("the agent answered {other:?}"))),
-            None => return Err(running.fail("the guest's agent does not answer within 30 s".into())),
-        }
-        Ok(running)
-    }
-
-    /// Runs it to its end and returns what it wrote.
-    pub fn run(self) -> Result<Output> {
-        let limit = self.limit;
-        self.spawn()?.wait_for(limit)
-    }
-
-    /// Runs it and insists that it returns 0; its standard output.
-    pub fn check(self) -> Result<String> {
-        let (node, command) = (self.node, self.argv.join(" "));
-        let output = self.run()?;
-        if output.status.success() {
-            return Ok(output.stdout);
-        }
-        let text = format!("{}{}", output.stdout, output.stderr);
-        Err(Error::Failed { node, command, status: output.status.to_string(), output: text })
-    }
-}
-
-/// A command that runs in a guest. Killed when dropped before its end. While its output is neither taken nor the
-/// command dropped, the guest's other commands may be held up behind it.
-#[derive(Debug)]
-pub struct Running {
-    node: usize,
-    command: String,
-    line: Line,
-    id: u32,
-    said: Receiver<Said>,
-    pid: u32,
-    input: Vec<u8>,
-    input_sent: usize,
-    input_window: usize,
-    /// Closed, or not to be closed.
-    input_closed: bool,
-    /// Beginnings of lines: standard output, standard error.
-    partial: [Vec<u8>; 2],
-    ready: std::collections::VecDeque<OutputLine>,
-    ended: Option<Exit>,
-}
-
-impl Running {
-    fn fail(&self, why: String) -> Error {
-        Error::Command { node: self.node, command: self.command.clone(), why }
-    }
-
-    /// Sends more standard input to a command started with [`GuestCommand::keep_input_open`].
-    pub fn write(&mut self, text: &str) -> Result<()> {
-        self.input.extend_from_slice(text.as_bytes());
-        self.feed()
-    }
-
-    /// Its process id in the guest.
-    pub fn pid(&self) -> u32 {
-        self.pid
-    }
-
-    /// The next message, or nothing at `end`.
-    fn hear(&mut self, end: Instant) -> Result<Option<Said>> {
-        loop {
-            interrupt::check()?;
-            let left = end.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(left.min(Duration::from_millis(50))) {
-                Ok(said) => return Ok(Some(said)),
-                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Ok(None),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(self.fail("the guest was restarted or QEMU has ended".into()));
-                }
-            }
-        }
-    }
-
-    /// Sends as much input as the agent takes.
-    fn feed(&mut self) -> Result<()> {
-        while self.input_sent < self.input.len() {
-            let n = (self.input.len() - self.input_sent).min(MAX_DATA).min(self.input_window);
-            if n == 0 {
-                return Ok(());
-            }
-            let bytes = self.input[self.input_sent..self.input_sent + n].to_vec();
-            self.line.say(&ToGuest::Stdin { id: self.id, bytes }).map_err(|e| self.fail(e))?;
-            self.input_sent += n;
-            self.input_window -= n;
-        }
-        if !self.input_closed {
-            self.input_closed = true;
-            self.line.say(&ToGuest::CloseStdin { id: self.id }).map_err(|e| self.fail(e))?;
-        }
-        Ok(())
-    }
-
-    fn split(&mut self, stream: usize, bytes: &[u8]) {
-        let line = |bytes: &[u8]| {
-            let text = String::from_utf8_lossy(bytes).into_owned();
-            if stream == 0 { OutputLine::Stdout(text) } else { OutputLine::Stderr(text) }
-        };
-        let partial = &mut self.partial[stream];
-        for piece in bytes.split_inclusive(|b| *b == b'\n') {
-            partial.extend_from_slice(piece);
-            if let Some(whole) = partial.strip_suffix(b"\n") {
-                self.ready.push_back(line(whole));
-                partial.clear();
-            }
-        }
-    }
-
-    /// The next line it writes; nothing if it has ended, or wrote none before `end`. [`Running::ended`] tells these
-    /// apart.
-    fn line_before(&mut self, end: Instant) -> Result<Option<OutputLine>> {
-        loop {
-            if let Some(line) = self.ready.pop_front() {
-                return Ok(Some(line));
-            }
-            if self.ended.is_some() {
-                return Ok(None);
-            }
-            match self.hear(end)? {
-                None => return Ok(None),
-                Some(Said::Started(_)) => {}
-                Some(Said::StdinTaken(n)) => {
-                    self.input_window += n as usize;
-                    self.feed()?;
-                }
-                Some(Said::Stdout(bytes)) => self.split(0, &bytes),
-                Some(Said::Stderr(bytes)) => self.split(1, &bytes),
-                Some(Said::Error(why)) => {
-                    // Nothing can be killed any more.
-                    self.ended = Some(Exit::Signal(9));
-                    return Err(self.fail(why));
-                }
-                Some(Said::Exited(exit)) => {
-                    self.ended = Some(exit);
-                    for stream in 0..2 {
-                        if !self.partial[stream].is_empty() {
-                            self.split(stream, b"\n");
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// The next line it writes, waiting at most so long; nothing if there is none or it has ended.
-    pub fn next_line(&mut self, limit: Duration) -> Result<Option<OutputLine>> {
-        self.line_before(Instant::now() + limit)
-    }
-
-    /// Reads until a line of which `wanted` is true. The command's end or the limit is an error.
-    pub fn wait_for_line(&mut self, limit: Duration, wanted: impl Fn(&str) -> bool) -> Result<String> {
-        let end = Instant::now() + limit;
-        let mut seen: Vec<String> = Vec::new();
-        while let Some(line) = self.line_before(end)? {
-            if wanted(line.text()) {
-                return Ok(line.text().to_owned());
-            }
-            seen.push(line.text().to_owned());
-        }
-        let last = seen[seen.len().saturating_sub(10)..].join("\n");
-        Err(match self.ended {
-            Some(exit) => {
-                self.fail(format!("ended ({}) before the line waited for; last lines:\n{last}", Status(exit)))
-            }
-            None => self.fail(format!("the line waited for did not come in {limit:?}; last lines:\n{last}")),
-        })
-    }
-
-    /// How it ended, if [`Running::next_line`] has come to that.
-    pub fn ended(&self) -> Option<Status> {
-        self.ended.map(Status)
-    }
-
-    /// Sends a signal to it and its children.
-    pub fn signal(&self, signal: i32) -> Result<()> {
-        self.line.say(&ToGuest::Signal { id: self.id, signal }).map_err(|e| self.fail(e))
-    }
-
-    /// Waits at most so long for its end; what it wrote since the last line taken. On a late end it is killed.
-    pub fn wait_for(mut self, limit: Duration) -> Result<Output> {
-        let end = Instant::now() + limit;
-        let (mut stdout, mut stderr) = (String::new(), String::new());
-        while let Some(line) = self.line_before(end)? {
-            let (to, text) = match &line {
-                OutputLine::Stdout(text) => (&mut stdout, text),
-                OutputLine::Stderr(text) => (&mut stderr, text),
-            };
-            to.push_str(text);
-            to.push('\n');
-        }
-        match self.ended {
-            Some(exit) => Ok(Output { status: Status(exit), stdout, stderr }),
-            None => Err(self.fail(format!("did not end within {limit:?}; it wrote:\n{stdout}{stderr}"))),
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.ended.is_none() {
-            // The agent or the whole guest may be gone; then there is nothing to kill.
-            let _ = self.line.say(&ToGuest::Signal { id: self.id, signal: 9 });
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Both ends of a line; the test plays the agent.
-    fn pair() -> (Line, UnixStream) {
-        let (here, there) = UnixStream::pair().unwrap();
-        there.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        (Line::open(7, here).unwrap(), there)
-    }
-
-    fn tell(socket: &mut UnixStream, messages: &[ToHost]) {
-        for message in messages {
-            socket.write_all(&encode(message).unwrap()).unwrap();
-        }
-    }
-
-    /// Answers the next `Run` with these messages.
-    fn answer(mut agent: UnixStream, messages: Vec<ToHost>) -> std::thread::JoinHandle<(UnixStream, Decoder)> {
-        std::thread::spawn(move || {
-            let mut decoder = Decoder::default();
-            while !matches!(hear(&mut agent, &mut decoder), ToGuest::Run { .. }) {}
-            tell(&mut agent, &messages);
-            (agent, decoder)
-        })
-    }
-
-    fn hear(agent: &mut UnixStream, decoder: &mut Decoder) -> ToGuest {
-        let mut bytes = [0; 4096];
-        loop {
-            if let Some(message) = decoder.next() {
-                return message;
-            }
-            let n = agent.read(&mut bytes).unwrap();
-            assert!(n > 0);
-            decoder.push(&bytes[..n]);
-        }
-    }
-
-    fn command(line: &Line, text: &str) -> GuestCommand {
-        GuestCommand::new(7, Ok(line.clone()), text.split(' ').map(str::to_owned).collect())
-    }
-
-    #[test]
-    fn output_comes_in_lines_and_ends_with_the_status() {
-        let (line, agent) = pair();
-        let agent = answer(
-            agent,
-            vec![
-                ToHost::Started { id: 1, pid: 99 },
-                ToHost::Stdout { id: 1, bytes: b"on".to_vec() },
-                ToHost::Stderr { id: 1, bytes: b"warn\n".to_vec() },
-                ToHost::Stdout { id: 1, bytes: b"e\ntwo\nrest".to_vec() },
-                ToHost::Exited { id: 1, exit: Exit::Code(3) },
-            ],
-        );
-        let mut running = command(&line, "x").spawn().unwrap();
-        assert_eq!(running.pid(), 99);
-        assert_eq!(running.next_line(Duration::from_secs(5)).unwrap(), Some(OutputLine::Stderr("warn".into())));
-        assert_eq!(running.wait_for_line(Duration::from_secs(5), |l| l == "two").unwrap(), "two");
-        let output = running.wait_for(Duration::from_secs(5)).unwrap();
-        assert_eq!((output.stdout.as_str(), output.status.code()), ("rest\n", 3));
-        agent.join().unwrap();
-    }
-
-    #[test]
-    fn input_keeps_to_the_agents_window() {
-        let (line, agent) = pair();
-        let agent = answer(agent, vec![ToHost::Started { id: 1, pid: 1 }]);
-        let data: Vec<u8> = (0..50_000u32).map(|i| i as u8).collect();
-        let running = command(&line, "cat").input(data.clone()).spawn().unwrap();
-        let waiter = std::thread::spawn(move || running.wait_for(Duration::from_secs(20)));
-        let (mut agent, mut decoder) = agent.join().unwrap();
-        let (mut got, mut open) = (Vec::new(), STDIN_WINDOW as usize);
-        loop {
-            match hear(&mut agent, &mut decoder) {
-                ToGuest::Stdin { bytes, .. } => {
-                    open = open.checked_sub(bytes.len()).expect("window exceeded");
-                    got.extend(bytes);
-                    if open < 5000 {
-                        tell(&mut agent, &[ToHost::StdinTaken { id: 1, bytes: STDIN_WINDOW - open as u32 }]);
-                        open = STDIN_WINDOW as usize;
-                    }
-                }
-                ToGuest::CloseStdin { .. } => break,
-                other => panic!("{other:?}"),
-            }
-        }
-        tell(&mut agent, &[ToHost::Exited { id: 1, exit: Exit::Signal(9) }]);
-        assert_eq!(waiter.join().unwrap().unwrap().status.code(), 137);
-        assert_eq!(got, data);
-    }
-
-    #[test]
-    fn commands_of_an_earlier_life_fail() {
-        let (line, mut agent) = pair();
-        let hello = [ToHost::Hello { release: "6.12".into(), uptime_ms: 4000 }];
-        tell(&mut agent, &hello);
-        assert!(line.wait_for_life(0, Duration::from_secs(5)));
-        let agent = answer(agent, vec![ToHost::Started { id: 1, pid: 1 }]);
-        let running = command(&line, "sleep 9").spawn().unwrap();
-        tell(&mut agent.join().unwrap().0, &hello);
-        let text = running.wait_for(Duration::from_secs(5)).unwrap_err().to_string();
-        assert!(text.contains("node 7: sleep 9: the guest was restarted"), "{text}");
-        assert_eq!((line.lives(), line.greeting().0.as_str()), (2, "6.12"));
-    }
-
-    #[test]
-    fn a_dead_line_fails_at_once() {
-        let (line, agent) = pair();
-        drop(agent);
-        assert!(!line.wait_for_life(0, Duration::from_secs(5)));
-        let text = command(&line, "true").run().unwrap_err().to_string();
-        assert!(text.contains("node 7: true: ") && text.contains("line"), "{text}");
-    }
-
-    #[test]
-    fn a_late_command_is_killed_and_named() {
-        let (line, agent) = pair();
-        let agent = answer(agent, vec![ToHost::Started { id: 1, pid: 1 }]);
-        let text = command(&line, "hang").limit(Duration::from_millis(50)).run().unwrap_err().to_string();
-        assert!(text.contains("hang: did not end within 50ms"), "{text}");
-        let (mut agent, mut decoder) = agent.join().unwrap();
-        while hear(&mut agent, &mut decoder) != (ToGuest::Signal { id: 1, signal: 9 }) {}
+        let _ = sender.try_send(ToHost::Error { id, text: why.into() });
     }
 }

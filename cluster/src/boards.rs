@@ -2,62 +2,22 @@
 //! Boards without virtual machines: one fabric process or several, and a HIB process for each node, driven by test
 //! clients of this process.
 
-use crate::cluster::{hib_options, log_dir, option};
-use crate::guest::wait_for_socket;
+use crate::launch::{Logs, Options, PROMPT, fabric, start_fabric, start_fabric_as, start_hib, wait_for_socket};
 use crate::namespaces::Namespaces;
-use crate::process::{Process, tail};
-use crate::progress::{Mode, Progress};
+use crate::process::Process;
 use crate::rundir::{FABRIC, MachineLock, RunDir};
 use crate::tap::{LinkCount, Tap};
-use crate::{Error, Result, Settings, interrupt};
+use crate::{Error, ProgressMode, Result, Settings, interrupt};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::ops::Range;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 use telegraphos_device::client::{Client, ClientError, Guest};
 use telegraphos_fabric::control::{ControlClient, default_path};
 use telegraphos_images::{Ip, Store};
 
-/// This program in one of its other roles (see [`crate::reexecuted`]).
-pub(crate) fn role(role: &str) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("telegraphos").arg(role);
-    command
-}
-
-fn fabric(socket: &Path, options: &[(String, String)]) -> Command {
-    let mut command = role("__fabric");
-    command.arg("--listen").arg(socket).args(options.iter().map(|(name, value)| option(name, value)));
-    command
-}
-
-/// Starts a fabric, and waits until it listens.
-fn start_fabric_as(what: String, command: Command, socket: &Path, log: &Path) -> Result<Process> {
-    let mut process = Process::start(what, command, log)?;
-    wait_for_socket(socket, &mut process, || format!("\n--- end of the fabric's log\n{}", tail(log, 15)))?;
-    Ok(process)
-}
-
-/// Starts a fabric that listens there, and waits until it does.
-pub(crate) fn start_fabric(socket: &Path, options: &[(String, String)], log: &Path) -> Result<Process> {
-    start_fabric_as("the fabric".into(), fabric(socket, options), socket, log)
-}
-
-/// Starts the HIB of a node.
-pub(crate) fn start_hib(node: usize, socket: &Path, fabric: &Path, options: &[String], log: &Path) -> Result<Process> {
-    let mut command = role("__hib");
-    command.arg("--socket").arg(socket).arg("--node").arg(node.to_string()).arg("--fabric").arg(fabric).args(options);
-    Process::start(format!("the HIB of node {node}"), command, log)
-}
-
-/// How long a board may take to begin.
-const PROMPT: Duration = Duration::from_secs(30);
-
-/// Several fabric processes of one fabric, each with one switch and in a network namespace of its own, joined in a row
+/// Several fabric processes of one fabric, each with one switch and in a separate network namespace, joined in a row
 /// by trunks.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -96,17 +56,10 @@ impl Row {
     }
 
     /// Makes the network and starts the processes; their sockets.
-    fn start(
-        &self,
-        common: &[(String, String)],
-        ip: Ip,
-        run_dir: &Path,
-        log_dir: &Path,
-    ) -> Result<Vec<(Process, PathBuf)>> {
+    fn start(&self, common: &Options, ip: Ip, run_dir: &Path, logs: &Logs) -> Result<Vec<(Process, PathBuf)>> {
         let file = run_dir.join("topology.toml");
         fs::write(&file, self.topology()).map_err(Error::io("cannot write", &file))?;
-        let log = log_dir.join("fabric.network.log");
-        let mut network = Namespaces::new(self.switches.len(), ip, &log)?;
+        let mut network = Namespaces::new(self.switches.len(), ip, &logs.path("fabric.network"))?;
         for left in 0..self.switches.len() - 1 {
             let ends = [(left, Row::address(left, false)), (left + 1, Row::address(left, true))];
             network.cable(ends)?;
@@ -122,7 +75,7 @@ impl Row {
                 command.arg("--fault").arg(format!("trunk:{}={} only=send", self.trunk(trunk), self.faults));
             }
             network.inside(place, &mut command)?;
-            let log = log_dir.join(format!("fabric.{name}.log"));
+            let log = logs.path(&format!("fabric.{name}"));
             started.push((start_fabric_as(format!("the fabric process {name}"), command, &socket, &log)?, socket));
         }
         Ok(started)
@@ -141,36 +94,36 @@ pub struct Boards {
     taps: Vec<Tap>,
     /// With their sockets.
     fabrics: Vec<(Process, PathBuf)>,
-    log_dir: PathBuf,
+    logs: Logs,
     run_dir: RunDir,
     _lock: Arc<MachineLock>,
 }
 
 impl Boards {
-    /// Starts so many; each has joined and has memory, and context 0 is open. `options` are those of one node's HIB,
-    /// name and value. Of `settings` those count that are not about guests. If links are counted, two threads of this
-    /// process pass on every packet.
+    /// Starts `nodes` boards; each has joined and has memory, and context 0 is open. `options` are those of one node's
+    /// HIB, name and value. Settings of guests are ignored. If links are counted, two threads of this process pass on
+    /// every packet.
     pub fn start(
         settings: &Settings,
-        progress: Mode,
+        progress: ProgressMode,
         nodes: usize,
         count_links: bool,
         options: impl Fn(usize) -> Vec<(String, String)>,
     ) -> Result<Boards> {
         let mut boards = Boards::empty(settings, progress)?;
-        let step = Progress(progress).step(format!("Starting {nodes} boards and the fabric"));
+        let step = progress.step(format!("Starting {nodes} boards and the fabric"), None);
         let socket = boards.run_dir.path().join(FABRIC);
-        let fabric = start_fabric(&socket, &settings.fabric, &boards.log_dir.join("fabric.log"))?;
+        let fabric = start_fabric(&socket, &settings.fabric, &boards.logs.path("fabric"))?;
         boards.fabrics.push((fabric, socket));
         boards.start_boards(settings, count_links, &vec![0; nodes], options)?;
         step.done();
         Ok(boards)
     }
 
-    /// The same, with several fabric processes.
+    /// The same, with several fabric processes, joined by trunks.
     pub fn start_in_a_row(
         settings: &Settings,
-        progress: Mode,
+        progress: ProgressMode,
         row: &Row,
         options: impl Fn(usize) -> Vec<(String, String)>,
     ) -> Result<Boards> {
@@ -178,24 +131,24 @@ impl Boards {
         let fabric_of: Vec<usize> =
             row.switches.iter().enumerate().flat_map(|(place, (_, nodes))| nodes.clone().map(move |_| place)).collect();
         let text = format!("Starting {} boards and {} fabric processes", fabric_of.len(), row.switches.len());
-        let step = Progress(progress).step(text);
+        let step = progress.step(text, None);
         let ip = Store::open(settings.cache.clone(), progress)?.ip()?;
-        boards.fabrics = row.start(&settings.fabric, ip, boards.run_dir.path(), &boards.log_dir)?;
+        boards.fabrics = row.start(&settings.fabric, ip, boards.run_dir.path(), &boards.logs)?;
         boards.start_boards(settings, false, &fabric_of, options)?;
         step.done();
         Ok(boards)
     }
 
-    fn empty(settings: &Settings, progress: Mode) -> Result<Boards> {
+    fn empty(settings: &Settings, progress: ProgressMode) -> Result<Boards> {
         let run_dir = RunDir::create(settings.run_dir.as_deref())?;
-        let lock = MachineLock::acquire(Progress(progress))?;
-        let log_dir = log_dir(settings, &run_dir)?;
+        let lock = MachineLock::acquire(progress)?;
+        let logs = Logs::open(settings, &run_dir)?;
         Ok(Boards {
             guests: Vec::new(),
             hibs: Vec::new(),
             taps: Vec::new(),
             fabrics: Vec::new(),
-            log_dir,
+            logs,
             run_dir,
             _lock: lock,
         })
@@ -218,12 +171,12 @@ impl Boards {
                 link = at("link", node);
                 self.taps.push(Tap::bind(&link)?);
             }
-            let options = hib_options(&settings.hib, &options(node));
-            self.hibs.push(start_hib(node, &at("hib", node), &link, &options, &self.log(node))?);
+            let log = self.logs.of_node("hib", node);
+            self.hibs.push(start_hib(node, &at("hib", node), &link, &settings.hib, &options(node), &log)?);
         }
         for (node, fabric) in fabrics.iter().enumerate() {
-            let (socket, log) = (at("hib", node), self.log(node));
-            wait_for_socket(&socket, &mut self.hibs[node], || tails(node, &log))?;
+            let socket = at("hib", node);
+            wait_for_socket(&socket, &mut self.hibs[node], || self.logs.tails(node))?;
             if let Some(tap) = self.taps.get(node) {
                 tap.join(fabric, PROMPT)?;
             }
@@ -241,22 +194,18 @@ impl Boards {
         Ok(ControlClient::connect(&default_path(&self.fabrics[fabric].1))?)
     }
 
-    fn log(&self, node: usize) -> PathBuf {
-        self.log_dir.join(format!("hib.{node}.log"))
-    }
-
-    /// What went wrong, with the end of the board's log.
+    /// The error of a board's client, with the end of the board's log.
     pub(crate) fn error(&self, node: usize, source: ClientError) -> Error {
-        Error::Board { node, source, tail: tails(node, &self.log(node)) }
+        Error::Board { node, source, tail: self.logs.tails(node) }
     }
 
-    /// Has a node's client do something, unless the user has interrupted.
+    /// Calls `f` with a node's client. Fails if the user has interrupted.
     pub fn ask<T>(&mut self, node: usize, f: impl FnOnce(&mut Guest) -> Result<T, ClientError>) -> Result<T> {
         interrupt::check()?;
         f(&mut self.guests[node]).map_err(|e| self.error(node, e))
     }
 
-    /// The HIB of a node hangs from now on, or goes on.
+    /// Stops the HIB of a node (SIGSTOP), or continues it.
     pub fn hang(&self, node: usize, hangs: bool) {
         self.hibs[node].hang(hangs);
     }
@@ -275,8 +224,4 @@ impl Boards {
     pub fn links(&self) -> Vec<LinkCount> {
         self.taps.iter().map(Tap::count).collect()
     }
-}
-
-fn tails(node: usize, log: &Path) -> String {
-    format!("\n--- end of the log of node {node}'s HIB\n{}", tail(log, 15))
 }

@@ -2,8 +2,8 @@
 //! The rate of the clock that guests under TCG see.
 //!
 //! Such a guest reads the host's own time stamp counter. At boot its kernel measures the rate against emulated timers,
-//! which come late when the host is busy: clocks that run three times too fast have been seen, and every timeout in the
-//! guest with them. So it is told.
+//! which are delayed when the host is busy: clocks that run three times too fast have been seen, and every timeout in
+//! the guest with them. So the kernel gets the frequency on its command line.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

@@ -1,56 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cluster: one fabric process, a HIB process and a QEMU for each node, in one private directory.
 
-use crate::guest::{Guest, NodeOptions};
+use crate::guest::{Guest, NodeOptions, Plan};
+use crate::launch::{Logs, read_log, start_fabric};
 use crate::process::{Memory, Process};
-use crate::progress::{Mode, Progress};
-use crate::rundir::{FABRIC, MachineLock, RunDir};
+use crate::rundir::{MachineLock, RunDir};
 use crate::settings::Settings;
-use crate::{Error, Result, boards, interrupt};
-use std::fs;
-use std::path::{Path, PathBuf};
+use crate::{ProgressMode, Result, interrupt};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telegraphos_images::{Guest as Image, KernelSeries, Manifest, Qemu, Store};
 use telegraphos_wire::WindowLayout;
-
-/// What every node of a cluster has in common.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) qemu: Qemu,
-    pub(crate) image: Image,
-    pub(crate) kvm: bool,
-    pub(crate) memory_mib: u32,
-    pub(crate) smp: u32,
-    pub(crate) boot_limit: Duration,
-    pub(crate) run_dir: PathBuf,
-    pub(crate) log_dir: PathBuf,
-    pub(crate) window_bytes: u64,
-    hib: Vec<(String, String)>,
-}
-
-impl Plan {
-    pub(crate) fn fabric_socket(&self) -> PathBuf {
-        self.run_dir.join(FABRIC)
-    }
-
-    /// Options for one HIB: the cluster's, then the node's own.
-    pub(crate) fn hib_options(&self, own: &[(String, String)]) -> Vec<String> {
-        hib_options(&self.hib, own)
-    }
-}
-
-/// What all HIBs have in common, unless this one has its own.
-pub(crate) fn hib_options(common: &[(String, String)], own: &[(String, String)]) -> Vec<String> {
-    let overridden = |name: &String| own.iter().any(|(o, _)| o == name);
-    let common = common.iter().filter(|(name, _)| !overridden(name));
-    common.chain(own).map(|(name, value)| option(name, value)).collect()
-}
-
-/// An option as the command line has it; a flag is named by `true`.
-pub(crate) fn option(name: &str, value: &str) -> String {
-    if value == "true" { format!("--{name}") } else { format!("--{name}={value}") }
-}
 
 /// Size of the window that HIBs with these options have. Options that make no sense are for the HIB to refuse.
 fn window_bytes(hib: &[(String, String)]) -> u64 {
@@ -63,41 +24,11 @@ fn window_bytes(hib: &[(String, String)]) -> u64 {
         .bar_size()
 }
 
-/// Removes an earlier cluster's logs.
-fn remove_logs(dir: &Path) {
-    let ours = |name: &str| {
-        name == "fabric.log"
-            || (name.starts_with("fabric.") && name.ends_with(".log"))
-            || ["console.", "qemu.", "hib."].iter().any(|kind| {
-                let node = name.strip_prefix(kind).and_then(|rest| rest.strip_suffix(".log"));
-                node.is_some_and(|node| node.parse::<usize>().is_ok())
-            })
-    };
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_name().to_str().is_some_and(ours) {
-            // What stays is appended to.
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-}
-
-/// Where logs go; those of an earlier cluster are gone.
-pub(crate) fn log_dir(settings: &Settings, run_dir: &RunDir) -> Result<PathBuf> {
-    match &settings.log_dir {
-        Some(dir) => {
-            fs::create_dir_all(dir).map_err(Error::io("cannot make the directory for logs", dir))?;
-            remove_logs(dir);
-            dir.canonicalize().map_err(Error::io("cannot use the directory for logs", dir))
-        }
-        None => Ok(run_dir.path().to_path_buf()),
-    }
-}
-
 /// Choices about a cluster to be booted.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     settings: Settings,
-    progress: Mode,
+    progress: ProgressMode,
     each: NodeOptions,
     special: Vec<(usize, NodeOptions)>,
 }
@@ -121,7 +52,7 @@ impl Prepared {
 }
 
 /// Finds or fetches QEMU and builds the guest image. Everything is cached.
-pub fn prepare(settings: &Settings, progress: Mode) -> Result<Prepared> {
+pub fn prepare(settings: &Settings, progress: ProgressMode) -> Result<Prepared> {
     settings.check()?;
     let store = Store::open(settings.cache.clone(), progress)?;
     interrupt::forward(store.cancel_flag());
@@ -168,8 +99,8 @@ impl Builder {
         self
     }
 
-    /// How progress is told; without this on stderr.
-    pub fn progress(mut self, progress: Mode) -> Builder {
+    /// How progress is reported; bars or lines on stderr without this.
+    pub fn progress(mut self, progress: ProgressMode) -> Builder {
         self.progress = progress;
         self
     }
@@ -180,7 +111,7 @@ impl Builder {
         self
     }
 
-    /// What makes one node unlike the others. To be called after [`Builder::each`].
+    /// What differs at one node. To be called after [`Builder::each`].
     pub fn node(mut self, node: usize, change: impl FnOnce(&mut NodeOptions)) -> Builder {
         let mut options = self.each.clone();
         change(&mut options);
@@ -191,18 +122,17 @@ impl Builder {
 
     /// Prepares what is needed and boots all nodes. Returns when every guest is up and its device can be used.
     pub fn boot(self) -> Result<Cluster> {
-        let Builder { settings, progress: mode, each, special } = self;
+        let Builder { settings, progress, each, special } = self;
         settings.check()?;
-        let progress = Progress(mode);
         let (kvm, note) = settings.use_kvm()?;
-        if let (Some(note), false) = (note, mode == Mode::Silent) {
+        if let (Some(note), false) = (note, progress == ProgressMode::Silent) {
             eprintln!("{note}");
         }
-        // Before all that may take long: a directory that cannot be used is said at once.
+        // Before anything slow: a directory that cannot be used is an error at once.
         let run_dir = RunDir::create(settings.run_dir.as_deref())?;
-        let prepared = prepare(&settings, mode)?;
+        let prepared = prepare(&settings, progress)?;
         let lock = MachineLock::acquire(progress)?;
-        let log_dir = log_dir(&settings, &run_dir)?;
+        let logs = Logs::open(&settings, &run_dir)?;
         let nodes = settings.nodes.unwrap_or(2);
         let manifest = prepared.manifest();
         let plan = Arc::new(Plan {
@@ -213,9 +143,9 @@ impl Builder {
             smp: settings.smp.unwrap_or(1),
             boot_limit: Duration::from_secs(settings.boot_limit.unwrap_or(180)),
             run_dir: run_dir.path().to_path_buf(),
-            log_dir,
+            logs,
             window_bytes: window_bytes(&settings.hib),
-            hib: settings.hib.clone(),
+            hib_options: settings.hib.clone(),
         });
         let options = |node| special.iter().find(|(n, _)| *n == node).map_or(&each, |(_, o)| o).clone();
         let guests = (0..nodes).map(|node| Guest::new(node, options(node), Arc::clone(&plan))).collect();
@@ -252,7 +182,7 @@ impl Cluster {
         Builder::default()
     }
 
-    fn start(&self, progress: Progress, options: &dyn Fn(usize) -> NodeOptions) -> Result<()> {
+    fn start(&self, progress: ProgressMode, options: &dyn Fn(usize) -> NodeOptions) -> Result<()> {
         let with_hib: Vec<&Guest> = self.guests.iter().filter(|g| options(g.node()).hib).collect();
         if !with_hib.is_empty() {
             self.start_fabric()?;
@@ -265,7 +195,7 @@ impl Cluster {
         }
         let n = self.guests.len();
         let text = format!("Booting {n} virtual machine{}", if n == 1 { "" } else { "s" });
-        let mut step = progress.step(text);
+        let mut step = progress.step(text, None);
         let begun = Instant::now();
         for guest in &self.guests {
             guest.start_qemu()?;
@@ -274,9 +204,9 @@ impl Cluster {
         while !waiting.is_empty() {
             let mut still = Vec::new();
             for guest in waiting {
-                if !guest.poll_life(0)? {
+                if !guest.poll_boot(0)? {
                     if begun.elapsed() > self.plan.boot_limit {
-                        return Err(guest.late(begun));
+                        return Err(guest.boot_timed_out());
                     }
                     still.push(guest);
                 }
@@ -292,8 +222,8 @@ impl Cluster {
     }
 
     fn start_fabric(&self) -> Result<()> {
-        let log = self.plan.log_dir.join("fabric.log");
-        let process = boards::start_fabric(&self.plan.fabric_socket(), &self.fabric_options, &log)?;
+        let socket = self.plan.fabric_socket();
+        let process = start_fabric(&socket, &self.fabric_options, &self.plan.logs.path("fabric"))?;
         *self.fabric.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         Ok(())
     }
@@ -316,7 +246,7 @@ impl Cluster {
 
     /// Everything the fabric has logged.
     pub fn fabric_log(&self) -> String {
-        String::from_utf8_lossy(&fs::read(self.plan.log_dir.join("fabric.log")).unwrap_or_default()).into_owned()
+        read_log(&self.plan.logs.path("fabric"))
     }
 
     /// Its nodes, by id.
@@ -339,7 +269,7 @@ impl Cluster {
         self.plan.kvm
     }
 
-    /// Its private directory: sockets and, unless told otherwise, logs.
+    /// Its private directory: sockets and, without `log_dir`, logs.
     pub fn run_dir(&self) -> &Path {
         &self.plan.run_dir
     }

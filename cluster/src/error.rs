@@ -27,7 +27,7 @@ pub enum Error {
         /// Empty, or "; " and what to do.
         remedy: &'static str,
     },
-    /// The user asked for something that cannot be.
+    /// A wrong option, argument or configuration.
     #[error("{0}")]
     Usage(String),
     /// A process of the cluster could not be started.
@@ -52,7 +52,7 @@ pub enum Error {
     },
     /// Something did not happen in time.
     #[error("{what} did not happen within {:.0} s; {remedy}{tail}", limit.as_secs_f64())]
-    Late {
+    TimedOut {
         /// What was waited for.
         what: String,
         /// How long.
@@ -84,7 +84,7 @@ pub enum Error {
         /// What it printed.
         output: String,
     },
-    /// A board did not do as its test client told it.
+    /// A request of a board's test client failed.
     #[error("node {node}'s board: {source}{tail}")]
     Board {
         /// The node.
@@ -107,7 +107,7 @@ pub enum Error {
     /// There is no fabric to talk to.
     #[error("{0}")]
     NoFabric(String),
-    /// A fabric could not be asked, or said no.
+    /// A fabric did not answer, or refused.
     #[error(transparent)]
     Control(#[from] telegraphos_fabric::control::ClientError),
     /// The user interrupted.

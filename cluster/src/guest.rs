@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One node of a cluster: its virtual machine and its HIB, and all that can be done to them.
+//! One node of a cluster: its virtual machine and its HIB.
 
-use crate::agent::{GuestCommand, Line};
-use crate::cluster::Plan;
-use crate::process::{Memory, Process, listens_in, tail};
+use crate::agent::Line;
+use crate::command::GuestCommand;
+use crate::launch::{Logs, PROMPT, read_log, start_hib, wait_for_socket};
+use crate::process::{Memory, Process};
 use crate::qmp::Qmp;
-use crate::{Error, Result, boards, interrupt};
+use crate::rundir::FABRIC;
+use crate::{Error, Result, interrupt};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use telegraphos_images::Qemu;
+use telegraphos_images::{Guest as Image, Qemu};
 
-/// How long QEMU may take for what it does at once.
-const PROMPT: Duration = Duration::from_secs(30);
 /// The HIB in QEMU.
 const DEVICE: &str = "hib";
-/// Its slot, so that it can be unplugged.
+/// The root port that it is behind, so that it can be unplugged.
 const PORT: &str = "rp0";
 
-/// What makes one node unlike the others.
+/// What can differ from node to node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     /// Guest memory is shared with the HIB (`memory-backend-memfd,share=on`). Without it a HIB can reach nothing.
@@ -38,7 +38,7 @@ pub struct NodeOptions {
     pub wait_for_device: bool,
     /// The guest runs a root shell on its console.
     pub shell: bool,
-    /// A `pci-testdev`, the yardstick for accesses to a device inside QEMU.
+    /// A `pci-testdev`, the baseline for accesses to a device inside QEMU.
     pub test_device: bool,
     /// More words for the guest kernel's command line.
     pub append: String,
@@ -65,6 +65,30 @@ impl Default for NodeOptions {
             qemu: None,
             qemu_options: Vec::new(),
         }
+    }
+}
+
+/// What every node of a cluster has in common.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) qemu: Qemu,
+    pub(crate) image: Image,
+    pub(crate) kvm: bool,
+    pub(crate) memory_mib: u32,
+    pub(crate) smp: u32,
+    pub(crate) boot_limit: Duration,
+    pub(crate) run_dir: PathBuf,
+    pub(crate) logs: Logs,
+    /// Size of the window's BAR.
+    pub(crate) window_bytes: u64,
+    /// Options of every HIB, unless a node has others.
+    pub(crate) hib_options: Vec<(String, String)>,
+}
+
+impl Plan {
+    /// Where the fabric listens for HIBs.
+    pub(crate) fn fabric_socket(&self) -> PathBuf {
+        self.run_dir.join(FABRIC)
     }
 }
 
@@ -111,7 +135,7 @@ impl Guest {
     }
 
     fn log(&self, kind: &str) -> PathBuf {
-        self.plan.log_dir.join(format!("{kind}.{}.log", self.node))
+        self.plan.logs.of_node(kind, self.node)
     }
 
     /// The Unix socket of its console. One client at a time.
@@ -121,30 +145,22 @@ impl Guest {
 
     /// Everything its console has shown since the cluster was made.
     pub fn console(&self) -> String {
-        let bytes = fs::read(self.log("console")).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).replace('\r', "")
+        read_log(&self.log("console")).replace('\r', "")
     }
 
     /// Everything its HIB has logged.
     pub fn hib_log(&self) -> String {
-        String::from_utf8_lossy(&fs::read(self.log("hib")).unwrap_or_default()).into_owned()
+        read_log(&self.log("hib"))
     }
 
     /// The ends of its logs, for an error.
     fn tails(&self) -> String {
-        let mut text = String::new();
-        for (what, kind) in [("console", "console"), ("QEMU", "qemu"), ("HIB", "hib")] {
-            let end = tail(&self.log(kind), 15);
-            if !end.is_empty() {
-                text += &format!("\n--- end of node {}'s {what} log\n{end}", self.node);
-            }
-        }
-        text
+        self.plan.logs.tails(self.node)
     }
 
     // ---- commands in the guest
 
-    /// A command, given to the guest's shell, to be run as user `tg` unless told otherwise.
+    /// A command for the guest's shell, which runs as user `tg` by default.
     pub fn sh(&self, script: &str) -> GuestCommand {
         self.argv(&["sh", "-c", script])
     }
@@ -190,14 +206,13 @@ impl Guest {
     // ---- the HIB
 
     pub(crate) fn start_hib(&self) -> Result<()> {
-        let options = self.plan.hib_options(&self.options.hib_options);
-        let (socket, fabric) = (self.socket("hib"), self.plan.fabric_socket());
-        let process = boards::start_hib(self.node, &socket, &fabric, &options, &self.log("hib"))?;
-        *lock(&self.hib) = Some(process);
+        let (socket, fabric, log) = (self.socket("hib"), self.plan.fabric_socket(), self.log("hib"));
+        let (common, own) = (&self.plan.hib_options, &self.options.hib_options);
+        *lock(&self.hib) = Some(start_hib(self.node, &socket, &fabric, common, own, &log)?);
         Ok(())
     }
 
-    /// Waits until the HIB takes a QEMU.
+    /// Waits until the HIB listens for QEMU.
     pub(crate) fn wait_for_hib(&self) -> Result<()> {
         let path = self.socket("hib");
         match &mut *lock(&self.hib) {
@@ -206,7 +221,7 @@ impl Guest {
         }
     }
 
-    /// Ends the HIB at once, as a crash would.
+    /// Kills the HIB, as a crash would.
     pub fn kill_hib(&self) {
         *lock(&self.hib) = None;
     }
@@ -294,7 +309,7 @@ impl Guest {
         args
     }
 
-    /// The board's device as QEMU wants it.
+    /// The board's device in QEMU's JSON syntax.
     fn device(&self) -> Value {
         json!({
             "driver": "vfio-user-pci",
@@ -304,13 +319,13 @@ impl Guest {
         })
     }
 
-    /// Whether the guest has come up more than `lives` times; waits a little. An error if that cannot happen any more.
-    pub(crate) fn poll_life(&self, lives: u64) -> Result<bool> {
+    /// Whether the guest has booted more than `boots` times; waits 10 ms for it. An error if QEMU or the HIB has ended.
+    pub(crate) fn poll_boot(&self, boots: u64) -> Result<bool> {
         interrupt::check()?;
         let Some(line) = self.line() else {
             return Err(self.ended("QEMU", "it was not started".into(), "while the guest boots"));
         };
-        if line.wait_for_life(lives, Duration::from_millis(10)) {
+        if line.wait_for_boot(boots, Duration::from_millis(10)) {
             return Ok(true);
         }
         for process in [lock(&self.vm).as_mut().map(|vm| &mut vm.process), lock(&self.hib).as_mut()] {
@@ -326,25 +341,25 @@ impl Guest {
         Error::Ended { what: what.into(), status, during: during.into(), tail: self.tails() }
     }
 
-    /// Times the guest has come up under the present QEMU.
-    pub fn lives(&self) -> u64 {
-        self.line().map_or(0, |line| line.lives())
+    /// Times the guest has booted under the present QEMU.
+    pub fn boots(&self) -> u64 {
+        self.line().map_or(0, |line| line.boots())
     }
 
-    /// Waits until the guest has come up more often than `lives` times and, if it has one, its device is there.
-    pub fn wait_for_boot(&self, lives: u64) -> Result<()> {
+    /// Waits until the guest has booted more than `boots` times and, if it has one, its device is there.
+    pub fn wait_for_boot(&self, boots: u64) -> Result<()> {
         let begun = Instant::now();
-        while !self.poll_life(lives)? {
+        while !self.poll_boot(boots)? {
             if begun.elapsed() > self.plan.boot_limit {
-                return Err(self.late(begun));
+                return Err(self.boot_timed_out());
             }
         }
         let has_device = self.options.hib && self.options.driver;
         if has_device && self.options.wait_for_device { self.wait_for_device() } else { Ok(()) }
     }
 
-    pub(crate) fn late(&self, _begun: Instant) -> Error {
-        Error::Late {
+    pub(crate) fn boot_timed_out(&self) -> Error {
+        Error::TimedOut {
             what: format!("the boot of node {}", self.node),
             limit: self.plan.boot_limit,
             remedy: "on a slow machine give --boot-limit more",
@@ -352,7 +367,7 @@ impl Guest {
         }
     }
 
-    /// Ends QEMU at once, as a crash would.
+    /// Kills QEMU, as a crash would.
     pub fn kill_qemu(&self) {
         *lock(&self.qmp) = None;
         *lock(&self.vm) = None;
@@ -364,19 +379,19 @@ impl Guest {
         self.wait_for_boot(0)
     }
 
-    /// The reset button; waits for the guest.
+    /// Resets the machine (QMP `system_reset`) and waits for the guest.
     pub fn reset(&self) -> Result<()> {
-        let lives = self.lives();
+        let boots = self.boots();
         self.qmp("system_reset", json!({}))?;
-        self.wait_for_boot(lives)
+        self.wait_for_boot(boots)
     }
 
     /// Lets the guest reboot itself; waits for it.
     pub fn reboot(&self) -> Result<()> {
-        let lives = self.lives();
-        // The guest goes away before it can say how the command ended. Dropped earlier, the command would be killed.
+        let boots = self.boots();
+        // The guest reboots before it can report how the command ended. Dropped earlier, the command would be killed.
         let _rebooting = self.argv(&["reboot", "-f"]).as_root().spawn();
-        self.wait_for_boot(lives)
+        self.wait_for_boot(boots)
     }
 
     /// Executes a QMP command.
@@ -395,7 +410,7 @@ impl Guest {
         result
     }
 
-    /// Unplugs the board; returns when the guest has let it go.
+    /// Unplugs the board; returns when the guest has released it.
     pub fn device_del(&self) -> Result<()> {
         self.with_qmp(|qmp| {
             qmp.forget_events();
@@ -410,7 +425,7 @@ impl Guest {
         self.qmp("device_add", self.device()).map(drop)
     }
 
-    // ---- what it costs
+    // ---- resources
 
     /// Memory of its QEMU.
     pub fn qemu_memory(&self) -> Option<Memory> {
@@ -422,7 +437,7 @@ impl Guest {
         lock(&self.hib).as_ref()?.memory()
     }
 
-    /// Stops its HIB where it is, as one that the machine does not schedule, or lets it go on.
+    /// Stops its HIB (SIGSTOP), as if the machine did not schedule it, or continues it.
     pub fn hang_hib(&self, hangs: bool) {
         if let Some(hib) = lock(&self.hib).as_ref() {
             hib.hang(hangs);
@@ -439,30 +454,4 @@ impl Guest {
         let vm = lock(&self.vm).as_ref().map(|vm| vm.process.pid());
         vm.into_iter().chain(lock(&self.hib).as_ref().map(Process::pid)).collect()
     }
-}
-
-/// Waits until the process listens on its socket.
-pub(crate) fn wait_for_socket(path: &Path, process: &mut Process, tails: impl Fn() -> String) -> Result<()> {
-    let begun = Instant::now();
-    while !listens_in(process, path) {
-        interrupt::check()?;
-        if let Some(status) = process.ended() {
-            return Err(Error::Ended {
-                what: process.what().into(),
-                status: status.to_string(),
-                during: "at its start".into(),
-                tail: tails(),
-            });
-        }
-        if begun.elapsed() > PROMPT {
-            return Err(Error::Late {
-                what: format!("{} listening on {}", process.what(), path.display()),
-                limit: PROMPT,
-                remedy: "see its log",
-                tail: tails(),
-            });
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Virtual clusters: a fabric process, a HIB process and a stock QEMU for each node, booted in parallel and wholly in
-//! the care of one harness process.
+//! Virtual clusters: a fabric process, a HIB process and a stock QEMU for each node, booted in parallel and ended by
+//! one harness process.
 //!
 //! ```no_run
 //! # fn main() -> telegraphos_cluster::Result<()> {
@@ -15,14 +15,15 @@
 //! From the top down:
 //!
 //! - [`cli`] is the command `telegraphos`.
-//! - [`Cluster`] is a running cluster, [`Guest`] one node of it: commands in the guest, QMP, and every accident a test
-//!   wants to happen (reset, unplug, QEMU, HIB or fabric killed).
+//! - [`Cluster`] is a running cluster, [`Guest`] one node of it: commands in the guest, QMP, and every fault that
+//!   tests inject (reset, unplug, QEMU, HIB or fabric killed).
 //! - [`Boards`] are HIBs and a fabric without virtual machines, driven by test clients; `tap` counts what crosses their
 //!   links.
-//! - `namespaces` gives fabric processes networks of their own.
-//! - `agent` and `qmp` talk to the guest's agent and to QEMU.
-//! - `process` and `rundir` make sure that nothing outlives the harness: children die with it, its directory is removed
-//!   by it or by the next one.
+//! - `launch` starts HIBs and fabrics: command lines, logs, sockets.
+//! - `namespaces` puts fabric processes into separate networks.
+//! - `command` runs commands in a guest, through `agent`, its line to the guest's agent; `qmp` speaks to QEMU.
+//! - `process` and `rundir` clean up after the harness: children die with it, its directory is removed by it or by the
+//!   next one.
 //!
 //! HIB and fabric run in this same executable, started again with a hidden first argument. A program that boots
 //! clusters therefore begins its `main` with [`reexecuted`].
@@ -32,29 +33,30 @@ mod boards;
 pub mod cli;
 mod clock;
 mod cluster;
+mod command;
 mod error;
 mod guest;
 mod interrupt;
+mod launch;
 mod namespaces;
 mod process;
-mod progress;
 mod qmp;
 mod rundir;
 mod settings;
 mod tap;
 
-pub use agent::{GuestCommand, Output, OutputLine, Running, Status, User};
 pub use boards::{Boards, Row};
 pub use cluster::{Builder, Cluster, Prepared, prepare};
+pub use command::{GuestCommand, Output, OutputLine, Running, Status, User};
 pub use error::{Error, Result};
 pub use guest::{Guest, NodeOptions};
 pub use interrupt::{catch_signals, check as check_interrupt, interrupted, sleep};
 pub use process::Memory;
-pub use progress::Mode as ProgressMode;
 pub use settings::{Accelerator, MAX_NODES, Settings};
 pub use tap::{LinkCount, PacketKind};
 pub use telegraphos_device::client;
 pub use telegraphos_fabric::control;
+pub use telegraphos_images::Progress as ProgressMode;
 
 use std::process::ExitCode;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Network namespaces with cables (veth pairs) between them: a small internet of its own for fabric processes.
+//! Network namespaces with cables (veth pairs) between them, for fabric processes.
 //!
-//! They have no names anywhere: what keeps them alive are descriptors of this process and the processes inside. So
-//! nothing is left when those end, however they end. Without root they are made inside one user namespace, in which
+//! They have no names: descriptors of this process and the processes inside keep them. So nothing is left when those
+//! end, however they end. Without root they are made inside one user namespace, in which
 //! this user is root.
 
 use crate::process::Process;
-use crate::{Error, Result, boards};
+use crate::{Error, Result, launch};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
@@ -31,7 +31,7 @@ pub(crate) struct Namespaces {
     cables: usize,
 }
 
-/// Makes this process, which has one thread and no memory of its own to take, root in a user namespace of its own.
+/// Makes this process, a child between fork and exec, root in a new user namespace.
 fn become_root(maps: &[(&'static std::ffi::CStr, Vec<u8>); 3]) -> rustix::io::Result<()> {
     // SAFETY: only descriptors would be unshared by FILES, which is not among the flags.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER)? };
@@ -52,12 +52,12 @@ fn enter(user: Option<BorrowedFd<'_>>) -> rustix::io::Result<()> {
 }
 
 impl Namespaces {
-    /// Makes so many, each with its loopback interface up. `log` takes what the tools say.
+    /// Makes `count` of them, each with its loopback interface up. `log` takes the output of helper processes.
     pub(crate) fn new(count: usize, ip: Ip, log: &Path) -> Result<Namespaces> {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let mut made = Namespaces { user: None, each: Vec::new(), ip, cables: 0 };
         for number in 0..count {
-            let mut holder = boards::role("__namespace");
+            let mut holder = launch::role("__namespace");
             let user = made.user.as_ref().map(dup).transpose()?;
             let first = uid != 0 && user.is_none();
             let maps = [
@@ -76,7 +76,7 @@ impl Namespaces {
                     Ok(())
                 });
             }
-            // It lives until its namespace is open here.
+            // It runs until its namespace is open here.
             let holder = Process::start("a process in a new network namespace", holder, log).map_err(|e| match e {
                 Error::Spawn { what, source } => Error::Usage(format!("cannot start {what}: {source}; {NEEDED}")),
                 e => e,
@@ -94,7 +94,7 @@ impl Namespaces {
         Ok(made)
     }
 
-    /// Has a command run there.
+    /// Makes a command run in namespace `number`.
     pub(crate) fn inside(&self, number: usize, command: &mut Command) -> Result<()> {
         let (user, net) = (self.user.as_ref().map(dup).transpose()?, dup(&self.each[number])?);
         // SAFETY: between fork and exec this makes system calls and nothing else: no allocation, no lock.
@@ -108,7 +108,7 @@ impl Namespaces {
         Ok(())
     }
 
-    /// Lays a cable between two, with an address at either end; they share a network of 256 addresses.
+    /// Joins two by a veth pair, with an address at either end in a network of 256 addresses.
     pub(crate) fn cable(&mut self, ends: [(usize, Ipv4Addr); 2]) -> Result<()> {
         let name = format!("trunk{}", self.cables);
         self.cables += 1;
@@ -123,7 +123,7 @@ impl Namespaces {
         Ok(())
     }
 
-    /// Runs `ip` there, perhaps with a descriptor that it is to have under the same number.
+    /// Runs `ip` in namespace `number`; it inherits the descriptor `with` under the same number.
     fn ip(&self, number: usize, args: &[&str], with: Option<OwnedFd>) -> Result<()> {
         let mut command = self.ip.command();
         command.args(args);
@@ -147,7 +147,7 @@ fn dup(fd: &OwnedFd) -> Result<OwnedFd> {
     fd.try_clone().map_err(|source| Error::Spawn { what: "a process in a namespace".into(), source })
 }
 
-/// What a process does that only holds a namespace: it waits to be killed.
+/// The main function of a process that only holds a namespace: waits to be killed.
 pub(crate) fn hold() -> ! {
     loop {
         std::thread::park();

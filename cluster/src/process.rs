@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process in the harness's care: it never outlives the harness, however that ends.
+//! A child process of the harness, which ends with the harness, also when that is killed.
 
 use crate::{Error, Result};
 use std::fs::{self, File, OpenOptions};
@@ -20,13 +20,13 @@ pub(crate) struct Process {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs a job on a thread that lives as long as this process. The kernel ties a child's parent-death signal to the
+/// Runs a job on a thread that runs as long as this process. The kernel ties a child's parent-death signal to the
 /// *thread* that forked it: a child forked by a passing thread would be killed when that thread ends.
 fn on_lasting_thread<T: Send + 'static>(job: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     static SPAWNER: Mutex<Option<Sender<Job>>> = Mutex::new(None);
     let (answer, result) = channel();
     let job: Job = Box::new(move || {
-        // The asker waits for it below.
+        // The caller waits for it below.
         let _ = answer.send(job());
     });
     {
@@ -53,7 +53,7 @@ impl Process {
         let what = what.into();
         let out = OpenOptions::new().create(true).append(true).open(log).map_err(Error::io("cannot open", log))?;
         let err = out.try_clone().map_err(Error::io("cannot use", log))?;
-        // A process group of its own: Ctrl-C on the terminal is for the harness, which then ends its children in order.
+        // A separate process group: Ctrl-C on the terminal is for the harness, which then ends its children in order.
         command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
         let parent = rustix::process::getpid();
         // SAFETY: between fork and exec this makes two system calls and nothing else: no allocation, no lock.
@@ -86,21 +86,21 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Stops it where it is, as a process that hangs, or lets it go on. One that has ended is neither.
+    /// Stops it (SIGSTOP), as a process that hangs, or continues it. Does nothing to one that has ended.
     pub(crate) fn hang(&self, hangs: bool) {
         use rustix::process::{Pid, Signal, kill_process};
         // It fails only if the child has ended and been waited for.
         let _ = kill_process(Pid::from_child(&self.child), if hangs { Signal::STOP } else { Signal::CONT });
     }
 
-    /// Ends it at once.
+    /// Kills it and waits for its end.
     pub(crate) fn kill(&mut self) {
         // Fails only if it has already been waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Its memory at present, if it lives.
+    /// Its memory at present, if it runs.
     pub(crate) fn memory(&self) -> Option<Memory> {
         Memory::read(&fs::read_to_string(format!("/proc/{}/status", self.pid())).ok()?)
     }
@@ -163,8 +163,8 @@ pub(crate) fn tail(path: &Path, lines: usize) -> String {
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
-/// Whether somebody listens on that Unix socket, asked of the kernel: a trial connection would count as the one
-/// client a HIB serves.
+/// Whether a process listens on that Unix socket, as the kernel says: a trial connection would count as the one client
+/// that a HIB serves.
 pub(crate) fn listens(path: &Path) -> bool {
     listens_seen_by(path, "self")
 }

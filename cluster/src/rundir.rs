@@ -2,8 +2,7 @@
 //! The private directory of one cluster (sockets, logs), and the lock that lets one cluster at a time use the machine.
 
 use crate::process::listens;
-use crate::progress::Progress;
-use crate::{Error, Result, interrupt};
+use crate::{Error, ProgressMode, Result, interrupt};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use telegraphos_fabric::control::default_path;
 use tempfile::TempDir;
 
-/// Its lock tells that the directory's owner lives.
+/// This file is locked while the directory's owner runs.
 const OWNER: &str = "owner";
 /// The name of the fabric's socket.
 pub(crate) const FABRIC: &str = "fabric";
@@ -70,12 +69,12 @@ impl RunDir {
 }
 
 fn default_parent() -> PathBuf {
-    let ours =
+    let own =
         |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.is_dir() && m.uid() == rustix::process::getuid().as_raw());
     std::env::var_os("XDG_RUNTIME_DIR")
         .map(PathBuf::from)
         .filter(|p| p.is_absolute())
-        .filter(ours)
+        .filter(own)
         .unwrap_or_else(std::env::temp_dir)
 }
 
@@ -89,25 +88,25 @@ pub(crate) fn usual_parents() -> Vec<PathBuf> {
     parents
 }
 
-/// The control sockets of all clusters of this user whose fabric runs, in these places.
+/// The control sockets of all running fabrics of this user, in these directories.
 pub(crate) fn control_sockets(parents: &[PathBuf]) -> Vec<PathBuf> {
     let uid = rustix::process::getuid().as_raw();
     let prefix = format!("telegraphos-{uid}-");
     let entries = parents.iter().flat_map(|parent| fs::read_dir(parent).into_iter().flatten().flatten());
-    let ours = entries.filter(|entry| {
+    let own = entries.filter(|entry| {
         entry.file_name().to_str().is_some_and(|n| n.starts_with(&prefix))
             && entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == uid)
     });
-    ours.map(|entry| default_path(&entry.path().join(FABRIC))).filter(|path| listens(path)).collect()
+    own.map(|entry| default_path(&entry.path().join(FABRIC))).filter(|path| listens(path)).collect()
 }
 
-/// Removes directories of ours whose owner is gone.
+/// Removes directories of this user's clusters that no process owns any more.
 fn sweep(parent: &Path, prefix: &str) {
     let uid = rustix::process::getuid().as_raw();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let ours = entry.file_name().to_str().is_some_and(|n| n.starts_with(prefix))
+        let own = entry.file_name().to_str().is_some_and(|n| n.starts_with(prefix))
             && entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == uid);
-        if !ours {
+        if !own {
             continue;
         }
         let Ok(owner) = File::open(entry.path().join(OWNER)) else { continue };
@@ -120,13 +119,13 @@ fn sweep(parent: &Path, prefix: &str) {
 }
 
 /// The right to run virtual machines on this computer. Guests under emulation take whole processors, so two clusters at
-/// once would only make each other late.
+/// once would run into each other's time limits.
 #[derive(Debug)]
 pub(crate) struct MachineLock(#[allow(dead_code, reason = "held for its Drop")] File);
 
 impl MachineLock {
     /// Waits for the right; clusters of one process share it.
-    pub(crate) fn acquire(progress: Progress) -> Result<Arc<MachineLock>> {
+    pub(crate) fn acquire(progress: ProgressMode) -> Result<Arc<MachineLock>> {
         static HELD: Mutex<Weak<MachineLock>> = Mutex::new(Weak::new());
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lock) = held.upgrade() {
@@ -147,7 +146,7 @@ impl MachineLock {
                 Err(e) => return Err(Error::io("cannot lock", &path)(e.into())),
             }
             step.get_or_insert_with(|| {
-                progress.step(format!("Waiting for another cluster on this machine to end ({})", path.display()))
+                progress.step(format!("Waiting for another cluster on this machine to end ({})", path.display()), None)
             });
             interrupt::sleep(Duration::from_millis(100))?;
         }
@@ -160,8 +159,8 @@ impl MachineLock {
     }
 }
 
-/// Opens the lock, whoever made it. Reading suffices for a lock; the kernel refuses `O_CREAT` on another user's file in
-/// a shared directory, so making it is a step of its own.
+/// Opens the lock, also one of another user. Reading suffices for a lock; the kernel refuses `O_CREAT` on another
+/// user's file in a shared directory, so making it is a separate step.
 fn open_lock(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     loop {
@@ -188,7 +187,7 @@ mod tests {
         let run = RunDir::create(Some(parent.path())).unwrap();
         let path = run.path().to_path_buf();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        // A second harness leaves a living one's directory alone.
+        // A second harness keeps a running one's directory.
         drop(RunDir::create(Some(parent.path())).unwrap());
         assert!(path.exists());
         drop(run);
@@ -238,7 +237,7 @@ mod tests {
         expected.sort();
         assert_eq!(both, expected);
         drop(socket);
-        assert_eq!(control_sockets(&parents), [other], "one whose fabric has ended is none");
+        assert_eq!(control_sockets(&parents), [other], "the socket of an ended fabric does not count");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use telegraphos_images::{KernelSeries, KvmState, kvm_usable};
 
-/// The most nodes one computer is asked to emulate.
+/// The most nodes of a cluster on one computer.
 pub const MAX_NODES: usize = 64;
 
 /// What runs guest code.
@@ -71,7 +71,7 @@ fn series<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<Kern
     text.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
-/// A table of options of another command, whose settings are `S`: it knows which names there are.
+/// A table of options of another command, with the settings `S`, which define the names.
 fn table<'de, D, S>(from: D) -> std::result::Result<Vec<(String, String)>, D::Error>
 where
     D: Deserializer<'de>,

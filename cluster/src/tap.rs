@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use telegraphos_wire::Body;
 use telegraphos_wire::link::Frame;
 
-/// What is told apart.
+/// The kinds of packets that are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PacketKind {
     /// An ordinary store.
@@ -219,8 +219,8 @@ mod tests {
         board.write_all(&[0xff; 64]).unwrap();
         assert_eq!(fabric.read(&mut [0]).unwrap(), 0);
         let far = dir.path().join("far");
-        let nobody = Tap::bind(&dir.path().join("nobody")).unwrap();
-        let text = nobody.join(&far, Duration::ZERO).unwrap_err().to_string();
+        let unused = Tap::bind(&dir.path().join("unused")).unwrap();
+        let text = unused.join(&far, Duration::ZERO).unwrap_err().to_string();
         assert!(text.contains("far"), "{text}");
     }
 }

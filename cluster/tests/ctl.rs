@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use telegraphos_testkit::Daemon;
+use telegraphos_testkit::{Daemon, Ended};
 
 fn telegraphos() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos"));
@@ -50,9 +50,8 @@ fn run(args: &[&str], environment: Option<&Path>) -> (Option<i32>, String, Strin
     if let Some(parent) = environment {
         command.env("XDG_RUNTIME_DIR", parent).env("TMPDIR", parent);
     }
-    let output = command.output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    let ended = Ended::of(&mut command);
+    (ended.code(), ended.stdout, ended.stderr)
 }
 
 fn control_of(listen: &Path) -> PathBuf {

@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use switch_core::{Action, Event, Switch, SwitchConfig};
 use telegraphos_capture::{CaptureOptions, Recorder};
+use telegraphos_fabric_core::{Action, Event, Switch, SwitchConfig};
+use telegraphos_testkit::Ended;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{PROTOCOL_VERSION, WindowLayout};
 
@@ -35,11 +36,8 @@ fn capture(file: &Path, falsify: bool) {
     recorder.finish(2_000_000).unwrap();
 }
 
-fn replay(args: &[&str]) -> (Output, String, String) {
-    let out = Command::new(env!("CARGO_BIN_EXE_telegraphos")).arg("replay").args(args).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
-    (out, stdout, stderr)
+fn replay(args: &[&str]) -> Ended {
+    Ended::of(Command::new(env!("CARGO_BIN_EXE_telegraphos")).arg("replay").args(args))
 }
 
 #[test]
@@ -48,21 +46,21 @@ fn the_exit_code_says_whether_a_capture_replays() {
     let file = dir.path().join("run.pcapng");
     let name = file.to_str().unwrap();
     capture(&file, false);
-    let (out, stdout, _) = replay(&[name]);
-    assert_eq!(out.status.code(), Some(0), "{stdout}");
+    let Ended { status, stdout, .. } = replay(&[name]);
+    assert_eq!(status.code(), Some(0), "{stdout}");
     assert!(stdout.starts_with("no difference in 6 events and ") && stdout.ends_with(" of 1 switch\n"), "{stdout}");
 
     capture(&file, true);
-    let (out, stdout, _) = replay(&[name]);
-    assert_eq!(out.status.code(), Some(1), "{stdout}");
+    let Ended { status, stdout, .. } = replay(&[name]);
+    assert_eq!(status.code(), Some(1), "{stdout}");
     for part in [", 1.500000 s, node 2 of switch 0\n", "expected Welcome", "nodes: 9", "found    Welcome", "nodes: 8"] {
         assert!(stdout.contains(part), "{part} is not in: {stdout}");
     }
-    let (_, stdout, _) = replay(&[name, "--limit", "0"]);
+    let Ended { stdout, .. } = replay(&[name, "--limit", "0"]);
     assert!(stdout.starts_with("... and 1 more; --limit 1 prints all\n1 difference in 6 events"), "{stdout}");
 
     std::fs::write(&file, "no capture at all, but long enough to be one").unwrap();
-    let (out, _, stderr) = replay(&[name]);
-    assert_eq!(out.status.code(), Some(2), "{stderr}");
+    let Ended { status, stderr, .. } = replay(&[name]);
+    assert_eq!(status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("run.pcapng is no capture of a Telegraphos fabric"), "{stderr}");
 }

@@ -10,40 +10,31 @@
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+use std::any::Any;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use support::crate_server::CrateServer;
+use support::linked::{Node, Switch, joined};
 use support::{Guest, RAM, window};
+use telegraphos_device::Settings;
 use telegraphos_device::vfio::message::{Access, SmallWrite, command};
-use telegraphos_device::{CrateServer, HibServer, Settings, ShutdownHandle};
-use telegraphos_fabric::Fabric;
 use telegraphos_testkit::eventually;
 use telegraphos_wire::Status;
-use telegraphos_wire::regs::{self, Register};
+use telegraphos_wire::regs::Register;
 
 const MEMORY: u64 = RAM + 0x10_0000;
 
-fn board(dir: &Path, node: u16, spin: u64, with_crate: bool) -> (Guest, ShutdownHandle, std::thread::JoinHandle<()>) {
-    let socket = dir.join(format!("hib{node}.sock"));
-    let settings = Settings {
-        socket: Some(socket.clone()),
-        node: Some(node),
-        fabric: Some(dir.join("fabric.sock")),
-        spin_us: Some(spin),
-        ..Settings::default()
-    };
-    let config = settings.config().unwrap();
-    let (stop, thread) = if with_crate {
-        let server = CrateServer::bind(config).unwrap();
-        (server.shutdown_handle(), std::thread::spawn(move || server.run().unwrap()))
+/// A guest of a board, and what keeps the board running.
+fn board(dir: &Path, node: u16, spin: u64, with_crate: bool) -> (Guest, Box<dyn Any>) {
+    let settings = Settings { spin_us: Some(spin), ..Settings::default() };
+    if with_crate {
+        let server = CrateServer::start(Node::config(dir, node, settings));
+        (joined(&server.socket), Box::new(server))
     } else {
-        let mut server = HibServer::bind(config).unwrap();
-        (server.shutdown_handle(), std::thread::spawn(move || server.run().unwrap()))
-    };
-    let mut guest = Guest::boot(&socket);
-    eventually("the link", || (guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0).then_some(()));
-    guest.open_context(0);
-    (guest, stop, thread)
+        let server = Node::start(dir, node, settings);
+        (server.guest(), Box::new(server))
+    }
 }
 
 fn report(what: &str, count: u32, took: Duration) {
@@ -60,11 +51,9 @@ fn main() {
     for with_crate in [false, true] {
         println!("server: {}, spin {spin} us", if with_crate { "crate" } else { "own" });
         let dir = tempfile::tempdir().unwrap();
-        let fabric = Fabric::bind(telegraphos_fabric::Config::new(dir.path().join("fabric.sock"))).unwrap();
-        let stop_fabric = fabric.shutdown_handle();
-        let fabric = std::thread::spawn(move || fabric.run().unwrap());
-        let (mut a, stop_a, thread_a) = board(dir.path(), 0, spin, with_crate);
-        let (mut b, stop_b, thread_b) = board(dir.path(), 1, spin, with_crate);
+        let _fabric = Switch::start(&dir.path().join("fabric.sock"));
+        let (mut a, _board_a) = board(dir.path(), 0, spin, with_crate);
+        let (mut b, _board_b) = board(dir.path(), 1, spin, with_crate);
         a.export("a", 0, 1, MEMORY, 3);
         b.export("b", 0, 1, MEMORY, 3);
         for (node, name) in [(0u16, "a"), (1, "b")] {
@@ -116,12 +105,5 @@ fn main() {
             assert_eq!(a.quiet(), Status::Ok);
             report("the same, 200 in one message", 200_000, begun.elapsed());
         }
-        drop((a, b));
-        stop_a.shutdown();
-        stop_b.shutdown();
-        thread_a.join().unwrap();
-        thread_b.join().unwrap();
-        stop_fabric.shut_down();
-        fabric.join().unwrap();
     }
 }

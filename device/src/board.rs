@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One board: the pure core with its guest memory, config space and interrupts around it. Performs the core's actions
-//! at once.
+//! One board: the pure core with its guest memory, config space and interrupts. Performs the core's actions at once.
+//! The servers (`shell`, `crate_server`) own a board; a vfio-user session drives it as its [`Backend`].
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use hib_core::{Action, Bar, Event, Hib, HibConfig};
 use log::{debug, error, warn};
+use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig};
 use telegraphos_link::limit::Limiter;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{UNIT, ids, regs};
@@ -19,42 +19,43 @@ use crate::vfio::message::{DmaMap, DmaUnmap, IrqSet};
 use crate::vfio::server::{CONFIG_REGION, spread};
 use crate::vfio::{Answer, Backend, Refused, Token};
 
-/// Microseconds of a monotonic clock.
+/// A monotonic clock, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Starts at zero.
+    /// A clock that starts at zero.
     pub fn start() -> Clock {
         Clock(Instant::now())
     }
 
-    /// Now.
+    /// Microseconds since the start.
     pub fn now(&self) -> u64 {
         u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }
 
-/// A board, complete but for its two connections.
+/// A complete board, without its two connections.
 #[derive(Debug)]
 pub struct Board {
     hib: Hib,
     memory: GuestMemory,
     config: ConfigSpace,
     interrupts: Interrupts,
-    /// Loads that have been answered and wait to be told to the client.
+    /// Completed loads whose replies have not been sent to the client.
     completed: Vec<(Token, u64)>,
-    /// Frames for the fabric.
+    /// Frames that have not been sent to the fabric.
     frames: Vec<Frame>,
     actions: Vec<Action>,
-    /// Limits the log lines that guest and peers can trigger.
+    /// Rate limit of log lines that the guest or peers can trigger.
     pub(crate) limiter: Limiter,
     now: u64,
     resets: u64,
-    /// The core has more to do than it did at once.
+    /// The core has work left for the next turn of the loop.
     more: bool,
 }
 
+/// The BAR of a vfio-user region; `None` for other regions.
 fn bar(region: u32) -> Option<Bar> {
     match region {
         0 => Some(Bar::Control),
@@ -65,7 +66,7 @@ fn bar(region: u32) -> Option<Bar> {
 }
 
 impl Board {
-    /// A board that has just been powered on, for a guest with at most `dma_limit` bytes of memory.
+    /// A board just powered on, which maps at most `dma_limit` bytes of guest memory.
     pub fn new(config: HibConfig, dma_limit: u64) -> Board {
         let ids = Ids {
             vendor: ids::VENDOR_ID as u16,
@@ -97,40 +98,40 @@ impl Board {
         }
     }
 
-    /// The core, to look at.
+    /// The core, for inspection.
     pub fn hib(&self) -> &Hib {
         &self.hib
     }
 
-    /// Interrupts delivered, and those that had to be remembered first.
+    /// Interrupts delivered at once, and those deferred by a mask or a missing descriptor.
     pub fn interrupt_counts(&self) -> (u64, u64) {
         self.interrupts.counts()
     }
 
-    /// Resets so far, by request or because the client went.
+    /// Resets so far, by request or because the client disconnected.
     pub fn resets(&self) -> u64 {
         self.resets
     }
 
-    /// The time of the last tick.
+    /// The time of the last tick, in microseconds.
     pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
-    /// Tells the core the time.
+    /// Advances the core's clock to `now` microseconds.
     pub fn tick(&mut self, now: u64) {
         self.now = now;
         self.feed(Event::Tick { now });
     }
 
-    /// Continues with what the core had left for this turn of the loop.
+    /// Continues work that the core left for this turn of the loop.
     pub fn turn(&mut self) {
         if std::mem::take(&mut self.more) {
             self.feed(Event::Continue);
         }
     }
 
-    /// Microseconds until a tick or a turn is needed; `None` if none is.
+    /// Microseconds until [`Board::tick`] or [`Board::turn`] must be called; `None` if neither is needed.
     pub fn wait(&self, now: u64) -> Option<u64> {
         if self.more {
             return Some(0);
@@ -138,24 +139,24 @@ impl Board {
         self.hib.deadline().map(|at| at.saturating_sub(now))
     }
 
-    /// The loads answered since the last call.
+    /// The loads completed since the last call.
     pub fn take_completed(&mut self) -> impl Iterator<Item = (Token, u64)> + '_ {
         self.completed.drain(..)
     }
 
-    /// Exchanges the frames for the fabric since the last call for an empty buffer.
+    /// Swaps the frames queued for the fabric with an empty buffer.
     pub fn swap_frames(&mut self, buffer: &mut Vec<Frame>) {
         std::mem::swap(&mut self.frames, buffer);
     }
 
-    /// Gives the core an event and performs what comes of it, guest-memory steps included, until nothing is left.
+    /// Passes an event to the core and performs all resulting actions, guest-memory steps included.
     pub fn feed(&mut self, event: Event) {
         let mut actions = std::mem::take(&mut self.actions);
         self.hib.handle(event, &mut actions);
         let mut at = 0;
         while let Some(action) = actions.get_mut(at) {
             at += 1;
-            // Taken, not copied: it may carry a block.
+            // Moved out, not cloned: it may carry a block.
             match std::mem::replace(action, Action::ResetDone) {
                 Action::Step { step, op } => {
                     let result = self.memory.perform(&op);
@@ -174,20 +175,20 @@ impl Board {
                         }
                     }
                 }
-                // Steps complete at once, so nothing is in flight when `feed` returns.
+                // Steps complete at once, so none is in flight when `feed` returns.
                 Action::ResetDone => {}
                 Action::Notice(notice) => notices::report(&notice, &mut self.limiter, self.now),
             }
         }
         actions.clear();
-        // A long burst should not pin its memory for ever.
+        // Releases the memory of a long burst.
         if actions.capacity() > 4096 {
             actions.shrink_to(4096);
         }
         self.actions = actions;
     }
 
-    /// The client has gone: the board forgets its guest.
+    /// Resets the board and drops everything of its guest, after the client has disconnected.
     pub fn client_gone(&mut self) {
         self.reset();
         self.memory.clear();
@@ -195,6 +196,7 @@ impl Board {
         self.completed.clear();
     }
 
+    /// Passes the bus-master bit of the command register to the core.
     fn bus_master_changed(&mut self) {
         let on = self.config.bus_master();
         debug!("bus mastering is {}", if on { "on" } else { "off" });
@@ -202,7 +204,7 @@ impl Board {
     }
 }
 
-/// Bytes of BAR2.
+/// Size of BAR2 in bytes.
 fn contexts_size(config: &HibConfig) -> u64 {
     u64::from(config.contexts) * UNIT
 }
@@ -225,7 +227,7 @@ impl Backend for Board {
     fn read(&mut self, token: Token, region: u32, offset: u64, data: &mut [u8]) -> Answer {
         if let Some(bar) = bar(region) {
             self.feed(Event::Read { token, bar, offset, size: data.len() as u32 });
-            // Only the newest answers can be this one's: most reads of registers.
+            // Newest first: the answer to a register read was appended just now.
             return match self.completed.iter().rposition(|(t, _)| *t == token) {
                 Some(at) => {
                     let (_, value) = self.completed.swap_remove(at);
@@ -269,7 +271,7 @@ impl Backend for Board {
 
     fn dma_unmap(&mut self, unmap: DmaUnmap) -> Result<u64, Refused> {
         if !self.hib.is_quiescent() {
-            // Cannot be: `feed` performs every step before it returns.
+            // Unreachable: `feed` performs every step before it returns.
             error!("guest memory is unmapped with steps in flight");
         }
         let size = self.memory.unmap(&unmap)?;

@@ -10,9 +10,8 @@ use log::{error, warn};
 use telegraphos_service::command;
 use telegraphos_service::settings::SettingsError;
 
-use crate::crate_server::CrateServer;
 use crate::guard::Guard;
-use crate::settings::{ServerKind, Settings};
+use crate::settings::Settings;
 use crate::shell::{Config, HibServer, ServeError, ShutdownHandle};
 
 #[derive(Debug, Parser)]
@@ -57,36 +56,20 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let options = qemu_options(&config.socket);
     let node = config.hib.node;
-    command::exit_code(serve(settings.server.unwrap_or_default(), config, node, &options))
+    command::exit_code(serve(config, node, &options))
 }
 
-fn serve(kind: ServerKind, config: Config, node: u16, options: &str) -> Result<(), ServeError> {
+fn serve(config: Config, node: u16, options: &str) -> Result<(), ServeError> {
     // Before any thread is started.
-    let guard = match kind {
-        ServerKind::Own => match Guard::start() {
-            Ok(guard) => Some(guard),
-            Err(e) => {
-                warn!("if this process is killed, QEMU may abort: cannot start a guard: {e}");
-                None
-            }
-        },
-        ServerKind::Crate => None,
-    };
+    let guard = Guard::start()
+        .inspect_err(|e| warn!("if this process is killed, QEMU may abort: cannot start a guard: {e}"))
+        .ok();
     let stop = ShutdownHandle::new()?;
     stop_on_signals(stop.clone())?;
-    match kind {
-        ServerKind::Own => {
-            let mut server = HibServer::bind_with(config, stop)?;
-            server.guarded_by(guard);
-            announce(node, options);
-            server.run()
-        }
-        ServerKind::Crate => {
-            let server = CrateServer::bind_with(config, stop)?;
-            announce(node, options);
-            server.run()
-        }
-    }
+    let mut server = HibServer::bind_with(config, stop)?;
+    server.guarded_by(guard);
+    announce(node, options);
+    server.run()
 }
 
 fn load(cli: Cli) -> Result<Settings, SettingsError> {

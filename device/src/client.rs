@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other end of the socket: what QEMU and a guest's kernel are to a board, in miniature. Tests and benchmarks drive
-//! real boards with it, without a virtual machine.
+//! A client of a board: the vfio-user side of QEMU and the board's side of a guest's kernel, in miniature. Tests and
+//! benchmarks drive real boards with it, without a virtual machine.
 //!
-//! [`Client`] speaks vfio-user, [`Guest`] does what the driver does: shares memory, programs the board, gives admin
-//! commands.
+//! [`Client`] speaks vfio-user. [`Guest`] does what the driver does: it shares memory, programs the board, and issues
+//! admin commands.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -12,9 +12,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hib_core::{Step, StepResult};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use telegraphos_device_core::{Step, StepResult};
 use telegraphos_wire::admin::{self, Command, Completion, QueueCommand, ReplicaCommand};
 use telegraphos_wire::context::{Argument, Launch, Operation};
 use telegraphos_wire::packet::AtomicOp;
@@ -25,63 +25,64 @@ use telegraphos_wire::{Aperture, NodeId, Rights, Status, UNIT, WindowLayout, con
 use crate::memory::GuestMemory;
 use crate::vfio::message::{Access, DmaMap, HEADER_LEN, Header, IrqSet, MAX_MESSAGE, command, dma_map, flag, irq_set};
 
-/// How long a board may take for anything: long enough for a loaded machine, and never waited for when all is well.
+/// Time limit for every operation of a board. Generous, since machines may be loaded and a working board never reaches
+/// it.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Region of the plain window.
+/// vfio-user region of BAR4, the window.
 pub const WINDOW: u32 = 4;
 const REGISTERS: u32 = 0;
 const CONTEXTS: u32 = 2;
 const CONFIG: u32 = 7;
 
-/// Why a board did not do as it was told.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The socket failed.
+    /// A system call on the socket failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The board's process has closed the connection.
+    /// The board's process closed the connection.
     #[error("the board closed the connection")]
     Closed,
-    /// The board sent what is no answer to the question.
+    /// The board sent something other than the expected reply.
     #[error("the board answered message {expected} with {found:?}")]
     Reply {
-        /// Number of the message.
+        /// Id of the message that was sent.
         expected: u16,
-        /// What came.
+        /// Header of what was received.
         found: Header,
     },
     /// The board refused a message.
     #[error("the board refused {what}: {}", Errno::from_raw_os_error(*errno))]
     Refused {
-        /// What.
+        /// What was requested.
         what: &'static str,
-        /// errno.
+        /// errno of the reply.
         errno: i32,
     },
-    /// It took too long.
+    /// An operation exceeded [`PATIENCE`].
     #[error("{what} did not happen within {:.0} s", PATIENCE.as_secs_f64())]
     Late {
-        /// What was waited for.
+        /// The operation.
         what: &'static str,
     },
     /// An admin command failed.
     #[error("admin command {opcode} failed: {status}")]
     Failed {
-        /// TG_ADMIN_*.
+        /// Opcode, TG_ADMIN_*.
         opcode: u32,
-        /// Why.
+        /// Status of the completion.
         status: Status,
     },
-    /// A store has not been performed.
+    /// A store was not performed.
     #[error("stores are not quiet: {status}")]
     Store {
-        /// Why.
+        /// The status that `quiet` reported.
         status: Status,
     },
     /// An address outside the guest's memory.
@@ -94,17 +95,20 @@ pub enum ClientError {
 
 type Result<T, E = ClientError> = std::result::Result<T, E>;
 
+/// Wraps the error of a standard library call, for `map_err`.
 fn failed(what: &'static str) -> impl Fn(io::Error) -> ClientError {
     move |source| ClientError::Io { what, source }
 }
 
+/// Wraps the error of a system call, for `map_err`.
 fn system(what: &'static str) -> impl Fn(Errno) -> ClientError {
     move |errno| ClientError::Io { what, source: errno.into() }
 }
 
-/// Calls `f` until it gives something, at most for [`PATIENCE`].
+/// Calls `f` until it returns a value, for at most [`PATIENCE`].
 pub fn wait_for<T>(what: &'static str, mut f: impl FnMut() -> Option<T>) -> Result<T> {
-    /// What takes microseconds is not measured in sleeps; what takes longer keeps no processor busy.
+    /// Shorter waits yield only, so that latencies are not measured in sleeps; longer ones sleep, to leave the
+    /// processor free.
     const SHORT: Duration = Duration::from_millis(20);
     let begun = Instant::now();
     loop {
@@ -119,22 +123,22 @@ pub fn wait_for<T>(what: &'static str, mut f: impl FnMut() -> Option<T>) -> Resu
     }
 }
 
-/// A reply: its header and what follows.
+/// A reply: its header and its body.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The header.
+    /// The header, [`HEADER_LEN`] bytes of the message.
     pub header: Header,
-    /// The rest.
+    /// The bytes that follow the header.
     pub body: Vec<u8>,
 }
 
 impl Reply {
-    /// The error it tells of.
+    /// The errno of an error reply.
     pub fn errno(&self) -> Option<i32> {
         (self.header.flags & flag::ERROR != 0).then_some(self.header.error as i32)
     }
 
-    /// An error if it tells of one.
+    /// `Err` for an error reply to `what`.
     pub fn ok(self, what: &'static str) -> Result<Reply> {
         match self.errno() {
             Some(errno) => Err(ClientError::Refused { what, errno }),
@@ -143,10 +147,10 @@ impl Reply {
     }
 }
 
-/// A client that sends what it is told, sensible or not.
+/// A vfio-user client that also sends invalid messages, for tests.
 #[derive(Debug)]
 pub struct Client {
-    /// The connection.
+    /// The connection to the board.
     pub stream: UnixStream,
     id: u16,
 }
@@ -158,7 +162,7 @@ impl AsMut<Client> for Client {
 }
 
 impl Client {
-    /// Connected, but not introduced.
+    /// Connects without a handshake.
     pub fn connect(path: &Path) -> Result<Client> {
         let stream = UnixStream::connect(path).map_err(failed("cannot connect to the board"))?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(failed("cannot set a timeout"))?;
@@ -166,14 +170,14 @@ impl Client {
         Ok(Client { stream, id: 100 })
     }
 
-    /// Connected and introduced.
+    /// Connects and performs the handshake (VERSION).
     pub fn new(path: &Path) -> Result<Client> {
         let mut client = Client::connect(path)?;
         client.version(br#"{"capabilities":{"max_msg_fds":16,"write_multiple":true}}"#)?.ok("the introduction")?;
         Ok(client)
     }
 
-    /// Introduces itself with these capabilities.
+    /// Sends VERSION with these capabilities, JSON without the final NUL.
     pub fn version(&mut self, json: &[u8]) -> Result<Reply> {
         let mut body = vec![0; 4];
         body.extend_from_slice(json);
@@ -181,7 +185,7 @@ impl Client {
         self.call_with(command::VERSION, &body, &[])
     }
 
-    /// The bytes of the next message.
+    /// Encodes the next message.
     pub fn message(&mut self, command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
         self.id = self.id.wrapping_add(1);
         let size = (HEADER_LEN + body.len()) as u32;
@@ -191,7 +195,7 @@ impl Client {
         bytes
     }
 
-    /// Sends bytes, and descriptors with them; how many bytes were taken.
+    /// Sends bytes with descriptors; returns how many bytes the socket took.
     pub fn send(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> rustix::io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -206,7 +210,7 @@ impl Client {
         let bytes = self.message(command, 0, body);
         let expected = self.id;
         let sent = self.send(&bytes, fds).map_err(system("cannot send to the board"))?;
-        // The descriptors went with the first byte.
+        // The descriptors were sent with the first byte.
         self.stream.write_all(&bytes[sent..]).map_err(failed("cannot send to the board"))?;
         let reply = self.reply()?.ok_or(ClientError::Closed)?;
         if (reply.header.id, reply.header.command) != (expected, command) {
@@ -215,19 +219,19 @@ impl Client {
         Ok(reply)
     }
 
-    /// Sends a message that wants no reply.
+    /// Sends a message that requests no reply.
     pub fn post(&mut self, command: u16, body: &[u8]) -> Result<()> {
         let bytes = self.message(command, flag::NO_REPLY, body);
         self.stream.write_all(&bytes).map_err(failed("cannot send to the board"))
     }
 
-    /// The next reply; `None` at the end of the stream.
+    /// Receives the next reply; `None` at the end of the stream.
     pub fn reply(&mut self) -> Result<Option<Reply>> {
         let mut bytes = [0; HEADER_LEN];
         match self.stream.read_exact(&mut bytes) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            // A reset above all: QEMU would abort.
+            // This includes a reset of the connection, on which QEMU aborts.
             Err(e) => return Err(failed("no reply")(e)),
         }
         let header: Header = bytemuck::pod_read_unaligned(&bytes);
@@ -240,12 +244,12 @@ impl Client {
         Ok(Some(Reply { header, body }))
     }
 
-    /// Loads from a region, whatever the answer.
+    /// Loads from a region; an error reply is not an error here.
     pub fn read_raw(&mut self, region: u32, offset: u64, count: u32) -> Result<Reply> {
         self.call_with(command::REGION_READ, bytemuck::bytes_of(&Access { offset, region, count }), &[])
     }
 
-    /// Loads up to 8 bytes.
+    /// Loads `count` bytes, at most 8.
     pub fn read(&mut self, region: u32, offset: u64, count: u32) -> Result<u64> {
         let reply = self.read_raw(region, offset, count)?.ok("a load")?;
         let found = reply.header;
@@ -257,25 +261,25 @@ impl Client {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// The body of a store.
+    /// Encodes the body of a REGION_WRITE.
     pub fn write_body(region: u32, offset: u64, data: &[u8]) -> Vec<u8> {
         let mut body = bytemuck::bytes_of(&Access { offset, region, count: data.len() as u32 }).to_vec();
         body.extend_from_slice(data);
         body
     }
 
-    /// A store that waits for its reply.
+    /// Stores to a region and waits for the reply.
     pub fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<()> {
         let body = Client::write_body(region, offset, data);
         self.call_with(command::REGION_WRITE, &body, &[])?.ok("a store").map(drop)
     }
 
-    /// A posted store, as QEMU sends a guest's.
+    /// Posts a store, as QEMU does for a guest.
     pub fn store(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<()> {
         self.post(command::REGION_WRITE, &Client::write_body(region, offset, data))
     }
 
-    /// Posted stores of 8 bytes, sent at once: of a processor that is faster than the board.
+    /// Posts stores of 8 bytes with one send, like a processor that is faster than the board.
     pub fn store_all(&mut self, region: u32, stores: impl IntoIterator<Item = (u64, u64)>) -> Result<()> {
         let mut bytes = Vec::new();
         for (offset, value) in stores {
@@ -285,44 +289,44 @@ impl Client {
         self.stream.write_all(&bytes).map_err(failed("cannot send to the board"))
     }
 
-    /// Shares memory.
+    /// Shares guest memory (DMA_MAP).
     pub fn map(&mut self, map: DmaMap, fd: Option<&OwnedFd>) -> Result<Reply> {
         let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
         self.call_with(command::DMA_MAP, bytemuck::bytes_of(&map), &fds)
     }
 
-    /// Says where interrupts go.
+    /// Attaches event descriptors to interrupts (DEVICE_SET_IRQS).
     pub fn set_irqs(&mut self, set: IrqSet, fds: &[BorrowedFd<'_>]) -> Result<Reply> {
         self.call_with(command::DEVICE_SET_IRQS, bytemuck::bytes_of(&set), fds)
     }
 
-    /// A register's value.
+    /// Loads a register.
     pub fn register(&mut self, register: Register) -> Result<u64> {
         self.read(REGISTERS, register.offset(), register.size().into())
     }
 
-    /// Stores to a register.
+    /// Posts a store to a register.
     pub fn set_register(&mut self, register: Register, value: u64) -> Result<()> {
         let bytes = value.to_le_bytes();
         self.store(REGISTERS, register.offset(), &bytes[..usize::from(register.size()).min(8)])
     }
 }
 
-/// DMA address at which a [`Guest`]'s memory starts.
+/// DMA address of a [`Guest`]'s memory.
 pub const RAM: u64 = 0x10_0000;
-/// Its size.
+/// Bytes of a [`Guest`]'s memory.
 pub const RAM_SIZE: u64 = 4 << 20;
 /// DMA address of its event queue.
 pub const EVENTS: u64 = RAM;
-/// Places in the event queue.
+/// Entries of the event queue.
 pub const EVENT_ENTRIES: u32 = 64;
 const ADMIN: u64 = RAM + 0x1_0000;
 const ADMIN_SLOTS: u32 = 8;
 const STATUS_PAGES: u64 = RAM + 0x2_0000;
-/// From here on, memory is for what is exported.
+/// DMA address from which on memory is free for exports.
 pub const MEMORY: u64 = RAM + 0x10_0000;
 
-/// A new file of so many bytes that lives in memory alone, as QEMU's `memory-backend-memfd`.
+/// Makes an anonymous file of `size` bytes, as QEMU's `memory-backend-memfd` does.
 pub fn memfd(size: u64) -> Result<OwnedFd> {
     let failed = system("cannot make a file for guest memory");
     let fd = rustix::fs::memfd_create("guest-ram", rustix::fs::MemfdFlags::CLOEXEC).map_err(&failed)?;
@@ -330,15 +334,15 @@ pub fn memfd(size: u64) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// What a guest's kernel does with its board, with the memory of a guest and one process (context 0). `C` is a
-/// [`Client`], or something around it.
+/// A guest's kernel as its board sees it: guest memory and one process (context 0). `C` is a [`Client`] or a wrapper of
+/// one.
 #[derive(Debug)]
 pub struct Guest<C = Client> {
     /// The connection to the board.
     pub client: C,
     /// Guest memory, [`RAM_SIZE`] bytes from [`RAM`] on.
     pub ram: OwnedFd,
-    /// Where interrupts arrive.
+    /// Event descriptor of the board's interrupt.
     pub irq: OwnedFd,
     memory: GuestMemory,
     seq: u32,
@@ -346,7 +350,7 @@ pub struct Guest<C = Client> {
     events: u32,
 }
 
-/// A notification queue of 8-byte words that a [`Guest`] receives by, in one buffer; a full buffer is emptied at once.
+/// A notification queue of 8-byte words on a [`Guest`], with one buffer. A full buffer is emptied at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
     /// What senders import, with [`Rights::ENQUEUE`].
@@ -355,23 +359,23 @@ pub struct Queue {
     head: HeaderWord,
 }
 
-/// Pages of a node, as a grant gave them.
+/// Granted pages of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pages {
-    /// Whose.
+    /// The exporting node.
     pub node: NodeId,
     /// First export page.
     pub page: u32,
-    /// How many.
+    /// Number of pages.
     pub count: u32,
-    /// Bytes of the segment in them.
+    /// Length of the segment in bytes.
     pub length: u64,
     /// Generation of the grant.
     pub generation: u64,
 }
 
 impl<C: AsMut<Client>> Guest<C> {
-    /// Shares memory, enables MSI and bus mastering, programs event queue and admin slots.
+    /// Shares memory, attaches the MSI vector, and programs the board.
     pub fn boot(mut client: C) -> Result<Guest<C>> {
         let ram = memfd(RAM_SIZE)?;
         let flags = dma_map::READ | dma_map::WRITE;
@@ -391,7 +395,8 @@ impl<C: AsMut<Client>> Guest<C> {
         Ok(guest)
     }
 
-    /// What the driver does at probe, also after a reset.
+    /// Does what the driver does at probe: enables bus mastering, sets up event queue and admin slots. To be called
+    /// again after a reset.
     pub fn program(&mut self) -> Result<()> {
         self.events = 0;
         self.write(EVENTS, &[0; size_of::<event::Entry>() * EVENT_ENTRIES as usize])?;
@@ -403,7 +408,7 @@ impl<C: AsMut<Client>> Guest<C> {
         client.set_register(Register::Control, regs::CONTROL_IRQ_ENABLE)
     }
 
-    /// Waits until the board has joined the fabric.
+    /// Waits until the link to the fabric is up.
     pub fn join(&mut self) -> Result<()> {
         let client = self.client.as_mut();
         wait_for("joining of the fabric", || match client.register(Register::StatusBits) {
@@ -412,7 +417,7 @@ impl<C: AsMut<Client>> Guest<C> {
         })?
     }
 
-    /// The 8 bytes at an aligned DMA address, as one load of the guest's processor finds them.
+    /// The 8 bytes at an aligned DMA address, read with one load, as the guest's processor does.
     pub fn load64(&self, address: u64) -> Result<u64> {
         match self.memory.perform(&Step::Load { address, size: 8 }) {
             StepResult::Loaded(value) => Ok(value),
@@ -420,7 +425,7 @@ impl<C: AsMut<Client>> Guest<C> {
         }
     }
 
-    /// Bytes of guest memory.
+    /// Reads guest memory.
     pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
         match address.checked_sub(RAM).map(|offset| rustix::io::pread(&self.ram, &mut *bytes, offset)) {
             Some(Ok(n)) if n == bytes.len() => Ok(()),
@@ -428,7 +433,7 @@ impl<C: AsMut<Client>> Guest<C> {
         }
     }
 
-    /// Sets bytes of guest memory.
+    /// Writes guest memory.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         let end = address.checked_add(bytes.len() as u64).filter(|end| *end <= RAM + RAM_SIZE);
         let written = end.and(address.checked_sub(RAM)).map(|offset| rustix::io::pwrite(&self.ram, bytes, offset));
@@ -438,7 +443,7 @@ impl<C: AsMut<Client>> Guest<C> {
         }
     }
 
-    /// Performs an admin command and waits for its completion, good or bad.
+    /// Issues an admin command and waits for its completion, of whatever status.
     pub fn admin(&mut self, command: Command) -> Result<Completion> {
         self.seq += 1;
         let seq = self.seq;
@@ -456,7 +461,7 @@ impl<C: AsMut<Client>> Guest<C> {
         Ok(bytemuck::pod_read_unaligned(&bytes))
     }
 
-    /// Performs an admin command that should succeed.
+    /// Issues an admin command; `Err` if its status is not `Ok`.
     pub fn admin_ok(&mut self, command: Command) -> Result<Completion> {
         let completion = self.admin(command)?;
         match Status::from_u16(completion.status as u16) {
@@ -472,7 +477,7 @@ impl<C: AsMut<Client>> Guest<C> {
         self.admin_ok(open).map(drop)
     }
 
-    /// Grants `count` export pages from `page` on, at DMA address `address`, to every node.
+    /// Grants `count` export pages from `page` on, backed by memory at DMA address `address`, to every node.
     pub fn grant(&mut self, node: NodeId, page: u32, count: u32, address: u64, rights: Rights) -> Result<Pages> {
         let length = u64::from(count) * UNIT;
         let granted = self.admin_ok(Command {
@@ -488,7 +493,7 @@ impl<C: AsMut<Client>> Guest<C> {
         Ok(Pages { node, page, count, length, generation: granted.generation })
     }
 
-    /// Imports pages for context 0; import and first window slot are both `import`.
+    /// Imports pages for context 0. Import number and first window slot are both `import`.
     pub fn import(&mut self, import: u16, pages: &Pages, rights: Rights) -> Result<()> {
         self.admin_ok(Command {
             opcode: admin::IMPORT_SET,
@@ -506,8 +511,8 @@ impl<C: AsMut<Client>> Guest<C> {
         .map(drop)
     }
 
-    /// Makes export page `page` of this node a copy of `home`'s, or the home if it is that. Waits while the home's node
-    /// is not yet known.
+    /// Makes export page `page` of this node a copy of `home`, or the home if `home` is this page. Retries while the
+    /// home's node is not up.
     pub fn replicate(&mut self, page: u32, mode: u32, home: &Pages) -> Result<()> {
         let set = ReplicaCommand {
             opcode: admin::REPLICA_SET,
@@ -524,7 +529,7 @@ impl<C: AsMut<Client>> Guest<C> {
         })?
     }
 
-    /// Closes an import. Waits until nothing of it is outstanding.
+    /// Closes an import. The command completes when none of its requests is outstanding.
     pub fn close_import(&mut self, import: u16) -> Result<()> {
         self.admin_ok(Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() }).map(drop)
     }
@@ -535,7 +540,7 @@ impl<C: AsMut<Client>> Guest<C> {
         wait_for("quiet", || self.done(0, cookie).transpose())?
     }
 
-    /// Asks when every store so far of context 0 has been performed; [`Guest::done`] of slot 0 tells.
+    /// Starts a `quiet` of context 0; [`Guest::done`] of slot 0 reports its completion. Returns the cookie.
     pub fn begin_quiet(&mut self) -> Result<u64> {
         self.cookie += 1;
         let word = context::QUIET_ALL << context::COOKIE_BITS | self.cookie;
@@ -543,16 +548,16 @@ impl<C: AsMut<Client>> Guest<C> {
         Ok(self.cookie)
     }
 
-    /// The status of what was begun in this slot of context 0 with this cookie, once it is done.
+    /// The status of the operation with this cookie in a slot of context 0; `None` while it is in progress.
     pub fn done(&self, slot: u8, cookie: u64) -> Result<Option<Status>> {
         let word = self.load64(STATUS_PAGES + 8 * u64::from(slot))?;
-        let ours = word & ((1 << context::COOKIE_BITS) - 1) == cookie;
-        Ok(ours.then(|| Status::from_u16((word >> context::COOKIE_BITS) as u16)))
+        let matches = word & ((1 << context::COOKIE_BITS) - 1) == cookie;
+        Ok(matches.then(|| Status::from_u16((word >> context::COOKIE_BITS) as u16)))
     }
 
-    /// Launches a fetch-and-add to the 8-byte word `offset` bytes into window slot `window_slot` of `node`, in slot
-    /// `slot` (1 to 63; 0 is for [`Guest::quiet`]) of context 0; gives the cookie for [`Guest::done`]. The sum's old
-    /// value is then [`Guest::previous`].
+    /// Launches a fetch-and-add on the 8-byte word at `offset` in window slot `window_slot` of `node`, in slot `slot`
+    /// (1 to 63; 0 is for [`Guest::quiet`]) of context 0. Returns the cookie for [`Guest::done`]; [`Guest::previous`]
+    /// then gives the old value.
     pub fn begin_add(&mut self, slot: u8, node: NodeId, window_slot: u16, offset: u64, operand: u64) -> Result<u64> {
         self.cookie += 1;
         let cookie = self.cookie;
@@ -566,17 +571,17 @@ impl<C: AsMut<Client>> Guest<C> {
         Ok(cookie)
     }
 
-    /// What the word of the slot's last atomic was before.
+    /// The value of the word before the slot's last atomic.
     pub fn previous(&self, slot: u8) -> Result<u64> {
         self.load64(STATUS_PAGES + context::VALUE_OFFSET + 8 * u64::from(slot))
     }
 
-    /// The events that have come since the last call; their places are free again.
+    /// The events since the last call; frees their entries.
     pub fn events(&mut self) -> Result<Vec<event::Entry>> {
         let mut events = Vec::new();
         loop {
             let at = EVENTS + size_of::<event::Entry>() as u64 * u64::from(self.events % EVENT_ENTRIES);
-            // The word with the number is written last.
+            // The board writes the word with the sequence number last.
             let number = (self.load64(at + 8)? >> 32) as u32;
             if number != self.events.wrapping_add(1) {
                 break;
@@ -593,8 +598,7 @@ impl<C: AsMut<Client>> Guest<C> {
         Ok(events)
     }
 
-    /// Makes export page `page` a queue with a buffer of so many words of 8 bytes at DMA address `address`, for every
-    /// node.
+    /// Makes export page `page` a queue with a buffer of `words` 8-byte words at DMA address `address`, for every node.
     pub fn queue(&mut self, node: NodeId, page: u32, words: u16, address: u64) -> Result<Queue> {
         let invalid = ClientError::Failed { opcode: admin::QUEUE_SET, status: Status::Invalid };
         let shape = Shape::new(words.into(), 8).ok_or(invalid)?;
@@ -615,8 +619,8 @@ impl<C: AsMut<Client>> Guest<C> {
         Ok(Queue { pages: Pages { node, page, count: 1, length: shape.bytes(), generation }, address, head })
     }
 
-    /// Takes all elements out of a queue, oldest first. To be called after [`Guest::events`]: `overflowed` says whether
-    /// one of them was that the queue is full; then the queue goes on.
+    /// Appends all elements of a queue to `elements`, oldest first, and frees their words. Call [`Guest::events`]
+    /// first: `overflowed` says whether one of them reported the queue as full; then the queue is resumed.
     pub fn dequeue(&mut self, queue: &mut Queue, overflowed: bool, elements: &mut Vec<u64>) -> Result<()> {
         let word = self.load64(queue.address)?;
         let broken = ClientError::Failed { opcode: admin::QUEUE_SET, status: Status::QueueHeader };
@@ -629,7 +633,7 @@ impl<C: AsMut<Client>> Guest<C> {
             queue.head = queue.head.advanced();
         }
         if overflowed {
-            // The board puts what it holds at the first place.
+            // The board puts the elements that it holds at the first index.
             queue.head.index = FIRST;
         }
         let store = Step::Store { address: queue.address + 8, size: 8, data: queue.head.encode().into() };
@@ -644,17 +648,18 @@ impl<C: AsMut<Client>> Guest<C> {
     }
 }
 
+/// Offset of a window address in an aperture of BAR4, with the default layout.
 fn aperture(aperture: Aperture, node: NodeId, slot: u16, offset: u64) -> u64 {
     let layout = WindowLayout::default();
     ((aperture as u64) << (layout.offset_bits + layout.node_bits)) + window(node, slot, offset)
 }
 
-/// The place in the window to which elements for the queue behind slot `slot` of `node` are stored.
+/// Offset in the window for elements of the queue behind slot `slot` of `node`.
 pub fn enqueue_window(node: NodeId, slot: u16) -> u64 {
     aperture(Aperture::Enqueue, node, slot, 0)
 }
 
-/// The place in the window of `offset` bytes into slot `slot` of `node`, with the default layout.
+/// Offset in the window of byte `offset` of slot `slot` of `node`, with the default layout.
 pub fn window(node: NodeId, slot: u16, offset: u64) -> u64 {
     (u64::from(node) << WindowLayout::default().offset_bits) + u64::from(slot) * UNIT + offset
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The board's PCI config space, built from its parts.
+//! The board's PCI config space. `board` builds and owns it.
 //!
-//! A byte has a value and a mask of the bits that software may write. QEMU emulates BARs and the MSI registers on top
-//! of this (it sizes and places them itself); what it passes through is mostly the command register.
+//! Each byte has a value and a mask of the bits that software may write. QEMU emulates BARs and MSI registers on top of
+//! this: it sizes and places them itself, and passes mainly the command register through.
 
 use rustix::io::Errno;
 
-/// Bytes of the config space of a conventional PCI function. No extended capability needs the other 3840, and a
-/// function without a PCI Express capability can be plugged into any slot, root ports included.
+/// Bytes of the config space of a conventional PCI function. The board has no extended capability, which would need the
+/// larger space; and a function without a PCI Express capability can be plugged into any slot, root ports included.
 pub const SIZE: usize = 256;
 
 const COMMAND: usize = 0x04;
@@ -23,15 +23,15 @@ const FIRST_CAPABILITY: usize = 0x40;
 /// Identity of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
-    /// Vendor.
+    /// Vendor ID.
     pub vendor: u16,
-    /// Device.
+    /// Device ID.
     pub device: u16,
-    /// Subsystem vendor.
+    /// Subsystem vendor ID.
     pub subsystem_vendor: u16,
-    /// Subsystem.
+    /// Subsystem ID.
     pub subsystem: u16,
-    /// Revision.
+    /// Revision ID.
     pub revision: u8,
     /// Base class, subclass and interface, 24 bits.
     pub class: u32,
@@ -46,17 +46,17 @@ pub struct ConfigSpace {
     initial: [u8; SIZE],
 }
 
-/// Puts a [`ConfigSpace`] together.
+/// Builds a [`ConfigSpace`].
 #[derive(Debug)]
 pub struct Builder {
     space: ConfigSpace,
     next_capability: usize,
-    /// Where the offset of the next capability is to be written.
+    /// Offset of the list pointer that the next capability sets.
     link: usize,
 }
 
 impl Builder {
-    /// A function of type 0 without BARs and capabilities.
+    /// A type 0 function without BARs and capabilities.
     pub fn new(ids: Ids) -> Builder {
         let space = ConfigSpace { values: [0; SIZE], writable: [0; SIZE], initial: [0; SIZE] };
         let mut builder = Builder { space, next_capability: FIRST_CAPABILITY, link: CAPABILITIES };
@@ -86,14 +86,15 @@ impl Builder {
     pub fn msi(mut self) -> Builder {
         let at = self.capability(0x05, 14);
         self.put(at + 2, &0x0080u16.to_le_bytes());
-        // Enable and the number of vectors in use, then address and data.
+        // Writable: the enable bit and the number of vectors in use; below, address and data.
         self.allow(at + 2, &0x0071u16.to_le_bytes());
         self.allow(at + 4, &0xffff_ffff_ffff_fffcu64.to_le_bytes());
         self.allow(at + 12, &[0xff; 2]);
         self
     }
 
-    /// MSI-X with `vectors` vectors, table and pending bits in BAR `bar`.
+    /// MSI-X with `vectors` vectors. The vector table and the pending bits are in BAR `bar` at offsets `table` and
+    /// `pending`.
     pub fn msix(mut self, vectors: u16, bar: u8, table: u32, pending: u32) -> Builder {
         debug_assert!((1..=2048).contains(&vectors) && table % 8 == 0 && pending % 8 == 0);
         let at = self.capability(0x11, 12);
@@ -110,6 +111,7 @@ impl Builder {
         self.space
     }
 
+    /// Links a new capability of `len` bytes into the list; its offset.
     fn capability(&mut self, id: u8, len: usize) -> usize {
         let at = self.next_capability;
         let link = self.link;
@@ -121,24 +123,26 @@ impl Builder {
         at
     }
 
+    /// Sets initial values.
     fn put(&mut self, at: usize, bytes: &[u8]) {
         self.space.values[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
+    /// Sets the mask of writable bits.
     fn allow(&mut self, at: usize, mask: &[u8]) {
         self.space.writable[at..at + mask.len()].copy_from_slice(mask);
     }
 }
 
 impl ConfigSpace {
-    /// Copies what is at `offset`.
+    /// Reads `data.len()` bytes at `offset`.
     pub fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), Errno> {
         let range = range(offset, data.len())?;
         data.copy_from_slice(&self.values[range]);
         Ok(())
     }
 
-    /// Writes the writable bits at `offset`.
+    /// Writes the writable bits of `data` at `offset`.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Errno> {
         for (at, new) in range(offset, data.len())?.zip(data) {
             let mask = self.writable[at];
@@ -152,12 +156,13 @@ impl ConfigSpace {
         u16::from_le_bytes([self.values[COMMAND], self.values[COMMAND + 1]]) & BUS_MASTER != 0
     }
 
-    /// Back to the values after reset.
+    /// Restores the values after reset.
     pub fn reset(&mut self) {
         self.values = self.initial;
     }
 }
 
+/// The bytes of an access; `Err` if they are not all within the config space.
 fn range(offset: u64, len: usize) -> Result<std::ops::Range<usize>, Errno> {
     let start = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
     let end = start.checked_add(len).filter(|end| *end <= SIZE).ok_or(Errno::INVAL)?;

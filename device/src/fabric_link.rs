@@ -1,61 +1,63 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The board's place in the fabric: connects, introduces itself, and comes back when the link breaks.
+//! The board's connection to the fabric: connects, performs the handshake, and reconnects when the link breaks. `shell`
+//! owns it.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-use hib_core::Event;
 use log::{debug, info, warn};
+use telegraphos_device_core::Event;
 use telegraphos_link::LinkClient;
 use telegraphos_link::limit::Limiter;
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 
-/// First and longest pause between attempts to connect, in microseconds.
+/// First and longest delay between attempts to connect, in microseconds.
 const BACKOFF: (u64, u64) = (100_000, 1_000_000);
-/// How long the fabric may take to answer the opening frame, in microseconds.
+/// Time limit for the fabric's answer to the opening frame, in microseconds.
 const HANDSHAKE: u64 = 5_000_000;
-/// How long a fabric may say after a broken link that our own node is taken: it has not noticed yet.
+/// How long after a broken link a refusal with `NodeTaken` is retried, in microseconds: the fabric may not have noticed
+/// that the old link is broken.
 const TAKEN_GRACE: u64 = 5_000_000;
 
-/// The fabric will not have us; trying again would not help.
+/// The fabric refuses this board, and a retry would not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the fabric at {} refused this board: {why}", path.display())]
 pub struct RefusedByFabric {
-    /// Where the fabric listens.
+    /// Path of the fabric's socket.
     pub path: PathBuf,
-    /// What was offered, what was expected, what to do.
+    /// The value offered, the value expected, and the remedy.
     pub why: String,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Not connected; next attempt at this time.
+    /// Not connected; the next attempt is at `until`.
     Waiting { until: u64 },
-    /// Introduced, not welcomed yet.
+    /// The opening frame has been sent; the answer must arrive before `until`.
     Greeting { link: LinkClient, until: u64 },
-    /// A member.
+    /// The fabric has accepted the board.
     Joined { link: LinkClient },
 }
 
-/// The board's end of the link, in whatever state it is.
+/// The board's end of the link, connected or not.
 #[derive(Debug)]
-pub(crate) struct FabricLink {
+pub struct FabricLink {
     path: PathBuf,
     node: NodeId,
     window: WindowLayout,
     credits: [u32; 4],
     state: State,
     backoff: u64,
-    /// The state last logged was "not connected".
-    told_down: bool,
-    /// When the link was lost, if it ever was up.
+    /// The loss of the link has been logged as a warning; failed attempts are logged at debug level.
+    logged_down: bool,
+    /// When the last established link was lost.
     lost_at: Option<u64>,
     joined_at: Option<u64>,
     frames: Vec<Frame>,
 }
 
-/// What the refusal means, with both values.
+/// The text of a refusal, with the value offered and the value expected.
 fn explain(node: NodeId, reason: Refusal, offered: u64, expected: u64) -> String {
     match reason {
         Refusal::NodeTaken => {
@@ -103,8 +105,8 @@ fn explain(node: NodeId, reason: Refusal, offered: u64, expected: u64) -> String
 }
 
 impl FabricLink {
-    /// Will connect at once.
-    pub(crate) fn new(path: &Path, node: NodeId, window: WindowLayout, credits: [u32; 4]) -> FabricLink {
+    /// A link that connects on the first call of [`FabricLink::timer`].
+    pub fn new(path: &Path, node: NodeId, window: WindowLayout, credits: [u32; 4]) -> FabricLink {
         FabricLink {
             path: path.to_owned(),
             node,
@@ -112,18 +114,19 @@ impl FabricLink {
             credits,
             state: State::Waiting { until: 0 },
             backoff: BACKOFF.0,
-            told_down: false,
+            logged_down: false,
             lost_at: None,
             joined_at: None,
             frames: Vec::new(),
         }
     }
 
-    /// Whether the board is a member of the fabric.
-    pub(crate) fn is_up(&self) -> bool {
+    /// Whether the fabric has accepted the board.
+    pub fn is_up(&self) -> bool {
         matches!(self.state, State::Joined { .. })
     }
 
+    /// The connection, during the handshake or after it.
     fn link(&self) -> Option<&LinkClient> {
         match &self.state {
             State::Waiting { .. } => None,
@@ -131,21 +134,21 @@ impl FabricLink {
         }
     }
 
-    /// The descriptor to poll, and whether for writable too.
-    pub(crate) fn fd(&self) -> Option<(BorrowedFd<'_>, bool)> {
+    /// The descriptor to poll, and whether to poll it for writing, too.
+    pub fn fd(&self) -> Option<(BorrowedFd<'_>, bool)> {
         self.link().map(|link| (link.fd(), link.wants_write()))
     }
 
-    /// When [`FabricLink::timer`] needs to be called, if at all.
-    pub(crate) fn deadline(&self) -> Option<u64> {
+    /// When [`FabricLink::timer`] must be called; `None` if it need not be.
+    pub fn deadline(&self) -> Option<u64> {
         match self.state {
             State::Waiting { until } | State::Greeting { until, .. } => Some(until),
             State::Joined { .. } => None,
         }
     }
 
-    /// Connects, or gives up waiting for an answer, if it is time.
-    pub(crate) fn timer(&mut self, now: u64) {
+    /// Connects, or ends a handshake that has taken too long, if the deadline is reached.
+    pub fn timer(&mut self, now: u64) {
         match self.state {
             State::Waiting { until } if now >= until => self.connect(now),
             State::Greeting { until, .. } if now >= until => {
@@ -155,6 +158,7 @@ impl FabricLink {
         }
     }
 
+    /// Connects and sends the opening frame.
     fn connect(&mut self, now: u64) {
         let opened = LinkClient::connect(&self.path).and_then(|mut link| {
             link.hello(self.node, self.window, self.credits).map_err(std::io::Error::other)?;
@@ -167,9 +171,10 @@ impl FabricLink {
         }
     }
 
+    /// Logs why there is no link and schedules the next attempt.
     fn retry(&mut self, now: u64, why: &str) {
-        if !self.told_down {
-            self.told_down = true;
+        if !self.logged_down {
+            self.logged_down = true;
             warn!("no link to the fabric at {}: {why} (trying again until it is there)", self.path.display());
         } else {
             debug!("still no link to the fabric: {why}");
@@ -178,13 +183,14 @@ impl FabricLink {
         self.backoff = (self.backoff * 2).min(BACKOFF.1);
     }
 
-    /// The link is gone or useless. The caller tells the core [`Event::LinkDown`] if it was up.
+    /// Ends the link. True if it was up; then the caller passes [`Event::LinkDown`] to the core.
     fn lose(&mut self, now: u64, why: &str) -> bool {
         let was_up = self.is_up();
         if was_up {
-            self.told_down = false;
+            self.logged_down = false;
             self.lost_at = Some(now);
-            // A fabric that ends every link at once is not asked, and logged, ten times a second.
+            // The delay is kept after a short link, so that a fabric that closes every link at once is not tried and
+            // logged ten times a second.
             if self.joined_at.is_some_and(|at| now >= at.saturating_add(BACKOFF.1)) {
                 self.backoff = BACKOFF.0;
             }
@@ -193,8 +199,8 @@ impl FabricLink {
         was_up
     }
 
-    /// Takes what the fabric sent, as events for the core.
-    pub(crate) fn receive(&mut self, now: u64, mut event: impl FnMut(Event)) -> Result<(), RefusedByFabric> {
+    /// Receives once from the fabric; each frame becomes an event for the core.
+    pub fn receive(&mut self, now: u64, mut event: impl FnMut(Event)) -> Result<(), RefusedByFabric> {
         let mut frames = std::mem::take(&mut self.frames);
         frames.clear();
         let received = match &mut self.state {
@@ -213,7 +219,7 @@ impl FabricLink {
             }
         }
         self.frames = frames;
-        // A refusal has moved on already, with its own reason.
+        // A refusal has ended the link already and logged its own reason.
         if let (Some(why), false) = (end, matches!(self.state, State::Waiting { .. })) {
             if self.lose(now, &why) {
                 event(Event::LinkDown);
@@ -222,7 +228,7 @@ impl FabricLink {
         Ok(())
     }
 
-    /// One frame. The inner error ends the link.
+    /// Processes one frame. The inner error ends the link.
     fn frame(
         &mut self,
         now: u64,
@@ -236,14 +242,14 @@ impl FabricLink {
                     self.state = State::Joined { link };
                 }
                 info!("joined the fabric at {} as node {} of {nodes}", self.path.display(), self.node);
-                self.told_down = false;
+                self.logged_down = false;
                 self.joined_at = Some(now);
                 event(Event::LinkUp { incarnation, nodes, credits });
             }
             (Frame::Refuse { reason, offered, expected }, up) => {
                 let why = explain(self.node, reason, offered, expected);
-                // The fabric thinks that this board hangs, or hung: what happened is told to the peers; it comes back
-                // as a new life. Nor does it keep a guest that resets its device in a loop from coming back, later.
+                // Not fatal: a board that was silent has lost its peers, and joins again as a new session. Nor may a
+                // guest that resets its device in a loop disconnect the board for good.
                 if matches!(reason, Refusal::Silent | Refusal::Rate) {
                     if self.lose(now, &why) {
                         event(Event::LinkDown);
@@ -265,7 +271,7 @@ impl FabricLink {
             (Frame::NodeUp { node, incarnation }, true) => event(Event::NodeUp { node, incarnation }),
             (Frame::Probe, true) => {
                 if let State::Joined { link } = &mut self.state {
-                    // A full queue ends the link with the next frame; then there is no life to tell of.
+                    // A full queue fails again at the next frame, which ends the link.
                     let _ = link.send(&Frame::Alive);
                 }
             }
@@ -279,9 +285,9 @@ impl FabricLink {
         Ok(Ok(()))
     }
 
-    /// Queues frames and sends what the socket takes. Without a link they are dropped: the core has been told.
-    /// Returns whether the link was lost by this.
-    pub(crate) fn send(&mut self, now: u64, frames: impl Iterator<Item = Frame>, limiter: &mut Limiter) -> bool {
+    /// Queues frames and sends as much as the socket takes. Without a link the frames are dropped: the core has been
+    /// notified. True if the link was lost.
+    pub fn send(&mut self, now: u64, frames: impl Iterator<Item = Frame>, limiter: &mut Limiter) -> bool {
         let State::Joined { link } = &mut self.state else {
             frames.for_each(drop);
             return false;
@@ -301,8 +307,8 @@ impl FabricLink {
         self.flush(now)
     }
 
-    /// Sends what waits. Returns whether the link was lost by this.
-    pub(crate) fn flush(&mut self, now: u64) -> bool {
+    /// Sends what is queued. True if the link was lost.
+    pub fn flush(&mut self, now: u64) -> bool {
         let flushed = match &mut self.state {
             State::Waiting { .. } => return false,
             State::Greeting { link, .. } | State::Joined { link } => {
@@ -314,7 +320,7 @@ impl FabricLink {
         };
         match flushed {
             Ok(_) => false,
-            // What the fabric said before it closed is still to be read: a refusal, for instance.
+            // The fabric may have sent a refusal before it closed the connection; it is read first.
             Err(e) if matches!(self.state, State::Greeting { .. }) => {
                 debug!("while greeting the fabric: {e}");
                 false

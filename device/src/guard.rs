@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tiny second process that hangs up on QEMU properly if this one is killed.
+//! A small second process that closes the connection to QEMU without a reset if this process is killed. `cli` starts
+//! it; `shell` hands it each client's connection.
 //!
-//! Linux resets a Unix socket that is closed with unread messages in it, and QEMU (11.1) aborts, with the guest in it,
-//! when the socket of a vfio-user device is reset; of one that just ends it takes note and goes on. A killed process
-//! cannot read what is left. So the guard holds a copy of the connection's descriptor, sleeps until this process is
-//! gone, and hangs up as [`hang_up`] does.
+//! Linux resets a Unix socket that is closed with unread data in it. QEMU (11.1) aborts, with its guest, when the
+//! socket of a vfio-user device is reset; it tolerates an ordinary end of the stream. A killed process cannot read what
+//! is left. Therefore the guard holds a copy of the connection's descriptor, sleeps until this process has ended, and
+//! then closes the connection with [`hang_up`].
 #![allow(unsafe_code)]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -20,10 +21,10 @@ use rustix::net::{
 
 use crate::vfio::hang_up;
 
-/// The line to the guard; it acts when this is dropped, or closed by the end of the process.
+/// The guard process and the socket to it. The guard acts when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Guard {
-    line: OwnedFd,
+    socket: OwnedFd,
     pid: nix::unistd::Pid,
 }
 
@@ -31,24 +32,24 @@ impl Guard {
     /// Starts the guard.
     ///
     /// # Errors
-    /// Of the system; [`Errno::BUSY`] if this process has more than one thread: only a process with one can be copied.
+    /// Of the system calls; [`Errno::BUSY`] if this process has more than one thread, since `fork` copies only one.
     pub fn start() -> Result<Guard, Errno> {
         if std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count) != 1 {
             return Err(Errno::BUSY);
         }
-        let (line, theirs) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        // SAFETY: this process has one thread, so the copy finds no lock taken by a thread that it lacks.
+        let (socket, remote) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        // SAFETY: this process has one thread, so no lock is held by a thread that the copy lacks.
         match unsafe { fork() }.map_err(|e| Errno::from_raw_os_error(e as i32))? {
-            ForkResult::Parent { child } => Ok(Guard { line, pid: child }),
+            ForkResult::Parent { child } => Ok(Guard { socket, pid: child }),
             ForkResult::Child => {
-                drop(line);
-                stand_by(&theirs);
+                drop(socket);
+                run_guard(&remote);
                 std::process::exit(0)
             }
         }
     }
 
-    /// Has the guard watch over this connection instead of the one before.
+    /// Makes the guard watch this connection instead of the previous one.
     pub fn watch(&self, connection: BorrowedFd<'_>) -> Result<(), Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -56,23 +57,24 @@ impl Guard {
         if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
             return Err(Errno::NOBUFS);
         }
-        // It reads at once, so there is room; never wait for it all the same.
-        net::sendmsg(&self.line, &[IoSlice::new(&[1])], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+        // The guard reads at once, so there is room; do not block if it hangs.
+        net::sendmsg(&self.socket, &[IoSlice::new(&[1])], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         Ok(())
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // That ends it, also while the descriptor is still open.
-        let _ = net::shutdown(&self.line, net::Shutdown::Both);
+        // This ends the guard even if a copy of the descriptor is still open elsewhere.
+        let _ = net::shutdown(&self.socket, net::Shutdown::Both);
         let _ = nix::sys::wait::waitpid(self.pid, None);
     }
 }
 
-/// The life of the guard.
-fn stand_by(line: &OwnedFd) {
-    // A name for `ps`, a process group that Ctrl-C does not reach, and nobody's output kept open.
+/// The guard process: waits for the end of the other one, then hangs up.
+fn run_guard(socket: &OwnedFd) {
+    // A name for `ps`, its own process group so that Ctrl-C does not reach it, and no copy of the parent's standard
+    // streams, which would keep pipes open.
     let _ = rustix::thread::set_name(c"hib-guard");
     let _ = rustix::process::setpgid(None, None);
     if let Ok(null) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) {
@@ -85,11 +87,11 @@ fn stand_by(line: &OwnedFd) {
         let mut byte = [0];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        match net::recvmsg(line, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+        match net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) if received.bytes > 0 => {
                 for message in control.drain() {
                     if let RecvAncillaryMessage::ScmRights(fds) = message {
-                        // The one before has been hung up by its owner.
+                        // The previous connection has been hung up by the server.
                         connection = fds.last().or(connection.take());
                     }
                 }

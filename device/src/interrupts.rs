@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Interrupt vectors and their event descriptors.
+//! Interrupt vectors and their event descriptors. `board` owns them.
 //!
-//! A trigger that finds no descriptor, or a masked vector, is remembered and delivered when that changes: QEMU attaches
-//! descriptors when the guest enables MSI, maybe after the board had something to say.
+//! A trigger without a descriptor, or of a masked vector, stays pending and is delivered when that changes. QEMU
+//! attaches descriptors only when the guest enables MSI, which may be after the board's first interrupt.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -13,30 +13,31 @@ use rustix::io::Errno;
 use crate::vfio::Refused;
 use crate::vfio::message::{IrqSet, irq_set};
 
-/// Vectors of an interrupt index.
+/// (interrupt index, number of vectors) of the two kinds of MSI.
 const COUNTS: [(u32, u32); 2] = [(MSI, 1), (MSIX, 1)];
 /// Interrupt index of MSI.
 pub const MSI: u32 = 1;
 /// Interrupt index of MSI-X.
 pub const MSIX: u32 = 2;
-/// Interrupt index of unrecoverable errors. The board has one vector there and never raises it: without, QEMU warns
-/// about it.
+/// Interrupt index of unrecoverable errors. The board has one vector there, since QEMU warns about a device without,
+/// and never triggers it.
 pub const ERROR: u32 = 3;
 
 #[derive(Debug)]
 struct Target {
     fd: OwnedFd,
-    /// A write to it could block this process: ask first.
+    /// A write to it could block this process, so it is polled first.
     blocking: bool,
 }
 
 impl Target {
+    /// Writes to the descriptor; no error if it is signalled already.
     fn signal(&self) -> Result<(), Errno> {
         if self.blocking {
             let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             if rustix::event::poll(&mut fds, Some(&now))? == 0 {
-                // The counter is at its maximum: it is signalled already.
+                // The counter is at its maximum, so it is signalled already.
                 return Ok(());
             }
         }
@@ -55,6 +56,7 @@ struct Vector {
 }
 
 impl Vector {
+    /// Delivers an interrupt. False if it stays pending.
     fn trigger(&mut self) -> Result<bool, Errno> {
         match &self.target {
             Some(target) if !self.masked => target.signal().map(|()| true),
@@ -65,8 +67,8 @@ impl Vector {
         }
     }
 
-    /// Delivers what was remembered, if it can be now.
-    fn settle(&mut self) -> Result<(), Errno> {
+    /// Delivers a pending interrupt if the vector can now.
+    fn deliver_pending(&mut self) -> Result<(), Errno> {
         if std::mem::take(&mut self.pending) {
             self.trigger()?;
         }
@@ -78,21 +80,21 @@ impl Vector {
 #[derive(Debug)]
 pub struct Interrupts {
     msix: bool,
-    /// The vector of the kind in use.
+    /// The MSI or MSI-X vector.
     main: Vector,
-    /// Attached by QEMU, never raised.
+    /// The error vector: QEMU attaches it, the board never triggers it.
     error: Vector,
     delivered: u64,
-    remembered: u64,
+    deferred: u64,
 }
 
 impl Interrupts {
-    /// One vector of MSI, or of MSI-X.
+    /// One vector, of MSI-X if `msix`, else of MSI.
     pub fn new(msix: bool) -> Interrupts {
-        Interrupts { msix, main: Vector::default(), error: Vector::default(), delivered: 0, remembered: 0 }
+        Interrupts { msix, main: Vector::default(), error: Vector::default(), delivered: 0, deferred: 0 }
     }
 
-    /// Vectors of an interrupt index.
+    /// Number of vectors of an interrupt index; 0 if the device has none.
     pub fn vectors(&self, index: u32) -> u32 {
         match index {
             ERROR => 1,
@@ -101,37 +103,38 @@ impl Interrupts {
         }
     }
 
+    /// The interrupt index of the main vector.
     fn index(&self) -> u32 {
         if self.msix { MSIX } else { MSI }
     }
 
-    /// Interrupts delivered, and those that had to be remembered first.
+    /// Interrupts delivered at once, and those that stayed pending first.
     pub fn counts(&self) -> (u64, u64) {
-        (self.delivered, self.remembered)
+        (self.delivered, self.deferred)
     }
 
-    /// Detaches everything and forgets what was remembered (the client has gone).
+    /// Detaches all descriptors and drops pending interrupts, after the client has disconnected.
     pub fn clear(&mut self) {
         self.main = Vector::default();
         self.error = Vector::default();
     }
 
-    /// Forgets what was remembered (the board was reset); descriptors stay, they are the client's.
+    /// Drops the pending interrupt on a reset of the board. Descriptors stay attached: they belong to the client.
     pub fn reset(&mut self) {
         self.main.pending = false;
     }
 
-    /// Raises the board's vector.
+    /// Triggers the main vector.
     pub fn trigger(&mut self) -> Result<(), Errno> {
         if self.main.trigger()? {
             self.delivered += 1;
         } else {
-            self.remembered += 1;
+            self.deferred += 1;
         }
         Ok(())
     }
 
-    /// DEVICE_SET_IRQS, whose `data` has one byte per vector if it says DATA_BOOL.
+    /// DEVICE_SET_IRQS. `data` holds one byte per vector with DATA_BOOL, and is empty otherwise.
     pub fn set(&mut self, set: &IrqSet, data: &[u8], mut fds: Vec<OwnedFd>) -> Result<(), Refused> {
         let IrqSet { flags, index, start, count, .. } = *set;
         let refused = |why: &str| {
@@ -151,7 +154,7 @@ impl Interrupts {
         }
         let vector = if index == ERROR { &mut self.error } else { &mut self.main };
         if count == 0 {
-            // "No vectors" with a trigger detaches all of them; with a mask it means nothing.
+            // A trigger of no vectors detaches the descriptors; masking no vectors has no effect.
             if actions == irq_set::ACTION_TRIGGER && kinds == irq_set::DATA_NONE {
                 vector.target = None;
             }
@@ -162,13 +165,13 @@ impl Interrupts {
         let io = |e: Errno| Refused::new(e, format!("cannot write to the event descriptor: {e}"));
         match (actions, kinds) {
             (irq_set::ACTION_TRIGGER, irq_set::DATA_EVENTFD) => match fds.len() {
-                // "Enable, descriptor to follow", or "detach": no descriptor either way.
+                // QEMU sends no descriptor to detach one, and to enable a vector whose descriptor follows.
                 0 => vector.target = None,
                 1 => {
                     let fd = fds.remove(0);
                     let status = rustix::fs::fcntl_getfl(fd.as_fd()).map_err(io)?;
                     vector.target = Some(Target { fd, blocking: !status.contains(OFlags::NONBLOCK) });
-                    vector.settle().map_err(io)?;
+                    vector.deliver_pending().map_err(io)?;
                 }
                 n => return Err(refused(&format!("{n} descriptors, expected one per vector or none"))),
             },
@@ -179,7 +182,7 @@ impl Interrupts {
             (irq_set::ACTION_MASK, _) if concerned => vector.masked = true,
             (irq_set::ACTION_UNMASK, _) if concerned => {
                 vector.masked = false;
-                vector.settle().map_err(io)?;
+                vector.deliver_pending().map_err(io)?;
             }
             _ => {}
         }
@@ -208,7 +211,7 @@ mod tests {
     fn a_trigger_without_descriptor_is_remembered_and_then_fires() {
         let mut irqs = Interrupts::new(false);
         irqs.trigger().unwrap();
-        // As QEMU enables MSI: first without, then with a descriptor.
+        // QEMU enables MSI in this order: first without, then with a descriptor.
         irqs.set(&set(MSI, TRIGGER_FD, 1), &[], Vec::new()).unwrap();
         let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         irqs.set(&set(MSI, TRIGGER_FD, 1), &[], vec![fd.try_clone().unwrap()]).unwrap();

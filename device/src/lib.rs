@@ -6,12 +6,12 @@
 //!              │ vfio-user                        │ link
 //!   socket ─ vfio/{connection,message,server}   fabric_link
 //!              │ Backend                          │ events, frames
-//!            board ──────────── hib_core::Hib ────┘        the pure state machine (device/core)
+//!            board ──────────── telegraphos_device_core::Hib ────┘        the pure state machine (device/core)
 //!              ├─ config_space     PCI identity, BARs, MSI
 //!              ├─ memory           guest RAM: the only code that touches it
 //!              ├─ interrupts       event descriptors
 //!              └─ notices          log lines, rate limited
-//!   shell          the poll loop around all of it          crate_server   the same board behind the crate `vfio_user`
+//!   shell          the poll loop around all of it
 //!   intake         when the client has run dry, and when it is left unread for a while
 //!   guard          hangs up on QEMU when the shell is killed
 //!   settings, cli  the command `telegraphos-hib`
@@ -25,8 +25,7 @@ mod board;
 pub mod cli;
 pub mod client;
 pub mod config_space;
-mod crate_server;
-mod fabric_link;
+pub mod fabric_link;
 mod guard;
 mod intake;
 pub mod interrupts;
@@ -38,8 +37,7 @@ pub mod vfio;
 
 pub use board::{Board, Clock};
 pub use cli::{cli_main, qemu_options};
-pub use crate_server::CrateServer;
 pub use fabric_link::RefusedByFabric;
 pub use guard::Guard;
-pub use settings::{ServerKind, Settings};
+pub use settings::Settings;
 pub use shell::{Config, HibServer, ServeError, ShutdownHandle};

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Guest memory: what the client shared for DMA, and the only code that touches it.
+//! Guest memory: the memory that the client shared for DMA, and the only code that accesses it. `board` owns it.
 //!
-//! A map with a file is mapped shared; a map without one (or with something that is no file) is remembered as
-//! *private*, and an access to it fails with [`Status::PrivateMemory`], whose text names the QEMU option that is
-//! missing. Every address is looked up here at the moment of its access and must lie, with its whole size, within one
-//! map.
+//! A map with a regular file is mapped shared. A map without one is *private*: accesses to it fail with
+//! [`Status::PrivateMemory`], whose text names the missing QEMU option. Every address is looked up at the moment of its
+//! access and must lie, with its whole size, within one map.
 //!
-//! An access is one atomic operation of its size, a load with acquire and a store with release ordering. The guest's
-//! processors touch the same bytes at the same time; they are outside the language's memory model, and on the machines
-//! this runs on an aligned access of up to 8 bytes is single-copy atomic for them too.
+//! An access is one atomic operation of its size: a load with acquire and a store with release ordering. The guest's
+//! processors access the same bytes concurrently. They are outside the language's memory model, but on all supported
+//! machines an aligned access of up to 8 bytes is single-copy atomic for them, too.
 //!
-//! What remains: a client that shrinks a file after sharing it makes this process fault. QEMU seals its memfds against
-//! that (`memory-backend-memfd`, the default); for other backends the host user is trusted, see `docs/security.md`.
+//! One hazard remains: if a client shrinks a file after sharing it, this process faults. QEMU seals its memfds against
+//! that (`memory-backend-memfd`, the default). For other backends the host user is trusted, see `docs/security.md`.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -19,23 +18,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-use hib_core::{Step, StepResult};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use telegraphos_accounts::{Account, Shares};
+use telegraphos_device_core::{Step, StepResult};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::{AtomicOp, Block, Status};
 
 use crate::vfio::Refused;
 use crate::vfio::message::{DmaMap, DmaUnmap, dma_map, dma_unmap};
 
-/// Most maps at once. Linux allows a process 65530 mappings (`vm.max_map_count`), its heap and its threads' stacks
-/// among them: one that has them all cannot get memory any more. QEMU has some tens; with a virtual IOMMU it has one
-/// for each range the guest maps.
+/// Limit on the number of maps. Linux allows a process 65530 mappings (`vm.max_map_count`), heap and thread stacks
+/// included; a process that has used them up cannot allocate memory. QEMU needs some tens, or with a virtual IOMMU one
+/// for each range that the guest maps.
 const MAX_MAPS: usize = 32_768;
-/// Bytes that may be mapped in all, if nothing else is said: an eighth of a process's addresses, and more than any
-/// guest has.
+/// Default limit on mapped bytes: an eighth of a process's address space, and more than any guest has.
 pub const DEFAULT_LIMIT: u64 = 16 << 40;
 const PAGE: u64 = 4096;
 
@@ -47,13 +45,13 @@ struct Mapping {
     writable: bool,
 }
 
-// SAFETY: the mapping is plain memory that belongs to this value alone in this process; which thread uses or unmaps it
-// does not matter.
+// SAFETY: the mapping is plain memory that this value alone owns in this process; any thread may use or unmap it.
 unsafe impl Send for Mapping {}
 // SAFETY: a shared reference allows only atomic operations on that memory.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// Maps `len` bytes of a file, shared.
     fn new(fd: &OwnedFd, offset: u64, len: usize, writable: bool) -> Result<Mapping, Errno> {
         let mut protection = ProtFlags::READ;
         if writable {
@@ -68,7 +66,8 @@ impl Mapping {
         Ok(Mapping { base, len, writable })
     }
 
-    /// The address of `size` bytes at `offset`, if they lie within and are aligned for an atomic access.
+    /// The address of `size` bytes at `offset`; `None` if they are not within the mapping, or not aligned for an atomic
+    /// access.
     fn at(&self, offset: u64, size: usize) -> Option<*mut u8> {
         let offset = usize::try_from(offset).ok()?;
         let end = offset.checked_add(size)?;
@@ -79,6 +78,7 @@ impl Mapping {
         Some(unsafe { self.base.as_ptr().add(offset) })
     }
 
+    /// Loads 1, 2, 4 or 8 bytes; `None` if that is not possible at `offset`.
     fn load(&self, offset: u64, size: u8) -> Option<u64> {
         if !matches!(size, 1 | 2 | 4 | 8) {
             return None;
@@ -98,6 +98,7 @@ impl Mapping {
         Some(value)
     }
 
+    /// Stores 1, 2, 4 or 8 bytes; `None` if that is not possible at `offset`.
     fn store(&self, offset: u64, size: u8, value: u64) -> Option<()> {
         if !self.writable || !matches!(size, 1 | 2 | 4 | 8) {
             return None;
@@ -120,6 +121,7 @@ impl Mapping {
 }
 
 impl Mapping {
+    /// Performs an atomic on 4 or 8 bytes and returns the old value; `None` if that is not possible at `offset`.
     fn atomic(&self, offset: u64, size: u8, op: AtomicOp, operand: u64, compare: u64) -> Option<u64> {
         if !self.writable || !matches!(size, 4 | 8) {
             return None;
@@ -148,7 +150,7 @@ impl Mapping {
         })
     }
 
-    /// The bytes of a block: whole words where it covers them.
+    /// Loads a block of any alignment, with word accesses where it covers whole words.
     fn load_block(&self, offset: u64, length: u32) -> Option<Block> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(length as usize).filter(|end| *end <= self.len)?;
@@ -170,6 +172,7 @@ impl Mapping {
         Some(bytes.into())
     }
 
+    /// Stores a block of any alignment, with word accesses where it covers whole words.
     fn store_block(&self, offset: u64, bytes: &[u8]) -> Option<()> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(bytes.len()).filter(|end| *end <= self.len && self.writable)?;
@@ -191,7 +194,7 @@ impl Mapping {
     }
 }
 
-/// Cuts a range into aligned words of 8 bytes and single bytes at its ends: where each begins, and its size.
+/// Divides a range into aligned 8-byte words, with single bytes at both ends: (offset, size) of each piece.
 fn pieces(start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut at = start;
     std::iter::from_fn(move || {
@@ -206,8 +209,8 @@ fn pieces(start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and len are those of the mmap in `new`, and nothing refers to the mapping any more. An error
-        // would mean that they are not, which cannot be; there is nothing to do about it either.
+        // SAFETY: base and len are those of the mmap in `new`, and nothing refers to the mapping. munmap fails
+        // only for other values, so its result is ignored.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -224,22 +227,22 @@ struct Map {
     backing: Backing,
 }
 
-/// How a new map is usable.
+/// How the board can access a new map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapped {
-    /// Loads and, if the client allows them, stores.
+    /// Loads, and stores if the client allows them.
     Shared {
-        /// Whether the file could be shrunk under us.
+        /// The file is sealed against shrinking.
         sealed: bool,
     },
-    /// Not at all: no file came with it.
+    /// Not at all, since no regular file came with it.
     Private,
 }
 
-/// What the guest shares with the board.
+/// The guest memory that the client shares with the board.
 ///
-/// Each map of a file takes as many of this process's addresses, of which there are 2^47: with too few left the next
-/// allocation would end the process. So all maps together are on an account.
+/// Every mapped file takes up this process's address space of 2^47 bytes. If that were exhausted, the next allocation
+/// would end the process, so one account limits all maps together.
 #[derive(Debug)]
 pub struct GuestMemory {
     maps: BTreeMap<u64, Map>,
@@ -253,33 +256,33 @@ impl Default for GuestMemory {
 }
 
 impl GuestMemory {
-    /// No maps, and room for so many bytes of them.
+    /// No maps, with a limit on mapped bytes.
     pub fn new(limit: u64) -> GuestMemory {
         GuestMemory { maps: BTreeMap::new(), mapped: Account::new(Shares::single(limit)) }
     }
 
-    /// Bytes of files that are mapped.
+    /// Bytes of files that are mapped; private maps do not count.
     pub fn mapped(&self) -> u64 {
         self.mapped.total()
     }
 
-    /// Number of maps.
+    /// Number of maps, private ones included.
     pub fn len(&self) -> usize {
         self.maps.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no maps.
     pub fn is_empty(&self) -> bool {
         self.maps.is_empty()
     }
 
-    /// Forgets everything (the client has gone).
+    /// Removes all maps, after the client has disconnected.
     pub fn clear(&mut self) {
         self.maps.clear();
         self.mapped.clear();
     }
 
-    /// Adds a map.
+    /// Adds a map, with the file that came with the message. Refused if it overlaps another map or exceeds a limit.
     pub fn map(&mut self, map: &DmaMap, fd: Option<OwnedFd>) -> Result<Mapped, Refused> {
         let DmaMap { flags, offset, address, size, .. } = *map;
         let refused = |errno, why: &str| {
@@ -336,8 +339,8 @@ impl GuestMemory {
         Ok(mapped)
     }
 
-    /// Removes the maps that lie within a range (all of them with [`dma_unmap::ALL`]), and returns how many bytes those
-    /// were. A range that cuts a map in two is refused, as the kernel does.
+    /// Removes the maps within a range (all maps with [`dma_unmap::ALL`]) and returns their total size in bytes.
+    /// Refuses a range that divides a map, as the kernel does.
     pub fn unmap(&mut self, unmap: &DmaUnmap) -> Result<u64, Refused> {
         if unmap.flags & dma_unmap::ALL != 0 {
             let bytes = self.maps.values().map(|m| m.size).fold(0, u64::wrapping_add);
@@ -375,7 +378,7 @@ impl GuestMemory {
         Ok(bytes)
     }
 
-    /// Performs a step of the core.
+    /// Performs a guest-memory step of the core.
     pub fn perform(&self, step: &Step) -> StepResult {
         match *step {
             Step::Atomic { address, size, op, operand, compare } => match self.find(address) {
@@ -406,6 +409,7 @@ impl GuestMemory {
         .unwrap_or(StepResult::Failed(Status::MemoryFault))
     }
 
+    /// The mapping that holds a DMA address, and the offset in it.
     fn find(&self, address: u64) -> Result<(&Mapping, u64), Status> {
         let (start, map) = self.maps.range(..=address).next_back().ok_or(Status::MemoryFault)?;
         let offset = address - start;
@@ -419,8 +423,8 @@ impl GuestMemory {
     }
 }
 
-/// Copies a command word by word; the driver does not write it meanwhile, and if a hostile one does it gets what it
-/// wrote.
+/// Copies an admin command word by word. The driver does not write to it meanwhile; a driver that does harms only
+/// itself.
 fn command(mapping: &Mapping, offset: u64) -> Option<Command> {
     const WORDS: usize = size_of::<Command>() / 8;
     let mut words = [0u64; WORDS];
@@ -578,8 +582,8 @@ mod tests {
             assert_eq!(map(&mut memory, n), wanted, "map {n}");
         }
         assert_eq!((memory.len() as u64, memory.mapped()), (fit, fit * SIZE));
-        // What is left is enough for everything else, and what is unmapped can be mapped again. Memory without a file
-        // takes none.
+        // The address space left is enough for everything else. Unmapped memory can be mapped again, and private memory
+        // is not charged.
         drop(vec![1u8; 64 << 20]);
         memory.map(&request(100 * SIZE, SIZE, RW), None).unwrap();
         let unmap = DmaUnmap { argsz: 24, flags: 0, address: 0, size: SIZE };
@@ -596,7 +600,7 @@ mod tests {
     fn maps_are_fewer_than_the_kernel_allows_a_process() {
         let fd = file(0x2000);
         let mut memory = GuestMemory::default();
-        // Every other page, so that the kernel makes none of two.
+        // Every other page, so that the kernel does not merge two mappings.
         let map = |memory: &mut GuestMemory, n: u64| {
             let map = DmaMap { offset: n % 2 * 0x1000, ..request(0x2000 * n, 0x1000, RW) };
             memory.map(&map, Some(fd.try_clone().unwrap())).map_err(|refused| refused.errno)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the core finds worth telling, as log lines.
+//! Log lines for the core's diagnostics. `board` calls `report`.
 
-use hib_core::{Bar, Notice};
 use log::{info, warn};
+use telegraphos_device_core::{Bar, Notice};
 use telegraphos_link::limit::Limiter;
 
+/// The name of a BAR in log lines.
 fn bar(bar: Bar) -> &'static str {
     match bar {
         Bar::Control => "BAR0 (registers)",
@@ -13,7 +14,7 @@ fn bar(bar: Bar) -> &'static str {
     }
 }
 
-/// Writes one notice, unless there were too many of its kind. `now` is in microseconds.
+/// Logs one diagnostic, unless the rate limit of its kind is exceeded. `now` is in microseconds.
 pub(crate) fn report(notice: &Notice, limiter: &mut Limiter, now: u64) {
     let kind = match notice {
         Notice::BadAccess { .. } => "bad access",

@@ -1,28 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can be configured, once: the same names on the command line and in the TOML file. The command line wins.
+//! The settings of the program, with the same names on the command line and in the TOML file. The command line takes
+//! precedence. `cli` reads both and passes the resulting [`shell::Config`] to the server.
 
 use std::path::{Path, PathBuf};
 
-use hib_core::{HibConfig, MAX_CONTEXTS};
 use serde::Deserialize;
+use telegraphos_device_core::{HibConfig, MAX_CONTEXTS};
 use telegraphos_service::logging::LogFormat;
 use telegraphos_service::settings::SettingsError;
 use telegraphos_wire::WindowLayout;
 
 use crate::{memory, shell};
 
-/// Which implementation speaks vfio-user.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum ServerKind {
-    /// Ours: one thread, nothing blocks.
-    #[default]
-    Own,
-    /// The crate `vfio_user`, for comparison: its loop blocks in every load, and ends only with the process.
-    Crate,
-}
-
-/// All settings; what is not given has its default.
+/// All settings; one that is `None` has its default.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Settings {
@@ -41,7 +31,7 @@ pub struct Settings {
     /// log2 of the window bytes per node; the same on all nodes [default: 26]
     #[arg(long, value_name = "BITS")]
     pub offset_bits: Option<u8>,
-    /// Longest wait of a guest's load, in milliseconds, 1 to 4000: QEMU gives the device up after 5000 [default: 1000]
+    /// Longest wait of a guest's load, in milliseconds, 1 to 4000: QEMU disables the device after 5000 [default: 1000]
     #[arg(long, value_name = "MS")]
     pub load_limit_ms: Option<u64>,
     /// Unanswered requests to one node [default: 64]
@@ -50,7 +40,7 @@ pub struct Settings {
     /// Waiting stores of one import at which its processes are stopped [default: 1024]
     #[arg(long, value_name = "N")]
     pub congest_at: Option<u32>,
-    /// Waiting stores at which they go on [default: 256]
+    /// Waiting stores at which they continue [default: 256]
     #[arg(long, value_name = "N")]
     pub clear_at: Option<u32>,
     /// Waiting stores of the whole board at which stores are lost [default: 1048576]
@@ -62,7 +52,7 @@ pub struct Settings {
     /// MiB of unfinished copies of one context at which its processes are stopped [default: 64]
     #[arg(long, value_name = "MIB")]
     pub copies_congest_mib: Option<u32>,
-    /// MiB of unfinished copies at which they go on [default: 16]
+    /// MiB of unfinished copies at which they continue [default: 16]
     #[arg(long, value_name = "MIB")]
     pub copies_clear_mib: Option<u32>,
     /// MiB of unfinished copies of one context beyond which a launch fails, 16 to 1048576 [default: 1024]
@@ -83,13 +73,13 @@ pub struct Settings {
     /// Export pages (64 KiB each) of the board, 1 to 1048576 [default: 4096]
     #[arg(long, value_name = "N")]
     pub export_pages: Option<u32>,
-    /// Elements that one import of a queue of this node may have on their way, 1 to 4096 [default: 32]
+    /// Elements in flight through one import of a queue of this node, 1 to 4096 [default: 32]
     #[arg(long, value_name = "N")]
     pub hold: Option<u32>,
-    /// Elements of others that this node can hold in all; an import that finds no room is refused [default: 8192]
+    /// Receive credits of all queues of this node together; an import beyond them is refused [default: 8192]
     #[arg(long, value_name = "N")]
     pub holds: Option<u32>,
-    /// Counters of own stores to copies of replicated pages that have not come back, one for each aligned 8-byte word;
+    /// Counters of own stores to replicated pages that the home has not reflected, one per aligned 8-byte word;
     /// a store that finds none free waits, 1 to 1024 [default: 32]
     #[arg(long, value_name = "N")]
     pub pending_writes: Option<u16>,
@@ -97,23 +87,20 @@ pub struct Settings {
     /// milliseconds, 10 to 60000; after that the copy is dropped from the page [default: 5000]
     #[arg(long, value_name = "MS")]
     pub replica_limit_ms: Option<u64>,
-    /// Has the switch copy what goes to all copies of a page; else a packet for each copy leaves this board [default:
+    /// Let the switch replicate packets for all copies of a page; else this board sends a packet to each copy [default:
     /// true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub fanout_by_switch: Option<bool>,
     /// MSI-X instead of MSI; QEMU up to 11.1.3 aborts when such a device is unplugged
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub msix: Option<bool>,
-    /// Who speaks vfio-user [default: own]
-    #[arg(long, value_enum, value_name = "WHO")]
-    pub server: Option<ServerKind>,
-    /// Microseconds to look for work before sleeping; costs a processor [default: 0]
+    /// Microseconds to poll for work before sleeping; costs a processor [default: 0]
     #[arg(long, value_name = "US")]
     pub spin_us: Option<u64>,
     /// error, warn, info, debug, trace, or a filter of the crate env_logger [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<String>,
-    /// How lines of the log look [default: text]
+    /// Format of log lines [default: text]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
 }
@@ -130,14 +117,14 @@ impl Settings {
         telegraphos_service::settings::read(file)
     }
 
-    /// These settings, and those of `under` where these say nothing.
+    /// These settings, with those of `under` where these are `None`.
     pub fn over(self, under: Settings) -> Settings {
         overlay!(self, under; socket, node, fabric, node_bits, offset_bits, load_limit_ms, outstanding, congest_at,
             clear_at, reserve, intake_limit, copies_congest_mib, copies_clear_mib, copies_limit_mib, dma_limit_gib, credits, contexts, imports, export_pages, hold, holds, pending_writes,
-            replica_limit_ms, fanout_by_switch, msix, server, spin_us, log, log_format)
+            replica_limit_ms, fanout_by_switch, msix, spin_us, log, log_format)
     }
 
-    /// Checks everything and fills in the defaults.
+    /// Checks all settings and fills in the defaults.
     pub fn config(&self) -> Result<shell::Config, SettingsError> {
         let socket = self.socket.clone().ok_or(SettingsError::Missing("socket"))?;
         let node = self.node.ok_or(SettingsError::Missing("node"))?;
@@ -175,7 +162,7 @@ impl Settings {
         range("intake-limit", hib.intake_limit.into(), hib.intake_limit >= 256, "at least 256")?;
         let mib = |given: Option<u32>, default: u64| given.map_or(default, |mib| u64::from(mib) << 20);
         hib.copies_limit = mib(self.copies_limit_mib, hib.copies_limit);
-        let limit = (hib_core::MAX_COPY..=1 << 40).contains(&hib.copies_limit);
+        let limit = (telegraphos_device_core::MAX_COPY..=1 << 40).contains(&hib.copies_limit);
         range("copies-limit-mib", hib.copies_limit >> 20, limit, "16 (the longest copy) to 1048576")?;
         hib.copies_congest_at = mib(self.copies_congest_mib, hib.copies_congest_at.min(hib.copies_limit));
         let congest = (1 << 20..=hib.copies_limit).contains(&hib.copies_congest_at);
@@ -249,7 +236,7 @@ mod tests {
         let file = dir.path().join("hib.toml");
         let text = "socket = 'a'\nnode = 3\nfabric = 'b'\nnode-bits = 4\noffset-bits = 20\nload-limit-ms = 500\noutstanding = 7\n\
                     congest-at = 100\nclear-at = 50\nreserve = 1000\nintake-limit = 512\ncopies-congest-mib = 8\ncopies-clear-mib = 4\ncopies-limit-mib = 32\ndma-limit-gib = 64\ncredits = 9\ncontexts = 16\nimports = 20\n\
-                    export-pages = 30\nhold = 4\nholds = 64\npending-writes = 8\nreplica-limit-ms = 300\nfanout-by-switch = false\nmsix = true\nserver = 'crate'\nspin-us = 5\nlog = 'debug'\nlog-format = 'json'\n";
+                    export-pages = 30\nhold = 4\nholds = 64\npending-writes = 8\nreplica-limit-ms = 300\nfanout-by-switch = false\nmsix = true\nspin-us = 5\nlog = 'debug'\nlog-format = 'json'\n";
         std::fs::write(&file, text).unwrap();
         let settings = Settings::from_file(&file).unwrap();
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
@@ -308,7 +295,7 @@ mod tests {
         assert_eq!(settings.config().unwrap().hib.pending_writes, 1024);
         let small = Settings { copies_limit_mib: Some(16), ..minimal() }.config().unwrap().hib;
         assert_eq!((small.copies_congest_at, small.copies_clear_at), (16 << 20, 8 << 20));
-        // A small reserve brings the thresholds down with it.
+        // A small reserve lowers the default thresholds.
         let config = Settings { reserve: Some(16), ..minimal() }.config().unwrap();
         assert!(config.hib.clear_at < config.hib.congest_at && config.hib.congest_at <= 16);
     }

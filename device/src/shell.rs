@@ -8,19 +8,19 @@
 //!   shutdown ─┘
 //! ```
 //!
-//! Each turn of the loop tells the core the time, then serves one batch of each connection that has something, and then
-//! sends what came of it in one send per connection. Nothing blocks but the poll, and with nothing to do it blocks for
-//! ever. A turn is short whatever a guest does: its messages are served for at most 200 us, and of its copies a few
-//! blocks are moved.
+//! Each turn of the loop passes the time to the core, serves one batch of each readable connection, and then sends all
+//! output, with one send per connection. Only the poll blocks; without work or deadline it blocks indefinitely. A turn
+//! is short whatever the guest does: guest messages are served for at most 200 us, and only a few blocks of copies are
+//! moved.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hib_core::{Event, HibConfig};
 use log::{debug, info, warn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
+use telegraphos_device_core::{Event, HibConfig};
 use telegraphos_link::listener::{ListenError, Listener};
 use telegraphos_wire::link::Frame;
 
@@ -30,41 +30,42 @@ use crate::guard::Guard;
 use crate::intake::Intake;
 use crate::vfio::{Connection, Filled, Session, hang_up};
 
-/// What a server needs to know.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where QEMU connects.
+    /// Path of the socket to create for QEMU.
     pub socket: PathBuf,
-    /// Where the fabric listens.
+    /// Path of the fabric's socket.
     pub fabric: PathBuf,
     /// Sizes and limits of the board.
     pub hib: HibConfig,
-    /// Microseconds to look for work before sleeping; 0 sleeps at once. Costs a processor.
+    /// Microseconds to poll for work before sleeping, at the cost of a busy processor; 0 sleeps at once.
     pub spin: u64,
-    /// Bytes of guest memory that may be mapped in all.
+    /// Limit on mapped guest memory, in bytes.
     pub dma_limit: u64,
 }
 
 /// Why a server ended or did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// No socket.
+    /// The socket could not be created.
     #[error(transparent)]
     Bind(#[from] ListenError),
-    /// The fabric will not have this board.
+    /// The fabric refuses this board.
     #[error(transparent)]
     Fabric(#[from] RefusedByFabric),
-    /// The system refuses something.
+    /// A system call failed.
     #[error("{what}: {errno}")]
     System {
-        /// What.
+        /// The operation that failed.
         what: &'static str,
-        /// Why.
+        /// The system's error.
         errno: Errno,
     },
 }
 
 impl ServeError {
+    /// Wraps the error of a failed operation, for `map_err`.
     pub(crate) fn system(what: &'static str) -> impl Fn(Errno) -> ServeError {
         move |errno| ServeError::System { what, errno }
     }
@@ -75,29 +76,29 @@ impl ServeError {
 pub struct ShutdownHandle(Arc<OwnedFd>);
 
 impl ShutdownHandle {
-    /// A handle to start servers with.
+    /// A new handle; a server is started with it.
     pub fn new() -> Result<ShutdownHandle, ServeError> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(ServeError::system("cannot create an event descriptor"))?;
         Ok(ShutdownHandle(Arc::new(fd)))
     }
 
+    /// The descriptor to poll; readable once a shutdown has been requested.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// Asks the server to end; [`HibServer::run`] returns soon. May be called any number of times.
+    /// Requests the end of the server; [`HibServer::run`] returns soon. May be called any number of times.
     pub fn shutdown(&self) {
-        // Full means that it was asked already.
+        // An error means that the counter is full, so the request has been made already.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
 
-/// Microseconds for which messages of the guest are served in one turn of the loop: what others ask of this board waits
-/// no longer.
+/// Microseconds per turn of the loop for messages of the guest. This bounds how long packets from the fabric wait.
 const TURN: u64 = 200;
-/// Messages between looks at the clock.
-const LOOK_EVERY: u32 = 16;
+/// Messages between two readings of the clock.
+const CLOCK_EVERY: u32 = 16;
 
 /// The server of one board.
 #[derive(Debug)]
@@ -113,34 +114,36 @@ pub struct HibServer {
     spin: u64,
     intake: Intake,
     messages: u64,
-    /// The socket has been left unread since it was last dry; how often that has begun.
+    /// Intake has been paused since the client's socket was last dry.
     paused: bool,
+    /// How many times intake has been paused.
     pauses: u64,
-    /// Reused from turn to turn.
+    /// Buffer, kept to reuse its allocation.
     frames: Vec<Frame>,
 }
 
 #[derive(Debug)]
 struct Client {
     connection: Connection,
-    /// Whole messages are in the buffer, left there because replies wait, or for the next turn.
+    /// The input buffer holds whole messages, because the output is full or the turn was over.
     unread: bool,
 }
 
-/// What the poll found.
+/// Result of a poll.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ready {
     shutdown: bool,
     listener: bool,
     client_in: bool,
     client_out: bool,
-    /// The client has closed its end; what it sent before is still to be read.
+    /// The client has closed its end; the input may still hold its last messages.
     client_hung_up: bool,
     link_in: bool,
     link_out: bool,
 }
 
 impl Ready {
+    /// Whether there is anything to do.
     fn any(&self) -> bool {
         self.shutdown || self.listener || self.client_in || self.client_out || self.link_in || self.link_out
     }
@@ -152,8 +155,8 @@ impl HibServer {
         HibServer::bind_with(config, ShutdownHandle::new()?)
     }
 
-    /// As [`HibServer::bind`], but stopped by a handle that exists already: a signal handler that is to remove the
-    /// socket has to stand before there is one.
+    /// As [`HibServer::bind`], but stopped by an existing handle. A signal handler that removes the socket must be
+    /// installed before the socket exists, and needs the handle.
     pub fn bind_with(config: Config, shutdown: ShutdownHandle) -> Result<HibServer, ServeError> {
         let Config { socket, fabric, hib, spin, dma_limit } = config;
         let listener = Listener::bind(&socket, "--socket")?;
@@ -175,22 +178,22 @@ impl HibServer {
         })
     }
 
-    /// Has each client watched over by this guard from now on.
+    /// Sets the guard that is to watch each client's connection from now on.
     pub fn guarded_by(&mut self, guard: Option<Guard>) {
         self.guard = guard;
     }
 
-    /// Something to stop the server with.
+    /// A handle that stops this server.
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         self.shutdown.clone()
     }
 
-    /// The board, to look at.
+    /// The board, for inspection.
     pub fn board(&self) -> &Board {
         &self.board
     }
 
-    /// Serves one QEMU after the other until told to stop, or until the fabric refuses the board.
+    /// Serves one QEMU at a time, until a shutdown is requested or the fabric refuses the board.
     pub fn run(&mut self) -> Result<(), ServeError> {
         loop {
             let ready = self.wait()?;
@@ -201,7 +204,7 @@ impl HibServer {
             let now = self.clock.now();
             self.board.tick(now);
             self.link.timer(now);
-            // The fabric first: what it brings frees places.
+            // The fabric comes first: its credits and replies make room for the guest's stores.
             if ready.link_in {
                 let board = &mut self.board;
                 self.link.receive(now, |event| board.feed(event))?;
@@ -214,7 +217,8 @@ impl HibServer {
             } else if self.intake.idle(now) {
                 self.dry();
             }
-            // A client that has hung up makes room for the one that waits as soon as its last messages are served.
+            // While the last messages of a client that has hung up are served, a waiting connection stays in the
+            // backlog; it is accepted once they are done.
             if ready.listener && !(ready.client_hung_up && self.client.is_some()) {
                 self.accept();
             }
@@ -222,7 +226,7 @@ impl HibServer {
         }
     }
 
-    /// Sends what came of this turn, in one send per connection.
+    /// Sends the output of this turn, with one send per connection.
     fn send(&mut self, now: u64, link_writable: bool) {
         self.board.swap_frames(&mut self.frames);
         if !self.frames.is_empty() || link_writable {
@@ -231,7 +235,7 @@ impl HibServer {
                 lost |= self.link.flush(now);
             }
             if lost {
-                // What comes of it answers loads, but sends nothing: there is no link.
+                // This completes loads, but sends nothing since there is no link.
                 self.board.feed(Event::LinkDown);
             }
         }
@@ -241,7 +245,7 @@ impl HibServer {
             }
             if !client.connection.output.is_empty() {
                 if let Err(e) = client.connection.flush() {
-                    self.client_gone(&format!("its replies cannot be sent: {e}"));
+                    self.end_client(&format!("its replies cannot be sent: {e}"));
                 }
             }
         } else {
@@ -251,6 +255,7 @@ impl HibServer {
 
     // ---- waiting ----
 
+    /// Waits until a connection is ready, a deadline is reached, or a shutdown is requested.
     fn wait(&mut self) -> Result<Ready, ServeError> {
         let now = self.clock.now();
         let timeout = self.timeout(now);
@@ -269,7 +274,7 @@ impl HibServer {
         self.poll(timeout)
     }
 
-    /// Microseconds until something must be done unasked; `None`: never.
+    /// Microseconds until the loop must run again without an event; `None` if never.
     fn timeout(&self, now: u64) -> Option<u64> {
         let pause = self.pause(now);
         if pause.is_none() && self.has_unread() {
@@ -280,16 +285,17 @@ impl HibServer {
         [self.board.wait(now), link, dry].into_iter().flatten().min()
     }
 
-    /// Until when the client's socket is to be left unread, if it is now.
+    /// Until when the client's socket must be left unread; `None` if it may be read now.
     fn pause(&self, now: u64) -> Option<u64> {
         self.intake.pause(now, self.client.is_some() && self.board.hib().is_nearly_full())
     }
 
-    /// Whole messages are in the buffer, and replies to them find room.
+    /// Whether the input buffer holds whole messages and there is room for their replies.
     fn has_unread(&self) -> bool {
         self.client.as_ref().is_some_and(|c| c.unread && !c.connection.output.is_full())
     }
 
+    /// Counts and logs the begin of a pause.
     fn begin_pause(&mut self, now: u64) {
         if std::mem::replace(&mut self.paused, true) {
             return;
@@ -303,12 +309,13 @@ impl HibServer {
         }
     }
 
+    /// One poll of all connections, for at most `timeout` microseconds.
     fn poll(&self, timeout: Option<u64>) -> Result<Ready, ServeError> {
         let paused = self.pause(self.clock.now()).is_some();
         let mut fds = [
             PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.listener.fd(), PollFlags::IN),
-            // Places of the connections that may be missing.
+            // Entries for connections that may not exist; these two never become ready.
             PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::empty()),
             PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::empty()),
         ];
@@ -333,25 +340,26 @@ impl HibServer {
             Err(errno) => return Err(ServeError::System { what: "cannot wait for the connections", errno }),
         }
         let [shutdown, listener, client, link] = fds.map(|fd| fd.revents());
-        let gone = PollFlags::HUP | PollFlags::ERR;
+        let hung_up = PollFlags::HUP | PollFlags::ERR;
         let has_client = self.client.is_some();
         let has_link = self.link.fd().is_some();
         Ok(Ready {
             shutdown: shutdown.contains(PollFlags::IN),
             listener: listener.contains(PollFlags::IN),
-            client_in: has_client && client.intersects(PollFlags::IN | gone),
+            client_in: has_client && client.intersects(PollFlags::IN | hung_up),
             client_out: has_client && client.contains(PollFlags::OUT),
             client_hung_up: has_client && client.contains(PollFlags::HUP),
-            link_in: has_link && link.intersects(PollFlags::IN | gone),
+            link_in: has_link && link.intersects(PollFlags::IN | hung_up),
             link_out: has_link && link.contains(PollFlags::OUT),
         })
     }
 
     // ---- the client ----
 
+    /// Accepts a connection to the socket, or closes it if a QEMU is being served.
     fn accept(&mut self) {
         match self.listener.accept() {
-            // One that has not introduced itself gives way: it may be nobody.
+            // A connection without a completed handshake is replaced: it may be a mere probe connection.
             Ok(Some(fd)) if !self.session.negotiated() => {
                 self.session.end();
                 if let Some(Err(e)) = self.guard.as_ref().map(|guard| guard.watch(fd.as_fd())) {
@@ -382,7 +390,7 @@ impl HibServer {
         }
     }
 
-    /// One receive and all messages in it, as far as the replies find room.
+    /// Receives once, and serves all messages in the input as far as their replies have room and the turn lasts.
     fn serve_client(&mut self, now: u64, readable: bool, pauses: bool) {
         let Some(client) = &mut self.client else { return };
         let mut drained = false;
@@ -407,13 +415,13 @@ impl HibServer {
         }
         let Connection { input, output, .. } = &mut client.connection;
         client.unread = false;
-        let introduced = self.session.negotiated();
+        let was_negotiated = self.session.negotiated();
         let mut served = 0u32;
         loop {
             served += 1;
-            // What has been received may be more than the reserve has room for.
+            // The input buffer may hold more stores than the reserve has room for.
             let paused = self.intake.pause(now, pauses && self.board.hib().is_nearly_full()).is_some();
-            if paused || output.is_full() || (served % LOOK_EVERY == 0 && self.clock.now() >= now + TURN) {
+            if paused || output.is_full() || (served % CLOCK_EVERY == 0 && self.clock.now() >= now + TURN) {
                 client.unread = true;
                 break;
             }
@@ -438,25 +446,27 @@ impl HibServer {
             }
         }
         let unread = client.unread;
-        if !introduced && self.session.negotiated() {
+        if !was_negotiated && self.session.negotiated() {
             info!("QEMU has connected");
         }
         if let Some(why) = closed {
-            self.client_gone(&why);
+            self.end_client(&why);
         } else if drained && !unread && self.intake.drained(now) {
             self.dry();
         }
     }
 
+    /// The client's socket is known to be empty: intake is no longer paused.
     fn dry(&mut self) {
         self.paused = false;
         self.board.feed(Event::IntakeDry);
     }
 
-    fn client_gone(&mut self, why: &str) {
+    /// Ends the session of a client whose connection is lost.
+    fn end_client(&mut self, why: &str) {
         self.client = None;
-        // One that never introduced itself (somebody looked whether we are alive) was no QEMU, and the board has not
-        // changed.
+        // A connection without a completed handshake (a probe of this process, for example) was not QEMU, and has not
+        // changed the board.
         if self.session.negotiated() {
             info!("QEMU has gone ({why}); ready for the next one");
             self.board.client_gone();
@@ -466,12 +476,12 @@ impl HibServer {
         self.session.end();
     }
 
-    /// How often the client's socket was left unread for a while.
+    /// How many times intake has been paused.
     pub fn pauses(&self) -> u64 {
         self.pauses
     }
 
-    /// Messages of clients so far.
+    /// Guest messages received so far.
     pub fn messages(&self) -> u64 {
         self.messages
     }

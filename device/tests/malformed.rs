@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams that no sensible client sends: the server survives all of them, and the next client finds it healthy.
+//! Malformed streams: the server survives all of them, and serves the next client normally.
 
 // A test fails by panicking, its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use support::{PATIENCE, RawClient, Server, assert_healthy, memfd};
 use telegraphos_device::vfio::message::{Access, HEADER_LEN, Header, SmallWrite, command};
 
-/// One server for all cases: what one case leaves behind, the next one meets.
+/// One server for all cases, so that the effects of one case would show in the next.
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(Server::start)
@@ -28,7 +28,7 @@ fn message(command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A body that is about right for its command.
+/// A body that is nearly valid for its command.
 fn body() -> BoxedStrategy<(u16, Vec<u8>)> {
     let access = (0u32..10, prop_oneof![0u64..0x200, any::<u64>()], prop_oneof![1u32..9, any::<u32>()])
         .prop_map(|(region, offset, count)| Access { offset, region, count });
@@ -94,7 +94,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Sends in pieces, now and then with descriptors, while it reads and forgets the replies.
+/// Sends in pieces, sometimes with descriptors, while it reads and discards the replies.
 fn send(bytes: &[u8], piece: usize, fds: usize) {
     let mut client = RawClient::connect(&server().socket());
     let mut replies: UnixStream = client.stream.try_clone().unwrap();
@@ -105,14 +105,14 @@ fn send(bytes: &[u8], piece: usize, fds: usize) {
     let file = memfd(1 << 16);
     for (n, piece) in bytes.chunks(piece.max(1)).enumerate() {
         let attached = if n % 3 == 0 { fds } else { 0 };
-        // The server may have had enough.
+        // The server may have closed the connection.
         if client.send(piece, &vec![file.as_fd(); attached]).is_err() {
             break;
         }
     }
     let _ = client.stream.flush();
     let _ = client.stream.shutdown(std::net::Shutdown::Write);
-    // The server answers what it understood, then closes: it hangs in nothing.
+    // The server answers the valid messages, then closes: it does not hang.
     drain.join().unwrap();
 }
 

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command `telegraphos-hib` as a user meets it: messages, exit codes, sockets, signals, memory and processor time.
+//! The command `telegraphos-hib` from the user's side: messages, exit codes, sockets, signals, memory and processor
+//! time.
 
 // A test fails by panicking, its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
-use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Guest, RawClient, assert_healthy};
 use telegraphos_device::vfio::message::command;
-use telegraphos_testkit::eventually;
+use telegraphos_testkit::{Daemon, Ended, eventually};
 use telegraphos_wire::regs::{self, Register};
 
 fn hib(dir: &Path) -> Command {
@@ -31,68 +31,39 @@ fn standard(dir: &Path) -> Command {
     command
 }
 
-/// Killed if the test ends before it does.
-struct Running(Option<Child>);
-
-impl Running {
-    fn start(mut command: Command, socket: &Path) -> Running {
-        let child = Running(Some(command.spawn().unwrap()));
-        eventually("the socket", || std::os::unix::net::UnixStream::connect(socket).ok());
-        child
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_child(self.0.as_ref().unwrap())
-    }
-
-    fn signal(mut self, signal: Signal) -> Output {
-        kill_process(self.pid(), signal).unwrap();
-        finish(self.0.take().unwrap())
-    }
+/// The command, once its socket takes connections.
+fn start(mut command: Command, socket: &Path) -> Daemon {
+    let daemon = Daemon::start(&mut command);
+    eventually("the socket", || std::os::unix::net::UnixStream::connect(socket).ok());
+    daemon
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn finish(mut child: Child) -> Output {
-    let status = eventually("the end of the process", || child.try_wait().unwrap());
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    child.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
-    child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
-    Output { status, stdout, stderr }
+fn signalled(daemon: Daemon, signal: Signal) -> Ended {
+    kill_process(Pid::from_child(&daemon), signal).unwrap();
+    daemon.finish()
 }
 
 /// Runs to its end and returns exit code and standard error.
 fn fails(mut command: Command) -> (i32, String) {
-    let out = finish(command.spawn().unwrap());
-    (out.status.code().expect("a signal ended it"), String::from_utf8(out.stderr).unwrap())
+    let out = Ended::of(&mut command);
+    (out.code().expect("a signal ended it"), out.stderr)
 }
 
 #[test]
 fn signals_stop_it_cleanly() {
     for signal in [Signal::INT, Signal::TERM] {
-        for server in ["own", "crate"] {
-            let dir = tempfile::tempdir().unwrap();
-            let socket = dir.path().join("hib.sock");
-            let mut command = standard(dir.path());
-            command.args(["--server", server]);
-            let running = Running::start(command, &socket);
-            let meta = std::fs::symlink_metadata(&socket).unwrap();
-            assert!(meta.file_type().is_socket());
-            assert_eq!(meta.permissions().mode() & 0o777, 0o600);
-            let out = running.signal(signal);
-            assert_eq!(out.status.code(), Some(0), "{signal:?} {server}");
-            assert!(!socket.exists());
-            let text = String::from_utf8(out.stdout).unwrap();
-            assert!(text.contains("vfio-user-pci") && text.contains(socket.to_str().unwrap()), "{text}");
-            assert!(text.contains("memory-backend-memfd") && text.contains("share=on"), "{text}");
-        }
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("hib.sock");
+        let running = start(standard(dir.path()), &socket);
+        let meta = std::fs::symlink_metadata(&socket).unwrap();
+        assert!(meta.file_type().is_socket());
+        assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+        let out = signalled(running, signal);
+        assert_eq!(out.code(), Some(0), "{signal:?}");
+        assert!(!socket.exists());
+        let text = out.stdout;
+        assert!(text.contains("vfio-user-pci") && text.contains(socket.to_str().unwrap()), "{text}");
+        assert!(text.contains("memory-backend-memfd") && text.contains("share=on"), "{text}");
     }
 }
 
@@ -100,17 +71,17 @@ fn signals_stop_it_cleanly() {
 fn a_live_socket_is_refused_and_a_stale_one_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("hib.sock");
-    let first = Running::start(standard(dir.path()), &socket);
+    let first = start(standard(dir.path()), &socket);
     let (code, text) = fails(standard(dir.path()));
     assert_eq!(code, 1);
     assert!(text.contains("hib.sock") && text.contains("another process"), "{text}");
     assert_healthy(&socket);
-    kill_process(first.pid(), Signal::KILL).unwrap();
+    kill_process(Pid::from_child(&first), Signal::KILL).unwrap();
     drop(first);
     assert!(socket.exists(), "left behind");
-    let second = Running::start(standard(dir.path()), &socket);
+    let second = start(standard(dir.path()), &socket);
     assert_healthy(&socket);
-    assert_eq!(second.signal(Signal::TERM).status.code(), Some(0));
+    assert_eq!(signalled(second, Signal::TERM).code(), Some(0));
 }
 
 /// QEMU aborts if its socket is reset, which is what the kernel does to one that is closed with unread messages in it.
@@ -119,17 +90,17 @@ fn however_it_ends_its_client_is_not_reset() {
     for signal in [Signal::KILL, Signal::TERM] {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("hib.sock");
-        let running = Running::start(standard(dir.path()), &socket);
+        let running = start(standard(dir.path()), &socket);
         let mut client = RawClient::new(&socket);
-        let guard = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.pid().as_raw_nonzero()));
+        let guard = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.id()));
         let guard: u32 = guard.unwrap().trim().parse().expect("one child, the guard");
         // Messages that it has no chance to read.
-        kill_process(running.pid(), Signal::STOP).unwrap();
+        kill_process(Pid::from_child(&running), Signal::STOP).unwrap();
         for _ in 0..100 {
             client.post(command::REGION_READ, &[0; 16]);
         }
-        kill_process(running.pid(), signal).unwrap();
-        kill_process(running.pid(), Signal::CONT).unwrap();
+        kill_process(Pid::from_child(&running), signal).unwrap();
+        kill_process(Pid::from_child(&running), Signal::CONT).unwrap();
         while client.reply().is_some() {}
         drop(running);
         eventually("the guard's end", || (!Path::new(&format!("/proc/{guard}/fd/0")).exists()).then_some(()));
@@ -140,12 +111,12 @@ fn however_it_ends_its_client_is_not_reset() {
 fn a_second_client_is_not_reset() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("hib.sock");
-    let running = Running::start(standard(dir.path()), &socket);
+    let running = start(standard(dir.path()), &socket);
     let first = RawClient::new(&socket);
-    kill_process(running.pid(), Signal::STOP).unwrap();
+    kill_process(Pid::from_child(&running), Signal::STOP).unwrap();
     let mut second = RawClient::connect(&socket);
     second.post(command::VERSION, &[0; 16]);
-    kill_process(running.pid(), Signal::CONT).unwrap();
+    kill_process(Pid::from_child(&running), Signal::CONT).unwrap();
     assert!(second.reply().is_none());
     drop(first);
 }
@@ -172,7 +143,7 @@ fn an_impossible_socket_path_is_explained() {
     assert!(code == 1 && text.contains("missing/hib.sock") && text.contains("does not exist"), "{text}");
     let (code, text) = run(&"x".repeat(200));
     assert!(code == 1 && text.contains("107 bytes"), "{text}");
-    // Root may write everywhere but here.
+    // Even root may not write here.
     let (code, text) = run("/proc/hib.sock");
     assert!(code == 1 && text.contains("/proc/hib.sock") && text.contains("--socket"), "{text}");
 }
@@ -210,9 +181,9 @@ fn help_shows_examples() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = hib(dir.path());
     command.arg("--help");
-    let out = finish(command.spawn().unwrap());
-    assert_eq!(out.status.code(), Some(0));
-    let text = String::from_utf8(out.stdout).unwrap();
+    let out = Ended::of(&mut command);
+    assert_eq!(out.code(), Some(0));
+    let text = out.stdout;
     assert!(text.contains("Examples:") && text.contains("--load-limit-ms"), "{text}");
 }
 
@@ -221,14 +192,14 @@ fn something_else_at_the_fabrics_socket_is_noticed_and_survived() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("hib.sock");
     let listener = UnixListener::bind(dir.path().join("fabric.sock")).unwrap();
-    let running = Running::start(standard(dir.path()), &socket);
+    let running = start(standard(dir.path()), &socket);
     let (mut stream, _) = listener.accept().unwrap();
     std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
-    // It hangs up and tries again.
+    // It disconnects and retries.
     let (_again, _) = listener.accept().unwrap();
     assert_healthy(&socket);
-    let out = running.signal(Signal::TERM);
-    let text = String::from_utf8(out.stderr).unwrap();
+    let out = signalled(running, Signal::TERM);
+    let text = out.stderr;
     assert!(text.contains("fabric.sock"), "{text}");
 }
 
@@ -259,7 +230,7 @@ fn it_is_small_and_idle_when_nothing_happens() {
     let fabric =
         telegraphos_fabric::Fabric::bind(telegraphos_fabric::Config::new(dir.path().join("fabric.sock"))).unwrap();
     std::thread::spawn(move || fabric.run());
-    let running = Running::start(standard(dir.path()), &socket);
+    let running = start(standard(dir.path()), &socket);
     let mut guest = Guest::boot(&socket);
     let up = |guest: &mut Guest| guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0;
     eventually("the link", || up(&mut guest).then_some(()));
@@ -271,15 +242,15 @@ fn it_is_small_and_idle_when_nothing_happens() {
         guest.client.store(4, support::window(0, 0, 8 * (n % 8192)), &n.to_le_bytes());
     }
     guest.quiet();
-    // The last look whether the guest pauses is a few milliseconds later.
+    // The last check whether the guest pauses is a few milliseconds later.
     std::thread::sleep(Duration::from_millis(50));
-    let (ticks, resident) = usage(running.pid());
+    let (ticks, resident) = usage(Pid::from_child(&running));
     println!("resident after 20000 stores: {resident} KiB, processor time {} ms", ticks * 10);
     assert!(resident < 32 << 10, "{resident} KiB");
-    let switches = context_switches(running.pid());
+    let switches = context_switches(Pid::from_child(&running));
     std::thread::sleep(Duration::from_secs(2));
-    let (later, _) = usage(running.pid());
-    let woken = context_switches(running.pid()) - switches;
+    let (later, _) = usage(Pid::from_child(&running));
+    let woken = context_switches(Pid::from_child(&running)) - switches;
     println!("in 2 idle seconds: {} ms of processor time, woken {woken} times", (later - ticks) * 10);
     assert_eq!(woken, 0);
     assert_eq!(later, ticks);

@@ -250,7 +250,7 @@ fn a_guest_that_never_pauses_is_stopped_until_its_queue_has_run_dry() {
     guest.export("self", 0, 1, RAM + 0x10_0000, 3);
     let found = guest.lookup(0, "self", 3);
     guest.import(4, 0, &found, 3);
-    // Once the few messages of the start are behind us.
+    // After the few messages of the start.
     std::thread::sleep(std::time::Duration::from_millis(10));
     let states = |guest: &Guest| -> Vec<u64> {
         let of_import = |e: &event::Entry| e.kind == event::IMPORT_STATE && e.index == 4;
@@ -275,14 +275,14 @@ fn a_client_that_maps_more_than_any_guest_has_is_refused_and_served() {
     let mut guest = Guest::boot(&server.socket());
     let sparse = memfd(SIZE);
     let map = |n: u64| DmaMap { argsz: 32, flags: 3, offset: 0, address: n * SIZE, size: SIZE };
-    // Three times the addresses that a process has. The guest's own memory is mapped, too.
+    // Three times the address space of a process. The guest's own memory is mapped, too.
     let taken = (1..=120).filter(|n| guest.client.map(map(*n), Some(&sparse)).errno().is_none()).count();
     assert_eq!(taken as u64, (16 << 40) / SIZE);
-    // A file is no longer than it is.
+    // A map must not exceed its file.
     let beyond = DmaMap { offset: SIZE, ..map(121) };
     assert_eq!(guest.client.map(beyond, Some(&sparse)).errno(), Some(EINVAL));
     assert_eq!(guest.client.map(map(122), Some(&sparse)).errno(), Some(ENOMEM));
-    // The board works on, and room that is given back can be had again.
+    // The board continues to work, and unmapped addresses can be mapped again.
     guest.open_context(0);
     assert_eq!(guest.quiet(), Status::Ok);
     let unmap = DmaUnmap { argsz: 24, flags: 0, address: SIZE, size: SIZE };
@@ -371,7 +371,7 @@ fn the_next_qemu_is_served_when_one_ends() {
         incarnation = now;
         guest.open_context(0);
         guest.export("name", 0, 1, RAM + 0x10_0000, 3);
-        // It just goes, as a killed QEMU does.
+        // It closes without notice, as a killed QEMU does.
     }
 }
 
@@ -408,7 +408,7 @@ fn descriptors_that_nobody_asked_for_are_closed() {
     assert_eq!(client.call_with(command::DMA_MAP, bytemuck::bytes_of(&map), &two).errno(), Some(EINVAL));
     let set = IrqSet { argsz: 20, flags: 0x24, index: 1, start: 0, count: 1 };
     assert_eq!(client.set_irqs(set, &[file.as_fd(); 19]).errno(), Some(EINVAL));
-    // Server and tests share this process; other tests hold a few.
+    // Server and tests share this process; other tests have some descriptors open.
     eventually("closing of the descriptors", || {
         (std::fs::read_dir("/proc/self/fd").unwrap().count() < before + 150).then_some(())
     });
@@ -451,7 +451,7 @@ fn a_client_that_does_not_read_its_replies_waits_for_itself() {
     let server = Server::start();
     let mut client = RawClient::new(&server.socket());
     client.stream.set_nonblocking(true).unwrap();
-    // Each 32 bytes ask for 64 KiB.
+    // Each request of 32 bytes reads 64 KiB.
     let body = bytemuck::bytes_of(&Access { offset: 0, region: 4, count: 65536 }).to_vec();
     let message = client.message(command::REGION_READ, 0, &body);
     let mut sent = 0;

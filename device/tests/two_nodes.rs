@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Boards joined by a real fabric: what one guest stores another one finds, and what happens when parts go away.
+//! Boards joined by a real fabric: stores of one guest reach another, and parts that fail.
 
 // A test fails by panicking, its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
-use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
-
+use support::crate_server::CrateServer;
+use support::linked::{Node, Switch, joined};
 use support::{Guest, RAM, window};
-use telegraphos_device::{Config, CrateServer, HibServer, ServeError, Settings, ShutdownHandle};
-use telegraphos_fabric::{Fabric, FabricError};
+use telegraphos_device::Settings;
 use telegraphos_testkit::{Daemon, eventually};
 use telegraphos_wire::admin::{Command, QueueCommand, ReplicaCommand};
 use telegraphos_wire::link::Frame;
@@ -22,98 +20,8 @@ use telegraphos_wire::{Rights, Status, admin};
 const READ: u16 = Rights::READ.0;
 const WRITE: u16 = Rights::WRITE.0;
 const RW: u16 = READ | WRITE;
-/// Where the tests export from.
+/// Guest address of the exported memory.
 const MEMORY: u64 = RAM + 0x10_0000;
-
-/// A fabric in a thread of its own.
-struct Switch {
-    stop: telegraphos_fabric::ShutdownHandle,
-    thread: Option<JoinHandle<Result<(), FabricError>>>,
-}
-
-impl Switch {
-    fn start(path: &Path) -> Switch {
-        Switch::with(telegraphos_fabric::Config::new(path))
-    }
-
-    fn with(config: telegraphos_fabric::Config) -> Switch {
-        let fabric = Fabric::bind(config).unwrap();
-        let stop = fabric.shutdown_handle();
-        Switch { stop, thread: Some(std::thread::spawn(move || fabric.run())) }
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        self.stop.shut_down();
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            if !std::thread::panicking() {
-                ended.unwrap().unwrap();
-            }
-        }
-    }
-}
-
-/// A board in a thread of its own.
-struct Node {
-    socket: PathBuf,
-    stop: ShutdownHandle,
-    thread: Option<JoinHandle<Result<(), ServeError>>>,
-}
-
-impl Node {
-    fn start(dir: &Path, node: u16, settings: Settings) -> Node {
-        let config = Node::config(dir, node, settings);
-        let socket = config.socket.clone();
-        let mut server = HibServer::bind(config).unwrap();
-        let stop = server.shutdown_handle();
-        Node { socket, stop, thread: Some(std::thread::spawn(move || server.run())) }
-    }
-
-    fn with_the_crate(dir: &Path, node: u16) -> Node {
-        let config = Node::config(dir, node, Settings::default());
-        let socket = config.socket.clone();
-        let server = CrateServer::bind(config).unwrap();
-        let stop = server.shutdown_handle();
-        Node { socket, stop, thread: Some(std::thread::spawn(move || server.run())) }
-    }
-
-    fn config(dir: &Path, node: u16, settings: Settings) -> Config {
-        let defaults = Settings {
-            socket: Some(dir.join(format!("hib{node}.sock"))),
-            node: Some(node),
-            fabric: Some(dir.join("fabric.sock")),
-            ..Settings::default()
-        };
-        settings.over(defaults).config().unwrap()
-    }
-
-    /// A guest whose board has joined the fabric.
-    fn guest(&self) -> Guest {
-        let mut guest = Guest::boot(&self.socket);
-        let linked = |guest: &mut Guest| guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0;
-        eventually("joining of the fabric", || linked(&mut guest).then_some(()));
-        guest.open_context(0);
-        guest
-    }
-
-    fn ended(mut self) -> Result<(), ServeError> {
-        self.thread.take().unwrap().join().expect("the server panicked")
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.stop.shutdown();
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            if !std::thread::panicking() {
-                ended.unwrap().unwrap();
-            }
-        }
-    }
-}
 
 /// Asks until the segment is there: its node may be joining still.
 fn found(guest: &mut Guest, node: u16, name: &str, rights: u16) -> admin::Completion {
@@ -155,8 +63,8 @@ fn e19_stores_and_loads_cross_both_ways_and_quiet_waits_for_them() {
 }
 
 /// A board that is not scheduled for a while finds more posted stores than its reserve takes, and the network is slower
-/// than its guest. It takes them in at the network's pace: none is lost, the order stays, and a load behind them has
-/// its answer in time.
+/// than its guest. It accepts them at the network's pace: none is lost, the order is kept, and a load behind them is
+/// answered in time.
 #[test]
 fn i8_a_board_that_was_not_scheduled_takes_its_backlog_in_at_the_networks_pace() {
     use rustix::process::{Pid, Signal, kill_process};
@@ -173,10 +81,7 @@ fn i8_a_board_that_was_not_scheduled_takes_its_backlog_in_at_the_networks_pace()
     command.args(["--reserve", "4096", "--load-limit-ms", "500"]);
     let child = Daemon::start(command.stdout(std::process::Stdio::null()));
     eventually("the socket", || std::os::unix::net::UnixStream::connect(&socket).ok());
-    let mut a = Guest::boot(&socket);
-    let linked = |guest: &mut Guest| guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0;
-    eventually("joining of the fabric", || linked(&mut a).then_some(()));
-    a.open_context(0);
+    let mut a = joined(&socket);
     let there = found(&mut a, 1, "a", RW);
     a.import(0, 1, &there, RW);
     let pid = Pid::from_child(&child);
@@ -193,9 +98,9 @@ fn i8_a_board_that_was_not_scheduled_takes_its_backlog_in_at_the_networks_pace()
     assert_eq!(b.peek64(MEMORY + 8 * ((STORES - 1) % 8192)), STORES);
 }
 
-/// Three boards with copies of one page, over the switch that copies what the home sends: whatever is stored where, all
-/// have it when quiet is done (SPEC items 23 to 25, E19). The switch would throw a home out that multicasts to a group
-/// it has not named.
+/// Three boards with copies of one page, over the switch that copies what the home sends: every store, made anywhere,
+/// is at all copies when quiet is done (SPEC items 23 to 25, E19). The switch would disconnect a home that multicasts
+/// to a group it has not announced.
 #[test]
 fn e19_stores_to_a_replicated_page_reach_every_copy() {
     let dir = tempfile::tempdir().unwrap();
@@ -234,7 +139,7 @@ fn e19_stores_to_a_replicated_page_reach_every_copy() {
     }
     let page = |n: usize| guests[n].peek::<0x1_0000>(MEMORY);
     assert!(page(0) == page(1) && page(0) == page(2), "the copies differ");
-    // A copy's node goes: nobody waits for it, and the other still gets everything.
+    // A copy's node leaves: no node waits for it, and the other still receives everything.
     drop(guests.pop());
     let mut nodes = nodes;
     drop(nodes.pop());
@@ -245,7 +150,7 @@ fn e19_stores_to_a_replicated_page_reach_every_copy() {
     assert_eq!(guests[1].peek64(MEMORY + 8), 1099);
 }
 
-/// Frames that only a HIB sends, and groups that are none, end the link; the board comes back for another.
+/// Frames that only a HIB sends, and invalid groups, end the link; the board reconnects.
 #[test]
 fn a_fabric_that_names_groups_is_left() {
     use std::io::{Read, Write};
@@ -259,7 +164,7 @@ fn a_fabric_that_names_groups_is_left() {
         Frame::Group { page: 1, members }.encode(&mut bytes);
         stream.write_all(&bytes).unwrap();
         let mut said = Vec::new();
-        // Whether it ends or breaks, what was said before is there.
+        // However the stream ends, earlier messages arrive.
         let _ = stream.read_to_end(&mut said);
         assert!(matches!(Frame::decode(&said), Ok(Some((Frame::Hello { node: 0, .. }, _)))));
     }
@@ -270,8 +175,9 @@ fn a_fabric_that_names_groups_is_left() {
 fn the_crates_server_serves_the_same_board() {
     let dir = tempfile::tempdir().unwrap();
     let _switch = Switch::start(&dir.path().join("fabric.sock"));
-    let (n0, n1) = (Node::with_the_crate(dir.path(), 0), Node::start(dir.path(), 1, Settings::default()));
-    let (mut a, mut b) = (n0.guest(), n1.guest());
+    let n0 = CrateServer::start(Node::config(dir.path(), 0, Settings::default()));
+    let n1 = Node::start(dir.path(), 1, Settings::default());
+    let (mut a, mut b) = (joined(&n0.socket), n1.guest());
     both_ways(&mut a, 0, &mut b, 1);
     // The next QEMU is served, too, and a message that makes the crate panic costs only its connection.
     drop(a);
@@ -280,7 +186,7 @@ fn the_crates_server_serves_the_same_board() {
     short.truncate(16);
     rude.send(&short, &[]).unwrap();
     drop(rude);
-    let mut a = n0.guest();
+    let mut a = joined(&n0.socket);
     let found = found(&mut a, 1, "b", RW);
     a.import(0, 1, &found, RW);
     a.client.store(4, window(1, 0, 0), &[9; 8]);
@@ -297,7 +203,7 @@ fn i8_a_hundred_thousand_stores_arrive_once_and_in_order() {
     b.export("b", 0, 1, MEMORY, RW);
     let to_b = found(&mut a, 1, "b", RW);
     a.import(0, 1, &to_b, RW);
-    // A counter word and, before it, a data word: whoever sees count n sees data n or later.
+    // A counter word and, before it, a data word: a reader of count n reads data n or later.
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (b, stop) = (&b, &stop);
@@ -456,7 +362,7 @@ fn what_is_not_granted_is_refused_and_told() {
     assert_eq!(a.lookup(1, "read-only", RW).status, Status::Denied as u32);
     assert_eq!(a.lookup(1, "nothing", READ).status, Status::NoSegment as u32);
     assert_eq!(a.lookup(7, "nobody", READ).status, Status::NodeDown as u32);
-    // A driver that claims a right it was not given.
+    // A driver that claims a right that was not granted.
     a.import(0, 1, &answer, RW);
     a.client.store(4, window(1, 0, 0), &[1; 8]);
     assert_eq!(a.quiet(), Status::Rights);
@@ -507,7 +413,7 @@ fn a_peer_that_stores_while_its_target_reboots_does_not_touch_the_new_life() {
                 for n in 0..64 {
                     a.client.store(4, window(1, 0, 8 * n), &[0xff; 8]);
                 }
-                // Not faster than they are taken: the socket buffers are ours.
+                // Not faster than they are accepted: this process owns the socket buffers.
                 a.client.register(Register::StatusBits);
             }
         });
@@ -517,7 +423,7 @@ fn a_peer_that_stores_while_its_target_reboots_does_not_touch_the_new_life() {
             b.poke(MEMORY, &[0; 512]);
             b.program();
             b.open_context(0);
-            // The new life uses the same export page for something else.
+            // The new incarnation uses the same export page for other memory.
             b.export("other", 0, 1, MEMORY + 0x2_0000, RW);
             std::thread::sleep(std::time::Duration::from_millis(5));
             assert_eq!(b.peek::<512>(MEMORY), [0; 512]);
@@ -559,7 +465,7 @@ fn a_fabric_that_goes_and_comes_back_is_joined_again() {
 
 #[test]
 fn a_load_that_nobody_answers_is_all_ones_in_time() {
-    // A fabric that welcomes, announces a neighbour, and then swallows everything.
+    // A fabric that accepts the join, announces a neighbour, and then discards everything.
     use std::io::Write;
     use telegraphos_wire::link::Frame;
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What an honest pair of nodes notices of a hostile one: round trips and stores a second through the real process,
-//! with a hostile process and, in turn with that, with nobody else and with a process that merely uses a processor. The
+//! with a hostile process and, in turn with that, with no other and with a process that merely uses a processor. The
 //! latter two differ: where a processor sleeps between two packets, to wake it takes longer than all else.
 //!
 //! ```sh

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use fabric_topology::{CheckError, CheckReport, DEFAULT_NODES, Plan, PlanError, Shape, Topology, TopologyError};
+use telegraphos_topology::{CheckError, CheckReport, DEFAULT_NODES, Plan, PlanError, Shape, Topology, TopologyError};
 
 /// Why a topology, or the command about it, is refused.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Whether the machine is to blame, not what was asked for.
+    /// Whether the machine is the cause, not the arguments.
     pub fn is_failure(&self) -> bool {
         matches!(self, Refused::Draw { .. } | Refused::Report(_))
     }
@@ -82,7 +82,7 @@ pub fn plan(from: &str, nodes: Option<u32>) -> Result<Plan, Refused> {
     Plan::from_toml(&text).map_err(|why| Refused::Plan { file: from.into(), why: Box::new(why) })
 }
 
-/// Checks, draws if asked to, and prints a report.
+/// Checks the topology, draws it if `options` say so, and prints a report.
 pub(crate) fn run(from: &str, nodes: Option<u32>, drawing: Option<&Path>) -> Result<(), Refused> {
     let draw = match drawing.map(|file| (file, file.extension().and_then(|e| e.to_str()))) {
         None => None,

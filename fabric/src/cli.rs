@@ -53,7 +53,7 @@ enum Command {
     Keys(crate::keys::Keys),
 }
 
-/// Runs the command: `args` starts with the program's name. Returns when told to stop or when something is wrong.
+/// Runs the command: `args` starts with the program's name. Returns after a signal or an error.
 pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli: Cli = match command::parse(args) {
         Ok(cli) => cli,

@@ -22,7 +22,7 @@ use time::{Duration, OffsetDateTime};
 
 /// Days for which a CA is valid.
 const CA_DAYS: i64 = 10 * 365;
-/// Days for which a process's certificate is valid, unless told otherwise.
+/// Default days for which a process's certificate is valid.
 pub const PROCESS_DAYS: u32 = 2 * 365;
 /// Clocks of hosts differ: a certificate is valid from so much before it was made.
 const EARLIER: Duration = Duration::days(1);
@@ -244,7 +244,7 @@ mod tests {
         for (name, mode) in [("ca.key", 0o600), ("host-a.key", 0o600), ("host-b.cluster.key", 0o600), ("", 0o700)] {
             assert_eq!(std::fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o777, mode, "{name}");
         }
-        // A port of its own, freed for the listener.
+        // A free port for the listener.
         let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = format!("quic:127.0.0.1:{port}").parse().unwrap();
         let mut acceptor = listen(&address, &process(&dir, "host-b.cluster", "host-a")).unwrap();

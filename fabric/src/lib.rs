@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fabric process: the pure switch of `switch-core` behind a Unix socket.
+//! The fabric process: the pure switch of `telegraphos-fabric-core` behind a Unix socket.
 //!
 //! ```text
-//!   HIB process ── telegraphos_link ══ Unix stream ══ port ── switch_core::Switch ── port ══ ... ── HIB process
+//!   HIB process ── telegraphos_link ══ Unix stream ══ port ── telegraphos_fabric_core::Switch ── port ══ ... ── HIB process
 //! ```
 //!
 //! What travels on the stream is `telegraphos_wire::link`. [`Fabric`] is the server; [`cli_main`] is the command around
-//! it. [`control`] is how a running fabric is asked and told, [`metrics`] its endpoint for Prometheus, [`keys`] makes
-//! certificates for trunks between hosts, [`transports`] is the set of what can carry trunks.
-//! What every server of Telegraphos has in common is `telegraphos_service`; what the fabric shares with HIBs, such as
-//! the HIB's end of the stream, is `telegraphos_link`.
+//! it. [`control`] has queries and commands to a running fabric, [`metrics`] its endpoint for Prometheus, [`keys`]
+//! makes certificates for trunks between hosts, [`transports`] is the set of what can carry trunks. What every server
+//! of Telegraphos has in common is `telegraphos_service`; what the fabric shares with HIBs, such as the HIB's end of
+//! the stream, is `telegraphos_link`.
 //!
 //! `unsafe` exists in `peer` only.
 #![deny(unsafe_code)]

@@ -78,7 +78,7 @@ pub struct Settings {
     /// This process's certificate for trunks by QUIC, a PEM file (telegraphos-fabric keys new-process)
     #[arg(long, value_name = "FILE")]
     pub certificate: Option<PathBuf>,
-    /// Its private key, a PEM file that nobody else may read
+    /// Its private key, a PEM file that no other user may read
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// The cluster's CA, a PEM file: peers must have a certificate of it in the name of their process
@@ -87,11 +87,11 @@ pub struct Settings {
     /// Allows trunks by plain UDP beyond the loopback: neither encrypted nor authenticated
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub insecure_trunks: Option<bool>,
-    /// Milliseconds after which a HIB or trunk that says nothing, not even when asked, is given up; 0: never [default:
-    /// 10000]
+    /// Milliseconds after which a HIB or trunk is disconnected that sends nothing, not even an answer to a probe; 0:
+    /// never [default: 10000]
     #[arg(long, value_name = "MS")]
     pub silence_ms: Option<u64>,
-    /// Milliseconds after which a HIB or trunk is given up that makes no room while packets wait for it; 0: never
+    /// Milliseconds after which a HIB or trunk is disconnected that returns no credit while packets wait; 0: never
     /// [default: 60000]
     #[arg(long, value_name = "MS")]
     pub stall_ms: Option<u64>,
@@ -167,11 +167,11 @@ impl Settings {
             )
             .map_err(|e| SettingsError::refused("--node-bits, --offset-bits", e))?;
             config.window = Some(window);
-            // A smaller window makes a smaller cluster, unless told otherwise.
+            // A smaller window makes a smaller cluster by default.
             config.nodes = config.nodes.min(window.nodes());
         }
         if let Some(nodes) = self.nodes {
-            let most = config.window.map_or(switch_core::MAX_NODES, |w| w.nodes());
+            let most = config.window.map_or(telegraphos_fabric_core::MAX_NODES, |w| w.nodes());
             config.nodes = range("nodes", nodes, 1, most)?;
         }
         if let Some(from) = &self.topology {
@@ -200,7 +200,7 @@ impl Settings {
         config.control = match &self.control {
             Some(none) if none.as_os_str() == "none" => None,
             Some(path) => Some(path.clone()),
-            // Nobody has asked for it: where its path would be too long there is none.
+            // The default only: there is none where its path would be too long.
             None => {
                 Some(control::default_path(&config.listen)).filter(|path| path.as_os_str().len() <= MAX_SOCKET_PATH)
             }
@@ -306,7 +306,7 @@ mod tests {
         let long = Settings { listen: Some(format!("/{}", "x".repeat(100)).into()), ..base.clone() };
         assert_eq!(long.config().unwrap().control, None, "a default that cannot be is none");
         let usual = Settings { silence_ms: Some(30_000), ..base.clone() }.config().unwrap();
-        assert_eq!(usual.transport.common.silence, 30_000_000, "trunks are given up no earlier");
+        assert_eq!(usual.transport.common.silence, 30_000_000, "trunks are closed no earlier");
         let patient = Settings { silence_ms: Some(0), stall_ms: Some(10), ..base }.config().unwrap();
         assert_eq!((patient.silence, patient.stall), (None, Some(10_000)));
         assert!(patient.transport.common.silence > 86_400_000_000);

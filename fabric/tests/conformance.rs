@@ -77,7 +77,7 @@ macro_rules! socket_files {
     };
 }
 
-/// And those that anybody can connect to by a stream.
+/// And stream sockets that any process can connect to.
 macro_rules! streams {
     ($subject:expr) => {
         addressed!($subject;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A running fabric that is asked and told over its control socket, and scraped.
+//! A running fabric with a client at its control socket, and a scraper.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod common;
@@ -9,12 +9,12 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use common::{Node, Served, serve, serve_at, traffic};
-use fabric_topology::{Plan, Topology};
 use telegraphos_fabric::control::snapshot::{PortState, Snapshot, Status};
 use telegraphos_fabric::control::{
     ClientError, ControlClient, Done, FaultSpec, Request, Response, Target, default_path,
 };
 use telegraphos_fabric::{Config, Fabric, FabricError};
+use telegraphos_topology::{Plan, Topology};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{NodeId, WindowLayout};
 
@@ -111,7 +111,7 @@ fn what_is_counted_is_what_was_sent() {
     assert!(pairs.contains(&(3, 7, 1000)) && pairs.contains(&(7, 3, 1000)), "{pairs:?}");
     assert_eq!(now.other_pairs.total().packets, 0);
     drop(second);
-    // What has gone is still told, as down.
+    // What has gone is still reported, as down.
     let gone = loop {
         let now = snapshot(&mut client);
         if now.ports[1].state == PortState::Down {
@@ -209,13 +209,13 @@ fn faults_are_set_seen_counted_and_cleared() {
     assert_eq!(now.ports[0].faults.to_string(), "latency=1ms jitter=1ms");
     assert!(now.trunks[0].faulted > 0 && now.trunks[0].faults.to_string() == "latency=2ms", "{:?}", now.trunks[0]);
     let Response::Faults(view) = client.ask(&Request::Faults {}).unwrap() else { panic!() };
-    let told: Vec<String> = view.faults.iter().map(|f| format!("{} {}", f.on, f.faults)).collect();
+    let listed: Vec<String> = view.faults.iter().map(|f| format!("{} {}", f.on, f.faults)).collect();
     let expected = [
         "node:0 latency=1ms jitter=1ms",
         "node:1 latency=1ms jitter=1ms rate=1048576B/s",
         "trunk:x0y0-x1y0 latency=2ms",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(listed, expected);
     // A fault that a reliable transport cannot have ends it; it comes back.
     client.tell(&set(trunk, "down")).unwrap();
     down(&mut first, 1);
@@ -233,14 +233,14 @@ fn faults_are_set_seen_counted_and_cleared() {
 fn a_node_alone_is_slow_until_it_is_not() {
     let (_served, control) = controlled(None);
     let mut client = client(&control);
-    let told = |client: &mut ControlClient| {
+    let listed = |client: &mut ControlClient| {
         let Response::Faults(view) = client.ask(&Request::Faults {}).unwrap() else { panic!() };
         view.faults.iter().map(|f| format!("{} {}", f.on, f.faults)).collect::<Vec<_>>()
     };
     client.tell(&Request::Slow { node: 3, bytes_per_second: Some(64_000) }).unwrap();
-    assert_eq!(told(&mut client), ["node:3 rate=64000B/s only=send"]);
+    assert_eq!(listed(&mut client), ["node:3 rate=64000B/s only=send"]);
     client.tell(&Request::Slow { node: 3, bytes_per_second: None }).unwrap();
-    assert!(told(&mut client).is_empty());
+    assert!(listed(&mut client).is_empty());
 }
 
 #[test]

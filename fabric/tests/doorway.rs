@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The real process, with few descriptors: connections that never say whose they are leave room for nodes.
+//! The real process, with few descriptors: unidentified connections leave room for nodes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod common;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fabric with real HIB ends over real sockets: order and completeness under load, replies that nobody reads,
+//! The fabric with real HIB ends over real sockets: order and completeness under load, replies without a reader,
 //! joiners that are refused, ends of all kinds.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -37,7 +37,7 @@ fn i8_per_pair_fifo_and_no_loss_under_load() {
     let _nodes: Vec<Node> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
 }
 
-/// A node that asks without end and reads nothing: those that answer it are not blamed, and go on.
+/// A node that sends requests without end and reads nothing: those that answer it stay connected, and continue.
 #[test]
 fn unread_replies_harm_nobody() {
     let served = serve(|_| {});
@@ -68,7 +68,8 @@ fn unread_replies_harm_nobody() {
     }
 }
 
-/// One that sends replies nobody asked for to one that does not read is thrown out; its memory does not grow first.
+/// A node that sends replies without requests to one that does not read is disconnected; the memory does not grow
+/// first.
 #[test]
 fn a_flood_of_replies_ends_its_sender() {
     let served = serve(|_| {});
@@ -82,7 +83,7 @@ fn a_flood_of_replies_ends_its_sender() {
             flooder.link.send(&reply).unwrap();
             sent += 1;
         }
-        assert!(sent < 10_000_000, "never thrown out");
+        assert!(sent < 10_000_000, "never disconnected");
         wait(&flooder.link, None);
         flooder.exchange();
     }
@@ -90,7 +91,7 @@ fn a_flood_of_replies_ends_its_sender() {
         Frame::Refuse { reason, offered, expected } => Some((*reason, *offered, *expected)),
         _ => None,
     });
-    // Twice its credits in the switch, since nobody has asked: see the configuration of the switch.
+    // Twice its credits in the switch, since there is no request: see the configuration of the switch.
     assert_eq!(refusal, Some((Refusal::Protocol, 1537, 1536)));
     watcher.expect("the end of node 1", |f| *f == Frame::NodeDown { node: 1 });
 }
@@ -131,9 +132,9 @@ fn malformed_bytes_end_their_own_link_only() {
         raw.write_all(garbage).unwrap();
         raw.set_nonblocking(true).unwrap();
         let link = LinkClient::from_stream(raw);
-        let mut stranger = Node::over(link, 9);
-        assert!(matches!(stranger.next(), Some(Frame::Refuse { reason: Refusal::Handshake, .. })));
-        assert_eq!(stranger.next(), None);
+        let mut invalid = Node::over(link, 9);
+        assert!(matches!(invalid.next(), Some(Frame::Refuse { reason: Refusal::Handshake, .. })));
+        assert_eq!(invalid.next(), None);
 
         let one = UnixStream::connect(&served.path).unwrap();
         let mut raw = one.try_clone().unwrap();
@@ -186,7 +187,7 @@ fn a_multicast_reaches_every_member_in_order() {
     }
 }
 
-/// Groups that are no frame, or cannot be, end the link of who names them.
+/// Groups that are no frame, or impossible, end the link of their sender.
 #[test]
 fn impossible_groups_end_their_own_link_only() {
     let served = serve(|_| {});
@@ -194,7 +195,7 @@ fn impossible_groups_end_their_own_link_only() {
     for (members, offered, expected) in [
         (vec![3, 2], 0, 0),    // No frame.
         (vec![1], 1, 0),       // Itself.
-        (vec![0, 64], 64, 64), // Nobody can have that number.
+        (vec![0, 64], 64, 64), // No node can have that number.
         (vec![0, 2, u16::MAX], 65_535, 64),
     ] {
         let mut node = Node::join(&served, 1);
@@ -233,7 +234,7 @@ fn a_node_that_comes_back_at_once_is_welcome() {
         if round % 2 == 0 {
             continue;
         }
-        // Without waiting for anybody to notice.
+        // Without waiting for a time limit.
         drop(Node::join(&served, 1));
         let again = Node::join(&served, 1);
         assert!(again.incarnation > last);
@@ -292,7 +293,7 @@ fn shutting_down_ends_links_and_removes_the_socket() {
     drop(std::os::unix::net::UnixListener::bind(&served.path).unwrap());
     let again = Fabric::bind(Config::new(&served.path)).unwrap();
     assert!(LinkClient::connect(&served.path).is_ok());
-    // Told to stop before it runs.
+    // Shut down before it runs.
     again.shutdown_handle().shut_down();
     again.run().unwrap();
     assert!(!served.path.exists());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A node that does not read, as one that was stopped. A test program of its own, since it looks at the memory of the
+//! A node that does not read, as one that was stopped. A separate test program, since it measures the memory of the
 //! process.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fabrics of several switches, in one process and in several: order and completeness across trunks, and what nodes are
-//! told when a process goes and comes back.
+//! notified when a process goes and comes back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod common;
@@ -8,8 +8,8 @@ mod common;
 use std::path::Path;
 
 use common::{Node, ack, serve_at, traffic};
-use fabric_topology::{Plan, Topology};
 use telegraphos_fabric::{Config, Fabric, FabricError};
+use telegraphos_topology::{Plan, Topology};
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{Body, NodeId, Packet, Status, WindowLayout};
 
@@ -107,7 +107,7 @@ fn three_processes_and_one_that_comes_back() {
     }
     let mut nodes = all_to_all(nodes, 3000);
 
-    // Without the middle nobody reaches the other side; the two on the right still reach each other.
+    // Without the middle no node reaches the other side; the two on the right still reach each other.
     drop(middle);
     let mut missing = vec![2, 4, 5];
     while !missing.is_empty() {
@@ -190,7 +190,7 @@ fn a_node_of_another_switch_and_a_stranger_are_refused() {
     assert!(error.to_string().contains("--process is x: expected one of l, m, r"), "{error}");
 }
 
-/// A port that says nothing and does not answer is given up; one that answers is not.
+/// A port that sends nothing and answers no probe is disconnected; one that answers is not.
 #[test]
 fn a_silent_node_is_given_up() {
     let dir = tempfile::tempdir().unwrap();
@@ -210,7 +210,7 @@ fn a_silent_node_is_given_up() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(probes > 0, "it was asked");
+    assert!(probes > 0, "it was probed");
     let refusal = silent.expect("a refusal", |f| matches!(f, Frame::Refuse { .. }));
     assert!(matches!(refusal, Frame::Refuse { reason: Refusal::Silent, expected: 300_000, .. }), "{refusal:?}");
     // Under the same id, a greater incarnation.
@@ -326,11 +326,11 @@ fn a_trunk_by_quic_is_for_processes_of_the_cluster() {
             config.transport.quic = Some(quic);
         })
     };
-    let left = start("a", "left", keys("ours", "left"));
+    let left = start("a", "left", keys("same", "left"));
     let mut near = Node::join(&left, 0);
     // Another cluster's CA has signed this one's name.
-    let stranger = start("b", "right", keys("theirs", "right"));
-    let mut far = Node::join(&stranger, 1);
+    let foreign = start("b", "right", keys("other", "right"));
+    let mut far = Node::join(&foreign, 1);
     assert!(
         !common::wait(&far.link, Some(1500)) || {
             far.exchange();
@@ -338,8 +338,8 @@ fn a_trunk_by_quic_is_for_processes_of_the_cluster() {
         }
     );
     drop(far);
-    drop(stranger);
-    let right = start("c", "right", keys("ours", "right"));
+    drop(foreign);
+    let right = start("c", "right", keys("same", "right"));
     let mut far = Node::join(&right, 1);
     all_up(&mut near, &[1]);
     all_up(&mut far, &[0]);

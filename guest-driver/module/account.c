@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Accounts: how much of what a board has one process, and one user, may hold.
+ * Accounts: limits on the resources of a board that one process, and one user, may hold.
  *
  * Each resource has three bounds, in percent of its capacity (module parameters):
  *
- *  - file_share: what one open file holds at most; of contexts, of which an open file is
- *    one, what one process holds at most;
+ *  - file_share: the most that one open file holds; of contexts, of which an open file has
+ *    one, the most that one process holds;
  *
- *  - user_share: what all files of a user hold at most, whichever processes have them
+ *  - user_share: the most that all files of a user hold, whichever processes have them
  *    open;
  *
- *  - reserve: what is divided equally among all files that there can be, and is there
- *    for each of them whatever the others hold. Of contexts it is divided among
- *    TG_ACCOUNT_USERS users.
+ *  - reserve: divided equally among all possible files, and guaranteed to each of them
+ *    whatever the others hold. Of contexts it is divided among TG_ACCOUNT_USERS users.
  *
- * What a file holds beyond its part of the reserve comes out of the rest. So the files of
- * one user never use up what another user's file needs first, and a file that is within
+ * Units that a file holds beyond its part of the reserve come out of the rest. So the files
+ * of one user never use up the guarantee of another user's file, and a file that is within
  * its part of the reserve depends on no other.
  *
  * A process with CAP_SYS_RESOURCE may exceed all three, as it may a disk's quota and
- * reserved blocks. What it holds is counted like any other's.
+ * reserved blocks. Its units are counted like any other's.
  *
- * Units are held until the board has let go of what they stand for, even if the process
- * that took them has gone.
+ * Units are held until the board has released the resource, even if the process that took
+ * them has exited.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -110,7 +109,7 @@ static void tg_shares_init(struct tg_shares *shares, u32 capacity, bool by_user,
 }
 
 /**
- * tg_accounts_init() - divides what a board has
+ * tg_accounts_init() - divides the resources of a board
  * @tg: Board, identified.
  *
  * Return: 0 or -ENOMEM.
@@ -136,7 +135,7 @@ int tg_accounts_init(struct tg_device *tg)
 
 /**
  * tg_accounts_exit() - mirror of tg_accounts_init()
- * @tg: Board that nobody uses.
+ * @tg: Board without users.
  */
 void tg_accounts_exit(struct tg_device *tg)
 {
@@ -309,7 +308,7 @@ int tg_account_open(struct tg_file *file)
 
 /**
  * tg_account_close() - mirror of tg_account_open()
- * @file: File that nobody uses, and that holds nothing but what its board keeps for good.
+ * @file: File without users, which holds nothing but what its board never releases.
  */
 void tg_account_close(struct tg_file *file)
 {
@@ -317,7 +316,7 @@ void tg_account_close(struct tg_file *file)
 	struct tg_user *user = file->user;
 
 	mutex_lock(&tg->lock);
-	/* What the board has not let go of stays the user's. */
+	/* Units that the board has not released stay with the user. */
 	if (--user->files ||
 	    memchr_inv(user->held, 0, tg_account_count(tg) * sizeof(*user->held)))
 		user = NULL;

@@ -3,8 +3,8 @@
  * Commands to the board.
  *
  * A command is written into a slot in memory, started by a doorbell, and
- * completed by the board in the same slot. The interrupt tells the waiter;
- * should one be lost, the waiter looks for itself once a second.
+ * completed by the board in the same slot. The interrupt wakes the waiter;
+ * if one is lost, the waiter polls once a second.
  */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
@@ -66,10 +66,10 @@ static const int tg_errnos[] = {
 };
 
 /**
- * tg_status_to_errno() - how a process sees a status of the board
+ * tg_status_to_errno() - errno for a status of the board
  * @status: TG_OK or TG_ERR_*.
  *
- * Return: 0 or a negative errno; -EREMOTEIO for what has no better one.
+ * Return: 0 or a negative errno; -EREMOTEIO for a status without a closer one.
  */
 int tg_status_to_errno(u32 status)
 {
@@ -183,7 +183,7 @@ void tg_admin_collect(struct tg_device *tg, u32 n)
  * tg_admin_memory_works() - whether the board reaches the command slots
  * @tg: Board that has not completed a command.
  *
- * Return: False, after saying why, if it will never complete any.
+ * Return: False, with the reason logged, if it will never complete any.
  */
 bool tg_admin_memory_works(struct tg_device *tg)
 {
@@ -218,14 +218,14 @@ static void tg_admin_ring(struct tg_device *tg, u32 n, const union tg_request *r
 }
 
 /**
- * tg_admin_alone() - has the board execute a command while nobody else does
+ * tg_admin_exclusive() - has the board execute a command without concurrent ones
  * @tg: Board, not yet or no longer in use. Interrupts may be off.
  * @request: In the board's byte order.
- * @end: How long to wait, in jiffies.
+ * @end: End of the wait, in jiffies.
  *
- * Return: 0 if the board has executed it, whatever came of it; -ETIMEDOUT.
+ * Return: 0 if the board has completed it, with any status; -ETIMEDOUT.
  */
-int tg_admin_alone(struct tg_device *tg, const union tg_request *request,
+int tg_admin_exclusive(struct tg_device *tg, const union tg_request *request,
 		   unsigned long end)
 {
 	struct tg_admin *admin = &tg->admin;
@@ -265,8 +265,8 @@ static int tg_admin_wait(struct tg_device *tg, enum tg_admin_class class, u32 n,
 			return -EINTR;
 
 		/*
-		 * Should an interrupt have been lost. Events first: this
-		 * completion came after those before it.
+		 * In case an interrupt was lost. Events first: those posted before
+		 * this completion are handled before it.
 		 */
 		tg_events_consume(tg);
 		tg_admin_collect(tg, n);
@@ -275,20 +275,37 @@ static int tg_admin_wait(struct tg_device *tg, enum tg_admin_class class, u32 n,
 		tg_device_check(tg, begun);
 		if (class == TG_ADMIN_QUICK && !tg_gone(tg) &&
 		    time_after(jiffies, begun + TG_ADMIN_PATIENCE)) {
-			dev_err(&tg->dev, "%s not completed in %u s: given up on the board; remove and re-plug it\n",
+			dev_err(&tg->dev, "%s not completed in %u s: the board is declared gone; remove and re-plug it\n",
 				tg_opcode_names[opcode], TG_ADMIN_PATIENCE / HZ);
 			tg_device_lost(tg);
 		}
 	}
 }
 
-static void tg_admin_complain(struct tg_device *tg, const union tg_request *request,
+/* Whether a command can fail so in normal operation. */
+static bool tg_admin_is_expected(u32 opcode, u32 status)
+{
+	switch (opcode) {
+	case TG_ADMIN_IMPORT_CLEAR:
+	case TG_ADMIN_REPLICA_CLEAR:
+		/* An import or a join was abandoned: tg_remote_clear(), tg_replica_clear(). */
+		return status == TG_ERR_BUSY || status == TG_ERR_INVALID;
+	case TG_ADMIN_REPLICA_MOVE:
+	case TG_ADMIN_REPLICA_INVALID:
+		/* The home has gone or moves elsewhere; the page was revoked before. */
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void tg_admin_report(struct tg_device *tg, const union tg_request *request,
 			      u32 status)
 {
 	const struct tg_admin_command *c = &request->command;
 	u32 opcode = le32_to_cpu(c->opcode);
 
-	/* What processes ask for, and are told of. */
+	/* Processes get the status of their own launches. */
 	if (opcode == TG_ADMIN_LAUNCH) {
 		dev_dbg(&tg->dev, "LAUNCH: status %u: context %u, operation %#x, import %u offset %#llx, import %u offset %#llx, length %llu\n",
 			status, le16_to_cpu(request->launch.context), le16_to_cpu(request->launch.operation),
@@ -311,7 +328,7 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
 				    le64_to_cpu(request->queue.address));
 		return;
 	}
-	/* A home that is none, has gone, or does not want this node. */
+	/* The home is none, has gone, or does not admit this node. */
 	if (opcode == TG_ADMIN_REPLICA_SET) {
 		dev_dbg(&tg->dev, "REPLICA_SET: status %u: page %u, mode %u, home node %u, page %u, generation %llu\n",
 			status, le32_to_cpu(request->replica.page), le32_to_cpu(request->replica.mode),
@@ -320,8 +337,8 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
 		return;
 	}
 	/*
-	 * Names that are not there, or taken, and queues that are gone or have no
-	 * room for another import, are the user's business.
+	 * Processes get the status of a name that is absent or taken, and of a queue that
+	 * is gone or has no room for another import.
 	 */
 	if (opcode == TG_ADMIN_LOOKUP || status == TG_ERR_NAME_TAKEN ||
 	    (opcode == TG_ADMIN_IMPORT_SET && le16_to_cpu(c->rights) & TG_RIGHT_ENQUEUE)) {
@@ -330,25 +347,10 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
 			le16_to_cpu(c->node), status);
 		return;
 	}
-	/* As after an import that nobody waited for to the end: tg_remote_clear(). */
-	if (opcode == TG_ADMIN_IMPORT_CLEAR &&
-	    (status == TG_ERR_BUSY || status == TG_ERR_INVALID)) {
-		dev_dbg(&tg->dev, "IMPORT_CLEAR %u: status %u\n", le16_to_cpu(c->import), status);
-		return;
-	}
-	/* As after a join that nobody waited for, or that failed: tg_replica_clear(). */
-	if (opcode == TG_ADMIN_REPLICA_CLEAR &&
-	    (status == TG_ERR_BUSY || status == TG_ERR_INVALID)) {
-		dev_dbg(&tg->dev, "REPLICA_CLEAR %u: status %u\n", le32_to_cpu(c->index), status);
-		return;
-	}
-	/*
-	 * A home that has gone, or moves elsewhere; a page that was revoked before the
-	 * board could be told that nobody sees it.
-	 */
-	if (opcode == TG_ADMIN_REPLICA_MOVE || opcode == TG_ADMIN_REPLICA_INVALID) {
+	if (tg_admin_is_expected(opcode, status)) {
 		dev_dbg(&tg->dev, "%s %u: status %u\n", tg_opcode_names[opcode],
-			le32_to_cpu(c->index), status);
+			opcode == TG_ADMIN_IMPORT_CLEAR ? le16_to_cpu(c->import) : le32_to_cpu(c->index),
+			status);
 		return;
 	}
 	if (status == TG_ERR_PRIVATE_MEMORY) {
@@ -367,8 +369,8 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
 /**
  * tg_admin_request() - has the board execute a command
  * @tg: Board. The caller holds op_lock for reading.
- * @file: On whose account, or NULL: the driver's own.
- * @class: How long it may take.
+ * @file: File whose account it is charged to, or NULL: the driver's own.
+ * @class: What its completion depends on.
  * @request: In the board's byte order; seq is filled here.
  * @result: The completion, in the processor's byte order.
  *
@@ -384,7 +386,7 @@ int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
 		     struct tg_admin_result *result)
 {
 	struct tg_admin *admin = &tg->admin;
-	/* Of a context, not of its file: a killed caller's command may outlive that. */
+	/* Of a context, not of its file: a killed caller's command may outlive the file. */
 	u32 account = file ? file->context : admin->accounts - 1;
 	struct tg_admin_slot *slot;
 	int err;
@@ -394,7 +396,7 @@ int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
 	if (wait_event_killable(admin->wait,
 				tg_gone(tg) || tg_admin_take(tg, account, class, &n)))
 		return -EINTR;
-	/* If so, it does not matter whether a slot was taken. */
+	/* A slot taken by then does not matter any more. */
 	if (tg_gone(tg))
 		return -ENODEV;
 
@@ -411,13 +413,13 @@ int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
 	}
 	spin_unlock(&admin->lock);
 	if (!err && result->status != TG_OK)
-		tg_admin_complain(tg, request, result->status);
+		tg_admin_report(tg, request, result->status);
 	return err;
 }
 EXPORT_SYMBOL_NS_GPL(tg_admin_request, TG_LAB_NS);
 
 /**
- * tg_admin() - has the board execute a command of the usual kind
+ * tg_admin() - has the board execute a struct tg_admin_command
  * @tg: As tg_admin_request().
  * @file: As tg_admin_request().
  * @class: As tg_admin_request().
@@ -436,7 +438,7 @@ int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_cla
 }
 
 /**
- * tg_admin_wake() - wakes whoever waits for a command of a lost board
+ * tg_admin_wake() - wakes all waiters for commands of a lost board
  * @tg: Board, gone.
  */
 void tg_admin_wake(struct tg_device *tg)
@@ -460,7 +462,7 @@ static bool tg_admin_is_local(enum tg_admin_class class)
 	return class == TG_ADMIN_QUICK || class == TG_ADMIN_REVOKE;
 }
 
-/* Divides the slots but the last, which is for tg_admin_alone(). */
+/* Divides the slots but the last, which is for tg_admin_exclusive(). */
 static void tg_admin_divide(struct tg_admin *admin)
 {
 	const u32 remote = TG_ADMIN_CLASSES - 2;
@@ -481,7 +483,7 @@ static void tg_admin_divide(struct tg_admin *admin)
 }
 
 /**
- * tg_admin_init() - makes the command slots
+ * tg_admin_init() - allocates the command slots
  * @tg: Board.
  *
  * Return: 0 or a negative errno.
@@ -518,8 +520,8 @@ int tg_admin_init(struct tg_device *tg)
 }
 
 /**
- * tg_admin_release() - the last of the driver's side of the command slots
- * @tg: Board that nobody uses.
+ * tg_admin_release() - frees the driver's side of the command slots
+ * @tg: Board without users.
  */
 void tg_admin_release(struct tg_device *tg)
 {

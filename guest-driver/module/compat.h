@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What older kernels call otherwise. Kbuild knows the version and defines the
+ * Names that differ in older kernels. Kbuild knows the version and defines the
  * TG_NO_* macros.
  */
 #ifndef TELEGRAPHOS_COMPAT_H

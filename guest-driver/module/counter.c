@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Page access counters (SPEC item 22): the board counts this node's accesses to
- * a page of another node down, reads and writes apart, and says when it gets to
- * 0.
+ * Page access counters (SPEC item 22): the board counts this node's accesses to a page of
+ * another node down, reads and writes separately, and posts an event when it gets to 0.
  *
  * A counter belongs to the import through which its page was named, and so to
- * the file of that: who cannot reach a page cannot watch it either. It ends with
- * the import, or before by TG_IOCTL_COUNTER_DISARM.
+ * that import's file: only files that can access a page can count accesses to it. It ends
+ * with the import, or before by TG_IOCTL_COUNTER_DISARM.
  *
- * Who arms and disarms holds counter_lock from the board's command to the entry in
- * the table; the entries themselves are under tg_device.lock, for events.
+ * Arming and disarming hold counter_lock from the board's command to the entry in the
+ * table; the entries themselves are under tg_device.lock, for events.
  */
 #include <linux/eventfd.h>
 
@@ -81,7 +80,7 @@ static int tg_counter_end(struct tg_device *tg, u32 n)
 	err = tg_counter_set(remote, n, remote->page, 0, 0);
 	if (err)
 		return err;
-	/* What it had to say is not said by the number's next owner. */
+	/* So that no earlier event is taken for one about the number's next owner. */
 	tg_events_consume(tg);
 	tg_counter_release(tg, n);
 	return 0;
@@ -120,8 +119,7 @@ static int tg_counter_arm_locked(struct tg_device *tg, struct tg_remote *remote,
 	int n, err;
 
 	/*
-	 * Whoever closes it from now on finds the counter, after waiting for
-	 * counter_lock.
+	 * A close from now on finds the counter, after waiting for counter_lock.
 	 */
 	down_read(&tg->map_lock);
 	open = remote->obj.open;
@@ -148,19 +146,18 @@ static int tg_counter_arm_locked(struct tg_device *tg, struct tg_remote *remote,
 
 /**
  * tg_counter_arm() - TG_IOCTL_COUNTER_ARM: counts accesses to a page
- * @file: Who wants to know. The caller holds op_lock for reading, and the board
+ * @file: File that arms it. The caller holds op_lock for reading, and the board
  *	is not gone.
- * @arg: The import, a unit of it, how many accesses, and an eventfd or -1. The
- *	counter's number is filled here.
+ * @arg: The import, a unit of it, numbers of accesses, and an eventfd or -1. The
+ *	counter's number is filled in.
  *
  * The eventfd is signalled once when the reads, and once when the writes, get from
  * 1 to 0; and when the board is lost.
  *
- * Return: 0; -EBADF for an import this file has not, or an eventfd that is not
- * open; -EINVAL for a unit beyond the import's end, for nothing to count, or for a
- * descriptor that is not an eventfd; -ENOSPC if all counters are in use, or
- * the file's share is; why the
- * import is dead, if it is; -EINTR if killed; -ENODEV if the board is gone.
+ * Return: 0; -EBADF for an import that is not this file's, or an eventfd that is not open;
+ * -EINVAL for a unit beyond the import's end, for no accesses to count, or for a descriptor
+ * that is not an eventfd; -ENOSPC if all counters, or the file's share of them, are in use;
+ * of a dead import the reason; -EINTR if killed; -ENODEV if the board is gone.
  */
 int tg_counter_arm(struct tg_file *file, struct tg_counter *arg)
 {
@@ -201,12 +198,12 @@ out:
 }
 
 /**
- * tg_counter_read() - TG_IOCTL_COUNTER_READ: what is left to count
- * @file: Who armed it. The caller holds op_lock for reading, and the board is not
+ * tg_counter_read() - TG_IOCTL_COUNTER_READ: the accesses left to count
+ * @file: File that armed it. The caller holds op_lock for reading, and the board is not
  *	gone.
- * @arg: The counter's number; reads, writes and fired are filled here.
+ * @arg: The counter's number; reads, writes and fired are filled in.
  *
- * Return: 0; -EBADF for a counter this file has not; -EINTR if killed; -ENODEV if
+ * Return: 0; -EBADF for a counter that is not this file's; -EINTR if killed; -ENODEV if
  * the board is gone.
  */
 int tg_counter_read(struct tg_file *file, struct tg_counter *arg)
@@ -240,7 +237,7 @@ int tg_counter_read(struct tg_file *file, struct tg_counter *arg)
 	arg->writes = result.length;
 	mutex_lock(&tg->lock);
 	arg->fired = counter->fired;
-	/* Its event may be still to come. */
+	/* Its event may not have been handled yet. */
 	if (!arg->reads)
 		arg->fired |= counter->armed & TG_COUNTER_READS;
 	if (!arg->writes)
@@ -252,12 +249,12 @@ out:
 }
 
 /**
- * tg_counter_disarm() - TG_IOCTL_COUNTER_DISARM: counts no more
- * @file: Who armed it. The caller holds op_lock for reading, and the board is not
+ * tg_counter_disarm() - TG_IOCTL_COUNTER_DISARM: stops counting
+ * @file: File that armed it. The caller holds op_lock for reading, and the board is not
  *	gone.
- * @arg: The counter's number, which is free for others then.
+ * @arg: The counter's number, which is free afterwards.
  *
- * Return: 0; -EBADF for a counter this file has not; -EINTR if killed; -ENODEV if
+ * Return: 0; -EBADF for a counter that is not this file's; -EINTR if killed; -ENODEV if
  * the board is gone.
  */
 int tg_counter_disarm(struct tg_file *file, const struct tg_counter *arg)
@@ -276,8 +273,8 @@ int tg_counter_disarm(struct tg_file *file, const struct tg_counter *arg)
 }
 
 /**
- * tg_counters_end() - an import goes, and its counters with it
- * @remote: Import that nobody can name any more. The caller holds op_lock for
+ * tg_counters_end() - disarms the counters of an import that is torn down
+ * @remote: Import that no process can name any more. The caller holds op_lock for
  *	reading.
  */
 void tg_counters_end(struct tg_remote *remote)
@@ -289,7 +286,7 @@ void tg_counters_end(struct tg_remote *remote)
 	for (n = 0; n < tg->counter_limit; n++) {
 		if (tg->counters[n].remote != remote)
 			continue;
-		/* A board that does not let go of it is lost, or gone. */
+		/* A board that does not disarm it is gone. */
 		if (tg_gone(tg) || tg_counter_end(tg, n))
 			tg_counter_release(tg, n);
 	}
@@ -321,7 +318,7 @@ void tg_counter_event(struct tg_device *tg, u32 n, u64 value)
 }
 
 /**
- * tg_counters_lost() - tells those who wait for a counter of a lost board
+ * tg_counters_lost() - signals the eventfds of the counters of a lost board
  * @tg: Board, gone.
  */
 void tg_counters_lost(struct tg_device *tg)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the driver knows of a board, for people: /sys/kernel/debug/telegraphos/telegraphosN.
+ * The driver's state of a board, in /sys/kernel/debug/telegraphos/telegraphosN.
  *
- * One line for each thing, with names before the values; no interface for programs. Keys
- * and secrets are not shown.
+ * One line per object, as name=value pairs; not a stable interface for programs. Keys and
+ * secrets are not shown.
  */
 #include <linux/debugfs.h>
 #include <linux/io.h>
@@ -56,43 +56,51 @@ static void tg_show_name(struct seq_file *s, const struct tg_segment *segment)
 	seq_printf(s, " name=\"%*pE\"\n", tg_name_length(segment->name), segment->name);
 }
 
-static int exports_show(struct seq_file *s, void *unused)
+/* Shows each object of a table. */
+static int tg_show_table(struct seq_file *s, struct xarray *table,
+			 void (*show)(struct seq_file *s, struct tg_object *obj))
 {
 	struct tg_device *tg = s->private;
 	struct tg_object *obj;
 	unsigned long handle;
 
 	down_read(&tg->map_lock);
-	xa_for_each(&tg->segments, handle, obj) {
+	xa_for_each(table, handle, obj) {
 		tg_show_object(s, obj);
-		tg_show_segment(s, tg_segment_of(obj));
-		tg_show_name(s, tg_segment_of(obj));
+		show(s, obj);
 	}
 	up_read(&tg->map_lock);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(exports);
 
-static int imports_show(struct seq_file *s, void *unused)
+/* Defines the file of a table of tg_device, of which @_row shows the rest of each object. */
+#define TG_SHOW_TABLE(_file, _table, _row)				\
+	static int _file##_show(struct seq_file *s, void *unused)	\
+	{								\
+		struct tg_device *tg = s->private;			\
+									\
+		return tg_show_table(s, &tg->_table, _row);		\
+	}								\
+	DEFINE_SHOW_ATTRIBUTE(_file)
+
+static void tg_show_export(struct seq_file *s, struct tg_object *obj)
 {
-	struct tg_device *tg = s->private;
-	struct tg_object *obj;
-	unsigned long handle;
-
-	down_read(&tg->map_lock);
-	xa_for_each(&tg->remotes, handle, obj) {
-		const struct tg_remote *remote = tg_remote_of(obj);
-
-		tg_show_object(s, obj);
-		seq_printf(s, " node=%u page=%u slot=%u slots=%u rights=%#x own=%u state=%#x status=%u\n",
-			   remote->node, remote->page, remote->slot, remote->count,
-			   remote->rights, tg_remote_is_own(remote), remote->state,
-			   remote->status);
-	}
-	up_read(&tg->map_lock);
-	return 0;
+	tg_show_segment(s, tg_segment_of(obj));
+	tg_show_name(s, tg_segment_of(obj));
 }
-DEFINE_SHOW_ATTRIBUTE(imports);
+
+TG_SHOW_TABLE(exports, segments, tg_show_export);
+
+static void tg_show_import(struct seq_file *s, struct tg_object *obj)
+{
+	const struct tg_remote *remote = tg_remote_of(obj);
+
+	seq_printf(s, " node=%u page=%u slot=%u slots=%u rights=%#x own=%u state=%#x status=%u\n",
+		   remote->node, remote->page, remote->slot, remote->count, remote->rights,
+		   tg_remote_is_own(remote), remote->state, remote->status);
+}
+
+TG_SHOW_TABLE(imports, remotes, tg_show_import);
 
 static const char * const tg_stage_names[] = {
 	[TG_STAGE_RUNNING] = "running",
@@ -101,61 +109,43 @@ static const char * const tg_stage_names[] = {
 	[TG_STAGE_COPIED] = "copied",
 };
 
-/* The queue's lock is not for holders of map_lock: each value is as of its own moment. */
-static int queues_show(struct seq_file *s, void *unused)
+/* map_lock is inside the queue's lock, so each value is read by itself. */
+static void tg_show_queue(struct seq_file *s, struct tg_object *obj)
 {
-	struct tg_device *tg = s->private;
-	struct tg_object *obj;
-	unsigned long handle;
+	struct tg_nqueue *queue = tg_queue_of(obj);
 
-	down_read(&tg->map_lock);
-	xa_for_each(&tg->queues, handle, obj) {
-		struct tg_nqueue *queue = tg_queue_of(obj);
-
-		tg_show_object(s, obj);
-		tg_show_segment(s, &queue->seg);
-		seq_printf(s, " words=%u width=%u quota=%u limit=%u stage=%s waits=%u linked=%u overflows=%llu limits=%llu evictions=%llu holders=%u status=%u",
-			   queue->about.words, queue->about.width, queue->about.quota,
-			   queue->about.limit, tg_stage_names[READ_ONCE(queue->handler.stage)],
-			   READ_ONCE(queue->waits), READ_ONCE(queue->buffers.linked),
-			   READ_ONCE(queue->overflows), READ_ONCE(queue->limits),
-			   READ_ONCE(queue->evictions), READ_ONCE(queue->holder_count),
-			   READ_ONCE(queue->status));
-		tg_show_name(s, &queue->seg);
-	}
-	up_read(&tg->map_lock);
-	return 0;
+	tg_show_segment(s, &queue->seg);
+	seq_printf(s, " words=%u width=%u quota=%u limit=%u stage=%s waits=%u linked=%u overflows=%llu limits=%llu evictions=%llu holders=%u status=%u",
+		   queue->about.words, queue->about.width, queue->about.quota,
+		   queue->about.limit, tg_stage_names[READ_ONCE(queue->handler.stage)],
+		   READ_ONCE(queue->waits), READ_ONCE(queue->buffers.linked),
+		   READ_ONCE(queue->overflows), READ_ONCE(queue->limits),
+		   READ_ONCE(queue->evictions), READ_ONCE(queue->holder_count),
+		   READ_ONCE(queue->status));
+	tg_show_name(s, &queue->seg);
 }
-DEFINE_SHOW_ATTRIBUTE(queues);
 
-static int replicas_show(struct seq_file *s, void *unused)
+TG_SHOW_TABLE(queues, queues, tg_show_queue);
+
+static void tg_show_replica(struct seq_file *s, struct tg_object *obj)
 {
-	struct tg_device *tg = s->private;
-	struct tg_object *obj;
-	unsigned long handle;
+	const struct tg_replicated *replica = tg_replica_of(obj);
 	u32 i;
 
-	down_read(&tg->map_lock);
-	xa_for_each(&tg->replicas, handle, obj) {
-		const struct tg_replicated *replica = tg_replica_of(obj);
-
-		tg_show_object(s, obj);
-		tg_show_segment(s, &replica->seg);
-		seq_printf(s, " mode=%u rights=%#x import=%d status=%u", replica->mode,
-			   replica->rights, replica->own ? (int)replica->own->obj.handle : -1,
-			   replica->status);
-		tg_show_name(s, &replica->seg);
-		/* Before it is open they are being made. */
-		for (i = 0; obj->open && i < replica->page_count; i++)
-			seq_printf(s, "\tpage=%u home=%d valid=%u moves=%u losses=%u\n",
-				   replica->seg.first + i, (int)replica->pages[i].home,
-				   replica->pages[i].valid, replica->pages[i].moves,
-				   replica->pages[i].losses);
-	}
-	up_read(&tg->map_lock);
-	return 0;
+	tg_show_segment(s, &replica->seg);
+	seq_printf(s, " mode=%u rights=%#x import=%d status=%u", replica->mode,
+		   replica->rights, replica->own ? (int)replica->own->obj.handle : -1,
+		   replica->status);
+	tg_show_name(s, &replica->seg);
+	/* Before it is open they are being made. */
+	for (i = 0; obj->open && i < replica->page_count; i++)
+		seq_printf(s, "\tpage=%u home=%d valid=%u moves=%u losses=%u\n",
+			   replica->seg.first + i, (int)replica->pages[i].home,
+			   replica->pages[i].valid, replica->pages[i].moves,
+			   replica->pages[i].losses);
 }
-DEFINE_SHOW_ATTRIBUTE(replicas);
+
+TG_SHOW_TABLE(replicas, replicas, tg_show_replica);
 
 static int page_counters_show(struct seq_file *s, void *unused)
 {
@@ -247,7 +237,7 @@ DEFINE_SHOW_ATTRIBUTE(counters);
  * tg_debugfs_add() - makes a board's directory
  * @tg: Board, which works.
  *
- * Without debugfs there is none, and nothing else changes.
+ * Without debugfs it makes none, and nothing else changes.
  */
 void tg_debugfs_add(struct tg_device *tg)
 {
@@ -266,7 +256,7 @@ void tg_debugfs_add(struct tg_device *tg)
 
 /**
  * tg_debugfs_remove() - mirror of tg_debugfs_add()
- * @tg: Board. Nobody reads the files when this returns.
+ * @tg: Board. No file is being read when this returns.
  */
 void tg_debugfs_remove(struct tg_device *tg)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * What a spender holds beyond its guarantee is borrowed from the pool. As long as no more
- * is borrowed than there is, and no more is guaranteed than the rest, a spender within its
- * guarantee depends on no other.
+ * Units that a spender holds beyond its guarantee are borrowed from the pool. As long as no
+ * more is borrowed than the pool has, and no more is guaranteed than the rest, a spender
+ * within its guarantee depends on no other.
  */
 #include "division.h"
 

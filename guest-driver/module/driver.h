@@ -16,55 +16,54 @@
  * counter.c page access counters
  * queue.c   notification queues of this node
  * queue_map.c
- *           who has them mapped
+ *           processes that have them mapped
  * queue_buffers.c
  *           their buffers: copy and link, without kernel calls
  * queue_handler.c
- *           what keeps overflow handling and dequeue apart, without kernel calls
+ *           mutual exclusion of overflow handling and dequeue, without kernel calls
  * replica.c replicated segments of this node
  * replica_pages.c
- *           which of their pages processes may see
+ *           validity of their pages
  * file.c    character device
  * ioctl.c   its ioctls
- * debugfs.c tables for people
+ * debugfs.c tables for administrators
  * trace.h   tracepoints
  * lab.c, lab_queue.c, launch.c
  *           telegraphos_lab.ko, for comparisons: dequeue and operations in the kernel
  *
  * Locks, outermost first:
  *
- * tg_device.op_lock   Read-held around all that talks to the board or changes
- *                     what it can reach; remove() takes it for writing once,
- *                     to wait for all of that. Never held while waiting for a
- *                     worker, which needs it too.
+ * tg_device.op_lock   Held for reading around all accesses to the board and all changes
+ *                     of what it can reach; remove() takes it for writing once, to wait
+ *                     for these. Never held while waiting for a worker, which needs it
+ *                     too.
  * tg_device.counter_lock
- *                     Who arms and disarms page access counters.
+ *                     Serialises arming and disarming of page access counters.
  * tg_nqueue.lock
- *                     Who acts on a notification queue. Held while the board
- *                     resumes it, so what the board has to say of it is only
- *                     noted, under its guard.
+ *                     Serialises work on a notification queue. Held while the board
+ *                     resumes it; the board's events about it are only recorded,
+ *                     under its guard.
  * tg_replicated.lock
- *                     Who changes what a replicated segment is for the board,
- *                     from its first command to its last. Its objects are torn
- *                     down behind it.
- * tg_replicated.answer_lock
- *                     Who tells the board that nobody sees a page any more. Those
- *                     who hold it wait for no other node.
+ *                     Serialises changes of a replicated segment at the board, each
+ *                     from its first command to its last. The teardown of its objects
+ *                     follows the last holder.
+ * tg_replicated.ack_lock
+ *                     Serialises acknowledgements to the board that pages are unmapped.
+ *                     Its holders wait for no other node.
  * tg_special_lock, cpu_hotplug_lock
  *                     One launch in special mode at a time (telegraphos_lab.ko).
  * mm.mmap_lock        Taken by the kernel around mmap and page faults. A page fault can
  *                     hold it for as long as another process likes. So it is never
  *                     waited for inside op_lock, and user memory is not touched there
  *                     but with page faults disabled.
- * tg_events.lock      Who consumes the event queue.
- * tg_device.map_lock  What a page fault must know. A fault checks and inserts
- *                     under the read lock; whoever takes something away sets
- *                     the state and zaps under the write lock, so no stale
- *                     entry survives. User memory is never touched
- *                     under it.
- * tg_device.lock      Tables of numbers in use, the list of memories, who is
- *                     told of events.
- * tg_nqueue.guard     Who has a queue mapped, and what the board said of it.
+ * tg_events.lock      Serialises consumption of the event queue.
+ * tg_device.map_lock  The state that page faults depend on. A fault checks and inserts
+ *                     under the read lock; a revocation sets the state and zaps under
+ *                     the write lock, so no stale entry survives. User memory is never
+ *                     touched under it.
+ * tg_device.lock      Tables of numbers in use, the list of memories, the files that get
+ *                     events.
+ * tg_nqueue.guard     The holders of a queue's mappings, and the board's events about it.
  * tg_admin.lock       Command slots.
  */
 #ifndef TELEGRAPHOS_DRIVER_H
@@ -111,7 +110,7 @@ struct user_struct;
 
 #define TG_NAME "telegraphos"
 
-/* The namespace of what telegraphos_lab.ko needs of the driver. */
+/* The namespace of the symbols exported to telegraphos_lab.ko. */
 #ifdef TG_NAMESPACE_IS_TOKEN
 #define TG_LAB_NS TELEGRAPHOS_LAB
 #else
@@ -125,7 +124,7 @@ struct user_struct;
 #define TG_RIGHTS_ALL (TG_RIGHT_READ | TG_RIGHT_WRITE | TG_RIGHT_ATOMIC | \
 		       TG_RIGHT_ENQUEUE | TG_RIGHT_DMA)
 
-/* What a process may do with a replicated segment. */
+/* The rights that a process can have to a replicated segment. */
 #define TG_RIGHTS_REPLICA (TG_RIGHT_READ | TG_RIGHT_WRITE | TG_RIGHT_ATOMIC)
 
 /* Words of a status page that count stores taken. */
@@ -134,27 +133,30 @@ struct user_struct;
 /* The owner number under which the kernel dequeues. */
 #define TG_OWNER_KERNEL U32_MAX
 
+/* Every node, for tg_remotes_down(). */
+#define TG_ALL_NODES U32_MAX
+
 /* The bits of a context's key. */
 #define TG_KEY_MASK GENMASK_ULL(47, 0)
 
-/* A closing file waits this long in all for the board to let go. */
+/* A closing file waits this long in all for the board to release its objects. */
 #define TG_CLOSE_PATIENCE (5 * HZ)
 
 /*
- * After this long without a sign of life the board is asked directly. Not
- * earlier: a server that is stopped for a moment loses its QEMU for good when
- * it does not answer a load in time, while posted stores wait for it.
+ * After this long without a completion or event the driver reads a register of the board.
+ * Not earlier: a server that is stopped for a moment loses its QEMU for good when it does not
+ * answer a load in time, while posted stores wait for it.
  */
 #define TG_SILENCE (5 * HZ)
 
-/* How long a copy may take that a home is busy with. */
+/* Limit on retries of a command that finds a copy busy, in jiffies. */
 #define TG_JOIN_PATIENCE (10 * HZ)
 
-/* A board that answers, but leaves a quick command undone this long, is dead. */
+/* A board that answers, but does not complete a quick command in this time, is dead. */
 #define TG_ADMIN_PATIENCE (30 * HZ)
 
 /**
- * enum tg_admin_class - what a command may have to wait for
+ * enum tg_admin_class - what the completion of a command depends on
  * @TG_ADMIN_QUICK: Nothing.
  * @TG_ADMIN_REVOKE: Accesses to this guest's memory that are in flight.
  * @TG_ADMIN_DRAIN: Stores on their way to another node.
@@ -195,8 +197,8 @@ static_assert(sizeof(union tg_request) == sizeof(struct tg_admin_command));
 
 /**
  * struct tg_admin_block - one command slot in memory shared with the board
- * @request: What the driver asks.
- * @completion: What the board answered.
+ * @request: The driver's command.
+ * @completion: The board's completion of it.
  */
 struct tg_admin_block {
 	union tg_request request;
@@ -229,7 +231,7 @@ struct tg_admin_result {
  * struct tg_admin_slot - the driver's side of a command slot
  * @seq: Sequence number of its last command.
  * @class: What its command may have to wait for.
- * @account: Context whose account it is on, or the driver's own.
+ * @account: Account it is charged to: a context's, or the driver's own.
  * @done: @result is valid.
  * @abandoned: The waiter was killed; the slot is free again at completion.
  * @result: The completion.
@@ -270,11 +272,11 @@ struct tg_admin_shares {
  * @held: Slots in use, by account and class.
  * @busy: Slots in use.
  * @slot: The driver's side.
- * @wait: Those who wait for a free slot.
+ * @wait: Waiters for a free slot.
  *
- * A command that waits for another node can wait for long, and the process that asked
- * for it can ask for many. What it holds beyond its guarantee comes out of the pool of
- * the class, so another process's command never waits for a slot that it holds.
+ * A command that waits for another node can wait for long, and a process can issue many of
+ * them. Slots that it holds beyond its guarantee come out of the pool of the class, so
+ * another process's command never waits for a slot that it holds.
  */
 struct tg_admin {
 	struct tg_admin_block *blocks;
@@ -290,7 +292,7 @@ struct tg_admin {
 };
 
 /**
- * enum tg_resource - what the board has a number of
+ * enum tg_resource - countable resources of the board
  * @TG_RESOURCE_CONTEXTS: Contexts.
  * @TG_RESOURCE_IMPORTS: Imports.
  * @TG_RESOURCE_PAGES: Export pages, of which each segment, queue and replicated segment
@@ -327,7 +329,7 @@ struct tg_shares {
 /**
  * struct tg_user - a user that has files of a board open, or holds something of it
  * @node: In tg_device.users.
- * @uid: Who opened them.
+ * @uid: The user that opened them.
  * @files: Number of them. Under tg_device.lock.
  * @held: Units held, by tg_account_of(). Under tg_device.lock.
  */
@@ -381,18 +383,18 @@ struct tg_events {
  * @gone: The board is removed or does not answer. Written under @map_lock.
  * @stopped: It has been taken down and cannot write memory any more. Under
  *	@op_lock.
- * @heard: When the board last completed a command or posted an event, in
+ * @last_sign: When the board last completed a command or posted an event, in
  *	jiffies.
- * @watch: Looks after the board while a file is open.
+ * @watch: Checks the board periodically while a file is open.
  * @counter_lock: See the top of this file.
  * @counters: Page access counters by number. Changed under @counter_lock and
  *	@lock.
  * @lock: Protects the next eight.
  * @contexts_used: Contexts in use.
- * @files: Who is told of a context's events, or NULL, by context.
+ * @files: File that gets a context's events, or NULL, by context.
  * @pages_used: Export pages in use.
  * @slots_used: Window slots in use, one bitmap per node, made when needed.
- * @users: Who has files open, or holds something.
+ * @users: Users that have files open, or hold units.
  * @borrowed: Units held beyond guarantees, by tg_account_of().
  * @shares: How the resources are divided. Not under @lock.
  * @slots: Window slots per node.
@@ -428,7 +430,7 @@ struct tg_device {
 	struct rw_semaphore map_lock;
 	bool gone;
 	bool stopped;
-	unsigned long heard;
+	unsigned long last_sign;
 	struct delayed_work watch;
 
 	struct mutex counter_lock;
@@ -457,10 +459,10 @@ struct tg_device {
 
 /**
  * struct tg_page_counter - a page access counter
- * @remote: Through which import its page was named; NULL: it is free.
- * @eventfd: Signalled when it goes off, or NULL.
+ * @remote: Import through which its page was named; NULL: it is free.
+ * @eventfd: Signalled when it gets to 0, or NULL.
  * @armed: TG_COUNTER_* bits of what it counts.
- * @fired: Those that have gone off.
+ * @fired: Those that have got to 0.
  */
 struct tg_page_counter {
 	struct tg_remote *remote;
@@ -482,7 +484,7 @@ struct tg_chunk {
 /**
  * struct tg_memory - memory the board may write
  * @node: In tg_device.memories, from allocation to release.
- * @owner: Whose locked memory it is, or NULL.
+ * @owner: User that its locked memory is charged to, or NULL.
  * @charged: Number of pages charged to @owner.
  * @chunk_size: Bytes of each chunk.
  * @count: Number of chunks.
@@ -504,25 +506,25 @@ struct tg_memory {
  * struct tg_file - an open file, and its context on the board
  * @tg: The board.
  * @context: Context number.
- * @key: The context's key: whoever passes arguments to the context shows it.
+ * @key: The context's key, which stores of arguments to the context must carry.
  * @ref: Held by the open file, and by the context until it is closed.
- * @user: Who opened it.
- * @owner: Whose locked memory its objects' memory is, whatever process makes them.
+ * @user: The user that opened it.
+ * @owner: User that its objects' locked memory is charged to, whatever process makes them.
  * @opener: The process that opened it.
  * @held: Units held, by tg_account_of(). Under tg_device.lock.
- * @workers: Tears its objects down and fills its pages. Its own, because those works can
- *	wait for other nodes, and other files' must not wait for them.
+ * @workers: Tears its objects down and fills its pages. One per file, because these works
+ *	can wait for other nodes, and other files' works must not wait for them.
  * @users: The open file and each of its objects.
  * @work: Closes the context, after the last user.
  * @closed: The context has left the board, or the board has left.
  * @status: The status page.
- * @alerts: Number of imports with something to report. Under map_lock.
+ * @alerts: Number of imports that poll() reports. Under map_lock.
  * @events: Number of CONTEXT events since the last read().
- * @wait: Those who wait for them, and those who poll.
+ * @wait: Readers that wait for them, and pollers.
  * @notify: Signalled at each of them, or NULL. Under tg_device.lock.
- * @congested: What its processes have launched or stored to its context page waits at
- *	the board. Under map_lock.
- * @calm: Faults that wait for the end of that.
+ * @congested: Launches or stores of its processes to its context page wait at the board.
+ *	Under map_lock.
+ * @calm: Faults that wait for the end of congestion.
  * @taken_used: Words of the status page in use by own imports. Under
  *	tg_device.lock.
  */
@@ -550,22 +552,25 @@ struct tg_file {
 };
 
 /**
- * struct tg_object_ops - what a kind of objects does in its own way
+ * struct tg_object_ops - methods of a kind of objects
  * @table: Offset in struct tg_device of the table of them.
  * @charged: Each is one of TG_RESOURCE_IMPORTS. The others have at least one export page.
- * @is_part: Whether it goes with another object and not before; NULL if none does.
- * @quiet: It is closed: nothing waits for it any more. Under map_lock for writing. NULL if
- *	nothing can.
- * @end: Ends all work on it, without op_lock, which workers need. NULL if there is none.
- * @leave: Takes it off the board, finished or not, mapped nowhere, ended, under op_lock for
- *	reading. True if the board knows nothing of it any more.
- * @left: Nobody finds it in the table any more. NULL if nothing is left to do.
- * @free: The last of it: nobody has a reference.
+ * @is_part: Whether it is closed with another object only; NULL if none is.
+ * @publish: User processes may name it from now on. Under map_lock for writing. NULL if
+ *	nothing is left to do.
+ * @quiet: It is closed: wakes all waiters. Under map_lock for writing. NULL if it can have
+ *	none.
+ * @end: Ends all work on it, without op_lock, which workers need. NULL if it has none.
+ * @leave: Removes it from the board, finished or not, mapped nowhere, ended, under op_lock
+ *	for reading. True if the board has released it.
+ * @left: It has been removed from the table. NULL if nothing is left to do.
+ * @free: Frees it after the last reference.
  */
 struct tg_object_ops {
 	size_t table;
 	bool charged;
 	bool (*is_part)(struct tg_object *obj);
+	void (*publish)(struct tg_object *obj);
 	void (*quiet)(struct tg_object *obj);
 	void (*end)(struct tg_object *obj);
 	bool (*leave)(struct tg_object *obj);
@@ -576,10 +581,10 @@ struct tg_object_ops {
 /**
  * struct tg_object - what exports, imports, queues and replicated segments have in
  *	common
- * @ref: Held by its existence, by mappings and by whoever looks at it.
- * @file: Who made it; valid until it is torn down.
+ * @ref: Held until its teardown, by mappings, and by tg_object_find().
+ * @file: The file that made it; valid until it is torn down.
  * @tg: The board.
- * @ops: What its kind does in its own way.
+ * @ops: Methods of its kind.
  * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @handle: Its number.
  * @size: Bytes that can be mapped.
@@ -628,27 +633,27 @@ struct tg_segment {
 /**
  * struct tg_nqueue - a notification queue of this node
  * @seg: Its export page, name and arena.
- * @about: What a process is told that attaches.
+ * @about: Description for processes that attach.
  * @control_memory: The control page.
  * @lock: See the top of this file.
- * @control: The control page. Processes write there what they like.
+ * @control: The control page, which processes may write arbitrarily.
  * @buffers: The buffers. Under @lock.
- * @handler: What is to be done. Under @lock.
- * @waits: TG_QUEUE_FULL is left for who is BUSY to find. Written under @lock.
- * @deadline: Not for longer than until then, in jiffies. Under @lock.
+ * @handler: State of overflow handling. Under @lock.
+ * @waits: TG_QUEUE_FULL stays set until the BUSY consumer leaves. Written under @lock.
+ * @deadline: End of that wait, in jiffies. Under @lock.
  * @status: Why it is dead, TG_ERR_*, or 0. Under @lock.
- * @revoke: It is dead, and its grant is to be taken back. Under @lock.
+ * @revoke: It is dead, and its grant is to be revoked. Under @lock.
  * @limits: Number of limit events. Under @lock.
  * @overflows: Number of overflows handled. Under @lock.
  * @evictions: How often all mappings were taken away. Under @lock.
- * @wait: Those who wait for the end of @waits.
- * @work: Does what is to be done.
- * @hold: Does so at @deadline.
+ * @wait: Waiters for the end of @waits.
+ * @work: Handles overflows, events and processes that have gone.
+ * @hold: Evicts a consumer at @deadline.
  * @guard: See the top of this file.
- * @ended: Nothing is begun any more. Written under @guard.
- * @news: TG_QUEUE_EVENT_* bits that nobody has looked at. Under @guard.
+ * @ended: No new work is started. Written under @guard.
+ * @news: TG_QUEUE_EVENT_* bits not yet handled. Under @guard.
  * @broken: Status that came with them. Under @guard.
- * @holders: Who may dequeue. Under @guard.
+ * @holders: Processes that may dequeue. Under @guard.
  * @holder_count: Number of them. Under @guard.
  * @last_owner: Owner number given last. Under @guard.
  */
@@ -682,14 +687,14 @@ struct tg_nqueue {
 /**
  * struct tg_remote - imported memory
  * @obj: Common part.
- * @node: Where it lives.
+ * @node: Node of the memory.
  * @slot: First window slot.
  * @count: Number of window slots, 0 if none are reserved.
  * @page: First export page there.
  * @rights: TG_RIGHT_* it was imported with.
  * @taken: Of an own import: 1 + the word of the status page that counts its stores
  *	taken; else 0.
- * @set: The board knows it.
+ * @set: It is open at the board.
  * @state: TG_STATE_*. Under map_lock.
  * @status: Latched TG_ERR_*, 0 if none. Under map_lock.
  * @alert: Counted in tg_file.alerts. Under map_lock.
@@ -725,14 +730,13 @@ struct tg_source {
 /**
  * struct tg_replica_page - one page of a replicated segment
  * @home: Home node, or TG_REPLICA_HERE. Under map_lock.
- * @moves: Number of times that the board told of another home. Under map_lock.
- * @losses: Number of times that the board told of a store to it, so that the copy is not
- *	valid any more. Under map_lock.
- * @tries: Number of times that it was filled because somebody waited, or could not be.
- * @valid: Processes may see it. Written under map_lock for writing.
- * @awaited: It has been filled for those who wait for it, and none has seen it yet.
- * @filled: Since when, in jiffies. Under map_lock.
- * @seen: When the first of them saw it, in nanoseconds since the start.
+ * @moves: Number of events that announced another home. Under map_lock.
+ * @losses: Number of events that invalidated the copy after a store. Under map_lock.
+ * @tries: Number of fills for waiting faults, successful or not.
+ * @valid: Processes may map it. Written under map_lock for writing.
+ * @awaited: It has been filled for waiting faults, and none has mapped it yet.
+ * @filled: When, in jiffies. Under map_lock.
+ * @seen: When the first of them mapped it, in nanoseconds since the start.
  */
 struct tg_replica_page {
 	u32 home;
@@ -749,23 +753,23 @@ struct tg_replica_page {
  * struct tg_replicated - a replicated segment of this node: the home, or a copy
  * @seg: Its export pages, name and memory.
  * @lock: See the top of this file.
- * @offer: Name, secret, size, and for whom it is when this node is the home.
+ * @offer: Name, secret, size, nodes and rights that it offers when this node is the home.
  * @mode: TG_REPLICA_*.
  * @rights: TG_RIGHT_* of its processes.
- * @source: What it was made a copy of. Under @lock.
+ * @source: Home that it was made a copy of. Under @lock.
  * @generation: Of its grant. Under @lock.
- * @own: The way of their stores to it, from its creation on. Set under map_lock.
- * @set: Number of its pages that the board may take for replicated ones. Under @lock.
+ * @own: The import through which they store to it. Set under map_lock.
+ * @set: Number of its pages that may be replicated at the board. Under @lock.
  * @status: Why it is an orphan, TG_ERR_*, or 0. Under map_lock.
  * @pages: Its pages.
  * @page_count: Number of them.
- * @wanted: Pages that somebody waits for, one bit each.
- * @unanswered: Pages of which the board waits to hear that nobody sees them.
- * @wait: Those who wait for pages.
+ * @wanted: Pages that faults wait for, one bit each.
+ * @unacked: Pages whose invalidation the board waits to have acknowledged, one bit each.
+ * @wait: Faults that wait for pages.
  * @fill: Fills them.
- * @answer: Answers the board.
- * @answer_lock: See the top of this file.
- * @left: The board waits for no answer any more. Under @answer_lock.
+ * @ack: Acknowledges invalidations.
+ * @ack_lock: See the top of this file.
+ * @left: The board waits for no acknowledgement any more. Under @ack_lock.
  */
 struct tg_replicated {
 	struct tg_segment seg;
@@ -781,11 +785,11 @@ struct tg_replicated {
 	struct tg_replica_page *pages;
 	u32 page_count;
 	unsigned long *wanted;
-	unsigned long *unanswered;
+	unsigned long *unacked;
 	wait_queue_head_t wait;
 	struct work_struct fill;
-	struct delayed_work answer;
-	struct mutex answer_lock;
+	struct delayed_work ack;
+	struct mutex ack_lock;
 	bool left;
 };
 
@@ -812,10 +816,10 @@ static inline struct tg_nqueue *tg_queue_of(struct tg_object *obj)
 }
 
 /**
- * tg_queue_word() - the word that keeps a queue's consumers and its driver apart
+ * tg_queue_word() - the word for mutual exclusion of a queue's consumers and its driver
  * @queue: Queue.
  *
- * Return: Where it is. Processes write there what they like.
+ * Return: Its address. Processes may write it arbitrarily.
  */
 static inline atomic64_t *tg_queue_word(struct tg_nqueue *queue)
 {
@@ -857,7 +861,7 @@ static inline struct tg_replicated *tg_replica_of(struct tg_object *obj)
 }
 
 /**
- * tg_mmap_offset() - where an object is found by mmap
+ * tg_mmap_offset() - mmap offset of an object
  * @kind: TG_MMAP_*.
  * @handle: Its handle.
  *
@@ -881,8 +885,8 @@ static inline int tg_name_length(const u8 *name)
 }
 
 /**
- * tg_put_nodes() - names the nodes of a grant to the board
- * @to: Where the board reads them.
+ * tg_put_nodes() - encodes the nodes of a grant for the board
+ * @to: Field of the command.
  * @from: The nodes, one bit each.
  */
 static inline void tg_put_nodes(__le64 to[4], const u64 from[4])
@@ -917,7 +921,7 @@ static inline u32 tg_minor(const struct tg_device *tg)
 
 /* main.c */
 extern struct workqueue_struct *tg_workers;
-extern struct workqueue_struct *tg_answerers;
+extern struct workqueue_struct *tg_ack_workers;
 extern atomic_t tg_files;
 extern wait_queue_head_t tg_files_gone;
 bool tg_device_answers(struct tg_device *tg);
@@ -937,7 +941,7 @@ int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_cla
 int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
 		     enum tg_admin_class class, const union tg_request *request,
 		     struct tg_admin_result *result);
-int tg_admin_alone(struct tg_device *tg, const union tg_request *request,
+int tg_admin_exclusive(struct tg_device *tg, const union tg_request *request,
 		   unsigned long end);
 bool tg_admin_memory_works(struct tg_device *tg);
 int tg_status_to_errno(u32 status);
@@ -990,7 +994,7 @@ int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
 int tg_segment_withdraw(struct tg_segment *segment);
 int tg_segment_revoke(struct tg_segment *segment);
 int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
-		      struct tg_segment **created);
+		      struct tg_object **created);
 bool tg_segment_leave(struct tg_segment *segment);
 extern const struct tg_object_ops tg_segment_ops;
 
@@ -998,7 +1002,7 @@ extern const struct tg_object_ops tg_segment_ops;
 int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
 		     struct tg_admin_result *result);
 int tg_remote_create(struct tg_file *file, struct tg_import *arg,
-		     struct tg_remote **created);
+		     struct tg_object **created);
 int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
 			 struct tg_remote **created);
 int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status);
@@ -1007,8 +1011,7 @@ extern const struct tg_object_ops tg_remote_ops;
 void tg_remote_orphan(struct tg_remote *remote, u32 status);
 void tg_remote_revive(struct tg_remote *remote);
 void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
-void tg_remotes_node_changed(struct tg_device *tg, u32 node, u32 status);
-void tg_remotes_link_down(struct tg_device *tg);
+void tg_remotes_down(struct tg_device *tg, u32 node, u32 status);
 void tg_remotes_lost(struct tg_device *tg);
 int tg_remote_state(struct tg_file *file, struct tg_import_state *arg);
 int tg_remote_ack(struct tg_file *file, u32 handle);
@@ -1031,7 +1034,7 @@ void tg_counters_lost(struct tg_device *tg);
 
 /* queue.c */
 int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
-		    struct tg_nqueue **created);
+		    struct tg_object **created);
 int tg_queue_attach(struct tg_file *file, struct tg_queue *arg);
 int tg_queue_service(struct tg_file *file, u32 handle);
 int tg_queue_state(struct tg_file *file, struct tg_queue_state *arg);
@@ -1048,8 +1051,7 @@ void tg_queues_lost(struct tg_device *tg);
 
 /* replica.c */
 int tg_replicate(struct tg_file *file, struct tg_replica *arg,
-		 struct tg_replicated **created);
-void tg_replica_publish(struct tg_replicated *replica);
+		 struct tg_object **created);
 int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *source, u32 i,
 			u32 *status);
 int tg_replica_adopt(struct tg_file *file, u32 handle);

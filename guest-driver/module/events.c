@@ -79,11 +79,11 @@ static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value
 		 * Whatever became of it: what was imported before is void. An
 		 * import made since the node came is looked up after this event.
 		 */
-		tg_remotes_node_changed(tg, index, value ? TG_ERR_RESET : TG_ERR_NODE_DOWN);
+		tg_remotes_down(tg, index, value ? TG_ERR_RESET : TG_ERR_NODE_DOWN);
 		break;
 	case TG_EVENT_LINK_STATE:
 		if (!value)
-			tg_remotes_link_down(tg);
+			tg_remotes_down(tg, TG_ALL_NODES, TG_ERR_LINK_DOWN);
 		break;
 	case TG_EVENT_ERROR:
 		tg_event_error(tg, value);
@@ -123,7 +123,7 @@ void tg_events_consume(struct tg_device *tg)
 	mutex_lock(&events->lock);
 	do {
 		before = events->consumed;
-		/* One round at most, then the board learns of the room. */
+		/* At most one lap, then EVENT_CONSUMER is written. */
 		while (events->consumed - before < events->size) {
 			struct tg_event *entry =
 				&events->ring[events->consumed & (events->size - 1)];
@@ -139,7 +139,7 @@ void tg_events_consume(struct tg_device *tg)
 			tg_event_handle(tg, word & 0xffff, word >> 16 & 0xffff, value);
 		}
 		if (events->consumed != before) {
-			WRITE_ONCE(tg->heard, jiffies);
+			WRITE_ONCE(tg->last_sign, jiffies);
 			writel(events->consumed, tg->regs + TG_REG_EVENT_CONSUMER);
 		}
 		cond_resched();
@@ -181,8 +181,8 @@ int tg_events_init(struct tg_device *tg)
 }
 
 /**
- * tg_events_stop() - ends what events have set going
- * @tg: Board, whose events nobody consumes any more.
+ * tg_events_stop() - ends works that events have started
+ * @tg: Board, whose events are not consumed any more.
  */
 void tg_events_stop(struct tg_device *tg)
 {

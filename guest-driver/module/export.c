@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Local segments: memory that other nodes may reach by name. A queue is one, too:
- * it differs in what its one export page is granted for, see queue.c. So is a
+ * it differs in the grant of its one export page, see queue.c. So is a
  * replicated segment, see replica.c.
  */
 #include <linux/cred.h>
@@ -46,7 +46,7 @@ int tg_segment_take_pages(struct tg_segment *segment, u32 count)
  * @segment: Segment that has neither.
  * @count: Number of pages.
  *
- * Return: 0 or a negative errno; what it has then, its teardown gives back.
+ * Return: 0 or a negative errno; its teardown returns what it has got by then.
  */
 int tg_segment_allocate(struct tg_segment *segment, u32 count)
 {
@@ -78,7 +78,7 @@ static u32 tg_segment_run(const struct tg_segment *segment, u32 i)
  * tg_segment_grant() - grants a segment's pages
  * @segment: Segment with pages and memory, of which nothing is granted. The caller
  *	holds op_lock for reading.
- * @arg: To whom, which rights, and how many bytes.
+ * @arg: Nodes, rights and bytes.
  * @generation: 0; that of the grant is filled here.
  *
  * Return: 0 or a negative errno.
@@ -117,7 +117,7 @@ int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
 /**
  * tg_segment_announce() - publishes a segment whose pages are granted
  * @segment: Segment. The caller holds op_lock for reading.
- * @arg: Under which name, for whom.
+ * @arg: Name, secret and rights.
  * @generation: Of the grant.
  *
  * Return: 0 or a negative errno.
@@ -150,7 +150,7 @@ int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
 /**
  * tg_segment_init() - begins the life of a segment
  * @segment: Zeroed segment; the caller frees it if this fails.
- * @file: Who makes it.
+ * @file: File that makes it.
  * @kind: TG_MMAP_EXPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @name: Its name, NUL-padded to 64 bytes.
  * @size: Bytes that processes of this node may map.
@@ -167,16 +167,16 @@ int tg_segment_init(struct tg_segment *segment, struct tg_file *file, u32 kind,
 
 /**
  * tg_segment_create() - exports memory
- * @file: Who exports. The caller holds op_lock for reading, and the board is
+ * @file: File that exports. The caller holds op_lock for reading, and the board is
  *	not gone.
- * @arg: What, and for whom. Its name has been checked.
+ * @arg: The request. Its name has been checked.
  * @created: The segment, also if this fails midway; NULL if there is nothing to
  *	discard.
  *
  * Return: 0 or a negative errno.
  */
 int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
-		      struct tg_segment **created)
+		      struct tg_object **created)
 {
 	struct tg_device *tg = file->tg;
 	struct tg_segment *segment;
@@ -200,7 +200,7 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 		kfree(segment);
 		return err;
 	}
-	*created = segment;
+	*created = &segment->obj;
 	err = tg_segment_allocate(segment, count);
 	if (err)
 		return err;
@@ -211,7 +211,7 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 }
 
 /**
- * tg_segment_revoke() - takes back what a segment has granted
+ * tg_segment_revoke() - revokes the grants of a segment
  * @segment: Segment. The caller holds op_lock for reading.
  *
  * Return: 0 when no access to it is in flight; -ENODEV if the board is gone;
@@ -261,12 +261,12 @@ int tg_segment_withdraw(struct tg_segment *segment)
 }
 
 /**
- * tg_segment_leave() - takes a segment off the board
+ * tg_segment_leave() - removes a segment from the board
  * @segment: Segment, finished or not, mapped nowhere. The caller holds op_lock
  *	for reading.
  *
- * Return: True if the board knows nothing of it any more. If the board is gone or
- * does not let go, the memory stays until the board is removed.
+ * Return: True if the board has released it. If the board is gone or does not release it,
+ * the memory stays until the board is removed.
  */
 bool tg_segment_leave(struct tg_segment *segment)
 {
@@ -274,7 +274,7 @@ bool tg_segment_leave(struct tg_segment *segment)
 
 	if (tg_gone(tg) || tg_segment_withdraw(segment) || tg_segment_revoke(segment))
 		return false;
-	/* What the board had to say of these pages is not said of their next owner's. */
+	/* So that no earlier event about these pages is taken for one about the next owner's. */
 	tg_events_consume(tg);
 
 	if (segment->memory)

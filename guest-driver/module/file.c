@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The character device: open files and their contexts, and what is read and waited for. */
+/* The character device: open files and their contexts, read() and poll(). */
 #include <linux/eventfd.h>
 #include <linux/poll.h>
 #include <linux/random.h>
@@ -11,8 +11,8 @@
 #include "driver.h"
 
 /*
- * Takes a context number from start on: -EBUSY if all are in use, -ENOSPC if the process or
- * the user has its share.
+ * Takes a context number from start on: -EBUSY if all are in use, -ENOSPC if the share of the
+ * process or the user is used up.
  */
 static int tg_context_take(struct tg_file *file, u32 start)
 {
@@ -27,14 +27,14 @@ static int tg_context_take(struct tg_file *file, u32 start)
 		err = tg_charge_locked(file, TG_RESOURCE_CONTEXTS, 0, 1);
 	if (!err) {
 		__set_bit(context, tg->contexts_used);
-		/* It has no events yet; it counts among its process's. */
+		/* It has no events yet; it counts among those of its process. */
 		tg->files[context] = file;
 	}
 	mutex_unlock(&tg->lock);
 	return err ? err : context;
 }
 
-/* Mirror of tg_context_take(); @number: others can have the number. */
+/* Mirror of tg_context_take(); @number: others may take the number. */
 static void tg_context_free(struct tg_file *file, u32 context, bool number)
 {
 	struct tg_device *tg = file->tg;
@@ -79,7 +79,7 @@ static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 	return tg_status_to_errno(result.status);
 }
 
-/* A context's events concern no file any more. */
+/* Stops the delivery of a context's events to its file. */
 static void tg_context_detach(struct tg_file *file)
 {
 	mutex_lock(&file->tg->lock);
@@ -90,7 +90,7 @@ static void tg_context_detach(struct tg_file *file)
 static void tg_file_notify(struct tg_file *file)
 {
 	lockdep_assert_held(&file->tg->lock);
-	/* Counted first: who wakes finds it. */
+	/* Counted before the wake-up, so that the woken reader finds it. */
 	atomic64_inc(&file->events);
 	wake_up_interruptible_poll(&file->wait, EPOLLIN | EPOLLRDNORM);
 	if (file->notify)
@@ -144,7 +144,7 @@ void tg_context_state_event(struct tg_device *tg, u32 context, u64 value)
 }
 
 /**
- * tg_contexts_lost() - wakes everyone who waits for an event of a lost board
+ * tg_contexts_lost() - wakes all waiters for events of a lost board
  * @tg: Board, gone.
  */
 void tg_contexts_lost(struct tg_device *tg)
@@ -187,7 +187,7 @@ static void tg_file_work(struct work_struct *work)
 	struct tg_device *tg = file->tg;
 	struct tg_admin_result result;
 
-	/* Those that ended its objects are about to return; no others come. */
+	/* The last works, which have ended its objects, are about to return. */
 	destroy_workqueue(file->workers);
 	down_read(&tg->op_lock);
 	/* Otherwise the page and the number stay until the board is removed. */
@@ -211,7 +211,7 @@ void tg_file_put(struct tg_file *file)
 		queue_work(tg_workers, &file->work);
 }
 
-/* Works of one file at a time: the teardown of some objects while others' takes long. */
+/* Works of one file that run at a time: a slow teardown does not delay others. */
 #define TG_FILE_WORKERS 8
 
 static int tg_open(struct inode *inode, struct file *filp)
@@ -230,7 +230,7 @@ static int tg_open(struct inode *inode, struct file *filp)
 	init_completion(&file->closed);
 	init_waitqueue_head(&file->wait);
 	init_waitqueue_head(&file->calm);
-	/* A key that can be foreseen protects nothing: early in boot this waits. */
+	/* A predictable key protects nothing: early in boot this waits. */
 	err = get_random_bytes_wait(&file->key, sizeof(file->key));
 	if (err)
 		goto err_free;
@@ -291,7 +291,7 @@ static int tg_release(struct inode *inode, struct file *filp)
 	tg_file_close_objects(file, end);
 	kref_get(&file->ref);
 	tg_file_put(file);
-	/* So that what the file had is free for others when close() returns. */
+	/* So that the file's resources are free for others when close() returns. */
 	now = jiffies;
 	if (time_before(now, end))
 		wait_for_completion_timeout(&file->closed, end - now);
@@ -334,7 +334,7 @@ static ssize_t tg_read(struct file *filp, char __user *user, size_t size, loff_t
 
 /*
  * POLLIN: there were CONTEXT events since the last read(). POLLPRI, POLLERR: an
- * import has something to report. POLLHUP with these: the board is gone.
+ * import has an alert. POLLHUP with these: the board is gone.
  */
 static __poll_t tg_poll(struct file *filp, struct poll_table_struct *table)
 {

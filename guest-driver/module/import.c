@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Remote segments: other nodes' memory, seen through the window. An own import is
- * the way to this node's own pages of a replicated segment, see replica.c.
+ * Remote segments: other nodes' memory, mapped through the window. An own import is one of
+ * this node's own pages of a replicated segment, see replica.c.
  */
 #include <linux/cred.h>
 #include <linux/delay.h>
@@ -43,11 +43,11 @@ static int tg_remote_take_slots(struct tg_device *tg, struct tg_remote *remote, 
 }
 
 /**
- * tg_remote_lookup() - asks a node for a name
- * @file: Who asks. The caller holds op_lock for reading.
- * @arg: What, where, and the rights wanted. Its status is filled here, if the board
- *	has answered.
- * @result: What was found, checked.
+ * tg_remote_lookup() - looks a name up at a node
+ * @file: File that looks it up. The caller holds op_lock for reading.
+ * @arg: Name, secret, node and rights. Its status is filled in if the board has completed
+ *	the command.
+ * @result: The segment, checked.
  *
  * Return: 0 or a negative errno.
  */
@@ -110,11 +110,11 @@ static int tg_remote_set(struct tg_remote *remote, u64 generation, u32 *status)
 	enum tg_admin_class class;
 	int err;
 
-	/* A queue's node is asked for hold slots first. */
+	/* The import of a queue first reserves receive credits at its node. */
 	class = remote->rights & TG_RIGHT_ENQUEUE ? TG_ADMIN_REMOTE : TG_ADMIN_QUICK;
 	err = tg_admin(remote->obj.tg, remote->obj.file, class, &command, &result);
 	if (err) {
-		/* Killed: the board may go on with it. */
+		/* Killed: the board may still open it. */
 		remote->set = true;
 		return err;
 	}
@@ -123,7 +123,7 @@ static int tg_remote_set(struct tg_remote *remote, u64 generation, u32 *status)
 	return tg_status_to_errno(result.status);
 }
 
-/* An import that the board does not know yet, or an error pointer. */
+/* An import that is not open at the board yet, or an error pointer. */
 static struct tg_remote *tg_remote_new(struct tg_file *file, u32 node, u32 rights,
 				       u32 page, u64 size)
 {
@@ -150,17 +150,17 @@ static struct tg_remote *tg_remote_new(struct tg_file *file, u32 node, u32 right
 
 /**
  * tg_remote_create() - imports a segment
- * @file: Who imports. The caller holds op_lock for reading, and the board is
+ * @file: File that imports. The caller holds op_lock for reading, and the board is
  *	not gone.
- * @arg: What, from where. Its name has been checked. On failure its status says
- *	what the board said, if it did.
+ * @arg: The request. Its name has been checked. On failure its status is the board's, if
+ *	the board has refused.
  * @created: The import, also if this fails midway; NULL if there is nothing to
  *	discard.
  *
  * Return: 0 or a negative errno.
  */
 int tg_remote_create(struct tg_file *file, struct tg_import *arg,
-		     struct tg_remote **created)
+		     struct tg_object **created)
 {
 	struct tg_device *tg = file->tg;
 	struct tg_admin_result found;
@@ -187,7 +187,7 @@ int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 	remote = tg_remote_new(file, arg->node, arg->rights, found.index, found.length);
 	if (IS_ERR(remote))
 		return PTR_ERR(remote);
-	*created = remote;
+	*created = &remote->obj;
 	err = tg_remote_take_slots(tg, remote, found.count);
 	if (err)
 		return err;
@@ -212,8 +212,8 @@ static int tg_remote_take_word(struct tg_remote *remote)
 }
 
 /**
- * tg_remote_create_own() - makes an own import, which the board does not know yet
- * @segment: Whose pages. The caller holds op_lock for reading.
+ * tg_remote_create_own() - makes an own import, which is not open at the board yet
+ * @segment: Segment of the pages. The caller holds op_lock for reading.
  * @rights: TG_RIGHT_* of its window.
  * @created: The import, also if this fails midway; NULL if there is nothing to
  *	tear down.
@@ -242,7 +242,7 @@ int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
  * tg_remote_open_own() - has the board open an own import
  * @remote: Own import that is not open. The caller holds op_lock for reading.
  * @generation: Of the grant of its pages.
- * @status: What the board said is filled here, if it did.
+ * @status: The board's status, filled in if it has completed the command.
  *
  * Its stores are counted from 0.
  *
@@ -256,13 +256,12 @@ int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status)
 	return tg_remote_set(remote, generation, status);
 }
 
-/* How long to wait before asking again, in milliseconds. */
+/* Pause before a refused command is repeated, in milliseconds. */
 #define TG_CLEAR_AGAIN 20
 
 /*
- * Has the board close an import. One whose caller was killed before the board had
- * answered may still be on its way there: it is closed when it is open, and may
- * as well not have come to be.
+ * Has the board close an import. If the caller of its IMPORT_SET was killed, that command may
+ * still be in progress: then the import is closed once it is open, or was never opened.
  */
 static bool tg_remote_clear(struct tg_remote *remote)
 {
@@ -347,7 +346,7 @@ static void tg_remote_unalert(struct tg_remote *remote)
 	}
 }
 
-/* Nothing waits for it or reports it any more. */
+/* It is closed: wakes all waiters, and poll() does not report it any more. */
 static void tg_remote_quiet(struct tg_object *obj)
 {
 	struct tg_remote *remote = tg_remote_of(obj);
@@ -410,8 +409,8 @@ static void tg_remote_die(struct tg_remote *remote, u32 status)
  * @remote: Own import. The caller holds map_lock for writing.
  * @status: Why, TG_ERR_*.
  *
- * It is dead until it is revived, and poll() reports it, also if the board has said
- * so of the import before.
+ * It is dead until it is revived, and poll() reports it, also if an event has killed the
+ * import before.
  */
 void tg_remote_orphan(struct tg_remote *remote, u32 status)
 {
@@ -474,42 +473,28 @@ out:
 }
 
 /**
- * tg_remotes_node_changed() - every import of a node is gone for good
+ * tg_remotes_down() - every import of a node is gone for good
  * @tg: Board.
- * @node: The node; the own one does not depend on the fabric.
+ * @node: The node, or TG_ALL_NODES; this node does not depend on the fabric.
  * @status: Why, TG_ERR_*.
  */
-void tg_remotes_node_changed(struct tg_device *tg, u32 node, u32 status)
+void tg_remotes_down(struct tg_device *tg, u32 node, u32 status)
 {
 	struct tg_object *obj;
 	unsigned long handle;
 
 	down_write(&tg->map_lock);
-	xa_for_each(&tg->remotes, handle, obj)
-		if (tg_remote_of(obj)->node == node && node != tg->node)
-			tg_remote_die(tg_remote_of(obj), status);
+	xa_for_each(&tg->remotes, handle, obj) {
+		struct tg_remote *remote = tg_remote_of(obj);
+
+		if (remote->node != tg->node && (node == TG_ALL_NODES || remote->node == node))
+			tg_remote_die(remote, status);
+	}
 	up_write(&tg->map_lock);
 }
 
 /**
- * tg_remotes_link_down() - every import is gone for good, but those of the own
- * node
- * @tg: Board.
- */
-void tg_remotes_link_down(struct tg_device *tg)
-{
-	struct tg_object *obj;
-	unsigned long handle;
-
-	down_write(&tg->map_lock);
-	xa_for_each(&tg->remotes, handle, obj)
-		if (tg_remote_of(obj)->node != tg->node)
-			tg_remote_die(tg_remote_of(obj), TG_ERR_LINK_DOWN);
-	up_write(&tg->map_lock);
-}
-
-/**
- * tg_remotes_lost() - the board is gone: wakes everyone who waits for an import
+ * tg_remotes_lost() - the board is gone: kills all imports and wakes their waiters
  * @tg: Board. The caller holds map_lock for writing.
  */
 void tg_remotes_lost(struct tg_device *tg)
@@ -549,7 +534,7 @@ int tg_remote_state(struct tg_file *file, struct tg_import_state *arg)
  * @handle: The import's handle.
  *
  * The board reports the new state before the command's completion. A dead
- * import stays dead; only its report is taken back.
+ * import stays dead; only its alert is cleared.
  *
  * Return: 0 or a negative errno.
  */

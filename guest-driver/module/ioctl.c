@@ -2,10 +2,10 @@
 /*
  * The ioctls of the character device.
  *
- * A table says of each what its structure is and who handles it. Structures grow at their
- * end: the caller says how long the one is that it knows. What is missing is zero, and what
- * is too much must be zero, so that a newer program is refused what this driver does not
- * know, and gets the rest; see copy_struct_from_user().
+ * A table has the structure and the handler of each. Structures grow at their end: the
+ * caller passes the size of its version. Missing bytes are taken for zero, and excess bytes
+ * must be zero, so that a newer program is refused only what this driver does not support;
+ * see copy_struct_from_user().
  */
 #include <linux/eventfd.h>
 #include <linux/ioctl.h>
@@ -17,21 +17,15 @@
 #include "driver.h"
 #include "ioctl.h"
 
-/**
- * tg_reply() - writes the structure of an ioctl back
- * @call: Call. No lock is held: another process may decide how long a fault takes.
- *
- * Return: 0 or -EFAULT.
- */
-int tg_reply(struct tg_call *call)
+/* Writes the structure back, without a lock: another process may delay a page fault. */
+static int tg_reply(struct tg_call *call)
 {
 	return copy_to_user(call->user, &call->arg, call->size) ? -EFAULT : 0;
 }
-EXPORT_SYMBOL_NS_GPL(tg_reply, TG_LAB_NS);
 
 /*
- * Printable ASCII, NUL-padded, not empty: it is written to logs, and no two names look
- * alike. The board refuses others, too.
+ * Printable ASCII, NUL-padded, not empty: so it can be logged, and no two names look alike.
+ * The board refuses other names, too.
  */
 static bool tg_name_is_valid(const u8 name[64])
 {
@@ -60,7 +54,7 @@ static int tg_ioctl_info(struct tg_call *call)
 	arg->link_up = !!(readl(tg->regs + TG_REG_STATUS) & TG_STATUS_LINK_UP);
 	arg->context = file->context;
 	arg->counters = tg->counter_limit;
-	/* Only to who has opened the file: nobody else has this descriptor. */
+	/* Only holders of this file's descriptor get the key. */
 	arg->key = file->key;
 	return 0;
 }
@@ -68,97 +62,29 @@ static int tg_ioctl_info(struct tg_call *call)
 static int tg_ioctl_export(struct tg_call *call)
 {
 	struct tg_export *arg = &call->arg.export;
-	struct tg_device *tg = call->file->tg;
-	struct tg_segment *segment = NULL;
 	int err;
 
-	if (!tg_name_is_valid(arg->name))
-		return -EINVAL;
-	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_segment_create(call->file, arg, &segment);
-	up_read(&tg->op_lock);
-	if (!err) {
-		arg->handle = segment->obj.handle;
-		arg->offset = tg_mmap_offset(TG_MMAP_EXPORT, arg->handle);
-		err = tg_reply(call);
-	}
-	if (!err)
-		tg_object_publish(&segment->obj);
-	else if (segment)
-		tg_object_discard(&segment->obj);
-	return err;
+	err = tg_segment_create(call->file, arg, &call->created);
+	if (err)
+		return err;
+	arg->handle = call->created->handle;
+	arg->offset = tg_mmap_offset(TG_MMAP_EXPORT, arg->handle);
+	return 0;
 }
 
 static int tg_ioctl_import(struct tg_call *call)
 {
 	struct tg_import *arg = &call->arg.import;
-	struct tg_device *tg = call->file->tg;
-	struct tg_remote *remote = NULL;
 	int err;
 
-	if (!tg_name_is_valid(arg->name))
-		return -EINVAL;
-	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_remote_create(call->file, arg, &remote);
-	up_read(&tg->op_lock);
-	if (!err) {
-		arg->length = remote->obj.size;
-		arg->handle = remote->obj.handle;
-		arg->offset = tg_mmap_offset(remote->rights == TG_RIGHT_ENQUEUE ?
-					     TG_MMAP_ENQUEUE : TG_MMAP_IMPORT, arg->handle);
-	}
-	/* The status is for whoever wants to know more than errno says. */
-	if (tg_reply(call) && !err)
-		err = -EFAULT;
-	if (!err)
-		tg_object_publish(&remote->obj);
-	else if (remote)
-		tg_object_discard(&remote->obj);
-	return err;
-}
-
-static int tg_ioctl_queue_create(struct tg_call *call)
-{
-	struct tg_queue *arg = &call->arg.queue;
-	struct tg_device *tg = call->file->tg;
-	struct tg_nqueue *queue = NULL;
-	int err;
-
-	if (!tg_name_is_valid(arg->name))
-		return -EINVAL;
-	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_queue_create(call->file, arg, &queue);
-	up_read(&tg->op_lock);
-	if (!err)
-		err = tg_reply(call);
-	if (!err)
-		tg_object_publish(&queue->seg.obj);
-	else if (queue)
-		tg_object_discard(&queue->seg.obj);
-	return err;
-}
-
-static int tg_ioctl_replicate(struct tg_call *call)
-{
-	struct tg_replica *arg = &call->arg.replica;
-	struct tg_device *tg = call->file->tg;
-	struct tg_replicated *replica = NULL;
-	int err;
-
-	if (!tg_name_is_valid(arg->name))
-		return -EINVAL;
-	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_replicate(call->file, arg, &replica);
-	up_read(&tg->op_lock);
-	if (tg_reply(call) && !err)
-		err = -EFAULT;
-	if (!replica)
-		return err;
+	err = tg_remote_create(call->file, arg, &call->created);
 	if (err)
-		tg_object_discard(&replica->seg.obj);
-	else
-		tg_replica_publish(replica);
-	return err;
+		return err;
+	arg->length = call->created->size;
+	arg->handle = call->created->handle;
+	arg->offset = tg_mmap_offset(arg->rights == TG_RIGHT_ENQUEUE ? TG_MMAP_ENQUEUE :
+				     TG_MMAP_IMPORT, arg->handle);
+	return 0;
 }
 
 static int tg_ioctl_counter_arm(struct tg_call *call)
@@ -172,22 +98,12 @@ static int tg_ioctl_counter_arm(struct tg_call *call)
 	up_read(&tg->op_lock);
 	if (err || !tg_reply(call))
 		return err;
-	/* No process knows its number; its own one by now, if one has guessed it. */
+	/* No process has got its number; if one has guessed it, it may be disarmed already. */
 	down_read(&tg->op_lock);
 	if (!tg_gone(tg))
 		tg_counter_disarm(call->file, arg);
 	up_read(&tg->op_lock);
 	return -EFAULT;
-}
-
-static int tg_ioctl_counter_read(struct tg_call *call)
-{
-	return tg_counter_read(call->file, &call->arg.counter);
-}
-
-static int tg_ioctl_counter_disarm(struct tg_call *call)
-{
-	return tg_counter_disarm(call->file, &call->arg.counter);
 }
 
 /*
@@ -217,16 +133,13 @@ static int tg_ioctl_notify(struct tg_call *call)
 	return 0;
 }
 
-static int tg_ioctl_unexport(struct tg_call *call)
+/* Closes an object of the kind that the table says. */
+static int tg_ioctl_close(struct tg_call *call)
 {
-	return tg_object_close(call->file, TG_MMAP_EXPORT, call->arg.handle.handle);
+	return tg_object_close(call->file, call->op->kind, call->arg.handle.handle);
 }
 
-static int tg_ioctl_unimport(struct tg_call *call)
-{
-	return tg_object_close(call->file, TG_MMAP_IMPORT, call->arg.handle.handle);
-}
-
+/* Handlers that only pass on the file and what else the function takes. */
 static int tg_ioctl_state(struct tg_call *call)
 {
 	return tg_remote_state(call->file, &call->arg.state);
@@ -237,14 +150,24 @@ static int tg_ioctl_ack(struct tg_call *call)
 	return tg_remote_ack(call->file, call->arg.handle.handle);
 }
 
+static int tg_ioctl_counter_read(struct tg_call *call)
+{
+	return tg_counter_read(call->file, &call->arg.counter);
+}
+
+static int tg_ioctl_counter_disarm(struct tg_call *call)
+{
+	return tg_counter_disarm(call->file, &call->arg.counter);
+}
+
+static int tg_ioctl_queue_create(struct tg_call *call)
+{
+	return tg_queue_create(call->file, &call->arg.queue, &call->created);
+}
+
 static int tg_ioctl_queue_attach(struct tg_call *call)
 {
 	return tg_queue_attach(call->file, &call->arg.queue);
-}
-
-static int tg_ioctl_queue_destroy(struct tg_call *call)
-{
-	return tg_object_close(call->file, TG_MMAP_QUEUE, call->arg.handle.handle);
 }
 
 static int tg_ioctl_queue_service(struct tg_call *call)
@@ -257,9 +180,9 @@ static int tg_ioctl_queue_state(struct tg_call *call)
 	return tg_queue_state(call->file, &call->arg.queue_state);
 }
 
-static int tg_ioctl_replica_leave(struct tg_call *call)
+static int tg_ioctl_replicate(struct tg_call *call)
 {
-	return tg_object_close(call->file, TG_MMAP_REPLICA, call->arg.handle.handle);
+	return tg_replicate(call->file, &call->arg.replica, &call->created);
 }
 
 static int tg_ioctl_replica_state(struct tg_call *call)
@@ -277,30 +200,38 @@ static int tg_ioctl_replica_move(struct tg_call *call)
 	return tg_replica_move(call->file, call->arg.handle.handle);
 }
 
-/* The last field is that of the first version: more may follow it, and none goes. */
+/*
+ * The last field is that of the first version of the structure: later versions may add
+ * fields, none are removed.
+ */
 static const struct tg_ioctl tg_ioctls[] = {
 	TG_IOCTL(TG_IOCTL_INFO, tg_ioctl_info, tg_info, key, .board = true),
-	TG_IOCTL(TG_IOCTL_EXPORT, tg_ioctl_export, tg_export, offset, .replies = true),
-	TG_IOCTL(TG_IOCTL_UNEXPORT, tg_ioctl_unexport, tg_handle, handle),
-	TG_IOCTL(TG_IOCTL_IMPORT, tg_ioctl_import, tg_import, reserved, .replies = true),
-	TG_IOCTL(TG_IOCTL_UNIMPORT, tg_ioctl_unimport, tg_handle, handle),
+	TG_IOCTL(TG_IOCTL_EXPORT, tg_ioctl_export, tg_export, offset,
+		 .board = true, .named = true),
+	TG_IOCTL(TG_IOCTL_UNEXPORT, tg_ioctl_close, tg_handle, handle, .kind = TG_MMAP_EXPORT),
+	TG_IOCTL(TG_IOCTL_IMPORT, tg_ioctl_import, tg_import, reserved,
+		 .board = true, .named = true, .reply = TG_REPLY_ALWAYS),
+	TG_IOCTL(TG_IOCTL_UNIMPORT, tg_ioctl_close, tg_handle, handle, .kind = TG_MMAP_IMPORT),
 	TG_IOCTL(TG_IOCTL_STATE, tg_ioctl_state, tg_import_state, status),
 	TG_IOCTL(TG_IOCTL_ACK, tg_ioctl_ack, tg_handle, handle, .board = true),
 	TG_IOCTL(TG_IOCTL_COUNTER_ARM, tg_ioctl_counter_arm, tg_counter, reserved,
-		 .replies = true),
+		 .reply = TG_REPLY_BY_HANDLER),
 	TG_IOCTL(TG_IOCTL_COUNTER_READ, tg_ioctl_counter_read, tg_counter, reserved,
 		 .board = true),
 	TG_IOCTL(TG_IOCTL_COUNTER_DISARM, tg_ioctl_counter_disarm, tg_counter, reserved,
 		 .board = true),
 	TG_IOCTL(TG_IOCTL_NOTIFY, tg_ioctl_notify, tg_notify, eventfd),
 	TG_IOCTL(TG_IOCTL_QUEUE_CREATE, tg_ioctl_queue_create, tg_queue, length,
-		 .replies = true),
+		 .board = true, .named = true),
 	TG_IOCTL(TG_IOCTL_QUEUE_ATTACH, tg_ioctl_queue_attach, tg_queue, length),
-	TG_IOCTL(TG_IOCTL_QUEUE_DESTROY, tg_ioctl_queue_destroy, tg_handle, handle),
+	TG_IOCTL(TG_IOCTL_QUEUE_DESTROY, tg_ioctl_close, tg_handle, handle,
+		 .kind = TG_MMAP_QUEUE),
 	TG_IOCTL(TG_IOCTL_QUEUE_SERVICE, tg_ioctl_queue_service, tg_handle, handle),
 	TG_IOCTL(TG_IOCTL_QUEUE_STATE, tg_ioctl_queue_state, tg_queue_state, evictions),
-	TG_IOCTL(TG_IOCTL_REPLICATE, tg_ioctl_replicate, tg_replica, reserved, .replies = true),
-	TG_IOCTL(TG_IOCTL_REPLICA_LEAVE, tg_ioctl_replica_leave, tg_handle, handle),
+	TG_IOCTL(TG_IOCTL_REPLICATE, tg_ioctl_replicate, tg_replica, reserved,
+		 .board = true, .named = true, .reply = TG_REPLY_ALWAYS),
+	TG_IOCTL(TG_IOCTL_REPLICA_LEAVE, tg_ioctl_close, tg_handle, handle,
+		 .kind = TG_MMAP_REPLICA),
 	TG_IOCTL(TG_IOCTL_REPLICA_STATE, tg_ioctl_replica_state, tg_replica_state, status),
 	TG_IOCTL(TG_IOCTL_REPLICA_ADOPT, tg_ioctl_replica_adopt, tg_handle, handle,
 		 .board = true),
@@ -308,26 +239,46 @@ static const struct tg_ioctl tg_ioctls[] = {
 		 .board = true),
 };
 
-static int tg_ioctl_run(const struct tg_ioctl *op, struct tg_call *call)
+static int tg_ioctl_run(struct tg_call *call)
 {
 	struct tg_device *tg = call->file->tg;
 	int err;
 
-	if (!op->board)
-		return op->run(call);
+	if (call->op->named && !tg_name_is_valid(call->arg.named.name))
+		return -EINVAL;
+	if (!call->op->board)
+		return call->op->run(call);
 	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : op->run(call);
+	err = tg_gone(tg) ? -ENODEV : call->op->run(call);
 	up_read(&tg->op_lock);
 	return err;
 }
 
-/* What handles the ioctls of comparisons, if it is loaded. */
+/* Writes the structure back if it is to be; then an object is published, or discarded. */
+static int tg_ioctl_finish(struct tg_call *call, int err)
+{
+	const struct tg_ioctl *op = call->op;
+
+	if (_IOC_DIR(op->cmd) & _IOC_READ &&
+	    (op->reply == TG_REPLY_ALWAYS || (op->reply == TG_REPLY_ON_SUCCESS && !err)) &&
+	    tg_reply(call) && !err)
+		err = -EFAULT;
+	if (!call->created)
+		return err;
+	if (err)
+		tg_object_discard(call->created);
+	else
+		tg_object_publish(call->created);
+	return err;
+}
+
+/* The module that handles the ioctls of comparisons, if it is loaded. */
 static DEFINE_MUTEX(tg_lab_lock);
 static const struct tg_lab *tg_lab;
 
 /**
  * tg_lab_register() - adds the ioctls of comparisons
- * @lab: Who handles them.
+ * @lab: The module that handles them.
  *
  * Return: 0 or -EBUSY if they are there.
  */
@@ -347,7 +298,7 @@ EXPORT_SYMBOL_NS_GPL(tg_lab_register, TG_LAB_NS);
 
 /**
  * tg_lab_unregister() - mirror of tg_lab_register()
- * @lab: Who handled them. None is being handled: each holds the module.
+ * @lab: The module that handled them. None is in progress: each holds the module.
  */
 void tg_lab_unregister(const struct tg_lab *lab)
 {
@@ -384,7 +335,7 @@ static int tg_ioctl_of(const struct tg_ioctl *ops, u32 count, unsigned int nr, u
 	op = &ops[nr];
 	if (_IOC_TYPE(cmd) != TG_IOCTL_TYPE || _IOC_DIR(cmd) != _IOC_DIR(op->cmd))
 		return -ENOTTY;
-	/* As the caller says itself. The number's is at most 16 KiB. */
+	/* The size in the structure. The one in the request number is at most 16 KiB. */
 	if (get_user(size, (u32 __user *)call->user))
 		return -EFAULT;
 	if (size != _IOC_SIZE(cmd) || size < op->min_size)
@@ -397,10 +348,8 @@ static int tg_ioctl_of(const struct tg_ioctl *ops, u32 count, unsigned int nr, u
 	call->arg.head.size = size;
 	if (call->arg.head.flags)
 		return -EINVAL;
-	err = tg_ioctl_run(op, call);
-	if (!err && !op->replies && _IOC_DIR(cmd) & _IOC_READ)
-		err = tg_reply(call);
-	return err;
+	call->op = op;
+	return tg_ioctl_finish(call, tg_ioctl_run(call));
 }
 
 /**
@@ -409,11 +358,10 @@ static int tg_ioctl_of(const struct tg_ioctl *ops, u32 count, unsigned int nr, u
  * @cmd: Request number.
  * @arg: Address of the caller's structure.
  *
- * Return: 0; -ENOTTY for a number there is not, of this type, in this direction, or whose
- * module is not loaded; -EINVAL
- * if the structure says another size than the number, for one that is shorter than its
- * first version, or for a flag; -E2BIG for more than this driver knows of, if that is not
- * zero; -EFAULT; or what the handler says.
+ * Return: 0; -ENOTTY for a number, type or direction that no ioctl has, or whose module is not
+ * loaded; -EINVAL if the sizes in the structure and the request number differ, for a
+ * structure that is shorter than its first version, or for a flag; -E2BIG for bytes beyond
+ * this driver's version that are not zero; -EFAULT; or the result of the handler.
  */
 long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {

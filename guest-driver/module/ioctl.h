@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* How ioctls are handled: by the driver, and by the module for comparisons. */
+/* Tables of ioctls, of the driver and of the module for comparisons. */
 #ifndef TELEGRAPHOS_IOCTL_H
 #define TELEGRAPHOS_IOCTL_H
 
+#include <linux/build_bug.h>
 #include <linux/ioctl.h>
 #include <linux/stddef.h>
 #include <linux/types.h>
@@ -11,15 +12,28 @@
 
 struct module;
 struct tg_file;
+struct tg_ioctl;
+struct tg_object;
 
-/* What every structure begins with. */
+/* The first fields of every structure. */
 struct tg_ioctl_head {
 	__u32 size;
 	__u32 flags;
 };
 
+/* The first fields of those that name a segment, a queue or a replicated segment. */
+struct tg_ioctl_named {
+	struct tg_ioctl_head head;
+	__u8 name[64];
+};
+static_assert(offsetof(struct tg_ioctl_named, name) == offsetof(struct tg_export, name));
+static_assert(offsetof(struct tg_ioctl_named, name) == offsetof(struct tg_import, name));
+static_assert(offsetof(struct tg_ioctl_named, name) == offsetof(struct tg_queue, name));
+static_assert(offsetof(struct tg_ioctl_named, name) == offsetof(struct tg_replica, name));
+
 union tg_ioctl_arg {
 	struct tg_ioctl_head head;
+	struct tg_ioctl_named named;
 	struct tg_info info;
 	struct tg_export export;
 	struct tg_import import;
@@ -36,17 +50,34 @@ union tg_ioctl_arg {
 };
 
 /**
- * struct tg_call - an ioctl that is being handled
- * @file: Of which file.
+ * struct tg_call - an ioctl in progress
+ * @file: Its file.
+ * @op: Its row of the table.
  * @user: The caller's structure.
  * @size: Bytes of it that are written back.
  * @arg: Its copy.
+ * @created: Object that the handler has made, also if it failed midway; or NULL. It is
+ *	published after success and after the structure is written back, else discarded.
  */
 struct tg_call {
 	struct tg_file *file;
+	const struct tg_ioctl *op;
 	void __user *user;
 	u32 size;
 	union tg_ioctl_arg arg;
+	struct tg_object *created;
+};
+
+/**
+ * enum tg_reply_when - when the structure of an ioctl is written back
+ * @TG_REPLY_ON_SUCCESS: After success, if the direction of its request number says so.
+ * @TG_REPLY_ALWAYS: After failure, too: its status says more than errno.
+ * @TG_REPLY_BY_HANDLER: The handler writes back what there is to write.
+ */
+enum tg_reply_when {
+	TG_REPLY_ON_SUCCESS,
+	TG_REPLY_ALWAYS,
+	TG_REPLY_BY_HANDLER,
 };
 
 /**
@@ -54,16 +85,19 @@ struct tg_call {
  * @cmd: Its request number.
  * @min_size: Bytes of the first version of its structure.
  * @run: Handles it: 0 or a negative errno.
- * @board: Under op_lock for reading, and only while the board is not gone.
- * @replies: It writes the structure back itself. Otherwise that is done after success, if
- *	the request number says that there is something to write.
+ * @board: Run under op_lock for reading, and only while the board is not gone.
+ * @named: Its structure is a struct tg_ioctl_named, whose name is checked before.
+ * @reply: When the structure is written back.
+ * @kind: Kind of object, for a handler of several.
  */
 struct tg_ioctl {
 	unsigned int cmd;
 	u32 min_size;
 	int (*run)(struct tg_call *call);
 	bool board;
-	bool replies;
+	bool named;
+	enum tg_reply_when reply;
+	u32 kind;
 };
 
 /**
@@ -86,7 +120,6 @@ struct tg_lab {
 		__VA_ARGS__					\
 	}
 
-int tg_reply(struct tg_call *call);
 int tg_lab_register(const struct tg_lab *lab);
 void tg_lab_unregister(const struct tg_lab *lab);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * telegraphos_lab.ko: what processes do by themselves, done by the kernel instead. It is
- * there for comparisons, is loaded for them only, and no program needs it.
+ * telegraphos_lab.ko: operations of processes, done by the kernel instead. It is loaded for
+ * comparisons only, and no program needs it.
  */
 #include <linux/module.h>
 
@@ -11,12 +11,7 @@
 
 static int tg_lab_launch(struct tg_call *call)
 {
-	int err = tg_launch(call->file, &call->arg.launch);
-
-	/* The status is for whoever wants to know more than errno says. */
-	if (tg_reply(call) && !err)
-		err = -EFAULT;
-	return err;
+	return tg_launch(call->file, &call->arg.launch);
 }
 
 static int tg_lab_queue_pop(struct tg_call *call)
@@ -25,8 +20,9 @@ static int tg_lab_queue_pop(struct tg_call *call)
 }
 
 static const struct tg_ioctl tg_lab_ioctls[] = {
-	TG_IOCTL(TG_IOCTL_LAUNCH, tg_lab_launch, tg_launch, slot, .replies = true),
-	TG_IOCTL(TG_IOCTL_QUEUE_POP, tg_lab_queue_pop, tg_queue_pop, value, .replies = true),
+	TG_IOCTL(TG_IOCTL_LAUNCH, tg_lab_launch, tg_launch, slot, .reply = TG_REPLY_ALWAYS),
+	TG_IOCTL(TG_IOCTL_QUEUE_POP, tg_lab_queue_pop, tg_queue_pop, value,
+		 .reply = TG_REPLY_BY_HANDLER),
 };
 
 static const struct tg_lab tg_lab_this = {

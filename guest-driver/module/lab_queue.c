@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Dequeue in the kernel (TG_IOCTL_QUEUE_POP), as the papers' PAL code did: to be compared
- * with what processes do in their own memory.
+ * Dequeue in the kernel (TG_IOCTL_QUEUE_POP), as the papers' PAL code did: the baseline for
+ * the dequeue of processes in their own memory.
  */
 #include <linux/delay.h>
 #include <linux/pagemap.h>
@@ -11,14 +11,14 @@
 #include "driver.h"
 #include "lab.h"
 
-/* How often a word is tried to be changed that somebody else changes all the time. */
+/* Attempts to change a word that a process may change all the time. */
 #define TG_STATE_ATTEMPTS 1024
 
 /* TG_IOCTL_QUEUE_POP, while a process dequeues: sleeps in between, in microseconds. */
 #define TG_POP_SLEEP_MIN 20
 #define TG_POP_SLEEP_MAX 1000
 
-/* How often a page is brought in that is taken away again. */
+/* Attempts to fault in a page that is unmapped again. */
 #define TG_POP_FAULTS 256
 
 /* Becomes BUSY: 0, or -EBUSY if that is not possible now. */
@@ -39,7 +39,7 @@ static int tg_queue_enter(struct tg_nqueue *queue)
 	return -EBUSY;
 }
 
-/* Hands the oldest element over: 0, -EAGAIN, -EFAULT if the page is not there, -EIO. */
+/* Copies the oldest element to the caller and takes it out: 0, -EAGAIN, -EFAULT if the page is not there, -EIO. */
 static int tg_queue_hand_over(struct tg_nqueue *queue, u64 __user *user)
 {
 	u64 value;
@@ -53,7 +53,7 @@ static int tg_queue_hand_over(struct tg_nqueue *queue, u64 __user *user)
 	default:
 		return -EIO;
 	}
-	/* Somebody else may decide how long a fault takes: not in here. */
+	/* Another process may delay a page fault: none under these locks. */
 	pagefault_disable();
 	err = __put_user(value, user);
 	pagefault_enable();
@@ -83,11 +83,11 @@ static int tg_queue_pop_once(struct tg_nqueue *queue, u64 __user *user)
  * @arg: The queue's handle.
  * @user: Where the element goes.
  *
- * Waits, killably, for whoever is dequeueing, at most for about twice
- * queue_hold_ms. An element that cannot be handed over stays.
+ * Waits, killably, while a consumer is dequeueing, at most for about twice
+ * queue_hold_ms. An element that cannot be copied to the caller stays.
  *
  * Return: 0; -EAGAIN if the queue is empty; -EBUSY if others dequeued all the time;
- * -EINVAL for a reserved field; -EBADF for a queue this file has not, or that goes;
+ * -EINVAL for a reserved field; -EBADF for a queue that is not this file's, or is closed;
  * -EFAULT; -EIO if the queue is dead; -EINTR if killed; -ENODEV if the board is gone.
  */
 int tg_queue_pop(struct tg_file *file, const struct tg_queue_pop *arg,

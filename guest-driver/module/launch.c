@@ -1,41 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Operations the kernel launches for a process (TG_IOCTL_LAUNCH), in two styles.
- * Both are there to be compared with what a process does without the kernel, and part of
- * telegraphos_lab.ko, which is loaded for that only.
+ * Both are baselines for launches without the kernel, and part of telegraphos_lab.ko, which
+ * is loaded for comparisons only.
  *
  * TG_STYLE_PLAIN: a command to the board, as for anything else.
  *
  * TG_STYLE_SPECIAL: as in Telegraphos I (SPEC item 19), where PAL code did it.
  * The board is brought into special mode, in which an access to the plain window
- * performs nothing and passes its address. The kernel touches the addresses the
- * process named, in the process's own mappings: the page tables say what it may
- * name. It writes the operands and starts the operation, which ends special mode.
+ * performs nothing and passes its address. The kernel accesses the addresses that the
+ * process has passed, in the process's own mappings, so that its page tables check them. It
+ * writes the operands and starts the operation, which ends special mode.
  *
- * Special mode swallows whatever any processor stores to the window. So nothing
- * else may run from entering to leaving it:
+ * In special mode a store of any processor to the window is taken for an argument. So
+ * nothing else may run from entering to leaving it:
  *
- *  - This processor's interrupts are off, and page faults disabled: a touch whose
- *    page is not there comes back with an error, special mode is left, the page
- *    is brought in outside, and all begins anew.
+ *  - This processor's interrupts are off, and page faults disabled: an access to a page
+ *    that is not present fails, special mode is left, the page is faulted in, and the
+ *    sequence is repeated.
  *
- *  - The other processors stand still, in an interrupt that waits for this one to
- *    finish. stop_machine() would run the sequence in a kernel thread, which has
- *    not the process's page tables; so the order is turned round: the others are
- *    stopped, and the sequence runs in the task that called. What stop_machine()
- *    has over this is that it stops them where they hold no spinlock. Here one
- *    may be stopped with a lock for which another waits with interrupts off,
- *    which then never comes. The wait for all to stand is short therefore;
- *    when it is over they are let go, and stopped again a little later.
+ *  - The other processors are parked in an interrupt until this one has finished.
+ *    stop_machine() would run the sequence in a kernel thread, which does not have the
+ *    process's page tables; so the others are parked, and the sequence runs in the calling
+ *    task. Unlike with stop_machine(), a processor may be parked while it holds a spinlock
+ *    for which another waits with interrupts off, which then never parks. Therefore the
+ *    wait for all to park is short; after it they are released, and parked again later.
  *
- *  - Each of them has its earlier stores at the board before it stands, and is
- *    let go after the end of special mode has been written, which no later store
- *    can overtake. A store of theirs is on one side or the other.
+ *  - The earlier stores of each of them have reached the board before it parks, and it is
+ *    released after the end of special mode has been written, which no later store can
+ *    overtake. So each of its stores is before or after special mode.
  *
  * The mappings are looked up, and kept from changing, under mmap_lock, so that
  * only windows of this file are touched. A process is killed before or after the
- * sequence, never in it: it cannot leave the board in special mode. An
- * operation that was started goes on, as any other does.
+ * sequence, never in it: it cannot leave the board in special mode. An operation that was
+ * started continues, as any other does.
  */
 #include <linux/cpu.h>
 #include <linux/delay.h>
@@ -49,14 +47,14 @@
 #include "driver.h"
 #include "lab.h"
 
-/* How long the others may take to stand, and how often this is tried. */
-#define TG_STAND_LIMIT (20 * NSEC_PER_MSEC)
-#define TG_STAND_ATTEMPTS 100
+/* Limit on the time until all others are parked, in nanoseconds, and on attempts. */
+#define TG_PARK_LIMIT (20 * NSEC_PER_MSEC)
+#define TG_PARK_ATTEMPTS 100
 
-/* How often pages are brought in that are taken away again. */
+/* Attempts to fault in pages that are unmapped again. */
 #define TG_FAULT_ATTEMPTS 256
 
-/* A completion is looked for this long before the task sleeps in between. */
+/* A completion is polled for this long before the task sleeps between polls. */
 #define TG_DONE_SPIN (100 * NSEC_PER_USEC)
 #define TG_DONE_SLEEP_MIN 20
 #define TG_DONE_SLEEP_MAX 1000
@@ -66,32 +64,32 @@
 #define TG_COOKIE_KERNEL BIT_ULL(47)
 #define TG_LENGTH_MASK GENMASK_ULL(47, 0)
 
-/* One at a time on all boards: two that stop each other would never meet. */
+/* One at a time on all boards: two that park each other would deadlock. */
 static DEFINE_MUTEX(tg_special_lock);
 
 /* Numbers the launches in special mode. */
 static atomic64_t tg_cookies;
 
-/* Those that are under way: each has its context's slot to itself. */
+/* Launches in progress: each has a slot of its context exclusively. */
 static LIST_HEAD(tg_launches);
 static DEFINE_SPINLOCK(tg_launches_lock);
 
 /**
- * struct tg_standstill - every processor but one stands still
- * @arrived: Number of those that do.
- * @left: Number of those that will not look at this any more.
- * @go: They may go.
+ * struct tg_parking - all processors but one are parked
+ * @arrived: Number of parked processors.
+ * @left: Number of those that do not access this any more.
+ * @go: They are released.
  */
-struct tg_standstill {
+struct tg_parking {
 	atomic_t arrived;
 	atomic_t left;
 	bool go;
 };
 
 /**
- * struct tg_touch - an address to be passed in special mode
+ * struct tg_touch - an address to pass in special mode
  * @address: In a window mapping of the process.
- * @store: Touched by a store, otherwise by a load.
+ * @store: Accessed by a store, otherwise by a load.
  */
 struct tg_touch {
 	u8 __user *address;
@@ -101,13 +99,13 @@ struct tg_touch {
 /**
  * struct tg_special - a launch in special mode
  * @node: In tg_launches.
- * @file: Whose context.
+ * @file: File of the context.
  * @slot: Slot of the context.
  * @registers: Launch registers of the context's slot.
  * @enter: Value of SPECIAL.
  * @touch: The arguments, in order.
  * @touches: Number of arguments.
- * @operands: Number of the next two that the operation has.
+ * @operands: Number of operands of the operation, of the next two fields.
  * @operand: Operand of an atomic.
  * @compare: Value to compare with.
  * @length: Bytes to copy, else 0.
@@ -197,7 +195,7 @@ static int tg_launch_plain(struct tg_file *file, struct tg_launch *arg)
 		err = tg_launch_import(file, arg, arg->source);
 	if (err)
 		return err;
-	/* Should an import go now, the board refuses it: it knows its context. */
+	/* The board refuses an import that is closed meanwhile: it checks the context. */
 	down_read(&file->tg->op_lock);
 	err = tg_gone(file->tg) ? -ENODEV :
 	      tg_admin_request(file->tg, file, TG_ADMIN_OPERATION, &request, &result);
@@ -209,17 +207,17 @@ static int tg_launch_plain(struct tg_file *file, struct tg_launch *arg)
 	return tg_launch_status(arg, result.status);
 }
 
-static void tg_stand(void *data)
+static void tg_park_cpu(void *data)
 {
-	struct tg_standstill *still = data;
+	struct tg_parking *still = data;
 
-	/* What this processor has stored is at the board. */
+	/* Earlier stores of this processor have reached the board. */
 	mb();
 	atomic_inc(&still->arrived);
-	/* Nothing of what comes after begins before special mode has ended. */
+	/* Later accesses begin after special mode has ended. */
 	while (!smp_load_acquire(&still->go))
 		cpu_relax();
-	/* The last look: it may be gone after this. */
+	/* The last access: the structure may be gone after this. */
 	atomic_inc(&still->left);
 }
 
@@ -262,15 +260,15 @@ static int tg_special_sequence(const struct tg_special *special)
 	 * is the process's word, and may be busy.
 	 */
 	writeq(0, mode);
-	/* The others' stores come behind it. */
+	/* Later stores of the others follow it. */
 	mb();
 	return err ? -EAGAIN : 0;
 }
 
-/* Runs the sequence while all others stand still. -EBUSY if they did not. */
+/* Runs the sequence while all others are parked. -EBUSY if they did not park in time. */
 static int tg_special_alone(const struct tg_special *special)
 {
-	struct tg_standstill still = { };
+	struct tg_parking still = { };
 	unsigned long flags;
 	int others, err;
 	u64 end;
@@ -278,8 +276,8 @@ static int tg_special_alone(const struct tg_special *special)
 	lockdep_assert_held(&tg_special_lock);
 	preempt_disable();
 	others = num_online_cpus() - 1;
-	smp_call_function(tg_stand, &still, 0);
-	end = ktime_get_mono_fast_ns() + TG_STAND_LIMIT;
+	smp_call_function(tg_park_cpu, &still, 0);
+	end = ktime_get_mono_fast_ns() + TG_PARK_LIMIT;
 	while (atomic_read_acquire(&still.arrived) < others &&
 	       ktime_get_mono_fast_ns() < end)
 		cpu_relax();
@@ -290,9 +288,9 @@ static int tg_special_alone(const struct tg_special *special)
 		err = tg_special_sequence(special);
 		local_irq_restore(flags);
 	}
-	/* The sequence is over; pairs with tg_stand(). */
+	/* The sequence is over; pairs with tg_park_cpu(). */
 	smp_store_release(&still.go, true);
-	/* Also those that come only now. */
+	/* Also those that park only now. */
 	while (atomic_read_acquire(&still.left) < others)
 		cpu_relax();
 	preempt_enable();
@@ -321,9 +319,9 @@ static int tg_special_look_up(struct tg_special *special, struct mm_struct *mm)
 }
 
 /*
- * One attempt: 0, -EAGAIN if a page was not there, -EBUSY if the other processors
- * did not stand or the memory map is locked, or an errno that is final. Somebody else may
- * decide how long the memory map stays locked: it is not waited for in here.
+ * One attempt: 0, -EAGAIN if a page was not present, -EBUSY if the other processors did not
+ * park or the memory map is locked, or an errno that is final. Another process may keep the
+ * memory map locked: it is not waited for under these locks.
  */
 static int tg_special_try(struct tg_special *special, struct mm_struct *mm)
 {
@@ -379,7 +377,7 @@ static int tg_special_fault_in(const struct tg_special *special, struct mm_struc
 /* Launches: 0 if the board has taken it or will say why not. */
 static int tg_special_launch(struct tg_special *special)
 {
-	u32 stands = 0, faults = 0;
+	u32 parks = 0, faults = 0;
 	int err;
 
 	for (;;) {
@@ -395,7 +393,7 @@ static int tg_special_launch(struct tg_special *special)
 			if (err)
 				return err;
 		} else if (err == -EBUSY) {
-			if (++stands > TG_STAND_ATTEMPTS)
+			if (++parks > TG_PARK_ATTEMPTS)
 				return -EBUSY;
 			usleep_range(500, 1000);
 		} else {
@@ -518,16 +516,14 @@ static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
 
 /**
  * tg_launch() - TG_IOCTL_LAUNCH: an atomic or a copy, from the kernel
- * @file: Who launches. The caller holds no lock.
- * @arg: What. Its value and status are filled here, also if this fails.
+ * @file: File that launches. The caller holds no lock.
+ * @arg: The operation. Its value and status are filled in, also if this fails.
  *
- * Blocks until it is done. A killed caller leaves it to the board, which ends
- * it.
+ * Blocks until it is done. If the caller is killed, the board completes it.
  *
- * Return: 0; -EINVAL for a style, operation, flag or slot there is not, and for
- * an address that is not in a window of this file; -EBADF for an import this
- * file has not; -EFAULT for an address the page tables do not allow, or whose
- * import is dead; -EBUSY for a slot that another such call uses, or if the other
+ * Return: 0; -EINVAL for an unknown style, operation, flag or slot, and for an address that
+ * is not in a window of this file; -EBADF for an import that is not this file's; -EFAULT for
+ * an address that the page tables do not allow, or of a dead import; -EBUSY for a slot that another such call uses, or if the other
  * processors could not be stopped; -EINTR if killed; -ENODEV if the board is gone;
  * or what tg_status_to_errno() makes of the status in @arg.
  */

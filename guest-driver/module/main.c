@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Finds boards and lets them go. */
+/* Probe, removal and reset of boards. */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/fs.h>
@@ -23,17 +23,17 @@
 /* Closes contexts, and handles overflows: waits for no other node. Outlives the boards. */
 struct workqueue_struct *tg_workers;
 
-/* Files that have something on a board, or wait until it has gone, after close() too. */
+/* Files with objects on a board, or with a teardown in progress, also after close(). */
 atomic_t tg_files = ATOMIC_INIT(0);
 DECLARE_WAIT_QUEUE_HEAD(tg_files_gone);
 
-/* Tells boards what others' stores wait for: those who work here wait for no one else. */
-struct workqueue_struct *tg_answerers;
+/* Acknowledgements that stores of other nodes wait for: its works wait for no other node. */
+struct workqueue_struct *tg_ack_workers;
 
 static dev_t tg_devt;
 static DEFINE_IDA(tg_minors);
 
-/* Where the inodes live whose i_mapping holds the boards' user mappings. */
+/* File system of the inodes whose i_mapping holds the boards' user mappings. */
 #define TG_FS_MAGIC 0x54474d50
 static struct vfsmount *tg_mount;
 
@@ -42,7 +42,7 @@ static int tg_fs_init_context(struct fs_context *fc)
 	return init_pseudo(fc, TG_FS_MAGIC) ? 0 : -ENOMEM;
 }
 
-/* No owner: the module mounts it itself and would never be free to go. */
+/* No owner: the module mounts it itself and could never be unloaded. */
 static struct file_system_type tg_fs = {
 	.name = TG_NAME,
 	.init_fs_context = tg_fs_init_context,
@@ -62,7 +62,7 @@ static struct class tg_class = {
 };
 
 /**
- * tg_device_answers() - whether the board is there
+ * tg_device_answers() - whether the board answers a register read
  * @tg: Board.
  *
  * Return: False if it was removed or its server has died.
@@ -73,10 +73,10 @@ bool tg_device_answers(struct tg_device *tg)
 }
 
 /**
- * tg_device_lost() - gives up on the board
+ * tg_device_lost() - declares the board gone
  * @tg: Board.
  *
- * Nothing of it stays mapped; whoever waits for it is told. May be called again.
+ * Unmaps all of it and wakes all waiters. May be called again. May sleep.
  */
 void tg_device_lost(struct tg_device *tg)
 {
@@ -100,14 +100,14 @@ void tg_device_lost(struct tg_device *tg)
 }
 
 /**
- * tg_device_check() - gives up on a board that has been silent and is dead
+ * tg_device_check() - declares a board gone that has been silent and does not answer
  * @tg: Board. The caller holds op_lock for reading.
- * @since: When the caller began to wait for the board, in jiffies.
+ * @since: Start of the caller's wait for the board, in jiffies.
  */
 void tg_device_check(struct tg_device *tg, unsigned long since)
 {
 	if (time_before(jiffies, since + TG_SILENCE) ||
-	    time_before(jiffies, READ_ONCE(tg->heard) + TG_SILENCE))
+	    time_before(jiffies, READ_ONCE(tg->last_sign) + TG_SILENCE))
 		return;
 	if (!tg_device_answers(tg)) {
 		if (!tg_gone(tg))
@@ -116,18 +116,18 @@ void tg_device_check(struct tg_device *tg, unsigned long since)
 	} else if (!tg_admin_memory_works(tg)) {
 		tg_device_lost(tg);
 	} else {
-		WRITE_ONCE(tg->heard, jiffies);
+		WRITE_ONCE(tg->last_sign, jiffies);
 	}
 }
 EXPORT_SYMBOL_NS_GPL(tg_device_check, TG_LAB_NS);
 
-/* A process that only stores, or polls, asks nobody whether the board still lives. */
+/* Processes that only store, or poll memory, would not notice that the board is gone. */
 #define TG_WATCH_INTERVAL (2 * HZ)
 
 static void tg_watch(struct work_struct *work)
 {
 	struct tg_device *tg = container_of(to_delayed_work(work), struct tg_device, watch);
-	/* The last page is never granted: this does nothing. */
+	/* The last page is never granted: the command has no effect. */
 	struct tg_admin_command command = {
 		.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
 		.index = cpu_to_le32(tg->export_pages - 1),
@@ -143,7 +143,7 @@ static void tg_watch(struct work_struct *work)
 }
 
 /**
- * tg_device_watch() - looks after the board as long as a context is open
+ * tg_device_watch() - checks the board periodically as long as a context is open
  * @tg: Board.
  */
 void tg_device_watch(struct tg_device *tg)
@@ -223,10 +223,10 @@ static int tg_identify(struct tg_device *tg)
 
 /*
  * A driver before this one that left in order has left no address of commands: see
- * tg_stop(). One that crashed, with its kernel or without, has left grants of memory that
- * is somebody else's now, to which other nodes would store as soon as the board may. They
- * cannot be withdrawn by a command, since the board may not read one before that. The
- * board resets: it has no grants afterwards. The caller has switched bus mastering off.
+ * tg_stop(). One that crashed, with its kernel or without, has left grants of memory that has
+ * other owners now, to which other nodes could store as soon as bus mastering is on. They
+ * cannot be revoked by a command, since the board cannot read one before that. The board
+ * resets: it has no grants afterwards. The caller has switched bus mastering off.
  */
 static int tg_take_over(struct tg_device *tg)
 {
@@ -247,24 +247,23 @@ static int tg_take_over(struct tg_device *tg)
 	return 0;
 }
 
-/* Nothing the board does after this reaches memory or the processor. */
+/* Stops all DMA and interrupts of the board. */
 static void tg_quiesce(struct tg_device *tg)
 {
 	if (tg_device_answers(tg)) {
 		writel(0, tg->regs + TG_REG_CONTROL);
 		writel(0, tg->regs + TG_REG_EVENT_SIZE);
-		/* A kernel that crashed in it has not left it. */
+		/* A kernel that crashed in special mode has not left it. */
 		writeq(0, tg->regs + TG_REG_SPECIAL);
-		/* Posted: the read brings them there. */
+		/* Flushes the posted writes. */
 		readl(tg->regs + TG_REG_CONTROL);
 	}
 	pci_clear_master(tg->pdev);
 }
 
 /*
- * Withdraws every grant there is: those of a driver before this one, whose
- * memory is somebody else's now, or all of this one's. Also shows that commands
- * work.
+ * Revokes all grants: those of a driver before this one, whose memory has other owners now,
+ * or all of this one's. Also shows that commands work.
  */
 static int tg_revoke_all(struct tg_device *tg, unsigned long end)
 {
@@ -275,7 +274,7 @@ static int tg_revoke_all(struct tg_device *tg, unsigned long end)
 		},
 	};
 
-	return tg_admin_alone(tg, &request, end);
+	return tg_admin_exclusive(tg, &request, end);
 }
 
 static int tg_start(struct tg_device *tg)
@@ -313,15 +312,15 @@ static bool tg_withdraw_all(struct tg_device *tg, struct xarray *segments,
 		if (!segment->published)
 			continue;
 		memcpy(request.command.name, segment->name, sizeof(request.command.name));
-		if (tg_admin_alone(tg, &request, end))
+		if (tg_admin_exclusive(tg, &request, end))
 			return false;
 	}
 	return true;
 }
 
 /*
- * Leaves the board as it was found: it may get another driver. The caller has taken
- * op_lock for writing, and nobody waits for commands. False if the board did not answer in
+ * Leaves the board without grants and contexts for another driver. The caller has taken
+ * op_lock for writing, and no command is in progress. False if the board did not answer in
  * time.
  */
 static bool tg_take_down(struct tg_device *tg)
@@ -339,21 +338,21 @@ static bool tg_take_down(struct tg_device *tg)
 	request.counter.opcode = cpu_to_le32(TG_ADMIN_COUNTER_SET);
 	for (i = 0; i < tg->counter_limit; i++) {
 		request.counter.index = cpu_to_le32(i);
-		if (tg->counters[i].remote && tg_admin_alone(tg, &request, end))
+		if (tg->counters[i].remote && tg_admin_exclusive(tg, &request, end))
 			return false;
 	}
 	memset(&request, 0, sizeof(request));
 	request.command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR);
 	xa_for_each(&tg->remotes, i, obj) {
 		request.command.import = cpu_to_le16(obj->handle);
-		if (tg_remote_of(obj)->set && tg_admin_alone(tg, &request, end))
+		if (tg_remote_of(obj)->set && tg_admin_exclusive(tg, &request, end))
 			return false;
 	}
 	memset(&request, 0, sizeof(request));
 	request.command.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE);
 	for_each_set_bit(i, tg->contexts_used, tg->contexts) {
 		request.command.context = cpu_to_le16(i);
-		if (tg_admin_alone(tg, &request, end))
+		if (tg_admin_exclusive(tg, &request, end))
 			return false;
 	}
 	return true;
@@ -384,7 +383,7 @@ static void tg_device_release(struct device *dev)
 	kfree(tg);
 }
 
-/* The part that outlives the board while files are open. */
+/* Allocates the part that outlives the board while files are open. */
 static struct tg_device *tg_device_new(struct pci_dev *pdev)
 {
 	struct tg_device *tg;
@@ -434,8 +433,8 @@ err_put:
 }
 
 /*
- * Whether processes see what the board writes: they cannot synchronise caches. Before 6.10
- * dma_need_sync() says yes of everything behind an IOMMU; then firmware is asked.
+ * Whether DMA is cache-coherent, since processes cannot synchronise caches. Before 6.10
+ * dma_need_sync() is true for every device behind an IOMMU; then firmware tables decide.
  */
 static bool tg_is_coherent(struct tg_device *tg)
 {
@@ -508,8 +507,8 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		goto err_admin;
 
 	/*
-	 * What a previous driver left running stops before it can write, and what it left
-	 * granted is granted no more before others can.
+	 * Activity of a previous driver is stopped before the board can write, and its
+	 * grants are revoked before other nodes can.
 	 */
 	tg_quiesce(tg);
 	err = tg_take_over(tg);
@@ -568,13 +567,13 @@ err_put:
 static void tg_stop(struct tg_device *tg)
 {
 	tg_device_lost(tg);
-	/* Whoever was talking to the board has been told, and leaves. */
+	/* All holders have been woken, and return. */
 	down_write(&tg->op_lock);
 	if (!tg->stopped) {
 		bool clean = tg_take_down(tg);
 
 		tg_quiesce(tg);
-		/* The next driver finds that there is nothing to reset. */
+		/* The next driver need not reset the board. */
 		if (clean)
 			writeq(0, tg->regs + TG_REG_ADMIN_BASE);
 		tg->stopped = true;
@@ -603,7 +602,7 @@ static void tg_remove(struct pci_dev *pdev)
 	put_device(&tg->dev);
 }
 
-/* Nothing may write into the memory of the kernel that comes next. */
+/* No board may write into the memory of a kernel that kexec starts. */
 static void tg_shutdown(struct pci_dev *pdev)
 {
 	tg_stop(pci_get_drvdata(pdev));
@@ -646,15 +645,15 @@ static int __init tg_init(void)
 	tg_workers = alloc_workqueue(TG_NAME, WQ_UNBOUND, 0);
 	if (!tg_workers)
 		return -ENOMEM;
-	tg_answerers = alloc_workqueue(TG_NAME "_answers", WQ_UNBOUND | WQ_HIGHPRI, 0);
-	if (!tg_answerers) {
+	tg_ack_workers = alloc_workqueue(TG_NAME "_acks", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	if (!tg_ack_workers) {
 		err = -ENOMEM;
 		goto err_workers;
 	}
 	tg_mount = kern_mount(&tg_fs);
 	if (IS_ERR(tg_mount)) {
 		err = PTR_ERR(tg_mount);
-		goto err_answerers;
+		goto err_ack_workers;
 	}
 	err = class_register(&tg_class);
 	if (err)
@@ -675,8 +674,8 @@ err_class:
 	class_unregister(&tg_class);
 err_mount:
 	kern_unmount(tg_mount);
-err_answerers:
-	destroy_workqueue(tg_answerers);
+err_ack_workers:
+	destroy_workqueue(tg_ack_workers);
 err_workers:
 	destroy_workqueue(tg_workers);
 	return err;
@@ -688,9 +687,9 @@ static void __exit tg_exit(void)
 	tg_debugfs_exit();
 	/* The last teardowns. A file's workers end before its context does. */
 	wait_event(tg_files_gone, !atomic_read(&tg_files));
-	/* After these nothing holds a board any more, and nothing of this code runs. */
+	/* After these no reference to a board is left, and none of this code runs. */
 	destroy_workqueue(tg_workers);
-	destroy_workqueue(tg_answerers);
+	destroy_workqueue(tg_ack_workers);
 	unregister_chrdev_region(tg_devt, TG_MINORS);
 	class_unregister(&tg_class);
 	kern_unmount(tg_mount);

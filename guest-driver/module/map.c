@@ -1,29 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * User mappings: page tables are the protection. All of them fill by page
- * fault, so what is taken away (zapped) stays away: the next touch finds out
- * why, and waits or gets SIGBUS.
+ * User mappings: page tables are the protection. All of them fill by page fault, so a page
+ * that is removed (zapped) stays removed: the next access faults, and waits or gets SIGBUS.
  *
- * On processors whose page tables cannot say "write only" (x86), an import with
+ * On processors whose page tables have no write-only pages (x86), an import with
  * just TG_RIGHT_WRITE can be mapped with PROT_WRITE alone; loads then reach the
  * board, which refuses them.
  *
  * An import has two windows, of the same size and behind the same slots. In the
- * plain one a store writes, in the argument one it only names its address to a
+ * plain one a store writes, in the argument one it only passes its address to a
  * context. Each has mmap offsets of its own (kind and handle), which a mapping
  * never leaves, so neither is reached through the other.
  *
- * The import of a queue has one, the enqueue window, where a store appends an
- * element. The other two are not for it: head and tail of the queue are out of
- * its senders' reach (SPEC E14).
+ * The import of a queue has one, the enqueue window, where a store appends an element. It
+ * has neither of the other two: senders cannot reach head and tail of the queue (SPEC E14).
  *
  * A replicated segment's copy can only be read (SPEC E22b). Stores go through the
- * plain window of its own import, which is mapped under a kind of its own. Who touches a
- * page of it that is not valid waits until it is, see replica_pages.c.
+ * plain window of its own import, which is mapped under a kind of its own. An access
+ * to a page of the copy that is not valid waits until it is, see replica_pages.c.
  *
- * A context page is taken away while what its processes have launched or stored
- * there waits at the board, as the windows of an import are. Each file's has mmap
- * offsets of its own for that, though all are asked for by the same.
+ * A context page is zapped while launches or stores of its processes wait at the board, as
+ * the windows of an import are. The page of each file has an offset of its own for that,
+ * though all are mapped by the same.
  */
 #include <linux/file.h>
 #include <linux/mm.h>
@@ -45,7 +43,7 @@ static unsigned long tg_pages(u64 size)
 
 /**
  * tg_zap() - removes an object's pages from all page tables
- * @obj: Object, whose state already keeps faults from filling them again. The
+ * @obj: Object, whose state already prevents faults from filling them again. The
  *	caller holds map_lock for writing.
  */
 void tg_zap(struct tg_object *obj)
@@ -100,13 +98,12 @@ void tg_zap_context(struct tg_file *file)
 }
 
 /**
- * struct tg_pause - what a page fault waits for
- * @file: Of a context that is congested: its file, else NULL.
- * @obj: The object that is touched; NULL for a context.
- * @wait: Where it waits.
- * @tries: Of an import whose stores are congested: NULL. Of a page that is not valid:
- *	where its tries to become so are counted.
- * @before: How many there had been.
+ * struct tg_pause - the condition that a page fault waits for
+ * @file: File of a congested context, else NULL.
+ * @obj: The object that is accessed; NULL for a context.
+ * @wait: Its wait queue.
+ * @tries: For a page that is not valid, the number of its fills; NULL for a congested import.
+ * @before: Value of @tries at the fault.
  */
 struct tg_pause {
 	struct tg_file *file;
@@ -127,13 +124,12 @@ static bool tg_pause_is_over(const struct tg_pause *pause)
 	return !(READ_ONCE(tg_remote_of(pause->obj)->state) & TG_STATE_CONGESTED);
 }
 
-/* How long a fault that cannot come back keeps the memory map locked at a time. */
+/* Time for which a fault that cannot be retried keeps the memory map locked. */
 #define TG_PAUSE_LOCKED (HZ / 10)
 
 /*
- * Waits with the memory map unlocked, so that the process's other threads, and those
- * who look at it, are not held up. Signals end the wait where the processor can come
- * back to the instruction.
+ * Waits with the memory map unlocked, so that the process's other threads, and readers of
+ * its map, are not delayed. Signals end the wait where the instruction can be restarted.
  */
 static vm_fault_t tg_fault_wait(struct vm_fault *vmf, const struct tg_pause *pause)
 {
@@ -142,8 +138,8 @@ static vm_fault_t tg_fault_wait(struct vm_fault *vmf, const struct tg_pause *pau
 
 	if (!(flags & FAULT_FLAG_ALLOW_RETRY)) {
 		/*
-		 * A kernel access that cannot come back: keeps the map locked. Who is
-		 * to end the wait may need it, so it tries again now and then.
+		 * A kernel access that cannot be retried keeps the map locked. The task
+		 * that ends the wait may need the map, so the fault repeats periodically.
 		 */
 		if (wait_event_killable_timeout(*pause->wait, tg_pause_is_over(pause),
 						TG_PAUSE_LOCKED) < 0)
@@ -153,7 +149,7 @@ static vm_fault_t tg_fault_wait(struct vm_fault *vmf, const struct tg_pause *pau
 	if (flags & FAULT_FLAG_RETRY_NOWAIT)
 		return VM_FAULT_RETRY;
 
-	/* The mapping may go; the file keeps this module, too. */
+	/* The mapping may go; the file also holds this module. */
 	filp = get_file(vmf->vma->vm_file);
 	if (pause->obj)
 		kref_get(&pause->obj->ref);
@@ -196,7 +192,7 @@ static vm_fault_t tg_fault_invalid(struct vm_fault *vmf, struct tg_replicated *r
 	return tg_fault_wait(vmf, &pause);
 }
 
-/* Maps a page of a copy, and those of the same unit: they come and go together. */
+/* Maps a page of a copy, and the others of its unit, which are valid with it. */
 static vm_fault_t tg_fault_unit(struct vm_fault *vmf, struct tg_object *obj,
 				unsigned long page)
 {
@@ -349,8 +345,8 @@ bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *fi
 EXPORT_SYMBOL_NS_GPL(tg_vma_is_window, TG_LAB_NS);
 
 /*
- * What an import's rights let a mapping of one of its windows do: 0 or -EACCES if
- * there is none for it.
+ * The flags that an import's rights deny, or need, in a mapping of one of its windows: 0, or
+ * -EACCES if the import does not have this window.
  */
 static int tg_remote_map(const struct tg_remote *remote, unsigned long kind,
 			 vm_flags_t *denied, vm_flags_t *needed)
@@ -395,7 +391,7 @@ static vm_flags_t tg_may(vm_flags_t denied)
 	return may;
 }
 
-/* The object that a kind of mapping is of, to be put, or NULL. */
+/* The object of a mapping, to be put, or NULL. */
 static struct tg_object *tg_mmap_find(struct tg_file *file, unsigned long kind, u32 handle)
 {
 	switch (kind) {
@@ -412,7 +408,7 @@ static struct tg_object *tg_mmap_find(struct tg_file *file, unsigned long kind, 
  * tg_mmap() - maps a context page, a status page, an export, a queue, a copy of a
  * replicated segment, or a window of an import
  * @filp: Open file.
- * @vma: What the process asks for.
+ * @vma: The mapping that the process requests.
  *
  * Return: 0 or a negative errno.
  */

@@ -11,8 +11,8 @@
 
 /*
  * Charges memory to a user's RLIMIT_MEMLOCK: 0 or -ENOMEM. Not to a process's: the memory
- * lives as long as the open file, which any process may have got, and the process that
- * asks may be gone long before.
+ * exists as long as the open file, which can be passed to any process, and the calling
+ * process may exit long before.
  */
 static int tg_memory_charge(struct tg_memory *memory, struct user_struct *owner,
 			    unsigned long pages)
@@ -51,7 +51,7 @@ static void tg_memory_destroy(struct tg_device *tg, struct tg_memory *memory)
  * @tg: Board. The caller holds op_lock for reading.
  * @chunk_size: Bytes of each chunk, whole pages.
  * @count: Number of chunks.
- * @owner: Whose locked memory it is, up to the caller's RLIMIT_MEMLOCK; or NULL.
+ * @owner: User that it is charged to, up to the caller's RLIMIT_MEMLOCK; or NULL.
  *
  * Return: The memory, or an error pointer.
  */
@@ -103,7 +103,7 @@ err_destroy:
 }
 
 /**
- * tg_memory_free() - returns memory which the board cannot reach any more
+ * tg_memory_free() - frees memory that the board cannot reach any more
  * @tg: Board. The caller holds op_lock for reading, and it is not gone.
  * @memory: The memory, mapped nowhere.
  */
@@ -116,8 +116,8 @@ void tg_memory_free(struct tg_device *tg, struct tg_memory *memory)
 }
 
 /**
- * tg_memory_free_all() - returns what is left when the board is removed
- * @tg: Board, stopped: it cannot write memory, and nobody uses it.
+ * tg_memory_free_all() - frees the remaining memory when the board is removed
+ * @tg: Board, stopped: it cannot write memory, and has no users.
  */
 void tg_memory_free_all(struct tg_device *tg)
 {

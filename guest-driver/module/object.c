@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Life of exports, imports, queues and replicated segments.
+ * Objects: exports, imports, queues and replicated segments.
  *
  * An object exists from its creation to the end of its teardown, which a worker
- * does: it waits as long as the board has operations in flight, while the
- * process that closed the object may be killed. What belongs to the object
- * (memory, pages, slots, its number) is reused only after the board has
- * confirmed that it let go. A file's context closes after its last object.
+ * does: it waits as long as the board has operations in flight, while the process that
+ * closed the object may be killed. The resources of the object (memory, pages, slots, its
+ * number) are reused only after the board has confirmed that it has released them. A file's
+ * context closes after its last object.
  *
  * A replicated segment has an import of its own, an object like any other but that
  * it is closed and torn down with the segment alone.
@@ -47,9 +47,8 @@ void tg_object_put(struct tg_object *obj)
 EXPORT_SYMBOL_NS_GPL(tg_object_put, TG_LAB_NS);
 
 /**
- * tg_object_end() - takes an object off the board, and ends it
- * @obj: Object, closed, on which nobody works any more. The caller does not hold
- *	op_lock.
+ * tg_object_end() - removes an object from the board and from its table
+ * @obj: Object, closed, whose work has ended. The caller does not hold op_lock.
  */
 void tg_object_end(struct tg_object *obj)
 {
@@ -83,18 +82,18 @@ static void tg_object_work(struct work_struct *work)
 {
 	struct tg_object *obj = container_of(work, struct tg_object, work);
 
-	/* Those who are at work on it need op_lock, too. */
+	/* Not under op_lock, which its works need. */
 	if (obj->ops->end)
 		obj->ops->end(obj);
 	tg_object_end(obj);
 }
 
 /**
- * tg_object_init() - begins the life of an object
+ * tg_object_init() - enters an object into the table of its kind
  * @obj: Zeroed object; the caller frees it if this fails.
- * @file: Who makes it.
+ * @file: File that makes it.
  * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
- * @limit: Its handle is smaller.
+ * @limit: Upper bound of its handle, exclusive.
  *
  * Return: 0 or a negative errno.
  */
@@ -138,6 +137,8 @@ int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 li
 void tg_object_publish(struct tg_object *obj)
 {
 	down_write(&obj->tg->map_lock);
+	if (obj->ops->publish)
+		obj->ops->publish(obj);
 	obj->open = true;
 	up_write(&obj->tg->map_lock);
 }
@@ -173,7 +174,7 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle)
 EXPORT_SYMBOL_NS_GPL(tg_object_find, TG_LAB_NS);
 
 /**
- * tg_object_kill_locked() - begins the end of an object
+ * tg_object_kill_locked() - closes an object and zaps its mappings
  * @obj: Object. The caller holds map_lock for writing.
  */
 void tg_object_kill_locked(struct tg_object *obj)
@@ -186,7 +187,7 @@ void tg_object_kill_locked(struct tg_object *obj)
 	tg_zap(obj);
 }
 
-/* What goes with another object and not before. */
+/* Whether an object is closed with another one only. */
 static bool tg_object_is_part(struct tg_object *obj)
 {
 	return obj->ops->is_part && obj->ops->is_part(obj);
@@ -198,10 +199,10 @@ static void tg_object_tear_down(struct tg_object *obj)
 }
 
 /**
- * tg_object_discard() - ends the life of an object that was never published
+ * tg_object_discard() - tears down an object that was never published
  * @obj: Object, whose creation failed at any point after tg_object_init().
  *
- * Waits, killably, until the board has let go. The caller holds no lock.
+ * Waits, killably, until the board has released it. The caller holds no lock.
  */
 void tg_object_discard(struct tg_object *obj)
 {
@@ -212,18 +213,18 @@ void tg_object_discard(struct tg_object *obj)
 	tg_object_kill_locked(obj);
 	up_write(&tg->map_lock);
 	tg_object_tear_down(obj);
-	/* When killed, the worker goes on alone. */
+	/* If this is killed, the worker continues. */
 	wait_for_completion_killable(&obj->torn_down);
 	tg_object_put(obj);
 }
 
 /**
- * tg_object_close() - ends the life of an object
+ * tg_object_close() - tears down an object
  * @file: File.
  * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @handle: Its handle.
  *
- * Its mappings are zapped at once. Waits, killably, until the board has let go.
+ * Its mappings are zapped at once. Waits, killably, until the board has released it.
  *
  * Return: 0; -EBADF if the file has no such object; -EBUSY for the own import of a
  * replicated segment; -EINTR if killed.
@@ -268,10 +269,9 @@ static void tg_file_collect(struct tg_file *file, u32 kind, struct list_head *li
 }
 
 /**
- * tg_file_close_objects() - closes what a file has open
- * @file: File that nobody uses any more.
- * @end: How long to wait for the board to let go, in jiffies; the rest goes on
- *	without the caller.
+ * tg_file_close_objects() - tears down all objects of a file
+ * @file: File that no process has open any more.
+ * @end: How long to wait for the board to release them, in jiffies; workers do the rest.
  */
 void tg_file_close_objects(struct tg_file *file, unsigned long end)
 {

@@ -3,32 +3,30 @@
  * Notification queues of this node (SPEC items 4 to 12, E9 to E13).
  *
  * The board appends to a queue's first buffer. When that is full it stops, and an
- * event says so; here the buffer is copied, the copy linked behind it
- * (queue_handler.c, queue_buffers.c), and the board told to go on. Processes dequeue in their own
- * memory, without the kernel.
+ * event says so; the driver copies the buffer, links the copy behind it (queue_handler.c,
+ * queue_buffers.c), and resumes the board. Processes dequeue in their own memory, without
+ * the kernel.
  *
- * Both must not meet. The word that keeps them apart is in the control page: who
- * dequeues is BUSY, and enters only while nobody else is and FULL is not set. Here
- * FULL is set first, and the buffers are touched only if nobody was BUSY. Otherwise
- * that process finds FULL when it leaves, and calls. Processes may write anything
- * into the word. So the stage of a queue is kept here, and the word is only ever
- * asked who is BUSY:
+ * The two exclude each other by a word in the control page: a consumer that dequeues is
+ * BUSY, and enters only while no other is and FULL is not set. The driver sets FULL first,
+ * and touches the buffers only if BUSY was clear. Otherwise the consumer finds FULL when it
+ * leaves, and calls the driver. Processes may write anything into the word. So the driver
+ * keeps the stage of a queue itself, and reads only BUSY and the owner from the word:
  *
- *  - who says so without end is waited for until queue_hold_ms are over; then all
- *    mappings of the queue are taken away, and nobody can be inside (E13);
+ *  - a consumer that stays BUSY is waited for until queue_hold_ms are over; then all
+ *    mappings of the queue are revoked, and no consumer can be inside (E13);
  *
- *  - who dies, or unmaps the queue, while BUSY, is found by its owner number, which
- *    is one process's (queue_map.c);
+ *  - a consumer that exits, or unmaps the queue, while BUSY, is found by its owner number,
+ *    which belongs to one process (queue_map.c);
  *
- *  - who leaves and does not call, because it died in between or never would, is
- *    made up for by the same two.
+ *  - for a consumer that leaves and does not call, the same two apply.
  *
- * A process that lies about it spoils this queue, which is its own.
+ * A process that writes wrong values damages this queue only, to which it has the rights.
  *
- * Whoever acts on a queue holds its lock: a worker, after an event, a lost process
- * or too long a wait, or a process in TG_IOCTL_QUEUE_SERVICE, or in TG_IOCTL_QUEUE_POP, which
- * is telegraphos_lab.ko's. The kernel's own dequeue is BUSY like any other, under an owner
- * number that no process has.
+ * All work on a queue is done under its lock: by a worker, after an event, the exit of a
+ * process or too long a wait, or by a process in TG_IOCTL_QUEUE_SERVICE, or in
+ * TG_IOCTL_QUEUE_POP of telegraphos_lab.ko. The kernel's own dequeue is BUSY like any other,
+ * under an owner number that no process has.
  */
 #include <linux/delay.h>
 #include <linux/log2.h>
@@ -63,8 +61,8 @@ static unsigned int queue_hold_ms = 5000;
 module_param_cb(queue_hold_ms, &tg_queue_hold_ops, &queue_hold_ms, 0644);
 MODULE_PARM_DESC(queue_hold_ms, "How long a process may keep a full queue stopped by dequeueing, before the queue's mappings are taken away, in milliseconds: 1 to 60000 (default 5000)");
 
-/* Has a worker look at the queue. */
-static void tg_queue_poke(struct tg_nqueue *queue)
+/* Schedules the worker of a queue, unless the queue has ended. */
+static void tg_queue_schedule(struct tg_nqueue *queue)
 {
 	spin_lock(&queue->guard);
 	if (!queue->ended)
@@ -83,7 +81,7 @@ static void tg_queue_set_timer(struct tg_nqueue *queue)
 	spin_unlock(&queue->guard);
 }
 
-/* FULL stays set, for who is BUSY to find; not for ever, though. */
+/* FULL stays set until the BUSY consumer leaves, or until the deadline. */
 static void tg_queue_leave_full(struct tg_nqueue *queue)
 {
 	lockdep_assert_held(&queue->lock);
@@ -94,8 +92,8 @@ static void tg_queue_leave_full(struct tg_nqueue *queue)
 	tg_queue_set_timer(queue);
 }
 
-/* FULL is clear, or nobody needs to wait for that any more. */
-static void tg_queue_settle(struct tg_nqueue *queue)
+/* FULL is clear, or the queue is dead: ends the wait for it. */
+static void tg_queue_finish_wait(struct tg_nqueue *queue)
 {
 	lockdep_assert_held(&queue->lock);
 	if (!queue->waits)
@@ -105,7 +103,7 @@ static void tg_queue_settle(struct tg_nqueue *queue)
 	wake_up_all(&queue->wait);
 }
 
-/* The end of a queue, which its processes are told of. */
+/* Marks a queue dead and notifies its processes. */
 static void tg_queue_die(struct tg_nqueue *queue, u32 status, bool revoke)
 {
 	struct tg_object *obj = &queue->seg.obj;
@@ -119,12 +117,12 @@ static void tg_queue_die(struct tg_nqueue *queue, u32 status, bool revoke)
 	queue->status = status;
 	queue->revoke = revoke;
 	atomic64_fetch_or(TG_QUEUE_DEAD, tg_queue_word(queue));
-	tg_queue_settle(queue);
+	tg_queue_finish_wait(queue);
 	tg_context_event(obj->tg, obj->file->context);
 }
 
-/* Takes note of what the board has said. */
-static void tg_queue_hear(struct tg_nqueue *queue)
+/* Handles the events about the queue that have been recorded. */
+static void tg_queue_drain_events(struct tg_nqueue *queue)
 {
 	u32 news, broken;
 
@@ -136,13 +134,13 @@ static void tg_queue_hear(struct tg_nqueue *queue)
 	spin_unlock(&queue->guard);
 	if (news & TG_QUEUE_EVENT_OVERFLOW)
 		tg_handler_stopped(&queue->handler);
-	/* The board refuses what its senders still send: its grant can stay. */
+	/* The board refuses further elements: the grant can stay. */
 	if (news & TG_QUEUE_EVENT_BROKEN)
 		tg_queue_die(queue, broken ? broken : TG_ERR_QUEUE_HEADER, false);
 }
 
-/* A queue that is dead for the driver is so for the board and for its senders. */
-static int tg_queue_bury(struct tg_nqueue *queue)
+/* Revokes the grant of a queue that the driver has found broken. Always -EIO. */
+static int tg_queue_revoke(struct tg_nqueue *queue)
 {
 	int err;
 
@@ -151,12 +149,12 @@ static int tg_queue_bury(struct tg_nqueue *queue)
 		err = tg_segment_revoke(&queue->seg);
 		queue->revoke = err == -EINTR;
 		if (queue->revoke)
-			tg_queue_poke(queue);
+			tg_queue_schedule(queue);
 	}
 	return -EIO;
 }
 
-/* The first buffer has been copied: the board goes on. */
+/* Resumes the board after the first buffer has been copied. */
 static int tg_queue_resume(struct tg_nqueue *queue)
 {
 	struct tg_admin_command command = {
@@ -170,15 +168,15 @@ static int tg_queue_resume(struct tg_nqueue *queue)
 	lockdep_assert_held(&queue->lock);
 	err = tg_admin(obj->tg, obj->file, TG_ADMIN_QUICK, &command, &result);
 	if (err == -EINTR)
-		/* The caller is being killed; the queue's senders wait. */
-		tg_queue_poke(queue);
+		/* The caller is being killed; a worker continues, since senders wait. */
+		tg_queue_schedule(queue);
 	if (err)
 		return err;
 	if (result.status != TG_OK) {
 		tg_queue_die(queue, result.status, true);
-		return tg_queue_bury(queue);
+		return tg_queue_revoke(queue);
 	}
-	/* It may have stopped again: then there are news. */
+	/* If it has stopped again, another event is recorded. */
 	tg_handler_resumed(&queue->handler);
 	WRITE_ONCE(queue->control->overflows, ++queue->overflows);
 	trace_tg_queue_overflow(queue);
@@ -190,9 +188,9 @@ static int tg_queue_resume(struct tg_nqueue *queue)
 }
 
 /*
- * Does what is to be done for a queue. 0 if FULL is clear now; -EBUSY if that is
- * left to somebody who is BUSY; -EIO if the queue is dead; -EINTR if the caller
- * was killed; -ENODEV if the board is gone.
+ * Handles events and an overflow of a queue. 0 if FULL is clear now; -EBUSY if a consumer is
+ * BUSY; -EIO if the queue is dead; -EINTR if the caller was killed; -ENODEV if the board is
+ * gone.
  */
 static int tg_queue_handle(struct tg_nqueue *queue)
 {
@@ -200,16 +198,16 @@ static int tg_queue_handle(struct tg_nqueue *queue)
 
 	lockdep_assert_held(&queue->lock);
 	lockdep_assert_held(&queue->seg.obj.tg->op_lock);
-	tg_queue_hear(queue);
+	tg_queue_drain_events(queue);
 	if (queue->status)
-		return tg_queue_bury(queue);
+		return tg_queue_revoke(queue);
 	tg_handler_begin(&queue->handler);
 	for (;;) {
 		switch (tg_handler_step(&queue->handler)) {
 		case TG_NEXT_STEP:
 			break;
 		case TG_NEXT_DONE:
-			tg_queue_settle(queue);
+			tg_queue_finish_wait(queue);
 			return 0;
 		case TG_NEXT_BUSY:
 			tg_queue_leave_full(queue);
@@ -221,12 +219,12 @@ static int tg_queue_handle(struct tg_nqueue *queue)
 			break;
 		case TG_NEXT_BROKEN:
 			tg_queue_die(queue, TG_ERR_QUEUE_HEADER, true);
-			return tg_queue_bury(queue);
+			return tg_queue_revoke(queue);
 		}
 	}
 }
 
-/* Does what processes can do no more that have gone. */
+/* Clears the BUSY that processes have left that do not have the queue mapped any more. */
 static void tg_queue_forget(struct tg_nqueue *queue)
 {
 	u32 owner;
@@ -251,7 +249,7 @@ static void tg_queue_work(struct work_struct *work)
 	up_read(&tg->op_lock);
 }
 
-/* Somebody is BUSY for too long: whoever that is, it has the queue mapped no more. */
+/* A consumer is BUSY for too long: revokes all mappings of the queue. */
 static void tg_queue_evict(struct tg_nqueue *queue)
 {
 	struct tg_object *obj = &queue->seg.obj;
@@ -280,14 +278,14 @@ static void tg_queue_hold_work(struct work_struct *work)
 	if (tg_gone(tg) || !queue->waits)
 		goto out;
 	if (time_before(jiffies, queue->deadline)) {
-		/* That was another wait. */
+		/* The timer was of an earlier wait. */
 		tg_queue_set_timer(queue);
 		goto out;
 	}
-	/* If not, it has left without calling. */
+	/* If BUSY is clear, the consumer has left without calling. */
 	if (atomic64_read(tg_queue_word(queue)) & TG_QUEUE_BUSY)
 		tg_queue_evict(queue);
-	/* Whoever is BUSY from now on has its own time. */
+	/* A consumer that is BUSY from now on has a deadline of its own. */
 	WRITE_ONCE(queue->waits, false);
 	tg_queue_handle(queue);
 	wake_up_all(&queue->wait);
@@ -326,10 +324,10 @@ void tg_queue_event(struct tg_device *tg, u64 value)
 }
 
 /**
- * tg_queue_begin() - takes the locks to act on a queue, which is alive then
+ * tg_queue_begin() - takes the locks for work on a queue that has not ended
  * @queue: Queue.
  *
- * Return: 0; -EBADF if it goes; -EINTR if killed; -ENODEV if the board is gone.
+ * Return: 0; -EBADF if it is closed; -EINTR if killed; -ENODEV if the board is gone.
  */
 int tg_queue_begin(struct tg_nqueue *queue)
 {
@@ -367,7 +365,7 @@ void tg_queue_done(struct tg_nqueue *queue)
 }
 EXPORT_SYMBOL_NS_GPL(tg_queue_done, TG_LAB_NS);
 
-static bool tg_queue_may_go_on(struct tg_nqueue *queue)
+static bool tg_queue_may_continue(struct tg_nqueue *queue)
 {
 	return !READ_ONCE(queue->waits) || tg_gone(queue->seg.obj.tg) ||
 	       READ_ONCE(queue->seg.obj.dead);
@@ -378,10 +376,10 @@ static bool tg_queue_may_go_on(struct tg_nqueue *queue)
  * @file: File.
  * @handle: The queue's handle.
  *
- * Waits, killably, for whoever is dequeueing, at most for about queue_hold_ms.
+ * Waits, killably, while a consumer is dequeueing, at most for about queue_hold_ms.
  * TG_QUEUE_FULL is clear on return; TG_QUEUE_HELD may be set.
  *
- * Return: 0; -EBADF for a queue this file has not, or that goes; -EIO if it is dead;
+ * Return: 0; -EBADF for a queue that is not this file's, or is closed; -EIO if it is dead;
  * -EINTR if killed; -ENODEV if the board is gone.
  */
 int tg_queue_service(struct tg_file *file, u32 handle)
@@ -401,7 +399,7 @@ int tg_queue_service(struct tg_file *file, u32 handle)
 		tg_queue_done(queue);
 		if (err != -EBUSY)
 			break;
-		err = wait_event_killable(queue->wait, tg_queue_may_go_on(queue));
+		err = wait_event_killable(queue->wait, tg_queue_may_continue(queue));
 		if (err) {
 			err = -EINTR;
 			break;
@@ -427,15 +425,15 @@ unsigned int tg_queue_patience(void)
 EXPORT_SYMBOL_NS_GPL(tg_queue_patience, TG_LAB_NS);
 
 /**
- * tg_queue_before_pop() - does what is to be done before the kernel dequeues
+ * tg_queue_before_pop() - handles events and overflows before the kernel dequeues
  * @queue: Queue, begun.
  *
  * Return: 0; -EBUSY if a consumer is BUSY; -EIO if it is dead; or another negative errno.
  */
 int tg_queue_before_pop(struct tg_nqueue *queue)
 {
-	tg_queue_hear(queue);
-	/* While senders are held back, room comes of dequeueing alone. */
+	tg_queue_drain_events(queue);
+	/* While senders are held back, only a dequeue makes room. */
 	if (!queue->status && !queue->waits && queue->handler.stage == TG_STAGE_HELD)
 		return 0;
 	return tg_queue_handle(queue);
@@ -443,9 +441,9 @@ int tg_queue_before_pop(struct tg_nqueue *queue)
 EXPORT_SYMBOL_NS_GPL(tg_queue_before_pop, TG_LAB_NS);
 
 /**
- * tg_queue_after_pop() - does what is to be done after it
+ * tg_queue_after_pop() - handles events and overflows after the kernel has dequeued
  * @queue: Queue, begun.
- * @err: What came of it.
+ * @err: Result of the dequeue.
  *
  * Return: @err, or -EBUSY if it was empty and is not any more.
  */
@@ -455,7 +453,7 @@ int tg_queue_after_pop(struct tg_nqueue *queue, int err)
 		tg_queue_die(queue, TG_ERR_QUEUE_HEADER, true);
 	if (!queue->status && queue->handler.stage == TG_STAGE_RUNNING)
 		return err;
-	/* What this cannot do a worker does: the element has been taken. */
+	/* A worker does the rest if this fails: the element has been taken. */
 	if (!tg_queue_handle(queue) && queue->handler.stage == TG_STAGE_RUNNING && err == -EAGAIN)
 		err = -EBUSY;
 	return err;
@@ -463,11 +461,11 @@ int tg_queue_after_pop(struct tg_nqueue *queue, int err)
 EXPORT_SYMBOL_NS_GPL(tg_queue_after_pop, TG_LAB_NS);
 
 /**
- * tg_queue_peek() - looks at the oldest element
+ * tg_queue_peek() - reads the oldest element
  * @queue: Queue, begun, in which the kernel is BUSY.
  * @value: The element.
  *
- * Return: 1; 0 if there is none; negative if a header is not sound.
+ * Return: 1; 0 if the queue is empty; negative if a header is not sound.
  */
 int tg_queue_peek(struct tg_nqueue *queue, u64 *value)
 {
@@ -490,8 +488,8 @@ EXPORT_SYMBOL_NS_GPL(tg_queue_take, TG_LAB_NS);
 /**
  * tg_queue_state() - TG_IOCTL_QUEUE_STATE
  * @file: File.
- * @arg: The queue's handle in, its state out: what the driver knows, and from the
- *	control page whether somebody is BUSY.
+ * @arg: The queue's handle in, its state out: the driver's, and BUSY from the control
+ *	page.
  *
  * Return: 0 or a negative errno.
  */
@@ -533,7 +531,7 @@ out:
 	return err;
 }
 
-/* What a queue may be: a shape of SPEC item 5 and E7, and a quota. */
+/* Checks the shape of a queue (SPEC item 5, E7), its quota and its rights. */
 static bool tg_queue_is_valid(const struct tg_queue *arg)
 {
 	return (arg->width == 4 || arg->width == 8) &&
@@ -627,7 +625,7 @@ static int tg_queue_grant(struct tg_nqueue *queue, u64 *generation)
 	return tg_status_to_errno(result.status);
 }
 
-/* Says what the queue is, and gives the caller an owner number. */
+/* Describes the queue, and gives the caller an owner number. */
 static int tg_queue_describe(struct tg_nqueue *queue, struct tg_queue *arg)
 {
 	s64 owner = tg_holder_join(queue);
@@ -643,16 +641,15 @@ static int tg_queue_describe(struct tg_nqueue *queue, struct tg_queue *arg)
 
 /**
  * tg_queue_create() - TG_IOCTL_QUEUE_CREATE
- * @file: Whose. The caller holds op_lock for reading, and the board is not gone.
- * @arg: What, and for whom. Its name has been checked. What the caller is told is
- *	filled here.
+ * @file: File that makes it. The caller holds op_lock for reading, and the board is not gone.
+ * @arg: The request. Its name has been checked. The fields for the caller are filled in.
  * @created: The queue, also if this fails midway; NULL if there is nothing to
  *	discard.
  *
  * Return: 0 or a negative errno.
  */
 int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
-		    struct tg_nqueue **created)
+		    struct tg_object **created)
 {
 	struct tg_export offer = {
 		.rights_owner = arg->rights_owner,
@@ -686,7 +683,7 @@ int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
 		kfree(queue);
 		return err;
 	}
-	*created = queue;
+	*created = &queue->seg.obj;
 	about->handle = queue->seg.obj.handle;
 	about->offset = tg_mmap_offset(TG_MMAP_QUEUE, about->handle);
 
@@ -711,9 +708,9 @@ int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
 /**
  * tg_queue_attach() - TG_IOCTL_QUEUE_ATTACH
  * @file: File.
- * @arg: The queue's handle in; what it is, and the caller's owner number, out.
+ * @arg: The queue's handle in; its description, and the caller's owner number, out.
  *
- * Return: 0; -EBADF for a queue this file has not; -ENOMEM; -ENOSPC if too many
+ * Return: 0; -EBADF for a queue that is not this file's; -ENOMEM; -ENOSPC if too many
  * processes have it; -ENODEV if the board is gone.
  */
 int tg_queue_attach(struct tg_file *file, struct tg_queue *arg)
@@ -731,14 +728,14 @@ int tg_queue_attach(struct tg_file *file, struct tg_queue *arg)
 	return err;
 }
 
-/* It is dead: nothing waits for it any more. */
+/* It is closed, or the board is gone: wakes all waiters. */
 static void tg_queue_quiet(struct tg_object *obj)
 {
 	wake_up_all(&tg_queue_of(obj)->wait);
 }
 
 /**
- * tg_queues_lost() - the board is gone: wakes everyone who waits for a queue
+ * tg_queues_lost() - the board is gone: wakes all waiters of queues
  * @tg: Board. The caller holds map_lock for writing.
  */
 void tg_queues_lost(struct tg_device *tg)
@@ -760,7 +757,7 @@ static void tg_queue_end(struct tg_object *obj)
 	spin_unlock(&queue->guard);
 	cancel_delayed_work_sync(&queue->hold);
 	cancel_work_sync(&queue->work);
-	/* Whoever began before finishes; whoever comes now finds it ended. */
+	/* Waits for work under the lock; later work finds the queue ended. */
 	mutex_lock(&queue->lock);
 	mutex_unlock(&queue->lock);
 }

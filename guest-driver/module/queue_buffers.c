@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Copy and link: what becomes of the buffers of a notification queue when the
- * first is full (SPEC item 9), and the dequeue of item 10.
+ * Copy and link: the handling of a notification queue's buffers when the first is full
+ * (SPEC item 9), and the dequeue of item 10.
  *
  * The first buffer, number 0, is the board's: it alone writes word 0 and the
  * data there. The others are linked behind it, and processes follow their next
- * words. They may write anything there: nothing read from a buffer is believed
+ * words. They may write anything there: nothing read from a buffer is trusted
  * here. The list in struct tg_buffers is; a next word is never read. A
  * header is checked against the size that was granted wherever it is used (I11),
  * so no index leads out of its buffer.
  *
- * The caller sees to it that nobody is in the dequeue section (E11) and, for an
+ * The caller ensures that no consumer is in the dequeue section (E11) and, for an
  * overflow, that the board has stopped the queue.
  */
 #include "queue_buffers.h"
@@ -62,7 +62,7 @@ static void tg_buffers_store(const struct tg_buffers *b, u32 n, u32 index, u64 v
 	void *at = tg_buffers_at(b, n, index);
 
 	if (b->width == 8)
-		/* What was read, or copied, before is so before this is seen. */
+		/* Orders earlier reads and copies before this store. */
 		smp_store_release((u64 *)at, value);
 	else
 		/* As above. */

@@ -15,14 +15,14 @@ typedef __u64 u64;
 #endif
 
 /*
- * Readings for tg_buffers.variant: the one that is right, and the papers' words. The
- * driver knows only the first.
+ * Readings for tg_buffers.variant: the correct one, and the papers' words. The driver has
+ * only the first.
  */
 #define TG_BUFFERS_SOUND 0
 /*
  * E2, "copy the full buffer": the copy is full, the element at tail included. The
  * board holds that element, and puts it into the empty buffer again: doubled. If
- * nobody has taken an element since the board stopped, the copy's new tail is its
+ * no element has been taken since the board stopped, the copy's new tail is its
  * head, which means empty: everything in it is lost.
  */
 #define TG_BUFFERS_LITERAL_COPY 1
@@ -35,13 +35,12 @@ typedef __u64 u64;
  * @width: Bytes of a word, 4 or 8.
  * @count: Number of buffers, the first included: 1 + quota.
  * @linked: Number of those behind the first.
- * @order: Their numbers, oldest first. Room for @count - 1. What is behind @linked
- *	has no meaning.
+ * @order: Their numbers, oldest first. Room for @count - 1; the first @linked are valid.
  * @base: Word 0 of each buffer, aligned to a word.
  * @variant: TG_BUFFERS_*, in programs only.
  *
- * The buffers themselves are memory that others write at any time; all else here
- * is the caller's alone.
+ * The buffers themselves are memory that others write at any time; only the caller writes
+ * the other fields.
  */
 struct tg_buffers {
 	u32 words;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * What keeps the dequeue section and the copy of a full buffer apart (SPEC E11, I12).
+ * Mutual exclusion of the dequeue section and the copy of a full buffer (SPEC E11, I12).
  *
  * Each call of tg_handler_step() performs one access to the word, or copies and links.
- * Between two of them anything can happen to the word and to the buffers; a program that
- * checks this lets it happen. The driver calls one step after the other.
+ * Between two of them the word and the buffers can change in any way; models make use of
+ * that. The driver calls one step after the other.
  *
- * Who is BUSY when FULL is set finds it on leaving, and calls: nothing is touched then.
- * Who comes later finds FULL, and does not enter. So nobody is inside from the moment in
- * which FULL was set over a word that was not BUSY until it is cleared.
+ * A consumer that is BUSY when FULL is set finds it on leaving, and calls the driver, which
+ * touches nothing until then. A later consumer finds FULL, and does not enter. So no consumer
+ * is inside from the moment FULL is set over a word that is not BUSY until it is cleared.
  */
 #include "queue_handler.h"
 #include "telegraphos.h"
@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #endif
 
-/* How often a word is tried to be changed that somebody else changes all the time. */
+/* Attempts to change a word that a process may change all the time. */
 #define TG_HANDLER_ATTEMPTS 1024
 
 #ifdef __KERNEL__
@@ -93,7 +93,7 @@ void tg_handler_stopped(struct tg_handler *h)
 }
 
 /**
- * tg_handler_begin() - begins anew, wherever an earlier one has ended
+ * tg_handler_begin() - starts over, wherever the last steps ended
  * @h: Handler.
  */
 void tg_handler_begin(struct tg_handler *h)
@@ -130,7 +130,7 @@ static enum tg_handler_next tg_handler_look(struct tg_handler *h)
 	return tg_handler_goes_to(h, TG_HANDLER_COPY);
 }
 
-/* Nobody is inside, and FULL is set: makes room. */
+/* No consumer is inside, and FULL is set: makes room. */
 static enum tg_handler_next tg_handler_copy(struct tg_handler *h)
 {
 	switch (tg_buffers_overflow(h->buffers)) {
@@ -149,13 +149,13 @@ static enum tg_handler_next tg_handler_copy(struct tg_handler *h)
 
 /**
  * tg_handler_step() - performs the next step
- * @h: Handler that has begun, and whose last step was not its end.
+ * @h: Handler after tg_handler_begin(), whose last step was not the last one.
  *
- * Return: What it has come to.
+ * Return: The result of the step.
  */
 enum tg_handler_next tg_handler_step(struct tg_handler *h)
 {
-	bool late = tg_handler_is(h, TG_HANDLER_HELD_LATE);
+	bool held_late = tg_handler_is(h, TG_HANDLER_HELD_LATE);
 
 	switch (h->at) {
 	case TG_HANDLER_LOOK:
@@ -167,22 +167,22 @@ enum tg_handler_next tg_handler_step(struct tg_handler *h)
 		return tg_handler_copy(h);
 	case TG_HANDLER_HOLD:
 		tg_word_set(h, TG_QUEUE_HELD);
-		return late ? TG_NEXT_DONE : tg_handler_goes_to(h, TG_HANDLER_UNFULL);
+		return held_late ? TG_NEXT_DONE : tg_handler_goes_to(h, TG_HANDLER_UNFULL);
 	case TG_HANDLER_UNFULL:
 		tg_word_clear(h, TG_QUEUE_FULL);
-		return late ? tg_handler_goes_to(h, TG_HANDLER_HOLD) : TG_NEXT_DONE;
+		return held_late ? tg_handler_goes_to(h, TG_HANDLER_HOLD) : TG_NEXT_DONE;
 	case TG_HANDLER_RESUME:
 		return TG_NEXT_RESUME;
 	default:
-		/* The pending element is in, before others come in. */
+		/* The pending element is in the buffer before consumers may enter. */
 		tg_word_clear(h, TG_QUEUE_FULL | TG_QUEUE_HELD);
 		return TG_NEXT_DONE;
 	}
 }
 
 /**
- * tg_handler_resumed() - the board has gone on
- * @h: Handler whose last step came to TG_NEXT_RESUME.
+ * tg_handler_resumed() - the board has resumed the queue
+ * @h: Handler whose last step returned TG_NEXT_RESUME.
  */
 void tg_handler_resumed(struct tg_handler *h)
 {
@@ -193,7 +193,7 @@ void tg_handler_resumed(struct tg_handler *h)
 /**
  * tg_handler_clear_busy() - clears a BUSY that an owner has left
  * @h: Handler.
- * @owner: Owner number of a process that has the queue mapped no more.
+ * @owner: Owner number of a process that does not have the queue mapped any more.
  */
 void tg_handler_clear_busy(struct tg_handler *h, u32 owner)
 {
@@ -209,7 +209,7 @@ void tg_handler_clear_busy(struct tg_handler *h, u32 owner)
 }
 
 /**
- * tg_handler_evict() - clears BUSY, whoever has set it
+ * tg_handler_evict() - clears BUSY of any owner
  * @h: Handler of a queue that no process has mapped any more.
  */
 void tg_handler_evict(struct tg_handler *h)

@@ -9,20 +9,20 @@
 #include "queue_buffers.h"
 
 /*
- * For tg_handler.variant: right, and deliberately wrong. The driver knows only the first.
+ * For tg_handler.variant: the correct one, and deliberate bugs. The driver has only the first.
  */
 #define TG_HANDLER_SOUND 0
-/* E11: looks whether somebody is BUSY, and sets FULL then, as if they were two words. */
+/* E11: tests BUSY, and then sets FULL, as if they were two words. */
 #define TG_HANDLER_TWO_WORDS 1
-/* I12: does not look whether somebody is BUSY. */
+/* I12: does not test BUSY. */
 #define TG_HANDLER_BLIND 2
-/* I12: clears FULL before it sets HELD: whoever leaves in between need not call. */
+/* I12: clears FULL before it sets HELD: a consumer that leaves in between need not call. */
 #define TG_HANDLER_HELD_LATE 3
-/* I12: copies again what has been copied, if it is interrupted before the board goes on. */
+/* I12: copies a second time if it is interrupted before the board continues. */
 #define TG_HANDLER_FORGETS_COPY 4
 
 /**
- * enum tg_stage - what the board and the driver are at with a queue
+ * enum tg_stage - stage of a queue's overflow
  * @TG_STAGE_RUNNING: It takes elements.
  * @TG_STAGE_STOPPED: It has overflowed.
  * @TG_STAGE_HELD: It has, and there is no free buffer.
@@ -37,12 +37,12 @@ enum tg_stage {
 
 /**
  * enum tg_handler_at - the next step of a handler
- * @TG_HANDLER_LOOK: Sets FULL, and looks whether somebody is BUSY.
- * @TG_HANDLER_FLAG: Sets FULL, since somebody is (TG_HANDLER_TWO_WORDS).
+ * @TG_HANDLER_LOOK: Sets FULL, and tests BUSY.
+ * @TG_HANDLER_FLAG: Sets FULL, since BUSY is set (TG_HANDLER_TWO_WORDS).
  * @TG_HANDLER_COPY: Copies and links.
  * @TG_HANDLER_HOLD: Sets HELD, since there is no free buffer.
  * @TG_HANDLER_UNFULL: Clears FULL then.
- * @TG_HANDLER_RESUME: Waits for the board to go on.
+ * @TG_HANDLER_RESUME: Waits for the board to continue.
  * @TG_HANDLER_CLEAR: Clears FULL and HELD.
  */
 enum tg_handler_at {
@@ -56,11 +56,11 @@ enum tg_handler_at {
 };
 
 /**
- * enum tg_handler_next - what a step has come to
+ * enum tg_handler_next - result of a step
  * @TG_NEXT_STEP: There is another.
  * @TG_NEXT_DONE: FULL is clear, and nothing is left to do.
- * @TG_NEXT_BUSY: FULL is set, and left to who is BUSY.
- * @TG_NEXT_RESUME: The board is to go on. When it has, tg_handler_resumed() and another step.
+ * @TG_NEXT_BUSY: FULL is set, and stays so until the BUSY consumer leaves.
+ * @TG_NEXT_RESUME: Resume the board, then call tg_handler_resumed() and another step.
  * @TG_NEXT_BROKEN: A header is not sound: the queue is dead.
  */
 enum tg_handler_next {
@@ -79,7 +79,7 @@ enum tg_handler_next {
  * @at: enum tg_handler_at.
  * @variant: TG_HANDLER_*, in programs only.
  *
- * All but @state is the caller's alone, who sees to it that one at a time is in here.
+ * All but @state is private to the caller, which serialises the calls.
  */
 struct tg_handler {
 	u64 *state;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Who has a queue mapped.
+ * Holders: processes that have a queue mapped.
  *
- * A process, which is a memory map here, gets an owner number for a queue when it
- * asks what the queue is, or maps it. Under that number it is BUSY. The number is
- * the process's until its last mapping of the queue goes, however that ends: then
- * the driver clears a BUSY that it left.
+ * A process, identified by its memory map, gets an owner number for a queue when it
+ * attaches to the queue, or maps it. It is BUSY under that number. The process keeps the
+ * number until its last mapping of the queue goes, for whatever reason: then the driver
+ * clears a BUSY that it left.
  *
- * There are at most TG_HOLDERS_MAX of them: they are looked through with events waiting.
+ * There are at most TG_HOLDERS_MAX of them, since the list is searched while events wait.
  *
- * An eviction takes all mappings away that there are (E13). They stay in the
- * processes, and every touch of them is SIGBUS; a new mapping works.
+ * An eviction revokes all existing mappings (E13). They stay in the processes, and every
+ * access to them is SIGBUS; a new mapping works.
  */
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
@@ -23,10 +23,9 @@
 #define TG_HOLDERS_MAX 1024
 
 /**
- * enum tg_holder_state - what became of a holder
- * @TG_HOLDER_PRESENT: Nothing.
- * @TG_HOLDER_EVICTED: Its mappings have been taken away, and are still there to
- *	fault.
+ * enum tg_holder_state - state of a holder
+ * @TG_HOLDER_PRESENT: It can use its mappings.
+ * @TG_HOLDER_EVICTED: Its mappings have been revoked; every access to them faults.
  * @TG_HOLDER_GONE: Its last mapping has gone; it may have left the queue BUSY.
  */
 enum tg_holder_state {
@@ -39,10 +38,10 @@ enum tg_holder_state {
  * struct tg_holder - a process that may dequeue
  * @node: In tg_nqueue.holders.
  * @queue: The queue, as long as there are mappings.
- * @mm: Whose. Its number of users is asked, nothing else.
+ * @mm: Its memory map, of which only the number of users is read.
  * @owner: Its number in the queue's state.
  * @mappings: Number of its mappings. Under the queue's guard.
- * @state: What became of it. Under the queue's guard; TG_HOLDER_EVICTED is set under
+ * @state: Its state. Under the queue's guard; TG_HOLDER_EVICTED is set under
  *	map_lock, too.
  *
  * After an eviction a process has another one, with the same number.
@@ -71,11 +70,11 @@ static void tg_holder_free_list(struct list_head *list)
 }
 
 /**
- * tg_holder_gone() - takes note of a process that has a queue mapped no more
+ * tg_holder_gone() - removes a process that does not have a queue mapped any more
  * @queue: Queue.
- * @owner: Its number, which somebody else may get now.
+ * @owner: Its number, which another process may get now.
  *
- * Return: False if there is no such process that was not noted before.
+ * Return: False if no such process is left.
  */
 bool tg_holder_gone(struct tg_nqueue *queue, u32 *owner)
 {
@@ -99,7 +98,7 @@ bool tg_holder_gone(struct tg_nqueue *queue, u32 *owner)
 }
 
 /**
- * tg_holders_evict() - makes every mapping of a queue one that faults
+ * tg_holders_evict() - makes every access to the mappings of a queue fault
  * @queue: Queue. The caller holds map_lock for writing, and zaps the pages.
  */
 void tg_holders_evict(struct tg_nqueue *queue)
@@ -115,8 +114,8 @@ void tg_holders_evict(struct tg_nqueue *queue)
 }
 
 /**
- * tg_holders_free() - forgets all holders of a queue
- * @queue: Queue that nobody has mapped or a reference of.
+ * tg_holders_free() - frees all holders of a queue
+ * @queue: Queue without mappings or references.
  */
 void tg_holders_free(struct tg_nqueue *queue)
 {
@@ -147,7 +146,7 @@ static struct tg_holder *tg_holder_of(struct tg_nqueue *queue, struct tg_holder 
 			continue;
 		if (holder->state == TG_HOLDER_PRESENT)
 			return holder;
-		/* It is the same process's: its number stays. */
+		/* The same process keeps its number. */
 		if (holder->state == TG_HOLDER_EVICTED)
 			fresh->owner = holder->owner;
 	}
@@ -163,9 +162,9 @@ static struct tg_holder *tg_holder_of(struct tg_nqueue *queue, struct tg_holder 
 }
 
 /*
- * Makes a process a holder, which it stays as long as it has mappings, or, without
- * any, as it lives. With @mapping it has one more, and that holder is filled in.
- * Returns its owner number, or a negative errno.
+ * Makes a process a holder until its last mapping goes, or, without any, until it exits.
+ * With @mapping it gets one more mapping, and the holder is returned there. Returns its
+ * owner number, or a negative errno.
  */
 static s64 tg_holder_add(struct tg_nqueue *queue, struct mm_struct *mm,
 			 struct tg_holder **mapping)
@@ -234,8 +233,8 @@ static void tg_queue_vma_close(struct vm_area_struct *vma)
 	spin_lock(&queue->guard);
 	if (!--holder->mappings) {
 		/*
-		 * An evicted one left nothing that was not seen to then. A worker
-		 * sees to what another may have left; op_lock is not to be had here.
+		 * The eviction has cleared the BUSY of an evicted one. A worker clears that
+		 * of another, since op_lock cannot be taken here.
 		 */
 		forget = holder->state == TG_HOLDER_EVICTED || queue->ended;
 		if (forget) {

@@ -1,42 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Replicated segments of this node (SPEC items 23 to 27, E15 to E20, E22b): the home,
- * or a copy of one at another node. The boards keep the copies equal; here pages come
- * to be replicated and cease to be.
+ * or a copy of one at another node. The boards keep the copies equal; this file starts and
+ * ends the replication of pages.
  *
  * A replicated segment is a segment whose pages all nodes map read-only, and an import
  * of this node's own pages, through which its processes store. To them the import is
- * one like any other, with a number, a state and an argument aperture; it lives and
- * ends with the segment. On the board both are set up by tg_replica_attach() and taken
- * down by tg_replica_detach() or, for good, by the teardown of the objects; always in
- * the same order:
+ * one like any other, with a number, a state and an argument aperture; it exists as long
+ * as the segment. On the board both are set up by tg_replica_attach() and taken down by
+ * tg_replica_detach() or, finally, by the teardown of the objects; always in the same
+ * order:
  *
  *    grant, REPLICA_SET of each page, import, name
  *    import (its stores have arrived everywhere), name, REPLICA_CLEAR of each page, grant
  *
- * The grant of a copy admits whom the copy is offered to, as that of a home does: the
- * copy may become the home at any time, and then its grant is right already. Until
- * then it lets nobody in, since a board takes nothing from others for a page whose home
- * is elsewhere.
+ * The grant of a copy admits the nodes that the copy is offered to, as that of a home does:
+ * the copy may become the home at any time, and its grant is then already correct. Until
+ * then it has no effect, since a board accepts nothing from others for a page whose home is
+ * elsewhere.
  *
- * The home moves to a copy page by page, in order, while all go on
+ * The home moves to a copy page by page, in order, while stores continue
  * (tg_replica_move()). Nothing is taken down or set up for that at any node but the name,
- * which the new home has, too, from then on; at the old one joins are refused by the
- * board. Should it fail midway, pages have different homes. That is as good as one home
- * to all but those who join, and it is over when some node has moved all of them. Every
- * page knows its home; the segment's home is that of its last page, which is the last
- * to move, so all nodes name the same.
+ * which the new home publishes, too; the board of the old one refuses joins. If it fails
+ * midway, pages have different homes. That affects joins only, until some node has moved
+ * all of them. Each page has its own home; the segment's home is that of its last page,
+ * which is the last to move, so all nodes agree on it.
  *
  * An orphan, whose home has gone, is dead until it is adopted: its pages are taken out
- * of all page tables, and its import says why. The board says so of one page at a time;
- * the whole segment is an orphan with the first of them. Since what the home knows of
- * it has gone, too, it is detached to be adopted, and attached again; memory, export
- * pages and the number of the import stay, and with them mappings and offsets.
+ * of all page tables, and the status of its import has the reason. The board posts one event
+ * per page; the whole segment is an orphan with the first of them. Since the home's state has
+ * gone, too, it is detached to be adopted, and attached again; memory, export pages and the
+ * number of the import stay, and with them mappings and offsets.
  *
- * Which pages processes may see is the business of replica_pages.c.
+ * The validity of pages is in replica_pages.c.
  *
  * Naively replicated pages (SPEC item 24) have no home: each node makes the segment and
- * joins those of all others, which are told to the same segment one by one.
+ * joins those of all others, by one call per node on the same segment.
  */
 #include <linux/delay.h>
 #include <linux/slab.h>
@@ -44,10 +43,10 @@
 
 #include "driver.h"
 
-/* How often a join that nobody waits for any more is asked, in milliseconds. */
+/* Pause before a REPLICA_CLEAR that finds a join in progress is repeated, in milliseconds. */
 #define TG_CLEAR_AGAIN 20
 
-/* Whom the grant admits: 0, or -EINVAL if this node has no bit. */
+/* Sets the nodes of the grant: 0, or -EINVAL if this node has no bit. */
 static int tg_replica_admit(const struct tg_replicated *replica, struct tg_export *grant)
 {
 	u32 node = replica->seg.obj.tg->node;
@@ -57,12 +56,12 @@ static int tg_replica_admit(const struct tg_replicated *replica, struct tg_expor
 		return 0;
 	if (node / 64 >= ARRAY_SIZE(grant->nodes))
 		return -EINVAL;
-	/* Its own stores come as if from another. */
+	/* The board checks its own stores like another node's. */
 	grant->nodes[node / 64] |= BIT_ULL(node % 64);
 	return 0;
 }
 
-/* What the grant lets those in do: what this node's processes may, and those it is for. */
+/* The rights of the grant: those of this node's processes, and those that it offers. */
 static u32 tg_replica_grants(const struct tg_replicated *replica)
 {
 	return replica->rights | replica->offer.rights_owner | replica->offer.rights_others;
@@ -87,14 +86,13 @@ static int tg_replica_grant(struct tg_replicated *replica)
 /**
  * tg_replica_set_page() - has the board replicate a granted page
  * @replica: Replicated segment. The caller holds its lock, and op_lock for reading.
- * @source: The home of the segment; its node is this one if it is here.
+ * @source: The home of the segment, at this node or another.
  * @i: Page, from 0.
- * @status: What the board said is filled here, if it refused.
+ * @status: The board's status, filled in if it has refused.
  *
- * Returns when the copy is filled, and the board may go on with it if the caller is
- * killed.
+ * Returns when the copy is filled; if the caller is killed the board may still fill it.
  *
- * Return: 0, if it was filled, which does not mean that it still is valid; -EINTR if
+ * Return: 0 if it was filled, although it may not be valid any more; -EINTR if
  * killed; -ENODEV if the board is gone; or what tg_status_to_errno() makes of @status.
  */
 int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *source, u32 i,
@@ -126,7 +124,7 @@ int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *s
 		tg_replica_page_filled(replica, i, losses);
 		return 0;
 	}
-	/* Filled, and a store has come in between: it is not valid. */
+	/* Filled, and invalidated by a store since. */
 	if (result.status == TG_ERR_INVALIDATED)
 		return 0;
 	*status = result.status;
@@ -148,9 +146,9 @@ static int tg_replica_set(struct tg_replicated *replica, const struct tg_source 
 }
 
 /*
- * Has the board let go of the pages: a copy's home knows then that it is none, and the
- * copies of a home are orphans. The grant stays. 0, or a negative errno if the board
- * is gone or the caller was killed.
+ * Ends the replication of the pages at the board: a copy leaves its home, and the copies of
+ * a home are orphans. The grant stays. 0, or a negative errno if the board is gone or the
+ * caller was killed.
  */
 static int tg_replica_clear(struct tg_replicated *replica)
 {
@@ -165,20 +163,20 @@ static int tg_replica_clear(struct tg_replicated *replica)
 		err = tg_admin(segment->obj.tg, segment->obj.file, TG_ADMIN_DRAIN, &clear, &result);
 		if (err)
 			return err;
-		/* The caller of its REPLICA_SET was killed: it fails or ends, and then leaves. */
+		/* The caller of its REPLICA_SET was killed: leaves once that has completed. */
 		if (result.status == TG_ERR_BUSY && time_before(jiffies, end)) {
 			msleep(TG_CLEAR_AGAIN);
 			continue;
 		}
-		/* If it is not replicated, or does not leave, the grant's end is its end. */
+		/* If it is not replicated, or does not leave, GRANT_CLEAR ends it. */
 		replica->set--;
 	}
 	return 0;
 }
 
 /*
- * Makes the segment, of which the board knows nothing, a copy of @source, or the home
- * if that is NULL. On failure the board may know parts of it.
+ * Sets a detached segment up at the board, as a copy of @source, or as the home if that is
+ * NULL. On failure parts of it may be set up.
  */
 static int tg_replica_attach(struct tg_replicated *replica, const struct tg_source *source,
 			     u32 *status)
@@ -205,7 +203,7 @@ static int tg_replica_attach(struct tg_replicated *replica, const struct tg_sour
 	return tg_segment_announce(segment, &replica->offer, replica->generation);
 }
 
-/* Mirror of tg_replica_attach(), whatever that has come to. Nothing is mapped. */
+/* Mirror of tg_replica_attach(), also if that has failed midway. Nothing is mapped. */
 static int tg_replica_detach(struct tg_replicated *replica)
 {
 	int err;
@@ -220,7 +218,7 @@ static int tg_replica_detach(struct tg_replicated *replica)
 		err = tg_segment_revoke(&replica->seg);
 	if (err)
 		return err;
-	/* What the board had to say of these pages is not said of what they become. */
+	/* So that no earlier event about these pages is taken for one after an adoption. */
 	tg_events_consume(replica->seg.obj.tg);
 	tg_replica_pages_forget(replica);
 	return 0;
@@ -256,7 +254,7 @@ static int tg_replica_look_up(struct tg_file *file, struct tg_replica *arg, u32 
 	return 0;
 }
 
-/* Allocates what a segment and its import need; @replica is in the table already. */
+/* Allocates the resources of a segment and its import; @replica is in the table already. */
 static int tg_replica_allocate(struct tg_replicated *replica, u32 count)
 {
 	struct tg_segment *segment = &replica->seg;
@@ -270,7 +268,7 @@ static int tg_replica_allocate(struct tg_replicated *replica, u32 count)
 	err = tg_remote_create_own(segment, replica->rights, &own);
 	if (!own)
 		return err;
-	/* Its teardown may come before the last look at it. */
+	/* Its teardown may precede the last use of the pointer. */
 	kref_get(&own->obj.ref);
 	down_write(&tg->map_lock);
 	replica->own = own;
@@ -293,7 +291,7 @@ static void tg_replica_describe(const struct tg_replicated *replica, struct tg_r
 /* Makes the home, or a copy of @source, with the @rights of its processes. */
 static int tg_replica_create(struct tg_file *file, struct tg_replica *arg, u32 rights,
 			     const struct tg_source *source, u64 size,
-			     struct tg_replicated **created)
+			     struct tg_object **created)
 {
 	struct tg_device *tg = file->tg;
 	struct tg_replicated *replica;
@@ -329,7 +327,7 @@ static int tg_replica_create(struct tg_file *file, struct tg_replica *arg, u32 r
 		kfree(replica);
 		return err;
 	}
-	*created = replica;
+	*created = &replica->seg.obj;
 	err = tg_replica_allocate(replica, count);
 	if (err)
 		return err;
@@ -419,24 +417,24 @@ out:
 
 /**
  * tg_replicate() - TG_IOCTL_REPLICATE: makes or joins a replicated segment
- * @file: Whose. The caller holds op_lock for reading, and the board is not gone.
- * @arg: What. Its name has been checked. What the caller is told is filled here; on
- *	failure its status says what the board said, if it did.
+ * @file: File that makes it. The caller holds op_lock for reading, and the board is not gone.
+ * @arg: The request. Its name has been checked. The fields for the caller are filled in; on
+ *	failure its status is the board's, if the board has refused.
  * @created: The segment, also if this fails midway; NULL if there is nothing to
  *	discard or to publish.
  *
- * A joiner wants the rights it gives for its own uid, or, if it gives none, to load and
- * to store; all that it gives is what it would offer as a home. Blocks, killably, until
- * the copy is filled.
+ * A join requests the rights that it gives for its own uid, or, if it gives none, those to
+ * load and to store; the rights that it gives are its offer if it becomes the home. Blocks,
+ * killably, until the copy is filled.
  *
- * Return: 0; -EINVAL for a size, mode, home, right or reserved field that cannot be;
- * -ENOENT for a naive join of what this file has not made, or if there is no such
- * segment there; -EMSGSIZE for one of another size; -ENOSPC if pages, imports, window
+ * Return: 0; -EINVAL for a size, mode, home, right or reserved field that is out of range;
+ * -ENOENT for a naive join of a segment that this file has not made, or if that node has no
+ * such segment; -EMSGSIZE for one of another size; -ENOSPC if pages, imports, window
  * slots, or the status page's words are used up; -ENOMEM; -EINTR if killed; -ENODEV
  * if the board is gone; or what tg_status_to_errno() makes of the status in @arg.
  */
 int tg_replicate(struct tg_file *file, struct tg_replica *arg,
-		 struct tg_replicated **created)
+		 struct tg_object **created)
 {
 	u32 rights = arg->rights_owner | arg->rights_others;
 	struct tg_source source;
@@ -453,7 +451,7 @@ int tg_replicate(struct tg_file *file, struct tg_replica *arg,
 			return tg_replica_join_naive(file, arg);
 		rights = arg->rights_owner ? : TG_RIGHT_READ | TG_RIGHT_WRITE;
 	}
-	/* What nobody may read is no copy. */
+	/* A copy without a right to read it is useless. */
 	if (!(rights & TG_RIGHT_READ))
 		return -EINVAL;
 	if (arg->home == TG_REPLICA_HERE)
@@ -464,14 +462,9 @@ int tg_replicate(struct tg_file *file, struct tg_replica *arg,
 	return tg_replica_create(file, arg, rights, &source, size, created);
 }
 
-/**
- * tg_replica_publish() - lets the process name a finished replicated segment
- * @replica: Replicated segment.
- */
-void tg_replica_publish(struct tg_replicated *replica)
+static void tg_replica_publish(struct tg_object *obj)
 {
-	tg_object_publish(&replica->own->obj);
-	tg_object_publish(&replica->seg.obj);
+	tg_replica_of(obj)->own->obj.open = true;
 }
 
 /**
@@ -480,9 +473,9 @@ void tg_replica_publish(struct tg_replicated *replica)
  * @handle: The segment's handle.
  *
  * Its memory, import number and mappings stay; the latter fill again. Its stores are
- * counted from 0. If this fails it is still an orphan, and it may be tried again.
+ * counted from 0. If this fails it is still an orphan, and this may be called again.
  *
- * Return: 0; -EBADF for a segment this file has not, or that goes; -EINVAL for one that
+ * Return: 0; -EBADF for a segment that is not this file's, or is closed; -EINVAL for one that
  * is not an orphan; -EEXIST if this node has another segment of its name; -EINTR if
  * killed; -EIO or -ENODEV if the board is gone.
  */
@@ -525,13 +518,13 @@ static int tg_replica_may_move(const struct tg_replicated *replica)
 {
 	if (replica->mode != TG_REPLICA_OWNER && replica->mode != TG_REPLICA_COUNTERS)
 		return -EINVAL;
-	/* All that the others may do they do here then; what is refused makes orphans. */
+	/* The new home serves all rights of the others: refusing one would make orphans. */
 	if (~tg_replica_grants(replica) & TG_RIGHTS_REPLICA)
 		return -EACCES;
 	return 0;
 }
 
-/* Moves the homes of those pages here that have theirs elsewhere. */
+/* Moves the home here of all pages that have it elsewhere. */
 static int tg_replica_move_pages(struct tg_replicated *replica)
 {
 	struct tg_admin_command move = { .opcode = cpu_to_le32(TG_ADMIN_REPLICA_MOVE) };
@@ -554,18 +547,18 @@ static int tg_replica_move_pages(struct tg_replicated *replica)
 }
 
 /**
- * tg_replica_move() - TG_IOCTL_REPLICA_MOVE: a copy becomes the home, while all go on
+ * tg_replica_move() - TG_IOCTL_REPLICA_MOVE: a copy becomes the home, while stores continue
  * @file: File. The caller holds op_lock for reading, and the board is not gone.
  * @handle: The segment's handle.
  *
- * Nothing if it is the home. If this fails midway, some pages have their home here, and
- * the next call moves the rest; the state says that the home is here when all have.
+ * Does nothing at the home. If this fails midway, some pages have their home here, and the
+ * next call moves the rest; the state names this node as the home when all have.
  * Blocks, killably.
  *
- * Return: 0; -EBADF for a segment this file has not, or that goes; -EINVAL for a naive
+ * Return: 0; -EBADF for a segment that is not this file's, or is closed; -EINVAL for a naive
  * one or one of mode TG_REPLICA_INVALIDATE; -EACCES for a copy joined for less than to
  * load, to store and to atomics; -EEXIST if this node has another segment of its name;
- * -EBUSY if it is moving elsewhere; -EREMOTEIO if it has no home that lets it go; -EINTR
+ * -EBUSY if it is moving elsewhere; -EREMOTEIO if it has no home that releases it; -EINTR
  * if killed; -ENODEV if the board is gone; for an orphan, or if the home goes, what
  * tg_status_to_errno() makes of the reason.
  */
@@ -586,7 +579,7 @@ int tg_replica_move(struct tg_file *file, u32 handle)
 	if (err)
 		goto out;
 	err = orphaned ? tg_status_to_errno(orphaned) : tg_replica_may_move(replica);
-	/* First, since what has moved cannot be without a name. */
+	/* First, since a page that has moved must have a name. */
 	if (!err && !segment->published) {
 		err = tg_segment_announce(segment, &replica->offer, replica->generation);
 		announced = !err;
@@ -692,10 +685,10 @@ static void tg_replica_end(struct tg_object *obj)
 {
 	struct tg_replicated *replica = tg_replica_of(obj);
 
-	/* Whoever began before finishes; whoever comes now finds it closed. */
+	/* Waits for work under the lock; later work finds the segment closed. */
 	mutex_lock(&replica->lock);
 	mutex_unlock(&replica->lock);
-	/* The way to its pages goes before the pages. */
+	/* The import of its pages goes before the pages. */
 	if (replica->own)
 		tg_object_end(&replica->own->obj);
 }
@@ -727,6 +720,7 @@ static void tg_replica_free(struct tg_object *obj)
 
 const struct tg_object_ops tg_replica_ops = {
 	.table = offsetof(struct tg_device, replicas),
+	.publish = tg_replica_publish,
 	.quiet = tg_replica_quiet,
 	.end = tg_replica_end,
 	.leave = tg_replica_leave,

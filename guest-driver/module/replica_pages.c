@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which pages of a replicated segment processes may see, and where their homes are.
+ * Validity and homes of the pages of a replicated segment.
  *
- * They may see all of them, but for copies of mode TG_REPLICA_INVALIDATE (SPEC item 28).
- * Such a page is valid from when it has been filled until the board tells of a store to
- * it. Then it is taken out of all page tables, and the board is told so
- * (REPLICA_INVALID): not before that is the store acknowledged to whoever made it. Who
- * touches the page after that waits in a page fault until it has been filled again
- * (REPLICA_SET).
+ * All pages are always valid, except in copies of mode TG_REPLICA_INVALIDATE (SPEC item 28).
+ * Such a page is valid from its fill until an event of the board announces a store to it.
+ * Then it is removed from all page tables, which is acknowledged to the board
+ * (REPLICA_INVALID); only then is the store acknowledged to its writer. A later access to
+ * the page waits in a page fault until the page has been filled again (REPLICA_SET).
  *
  *    valid: event --> lost: in no page table --> REPLICA_INVALID --> invalid
- *    invalid: somebody waits --> REPLICA_SET --> filled, not lost meanwhile --> valid
+ *    invalid: a fault waits --> REPLICA_SET --> filled, not lost meanwhile --> valid
  *
- * Two workers do this, both for as long as there is something to do. The one that answers
- * the board waits for no other node: the stores of all nodes wait for it, those of this
- * one too, and fills do. The one that fills waits for the home. It is not the process
- * that faults, since that may be killed, or hold its memory map locked, while the board
- * goes on.
+ * Two workers do this. The one that acknowledges waits for no other node, since the stores
+ * of all nodes, this one included, and fills wait for it. The one that fills waits for the
+ * home. It is not the process that faults, since that may be killed, or hold its memory map
+ * locked, while the board fills the page.
  *
- * A page that was filled for somebody is kept, though lost, until he has seen it, but not
- * for longer than TG_KEEP: a page that others store to all the time could not be read at
- * all otherwise.
+ * A page that was filled for a fault is kept, though lost, until the fault has mapped it,
+ * but not for longer than TG_KEEP: a page that others store to all the time could otherwise
+ * never be read.
  */
 #include <linux/delay.h>
 #include <linux/ktime.h>
@@ -28,21 +26,21 @@
 
 #include "driver.h"
 
-/* How long a page that has been filled is kept for those who waited. */
+/* How long a page that has been filled is kept for the faults that waited, in jiffies. */
 #define TG_KEEP max(HZ / 50, 2)
 
 /* After its fault a process needs about this long for its instruction, in microseconds. */
 #define TG_GLANCE 100
 
-/* How often a home is asked that does not know yet that the copy was lost. */
+/* Pause before a fill is repeated whose home has not seen the loss yet, in microseconds. */
 #define TG_FILL_AGAIN 500
 
-static void tg_replica_answer_work(struct work_struct *work);
+static void tg_replica_ack_work(struct work_struct *work);
 static void tg_replica_fill_work(struct work_struct *work);
 
 /**
  * tg_replica_pages_init() - makes the pages of a replicated segment, none of them valid
- * @replica: Zeroed replicated segment, which nobody finds yet.
+ * @replica: Zeroed replicated segment, not yet in the table.
  * @count: Number of its pages.
  * @home: Home node, or TG_REPLICA_HERE.
  *
@@ -53,15 +51,15 @@ int tg_replica_pages_init(struct tg_replicated *replica, u32 count, u32 home)
 	const size_t longs = BITS_TO_LONGS(count);
 	u32 i;
 
-	mutex_init(&replica->answer_lock);
+	mutex_init(&replica->ack_lock);
 	init_waitqueue_head(&replica->wait);
 	INIT_WORK(&replica->fill, tg_replica_fill_work);
-	INIT_DELAYED_WORK(&replica->answer, tg_replica_answer_work);
+	INIT_DELAYED_WORK(&replica->ack, tg_replica_ack_work);
 	replica->page_count = count;
 	replica->pages = kvcalloc(count, sizeof(*replica->pages), GFP_KERNEL_ACCOUNT);
 	replica->wanted = kvcalloc(longs, sizeof(long), GFP_KERNEL_ACCOUNT);
-	replica->unanswered = kvcalloc(longs, sizeof(long), GFP_KERNEL_ACCOUNT);
-	if (!replica->pages || !replica->wanted || !replica->unanswered) {
+	replica->unacked = kvcalloc(longs, sizeof(long), GFP_KERNEL_ACCOUNT);
+	if (!replica->pages || !replica->wanted || !replica->unacked) {
 		tg_replica_pages_exit(replica);
 		return -ENOMEM;
 	}
@@ -72,11 +70,11 @@ int tg_replica_pages_init(struct tg_replicated *replica, u32 count, u32 home)
 
 /**
  * tg_replica_pages_exit() - mirror of tg_replica_pages_init()
- * @replica: Replicated segment that nobody has a reference of.
+ * @replica: Replicated segment without references.
  */
 void tg_replica_pages_exit(struct tg_replicated *replica)
 {
-	kvfree(replica->unanswered);
+	kvfree(replica->unacked);
 	kvfree(replica->wanted);
 	kvfree(replica->pages);
 }
@@ -111,7 +109,7 @@ u32 tg_replica_pages_home(const struct tg_replicated *replica)
  * tg_replica_pages_any_home() - whether this node is the home of any of the pages
  * @replica: Replicated segment.
  *
- * Return: False if all have theirs elsewhere.
+ * Return: False if all have their home elsewhere.
  */
 bool tg_replica_pages_any_home(struct tg_replicated *replica)
 {
@@ -150,8 +148,8 @@ bool tg_replica_page_is_home(struct tg_replicated *replica, u32 i, u32 *moves)
  * tg_replica_page_moved_here() - the board has made this node the home of a page
  * @replica: Replicated segment.
  * @i: Page, from 0.
- * @moves: Number of moves of its home before that. What the board has told since then is
- *	newer than this.
+ * @moves: Number of moves of its home before that. A later event of the board is newer than
+ *	this.
  */
 void tg_replica_page_moved_here(struct tg_replicated *replica, u32 i, u32 moves)
 {
@@ -164,10 +162,10 @@ void tg_replica_page_moved_here(struct tg_replicated *replica, u32 i, u32 moves)
 }
 
 /**
- * tg_replica_page_moved() - the board tells of another home of a page
+ * tg_replica_page_moved() - the board reports another home of a page
  * @replica: Replicated segment. The caller holds map_lock for writing.
  * @i: Page, from 0.
- * @home: The node that is it now; of an orphan, which has none, no node.
+ * @home: The new home; for an orphan, which has none, a number that no node has.
  */
 void tg_replica_page_moved(struct tg_replicated *replica, u32 i, u32 home)
 {
@@ -180,22 +178,22 @@ void tg_replica_page_moved(struct tg_replicated *replica, u32 i, u32 home)
 	replica->pages[i].home = home == tg->node ? TG_REPLICA_HERE : home;
 }
 
-/* Has a worker answer the board, after a while. It holds a reference until it has. */
-static void tg_replica_answer_later(struct tg_replicated *replica, unsigned long delay)
+/* Schedules the acknowledgement, in jiffies from now. The work holds a reference. */
+static void tg_replica_ack_later(struct tg_replicated *replica, unsigned long delay)
 {
 	bool pending;
 
 	kref_get(&replica->seg.obj.ref);
 	if (delay)
-		pending = !queue_delayed_work(tg_answerers, &replica->answer, delay);
+		pending = !queue_delayed_work(tg_ack_workers, &replica->ack, delay);
 	else
-		pending = mod_delayed_work(tg_answerers, &replica->answer, 0);
+		pending = mod_delayed_work(tg_ack_workers, &replica->ack, 0);
 	if (pending)
 		tg_object_put(&replica->seg.obj);
 }
 
 /**
- * tg_replica_page_losses() - how often a page has been lost
+ * tg_replica_page_losses() - number of invalidations of a page
  * @replica: Replicated segment.
  * @i: Page, from 0.
  *
@@ -216,8 +214,8 @@ u32 tg_replica_page_losses(struct tg_replicated *replica, u32 i)
  * tg_replica_page_filled() - the board has filled a page
  * @replica: Replicated segment.
  * @i: Page, from 0.
- * @losses: What tg_replica_page_losses() was before: if it has been lost in between, it
- *	is not valid.
+ * @losses: tg_replica_page_losses() from before the fill: if it differs now, the page is not
+ *	valid.
  */
 void tg_replica_page_filled(struct tg_replicated *replica, u32 i, u32 losses)
 {
@@ -226,7 +224,7 @@ void tg_replica_page_filled(struct tg_replicated *replica, u32 i, u32 losses)
 
 	down_write(&obj->tg->map_lock);
 	if (page->losses == losses) {
-		/* While a segment is made or adopted, nobody waits for its pages. */
+		/* While a segment is made or adopted, no fault waits for its pages. */
 		page->awaited = obj->open && !obj->dead;
 		page->filled = jiffies;
 		WRITE_ONCE(page->valid, true);
@@ -235,20 +233,20 @@ void tg_replica_page_filled(struct tg_replicated *replica, u32 i, u32 losses)
 }
 
 /**
- * tg_replica_page_lost() - the board tells of a store to a page of a copy
- * @replica: Replicated segment, perhaps closed: others wait for the answer all the same.
- *	The caller holds map_lock for writing.
+ * tg_replica_page_lost() - the board reports a store to a page of a copy
+ * @replica: Replicated segment, perhaps closed: stores wait for the acknowledgement all the
+ *	same. The caller holds map_lock for writing.
  * @i: Page, from 0.
  */
 void tg_replica_page_lost(struct tg_replicated *replica, u32 i)
 {
 	lockdep_assert_held_write(&replica->seg.obj.tg->map_lock);
 	replica->pages[i].losses++;
-	set_bit(i, replica->unanswered);
-	tg_replica_answer_later(replica, 0);
+	set_bit(i, replica->unacked);
+	tg_replica_ack_later(replica, 0);
 }
 
-/* Takes a lost page out of all page tables: true; false if it is to be kept for now. */
+/* Removes a lost page from all page tables: true; false if it is kept for now. */
 static bool tg_replica_page_hide(struct tg_replicated *replica, u32 i)
 {
 	struct tg_replica_page *page = &replica->pages[i];
@@ -264,47 +262,47 @@ static bool tg_replica_page_hide(struct tg_replicated *replica, u32 i)
 	if (!keep) {
 		WRITE_ONCE(page->valid, false);
 		tg_zap_unit(obj, i);
-		clear_bit(i, replica->unanswered);
+		clear_bit(i, replica->unacked);
 	}
 	up_write(&obj->tg->map_lock);
 	return !keep;
 }
 
-/* Tells the board of all pages lost, but for those that are kept. Waits for no other node. */
-static void tg_replica_answer(struct tg_replicated *replica)
+/* Acknowledges all lost pages but those that are kept. Waits for no other node. */
+static void tg_replica_ack(struct tg_replicated *replica)
 {
-	struct tg_admin_command answer = { .opcode = cpu_to_le32(TG_ADMIN_REPLICA_INVALID) };
+	struct tg_admin_command ack = { .opcode = cpu_to_le32(TG_ADMIN_REPLICA_INVALID) };
 	struct tg_admin_result result;
 	bool kept = false;
 	u32 i;
 
-	mutex_lock(&replica->answer_lock);
-	for_each_set_bit(i, replica->unanswered, replica->page_count) {
+	mutex_lock(&replica->ack_lock);
+	for_each_set_bit(i, replica->unacked, replica->page_count) {
 		if (replica->left)
 			break;
 		if (!tg_replica_page_hide(replica, i)) {
 			kept = true;
 			continue;
 		}
-		answer.index = cpu_to_le32(replica->seg.first + i);
-		/* If that is a copy no more, nobody waits for the answer. */
-		if (tg_admin(replica->seg.obj.tg, NULL, TG_ADMIN_QUICK, &answer, &result))
+		ack.index = cpu_to_le32(replica->seg.first + i);
+		/* Its status does not matter: a page that is no copy any more needs none. */
+		if (tg_admin(replica->seg.obj.tg, NULL, TG_ADMIN_QUICK, &ack, &result))
 			break;
 	}
-	mutex_unlock(&replica->answer_lock);
+	mutex_unlock(&replica->ack_lock);
 	if (kept)
-		tg_replica_answer_later(replica, TG_KEEP);
+		tg_replica_ack_later(replica, TG_KEEP);
 }
 
-static void tg_replica_answer_work(struct work_struct *work)
+static void tg_replica_ack_work(struct work_struct *work)
 {
 	struct tg_replicated *replica = container_of(to_delayed_work(work),
-						     struct tg_replicated, answer);
+						     struct tg_replicated, ack);
 	struct tg_device *tg = replica->seg.obj.tg;
 
 	down_read(&tg->op_lock);
 	if (!tg_gone(tg))
-		tg_replica_answer(replica);
+		tg_replica_ack(replica);
 	up_read(&tg->op_lock);
 	tg_object_put(&replica->seg.obj);
 }
@@ -320,7 +318,7 @@ static bool tg_replica_page_is_needed(struct tg_replicated *replica, u32 i)
 	return needed;
 }
 
-/* Fills an invalid page, once. If it cannot be filled, its home serves it no more. */
+/* Fills an invalid page, once. If it cannot be filled, the segment is an orphan. */
 static void tg_replica_fill_page(struct tg_replicated *replica, u32 i)
 {
 	struct tg_device *tg = replica->seg.obj.tg;
@@ -329,8 +327,8 @@ static void tg_replica_fill_page(struct tg_replicated *replica, u32 i)
 	int err;
 
 	do {
-		/* What the board is owed for it comes first. */
-		tg_replica_answer(replica);
+		/* The fill waits for the acknowledgement of the page. */
+		tg_replica_ack(replica);
 		if (!tg_replica_page_is_needed(replica, i))
 			return;
 		status = TG_OK;
@@ -359,7 +357,7 @@ static void tg_replica_fill_work(struct work_struct *work)
 		for_each_set_bit(i, replica->wanted, count) {
 			clear_bit(i, replica->wanted);
 			tg_replica_fill_page(replica, i);
-			/* Who waits looks again, and asks again if it is lost by then. */
+			/* The faults try again, and request it again if it is lost by then. */
 			WRITE_ONCE(replica->pages[i].tries, replica->pages[i].tries + 1);
 			wake_up_all(&replica->wait);
 		}
@@ -370,11 +368,11 @@ static void tg_replica_fill_work(struct work_struct *work)
 }
 
 /**
- * tg_replica_page_see() - a process touches a page
+ * tg_replica_page_see() - a process accesses a page
  * @replica: Replicated segment, not dead. The caller holds map_lock for reading.
  * @i: Page, from 0.
- * @tries: If it is not valid: what tg_replica_page.tries differs from when it has been
- *	filled, or could not be.
+ * @tries: If it is not valid: the present tg_replica_page.tries, which changes when it has
+ *	been filled, or could not be.
  *
  * Return: True if it is valid. Else it is being filled.
  */
@@ -387,23 +385,23 @@ bool tg_replica_page_see(struct tg_replicated *replica, u32 i, u32 *tries)
 		if (READ_ONCE(page->awaited)) {
 			WRITE_ONCE(page->seen, ktime_get_ns());
 			WRITE_ONCE(page->awaited, false);
-			if (test_bit(i, replica->unanswered))
-				tg_replica_answer_later(replica, 0);
+			if (test_bit(i, replica->unacked))
+				tg_replica_ack_later(replica, 0);
 		}
 		return true;
 	}
-	/* Before it is wanted: the next try may be over at once. */
+	/* Read before it is wanted: the next fill may be over at once. */
 	*tries = READ_ONCE(page->tries);
 	set_bit(i, replica->wanted);
 	kref_get(&replica->seg.obj.ref);
 	if (!queue_work(replica->seg.obj.file->workers, &replica->fill))
-		/* It will still look for what is wanted. */
+		/* The pending work will find it. */
 		tg_object_put(&replica->seg.obj);
 	return false;
 }
 
 /**
- * tg_replica_pages_forget() - the board knows nothing of the pages any more
+ * tg_replica_pages_forget() - the pages are not replicated at the board any more
  * @replica: Replicated segment, whose events have been handled.
  */
 void tg_replica_pages_forget(struct tg_replicated *replica)
@@ -411,42 +409,42 @@ void tg_replica_pages_forget(struct tg_replicated *replica)
 	struct tg_device *tg = replica->seg.obj.tg;
 	u32 i;
 
-	mutex_lock(&replica->answer_lock);
+	mutex_lock(&replica->ack_lock);
 	down_write(&tg->map_lock);
 	for (i = 0; i < replica->page_count; i++) {
 		WRITE_ONCE(replica->pages[i].valid, false);
-		clear_bit(i, replica->unanswered);
+		clear_bit(i, replica->unacked);
 	}
 	up_write(&tg->map_lock);
-	mutex_unlock(&replica->answer_lock);
+	mutex_unlock(&replica->ack_lock);
 }
 
 /**
- * tg_replica_pages_leave() - the board waits for nothing of these pages any more
- * @replica: Replicated segment, ended. Its pages may be somebody else's after this.
+ * tg_replica_pages_leave() - the board waits for no acknowledgement any more
+ * @replica: Replicated segment, ended. Its pages may have another owner after this.
  */
 void tg_replica_pages_leave(struct tg_replicated *replica)
 {
-	mutex_lock(&replica->answer_lock);
+	mutex_lock(&replica->ack_lock);
 	replica->left = true;
-	mutex_unlock(&replica->answer_lock);
+	mutex_unlock(&replica->ack_lock);
 }
 
 /**
- * tg_replica_pages_end() - ends the answers to the board
- * @replica: Replicated segment that events do not find any more.
+ * tg_replica_pages_end() - cancels a delayed acknowledgement
+ * @replica: Replicated segment that is not in the table any more.
  *
- * An answer that is due later would come when the module has gone: a workqueue that is
- * destroyed waits for works, and not for their timers.
+ * Otherwise its timer could fire when the module has gone: the destruction of a workqueue
+ * waits for works, and not for their timers.
  */
 void tg_replica_pages_end(struct tg_replicated *replica)
 {
-	if (cancel_delayed_work_sync(&replica->answer))
+	if (cancel_delayed_work_sync(&replica->ack))
 		tg_object_put(&replica->seg.obj);
 }
 
 /**
- * tg_replica_pages_quiet() - a replicated segment is closed: nobody waits for its pages
+ * tg_replica_pages_quiet() - a replicated segment is closed: wakes the faults that wait
  * @replica: Replicated segment. The caller holds map_lock for writing.
  */
 void tg_replica_pages_quiet(struct tg_replicated *replica)
@@ -455,7 +453,7 @@ void tg_replica_pages_quiet(struct tg_replicated *replica)
 }
 
 /**
- * tg_replicas_lost() - the board is gone: wakes everyone who waits for a page
+ * tg_replicas_lost() - the board is gone: wakes all faults that wait for pages
  * @tg: Board. The caller holds map_lock for writing.
  */
 void tg_replicas_lost(struct tg_device *tg)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
 /*
- * Telegraphos HIB: what the driver and the board say to each other: registers, admin
- * commands and events. Private to the driver: TG_REG_VERSION says which it is. Everything
- * in memory is little-endian.
+ * Telegraphos HIB: the interface between the driver and the board: registers, admin
+ * commands and events. Private to the driver; the register TG_REG_VERSION has its version.
+ * Everything in memory is little-endian.
  *
  * Generated from the wire crate; do not edit. Renew with
  *   cargo run -p telegraphos-wire --example hw_header > guest-driver/module/telegraphos_hw.h
@@ -107,7 +107,7 @@
 #define TG_REG_COUNT_ELEMENTS 0x158
 /* 64 bit, read: Overflows of this node's queues since reset. */
 #define TG_REG_COUNT_OVERFLOWS 0x160
-/* 64 bit, read: Stores sent to copies of replicated pages whose home this node is, counted once for each copy, since reset. */
+/* 64 bit, read: Stores sent to copies of replicated pages with their home at this node, counted once for each copy, since reset. */
 #define TG_REG_COUNT_REFLECTED 0x168
 /* 64 bit, read: Times a store waited for a pending-write counter since reset. */
 #define TG_REG_COUNT_COUNTER_STALLS 0x170
@@ -135,7 +135,7 @@
 #define TG_SPECIAL_ENTER 0x8000000000000000ULL
 /* CONTROL: interrupts are enabled. */
 #define TG_CONTROL_IRQ_ENABLE 0x1
-/* CONTROL: writing it resets the board, as at power-on: nothing is granted any more. It reads as set until no access to guest memory is in flight. For a driver that takes over from one that crashed, before it switches bus mastering on. */
+/* CONTROL: writing it resets the board, as at power-on: nothing is granted any more. It reads as set until no access to guest memory is in flight. A driver that takes over from a crashed one writes it before it enables bus mastering. */
 #define TG_CONTROL_RESET 0x2
 
 /* Units */
@@ -147,7 +147,7 @@
 #define TG_ADMIN_CONTEXT_OPEN 0x1
 /* Close `context`; TG_ERR_BUSY while one of its imports is open. */
 #define TG_ADMIN_CONTEXT_CLOSE 0x2
-/* Grant `count` export pages from `index`: DMA address `address` (contiguous), `length` valid bytes, `rights`, `nodes`. `generation` 0 asks for a new generation, else it continues the one held by page `index` - 1. Completes with the generation. */
+/* Grant `count` export pages from `index`: DMA address `address` (contiguous), `length` valid bytes, `rights`, `nodes`. `generation` 0 requests a new generation, else it continues that of page `index` - 1. Completes with the generation. */
 #define TG_ADMIN_GRANT_SET 0x3
 /* Revoke `count` export pages from `index`. Completes when no access to them is in flight. */
 #define TG_ADMIN_GRANT_CLEAR 0x4
@@ -155,9 +155,9 @@
 #define TG_ADMIN_SEGMENT_PUBLISH 0x5
 /* Withdraw `name`. Its grants stay until GRANT_CLEAR. */
 #define TG_ADMIN_SEGMENT_WITHDRAW 0x6
-/* Ask `node` for `name` (`secret`, `uid`, wanted `rights`). Completes with index, count, length, generation, rights and, for a queue, width. */
+/* Look up `name` at `node` (`secret`, `uid`, wanted `rights`). Completes with index, count, length, generation, rights and, for a queue, width. */
 #define TG_ADMIN_LOOKUP 0x7
-/* Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`. With TG_RIGHT_ENQUEUE, which excludes the others, it first reserves hold slots at that node. */
+/* Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`. With TG_RIGHT_ENQUEUE, which excludes the others, it first reserves receive credits at that node. */
 #define TG_ADMIN_IMPORT_SET 0x8
 /* Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding and the count of its stores taken is in memory. */
 #define TG_ADMIN_IMPORT_CLEAR 0x9
@@ -171,23 +171,23 @@
 #define TG_ADMIN_COUNTER_GET 0xd
 /* Make export page `page` a queue (struct tg_admin_queue), empty: words 0 and 1 of its buffer hold size and 3. Completes with the generation. It is published by SEGMENT_PUBLISH with TG_RIGHT_ENQUEUE and revoked by GRANT_CLEAR, which refuses the elements held. */
 #define TG_ADMIN_QUEUE_SET 0xe
-/* The overflow of the queue at export page `index` has been handled: the committed words are elsewhere and head is 3. The board puts the pending element at 3 and goes on. TG_ERR_INVALID if the queue is not stopped. */
+/* The overflow of the queue at export page `index` has been handled: the committed words are elsewhere and head is 3. The board puts the pending element at 3 and continues. TG_ERR_INVALID if the queue is not stopped. */
 #define TG_ADMIN_QUEUE_RESUME 0xf
-/* Make granted export page `page` a replicated page (struct tg_admin_replica): the home if `node` is this node, else a copy of that node's `home_page`; a page that is one already is changed. Completes when the copy is filled. */
+/* Make granted export page `page` a replicated page (struct tg_admin_replica): the home if `node` is this node, else a copy of that node's `home_page`; a page that is replicated already is changed. Completes when the copy is filled. */
 #define TG_ADMIN_REPLICA_SET 0x10
-/* Export page `index` is replicated no more: a copy leaves its home once its own stores are acknowledged; the copies of a home are orphaned. */
+/* End the replication of export page `index`: a copy leaves its home once its own stores are acknowledged; the copies of a home are orphaned. */
 #define TG_ADMIN_REPLICA_CLEAR 0x11
-/* Make this node the home of its copy, export page `index`. Completes when it is; the home until now is a copy then. TG_ERR_NOT_HOME if the page is no filled copy of a living home. */
+/* Make this node the home of its copy, export page `index`. Completes when it is; the old home is a copy then. TG_ERR_NOT_HOME if the page is no filled copy of a present home. */
 #define TG_ADMIN_REPLICA_MOVE 0x12
-/* No processor of this node has export page `index`, an invalid copy, mapped any more: the store that made it invalid may complete. Another REPLICA_SET makes the copy valid again. */
+/* Acknowledge that no processor of this node has export page `index`, an invalid copy, mapped any more: the store that made it invalid may complete. Another REPLICA_SET makes the copy valid again. */
 #define TG_ADMIN_REPLICA_INVALID 0x13
 
 /* Admin slots */
-/* Number of slots */
+/* Number of slots: enough that each context has one of its own for each class of commands that wait for another node, so that no process's commands wait for another's. */
 #define TG_ADMIN_SLOTS 0x400
-/* Bytes per slot */
+/* Bytes per slot: the command, then the completion. */
 #define TG_ADMIN_BLOCK_SIZE 0x100
-/* Offset of the completion in a slot */
+/* Offset of the completion in a slot. */
 #define TG_ADMIN_COMPLETION 0xc0
 
 /* An admin command; the fields an opcode does not name must be zero. */
@@ -242,11 +242,11 @@ _Static_assert(sizeof(struct tg_admin_command) == 192, "tg_admin_command");
 
 /* The command of TG_ADMIN_LAUNCH, in place of struct tg_admin_command. */
 struct tg_admin_launch {
-	/* TG_ADMIN_LAUNCH. */
+	/* TG_ADMIN_*. */
 	__le32 opcode;
-	/* As in every command. */
+	/* Returned in the completion; never 0, and different from the slot's previous one. */
 	__le32 seq;
-	/* The context whose imports these are. */
+	/* The context of the imports. */
 	__le16 context;
 	/* Import of the target of an atomic or the destination of a copy. */
 	__le16 target;
@@ -271,9 +271,9 @@ _Static_assert(sizeof(struct tg_admin_launch) == 192, "tg_admin_launch");
 
 /* The command of TG_ADMIN_COUNTER_SET and TG_ADMIN_COUNTER_GET, in place of struct tg_admin_command. */
 struct tg_admin_counter {
-	/* TG_ADMIN_COUNTER_SET or TG_ADMIN_COUNTER_GET. */
+	/* TG_ADMIN_*. */
 	__le32 opcode;
-	/* As in every command. */
+	/* Returned in the completion; never 0, and different from the slot's previous one. */
 	__le32 seq;
 	/* The counter. */
 	__le32 index;
@@ -294,9 +294,9 @@ _Static_assert(sizeof(struct tg_admin_counter) == 192, "tg_admin_counter");
 
 /* The command of TG_ADMIN_QUEUE_SET, in place of struct tg_admin_command. */
 struct tg_admin_queue {
-	/* TG_ADMIN_QUEUE_SET. */
+	/* TG_ADMIN_*. */
 	__le32 opcode;
-	/* As in every command. */
+	/* Returned in the completion; never 0, and different from the slot's previous one. */
 	__le32 seq;
 	/* Export page. */
 	__le32 page;
@@ -317,9 +317,9 @@ _Static_assert(sizeof(struct tg_admin_queue) == 192, "tg_admin_queue");
 
 /* The command of TG_ADMIN_REPLICA_SET, in place of struct tg_admin_command. */
 struct tg_admin_replica {
-	/* TG_ADMIN_REPLICA_SET. */
+	/* TG_ADMIN_*. */
 	__le32 opcode;
-	/* As in every command. */
+	/* Returned in the completion; never 0, and different from the slot's previous one. */
 	__le32 seq;
 	/* Export page of this node. */
 	__le32 page;
@@ -382,27 +382,27 @@ _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
 #define TG_EVENT_CONTEXT_STATE 0xa
 
 /* IMPORT_STATE bits */
-/* Stores wait */
+/* Stores of this import wait; the driver must stop its processes. */
 #define TG_IMPORT_CONGESTED 0x1
-/* A store was lost */
+/* A store of this import was lost; later ones are dropped until IMPORT_ACK. */
 #define TG_IMPORT_CUT 0x2
 
 /* CONTEXT_STATE bits */
-/* Its stores or launches wait */
+/* Stores to this context's page, or what it has launched, wait; the driver must stop its processes. */
 #define TG_CONTEXT_CONGESTED 0x1
 
 /* REPLICA event bits */
-/* Its home has gone or does not serve it any more */
+/* The page's home has gone or does not serve it any more; the copies may differ. */
 #define TG_REPLICA_EVENT_ORPHANED 0x1
-/* It has had another home; the index is the present one */
+/* The page has had another home; `index` is the present one. */
 #define TG_REPLICA_EVENT_MOVED 0x2
-/* The copy is not valid any more: unmap it, then REPLICA_INVALID */
+/* The copy is not valid any more (TG_REPLICA_INVALIDATE): the driver unmaps it, then REPLICA_INVALID. */
 #define TG_REPLICA_EVENT_INVALID 0x4
 
 /* QUEUE event bits */
-/* The board holds the pending element until QUEUE_RESUME */
+/* The queue has overflowed; the board holds the pending element and takes no other until QUEUE_RESUME. */
 #define TG_QUEUE_EVENT_OVERFLOW 0x1
-/* The header was not sound; every enqueue is refused */
+/* The queue's header was not sound; every enqueue to it is refused from now on. */
 #define TG_QUEUE_EVENT_BROKEN 0x2
 
 /* One event queue entry. */
@@ -411,7 +411,7 @@ struct tg_event {
 	__le64 value;
 	/* TG_EVENT_*. */
 	__le16 kind;
-	/* What it happened to. */
+	/* Number of the object it is about. */
 	__le16 index;
 	/* Running count from 1. */
 	__le32 seq;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tracepoints: what the driver and the board say to each other, and page faults.
+ * Tracepoints: commands, completions and events of the board, and page faults.
  *
  * Each names the board by its minor number, as in /dev/telegraphosN.
  */
@@ -81,7 +81,7 @@ TRACE_EVENT(tg_admin_command,
 		  __entry->seq, tg_show_opcode(__entry->opcode))
 );
 
-/* The board's answer has been found. */
+/* A completion has been found. */
 TRACE_EVENT(tg_admin_completion,
 	TP_PROTO(const struct tg_device *tg, u32 slot, u32 seq,
 		 const struct tg_admin_result *result),
@@ -122,7 +122,7 @@ TRACE_EVENT(tg_event,
 		  tg_show_event(__entry->kind), __entry->index, __entry->value)
 );
 
-/* What a page fault comes to; VM_FAULT_RETRY: it waits first. */
+/* The result of a page fault; VM_FAULT_RETRY: it waits first. */
 TRACE_EVENT(tg_fault,
 	TP_PROTO(const struct tg_device *tg, const struct vm_fault *vmf, vm_fault_t result),
 	TP_ARGS(tg, vmf, result),
@@ -149,7 +149,7 @@ TRACE_EVENT(tg_fault,
 		  __entry->store ? "store" : "load", __entry->result)
 );
 
-/* An overflow has been handled: the board goes on with an empty first buffer. */
+/* An overflow has been handled: the board continues with an empty first buffer. */
 TRACE_EVENT(tg_queue_overflow,
 	TP_PROTO(const struct tg_nqueue *queue),
 	TP_ARGS(queue),

@@ -2,11 +2,11 @@
 /*
  * Telegraphos HIB: the interface of its driver to user space.
  *
- * Each ioctl has a structure that begins with its size, as the caller knows it, and flags.
- * It may grow at its end. The driver takes what is missing for zero, and refuses what it
- * does not know unless it is zero: E2BIG for bytes behind the end of its own structure,
- * EINVAL for a flag, and for less than the first version of the structure had. It writes
- * no more than that size back.
+ * Each ioctl has a structure that begins with its size in the caller's version of it, and
+ * flags. It may grow at its end. The driver takes missing bytes for zero, and refuses what it
+ * does not support unless it is zero: E2BIG for bytes after the end of its own version of the
+ * structure, EINVAL for a flag, and for a structure that is shorter than its first version. It
+ * writes no more than that size back.
  *
  * Generated from the wire crate; do not edit. Renew with
  *   cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h
@@ -100,11 +100,11 @@
 #define TG_RIGHT_DMA 0x10
 
 /* Modes of replicated pages */
-/* Stores are applied where they are made and sent to all copies by their writer; copies diverge when stores meet (SPEC item 24). */
+/* Stores are applied where they are made and sent to all copies by their writer; copies diverge when stores are concurrent (SPEC item 24). */
 #define TG_REPLICA_NAIVE 0x1
 /* Stores go through the home, which multicasts them; a copy applies everything that comes back, so a program may see its own older store again. */
 #define TG_REPLICA_OWNER 0x2
-/* The same, with counters of pending writes (SPEC item 25): nobody sees values out of order. */
+/* The same, with counters of pending writes (SPEC item 25): no program sees values out of order. */
 #define TG_REPLICA_COUNTERS 0x3
 /* Stores go to the home alone; those copies that are valid become invalid, and are filled again when a processor reads them (SPEC item 28). */
 #define TG_REPLICA_INVALIDATE 0x4
@@ -197,7 +197,7 @@ _Static_assert(sizeof(struct tg_status_page) == 4096, "tg_status_page");
 #define TG_QUEUE_BUSY 0x1
 /* tg_queue_control.state: the board has stopped the queue, and the driver has not handled it yet. */
 #define TG_QUEUE_FULL 0x2
-/* tg_queue_control.state: the quota is used up and senders are held back; whoever frees a buffer calls the driver. */
+/* tg_queue_control.state: the quota is used up and senders are held back; a consumer that frees a buffer calls the driver. */
 #define TG_QUEUE_HELD 0x4
 /* tg_queue_control.state: the queue is broken or gone; see TG_IOCTL_QUEUE_STATE. */
 #define TG_QUEUE_DEAD 0x8
@@ -208,11 +208,11 @@ _Static_assert(sizeof(struct tg_status_page) == 4096, "tg_status_page");
 
 /* The control page of a queue, shared by its consumers and the driver. */
 struct tg_queue_control {
-	/* TG_QUEUE_* bits, and the owner number of who is BUSY in bits 63:32. */
+	/* TG_QUEUE_* bits, and the owner number of the consumer that is BUSY in bits 63:32. */
 	__u64 state;
-	/* Counts limit events: how often the linked buffers came to the limit. */
+	/* Number of limit events: the linked buffers have reached the limit. */
 	__u64 limits;
-	/* Counts overflows handled. */
+	/* Number of overflows handled. */
 	__u64 overflows;
 	/* Zero. */
 	__u64 reserved[509];
@@ -252,18 +252,18 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 #define TG_REPLICA_HERE 0xffffffff
 /* tg_import_state.state: stores wait, processes block in page faults. */
 #define TG_STATE_CONGESTED 0x1
-/* tg_import_state.state: a store was lost; acknowledge to go on. */
+/* tg_import_state.state: a store was lost; acknowledge to continue. */
 #define TG_STATE_CUT 0x2
 /* tg_import_state.state: gone for good (revoked, node down or reset, device gone); import again. */
 #define TG_STATE_DEAD 0x4
-/* tg_launch.style: the kernel does everything (the yardstick). */
+/* tg_launch.style: the kernel does everything (the baseline). */
 #define TG_STYLE_PLAIN 0x0
 /* tg_launch.style: Telegraphos I special mode; the kernel touches the caller's window mappings (SPEC item 19). */
 #define TG_STYLE_SPECIAL 0x1
 
 /* What the board and the driver are (TG_IOCTL_INFO). */
 struct tg_info {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
@@ -292,13 +292,13 @@ _Static_assert(sizeof(struct tg_info) == 56, "tg_info");
 
 /* Export zeroed driver-allocated memory under a name (TG_IOCTL_EXPORT). */
 struct tg_export {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
-	/* Secret an importer must present; zeros for none. */
+	/* Secret that an importer must present; zeros for none. */
 	__u8 secret[16];
 	/* In: bytes, 1 to the window size per node. */
 	__u64 length;
@@ -317,13 +317,13 @@ _Static_assert(sizeof(struct tg_export) == 144, "tg_export");
 
 /* Import a named segment of a node (TG_IOCTL_IMPORT). Blocks, killably, until that node's HIB has answered. */
 struct tg_import {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
-	/* Name, NUL-padded. */
+	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
-	/* Secret. */
+	/* Secret that an importer must present; zeros for none. */
 	__u8 secret[16];
 	/* Node id. */
 	__u32 node;
@@ -346,7 +346,7 @@ _Static_assert(sizeof(struct tg_import) == 128, "tg_import");
 
 /* A handle (TG_IOCTL_UNEXPORT, TG_IOCTL_UNIMPORT, TG_IOCTL_ACK). */
 struct tg_handle {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
@@ -357,7 +357,7 @@ _Static_assert(sizeof(struct tg_handle) == 12, "tg_handle");
 
 /* State of an import (TG_IOCTL_STATE). */
 struct tg_import_state {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
@@ -375,7 +375,7 @@ _Static_assert(sizeof(struct tg_import_state) == 20, "tg_import_state");
  * done.
  */
 struct tg_launch {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
@@ -411,7 +411,7 @@ _Static_assert(sizeof(struct tg_launch) == 80, "tg_launch");
 
 /* Page access counters (SPEC item 22): TG_IOCTL_COUNTER_ARM, _READ and _DISARM. */
 struct tg_counter {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
@@ -427,7 +427,7 @@ struct tg_counter {
 	__u64 reads;
 	/* ARM: writes to count down, 0 for none. READ: those left. */
 	__u64 writes;
-	/* READ: TG_COUNTER_* bits that have gone off since ARM. */
+	/* READ: TG_COUNTER_* bits of the counters that went to 0 since ARM. */
 	__u32 fired;
 	/* Zero. */
 	__u32 reserved;
@@ -436,7 +436,7 @@ _Static_assert(sizeof(struct tg_counter) == 48, "tg_counter");
 
 /* An eventfd to signal at each CONTEXT event of this file (TG_IOCTL_NOTIFY). */
 struct tg_notify {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
@@ -446,17 +446,17 @@ struct tg_notify {
 _Static_assert(sizeof(struct tg_notify) == 12, "tg_notify");
 
 /*
- * Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or say what a queue of this file is (TG_IOCTL_QUEUE_ATTACH,
- * in: `handle`).
+ * Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or describe a queue of this file (TG_IOCTL_QUEUE_ATTACH,
+ * in: `handle`; the secret is not returned).
  */
 struct tg_queue {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
-	/* Secret an importer must present; zeros for none. Never returned. */
+	/* Secret that an importer must present; zeros for none. */
 	__u8 secret[16];
 	/* Nodes admitted, one bit each; all ones admits every node. */
 	__u64 nodes[4];
@@ -466,7 +466,7 @@ struct tg_queue {
 	__u32 width;
 	/* Buffers that may be linked behind the first: 1 to TG_QUEUE_QUOTA_MAX. */
 	__u32 quota;
-	/* Linked buffers at which the consumers are told (a limit event), 1 to `quota`; 0 for none. */
+	/* Number of linked buffers at which the consumers get a limit event, 1 to `quota`; 0 for none. */
 	__u32 limit;
 	/* TG_RIGHT_ENQUEUE or 0, for processes of the same uid. */
 	__u16 rights_owner;
@@ -477,8 +477,8 @@ struct tg_queue {
 	/* Out: export page, for QUEUE_ARM. */
 	__u32 page;
 	/*
-	 * Out: the caller's owner number, for tg_queue_control.state. It is the process's until its last mapping of
-	 * the queue goes, which clears a BUSY that it left.
+	 * Out: the caller's owner number, for tg_queue_control.state. It belongs to the process until its last mapping
+	 * of the queue goes, which clears a BUSY that it left.
 	 */
 	__u32 owner;
 	/* Out: mmap offset of the control page; the arena follows at `arena` bytes behind. */
@@ -492,7 +492,7 @@ _Static_assert(sizeof(struct tg_queue) == 176, "tg_queue");
 
 /* State of a queue (TG_IOCTL_QUEUE_STATE). */
 struct tg_queue_state {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
@@ -512,11 +512,11 @@ struct tg_queue_state {
 _Static_assert(sizeof(struct tg_queue_state) == 40, "tg_queue_state");
 
 /*
- * Dequeue in the kernel (TG_IOCTL_QUEUE_POP, of telegraphos_lab.ko), as the paper's PAL code did: the yardstick.
+ * Dequeue in the kernel (TG_IOCTL_QUEUE_POP, of telegraphos_lab.ko), as the paper's PAL code did: the baseline.
  * EAGAIN if the queue is empty.
  */
 struct tg_queue_pop {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
@@ -531,13 +531,13 @@ _Static_assert(sizeof(struct tg_queue_pop) == 24, "tg_queue_pop");
 
 /* Make or join a replicated segment (TG_IOCTL_REPLICATE). Joining blocks, killably, until the copy is filled. */
 struct tg_replica {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
-	/* Secret a joiner must present; zeros for none. */
+	/* Secret that an importer must present; zeros for none. */
 	__u8 secret[16];
 	/* Nodes admitted, one bit each; all ones admits every node. */
 	__u64 nodes[4];
@@ -570,7 +570,7 @@ _Static_assert(sizeof(struct tg_replica) == 176, "tg_replica");
 
 /* State of a replicated segment (TG_IOCTL_REPLICA_STATE). */
 struct tg_replica_state {
-	/* Bytes of this structure, as the caller knows it. */
+	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
 	/* Zero: there are no flags. */
 	__u32 flags;
@@ -607,7 +607,7 @@ _Static_assert(sizeof(struct tg_replica_state) == 20, "tg_replica_state");
 #define TG_IOCTL_NOTIFY _IOW(TG_IOCTL_TYPE, 0x0b, struct tg_notify)
 /* Make a queue under a name. */
 #define TG_IOCTL_QUEUE_CREATE _IOWR(TG_IOCTL_TYPE, 0x0c, struct tg_queue)
-/* What a queue of this file is, for a process that did not make it. */
+/* Describe a queue of this file, for a process that did not make it. */
 #define TG_IOCTL_QUEUE_ATTACH _IOWR(TG_IOCTL_TYPE, 0x0d, struct tg_queue)
 /* End a queue; its senders' imports are gone. */
 #define TG_IOCTL_QUEUE_DESTROY _IOW(TG_IOCTL_TYPE, 0x0e, struct tg_handle)
@@ -621,9 +621,9 @@ _Static_assert(sizeof(struct tg_replica_state) == 20, "tg_replica_state");
 #define TG_IOCTL_REPLICA_LEAVE _IOW(TG_IOCTL_TYPE, 0x13, struct tg_handle)
 /* State of a replicated segment. */
 #define TG_IOCTL_REPLICA_STATE _IOWR(TG_IOCTL_TYPE, 0x14, struct tg_replica_state)
-/* Become the home of an orphan: this copy is the truth, under the same name. */
+/* Become the home of an orphan: this copy is the valid one, under the same name. */
 #define TG_IOCTL_REPLICA_ADOPT _IOW(TG_IOCTL_TYPE, 0x15, struct tg_handle)
-/* Become the home, while stores go on; the home until now is a copy then. Blocks, killably. */
+/* Become the home while stores continue; the old one becomes a copy. Blocks killably. */
 #define TG_IOCTL_REPLICA_MOVE _IOW(TG_IOCTL_TYPE, 0x16, struct tg_handle)
 /* Run an atomic or a copy from the kernel (telegraphos_lab.ko). */
 #define TG_IOCTL_LAUNCH _IOWR(TG_IOCTL_TYPE, 0x20, struct tg_launch)

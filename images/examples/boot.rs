@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Boots guests and talks to their agent: `boot [--repeat N] [--qemu "OPTIONS"] SERIES...`. Shows how long a guest
-//! takes to its agent, who is who inside, and how fast the serial line is.
+//! takes to its agent, user ids inside, and how fast the serial line is.
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
+use telegraphos_agent::{Decoder, Exit, ToGuest, ToHost, encode};
 use telegraphos_images::{KernelSeries, Progress, Store};
-use tg_agent::{Decoder, Exit, ToGuest, ToHost, encode};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -31,7 +31,7 @@ impl Line {
         Ok(())
     }
 
-    fn hear(&mut self) -> Result<ToHost> {
+    fn receive(&mut self) -> Result<ToHost> {
         let mut bytes = [0; 4096];
         loop {
             if let Some(message) = self.decoder.next() {
@@ -50,11 +50,11 @@ impl Line {
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();
         self.say(&ToGuest::Run { id: 1, uid, gid: uid, argv, env: vec![("LANG".into(), "C".into())], cwd: None })?;
         let mut output = Vec::new();
-        let mut window = tg_agent::STDIN_WINDOW as usize;
-        let mut input = input.chunks(tg_agent::MAX_DATA).peekable();
+        let mut window = telegraphos_agent::STDIN_WINDOW as usize;
+        let mut input = input.chunks(telegraphos_agent::MAX_DATA).peekable();
         let mut closed = false;
         loop {
-            match self.hear()? {
+            match self.receive()? {
                 ToHost::Started { .. } => {}
                 ToHost::Stdout { bytes, .. } | ToHost::Stderr { bytes, .. } => output.extend(bytes),
                 ToHost::StdinTaken { bytes, .. } => window += bytes as usize,
@@ -100,7 +100,7 @@ fn boot(store: &Store, series: KernelSeries, extra: &[String], talk: bool) -> Re
     };
     socket.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut line = Line { socket, decoder: Decoder::default() };
-    let hello = line.hear()?;
+    let hello = line.receive()?;
     let took = begun.elapsed().as_secs_f64();
     println!("{series}: {hello:?} after {took:.2} s");
     if talk {
@@ -126,7 +126,7 @@ fn boot(store: &Store, series: KernelSeries, extra: &[String], talk: bool) -> Re
         let begun = Instant::now();
         for nonce in 0..100 {
             line.say(&ToGuest::Ping { nonce })?;
-            if line.hear()? != (ToHost::Pong { nonce }) {
+            if line.receive()? != (ToHost::Pong { nonce }) {
                 return Err("no pong".into());
             }
         }
@@ -162,8 +162,8 @@ fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--repeat" => repeat = args.next().ok_or("--repeat wants a number")?.parse()?,
-            "--qemu" => extra.extend(args.next().ok_or("--qemu wants options")?.split_whitespace().map(str::to_owned)),
+            "--repeat" => repeat = args.next().ok_or("--repeat needs a number")?.parse()?,
+            "--qemu" => extra.extend(args.next().ok_or("--qemu needs options")?.split_whitespace().map(str::to_owned)),
             series => all.push(series.parse::<KernelSeries>()?),
         }
     }

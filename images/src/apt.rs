@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fetches Debian packages through the host's own apt-get, with state, lists and cache of our own. apt verifies the
+//! Fetches Debian packages through the host's own apt-get, with separate state, lists and cache. apt verifies the
 //! signed metadata and the packages' hashes; no root is needed since nothing is installed.
 
 use crate::exec;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// One release, ready to be asked.
+/// One release, ready for queries.
 pub(crate) struct Apt<'a> {
     store: &'a Store,
     lock: &'a Lock,
@@ -73,10 +73,7 @@ impl<'a> Apt<'a> {
         let step = self.store.progress.step(format!("Reading Debian's package lists of {}", self.release.name), None);
         let mut command = self.tool("apt-get");
         command.args(["update", "-q", "--allow-releaseinfo-change", "-o", "APT::Update::Error-Mode=any"]);
-        let out = exec::run(&mut command, &self.store.cancel, || ())?;
-        if !out.status.success() {
-            return Err(self.explain(&format!("reading the package lists of {}", self.release.name), &out));
-        }
+        self.run(&mut command, || (), || format!("reading the package lists of {}", self.release.name))?;
         step.done();
         Ok(())
     }
@@ -107,24 +104,20 @@ impl<'a> Apt<'a> {
 
     /// These packages and what they depend on.
     pub(crate) fn closure(&self, names: &[&str]) -> Result<Vec<Deb>> {
-        let mut command = self.tool("apt-get");
-        command.args(["install", "-qq", "--print-uris", "--yes"]).args(names);
-        let out = exec::run(&mut command, &self.store.cancel, || ())?;
-        if !out.status.success() {
-            return Err(self.explain(&format!("resolving {}", names.join(" ")), &out));
-        }
-        Ok(out.stdout.lines().filter_map(parse_uri_line).collect())
+        self.debs("resolving", &["install", "--yes"], names)
     }
 
     /// Only these packages.
     pub(crate) fn single(&self, names: &[&str]) -> Result<Vec<Deb>> {
-        let mut command = self.tool("apt-get");
-        command.args(["download", "-qq", "--print-uris"]).args(names);
-        let out = exec::run(&mut command, &self.store.cancel, || ())?;
-        if !out.status.success() {
-            return Err(self.explain(&format!("finding {}", names.join(" ")), &out));
-        }
-        Ok(out.stdout.lines().filter_map(parse_uri_line).collect())
+        self.debs("finding", &["download"], names)
+    }
+
+    /// The packages that an apt-get command would fetch. `doing` begins the error's text.
+    fn debs(&self, doing: &str, command: &[&str], names: &[&str]) -> Result<Vec<Deb>> {
+        let mut apt = self.tool("apt-get");
+        apt.args(command).args(["-qq", "--print-uris"]).args(names);
+        let out = self.run(&mut apt, || (), || format!("{doing} {}", names.join(" ")))?;
+        Ok(out.lines().filter_map(parse_uri_line).collect())
     }
 
     /// Brings packages into the pool and checks every one against the hash in the signed metadata.
@@ -184,13 +177,11 @@ impl<'a> Apt<'a> {
         let mut command = self.tool("apt-get");
         command.args(["download", "-q"]).args(missing.iter().map(|d| format!("{}={}", d.name, d.version)));
         command.current_dir(temporary.path());
-        let out = exec::run(&mut command, &self.store.cancel, || {
+        let moved = || {
             let files = fs::read_dir(temporary.path()).into_iter().flatten().flatten();
             step.at(files.filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum());
-        })?;
-        if !out.status.success() {
-            return Err(self.explain(&format!("fetching {what}"), &out));
-        }
+        };
+        self.run(&mut command, moved, || format!("fetching {what}"))?;
         for deb in missing {
             let (from, to) = (temporary.path().join(&deb.file), pool.join(&deb.file));
             fs::rename(&from, &to).map_err(Error::io("cannot move into the cache", &from))?;
@@ -211,8 +202,13 @@ impl<'a> Apt<'a> {
     }
 
     fn ask(&self, command: &mut Command) -> Result<String> {
-        let out = exec::run(command, &self.store.cancel, || ())?;
-        if out.status.success() { Ok(out.stdout) } else { Err(self.explain("asking apt", &out)) }
+        self.run(command, || (), || "asking apt".into())
+    }
+
+    /// Runs apt and returns its standard output; calls `waiting` now and then. `what` is for the error.
+    fn run(&self, command: &mut Command, waiting: impl FnMut(), what: impl FnOnce() -> String) -> Result<String> {
+        let out = exec::run(command, &self.store.cancel, waiting)?;
+        if out.status.success() { Ok(out.stdout) } else { Err(self.explain(&what(), &out)) }
     }
 
     fn tool(&self, program: &str) -> Command {
@@ -294,7 +290,7 @@ APT::Get::AllowUnauthenticated \"false\";
 Acquire::AllowInsecureRepositories \"false\";
 Acquire::AllowWeakRepositories \"false\";
 Acquire::Languages \"none\";
-// We never run as anybody but the user, whose cache the sandbox user could not write.
+// apt runs as the user, and the sandbox user could not write the user's cache.
 APT::Sandbox::User \"root\";
 {target}",
         state = path("state")?,

@@ -64,12 +64,12 @@ pub enum Error {
         /// What to do.
         remedy: String,
     },
-    /// No suite this crate knows holds the package.
+    /// No suite that was searched has the package.
     #[error("no package {wanted} in {looked}; {remedy}")]
     NoPackage {
         /// Package or pattern.
         wanted: String,
-        /// Suites that were asked.
+        /// Suites that were searched.
         looked: String,
         /// What to do.
         remedy: String,
@@ -80,7 +80,7 @@ pub enum Error {
          device vfio-user-pci; install a newer QEMU, or unset TELEGRAPHOS_QEMU to use Debian's"
     )]
     QemuUnfit {
-        /// The program that was asked.
+        /// The program that was tried.
         program: String,
         /// The version it printed, or what it printed instead of one.
         found: String,

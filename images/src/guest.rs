@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// A bootable guest.
 #[derive(Clone, Debug)]
 pub struct Guest {
-    /// Which kernel was asked for.
+    /// The requested kernel.
     pub series: KernelSeries,
     /// `uname -r` of the guest.
     pub release: String,
@@ -96,8 +96,8 @@ impl Store {
             for (name, content) in &contents {
                 image.file(&format!("bin/{name}"), 0o755, content);
             }
-            let ours = |name: &str| ["busybox", "lspci"].contains(&name) || tools.iter().any(|(t, _)| t == name);
-            for applet in userland.applets(self)?.iter().filter(|a| !ours(a)) {
+            let own = |name: &str| ["busybox", "lspci"].contains(&name) || tools.iter().any(|(t, _)| t == name);
+            for applet in userland.applets(self)?.iter().filter(|a| !own(a)) {
                 image.symlink(&format!("bin/{applet}"), "busybox");
             }
             let path = at.join("initramfs");
@@ -129,7 +129,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 impl Guest {
     /// QEMU options that boot this guest fastest: machine, processor, kernel and command line, to which `append` is
-    /// added (see `rootfs/init` for the words it knows). The caller adds memory, processors and devices:
+    /// added (see `rootfs/init` for the words that it accepts). The caller adds memory, processors and devices:
     ///
     /// - `-m 256M -object memory-backend-memfd,id=ram,size=256M,share=on`: the machine takes the backend named `ram`;
     ///   without `share=on` a HIB cannot reach guest memory;

@@ -77,7 +77,7 @@ impl FromStr for KernelSeries {
 /// A kernel in the cache.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// Which was asked for.
+    /// The requested series.
     pub series: KernelSeries,
     /// `uname -r` of it.
     pub release: String,
@@ -91,7 +91,7 @@ pub struct Kernel {
 
 const FLAVOUR: &str = "-cloud-amd64";
 
-/// What kbuild runs beside the compiler, which the headers depend on. All are `Essential` on Debian, hence nobody's
+/// What kbuild runs beside the compiler, which the headers depend on. All are `Essential` on Debian, hence no package's
 /// dependency, but for make and what objtool or compression may want.
 const BUILD_TOOLS: [&str; 13] = [
     "bash",
@@ -185,7 +185,7 @@ fn fetch(store: &Store, lock: &Lock, series: KernelSeries, at: &Path) -> Result<
         .ok_or_else(|| Error::Missing {
             what: "the kernel",
             path: scratch.join("boot"),
-            remedy: format!("the package {image} has another layout than this program knows; report it"),
+            remedy: format!("the package {image} has a layout unknown to this program; report it"),
         })?;
     let bytes = fs::read(&vmlinuz).map_err(Error::io("cannot read", &vmlinuz))?;
     let elf = vmlinux::extract(&bytes).map_err(|source| Error::Vmlinuz { path: vmlinuz.clone(), source })?;

@@ -18,8 +18,8 @@ pub enum KvmState {
     Absent,
 }
 
-/// Asks this host. The device alone proves nothing: on some hosts it opens but emulates guest kernels and fails, and
-/// then `/proc/cpuinfo` shows neither `vmx` nor `svm`.
+/// Tries KVM on this host. The device alone proves nothing: on some hosts it opens but emulates guest kernels and
+/// fails, and then `/proc/cpuinfo` shows neither `vmx` nor `svm`.
 pub fn kvm_usable() -> KvmState {
     let open = fs::File::options().read(true).write(true).open("/dev/kvm").map(drop);
     kvm_state(open, &fs::read_to_string("/proc/cpuinfo").unwrap_or_default())

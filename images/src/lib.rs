@@ -8,7 +8,7 @@
 //!   network or any tool; what it lacks it makes whole in a temporary directory and renames into place.
 //! - [`Qemu`] finds the host's QEMU if it can serve `vfio-user-pci`, else runs Debian's from a private prefix.
 //! - [`Tshark`] is the same for the tests of the Wireshark dissector, [`Rust`] for the oldest compiler that must do.
-//! - [`Kernel`] is a Debian kernel with the build root (headers and the compiler it wants) that fits it.
+//! - [`Kernel`] is a Debian kernel with the build root (headers and the compiler it needs) that fits it.
 //! - [`Guest`] is a bootable image: that kernel, an initramfs with busybox, the driver, the guest tools, the agent.
 //! - [`Manifest`] records which versions went into any of them.
 //!
@@ -49,7 +49,7 @@ pub use kernel::{Kernel, KernelSeries};
 pub use kvm::{KvmState, kvm_state, kvm_usable};
 pub use manifest::{FileRecord, Manifest, PackageRecord};
 pub use module::{Mistake, Module, Report};
-pub use progress::Progress;
+pub use progress::{Progress, Step};
 pub use qemu::{MIN_VERSION, Origin, Qemu, Version};
 pub use rust::{OLDEST_RUST, Rust};
 pub use store::Store;

@@ -53,7 +53,7 @@ impl fmt::Display for Report {
 /// Directory of the copied sources inside a build root. `module` and `uapi` keep their places to each other.
 const INSIDE: &str = "build/guest-driver";
 /// Has kbuild run sparse, which looks for values of the wrong byte order in every kernel's headers since 4.10. Newer
-/// kbuild asks a script that Debian's headers lack whether sparse is fit, and goes on without: hence the second
+/// kbuild asks a script that Debian's headers lack whether sparse is usable, and continues without: hence the second
 /// variable, and the question whether it ran.
 const SPARSE: [&str; 3] = ["C=2", "KBUILD_CHECKSRC=2", "CHECK=/usr/bin/sparse"];
 /// File name of the module.
@@ -117,7 +117,7 @@ impl Store {
         let checked = Build::run(self, &lock, &kernel, &sources, &[&["W=1"], &SPARSE[..], &["modules"]].concat())?;
         let version = |m: &Manifest, name| m.package(name).map(|p| p.version.clone()).unwrap_or_default();
         let sparse = format!("sparse {}", version(&kernel.manifest, "sparse"));
-        // A sparse older than the kernel stops in its headers, and then sees nothing of ours.
+        // A sparse older than the kernel stops in its headers, and does not reach the driver.
         if let Some(stop) = checked.log.lines().find(|l| l.starts_with("/usr/src/") && l.contains(" error: ")) {
             let plain = Build::run(self, &lock, &kernel, &sources, &["W=1", "modules"])?.success(&kernel)?;
             report.findings.extend(findings(&plain.log));
@@ -280,7 +280,7 @@ impl Build {
         let headers = format!("/usr/src/linux-headers-{}", kernel.release);
         let directory = format!("M=/{INSIDE}/module");
         let jobs = format!("-j{}", std::thread::available_parallelism().map_or(1, |n| n.get()));
-        // W=1 wants scripts/kernel-doc, which Debian's headers lack; check_module runs it by itself.
+        // W=1 needs scripts/kernel-doc, which Debian's headers lack; check_module runs it separately.
         let mut argv = vec!["/usr/bin/make", "-C", &headers, &directory, &jobs, "cmd_checkdoc="];
         argv.extend(targets);
         let out = chroot::run(store, &kernel.root, &argv)?;
@@ -305,7 +305,7 @@ impl Build {
     }
 }
 
-/// Complaints about our own files; the kernel's headers are not ours to mend.
+/// Complaints about the driver's files, not about the kernel's headers.
 fn findings(log: &str) -> Vec<String> {
     log.lines().filter_map(finding).collect()
 }
@@ -322,8 +322,8 @@ fn finding(line: &str) -> Option<String> {
     }
     // Newer kbuild works in the module's directory and names files from there.
     let (file, _) = line.split_once(':')?;
-    let ours = !file.starts_with('/') && (file.ends_with(".c") || file.ends_with(".h"));
-    ours.then(|| line.strip_prefix("../").map_or_else(|| format!("module/{line}"), str::to_owned))
+    let own = !file.starts_with('/') && (file.ends_with(".c") || file.ends_with(".h"));
+    own.then(|| line.strip_prefix("../").map_or_else(|| format!("module/{line}"), str::to_owned))
 }
 
 /// perl and the kernel's checkpatch.
@@ -381,7 +381,7 @@ fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     })
 }
 
-/// Removes artefacts of `kind` and series that nobody has made use of for a day; each edit of the sources makes a new
+/// Removes artefacts of `kind` and series that have not been used for a day; each edit of the sources makes a new
 /// one.
 pub(crate) fn forget_old(store: &Store, kind: &str, series: KernelSeries) {
     let Ok(entries) = fs::read_dir(store.path().join(kind)) else {
@@ -406,7 +406,7 @@ mod tests {
     fn only_findings_in_our_own_files_count() {
         let log = "\
 /build/guest-driver/module/main.c:7:5: warning: no previous prototype for 'f' [-Wmissing-prototypes]
-/usr/src/linux-headers-6.12/include/linux/x.h:1:1: warning: somebody else's
+/usr/src/linux-headers-6.12/include/linux/x.h:1:1: warning: in a header
   CC [M]  /build/guest-driver/module/main.o
 WARNING: modpost: missing MODULE_DESCRIPTION() in /build/guest-driver/module/telegraphos.o
 /build/guest-driver/module/main.c:9:20: error: incompatible types

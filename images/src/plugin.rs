@@ -38,7 +38,7 @@ impl Store {
     }
 }
 
-/// The plugin's library, if this line of cargo's messages tells of it.
+/// The plugin's library, if this line of cargo's messages names it.
 fn library(line: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     if message.get("target")?.get("name")? != "telegraphos_plugin" {
@@ -58,7 +58,10 @@ mod tests {
         let line = r#"{"reason":"compiler-artifact","target":{"name":"telegraphos_plugin"},
             "filenames":["/t/release/libtelegraphos_plugin.so"]}"#;
         assert_eq!(library(line), Some("/t/release/libtelegraphos_plugin.so".into()));
-        assert_eq!(library(r#"{"target":{"name":"observer_core"},"filenames":["/t/libobserver_core.so"]}"#), None);
+        assert_eq!(
+            library(r#"{"target":{"name":"telegraphos_plugin_core"},"filenames":["/t/libobserver_core.so"]}"#),
+            None
+        );
         assert_eq!(library("warning: x"), None);
     }
 

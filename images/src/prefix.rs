@@ -15,7 +15,7 @@ pub(crate) struct Program {
 }
 
 /// How to run `program` (a path below `prefix`) with the libraries in `libraries` (directories below it). `directory`
-/// is that of the cache which somebody removes to have everything fetched again.
+/// is that of the cache, which a user may remove to have everything fetched again.
 pub(crate) fn program(
     prefix: &Path,
     [what, what_loader]: [&'static str; 2],

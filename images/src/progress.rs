@@ -1,33 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tells the user what takes time: a bar when stderr is a terminal, else one line a step.
+//! Reports on stderr what takes time: a bar on a terminal, else a plain line now and then.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// How much to say on stderr.
+/// How much progress is reported on stderr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
     /// Bars on a terminal, else plain lines.
     #[default]
     Auto,
-    /// One plain line a step.
+    /// Plain lines: at the begin and the end of a step, and its details every ten seconds.
     Plain,
     /// Nothing.
     Silent,
 }
 
-/// One step in progress; its end is told when it is dropped.
-pub(crate) struct Step {
+/// One step in progress; its bar is removed when it is dropped.
+#[derive(Debug)]
+pub struct Step {
     text: String,
     begun: Instant,
     bar: Option<ProgressBar>,
     plain: bool,
+    /// When a detail was printed last.
+    last: Instant,
 }
 
 impl Progress {
     /// Begins a step. `bytes` is the number of bytes it will move, if known.
-    pub(crate) fn step(self, text: impl Into<String>, bytes: Option<u64>) -> Step {
+    pub fn step(self, text: impl Into<String>, bytes: Option<u64>) -> Step {
         let text = text.into();
         let fancy = self == Progress::Auto && std::io::stderr().is_terminal();
         let plain = !fancy && self != Progress::Silent;
@@ -46,25 +49,37 @@ impl Progress {
         if plain {
             eprintln!("{text} ...");
         }
-        Step { text, begun: Instant::now(), bar, plain }
+        Step { text, begun: Instant::now(), bar, plain, last: Instant::now() }
     }
 }
 
 impl Step {
+    /// Sets the number of bytes moved so far.
     pub(crate) fn at(&self, bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
         }
     }
 
-    /// The step has come to its good end.
-    pub(crate) fn done(self) {
-        let took = self.begun.elapsed();
+    /// Shows how far the step is.
+    pub fn detail(&mut self, detail: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}: {detail}", self.text));
+        }
+        if self.plain && self.last.elapsed() > Duration::from_secs(10) {
+            eprintln!("{}: {detail}", self.text);
+            self.last = Instant::now();
+        }
+    }
+
+    /// Ends the step as successful.
+    pub fn done(self) {
+        let took = self.begun.elapsed().as_secs_f64();
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
-            eprintln!("{} ({:.1} s)", self.text, took.as_secs_f64());
-        } else if self.plain && took > Duration::from_secs(2) {
-            eprintln!("{} done ({:.1} s)", self.text, took.as_secs_f64());
+        }
+        if self.bar.is_some() || (self.plain && took > 2.0) {
+            eprintln!("{}: done ({took:.1} s)", self.text);
         }
     }
 }

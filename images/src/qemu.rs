@@ -23,7 +23,7 @@ pub struct Version {
     pub micro: u32,
 }
 
-/// The first QEMU whose vfio-user client works: 10.1.0 had it with a regression.
+/// The first QEMU with a vfio-user client that works: 10.1.0 had it with a regression.
 pub const MIN_VERSION: Version = Version { major: 10, minor: 1, micro: 1 };
 
 impl Version {
@@ -131,7 +131,7 @@ fn plain(program: PathBuf, version: Version, origin: Origin) -> Qemu {
     Qemu { version, origin, manifest, program, args: Vec::new(), env: Vec::new() }
 }
 
-/// Asks a QEMU for its version and its devices.
+/// Reads the version and the devices of a QEMU.
 fn check(store: &Store, program: &Path) -> Result<Version> {
     let ask = |args: &[&str]| exec::run(Command::new(program).args(args), &store.cancel, || ());
     let out = ask(&["--version"])?;

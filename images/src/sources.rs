@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Derives apt sources for any Debian release from the host's own: the same mirror, another suite. So no mirror's name
-//! is written anywhere in this project, and a host that reaches Debian through a mirror of its own keeps using it.
+//! is written anywhere in this project, and a host that reaches Debian through its own mirror keeps using it.
 
 use crate::{Error, Result};
 use std::fmt::Write as _;
@@ -180,7 +180,7 @@ impl Host {
         })
     }
 
-    /// The release whose packages the host itself runs.
+    /// The host's own release.
     pub fn release(&self) -> Release {
         let name = STABLE.iter().find(|s| **s == self.codename).copied().unwrap_or("testing");
         Release::named(name)
@@ -230,7 +230,7 @@ fn stanza(text: &mut String, host: &Host, from: &Source, suites: &[String]) -> S
 }
 
 /// The host's best source of Debian's main or security archive. Other vendors also name suites after Debian's
-/// releases, so a source signed by a key of somebody else does not count, and one that looks like Debian's wins.
+/// releases, so a source signed by another key does not count, and one that looks like Debian's wins.
 fn best(host: &Host, security: bool) -> Option<&Source> {
     const ALIASES: [&str; 5] = ["stable", "oldstable", "testing", "unstable", "sid"];
     // On another distribution its own code name and "stable" are not Debian's.
@@ -242,8 +242,8 @@ fn best(host: &Host, security: bool) -> Option<&Source> {
     let mut best: Option<(u32, &Source)> = None;
     for source in &host.sources {
         let wanted = source.suites.iter().any(|s| if security { is_security(s) } else { base(s) });
-        let ours = source.signed_by.as_deref().is_none_or(|s| s.contains("debian-archive"));
-        if !wanted || !ours || !source.components.iter().any(|c| c == "main") || source.uris.is_empty() {
+        let debian = source.signed_by.as_deref().is_none_or(|s| s.contains("debian-archive"));
+        if !wanted || !debian || !source.components.iter().any(|c| c == "main") || source.uris.is_empty() {
             continue;
         }
         let mut score = 0;

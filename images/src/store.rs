@@ -89,7 +89,7 @@ impl Store {
             }
             Err(e) => return Err(failed(e)),
         }
-        // Whoever holds the lock owns all temporary files: what lies here was left by a process that was killed.
+        // The holder of the lock owns all temporary files: those here were left by a process that was killed.
         if let Ok(dir) = fs::read_dir(&self.root) {
             for entry in dir.flatten() {
                 if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
@@ -154,7 +154,7 @@ impl Store {
         rest.extend(own.iter().filter(|p| p.as_path() != self.root).cloned());
         while let Some(path) = rest.pop() {
             let _ = std::os::unix::fs::lchown(&path, Some(owner.uid()), Some(owner.gid()));
-            // Only real directories: a link out of the cache is not ours to follow.
+            // Only real directories: a link may lead out of the cache.
             if path.symlink_metadata().is_ok_and(|m| m.is_dir()) && !own.contains(&path) {
                 rest.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|e| e.path()));
             }
@@ -186,7 +186,7 @@ fn default_place(env: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
     ))
 }
 
-/// Writes a file under another name and renames it, so that nobody sees half of it.
+/// Writes a file under another name and renames it, so that a reader never sees a part of it.
 pub(crate) fn write(path: &Path, content: &[u8]) -> Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()

@@ -6,8 +6,8 @@ use crate::{Error, Result, exec};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Packages all of whose binaries go into the guest.
-const PACKAGES: [&str; 2] = ["tg-tests", "tg-agent"];
+/// Packages with binaries that all go into the guest.
+const PACKAGES: [&str; 2] = ["telegraphos-guest-tests", "telegraphos-agent"];
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Where the project's sources are: `$TELEGRAPHOS_SOURCE`, else where this crate was built.
@@ -51,7 +51,7 @@ fn leaks(name: &str) -> bool {
 pub(crate) fn cargo(target: &str) -> Result<Command> {
     let root = source_root()?;
     let target = match std::env::var_os("CARGO_TARGET_DIR").filter(|v| !v.is_empty()) {
-        // Relative ones are meant from where the outer cargo was started, which nobody can know here.
+        // Relative ones start where the outer cargo was started, which is unknown here.
         Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
         _ => root.join("target"),
     }
@@ -125,7 +125,7 @@ impl Store {
     }
 }
 
-/// The program a line of cargo's messages tells of.
+/// The program that a line of cargo's messages names.
 fn executable(line: &str) -> Option<(String, PathBuf)> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     let path = PathBuf::from(message.get("executable")?.as_str()?);

@@ -70,7 +70,7 @@ fn plain(store: &Store, program: PathBuf) -> Result<Tshark> {
     Ok(Tshark { version, manifest, program, args: Vec::new(), env: Vec::new() })
 }
 
-/// Asks a tshark for its version and tries Lua.
+/// Reads the version of a tshark and tries Lua.
 fn check(store: &Store, [mut ask, mut trial]: [Command; 2], program: &Path) -> Result<Version> {
     let out = exec::run(ask.arg("--version"), &store.cancel, || ())?;
     let first = out.stdout.lines().next().unwrap_or("");
@@ -111,7 +111,7 @@ const EMPTY: [u8; 28] = [
 fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     let remedy = "set TELEGRAPHOS_TSHARK to a tshark of your own";
     let manifest = apt::install_from(store, lock, RELEASE, PACKAGE, remedy, at)?;
-    // It runs no scripts for root, as whom CI mostly runs, unless its own configuration says so. It finds that beside
+    // It runs no scripts for root, which CI mostly is, unless its own configuration allows it. It finds that beside
     // its loader.
     let plugins = at.join(PLUGINS);
     std::fs::create_dir_all(&plugins).map_err(Error::io("cannot create", &plugins))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The programs of a guest that are not ours: busybox and lspci, of the host's own release.
+//! The programs of a guest that come from Debian: busybox and lspci, of the host's own release.
 
 use crate::apt::{self, Apt};
 use crate::sources::Host;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The HIB's end of the link: frames over a non-blocking Unix stream, without a thread or a clock of its own.
+//! The HIB's end of the link: frames over a non-blocking Unix stream, without threads or clocks.
 //!
 //! The caller polls [`LinkClient::fd`] (readable always; writable while [`LinkClient::wants_write`]) and calls
 //! [`LinkClient::receive`] and [`LinkClient::flush`] when poll says so.
@@ -93,7 +93,7 @@ impl LinkClient {
         self.stream.as_fd()
     }
 
-    /// Queues the opening frame: who this HIB is, and how many packets per class it can take.
+    /// Queues the opening frame: this HIB's node, window, and the packets per class that it can take.
     pub fn hello(&mut self, node: NodeId, window: WindowLayout, credits: [u32; 4]) -> Result<(), OutputFull> {
         self.send(&Frame::Hello { version: PROTOCOL_VERSION, node, window, credits })
     }
@@ -120,8 +120,8 @@ impl LinkClient {
 
     /// Sends what is queued as far as the socket takes it; true when nothing is left.
     ///
-    /// That the fabric has closed the stream is told by [`LinkClient::receive`] alone, behind the last frames it sent
-    /// (they say why): here it only discards what is queued.
+    /// Only [`LinkClient::receive`] reports that the fabric has closed the stream, behind its last frames, which say
+    /// why: here a closed stream discards what is queued.
     pub fn flush(&mut self) -> io::Result<bool> {
         match self.output.flush(self.stream.as_fd()) {
             Err(Errno::PIPE | Errno::CONNRESET) => {

@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags};
 use telegraphos_wire::link::{Frame, FrameError};
 
-/// Bytes asked for in one receive.
+/// Most bytes of one receive.
 pub const BATCH: usize = 64 << 10;
-/// The same before it is known whose the stream is.
+/// The same before the stream is identified.
 const HELLO_BATCH: usize = 512;
 
 /// Frames decoded from the bytes of a stream, which arrive in any pieces. Holds at most [`BATCH`] bytes.

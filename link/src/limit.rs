@@ -41,7 +41,7 @@ impl Bucket {
     }
 }
 
-/// Buckets by kind, and within a kind by peer. The kinds are ours, so there are few; peers are up to `MOST_PEERS`, the
+/// Buckets by kind, and within a kind by peer. Kinds are literals, so there are few; peers are up to `MOST_PEERS`, the
 /// others are one.
 #[derive(Debug, Default)]
 pub struct Limiter {

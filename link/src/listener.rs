@@ -68,12 +68,12 @@ fn hint(errno: Errno) -> &'static str {
     }
 }
 
-/// A listening Unix socket, non-blocking, whose file goes with it.
+/// A listening Unix socket, non-blocking. Dropping it removes its file.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
     path: PathBuf,
-    /// Device and inode of our file: what others have put there since is theirs.
+    /// Device and inode of the socket's file: another file at the path is not removed.
     identity: (u64, u64),
 }
 
@@ -189,7 +189,7 @@ impl Drop for Listener {
     }
 }
 
-/// Removes a socket that nobody listens on.
+/// Removes a stale socket.
 fn remove_stale(
     path: &Path,
     address: &SocketAddrUnix,
@@ -206,7 +206,7 @@ fn remove_stale(
             log::info!("replacing the stale socket {}", path.display());
             rustix::fs::unlink(path).map_err(failed)
         }
-        // Its backlog may be full, or it is of another kind: it lives all the same.
+        // Its backlog may be full, or it is of another type: a process listens all the same.
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(ListenError::Live { path: path.to_owned(), option }),
         Err(e) => Err(failed(e)),
     }
@@ -239,7 +239,7 @@ mod tests {
         let first = Listener::bind(&path, "--listen").unwrap();
         assert!(matches!(Listener::bind(&path, "--listen"), Err(ListenError::Live { .. })));
         assert!(path.exists(), "refusing does not remove: {stale}");
-        // What somebody else has put there since is not ours to remove.
+        // Another file at the path since then stays.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "other").unwrap();
         drop(first);
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn an_unwritable_directory_is_named() {
-        // Modes do not bind root; nobody may write here.
+        // Modes do not restrict root; /proc is writable to no user.
         if rustix::process::geteuid().is_root() {
             let error = Listener::bind(Path::new("/proc/telegraphos"), "--listen").unwrap_err();
             assert!(error.to_string().contains("/proc"), "{error}");

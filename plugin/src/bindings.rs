@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! QEMU's plugin interface, versions 4 and 5, through the crate `qemu-plugin`.
+//! QEMU's plugin interface, versions 4 and 5 (QEMU 9.2 to 11.0), through the crate `qemu-plugin`.
 
 use crate::shell::{self, KERNEL, Options};
-use observer_core::{Access, Marker, Retired};
 use qemu_plugin::install::{Args, Info};
 use qemu_plugin::{
     CallbackFlags, HasCallbacks, Instruction, MemRW, MemoryInfo, PluginId, PluginOp, PluginU64, Register,
@@ -10,6 +9,7 @@ use qemu_plugin::{
     qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu, register, sys,
 };
 use std::sync::OnceLock;
+use telegraphos_plugin_core::{Access, Marker, Retired};
 
 /// Instructions begun, on each virtual processor.
 struct Counters {
@@ -17,8 +17,8 @@ struct Counters {
     kernel: PluginU64,
 }
 
-// SAFETY: the pointer is never followed here, only handed to QEMU, whose functions on scoreboards may be called from
-// any thread.
+// SAFETY: the pointer is never followed here, only handed to QEMU, and QEMU's functions on scoreboards may be called
+// from any thread.
 unsafe impl Send for Counters {}
 // SAFETY: as above.
 unsafe impl Sync for Counters {}
@@ -28,7 +28,7 @@ static COUNTERS: OnceLock<Counters> = OnceLock::new();
 fn counters() -> &'static Counters {
     COUNTERS.get_or_init(|| {
         // The crate's own type of scoreboard gives no counters out.
-        // SAFETY: may be called at any time; QEMU aborts when memory is short. It lives as long as QEMU.
+        // SAFETY: may be called at any time; QEMU aborts when memory is short. It is never freed.
         let score = unsafe { sys::qemu_plugin_scoreboard_new(2 * size_of::<u64>()) };
         Counters { user: PluginU64 { score, offset: 0 }, kernel: PluginU64 { score, offset: size_of::<u64>() } }
     })

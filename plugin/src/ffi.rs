@@ -4,10 +4,10 @@
 //! and no longer the plugin's id.
 
 use crate::shell::{self, KERNEL, Options};
-use observer_core::{Access, Marker, Retired};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::OnceLock;
+use telegraphos_plugin_core::{Access, Marker, Retired};
 
 /// A translated block; QEMU's.
 #[repr(C)]
@@ -106,8 +106,8 @@ struct Counters {
     kernel: Counter,
 }
 
-// SAFETY: the pointer is never followed here, only handed to QEMU, whose functions on scoreboards may be called from
-// any thread.
+// SAFETY: the pointer is never followed here, only handed to QEMU, and QEMU's functions on scoreboards may be called
+// from any thread.
 unsafe impl Send for Counters {}
 // SAFETY: as above.
 unsafe impl Sync for Counters {}
@@ -116,7 +116,7 @@ static COUNTERS: OnceLock<Counters> = OnceLock::new();
 
 fn counters() -> &'static Counters {
     COUNTERS.get_or_init(|| {
-        // SAFETY: may be called at any time; QEMU aborts when memory is short. It lives as long as QEMU.
+        // SAFETY: may be called at any time; QEMU aborts when memory is short. It is never freed.
         let scoreboard = unsafe { qemu_plugin_scoreboard_new(2 * size_of::<u64>()) };
         Counters { user: Counter { scoreboard, offset: 0 }, kernel: Counter { scoreboard, offset: size_of::<u64>() } }
     })

@@ -6,16 +6,16 @@
 //! qemu-system-x86_64 -accel tcg -plugin libtelegraphos_plugin.so,out=counts.txt ...
 //! ```
 //!
-//! - `observer_core` counts; it knows no QEMU.
+//! - `telegraphos_plugin_core` counts, without QEMU.
 //! - `shell` holds the one observer, reads the plugin's arguments and writes the table.
-//! - Two ways to QEMU, of which one is built: `ffi`, our own declarations of plugin interface 7 (QEMU 11.1), and, with
-//!   a feature `plugin-api-v4` or `plugin-api-v5`, `bindings`, on the crate `qemu-plugin` for the QEMUs before.
+//! - One of two modules is built: `ffi`, declarations of plugin interface 7 (QEMU 11.1), or, with the feature
+//!   `plugin-api-v4`, `bindings`, on the crate `qemu-plugin`, for interfaces 4 and 5. The crate has no interface 7.
 //!
 //! Instructions are counted by code that QEMU compiles into the guest's, one addition each. Memory accesses and markers
 //! are function calls; the former return at once unless a region is open.
 
-#[cfg(any(feature = "plugin-api-v4", feature = "plugin-api-v5"))]
+#[cfg(feature = "plugin-api-v4")]
 mod bindings;
-#[cfg(not(any(feature = "plugin-api-v4", feature = "plugin-api-v5")))]
+#[cfg(not(feature = "plugin-api-v4"))]
 mod ffi;
 mod shell;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The observer of this QEMU, the plugin's arguments, and where the table goes.
 
-use observer_core::{Access, Marker, Observer, Retired};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use telegraphos_plugin_core::{Access, Marker, Observer, Retired};
 
-/// What guests this can watch: their markers are x86 instructions.
+/// The machine that this observes: markers are x86 instructions.
 pub(crate) const TARGET: &str = "x86_64";
 /// Instructions at and above are the kernel's.
 pub(crate) const KERNEL: u64 = 1 << 63;
@@ -34,7 +34,7 @@ impl Options {
     }
 }
 
-/// Refuses a machine whose markers could not be read.
+/// Refuses a machine with markers that could not be read.
 pub(crate) fn check_target(name: &str, system: bool) -> Result<(), String> {
     if name == TARGET && system {
         return Ok(());
@@ -43,7 +43,7 @@ pub(crate) fn check_target(name: &str, system: bool) -> Result<(), String> {
     Err(format!("QEMU emulates {kind} of type {name}: expected a machine of type {TARGET}"))
 }
 
-/// The observer and what it needs to know.
+/// The observer and the plugin's options.
 struct Shell {
     observer: Observer,
     options: Options,
@@ -60,7 +60,7 @@ fn shell() -> MutexGuard<'static, Option<Shell>> {
 
 /// A line for the user.
 pub(crate) fn say(text: &str) {
-    // With stderr closed there is nobody to tell.
+    // Fails only if stderr is closed.
     let _ = writeln!(std::io::stderr(), "telegraphos-plugin: {text}");
 }
 

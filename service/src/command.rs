@@ -16,7 +16,7 @@ const USAGE: u8 = 2;
 /// Parses a command line, the program's name first; or prints help, version or what is wrong, and gives the exit code.
 pub fn parse<C: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<C, ExitCode> {
     C::try_parse_from(args).map_err(|e| {
-        // Help and version are no errors: clap knows which stream and code they take.
+        // Help and version are no errors: clap chooses their stream and exit code.
         let _ = e.print();
         ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(USAGE))
     })

@@ -22,7 +22,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged unless told otherwise.
+/// What is logged by default.
 pub const DEFAULT_FILTER: &str = "info";
 
 struct State {
@@ -174,7 +174,7 @@ impl Serialize for Line<'_> {
         if let Some(node) = self.node {
             pairs.entry("node", &node);
         }
-        // It goes on to the end: failures are kept.
+        // It continues to the end: failures are kept.
         let _ = self.record.key_values().visit(&mut pairs);
         match pairs.failed {
             Some(e) => Err(e),
@@ -297,7 +297,7 @@ mod tests {
             let error = check(bad).unwrap_err();
             assert!(error.contains("expected off, error"), "{bad}: {error}");
         }
-        // Another logger, or none, stays what it is; ours changes.
+        // A logger of another library stays as it is.
         let before = log::max_level();
         if filter().is_empty() {
             assert!(set_filter("debug").is_err());

@@ -4,10 +4,10 @@
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 
-/// Has `stop` called, on a thread of its own, at each SIGINT, SIGTERM and SIGHUP. To be called once for a process.
+/// Calls `stop`, on a separate thread, at each SIGINT, SIGTERM and SIGHUP. To be called once for a process.
 ///
 /// SIGINT and SIGTERM count even if the process was started with them ignored, as a shell script does with what it
-/// starts by `&`: how else should it be ended? SIGHUP then stays ignored, which is what `nohup` asks for.
+/// starts by `&`: it could not be ended otherwise. SIGHUP then stays ignored, as `nohup` requires.
 pub fn on_stop(stop: impl FnMut() + Send + 'static) -> Result<(), ctrlc::Error> {
     let keep_on_hangup = ignored(Signal::SIGHUP);
     ctrlc::set_handler(stop)?;
@@ -18,7 +18,7 @@ pub fn on_stop(stop: impl FnMut() + Send + 'static) -> Result<(), ctrlc::Error> 
     Ok(())
 }
 
-/// Whether this process ignores the signal; `false` where that cannot be told.
+/// Whether this process ignores the signal; `false` where that is unknown.
 fn ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -3,10 +3,10 @@
 //! profiles.
 #![allow(clippy::unwrap_used, reason = "a tool for developers")]
 
-use fabric_topology::Topology;
 use std::sync::Arc;
 use std::time::Instant;
 use telegraphos_sim::{Simulation, Workload};
+use telegraphos_topology::Topology;
 
 /// Nanoseconds that this thread has had a processor, and KiB of memory that it has used at most.
 fn used() -> (u64, u64) {

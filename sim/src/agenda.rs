@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happens next: moments and who is to be called, earliest first.
+//! The schedule of calls, earliest first.
 //!
-//! An entry says *who* is to be called, and that one knows why: each pipe, processor and timer has one entry at most
-//! (or a few that have become idle), for its own next moment, so the agenda stays as small as the cluster, whatever is
-//! in flight. Who is called at the same moment is called in the order of kinds and numbers: the order is total, and a
-//! run the same each time.
+//! An entry names the pipe, processor or timer to call, which holds the reason itself. Each has one entry at most (or a
+//! few that have become idle), for its next moment, so the agenda stays as small as the cluster, whatever is in flight.
+//! Calls at the same moment are made in the order of kinds and numbers: the order is total, and a run is reproducible.
 //!
 //! Almost all moments are near. Those within the next 4 microseconds go into a ring of buckets, each four nanoseconds
 //! wide; the others wait in a heap.
@@ -13,7 +12,7 @@ use crate::units::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Who is called.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -37,9 +36,9 @@ pub(crate) enum Kind {
     Consumer,
     /// A node's board has a deadline.
     Deadline,
-    /// A node whose link has ended says hello again.
+    /// A node sends Hello again after its link was closed.
     Link,
-    /// A switch is told the time.
+    /// A switch's clock advances.
     Switch,
 }
 
@@ -73,8 +72,8 @@ type Entry = (Time, u32);
 /// instruction.
 type Near = u64;
 
-fn near((at, who): Entry) -> Near {
-    (at & ((1 << WIDTH) - 1)) << 32 | u64::from(who)
+fn near((at, call): Entry) -> Near {
+    (at & ((1 << WIDTH) - 1)) << 32 | u64::from(call)
 }
 
 /// See the module.
@@ -88,13 +87,13 @@ pub(crate) struct Agenda {
     sorted: bool,
     far: BinaryHeap<Reverse<Entry>>,
     entries: usize,
-    /// Of those, calls that something may have to be done about; the others are limits and faults.
+    /// Of those, calls for work in progress; the others are deadlines and faults.
     busy: usize,
 }
 
-/// Whether a call means that something is under way.
-fn is_work(who: u32) -> bool {
-    let kind = who >> 27;
+/// Whether a call means that work is in progress.
+fn is_work(call: u32) -> bool {
+    let kind = call >> 27;
     kind != Kind::Deadline as u32 && kind != Kind::Switch as u32 && kind != Kind::Fault as u32
 }
 
@@ -114,13 +113,13 @@ impl Agenda {
     /// Calls `number` of `kind` at `at`, which is not before what was called last.
     pub(crate) fn add(&mut self, at: Time, kind: Kind, number: u32) {
         debug_assert!(at >> WIDTH >= self.present && number < 1 << 27);
-        let who = (kind as u32) << 27 | number;
+        let call = (kind as u32) << 27 | number;
         self.entries += 1;
-        self.busy += usize::from(is_work(who));
-        self.place((at, who));
+        self.busy += usize::from(is_work(call));
+        self.place((at, call));
     }
 
-    /// Whether something is under way.
+    /// Whether any work is in progress.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy > 0
     }
@@ -156,13 +155,13 @@ impl Agenda {
         let index = self.present as usize % BUCKETS;
         let entries = &mut self.ring[index];
         let entry = entries.pop()?;
-        let (at, who) = (self.present << WIDTH | entry >> 32, entry as u32);
+        let (at, call) = (self.present << WIDTH | entry >> 32, entry as u32);
         if entries.is_empty() {
             self.filled[index / 64] &= !(1 << (index % 64));
         }
         self.entries -= 1;
-        self.busy -= usize::from(is_work(who));
-        Some((at, KINDS[(who >> 27) as usize], who & ((1 << 27) - 1)))
+        self.busy -= usize::from(is_work(call));
+        Some((at, KINDS[(call >> 27) as usize], call & ((1 << 27) - 1)))
     }
 
     /// Makes the bucket of the next entry the present one, sorted.

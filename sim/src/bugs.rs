@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bugs {
     /// Of every board.
-    pub board: Option<hib_core::Bug>,
+    pub board: Option<telegraphos_device_core::Bug>,
     /// Of every switch.
-    pub switch: Option<switch_core::Bug>,
+    pub switch: Option<telegraphos_fabric_core::Bug>,
 }

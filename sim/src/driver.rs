@@ -27,14 +27,14 @@ pub(crate) enum Task {
     Resume,
 }
 
-/// What became of a task.
+/// The outcome of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) task: Task,
     pub(crate) status: Status,
 }
 
-/// An event of the ring, as far as this driver cares.
+/// The fields of a ring event that this driver uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) kind: u16,
@@ -56,16 +56,18 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
+    /// Adds a task behind the others.
     pub(crate) fn add(&mut self, task: Task) {
         self.tasks.push_back(task);
     }
 
+    /// Whether a task is waiting or in progress.
     pub(crate) fn has(&self, task: Task) -> bool {
         self.tasks.contains(&task)
     }
 
-    /// Writes the next command into its slot, whose doorbell is to be rung; none if one is under way or nothing is to
-    /// be done.
+    /// Writes the next command into its slot and returns that, for the doorbell; `None` if a command is in progress or
+    /// there is no task.
     pub(crate) fn start(&mut self, memory: &mut Memory, plan: &Plan) -> Option<u32> {
         if self.under_way {
             return None;
@@ -150,7 +152,8 @@ impl Driver {
         }
     }
 
-    /// The board has stored the last word of a completion: what is done, if that was the last command of its task.
+    /// The board has stored the last word of the completion at `address`. Returns the outcome if that was the last
+    /// command of its task.
     pub(crate) fn completed(&mut self, address: u64, memory: &Memory) -> Option<Done> {
         let block = (address - ADMIN) / admin::BLOCK_SIZE as u64;
         let mut completion = Completion::default();
@@ -172,7 +175,7 @@ impl Driver {
         Some(Done { task, status })
     }
 
-    /// Takes an event from the ring.
+    /// Takes the next event from the ring, if there is one.
     pub(crate) fn take_event(&mut self, memory: &Memory) -> Option<Event> {
         let entry = EVENTS + u64::from(self.taken & (RING - 1)) * 16;
         let word = memory.word(entry + 8, 8);
@@ -206,7 +209,7 @@ impl Driver {
         Some(element)
     }
 
-    /// The board has stopped the queue: its elements are moved out, in their order, and the board is asked to go on.
+    /// The board has stopped the queue: moves its elements out, in their order, and has the board resume it.
     pub(crate) fn empty_queue(&mut self, memory: &mut Memory, plan: &Plan) {
         let shape = plan.shape;
         let (Some(tail), Some(mut head)) = (header(memory, shape, TAIL_WORD), header(memory, shape, HEAD_WORD)) else {

@@ -5,7 +5,7 @@ use telegraphos_wire::link::DEFAULT_CREDITS;
 use telegraphos_wire::{Aperture, NodeId, Rights, UNIT, WindowAddress, WindowLayout};
 
 use crate::workload::Workload;
-use hib_core::HibConfig;
+use telegraphos_device_core::HibConfig;
 
 /// Admin commands.
 pub(crate) const ADMIN: u64 = 0x1_0000;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cluster of up to 4096 nodes in virtual time, on one processor, in one thread: the *real* cores of boards
-//! ([`hib_core::Hib`]) and switches ([`switch_core::Switch`]), the same code that runs behind vfio-user and in the
-//! fabric process. What is simulated is what lies around them: wires, guest memory, and guests that issue operations
-//! (`docs/simulator.md`).
+//! ([`telegraphos_device_core::Hib`]) and switches ([`telegraphos_fabric_core::Switch`]), the same code that runs
+//! behind vfio-user and in the fabric process. What is simulated is what lies around them: wires, guest memory, and
+//! guests that issue operations (`docs/simulator.md`).
 //!
 //! ```text
-//!  workload file --> plan --> simulation: agenda (who is called next, and when)
+//!  workload file --> plan --> simulation: agenda (what is called next, and when)
 //!                                |
 //!     node: guest --accesses--> Hib <--steps--> memory          link: two pipes       Switch
 //!           driver --commands-->  | ------------frames------->  latency, bandwidth -> ...
@@ -35,8 +35,10 @@ mod random;
 mod report;
 mod simulation;
 mod statistics;
+mod summary;
 pub mod units;
 mod workload;
+mod world;
 
 #[cfg(feature = "bugs")]
 pub use bugs::Bugs;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory of a simulated guest: pages that exist when they have been written to.
 
-use hib_core::{Step, StepResult};
+use telegraphos_device_core::{Step, StepResult};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::{Block, Status};
 
@@ -13,7 +13,7 @@ pub(crate) struct Memory {
     pages: Vec<Option<Box<[u8; PAGE]>>>,
 }
 
-/// What a step has changed, for those who watch.
+/// What a step has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Changed {
     Nothing,
@@ -22,6 +22,7 @@ pub(crate) enum Changed {
 }
 
 impl Memory {
+    /// Zeroed memory of so many bytes, a multiple of the page size.
     pub(crate) fn new(bytes: u64) -> Memory {
         let mut pages = Vec::new();
         pages.resize_with(bytes as usize / PAGE, || None);
@@ -55,6 +56,7 @@ impl Memory {
         Some(self.pages.get_mut(page)?.get_or_insert_with(|| Box::new([0; PAGE])))
     }
 
+    /// Reads bytes; zero outside.
     pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) {
         let mut at = address as usize;
         let mut rest = bytes;
@@ -70,6 +72,7 @@ impl Memory {
         }
     }
 
+    /// Writes bytes; ignored outside.
     pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) {
         let mut at = address as usize;
         let mut rest = bytes;
@@ -84,7 +87,7 @@ impl Memory {
         }
     }
 
-    /// Performs a step of the board.
+    /// Performs a step of the board. Fails with a memory fault outside; nothing is changed then.
     pub(crate) fn perform(&mut self, step: Step) -> (StepResult, Changed) {
         let length = match &step {
             Step::Load { size, .. } | Step::Store { size, .. } | Step::Atomic { size, .. } => usize::from(*size),

@@ -1,33 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One node: the real board, and around it the memory, driver and processors of a simulated guest.
 
-use crate::agenda::{Agenda, Kind};
+use crate::agenda::Kind;
 use crate::driver::{Done, Driver, Task};
 use crate::guest::Guest;
 use crate::layout::{self, ADMIN, EVENTS, RING, STATUS, Segment};
-use crate::link::Link;
 use crate::memory::{Changed, Memory};
 use crate::plan::Plan;
-use crate::statistics::Statistics;
 use crate::units::{MICROSECOND, Time};
-use hib_core::{Action, Bar, Event, Hib, Notice, Step, StepId};
+use crate::world::World;
 use std::collections::VecDeque;
+use telegraphos_device_core::{Action, Bar, Event, Hib, Notice, Step, StepId};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::TAIL_WORD;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Status, admin, context, event};
-
-/// What a node needs of the world for one call.
-pub(crate) struct World<'a> {
-    pub(crate) now: Time,
-    pub(crate) plan: &'a Plan,
-    pub(crate) agenda: &'a mut Agenda,
-    pub(crate) statistics: &'a mut Statistics,
-    /// The link of this node.
-    pub(crate) link: &'a mut Link,
-    /// For the actions of the board, empty between calls.
-    pub(crate) actions: Vec<Action>,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -45,7 +32,7 @@ pub(crate) struct Node {
     deadline_called: bool,
     /// By node: number of the last element of it that the consumer took.
     last_elements: Vec<u32>,
-    /// Accesses to the board since it heard that its socket is dry.
+    /// Accesses to the board since the last [`Event::IntakeDry`].
     accesses: u32,
     told_time: Time,
     pub(crate) up: bool,
@@ -74,7 +61,7 @@ impl Node {
         }
     }
 
-    /// What a driver does at probe; then the board says hello.
+    /// Does what a driver does at probe, after which the board sends Hello.
     pub(crate) fn start(&mut self, world: &mut World<'_>) {
         self.up = true;
         self.handle(world, Event::BusMaster(true));
@@ -86,6 +73,7 @@ impl Node {
         self.task(world, Task::Context);
     }
 
+    /// Sends the Hello of the board.
     pub(crate) fn say_hello(&mut self, world: &mut World<'_>) {
         let config = self.hib.config();
         let hello =
@@ -98,6 +86,7 @@ impl Node {
         world.link.send_up(world.now, frame, self.id, costs, world.agenda);
     }
 
+    /// Writes a register of the board.
     pub(crate) fn register(&mut self, world: &mut World<'_>, register: Register, data: u64) {
         let (offset, size) = (register.offset(), u32::from(register.size()));
         self.handle(world, Event::Write { bar: Bar::Control, offset, size, data });
@@ -114,7 +103,7 @@ impl Node {
         self.handle(world, Event::Write { bar, offset, size, data });
     }
 
-    /// The board's clock: coarse, since its limits are long.
+    /// Advances the board's clock, in steps of 100 us, since its limits are long.
     pub(crate) fn tell_time(&mut self, world: &mut World<'_>) {
         if world.now >= self.told_time + 100 * MICROSECOND {
             self.told_time = world.now;
@@ -124,7 +113,7 @@ impl Node {
 
     // ---- the board ----
 
-    /// One event for the board, and what it wants done.
+    /// Passes an event to the board and performs its actions.
     pub(crate) fn handle(&mut self, world: &mut World<'_>, event: Event) {
         let mut actions = std::mem::take(&mut world.actions);
         self.hib.handle(event, &mut actions);
@@ -158,7 +147,7 @@ impl Node {
         }
         world.actions = actions;
         if turn {
-            // Everything else has a time of its own: the next turn of the loop follows at once.
+            // The next turn of the board's loop takes no time.
             self.handle(world, Event::Continue);
         }
         if !self.deadline_called {
@@ -173,6 +162,7 @@ impl Node {
         }
     }
 
+    /// The board's deadline may have passed.
     pub(crate) fn deadline(&mut self, world: &mut World<'_>) {
         self.deadline_called = false;
         if self.hib.deadline().is_some_and(|deadline| deadline <= world.now / MICROSECOND) {
@@ -209,7 +199,7 @@ impl Node {
                 self.handle(world, Event::LinkUp { incarnation, nodes, credits });
             }
             Frame::Probe => self.send(world, Frame::Alive),
-            // A switch sends no other, and a refusal only before it ends the link.
+            // A switch sends no other frames, and a refusal only before it closes the link.
             _ => {}
         }
     }
@@ -239,7 +229,7 @@ impl Node {
         }
     }
 
-    /// Those who watch a word see it change.
+    /// Passes a stored word to the part of the guest that polls it.
     fn stored(&mut self, world: &mut World<'_>, address: u64, size: u8, before: u64, value: u64) {
         match address {
             STATUS.. if address < STATUS + 8 * context::SLOTS as u64 => {
@@ -266,6 +256,7 @@ impl Node {
 
     // ---- the driver ----
 
+    /// Gives the driver a task.
     pub(crate) fn task(&mut self, world: &mut World<'_>, task: Task) {
         self.driver.add(task);
         self.run_driver(world);
@@ -314,7 +305,7 @@ impl Node {
         match done.task {
             Task::Import { import, .. } => {
                 self.guest.imported(world, self.id, import, done.status);
-                // Unless the node has gone, whose return is an event, the name may be published soon.
+                // The name may be published soon, unless the node is down: its return is an event.
                 if failed && !matches!(done.status, Status::NodeDown | Status::LinkDown) {
                     self.call_driver(world, world.plan.workload.costs.retry);
                 }
@@ -334,6 +325,7 @@ impl Node {
         }
     }
 
+    /// The consumer takes an element, if there is one, and checks its order.
     pub(crate) fn consume(&mut self, world: &mut World<'_>) {
         self.consumer_called = false;
         let Some(element) = self.driver.take_element(&mut self.memory, world.plan) else { return };

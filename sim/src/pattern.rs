@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who talks to whom: the partners of each node, and which of them the next operation is for.
+//! Communication patterns: the partners of each node, and which of them the next operation is for.
 
 use crate::random::Random;
 use crate::workload::Pattern;
@@ -99,7 +99,7 @@ fn draw(node: u32, nodes: u32, count: u32, seed: u64, except: Option<NodeId>) ->
     pool
 }
 
-/// A permutation that is one cycle (Sattolo): nobody is its own partner.
+/// A permutation that is one cycle (Sattolo), so that no node is its own partner.
 fn one_cycle(nodes: u32, seed: u64) -> Vec<u32> {
     let mut random = Random::new(seed, 1 << 41);
     let mut cycle: Vec<u32> = (0..nodes).collect();

@@ -4,7 +4,7 @@
 use crate::layout;
 use crate::pattern::{self, Partners};
 use crate::workload::{Operation, Workload, WorkloadError};
-use hib_core::HibConfig;
+use telegraphos_device_core::HibConfig;
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::{NodeId, WindowLayout};
 
@@ -29,6 +29,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Checks the workload and derives everything else.
     pub(crate) fn new(workload: Workload, nodes: u32, seed: u64) -> Result<Plan, WorkloadError> {
         workload.check(nodes)?;
         let partners = pattern::partners(&workload.pattern, nodes, seed);
@@ -65,6 +66,7 @@ impl Plan {
         })
     }
 
+    /// The configuration of a node's board.
     pub(crate) fn board(&self, node: NodeId) -> HibConfig {
         let index = usize::from(node);
         let partners = self.partners[index].nodes.len();
@@ -77,17 +79,19 @@ impl Plan {
         config
     }
 
-    /// The operation that `draw` stands for, which is below [`Plan::parts`].
+    /// The operation of a random number below [`Plan::parts`].
     pub(crate) fn operation(&self, draw: u64) -> Operation {
         let at = self.mix.partition_point(|(sum, _)| *sum <= draw);
         // The check has found a part above 0.
         self.mix.get(at).map_or(Operation::Store, |(_, operation)| *operation)
     }
 
+    /// The sum of the parts of all operations.
     pub(crate) fn parts(&self) -> u64 {
         self.mix.last().map_or(1, |(sum, _)| *sum)
     }
 
+    /// Whether an operation has a part.
     pub(crate) fn has(&self, operation: Operation) -> bool {
         self.mix.iter().any(|(_, other)| *other == operation)
     }

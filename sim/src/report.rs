@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run has shown, in whole numbers: the same run gives the same bytes.
+//! The report of a run, in whole numbers: the same run gives the same bytes.
 
-use crate::simulation::Simulation;
-use crate::units::{SECOND, Time, show_time};
-use crate::workload::Operation;
+use crate::units::{Time, show_time};
 use serde::Serialize;
 use std::fmt;
-use telegraphos_wire::{Class, NodeId};
+use telegraphos_wire::NodeId;
 
-/// How many of the hottest pairs are told.
-const HOTTEST: usize = 8;
+/// How many of the hottest pairs and busiest trunks are shown.
+pub(crate) const HOTTEST: usize = 8;
 
 /// The report of a run. Durations are picoseconds of virtual time; counts are of the operations, without the set-up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -36,8 +34,9 @@ pub struct Report {
     pub elements: u64,
     /// Overflows of queues that drivers handled.
     pub overflows: u64,
-    /// Boards whose link a switch ended.
-    pub thrown_out: u64,
+    /// Links of boards closed by their switch.
+    #[serde(rename = "thrown_out")]
+    pub disconnected: u64,
     /// Faults that happened, of those in the workload.
     pub faults: [u64; 2],
     /// Stores and elements out of order, lost or doubled between two nodes: 0, or something is wrong.
@@ -89,7 +88,7 @@ pub struct Latency {
 pub struct ClassReport {
     /// Which: enqueue, request (all others) or reflected (multicast).
     pub class: &'static str,
-    /// What nodes got of it while all wanted more.
+    /// The nodes' shares of it while all had more to issue.
     pub fairness: Option<Fairness>,
     /// Packets of this class that boards took from their links.
     pub delivered: u64,
@@ -101,7 +100,7 @@ pub struct ClassReport {
     pub depth_max: u64,
 }
 
-/// Shares of the nodes that issue operations, up to the moment when the first had issued all of its own.
+/// Shares of the nodes that issue operations, up to the moment when the first one had issued its last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fairness {
     /// Nodes that share.
@@ -155,126 +154,6 @@ pub struct TrunkReport {
     pub bytes: u64,
     /// Time in which it was sending, of the whole, in thousandths.
     pub load_milli: u64,
-}
-
-fn per_second(count: u64, duration: Time) -> u64 {
-    (u128::from(count) * u128::from(SECOND) / u128::from(duration.max(1))) as u64
-}
-
-fn fairness(shares: impl Iterator<Item = u64>) -> Option<Fairness> {
-    let shares: Vec<u64> = shares.collect();
-    let sum: u128 = shares.iter().map(|x| u128::from(*x)).sum();
-    let squares: u128 = shares.iter().map(|x| u128::from(*x) * u128::from(*x)).sum();
-    if sum == 0 {
-        return None;
-    }
-    Some(Fairness {
-        nodes: shares.len() as u64,
-        jain_ppm: (sum * sum * 1_000_000 / (shares.len() as u128 * squares)) as u64,
-        min: shares.iter().copied().min().unwrap_or(0),
-        max: shares.iter().copied().max().unwrap_or(0),
-    })
-}
-
-pub(crate) fn report(simulation: &Simulation) -> Report {
-    let Simulation { plan, nodes, links, statistics, .. } = simulation;
-    let duration = statistics.last_end.saturating_sub(simulation.started);
-    let operations: Vec<OperationReport> = Operation::ALL
-        .into_iter()
-        .zip(&statistics.operations)
-        .filter(|(_, counted)| counted.issued + counted.refused > 0)
-        .map(|(operation, counted)| {
-            let latency = &counted.latency;
-            OperationReport {
-                operation: operation.name(),
-                issued: counted.issued,
-                completed: latency.count(),
-                failed: counted.failed,
-                refused: counted.refused,
-                aborted: counted.aborted,
-                latency: Latency {
-                    min: latency.least(),
-                    mean: latency.mean(),
-                    p50: latency.percentile(50),
-                    p90: latency.percentile(90),
-                    p99: latency.percentile(99),
-                    max: latency.greatest(),
-                },
-                per_second: per_second(latency.count(), duration),
-                bytes_per_second: per_second(counted.bytes, duration),
-            }
-        })
-        .collect();
-    let issues = |node: usize, class: Class| {
-        class == Class::Reflected && plan.home(node as NodeId).is_some() || !plan.partners[node].nodes.is_empty()
-    };
-    let classes = [
-        (Class::Enqueue, "enqueue"),
-        (Class::Request, "request"),
-        (Class::Reflected, "reflected"),
-        (Class::Reply, "reply"),
-    ];
-    let classes = classes
-        .into_iter()
-        .filter(|(class, _)| statistics.delivered_of[*class as usize] > 0)
-        .map(|(class, name)| {
-            let index = class as usize;
-            let shares = simulation.shares.iter().flat_map(|(_, shares)| shares.iter().enumerate());
-            let (stalls, credit_stalls, depth_max) = simulation.waits_of_operations(class);
-            ClassReport {
-                class: name,
-                fairness: fairness(shares.filter(|(node, _)| issues(*node, class)).map(|(_, shares)| shares[index])),
-                delivered: statistics.delivered_of[index],
-                stalls,
-                credit_stalls,
-                depth_max,
-            }
-        })
-        .collect();
-    let performed: u64 = operations.iter().map(|operation| operation.completed).sum();
-    let trunks = simulation.trunk_reports(duration);
-    let crossed: u64 = links.iter().map(|link| link.up.packets + link.down.packets).sum();
-    let mut pairs: Vec<Pair> = Vec::new();
-    for (node, partners) in nodes.iter().zip(&plan.partners) {
-        let traffic = partners.nodes.iter().zip(&node.guest.traffic).filter(|(_, traffic)| traffic.0 > 0);
-        pairs.extend(traffic.map(|(to, traffic)| Pair {
-            from: node.id,
-            to: *to,
-            operations: traffic.0,
-            bytes: traffic.1,
-        }));
-        if pairs.len() > 4096 {
-            hottest(&mut pairs);
-        }
-    }
-    hottest(&mut pairs);
-    Report {
-        nodes: plan.nodes,
-        topology: simulation.label().to_owned(),
-        seed: plan.seed,
-        duration_ps: duration,
-        packets: Packets {
-            sent: statistics.sent,
-            delivered: statistics.delivered,
-            hops: crossed + trunks.iter().map(|trunk| trunk.packets).sum::<u64>(),
-            lost: statistics.lost,
-            per_operation_milli: statistics.delivered * 1000 / performed.max(1),
-        },
-        operations,
-        classes,
-        hottest_pairs: pairs,
-        trunks,
-        elements: statistics.consumed,
-        overflows: statistics.overflows,
-        thrown_out: statistics.thrown_out,
-        faults: [simulation.faults_met as u64, plan.workload.faults.len() as u64],
-        disorder: statistics.disorder,
-    }
-}
-
-fn hottest(pairs: &mut Vec<Pair>) {
-    pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.operations), std::cmp::Reverse(pair.bytes), pair.from, pair.to));
-    pairs.truncate(HOTTEST);
 }
 
 /// Thousandths as a decimal number.
@@ -345,8 +224,8 @@ impl fmt::Display for Report {
         if self.faults[1] > 0 {
             writeln!(
                 f,
-                "\nfaults: {} of {} happened; {} boards were thrown out",
-                self.faults[0], self.faults[1], self.thrown_out
+                "\nfaults: {} of {} happened; {} boards were disconnected",
+                self.faults[0], self.faults[1], self.disconnected
             )?;
         }
         if self.disorder > 0 {
@@ -398,9 +277,4 @@ impl Report {
 
 fn percent(milli: u64) -> String {
     format!("{}.{}", milli / 10, milli % 10)
-}
-
-/// Thousandths of `whole` that `part` is.
-pub(crate) fn share_milli(part: Time, whole: Time) -> u64 {
-    (u128::from(part) * 1000 / u128::from(whole.max(1))) as u64
 }

@@ -5,16 +5,16 @@ use crate::agenda::{Agenda, Kind};
 use crate::driver::Task;
 use crate::layout::Segment;
 use crate::link::{Direction, Link};
-use crate::node::{Node, World};
+use crate::node::Node;
 use crate::plan::Plan;
-use crate::report::{self, Report, TrunkReport};
 use crate::statistics::Statistics;
 use crate::units::{MICROSECOND, Time};
 use crate::workload::{Fault, FaultKind, Operation, Workload, WorkloadError};
-use fabric_topology::{SwitchId, Topology, TrunkId};
-use hib_core::Action;
+use crate::world::World;
 use std::sync::Arc;
-use switch_core::{Action as SwitchAction, Event as SwitchEvent, Part, Switch, SwitchConfig};
+use telegraphos_device_core::Action;
+use telegraphos_fabric_core::{Action as SwitchAction, Event as SwitchEvent, Part, Switch, SwitchConfig};
+use telegraphos_topology::{SwitchId, Topology, TrunkId};
 use telegraphos_wire::{Class, NodeId};
 
 /// Why a simulation cannot be run, or has no end.
@@ -37,7 +37,7 @@ pub enum SimulationError {
     },
     /// A switch refuses its configuration.
     #[error("the switch: {0}")]
-    Switch(#[from] switch_core::ConfigError),
+    Switch(#[from] telegraphos_fabric_core::ConfigError),
     /// A node could not open everything it needs.
     #[error("node {node} could not be set up: not all of its imports are open. This is a bug")]
     SetUp {
@@ -65,9 +65,9 @@ pub struct Simulation {
     /// By switch.
     pub(crate) switches: Vec<Switch>,
     /// Two for each trunk: from its lower end, from its upper end.
-    trunks: Vec<Direction>,
-    topology: Arc<Topology>,
-    label: String,
+    pub(crate) trunks: Vec<Direction>,
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) label: String,
     /// By class: packets that had waited in the switches, and for credits, before the operations.
     waited: [(u64, u64); 4],
     pub(crate) statistics: Statistics,
@@ -160,14 +160,10 @@ impl Simulation {
         self.topology.trunks_of(a).iter().find(other).copied()
     }
 
-    /// Sets the cluster up, performs all operations, and says how it went.
-    pub fn run(mut self) -> Result<Report, SimulationError> {
-        self.set_up()?;
-        self.operate()?;
-        Ok(self.report())
-    }
-
     /// Switches everything on, and opens and joins what the workload needs.
+    ///
+    /// # Errors
+    /// [`SimulationError::SetUp`] if a node lacks an import or a copy afterwards.
     pub fn set_up(&mut self) -> Result<(), SimulationError> {
         if let Some(interval) = self.tick_interval() {
             for switch in 0..self.switches.len() as u32 {
@@ -178,7 +174,7 @@ impl Simulation {
             self.join_trunk(trunk);
         }
         self.run_until_idle();
-        // One after the other: what all have to hear of all is never under way at once.
+        // One after the other, so that the announcements of all nodes to all nodes are not in flight at once.
         for id in 0..self.nodes.len() {
             self.connect(id as NodeId);
             self.run_until_idle();
@@ -231,7 +227,10 @@ impl Simulation {
         self.with(id, |node, world| node.task(world, task));
     }
 
-    /// Performs all operations; then lets everything come to rest.
+    /// Performs all operations, then runs until nothing is in progress.
+    ///
+    /// # Errors
+    /// [`SimulationError::Stuck`] if operations neither end nor fail.
     pub fn operate(&mut self) -> Result<(), SimulationError> {
         self.start_counting();
         for id in 0..self.nodes.len() as NodeId {
@@ -262,7 +261,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// So long nothing may end before something is wrong: longer than every limit of a board, and every pause.
+    /// How long no operation may end before the run counts as stuck: longer than every limit of a board and every
+    /// pause.
     fn patience(&self) -> Time {
         let load = &self.plan.workload.load;
         let lasts = self.plan.workload.faults.iter().filter_map(|fault| Some(fault.at + fault.lasts?)).max();
@@ -293,14 +293,9 @@ impl Simulation {
         self.now
     }
 
-    /// How often something was called since the operations began: what the wall time goes into.
+    /// Calls of the agenda since the operations began, in proportion to which a run takes wall time.
     pub fn calls(&self) -> u64 {
         self.calls
-    }
-
-    /// What the run has shown.
-    pub fn report(&self) -> Report {
-        report::report(self)
     }
 
     /// Packets of a class that have waited in the switches, those of them for a credit, and the most for one output,
@@ -319,24 +314,6 @@ impl Simulation {
         (all - before.0, credit - before.1, deepest)
     }
 
-    pub(crate) fn trunk_reports(&self, duration: Time) -> Vec<TrunkReport> {
-        let directions = self.topology.trunks().iter().flat_map(|trunk| [(trunk.a, trunk.b), (trunk.b, trunk.a)]);
-        directions
-            .zip(&self.trunks)
-            .map(|((from, to), Direction { pipe, .. })| TrunkReport {
-                from,
-                to,
-                packets: pipe.packets,
-                bytes: pipe.bytes,
-                load_milli: report::share_milli(pipe.busy, duration),
-            })
-            .collect()
-    }
-
-    pub(crate) fn label(&self) -> &str {
-        &self.label
-    }
-
     // ---- the loop ----
 
     fn next_call(&mut self) -> Option<(Kind, u32)> {
@@ -346,7 +323,7 @@ impl Simulation {
         Some((kind, number))
     }
 
-    /// Until nothing is under way: only limits are left that nothing will exceed, and faults.
+    /// Runs until nothing is in progress: only deadlines that will not be exceeded and faults are left.
     fn run_until_idle(&mut self) {
         while self.agenda.is_busy() {
             let Some(call) = self.next_call() else { return };
@@ -356,7 +333,7 @@ impl Simulation {
 
     fn call(&mut self, (kind, number): (Kind, u32)) {
         let index = number as usize;
-        // A node that hangs does nothing, and its switch does not see why.
+        // A node that hangs does nothing; its link stays open.
         if !matches!(kind, Kind::Fault | Kind::Up | Kind::Trunk | Kind::Room | Kind::Switch) {
             let until = self.nodes[index].hangs_until;
             if until > self.now {
@@ -380,7 +357,7 @@ impl Simulation {
                 if let Some(at) = pipe.next() {
                     self.agenda.add(at.max(self.now), kind, number);
                 }
-                // What comes by one direction comes to the end from which the other starts.
+                // A direction ends where the opposite one starts.
                 let other = number ^ 1;
                 self.switch_event(
                     self.start_of(other),
@@ -428,7 +405,7 @@ impl Simulation {
         }
     }
 
-    /// What each has got as long as all wanted more.
+    /// Records what each node has completed while all had more to issue.
     fn take_shares(&mut self, index: usize) {
         if self.shares.is_none() && self.nodes[index].guest.left == 0 {
             let shares = self.nodes.iter().map(|node| node.guest.completed).collect();
@@ -495,21 +472,21 @@ impl Simulation {
                     }
                 }
                 SwitchAction::Close(port) => ended.push(port),
-                SwitchAction::Notice(_) => {}
+                SwitchAction::Diagnostic(_) => {}
             }
         }
         self.switch_actions = actions;
         for port in ended {
             match port.checked_sub(nodes) {
-                None => self.thrown_out(port as NodeId),
+                None => self.disconnect(port as NodeId),
                 Some(trunk) => self.break_trunk(trunk as TrunkId),
             }
         }
     }
 
-    /// The switch has ended a link. The board learns of it, when it looks, and says hello again.
-    fn thrown_out(&mut self, id: NodeId) {
-        self.statistics.thrown_out += 1;
+    /// The switch has closed a link. After the link's latency the board notices it and sends Hello again.
+    fn disconnect(&mut self, id: NodeId) {
+        self.statistics.disconnected += 1;
         self.cut_link(id);
         self.switch_event(self.switch_of(id), SwitchEvent::PortClosed { port: id.into() });
         self.agenda.add(self.now + self.plan.workload.costs.link_latency, Kind::Link, id.into());
@@ -518,7 +495,7 @@ impl Simulation {
     fn reconnect(&mut self, id: NodeId) {
         if self.nodes[usize::from(id)].up {
             self.with(id, |node, world| node.link_down(world));
-            // What the board has sent before it looked went over the link that had ended.
+            // What the board sent before it noticed was sent over the closed link.
             self.cut_link(id);
             self.open_port(id);
             self.with(id, |node, world| node.say_hello(world));
@@ -536,7 +513,7 @@ impl Simulation {
         self.switch_event(self.switch_of(id), SwitchEvent::PortOpened { port: id.into(), room });
     }
 
-    /// What is on a link is lost.
+    /// Loses the packets in flight on a link.
     fn cut_link(&mut self, id: NodeId) {
         let link = &mut self.links[usize::from(id)];
         self.statistics.lost += link.up.cut() + link.down.cut();
@@ -551,7 +528,7 @@ impl Simulation {
         }
     }
 
-    /// Both ends learn of it; what is on the way is lost.
+    /// Both ends are notified; packets in flight are lost.
     fn break_trunk(&mut self, trunk: TrunkId) {
         for direction in [2 * u32::from(trunk), 2 * u32::from(trunk) + 1] {
             self.statistics.lost += self.trunks[direction as usize].pipe.cut();

@@ -41,8 +41,8 @@ pub(crate) struct Statistics {
     pub(crate) last_end: Time,
     /// Overflows of queues that drivers handled.
     pub(crate) overflows: u64,
-    /// Boards whose link the switch ended.
-    pub(crate) thrown_out: u64,
+    /// Links of boards closed by their switch.
+    pub(crate) disconnected: u64,
     /// Operations under way.
     pub(crate) under_way: u64,
 }

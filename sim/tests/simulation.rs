@@ -2,11 +2,11 @@
 //! Whole runs: the same each time, nothing lost or doubled, known answers, fairness, and what faults do.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failing check is a failing test")]
 
-use fabric_topology::Topology;
 use std::sync::Arc;
 use telegraphos_sim::units::{NANOSECOND, Time};
 use telegraphos_sim::{Bugs, Report, Simulation, SimulationError, Workload};
 use telegraphos_testkit::seeds;
+use telegraphos_topology::Topology;
 
 fn simulation(text: &str, nodes: u32, flag: &str, seed: u64, bugs: Bugs) -> Simulation {
     let workload = Workload::parse(text).unwrap_or_else(|e| panic!("{e}"));
@@ -148,7 +148,7 @@ fn all_to_one_is_fair_within_a_tenth() {
             least_share(flag, seed, Bugs::default()).unwrap();
         }
     }
-    let bugs = Bugs { switch: Some(switch_core::Bug::LowestFirst), ..Bugs::default() };
+    let bugs = Bugs { switch: Some(telegraphos_fabric_core::Bug::LowestFirst), ..Bugs::default() };
     least_share("star", 1, bugs).unwrap_err();
 }
 
@@ -164,9 +164,9 @@ fn a_run_shows_lost_and_reordered_packets() {
     ";
     audited(text, 12, "star", 1, Bugs::default()).unwrap();
     for bugs in [
-        board(hib_core::Bug::ServeOutOfOrder),
-        switch(switch_core::Bug::LifoLane),
-        switch(switch_core::Bug::DropWhenBlocked),
+        board(telegraphos_device_core::Bug::ServeOutOfOrder),
+        switch(telegraphos_fabric_core::Bug::LifoLane),
+        switch(telegraphos_fabric_core::Bug::DropWhenBlocked),
     ] {
         let found = audited(text, 12, "star", 1, bugs).err();
         println!("{bugs:?}: {}", found.unwrap_or_else(|| panic!("{bugs:?} is not found")));
@@ -188,7 +188,7 @@ fn i8_nothing_is_lost_or_reordered_across_switches() {
             let report = run(text, 32, flag, seed);
             assert!(
                 report.classes.iter().any(|c| c.credit_stalls > 0),
-                "{flag}, seed {seed}: nobody waited for a credit"
+                "{flag}, seed {seed}: no packet waited for a credit"
             );
         }
     }
@@ -200,7 +200,7 @@ fn peers_of_a_node_that_crashes_or_hangs_complete_with_errors() {
         for seed in seeds(3, 100) {
             let report = run(FAULTS, 18, flag, seed);
             let sum = |of: fn(&telegraphos_sim::OperationReport) -> u64| report.operations.iter().map(of).sum::<u64>();
-            assert_eq!((report.faults, report.thrown_out), ([3, 3], 1), "{flag}, seed {seed}");
+            assert_eq!((report.faults, report.disconnected), ([3, 3], 1), "{flag}, seed {seed}");
             assert!(
                 sum(|o| o.failed) > 4 && sum(|o| o.aborted) > 0 && sum(|o| o.refused) > 0,
                 "{flag}, seed {seed}: {report}"
@@ -208,9 +208,9 @@ fn peers_of_a_node_that_crashes_or_hangs_complete_with_errors() {
             assert!(sum(|o| o.completed) > 1000, "{flag}, seed {seed}: {report}");
         }
     }
-    // A switch that notices no silence: nobody is thrown out.
-    let patient = Bugs { switch: Some(switch_core::Bug::Patient), ..Bugs::default() };
-    assert_eq!(audited(FAULTS, 18, "star", 0, patient).unwrap().thrown_out, 0);
+    // A switch that notices no silence disconnects no node.
+    let patient = Bugs { switch: Some(telegraphos_fabric_core::Bug::Patient), ..Bugs::default() };
+    assert_eq!(audited(FAULTS, 18, "star", 0, patient).unwrap().disconnected, 0);
 }
 
 #[test]

@@ -2,13 +2,13 @@
 //! The receiver's board: the real [`Hib`], with one queue at export page 0, set up through its registers and admin
 //! commands.
 //!
-//! Steps at the queue's buffers are handed out. The others, at the board's own tables, are performed at once, since
-//! nobody looks at these between them: what they say comes out as [`Reaction`].
+//! Steps at the queue's buffers are returned to the model. Steps at the board's own tables are performed at once, since
+//! no other party reads the tables in between; their contents are returned as [`Reaction`].
 
-use hib_core::{Action, Bar, Bug, Event, Hib, HibConfig, Step, StepId, StepResult};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Step, StepId, StepResult};
 use telegraphos_wire::admin::{self, BLOCK_SIZE, COMPLETION_OFFSET, Command, QueueCommand};
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::regs::Register;
@@ -25,7 +25,7 @@ const STATUS_PAGE: u64 = 0x3_0000;
 /// DMA address of the queue's first buffer.
 const ARENA: u64 = 0x10_0000;
 
-/// A board between two events. Equal hashes mean equal behaviour, so the hash, which is made once, stands for it.
+/// A board between two events. Equal hashes mean equal behaviour, so the hash, computed once, represents it.
 #[derive(Clone, Debug)]
 pub(crate) struct Board {
     hib: Arc<Hib>,
@@ -45,21 +45,21 @@ impl PartialEq for Board {
     }
 }
 
-/// What the queue's machine does to a word of the first buffer.
+/// An access of the queue's machine to a word of the first buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Touch {
     Load { word: u32 },
     Store { word: u32, value: u32 },
 }
 
-/// What became of an event.
+/// The effects of an event.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reaction {
     /// A step of the queue's machine, to be performed.
     pub(crate) step: Option<(StepId, Touch)>,
-    /// Elements acknowledged: of whom, its tag, how.
+    /// Elements acknowledged: source, tag, status.
     pub(crate) acks: Vec<(NodeId, u32, Status)>,
-    /// Events posted to the ring: that the queue has stopped; that a consumer is to be woken.
+    /// Events posted to the ring: the queue has stopped; a consumer must be woken.
     pub(crate) overflow: bool,
     pub(crate) wake: bool,
     /// An admin command has completed.
@@ -76,7 +76,7 @@ impl Board {
         config.imports = 1;
         config.export_pages = 1;
         config.counters = 0;
-        // So that credits go back one by one, and no count of them is left over.
+        // So that credits are returned one by one, and no count remains in the state.
         config.credits = [1; 4];
         config.hold = hold;
         config.holds = hold * u32::from(senders);
@@ -143,7 +143,7 @@ impl Board {
 
     /// An element arrives.
     pub(crate) fn element(&mut self, src: NodeId, tag: u32, data: u32) -> Reaction {
-        // After the reservation, the one request of each node.
+        // The element follows the reservation, the only request of each node.
         let body = Body::Enqueue {
             at: self.queue(),
             context: 0,
@@ -166,13 +166,13 @@ impl Board {
         let offset = u64::from(CONTEXT) * UNIT + context::QUEUE_ARM;
         let data = u64::from(PAGE) << 32 | u64::from(seen);
         let reaction = self.react(Event::Write { bar: Bar::Contexts, offset, size: 8, data }, None);
-        // A modelled processor never runs ahead of the board; else the number of its stores would be part of each
+        // A modelled processor never runs ahead of the board; otherwise the number of its stores would be part of each
         // state.
         self.react(Event::IntakeDry, None);
         reaction
     }
 
-    /// The driver tells the queue to go on.
+    /// The driver resumes the queue.
     pub(crate) fn resume(&mut self) -> Reaction {
         let resume = Command { opcode: admin::QUEUE_RESUME, seq: 1, index: PAGE, ..Command::default() };
         self.react(doorbell(), Some(resume))
@@ -198,8 +198,7 @@ fn command(hib: &mut Hib, command: Command) -> Reaction {
     run(hib, doorbell(), Some(Command { seq: 1, ..command }))
 }
 
-/// Lets the board handle an event, and all steps at its own tables that come of it. `command` is what the admin slot
-/// holds.
+/// Lets the board handle an event, and all resulting steps at its own tables. `command` is what the admin slot holds.
 fn run(hib: &mut Hib, event: Event, command: Option<Command>) -> Reaction {
     let mut reaction = Reaction::default();
     let mut events = VecDeque::from([event]);
@@ -225,15 +224,14 @@ fn run(hib: &mut Hib, event: Event, command: Option<Command>) -> Reaction {
                         reaction.acks.push((dst, tag, status));
                     }
                     Action::Credit { .. } | Action::Interrupt | Action::Notice(_) => {}
-                    other => panic!("the board wants {other:?}"),
+                    other => panic!("unexpected action of the board: {other:?}"),
                 }
             }
         }
         if posted == 0 {
             return reaction;
         }
-        // All events have been taken out of the ring. It begins anew, so that boards do not differ in how many there
-        // have been.
+        // The ring is empty. It restarts, so that states do not differ in the number of past events.
         for (register, data) in [(Register::EventConsumer, posted), (Register::EventSize, RING)] {
             let (offset, size) = (register.offset(), register.size().into());
             let mut actions = Vec::new();
@@ -260,9 +258,9 @@ fn perform(
         Step::Store { address, size: 4, data } if address >= ARENA => {
             Err(Touch::Store { word: ((address - ARENA) / 4) as u32, value: data as u32 })
         }
-        Step::LoadCommand { address: ADMIN } => {
-            Ok(StepResult::Command(command.unwrap_or_else(|| panic!("the board loads a command that nobody gave"))))
-        }
+        Step::LoadCommand { address: ADMIN } => Ok(StepResult::Command(
+            command.unwrap_or_else(|| panic!("the board loads a command without one in its slot")),
+        )),
         Step::Store { address, size: 8, data } => {
             match address {
                 COMPLETION => reaction.completed = Some(Status::from_u16((data >> 32) as u16)),
@@ -284,6 +282,6 @@ fn perform(
             }
             Ok(StepResult::Stored)
         }
-        ref other => panic!("the board wants {other:?}"),
+        ref other => panic!("unexpected action of the board: {other:?}"),
     }
 }

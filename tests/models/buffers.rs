@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `guest-driver/module/queue_buffers.c`, the very file that the driver is built of, called on memory of ours.
+//! `guest-driver/module/queue_buffers.c`, the same file that the driver is built of, called on memory of the test.
 
 use std::ffi::{c_int, c_void};
 
-/// How to read what the papers say of an overflow: TG_BUFFERS_*.
+/// The readings of the papers' overflow handling: TG_BUFFERS_*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Reading {
     /// As E2 and E3 say.
     Sound = 0,
-    /// E2 in so many words: the copy is full, the pending element included.
+    /// The literal reading of E2: the copy is full, including the pending element.
     LiteralCopy = 1,
-    /// E3 in so many words: the copy is linked at the end.
+    /// The literal reading of E3: the copy is linked at the end.
     AppendAtEnd = 2,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Refusal {
     Unsound,
 }
 
-/// Words between and around the buffers, which nobody touches.
+/// Guard words between and around the buffers.
 const GUARD_WORDS: usize = 4;
 const GUARD: u64 = 0xdead_4ead_feed_face;
 
@@ -112,7 +112,7 @@ impl Buffers {
         self.linked = order.len() as u32;
     }
 
-    /// Runs the C code, and looks whether it has kept to the buffers and the list.
+    /// Runs the C code, and checks that it has stayed within the buffers and the list.
     fn call<T>(&mut self, run: impl FnOnce(*mut Raw) -> T) -> T {
         let mut base: Vec<*mut c_void> =
             self.memory.iter_mut().map(|buffer| buffer[GUARD_WORDS..].as_mut_ptr().cast()).collect();
@@ -137,15 +137,15 @@ impl Buffers {
         result
     }
 
-    /// Calls C code that is given these buffers, as [`Buffers::call`] does.
+    /// Calls C code with these buffers, as [`Buffers::call`] does.
     pub(crate) fn with_raw<T>(&mut self, run: impl FnOnce(*mut Raw) -> T) -> T {
         self.call(run)
     }
 
     /// Makes every buffer empty and links none.
     pub(crate) fn init(&mut self) {
-        // SAFETY: `call` passes buffers of the size that it says, an order with room for all of them, and nobody else
-        // has them.
+        // SAFETY: `call` passes buffers of the size that it says, an order with room for all of them, and exclusive
+        // access.
         self.call(|raw| unsafe { tg_buffers_init(raw) });
     }
 

@@ -2,9 +2,9 @@
 //! Replicated pages: what every interleaving gives, and what the papers' weaker modes and deliberate bugs give (SPEC I1
 //! to I7).
 //!
-//! Sizes are told as nodes, words, and stores by each node, the home included; "to each" means by each node to each
-//! word. Reduced models leave out what nobody can tell apart (`copies/reduce.rs`, `copies/symmetry.rs`); what they
-//! leave is compared with the models of which every step is explored, where those are small enough.
+//! Sizes are given as nodes, words, and stores by each node, the home included; "to each" means by each node to each
+//! word. Reduced models omit indistinguishable interleavings (`copies/reduce.rs`, `copies/symmetry.rs`); their outcomes
+//! are compared with those of the models that explore every step, where those are small enough.
 //!
 //! | Nodes, words, stores each | Stores in all | Explored | States | When |
 //! |---|---|---|---|---|
@@ -22,16 +22,16 @@
 //! | 3, 2, 2 to each, and larger | 12 and more | random walks | | 4000 walks, or a million |
 //!
 //! Three more stores by three nodes are about a hundred times the states (364, 45 810 and 6.4 million for one, two and
-//! three each by the first reduction), so that twelve are out of reach. How many states a symmetric model has varies a
-//! little between runs: which one of several is explored first is up to chance.
+//! three each by the first reduction), so that twelve are infeasible. The number of states of a symmetric model varies
+//! slightly between runs, because the representative that is explored first is random.
 
 use crate::copies::{
     CopiesModel, END, Explored, I1, I2, I3, I4, I5, I6, I7, Names, Op, Outcome, Setup, Steps, Until, Walks, Word,
     explore, rename,
 };
-use hib_core::Bug;
 use std::collections::BTreeSet;
 use std::time::Instant;
+use telegraphos_device_core::Bug;
 use telegraphos_testkit::Scale;
 use telegraphos_wire::{NodeId, admin};
 
@@ -84,7 +84,7 @@ fn stores_to(choices: &[Vec<usize>]) -> Setup {
     setup(vec![0], choices.iter().enumerate().map(program).collect())
 }
 
-/// All programs of `each` stores to any of two words by each of `nodes` nodes, but for the names of copies.
+/// All programs of `each` stores to any of two words by each of `nodes` nodes, up to renaming of copies.
 fn any_stores(nodes: usize, each: usize) -> Vec<Setup> {
     let mut words: Vec<Vec<usize>> = vec![Vec::new()];
     for _ in 0..each {
@@ -148,7 +148,7 @@ fn fails(name: &str, setup: Setup, property: &'static str) -> Vec<String> {
 
 // ---- I1 to I5, exhaustively ----
 
-/// Everything by itself: programs, posted stores, memory, each packet, acknowledgements.
+/// Every step separately: programs, posted stores, memory, each packet, acknowledgements.
 #[test]
 fn i1_i2_i3_i4_i5_every_step_of_small_programs() {
     holds("3 nodes, 1 word, 1 store each", stores(3, 1, 1));
@@ -165,8 +165,8 @@ fn i1_i2_i3_i4_i5_every_step_of_small_programs() {
     }
 }
 
-/// Everything that can be told apart: `copies/reduce.rs` says what is left out and why, and the next test that it makes
-/// no difference.
+/// All distinguishable interleavings: `copies/reduce.rs` explains the reductions, and the next test shows that they
+/// change no outcome.
 #[test]
 fn i1_i2_i3_i4_i5_every_interleaving_of_larger_programs() {
     let check = |name: &str, setup: Setup| holds(name, symmetric(reduced(setup)));
@@ -187,7 +187,7 @@ fn i1_i2_i3_i4_i5_every_interleaving_of_larger_programs() {
     }
 }
 
-/// All outcomes of which these are the representatives.
+/// All outcomes that these represent.
 fn renamed(outcomes: &BTreeSet<Outcome>, renamings: &[Names]) -> BTreeSet<Outcome> {
     let mut all = outcomes.clone();
     for outcome in outcomes {
@@ -204,7 +204,7 @@ fn renamed(outcomes: &BTreeSet<Outcome>, renamings: &[Names]) -> BTreeSet<Outcom
     all
 }
 
-/// Explored with and without the reductions, a model leaves the same: all values of all words at all nodes, all that is
+/// A model has the same outcomes with and without the reductions: all values of all words at all nodes, all that is
 /// read, all faults.
 fn agree(name: &str, setup: Setup) {
     let run = |about: &str, setup: Setup| {
@@ -238,7 +238,7 @@ fn reductions_leave_nothing_out() {
     agree("3 nodes, 1 word, 2 stores by each copy", copies);
     let copies = Setup { counters: 1, ..stores_to(&[vec![], vec![0, 1], vec![1, 0]]) };
     agree("3 nodes, 2 words, 2 stores by each copy, one counter", copies);
-    // Wrong ones, too, are wrong in the same ways.
+    // Wrong models also have the same faults.
     agree("owner mode", Setup { mode: admin::OWNER, ..stores(2, 1, 2) });
     for bug in [Bug::IgnoreCounters, Bug::KeepCounters, Bug::TakenEarly] {
         agree(&format!("{bug:?}"), with(stores(3, 1, 1), bug));
@@ -261,7 +261,7 @@ fn reductions_leave_nothing_out() {
     }
 }
 
-/// Sizes that nobody can explore; a failure names its seed.
+/// Sizes that are too large to explore; a failure names its seed.
 #[test]
 fn i1_i2_i3_i4_i5_random_walks_of_larger_programs() {
     let walks = Scale::from_env().pick(1_000, 250_000);
@@ -294,7 +294,7 @@ fn i1_i2_ignored_counters() {
 #[test]
 fn i3_counters_that_are_never_free() {
     fails("kept counters", with(stores(2, 1, 1), Bug::KeepCounters), I3);
-    // What comes of it: nobody stores any more.
+    // The outcome at rest: no node stores any more.
     let copy = setup(vec![0], vec![vec![], vec![Op::Store(X, 101), Op::Store(X1, 102)]]);
     fails("kept counters, one", with(Setup { counters: 1, ..copy.clone() }, Bug::KeepCounters), END);
     holds("one counter", Setup { counters: 1, ..copy });
@@ -317,8 +317,8 @@ fn i4_i5_owner_mode_w2_w3_reads_2() {
     holds("counters", Setup { weak: vec![(1, vec![2])], ..two });
 }
 
-/// s1, the first design: who is not the owner sends its store to the owner and waits for what comes back. After M = 1
-/// it reads M = 0.
+/// s1, the first design: a node that is not the owner sends its store to the owner and applies it when it returns.
+/// After M = 1 it reads M = 0.
 fn m_1_then_m() -> Setup {
     let programs = vec![vec![], vec![Op::Store(X, 101), Op::Load(X)], vec![Op::Store(X, 201)]];
     Setup { mode: admin::OWNER, bug: Some(Bug::NoLocalUpdate), ..setup(vec![0], programs) }
@@ -428,7 +428,7 @@ fn i7_fences_that_do_not_wait_for_all_copies() {
     }
 }
 
-/// E19: a fence that is over when the writer's own store has come back. The reader has y before x.
+/// E19: a fence that completes when the writer's own store has returned. The reader has y before x.
 #[test]
 fn e19_own_reflection_fence_breaks_message_passing() {
     // x and y have homes at the nodes 0 and 1; node 2 writes, or the home of y does.
@@ -444,7 +444,7 @@ fn e19_own_reflection_fence_breaks_message_passing() {
     }
 }
 
-/// E18: what one counter for all bytes of a word leads to.
+/// E18: the effect of one counter for all bytes of a word.
 #[test]
 fn e18_stores_of_all_sizes_to_one_word_converge() {
     holds("stores of 8, 1 and 2 bytes, one counter", mixed_sizes(1));
@@ -456,7 +456,7 @@ fn e18_stores_of_all_sizes_to_one_word_converge() {
     holds("a count for each byte", two);
 }
 
-/// One's own store is in memory when `load` reads; a raw load may come before the store has left QEMU.
+/// The program's own store is in memory when `load` reads; a raw load may precede the store's departure from QEMU.
 #[test]
 fn i4_a_load_waits_for_the_own_stores_and_a_raw_one_does_not() {
     let after = |load: Op| setup(vec![0], vec![vec![], vec![Op::Store(X, 2), load]]);
@@ -525,8 +525,8 @@ impl Litmus {
         self.weak.iter().all(same)
     }
 
-    /// In how many placements of the homes the weak outcome is seen, and how many there are. One node more than
-    /// programs has copies, so that a home may be at any of the programs or at none.
+    /// The number of placements of the homes with the weak outcome, and of all placements. One node more than programs
+    /// has copies, so that a home may be at any of the programs or at none.
     fn seen(&self, different: bool, fence: bool) -> (usize, usize) {
         let begun = Instant::now();
         let nodes = self.programs.len() as NodeId + 1;
@@ -581,7 +581,8 @@ fn i6_litmus_table() {
     assert_ne!(Litmus::WRC.seen(true, false).0, 0);
 }
 
-/// The weak outcomes that are allowed, told. Fences do not help who only reads: they wait for one's own stores.
+/// The allowed weak outcomes do occur. A fence has no effect for a node that only reads: it waits for the node's own
+/// stores.
 #[test]
 fn i6_weak_outcomes_with_two_homes() {
     for litmus in [Litmus::MESSAGE_PASSING, Litmus::STORE_BUFFERING, Litmus::WRC] {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A consumer's pass through the dequeue section: the library's real [`Dequeue::pass`], one access at a time.
 //!
-//! Between two accesses only the answers of the memory so far are kept. Each step runs the pass from its beginning,
-//! gives it these answers again, performs the next access on the shared memory, and ends it there with
+//! Between two accesses the model keeps only the earlier results of memory accesses. Each step runs the pass from its
+//! beginning, replays these results, performs the next access on the shared memory, and ends the pass with
 //! [`Memory::Stop`].
 
 use super::memory::{Arena, WORDS, Word};
@@ -17,7 +17,7 @@ use telegraphos_wire::queue::{BUSY, FULL, HEAD_WORD, HELD, NEXT_WORD, OWNER_SHIF
 pub(crate) enum Most {
     /// One: `try_pop`.
     One,
-    /// All there are: `pop_batch` with room enough.
+    /// All: `pop_batch` with sufficient room.
     All,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// Whether a consumer may do that to the arena (I11): it stores heads, and the links that lead to older buffers.
+    /// Whether a consumer may make this access to the arena (I11): it stores heads, and links to older buffers.
     pub(crate) fn is_allowed(&self) -> bool {
         match self {
             Access::Store { word, .. } => matches!(u64::from(word % WORDS), HEAD_WORD | NEXT_WORD),
@@ -72,17 +72,17 @@ impl fmt::Display for Flags {
     }
 }
 
-/// What one step of a pass did.
+/// The effects of one step of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stepped {
     pub(crate) access: Access,
-    /// An element was handed over after it.
+    /// The element returned to the caller after it.
     pub(crate) handed: Option<u32>,
     /// How the pass ended, if it has.
     pub(crate) pass: Option<Pass>,
 }
 
-/// The memory of a pass: answers from before, one access, and then no more.
+/// The memory of a pass: replays earlier results, performs one access, and then stops.
 struct Replay<'a> {
     answers: &'a mut Vec<u64>,
     next: usize,
@@ -93,7 +93,7 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// The answer of the next access, which `perform` gives if it was not made before.
+    /// The result of the next access, from `perform` if the access is new.
     fn answer(&mut self, perform: impl FnOnce(&mut Arena, &mut u64) -> (u64, Access)) -> Result<u64, ()> {
         if let Some(answer) = self.answers.get(self.next) {
             self.next += 1;
@@ -131,7 +131,7 @@ impl Memory for Replay<'_> {
 
     fn state(&mut self) -> Result<u64, ()> {
         if self.two_words {
-            // Nobody looks before entering; in leaving, it is the flag alone.
+            // A consumer does not check before entering; on leaving it checks only the flag.
             return Ok(0);
         }
         self.answer(|_, state| (*state, Access::State { value: *state }))
@@ -175,7 +175,7 @@ pub(crate) fn step(
     let mut handed = None;
     let mut memory = Replay { answers, next: 0, arena, state, access: &access, two_words };
     let pass = dequeue.pass(&mut memory, |value| {
-        // Not for the first time, unless this step's access loaded it.
+        // Not the first time, unless this step's access loaded it.
         if access.get().is_some() {
             handed = Some(value as u32);
         }

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replicated pages as a model: the real boards of all nodes, small programs on their processors, every interleaving.
 //!
-//! Real: the boards ([`Hib`](hib_core::Hib)), home and copies, from the store's arrival at the window to the step in
-//! guest memory. Modelled: the processors, which run [`Op`]s; QEMU's queue of posted stores, one for each node; the
-//! network, first in, first out for each pair and class, which takes any number of packets; the memory.
+//! Real: the boards ([`Hib`](telegraphos_device_core::Hib)), home and copies, from the store's arrival at the window to
+//! the step in guest memory. Modelled: the processors, which run [`Op`]s; QEMU's queue of posted stores, one for each
+//! node; the network, first in, first out for each pair and class, which takes any number of packets; the memory.
 //!
 //! Separate steps are: an operation of a program; the arrival of a posted store at its board; each step of a board in a
-//! replicated page; the delivery of each packet, acknowledgements included; a load. What a board stores in its own
-//! tables happens at once.
+//! replicated page; the delivery of each packet, acknowledgements included; a load. Stores of a board into its own
+//! tables happen at once.
 //!
 //! A *load* is the library's (SPEC E22b): it waits until the board has taken the program's stores to that page, and
 //! then reads memory. A *raw* load reads memory at once. A *fence* waits until all stores of the program are
 //! acknowledged.
 //!
-//! | File | What is in it |
+//! | File | Contents |
 //! |---|---|
-//! | `node.rs` | one node, and what must hold at it alone: I3, I4, I5 |
+//! | `node.rs` | one node, and its local properties: I3, I4, I5 |
 //! | `start.rs` | the boards before the programs begin |
 //! | `reduce.rs` | which steps are enough to explore, and why |
-//! | `symmetry.rs` | nodes that do the same |
+//! | `symmetry.rs` | nodes with equal programs |
 //! | `walk.rs` | long runs in random order |
 //!
-//! Nodes touch each other by packets alone. So a state is a tuple of the states of nodes, and what is on the wires; and
-//! what happens at a node depends on its own state alone. Each state of a node and each packet gets a number, and each
-//! step of a node is computed once.
+//! Nodes interact only by packets. So a state is a tuple of the nodes' states and the packets on the wires, and each
+//! step of a node depends only on the node's state. Each state of a node and each packet gets a number, and each step
+//! of a node is computed once.
 
 mod node;
 mod reduce;
@@ -31,7 +31,6 @@ mod start;
 mod symmetry;
 mod walk;
 
-use hib_core::Bug;
 use node::{Local, Node};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -39,6 +38,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
+use telegraphos_device_core::Bug;
 use telegraphos_wire::{Body, Class, NodeId, Packet, admin};
 
 pub(crate) use symmetry::{Names, rename};
@@ -58,7 +58,7 @@ pub(crate) const I6: &str = "I6: programs do not see the weak outcome";
 pub(crate) const I7: &str = "I7: when a fence is over, no copy lacks a store before it";
 pub(crate) const END: &str = "every run comes to an end";
 
-/// What is wrong, in words.
+/// Description of a fault.
 type Fault = String;
 
 /// A granule of a replicated page: `index` granules from its beginning.
@@ -74,7 +74,7 @@ impl fmt::Display for Word {
     }
 }
 
-/// What a program does.
+/// An operation of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Store(Word, u64),
@@ -87,12 +87,12 @@ pub(crate) enum Op {
     Fence,
 }
 
-/// What is explored.
+/// The explored interleavings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Steps {
     /// Every interleaving of all steps.
     Every,
-    /// At least one of all interleavings that differ in nothing a node can see (`reduce.rs`).
+    /// At least one of all interleavings that no node can distinguish (`reduce.rs`).
     Reduced,
 }
 
@@ -109,24 +109,23 @@ pub(crate) struct Setup {
     /// Bytes of a granule.
     pub(crate) granule: u32,
     pub(crate) bug: Option<Bug>,
-    /// A load waits until none of the program's stores to that page is on its way: s1's alternative to counters.
+    /// A load waits until none of the program's stores to that page is in flight: s1's alternative to counters.
     pub(crate) stalled_reads: bool,
-    /// What these nodes' loads may not read together.
+    /// Combinations of values that these nodes' loads must not read.
     pub(crate) weak: Vec<(NodeId, Vec<u64>)>,
     pub(crate) steps: Steps,
-    /// Of states that differ in the names of nodes, one is explored (`symmetry.rs`). The nodes of a counterexample
-    /// change their names on the way then.
+    /// Of states that differ only in the names of nodes, one is explored (`symmetry.rs`). The nodes of a counterexample
+    /// may then change their names along the path.
     pub(crate) symmetric: bool,
     /// A network that may deliver packets of a pair and class in any order.
     pub(crate) unordered: bool,
 }
 
-/// A state of the whole: the numbers of the nodes' states; then what is on the wires, ordered by wire, the oldest
-/// first.
+/// A global state: the numbers of the nodes' states, then the packets on the wires, ordered by wire, the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State(Vec<u32>);
 
-/// What happens next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Next {
     Run(NodeId),
@@ -136,7 +135,7 @@ pub(crate) enum Next {
     Deliver(NodeId, NodeId, u8, u8),
 }
 
-/// What a run has left: for each node what loads have read, and all values of each word.
+/// The outcome of a run: for each node the values read by loads, and all values of each word.
 pub(crate) type Outcome = Vec<(Vec<u64>, BTreeMap<Word, Vec<u64>>)>;
 
 /// A packet on a wire: the wire above, the packet's number below.
@@ -153,17 +152,17 @@ fn ends(word: u32) -> (NodeId, NodeId, u8) {
 
 const REPLY: u8 = Class::Reply as u8;
 
-/// What comes of a step: the node's next state, and what it sends.
+/// The result of a step: the node's next state, and the packets sent.
 type Stepped = (u32, Arc<[u32]>);
 
-/// What is known of nodes and packets.
+/// The explored states of nodes, and packets.
 #[derive(Default)]
 struct Tables {
     nodes: Vec<Arc<Node>>,
     node_numbers: HashMap<u64, u32>,
     packets: Vec<Packet>,
     packet_numbers: HashMap<Packet, u32>,
-    /// By a node's state and a step: its next state, and what it sends.
+    /// By a node's state and a step: its next state, and the packets sent.
     steps: HashMap<(u32, u32), Stepped>,
     /// The state and step that each state of a node was first found by; its images, by renaming; those of packets.
     origins: Vec<(u32, u32)>,
@@ -204,14 +203,14 @@ impl Tables {
     }
 }
 
-/// The model, and what exploring it has seen.
+/// The model, and the results of its exploration.
 pub(crate) struct CopiesModel {
     pub(crate) setup: Setup,
     tables: RwLock<Tables>,
     first: State,
-    /// Names of nodes that make no difference.
+    /// Renamings of nodes that leave the model unchanged.
     pub(crate) renamings: Vec<Names>,
-    /// All that loads have read, in finished runs; everything else those have left, if it was asked for.
+    /// The values read by loads in finished runs, and their full outcomes if requested.
     reads: Mutex<BTreeSet<Vec<Vec<u64>>>>,
     outcomes: Option<Mutex<BTreeSet<Outcome>>>,
 }
@@ -236,7 +235,7 @@ impl CopiesModel {
         CopiesModel { setup, tables: RwLock::new(tables), first, renamings, reads, outcomes }
     }
 
-    /// Keeps all that finished runs have left.
+    /// Keeps the full outcomes of finished runs.
     pub(crate) fn with_outcomes(setup: Setup) -> CopiesModel {
         CopiesModel { outcomes: Some(Mutex::new(BTreeSet::new())), ..CopiesModel::new(setup) }
     }
@@ -253,7 +252,7 @@ impl CopiesModel {
         self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A step of a node: its next state, and what it sends.
+    /// Performs a step of a node: its next state, and the packets sent.
     fn step(&self, node: u32, code: u32) -> Stepped {
         let known = self.known();
         if let Some(found) = known.steps.get(&(node, code)) {
@@ -283,7 +282,7 @@ impl CopiesModel {
         state.0.len() == self.n() && state.0.iter().all(|node| tables.node(*node).is_idle(&self.setup))
     }
 
-    /// What is wrong with a state.
+    /// The faults of a state.
     fn fault(&self, state: &State, property: &str) -> Option<Fault> {
         let tables = self.known();
         let nodes = || state.0[..self.n()].iter().map(|node| tables.node(*node));
@@ -299,8 +298,8 @@ impl CopiesModel {
         match property {
             I6 if !self.setup.weak.is_empty() => {
                 let reads = |(id, read): &(NodeId, Vec<u64>)| all[usize::from(*id)].read == *read;
-                let told = self.setup.weak.iter().map(|(id, read)| format!("node {id} has read {read:?}"));
-                self.setup.weak.iter().all(reads).then(|| told.collect::<Vec<_>>().join(", "))
+                let found = self.setup.weak.iter().map(|(id, read)| format!("node {id} has read {read:?}"));
+                self.setup.weak.iter().all(reads).then(|| found.collect::<Vec<_>>().join(", "))
             }
             I7 => (0..self.n()).find_map(|id| fault_of_fence(&self.setup, &all, id)),
             I1 | I2 if self.is_done(&tables, state) => fault_at_rest(&self.setup, &all, property),
@@ -314,8 +313,8 @@ impl CopiesModel {
         }
     }
 
-    /// What a step is, in words.
-    fn tell(&self, state: &State, action: Next) -> String {
+    /// Description of a step.
+    fn describe(&self, state: &State, action: Next) -> String {
         let tables = self.known();
         let node = |id: NodeId| tables.node(state.0[usize::from(id)]);
         let store = |(word, count, value): (Word, u32, u64)| match count {
@@ -368,12 +367,12 @@ impl CopiesModel {
     }
 }
 
-// What happens at a node, as a number: one of these, or a packet on its wire.
+// Codes of the steps of a node; other numbers are packets on its wires.
 const RUN: u32 = 0;
 const ARRIVE: u32 = 1;
 const PERFORM: u32 = 2;
 
-/// What must hold when everything is done.
+/// The properties at the end of a run.
 fn fault_at_rest(setup: &Setup, nodes: &[&Node], property: &str) -> Option<Fault> {
     let words: BTreeSet<Word> = nodes.iter().flat_map(|node| node.had.keys().copied()).collect();
     for word in words {
@@ -394,7 +393,8 @@ fn fault_at_rest(setup: &Setup, nodes: &[&Node], property: &str) -> Option<Fault
     nodes.iter().position(left).map(|id| format!("counters of node {id} are left"))
 }
 
-/// A fence of this node is over: every copy has what the node stored before, or something that the home ordered later.
+/// A fence of this node has completed: every copy has the node's earlier stores, or a value that the home ordered
+/// later.
 fn fault_of_fence(setup: &Setup, nodes: &[&Node], id: usize) -> Option<Fault> {
     let stored = setup.programs[id][..nodes[id].next].iter().filter(|_| nodes[id].fence_is_over());
     for op in stored {
@@ -481,7 +481,7 @@ impl Model for CopiesModel {
     }
 }
 
-/// What can happen at a node by itself.
+/// The local steps that are possible at a node.
 fn node_actions(setup: &Setup, id: NodeId, node: &Node, actions: &mut Vec<Next>) {
     if node.can_run(setup) {
         actions.push(Next::Run(id));
@@ -500,12 +500,12 @@ fn wire_actions(wires: &[u32], unordered: bool, actions: &mut Vec<Next>) {
     }
 }
 
-/// What exploring a model has come to.
+/// The result of exploring a model.
 pub(crate) struct Explored {
     pub(crate) states: usize,
-    /// The first fault of each property, with the way to it.
+    /// The first fault of each property, with the path to it.
     pub(crate) faults: BTreeMap<&'static str, Vec<String>>,
-    /// For each finished run: what loads have read; and all that is left, if it was asked for.
+    /// For each finished run: the values read by loads, and the full outcome if requested.
     pub(crate) reads: BTreeSet<Vec<Vec<u64>>>,
     pub(crate) outcomes: BTreeSet<Outcome>,
 }
@@ -514,9 +514,9 @@ pub(crate) struct Explored {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     AnyFault,
-    /// The first fault against this, by a shortest way.
+    /// The first fault of this property, by a shortest path.
     Shortest(&'static str),
-    /// To the end, whatever is found.
+    /// Completely, whatever is found.
     End,
 }
 
@@ -540,15 +540,15 @@ pub(crate) fn explore(name: &str, model: CopiesModel, until: Until) -> Explored 
 
 fn explored(checker: impl Checker<CopiesModel>) -> Explored {
     let model = checker.model();
-    let told = checker.discoveries().into_iter().map(|(property, path)| {
+    let found = checker.discoveries().into_iter().map(|(property, path)| {
         let path = path.into_vec();
         let last = path.last().map(|(state, _)| state.clone());
-        let steps = path.into_iter().filter_map(|(state, action)| Some(model.tell(&state, action?)));
+        let steps = path.into_iter().filter_map(|(state, action)| Some(model.describe(&state, action?)));
         let mut lines: Vec<String> = steps.collect();
         lines.extend(last.and_then(|state| model.fault(&state, property)).map(|fault| format!("=> {fault}")));
         (property, lines)
     });
-    let faults = told.collect();
+    let faults = found.collect();
     let outcomes = model.outcomes.as_ref().map(|outcomes| locked(outcomes).clone()).unwrap_or_default();
     Explored { states: checker.unique_state_count(), faults, reads: locked(&model.reads).clone(), outcomes }
 }

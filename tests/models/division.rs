@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `guest-driver/module/division.c`, the very file by which the driver divides command slots and the board's tables,
+//! `guest-driver/module/division.c`, the same file by which the driver divides command slots and the board's tables,
 //! against `telegraphos-accounts`, which does the same for the boards and the fabric.
 
 use telegraphos_accounts::{Account, Shares};
@@ -20,7 +20,7 @@ unsafe extern "C" {
     fn tg_division_give(division: *const Division, borrowed: *mut u32, held: *mut u32, units: u32);
 }
 
-/// Units and who holds them, as the driver keeps them.
+/// Units and their holders, as the driver keeps them.
 struct Driver {
     division: Division,
     borrowed: u32,
@@ -33,7 +33,7 @@ impl Driver {
     }
 
     fn take(&mut self, spender: usize, units: u32) -> bool {
-        // SAFETY: all three live until the calls are over, and the code keeps no pointer.
+        // SAFETY: all three outlive the calls, and the code keeps no pointer.
         unsafe {
             let allowed = tg_division_allows(&self.division, self.borrowed, self.held[spender], units);
             if allowed {
@@ -49,8 +49,8 @@ impl Driver {
     }
 }
 
-/// Long random histories: each request has the same answer as an account's of the crate, and what is guaranteed is
-/// there.
+/// Long random histories: each request has the same result as with an account of the crate, and guaranteed units are
+/// always available.
 #[test]
 fn accounts_of_the_driver_are_those_of_the_crate() {
     for seed in 0..200 {
@@ -91,8 +91,8 @@ fn accounts_of_the_driver_are_those_of_the_crate() {
 }
 
 /// The slots of commands that wait for another node, as `tg_admin_divide()` divides them among 256 contexts and the
-/// driver: contexts whose commands never complete take no other's. With the division there was (12 slots, first come,
-/// first served) they did.
+/// driver: contexts whose commands never complete use no slots of others. The earlier division (12 slots, first come,
+/// first served) fails this test.
 #[test]
 fn stuck_commands_of_some_contexts_leave_each_other_one_its_slot() {
     const CONTEXTS: usize = 257;

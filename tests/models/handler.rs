@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `guest-driver/module/queue_handler.c`, the very file that the driver is built of, called step by step on memory of
-//! ours.
+//! `guest-driver/module/queue_handler.c`, the same file that the driver is built of, called step by step on memory of
+//! the test.
 
 use super::buffers::{Buffers, Raw as RawBuffers};
 
-/// What the handler does wrong: TG_HANDLER_*.
+/// Faults of the handler: TG_HANDLER_*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Variant {
     /// Nothing.
     Sound = 0,
-    /// E11: it looks for BUSY and sets FULL by two accesses.
+    /// E11: it checks BUSY and sets FULL in two accesses.
     TwoWords = 1,
-    /// It does not look for BUSY.
+    /// It does not check BUSY.
     Blind = 2,
     /// It clears FULL before it sets HELD.
     HeldLate = 3,
-    /// It copies again what has been copied.
+    /// It repeats a copy that is done.
     ForgetsCopy = 4,
 }
 
@@ -30,7 +30,7 @@ macro_rules! c_enum {
             fn of(value: u32) -> $name {
                 match value {
                     $($value => $name::$variant,)*
-                    _ => panic!("the C code knows a {} {value}", stringify!($name)),
+                    _ => panic!("the C code has an unknown {} {value}", stringify!($name)),
                 }
             }
         }
@@ -54,9 +54,9 @@ c_enum! {
 c_enum! {
     /// `enum tg_handler_at`.
     At {
-        /// Sets FULL, and looks whether somebody is BUSY.
+        /// Sets FULL, and checks BUSY.
         Look = 0,
-        /// Sets FULL, since somebody is.
+        /// Sets FULL, since BUSY is set.
         Flag = 1,
         /// Copies and links.
         Copy = 2,
@@ -64,7 +64,7 @@ c_enum! {
         Hold = 3,
         /// Clears FULL then.
         Unfull = 4,
-        /// Waits for the board to go on.
+        /// Waits for the board to resume.
         Resume = 5,
         /// Clears FULL and HELD.
         Clear = 6,
@@ -78,11 +78,11 @@ c_enum! {
         Step = 0,
         /// FULL is clear.
         Done = 1,
-        /// FULL is left to who is BUSY.
+        /// The consumer that set BUSY handles FULL.
         Busy = 2,
-        /// The board is to go on.
+        /// The board must resume.
         Resume = 3,
-        /// A header is not sound.
+        /// A header is invalid.
         Broken = 4,
     }
 }
@@ -136,7 +136,7 @@ impl Handler {
         self.call(&mut 0, std::ptr::null_mut(), Variant::Sound, |raw| unsafe { tg_handler_stopped(raw) });
     }
 
-    /// Begins anew.
+    /// Restarts.
     pub(crate) fn begin(&mut self) {
         // SAFETY: as in `stopped`.
         self.call(&mut 0, std::ptr::null_mut(), Variant::Sound, |raw| unsafe { tg_handler_begin(raw) });
@@ -144,11 +144,11 @@ impl Handler {
 
     /// The next step, which is one access to `state`, or a call of the code of `buffers`.
     pub(crate) fn step(&mut self, state: &mut u64, buffers: &mut Buffers, variant: Variant) -> Next {
-        // SAFETY: `with_raw` passes buffers that are as they say, and the word lives until the call is over.
+        // SAFETY: `with_raw` passes valid buffers, and the word outlives the call.
         Next::of(buffers.with_raw(|raw| self.call(state, raw, variant, |handler| unsafe { tg_handler_step(handler) })))
     }
 
-    /// The board has gone on.
+    /// The board has resumed.
     pub(crate) fn resumed(&mut self) {
         // SAFETY: as in `stopped`.
         self.call(&mut 0, std::ptr::null_mut(), Variant::Sound, |raw| unsafe { tg_handler_resumed(raw) });
@@ -156,11 +156,11 @@ impl Handler {
 
     /// Clears a BUSY of that owner.
     pub(crate) fn clear_busy(&mut self, state: &mut u64, owner: u32) {
-        // SAFETY: this touches the word alone, which lives until the call is over.
+        // SAFETY: this accesses only the word, which outlives the call.
         self.call(state, std::ptr::null_mut(), Variant::Sound, |raw| unsafe { tg_handler_clear_busy(raw, owner) });
     }
 
-    /// Clears BUSY, whoever has set it.
+    /// Clears BUSY of any owner.
     pub(crate) fn evict(&mut self, state: &mut u64) {
         // SAFETY: as in `clear_busy`.
         self.call(state, std::ptr::null_mut(), Variant::Sound, |raw| unsafe { tg_handler_evict(raw) });

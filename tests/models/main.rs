@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Models of what runs: stateright over the real board, the library's real dequeue and the driver's real copy-and-link.
+//! Models over the real code: stateright with the real board, the library's real dequeue and the driver's real
+//! copy-and-link.
 //!
-//! | File | What is in it |
+//! | File | Contents |
 //! |---|---|
-//! | `queue.rs` | a notification queue: states, steps, what must hold |
-//! | `queue/` | how large it is, its driver, its consumers, counterexamples in words |
+//! | `queue.rs` | a notification queue: states, steps, properties |
+//! | `queue/` | its size, its driver, its consumers, printed counterexamples |
 //! | `board.rs` | the receiver's board in it |
 //! | `consumer.rs` | a consumer's pass through the dequeue section, access by access |
-//! | `buffers.rs`, `handler.rs` | the driver's C code: copy and link, and what keeps it apart from the dequeue |
+//! | `buffers.rs`, `handler.rs` | the driver's C code: copy and link, and its mutual exclusion with the dequeue |
 //! | `division.rs` | the driver's C code that divides slots and tables among processes, against `telegraphos-accounts` |
 //! | `memory.rs` | the words in memory, and their names |
-//! | `progress.rs` | whether each state can still come to a good end |
+//! | `progress.rs` | whether a good end is reachable from each state |
 //! | `traces.rs` | the C code alone, on long random traces, against a list |
 //! | `copies.rs`, `copies/` | replicated pages: boards, programs, memory and network |
-//! | `coherence.rs` | what must hold of them, and what breaks it |
+//! | `coherence.rs` | their properties, and the faults that break them |
 //!
 //! The tests in this file check small queues in all interleavings: buffers of 8 words, which hold 4 elements, of which
 //! the second or third to arrive overflows, and longer runs of the same model in random order. Each wrong reading of
-//! the papers, and each deliberate bug of the board, yields a counterexample, and the right one in its place yields
-//! none.
+//! the papers, and each deliberate bug of the board, yields a counterexample; the correct one in its place yields none.
 //!
 //! ```text
 //! cargo test -p telegraphos-tests --test models -- --nocapture          # sizes and times, and all counterexamples
 //! TELEGRAPHOS_SCALE=full cargo test --release -p telegraphos-tests --test models -- --nocapture every reductions random
 //! ```
 //!
-//! A counterexample is the shortest there is, one line for what one party does before another does something:
+//! A counterexample is a shortest one; each line has the consecutive steps of one party:
 //!
 //! ```text
 //! board: a5 arrives, A.tail is 7, A[7] = a5, A.head is 3, stops
@@ -34,7 +34,7 @@
 //!
 //! A is the first buffer, B and C are linked ones, `A.tail`, `A.head` and `A.next` their header words, `A[7]` a data
 //! word. Elements are called by their sender and their number: `a5` is the fifth of the first sender. "is" is a load,
-//! "=" a store. Flags are those of the control page's `state`, with the owner number of who is BUSY.
+//! "=" a store. Flags are those of the control page's `state`, with the owner number of the BUSY consumer.
 #![allow(clippy::expect_used, clippy::panic, reason = "what models are made of runs in tests alone")]
 
 mod board;
@@ -52,15 +52,15 @@ mod traces;
 use buffers::Reading;
 use consumer::Most;
 use handler::Variant;
-use hib_core::Bug;
 use queue::{ASLEEP, I9, I10, I12, QueueModel, STOPPED, Setup, Sight};
 use stateright::{Checker, HasDiscoveries, Model};
 use std::collections::BTreeSet;
 use std::time::Instant;
 use telegraphos::queue::dequeue::Literal;
+use telegraphos_device_core::Bug;
 use telegraphos_testkit::Scale;
 
-/// Checks all interleavings: none is wrong, and these sights are among them. How many states there are.
+/// Checks that no interleaving is wrong, and that these sights occur. Returns the number of states.
 fn holds(setup: Setup, sights: &[Sight]) -> usize {
     let begun = Instant::now();
     let about = setup.to_string();
@@ -69,7 +69,7 @@ fn holds(setup: Setup, sights: &[Sight]) -> usize {
     let model = checker.model();
     println!("{about}: {} states in {:.1} s", checker.unique_state_count(), begun.elapsed().as_secs_f64());
     if let Some((property, path)) = checker.discoveries().into_iter().next() {
-        panic!("{about}\nviolates {property:?}:\n  {}", model.tell(path.into_vec()).join("\n  "));
+        panic!("{about}\nviolates {property:?}:\n  {}", model.describe(path.into_vec()).join("\n  "));
     }
     assert!(model.ends() > 0, "nothing ever came to an end");
     for sight in sights {
@@ -78,7 +78,7 @@ fn holds(setup: Setup, sights: &[Sight]) -> usize {
     checker.unique_state_count()
 }
 
-/// Looks for the shortest counterexample to one of these properties, and prints it. What is right instead has none.
+/// Finds the shortest counterexample to one of these properties, and prints it. The correct variant must have none.
 fn fails(wrong: Setup, right: Setup, properties: &[&'static str]) -> Vec<String> {
     holds(right, &[]);
     let begun = Instant::now();
@@ -89,7 +89,7 @@ fn fails(wrong: Setup, right: Setup, properties: &[&'static str]) -> Vec<String>
     let Some((property, path)) = properties.iter().find_map(|property| found.remove_entry(property)) else {
         panic!("{about}: no interleaving of {} shows it", checker.unique_state_count());
     };
-    let lines = checker.model().tell(path.into_vec());
+    let lines = checker.model().describe(path.into_vec());
     println!("{about}: {} states in {:.1} s", checker.unique_state_count(), begun.elapsed().as_secs_f64());
     println!("against {property:?}:\n  {}\n", lines.join("\n  "));
     lines
@@ -97,11 +97,11 @@ fn fails(wrong: Setup, right: Setup, properties: &[&'static str]) -> Vec<String>
 
 const SMALL: Setup = Setup::SMALL;
 
-/// The fifth element comes, and the consumer wants one.
-const ONE_OF_FIVE: Setup = Setup { fill: 4, elements: [1, 0], wants: Some(1), ..SMALL };
+/// The fifth element arrives, and the consumer takes one.
+const ONE_OF_FIVE: Setup = Setup { fill: 4, elements: [1, 0], takes: Some(1), ..SMALL };
 
-/// One consumer, which takes one element at a time or all there are, or wants no more than some; overflows with room,
-/// and with the quota used up.
+/// One consumer, which takes one element at a time or all available ones, or stops after some; overflows with room, and
+/// with the quota used up.
 #[test]
 fn i9_i10_i11_i12_every_interleaving_of_small_queues() {
     use Sight::{Busy, Caller, Freed, Held, Woken, Worker};
@@ -110,7 +110,7 @@ fn i9_i10_i11_i12_every_interleaving_of_small_queues() {
     holds(Setup { fill: 8, elements: [3, 2], ..SMALL }, &[Worker, Caller, Busy, Held]);
     holds(Setup { quota: 2, fill: 8, elements: [3, 2], gone: 2, ..SMALL }, &[Worker, Caller, Busy, Held, Freed]);
     holds(Setup { fill: 3, elements: [3, 3], most: Most::All, hold: 1, ..SMALL }, &[Worker, Caller, Busy]);
-    holds(Setup { fill: 8, elements: [2, 2], wants: Some(6), ..SMALL }, &[Worker, Caller, Busy, Held, Freed]);
+    holds(Setup { fill: 8, elements: [2, 2], takes: Some(6), ..SMALL }, &[Worker, Caller, Busy, Held, Freed]);
     if full {
         holds(Setup { fill: 3, elements: [4, 4], ..SMALL }, &[Worker, Caller, Busy, Held, Freed]);
         holds(Setup { fill: 8, elements: [4, 4], ..SMALL }, &[Worker, Caller, Busy, Held, Freed]);
@@ -118,7 +118,7 @@ fn i9_i10_i11_i12_every_interleaving_of_small_queues() {
     }
 }
 
-/// A consumer is killed at any access, and another in its place goes on.
+/// A consumer is killed at any access, and another one continues in its place.
 #[test]
 fn i9_i10_i11_i12_every_interleaving_with_a_killed_consumer() {
     use Sight::{Again, Busy, Caller, Held, Killed, KilledInDriver, Worker};
@@ -140,11 +140,11 @@ fn i9_i10_i11_i12_every_interleaving_with_a_killed_consumer() {
 /// Two consumers; one of them is killed for good.
 #[test]
 fn i9_i10_i11_i12_every_interleaving_of_two_consumers() {
-    use Sight::{Again, Busy, Caller, Held, Killed, KilledInDriver, Rung, Spin, Woken, Worker};
+    use Sight::{Again, Busy, Caller, Held, Killed, KilledInDriver, Spin, Woken, WokenEarly, Worker};
     let full = Scale::from_env() == Scale::Full;
     let two = Setup { consumers: 2, ..SMALL };
     let one_left = Setup { kills: 1, restarts: false, ..two.clone() };
-    holds(Setup { fill: 3, elements: [1, 1], ..two.clone() }, &[Worker, Caller, Busy, Spin, Woken, Rung]);
+    holds(Setup { fill: 3, elements: [1, 1], ..two.clone() }, &[Worker, Caller, Busy, Spin, Woken, WokenEarly]);
     holds(Setup { fill: 8, elements: [1, 0], ..two.clone() }, &[Worker, Caller, Busy, Held, Spin]);
     holds(Setup { fill: 4, elements: [1, 0], ..one_left.clone() }, &[Busy, Killed, Again, KilledInDriver]);
     holds(Setup { fill: 8, elements: [1, 0], most: Most::All, ..one_left.clone() }, &[Busy, Held, Killed, Again]);
@@ -164,16 +164,15 @@ fn e13_every_interleaving_with_a_consumer_that_is_busy_for_too_long() {
     holds(Setup { fill: 3, elements: [2, 1], ..slow.clone() }, &[Busy, Again, Evicted]);
     holds(Setup { fill: 8, elements: [2, 1], bounds: 2, most: Most::All, ..SMALL }, &[Busy, Again, Held, Evicted]);
     holds(Setup { consumers: 2, fill: 4, elements: [1, 0], ..slow }, &[Busy, Again, Evicted]);
-    // It also makes up for a consumer that leaves and should call, but does not.
+    // It also compensates for a consumer that leaves and should call the driver, but does not.
     holds(Setup { literal: Literal::CheckThenClear, bounds: 2, ..ONE_OF_FIVE }, &[Busy, Evicted, Uncalled]);
 }
 
-/// The end may be put off, by a consumer that looks again and again while the worker does not run, but never out of
-/// reach.
+/// A consumer that polls repeatedly while the worker does not run may delay the end, but never makes it unreachable.
 #[test]
 fn i12_from_every_state_all_elements_can_still_be_taken() {
     let check = |setup: Setup| {
-        // Both have come to the same states.
+        // Both have visited the same states.
         let states = holds(setup.clone(), &[]);
         match progress::always_possible(&QueueModel::new(setup.clone())) {
             Ok(found) => assert_eq!(found, states, "{setup}"),
@@ -212,7 +211,7 @@ fn i9_i10_i11_i12_random_walks_of_larger_queues() {
 
 // ---- what the papers' words, and mistakes, lead to ----
 
-/// SPEC item 11: a dequeue that overflow handling does not keep away from.
+/// SPEC item 11: a dequeue without mutual exclusion with overflow handling.
 #[test]
 fn e11_dequeue_without_the_word_loses() {
     let right = Setup { fill: 4, elements: [1, 0], ..SMALL };
@@ -236,10 +235,10 @@ fn i12_a_handler_that_is_blind_to_busy_overlaps_a_dequeue() {
     fails(Setup { handler: Variant::Blind, ..right.clone() }, right, &[I12]);
 }
 
-/// Whoever leaves after FULL was cleared and before HELD is set need not call, and calls no more.
+/// A consumer that leaves after FULL was cleared and before HELD is set does not call the driver.
 #[test]
 fn i12_a_handler_that_clears_full_before_it_sets_held_leaves_the_board_stopped() {
-    let right = Setup { consumers: 2, fill: 8, elements: [1, 0], wants: Some(5), ..SMALL };
+    let right = Setup { consumers: 2, fill: 8, elements: [1, 0], takes: Some(5), ..SMALL };
     let wrong = Setup { handler: Variant::HeldLate, ..right.clone() };
     holds(right.clone(), &[]);
     assert!(progress::always_possible(&QueueModel::new(right)).is_ok(), "the right order fails");
@@ -276,7 +275,7 @@ fn i10_tail_before_data_delivers_nothing() {
     fails(Setup { bug: Some(Bug::TailBeforeData), ..right.clone() }, right, &[I10]);
 }
 
-/// To go on without handling the overflow.
+/// Resuming without handling the overflow.
 #[test]
 fn i10_a_board_that_never_stops_loses() {
     let right = Setup { fill: 4, elements: [1, 0], ..SMALL };
@@ -289,14 +288,14 @@ fn e2_a_board_that_forgets_its_pending_element_loses_it() {
     fails(Setup { bug: Some(Bug::ForgetPending), ..right.clone() }, right, &[I9, I10]);
 }
 
-/// An arm that is taken without a look at the queue.
+/// An arm that is accepted without checking the queue.
 #[test]
 fn a_blind_arm_sleeps_for_ever() {
     let right = Setup { elements: [1, 0], ..SMALL };
     fails(Setup { bug: Some(Bug::ArmBlindly), ..right.clone() }, right, &[ASLEEP]);
 }
 
-/// An arm that is compared with the tail alone: an overflow brings it to 4 again.
+/// An arm that compares only the tail: an overflow resets it to 4.
 #[test]
 fn an_arm_by_tail_alone_sleeps_for_ever() {
     let right = Setup { gone: 1, elements: [5, 0], hold: 3, ..SMALL };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a queue in the model, and how its words and elements are called.
+//! The memory of a queue in the model, and the names of its words and elements.
 
 use super::buffers::Buffers;
 use std::fmt;
@@ -38,7 +38,7 @@ pub(crate) fn letter(buffer: u32) -> char {
 pub(crate) struct Word(pub(crate) u32);
 
 impl Word {
-    /// What it holds, readable.
+    /// Its contents, readable.
     pub(crate) fn show(word: u32, value: u32) -> String {
         match u64::from(word % WORDS) {
             TAIL_WORD | HEAD_WORD if value >> 16 == WORDS => (value & 0xffff).to_string(),

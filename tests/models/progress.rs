@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What stateright does not ask: whether a good end can be reached from every state; and long random walks.
+//! Checks that stateright lacks: that a good end is reachable from every state; and long random walks.
 
 use super::queue::{Action, QueueModel, State};
 use stateright::Model;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use telegraphos_testkit::Rng;
 
-/// A state's way back to the first: the state before, and the step.
+/// The path from a state back to the first: the previous state, and the step.
 type Way = Option<(usize, Action)>;
 
 fn story(model: &QueueModel, actions: impl IntoIterator<Item = Action>) -> Vec<String> {
@@ -18,11 +18,11 @@ fn story(model: &QueueModel, actions: impl IntoIterator<Item = Action>) -> Vec<S
         model.apply(&mut state, action, &mut |_| {});
     }
     path.push((state, None));
-    model.tell(path)
+    model.describe(path)
 }
 
-/// Visits all states, and goes back from those in which everything is done: how many there are, or the way to one from
-/// which no good end can be reached, because nothing can happen any more, or only the same again and again.
+/// Visits all states, then searches backwards from those in which everything is done. Returns the number of states, or
+/// the path to a state from which no good end is reachable (a deadlock or a livelock).
 pub(crate) fn always_possible(model: &QueueModel) -> Result<usize, Vec<String>> {
     let hasher = BuildHasherDefault::<DefaultHasher>::default();
     let mut numbers: HashMap<u64, usize> = HashMap::new();
@@ -71,7 +71,7 @@ pub(crate) fn always_possible(model: &QueueModel) -> Result<usize, Vec<String>> 
     Err(story(model, path.into_iter().rev()))
 }
 
-/// Takes steps at random until nothing can happen any more: how many, or what led to a violation. With every other seed
+/// Takes random steps until none is possible. Returns their number, or the path to a violation. With every other seed
 /// the consumers are slow.
 pub(crate) fn walk(model: &QueueModel, seed: u64) -> Result<usize, Vec<String>> {
     let properties = model.properties();

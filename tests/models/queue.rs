@@ -2,35 +2,34 @@
 //! One notification queue with its senders, its consumers and its driver, as a stateright model over the real parts (I9
 //! to I12).
 //!
-//! A [`State`] is what is between two steps; an [`Action`] is one step of one party, any of which may come next:
+//! An [`Action`] is one step of one party, any of which may come next; a [`State`] lies between two steps:
 //!
-//! | Action | What it is | Real or modelled |
+//! | Action | Meaning | Real or modelled |
 //! |---|---|---|
 //! | [`Action::Arrive`] | the next element of a sender arrives at the board, at most `hold` of it unacknowledged | the sender is modelled |
-//! | [`Action::Board`] | one load or store of the board's queue machine | the real [`hib_core::Hib`] |
+//! | [`Action::Board`] | one load or store of the board's queue machine | the real [`telegraphos_device_core::Hib`] |
 //! | [`Action::Arm`] | a consumer's posted store to QUEUE_ARM arrives | the real board |
 //! | [`Action::Interrupt`] | the driver reads the board's event ring | modelled, as `guest-driver/module/queue.c` |
 //! | [`Action::Work`] | the driver's worker takes the queue's mutex | modelled |
-//! | [`Action::Handler`] | the next step of whoever has the mutex: FULL, copy and link, clear; resume | the real `queue_handler.c` and `queue_buffers.c`; modelled |
-//! | [`Action::Bound`] | FULL has waited for `queue_hold_ms`: who is BUSY loses its mapping (E13) | modelled |
+//! | [`Action::Handler`] | the next step of the holder of the mutex: FULL, copy and link, clear; resume | the real `queue_handler.c` and `queue_buffers.c`; modelled |
+//! | [`Action::Bound`] | FULL has waited for `queue_hold_ms`: the BUSY consumer loses its mapping (E13) | modelled |
 //! | [`Action::Consumer`] | one access of a consumer's dequeue; or the call of the driver | the real [`telegraphos::queue::dequeue`]; modelled |
-//! | [`Action::Kill`], [`Action::Restart`] | a consumer dies at that point; starts anew, under another owner number | modelled |
+//! | [`Action::Kill`], [`Action::Restart`] | a consumer is killed at that point; restarts with another owner number | modelled |
 //!
-//! A consumer takes elements while there are any, calls the driver when the dequeue says so, and otherwise arms the
-//! queue with what it saw and sleeps until a CONTEXT event. Of its stores to QUEUE_ARM one at a time is on its way; it
-//! may look again meanwhile, since another's event can wake it. A consumer that found another inside tries again when
-//! that has left: earlier, it would find the same.
+//! A consumer takes elements while there are any, calls the driver when the dequeue requires it, and otherwise arms the
+//! queue with the word that it read and sleeps until a CONTEXT event. At most one of its stores to QUEUE_ARM is in
+//! flight; it may poll again meanwhile, since another consumer's event can wake it. A consumer that found another one
+//! inside retries when that one has left: an earlier retry would find the same.
 //!
-//! Left out, since the protocol must hold without them: the event at the limit of linked buffers, and the library's
-//! look at the memory before it sleeps. `queue_hold_ms` pass as often as [`Setup::bounds`] says: in most checks never.
+//! Omitted, since the protocol must hold without them: the event at the limit of linked buffers, and the library's poll
+//! of the memory before it sleeps. `queue_hold_ms` expires [`Setup::bounds`] times: in most checks never.
 //!
-//! All accesses are in one order that everybody sees. Release and acquire, which see to that on the processor, are the
-//! business of the code and its documentation, not of this model. A step of the board and its completion are one, as
-//! its shells perform them.
+//! All accesses are sequentially consistent. The release and acquire orderings that ensure this on a processor are
+//! outside this model. A step of the board and its completion are one action, as its shells perform them.
 //!
-//! What came out of the queue is compared with what the board took in, when a consumer is handed it. An element that
-//! was handed to a consumer which is killed before it stored word 1 is handed out once more, next: that one repetition
-//! is allowed, and due.
+//! When a consumer receives an element, it is compared with the elements that the board has accepted. If a consumer is
+//! killed after it received an element and before it stored word 1, the next consumer must receive that element again,
+//! once.
 
 mod consumers;
 mod driver;
@@ -43,12 +42,12 @@ use super::handler::{At, Handler, Stage};
 use super::memory::{Arena, ROOM, WORDS, Word, element, name, shape};
 use consumers::{Consumer, Mode};
 use driver::Driver;
-use hib_core::StepId;
 pub(crate) use setup::Setup;
 use stateright::{Model, Property};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use telegraphos::queue::dequeue::Dequeue;
+use telegraphos_device_core::StepId;
 use telegraphos_wire::Status;
 use telegraphos_wire::queue::{BUSY, HEAD_WORD, NEXT_WORD};
 
@@ -64,28 +63,28 @@ struct Sender {
     last: u32,
 }
 
-/// What must never happen.
+/// Violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fault {
-    /// I9: `due` is in the queue, and `got` came first.
+    /// I9: `due` is in the queue, but `got` was received first.
     Order { got: u32, due: u32 },
-    /// I10: `due` is nowhere, and `got` came.
+    /// I10: `due` is lost, and `got` was received.
     Lost { got: u32, due: u32 },
-    /// I10: it came before.
+    /// I10: it was received before.
     Doubled { got: u32 },
-    /// I10: nobody sent it.
+    /// I10: it was never sent.
     Made { got: u32 },
     /// I10: an element was refused, or acknowledged out of turn.
     Ack { element: u32, status: Status },
-    /// I11: somebody stored to a word of another's.
+    /// I11: a party stored to a word of another party.
     Foreign { word: u32 },
     /// I11: a size, head or tail is out of its range.
     Header,
-    /// I12: an overflow was handled that was none, or twice.
+    /// I12: an overflow was handled twice, or did not exist.
     Handled,
-    /// The board would not go on.
+    /// The board refused to resume.
     Resume(Status),
-    /// The dequeue, the driver or the board has found the memory unsound.
+    /// The dequeue, the driver or the board has found invalid memory.
     Broken,
 }
 
@@ -97,9 +96,9 @@ impl fmt::Display for Fault {
             }
             Fault::Lost { got, due } => write!(f, "{} is lost: {} comes in its place", name(due), name(got)),
             Fault::Doubled { got } => write!(f, "{} comes twice", name(got)),
-            Fault::Made { got } => write!(f, "{} comes, which nobody has sent", name(got)),
+            Fault::Made { got } => write!(f, "{} comes, which was never sent", name(got)),
             Fault::Ack { element, status } => write!(f, "{} is acknowledged with {status:?}", name(element)),
-            Fault::Foreign { word } => write!(f, "{} was stored by somebody whose word it is not", Word(word)),
+            Fault::Foreign { word } => write!(f, "{} was stored by a party that does not own it", Word(word)),
             Fault::Header => write!(f, "a size, head or tail is out of its range"),
             Fault::Handled => write!(f, "an overflow is handled that was none, or twice"),
             Fault::Resume(status) => write!(f, "the board does not go on: {status:?}"),
@@ -108,11 +107,11 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Everything between two steps.
+/// The state between two steps.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub(crate) struct State {
     board: Board,
-    /// The step of its queue's machine that is to be performed.
+    /// The next step of its queue's machine.
     step: Option<(StepId, Touch)>,
     arena: Arena,
     /// The control page's `state`.
@@ -125,9 +124,9 @@ pub(crate) struct State {
     ring: bool,
     kills: u8,
     bounds: u8,
-    /// Elements that the board has been given and that were handed to nobody yet, oldest first.
+    /// Elements that the board has accepted and no consumer has received, oldest first.
     due: Vec<u32>,
-    /// An element whose consumer was killed before it took it: it must come again, and next.
+    /// An element whose consumer was killed before it took it: it must be received again, next.
     again: Option<u32>,
     pub(crate) fault: Option<Fault>,
 }
@@ -147,10 +146,10 @@ pub(crate) enum Action {
     Restart(usize),
 }
 
-/// Takes note of what a step does, for people.
+/// Records a step for the printed counterexample.
 type Say<'a> = &'a mut dyn FnMut(fmt::Arguments<'_>);
 
-/// Things that a check must have met, or it has checked nothing.
+/// Situations that a check must have reached to be meaningful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Sight {
@@ -158,7 +157,7 @@ pub(crate) enum Sight {
     Worker = 1,
     /// One is handled by a consumer that called.
     Caller = 2,
-    /// The handler finds somebody BUSY.
+    /// The handler finds BUSY set.
     Busy = 4,
     /// The quota is used up.
     Held = 8,
@@ -168,15 +167,15 @@ pub(crate) enum Sight {
     Again = 32,
     /// A consumer is woken.
     Woken = 64,
-    /// A buffer is taken back that has been emptied.
+    /// An empty buffer is reclaimed.
     Freed = 128,
     /// A consumer finds another inside.
     Spin = 256,
     /// A consumer is killed in the driver, between copy and resume.
     KilledInDriver = 512,
     /// A consumer is woken before it sleeps.
-    Rung = 1024,
-    /// The bound ends while a consumer is inside; when it has left, and did not call.
+    WokenEarly = 1024,
+    /// The time limit ends while a consumer is inside; after it has left without calling the driver.
     Evicted = 2048,
     Uncalled = 4096,
 }
@@ -187,15 +186,15 @@ pub(crate) struct QueueModel {
     initial: State,
     sights: AtomicU32,
     ends: AtomicUsize,
-    /// Properties that were found violated.
+    /// Violated properties.
     violated: AtomicU32,
 }
 
-/// What must hold, in the order of [`Model::properties`].
+/// The properties, in the order of [`Model::properties`].
 pub(crate) const I9: &str = "I9: elements come out in the order in which the board took them";
 pub(crate) const I10: &str = "I10: no element is lost, doubled or made up";
-pub(crate) const I11: &str = "I11: heads and tails stay in range, and nobody stores to another's words";
-pub(crate) const I12: &str = "I12: each overflow is handled once, with nobody in the dequeue section";
+pub(crate) const I11: &str = "I11: heads and tails stay in range, and no party stores to another's words";
+pub(crate) const I12: &str = "I12: each overflow is handled once, with no consumer in the dequeue section";
 pub(crate) const STOPPED: &str = "I12: the board is never left stopped with BUSY = 0";
 pub(crate) const ASLEEP: &str = "no consumer sleeps for ever while there are elements";
 
@@ -212,12 +211,12 @@ impl QueueModel {
             arena,
             control: 0,
             senders: [Sender::default(); SENDERS],
-            consumers: (0..setup.consumers).map(|number| Consumer::new(number as u32 + 1, setup.wants)).collect(),
+            consumers: (0..setup.consumers).map(|number| Consumer::new(number as u32 + 1, setup.takes)).collect(),
             driver: Driver {
                 mutex: None,
                 handler: Handler::NEW,
                 begun: false,
-                told: false,
+                resume_sent: false,
                 linked: Vec::new(),
                 news: false,
                 work: false,
@@ -245,7 +244,7 @@ impl QueueModel {
         model
     }
 
-    /// Brings the initial state about, by the model's own steps in a fixed order.
+    /// Reaches the initial state by the model's own steps in a fixed order.
     fn prepare(&mut self) {
         let mut state = self.initial.clone();
         for number in 0..self.setup.gone + self.setup.fill {
@@ -278,18 +277,18 @@ impl QueueModel {
     }
 
     fn saw(&self, sight: Sight) {
-        // Most often it is not the first time, and other threads look, too.
+        // Usually it is not the first time, and other threads read it too.
         if self.sights.load(Ordering::Relaxed) & sight as u32 == 0 {
             self.sights.fetch_or(sight as u32, Ordering::Relaxed);
         }
     }
 
-    /// Whether it has been met.
+    /// Whether it has been reached.
     pub(crate) fn has_seen(&self, sight: Sight) -> bool {
         self.sights.load(Ordering::Relaxed) & sight as u32 != 0
     }
 
-    /// Looks at states in which nothing can happen any more.
+    /// Checks states in which no step is possible.
     pub(crate) fn ends(&self) -> usize {
         self.ends.load(Ordering::Relaxed)
     }
@@ -308,7 +307,7 @@ impl QueueModel {
             actions.push(Action::Board);
         }
         match state.driver.mutex {
-            Some(_) if state.driver.told && state.driver.resumed.is_none() => {}
+            Some(_) if state.driver.resume_sent && state.driver.resumed.is_none() => {}
             Some(_) => actions.push(Action::Handler),
             None if state.driver.work => actions.push(Action::Work),
             None => {}
@@ -340,7 +339,7 @@ impl QueueModel {
         }
     }
 
-    /// Whether nothing can happen any more.
+    /// Whether no step is possible.
     fn has_ended(&self, state: &State) -> bool {
         let quiet = state.step.is_none() && state.driver.mutex.is_none() && state.fault.is_none();
         if !quiet {
@@ -382,7 +381,7 @@ impl QueueModel {
                 say(format_args!("starts anew"));
                 let consumer = &mut state.consumers[number];
                 let owner = consumer.owner + CONSUMERS as u32;
-                *consumer = Consumer { arm: consumer.arm, ..Consumer::new(owner, consumer.wants) };
+                *consumer = Consumer { arm: consumer.arm, ..Consumer::new(owner, consumer.takes) };
             }
         }
         if state.fault.is_none() && !state.arena.is_sound(1 + self.setup.quota) {
@@ -454,7 +453,7 @@ impl QueueModel {
                     self.saw(Sight::Woken);
                     consumer.mode = Mode::Pass(Vec::new());
                 } else {
-                    consumer.rung = true;
+                    consumer.woken = true;
                 }
             }
         }
@@ -462,19 +461,19 @@ impl QueueModel {
 }
 
 impl State {
-    /// The handler is between "nobody is BUSY" and "FULL is clear", and a consumer is in the dequeue section.
+    /// The handler is between "BUSY is clear" and "FULL is clear", and a consumer is in the dequeue section.
     fn overlaps(&self) -> bool {
         let handling =
             self.driver.is_at(At::Copy) || self.driver.is_at(At::Clear) || self.driver.handler.stage == Stage::Copied;
         handling && self.consumers.iter().any(|consumer| consumer.inside)
     }
 
-    /// The board is stopped, and nobody is there who would see to that.
+    /// The board is stopped, and no party will resume it.
     fn is_stranded(&self) -> bool {
         self.board.is_stopped() && self.control & BUSY == 0 && self.driver.handler.stage != Stage::Held
     }
 
-    /// Everything has been sent and taken; or as much as the consumers wanted.
+    /// Everything has been sent and taken, or as much as the consumers take.
     pub(crate) fn is_done(&self) -> bool {
         let is = |consumer: &Consumer, modes: &[Mode]| modes.contains(&consumer.mode);
         if self.consumers.iter().all(|consumer| is(consumer, &[Mode::Done, Mode::Dead])) {
@@ -537,8 +536,8 @@ impl Model for QueueModel {
 }
 
 impl QueueModel {
-    /// False for the first violation of a property. The checker would keep the last one of many that it comes upon,
-    /// which is not the shortest.
+    /// False for the first violation of a property. The checker would keep the last of those that it finds, which is
+    /// not the shortest.
     fn unless(&self, property: u32, violated: bool) -> bool {
         !violated || self.violated.fetch_or(1 << property, Ordering::Relaxed) >> property & 1 == 1
     }
@@ -550,7 +549,7 @@ mod tests {
     use crate::consumer::Access;
     use telegraphos_wire::queue::TAIL_WORD;
 
-    /// What comes of a step of a queue with four elements in it, after `change`.
+    /// The effects of a step of a queue with four elements, after `change`.
     fn fault(change: impl FnOnce(&mut State), action: Action) -> Option<Fault> {
         let model = QueueModel::new(Setup { fill: 4, ..Setup::SMALL });
         let mut state = model.initial.clone();

@@ -19,7 +19,7 @@ struct Trace {
     linked: VecDeque<VecDeque<u64>>,
     first: VecDeque<u64>,
     pending: Option<u64>,
-    /// Elements that nobody else has.
+    /// Elements that are not in the queue yet.
     next: u64,
 }
 
@@ -52,7 +52,7 @@ impl Trace {
         self.next += 1;
     }
 
-    /// The driver handles an overflow, and the board goes on.
+    /// The driver handles an overflow, and the board resumes.
     fn overflow(&mut self) {
         let Some(pending) = self.pending else { return };
         while self.linked.front().is_some_and(VecDeque::is_empty) {
@@ -73,7 +73,7 @@ impl Trace {
         self.pending = None;
     }
 
-    /// The next words lead from the first to the newest, and on to the oldest (E3).
+    /// The `next` words link the first buffer to the newest, and so on to the oldest (E3).
     fn chain(&self) {
         let mut at = 0;
         for buffer in self.buffers.linked().iter().rev() {
@@ -96,14 +96,14 @@ impl Trace {
         assert_eq!(self.buffers.pop(), Ok(expected));
     }
 
-    /// The same in two calls, with another look in between.
+    /// The same in two calls, with another peek in between.
     fn peek_and_take(&mut self) {
         let expected = self.expected();
         assert_eq!((self.buffers.peek(), self.buffers.peek()), (Ok(expected), Ok(expected)));
         assert_eq!(self.buffers.take(), expected.map(|_| ()).ok_or(Refusal::Unsound));
     }
 
-    /// A consumer takes the oldest element of the oldest buffer, by itself.
+    /// A consumer takes the oldest element of the oldest buffer, without the C code.
     fn consume(&mut self) {
         let oldest = self.buffers.linked().first().map_or(0, |buffer| usize::from(*buffer));
         let head = self.header(oldest, HEAD);
@@ -118,7 +118,7 @@ impl Trace {
         self.buffers.set_word(oldest, HEAD, head.advanced().encode().into());
     }
 
-    /// A process writes anything to a next word: nobody may notice.
+    /// A process writes any value to a `next` word: it must have no effect.
     fn scribble(&mut self, random: &mut Rng) {
         let buffer = random.below(1 + self.quota as u32) as usize;
         self.buffers.set_word(buffer, NEXT, u64::from(random.below(u32::MAX)));
@@ -135,7 +135,7 @@ fn i9_i10_e2_e3_the_drivers_code_keeps_long_random_traces_in_order() {
         let mut trace = Trace::new(words, width, quota);
         let (mut held, mut linked) = (0, 0);
         for _ in 0..steps {
-            // Now the senders are faster, now the consumers.
+            // Senders and consumers are faster in turn.
             let pace = if trace.next / (u64::from(words) * (quota as u64 + 2)) % 2 == 0 { 9 } else { 2 };
             match random.below(16_u64) {
                 0 => trace.pop(),

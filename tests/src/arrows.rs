@@ -9,16 +9,16 @@ use serde_json::Value;
 
 /// The page with the arrows.
 const PAGE: &str = "docs/architecture.md";
-/// How the block of arrows begins there.
+/// The first line of the block of arrows in it.
 const BLOCK: &str = "```text arrows";
-/// TLS, and what makes certificates.
+/// Crates for TLS and certificates.
 const TLS: [&str; 5] = ["quinn-proto", "rcgen", "ring", "rustls", "time"];
-/// Metrics, HTTP and files in PEM.
+/// Crates for metrics, HTTP and PEM files.
 const CLIENTS: [&str; 3] = ["httparse", "pem", "prometheus-client"];
-/// Files, sockets, processes and logs.
+/// Crates for files, sockets, processes and logs.
 const OUTSIDE: [&str; 4] = ["libc", "log", "nix", "rustix"];
 
-/// What crates must not link, by themselves or through others.
+/// Crates that each of these must not link, directly or indirectly.
 const NOT_LINKED: [(&str, &[&[&str]]); 9] = [
     ("telegraphos-device", &[&TLS, &CLIENTS]),
     ("telegraphos-link", &[&TLS, &CLIENTS]),
@@ -26,9 +26,9 @@ const NOT_LINKED: [(&str, &[&[&str]]); 9] = [
     ("telegraphos-transport", &[&TLS, &CLIENTS]),
     ("telegraphos-wire", &[&TLS, &CLIENTS, &OUTSIDE]),
     ("telegraphos-accounts", &[&TLS, &CLIENTS, &OUTSIDE]),
-    ("hib-core", &[&TLS, &CLIENTS, &OUTSIDE]),
-    ("switch-core", &[&TLS, &CLIENTS, &OUTSIDE]),
-    ("rdp-core", &[&TLS, &CLIENTS, &OUTSIDE]),
+    ("telegraphos-device-core", &[&TLS, &CLIENTS, &OUTSIDE]),
+    ("telegraphos-fabric-core", &[&TLS, &CLIENTS, &OUTSIDE]),
+    ("telegraphos-rdp-core", &[&TLS, &CLIENTS, &OUTSIDE]),
 ];
 
 type Arrows = BTreeMap<String, BTreeSet<String>>;
@@ -37,7 +37,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What cargo knows of the workspace as it is locked, for this machine.
+/// The output of `cargo metadata` for the workspace as locked, for this machine.
 fn metadata() -> Value {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -57,8 +57,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_else(|| panic!("cargo metadata has a text {key:?}"))
 }
 
-/// The crates of the workspace, each with those of them that it depends on normally: not only for its tests or its
-/// build.
+/// The crates of the workspace, each with its normal dependencies (not dev or build dependencies) in the workspace.
 fn arrows(metadata: &Value) -> Arrows {
     let members: BTreeSet<&str> = list(metadata, "workspace_members").iter().filter_map(Value::as_str).collect();
     let ours = list(metadata, "packages").iter().filter(|package| members.contains(text(package, "id")));
@@ -75,8 +74,8 @@ fn arrows(metadata: &Value) -> Arrows {
     ours.iter().map(|package| (text(package, "name").to_owned(), of(package))).collect()
 }
 
-/// The arrows that the page has, as `crate -> crate, crate`, and a crate that depends on none by its name alone; with
-/// the line of each.
+/// The arrows on the page, each with its line number: `crate -> crate, crate`, or only the name of a crate without
+/// dependencies.
 fn documented(page: &str) -> Result<BTreeMap<String, (usize, BTreeSet<String>)>, String> {
     let mut lines = page.lines().enumerate().skip_while(|(_, line)| *line != BLOCK).skip(1);
     let mut found = BTreeMap::new();
@@ -98,7 +97,7 @@ fn line(name: &str, to: &BTreeSet<String>) -> String {
     if to.is_empty() { name.to_owned() } else { format!("{name} -> {}", to.join(", ")) }
 }
 
-/// Where page and workspace differ.
+/// The differences between page and workspace.
 fn differences(page: &str, arrows: &Arrows) -> Vec<String> {
     let documented = match documented(page) {
         Ok(documented) => documented,
@@ -146,7 +145,7 @@ fn the_page_has_the_arrows_between_crates() {
 fn nothing_links_what_it_does_not_need() {
     let metadata = metadata();
     let all: BTreeSet<&str> = list(&metadata, "packages").iter().map(|package| text(package, "name")).collect();
-    // A process that has all of it shows that the names are right.
+    // The fabric links all of them, which shows that the names are correct.
     let fabric = linked(&metadata, "telegraphos-fabric");
     for name in TLS.iter().chain(&CLIENTS).chain(&OUTSIDE) {
         assert!(all.contains(name) && fabric.contains(*name), "the fabric does not link {name}: correct the list");

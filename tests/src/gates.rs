@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `.ci/run` is a gate: nothing in the environment makes its tests other ones.
+//! `.ci/run` is a gate: the environment cannot change its tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What may stay set, since it does not change what is tested: places, programs that are checked before use, and what
-/// belongs to the machine.
+/// Variables that may stay set, since they do not change the tests: paths, programs that are checked before use, and
+/// variables of the machine.
 const KEPT: [&str; 11] = [
     "CARGO",
     "CARGO_TARGET_DIR",
@@ -37,7 +37,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Names of environment variables that the tree reads by their name, and where.
+/// Environment variables that the source tree reads by a literal name, and the file of each.
 fn read_by_name() -> BTreeMap<String, PathBuf> {
     let mut files = Vec::new();
     sources(&root(), &mut files);

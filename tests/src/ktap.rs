@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads KTAP, the kernel's test protocol, strictly: a report that was cut short is no report.
+//! Reads KTAP, the kernel's test protocol, strictly: a truncated report is an error.
 
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ pub struct Test {
 }
 
 /// The top-level tests of a whole report: version line, plan, and as many results as planned. Indented lines (subtests)
-/// and diagnostics are not looked at.
+/// and diagnostics are ignored.
 pub fn parse(text: &str) -> Result<Vec<Test>> {
     let mut lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with([' ', '#']));
     let first = lines.next().unwrap_or_default();
@@ -53,7 +53,7 @@ pub fn plan(text: &str) -> BTreeSet<String> {
     plan_in_order(text).into_iter().collect()
 }
 
-/// The same in the file's order, with what it has twice.
+/// The same in the file's order, duplicates included.
 pub fn plan_in_order(text: &str) -> Vec<String> {
     text.lines()
         .map(|l| l.split('#').next().unwrap_or("").trim())

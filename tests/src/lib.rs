@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the whole-system tests in `system/` are written with.
+//! Helpers of the whole-system tests in `system/`.
 //!
-//! - [`Suite`] runs named parts one after the other, tells each one's time, and goes on after a failure.
+//! - [`Suite`] runs named parts one after the other, prints the time of each, and continues after a failure.
 //! - [`ktap`] reads what `tg-selftest` prints.
 //! - [`lspci`] makes the listing of a board comparable.
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Makes `lspci -nvvv` of one device comparable between boots and kernels.
 
-/// The listing with everything replaced that depends on where firmware and kernel put the device: addresses, interrupt
-/// numbers, the IOMMU group.
+/// The listing without values that depend on where firmware and kernel put the device: addresses, interrupt numbers,
+/// the IOMMU group.
 pub fn normalise(listing: &str) -> String {
     let mut out = String::new();
     for line in listing.trim_end().lines() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the parts of a test that share what is expensive: booted guests.
+//! Runs the parts of a test that share booted guests, which are expensive.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use telegraphos_testkit::panic_message;
 
-/// The parts run so far. Which there are is known before: a part that is missing or not in the plan fails the suite.
+/// The parts that have run. The plan lists all of them: a part that is missing or not in the plan fails the suite.
 #[derive(Debug)]
 pub struct Suite {
     /// All parts.
     plan: Vec<String>,
-    /// Names that came, selected or not.
+    /// Names of parts that were reached, selected or not.
     came: Vec<String>,
     filter: Vec<String>,
     list: bool,
@@ -22,8 +22,8 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Takes the plan, one name a line (`#` begins a comment), and the arguments `cargo test` passes on: words of which
-    /// a part's name must contain one; `--list` runs nothing. Other options are ignored. Prints how many parts are to
+    /// Takes the plan, one name a line (`#` begins a comment), and the arguments of `cargo test`: words of which a
+    /// part's name must contain one; `--list` runs nothing. Other options are ignored. Prints how many parts are to
     /// run, as TAP does.
     pub fn new(plan: &str, args: impl IntoIterator<Item = String>) -> Suite {
         let mut suite = Suite {
@@ -48,8 +48,8 @@ impl Suite {
         suite
     }
 
-    /// Whether any of these parts is to be run; so that nothing is booted in vain.
-    pub fn wants(&self, names: &[&str]) -> bool {
+    /// Whether any of these parts is to be run; avoids booting guests for none.
+    pub fn selects(&self, names: &[&str]) -> bool {
         !self.list && names.iter().any(|name| self.selected(name))
     }
 
@@ -57,7 +57,7 @@ impl Suite {
         self.filter.is_empty() || self.filter.iter().any(|word| name.contains(word.as_str()))
     }
 
-    /// Runs one part if it is wanted. An error or a panic fails it, and with it the suite.
+    /// Runs one part if it is selected. An error or a panic fails it, and with it the suite.
     pub fn part(&mut self, name: &str, body: impl FnOnce() -> anyhow::Result<()>) {
         self.came.push(name.to_owned());
         if self.list {
@@ -83,7 +83,7 @@ impl Suite {
         self.parts.push((name.to_owned(), took, failure));
     }
 
-    /// Where the parts that came are not those of the plan, each once.
+    /// The differences between the reached parts and the plan, which has each once.
     fn strays(&self) -> Vec<String> {
         let times = |list: &[String], name: &String| list.iter().filter(|other| *other == name).count();
         let mut strays = Vec::new();
@@ -124,7 +124,7 @@ impl Suite {
             self.plan.len(),
             if self.skipped > 0 { format!(", {} not selected", self.skipped) } else { String::new() }
         );
-        // A word that selects nothing has shown nothing.
+        // A word that selects no part is an error: nothing was tested.
         let empty = self.parts.is_empty();
         if empty {
             println!("no part's name contains any of {:?}", self.filter);
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn only_what_is_selected_runs() {
         let mut s = suite("flood\nreset", &["set", "--nocapture"]);
-        assert!(s.wants(&["flood", "reset"]) && !s.wants(&["flood"]));
+        assert!(s.selects(&["flood", "reset"]) && !s.selects(&["flood"]));
         let mut ran = Vec::new();
         for name in ["flood", "reset"] {
             s.part(name, || {
@@ -173,7 +173,7 @@ mod tests {
         }
         assert_eq!(ran, ["reset"]);
         assert_eq!(code(s), format!("{:?}", ExitCode::SUCCESS));
-        assert!(!suite("", &["--list"]).wants(&["reset"]));
+        assert!(!suite("", &["--list"]).selects(&["reset"]));
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
             ("a", &["a", "a"], "a came 2 times"),
             ("a\na", &["a"], "a is 2 times in the plan: expected once"),
         ] {
-            // Whatever was selected.
+            // Independent of the selection.
             for args in [&[][..], &["a"], &["--list"]] {
                 assert_eq!(run(plan, args, came), (vec![why.to_owned()], true), "{plan:?} {args:?}");
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Comments and prose keep to the width of `.editorconfig`. Code does by `cargo fmt`.
+//! Comments and prose keep to the width of `.editorconfig`. `cargo fmt` handles code.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ fn width(config: &str) -> usize {
     number.lines().next().and_then(|number| number.parse().ok()).expect("max_line_length is a number")
 }
 
-/// What of a line must keep to the width: a comment, or prose; nothing of code.
+/// The part of a line that must keep to the width: comment or prose, none of code.
 fn prose(line: &str, rust: bool) -> Option<&str> {
     let line = line.trim_start();
     if !rust {

@@ -10,7 +10,7 @@ use telegraphos_wire::regs::Register;
 
 /// SIGBUS on Linux.
 const BUS: i32 = 7;
-/// What loads bring back that nobody can answer.
+/// What loads without an answer return.
 const ALL_ONES: u64 = u64::MAX;
 
 /// Waits until the board of a guest has taken so many stores more than it had.
@@ -46,7 +46,7 @@ pub(crate) fn reset_button(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
     let (flood, _watch) = flood(a, b)?;
     b.reset()?;
-    gets_sigbus(flood, "the process whose peer was reset")?;
+    gets_sigbus(flood, "the process with the reset peer")?;
     both_ways(a, b)
 }
 
@@ -58,8 +58,8 @@ pub(crate) fn unplugged_and_plugged_while_in_use(cluster: &Cluster) -> Result<()
     let mut load = b.argv(&["tg-load", "0", "goes-away", "0", "--watch"]).spawn()?;
     load.wait_for_line(Duration::from_secs(30), |_| true)?;
     a.device_del()?;
-    let unplugged = gets_sigbus(flood, "the process whose board was unplugged")
-        .and_then(|()| gets_sigbus(load, "the process whose peer's board was unplugged"))
+    let unplugged = gets_sigbus(flood, "the process at the unplugged board")
+        .and_then(|()| gets_sigbus(load, "the peer of the unplugged board's process"))
         .and_then(|()| {
             ensure!(!a.sh("ls /dev/telegraphos*").run()?.status.success(), "the device file is still there");
             Ok(())
@@ -76,7 +76,7 @@ pub(crate) fn qemu_killed_and_started_on_the_same_hib(cluster: &Cluster) -> Resu
     let (a, b) = (cluster.node(2), cluster.node(1));
     let (flood, _watch) = flood(b, a)?;
     a.kill_qemu();
-    gets_sigbus(flood, "the process whose peer's QEMU was killed")?;
+    gets_sigbus(flood, "the peer of the killed QEMU's process")?;
     a.restart_qemu()?;
     both_ways(a, b)
 }
@@ -110,7 +110,7 @@ pub(crate) fn fabric_killed(cluster: &Cluster) -> Result<()> {
     let (flood, _watch) = flood(a, b)?;
     let export = Export::of(b, "unreachable", "64K")?;
     cluster.kill_fabric();
-    let without = gets_sigbus(flood, "the process whose fabric was killed").and_then(|()| {
+    let without = gets_sigbus(flood, "the process without a fabric").and_then(|()| {
         // What needs the fabric is refused in bounded time and says so.
         let refused = a.argv(&["tg-load", "1", "unreachable", "0"]).run()?;
         ensure!(refused.status.code() == 3, "without a fabric: {}: {}", refused.status, refused.stderr);
@@ -129,7 +129,7 @@ pub(crate) fn fabric_killed(cluster: &Cluster) -> Result<()> {
 }
 
 /// Three nodes store without pause into the fourth, before, while and after it reboots. Whatever is still on its way
-/// then must not reach the memory of the new life, in which those pages belong to somebody else.
+/// then must not reach the memory of the new boot, in which those pages have another use.
 pub(crate) fn stores_do_not_reach_a_rebooted_guest(cluster: &Cluster) -> Result<()> {
     /// Prints size and checksum of all programs and modules of the guest, which lie in its memory.
     const PROGRAMS: &str = "all=$(find / -xdev -type f -perm -100 -o -type f -name '*.ko' | sort); cat $all | wc -c; \
@@ -191,7 +191,7 @@ pub(crate) fn stores_do_not_reach_a_rebooted_guest(cluster: &Cluster) -> Result<
         let refused = target.hib_log().matches("was refused").count() - refused_before;
         println!(
             "  reboot by {by}: {} stores from the last look before it until the guest was back; memory is clean; the HIB logged \
-             {refused} late requests as refused",
+             {refused} stale requests as refused",
             after - before
         );
     }

@@ -4,13 +4,13 @@
 use crate::help::Export;
 use crate::settings;
 use anyhow::{Context, Result, ensure};
-use observer_core::{Accesses, Passages, Range, Region, RegionCounts, Report};
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
+use telegraphos_agent::Figure;
 use telegraphos_cluster::{Cluster, GuestCommand, ProgressMode, prepare};
 use telegraphos_images::{Progress, Qemu, Store};
-use tg_agent::Figure;
+use telegraphos_plugin_core::{Accesses, Passages, Range, Region, RegionCounts, Report};
 
 /// Times `tg-count` does everything.
 const PASSAGES: u64 = 20;
@@ -23,7 +23,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Runs `tg-count` in a guest whose plugin writes to `out`.
+    /// Runs `tg-count` in a guest under a plugin that writes to `out`.
     fn by(command: GuestCommand, out: &Path) -> Result<Counted> {
         let said = command.check()?;
         let regions = said.lines().filter_map(|line| match Figure::parse(line) {

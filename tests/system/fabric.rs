@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Boards without virtual machines at three fabric processes, each in a network of its own, over trunks that lose and
-//! corrupt: nothing is lost, nothing comes twice, order is kept (I8, I16); and what is told of a partition that is
+//! Boards without virtual machines at three fabric processes, each in a separate network, over trunks that lose and
+//! corrupt: nothing is lost, nothing comes twice, order is kept (I8, I16); and what is reported of a partition that is
 //! longer than the silence.
 
 mod load;
@@ -26,7 +26,7 @@ const LEFT_MIDDLE: &str = "left-middle";
 
 fn options(silence_ms: u64) -> Settings {
     let seed = std::env::var("TELEGRAPHOS_SEED").unwrap_or_else(|_| "1".into());
-    // Nobody else is in these networks.
+    // No other process is in these networks.
     let insecure = ("insecure-trunks".into(), "true".into());
     let fabric = vec![("silence-ms".into(), silence_ms.to_string()), ("seed".into(), seed), insecure];
     Settings { fabric, ..crate::settings("three-fabrics") }
@@ -89,7 +89,7 @@ fn partition(controls: &mut [ControlClient], load: &Load, give_up: &AtomicBool) 
     telegraphos_cluster::sleep(Duration::from_secs(5).saturating_sub(begun.elapsed()))?;
     let end = trunk(left, LEFT_MIDDLE)?;
     ensure!(crossed(&end).0 == last, "{} packets crossed a trunk that is down", crossed(&end).0 - last);
-    ensure!(end.up && end.resets == 0, "a partition shorter than the silence was told: {end:?}");
+    ensure!(end.up && end.resets == 0, "a partition shorter than the silence was reported: {end:?}");
     ensure!(load.done() < load.total(), "all was done before the partition ended");
     let found = Partition { before, silent: still.elapsed() };
     set_faults(left, LEFT_MIDDLE, &format!("{FAULTS} only=send"))?;
@@ -176,7 +176,7 @@ pub(crate) fn sixteen_boards_over_three_fabrics_lose_nothing(scale: Scale) -> Re
 }
 
 /// Waits until all of these nodes have come or gone; no other may.
-fn told(guest: &mut Guest, nodes: &[NodeId], up: bool) -> Result<()> {
+fn notified(guest: &mut Guest, nodes: &[NodeId], up: bool) -> Result<()> {
     let mut missing: BTreeSet<NodeId> = nodes.iter().copied().collect();
     let found = client::wait_for("news of nodes", || {
         let events = match guest.events() {
@@ -194,7 +194,7 @@ fn told(guest: &mut Guest, nodes: &[NodeId], up: bool) -> Result<()> {
     found.with_context(|| format!("nodes {nodes:?} up: {up}"))?
 }
 
-/// A partition longer than the silence: both sides are told which nodes are lost, what was outstanding ends with an
+/// A partition longer than the silence: both sides are notified of the lost nodes, what was outstanding ends with an
 /// error and never arrives, the others go on; after it they import again.
 pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
     let row =
@@ -208,7 +208,7 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
     }
     for node in all {
         let peers: Vec<NodeId> = all.into_iter().filter(|peer| *peer != node).collect();
-        told(&mut boards.guests_mut()[usize::from(node)], &peers, true)?;
+        notified(&mut boards.guests_mut()[usize::from(node)], &peers, true)?;
         for peer in peers {
             boards.ask(node.into(), |guest| guest.import(peer, &pages[usize::from(peer)], ALL))?;
         }
@@ -231,7 +231,7 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
 
     set_faults(&mut control, "middle-right", "down")?;
     let (here, there): (&[NodeId], &[NodeId]) = (&[0, 1, 2], &[3]);
-    // Under way when nobody knows yet, to be told later: stores and an atomic.
+    // In flight before the partition is detected: stores and an atomic.
     let mut launched = Vec::new();
     for node in all {
         let lost = if there.contains(&node) { here } else { there };
@@ -242,7 +242,7 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
     }
     for node in all {
         let lost = if there.contains(&node) { here } else { there };
-        told(&mut boards.guests_mut()[usize::from(node)], lost, false).with_context(|| format!("node {node}"))?;
+        notified(&mut boards.guests_mut()[usize::from(node)], lost, false).with_context(|| format!("node {node}"))?;
         let cookie = launched[usize::from(node)];
         boards.ask(node.into(), |guest| {
             let ended = client::wait_for("the end of an atomic", || guest.done(1, cookie).transpose())??;
@@ -267,7 +267,7 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
     set_faults(&mut control, "middle-right", "")?;
     for node in all {
         let lost = if there.contains(&node) { here } else { there };
-        told(&mut boards.guests_mut()[usize::from(node)], lost, true).with_context(|| format!("node {node}"))?;
+        notified(&mut boards.guests_mut()[usize::from(node)], lost, true).with_context(|| format!("node {node}"))?;
         for peer in lost {
             boards.ask(node.into(), |guest| guest.import(*peer, &pages[usize::from(*peer)], ALL))?;
         }
@@ -294,7 +294,7 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
     Ok(())
 }
 
-/// A board that hangs is given up after the silence; what is outstanding to it ends with an error, the others go on,
+/// A board that hangs is disconnected after the silence; requests to it end with an error, the others continue,
 /// and when it wakes up it comes back as a new life.
 pub(crate) fn a_hung_board_is_given_up_and_comes_back() -> Result<()> {
     const HUNG: usize = 1;
@@ -303,7 +303,7 @@ pub(crate) fn a_hung_board_is_given_up_and_comes_back() -> Result<()> {
     for node in 0..3 {
         pages.push(boards.ask(node, |guest| guest.grant(node as NodeId, 0, 1, MEMORY, ALL))?);
     }
-    told(&mut boards.guests_mut()[0], &[1, 2], true)?;
+    notified(&mut boards.guests_mut()[0], &[1, 2], true)?;
     let import = |boards: &mut Boards, peer: usize| {
         boards.ask(0, |guest| guest.import(peer as NodeId, &pages[peer], ALL)).map(drop)
     };
@@ -318,16 +318,16 @@ pub(crate) fn a_hung_board_is_given_up_and_comes_back() -> Result<()> {
     ensure!(store(&mut boards, 1, 0, 7)? == Status::Ok, "before it hangs");
 
     boards.hang(HUNG, true);
-    // Waits until the board is given up: nothing else ends it.
+    // Waits until the board is disconnected: nothing else ends it.
     let status = store(&mut boards, 1, 1, 8)?;
     ensure!(status == Status::NodeDown, "{status}: a store to a board that hangs");
-    told(&mut boards.guests_mut()[0], &[1], false)?;
+    notified(&mut boards.guests_mut()[0], &[1], false)?;
     boards.ask(0, |guest| guest.close_import(1))?;
     let status = store(&mut boards, 2, 0, 9)?;
     ensure!(status == Status::Ok, "{status}: a store to another board meanwhile");
 
     boards.hang(HUNG, false);
-    told(&mut boards.guests_mut()[0], &[1], true)?;
+    notified(&mut boards.guests_mut()[0], &[1], true)?;
     import(&mut boards, 1)?;
     let status = store(&mut boards, 1, 2, 10)?;
     ensure!(status == Status::Ok, "{status}: a store to the board that has come back");
@@ -343,7 +343,7 @@ pub(crate) fn a_hung_board_is_given_up_and_comes_back() -> Result<()> {
 /// A port or socket in use, a process that is none, a board at the wrong process: each is named with what to do.
 pub(crate) fn what_does_not_fit_is_named() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    // Somebody has this port.
+    // This port is in use.
     let taken = std::net::UdpSocket::bind(("127.0.0.1", 0))?;
     let port = taken.local_addr()?.port();
     let file = dir.path().join("topology.toml");

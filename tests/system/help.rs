@@ -32,7 +32,7 @@ impl Export {
     /// The exporting process stores into its own memory.
     pub(crate) fn set_word(&mut self, offset: u64, value: u64) -> Result<()> {
         self.process.write(&format!("{offset} {value}\n"))?;
-        // Asked for, it is there.
+        // With the option it is there.
         let found = self.word(offset)?;
         ensure!(found == value, "node {} stored {value:#x} into its own memory and found {found:#x}", self.node);
         Ok(())
@@ -78,7 +78,7 @@ fn one_way(from: &Guest, to: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// A value nobody has used before.
+/// A value that was not used before.
 fn fresh() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // Seeded anew for each use.

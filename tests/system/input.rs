@@ -20,7 +20,7 @@ fn refused(mut command: std::process::Command, code: i32, words: &[&str]) -> Res
 }
 
 pub(crate) fn a_directory_for_sockets_that_cannot_be_written() -> Result<()> {
-    // Nobody can write there, not even root.
+    // Not even root can write there.
     refused(command(&["run", "--nodes", "1", "--run-dir", "/proc", "--", "true"]), 3, &["/proc", "--run-dir"])
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn guest_memory_that_is_private() -> Result<()> {
         dmesg.contains("private") && dmesg.contains("memory-backend-memfd,share=on"),
         "the guest's kernel log does not name the option:\n{dmesg}"
     );
-    // The guest lives, and so does its HIB.
+    // The guest runs, and so does its HIB.
     guest.sh("true").check()?;
     ensure!(guest.hib_memory().is_some(), "the HIB has ended:\n{}", guest.hib_log());
     Ok(())

@@ -61,7 +61,7 @@ pub(crate) fn even_a_killed_harness_takes_its_children_along() -> Result<()> {
         ensure!(begun.elapsed() < Duration::from_secs(10), "still run: {:?}", processes_of(dir.path()));
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Nobody could remove the directory; the next start does.
+    // The directory stays; the next start removes it.
     ensure!(fs::read_dir(dir.path())?.count() == 1, "the killed harness's directory was expected");
     let mut next = up(dir.path())?;
     let begun = Instant::now();

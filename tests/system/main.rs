@@ -2,7 +2,7 @@
 //! The whole system on real guests. One cluster of four is booted once and goes through everything in order: first what
 //! leaves it whole, then the accidents.
 //!
-//! `cargo test -p telegraphos-tests -- WORD` runs only the parts whose names contain the word;
+//! `cargo test -p telegraphos-tests -- WORD` runs only the parts with names that contain the word;
 //! `TELEGRAPHOS_SCALE=full` makes the tests of endurance as long as promised.
 
 mod accidents;
@@ -73,7 +73,7 @@ type Part<'a> = (&'a str, &'a dyn Fn(&Cluster) -> anyhow::Result<()>);
 /// Boots a cluster for these parts if one of them is wanted; a cluster that does not boot fails them all.
 fn with_cluster(suite: &mut Suite, name: &str, builder: Builder, parts: &[Part<'_>]) {
     let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
-    let booted = suite.wants(&names).then(|| builder.settings(settings(name)).boot().map_err(|e| e.to_string()));
+    let booted = suite.selects(&names).then(|| builder.settings(settings(name)).boot().map_err(|e| e.to_string()));
     for (name, body) in parts {
         suite.part(name, || match &booted {
             Some(Ok(cluster)) => body(cluster),
@@ -188,7 +188,7 @@ fn without_machines(suite: &mut Suite, scale: Scale) {
     suite.part("input_fabric_processes_that_do_not_fit", fabric::what_does_not_fit_is_named);
 }
 
-/// Nobody else's board has our vendor id.
+/// No other board has the vendor id.
 fn pci_vendor_is_unassigned() -> anyhow::Result<()> {
     let path = Store::open(None, Progress::Plain)?.pci_ids()?;
     let list = std::fs::read(&path)?;
@@ -196,8 +196,8 @@ fn pci_vendor_is_unassigned() -> anyhow::Result<()> {
     // A vendor's line begins with its id, that of a device with a tab.
     let vendors: Vec<&str> = list.lines().filter(|line| line.get(4..6) == Some("  ")).collect();
     anyhow::ensure!(vendors.iter().any(|line| line.starts_with("8086")), "{} is no list of PCI ids", path.display());
-    let ours = format!("{:04x} ", telegraphos_wire::ids::VENDOR_ID);
-    let taken = vendors.iter().find(|line| line.starts_with(&ours));
+    let own = format!("{:04x} ", telegraphos_wire::ids::VENDOR_ID);
+    let taken = vendors.iter().find(|line| line.starts_with(&own));
     anyhow::ensure!(taken.is_none(), "{}: {taken:?} is assigned: choose another id", path.display());
     Ok(())
 }

@@ -4,8 +4,8 @@
 use crate::help::Export;
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
+use telegraphos_agent::Figure;
 use telegraphos_cluster::Cluster;
-use tg_agent::Figure;
 
 /// What `tg-mixed` has lost when the owner uses the processor's instructions or the board's.
 fn lost(cluster: &Cluster, with: &str) -> Result<u64> {

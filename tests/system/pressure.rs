@@ -4,9 +4,9 @@
 use crate::help::{Export, at_once, both_ways, hex};
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
+use telegraphos_agent::Figure;
 use telegraphos_cluster::{Cluster, Guest};
 use telegraphos_testkit::Scale;
-use tg_agent::Figure;
 
 /// In KiB, as memory is counted.
 const MIB: u64 = 1024;

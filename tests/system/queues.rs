@@ -5,11 +5,11 @@
 use crate::help::{at_once, with_lab};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
+use telegraphos_agent::{Figure, Received};
 use telegraphos_cluster::{Cluster, Guest, Running};
 use telegraphos_testkit::Scale;
-use tg_agent::{Figure, Received};
 
-/// One queue, and who sends to it.
+/// One queue, and its senders.
 struct Siege<'a> {
     name: &'a str,
     words: u32,
@@ -106,7 +106,7 @@ pub(crate) fn three_senders_overflow_an_8_word_queue(cluster: &Cluster) -> Resul
     .run(to, &from)?;
     ensure!(said.overflows > 500, "it hardly overflowed: {said:?}");
     ensure!(said.kills > 20 && said.stops > 20, "the consumers had a good time: {said:?}");
-    ensure!(said.evictions == 0, "nobody stays inside for long, and yet: {said:?}");
+    ensure!(said.evictions == 0, "no consumer stays inside for long, and yet: {said:?}");
     Ok(())
 }
 
@@ -146,11 +146,11 @@ pub(crate) fn wide_elements_with_two_processors(cluster: &Cluster) -> Result<()>
     }
     .run(to, &from)?;
     ensure!(said.overflows > 100, "it hardly overflowed: {said:?}");
-    ensure!(said.evictions == 0, "nobody stays inside for long, and yet: {said:?}");
+    ensure!(said.evictions == 0, "no consumer stays inside for long, and yet: {said:?}");
     Ok(())
 }
 
-/// Two senders tell one receiver of their messages: by one flag they lose some, in either way of raising it; by flags
+/// Two senders notify one receiver of their messages: by one flag they lose some, in either way of raising it; by flags
 /// of each sender's own and by the notification queue they lose none, and `tg-notify` fails otherwise (SPEC section 2).
 pub(crate) fn flags_lose_and_queues_do_not(cluster: &Cluster) -> Result<()> {
     let argv = [

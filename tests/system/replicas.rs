@@ -6,10 +6,10 @@ use crate::help::{Held, at_once, register};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::time::Duration;
+use telegraphos_agent::{Chaos, Figure};
 use telegraphos_cluster::{Cluster, Guest, Running};
 use telegraphos_testkit::Scale;
 use telegraphos_wire::regs::Register;
-use tg_agent::{Chaos, Figure};
 
 const SOON: Duration = Duration::from_secs(60);
 /// SIGBUS on Linux.
@@ -40,7 +40,7 @@ fn stalls(guests: &[&Guest]) -> Result<u64> {
     guests.iter().map(|guest| register(guest, Register::CountCounterStalls)).sum()
 }
 
-/// All nodes store to one page without agreement, and nobody ever sees a value come back (I5) nor an older own one
+/// All nodes store to one page without agreement, and no reader ever sees a value come back (I5) nor an older own one
 /// (I4); then all copies are equal and no counter is left (I2).
 pub(crate) fn stays_coherent(guests: &[&Guest], mode: &str, seconds: u64) -> Result<u64> {
     let before = stalls(guests)?;
@@ -100,13 +100,13 @@ impl Copy {
         Ok(self.process.write(&format!("{command}\n"))?)
     }
 
-    fn hear(&mut self) -> Result<String> {
+    fn receive(&mut self) -> Result<String> {
         Ok(self.process.wait_for_line(SOON, |_| true)?)
     }
 
     fn ask(&mut self, command: &str) -> Result<String> {
         self.say(command)?;
-        self.hear()
+        self.receive()
     }
 
     fn must(&mut self, command: &str, expected: &str) -> Result<()> {
@@ -117,13 +117,14 @@ impl Copy {
     }
 }
 
-/// Two nodes store to one word while the network between them is held: each has its own value when it goes on.
+/// Two nodes store to one word while the network between them is held: each has its own value when the network
+/// continues.
 ///
 /// Where they multicast themselves, each then gets the other's, and the copies differ for good; with a home they do not
 /// (SPEC item 24).
 pub(crate) fn naive_copies_diverge(cluster: &Cluster, scale: Scale) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
-    let meet = |name: &str, mode: &str| -> Result<[String; 2]> {
+    let race = |name: &str, mode: &str| -> Result<[String; 2]> {
         let naive = mode == "naive";
         let home = (!naive).then_some(0);
         let mut one = Copy::of(a, None, name, mode)?;
@@ -149,10 +150,10 @@ pub(crate) fn naive_copies_diverge(cluster: &Cluster, scale: Scale) -> Result<()
         Ok(later)
     };
     for round in 0..3 {
-        let found = meet(&format!("naive-{round}"), "naive")?;
+        let found = race(&format!("naive-{round}"), "naive")?;
         ensure!(found == ["0x2222", "0x1111"], "naive copies hold {found:?}: expected each the other's value");
         for mode in ["owner", "counters"] {
-            let found = meet(&format!("{mode}-{round}"), mode)?;
+            let found = race(&format!("{mode}-{round}"), mode)?;
             ensure!(found[0] == found[1], "{mode}: the copies differ: {found:?}");
         }
     }
@@ -259,7 +260,7 @@ pub(crate) fn flag_overtakes_data_without_quiet(cluster: &Cluster) -> Result<()>
     Ok(())
 }
 
-/// A guest whose processors are stopped gets the stores all the same, and acknowledges them: no software at the
+/// A guest with stopped processors gets the stores all the same, and acknowledges them: no software at the
 /// receiver (SPEC item 23).
 pub(crate) fn eager_update_needs_no_receiver(cluster: &Cluster) -> Result<()> {
     let (home, writer, stopped) = (cluster.node(0), cluster.node(1), cluster.node(2));
@@ -282,27 +283,27 @@ pub(crate) fn eager_update_needs_no_receiver(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is lost with a home whose copies have everything. Who asks is told so, also if his board takes long to
-/// answer and its driver knows that the segment is an orphan.
+/// Nothing is lost with a home if its copies have everything. `quiet` reports that, also if the board answers slowly
+/// and the driver has marked the segment as an orphan.
 pub(crate) fn late_answer_about_an_orphan(cluster: &Cluster) -> Result<()> {
     let (slow, other) = (cluster.node(0), cluster.node(1));
-    let mut home = Copy::of(other, None, "late-answer", "counters")?;
-    let mut copy = Copy::of(slow, Some(1), "late-answer", "counters")?;
+    let mut home = Copy::of(other, None, "slow-answer", "counters")?;
+    let mut copy = Copy::of(slow, Some(1), "slow-answer", "counters")?;
     copy.must("store 0 0x1", "stored")?;
     copy.must("quiet 30", "quiet")?;
     home.must("leave", "left")?;
-    let told = copy.ask("orphan 30")?;
-    ensure!(!told.ends_with("none"), "the copy says {told}: expected an orphan");
+    let answer = copy.ask("orphan 30")?;
+    ensure!(!answer.ends_with("none"), "the copy says {answer}: expected an orphan");
     slow.hang_hib(true);
-    let asked = copy.say("quiet 30").and_then(|()| Ok(telegraphos_cluster::sleep(Duration::from_secs(1))?));
+    let sent = copy.say("quiet 30").and_then(|()| Ok(telegraphos_cluster::sleep(Duration::from_secs(1))?));
     slow.hang_hib(false);
-    asked?;
-    let told = copy.hear()?;
-    ensure!(told == "quiet", "after 1 s without an answer the copy says {told}: expected quiet");
+    sent?;
+    let answer = copy.receive()?;
+    ensure!(answer == "quiet", "after 1 s without an answer the copy says {answer}: expected quiet");
     Ok(())
 }
 
-/// The home of a segment in use goes away: who stores gets SIGBUS, who waits for errors is told; a survivor adopts,
+/// The home of a segment in use goes away: a store gets SIGBUS, a wait for errors ends; a survivor adopts,
 /// another joins it, and nothing that was quiet is lost (SPEC E20).
 fn survives(cluster: &Cluster, home: usize, what: &str, accident: impl Fn() -> Result<()>) -> Result<()> {
     let name = format!("survives-{what}");
@@ -318,13 +319,17 @@ fn survives(cluster: &Cluster, home: usize, what: &str, accident: impl Fn() -> R
     adopter.say("orphan 60")?;
     telegraphos_cluster::sleep(Duration::from_millis(300))?;
     accident()?;
-    let told = adopter.hear()?;
-    println!("  {what}: the copy at node {a} says `{told}`");
-    ensure!(told.starts_with("home ") && !told.ends_with("none"), "{what}: {told}: expected an orphan");
+    let answer = adopter.receive()?;
+    println!("  {what}: the copy at node {a} says `{answer}`");
+    ensure!(answer.starts_with("home ") && !answer.ends_with("none"), "{what}: {answer}: expected an orphan");
     let ended = storm.process.wait_for(SOON)?;
-    ensure!(ended.status.signal() == Some(BUS), "{what}: who stored ended with {}: expected SIGBUS", ended.status);
-    let told = joiner.ask("orphan 60")?;
-    ensure!(!told.ends_with("none"), "{what}: the copy at node {b} says {told}: expected an orphan");
+    ensure!(
+        ended.status.signal() == Some(BUS),
+        "{what}: the storing process ended with {}: expected SIGBUS",
+        ended.status
+    );
+    let answer = joiner.ask("orphan 60")?;
+    ensure!(!answer.ends_with("none"), "{what}: the copy at node {b} says {answer}: expected an orphan");
     adopter.must("adopt", "adopted")?;
     adopter.must("load 64", "0x77")?;
     adopter.must("store 128 0x88", "stored")?;
@@ -351,7 +356,7 @@ pub(crate) fn home_goes_away(cluster: &Cluster) -> Result<()> {
     survived?;
     survives(cluster, 1, "killed-fabric", || {
         cluster.kill_fabric();
-        // Everybody hears of it before there is another.
+        // All nodes are notified of it before there is another.
         telegraphos_cluster::sleep(Duration::from_millis(500))?;
         Ok(cluster.restart_fabric()?)
     })

@@ -95,8 +95,8 @@ fn is_warning_of_ours(line: &str) -> bool {
         return false;
     }
     let level = line.strip_prefix('<').and_then(|rest| rest.split_once('>')).and_then(|(level, _)| level.parse().ok());
-    let ours = ["telegraphos", "0000:01:00.0", "7e1e"].iter().any(|word| line.contains(word));
-    ours && level.unwrap_or(0) % 8 <= WARNING
+    let own = ["telegraphos", "0000:01:00.0", "7e1e"].iter().any(|word| line.contains(word));
+    own && level.unwrap_or(0) % 8 <= WARNING
 }
 
 fn is_crash(line: &str) -> bool {
@@ -111,7 +111,7 @@ fn target_dir() -> Result<PathBuf> {
     exe.ancestors().nth(3).map(Path::to_path_buf).context("this executable is not in a target directory")
 }
 
-/// The newest kernel is tried and told about; it does not gate, since a new one may break any driver.
+/// The newest kernel is tried and reported; it does not gate, since a new one may break any driver.
 pub(crate) fn newest_kernel() -> Result<String> {
     let attempt = || -> Result<String> {
         let cluster = Cluster::builder().nodes(2).kernel(telegraphos_images::KernelSeries::Newest).boot()?;

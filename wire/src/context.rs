@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process's own page on the board (BAR2, one unit per context) and its status page in guest memory.
 //!
-//! Whatever a process asks for that takes time has one of the context's [`SLOTS`] slots, and ends with the word
-//! `status << 48 | cookie` in `done[slot]` of the status page. The cookie is the caller's, so that it tells this
-//! completion from the slot's earlier ones. All stores to the board travel the same path, in order.
+//! An operation of a process that takes time uses one of the context's [`SLOTS`] slots, and ends with the word
+//! `status << 48 | cookie` in `done[slot]` of the status page. The caller chooses the cookie, which distinguishes this
+//! completion from the slot's earlier ones. All stores to the board take the same path, in order.
 //!
 //! - **quiet** (the papers' FENCE, s1; SPEC item 27): the process stores `import << 48 | cookie` to `QUIET[slot]`. It
 //!   is done when every earlier store, atomic and copy of that import (or, with import `ffff`, of the whole context) is
 //!   performed at its destination and acknowledged (SPEC E19). While an import has an unacknowledged (latched) error,
 //!   its status is reported.
 //! - **launch** (Telegraphos II, SPEC item 20): addresses are passed by stores of [`Argument`] words to the *argument*
-//!   aperture of the window, at the address meant, which only a process can do whose page tables allow it; operands by
+//!   aperture of the window, at the address meant, which the page tables of the process must allow; operands by
 //!   stores to the slot's registers in this page; the store to `LAUNCH` starts the operation and consumes its
 //!   arguments. A slot keeps its arguments however long the process is interrupted. The previous value of an atomic is
 //!   written to `value[slot]` before `done[slot]`.
 //! - **fetch** (s1, SPEC items 19 and 20: the last access of a launch is a read that returns the result): in place of
-//!   the store to `LAUNCH`, a load of 4 or 8 bytes from `FETCH[slot]` performs the atomic whose number is in bits 63:56
-//!   of LENGTH on a word of that size, consumes the arguments, and is answered with the previous value. `done[slot]` is
+//!   the store to `LAUNCH`, a load of 4 or 8 bytes from `FETCH[slot]` performs the atomic in bits 63:56 of LENGTH on
+//!   a word of that size, consumes the arguments, and is answered with the previous value. `done[slot]` is
 //!   not written. A fetch that fails is answered with all ones, counts in `errors`, and latches its status on the
 //!   import of its argument, or in ERROR if it has none.
-//! - **queue arm**: the store of a queue's export page and of the tail that its consumer saw to `QUEUE_ARM` asks for a
+//! - **queue arm**: the store of a queue's export page and of the tail that its consumer saw to `QUEUE_ARM` requests a
 //!   CONTEXT event at the next element; if the tail has moved since, or the queue is not empty or stopped, it comes at
 //!   once, so that no wake-up is lost.
-//! - **arm**: the store of a cookie to `ARM[slot]` asks for a CONTEXT event when that operation is done; if nothing
+//! - **arm**: the store of a cookie to `ARM[slot]` requests a CONTEXT event when that operation is done; if nothing
 //!   with this cookie is outstanding in the slot, it comes at once, so that no wake-up is lost.
 
 use crate::packet::AtomicOp;
@@ -95,14 +95,14 @@ c_consts! {
     }
 }
 
-/// What an operation does.
+/// An operation of LAUNCH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// An atomic on a word of `size` bytes, 4 or 8.
     Atomic {
-        /// Which.
+        /// The operation.
         op: AtomicOp,
-        /// Bytes.
+        /// Bytes of the word.
         size: u8,
     },
     /// A block copy.
@@ -112,9 +112,9 @@ pub enum Operation {
 /// A parsed LAUNCH word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Launch {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
-    /// Whether its end is an event.
+    /// Whether its end posts a CONTEXT event.
     pub notify: bool,
     /// The caller's number for it, 48 bits.
     pub cookie: u64,
@@ -180,20 +180,21 @@ impl Argument {
 }
 
 c_struct! {
+    LITTLE {}
     /// The status page: written by the HIB, one 8-byte word at a time with release ordering, read by the process.
     pub struct StatusPage as "tg_status_page" {
         /// Last completion of each slot: `status << 48 | cookie`.
-        pub done: [u64; 64] = "__le64[64]",
+        pub done: [u64; 64],
         /// Number of errors latched on imports of this context.
-        pub errors: u64 = "__le64",
+        pub errors: u64,
         /// Zero.
-        pub reserved: [u64; 63] = "__le64[63]",
+        pub reserved: [u64; 63],
         /// Previous value of the word of each slot's last atomic; written before `done`.
-        pub value: [u64; 64] = "__le64[64]",
+        pub value: [u64; 64],
         /// Per import of replicated pages (tg_admin_command.taken): stores of it that are in this node's copy.
-        pub taken: [u64; 256] = "__le64[256]",
+        pub taken: [u64; 256],
         /// Zero.
-        pub reserved2: [u64; 64] = "__le64[64]",
+        pub reserved2: [u64; 64],
     }
 }
 

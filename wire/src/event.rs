@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The event queue in guest memory: a ring of 16-byte entries and one interrupt vector.
 //!
-//! Entry n (running count from 0) lives at index n mod size. The HIB writes `value` first, then the word
+//! Entry n (running count from 0) is at index n mod size. The HIB writes `value` first, then the word
 //! `{kind, index, seq}` with `seq` = n + 1 (release); an entry is new exactly if its `seq` is the one the driver
 //! expects. The HIB posts only while fewer than `size` entries are unconsumed (`EVENT_CONSUMER`); a cause that finds
 //! the queue full stays as a pending bit and is posted, with the value of that later time, when space appears: nothing
@@ -35,42 +35,67 @@ c_consts! {
     }
 }
 
-/// IMPORT_STATE: stores of this import wait; the driver must stop its processes.
-pub const IMPORT_CONGESTED: u64 = 1;
-/// IMPORT_STATE: a store of this import was lost; later ones are dropped until IMPORT_ACK.
-pub const IMPORT_CUT: u64 = 2;
+c_consts! {
+    /// Bits of IMPORT_STATE for the C header.
+    pub IMPORT_BITS: u64, prefix "TG_IMPORT_" {
+        /// Stores of this import wait; the driver must stop its processes.
+        IMPORT_CONGESTED as "CONGESTED" = 1,
+        /// A store of this import was lost; later ones are dropped until IMPORT_ACK.
+        IMPORT_CUT as "CUT" = 2,
+    }
+}
 
-/// CONTEXT_STATE: stores to this context's page, or what it has launched, wait; the driver must stop its processes.
-pub const CONTEXT_CONGESTED: u64 = 1;
+c_consts! {
+    /// Bits of CONTEXT_STATE for the C header.
+    pub CONTEXT_BITS: u64, prefix "TG_CONTEXT_" {
+        /// Stores to this context's page, or what it has launched, wait; the driver must stop its processes.
+        CONTEXT_CONGESTED as "CONGESTED" = 1,
+    }
+}
 
-/// COUNTER: the reads counter went to 0.
-pub const COUNTER_READS: u64 = 1;
-/// COUNTER: the writes counter went to 0.
-pub const COUNTER_WRITES: u64 = 2;
+c_consts! {
+    /// Bits of COUNTER for the C header.
+    pub COUNTER_BITS: u64, prefix "TG_COUNTER_" {
+        /// The reads counter went to 0
+        COUNTER_READS as "READS" = 1,
+        /// The writes counter went to 0
+        COUNTER_WRITES as "WRITES" = 2,
+    }
+}
 
-/// QUEUE: it has overflowed; the board holds the pending element and takes no other until QUEUE_RESUME.
-pub const QUEUE_OVERFLOW: u64 = 1;
-/// QUEUE: its header was not sound; every enqueue to it is refused from now on.
-pub const QUEUE_BROKEN: u64 = 2;
+c_consts! {
+    /// Bits of QUEUE for the C header.
+    pub QUEUE_BITS: u64, prefix "TG_QUEUE_EVENT_" {
+        /// The queue has overflowed; the board holds the pending element and takes no other until QUEUE_RESUME.
+        QUEUE_OVERFLOW as "OVERFLOW" = 1,
+        /// The queue's header was not sound; every enqueue to it is refused from now on.
+        QUEUE_BROKEN as "BROKEN" = 2,
+    }
+}
 
-/// REPLICA: its home has gone or does not serve it any more; the copies may differ.
-pub const REPLICA_ORPHANED: u64 = 1;
-/// REPLICA: it has had another home; `index` is the present one.
-pub const REPLICA_MOVED: u64 = 2;
-/// REPLICA: the copy is not valid any more (TG_REPLICA_INVALIDATE); the driver unmaps it and says so by
-/// REPLICA_INVALID.
-pub const REPLICA_INVALID: u64 = 4;
+c_consts! {
+    /// Bits of REPLICA for the C header.
+    pub REPLICA_BITS: u64, prefix "TG_REPLICA_EVENT_" {
+        /// The page's home has gone or does not serve it any more; the copies may differ.
+        REPLICA_ORPHANED as "ORPHANED" = 1,
+        /// The page has had another home; `index` is the present one.
+        REPLICA_MOVED as "MOVED" = 2,
+        /// The copy is not valid any more (TG_REPLICA_INVALIDATE): the driver unmaps it, then REPLICA_INVALID.
+        REPLICA_INVALID as "INVALID" = 4,
+    }
+}
 
 c_struct! {
+    LITTLE {}
     /// One event queue entry.
     pub struct Entry as "tg_event" {
         /// Depends on `kind`.
-        pub value: u64 = "__le64",
+        pub value: u64,
         /// TG_EVENT_*.
-        pub kind: u16 = "__le16",
-        /// What it happened to.
-        pub index: u16 = "__le16",
+        pub kind: u16,
+        /// Number of the object it is about.
+        pub index: u16,
         /// Running count from 1.
-        pub seq: u32 = "__le32",
+        pub seq: u32,
     }
 }

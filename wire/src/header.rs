@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Generates the C headers of the guest driver from the tables of this crate: what user space sees, and what the driver
-//! and the board say to each other, which user space never sees.
+//! Generates the C headers of the guest driver from the tables of this crate: the interface to user space, and the
+//! private one between the driver and the board.
 //!
 //! ```sh
 //! cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h
@@ -39,17 +39,17 @@ fn structure(out: &mut dyn Write, s: &CStruct) -> fmt::Result {
     writeln!(out, "struct {} {{", s.name)?;
     for f in s.fields {
         comment(out, "\t", f.doc)?;
-        let (ty, dim) = match f.ctype.find('[') {
-            Some(at) => f.ctype.split_at(at),
-            None => (f.ctype, ""),
-        };
-        writeln!(out, "\t{ty} {}{dim};", f.name)?;
+        write!(out, "\t{} {}", f.ctype, f.name)?;
+        match f.count {
+            0 => out.write_str(";\n")?,
+            count => writeln!(out, "[{count}];")?,
+        }
     }
     writeln!(out, "}};")?;
     writeln!(out, "_Static_assert(sizeof(struct {}) == {}, \"{}\");", s.name, s.size, s.name)
 }
 
-/// Writes `telegraphos.h`: the user interface, and what processes read and write of the board's by themselves.
+/// Writes `telegraphos.h`: the user interface, and the layouts of the pages that processes share with the board.
 ///
 /// # Errors
 /// Those of `out`.
@@ -60,11 +60,11 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
 /*
  * Telegraphos HIB: the interface of its driver to user space.
  *
- * Each ioctl has a structure that begins with its size, as the caller knows it, and flags.
- * It may grow at its end. The driver takes what is missing for zero, and refuses what it
- * does not know unless it is zero: E2BIG for bytes behind the end of its own structure,
- * EINVAL for a flag, and for less than the first version of the structure had. It writes
- * no more than that size back.
+ * Each ioctl has a structure that begins with its size in the caller's version of it, and
+ * flags. It may grow at its end. The driver takes missing bytes for zero, and refuses what it
+ * does not support unless it is zero: E2BIG for bytes after the end of its own version of the
+ * structure, EINVAL for a flag, and for a structure that is shorter than its first version. It
+ * writes no more than that size back.
  *
  * Generated from the wire crate; do not edit. Renew with
  *   cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h
@@ -75,39 +75,22 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
 #include <linux/ioctl.h>
 #include <linux/types.h>"
     )?;
-    table(out, "Status codes", crate::Status::ALL)?;
-    table(out, "Rights", Rights::NAMES)?;
-    table(out, "Modes of replicated pages", admin::MODES)?;
-    table(
-        out,
-        "COUNTER bits",
-        &[
-            ("TG_COUNTER_READS", event::COUNTER_READS, "The reads counter went to 0"),
-            ("TG_COUNTER_WRITES", event::COUNTER_WRITES, "The writes counter went to 0"),
-        ],
-    )?;
-    table(out, "Contexts", context::ALL)?;
-    table(out, "Operations", context::OPERATIONS)?;
-    table(out, "Launch flags", context::FLAGS)?;
+    for (title, rows) in [
+        ("Status codes", crate::Status::ALL),
+        ("Rights", Rights::NAMES),
+        ("Modes of replicated pages", admin::MODES),
+        ("COUNTER bits", event::COUNTER_BITS),
+        ("Contexts", context::ALL),
+        ("Operations", context::OPERATIONS),
+        ("Launch flags", context::FLAGS),
+    ] {
+        table(out, title, rows)?;
+    }
     structure(out, &context::StatusPage::C)?;
     table(out, "Notification queues", queue::ALL)?;
     structure(out, &queue::Control::C)?;
     table(out, "User interface", uapi::ALL)?;
-    for s in [
-        &uapi::Info::C,
-        &uapi::Export::C,
-        &uapi::Import::C,
-        &uapi::Handle::C,
-        &uapi::ImportState::C,
-        &uapi::Launch::C,
-        &uapi::Counter::C,
-        &uapi::Notify::C,
-        &uapi::Queue::C,
-        &uapi::QueueState::C,
-        &uapi::QueuePop::C,
-        &uapi::Replica::C,
-        &uapi::ReplicaState::C,
-    ] {
+    for s in uapi::STRUCTS {
         structure(out, s)?;
     }
     writeln!(out)?;
@@ -132,9 +115,9 @@ pub fn generate_hw(out: &mut dyn Write) -> fmt::Result {
         out,
         "/* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
 /*
- * Telegraphos HIB: what the driver and the board say to each other: registers, admin
- * commands and events. Private to the driver: TG_REG_VERSION says which it is. Everything
- * in memory is little-endian.
+ * Telegraphos HIB: the interface between the driver and the board: registers, admin
+ * commands and events. Private to the driver; the register TG_REG_VERSION has its version.
+ * Everything in memory is little-endian.
  *
  * Generated from the wire crate; do not edit. Renew with
  *   cargo run -p telegraphos-wire --example hw_header > guest-driver/module/telegraphos_hw.h
@@ -164,64 +147,19 @@ pub fn generate_hw(out: &mut dyn Write) -> fmt::Result {
     table(out, "BAR0 constants", regs::CONSTANTS)?;
     table(out, "Units", &[("TG_UNIT_SHIFT", u64::from(crate::UNIT_SHIFT), "log2 of the import and export unit")])?;
     table(out, "Admin commands", admin::ALL)?;
-    table(
-        out,
-        "Admin slots",
-        &[
-            ("TG_ADMIN_SLOTS", admin::SLOTS as u64, "Number of slots"),
-            ("TG_ADMIN_BLOCK_SIZE", admin::BLOCK_SIZE as u64, "Bytes per slot"),
-            ("TG_ADMIN_COMPLETION", admin::COMPLETION_OFFSET as u64, "Offset of the completion in a slot"),
-        ],
-    )?;
-    for s in [
-        &admin::Command::C,
-        &admin::LaunchCommand::C,
-        &admin::CounterCommand::C,
-        &admin::QueueCommand::C,
-        &admin::ReplicaCommand::C,
-        &admin::Completion::C,
-    ] {
+    table(out, "Admin slots", admin::SIZES)?;
+    for s in admin::STRUCTS {
         structure(out, s)?;
     }
-    table(out, "Events", event::ALL)?;
-    table(
-        out,
-        "IMPORT_STATE bits",
-        &[
-            ("TG_IMPORT_CONGESTED", event::IMPORT_CONGESTED, "Stores wait"),
-            ("TG_IMPORT_CUT", event::IMPORT_CUT, "A store was lost"),
-        ],
-    )?;
-    table(
-        out,
-        "CONTEXT_STATE bits",
-        &[("TG_CONTEXT_CONGESTED", event::CONTEXT_CONGESTED, "Its stores or launches wait")],
-    )?;
-    table(
-        out,
-        "REPLICA event bits",
-        &[
-            ("TG_REPLICA_EVENT_ORPHANED", event::REPLICA_ORPHANED, "Its home has gone or does not serve it any more"),
-            ("TG_REPLICA_EVENT_MOVED", event::REPLICA_MOVED, "It has had another home; the index is the present one"),
-            (
-                "TG_REPLICA_EVENT_INVALID",
-                event::REPLICA_INVALID,
-                "The copy is not valid any more: unmap it, then REPLICA_INVALID",
-            ),
-        ],
-    )?;
-    table(
-        out,
-        "QUEUE event bits",
-        &[
-            (
-                "TG_QUEUE_EVENT_OVERFLOW",
-                event::QUEUE_OVERFLOW,
-                "The board holds the pending element until QUEUE_RESUME",
-            ),
-            ("TG_QUEUE_EVENT_BROKEN", event::QUEUE_BROKEN, "The header was not sound; every enqueue is refused"),
-        ],
-    )?;
+    for (title, rows) in [
+        ("Events", event::ALL),
+        ("IMPORT_STATE bits", event::IMPORT_BITS),
+        ("CONTEXT_STATE bits", event::CONTEXT_BITS),
+        ("REPLICA event bits", event::REPLICA_BITS),
+        ("QUEUE event bits", event::QUEUE_BITS),
+    ] {
+        table(out, title, rows)?;
+    }
     structure(out, &event::Entry::C)?;
     writeln!(out, "\n#endif /* TELEGRAPHOS_HW_H */")
 }

@@ -1,110 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the fields of frames and packets are, as tables: what the Wireshark dissector and docs/packets.md are
-//! generated from.
+//! The fields of frames and packets as tables, from which the Wireshark dissector and docs/packets.md are generated.
 //!
 //! The tables of kinds come from the declarations of [`Frame`](crate::link::Frame) and [`Body`](crate::Body), as their
 //! encoding does.
 
-use crate::link::{self, HEAD_LEN};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::field::field;
+use crate::link::{self, HEAD_LEN, Refusal};
 use crate::packet::{self, HEADER_LEN, MAX_BLOCK};
-use crate::{Class, Status};
+use crate::{AtomicOp, Class, Rights, Status};
 
-/// How a field is to be read and shown. All integers are little-endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Show {
-    /// A decimal number.
-    Dec,
-    /// A hexadecimal number.
-    Hex,
-    /// 0 or not.
-    Flag,
-    /// A node id, [`MULTICAST`](packet::MULTICAST) or [`NO_NODE`](packet::NO_NODE).
-    Node,
-    /// A [`Class`].
-    Class,
-    /// A [`Status`].
-    Status,
-    /// A [`Refusal`](crate::link::Refusal).
-    Refusal,
-    /// [`Rights`](crate::Rights).
-    Rights,
-    /// An [`AtomicOp`](crate::AtomicOp).
-    Atomic,
-    /// Text, padded with NUL.
-    Text,
-    /// Bytes.
-    Bytes,
-}
-
-/// One field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// Its name, a word that a display filter can have: `telegraphos.page`. A name means the same, in the same way of
-    /// showing, wherever it occurs.
-    pub name: &'static str,
-    /// Bytes from the start of the frame's body or of the packet.
-    pub at: usize,
-    /// Bytes.
-    pub len: usize,
-    /// How to read it.
-    pub show: Show,
-}
-
-/// What follows the fixed part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tail {
-    /// Nothing.
-    None,
-    /// A packet.
-    Packet,
-    /// Node ids of 2 bytes to the end, ascending, at most [`MAX_MEMBERS`](link::MAX_MEMBERS).
-    Members,
-    /// As many node ids as the field `count` says, ascending, then a packet.
-    MembersAndPacket,
-    /// As many bytes as the field `length` says, at most [`MAX_BLOCK`].
-    Block,
-    /// Text to the end.
-    Text,
-    /// Bytes to the end.
-    Bytes,
-}
-
-/// What must hold of an access besides its length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
-    /// Nothing.
-    None,
-    /// `size` is 1, 2, 4 or 8; `offset` is a multiple of it and the access within one unit.
-    Access,
-    /// The same, and `size` is 4 or 8.
-    Word,
-    /// `length` is 1 to [`MAX_BLOCK`], and the block within one unit from `offset`.
-    Block,
-}
-
-/// One kind of frame or packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
-    /// Its number.
-    pub number: u8,
-    /// Its name, as in logs.
-    pub name: &'static str,
-    /// The class of a packet.
-    pub class: Option<Class>,
-    /// Bytes of the fixed part: a frame's behind the head, a packet's with the header.
-    pub len: usize,
-    /// The fields in the fixed part that the kind has besides the head or header.
-    pub fields: &'static [Field],
-    /// What must hold of them.
-    pub check: Check,
-    /// What follows.
-    pub tail: Tail,
-}
-
-/// A field.
-pub(crate) const fn field(name: &'static str, at: usize, len: usize, show: Show) -> Field {
-    Field { name, at, len, show }
-}
+pub use crate::field::{Check, Field, Kind, Show, Tail};
 
 pub use crate::link::FRAMES;
 pub use crate::packet::PACKETS;
@@ -142,30 +51,20 @@ pub const CONSTANTS: &[(&str, u64)] = &[
     ("TRUNK", link::TRUNK as u64),
 ];
 
-/// Names of the values of a field shown so, in ascending order.
-pub fn values(show: Show) -> alloc::vec::Vec<(u64, alloc::string::String)> {
-    use alloc::string::ToString;
-    let numbers = |of: &dyn Fn(u64) -> Option<alloc::string::String>| {
-        (0..0x100).filter_map(|number| Some((number, of(number)?))).collect()
-    };
+/// Number and name of each value of a field with this way of showing, in ascending order; of [`Show::Rights`] each bit.
+pub fn values(show: Show) -> Vec<(u64, String)> {
     match show {
-        Show::Class => numbers(&|n| Class::from_u8(n as u8).map(|class| alloc::format!("{class:?}"))),
-        Show::Atomic => numbers(&|n| crate::AtomicOp::from_u8(n as u8).map(|op| alloc::format!("{op:?}"))),
-        Show::Refusal => numbers(&|n| {
-            // Every number is read as some refusal; its own is what it is written as.
-            let refusal = link::Refusal::from_u16(n as u16);
-            (refusal as u64 == n).then(|| alloc::format!("{refusal:?}"))
-        }),
-        Show::Status => Status::ALL
-            .iter()
-            .map(|(_, number, _)| (*number, Status::from_u16(*number as u16)))
-            .map(|(number, status)| (number, alloc::format!("{status:?}")))
-            .collect(),
-        Show::Rights => crate::Rights::NAMES
-            .iter()
-            .map(|(name, bit, _)| (*bit, name.trim_start_matches("TG_RIGHT_").to_ascii_lowercase().to_string()))
-            .collect(),
-        _ => alloc::vec::Vec::new(),
+        Show::Class => Class::ALL.iter().map(|class| (*class as u64, format!("{class:?}"))).collect(),
+        Show::Atomic => AtomicOp::ALL.iter().map(|op| (*op as u64, format!("{op:?}"))).collect(),
+        Show::Refusal => Refusal::ALL.iter().map(|refusal| (*refusal as u64, format!("{refusal:?}"))).collect(),
+        Show::Status => {
+            Status::ALL.iter().map(|(_, n, _)| (*n, format!("{:?}", Status::from_u16(*n as u16)))).collect()
+        }
+        Show::Rights => {
+            let name = |name: &str| name.trim_start_matches("TG_RIGHT_").to_ascii_lowercase();
+            Rights::NAMES.iter().map(|(c_name, bit, _)| (*bit, name(c_name))).collect()
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -176,7 +75,7 @@ mod tests {
     use crate::{PROTOCOL_VERSION, Packet};
     use alloc::vec;
 
-    /// Of all kinds that decode knows, the tables know each, and no other.
+    /// The tables have exactly the kinds that decode accepts.
     #[test]
     fn every_kind_is_in_the_tables_and_no_other() {
         for kind in 0..=u8::MAX {

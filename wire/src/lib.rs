@@ -9,9 +9,9 @@
 //!      |               | admin    command blocks          event   event queue entries
 //!      |  MMIO, DMA    | context  BAR2 pages and the status page in guest memory
 //!   HIB (device)       | window   BAR4 addresses          queue   notification-queue buffers
-//!      |  link         | packet   what HIBs say to each other
-//!   fabric             | link     what a HIB and its switch port say to each other
-//!   Wireshark          | layout   where the fields of frames and packets are
+//!      |  link         | packet   packets between HIBs
+//!   fabric             | link     frames between a HIB and its switch port
+//!   Wireshark          | layout   fields of frames and packets, as tables
 //! ```
 //!
 //! The C header of the guest driver is generated from these tables ([`header`]); a test fails when the
@@ -28,13 +28,16 @@ mod schema;
 
 pub mod admin;
 pub mod context;
+mod epoch;
 pub mod error;
 pub mod event;
+mod field;
 pub mod header;
 pub mod ids;
 pub mod layout;
 pub mod link;
 pub mod packet;
+mod packet_error;
 pub mod queue;
 pub mod regs;
 pub mod tables;
@@ -42,12 +45,15 @@ pub mod uapi;
 pub mod window;
 
 pub use cstruct::{CField, CStruct};
+pub use epoch::ImportEpoch;
 pub use error::Status;
-pub use packet::{AtomicOp, Block, Body, Class, ImportEpoch, MAX_BLOCK, Packet, RemoteAddr, Rights};
+pub use packet::{AtomicOp, Block, Body, Class, Packet, RemoteAddr, Rights};
 pub use window::{Aperture, WindowAddress, WindowLayout};
 
 /// Version of the link and packet formats; a HIB and a fabric that differ refuse each other.
 pub const PROTOCOL_VERSION: u8 = 2;
+/// Bytes of memory that one packet of a block copy carries at most.
+pub const MAX_BLOCK: usize = 8192;
 
 /// log2 of the import and export unit in bytes (64 KiB): one import slot, one grant, one context page stride.
 pub const UNIT_SHIFT: u32 = 16;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a HIB and its switch port, and two switches, say to each other over one reliable, ordered byte stream.
+//! Frames between a HIB and its switch port, and between two switches, over one reliable, ordered byte stream.
 //!
 //! A frame is an 8-byte head (`u32` total length, kind, [`PROTOCOL_VERSION`], zero) and a body. The HIB opens with
 //! [`Frame::Hello`]; the fabric answers [`Frame::Welcome`] and a [`Frame::NodeUp`] for each present node (the joiner
 //! included), or [`Frame::Refuse`] and closes. After that either side may send a packet of a class only while it holds
 //! a credit of that class; the receiver returns credits with [`Frame::Credit`] as it makes room. Replies travel
-//! without credits: every requester has room reserved for the answers it asked for, so they always sink.
+//! without credits: every requester reserves room for the replies to its requests, so they always sink.
 //!
 //! A packet of [`Class::Reflected`] to [`MULTICAST`](packet::MULTICAST) crosses the link of its sender once and is
 //! copied by the switch to the members that the last [`Frame::Group`] gave for its page.
@@ -15,13 +15,13 @@
 //! [`Frame::Reach`] and [`Frame::NodeDown`], each behind everything the node sent before. `docs/fabric.md` has the
 //! rules.
 //!
-//! Whoever is asked by [`Frame::Probe`] answers [`Frame::Alive`], on links and trunks alike.
+//! The receiver of a [`Frame::Probe`] answers [`Frame::Alive`], on links and trunks alike.
 
 use alloc::vec::Vec;
 
-use crate::layout::{Field, Show, Tail, field};
+use crate::field::{Field, Show, Tail, field};
 use crate::packet::{self, Packet, PacketError};
-use crate::schema::{Encoded, Integer, Malformed, Slot, kinds, slots};
+use crate::schema::{Encoded, Malformed, Number, Record, Slot, kinds, numbers, slots};
 use crate::{Class, NodeId, PROTOCOL_VERSION, WindowLayout};
 
 /// Bytes of the frame head.
@@ -32,8 +32,8 @@ pub const MAX_LEN: usize = HEAD_LEN + forward_len(MAX_MEMBERS) + packet::MAX_LEN
 pub const MAX_LAYERS: u8 = 4;
 /// Members of one group, at most: as many nodes as a window can address.
 pub const MAX_MEMBERS: usize = 1 << 12;
-/// Members of all groups of one node together, at most: what the switch keeps of one node is bounded. A node whose
-/// groups would be more sends one packet for each copy of the pages that are left over.
+/// Members of all groups of one node together, at most, so that a switch's memory for one node is bounded. Beyond it a
+/// node sends one packet for each copy of the remaining pages.
 pub const MAX_MEMBERSHIPS: usize = 1 << 18;
 /// Groups of one node, at most, for the same reason.
 pub const MAX_GROUPS: usize = 1 << 14;
@@ -42,24 +42,24 @@ pub const DEFAULT_CREDITS: u32 = 256;
 
 /// Bits of an incarnation that count the resets of one join.
 pub const RESET_BITS: u32 = 12;
-/// Bits of an incarnation that count resets, and above them the joins since the fabric's start. What is above these is
-/// the second of the fabric's start: a fabric that is started again later begins with greater ones, as long as its
-/// nodes have joined less often than 256 times a second.
+/// Bits of an incarnation that count resets and, above them, the joins since the fabric's start. The bits above these
+/// are the second of the fabric's start: a fabric that is started again later begins with greater incarnations, as long
+/// as its nodes have joined less often than 256 times a second.
 pub const COUNTED_BITS: u32 = RESET_BITS + 8;
 
-/// Incarnations that a fabric gives which is started at this time, in seconds since 1970, are greater than this. It
-/// does not come round before the year 2106, when the seconds need 33 bits.
+/// The incarnations of a fabric that is started at this time, in seconds since 1970, are greater than this. It does not
+/// wrap before the year 2106, when the seconds need 33 bits.
 pub const fn incarnation_at(seconds: u64) -> u64 {
     (seconds & 0xffff_ffff) << COUNTED_BITS
 }
 
-/// Frame kinds from this one on are never on a link: captures use them for what is no frame (`fabric/capture`).
+/// Frame kinds from this one on never occur on a link: captures use them for other records (`fabric/capture`).
 pub const FIRST_RECORD_KIND: u8 = 0xf0;
 
-/// What a refused joiner got wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u16)]
-pub enum Refusal {
+numbers! {
+    /// Why a node or a switch is refused.
+    pub enum Refusal: u16, fn known;
+
     /// The node id is taken; `expected` is 0.
     NodeTaken = 1,
     /// The node id is not below the fabric's number of nodes (`expected`).
@@ -83,27 +83,15 @@ pub enum Refusal {
     NoTrunk = 10,
     /// The port was silent for too long: `offered` and `expected` are microseconds.
     Silent = 11,
-    /// The node joined or was reset too often: `offered` is how often it may at once, `expected` how often in a second
-    /// from then on.
+    /// The node joined or was reset too often: `offered` is the number allowed at once, `expected` the number per
+    /// second from then on.
     Rate = 12,
 }
 
 impl Refusal {
+    /// The refusal of a number; [`Refusal::Protocol`] for a number of a later version.
     pub(crate) fn from_u16(value: u16) -> Refusal {
-        match value {
-            1 => Refusal::NodeTaken,
-            2 => Refusal::NodeRange,
-            3 => Refusal::Version,
-            4 => Refusal::NodeBits,
-            5 => Refusal::OffsetBits,
-            6 => Refusal::Handshake,
-            8 => Refusal::Elsewhere,
-            9 => Refusal::Topology,
-            10 => Refusal::NoTrunk,
-            11 => Refusal::Silent,
-            12 => Refusal::Rate,
-            _ => Refusal::Protocol,
-        }
+        Refusal::known(value).unwrap_or(Refusal::Protocol)
     }
 }
 
@@ -130,6 +118,19 @@ slots! {
     Digest: u64 as u64, "topology" @ 16, Hex;
     Session: u64 as u64, "session" @ 12, Dec;
     ShortClass: Class as u8, "class" @ 0, Class;
+    Layer: u8 as u8, "layer" @ 0, Dec, where is_layer;
+    CreditLayer: u8 as u8, "layer" @ 1, Dec, where is_layer;
+
+    /// The window's parameters.
+    Window: WindowLayout {
+        node_bits: u8, "node_bits" @ 1, Dec;
+        offset_bits: u8, "offset_bits" @ 2, Dec;
+    };
+}
+
+/// Whether a trunk may have a layer of this number.
+fn is_layer(number: u8) -> bool {
+    number < MAX_LAYERS
 }
 
 impl Encoded<u32> for Class {
@@ -138,7 +139,7 @@ impl Encoded<u32> for Class {
     }
 
     fn of(number: u32) -> Result<Class, Malformed> {
-        u8::try_from(number).ok().and_then(Class::from_u8).ok_or(Malformed::Value)
+        Encoded::<u8>::of(u8::try_from(number).map_err(|_| Malformed::Value)?)
     }
 }
 
@@ -159,22 +160,6 @@ impl Encoded<u16> for Refusal {
 
     fn of(number: u16) -> Result<Refusal, Malformed> {
         Ok(Refusal::from_u16(number))
-    }
-}
-
-/// The window's parameters.
-struct Window;
-
-impl Slot for Window {
-    type Value = WindowLayout;
-    const FIELDS: &'static [Field] = &[field("node_bits", 1, 1, Show::Dec), field("offset_bits", 2, 1, Show::Dec)];
-
-    fn put(value: &WindowLayout, fixed: &mut [u8]) {
-        fixed[1..3].copy_from_slice(&[value.node_bits, value.offset_bits]);
-    }
-
-    fn get(bytes: &[u8]) -> Result<WindowLayout, Malformed> {
-        Ok(WindowLayout { node_bits: u8::read(bytes, 1), offset_bits: u8::read(bytes, 2) })
     }
 }
 
@@ -201,33 +186,12 @@ impl<const AT: usize> Slot for Credits<AT> {
     }
 }
 
-/// A layer, at one of two places.
-struct LayerAt<const AT: usize>;
-type Layer = LayerAt<0>;
-type CreditLayer = LayerAt<1>;
-
-impl<const AT: usize> Slot for LayerAt<AT> {
-    type Value = u8;
-    const FIELDS: &'static [Field] = &[field("layer", AT, 1, Show::Dec)];
-
-    fn put(value: &u8, fixed: &mut [u8]) {
-        fixed[AT] = *value;
-    }
-
-    fn get(bytes: &[u8]) -> Result<u8, Malformed> {
-        Some(u8::read(bytes, AT)).filter(|layer| *layer < MAX_LAYERS).ok_or(Malformed::Value)
-    }
-}
-
 /// A packet that is the whole body.
 struct Whole;
 
 impl Slot for Whole {
     type Value = Packet;
-    const FIELDS: &'static [Field] = &[];
     const TAIL: Tail = Tail::Packet;
-
-    fn put(_: &Packet, _: &mut [u8]) {}
 
     fn get(bytes: &[u8]) -> Result<Packet, Malformed> {
         Packet::decode(bytes).map_err(Malformed::Packet)
@@ -243,10 +207,7 @@ struct Members;
 
 impl Slot for Members {
     type Value = Vec<NodeId>;
-    const FIELDS: &'static [Field] = &[];
     const TAIL: Tail = Tail::Members;
-
-    fn put(_: &Vec<NodeId>, _: &mut [u8]) {}
 
     fn get(bytes: &[u8]) -> Result<Vec<NodeId>, Malformed> {
         ascending(bytes.get(group_len(0)..).unwrap_or_default())
@@ -257,7 +218,7 @@ impl Slot for Members {
     }
 }
 
-/// Where the number of members is that a forwarded packet has.
+/// Byte of the number of members of a forwarded packet.
 const MEMBER_COUNT: usize = 2;
 
 /// As many members as the field `count` says.
@@ -287,10 +248,7 @@ struct Inner;
 
 impl Slot for Inner {
     type Value = Packet;
-    const FIELDS: &'static [Field] = &[];
     const TAIL: Tail = Tail::Packet;
-
-    fn put(_: &Packet, _: &mut [u8]) {}
 
     fn get(bytes: &[u8]) -> Result<Packet, Malformed> {
         let count = usize::from(u16::read(bytes, MEMBER_COUNT));
@@ -309,7 +267,7 @@ kinds! {
     /// Every kind of frame; places count from behind the head.
     FRAMES;
 
-    /// HIB -> fabric, first: who I am.
+    /// HIB -> fabric, first: identity and parameters.
     Hello = 1 "hello", None, 24, None {
         /// Protocol version spoken (also where the head's version could not be understood).
         version: u8 = Version,
@@ -317,7 +275,7 @@ kinds! {
         node: NodeId = Joiner,
         /// Window parameters; all nodes must agree.
         window: WindowLayout = Window,
-        /// Packets of each class the HIB can take.
+        /// Packets of each class that the HIB can take.
         credits: [u32; 4] = Credits<8>,
     };
     /// Fabric -> HIB: joined.
@@ -329,9 +287,9 @@ kinds! {
         /// Packets of each class the switch port can take.
         credits: [u32; 4] = Credits<12>,
     };
-    /// Fabric -> HIB: not joined, or thrown out; the stream closes.
+    /// Fabric -> HIB: not joined, or disconnected; the stream closes.
     Refuse = 3 "refuse", None, 20, None {
-        /// What was wrong.
+        /// The reason.
         reason: Refusal = Reason,
         /// The value offered.
         offered: u64 = Offered,
@@ -359,48 +317,48 @@ kinds! {
         /// The node.
         node: NodeId = Node,
     };
-    /// HIB -> fabric: I was reset; told to all nodes as [`Frame::NodeUp`], behind everything I sent before.
+    /// HIB -> fabric: the HIB was reset. All nodes are notified by [`Frame::NodeUp`], after its earlier packets.
     Reset = 8 "reset", None, 8, None {
         /// The new incarnation: greater than the last.
         incarnation: u64 = First,
     };
-    /// HIB -> fabric: from now on, packets of mine about `page` to [`MULTICAST`](packet::MULTICAST) are for these
-    /// nodes. The groups of a node end with its port, and when it is reset.
+    /// HIB -> fabric: from now on, its packets about `page` to [`MULTICAST`](packet::MULTICAST) are for these nodes.
+    /// The groups of a node end with its port, and when it is reset.
     Group = 9 "group", None, 4, None {
-        /// My export page: [`Body::page`](crate::Body::page) of those packets.
+        /// The sender's export page: [`Body::page`](crate::Body::page) of those packets.
         page: u32 = Page,
-        /// Node ids, ascending, at most [`MAX_MEMBERS`], not mine; none ends the group.
+        /// Node ids, ascending, at most [`MAX_MEMBERS`], not the sender's; none ends the group.
         members: Vec<NodeId> = Members,
     };
-    /// Switch -> switch, first, from both ends: which trunk this is.
+    /// Switch -> switch, first, from both ends: identity of the trunk.
     Trunk = 10 "trunk", None, 40, None {
         /// Protocol version spoken (also where the head's version could not be understood).
         version: u8 = Version,
-        /// The switch that says this.
+        /// The sender.
         switch: u16 = From,
-        /// The switch it means to reach.
+        /// The switch that it expects at the other end.
         peer: u16 = Peer,
-        /// The trunk's epoch as far as known; the greater of both, plus one, is its new one.
+        /// The last epoch of the trunk known to the sender; the new one is the greater of both, plus one.
         epoch: u64 = Epoch,
-        /// Digest of the topology; both ends must have been given the same.
+        /// Digest of the topology, which must be the same at both ends.
         topology: u64 = Digest,
         /// Packets of each class that it can take on each layer.
         credits: [u32; 4] = Credits<24>,
     };
-    /// Switch -> switch: `node` can be reached by this trunk. A change means that it was reset, or cut off for a while.
+    /// Switch -> switch: `node` can be reached by this trunk. A change means that it was reset, or unreachable.
     Reach = 11 "reach", None, 20, None {
         /// The node.
         node: NodeId = Node,
-        /// Its incarnation, as it knows it.
+        /// Its incarnation.
         incarnation: u64 = Incarnation,
-        /// Sum of the epochs of the trunks between the node's switch and the one that says this.
+        /// Sum of the epochs of the trunks between the node's switch and the sender.
         session: u64 = Session,
     };
     /// Switch -> switch: a packet.
     Forward = 12 "forward", None, 4, None {
         /// Its layer on this trunk.
         layer: u8 = Layer,
-        /// For a packet to [`MULTICAST`](packet::MULTICAST) the nodes it is for, ascending; else none.
+        /// The destinations of a packet to [`MULTICAST`](packet::MULTICAST), ascending; none for others.
         members: Vec<NodeId> = Listed,
         /// The packet.
         packet: Packet = Inner,
@@ -414,7 +372,7 @@ kinds! {
         /// Packets.
         count: u32 = Count,
     };
-    /// Whoever gets this answers [`Frame::Alive`].
+    /// The receiver answers [`Frame::Alive`].
     Probe = 14 "probe", None, 0, None;
     /// The answer to [`Frame::Probe`].
     Alive = 15 "alive", None, 0, None;
@@ -486,16 +444,15 @@ impl Frame {
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
         let (start, kind) = (out.len(), self.kind());
         out.resize(start + HEAD_LEN + kind.len, 0);
-        self.put(&mut out[start + HEAD_LEN..]);
-        self.extend(out);
+        self.encode_fields(out, start + HEAD_LEN);
         let len = out.len() - start;
         out[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
         out[start + 4..start + HEAD_LEN].copy_from_slice(&[kind.number, PROTOCOL_VERSION, 0, 0]);
         len
     }
 
-    /// Parses the first frame of a byte stream: `Ok(None)` asks for more bytes, `Ok(Some((frame, used)))` is a frame
-    /// and its length. After an error the stream cannot be trusted any more. Never panics.
+    /// Parses the first frame of a byte stream: `Ok(None)` if more bytes are needed, `Ok(Some((frame, used)))` with its
+    /// length in bytes. After an error the stream cannot be trusted any more. Never panics.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Frame, usize)>, FrameError> {
         if bytes.len() < HEAD_LEN {
             return Ok(None);

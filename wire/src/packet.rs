@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What HIBs say to each other: a fixed header and, for some kinds, a payload.
+//! Packets between HIBs: a fixed header and, for some kinds, a payload.
 //!
 //! [`Packet`] is the checked representation. Each kind is declared once, in [`Body`], with the place of each field; the
 //! encoding, the checked decoding and the tables of [`layout`](crate::layout) come from that (`schema.rs`).
@@ -8,14 +8,15 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::layout::{Check, Field, Show, Tail, field};
-use crate::schema::{Encoded, Integer, Malformed, Slot, kinds, slots};
-use crate::{NodeId, PROTOCOL_VERSION, Status};
+use crate::field::{Check, Field, Tail};
+use crate::schema::{Encoded, Malformed, Number, Record, Slot, kinds, numbers, slots};
+use crate::{ImportEpoch, NodeId, PROTOCOL_VERSION, Status};
+
+pub use crate::MAX_BLOCK;
+pub use crate::packet_error::PacketError;
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 64;
-/// Bytes of memory that one packet of a block copy carries at most.
-pub const MAX_BLOCK: usize = 8192;
 /// No node, in [`Body::Rehome`].
 pub const NO_NODE: NodeId = NodeId::MAX;
 /// All members of a group, as the destination of a packet of [`Class::Reflected`]: the switch makes a copy for each of
@@ -25,10 +26,11 @@ pub const MULTICAST: NodeId = NodeId::MAX - 1;
 /// Bytes of the longest packet.
 pub const MAX_LEN: usize = HEADER_LEN + MAX_BLOCK;
 
-/// Traffic class. A class may wait only for classes to its right; replies always sink (DESIGN contract 3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Class {
+numbers! {
+    /// Traffic class. A class may wait only for classes to its right; replies always sink (DESIGN contract 3).
+    #[derive(PartialOrd, Ord)]
+    pub enum Class: u8, pub fn from_u8;
+
     /// Remote enqueue requests (s0).
     Enqueue = 0,
     /// Loads, stores, atomics, lookups.
@@ -37,16 +39,6 @@ pub enum Class {
     Reflected = 2,
     /// Replies and acknowledgements.
     Reply = 3,
-}
-
-impl Class {
-    /// Every class, by number.
-    pub const ALL: [Class; 4] = [Class::Enqueue, Class::Request, Class::Reflected, Class::Reply];
-
-    /// The class of a number.
-    pub fn from_u8(value: u8) -> Option<Class> {
-        Self::ALL.get(usize::from(value)).copied()
-    }
 }
 
 /// Access rights of a grant or an import.
@@ -60,28 +52,34 @@ impl Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Rights(pub u16);
 
-impl Rights {
-    /// Loads.
-    pub const READ: Rights = Rights(1);
-    /// Stores.
-    pub const WRITE: Rights = Rights(2);
-    /// Atomics.
-    pub const ATOMIC: Rights = Rights(4);
-    /// Remote enqueue.
-    pub const ENQUEUE: Rights = Rights(8);
-    /// Block copies.
-    pub const DMA: Rights = Rights(16);
-    /// All of them.
-    pub const ALL: Rights = Rights(31);
-    /// C names and values.
-    pub const NAMES: &'static [(&'static str, u64, &'static str)] = &[
-        ("TG_RIGHT_READ", 1, "Loads."),
-        ("TG_RIGHT_WRITE", 2, "Stores."),
-        ("TG_RIGHT_ATOMIC", 4, "Atomics."),
-        ("TG_RIGHT_ENQUEUE", 8, "Remote enqueue."),
-        ("TG_RIGHT_DMA", 16, "Block copies."),
-    ];
+macro_rules! rights {
+    ($($(#[doc = $doc:literal])* $name:ident = $bit:literal;)*) => {
+        impl Rights {
+            $($(#[doc = $doc])*
+            pub const $name: Rights = Rights($bit);)*
+            /// All of them.
+            pub const ALL: Rights = Rights($($bit)|*);
+            /// C name, value and description of each.
+            pub const NAMES: &'static [(&'static str, u64, &'static str)] =
+                &[$((concat!("TG_RIGHT_", stringify!($name)), $bit, concat!($($doc),*).trim_ascii())),*];
+        }
+    };
+}
 
+rights! {
+    /// Loads.
+    READ = 1;
+    /// Stores.
+    WRITE = 2;
+    /// Atomics.
+    ATOMIC = 4;
+    /// Remote enqueue.
+    ENQUEUE = 8;
+    /// Block copies.
+    DMA = 16;
+}
+
+impl Rights {
     /// Whether every right of `other` is in `self`.
     pub fn contains(self, other: Rights) -> bool {
         self.0 & other.0 == other.0
@@ -95,28 +93,15 @@ pub struct RemoteAddr {
     pub page: u32,
     /// Bytes from the start of that page.
     pub offset: u32,
-    /// Generation of the grant the issuer believes in.
+    /// Generation of the grant, as known to the requester.
     pub generation: u64,
-}
-
-/// Which stores belong together: if one of them is lost, those behind it are lost, too.
-///
-/// A board gives each import an epoch when it is opened, and another one when the driver acknowledges a refusal; no two
-/// openings or acknowledgements of a board have the same one (modulo 2^32). The receiver of a store that it refuses
-/// refuses every later one of the same import and epoch, so that none passes a lost one (SPEC I8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct ImportEpoch {
-    /// Number of the import in the sender's table.
-    pub import: u16,
-    /// Its present epoch.
-    pub epoch: u32,
 }
 
 /// A segment name, NUL-padded.
 pub type Name = [u8; 64];
 
-/// Whether a segment may have this name: 1 to 63 printable ASCII characters, and NUL from there on. So a name cannot
-/// forge a line of a log, and no two names look alike.
+/// Whether a segment may have this name: 1 to 63 printable ASCII characters, padded with NUL. So a name cannot forge a
+/// line of a log, and no two names look alike.
 pub fn is_valid_name(name: &Name) -> bool {
     let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     let (text, padding) = name.split_at(length);
@@ -128,10 +113,10 @@ pub fn is_valid_name(name: &Name) -> bool {
 /// Bytes of a block copy; cheap to clone.
 pub type Block = Arc<[u8]>;
 
-/// A read-modify-write of one word (SPEC item 18). Each gives the word's previous value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum AtomicOp {
+numbers! {
+    /// A read-modify-write of one word (SPEC item 18). Each gives the word's previous value.
+    pub enum AtomicOp: u8, pub fn from_u8;
+
     /// Fetch-and-store: the word becomes the operand.
     Swap = 1,
     /// Fetch-and-add, wrapping; fetch-and-increment with operand 1.
@@ -141,17 +126,7 @@ pub enum AtomicOp {
 }
 
 impl AtomicOp {
-    /// The operation of a number.
-    pub fn from_u8(value: u8) -> Option<AtomicOp> {
-        match value {
-            1 => Some(AtomicOp::Swap),
-            2 => Some(AtomicOp::Add),
-            3 => Some(AtomicOp::CompareSwap),
-            _ => None,
-        }
-    }
-
-    /// What the word becomes; `old`, `operand` and `compare` hold `size` bytes (4 or 8), zero-extended.
+    /// The new value of the word; `old`, `operand` and `compare` have `size` bytes (4 or 8), zero-extended.
     pub fn apply(self, size: u8, old: u64, operand: u64, compare: u64) -> u64 {
         let mask = if size >= 8 { u64::MAX } else { (1 << (8 * u32::from(size))) - 1 };
         let new = match self {
@@ -185,60 +160,37 @@ slots! {
     ItsStatus: Status as u16, "status" @ 50, Status;
     ItsRights: Rights as u16, "rights" @ 52, Rights;
     Compare: u64 as u64, "compare" @ HEADER_LEN, Hex;
+    ItsName: Box<Name> as Name, "name" @ HEADER_LEN, Text;
+    Secret: [u8; 16] as [u8; 16], "secret" @ HEADER_LEN + 64, Bytes;
     UserId: u32 as u32, "uid" @ HEADER_LEN + 80, Dec;
     // Of a lookup's answer.
     Width: u8 as u8, "width" @ 2, Dec;
     FirstPage: u32 as u32, "page" @ 16, Dec;
     Pages: u32 as u32, "pages" @ 20, Dec;
     Generation: u64 as u64, "generation" @ 24, Dec;
+
+    /// An address.
+    At: RemoteAddr {
+        page: u32, "page" @ 16, Dec;
+        offset: u32, "offset" @ 20, Hex;
+        generation: u64, "generation" @ 24, Dec;
+    } with {
+        fn page(value: &RemoteAddr) -> Option<u32> {
+            Some(value.page)
+        }
+    };
+    /// The import of a request that changes memory.
+    Epoch: ImportEpoch {
+        import: u16, "import" @ 50, Dec;
+        epoch: u32, "import_epoch" @ 52, Dec;
+    } with {
+        fn epoch(value: &ImportEpoch) -> Option<ImportEpoch> {
+            Some(*value)
+        }
+    };
 }
 
-/// An address.
-struct At;
-
-impl Slot for At {
-    type Value = RemoteAddr;
-    const FIELDS: &'static [Field] =
-        &[field("page", 16, 4, Show::Dec), field("offset", 20, 4, Show::Hex), field("generation", 24, 8, Show::Dec)];
-
-    fn put(value: &RemoteAddr, fixed: &mut [u8]) {
-        value.page.write(&mut fixed[16..]);
-        value.offset.write(&mut fixed[20..]);
-        value.generation.write(&mut fixed[24..]);
-    }
-
-    fn get(bytes: &[u8]) -> Result<RemoteAddr, Malformed> {
-        let (page, offset) = (u32::read(bytes, 16), u32::read(bytes, 20));
-        Ok(RemoteAddr { page, offset, generation: u64::read(bytes, 24) })
-    }
-
-    fn page(value: &RemoteAddr) -> Option<u32> {
-        Some(value.page)
-    }
-}
-
-/// The import of a request that changes memory.
-struct Epoch;
-
-impl Slot for Epoch {
-    type Value = ImportEpoch;
-    const FIELDS: &'static [Field] = &[field("import", 50, 2, Show::Dec), field("import_epoch", 52, 4, Show::Dec)];
-
-    fn put(value: &ImportEpoch, fixed: &mut [u8]) {
-        value.import.write(&mut fixed[50..]);
-        value.epoch.write(&mut fixed[52..]);
-    }
-
-    fn get(bytes: &[u8]) -> Result<ImportEpoch, Malformed> {
-        Ok(ImportEpoch { import: u16::read(bytes, 50), epoch: u32::read(bytes, 52) })
-    }
-
-    fn epoch(value: &ImportEpoch) -> Option<ImportEpoch> {
-        Some(*value)
-    }
-}
-
-/// Where the length of a block is, which follows the header.
+/// Byte of the length of a block, which follows the header.
 const BLOCK_LENGTH: usize = 44;
 
 /// The bytes of a block, behind the header.
@@ -266,36 +218,13 @@ impl Slot for Bytes {
     }
 }
 
-/// A lookup's name.
-struct ItsName;
-
-impl Slot for ItsName {
-    type Value = Box<Name>;
-    const FIELDS: &'static [Field] = &[field("name", HEADER_LEN, 64, Show::Text)];
-
-    fn put(value: &Box<Name>, fixed: &mut [u8]) {
-        fixed[HEADER_LEN..HEADER_LEN + 64].copy_from_slice(&value[..]);
+impl Encoded<Name> for Box<Name> {
+    fn number(&self) -> Name {
+        **self
     }
 
-    fn get(bytes: &[u8]) -> Result<Box<Name>, Malformed> {
-        let name = bytes.get(HEADER_LEN..).and_then(|bytes| bytes.first_chunk()).ok_or(Malformed::Value)?;
-        Ok(Box::new(*name))
-    }
-}
-
-/// A lookup's secret.
-struct Secret;
-
-impl Slot for Secret {
-    type Value = [u8; 16];
-    const FIELDS: &'static [Field] = &[field("secret", HEADER_LEN + 64, 16, Show::Bytes)];
-
-    fn put(value: &[u8; 16], fixed: &mut [u8]) {
-        fixed[HEADER_LEN + 64..HEADER_LEN + 80].copy_from_slice(value);
-    }
-
-    fn get(bytes: &[u8]) -> Result<[u8; 16], Malformed> {
-        bytes.get(HEADER_LEN + 64..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(Malformed::Value)
+    fn of(name: Name) -> Result<Box<Name>, Malformed> {
+        Ok(Box::new(name))
     }
 }
 
@@ -335,7 +264,7 @@ const REFLECTED: Option<Class> = Some(Class::Reflected);
 const REPLY: Option<Class> = Some(Class::Reply);
 
 kinds! {
-    /// What a packet says.
+    /// The content of a packet.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub enum Body, table
     /// Every kind of packet; places count from the packet's start.
@@ -345,7 +274,7 @@ kinds! {
     Write = 1 "write", REQUEST, HEADER_LEN, Access {
         /// Destination.
         at: RemoteAddr = At,
-        /// The issuing context.
+        /// The requester's context.
         context: u16 = Context,
         /// Its import.
         epoch: ImportEpoch = Epoch,
@@ -358,18 +287,18 @@ kinds! {
     Read = 2 "read", REQUEST, HEADER_LEN, Access {
         /// Source.
         at: RemoteAddr = At,
-        /// The issuing context.
+        /// The requester's context.
         context: u16 = Context,
         /// Bytes.
         size: u8 = Size,
     };
-    /// Ask for the segment `name`.
+    /// Look up the segment `name`.
     Lookup = 3 "lookup", REQUEST, HEADER_LEN + 88, None {
         /// Its name; boxed, since it would make every packet twice as large in memory.
         name: Box<Name> = ItsName,
         /// Its secret, zeros for none.
         secret: [u8; 16] = Secret,
-        /// The asking process's user id.
+        /// User id of the process that looks it up.
         uid: u32 = UserId,
         /// Rights wanted.
         rights: Rights = ItsRights,
@@ -378,13 +307,13 @@ kinds! {
     Atomic = 4 "atomic", REQUEST, HEADER_LEN + 8, Word {
         /// The word.
         at: RemoteAddr = At,
-        /// The issuing context.
+        /// The requester's context.
         context: u16 = Context,
         /// Its import.
         epoch: ImportEpoch = Epoch,
         /// Bytes: 4 or 8.
         size: u8 = Size,
-        /// What to do.
+        /// The operation.
         op: AtomicOp = Operation,
         /// Its operand.
         operand: u64 = Operand,
@@ -395,7 +324,7 @@ kinds! {
     ReadBlock = 5 "read-block", REQUEST, HEADER_LEN, Block {
         /// Source; the block does not leave its export page.
         at: RemoteAddr = At,
-        /// The issuing context.
+        /// The requester's context.
         context: u16 = Context,
         /// Bytes, 1 to [`MAX_BLOCK`].
         length: u32 = Length,
@@ -404,7 +333,7 @@ kinds! {
     WriteBlock = 6 "write-block", REQUEST, HEADER_LEN, Block {
         /// Destination; the block does not leave its export page.
         at: RemoteAddr = At,
-        /// The issuing context.
+        /// The requester's context.
         context: u16 = Context,
         /// Its import.
         epoch: ImportEpoch = Epoch,
@@ -415,7 +344,7 @@ kinds! {
     Enqueue = 7 "enqueue", ENQUEUE, HEADER_LEN, Word {
         /// Base of the queue's first buffer.
         at: RemoteAddr = At,
-        /// The issuing context.
+        /// The requester's context.
         context: u16 = Context,
         /// Its import.
         epoch: ImportEpoch = Epoch,
@@ -423,23 +352,23 @@ kinds! {
         size: u8 = Size,
         /// The element.
         data: u64 = Data,
-        /// Requests that the sender's node had sent to this one before, modulo 2^32, counted from when each learned the
-        /// other's present incarnation: the element is appended after them (SPEC I8).
+        /// Number of requests that the sender's node had sent to this one before, modulo 2^32, counted from the present
+        /// incarnations of both: the element is appended after them (SPEC I8).
         after: u32 = After,
     };
-    /// From now on so many imports of the sender's node use the queue at `at`; hold slots are reserved for each.
+    /// Set the number of the sender node's imports of the queue at `at`; receive credits are reserved for each.
     Reserve = 8 "reserve", REQUEST, HEADER_LEN, None {
         /// The queue.
         at: RemoteAddr = At,
         /// Number of imports; none returns all.
         imports: u32 = Imports,
     };
-    /// From the node of a copy to the home of its replicated page: its processor stored this to the copy (SPEC items
-    /// 24, 25).
+    /// From the node of a copy to the home of its replicated page: a store of its processor to the copy (SPEC items 24,
+    /// 25).
     Update = 9 "update", REQUEST, HEADER_LEN, Access {
         /// The word at home.
         at: RemoteAddr = At,
-        /// The issuing context.
+        /// The requester's context.
         context: u16 = Context,
         /// Its import.
         epoch: ImportEpoch = Epoch,
@@ -454,11 +383,11 @@ kinds! {
         at: RemoteAddr = At,
         /// TG_REPLICA_*: the mode, which is that of the home.
         mode: u16 = Mode,
-        /// It has the content already, up to where the home until now has stopped: to the home from now on, while the
-        /// page moves.
+        /// The copy has the content already, up to the last store of the old home: sent to the new home while the page
+        /// moves.
         keep: bool = Keep,
     };
-    /// Be a copy no more.
+    /// Stop being a copy.
     Leave = 11 "leave", REQUEST, HEADER_LEN, None {
         /// The home page.
         at: RemoteAddr = At,
@@ -471,7 +400,7 @@ kinds! {
         size: u8 = Size,
         /// Value.
         data: u64 = Data,
-        /// The node whose [`Body::Update`] it was; the home itself for all others (SPEC E17).
+        /// The sender of the [`Body::Update`]; the home itself for all other stores (SPEC E17).
         writer: NodeId = Writer,
     };
     /// From the home to a new copy: bytes of the page, in the same order as stores (SPEC E20).
@@ -483,19 +412,19 @@ kinds! {
         /// The copy is complete with these.
         last: bool = Last,
     };
-    /// From the home to its copies, behind all stores: the page lives elsewhere from now on, or nowhere. A new home
-    /// says by it that it is the home from now on.
+    /// From the home to its copies, after all stores: the page has another home from now on, or none. A new home
+    /// announces itself by it.
     Rehome = 14 "rehome", REFLECTED, HEADER_LEN, None {
-        /// The home until now.
+        /// The old home.
         at: RemoteAddr = At,
-        /// The home from now on; [`NO_NODE`]: none.
+        /// The new home; [`NO_NODE`]: none.
         to: NodeId = To,
-        /// Its page there; if there is none, the status that says why, 0 for [`Status::Stale`].
+        /// The page there; without a new home the reason, a [`Status`], 0 for [`Status::Stale`].
         page: u32 = NewPage,
         /// The generation of its grant there.
         generation: u64 = NewGeneration,
     };
-    /// Hand the replicated page at `at` over to the sender, a copy of it. Answered when all copies have been told.
+    /// Make the sender, a copy of the replicated page at `at`, its home. Answered when all copies are notified.
     Move = 15 "move", REQUEST, HEADER_LEN, None {
         /// The home page.
         at: RemoteAddr = At,
@@ -547,14 +476,14 @@ kinds! {
         /// The bytes.
         data: Block = Bytes,
     };
-    /// What was reserved.
+    /// Result of a [`Body::Reserve`].
     ReserveReply = 0x86 "reserve-reply", REPLY, HEADER_LEN, None {
         /// Result; if not Ok the earlier reservation stands.
         status: Status = ItsStatus,
-        /// Elements that each import may have on their way.
+        /// Receive credits: elements of each import in flight, at most.
         holds: u32 = Holds,
     };
-    /// A copy has taken what its home sent.
+    /// A copy has applied what its home sent.
     CopyAck = 0x87 "copy-ack", REPLY, HEADER_LEN, None {
         /// Result.
         status: Status = ItsStatus,
@@ -562,20 +491,20 @@ kinds! {
 }
 
 impl Body {
-    /// The class the packet travels in.
+    /// The class of the packet.
     pub fn class(&self) -> Class {
-        // Every entry of the table has one.
+        // Every row of the table has one.
         self.kind().class.unwrap_or(Class::Reply)
     }
 
-    /// The export page that a request or a multicast is about; 0 if none.
+    /// The export page of a request or a multicast; 0 if none.
     pub fn page(&self) -> u32 {
-        self.address_page().unwrap_or(0)
+        self.summary().page.unwrap_or(0)
     }
 
     /// The import and epoch of a request that changes memory; `None` for others.
     pub fn epoch(&self) -> Option<ImportEpoch> {
-        self.import_epoch()
+        self.summary().epoch
     }
 
     /// The reply that refuses this request with `status`; `None` for a reply.
@@ -608,7 +537,7 @@ impl Body {
 
     /// Bytes behind the header.
     pub fn payload_len(&self) -> usize {
-        self.kind().len - HEADER_LEN + self.tail_len()
+        self.kind().len - HEADER_LEN + self.summary().tail_len
     }
 }
 
@@ -621,68 +550,15 @@ pub struct Packet {
     pub dst: NodeId,
     /// The requester's transaction number, returned in the reply.
     pub tag: u32,
-    /// The requester's incarnation, returned in the reply: a reply to an earlier life is dropped.
+    /// The requester's incarnation, returned in the reply: a reply to an earlier incarnation is dropped.
     pub incarnation: u64,
-    /// In a request, the receiver's incarnation as the requester knows it: a store or load meant for an earlier life is
-    /// refused, so that none passes one that was lost when that life ended. Zero in replies and, until the switch makes
-    /// its copies, in packets to [`MULTICAST`].
+    /// In a request, the responder's incarnation as known to the requester: a store or load for an earlier incarnation
+    /// is refused, so that none passes a store that was lost when that incarnation ended. Zero in replies and, until
+    /// the switch makes its copies, in packets to [`MULTICAST`].
     pub target: u64,
-    /// What it says.
+    /// Its content.
     pub body: Body,
 }
-
-/// Why bytes are not a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PacketError {
-    /// The length is not that of the packet's kind.
-    Length {
-        /// Bytes found.
-        found: usize,
-        /// Bytes expected.
-        expected: usize,
-    },
-    /// Another protocol version.
-    Version(u8),
-    /// Unknown kind.
-    Kind(u8),
-    /// Access size that is not 1, 2, 4 or 8.
-    Size(u8),
-    /// The access does not lie, aligned, within one export unit.
-    Offset(u32),
-    /// Unknown atomic operation.
-    Atomic(u8),
-    /// A block of no bytes, of more than [`MAX_BLOCK`], or beyond its export unit.
-    Block {
-        /// Bytes from the start of the unit.
-        offset: u32,
-        /// Its length.
-        length: u32,
-    },
-}
-
-impl core::fmt::Display for PacketError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            PacketError::Length { found, expected } => {
-                write!(f, "packet of {found} bytes: its kind takes {expected}")
-            }
-            PacketError::Version(v) => {
-                write!(f, "packet version {v}: expected {PROTOCOL_VERSION}")
-            }
-            PacketError::Kind(k) => write!(f, "packet kind {k} is unknown"),
-            PacketError::Size(s) => write!(f, "access size {s}: expected 1, 2, 4 or 8"),
-            PacketError::Offset(o) => {
-                write!(f, "offset {o:#x}: expected an aligned access within one unit")
-            }
-            PacketError::Atomic(op) => write!(f, "atomic operation {op} is unknown"),
-            PacketError::Block { offset, length } => {
-                write!(f, "block of {length} bytes at {offset:#x}: expected 1 to {MAX_BLOCK} within one unit")
-            }
-        }
-    }
-}
-
-impl core::error::Error for PacketError {}
 
 fn check_access(offset: u32, size: u8) -> Result<(), PacketError> {
     if !matches!(size, 1 | 2 | 4 | 8) {
@@ -703,7 +579,7 @@ fn check_block(offset: u32, length: usize) -> Result<(), PacketError> {
 }
 
 impl Check {
-    /// Whether it holds of a packet; `tail`: bytes behind its fixed part, if it has a block there.
+    /// Checks a packet; `tail` is the length of the block behind its fixed part, if its kind has one there.
     fn verify(self, bytes: &[u8], tail: Option<usize>) -> Result<(), PacketError> {
         let (size, offset) = (u8::read(bytes, 2), u32::read(bytes, 20));
         match self {
@@ -719,7 +595,7 @@ impl Check {
 }
 
 impl Packet {
-    /// The class the packet travels in.
+    /// The class of the packet.
     pub fn class(&self) -> Class {
         self.body.class()
     }
@@ -739,8 +615,7 @@ impl Packet {
             (self.target as u32).write(&mut fixed[40..]);
             ((self.target >> 32) as u32).write(&mut fixed[12..]);
         }
-        self.body.put(fixed);
-        self.body.extend(out);
+        self.body.encode_fields(out, start);
         out.len() - start
     }
 
@@ -754,7 +629,7 @@ impl Packet {
         }
         let unknown = PacketError::Kind(bytes[1]);
         let kind = Body::kind_of(bytes[1]).ok_or(unknown)?;
-        // A length that cannot be is no length at all.
+        // A length beyond the limit fails the comparison below, whatever it is.
         let tail = (kind.tail == Tail::Block).then(|| (u32::read(bytes, BLOCK_LENGTH) as usize).min(MAX_BLOCK));
         let expected = kind.len + tail.unwrap_or(0);
         if bytes.len() != expected {

@@ -12,8 +12,8 @@
 //!
 //! The word `state` of the [`Control`] page keeps dequeue and overflow handling apart (E11). Consumers enter by a
 //! compare-and-swap that sets [`BUSY`] and their owner number while neither BUSY nor [`FULL`] is set, and leave by
-//! clearing both; whoever then finds FULL set calls the driver. The driver sets FULL when the board has stopped the
-//! queue, and acts only if BUSY was clear.
+//! clearing both; a consumer that then finds FULL set calls the driver. The driver sets FULL when the board has stopped
+//! the queue, and acts only if BUSY was clear.
 
 /// First data index.
 pub const FIRST: u16 = 3;
@@ -45,8 +45,8 @@ c_consts! {
         BUSY = 1,
         /// tg_queue_control.state: the board has stopped the queue, and the driver has not handled it yet.
         FULL = 2,
-        /// tg_queue_control.state: the quota is used up and senders are held back; whoever frees a buffer calls the
-        /// driver.
+        /// tg_queue_control.state: the quota is used up and senders are held back; a consumer that frees a buffer calls
+        /// the driver.
         HELD = 4,
         /// tg_queue_control.state: the queue is broken or gone; see TG_IOCTL_QUEUE_STATE.
         DEAD = 8,
@@ -58,16 +58,17 @@ c_consts! {
 }
 
 c_struct! {
+    NATIVE {}
     /// The control page of a queue, shared by its consumers and the driver.
     pub struct Control as "tg_queue_control" {
-        /// TG_QUEUE_* bits, and the owner number of who is BUSY in bits 63:32.
-        pub state: u64 = "__u64",
-        /// Counts limit events: how often the linked buffers came to the limit.
-        pub limits: u64 = "__u64",
-        /// Counts overflows handled.
-        pub overflows: u64 = "__u64",
+        /// TG_QUEUE_* bits, and the owner number of the consumer that is BUSY in bits 63:32.
+        pub state: u64,
+        /// Number of limit events: the linked buffers have reached the limit.
+        pub limits: u64,
+        /// Number of overflows handled.
+        pub overflows: u64,
         /// Zero.
-        pub reserved: [u64; 509] = "__u64[509]",
+        pub reserved: [u64; 509],
     }
 }
 

@@ -2,7 +2,7 @@
 //! The register map of BAR0, as data. BAR0 belongs to the guest kernel; user processes reach only their context page
 //! (BAR2, [`crate::context`]) and the window pages mapped for them (BAR4, [`crate::window`]).
 
-/// What software may do with a register.
+/// How software may access a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads have no side effect; writes are ignored and counted as an error.
@@ -29,7 +29,7 @@ macro_rules! registers {
             /// Width in bytes; only accesses of exactly this width and alignment are served.
             pub const fn size(self) -> u8 { match self { $( Register::$name => $size, )* } }
 
-            /// What software may do.
+            /// How software may access it.
             pub const fn access(self) -> Access { match self { $( Register::$name => Access::$access, )* } }
 
             /// Name in the C header, without the `TG_REG_` prefix.
@@ -129,7 +129,7 @@ registers! {
     CountElements = 0x158, 8, ReadOnly, "COUNT_ELEMENTS";
     /// Overflows of this node's queues since reset.
     CountOverflows = 0x160, 8, ReadOnly, "COUNT_OVERFLOWS";
-    /// Stores sent to copies of replicated pages whose home this node is, counted once for each copy, since reset.
+    /// Stores sent to copies of replicated pages with their home at this node, counted once for each copy, since reset.
     CountReflected = 0x168, 8, ReadOnly, "COUNT_REFLECTED";
     /// Times a store waited for a pending-write counter since reset.
     CountCounterStalls = 0x170, 8, ReadOnly, "COUNT_COUNTER_STALLS";
@@ -161,8 +161,8 @@ c_consts! {
         /// CONTROL: interrupts are enabled.
         CONTROL_IRQ_ENABLE = 1,
         /// CONTROL: writing it resets the board, as at power-on: nothing is granted any more. It reads as set until no
-        /// access to guest memory is in flight. For a driver that takes over from one that crashed, before it switches
-        /// bus mastering on.
+        /// access to guest memory is in flight. A driver that takes over from a crashed one writes it before it enables
+        /// bus mastering.
         CONTROL_RESET = 2,
     }
 }

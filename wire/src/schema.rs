@@ -2,24 +2,26 @@
 //! How packets and link frames are declared: once, as a list of kinds, each a list of fields in *slots*.
 //!
 //! ```text
-//!   kinds! {                                      kind = number, name for logs and captures, what must hold
+//!   kinds! {
 //!       /// Loads `size` bytes.
-//!       Read = 2 "read" Request Access {          variant of the Rust type
+//!       Read = 2 "read", REQUEST, HEADER_LEN, Access {    variant = number, name, class, fixed length, check
 //!           /// Source.
-//!           at: RemoteAddr = At,                  field, its type, its slot
+//!           at: RemoteAddr = At,                          field, its type, its slot
 //!   ...
 //!   slot At: bytes of the fixed part (FIELDS) <-> value (put, get), and what follows it (extend)
 //! ```
 //!
 //! From the list come the Rust type, its encoding and checked decoding, number, name and class of each kind, and the
 //! tables of [`layout`](crate::layout), from which the dissector and docs/packets.md are generated. A new packet is one
-//! entry in [`packet`](crate::packet), a new frame one in [`link`](crate::link).
+//! entry in [`packet`](crate::packet), a new frame one in [`link`](crate::link); then the generated files are made anew
+//! (`cargo run -q -p telegraphos-wire --example packets > docs/packets.md`, `cargo run -q -p telegraphos-capture
+//! --example dissector`), which a test demands.
 
 use alloc::vec::Vec;
 
 use crate::ImportEpoch;
-use crate::layout::{Field, Show, Tail, field};
-use crate::packet::PacketError;
+use crate::field::{Field, Show, Tail, field};
+use crate::packet_error::PacketError;
 
 /// Why a slot cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,20 +36,20 @@ pub(crate) enum Malformed {
 
 /// A place for a value in the bytes of a packet (counted from its start) or of a frame (from behind its head).
 pub(crate) trait Slot {
-    /// What is in it.
+    /// Type of the value.
     type Value;
-    /// Where: the fields that the dissector shows.
-    const FIELDS: &'static [Field];
-    /// What of it is behind the fixed part.
+    /// The fields of the fixed part that it takes.
+    const FIELDS: &'static [Field] = &[];
+    /// Its part behind the fixed part.
     const TAIL: Tail = Tail::None;
 
-    /// Writes the value into the fixed part, which is zero and as long as the kind says.
-    fn put(value: &Self::Value, fixed: &mut [u8]);
+    /// Writes the value into the fixed part, which is zero and has the length of the kind.
+    fn put(_value: &Self::Value, _fixed: &mut [u8]) {}
 
-    /// Reads the value; `bytes` are all bytes, and as long as the kind and its tail want.
+    /// Reads the value from all bytes of a packet or of a frame's body, whose length has been checked.
     fn get(bytes: &[u8]) -> Result<Self::Value, Malformed>;
 
-    /// Appends what is behind the fixed part.
+    /// Appends its part behind the fixed part.
     fn extend(_value: &Self::Value, _out: &mut Vec<u8>) {}
 
     /// Bytes behind the fixed part.
@@ -55,53 +57,118 @@ pub(crate) trait Slot {
         0
     }
 
-    /// The export page that it names, if it is an address.
+    /// The export page of an address; `None` for other values.
     fn page(_value: &Self::Value) -> Option<u32> {
         None
     }
 
-    /// The import and epoch that it is, if it is that.
+    /// The value itself if it is an import and epoch; `None` for others.
     fn epoch(_value: &Self::Value) -> Option<ImportEpoch> {
         None
     }
 }
 
-/// An integer as it is in memory: little-endian.
-pub(crate) trait Integer: Copy {
+/// A function of each slot of a value, one after the other.
+pub(crate) trait Visit {
+    /// Takes the value of one slot.
+    fn slot<S: Slot>(&mut self, value: &S::Value);
+}
+
+/// Writes all slots: the bytes from `start` on begin with the fixed part, which is zero.
+struct Encode<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+}
+
+impl Visit for Encode<'_> {
+    fn slot<S: Slot>(&mut self, value: &S::Value) {
+        S::put(value, &mut self.out[self.start..]);
+        S::extend(value, self.out);
+    }
+}
+
+/// What the slots of a value say of the whole.
+#[derive(Default)]
+pub(crate) struct Summary {
+    /// Bytes behind the fixed part.
+    pub(crate) tail_len: usize,
+    /// The export page of its address; `None` without an address.
+    pub(crate) page: Option<u32>,
+    /// Its import and epoch; `None` without.
+    pub(crate) epoch: Option<ImportEpoch>,
+}
+
+impl Visit for Summary {
+    fn slot<S: Slot>(&mut self, value: &S::Value) {
+        self.tail_len += S::tail_len(value);
+        self.page = self.page.or(S::page(value));
+        self.epoch = self.epoch.or(S::epoch(value));
+    }
+}
+
+/// A type that [`kinds!`] declares.
+pub(crate) trait Record {
+    /// Shows all slots to the visitor, in the order of the declaration.
+    fn visit(&self, visitor: &mut impl Visit);
+
+    /// Writes the fields into the fixed part, the zeros from `start` to the end of `out`, and appends what follows it.
+    fn encode_fields(&self, out: &mut Vec<u8>, start: usize) {
+        self.visit(&mut Encode { out, start });
+    }
+
+    /// What the fields say of the whole.
+    fn summary(&self) -> Summary {
+        let mut summary = Summary::default();
+        self.visit(&mut summary);
+        summary
+    }
+}
+
+/// A number with a fixed place in the bytes: an integer, little-endian, or an array of bytes.
+pub(crate) trait Number: Copy {
     /// Writes it at the start of `bytes`.
     fn write(self, bytes: &mut [u8]);
-    /// Reads it from `at` on; what is not there is zero.
+    /// Reads it from `at` on; zero if the bytes end before.
     fn read(bytes: &[u8], at: usize) -> Self;
 }
 
-/// A value that is an integer on the wire.
-pub(crate) trait Encoded<I>: Sized {
-    /// As an integer.
-    fn number(&self) -> I;
-    /// Of an integer, if it can be.
-    fn of(number: I) -> Result<Self, Malformed>;
+/// A value with a number on the wire.
+pub(crate) trait Encoded<N>: Sized {
+    /// The number of this value.
+    fn number(&self) -> N;
+    /// The value of a number, if it has one.
+    fn of(number: N) -> Result<Self, Malformed>;
+}
+
+impl<N: Number> Encoded<N> for N {
+    fn number(&self) -> N {
+        *self
+    }
+
+    fn of(number: N) -> Result<N, Malformed> {
+        Ok(number)
+    }
+}
+
+impl<const N: usize> Number for [u8; N] {
+    fn write(self, bytes: &mut [u8]) {
+        bytes[..N].copy_from_slice(&self);
+    }
+
+    fn read(bytes: &[u8], at: usize) -> [u8; N] {
+        bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or([0; N])
+    }
 }
 
 macro_rules! integers {
     ($($integer:ty),*) => {
-        $(impl Integer for $integer {
+        $(impl Number for $integer {
             fn write(self, bytes: &mut [u8]) {
-                bytes[..size_of::<$integer>()].copy_from_slice(&self.to_le_bytes());
+                self.to_le_bytes().write(bytes);
             }
 
             fn read(bytes: &[u8], at: usize) -> $integer {
-                let found = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
-                found.map_or(0, |bytes| <$integer>::from_le_bytes(*bytes))
-            }
-        }
-
-        impl Encoded<$integer> for $integer {
-            fn number(&self) -> $integer {
-                *self
-            }
-
-            fn of(number: $integer) -> Result<$integer, Malformed> {
-                Ok(number)
+                <$integer>::from_le_bytes(Number::read(bytes, at))
             }
         })*
     };
@@ -125,30 +192,97 @@ macro_rules! flags {
 
 flags!(u16, u32);
 
-/// Slots of one integer: `Slot: value type as integer, "name" @ byte, how it is shown`.
+/// Declares an enum of numbers, with all of them in order and a function that reads one.
+macro_rules! numbers {
+    (
+        $(#[$meta:meta])* $vis:vis enum $type:ident: $number:ident, $read_vis:vis fn $read:ident;
+        $($(#[$doc:meta])* $variant:ident = $value:literal,)*
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr($number)]
+        $vis enum $type {
+            $($(#[$doc])* $variant = $value,)*
+        }
+
+        impl $type {
+            /// All of them, by number.
+            pub const ALL: [$type; [$($value),*].len()] = [$($type::$variant),*];
+
+            /// The one of a number; `None` for a number that none has.
+            $read_vis const fn $read(value: $number) -> Option<$type> {
+                match value {
+                    $($value => Some($type::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+/// Declares slots. Of one number: `Slot: value type as number, "name" @ byte, how it is shown`, and perhaps a
+/// condition. Of several: `Slot: value type { field: number, "name" @ byte, how it is shown; ... }`, and perhaps items
+/// of [`Slot`].
 macro_rules! slots {
-    ($($(#[$doc:meta])* $slot:ident: $value:ty as $integer:ty, $name:literal @ $at:expr, $show:ident;)*) => {
-        $($(#[$doc])*
+    () => {};
+    (
+        $(#[$doc:meta])* $slot:ident: $value:ty as $number:ty, $name:literal @ $at:expr, $show:ident
+        $(, where $holds:expr)?; $($rest:tt)*
+    ) => {
+        $(#[$doc])*
         pub(crate) struct $slot;
 
         impl $crate::schema::Slot for $slot {
             type Value = $value;
-            const FIELDS: &'static [$crate::layout::Field] =
-                &[$crate::layout::field($name, $at, size_of::<$integer>(), $crate::layout::Show::$show)];
+            const FIELDS: &'static [$crate::field::Field] =
+                &[$crate::field::field($name, $at, size_of::<$number>(), $crate::field::Show::$show)];
 
             fn put(value: &$value, fixed: &mut [u8]) {
-                let number: $integer = $crate::schema::Encoded::number(value);
-                $crate::schema::Integer::write(number, &mut fixed[$at..]);
+                let number: $number = $crate::schema::Encoded::number(value);
+                $crate::schema::Number::write(number, &mut fixed[$at..]);
             }
 
             fn get(bytes: &[u8]) -> Result<$value, $crate::schema::Malformed> {
-                $crate::schema::Encoded::of(<$integer as $crate::schema::Integer>::read(bytes, $at))
+                let number = <$number as $crate::schema::Number>::read(bytes, $at);
+                $(if !$holds(number) {
+                    return Err($crate::schema::Malformed::Value);
+                })?
+                $crate::schema::Encoded::of(number)
             }
-        })*
+        }
+
+        slots! { $($rest)* }
+    };
+    (
+        $(#[$doc:meta])* $slot:ident: $value:ident {
+            $($field:ident: $number:ty, $name:literal @ $at:expr, $show:ident;)*
+        }
+        $(with { $($item:item)* })?; $($rest:tt)*
+    ) => {
+        $(#[$doc])*
+        pub(crate) struct $slot;
+
+        impl $crate::schema::Slot for $slot {
+            type Value = $value;
+            const FIELDS: &'static [$crate::field::Field] =
+                &[$($crate::field::field($name, $at, size_of::<$number>(), $crate::field::Show::$show)),*];
+
+            fn put(value: &$value, fixed: &mut [u8]) {
+                $($crate::schema::Number::write(value.$field, &mut fixed[$at..]);)*
+            }
+
+            fn get(bytes: &[u8]) -> Result<$value, $crate::schema::Malformed> {
+                Ok($value { $($field: <$number as $crate::schema::Number>::read(bytes, $at)),* })
+            }
+
+            $($($item)*)?
+        }
+
+        slots! { $($rest)* }
     };
 }
 
-/// How many fields there are in all.
+/// The number of fields of all parts.
 pub(crate) const fn count(parts: &[&[Field]]) -> usize {
     let (mut part, mut sum) = (0, 0);
     while part < parts.len() {
@@ -158,7 +292,7 @@ pub(crate) const fn count(parts: &[&[Field]]) -> usize {
     sum
 }
 
-/// All fields, in the order of their places.
+/// The fields of all parts, in the order of their places.
 pub(crate) const fn ordered<const N: usize>(parts: &[&[Field]]) -> [Field; N] {
     let mut all = [field("", 0, 0, Show::Dec); N];
     let (mut part, mut filled) = (0, 0);
@@ -180,9 +314,9 @@ pub(crate) const fn ordered<const N: usize>(parts: &[&[Field]]) -> [Field; N] {
     all
 }
 
-/// What follows the fixed part of a kind with these slots: one of them at most has a tail, but for a list of members
-/// with a packet.
-#[allow(clippy::panic, reason = "a table that cannot be does not compile")]
+/// What follows the fixed part of a kind whose slots have these tails: at most one, except that a packet may follow a
+/// list of members.
+#[allow(clippy::panic, reason = "evaluated at compile time only")]
 pub(crate) const fn tail_of(tails: &[Tail]) -> Tail {
     let (mut at, mut found) = (0, Tail::None);
     while at < tails.len() {
@@ -201,15 +335,15 @@ pub(crate) const fn tail_of(tails: &[Tail]) -> Tail {
 macro_rules! kind {
     ($number:literal, $name:literal, $class:expr, $len:expr, $check:ident, $($slot:ty),*) => {{
         use $crate::schema::{count, ordered, tail_of};
-        const PARTS: &[&[$crate::layout::Field]] = &[$(<$slot as $crate::schema::Slot>::FIELDS),*];
-        const FIELDS: [$crate::layout::Field; count(PARTS)] = ordered(PARTS);
-        $crate::layout::Kind {
+        const PARTS: &[&[$crate::field::Field]] = &[$(<$slot as $crate::schema::Slot>::FIELDS),*];
+        const FIELDS: [$crate::field::Field; count(PARTS)] = ordered(PARTS);
+        $crate::field::Kind {
             number: $number,
             name: $name,
             class: $class,
             len: $len,
             fields: &FIELDS,
-            check: $crate::layout::Check::$check,
+            check: $crate::field::Check::$check,
             tail: tail_of(&[$(<$slot as $crate::schema::Slot>::TAIL),*]),
         }
     }};
@@ -230,91 +364,37 @@ macro_rules! kinds {
         }
 
         $(#[$table_meta])*
-        pub const $table: &[$crate::layout::Kind] =
+        pub const $table: &[$crate::field::Kind] =
             &[$($crate::schema::kind!($number, $name, $class, $len, $check, $($($slot),*)? $($whole_slot)?)),*];
 
+        const _: () = {
+            /// Rows of the table.
+            enum Row {
+                $($variant),*
+            }
+
+            impl $type {
+                /// The row of the table for its kind.
+                pub fn kind(&self) -> &'static $crate::field::Kind {
+                    match self {
+                        $($type::$variant { .. } => const { &$table[Row::$variant as usize] })*
+                    }
+                }
+
+                /// The row of the table for a number; `None` if no kind has it.
+                pub fn kind_of(number: u8) -> Option<&'static $crate::field::Kind> {
+                    match number {
+                        $($number => Some(const { &$table[Row::$variant as usize] }),)*
+                        _ => None,
+                    }
+                }
+            }
+        };
+
         impl $type {
-            /// What the tables say of its kind.
-            pub fn kind(&self) -> &'static $crate::layout::Kind {
-                match self {
-                    $($type::$variant { .. } => {
-                        const KIND: $crate::layout::Kind =
-                            $crate::schema::kind!($number, $name, $class, $len, $check, $($($slot),*)? $($whole_slot)?);
-                        &KIND
-                    })*
-                }
-            }
-
-            /// What the tables say of the kind with this number, if there is one.
-            pub fn kind_of(number: u8) -> Option<&'static $crate::layout::Kind> {
-                match number {
-                    $($number => {
-                        const KIND: $crate::layout::Kind =
-                            $crate::schema::kind!($number, $name, $class, $len, $check, $($($slot),*)? $($whole_slot)?);
-                        Some(&KIND)
-                    })*
-                    _ => None,
-                }
-            }
-
             /// Name for logs and captures.
             pub fn name(&self) -> &'static str {
                 self.kind().name
-            }
-
-            /// Writes the fields into the fixed part, which is zero.
-            fn put(&self, fixed: &mut [u8]) {
-                let _ = &fixed;
-                match self {
-                    $($type::$variant $({ $($field),* })? $(($whole))? => {
-                        $($(<$slot as $crate::schema::Slot>::put($field, fixed);)*)?
-                        $(<$whole_slot as $crate::schema::Slot>::put($whole, fixed);)?
-                    })*
-                }
-            }
-
-            /// Appends what is behind the fixed part.
-            fn extend(&self, out: &mut alloc::vec::Vec<u8>) {
-                match self {
-                    $($type::$variant $({ $($field),* })? $(($whole))? => {
-                        $($(<$slot as $crate::schema::Slot>::extend($field, out);)*)?
-                        $(<$whole_slot as $crate::schema::Slot>::extend($whole, out);)?
-                    })*
-                }
-                let _ = out;
-            }
-
-            /// Bytes behind the fixed part.
-            #[allow(dead_code, reason = "nobody asks it of frames")]
-            fn tail_len(&self) -> usize {
-                match self {
-                    $($type::$variant $({ $($field),* })? $(($whole))? => {
-                        0 $($(+ <$slot as $crate::schema::Slot>::tail_len($field))*)?
-                            $(+ <$whole_slot as $crate::schema::Slot>::tail_len($whole))?
-                    })*
-                }
-            }
-
-            /// The export page that its address names; `None` without an address.
-            #[allow(dead_code, reason = "frames have none")]
-            fn address_page(&self) -> Option<u32> {
-                match self {
-                    $($type::$variant $({ $($field),* })? $(($whole))? => {
-                        None $($(.or(<$slot as $crate::schema::Slot>::page($field)))*)?
-                            $(.or(<$whole_slot as $crate::schema::Slot>::page($whole)))?
-                    })*
-                }
-            }
-
-            /// The import and epoch that it has; `None` without.
-            #[allow(dead_code, reason = "frames have none")]
-            fn import_epoch(&self) -> Option<$crate::ImportEpoch> {
-                match self {
-                    $($type::$variant $({ $($field),* })? $(($whole))? => {
-                        None $($(.or(<$slot as $crate::schema::Slot>::epoch($field)))*)?
-                            $(.or(<$whole_slot as $crate::schema::Slot>::epoch($whole)))?
-                    })*
-                }
             }
 
             /// Reads the fields of a kind of this table; `None` for another number. The caller has checked the length.
@@ -328,7 +408,18 @@ macro_rules! kinds {
                 }))
             }
         }
+
+        impl $crate::schema::Record for $type {
+            fn visit(&self, visitor: &mut impl $crate::schema::Visit) {
+                match self {
+                    $($type::$variant $({ $($field),* })? $(($whole))? => {
+                        $($(visitor.slot::<$slot>($field);)*)?
+                        $(visitor.slot::<$whole_slot>($whole);)?
+                    })*
+                }
+            }
+        }
     };
 }
 
-pub(crate) use {kind, kinds, slots};
+pub(crate) use {kind, kinds, numbers, slots};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! docs/packets.md: the tables of frames and packets for people.
+//! Generates docs/packets.md, the tables of frames and packets.
 //!
 //! `cargo run -p telegraphos-wire --example packets > docs/packets.md` renews the committed copy; a test fails when it
 //! is stale.

@@ -4,10 +4,10 @@
 //! Each open file has its own context, exports and imports; closing it releases them. Handles are numbers of the
 //! device (an import's handle is its import number) and are usable only through the file that made them.
 //!
-//! Each ioctl has a structure that begins with `size` and `flags`, and may grow at its end. The caller says in `size`
-//! how long the structure is that it knows; the request number says the same. The driver takes what is missing for
-//! zero, and refuses what it does not know unless it is zero: `E2BIG` for bytes behind the end of its own structure,
-//! `EINVAL` for a flag, and for less than the first version of the structure had. It writes no more than `size` bytes
+//! Each ioctl has a structure that begins with `size` and `flags`, and may grow at its end. `size` is the length of the
+//! caller's version of it, as is the size in the request number. The driver takes missing bytes for zero, and refuses
+//! what it does not support unless it is zero: `E2BIG` for bytes after the end of its own version of the structure,
+//! `EINVAL` for a flag, and for a structure that is shorter than its first version. It writes no more than `size` bytes
 //! back.
 //!
 //! mmap offsets: `kind << 48 | handle << 32 | byte offset`; kinds are MMAP_*. A mapping must lie within the object,
@@ -51,343 +51,284 @@ c_consts! {
         REPLICA_HERE = 0xffff_ffff,
         /// tg_import_state.state: stores wait, processes block in page faults.
         STATE_CONGESTED = 1,
-        /// tg_import_state.state: a store was lost; acknowledge to go on.
+        /// tg_import_state.state: a store was lost; acknowledge to continue.
         STATE_CUT = 2,
         /// tg_import_state.state: gone for good (revoked, node down or reset, device gone); import again.
         STATE_DEAD = 4,
-        /// tg_launch.style: the kernel does everything (the yardstick).
+        /// tg_launch.style: the kernel does everything (the baseline).
         STYLE_PLAIN = 0,
         /// tg_launch.style: Telegraphos I special mode; the kernel touches the caller's window mappings (SPEC item 19).
         STYLE_SPECIAL = 1,
     }
 }
 
-c_struct! {
+/// Adds the fields that a structure of an ioctl begins with: of each, or of those that name a segment or a queue.
+macro_rules! ioctl_struct {
+    (call $($rest:tt)*) => {
+        c_struct! {
+            NATIVE {
+                /// Bytes of this structure in the caller's version of it.
+                pub size: u32,
+                /// Zero: there are no flags.
+                pub flags: u32,
+            }
+            $($rest)*
+        }
+    };
+    (named $($rest:tt)*) => {
+        c_struct! {
+            NATIVE {
+                /// Bytes of this structure in the caller's version of it.
+                pub size: u32,
+                /// Zero: there are no flags.
+                pub flags: u32,
+                /// Name, NUL-padded, 1 to 63 bytes.
+                pub name: [u8; 64],
+                /// Secret that an importer must present; zeros for none.
+                pub secret: [u8; 16],
+            }
+            $($rest)*
+        }
+    };
+}
+
+c_structs! {
+    /// The structures of the ioctls.
+    pub STRUCTS, ioctl_struct;
+
     /// What the board and the driver are (TG_IOCTL_INFO).
-    pub struct Info as "tg_info" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
+    call pub struct Info as "tg_info" {
         /// ABI_VERSION.
-        pub abi: u32 = "__u32",
+        pub abi: u32,
         /// This node's id.
-        pub node: u32 = "__u32",
+        pub node: u32,
         /// Number of nodes the window can address.
-        pub nodes: u32 = "__u32",
+        pub nodes: u32,
         /// log2 of the import and export unit.
-        pub unit_shift: u32 = "__u32",
+        pub unit_shift: u32,
         /// Window bytes per node.
-        pub window_size: u64 = "__u64",
+        pub window_size: u64,
         /// The board's incarnation.
-        pub incarnation: u32 = "__u32",
+        pub incarnation: u32,
         /// 1 while the link to the fabric is up.
-        pub link_up: u32 = "__u32",
+        pub link_up: u32,
         /// The context number of this file.
-        pub context: u32 = "__u32",
+        pub context: u32,
         /// Number of page access counters of the board.
-        pub counters: u32 = "__u32",
+        pub counters: u32,
         /// The key of this file's context, 48 random bits.
-        pub key: u64 = "__u64",
+        pub key: u64,
     }
-}
 
-c_struct! {
     /// Export zeroed driver-allocated memory under a name (TG_IOCTL_EXPORT).
-    pub struct Export as "tg_export" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
-        /// Name, NUL-padded, 1 to 63 bytes.
-        pub name: [u8; 64] = "__u8[64]",
-        /// Secret an importer must present; zeros for none.
-        pub secret: [u8; 16] = "__u8[16]",
+    named pub struct Export as "tg_export" {
         /// In: bytes, 1 to the window size per node.
-        pub length: u64 = "__u64",
+        pub length: u64,
         /// Nodes admitted, one bit each; all ones admits every node.
-        pub nodes: [u64; 4] = "__u64[4]",
+        pub nodes: [u64; 4],
         /// TG_RIGHT_* for processes of the same uid.
-        pub rights_owner: u16 = "__u16",
+        pub rights_owner: u16,
         /// TG_RIGHT_* for others.
-        pub rights_others: u16 = "__u16",
+        pub rights_others: u16,
         /// Out: handle.
-        pub handle: u32 = "__u32",
+        pub handle: u32,
         /// Out: mmap offset of the memory.
-        pub offset: u64 = "__u64",
+        pub offset: u64,
     }
-}
 
-c_struct! {
     /// Import a named segment of a node (TG_IOCTL_IMPORT). Blocks, killably, until that node's HIB has answered.
-    pub struct Import as "tg_import" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
-        /// Name, NUL-padded.
-        pub name: [u8; 64] = "__u8[64]",
-        /// Secret.
-        pub secret: [u8; 16] = "__u8[16]",
+    named pub struct Import as "tg_import" {
         /// Node id.
-        pub node: u32 = "__u32",
+        pub node: u32,
         /// TG_RIGHT_* wanted; all must be granted.
-        pub rights: u32 = "__u32",
+        pub rights: u32,
         /// Out: bytes.
-        pub length: u64 = "__u64",
+        pub length: u64,
         /// Out: handle, the import number.
-        pub handle: u32 = "__u32",
+        pub handle: u32,
         /// Out: on failure with EREMOTEIO, the TG_ERR_* status.
-        pub status: u32 = "__u32",
+        pub status: u32,
         /// Out: mmap offset of the window.
-        pub offset: u64 = "__u64",
+        pub offset: u64,
         /// Out: bytes of a queue's word; 0 if it is not a queue.
-        pub width: u32 = "__u32",
+        pub width: u32,
         /// Zero.
-        pub reserved: u32 = "__u32",
+        pub reserved: u32,
     }
-}
 
-c_struct! {
     /// A handle (TG_IOCTL_UNEXPORT, TG_IOCTL_UNIMPORT, TG_IOCTL_ACK).
-    pub struct Handle as "tg_handle" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
+    call pub struct Handle as "tg_handle" {
         /// The handle.
-        pub handle: u32 = "__u32",
+        pub handle: u32,
     }
-}
 
-c_struct! {
     /// State of an import (TG_IOCTL_STATE).
-    pub struct ImportState as "tg_import_state" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
+    call pub struct ImportState as "tg_import_state" {
         /// In: the import's handle.
-        pub handle: u32 = "__u32",
+        pub handle: u32,
         /// Out: TG_STATE_* bits.
-        pub state: u32 = "__u32",
+        pub state: u32,
         /// Out: latched TG_ERR_* status, 0 if none.
-        pub status: u32 = "__u32",
+        pub status: u32,
     }
-}
 
-c_struct! {
     /// Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH, of telegraphos_lab.ko). Blocks, killably, until it is
     /// done.
-    pub struct Launch as "tg_launch" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
+    call pub struct Launch as "tg_launch" {
         /// TG_STYLE_*.
-        pub style: u32 = "__u32",
+        pub style: u32,
         /// TG_OP_* in bits 7:0, TG_LAUNCH_WIDE in bit 8.
-        pub operation: u32 = "__u32",
+        pub operation: u32,
         /// STYLE_PLAIN: import handle of the target of an atomic, or of the destination of a copy.
-        pub target: u32 = "__u32",
+        pub target: u32,
         /// STYLE_PLAIN: import handle of the source of a copy.
-        pub source: u32 = "__u32",
+        pub source: u32,
         /// STYLE_PLAIN: bytes from the start of the target's segment. STYLE_SPECIAL: address in the caller's mapping of
         /// an import.
-        pub target_address: u64 = "__u64",
+        pub target_address: u64,
         /// The same for the source of a copy.
-        pub source_address: u64 = "__u64",
+        pub source_address: u64,
         /// Bytes to copy.
-        pub length: u64 = "__u64",
+        pub length: u64,
         /// Operand of an atomic.
-        pub operand: u64 = "__u64",
+        pub operand: u64,
         /// Value a compare-and-swap compares with.
-        pub compare: u64 = "__u64",
+        pub compare: u64,
         /// Out: previous value of an atomic.
-        pub value: u64 = "__u64",
+        pub value: u64,
         /// Out: on failure with EREMOTEIO, the TG_ERR_* status.
-        pub status: u32 = "__u32",
+        pub status: u32,
         /// STYLE_SPECIAL: slot of the context to use, free in the caller's view.
-        pub slot: u32 = "__u32",
+        pub slot: u32,
     }
-}
 
-c_struct! {
     /// Page access counters (SPEC item 22): TG_IOCTL_COUNTER_ARM, _READ and _DISARM.
-    pub struct Counter as "tg_counter" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
+    call pub struct Counter as "tg_counter" {
         /// Import handle (ARM).
-        pub handle: u32 = "__u32",
+        pub handle: u32,
         /// Unit of the import, from 0 (ARM).
-        pub page: u32 = "__u32",
+        pub page: u32,
         /// The counter: out of ARM, into READ and DISARM.
-        pub counter: u32 = "__u32",
+        pub counter: u32,
         /// ARM: eventfd signalled, once each, when reads or writes go from 1 to 0; -1 for none.
-        pub eventfd: i32 = "__s32",
+        pub eventfd: i32,
         /// ARM: reads to count down, 0 for none. READ: those left.
-        pub reads: u64 = "__u64",
+        pub reads: u64,
         /// ARM: writes to count down, 0 for none. READ: those left.
-        pub writes: u64 = "__u64",
-        /// READ: TG_COUNTER_* bits that have gone off since ARM.
-        pub fired: u32 = "__u32",
+        pub writes: u64,
+        /// READ: TG_COUNTER_* bits of the counters that went to 0 since ARM.
+        pub fired: u32,
         /// Zero.
-        pub reserved: u32 = "__u32",
+        pub reserved: u32,
     }
-}
 
-c_struct! {
     /// An eventfd to signal at each CONTEXT event of this file (TG_IOCTL_NOTIFY).
-    pub struct Notify as "tg_notify" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
+    call pub struct Notify as "tg_notify" {
         /// The eventfd, or -1 to stop.
-        pub eventfd: i32 = "__s32",
+        pub eventfd: i32,
     }
-}
 
-c_struct! {
-    /// Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or say what a queue of this file is (TG_IOCTL_QUEUE_ATTACH,
-    /// in: `handle`).
-    pub struct Queue as "tg_queue" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
-        /// Name, NUL-padded, 1 to 63 bytes.
-        pub name: [u8; 64] = "__u8[64]",
-        /// Secret an importer must present; zeros for none. Never returned.
-        pub secret: [u8; 16] = "__u8[16]",
+    /// Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or describe a queue of this file (TG_IOCTL_QUEUE_ATTACH,
+    /// in: `handle`; the secret is not returned).
+    named pub struct Queue as "tg_queue" {
         /// Nodes admitted, one bit each; all ones admits every node.
-        pub nodes: [u64; 4] = "__u64[4]",
+        pub nodes: [u64; 4],
         /// Words of a buffer: a power of two from 8 on, at most 64 KiB in all.
-        pub words: u32 = "__u32",
+        pub words: u32,
         /// Bytes of a word: 4 or 8.
-        pub width: u32 = "__u32",
+        pub width: u32,
         /// Buffers that may be linked behind the first: 1 to TG_QUEUE_QUOTA_MAX.
-        pub quota: u32 = "__u32",
-        /// Linked buffers at which the consumers are told (a limit event), 1 to `quota`; 0 for none.
-        pub limit: u32 = "__u32",
+        pub quota: u32,
+        /// Number of linked buffers at which the consumers get a limit event, 1 to `quota`; 0 for none.
+        pub limit: u32,
         /// TG_RIGHT_ENQUEUE or 0, for processes of the same uid.
-        pub rights_owner: u16 = "__u16",
+        pub rights_owner: u16,
         /// TG_RIGHT_ENQUEUE or 0, for others.
-        pub rights_others: u16 = "__u16",
+        pub rights_others: u16,
         /// Out: handle. In for ATTACH.
-        pub handle: u32 = "__u32",
+        pub handle: u32,
         /// Out: export page, for QUEUE_ARM.
-        pub page: u32 = "__u32",
-        /// Out: the caller's owner number, for tg_queue_control.state. It is the process's until its last mapping of
-        /// the queue goes, which clears a BUSY that it left.
-        pub owner: u32 = "__u32",
+        pub page: u32,
+        /// Out: the caller's owner number, for tg_queue_control.state. It belongs to the process until its last mapping
+        /// of the queue goes, which clears a BUSY that it left.
+        pub owner: u32,
         /// Out: mmap offset of the control page; the arena follows at `arena` bytes behind.
-        pub offset: u64 = "__u64",
+        pub offset: u64,
         /// Out: bytes from the control page to the arena.
-        pub arena: u64 = "__u64",
+        pub arena: u64,
         /// Out: bytes of the whole mapping.
-        pub length: u64 = "__u64",
+        pub length: u64,
     }
-}
 
-c_struct! {
     /// State of a queue (TG_IOCTL_QUEUE_STATE).
-    pub struct QueueState as "tg_queue_state" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
+    call pub struct QueueState as "tg_queue_state" {
         /// In: the queue's handle.
-        pub handle: u32 = "__u32",
+        pub handle: u32,
         /// Out: TG_QUEUE_* bits.
-        pub state: u32 = "__u32",
+        pub state: u32,
         /// Out: why it is dead, TG_ERR_*; 0 if it is not.
-        pub status: u32 = "__u32",
+        pub status: u32,
         /// Out: linked buffers.
-        pub linked: u32 = "__u32",
+        pub linked: u32,
         /// Out: overflows handled.
-        pub overflows: u64 = "__u64",
+        pub overflows: u64,
         /// Out: times a consumer held BUSY too long and lost its mapping.
-        pub evictions: u64 = "__u64",
+        pub evictions: u64,
     }
-}
 
-c_struct! {
-    /// Dequeue in the kernel (TG_IOCTL_QUEUE_POP, of telegraphos_lab.ko), as the paper's PAL code did: the yardstick.
+    /// Dequeue in the kernel (TG_IOCTL_QUEUE_POP, of telegraphos_lab.ko), as the paper's PAL code did: the baseline.
     /// EAGAIN if the queue is empty.
-    pub struct QueuePop as "tg_queue_pop" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
+    call pub struct QueuePop as "tg_queue_pop" {
         /// In: the queue's handle.
-        pub handle: u32 = "__u32",
+        pub handle: u32,
         /// Zero.
-        pub reserved: u32 = "__u32",
+        pub reserved: u32,
         /// Out: the element.
-        pub value: u64 = "__u64",
+        pub value: u64,
     }
-}
 
-c_struct! {
     /// Make or join a replicated segment (TG_IOCTL_REPLICATE). Joining blocks, killably, until the copy is filled.
-    pub struct Replica as "tg_replica" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
-        /// Name, NUL-padded, 1 to 63 bytes.
-        pub name: [u8; 64] = "__u8[64]",
-        /// Secret a joiner must present; zeros for none.
-        pub secret: [u8; 16] = "__u8[16]",
+    named pub struct Replica as "tg_replica" {
         /// Nodes admitted, one bit each; all ones admits every node.
-        pub nodes: [u64; 4] = "__u64[4]",
+        pub nodes: [u64; 4],
         /// In: bytes, when it is made; out: bytes.
-        pub length: u64 = "__u64",
+        pub length: u64,
         /// TG_REPLICA_HERE to make it, else the home node to join it at.
-        pub home: u32 = "__u32",
+        pub home: u32,
         /// TG_REPLICA_NAIVE, _OWNER, _COUNTERS or _INVALIDATE; joiners ask for the same.
-        pub mode: u32 = "__u32",
+        pub mode: u32,
         /// TG_RIGHT_READ, TG_RIGHT_WRITE, TG_RIGHT_ATOMIC for processes of the same uid.
-        pub rights_owner: u16 = "__u16",
+        pub rights_owner: u16,
         /// The same for others.
-        pub rights_others: u16 = "__u16",
+        pub rights_others: u16,
         /// Out: handle.
-        pub handle: u32 = "__u32",
+        pub handle: u32,
         /// Out: mmap offset of the copy.
-        pub offset: u64 = "__u64",
+        pub offset: u64,
         /// Out: mmap offset of the window on it.
-        pub window: u64 = "__u64",
+        pub window: u64,
         /// Out: import number of the window, for quiet and launches.
-        pub import: u32 = "__u32",
+        pub import: u32,
         /// Out: index into tg_status_page.taken.
-        pub taken: u32 = "__u32",
+        pub taken: u32,
         /// Out: on failure with EREMOTEIO, the TG_ERR_* status.
-        pub status: u32 = "__u32",
+        pub status: u32,
         /// Zero.
-        pub reserved: u32 = "__u32",
+        pub reserved: u32,
     }
-}
 
-c_struct! {
     /// State of a replicated segment (TG_IOCTL_REPLICA_STATE).
-    pub struct ReplicaState as "tg_replica_state" {
-        /// Bytes of this structure, as the caller knows it.
-        pub size: u32 = "__u32",
-        /// Zero: there are no flags.
-        pub flags: u32 = "__u32",
+    call pub struct ReplicaState as "tg_replica_state" {
         /// In: handle.
-        pub handle: u32 = "__u32",
+        pub handle: u32,
         /// Out: the home node, TG_REPLICA_HERE if it is this one.
-        pub home: u32 = "__u32",
+        pub home: u32,
         /// Out: 0, or why it is an orphan, TG_ERR_*.
-        pub status: u32 = "__u32",
+        pub status: u32,
     }
 }
 
-/// Which way the structure of an ioctl goes.
+/// Direction in which the structure of an ioctl is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// To the driver (`_IOW`).
@@ -420,7 +361,7 @@ pub struct Ioctl {
     pub name: &'static str,
     /// Its number.
     pub number: u8,
-    /// Which way its structure goes.
+    /// Direction in which its structure is copied.
     pub direction: Direction,
     /// Its structure.
     pub structure: &'static crate::CStruct,
@@ -461,15 +402,15 @@ ioctls! {
     COUNTER_DISARM = 10, In Counter, "Disarm access counters.";
     NOTIFY = 11, In Notify, "Signal an eventfd when an armed or notifying operation is done.";
     QUEUE_CREATE = 12, InOut Queue, "Make a queue under a name.";
-    QUEUE_ATTACH = 13, InOut Queue, "What a queue of this file is, for a process that did not make it.";
+    QUEUE_ATTACH = 13, InOut Queue, "Describe a queue of this file, for a process that did not make it.";
     QUEUE_DESTROY = 14, In Handle, "End a queue; its senders' imports are gone.";
     QUEUE_SERVICE = 15, In Handle, "Handle a queue's overflow if there is one; returns when TG_QUEUE_FULL is clear.";
     QUEUE_STATE = 16, InOut QueueState, "State of a queue.";
     REPLICATE = 18, InOut Replica, "Make or join a replicated segment.";
     REPLICA_LEAVE = 19, In Handle, "Leave a replicated segment; the copies of a home become orphans.";
     REPLICA_STATE = 20, InOut ReplicaState, "State of a replicated segment.";
-    REPLICA_ADOPT = 21, In Handle, "Become the home of an orphan: this copy is the truth, under the same name.";
-    REPLICA_MOVE = 22, In Handle, "Become the home, while stores go on; the home until now is a copy then. Blocks, killably.";
+    REPLICA_ADOPT = 21, In Handle, "Become the home of an orphan: this copy is the valid one, under the same name.";
+    REPLICA_MOVE = 22, In Handle, "Become the home while stores continue; the old one becomes a copy. Blocks killably.";
     LAUNCH = 0x20, InOut Launch, "Run an atomic or a copy from the kernel (telegraphos_lab.ko).";
     QUEUE_POP = 0x21, InOut QueuePop, "Dequeue in the kernel (telegraphos_lab.ko).";
 }

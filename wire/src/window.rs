@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The address in the memory window (BAR4): `aperture | node | offset`, from the top (`docs/architecture.md`).
 //!
-//! Within a node's range the offset names a slot of the *issuing* HIB's import table (`offset >> UNIT_SHIFT`) and a
+//! Within a node's range the offset names a slot of the *requester's* import table (`offset >> UNIT_SHIFT`) and a
 //! byte within that unit: a store has no identity on the bus, so the window gives it one.
 
 use crate::{NodeId, UNIT_SHIFT};
@@ -19,7 +19,7 @@ pub enum Aperture {
     Argument = 1,
     /// Shadow: the store is the enqueue request itself (s0).
     Enqueue = 2,
-    /// Nothing lives here.
+    /// Unused.
     Reserved = 3,
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tg_agent::Figure;
+use telegraphos_agent::Figure;
 
 /// How long the idle boards are watched.
 const IDLE: Duration = Duration::from_secs(5);
@@ -57,7 +57,8 @@ fn memcpy(size: u64) -> std::io::Result<f64> {
     let source = vec![0x5a_u8; length];
     let file = rustix::fs::memfd_create("telegraphos-bench", MemfdFlags::CLOEXEC)?;
     rustix::fs::ftruncate(&file, size)?;
-    // SAFETY: a new mapping at an address of the kernel's choice; nobody shrinks the file, which is ours alone.
+    // SAFETY: a new mapping at an address of the kernel's choice; the file is private to this process, and never
+    // shrinks.
     let target =
         unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)? };
     let count = (1 << 24 >> size.max(1).ilog2()).clamp(1, 1 << 12);
@@ -93,20 +94,20 @@ impl Row {
     }
 }
 
-pub(super) fn bench(context: Context, rounds: u32, plot: Option<PathBuf>) -> Result<u8> {
+pub(super) fn bench(context: Context, rounds: u32, picture: Option<PathBuf>) -> Result<u8> {
     if context.settings.nodes.is_some_and(|nodes| nodes < 2) {
         return Err(Error::Usage("nodes is 1: a store needs another node to go to; expected at least 2".into()));
     }
     let cluster = context.boot(|node| (node.test_device, node.lab) = (true, true))?;
     let quiet = context.progress == ProgressMode::Silent;
-    let tell = |text: &str| {
+    let say = |text: &str| {
         if !quiet {
             eprintln!("{text}");
         }
     };
-    tell(&format!("Watching the idle boards for {} s ...", IDLE.as_secs()));
+    say(&format!("Watching the idle boards for {} s ...", IDLE.as_secs()));
     let idle = idle(&cluster)?;
-    tell(&format!("Measuring, {rounds} rounds of every operation in turn ..."));
+    say(&format!("Measuring, {rounds} rounds of every operation in turn ..."));
     let mut figures = Figures::default();
     let argv = ["tg-bench", "--rounds", &rounds.to_string()].map(str::to_owned);
     let code = run::everywhere(cluster.guests(), User::Root, None, &argv, &mut |node, line| {
@@ -128,7 +129,7 @@ pub(super) fn bench(context: Context, rounds: u32, plot: Option<PathBuf>) -> Res
     for row in &figures.rows {
         out += &format!("{}\n", row.line());
     }
-    out += &copies(&figures.copies, plot)?;
+    out += &copies(&figures.copies, picture)?;
     out += &format!("\nidle for {} s:\n", IDLE.as_secs());
     for (guest, spent) in cluster.guests().iter().zip(idle) {
         let memory = guest.hib_memory().map_or(0, |m| m.own());
@@ -141,7 +142,7 @@ pub(super) fn bench(context: Context, rounds: u32, plot: Option<PathBuf>) -> Res
 }
 
 /// The table of block copies, and their picture.
-fn copies(copies: &BTreeMap<u64, BTreeMap<String, [f64; 3]>>, plot: Option<PathBuf>) -> Result<String> {
+fn copies(copies: &BTreeMap<u64, BTreeMap<String, [f64; 3]>>, picture: Option<PathBuf>) -> Result<String> {
     if copies.is_empty() {
         return Ok(String::new());
     }
@@ -171,10 +172,8 @@ fn copies(copies: &BTreeMap<u64, BTreeMap<String, [f64; 3]>>, plot: Option<PathB
         }
         out += "\n";
     }
-    if let Some(path) = plot {
-        let svg = plot::page(&[Chart { title: "Block copies", x_title: "bytes", y_title: "MB/s", lines }]);
-        std::fs::write(&path, svg).map_err(Error::io("cannot write the plot", &path))?;
-        out += &format!("plotted in {}\n", path.display());
+    if let Some(path) = picture {
+        out += &plot::write(&path, &[Chart { title: "Block copies", x_title: "bytes", y_title: "MB/s", lines }])?;
     }
     Ok(out)
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Ctrl-].
 const ESCAPE: u8 = 0x1d;
 
-/// Boots machines with shells and stays until told to end.
+/// Boots machines with shells and serves their consoles until a signal ends it.
 pub(super) fn up(context: Context) -> Result<u8> {
     let cluster = context.boot(|node| node.shell = true)?;
     let mut out = std::io::stdout();
@@ -48,7 +48,7 @@ pub(super) fn up(context: Context) -> Result<u8> {
 }
 
 fn check(cluster: &Cluster) -> Result<()> {
-    cluster.guests().iter().try_for_each(|guest| guest.poll_life(0).map(drop))
+    cluster.guests().iter().try_for_each(|guest| guest.poll_boot(0).map(drop))
 }
 
 /// One console, from another terminal.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `telegraphos demo`: two guests' processes store into and load from each other's memory.
 //!
-//! The processes know the values, compare them, and measure; this side only shows what they say.
+//! The processes compare the values and measure; this side shows their results.
 
 use super::{Context, written};
 use crate::{Cluster, Error, GuestCommand, OutputLine, ProgressMode, Result};
@@ -9,47 +9,26 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use tg_agent::Figure;
+use telegraphos_agent::Figure;
 
-/// One line of `tg-demo`'s results.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Outcome {
-    from: u16,
-    to: u16,
-    op: String,
-    count: u64,
-    ns_per_op: u64,
-    ok: bool,
+fn title(op: &str) -> String {
+    match op {
+        "store-last-words" => "store, last words of pages".into(),
+        "store-run" => "store, 64 bit, long run".into(),
+        op => match op.find(|c: char| c.is_ascii_digit()) {
+            Some(at) => format!("{}, {} bit", &op[..at], &op[at..]),
+            None => op.into(),
+        },
+    }
 }
 
-impl Outcome {
-    /// Reads a line of `tg-demo`.
-    fn parse(line: &str) -> Option<Outcome> {
-        match Figure::parse(line)? {
-            Figure::Checked { from, to, op, count, ns_per_op, ok } => {
-                Some(Outcome { from, to, op, count, ns_per_op, ok })
-            }
-            _ => None,
-        }
-    }
-
-    fn title(&self) -> String {
-        match self.op.as_str() {
-            "store-last-words" => "store, last words of pages".into(),
-            "store-run" => "store, 64 bit, long run".into(),
-            op => match op.find(|c: char| c.is_ascii_digit()) {
-                Some(at) => format!("{}, {} bit", &op[..at], &op[at..]),
-                None => op.into(),
-            },
-        }
-    }
-
-    fn row(&self) -> String {
-        let each = self.ns_per_op as f64 / 1e3;
-        let result = if self.ok { "all words right" } else { "WRONG" };
-        let way = format!("{} -> {}", self.from, self.to);
-        format!("{way:<8} {:<28} {:>7} {each:>12.2} us   {result}", self.title(), self.count)
-    }
+/// The row of the table for a line of `tg-demo`, and whether all words are right; nothing if it is no result.
+fn row(line: &str) -> Option<(String, bool)> {
+    let Figure::Checked { from, to, op, count, ns_per_op, ok } = Figure::parse(line)? else { return None };
+    let each = ns_per_op as f64 / 1e3;
+    let result = if ok { "all words right" } else { "WRONG" };
+    let way = format!("{from} -> {to}");
+    Some((format!("{way:<8} {:<28} {count:>7} {each:>12.2} us   {result}", title(&op)), ok))
 }
 
 pub(super) fn demo(context: Context, corrupt: bool) -> Result<u8> {
@@ -67,32 +46,33 @@ pub(super) fn demo(context: Context, corrupt: bool) -> Result<u8> {
              Live, with the way the data goes:"
         ))?;
     }
-    let mut outcomes = Vec::new();
+    let mut rows = Vec::new();
+    let mut all_right = true;
     let mut mismatches = Vec::new();
     let code = together(&cluster, corrupt, &mut |node, line| {
-        if let Some(outcome) = Outcome::parse(line.text()) {
-            written(writeln!(out, "  {}", outcome.row()))?;
-            outcomes.push(outcome);
-        } else if line.text().starts_with("MISMATCH ") {
-            mismatches.push(line.text().to_owned());
-            written(writeln!(std::io::stderr(), "  [{node}] {}", line.text()))?;
-        } else {
-            written(writeln!(std::io::stderr(), "  [{node}] {}", line.text()))?;
+        if let Some((row, right)) = row(line.text()) {
+            written(writeln!(out, "  {row}"))?;
+            rows.push(row);
+            all_right &= right;
+            return Ok(());
         }
-        Ok(())
+        if line.text().starts_with("MISMATCH ") {
+            mismatches.push(line.text().to_owned());
+        }
+        written(writeln!(std::io::stderr(), "  [{node}] {}", line.text()))
     })?;
     let title = format!("{:<8} {:<28} {:>7} {:>15}   result", "nodes", "operation", "count", "time per op");
     written(writeln!(out, "\n{title}\n{}", "-".repeat(title.len() + 9)))?;
-    for outcome in &outcomes {
-        written(writeln!(out, "{}", outcome.row()))?;
+    for row in &rows {
+        written(writeln!(out, "{row}"))?;
     }
     written(write!(out, "\n{}", cluster.manifest()))?;
-    if code == 0 && (outcomes.is_empty() || outcomes.iter().any(|o| !o.ok)) {
-        eprintln!("telegraphos: both sides are content, but the results are not: {} rows", outcomes.len());
+    if code == 0 && (rows.is_empty() || !all_right) {
+        eprintln!("telegraphos: both sides are content, but the results are not: {} rows", rows.len());
         return Ok(1);
     }
     if code != 0 {
-        eprintln!("telegraphos: the demo failed: {} wrong words told", mismatches.len());
+        eprintln!("telegraphos: the demo failed: {} wrong words reported", mismatches.len());
         for line in &mismatches {
             eprintln!("  {line}");
         }
@@ -100,7 +80,7 @@ pub(super) fn demo(context: Context, corrupt: bool) -> Result<u8> {
     Ok(code)
 }
 
-/// A side that is left alone by the other's failure would wait for it long.
+/// How long one side may continue after the other has failed: it would wait long for it.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// Runs both sides and shows their lines as they come; the first exit code that is not 0.
@@ -117,10 +97,10 @@ fn together(cluster: &Cluster, corrupt: bool, show: &mut dyn FnMut(usize, Output
             }
             let (command, stop) = (guest.argv(&argv), &stop);
             scope.spawn(move || {
-                // The listener has gone only if it needs nothing more.
-                let tell = |event| drop(sender.send((guest.node(), event)));
-                if let Err(e) = follow(command, stop, &|event| tell(Ok(event))) {
-                    tell(Err(e));
+                // Fails only if no more events are needed.
+                let report = |event| drop(sender.send((guest.node(), event)));
+                if let Err(e) = follow(command, stop, &|event| report(Ok(event))) {
+                    report(Err(e));
                 }
             });
         }
@@ -153,14 +133,14 @@ enum Event {
     Ended(u8),
 }
 
-fn follow(command: GuestCommand, stop: &AtomicBool, tell: &dyn Fn(Event)) -> Result<()> {
+fn follow(command: GuestCommand, stop: &AtomicBool, report: &dyn Fn(Event)) -> Result<()> {
     let mut running = command.spawn()?;
     // Dropped, it is killed.
     while !stop.load(Ordering::Relaxed) {
         if let Some(line) = running.next_line(Duration::from_millis(200))? {
-            tell(Event::Line(line));
+            report(Event::Line(line));
         } else if let Some(status) = running.ended() {
-            tell(Event::Ended(status.code()));
+            report(Event::Ended(status.code()));
             break;
         }
     }
@@ -174,11 +154,11 @@ mod tests {
     #[test]
     fn results_are_read_and_shown() {
         let line = r#"{"checked":{"from":0,"to":1,"op":"store64","count":1024,"ns_per_op":640,"ok":true}}"#;
-        let outcome = Outcome::parse(line).unwrap();
-        assert_eq!(outcome.row(), "0 -> 1   store, 64 bit                   1024         0.64 us   all words right");
-        assert!(Outcome::parse(&line.replace("1024", "\"x\"")).is_none());
-        assert!(Outcome::parse("INFO node=0").is_none());
-        let wrong = Outcome::parse(&line.replace("true", "false")).unwrap();
-        assert!(!wrong.ok && wrong.row().ends_with("WRONG"));
+        let expected = "0 -> 1   store, 64 bit                   1024         0.64 us   all words right";
+        assert_eq!(row(line), Some((expected.into(), true)));
+        assert_eq!(row(&line.replace("1024", "\"x\"")), None);
+        assert_eq!(row("INFO node=0"), None);
+        let (text, right) = row(&line.replace("true", "false")).unwrap();
+        assert!(!right && text.ends_with("WRONG"));
     }
 }

@@ -3,14 +3,13 @@
 //!
 //! One thread sends a store of 64 bytes on its link and waits for the acknowledgement, which another thread sends from
 //! its own link: with both nodes at one fabric process, and with two processes and a trunk of each kind in between. The
-//! yardstick is the same ping-pong of 64 bytes over a Unix stream, and over UDP, between two threads. All in turn, in
+//! baseline is the same ping-pong of 64 bytes over a Unix stream, and over UDP, between two threads. All in turn, in
 //! each round; everybody sleeps until something comes, as boards do.
 
 use super::replicas::quartiles;
 use super::{Context, written};
-use crate::boards::start_fabric;
+use crate::launch::start_fabric;
 use crate::process::Process;
-use crate::progress::Progress;
 use crate::rundir::{MachineLock, RunDir};
 use crate::{Error, Result, interrupt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -66,7 +65,7 @@ impl Node {
         Ok(this)
     }
 
-    /// Waits for the next packet (or, with `only_packets` false, for anything), and does what else the link asks for.
+    /// Waits for the next packet (or, with `only_packets` false, for any frame), and serves the link meanwhile.
     fn packet(&mut self, begun: Instant, only_packets: bool) -> std::io::Result<Option<Packet>> {
         loop {
             self.link.flush()?;
@@ -188,7 +187,7 @@ fn raw_udp() -> std::io::Result<Case> {
     far.set_read_timeout(Some(PATIENCE))?;
     let _: JoinHandle<()> = std::thread::spawn(move || {
         let mut message = [0; MESSAGE];
-        // Ends when nobody has asked for a while, or the other socket is closed.
+        // Ends after a while without a packet, or when the other socket is closed.
         while far.recv(&mut message).is_ok() && far.send(&message).is_ok() {}
     });
     near.set_read_timeout(Some(PATIENCE))?;
@@ -218,7 +217,7 @@ fn free_port() -> std::io::Result<u16> {
     Ok(UdpSocket::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// The options by which a process shows who it is.
+/// The options of a process's certificate.
 fn certificate(keys: &Path, process: &str) -> Result<[(&'static str, String); 3]> {
     let made = if keys.exists() { Ok(()) } else { keys::new_cluster(keys) };
     made.and_then(|()| keys::new_process(keys, process, 1))
@@ -259,7 +258,7 @@ fn with_trunk(kind: &str, directory: &Path) -> Result<Case> {
 pub(super) fn latency(context: Context, rounds: u32) -> Result<u8> {
     let Context { settings, progress } = context;
     let run_dir = RunDir::create(settings.run_dir.as_deref())?;
-    let _lock = MachineLock::acquire(Progress(progress))?;
+    let _lock = MachineLock::acquire(progress)?;
     let directory = run_dir.path();
     let star = directory.join("star");
     let fabric = start_fabric(&star, &settings.fabric, &directory.join("star.log"))?;
@@ -271,7 +270,7 @@ pub(super) fn latency(context: Context, rounds: u32) -> Result<u8> {
     for (kind, _) in TRUNKS {
         cases.push(with_trunk(kind, directory)?);
     }
-    let step = Progress(progress).step(format!("Measuring, {rounds} rounds"));
+    let step = progress.step(format!("Measuring, {rounds} rounds"), None);
     let mut samples: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for round in 0..rounds {
         for case in &mut cases {

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Virtual clusters whose machines store into each other's memory.
+/// Virtual clusters of machines that store into each other's memory.
 ///
 /// Boots virtual machines on stock QEMU, each with a Telegraphos host interface board (HIB), joined by a fabric. All it
 /// needs (QEMU, kernel, driver) it fetches and builds once from Debian's packages, without root.
@@ -36,7 +36,7 @@ use std::time::Duration;
         telegraphos run --nodes 4 -- tg-selftest          the whole self test in four machines\n  \
         telegraphos run --kernel 6.1 --user root -- lspci -nvv\n  \
         telegraphos up --nodes 3                          shells on three machines\n  \
-        telegraphos top                                   what goes on between them, live\n  \
+        telegraphos top                                   traffic between them, live\n  \
         telegraphos bench                                 what a store costs\n\n\
         Exit codes: 0 success; 1 a check or a guest failed; 2 usage or configuration; 3 the cluster could not be set \
         up;\n130 interrupted. `run` passes on the first exit code that is not 0 (128 + n for signal n)."
@@ -84,7 +84,7 @@ enum Command {
         after_help = "Examples:\n  telegraphos bench --rounds 100\n  telegraphos bench --plot copies.svg\n  telegraphos \
                             bench --notify --plot notify.svg\n  telegraphos bench --replicas --plot replicas.svg\n\nNode 0 measures, with accesses to node 1; every \
                             operation in turn, in each round. Compare ratios: times are those of this machine now.\n\nWith --notify, up to \
-                            16 processes on nodes 1 and up (of 4, unless told otherwise) send to node 0, some minutes \
+                            16 processes on nodes 1 and up (of 4 by default) send to node 0, some minutes \
                             long.\n\nWith --replicas, 17 boards without machines and as many clients of this process; a minute or \
                             two. Fails if an update takes more packets on a link than it must.\n\nWith --latency, fabric processes and two nodes of \
                             this process, some seconds long."
@@ -121,7 +121,7 @@ enum Command {
     /// A live table of a running fabric: nodes, trunks, rates, stalls, hottest pairs
     #[command(after_help = top::EXAMPLES)]
     Top(top::TopArgs),
-    /// Asks a running fabric, sets faults, captures
+    /// Queries a running fabric, sets faults, captures
     #[command(after_help = ctl::EXAMPLES)]
     Ctl(ctl::CtlArgs),
     /// Feeds a capture of a fabric to switches of the same configuration, and prints what they do otherwise
@@ -140,7 +140,7 @@ enum Command {
     #[command(
         after_help = "Examples:\n  telegraphos sim\n  telegraphos sim --nodes 1024 --topology torus:32x32 --workload \
                             sim/workloads/mixed.toml --seed 7\n  telegraphos sim --cost --nodes 4096 --plot \
-                            sim-cost.svg\n\nThe same arguments give the same report, byte for byte; what it took is told on \
+                            sim-cost.svg\n\nThe same arguments give the same report, byte for byte; its cost is printed on \
                             stderr. The exit code is 1\nif an operation ended twice or never, or anything came out of order. \
                             docs/simulator.md has the workload file."
     )]
@@ -155,7 +155,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Who runs it in the guests: tg or root
+    /// The user that runs it in the guests: tg or root
     #[arg(long, default_value = "tg")]
     user: User,
     /// Loads telegraphos_lab.ko in the guests, too: what the kernel does in comparisons
@@ -176,7 +176,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
-            // Nobody may be there to read it.
+            // Fails if standard output is closed.
             let _ = e.print();
             return ExitCode::from(e.exit_code() as u8);
         }
@@ -246,7 +246,7 @@ impl Context {
     }
 }
 
-/// Standard output may be a pipe whose reader has gone; that ends the command quietly.
+/// Standard output can be a closed pipe; that ends the command quietly.
 fn written(result: std::io::Result<()>) -> Result<()> {
     result.map_err(|e| match e.kind() {
         std::io::ErrorKind::BrokenPipe => Error::Interrupted,

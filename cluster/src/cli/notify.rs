@@ -4,23 +4,21 @@
 //! `tg-notify` measures in the guests; this side makes tables and pictures of what it prints.
 
 use super::plot::{self, Chart, Line};
+use super::replicas::{Quartiles, short};
 use super::{Context, run, written};
 use crate::{Error, OutputLine, ProgressMode, Result, User};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use tg_agent::Figure;
+use telegraphos_agent::Figure;
 
 /// Nodes: one that receives, and three on which senders are.
 const NODES: usize = 4;
 
-/// The yardstick.
+/// The baseline.
 const REQ: &str = "req";
-/// Those whose senders do the same as others'.
+/// Methods that differ from others at the receiver only.
 const ONLY_TAKEN: [&str; 2] = ["req-batch", "req-kernel"];
-
-/// A median, and what a quarter is below and above.
-type Quartiles = [f64; 3];
 
 /// Everything `tg-notify` has printed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,7 +49,7 @@ fn read(line: &str, figures: &mut Figures) -> bool {
     true
 }
 
-pub(super) fn notify(mut context: Context, rounds: u32, plot: Option<PathBuf>) -> Result<u8> {
+pub(super) fn notify(mut context: Context, rounds: u32, picture: Option<PathBuf>) -> Result<u8> {
     if context.settings.nodes.is_some_and(|nodes| nodes < 2) {
         return Err(Error::Usage("nodes is 1: a sender needs another node to send to; expected at least 2".into()));
     }
@@ -75,9 +73,9 @@ pub(super) fn notify(mut context: Context, rounds: u32, plot: Option<PathBuf>) -
         return Err(Error::Command { node: 0, command: "tg-notify".into(), why: "it printed no results".into() });
     }
     let mut out = tables(&figures);
-    if let Some(path) = plot.filter(|_| !figures.methods.is_empty()) {
-        std::fs::write(&path, picture(&figures)).map_err(Error::io("cannot write the plot", &path))?;
-        out += &format!("plotted in {}\n\n", path.display());
+    if let Some(path) = picture.filter(|_| !figures.methods.is_empty()) {
+        out += &plot::write(&path, &charts(&figures))?;
+        out += "\n";
     }
     out += &cluster.manifest().to_string();
     written(std::io::stdout().write_all(out.as_bytes()))?;
@@ -107,15 +105,6 @@ impl Figures {
     }
 }
 
-/// Three digits that count, or all before the point.
-fn short(value: f64) -> String {
-    match value {
-        v if v < 10.0 => format!("{v:.2}"),
-        v if v < 100.0 => format!("{v:.1}"),
-        v => format!("{v:.0}"),
-    }
-}
-
 fn tables(figures: &Figures) -> String {
     let mut out = String::new();
     for (quantity, title, unit) in TABLES {
@@ -132,10 +121,10 @@ fn tables(figures: &Figures) -> String {
         };
         out += &format!("{title}: median, ratio to {REQ}\n");
         out += &row("senders", &|senders| senders.to_string());
-        let yardstick = figures.of(quantity, REQ);
+        let baseline = figures.of(quantity, REQ);
         for method in figures.shown(quantity) {
             let Some(by) = figures.of(quantity, method) else { continue };
-            out += &row(method, &|senders| match (by.get(&senders), yardstick.and_then(|by| by.get(&senders))) {
+            out += &row(method, &|senders| match (by.get(&senders), baseline.and_then(|by| by.get(&senders))) {
                 (Some([median, ..]), Some([base, ..])) => {
                     format!("{} {:>7}x", short(median / unit), short(median / base))
                 }
@@ -162,7 +151,7 @@ fn tables(figures: &Figures) -> String {
     out + "\n"
 }
 
-fn picture(figures: &Figures) -> String {
+fn charts(figures: &Figures) -> [Chart<'static>; 3] {
     let lines = |quantity: &str| -> Vec<Line> {
         figures
             .methods
@@ -180,13 +169,12 @@ fn picture(figures: &Figures) -> String {
             })
             .collect()
     };
-    let charts = [
+    [
         ("send", "Sender: one notification, behind its message"),
         ("take", "Receiver: a look that finds a message, per message"),
         ("empty", "Receiver: a look that finds nothing"),
     ]
-    .map(|(quantity, title)| Chart { title, x_title: "senders", y_title: "us", lines: lines(quantity) });
-    plot::page(&charts)
+    .map(|(quantity, title)| Chart { title, x_title: "senders", y_title: "us", lines: lines(quantity) })
 }
 
 #[cfg(test)]
@@ -227,8 +215,9 @@ mod tests {
         assert_eq!(words(row("flags ", 0)), ["flags", "1.50", "0.50x", "123"]);
         assert_eq!(words(row("flags ", 1)), ["flags", "1.40-3.20", "0.12-1235"]);
         assert!(out.contains("2: 697 of 768") && !out.contains("req-batch"));
-        let svg = picture(&figures);
-        assert!(svg.contains(">flags<") && svg.contains(">1K<"), "{svg}");
+        let [send, _, empty] = charts(&figures);
+        assert_eq!(send.lines[2].points, [(1.0, 1.5), (2.0, 123.456)]);
+        assert!(send.lines[1].points.is_empty() && empty.lines[2].points.len() == 1);
         assert!(tables(&Figures::default()).starts_with("lost"));
     }
 }

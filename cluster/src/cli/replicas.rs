@@ -5,27 +5,28 @@
 //! Two nodes are homes: one lets the switch copy what goes to all copies, the other sends each copy a packet of its
 //! own. Each has a page for every number of copies, on the same other nodes.
 
+mod figures;
 mod measure;
 mod show;
 
-use super::{Context, written};
-use crate::progress::Progress;
+use super::{Context, plot, written};
 use crate::{Error, Result};
-pub(super) use measure::quartiles;
-use measure::{Bench, CACHES, HOMES, NODES};
+use figures::HOMES;
+pub(super) use figures::{Quartiles, quartiles, short};
+use measure::{Bench, CACHES, NODES};
 use std::io::Write;
 use std::path::PathBuf;
 
-pub(super) fn replicas(context: Context, rounds: u32, plot: Option<PathBuf>) -> Result<u8> {
+pub(super) fn replicas(context: Context, rounds: u32, picture: Option<PathBuf>) -> Result<u8> {
     let Context { settings, progress } = context;
     let least = CACHES.len() + HOMES.len();
     let nodes = settings.nodes.unwrap_or(NODES);
     if !(least..=NODES).contains(&nodes) {
         return Err(Error::Usage(format!("nodes is {nodes}: expected {least} to {NODES} with --replicas")));
     }
-    let figures = Bench::start(&settings, progress, nodes, false)?.measure(rounds, Progress(progress))?;
+    let figures = Bench::start(&settings, progress, nodes, false)?.measure(rounds, progress)?;
     let mut counting = Bench::start(&settings, progress, nodes, true)?;
-    let step = Progress(progress).step("Counting packets");
+    let step = progress.step("Counting packets", None);
     let (mut packets, mut wrong) = (Vec::new(), Vec::new());
     for case in counting.cases() {
         let (counted, unexpected) = counting.count(case)?;
@@ -35,9 +36,8 @@ pub(super) fn replicas(context: Context, rounds: u32, plot: Option<PathBuf>) -> 
     step.done();
     drop(counting);
     let mut out = show::tables(&figures, &packets);
-    if let Some(path) = plot {
-        std::fs::write(&path, show::picture(&figures, &packets)).map_err(Error::io("cannot write the plot", &path))?;
-        out += &format!("plotted in {}\n", path.display());
+    if let Some(path) = picture {
+        out += &plot::write(&path, &show::charts(&figures, &packets))?;
     }
     written(std::io::stdout().write_all(out.as_bytes()))?;
     for line in &wrong {

@@ -79,7 +79,7 @@ fn follow(
         } else if let Some(status) = running.ended() {
             return Ok(status);
         } else if limit.is_some_and(|limit| begun.elapsed() > limit) {
-            // The error says that it was too late; dropping it kills it.
+            // The error names the limit; dropping it kills it.
             return Ok(running.wait_for(Duration::ZERO)?.status);
         }
     }

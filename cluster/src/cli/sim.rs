@@ -6,7 +6,6 @@ mod cost;
 use super::written;
 use crate::{Error, Result};
 use clap::Args;
-use fabric_topology::Topology;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telegraphos_sim::units::parse_time;
 use telegraphos_sim::{Report, Simulation, SimulationError, Workload};
+use telegraphos_topology::Topology;
 
 #[derive(Debug, Args)]
 pub(super) struct SimArgs {
@@ -23,7 +23,7 @@ pub(super) struct SimArgs {
     /// Shape of the fabric: star, tree:ARITYxDEPTH, mesh:WxH or torus:WxH
     #[arg(long, default_value = "star", value_name = "SHAPE")]
     topology: String,
-    /// TOML file that says who does what to whom, at what cost, and what breaks [default: stores to 16 partners each]
+    /// TOML file of operations, costs and faults [default: stores to 16 partners each]
     #[arg(long, value_name = "FILE")]
     workload: Option<PathBuf>,
     /// Everything that is drawn at random follows from it

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Admin slots: commands that are under way, and their completions.
+//! Admin slots: which of them have a command in progress. `control` loads and executes the commands;
+//! [`Ctx`](crate::ctx::Ctx) writes the completions.
 
-use crate::ctx::Ctx;
-use crate::tables::AfterWrite;
 use std::collections::BTreeMap;
 use telegraphos_wire::Status;
-use telegraphos_wire::admin::{BLOCK_SIZE, COMPLETION_OFFSET, Completion, SLOTS};
+use telegraphos_wire::admin::SLOTS;
 
-/// Admin slots whose command has not completed, with its `seq` once it is known.
+/// State of the admin slots.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Admin {
+    /// Slots in use, with the `seq` of their command; 0 until it is loaded.
     busy: BTreeMap<u32, u32>,
-    /// Contexts closed but for their last status words, and the slots that wait for it.
+    /// Contexts whose close waits for stores to their status pages, and the slots to complete then.
     closing: BTreeMap<u16, u32>,
 }
 
 impl Admin {
-    /// Takes a slot whose command is to be loaded.
-    pub(crate) fn begin(&mut self, slot: u32) -> Result<(), Status> {
+    /// Occupies a slot whose command is about to be loaded. Fails with `Invalid` for a number out of range, and with
+    /// `Busy` if the slot is in use.
+    pub(crate) fn occupy(&mut self, slot: u32) -> Result<(), Status> {
         if slot as usize >= SLOTS {
             return Err(Status::Invalid);
         }
@@ -28,48 +29,28 @@ impl Admin {
         Ok(())
     }
 
-    /// The command of a slot has been loaded.
+    /// Records the `seq` of a slot's loaded command.
     pub(crate) fn loaded(&mut self, slot: u32, seq: u32) {
         self.busy.insert(slot, seq);
     }
 
-    /// The slot may have another command.
+    /// The `seq` of a slot's command; `None` if the slot is free.
+    pub(crate) fn seq(&self, slot: u32) -> Option<u32> {
+        self.busy.get(&slot).copied()
+    }
+
+    /// Frees a slot for the next command.
     pub(crate) fn release(&mut self, slot: u32) {
         self.busy.remove(&slot);
     }
 
-    /// A slot's command closes a context whose status page is still to be written.
+    /// Delays the completion of a CONTEXT_CLOSE until the stores to the context's status page have ended.
     pub(crate) fn close_later(&mut self, context: u16, slot: u32) {
         self.closing.insert(context, slot);
     }
 
-    /// The slot that waits for a context to be closed; it waits no more.
+    /// Takes the slot that waits for this context to close, if any.
     pub(crate) fn take_closing(&mut self, context: u16) -> Option<u32> {
         self.closing.remove(&context)
-    }
-}
-
-impl Ctx {
-    pub(crate) fn slot_address(&self, slot: u32) -> u64 {
-        self.registers.admin_base.wrapping_add(u64::from(slot) * BLOCK_SIZE as u64)
-    }
-
-    /// Completes the command of a slot with a bare status.
-    pub(crate) fn complete_status(&mut self, slot: u32, status: Status) {
-        self.complete(slot, Completion::of(0, status));
-    }
-
-    /// Writes the completion of a slot: result words first, `{seq, status}` last.
-    pub(crate) fn complete(&mut self, slot: u32, completion: Completion) {
-        let Some(&seq) = self.admin.busy.get(&slot) else { return };
-        let at = self.slot_address(slot) + COMPLETION_OFFSET as u64;
-        let stores = [
-            (at + 8, u64::from(completion.index) | u64::from(completion.count) << 32),
-            (at + 16, completion.generation),
-            (at + 24, completion.length),
-            (at + 32, u64::from(completion.rights) | u64::from(completion.width) << 32),
-            (at, u64::from(seq) | u64::from(completion.status) << 32),
-        ];
-        self.write_table(stores, AfterWrite::AdminDone(slot));
     }
 }

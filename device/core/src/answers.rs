@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Answers to requests, and what their senders may rely on.
+//! Records of replies on which the ordering guarantees of the responder depend.
 //!
-//! - [`Refusals`]: which epochs of whose imports have had a store refused here; every later store of them is refused,
-//!   too, so that none passes a lost one (SPEC I8; `docs/architecture.md`, "Back-pressure").
-//! - How many requests of each source have been performed: an element for a queue comes after those that were sent
-//!   before it (SPEC I8).
+//! - [`Refusals`]: epochs of imports of which this node has refused a store. Every later store of such an epoch is
+//!   refused as well, so that none passes a lost one (SPEC I8; `docs/architecture.md`, "Back-pressure").
+//! - The number of performed requests of each source: an element for a queue is performed after the requests that were
+//!   sent before it (SPEC I8).
+//!
+//! The responder and the queues record their replies through [`Ctx`](crate::ctx::Ctx), and read the records before they
+//! perform a request.
 
 use crate::HibConfig;
-use crate::config::Bug;
-use crate::ctx::Ctx;
 use std::collections::BTreeMap;
 use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::{Body, ImportEpoch, NodeId, Packet, Status};
 
-/// The last refused epoch of each import, on the account of the import's node. A node that names more imports than a
-/// board has loses the promise for its own stores, and nothing of others.
+/// The last refused epoch of each import, charged to the account of the importing node. A node that names more imports
+/// than a board has loses the ordering guarantee for its own stores only.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Refusals {
     epochs: BTreeMap<(NodeId, u16), u32>,
@@ -22,21 +23,21 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// Nothing refused; `imports` are those of one board.
+    /// No refusals. `imports` is the number of imports of one board and bounds the entries of each node.
     pub(crate) fn new(nodes: u32, imports: u16) -> Refusals {
         let capacity = u64::from(nodes) * u64::from(imports);
         Refusals { epochs: BTreeMap::new(), entries: Account::new(Shares::equal(capacity, nodes.into())) }
     }
 
-    /// Whether a store of this epoch, or of a later one of the import, has been refused. Epochs of an import only grow,
-    /// modulo 2^32.
+    /// Returns whether a store of this epoch, or of a later one of the import, was refused. Epochs of an import only
+    /// grow, modulo 2^32.
     pub(crate) fn is_refused(&self, source: NodeId, of: ImportEpoch) -> bool {
         let last = self.epochs.get(&(source, of.import));
         last.is_some_and(|last| of.epoch.wrapping_sub(*last) as i32 <= 0)
     }
 
-    /// A store of this epoch is refused.
-    pub(crate) fn remember(&mut self, source: NodeId, of: ImportEpoch) {
+    /// Records the refusal of a store of this epoch. Has no effect if the node's account is exhausted.
+    pub(crate) fn record(&mut self, source: NodeId, of: ImportEpoch) {
         let known = self.epochs.contains_key(&(source, of.import));
         if known || self.entries.take(source, 1).is_ok() {
             let last = self.epochs.entry((source, of.import)).or_insert(of.epoch);
@@ -46,35 +47,36 @@ impl Refusals {
         }
     }
 
-    /// A node has gone, or its imports with its earlier life.
+    /// Removes the entries of a node that is down or has a new incarnation.
     pub(crate) fn forget(&mut self, source: NodeId) {
         if self.entries.close(&source) > 0 {
             self.epochs.retain(|(node, _), _| *node != source);
         }
     }
 
-    /// This node lives another life: nothing is sent to it any more that was meant for this one.
+    /// Removes all entries. After a reset of this node, stores for its earlier incarnation are refused anyway.
     fn clear(&mut self) {
         self.epochs.clear();
         self.entries.clear();
     }
 
-    /// Entries in all.
+    /// Number of entries of all nodes.
     pub(crate) fn len(&self) -> usize {
         self.epochs.len()
     }
 }
 
-/// See the module.
+/// Records of replies; see the module documentation.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Answers {
     refusals: Refusals,
-    /// Per source: its life, and how many of its requests have been performed since both nodes live their present
-    /// lives, modulo 2^32.
+    /// By source: its session, and the number of its requests performed in the current sessions of both nodes, modulo
+    /// 2^32.
     performed: Vec<(u64, u32)>,
 }
 
 impl Answers {
+    /// No refusals and no performed requests.
     pub(crate) fn new(config: &HibConfig) -> Answers {
         Answers {
             refusals: Refusals::new(config.window.nodes(), config.imports),
@@ -82,23 +84,61 @@ impl Answers {
         }
     }
 
-    /// Epochs of imports of which a store has been refused.
+    /// Number of recorded refused epochs.
     pub(crate) fn refused_epochs(&self) -> usize {
         self.refusals.len()
     }
 
-    /// A node has gone, or its imports with its earlier life.
+    /// Removes the refusals of a node that is down or has a new incarnation.
     pub(crate) fn forget_refusals(&mut self, node: NodeId) {
         self.refusals.forget(node);
     }
 
-    /// Reset.
+    /// Removes all refusals. Called on reset.
     pub(crate) fn forget_all_refusals(&mut self) {
         self.refusals.clear();
     }
 
-    /// This node lives a new life for the others, or has lost them: they begin to count anew. Its own requests to
-    /// itself do so at a reset.
+    /// Returns whether a store of the request's import was refused before it, so that it must be refused as well (SPEC
+    /// I8).
+    pub(crate) fn follows_refused_store(&self, packet: &Packet) -> bool {
+        packet.body.epoch().is_some_and(|epoch| self.refusals.is_refused(packet.src, epoch))
+    }
+
+    /// Records the reply to a request: a refused store makes every later store of its epoch refused.
+    pub(crate) fn note_reply(&mut self, packet: &Packet, body: &Body) {
+        let (Body::WriteAck { status }, Some(epoch)) = (body, packet.body.epoch()) else { return };
+        let lost = match packet.body {
+            Body::Write { .. } | Body::Enqueue { .. } => !status.is_ok(),
+            // Not lost: the copy sends it to the new home, or finds that its page has none.
+            Body::Update { .. } => !matches!(status, Status::Ok | Status::NotHome | Status::Moving),
+            // Atomics and blocks do not fail the stores behind them: their operation reports the error.
+            _ => false,
+        };
+        // Stores behind one of an earlier incarnation belong to that incarnation as well, and are refused for it.
+        if lost && *status != Status::Reset {
+            self.refusals.record(packet.src, epoch);
+        }
+    }
+
+    /// Number of performed requests of the packet's sender in this `session` of it, modulo 2^32; 0 in a new session.
+    pub(crate) fn performed(&self, packet: &Packet, session: u64) -> u32 {
+        match self.performed.get(usize::from(packet.src)) {
+            Some((of, count)) if *of == session => *count,
+            _ => 0,
+        }
+    }
+
+    /// Counts a request of this `session` as performed or refused.
+    pub(crate) fn count_performed(&mut self, packet: &Packet, session: u64) {
+        if let Some(entry) = self.performed.get_mut(usize::from(packet.src)) {
+            let count = if entry.0 == session { entry.1 } else { 0 };
+            *entry = (session, count.wrapping_add(1));
+        }
+    }
+
+    /// Restarts the counts of all nodes but `own`. Called when this node joins or leaves the fabric. The requests of
+    /// this node to itself restart at a reset, because their session is the number of resets.
     pub(crate) fn forget_performed(&mut self, own: NodeId) {
         let kept = self.performed.get(usize::from(own)).copied();
         self.performed.fill((0, 0));
@@ -108,66 +148,7 @@ impl Answers {
     }
 }
 
-impl Ctx {
-    /// Whether a request comes behind a store of its import that has been refused, so that it is refused, too (SPEC
-    /// I8).
-    pub(crate) fn is_behind_refused(&self, packet: &Packet) -> bool {
-        packet.body.epoch().is_some_and(|epoch| self.answers.refusals.is_refused(packet.src, epoch))
-    }
-
-    /// Answers a request that has left the queue of its source. A store that is refused takes with it what comes behind
-    /// it.
-    pub(crate) fn reply_to(&mut self, packet: &Packet, body: Body) {
-        if let (Body::WriteAck { status }, Some(epoch)) = (&body, packet.body.epoch()) {
-            let lost = match packet.body {
-                Body::Write { .. } | Body::Enqueue { .. } => !status.is_ok(),
-                // The copy sends it to the new home, or knows by this that its page has none; it is not lost here.
-                Body::Update { .. } => !matches!(status, Status::Ok | Status::NotHome | Status::Moving),
-                // Atomics and blocks fail for themselves: what has launched them learns it.
-                _ => false,
-            };
-            // Of an earlier life is also what will come behind it.
-            if lost && *status != Status::Reset && !self.has(Bug::ForgetRefusal) {
-                self.answers.refusals.remember(packet.src, epoch);
-            }
-        }
-        let reply = Packet {
-            src: self.config.node,
-            dst: packet.src,
-            tag: packet.tag,
-            incarnation: packet.incarnation,
-            target: 0,
-            body,
-        };
-        self.transmit(reply);
-    }
-
-    /// The life of the requester that a packet belongs to. To itself, a node's life changes only with its resets.
-    fn life(&self, packet: &Packet) -> u64 {
-        if packet.src == self.config.node { packet.target } else { packet.incarnation }
-    }
-
-    /// Requests of the packet's sender that have been performed, of those that its `after` counts.
-    pub(crate) fn performed(&self, packet: &Packet) -> u32 {
-        match self.answers.performed.get(usize::from(packet.src)) {
-            Some((life, count)) if *life == self.life(packet) => *count,
-            _ => 0,
-        }
-    }
-
-    /// A request has been performed or refused. Only what the present lives of both nodes say to each other counts.
-    pub(crate) fn count_performed(&mut self, packet: &Packet) {
-        let own = packet.src == self.config.node;
-        let life = self.life(packet);
-        let present = packet.target == if own { self.resets } else { self.incarnation };
-        if let Some(entry) = self.answers.performed.get_mut(usize::from(packet.src)).filter(|_| present) {
-            let count = if entry.0 == life { entry.1 } else { 0 };
-            *entry = (life, count.wrapping_add(1));
-        }
-    }
-}
-
-/// The body that refuses a request.
+/// The reply body that refuses a request with `status`.
 pub(crate) fn refusal(body: &Body, status: Status) -> Body {
     body.refusal(status).unwrap_or(Body::WriteAck { status })
 }

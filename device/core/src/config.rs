@@ -1,44 +1,71 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sizes and limits of one board.
+//! Sizes and limits of one board, and the deliberate bugs of the feature `bugs`.
 
 use telegraphos_wire::{Class, NodeId, WindowLayout};
 
-/// Most contexts of one board: the word of an argument names a context in 8 bits
+/// Maximum number of contexts of one board: an argument names a context in 8 bits
 /// ([`telegraphos_wire::context::Argument`]).
 pub const MAX_CONTEXTS: u16 = telegraphos_wire::context::COUNT as u16;
+/// Maximum length of a copy, in bytes.
+pub const MAX_COPY: u64 = 16 << 20;
+/// Maximum number of blocks of copies in flight to one destination.
+pub const BLOCKS: u32 = 16;
+/// Blocks that may start before other events are served: some tens of microseconds of copying.
+pub const TURN_BLOCKS: u32 = 8;
+/// Maximum number of status words of one context that are reserved or wait to be written: twice the number of slots,
+/// since a refused launch needs one as well.
+pub const STATUS_WORDS: u64 = 2 * telegraphos_wire::context::SLOT_COUNT;
+/// Number of wrong keys through one import after which the import is disabled for good.
+pub const KEY_ATTEMPTS: u32 = 16;
 
-/// Sizes and limits of one board; the defaults are those of the command line.
+/// How the board attributes a store to the argument aperture to a process.
+#[cfg(feature = "bugs")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Launching {
+    /// Telegraphos II, the only style offered to guests: the data names a context and carries its key.
+    #[default]
+    Keys,
+    /// SHRIMP's command pages: a store of the length to the destination's address, then a load from the source's
+    /// address, start a copy. The board keeps one half-issued command; the operating system must discard it (by a write
+    /// to PROCESS) when it switches processes.
+    CommandPages,
+    /// FLASH's process id register: arguments belong to the context in PROCESS, which the system must write when it
+    /// switches processes.
+    ProcessRegister,
+}
+
+/// Sizes and limits of one board. The defaults are those of the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HibConfig {
-    /// This node.
+    /// Id of this node.
     pub node: NodeId,
     /// Window layout, the same on every node.
     pub window: WindowLayout,
-    /// Longest time a load may wait, in microseconds (DESIGN contract 4: well under QEMU's 5 s).
+    /// Maximum time to complete a load, in microseconds (DESIGN contract 4: well under QEMU's 5 s).
     pub load_limit: u64,
-    /// Requests in flight to one destination.
+    /// Maximum number of requests in flight to one destination.
     pub outstanding: u32,
-    /// Waiting stores of one import at which it becomes congested.
+    /// Waiting stores of one import at which the import becomes congested.
     pub congest_at: u32,
-    /// Waiting stores of one import at which the congestion ends.
+    /// Waiting stores of one import at which its congestion ends.
     pub clear_at: u32,
-    /// Waiting stores of the whole board (the reserve), 40 bytes each, half of them divided among the open imports: a
-    /// store beyond what its import may have cuts the import.
+    /// Maximum number of waiting stores of the whole board (the reserve), 40 bytes each. Half of it is divided among
+    /// the open imports; a store beyond its import's share puts the import in error state.
     pub reserve: u32,
-    /// Guest messages without a dry socket at which the importing processes are stopped.
+    /// Guest messages since the socket was last empty at which the importing processes are stopped.
     pub intake_limit: u32,
     /// Bytes of unfinished copies of one context at which it becomes congested.
     pub copies_congest_at: u64,
     /// Bytes of unfinished copies of one context at which its congestion ends.
     pub copies_clear_at: u64,
-    /// Bytes of unfinished copies of one context beyond which a further one is refused
-    /// ([`telegraphos_wire::Status::NoSpace`]).
+    /// Maximum bytes of unfinished copies of one context; a further copy is refused with
+    /// [`telegraphos_wire::Status::NoSpace`].
     pub copies_limit: u64,
-    /// Packets of each class this board offers to take; see [`HibConfig::offered`].
+    /// Credits of each class that this board offers to the switch; see [`HibConfig::offered`].
     pub credits: [u32; 4],
-    /// The board uses MSI-X instead of MSI.
+    /// Use MSI-X instead of MSI.
     pub msix: bool,
-    /// Number of contexts, at most [`MAX_CONTEXTS`]; a board that is configured with more has that many.
+    /// Number of contexts; [`MAX_CONTEXTS`] if more are configured.
     pub contexts: u16,
     /// Number of imports.
     pub imports: u16,
@@ -46,135 +73,137 @@ pub struct HibConfig {
     pub export_pages: u32,
     /// Number of page access counters.
     pub counters: u16,
-    /// Elements that one import of a queue of this node may have on their way.
+    /// Receive credits of one import of a queue of this node: elements that it may have unacknowledged.
     pub hold: u32,
-    /// Elements of others that this node can hold in all.
+    /// Receive credits of all queues of this node together.
     pub holds: u32,
-    /// Pending-write counters: aligned 8-byte words of replicated pages with stores of this node that have not come
-    /// back (SPEC item 26).
+    /// Number of pending-write counters: aligned 8-byte words of replicated pages with stores of this node that have
+    /// not returned from their home (SPEC item 26).
     pub pending_writes: u16,
-    /// A multicast to all copies of a page is one packet, which the switch copies; else one packet for each copy.
+    /// If true, a multicast to all copies of a page is one packet, which the switch replicates; else one packet for
+    /// each copy.
     pub fanout_by_switch: bool,
-    /// Longest time that a copy may take to acknowledge what its home has sent, and a home to fill a copy, in
-    /// microseconds (`docs/replication.md`, "Silent copies and homes").
+    /// Maximum time for a copy to acknowledge a packet of its home, and for a home to fill a copy, in microseconds
+    /// (`docs/replication.md`, "Silent copies and homes").
     pub replica_limit: u64,
-    /// How arguments are told apart.
+    /// How arguments are attributed to processes.
     #[cfg(feature = "bugs")]
-    pub launching: crate::Launching,
-    /// A deliberate bug that a check must find.
+    pub launching: Launching,
+    /// The deliberate bug to enable; a check must find it.
     #[cfg(feature = "bugs")]
     pub bug: Option<Bug>,
 }
 
-/// Deliberate bugs behind the `bugs` feature: for each invariant one that makes its check fail.
+/// Deliberate bugs behind the feature `bugs`: at least one for each invariant, which makes the check of that invariant
+/// fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bug {
     /// I7: quiet completes without waiting for acknowledgements.
     QuietIgnoresOutstanding,
-    /// I7, E19: quiet reports what is in error when it completes, not what was lost.
+    /// I7, E19: quiet reports the errors present when it completes, not the losses since it was issued.
     QuietReadsPresentError,
-    /// I8: a source's requests are performed without waiting for its earlier one.
+    /// I8: a request of a source is performed before its earlier ones.
     ServeOutOfOrder,
-    /// Protection: grants are not checked for their generation.
+    /// Protection: the generation of a grant is not checked.
     IgnoreGeneration,
     /// Back-pressure: a store beyond the window of outstanding requests is dropped silently.
     DropWhenFull,
-    /// Loss: a store behind a lost one of the same import is still sent.
+    /// Loss: a store behind a lost one of the same import is sent.
     PassLostStore,
-    /// Loads: a node that was silent stays so, whatever it answers.
+    /// Loads: a silent node stays marked as silent although it answers.
     SilentForEver,
-    /// Reserve: it is the stores' of all imports, without shares.
+    /// Reserve: it is shared by the stores of all imports, without guaranteed shares.
     ShareWholeReserve,
-    /// Credits: a destination that takes nothing may hold all of them.
+    /// Credits: one destination that consumes nothing can occupy all of them.
     ShareAllCredits,
-    /// I8, loss: the receiver of a store that it refuses performs those behind it.
+    /// I8, loss: a receiver performs stores behind one that it refused.
     ForgetRefusal,
-    /// Events: a cause that meets a full event queue is forgotten.
+    /// Events: a cause that occurs while the event queue is full is dropped.
     ForgetCause,
-    /// Reset: grants survive it.
+    /// Reset: grants survive a reset.
     KeepGrantsOnReset,
     /// Atomics: the word is loaded and stored in two steps.
     SplitAtomic,
-    /// I15: a page access counter at zero goes off at each further access.
+    /// I15: a page access counter at zero fires at each further access.
     CounterRepeats,
-    /// I14: an argument for another process's context is taken if its key is right.
+    /// I14: an argument for another process's context is accepted if its key is right.
     ForeignContext,
     /// I10: a queue commits the tail before the data.
     TailBeforeData,
-    /// I10: a full queue does not stop.
+    /// I10: a full queue does not stop and overwrites elements.
     NeverStop,
-    /// I10, E2 read literally: a queue that goes on after an overflow forgets its pending element.
+    /// I10, E2 read literally: a queue that resumes after an overflow drops its pending element.
     ForgetPending,
     /// I8: an element does not wait for the requests before it.
     EnqueuePassesRequests,
-    /// Waiting: an arm is taken without a look at the queue.
+    /// Waiting: an arm is accepted without comparing the header words.
     ArmBlindly,
-    /// Waiting: an arm compares the tail alone, which can come round to the same value.
+    /// Waiting: an arm compares the tail alone, which can wrap around to the same value.
     ArmByTail,
-    /// I3 to I5: a copy applies what comes back although it has pending writes.
+    /// I3 to I5: a copy applies a reflected write although the word has pending writes.
     IgnoreCounters,
     /// I7, E19: the home acknowledges a store before all copies have it.
     AcknowledgeEarly,
-    /// I7, E19: the home acknowledges a store when it has come back to its writer.
+    /// I7, E19: the home acknowledges a store when it has returned to its writer.
     AcknowledgeReflected,
-    /// I3: a counter that has come down to zero keeps its entry.
+    /// I3: a pending-write counter that reaches zero keeps its entry.
     KeepCounters,
     /// I4, E22b: a store is counted as taken before it is in memory.
     TakenEarly,
     /// E18: one counter for all bytes of a word.
     CountWords,
-    /// E19: the number of a multicast that was given up is used again at once.
+    /// E19: the number of an abandoned multicast is reused at once.
     ReuseTags,
-    /// I1: what is for some copies goes to the whole group.
+    /// I1: a multicast for some of the copies is sent to the whole group.
     StaleGroup,
-    /// Credits: what came over a lost link returns credits of the next one.
+    /// Credits: packets received over a lost link return credits to the next one.
     ChargeNextLink,
-    /// I1, I2: a home that is moving goes on to order stores.
+    /// I1, I2: a home that is moving continues to order stores.
     ServeWhileMoving,
-    /// I7: a store that a copy has not taken, because its home has gone, is acknowledged.
+    /// I7: a store that a copy has not applied, because its home is down, is acknowledged.
     AcknowledgeMissed,
     /// E19: an invalid copy is acknowledged while processors have it mapped.
     AcknowledgeMapped,
-    /// E20: a page that is replicated no more takes stores and atomics until it is revoked.
+    /// E20: a page that is no longer replicated accepts stores and atomics until it is revoked.
     ServeResigned,
-    /// Silence: a copy that acknowledges nothing is waited for without limit.
+    /// Silence: the home waits without limit for a copy that does not acknowledge.
     KeepSilentCopies,
-    /// Silence: a home that has accepted a join and sends no content is waited for without limit.
+    /// Silence: a copy waits without limit for a home that accepted a join and sends no content.
     KeepSilentHomes,
-    /// Accounts: a new copy is filled as fast as memory is read, whatever its node has taken.
+    /// Accounts: a new copy is filled as fast as memory is read, regardless of how much its node has received.
     FillAtOnce,
-    /// Accounts: requests that wait for copies take places of the window that ordinary requests need.
+    /// Accounts: requests that wait for copies occupy the window that ordinary requests need.
     ForwardsShareWindow,
-    /// Accounts: hold slots are for those who ask first.
+    /// Accounts: receive credits are granted first come, first served.
     UnsharedHolds,
-    /// Accounts: the receiver's word is taken for how many elements an import may have on their way.
+    /// Accounts: the requester accepts any number of receive credits that the receiver grants to an import.
     BelieveHolds,
-    /// Accounts: a guest publishes as many names as it likes.
+    /// Accounts: a guest can publish any number of names.
     EndlessNames,
-    /// Protection: a lookup says of a segment that it exists to nodes that no grant of it admits.
+    /// Protection: a lookup reveals a segment to nodes that its grant does not admit.
     TellOfSegments,
-    /// s1, "owner" without a local update: a copy's own store is in its memory when it comes back, not before.
+    /// s1, "owner" without a local update: a copy's own store enters its memory when it returns, not before.
     NoLocalUpdate,
-    /// Reset: a request whose page's work was under way stays at the head of its queue.
+    /// Reset: a request whose page had work in progress stays at the head of its source's requests.
     ForgetWork,
-    /// Turns: a copy within this node is made in one event.
+    /// Turns: a copy within this node completes in one event.
     CopyAtOnce,
-    /// Turns: copies of a context with many of them come before those of one with few.
+    /// Turns: a context with many copies gets more turns than one with few.
     TurnsByOperation,
-    /// Accounts: a context's unfinished copies are not counted.
+    /// Accounts: the bytes of a context's unfinished copies are not limited.
     UnboundedCopies,
-    /// Accounts: status words that wait for bus mastering are not counted.
+    /// Accounts: status words that wait for bus mastering are not limited.
     UnboundedStatusWords,
-    /// Congestion: the end of a context's congestion is no event.
+    /// Congestion: the end of a context's congestion posts no event.
     ForgetContextClear,
-    /// Contract 4: a load that performs an atomic is not answered at the limit.
+    /// Contract 4: a load that performs an atomic is not completed at the time limit.
     FetchWithoutLimit,
-    /// I14: a load that performs an atomic leaves its arguments for the next.
+    /// I14: a load that performs an atomic leaves its arguments for the next one.
     FetchKeepsArguments,
 }
 
 impl HibConfig {
-    /// The defaults for a node.
+    /// The default configuration of a node.
     pub fn new(node: NodeId) -> HibConfig {
         HibConfig {
             node,
@@ -200,15 +229,15 @@ impl HibConfig {
             fanout_by_switch: true,
             replica_limit: 5_000_000,
             #[cfg(feature = "bugs")]
-            launching: crate::Launching::Keys,
+            launching: Launching::Keys,
             #[cfg(feature = "bugs")]
             bug: None,
         }
     }
 
-    /// Credits of each class that this board offers to the switch. Of enqueues at least as many as it can hold: it
-    /// takes them at once and answers them when it can, and the switch bounds the replies of a node by the credits it
-    /// offered.
+    /// Credits of each class that this board offers to the switch. Class `Enqueue` has at least [`HibConfig::holds`]:
+    /// elements leave the input buffer at once and are answered later, and the switch bounds the replies of a node by
+    /// the credits it offered.
     pub fn offered(&self) -> [u32; 4] {
         let mut credits = self.credits;
         let enqueues = &mut credits[Class::Enqueue as usize];
@@ -216,6 +245,7 @@ impl HibConfig {
         credits
     }
 
+    /// Returns whether this deliberate bug is enabled. Always false without the feature `bugs`.
     pub(crate) fn has(&self, bug: Bug) -> bool {
         #[cfg(feature = "bugs")]
         return self.bug == Some(bug);

@@ -1,79 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! BAR0: registers and admin commands.
+//! BAR0: the register map and the admin commands. Called by `hib` for accesses to BAR0 and for loaded commands; each
+//! command is passed to the part that executes it.
 
-use crate::ctx::{StepOwner, ones};
+use crate::ctx::StepOwner;
 use crate::events::Cause;
-use crate::hib::Hib;
+use crate::hib::{Hib, below_launcher, below_replicas};
+use crate::numbered::ones;
 use crate::{Bar, Notice, Step, StepResult};
+use crate::{launch, replica};
 use telegraphos_wire::admin::{self, BLOCK_SIZE, Command, Completion, SLOTS};
 use telegraphos_wire::regs::{self, Access, Register};
-use telegraphos_wire::{Status, UNIT_SHIFT, context};
+use telegraphos_wire::{Status, UNIT_SHIFT};
 
-/// Registers that hold what was last written, and the latched error.
-#[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct Registers {
-    pub(crate) control: u32,
-    pub(crate) admin_base: u64,
-    pub(crate) error: u64,
-    pub(crate) error_address: u64,
+/// Outcome of an accepted command.
+enum Outcome {
+    /// The command is complete. [`Ctx::complete`](crate::ctx::Ctx::complete) adds the slot's `seq`.
+    Complete(Completion),
+    /// The part that executes the command completes the slot later.
+    Pending,
 }
 
-impl Registers {
-    /// Latches an error, unless there is one.
-    pub(crate) fn latch(&mut self, bar: Bar, offset: u64, size: u32, status: Status) -> bool {
-        if self.error != 0 {
-            return false;
-        }
-        let bar = match bar {
-            Bar::Control => 0,
-            Bar::Contexts => 2,
-            Bar::Window => 4,
-        };
-        self.error = status as u64 | bar << 16 | u64::from(size.min(255)) << 20;
-        self.error_address = offset;
-        true
+impl From<()> for Outcome {
+    fn from((): ()) -> Outcome {
+        Outcome::Complete(Completion::of(0, Status::Ok))
     }
 }
 
-/// What has become of a command.
-enum Ended {
-    /// It is done, with this. The slot's `seq` is added.
-    Now(Completion),
-    /// Somebody completes it later.
-    Later,
-}
-
-impl From<()> for Ended {
-    fn from((): ()) -> Ended {
-        Ended::Now(Completion::of(0, Status::Ok))
+/// True means complete, false pending.
+impl From<bool> for Outcome {
+    fn from(done: bool) -> Outcome {
+        if done { Outcome::from(()) } else { Outcome::Pending }
     }
 }
 
-/// Whether it is done.
-impl From<bool> for Ended {
-    fn from(done: bool) -> Ended {
-        if done { Ended::from(()) } else { Ended::Later }
+/// A generation, which the completion reports.
+impl From<u64> for Outcome {
+    fn from(generation: u64) -> Outcome {
+        Outcome::Complete(Completion { generation, ..Completion::of(0, Status::Ok) })
     }
 }
 
-/// The generation of what has been granted.
-impl From<u64> for Ended {
-    fn from(generation: u64) -> Ended {
-        Ended::Now(Completion { generation, ..Completion::of(0, Status::Ok) })
-    }
-}
-
-impl From<Completion> for Ended {
-    fn from(completion: Completion) -> Ended {
-        Ended::Now(completion)
+impl From<Completion> for Outcome {
+    fn from(completion: Completion) -> Outcome {
+        Outcome::Complete(completion)
     }
 }
 
 impl Hib {
+    /// Returns whether an offset lies in the MSI-X table, which the shell emulates.
     fn in_msix(&self, offset: u64) -> bool {
         self.ctx.config.msix && offset >= regs::MSIX_TABLE
     }
 
+    /// Serves a load from BAR0. A bad access latches an error and returns all ones.
     pub(crate) fn read_register(&mut self, offset: u64, size: u32) -> u64 {
         let register = u8::try_from(size).ok().and_then(|size| Register::at(offset, size));
         let Some(register) = register else {
@@ -86,7 +65,7 @@ impl Hib {
         self.register(register)
     }
 
-    /// The value of a register, as the guest would read it; has no side effect.
+    /// The value of a register, as the guest would read it. Has no side effect.
     pub fn register(&self, register: Register) -> u64 {
         match register {
             Register::Magic => regs::MAGIC,
@@ -130,10 +109,10 @@ impl Hib {
             Register::EventSize => u64::from(self.ctx.events.size),
             Register::EventConsumer => u64::from(self.ctx.events.consumer()),
             Register::AdminBase => self.ctx.registers.admin_base,
-            Register::Special => self.special(),
+            Register::Special => self.launcher.special(),
             #[cfg(feature = "bugs")]
-            Register::Process => u64::from(self.running_process()),
-            // Nothing depends on it.
+            Register::Process => u64::from(self.launcher.running_process()),
+            // Only the launch styles of the feature `bugs` use it.
             #[cfg(not(feature = "bugs"))]
             Register::Process => 0,
             Register::Counters => u64::from(self.ctx.config.counters),
@@ -152,10 +131,11 @@ impl Hib {
             | Register::CountElements
             | Register::CountOverflows
             | Register::CountReflected
-            | Register::CountCounterStalls => self.counter(register),
+            | Register::CountCounterStalls => self.ctx.counters.value(register),
         }
     }
 
+    /// Serves a store to BAR0. A bad access latches an error and has no other effect.
     pub(crate) fn write_register(&mut self, offset: u64, size: u32, data: u64) {
         let register = u8::try_from(size).ok().and_then(|size| Register::at(offset, size));
         let Some(register) = register.filter(|r| r.access() != Access::ReadOnly) else {
@@ -166,21 +146,22 @@ impl Hib {
         };
         match register {
             Register::Control if data & regs::CONTROL_RESET != 0 => {
-                // Bus mastering is a bit of the configuration space, which is not the board's.
+                // Bus mastering is a bit of the PCI configuration space, which this reset does not change.
                 let bus_master = self.ctx.bus_master;
                 self.reset();
                 self.ctx.bus_master = bus_master;
             }
             Register::Control => {
                 self.ctx.registers.control = data as u32 & regs::CONTROL_IRQ_ENABLE as u32;
-                self.ctx.control_written();
+                // Enabling the interrupt while events are unconsumed raises it.
+                self.ctx.interrupt_if(self.ctx.events.unconsumed());
             }
             Register::ErrorAck => {
                 self.ctx.registers.error = 0;
                 self.ctx.registers.error_address = 0;
             }
             Register::EventBase => {
-                // A live ring does not move: the driver disables it first.
+                // A ring in use does not move: the driver disables it first.
                 if self.ctx.events.size == 0 {
                     self.ctx.events.base = data;
                 } else {
@@ -191,78 +172,86 @@ impl Hib {
             Register::EventConsumer => self.ctx.consume_events(data as u32),
             Register::AdminBase => self.ctx.registers.admin_base = data,
             Register::AdminDoorbell => self.doorbell(data as u32),
-            Register::Special => self.set_special(data),
+            Register::Special => self.launcher.set_special(&self.requester, data),
             #[cfg(feature = "bugs")]
-            Register::Process => self.set_process(data as u16),
+            Register::Process => self.launcher.set_process(data as u16),
             _ => {}
         }
     }
 
     // ---- admin commands ----
 
+    /// ADMIN_DOORBELL was written: starts to load the command of a slot.
     fn doorbell(&mut self, slot: u32) {
         let aligned = self.ctx.registers.admin_base % BLOCK_SIZE as u64 == 0;
         let taken = match (aligned, self.ctx.bus_master) {
             (false, _) => Err(Status::Invalid),
             (true, false) => Err(Status::MemoryFault),
-            (true, true) => self.ctx.admin.begin(slot),
+            (true, true) => self.ctx.admin.occupy(slot),
         };
         match taken {
             Ok(()) => {
-                let address = self.ctx.slot_address(slot);
+                let address = self.ctx.registers.slot_address(slot);
                 self.ctx.step(Step::LoadCommand { address }, StepOwner::Command(slot));
             }
             Err(status) => self.ctx.bad_access(Bar::Control, Register::AdminDoorbell.offset(), 4, status),
         }
     }
 
+    /// Executes the loaded command of a slot. A failed load latches an error and frees the slot without a completion.
     pub(crate) fn command_loaded(&mut self, slot: u32, result: StepResult) {
         let command = match result {
             StepResult::Command(command) => command,
             StepResult::Failed(status) => {
                 self.ctx.admin.release(slot);
-                return self.ctx.own_memory_failed(self.ctx.slot_address(slot), status);
+                return self.ctx.own_memory_failed(self.ctx.registers.slot_address(slot), status);
             }
             StepResult::Loaded(_) | StepResult::Block(_) | StepResult::Stored => return self.ctx.admin.release(slot),
         };
         self.ctx.admin.loaded(slot, command.seq);
         let status = match self.execute(slot, &command) {
-            Ok(Ended::Later) => return,
-            Ok(Ended::Now(completion)) => return self.ctx.complete(slot, completion),
+            Ok(Outcome::Pending) => return,
+            Ok(Outcome::Complete(completion)) => return self.ctx.complete(slot, completion),
             Err(status) => status,
         };
         self.ctx.notice(Notice::Admin { opcode: command.opcode, status });
         self.ctx.complete_status(slot, status);
     }
 
-    /// Executes a command.
-    fn execute(&mut self, slot: u32, command: &Command) -> Result<Ended, Status> {
-        let later = |()| Ended::Later;
+    /// Passes a command to the part that executes it. An error becomes the status of the completion.
+    fn execute(&mut self, slot: u32, command: &Command) -> Result<Outcome, Status> {
+        let pending = |()| Outcome::Pending;
         match command.opcode {
-            admin::CONTEXT_OPEN => self.context_open(command).map(Ended::from),
-            admin::CONTEXT_CLOSE => self.context_close(slot, command).map(Ended::from),
-            admin::GRANT_SET => self.grants.set(&self.ctx, command).map(Ended::from),
-            admin::GRANT_CLEAR => self.grant_clear(slot, command).map(Ended::from),
-            admin::SEGMENT_PUBLISH => self.grants.publish(&self.ctx, command).map(Ended::from),
-            admin::SEGMENT_WITHDRAW => self.grants.withdraw(command).map(Ended::from),
-            admin::QUEUE_SET => self.queue_set(command).map(Ended::from),
-            admin::QUEUE_RESUME => self.queues.resume(&mut self.ctx, &self.grants, slot, command.index).map(later),
-            admin::REPLICA_SET => self.replica_set(slot, command).map(Ended::from),
-            admin::REPLICA_MOVE => self.replica_move(slot, command.index).map(later),
-            admin::REPLICA_INVALID => self.replica_invalid(command.index).map(Ended::from),
-            admin::REPLICA_CLEAR => self.replica_clear(slot, command.index).map(Ended::from),
-            admin::LOOKUP => self.lookup(slot, command).map(later),
-            admin::IMPORT_SET => self.import_set(slot, command).map(Ended::from),
-            admin::IMPORT_CLEAR => self.import_clear(slot, command).map(Ended::from),
-            admin::IMPORT_ACK => self.import_ack(command).map(Ended::from),
-            admin::LAUNCH => self.admin_launch(slot, command).map(later),
-            admin::COUNTER_SET => self.page_counters.set(&self.ctx, command).map(Ended::from),
-            admin::COUNTER_GET => self.page_counters.get(command).map(Ended::from),
+            admin::CONTEXT_OPEN => self.requester.open_context(&self.ctx, command).map(Outcome::from),
+            admin::CONTEXT_CLOSE => self.context_close(slot, command).map(Outcome::from),
+            admin::GRANT_SET => self.grants.set(&self.ctx, command).map(Outcome::from),
+            admin::GRANT_CLEAR => self.grant_clear(slot, command).map(Outcome::from),
+            admin::SEGMENT_PUBLISH => self.grants.publish(&self.ctx, command).map(Outcome::from),
+            admin::SEGMENT_WITHDRAW => self.grants.withdraw(command).map(Outcome::from),
+            admin::QUEUE_SET => self.queue_set(command).map(Outcome::from),
+            admin::QUEUE_RESUME => self.queues.resume(&mut self.ctx, &self.grants, slot, command.index).map(pending),
+            admin::REPLICA_SET => self.replica_set(slot, command).map(Outcome::from),
+            admin::REPLICA_MOVE => self.replicas.move_home(below_replicas!(self), slot, command.index).map(pending),
+            admin::REPLICA_INVALID => self.replicas.unmapped(&mut self.ctx, command.index).map(Outcome::from),
+            admin::REPLICA_CLEAR => self.replicas.clear(below_replicas!(self), slot, command.index).map(Outcome::from),
+            admin::LOOKUP => self.requester.lookup(&mut self.ctx, slot, command).map(pending),
+            admin::IMPORT_SET => self.requester.open(&mut self.ctx, slot, command).map(Outcome::from),
+            admin::IMPORT_CLEAR => self.requester.close(&mut self.ctx, slot, command).map(Outcome::from),
+            admin::IMPORT_ACK => self.requester.acknowledge(&mut self.ctx, command).map(Outcome::from),
+            admin::LAUNCH => self.launcher.admin_launch(below_launcher!(self), slot, command).map(pending),
+            admin::COUNTER_SET => self.requester.page_counters.set(&self.ctx, command).map(Outcome::from),
+            admin::COUNTER_GET => self.requester.page_counters.get(command).map(Outcome::from),
             _ => Err(Status::Invalid),
         }
     }
 
-    /// QUEUE_SET: the queue's notifications are for an open context.
+    /// REPLICA_SET. The page of a queue cannot be replicated.
+    fn replica_set(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
+        let queue = self.queues.contains(command.replica().page);
+        self.replicas.set(below_replicas!(self), slot, command, queue)
+    }
+
+    /// QUEUE_SET. The context that the queue notifies must be open.
     fn queue_set(&mut self, command: &Command) -> Result<u64, Status> {
         let known = u16::try_from(command.queue().context).is_ok_and(|c| self.requester.contexts.contains_key(&c));
         if !known {
@@ -271,24 +260,9 @@ impl Hib {
         self.queues.set(&self.ctx, &mut self.grants, command)
     }
 
-    fn context_open(&mut self, command: &Command) -> Result<(), Status> {
-        if command.context >= self.ctx.config.contexts || command.address % context::STATUS_SIZE != 0 {
-            return Err(Status::Invalid);
-        }
-        if command.key >> context::KEY_BITS != 0 {
-            return Err(Status::Invalid);
-        }
-        self.requester.open_context(command.context, command.address, command.key)
-    }
-
-    /// Closes a context; `Ok(false)` if its status page is still to be written.
+    /// Closes a context. Returns `Ok(false)` if stores to its status page are pending; the slot completes after them.
     fn context_close(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
-        let quiets = self.requester.contexts.get(&command.context).map_or(0, |context| context.quiets.len());
         self.requester.close_context(command.context)?;
-        for _ in 0..quiets {
-            // Forgotten with their context.
-            self.launcher.give_word(command.context);
-        }
         if self.launcher.forget_context(command.context) {
             self.ctx.cause(Cause::ContextState(command.context));
         }
@@ -299,7 +273,7 @@ impl Hib {
         Ok(done)
     }
 
-    /// A store into a context's status page has been made or has failed: a context that is being closed may be.
+    /// Completes a pending CONTEXT_CLOSE if no store to the context's status page is left.
     pub(crate) fn finish_context_close(&mut self, context: u16) {
         if self.ctx.tables.writes_status(context) {
             return;

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every organ of the board is given: its configuration, the time, and the ways out of the core.
+//! The context of the board: configuration, time, counters, and every output of the core.
 //!
-//! Nothing in here knows an organ. What an organ does to the outside (a packet, a step, a word of a table, an event) it
-//! does through its [`Ctx`].
+//! Each part receives `&mut Ctx` and produces its effects (packets, guest-memory steps, table writes, events) through
+//! it. This module depends on no part above it.
 
 use crate::admin::Admin;
 use crate::answers::Answers;
-use crate::config::Bug;
-use crate::control::Registers;
-use crate::events::Events;
-use crate::launch::TURN_BLOCKS;
-use crate::link::Link;
-use crate::tables::Tables;
-use crate::{Action, Bar, Counters, HibConfig, Notice, Step, StepId, Token};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use telegraphos_wire::{NodeId, Packet, Status};
+use crate::config::{Bug, TURN_BLOCKS};
 
-/// Why a step was started: who gets its result.
+use crate::events::{Cause, Events};
+use crate::link::Link;
+use crate::numbered::Numbered;
+use crate::registers::Registers;
+use crate::tables::{AfterWrite, Tables, Written};
+use crate::{Action, Bar, Counters, HibConfig, Notice, Step, StepId, StepResult, Token};
+use std::collections::VecDeque;
+use telegraphos_wire::admin::{COMPLETION_OFFSET, Completion};
+use telegraphos_wire::regs::{CONTROL_IRQ_ENABLE, Register};
+use telegraphos_wire::{Body, NodeId, Packet, Status};
+
+/// The owner of a guest-memory step: the part that receives its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum StepOwner {
     /// The request at the head of a source's queue.
@@ -29,115 +32,57 @@ pub(crate) enum StepOwner {
     Block { operation: u64, offset: u64, page: u32 },
     /// The state machine of the queue at this export page.
     Queue(u32),
-    /// The work of the replicated page at this export page.
+    /// The work in progress on the replicated page at this export page.
     Replica(u32),
-    /// Its owner was reset away.
+    /// A reset removed the owner; the result is ignored.
     Cancelled,
 }
 
-/// What one organ leaves for another that may call it, and that it may not call itself: handed on by the board when the
-/// organ has returned, in order.
+/// A call that one part defers to a part above it, which it must not call directly. [`Hib`](crate::Hib) dispatches
+/// follow-ups in order after the part returns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FollowUp {
-    /// A packet of this node's for itself: it takes the same path as others, without the fabric.
+    /// A packet from this node to itself: handled like a received packet, without the fabric.
     Packet(Packet),
-    /// The request in service of this source has ended, or may find what it waited for.
+    /// Requests of this source may continue: the one in service has ended, or the condition it waits for may hold now.
     Serve(NodeId),
-    /// A request of this source has been performed, or refused: elements that came after it may go on.
+    /// A request of this source was performed or refused: elements ordered behind it may now be eligible.
     Performed(NodeId),
-    /// A request of this node's own for this page of it has been performed, or refused.
+    /// A request of this node to itself for this export page was performed or refused.
     OwnEnded(u32),
-    /// A step on export pages is done: one that is being revoked may be free.
+    /// The forward with this number was dropped before it was sent, because an earlier store of its import was lost.
+    ForwardDropped(u64),
+    /// A step on export pages has ended: a revocation that waits for it may complete.
     StepEnded,
 }
 
-/// Things under the lowest numbers that are free: so that boards in the same state behave alike, whatever their past.
-#[derive(Clone, Debug, Hash)]
-pub(crate) struct Numbered<T> {
-    used: BTreeMap<u64, T>,
-    /// Numbers below the highest used one that are free.
-    free: BTreeSet<u64>,
-}
-
-impl<T> Default for Numbered<T> {
-    fn default() -> Numbered<T> {
-        Numbered { used: BTreeMap::new(), free: BTreeSet::new() }
-    }
-}
-
-impl<T> Numbered<T> {
-    pub(crate) fn insert(&mut self, thing: T) -> u64 {
-        // With no number free below the highest, those in use are 0 to their count.
-        let number = self.free.pop_first().unwrap_or(self.used.len() as u64);
-        self.used.insert(number, thing);
-        number
-    }
-
-    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
-        self.used.get_mut(&number)
-    }
-
-    pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
-        let thing = self.used.remove(&number)?;
-        match self.used.last_key_value() {
-            Some((last, _)) if *last > number => {
-                self.free.insert(number);
-            }
-            last => {
-                let end = last.map_or(0, |(last, _)| last + 1);
-                self.free.split_off(&end);
-            }
-        }
-        Some(thing)
-    }
-
-    /// The numbers in use, ascending.
-    pub(crate) fn numbers(&self) -> Vec<u64> {
-        self.used.keys().copied().collect()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.used.is_empty()
-    }
-}
-
-/// The greatest value of so many bytes: also what a load gives that cannot be served.
-pub(crate) fn ones(size: u32) -> u64 {
-    if size >= 8 { u64::MAX } else { (1 << (8 * size)) - 1 }
-}
-
-/// The lowest number that is not in use: so that boards in the same state go on alike, whatever their past.
-pub(crate) fn lowest_free<T>(used: &BTreeMap<u64, T>) -> u64 {
-    (0..).zip(used.keys()).find(|(free, used)| free != *used).map_or(used.len() as u64, |(free, _)| free)
-}
-
-/// What may still be begun before the shell's loop serves other events.
+/// The budget of work that may start before the shell's loop must serve other events.
 #[derive(Clone, Debug, Hash)]
 struct Turn {
-    /// Blocks of copies.
+    /// Blocks of copies that may still start.
     blocks: u32,
-    /// The next turn has been asked for.
-    asked: bool,
+    /// [`Action::Continue`] was emitted in this turn.
+    continue_pushed: bool,
 }
 
 impl Default for Turn {
     fn default() -> Turn {
-        Turn { blocks: TURN_BLOCKS, asked: false }
+        Turn { blocks: TURN_BLOCKS, continue_pushed: false }
     }
 }
 
-/// See the module.
+/// The context of one board; see the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Ctx {
     pub(crate) config: HibConfig,
-    /// The clock of [`Event::Tick`](crate::Event::Tick), in microseconds.
+    /// Time of the last [`Event::Tick`](crate::Event::Tick), in microseconds.
     pub(crate) now: u64,
     pub(crate) bus_master: bool,
-    /// This board's present life, as the others know it.
+    /// The board's current incarnation, as announced to the other nodes.
     pub(crate) incarnation: u64,
-    /// Resets so far: a node's lives as it sees them itself.
+    /// Number of resets so far: the incarnation that requests of this node to itself carry.
     pub(crate) resets: u64,
-    /// A reset waits for steps in flight.
+    /// A reset is in progress and waits for steps in flight.
     pub(crate) resetting: bool,
     pub(crate) link: Link,
     pub(crate) registers: Registers,
@@ -145,9 +90,9 @@ pub(crate) struct Ctx {
     pub(crate) events: Events,
     pub(crate) tables: Tables,
     pub(crate) answers: Answers,
-    /// What has been done since the last reset; no decision depends on it.
+    /// Statistics since the last reset; no decision depends on them.
     pub(crate) counters: Counters,
-    /// What is to be done; the shell's, while an event is handled.
+    /// Actions collected for the shell while an event is handled.
     pub(crate) out: Vec<Action>,
     follow_ups: VecDeque<FollowUp>,
     steps: Numbered<StepOwner>,
@@ -176,7 +121,7 @@ impl std::hash::Hash for Ctx {
 }
 
 impl Ctx {
-    /// No link, nothing written, no step.
+    /// The state at power-on: no link, no table writes, no steps.
     pub(crate) fn new(config: HibConfig) -> Ctx {
         Ctx {
             now: 0,
@@ -199,18 +144,20 @@ impl Ctx {
         }
     }
 
-    /// Whether this deliberate bug is to be shown.
+    /// Returns whether this deliberate bug is enabled. Always false without the feature `bugs`.
     pub(crate) fn has(&self, bug: Bug) -> bool {
         self.config.has(bug)
     }
 
+    /// Emits a diagnostic.
     pub(crate) fn notice(&mut self, notice: Notice) {
         self.out.push(Action::Notice(notice));
     }
 
-    // ---- what leaves an organ ----
+    // ---- outputs and follow-ups ----
 
-    /// Sends a packet. Without a link a reply goes nowhere: its requester has been told that this node went down.
+    /// Sends a packet; one for this node itself becomes a follow-up. Without a link the packet is dropped: its
+    /// destination already sees this node as down.
     pub(crate) fn transmit(&mut self, packet: Packet) {
         if packet.dst == self.config.node {
             self.follow_ups.push_back(FollowUp::Packet(packet));
@@ -219,52 +166,219 @@ impl Ctx {
         }
     }
 
-    /// Answers a load of the guest's.
+    /// Completes a guest load.
     pub(crate) fn read_done(&mut self, token: Token, data: u64) {
         self.out.push(Action::ReadDone { token, data });
     }
 
-    /// Leaves something for an organ above.
+    /// Defers a follow-up to a part above.
     pub(crate) fn then(&mut self, follow_up: FollowUp) {
         self.follow_ups.push_back(follow_up);
     }
 
-    /// The oldest of what has been left.
+    /// Takes the oldest follow-up.
     pub(crate) fn next_follow_up(&mut self) -> Option<FollowUp> {
         self.follow_ups.pop_front()
     }
 
-    pub(crate) fn has_none_to_follow(&self) -> bool {
+    /// Returns whether no follow-up is pending.
+    pub(crate) fn has_no_follow_ups(&self) -> bool {
         self.follow_ups.is_empty()
     }
 
     // ---- steps ----
 
-    /// Starts a guest-memory step; its owner gets the result.
+    /// Starts a guest-memory step; `owner` receives the result.
     pub(crate) fn step(&mut self, op: Step, owner: StepOwner) {
         let step = self.steps.insert(owner);
         self.out.push(Action::Step { step, op });
     }
 
-    /// The owner of a step that is done; `None` for one that never was.
+    /// Removes a completed step and returns its owner; `None` for an unknown id.
     pub(crate) fn take_step(&mut self, step: StepId) -> Option<StepOwner> {
         self.steps.remove(step)
     }
 
-    /// Whether no step is in flight.
+    /// Returns whether no step is in flight.
     pub(crate) fn is_quiescent(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Whether a step of a copy touches one of these export pages.
-    pub(crate) fn copies_touch(&self, pages: std::ops::Range<u64>) -> bool {
+    /// Returns whether a block of a copy has a step in flight on one of these export pages.
+    pub(crate) fn copy_step_on(&self, pages: std::ops::Range<u64>) -> bool {
         let touches = |p: &StepOwner| matches!(p, StepOwner::Block { page, .. } if pages.contains(&u64::from(*page)));
-        self.steps.used.values().any(touches)
+        self.steps.values().any(touches)
+    }
+
+    // ---- answers ----
+
+    /// Sends the reply to a request that the responder or a queue has finished with, and records a refusal of a store.
+    pub(crate) fn reply_to(&mut self, packet: &Packet, body: Body) {
+        if !self.has(Bug::ForgetRefusal) {
+            self.answers.note_reply(packet, &body);
+        }
+        let Packet { src, tag, incarnation, .. } = *packet;
+        self.transmit(Packet { src: self.config.node, dst: src, tag, incarnation, target: 0, body });
+    }
+
+    /// The session of the requester that a packet belongs to: its incarnation, or for this node itself the number of
+    /// resets.
+    fn requester_session(&self, packet: &Packet) -> u64 {
+        if packet.src == self.config.node { packet.target } else { packet.incarnation }
+    }
+
+    /// How many requests of the packet's sender have been performed in its session, modulo 2^32. An element's `after`
+    /// counts in the same series.
+    pub(crate) fn performed(&self, packet: &Packet) -> u32 {
+        self.answers.performed(packet, self.requester_session(packet))
+    }
+
+    /// Counts a request as performed or refused. Requests for an earlier incarnation of this node do not count.
+    pub(crate) fn count_performed(&mut self, packet: &Packet) {
+        let own = packet.src == self.config.node;
+        if packet.target == if own { self.resets } else { self.incarnation } {
+            self.answers.count_performed(packet, self.requester_session(packet));
+        }
+    }
+
+    // ---- admin commands ----
+
+    /// Completes the command of a slot with a bare status.
+    pub(crate) fn complete_status(&mut self, slot: u32, status: Status) {
+        self.complete(slot, Completion::of(0, status));
+    }
+
+    /// Writes the completion of a slot: result words first, `{seq, status}` last.
+    pub(crate) fn complete(&mut self, slot: u32, completion: Completion) {
+        let Some(seq) = self.admin.seq(slot) else { return };
+        let at = self.registers.slot_address(slot) + COMPLETION_OFFSET as u64;
+        let stores = [
+            (at + 8, u64::from(completion.index) | u64::from(completion.count) << 32),
+            (at + 16, completion.generation),
+            (at + 24, completion.length),
+            (at + 32, u64::from(completion.rights) | u64::from(completion.width) << 32),
+            (at, u64::from(seq) | u64::from(completion.status) << 32),
+        ];
+        self.write_table(stores, AfterWrite::AdminDone(slot));
+    }
+
+    // ---- table writes ----
+
+    /// Starts a table write: a series of 8-byte stores. It waits while bus mastering is off.
+    fn write_table(&mut self, stores: impl IntoIterator<Item = (u64, u64)>, after: AfterWrite) {
+        let number = self.tables.insert(stores.into_iter().collect(), after, None, false);
+        self.advance_write(number);
+    }
+
+    /// Starts a table write to the status page of a context. A `charged` write returns one unit of the context's
+    /// status-word account when it ends.
+    pub(crate) fn write_status(
+        &mut self,
+        context: u16,
+        stores: impl IntoIterator<Item = (u64, u64)>,
+        after: AfterWrite,
+        charged: bool,
+    ) {
+        let number = self.tables.insert(stores.into_iter().collect(), after, Some(context), charged);
+        self.advance_write(number);
+    }
+
+    /// Writes a counter word of a status page. At most one store per word is in flight, so that the value in memory
+    /// never decreases.
+    pub(crate) fn count_in_status(&mut self, context: u16, address: u64, value: u64) {
+        if self.tables.set_counter(address, value) {
+            self.write_status(context, [(address, value)], AfterWrite::Counted(context, address, value), false);
+        }
+    }
+
+    /// Starts the next store of a write, if bus mastering is on and no store of it is in flight.
+    fn advance_write(&mut self, number: u64) {
+        if !self.bus_master {
+            return;
+        }
+        if let Some((address, data)) = self.tables.next_store(number) {
+            self.step(Step::Store { address, size: 8, data }, StepOwner::TableWrite(number));
+        }
+    }
+
+    /// Starts the table writes that waited for bus mastering.
+    pub(crate) fn advance_writes(&mut self) {
+        for number in self.tables.numbers() {
+            self.advance_write(number);
+        }
+    }
+
+    /// Handles the result of one store of a table write. Returns the write if that was its last store or the store
+    /// failed.
+    pub(crate) fn table_stepped(&mut self, number: u64, result: StepResult) -> Option<Written> {
+        let (address, written) = self.tables.stepped(number, !matches!(result, StepResult::Failed(_)))?;
+        if let StepResult::Failed(status) = result {
+            self.own_memory_failed(address, status);
+        }
+        let Some(written) = written else {
+            self.advance_write(number);
+            return None;
+        };
+        if let (AfterWrite::Counted(context, address, _), Some(latest)) = (written.after, written.latest) {
+            self.count_in_status(context, address, latest);
+        }
+        Some(written)
+    }
+
+    // ---- events ----
+
+    /// Marks a cause as pending; the event is posted later.
+    pub(crate) fn cause(&mut self, cause: Cause) {
+        if !(self.has(Bug::ForgetCause) && self.events.is_full()) {
+            self.events.note(cause);
+        }
+    }
+
+    /// Takes the next cause to post; `None` if there is none, no room in the ring, or no bus mastering.
+    pub(crate) fn next_cause(&mut self) -> Option<Cause> {
+        if self.bus_master { self.events.next() } else { None }
+    }
+
+    /// Stores an event into the ring.
+    pub(crate) fn post_event(&mut self, kind: u16, index: u16, value: u64) {
+        let stores = self.events.post(kind, index, value);
+        self.write_table(stores, AfterWrite::EventPosted);
+    }
+
+    /// Handles the completed store of an event: counts it, and raises the interrupt if the ring was empty.
+    pub(crate) fn event_posted(&mut self) {
+        if let Some(was_empty) = self.events.posted() {
+            self.counters.events += 1;
+            self.interrupt_if(was_empty);
+        }
+    }
+
+    /// Raises the interrupt for unconsumed events, if it is enabled.
+    pub(crate) fn interrupt_if(&mut self, unconsumed: bool) {
+        if unconsumed && u64::from(self.registers.control) & CONTROL_IRQ_ENABLE != 0 {
+            self.out.push(Action::Interrupt);
+        }
+    }
+
+    /// EVENT_SIZE was written.
+    pub(crate) fn set_event_size(&mut self, size: u32) {
+        if let Err(status) = self.events.set_size(size) {
+            self.bad_access(Bar::Control, Register::EventSize.offset(), 4, status);
+        }
+    }
+
+    /// EVENT_CONSUMER was written. Raises the interrupt again if events remain.
+    pub(crate) fn consume_events(&mut self, consumer: u32) {
+        match self.events.consume(consumer) {
+            Ok(()) => self.interrupt_if(self.events.unconsumed()),
+            Err(status) => self.latch_error(Bar::Control, Register::EventConsumer.offset(), 4, status),
+        }
     }
 
     // ---- the turn of the shell's loop ----
 
-    /// Takes one of the blocks that may be started before other events are served; without one asks for the next turn.
+    /// Takes one block from the budget of this turn. Returns false if the budget is spent, after requesting the next
+    /// turn once ([`Action::Continue`]).
     pub(crate) fn take_block(&mut self) -> bool {
         if self.has(Bug::CopyAtOnce) {
             return true;
@@ -273,35 +387,35 @@ impl Ctx {
             self.turn.blocks -= 1;
             return true;
         }
-        if !self.turn.asked {
-            self.turn.asked = true;
+        if !self.turn.continue_pushed {
+            self.turn.continue_pushed = true;
             self.out.push(Action::Continue);
         }
         false
     }
 
-    /// The shell has served other events.
+    /// Starts a new turn with a full budget. Called on [`Event::Continue`](crate::Event::Continue).
     pub(crate) fn begin_turn(&mut self) {
         self.turn = Turn::default();
     }
 
     // ---- errors that belong to no import ----
 
-    /// Latches the first error that belongs to no import, counts every one.
+    /// Latches an error that belongs to no import. Only the first is latched; all are counted.
     pub(crate) fn latch_error(&mut self, bar: Bar, offset: u64, size: u32, status: Status) {
         self.counters.errors += 1;
         if self.registers.latch(bar, offset, size, status) {
-            self.cause(crate::events::Cause::Error);
+            self.cause(Cause::Error);
         }
     }
 
-    /// An access of the guest's that cannot be served.
+    /// Reports a guest access that cannot be served, and latches its error.
     pub(crate) fn bad_access(&mut self, bar: Bar, offset: u64, size: u32, status: Status) {
         self.notice(Notice::BadAccess { bar, offset, size, status });
         self.latch_error(bar, offset, size, status);
     }
 
-    /// The board cannot store to, or load from, one of its own tables.
+    /// Reports that the board could not access one of its own tables, and latches the error.
     pub(crate) fn own_memory_failed(&mut self, address: u64, status: Status) {
         self.notice(Notice::Memory { address, status });
         self.latch_error(Bar::Control, address, 8, status);
@@ -309,9 +423,10 @@ impl Ctx {
 
     // ---- reset ----
 
-    /// A new life: what is of the link and of time stays, and steps in flight for others, which end.
+    /// Starts a new incarnation. The link, the time and the steps of other nodes' requests survive; all other steps are
+    /// cancelled.
     pub(crate) fn reset(&mut self) {
-        for owner in self.steps.used.values_mut() {
+        for owner in self.steps.values_mut() {
             if !matches!(owner, StepOwner::Serve(_)) {
                 *owner = StepOwner::Cancelled;
             }

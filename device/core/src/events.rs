@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The event queue: causes wait as sticky bits and are posted, oldest first, while the ring in guest memory has room.
+//! The event queue: causes are pending bits, posted oldest first while the ring in guest memory has room.
 //!
-//! A cause is noted by whoever has changed something; what its event says is asked of its organ when it is posted,
-//! after the board has done with the event that it is handling ([`Ctx::next_cause`]).
+//! The part that changes a state marks a cause through [`Ctx::cause`](crate::ctx::Ctx::cause). The value of the event
+//! is read from that part when the event is posted, at the end of [`Hib::handle`](crate::Hib::handle).
 
-use crate::config::Bug;
-use crate::ctx::Ctx;
-use crate::tables::AfterWrite;
-use crate::{Action, Bar};
 use std::collections::{BTreeSet, VecDeque};
-use telegraphos_wire::regs::{CONTROL_IRQ_ENABLE, Register};
 use telegraphos_wire::{NodeId, Status};
 
-/// Something the driver should look at. Each cause is pending at most once; its value is taken when it is posted.
+/// A state change that the driver must handle. Each cause is pending at most once; its value is read when it is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Cause {
     AdminDone(u32),
@@ -27,7 +22,7 @@ pub(crate) enum Cause {
     Replica(u32),
 }
 
-/// The ring as the driver has programmed it, and the causes that wait for it.
+/// The ring as the driver programmed it, and the pending causes.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Events {
     pub(crate) base: u64,
@@ -40,103 +35,83 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The ring is unusable: causes stay pending until the driver programs another one.
+    /// Disables the ring after a failed store. Causes stay pending until the driver programs another ring.
     pub(crate) fn disable(&mut self) {
         self.size = 0;
         self.posting = false;
     }
 
+    /// The consumer index, as the driver wrote it last.
     pub(crate) fn consumer(&self) -> u32 {
         self.consumer
     }
 
-    fn full(&self) -> bool {
-        self.posted.wrapping_sub(self.consumer) >= self.size
-    }
-}
-
-impl Ctx {
-    /// Notes a cause.
-    pub(crate) fn cause(&mut self, cause: Cause) {
-        if self.has(Bug::ForgetCause) && self.events.size > 0 && self.events.full() {
-            return;
-        }
-        if self.events.pending.insert(cause) {
-            self.events.order.push_back(cause);
-        }
+    /// Returns whether the ring has events that the driver has not consumed.
+    pub(crate) fn unconsumed(&self) -> bool {
+        self.posted != self.consumer
     }
 
-    /// Takes the cause that can be posted now, if there is one: one at a time.
-    pub(crate) fn next_cause(&mut self) -> Option<Cause> {
-        if self.events.posting || self.events.size == 0 || !self.bus_master || self.events.full() {
+    /// Returns whether a ring is programmed and full.
+    pub(crate) fn is_full(&self) -> bool {
+        self.size > 0 && self.posted.wrapping_sub(self.consumer) >= self.size
+    }
+
+    /// Marks a cause as pending, if it is not.
+    pub(crate) fn note(&mut self, cause: Cause) {
+        if self.pending.insert(cause) {
+            self.order.push_back(cause);
+        }
+    }
+
+    /// Takes the oldest pending cause. Returns `None` if there is none, the ring is full or disabled, or an event is
+    /// being stored.
+    pub(crate) fn next(&mut self) -> Option<Cause> {
+        if self.posting || self.size == 0 || self.is_full() {
             return None;
         }
-        let cause = self.events.order.pop_front()?;
-        self.events.pending.remove(&cause);
+        let cause = self.order.pop_front()?;
+        self.pending.remove(&cause);
         Some(cause)
     }
 
-    /// Stores an event into the ring.
-    pub(crate) fn post_event(&mut self, kind: u16, index: u16, value: u64) {
-        let queue = &mut self.events;
-        queue.posting = true;
-        let entry = queue.base + u64::from(queue.posted & (queue.size - 1)) * 16;
-        let seq = queue.posted.wrapping_add(1);
+    /// Starts an entry of the ring. Returns its words with their addresses, in the order in which they are stored.
+    pub(crate) fn post(&mut self, kind: u16, index: u16, value: u64) -> [(u64, u64); 2] {
+        self.posting = true;
+        let entry = self.base + u64::from(self.posted & (self.size - 1)) * 16;
+        let seq = self.posted.wrapping_add(1);
         let word = u64::from(kind) | u64::from(index) << 16 | u64::from(seq) << 32;
-        self.write_table([(entry, value), (entry + 8, word)], AfterWrite::EventPosted);
+        [(entry, value), (entry + 8, word)]
     }
 
-    /// The event is in the ring.
-    pub(crate) fn event_posted(&mut self) {
-        let queue = &mut self.events;
-        queue.posting = false;
-        if queue.size == 0 {
-            return;
+    /// Ends the entry that was stored. Returns whether the ring was empty before; `None` if it has been disabled
+    /// meanwhile.
+    pub(crate) fn posted(&mut self) -> Option<bool> {
+        self.posting = false;
+        if self.size == 0 {
+            return None;
         }
-        let was_empty = queue.posted == queue.consumer;
-        queue.posted = queue.posted.wrapping_add(1);
-        self.counters.events += 1;
-        if was_empty {
-            self.interrupt();
-        }
+        let was_empty = !self.unconsumed();
+        self.posted = self.posted.wrapping_add(1);
+        Some(was_empty)
     }
 
-    fn interrupt(&mut self) {
-        if u64::from(self.registers.control) & CONTROL_IRQ_ENABLE != 0 {
-            self.out.push(Action::Interrupt);
-        }
-    }
-
-    /// CONTROL was written: with events left unconsumed, enabling interrupts raises one.
-    pub(crate) fn control_written(&mut self) {
-        if self.events.posted != self.events.consumer {
-            self.interrupt();
-        }
-    }
-
-    /// EVENT_SIZE was written: a new ring starts at entry 0.
-    pub(crate) fn set_event_size(&mut self, size: u32) {
-        let ok = size == 0 || (size.is_power_of_two() && (4..=65_536).contains(&size) && self.events.base % 16 == 0);
+    /// EVENT_SIZE was written: a new ring starts at entry 0; size 0 disables it. Fails with `Invalid` unless the size
+    /// is a power of two between 4 and 65536 and the base is aligned to 16.
+    pub(crate) fn set_size(&mut self, size: u32) -> Result<(), Status> {
+        let ok = size == 0 || (size.is_power_of_two() && (4..=65_536).contains(&size) && self.base % 16 == 0);
         if !ok {
-            return self.bad_access(Bar::Control, Register::EventSize.offset(), 4, Status::Invalid);
+            return Err(Status::Invalid);
         }
-        let queue = &mut self.events;
-        queue.size = size;
-        queue.posted = 0;
-        queue.consumer = 0;
+        (self.size, self.posted, self.consumer) = (size, 0, 0);
+        Ok(())
     }
 
-    /// EVENT_CONSUMER was written.
-    pub(crate) fn consume_events(&mut self, consumer: u32) {
-        let queue = &mut self.events;
-        let unconsumed = queue.posted.wrapping_sub(queue.consumer);
-        if consumer.wrapping_sub(queue.consumer) > unconsumed {
-            self.latch_error(Bar::Control, Register::EventConsumer.offset(), 4, Status::Invalid);
-            return;
+    /// EVENT_CONSUMER was written. Fails with `Invalid` for an index outside the posted events.
+    pub(crate) fn consume(&mut self, consumer: u32) -> Result<(), Status> {
+        if consumer.wrapping_sub(self.consumer) > self.posted.wrapping_sub(self.consumer) {
+            return Err(Status::Invalid);
         }
-        queue.consumer = consumer;
-        if queue.posted != consumer {
-            self.interrupt();
-        }
+        self.consumer = consumer;
+        Ok(())
     }
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Grants: which pages of this node others may reach, from which nodes and how, and the names under which they find
-//! them.
+//! Grants: which pages of this node are exported, to which nodes and with which rights, and the names under which
+//! importers look them up.
 //!
-//! A grant has a *generation*, greater than all before it; whoever has looked up an earlier one reaches nothing
-//! ([`Grants::translate`]).
+//! A grant has a *generation*, greater than those of all earlier grants. An access with an earlier generation is
+//! refused ([`Grants::translate`]). `control` calls this module for admin commands; the responder, queues, launcher and
+//! replicas call it to check accesses.
 
 use crate::answers::refusal;
 use crate::config::Bug;
@@ -13,7 +14,7 @@ use telegraphos_wire::admin::Command;
 use telegraphos_wire::packet::Name;
 use telegraphos_wire::{Body, NodeId, RemoteAddr, Rights, Status, UNIT};
 
-/// One export page, granted.
+/// The grant of one export page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
     pub(crate) address: u64,
@@ -22,12 +23,12 @@ pub(crate) struct Grant {
     pub(crate) rights: Rights,
     pub(crate) nodes: [u64; 4],
     pub(crate) generation: u64,
-    /// The page was replicated and is not any more: it can be read, and is not changed, until it is replicated or
-    /// granted anew (SPEC E20).
+    /// The page is no longer replicated: it can be read but not changed, until it is replicated or granted again (SPEC
+    /// E20).
     pub(crate) resigned: bool,
 }
 
-/// A name others may look up.
+/// A published name, and the pages that it stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Segment {
     page: u32,
@@ -48,7 +49,7 @@ pub(crate) struct Clearing {
     pub(crate) count: u32,
 }
 
-/// See the module.
+/// All grants and names of the board; see the module documentation.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Grants {
     pages: BTreeMap<u32, Grant>,
@@ -57,7 +58,7 @@ pub(crate) struct Grants {
     clearing: Vec<Clearing>,
 }
 
-/// Whether the bit of `node` is set; all ones admits every node, also those beyond the bits.
+/// Returns whether the bit of `node` is set. All ones admits every node, including those beyond the bits.
 fn admits(nodes: &[u64; 4], node: NodeId) -> bool {
     if *nodes == [u64::MAX; 4] {
         return true;
@@ -66,35 +67,37 @@ fn admits(nodes: &[u64; 4], node: NodeId) -> bool {
 }
 
 impl Grants {
+    /// The grant of an export page.
     pub(crate) fn get(&self, page: u32) -> Option<&Grant> {
         self.pages.get(&page)
     }
 
+    /// The grant of an export page, for modification.
     pub(crate) fn get_mut(&mut self, page: u32) -> Option<&mut Grant> {
         self.pages.get_mut(&page)
     }
 
-    /// Grants a page whose grant has been made elsewhere: of a queue.
+    /// Inserts the grant of a queue's page, which the queues have checked.
     pub(crate) fn insert(&mut self, page: u32, grant: Grant) {
         self.pages.insert(page, grant);
     }
 
-    /// Revokes a page.
+    /// Revokes the grant of a page.
     pub(crate) fn remove(&mut self, page: u32) {
         self.pages.remove(&page);
     }
 
-    /// A revocation whose pages are not free before the steps on them have ended.
+    /// Delays a revocation until the steps in flight on its pages have ended. Its pages stay in use until then.
     pub(crate) fn clear_later(&mut self, clearing: Clearing) {
         self.clearing.push(clearing);
     }
 
-    /// All such revocations, for a look at their pages.
+    /// Takes all delayed revocations, so that the caller can check their pages.
     pub(crate) fn take_clearing(&mut self) -> Vec<Clearing> {
         std::mem::take(&mut self.clearing)
     }
 
-    /// Reset: all grants and names are gone. Generations go on.
+    /// Removes all grants and names. Generations continue to grow.
     pub(crate) fn reset(&mut self, ctx: &Ctx) {
         if !ctx.has(Bug::KeepGrantsOnReset) {
             self.pages.clear();
@@ -103,20 +106,22 @@ impl Grants {
         self.clearing.clear();
     }
 
+    /// Makes all later generations greater than `floor`.
     pub(crate) fn raise_generation(&mut self, floor: u64) {
         self.generation = self.generation.max(floor);
     }
 
+    /// Returns a new generation, greater than all before it.
     pub(crate) fn new_generation(&mut self) -> u64 {
         self.generation += 1;
         self.generation
     }
 
-    /// GRANT_SET: grants pages, with a new generation or with that of the pages before them.
+    /// GRANT_SET. Grants pages and returns their generation: a new one, or on request that of the page before them.
     pub(crate) fn set(&mut self, ctx: &Ctx, command: &Command) -> Result<u64, Status> {
         let Command { index, count, address, length, .. } = *command;
         let end = u64::from(index) + u64::from(count);
-        let sane = count > 0
+        let valid = count > 0
             && end <= u64::from(ctx.config.export_pages)
             && address % 4096 == 0
             && length > 0
@@ -124,7 +129,7 @@ impl Grants {
             && length > u64::from(count - 1) * UNIT
             && address.checked_add(length).is_some();
         let rights = Rights(command.rights);
-        if !sane || !Rights::ALL.contains(rights) {
+        if !valid || !Rights::ALL.contains(rights) {
             return Err(Status::Invalid);
         }
         self.are_free(index, count)?;
@@ -152,7 +157,7 @@ impl Grants {
         Ok(generation)
     }
 
-    /// Whether export pages are neither granted nor on their way out.
+    /// Fails with `Busy` if one of these export pages is granted or has a delayed revocation.
     pub(crate) fn are_free(&self, page: u32, count: u32) -> Result<(), Status> {
         let end = page + count;
         let granted = self.pages.range(page..end).next().is_some();
@@ -160,7 +165,7 @@ impl Grants {
         if granted || clearing { Err(Status::Busy) } else { Ok(()) }
     }
 
-    /// SEGMENT_PUBLISH: granted pages get a name.
+    /// SEGMENT_PUBLISH. Publishes granted pages under a name.
     pub(crate) fn publish(&mut self, ctx: &Ctx, command: &Command) -> Result<(), Status> {
         let name = command.name;
         if !telegraphos_wire::packet::is_valid_name(&name) {
@@ -181,15 +186,16 @@ impl Grants {
         if end > u64::from(ctx.config.export_pages) {
             return Err(Status::Invalid);
         }
-        let held = (command.index..end as u32)
+        let granted = (command.index..end as u32)
             .all(|page| self.pages.get(&page).is_some_and(|g| g.generation == command.generation));
-        if !held {
+        if !granted {
             return Err(Status::NotGranted);
         }
         if self.segments.contains_key(&name) {
             return Err(Status::NameTaken);
         }
-        // One for each page is enough for all that can be granted; pages may have several, and others none.
+        // One name for each page suffices for all segments that can be granted. The limit is on the total: a page may
+        // have several names.
         if self.segments.len() as u64 >= u64::from(ctx.config.export_pages) && !ctx.has(Bug::EndlessNames) {
             return Err(Status::NoSpace);
         }
@@ -207,12 +213,13 @@ impl Grants {
         Ok(())
     }
 
-    /// SEGMENT_WITHDRAW: nobody finds them under it any more.
+    /// SEGMENT_WITHDRAW. Removes a name; imports opened by it stay valid.
     pub(crate) fn withdraw(&mut self, command: &Command) -> Result<(), Status> {
         self.segments.remove(&command.name).map(|_| ()).ok_or(Status::NoSegment)
     }
 
-    /// The guest address of an access, if every check admits it.
+    /// Checks an access by `source` and returns its guest address. Fails with `NotGranted`, `Stale`, `Rights`,
+    /// `NotHome`, `Bounds`, or `MemoryFault` while bus mastering is off.
     pub(crate) fn translate(
         &self,
         ctx: &Ctx,
@@ -244,21 +251,22 @@ impl Grants {
         Ok(grant.address + u64::from(at.offset))
     }
 
-    /// The answer to a LOOKUP of this node; the width of a queue's words is `width` of its page.
+    /// The reply to a LOOKUP from `source`. `width` returns the width in bytes of a queue's words, 0 for other pages.
     pub(crate) fn look_up(&self, ctx: &Ctx, source: NodeId, body: &Body, width: impl Fn(u32) -> u8) -> Body {
-        let no = |status| refusal(body, status);
-        let Body::Lookup { name, secret, uid, rights } = body else { return no(Status::Invalid) };
-        // First of all: to a node that its grant does not admit there is no such segment, whatever it knows of it.
+        let refuse = |status| refusal(body, status);
+        let Body::Lookup { name, secret, uid, rights } = body else { return refuse(Status::Invalid) };
+        // Checked first: to a node that the grant does not admit, the segment does not exist, even if it sends the
+        // right secret.
         let admitted = |segment: &&Segment| {
             let grant = self.pages.get(&segment.page).filter(|grant| grant.generation == segment.generation);
             grant.is_some_and(|grant| admits(&grant.nodes, source)) || ctx.has(Bug::TellOfSegments)
         };
-        let Some(segment) = self.segments.get(&**name).filter(admitted) else { return no(Status::NoSegment) };
+        let Some(segment) = self.segments.get(&**name).filter(admitted) else { return refuse(Status::NoSegment) };
         let offered = if *uid == segment.uid { segment.rights_owner } else { segment.rights_others };
-        // All bytes, whichever differ first.
+        // Compares all bytes in constant time.
         let differing = segment.secret.iter().zip(secret).fold(0, |all, (a, b)| all | (a ^ b));
         if differing != 0 || !offered.contains(*rights) {
-            return no(Status::Denied);
+            return refuse(Status::Denied);
         }
         Body::LookupReply {
             status: Status::Ok,

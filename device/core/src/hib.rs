@@ -1,75 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The board: its state, the dispatch of events, and the order of its own stores into guest memory.
+//! The board: owns the parts, and dispatches events and follow-ups to them.
 
 use crate::ctx::{Ctx, FollowUp, StepOwner};
 use crate::events::Cause;
 use crate::grants::{Clearing, Grants};
-use crate::launch::Launcher;
-use crate::page_counters::PageCounters;
+use crate::launch::{self, Launcher};
 use crate::queue::NotificationQueues;
-use crate::replica::Replicas;
-use crate::requester::Requester;
+use crate::replica::{self, Replicas, Served};
+use crate::requester::{Ended, Requester};
 use crate::responder::Responder;
 use crate::tables::{AfterWrite, Written};
-use crate::{Action, Bar, Event, HibConfig, MAX_CONTEXTS, StepId, StepResult};
+use crate::{Action, Bar, Counters, Event, HibConfig, MAX_CONTEXTS, StepId, StepResult};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::link::RESET_BITS;
-use telegraphos_wire::regs::Register;
-use telegraphos_wire::{Class, NodeId, Packet, Status, event};
-
-/// What the board has done since its last reset; no protocol decision depends on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Remote stores accepted from this node's processors.
-    pub stores: u64,
-    /// Remote loads accepted.
-    pub loads: u64,
-    /// Remote loads answered all-ones at once, since an earlier one to that node timed out and the node has been silent
-    /// since.
-    pub silent_loads: u64,
-    /// Requests served for others (and for itself).
-    pub served: u64,
-    /// Requests of others refused.
-    pub refused: u64,
-    /// Stores dropped; each is reported on its import or in ERROR.
-    pub dropped: u64,
-    /// Times an import became congested.
-    pub congested: u64,
-    /// Events posted.
-    pub events: u64,
-    /// Atomics launched.
-    pub atomics: u64,
-    /// Copies launched.
-    pub copies: u64,
-    /// Elements for queues accepted from this node's processors.
-    pub enqueues: u64,
-    /// Elements committed to this node's queues.
-    pub elements: u64,
-    /// Overflows of this node's queues.
-    pub overflows: u64,
-    /// Stores that this node sent to copies as their home, counted once for each copy.
-    pub reflected: u64,
-    /// Copies that were dropped because they did not acknowledge in time.
-    pub silent_copies: u64,
-    /// Times a store of this node waited for a pending-write counter.
-    pub counter_stalls: u64,
-    /// Arguments refused for their key or context.
-    pub bad_keys: u64,
-    /// Errors latched or found latched.
-    pub errors: u64,
-}
+use telegraphos_wire::{Body, Class, NodeId, Packet, Status, UNIT, UNIT_SHIFT, context, event};
 
 impl std::hash::Hash for Hib {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        let Hib { ctx, requester, responder, grants, queues, replicas, launcher, page_counters } = self;
-        (ctx, requester, responder, grants, queues, replicas, launcher, page_counters).hash(state);
+        let Hib { ctx, requester, responder, grants, queues, replicas, launcher } = self;
+        (ctx, requester, responder, grants, queues, replicas, launcher).hash(state);
     }
 }
 
 /// The host interface board of one node.
 ///
-/// Its hash is that of its protocol state, for model checkers: without statistics, the time, and its (constant)
-/// configuration. Two boards that hash alike behave alike.
+/// The hash covers the protocol state, for model checkers: not the statistics, the time, or the (constant)
+/// configuration. Boards with equal hashes behave alike.
 #[derive(Clone, Debug)]
 pub struct Hib {
     pub(crate) ctx: Ctx,
@@ -79,11 +35,35 @@ pub struct Hib {
     pub(crate) queues: NotificationQueues,
     pub(crate) replicas: Replicas,
     pub(crate) launcher: Launcher,
-    pub(crate) page_counters: PageCounters,
 }
 
+/// The parts that the replicas use, as the argument of their methods.
+macro_rules! below_replicas {
+    ($hib:ident) => {
+        &mut replica::Below {
+            ctx: &mut $hib.ctx,
+            requester: &mut $hib.requester,
+            responder: &mut $hib.responder,
+            grants: &mut $hib.grants,
+        }
+    };
+}
+
+/// The parts that the launcher uses, as the argument of its methods.
+macro_rules! below_launcher {
+    ($hib:ident) => {
+        &mut launch::Below {
+            ctx: &mut $hib.ctx,
+            requester: &mut $hib.requester,
+            grants: &$hib.grants,
+            replicas: &$hib.replicas,
+        }
+    };
+}
+pub(crate) use {below_launcher, below_replicas};
+
 impl Hib {
-    /// A board that has just been powered on: no link, no grants, no imports.
+    /// A board after power-on: no link, no grants, no imports.
     pub fn new(mut config: HibConfig) -> Hib {
         config.contexts = config.contexts.min(MAX_CONTEXTS);
         Hib {
@@ -93,48 +73,99 @@ impl Hib {
             queues: NotificationQueues::new(&config),
             replicas: Replicas::new(&config),
             launcher: Launcher::new(&config),
-            page_counters: PageCounters::default(),
             ctx: Ctx::new(config),
         }
     }
 
-    /// Sizes and limits.
+    /// The configuration of the board.
     pub fn config(&self) -> &HibConfig {
         &self.ctx.config
     }
 
-    /// What the board has done since its last reset.
+    /// Statistics since the last reset.
     pub fn counters(&self) -> Counters {
         self.ctx.counters
     }
 
-    /// Epochs of imports of which this board has refused a store: at most [`HibConfig::imports`] of each node.
+    /// Number of epochs of imports of which this board has refused a store: at most [`HibConfig::imports`] of each
+    /// node.
     pub fn refused_epochs(&self) -> usize {
         self.ctx.answers.refused_epochs()
     }
 
-    /// TG_QUEUE_EVENT_* bits of the queue at an export page, as its next event would tell them.
+    /// TG_QUEUE_EVENT_* bits of the queue at an export page, as its next event would report them.
     pub fn queue_state(&self, page: u32) -> u64 {
         self.queues.event(page) & (event::QUEUE_OVERFLOW | event::QUEUE_BROKEN)
     }
 
-    /// The board's present incarnation.
+    /// The home of a replicated page of this node; `None` if the page is not replicated, or an orphan.
+    pub fn home_of(&self, page: u32) -> Option<NodeId> {
+        self.replicas.home_of(&self.ctx, page)
+    }
+
+    /// Pending-write counters in use, of [`HibConfig::pending_writes`].
+    pub fn pending_counters(&self) -> usize {
+        self.replicas.pending_counters()
+    }
+
+    /// Elements of an import in flight: sent and not acknowledged.
+    pub fn elements_under_way(&self, import: u16) -> u32 {
+        self.requester.elements_in_flight(import)
+    }
+
+    /// Returns whether so many stores wait that the shell should stop reading from the guest for a while, if it can.
+    pub fn is_nearly_full(&self) -> bool {
+        self.requester.waiting_total >= self.ctx.config.reserve / 4
+    }
+
+    /// Number of stores and elements of the whole board that wait to be sent, of [`HibConfig::reserve`].
+    pub fn waiting(&self) -> u32 {
+        self.requester.waiting_total
+    }
+
+    /// Stores (or elements) accepted through an open import and not dropped, and how many of those are finished; quiet
+    /// waits until both are equal. `None` if the import is not open.
+    pub fn import_progress(&self, number: u16) -> Option<(u64, u64)> {
+        self.requester.progress(number)
+    }
+
+    /// The value of the next IMPORT_STATE event of an import: TG_IMPORT_* bits, its latched status in bits 31:16.
+    pub fn import_state(&self, number: u16) -> u64 {
+        self.requester.import_state(number)
+    }
+
+    /// The value of the next CONTEXT_STATE event of a context: TG_CONTEXT_* bits.
+    pub fn context_state(&self, context: u16) -> u64 {
+        self.launcher.context_state(context)
+    }
+
+    /// Bytes of unfinished copies of a context, of [`HibConfig::copies_limit`].
+    pub fn copying(&self, context: u16) -> u64 {
+        self.launcher.copying(context)
+    }
+
+    /// Status words of a context that are reserved or wait to be written, of [`STATUS_WORDS`](crate::STATUS_WORDS).
+    pub fn status_words(&self, context: u16) -> u64 {
+        self.requester.status_words(context)
+    }
+
+    /// The current incarnation of the board.
     pub fn incarnation(&self) -> u64 {
         self.ctx.incarnation
     }
 
-    /// Whether no guest-memory step is in flight.
+    /// Returns whether no guest-memory step is in flight.
     pub fn is_quiescent(&self) -> bool {
         self.ctx.is_quiescent()
     }
 
-    /// The moment (of the clock of [`Event::Tick`]) at which a tick is needed, if any.
+    /// The time (of the clock of [`Event::Tick`]) at which the next tick is needed, if any.
     pub fn deadline(&self) -> Option<u64> {
         let waits = [self.requester.deadline(), self.launcher.deadline(), self.replicas.deadline()];
         waits.into_iter().flatten().min()
     }
 
-    /// Takes one event and appends what is to be done. Never panics.
+    /// Handles one event and appends the resulting actions to `out`. Never panics.
     pub fn handle(&mut self, event: Event, out: &mut Vec<Action>) {
         std::mem::swap(&mut self.ctx.out, out);
         self.dispatch(event);
@@ -151,25 +182,29 @@ impl Hib {
         std::mem::swap(&mut self.ctx.out, out);
     }
 
-    /// Hands on what organs have left for each other, until nothing is left.
+    /// Dispatches follow-ups until none is left.
     fn follow_up(&mut self) {
         loop {
             while let Some(follow_up) = self.ctx.next_follow_up() {
                 match follow_up {
                     FollowUp::Packet(packet) => self.packet(packet),
                     FollowUp::Serve(source) => self.serve(source),
-                    FollowUp::Performed(source) => self.queues.follow(&mut self.ctx, &self.grants, source),
-                    FollowUp::OwnEnded(page) => self.leave_if_done(page),
+                    FollowUp::Performed(source) => self.queues.serve_source(&mut self.ctx, &self.grants, source),
+                    FollowUp::OwnEnded(page) => self.replicas.leave_if_done(below_replicas!(self), page),
+                    FollowUp::ForwardDropped(number) => {
+                        self.replicas.forward_dropped(below_replicas!(self), number);
+                    }
                     FollowUp::StepEnded => self.finish_clearing(),
                 }
             }
-            self.pump_own();
-            if self.ctx.has_none_to_follow() {
+            self.requester.pump_own(&mut self.ctx);
+            if self.ctx.has_no_follow_ups() {
                 return;
             }
         }
     }
 
+    /// Passes an event to the part that handles it.
     fn dispatch(&mut self, event: Event) {
         match event {
             Event::Read { token, bar, offset, size } => match bar {
@@ -177,21 +212,32 @@ impl Hib {
                     let data = self.read_register(offset, size);
                     self.ctx.read_done(token, data);
                 }
-                Bar::Contexts => self.context_read(token, offset, size),
-                Bar::Window => self.load(token, offset, size),
+                Bar::Contexts => self.launcher.context_read(below_launcher!(self), token, offset, size),
+                Bar::Window => match self.launcher.try_load(below_launcher!(self), offset, size) {
+                    Some(data) => self.ctx.read_done(token, data),
+                    None => self.requester.load(&mut self.ctx, token, offset, size),
+                },
             },
             Event::Write { bar, offset, size, data } => match bar {
                 Bar::Control => self.write_register(offset, size, data),
                 Bar::Contexts => self.context_write(offset, size, data),
-                Bar::Window => self.store(offset, size, data),
+                Bar::Window => {
+                    self.count_intake();
+                    if !self.launcher.try_store(below_launcher!(self), offset, size, data) {
+                        self.requester.store(&mut self.ctx, offset, size, data);
+                    }
+                }
             },
-            Event::IntakeDry => self.intake_dry(),
+            Event::IntakeDry => {
+                self.launcher.intake_dry(&mut self.ctx);
+                self.requester.intake_dry(&mut self.ctx);
+            }
             Event::Packet(packet) => self.packet(packet),
             Event::Credit { class, count } => {
                 self.ctx.link.credit(class, count);
                 match class {
-                    Class::Enqueue | Class::Request => self.pump_short(),
-                    Class::Reflected => self.pump_reflected(),
+                    Class::Enqueue | Class::Request => self.requester.pump_credit_waiters(&mut self.ctx),
+                    Class::Reflected => self.replicas.pump_reflected(below_replicas!(self)),
                     Class::Reply => {}
                 }
             }
@@ -207,22 +253,23 @@ impl Hib {
             }
             Event::Tick { now } => {
                 self.ctx.now = self.ctx.now.max(now);
-                self.expire();
-                self.expire_fetches();
-                self.expire_copies();
+                let ended = self.requester.expire(&mut self.ctx);
+                self.dispatch_ended(ended);
+                self.launcher.expire(below_launcher!(self));
+                self.replicas.expire(below_replicas!(self));
             }
             Event::Continue => {
                 self.ctx.begin_turn();
-                self.continue_copies();
+                self.launcher.continue_copies(below_launcher!(self));
             }
         }
     }
 
-    /// Kind, index and value of the event that tells a cause, as things are now.
+    /// Kind, index and value of the event for a cause, from the current state of its part.
     fn event_of(&mut self, cause: Cause) -> (u16, u16, u64) {
         match cause {
             Cause::AdminDone(slot) => (event::ADMIN_DONE, slot as u16, 0),
-            Cause::ImportState(import) => (event::IMPORT_STATE, import, self.import_state(import)),
+            Cause::ImportState(import) => (event::IMPORT_STATE, import, self.requester.import_state(import)),
             Cause::NodeState(node) => {
                 let peer = self.requester.peers.get(usize::from(node));
                 (event::NODE_STATE, node, peer.and_then(|peer| peer.incarnation).unwrap_or(0))
@@ -230,54 +277,170 @@ impl Hib {
             Cause::LinkState => (event::LINK_STATE, 0, u64::from(self.ctx.link.is_up())),
             Cause::Error => (event::ERROR, 0, self.ctx.registers.error),
             Cause::Context(context) => (event::CONTEXT, context, 0),
-            Cause::ContextState(context) => (event::CONTEXT_STATE, context, self.context_state(context)),
+            Cause::ContextState(context) => (event::CONTEXT_STATE, context, self.launcher.context_state(context)),
             Cause::Replica(page) => {
-                let (home, value) = self.replica_event(page);
+                let (home, value) = self.replicas.event(&self.ctx, page);
                 (event::REPLICA, home, value)
             }
             Cause::Queue(page) => (event::QUEUE, 0, self.queues.event(page)),
-            Cause::Counter(counter) => (event::COUNTER, counter, self.page_counters.take_news(counter)),
+            Cause::Counter(counter) => (event::COUNTER, counter, self.requester.page_counters.take_fired(counter)),
         }
     }
 
+    /// Counts a posted store to the window or to a context page. Stops the storing contexts and imports if the board
+    /// cannot keep up.
+    fn count_intake(&mut self) {
+        if self.requester.count_intake(&self.ctx) {
+            self.launcher.throttle(&mut self.ctx);
+            self.requester.throttle(&mut self.ctx);
+        }
+    }
+
+    /// Serves a store to a context page: an arm of a queue, or a register of the launcher.
+    fn context_write(&mut self, offset: u64, size: u32, data: u64) {
+        let number = (offset >> UNIT_SHIFT) as u16;
+        let open = self.requester.contexts.contains_key(&number);
+        if open {
+            self.launcher.count_store(number);
+        }
+        self.count_intake();
+        if open && size == 8 && offset & (UNIT - 1) == context::QUEUE_ARM {
+            return self.queues.arm(&mut self.ctx, &self.grants, number, offset, data);
+        }
+        self.launcher.context_write(below_launcher!(self), offset, size, data);
+    }
+
+    // ---- packets ----
+
+    /// Dispatches a packet by its class. A packet of this node to itself comes here as a follow-up.
     fn packet(&mut self, packet: Packet) {
-        self.heard(packet.src);
+        self.requester.note_packet_from(&self.ctx, packet.src);
         match packet.class() {
             Class::Reply => self.reply(packet),
             Class::Enqueue => self.queues.element(&mut self.ctx, &self.grants, packet),
-            Class::Reflected => self.reflected(packet),
-            _ => self.request(packet),
+            Class::Reflected => self.replicas.reflected(below_replicas!(self), packet),
+            Class::Request => {
+                let source = packet.src;
+                if self.responder.accept(&mut self.ctx, packet) {
+                    self.serve(source);
+                }
+            }
+        }
+    }
+
+    /// Matches a reply to its request in flight and completes the request. A reply to an unknown tag is dropped.
+    fn reply(&mut self, packet: Packet) {
+        let source = packet.src;
+        if packet.incarnation != self.ctx.incarnation && source != self.ctx.config.node {
+            return; // A reply to an earlier incarnation.
+        }
+        if let Body::CopyAck { status } = packet.body {
+            return self.replicas.copy_acknowledged(below_replicas!(self), source, packet.tag, status);
+        }
+        let Some(request) = self.requester.take_in_flight(&self.ctx, &packet) else { return };
+        let ended = self.requester.answered(&mut self.ctx, request, packet.body);
+        self.dispatch_ended(ended);
+        self.requester.pump(&mut self.ctx, source);
+    }
+
+    /// Passes the results of requests to the launcher and the replicas, which issued them.
+    fn dispatch_ended(&mut self, ended: impl IntoIterator<Item = Ended>) {
+        for ended in ended {
+            match ended {
+                Ended::Part { operation, offset, answer } => {
+                    self.launcher.answered(below_launcher!(self), operation, offset, answer);
+                }
+                Ended::Forward { number, answer } => {
+                    self.replicas.forward_answered(below_replicas!(self), number, answer);
+                }
+                Ended::Replica { request, status } => {
+                    self.replicas.answered(below_replicas!(self), request, status);
+                }
+            }
+        }
+    }
+
+    /// Performs the requests of a source in order, until one takes a step or must wait.
+    fn serve(&mut self, source: NodeId) {
+        while let Some(packet) = self.responder.first_of(&self.ctx, source) {
+            match self.serve_first(source, &packet) {
+                Served::Working => return,
+                Served::Stalled => return self.responder.in_service(source, None),
+                Served::Left => {}
+                Served::Answer(body) => self.responder.answer(&mut self.ctx, source, packet, body),
+                Served::Refused(status) => self.responder.refuse(&mut self.ctx, source, packet, status),
+            }
+        }
+    }
+
+    /// Serves the first request of a source: a lookup, a reservation of receive credits, an access to a replicated
+    /// page, or an access to granted memory.
+    fn serve_first(&mut self, source: NodeId, packet: &Packet) -> Served {
+        match &packet.body {
+            Body::Reserve { .. } => {
+                return Served::Answer(self.queues.reserve(&mut self.ctx, &self.grants, packet));
+            }
+            Body::Lookup { .. } => {
+                let width = |page| self.queues.width(page);
+                return Served::Answer(self.grants.look_up(&self.ctx, source, &packet.body, width));
+            }
+            _ => {}
+        }
+        // Sent to an earlier incarnation of this node: a request before it may have been lost.
+        if source != self.ctx.config.node && packet.target != self.ctx.incarnation {
+            return Served::Refused(Status::Reset);
+        }
+        if self.ctx.answers.follows_refused_store(packet) {
+            return Served::Refused(Status::Cut);
+        }
+        self.responder.in_service(source, Some(packet.body.page()));
+        if let Some(served) = self.replicas.serve(below_replicas!(self), source, packet) {
+            return served;
+        }
+        self.responder.in_service(source, None);
+        match self.responder.start(&mut self.ctx, &self.grants, packet) {
+            Ok(()) => Served::Working,
+            Err(status) => Served::Refused(status),
         }
     }
 
     // ---- steps and table writes ----
 
+    /// Passes the result of a step to its owner.
     fn step_done(&mut self, step: StepId, result: StepResult) {
         match self.ctx.take_step(step) {
-            Some(StepOwner::Serve(source)) => self.served(source, result),
+            Some(StepOwner::Serve(source)) => {
+                if self.responder.stepped(&mut self.ctx, &self.grants, source, result) {
+                    self.ctx.then(FollowUp::StepEnded);
+                    self.serve(source);
+                }
+            }
             Some(StepOwner::Command(slot)) => self.command_loaded(slot, result),
             Some(StepOwner::TableWrite(write)) => {
                 if let Some(written) = self.ctx.table_stepped(write, result) {
-                    self.written(written);
+                    self.finish_table_write(written);
                 }
             }
-            Some(StepOwner::Block { operation, offset, .. }) => self.block_stepped(operation, offset, result),
+            Some(StepOwner::Block { operation, offset, .. }) => {
+                self.launcher.block_stepped(below_launcher!(self), operation, offset, result);
+            }
             Some(StepOwner::Queue(page)) => self.queues.stepped(&mut self.ctx, &self.grants, page, result),
-            Some(StepOwner::Replica(page)) => self.replica_stepped(page, result),
+            Some(StepOwner::Replica(page)) => self.replicas.stepped(below_replicas!(self), page, result),
             Some(StepOwner::Cancelled) | None => {}
         }
     }
 
-    /// A table write has ended, well or badly: what follows it, once its context has been served.
-    fn written(&mut self, written: Written) {
-        let Written { then, context, charged, stored } = written;
+    /// Completes a table write, successful or not: returns its charge, completes a pending close of its context, then
+    /// performs the action that follows it.
+    fn finish_table_write(&mut self, written: Written) {
+        let Written { after, context, charged, stored, .. } = written;
         if let Some(context) = context {
             if charged {
-                self.launcher.give_word(context);
+                self.requester.return_status_word(context);
             }
             self.finish_context_close(context);
         }
-        match then {
+        match after {
             AfterWrite::Nothing => {}
             AfterWrite::AdminDone(slot) => {
                 self.ctx.admin.release(slot);
@@ -288,14 +451,15 @@ impl Hib {
             AfterWrite::EventPosted if stored => self.ctx.event_posted(),
             AfterWrite::EventPosted => self.ctx.events.disable(),
             AfterWrite::ContextDone(context) if stored => self.ctx.cause(Cause::Context(context)),
-            AfterWrite::Counted(..) if stored => self.count_stored(),
+            AfterWrite::Counted(..) if stored => self.requester.count_stored(&mut self.ctx),
             AfterWrite::ContextDone(_) | AfterWrite::Counted(..) => {}
         }
     }
 
     // ---- revocation ----
 
-    /// Revokes pages at once, with the queues on them; `Ok(false)` if an access to them is still in flight.
+    /// Revokes pages at once, including queues and copies on them. Returns `Ok(false)` if a step on them is in flight;
+    /// the slot completes after it.
     pub(crate) fn grant_clear(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
         let Command { index, count, .. } = *command;
         if count == 0 || u64::from(index) + u64::from(count) > u64::from(self.ctx.config.export_pages) {
@@ -304,7 +468,7 @@ impl Hib {
         for page in index..index + count {
             self.grants.remove(page);
             self.queues.clear(&mut self.ctx, page);
-            self.replica_revoke(page);
+            self.replicas.revoke(below_replicas!(self), page);
         }
         if self.in_flight(index, count) {
             self.grants.clear_later(Clearing { slot, page: index, count });
@@ -313,14 +477,16 @@ impl Hib {
         Ok(true)
     }
 
-    /// Whether a step touches one of these export pages, for another node or for a copy of our own.
+    /// Returns whether a step is in flight on one of these export pages: of a request, a queue, a replica, or a copy
+    /// operation of this node.
     fn in_flight(&self, page: u32, count: u32) -> bool {
         let queues = self.queues.step_on(page..page + count);
-        let queues = queues || self.replica_steps(page..page + count);
+        let queues = queues || self.replicas.step_on(page..page + count);
         let page = u64::from(page);
-        queues || self.responder.serves(page as u32, count) || self.ctx.copies_touch(page..page + u64::from(count))
+        queues || self.responder.serves(page as u32, count) || self.ctx.copy_step_on(page..page + u64::from(count))
     }
 
+    /// Completes the delayed revocations whose pages have no step in flight any more.
     pub(crate) fn finish_clearing(&mut self) {
         for c in self.grants.take_clearing() {
             if self.in_flight(c.page, c.count) {
@@ -331,29 +497,26 @@ impl Hib {
         }
     }
 
-    /// Whether this node's processors have requests for one of its own pages that are not performed.
-    pub(crate) fn own_requests_for(&self, page: u32) -> bool {
-        let served = self.responder.has_for(self.ctx.config.node, page);
-        served || self.requester.peers[usize::from(self.ctx.config.node)].stores_to(page)
-    }
-
     // ---- link and nodes ----
 
+    /// The board has joined the fabric: takes the credits, and raises incarnation and generations above those of
+    /// earlier joins.
     fn link_up(&mut self, incarnation: u64, nodes: u32, credits: [u32; 4]) {
         self.ctx.link.come_up(credits, nodes);
-        self.divide_credits();
+        self.requester.divide_credits(&mut self.ctx);
         if self.ctx.incarnation > incarnation {
-            // This board outlived a fabric that counted lower: the others must learn the number it uses.
+            // The fabric restarted and counted lower: announce the incarnation in use.
             self.ctx.out.push(Action::AnnounceReset { incarnation: self.ctx.incarnation });
         }
         self.ctx.incarnation = self.ctx.incarnation.max(incarnation);
-        // Generations of this join are greater than all of an earlier process under the same node id.
-        // 2^24 of them, before they are those of the next join (`link::incarnation_at`).
+        // Generations of this join exceed all of an earlier process with the same node id: each join has 2^24 of them
+        // (`link::incarnation_at`).
         self.grants.raise_generation(incarnation.saturating_mul(1 << RESET_BITS).min(u64::MAX / 2));
         self.ctx.answers.forget_performed(self.ctx.config.node);
         self.ctx.cause(Cause::LinkState);
     }
 
+    /// The link is lost: every other node counts as down.
     fn link_down(&mut self) {
         if !self.ctx.link.go_down() {
             return;
@@ -366,10 +529,11 @@ impl Hib {
         }
         self.responder.forget_credits();
         self.ctx.answers.forget_performed(self.ctx.config.node);
-        self.replica_link_lost();
+        self.replicas.link_lost(&self.ctx);
         self.ctx.cause(Cause::LinkState);
     }
 
+    /// A node is present. A new incarnation fails the imports from the earlier one and drops its refusals and elements.
     fn node_up(&mut self, node: NodeId, incarnation: u64) {
         if node == self.ctx.config.node {
             return;
@@ -377,20 +541,19 @@ impl Hib {
         let Some(peer) = self.requester.peers.get_mut(usize::from(node)) else { return };
         let before = peer.incarnation.replace(incarnation);
         if before != Some(incarnation) {
-            peer.requests = 0;
-            self.divide_credits();
+            peer.requests_sent = 0;
+            self.requester.divide_credits(&mut self.ctx);
             self.ctx.answers.forget_refusals(node);
             self.queues.forget_elements_of(node, Some(incarnation));
             if before.is_some() {
-                self.forget_member(node, Status::Reset);
-            }
-            if before.is_some() {
-                self.kill_imports(node, Status::Reset);
+                self.replicas.forget_member(below_replicas!(self), node, Status::Reset);
+                self.requester.kill_imports(&mut self.ctx, node, Status::Reset);
             }
             self.ctx.cause(Cause::NodeState(node));
         }
     }
 
+    /// A node is down: its requests and elements are dropped, and everything outstanding to it fails with `status`.
     fn node_down(&mut self, node: NodeId, status: Status) {
         if node == self.ctx.config.node {
             return;
@@ -399,82 +562,32 @@ impl Hib {
         if peer.incarnation.take().is_none() {
             return;
         }
-        self.divide_credits();
-        self.fail_peer(node, status);
+        self.requester.divide_credits(&mut self.ctx);
+        // Fails the waiting copies first, so that none of them starts another block.
+        self.launcher.fail_waiting_copies(below_launcher!(self), node, status);
+        let ended = self.requester.fail_peer(&mut self.ctx, node, status);
+        self.dispatch_ended(ended);
         self.responder.forget_requests_of(&mut self.ctx, node);
         self.ctx.answers.forget_refusals(node);
         self.queues.forget_elements_of(node, None);
-        self.forget_member(node, status);
+        self.replicas.forget_member(below_replicas!(self), node, status);
         self.ctx.cause(Cause::NodeState(node));
-        // The others' shares have grown.
-        self.pump_short();
-    }
-
-    /// Divides the credits of the link among the nodes that are present.
-    fn divide_credits(&mut self) {
-        let present = self.requester.peers.iter().filter(|peer| peer.incarnation.is_some()).count();
-        self.ctx.link.divide(present as u64);
-    }
-
-    /// The life of a node that requests to it are meant for.
-    pub(crate) fn target(&self, node: NodeId) -> u64 {
-        if node == self.ctx.config.node {
-            return self.ctx.resets;
-        }
-        self.requester.peers.get(usize::from(node)).and_then(|peer| peer.incarnation).unwrap_or(0)
-    }
-
-    /// Whether a node can be reached now; the node itself always can.
-    pub(crate) fn reachable(&self, node: NodeId) -> Result<(), Status> {
-        if node == self.ctx.config.node {
-            return Ok(());
-        }
-        let Some(nodes) = self.ctx.link.nodes() else { return Err(Status::LinkDown) };
-        if u32::from(node) >= nodes {
-            return Err(Status::BadNode);
-        }
-        match self.requester.peers.get(usize::from(node)) {
-            Some(peer) if peer.incarnation.is_some() => Ok(()),
-            Some(_) => Err(Status::NodeDown),
-            None => Err(Status::BadNode),
-        }
+        // The credit shares of the remaining nodes have grown.
+        self.requester.pump_credit_waiters(&mut self.ctx);
     }
 
     // ---- reset ----
 
+    /// Resets the board: fails everything in progress, clears all tables, and starts a new incarnation.
     pub(crate) fn reset(&mut self) {
-        self.fail_all(Status::Reset);
-        self.fail_fetches();
+        self.requester.reset(&mut self.ctx);
+        self.launcher.reset(&mut self.ctx);
         self.grants.reset(&self.ctx);
         self.ctx.answers.forget_all_refusals();
         self.responder.refuse_all(&mut self.ctx, Status::Reset);
         self.queues.refuse_all(&mut self.ctx, Status::Reset);
-        self.refuse_multicasts(Status::Reset);
-        self.launcher.reset(&self.ctx.config);
-        self.page_counters = PageCounters::default();
+        self.replicas.reset(below_replicas!(self));
         self.ctx.reset();
         self.ctx.answers.forget_performed(self.ctx.config.node);
-    }
-
-    pub(crate) fn counter(&self, register: Register) -> u64 {
-        let c = &self.ctx.counters;
-        match register {
-            Register::CountStores => c.stores,
-            Register::CountLoads => c.loads,
-            Register::CountServed => c.served,
-            Register::CountRefused => c.refused,
-            Register::CountDropped => c.dropped,
-            Register::CountCongested => c.congested,
-            Register::CountEvents => c.events,
-            Register::CountAtomics => c.atomics,
-            Register::CountCopies => c.copies,
-            Register::CountBadKeys => c.bad_keys,
-            Register::CountEnqueues => c.enqueues,
-            Register::CountElements => c.elements,
-            Register::CountOverflows => c.overflows,
-            Register::CountReflected => c.reflected,
-            Register::CountCounterStalls => c.counter_stalls,
-            _ => c.errors,
-        }
     }
 }

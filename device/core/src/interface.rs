@@ -1,52 +1,54 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What crosses the border between the core and its shell.
+//! The interface between the core and its shell: events, guest-memory steps, actions and diagnostics.
 
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::{AtomicOp, Block, Class, NodeId, Packet, Status};
 
-/// Which BAR an access goes to.
+/// The BAR of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bar {
-    /// BAR0, registers, kernel only.
+    /// BAR0: registers, for the kernel only.
     Control,
-    /// BAR2, one page per context.
+    /// BAR2: one page per context.
     Contexts,
-    /// BAR4, the memory window.
+    /// BAR4: the memory window.
     Window,
 }
 
-/// The shell's name for a read that waits for its data.
+/// The shell's id of a load that is not complete.
 pub type Token = u64;
 
-/// The core's name for a guest-memory step that waits for its result.
+/// The core's id of a guest-memory step in flight.
 pub type StepId = u64;
 
-/// Something that happened to the board.
+/// An input of the core.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The guest loads `size` bytes. Answered by exactly one [`Action::ReadDone`], within the load limit.
+    /// The guest loads `size` bytes. The core completes the load by exactly one [`Action::ReadDone`], within the load
+    /// limit.
     Read {
-        /// The shell's name for it.
+        /// The shell's id of the load.
         token: Token,
-        /// Where.
+        /// The BAR.
         bar: Bar,
-        /// Byte offset in the BAR; the shell has checked that it lies inside.
+        /// Byte offset in the BAR. The shell has checked that it lies inside.
         offset: u64,
-        /// Bytes: any number, since a raw client may send any; only 1, 2, 4, 8 aligned are served.
+        /// Size in bytes. Any number is accepted, since a raw client may send any; only aligned accesses of 1, 2, 4 and
+        /// 8 bytes are served.
         size: u32,
     },
     /// The guest stores the low `size` bytes of `data`.
     Write {
-        /// Where.
+        /// The BAR.
         bar: Bar,
         /// Byte offset in the BAR.
         offset: u64,
-        /// Bytes, as for reads.
+        /// Size in bytes, as for reads.
         size: u32,
         /// Value, little-endian.
         data: u64,
     },
-    /// The shell found the guest's socket empty: nothing more is queued in QEMU that it could see.
+    /// The shell found the guest's socket empty: QEMU has no more messages queued, as far as the shell can see.
     IntakeDry,
     /// A packet for this node.
     Packet(Packet),
@@ -54,225 +56,226 @@ pub enum Event {
     Credit {
         /// The class.
         class: Class,
-        /// Packets.
+        /// Number of packets.
         count: u32,
     },
-    /// Joined the fabric.
+    /// The board joined the fabric.
     LinkUp {
         /// Base incarnation of this join.
         incarnation: u64,
-        /// Nodes the fabric serves.
+        /// Number of nodes that the fabric serves.
         nodes: u32,
-        /// Packets of each class the switch can take.
+        /// Initial credits: packets of each class that the switch can take.
         credits: [u32; 4],
     },
-    /// Lost the fabric. Everything outstanding to other nodes fails with [`Status::LinkDown`].
+    /// The board lost the fabric. Everything outstanding to other nodes fails with [`Status::LinkDown`].
     LinkDown,
-    /// A node is present with this incarnation (maybe this node itself, which is ignored).
+    /// A node is present with this incarnation. The core ignores the event for its own node.
     NodeUp {
         /// The node.
         node: NodeId,
-        /// Its incarnation.
+        /// The incarnation of that node.
         incarnation: u64,
     },
-    /// A node has gone.
+    /// A node is down.
     NodeDown {
         /// The node.
         node: NodeId,
     },
-    /// A step is done.
+    /// A step has completed.
     StepDone {
-        /// Its name.
+        /// The id of the step.
         step: StepId,
-        /// Its result.
+        /// The result.
         result: StepResult,
     },
-    /// The shell has served everything else that it had since [`Action::Continue`].
+    /// The shell has served all other events that it had when it received [`Action::Continue`].
     Continue,
-    /// Device reset (also when QEMU's connection ends). Answered by [`Action::ResetDone`] when no step is in flight.
+    /// Device reset, also sent when QEMU's connection ends. The core answers by [`Action::ResetDone`] when no step is
+    /// in flight.
     Reset,
-    /// PCI bus mastering was switched. While off, the board does not touch guest memory: requests of others are refused
-    /// with [`Status::MemoryFault`], events and completions stay pending.
+    /// PCI bus mastering was switched on or off. While it is off, the board does not access guest memory: it refuses
+    /// requests of other nodes with [`Status::MemoryFault`], and events and completions stay pending.
     BusMaster(bool),
-    /// The time, in microseconds of any monotonic clock.
+    /// The current time. Values that decrease are ignored.
     Tick {
-        /// Now.
+        /// Microseconds of any monotonic clock.
         now: u64,
     },
 }
 
-/// One access to guest memory: atomic for its size, never split (blocks excepted).
+/// One access to guest memory. Atomic for its size and never split, except for blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Load 1, 2, 4 or 8 bytes (acquire).
     Load {
         /// DMA address, aligned.
         address: u64,
-        /// Bytes.
+        /// Size in bytes.
         size: u8,
     },
     /// Store 1, 2, 4 or 8 bytes (release: after every earlier step).
     Store {
         /// DMA address, aligned.
         address: u64,
-        /// Bytes.
+        /// Size in bytes.
         size: u8,
-        /// Value.
+        /// The value to store.
         data: u64,
     },
-    /// Read, modify and write 4 or 8 bytes in one piece (acquire and release). Completes with the previous value.
+    /// Read, modify and write 4 or 8 bytes atomically (acquire and release). Returns the previous value.
     Atomic {
         /// DMA address, aligned.
         address: u64,
-        /// Bytes.
+        /// Size in bytes.
         size: u8,
-        /// What to do.
+        /// The operation.
         op: AtomicOp,
-        /// Its operand.
+        /// The operand.
         operand: u64,
-        /// Value compared with.
+        /// The value to compare with, for a compare-and-swap.
         compare: u64,
     },
-    /// Load bytes at any alignment, in no order among each other.
+    /// Load bytes at any alignment; no order among the bytes.
     LoadBlock {
         /// DMA address.
         address: u64,
-        /// Bytes, at most [`telegraphos_wire::MAX_BLOCK`].
+        /// Length in bytes, at most [`telegraphos_wire::MAX_BLOCK`].
         length: u32,
     },
-    /// Store bytes at any alignment, in no order among each other, after every earlier step.
+    /// Store bytes at any alignment, after every earlier step; no order among the bytes.
     StoreBlock {
         /// DMA address.
         address: u64,
-        /// The bytes.
+        /// The bytes to store.
         data: Block,
     },
-    /// Load an admin command, which nobody writes meanwhile.
+    /// Load an admin command. The driver does not write to the slot meanwhile.
     LoadCommand {
         /// DMA address of the slot.
         address: u64,
     },
 }
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StepResult {
-    /// The loaded or (of an atomic) previous value, zero-extended.
+    /// The loaded value, or the previous value of an atomic; zero-extended.
     Loaded(u64),
     /// The loaded bytes.
     Block(Block),
     /// The loaded command.
     Command(Command),
-    /// Stored.
+    /// The store is complete.
     Stored,
     /// Not performed: [`Status::MemoryFault`] (not mapped, read-only) or [`Status::PrivateMemory`] (no file
     /// descriptor).
     Failed(Status),
 }
 
-/// Something for the shell to do.
+/// An output of the core, which the shell performs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The data of a read.
+    /// Complete a load.
     ReadDone {
-        /// The shell's name for it.
+        /// The shell's id of the load.
         token: Token,
-        /// Value, zero-extended; all-ones if it could not be served.
+        /// The value, zero-extended; all ones if the load failed.
         data: u64,
     },
-    /// Send a packet to the switch (a credit of its class has been taken).
+    /// Send a packet to the switch. The core has already taken a credit of its class.
     Send(Packet),
-    /// Tell the switch that there is room for `count` more packets of `class`.
+    /// Return credits to the switch: room for `count` more packets of `class`.
     Credit {
         /// The class.
         class: Class,
-        /// Packets.
+        /// Number of packets.
         count: u32,
     },
-    /// Tell the switch about a new incarnation ([`telegraphos_wire::link::Frame::Reset`]).
+    /// Announce a new incarnation to the switch ([`telegraphos_wire::link::Frame::Reset`]).
     AnnounceReset {
         /// The incarnation.
         incarnation: u64,
     },
-    /// Tell the switch which nodes multicasts about an export page are for ([`telegraphos_wire::link::Frame::Group`]),
+    /// Send the switch the members of the multicast group of an export page ([`telegraphos_wire::link::Frame::Group`]),
     /// in order with packets. Only with [`crate::HibConfig::fanout_by_switch`].
     Group {
         /// The export page.
         page: u32,
-        /// The nodes, ascending, at least two; none ends the group.
+        /// The nodes, ascending: at least two, or none to remove the group.
         members: Vec<NodeId>,
     },
-    /// Access guest memory and answer with [`Event::StepDone`].
+    /// Access guest memory, and return the result by [`Event::StepDone`].
     Step {
-        /// Its name.
+        /// The id of the step.
         step: StepId,
-        /// What to do.
+        /// The access.
         op: Step,
     },
     /// Raise the interrupt vector.
     Interrupt,
-    /// More can be done at once than one turn of the shell's loop should take: answer with [`Event::Continue`] after
-    /// everything else that is there has been served. Not repeated before that.
+    /// The core has more work than one turn of the shell's loop should take. The shell answers with [`Event::Continue`]
+    /// after it has served all other events. Emitted once per turn.
     Continue,
-    /// The reset is complete; nothing of the earlier life touches guest memory any more.
+    /// The reset is complete: no step of the earlier incarnation is in flight.
     ResetDone,
-    /// Something worth a (rate-limited) log line.
+    /// A diagnostic for the (rate-limited) log.
     Notice(Notice),
 }
 
-/// What a guest store that was not performed was aimed at.
+/// The target of a guest store that was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LostStore {
     /// Destination node.
     pub node: NodeId,
-    /// Import, if the address had one.
+    /// The import, if the address was mapped.
     pub import: Option<u16>,
-    /// Why.
+    /// The reason.
     pub status: Status,
 }
 
-/// Events worth telling people.
+/// A diagnostic: an event that the log should report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notice {
-    /// An access outside the rules, not tied to an import; latched in ERROR.
+    /// An invalid access that belongs to no import; its error is latched in ERROR.
     BadAccess {
-        /// Where.
+        /// The BAR.
         bar: Bar,
-        /// Offset in the BAR.
+        /// Byte offset in the BAR.
         offset: u64,
-        /// Bytes.
+        /// Size in bytes.
         size: u32,
-        /// Why.
+        /// The reason.
         status: Status,
     },
     /// A store was dropped.
     LostStore(LostStore),
-    /// A load was answered all-ones.
+    /// A load failed and returned all ones.
     FailedLoad {
         /// Destination node.
         node: NodeId,
-        /// Why.
+        /// The reason.
         status: Status,
     },
-    /// An atomic or a copy ended with an error.
+    /// An atomic or a copy failed.
     FailedOperation {
-        /// The node it was for.
+        /// The remote node.
         node: NodeId,
-        /// Why.
+        /// The reason.
         status: Status,
     },
-    /// Stores of an import wait; the driver has been told to stop its processes.
+    /// The congestion of an import began or ended. The driver stops its processes meanwhile.
     Congested {
         /// The import.
         import: u16,
-        /// Whether it began (or ended).
+        /// True if it began, false if it ended.
         on: bool,
     },
-    /// What a context has launched or stored waits; the driver has been notified to stop its processes.
+    /// The congestion of a context began or ended. The driver stops its processes meanwhile.
     ContextCongested {
         /// The context.
         context: u16,
-        /// Whether it began (or ended).
+        /// True if it began, false if it ended.
         on: bool,
     },
     /// A request of another node was refused.
@@ -281,51 +284,51 @@ pub enum Notice {
         from: NodeId,
         /// The export page.
         page: u32,
-        /// Why.
+        /// The reason.
         status: Status,
     },
-    /// A node asked for more hold slots than there are for it.
+    /// A node requested more receive credits than its share.
     NoHold {
         /// The node.
         from: NodeId,
         /// The export page of the queue.
         page: u32,
-        /// Imports of that queue it asked for.
+        /// The number of imports of that queue that it requested credits for.
         imports: u32,
     },
-    /// A copy of a replicated page did not acknowledge in time, and is none any more.
+    /// A copy of a replicated page did not acknowledge in time and was removed.
     SilentCopy {
-        /// Its node.
+        /// The node of the copy.
         node: NodeId,
-        /// The export page of its home, which is here.
+        /// The export page of its home, on this node.
         page: u32,
     },
-    /// The home of a replicated page did not send its content in time, or did not say that it is the home.
+    /// The home of a replicated page did not send the content, or did not confirm that it is the home, in time.
     SilentHome {
-        /// The export page of the copy, which is here.
+        /// The export page of the copy, on this node.
         page: u32,
     },
-    /// The header of a queue in this node's memory was not sound.
+    /// The header of a queue in this node's memory was not valid.
     BrokenQueue {
         /// Its export page.
         page: u32,
-        /// Which word.
+        /// The index of the header word.
         word: u64,
-        /// What it held.
+        /// The invalid value.
         value: u64,
     },
     /// An admin command failed.
     Admin {
-        /// TG_ADMIN_*.
+        /// The opcode, TG_ADMIN_*.
         opcode: u32,
-        /// Why.
+        /// The reason.
         status: Status,
     },
-    /// The board could not reach its own tables in guest memory (event queue, admin slots, status page).
+    /// The board could not access its own tables in guest memory (event queue, admin slots, status page).
     Memory {
         /// DMA address.
         address: u64,
-        /// Why.
+        /// The reason.
         status: Status,
     },
 }

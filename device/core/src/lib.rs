@@ -1,58 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The host interface board (HIB) as a pure state machine: [`Event`]s in, [`Action`]s out (DESIGN contract 2).
 //!
-//! | Part | What it owns | Takes | May use |
+//! | Part | Owns | Input | May use |
 //! |---|---|---|---|
-//! | `hib` | the parts; hands each event and each follow-up to its part | every [`Event`] | all |
-//! | `control` | registers; hands each admin command to its part | accesses of BAR0, `LoadCommand` steps | all |
-//! | `requester`, `enqueue` | imports, contexts, what is sent and not answered, `quiet` | accesses of BAR4, replies, credits | `launch`, `replica`, below |
-//! | `launch` | atomics and copies | accesses of BAR2, block steps | `requester`, below |
-//! | `replica` | copies of replicated pages, and their homes | requests for such pages, class `Reflected`, steps | `requester`, below |
-//! | `serve` | nothing: it hands each request to its part | class `Request`, steps | `replica`, below |
-//! | `responder` | requests of each source, one at a time in service | | `ctx` |
+//! | `hib` | the parts; dispatches each event and each follow-up | every [`Event`] | all |
+//! | `control` | the register map; dispatches admin commands | accesses to BAR0, `LoadCommand` steps | all |
+//! | `requester` | imports, contexts, requests in flight, `quiet` | accesses to BAR4, replies, credits | `page_counters`, `ctx` |
+//! | `launch` | atomics and copies | accesses to BAR2, block steps | `replica`, `requester`, `grants`, `ctx` |
+//! | `replica` | copies of replicated pages, and their homes | requests for such pages, class `Reflected`, steps | `requester`, `responder`, `grants`, `ctx` |
+//! | `responder` | inbound requests by source, one of each in service | class `Request`, steps | `grants`, `ctx` |
 //! | `queue` | notification queues | class `Enqueue`, steps, ARM | `grants`, `ctx` |
 //! | `grants` | granted pages, published names | admin commands | `ctx` |
-//! | `page_counters` | page access counters | accesses that have been accepted | `ctx` |
-//! | `ctx` | what every part is given: configuration, time, [`Action`]s, steps, and the five below | | itself |
-//! | `answers` | refused epochs, requests performed | replies that leave | `ctx` |
+//! | `page_counters` | page access counters | accepted accesses | `ctx` |
+//! | `ctx` | the context that every part receives: configuration, time, [`Action`]s, steps, and the five below | | itself |
+//! | `answers` | refused epochs, counts of performed requests | outgoing replies | `ctx` |
 //! | `admin` | admin slots and their completions | | `ctx` |
-//! | `tables` | stores into the board's own tables | their steps | `ctx` |
+//! | `tables` | writes to the board's own tables in guest memory | their steps | `ctx` |
 //! | `events` | the event queue | causes | `ctx` |
 //! | `link` | credits of all classes | credits | |
 //!
-//! Nobody calls up from `responder` on down: what one of these needs of a part above it (its source is to be served
-//! again, a packet of this node is for itself) it leaves as a `ctx::FollowUp`, which `hib` hands on when the part has
-//! returned, in order.
+//! No part calls a part above it. When a part needs one (the requests of a source can be served again, or this node
+//! sent a packet to itself), it leaves a `ctx::FollowUp`. `hib` dispatches the follow-ups in order after the part
+//! returns.
 //!
-//! No sockets, clocks, threads or `unsafe` inside. A shell owns those: it feeds events, performs actions, and returns
-//! the result of each [`Step`] as [`Event::StepDone`], at once (the server) or later, interleaved with others (model
-//! and simulator). Time is what [`Event::Tick`] says; [`Hib::deadline`] names the next moment at which a tick is
-//! needed.
+//! The core has no sockets, clocks, threads or `unsafe`. The shell owns those: it feeds events, performs actions, and
+//! returns the result of each [`Step`] as [`Event::StepDone`], either at once (the server) or later and interleaved
+//! with others (model and simulator). Time advances only by [`Event::Tick`]; [`Hib::deadline`] returns the next time at
+//! which the core needs a tick.
 #![forbid(unsafe_code)]
 
 mod admin;
 mod answers;
 mod config;
 mod control;
+mod counters;
 mod ctx;
-mod enqueue;
 mod events;
 mod grants;
 mod hib;
 mod interface;
 mod launch;
 mod link;
+mod numbered;
 mod page_counters;
 mod queue;
+mod registers;
 mod replica;
 mod requester;
 mod responder;
-mod serve;
 mod tables;
 
-pub use config::{Bug, HibConfig, MAX_CONTEXTS};
-pub use hib::{Counters, Hib};
-pub use interface::{Action, Bar, Event, LostStore, Notice, Step, StepId, StepResult, Token};
 #[cfg(feature = "bugs")]
-pub use launch::Launching;
-pub use launch::{BLOCKS, KEY_ATTEMPTS, MAX_COPY, STATUS_WORDS, TURN_BLOCKS};
+pub use config::Launching;
+pub use config::{BLOCKS, Bug, HibConfig, KEY_ATTEMPTS, MAX_CONTEXTS, MAX_COPY, STATUS_WORDS, TURN_BLOCKS};
+pub use counters::Counters;
+pub use hib::Hib;
+pub use interface::{Action, Bar, Event, LostStore, Notice, Step, StepId, StepResult, Token};

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The link to the switch, seen from the board: whether it is up, and its credits in both directions.
+//! The link to the switch: whether it is up, and the credits of both directions.
 //!
-//! A packet of a class is sent only while the link has a credit of it; [`Link::spend`] is the one place that takes
-//! credits, whoever sends. What leaves the board's input buffers is noted by [`Link::consumed`], and returned a quarter
-//! of a buffer at a time.
+//! A packet of a class is sent only with a credit of that class. [`Link::spend`] is the only place that takes credits,
+//! for every sender. [`Link::consumed`] counts packets that leave the board's input buffers; their credits are returned
+//! in batches of a quarter of a buffer.
 
 use crate::Action;
 use telegraphos_accounts::Shares;
 use telegraphos_wire::Class;
 
-/// The credits of a link that is up.
+/// State of a link that is up.
 #[derive(Clone, Debug, Hash)]
 struct Up {
-    /// Packets of each class that the switch has room for.
+    /// Credits of each class that are left.
     credits: [u32; 4],
-    /// Of each class when the link came up: all that there are.
+    /// Credits of each class when the link came up: the total.
     given: [u32; 4],
-    /// How those of requests and of elements are divided among the destinations that are present.
+    /// How the credits of classes `Enqueue` and `Request` are divided among the present destinations.
     shares: [Shares; 2],
-    /// Nodes that the fabric serves.
+    /// Number of nodes that the fabric serves.
     nodes: u32,
 }
 
-/// See the module.
+/// The link of the board; see the module documentation.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Link {
     up: Option<Up>,
@@ -31,27 +31,28 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// The board has joined a fabric of so many nodes.
+    /// The board joined a fabric of `nodes` nodes, with these credits.
     pub(crate) fn come_up(&mut self, credits: [u32; 4], nodes: u32) {
         let up = Up { credits, given: credits, shares: [Shares::single(0); 2], nodes };
         *self = Link { up: Some(up), returned: [0; 4] };
     }
 
-    /// The link is gone, and its credits with it; false if it was down.
+    /// The link and its credits are lost. Returns false if the link was down already.
     pub(crate) fn go_down(&mut self) -> bool {
         self.up.take().is_some()
     }
 
+    /// Returns whether the board has joined the fabric.
     pub(crate) fn is_up(&self) -> bool {
         self.up.is_some()
     }
 
-    /// Nodes that the fabric serves; `None` without one.
+    /// Number of nodes that the fabric serves; `None` while the link is down.
     pub(crate) fn nodes(&self) -> Option<u32> {
         self.up.as_ref().map(|up| up.nodes)
     }
 
-    /// Divides the credits of requests and of elements among so many destinations.
+    /// Divides the credits of requests and elements among this many destinations.
     pub(crate) fn divide(&mut self, destinations: u64) {
         let Some(up) = &mut self.up else { return };
         for class in [Class::Enqueue, Class::Request] {
@@ -60,7 +61,7 @@ impl Link {
         }
     }
 
-    /// The switch has room for `count` more packets.
+    /// The switch returned `count` credits.
     pub(crate) fn credit(&mut self, class: Class, count: u32) {
         if let Some(up) = &mut self.up {
             let credits = &mut up.credits[class as usize];
@@ -68,20 +69,21 @@ impl Link {
         }
     }
 
-    /// Whether there is a credit, whomever it is for.
+    /// Returns whether a credit of the class is left, regardless of shares.
     pub(crate) fn has_credit(&self, class: Class) -> bool {
         self.up.as_ref().is_some_and(|up| up.credits[class as usize] > 0)
     }
 
-    /// Whether another request or element may be sent to a destination that has so many unanswered. A credit comes back
-    /// without its destination's name, at the latest when the packet is answered: so many can be without theirs.
+    /// Returns whether another request or element may be sent to a destination that has this many unanswered. The
+    /// switch returns credits without naming a destination, at the latest when the packet is answered; therefore the
+    /// unanswered packets count as the credits of the destination.
     pub(crate) fn admits(&self, class: Class, unanswered: u32) -> bool {
         let Some(up) = &self.up else { return false };
         let free = up.credits[class as usize];
         up.shares.get(class as usize).is_some_and(|shares| shares.admits(free.into(), unanswered.into()))
     }
 
-    /// Takes a credit for a packet that is sent now; false if there is none.
+    /// Takes a credit for a packet that is sent now. Returns false if none is left.
     pub(crate) fn spend(&mut self, class: Class) -> bool {
         let credits = self.up.as_mut().map(|up| &mut up.credits[class as usize]);
         match credits {
@@ -93,12 +95,13 @@ impl Link {
         }
     }
 
-    /// A packet of the switch has left this board's input buffer.
+    /// A packet received from the switch has left this board's input buffer.
     pub(crate) fn consumed(&mut self, class: Class) {
         self.returned[class as usize] += 1;
     }
 
-    /// Returns credits a quarter of the buffer (`offered`) at a time: the switch never runs dry, and frames stay few.
+    /// Emits the return of credits, a quarter of the buffer (`offered`) or more at a time: the switch does not run out
+    /// of credits, and the number of frames stays low.
     pub(crate) fn return_credits(&mut self, offered: [u32; 4], out: &mut Vec<Action>) {
         if self.up.is_none() {
             return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Page access counters (SPEC item 22): two for each armed remote page, for reads and for writes, counted by the board
-//! that issues the accesses. An access decrements its counter unless it is zero; the step from 1 to 0 is an event.
+//! Page access counters (SPEC item 22): two for each armed remote page, for reads and for writes. The requester and the
+//! launcher count the accesses that this node issues. An access decrements its counter unless that is zero; the step
+//! from 1 to 0 posts an event.
 //!
 //! A store, a load, an atomic (a write) and each block of a copy count as one access.
 
@@ -12,32 +13,34 @@ use std::collections::BTreeSet;
 use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::{NodeId, Status, event};
 
+/// One armed pair of counters.
 #[derive(Clone, Copy, Debug, Hash)]
 struct Counter {
     node: NodeId,
     page: u32,
     reads: u64,
     writes: u64,
-    /// What has gone off and was not yet posted.
-    news: u64,
+    /// TG_COUNTER_* bits of counters that reached zero since the last event.
+    fired: u64,
 }
 
-/// The armed counters.
+/// The armed counters of the board.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct PageCounters {
+    /// By index; `None` if disarmed.
     counters: Vec<Option<Counter>>,
-    /// Node, page, counter.
+    /// Armed counters by remote page: node, page, index of the counter.
     by_page: BTreeSet<(NodeId, u32, u16)>,
 }
 
 impl PageCounters {
-    /// The value of a COUNTER event; what it tells is told once.
-    pub(crate) fn take_news(&mut self, index: u16) -> u64 {
+    /// Takes the value of a COUNTER event: the bits of the counters that have reached zero since the last one.
+    pub(crate) fn take_fired(&mut self, index: u16) -> u64 {
         let counter = self.counters.get_mut(usize::from(index)).and_then(Option::as_mut);
-        counter.map_or(0, |c| std::mem::take(&mut c.news))
+        counter.map_or(0, |c| std::mem::take(&mut c.fired))
     }
 
-    /// Counts an access that has been accepted.
+    /// Counts an accepted access to a remote page.
     pub(crate) fn count(&mut self, ctx: &mut Ctx, node: NodeId, page: u32, write: bool) {
         if self.by_page.is_empty() {
             return;
@@ -56,13 +59,13 @@ impl PageCounters {
             }
             *left = left.saturating_sub(1);
             if *left == 0 {
-                counter.news |= bit;
+                counter.fired |= bit;
                 ctx.cause(Cause::Counter(index));
             }
         }
     }
 
-    /// COUNTER_SET: arms a counter, or disarms it.
+    /// COUNTER_SET. Arms a counter, or disarms it if both values are zero.
     pub(crate) fn set(&mut self, ctx: &Ctx, command: &Command) -> Result<(), Status> {
         let command = command.counter();
         let node = NodeId::try_from(command.node).ok().filter(|n| u32::from(*n) < ctx.config.window.nodes());
@@ -80,13 +83,13 @@ impl PageCounters {
         }
         if command.reads != 0 || command.writes != 0 {
             let (page, reads, writes) = (command.page, command.reads, command.writes);
-            *entry = Some(Counter { node, page, reads, writes, news: 0 });
+            *entry = Some(Counter { node, page, reads, writes, fired: 0 });
             self.by_page.insert((node, page, index));
         }
         Ok(())
     }
 
-    /// COUNTER_GET: what is left of a counter.
+    /// COUNTER_GET. Returns the remaining reads and writes; fails with `Invalid` if the counter is not armed.
     pub(crate) fn get(&self, command: &Command) -> Result<Completion, Status> {
         let command = command.counter();
         let counter = self.counters.get(command.index as usize).copied().flatten();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notification queues at their receiver: hold, state machine, overflow, arm (SPEC item 8, E1, E5-E8, E12;
-//! `docs/queues.md`).
+//! Notification queues at the receiver: receive buffers, state machine, overflow, arm (SPEC item 8, E1, E5-E8, E12;
+//! `docs/queues.md`). `hib` passes in elements, reservations, results of steps, and arms; `control` the admin commands.
 //!
 //! ```text
 //!            +-> Idle --eligible element--> Tail --> Data --> Head --+--> Commit --ack--> Idle
@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Each arrow with a load or store is one guest-memory step; a queue has at most one in flight. Elements that wait are
-//! in the queue's *hold*, which their imports have reserved, never in the link's buffers: a stopped queue holds up
-//! nothing else.
+//! in the receive buffer of the queue, for which their imports hold *receive credits* (`hold` and `holds` in
+//! [`HibConfig`] and on the command line). They never occupy the link's buffers, so that a stopped queue blocks no
+//! other traffic.
 
 use crate::HibConfig;
 use crate::config::Bug;
@@ -27,96 +28,97 @@ use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::queue::{FIRST, HEAD_WORD, HeaderWord, Shape, TAIL_WORD};
 use telegraphos_wire::{Body, Class, NodeId, Packet, Rights, Status, UNIT, event};
 
-/// An element on its way into the buffer.
+/// A received element that is not in guest memory yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Element {
     packet: Packet,
     data: u64,
 }
 
-/// Where the state machine is.
+/// State of a queue's state machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-enum State {
+enum QueueState {
     #[default]
     Idle,
     /// Word 0 is being loaded.
     Tail(Element),
-    /// The data is being stored at this tail.
+    /// The data is being stored at the index of this tail.
     Data(Element, HeaderWord),
     /// Word 1 is being loaded.
     Head(Element, HeaderWord),
     /// Word 0 is being stored.
     Commit(Element, HeaderWord),
-    /// The buffer is full. The element is pending.
+    /// The ring is full. The element waits for QUEUE_RESUME.
     Stopped(Element),
-    /// The pending element is being stored at index 3; an admin slot waits.
+    /// The pending element is being stored at index 3; this admin slot completes after it.
     RestartData(Element, u32),
-    /// Word 0 is being stored with tail 4.
+    /// Word 0 is being stored with tail 4; this admin slot completes after it.
     RestartTail(Element, u32),
-    /// Word 0 is being loaded for an arm, which saw this.
+    /// Word 0 is being loaded for an arm; the consumer saw this value.
     ArmTail(u32),
-    /// Word 1 is being loaded for it.
+    /// Word 1 is being loaded for an arm; the tail was this.
     ArmHead(HeaderWord),
 }
 
-/// One queue.
+/// One queue of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Queue {
     shape: Shape,
-    /// Who may arm it.
+    /// The context that may arm the queue and is notified.
     context: u16,
-    state: State,
-    /// Elements in the order of their arrival.
-    held: VecDeque<Element>,
-    /// Per node: its incarnation, and imports for which hold slots are reserved.
+    state: QueueState,
+    /// The receive buffer: elements that wait, in the order of arrival.
+    pending: VecDeque<Element>,
+    /// By node: its incarnation, and the number of its imports that hold receive credits.
     reserved: BTreeMap<NodeId, (u64, u32)>,
-    /// The next element is an event.
+    /// The queue is armed: the next element posts an event.
     armed: bool,
-    /// An arm that is still to be checked: word 0 as the consumer saw it.
+    /// An arm that is not checked yet: word 0 as the consumer saw it.
     arming: Option<u32>,
+    /// A header word was invalid: the queue accepts no more elements.
     broken: bool,
-    /// Revoked; goes when its step in flight is done.
-    gone: bool,
+    /// The queue is revoked, and is removed when its step in flight ends.
+    revoked: bool,
 }
 
 impl Queue {
-    /// Whether a guest-memory step is in flight.
-    pub(crate) fn steps(&self) -> bool {
-        !matches!(self.state, State::Idle | State::Stopped(_))
+    /// Returns whether a guest-memory step is in flight.
+    pub(crate) fn step_in_flight(&self) -> bool {
+        !matches!(self.state, QueueState::Idle | QueueState::Stopped(_))
     }
 
-    /// The element in the machine.
+    /// The element that the state machine is processing.
     fn active(&self) -> Option<&Element> {
         match &self.state {
-            State::Idle | State::ArmTail(_) | State::ArmHead(_) => None,
-            State::Tail(e)
-            | State::Data(e, _)
-            | State::Head(e, _)
-            | State::Commit(e, _)
-            | State::Stopped(e)
-            | State::RestartData(e, _)
-            | State::RestartTail(e, _) => Some(e),
+            QueueState::Idle | QueueState::ArmTail(_) | QueueState::ArmHead(_) => None,
+            QueueState::Tail(e)
+            | QueueState::Data(e, _)
+            | QueueState::Head(e, _)
+            | QueueState::Commit(e, _)
+            | QueueState::Stopped(e)
+            | QueueState::RestartData(e, _)
+            | QueueState::RestartTail(e, _) => Some(e),
         }
     }
 
-    /// Elements of a node that have not been acknowledged.
+    /// Number of elements of a node that are not acknowledged.
     fn elements_of(&self, node: NodeId) -> u32 {
-        self.held.iter().chain(self.active()).filter(|e| e.packet.src == node).count() as u32
+        self.pending.iter().chain(self.active()).filter(|e| e.packet.src == node).count() as u32
     }
 }
 
-/// The queues of this node, by export page.
+/// The queues of the board.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct NotificationQueues {
-    /// Each has a grant, too.
+    /// By export page. Each queue also has a grant.
     queues: BTreeMap<u32, Queue>,
-    /// Hold slots, in imports of queues (`hold` slots each), by the importing node.
-    holds: Account<NodeId>,
+    /// Receive credits by importing node, counted in imports ([`HibConfig::hold`] credits each).
+    receive_credits: Account<NodeId>,
 }
 
-/// How the hold slots are divided: half of them in guaranteed parts for all nodes, the rest for those who ask first, a
-/// quarter of all at most.
-fn hold_shares(config: &HibConfig) -> Shares {
+/// How the receive credits are divided: half of them in guaranteed parts for all nodes, the rest first come, first
+/// served, at most a quarter of the total for one node.
+fn credit_shares(config: &HibConfig) -> Shares {
     let imports = u64::from(config.holds / config.hold.max(1));
     if config.has(Bug::UnsharedHolds) {
         return Shares { capacity: imports, spenders: 1, guaranteed: 0, limit: imports };
@@ -124,6 +126,7 @@ fn hold_shares(config: &HibConfig) -> Shares {
     Shares::half_guaranteed(imports, config.window.nodes().into(), (imports / 4).max(1))
 }
 
+/// Refuses an element; counts and reports the refusal.
 fn refuse_element(ctx: &mut Ctx, packet: Packet, status: Status) {
     ctx.counters.refused += 1;
     if let Body::Enqueue { at, .. } = packet.body {
@@ -132,47 +135,50 @@ fn refuse_element(ctx: &mut Ctx, packet: Packet, status: Status) {
     acknowledge_element(ctx, &packet, status);
 }
 
+/// Sends the acknowledgement of an element, with its status.
 fn acknowledge_element(ctx: &mut Ctx, packet: &Packet, status: Status) {
     ctx.reply_to(packet, Body::WriteAck { status });
 }
 
-/// Whether the requests an element comes after have been performed (SPEC I8).
+/// Returns whether the requests that an element follows have been performed (SPEC I8).
 fn is_eligible(ctx: &Ctx, element: &Element) -> bool {
     let Body::Enqueue { after, .. } = element.packet.body else { return true };
     ctx.performed(&element.packet).wrapping_sub(after) as i32 >= 0 || ctx.has(Bug::EnqueuePassesRequests)
 }
 
 impl NotificationQueues {
+    /// No queues; all receive credits are free.
     pub(crate) fn new(config: &HibConfig) -> NotificationQueues {
-        NotificationQueues { queues: BTreeMap::new(), holds: Account::new(hold_shares(config)) }
+        NotificationQueues { queues: BTreeMap::new(), receive_credits: Account::new(credit_shares(config)) }
     }
 
+    /// Returns whether the export page has a queue.
     pub(crate) fn contains(&self, page: u32) -> bool {
         self.queues.contains_key(&page)
     }
 
-    /// Bytes of a word of the queue at an export page; 0 if there is none.
+    /// Size in bytes of a word of the queue at an export page; 0 if there is no queue.
     pub(crate) fn width(&self, page: u32) -> u8 {
         self.queues.get(&page).map_or(0, |queue| queue.shape.width())
     }
 
-    /// Whether a guest-memory step is in flight on one of these export pages.
+    /// Returns whether a guest-memory step of a queue is in flight on one of these export pages.
     pub(crate) fn step_on(&self, pages: std::ops::Range<u32>) -> bool {
-        self.queues.range(pages).any(|(_, queue)| queue.steps())
+        self.queues.range(pages).any(|(_, queue)| queue.step_in_flight())
     }
 
     // ---- admin ----
 
-    /// QUEUE_SET: a queue of these words, granted to these nodes; its generation.
+    /// QUEUE_SET. Creates a queue and the grant of its page, and returns the generation.
     pub(crate) fn set(&mut self, ctx: &Ctx, grants: &mut Grants, command: &Command) -> Result<u64, Status> {
         let command = command.queue();
         let shape = Shape::new(command.words, command.width).ok_or(Status::Invalid)?;
-        let sane = command.page < ctx.config.export_pages
+        let valid = command.page < ctx.config.export_pages
             && command.address % shape.bytes() == 0
             && command.address % 4096 == 0
             && command.address.checked_add(shape.bytes()).is_some();
         let context = u16::try_from(command.context).map_err(|_| Status::Invalid)?;
-        if !sane {
+        if !valid {
             return Err(Status::Invalid);
         }
         grants.are_free(command.page, 1)?;
@@ -189,60 +195,65 @@ impl NotificationQueues {
         let queue = Queue {
             shape,
             context,
-            state: State::Idle,
-            held: VecDeque::new(),
+            state: QueueState::Idle,
+            pending: VecDeque::new(),
             reserved: BTreeMap::new(),
             armed: false,
             arming: None,
             broken: false,
-            gone: false,
+            revoked: false,
         };
         self.queues.insert(command.page, queue);
         Ok(generation)
     }
 
-    /// The driver has copied and linked; completes when the pending element is committed.
+    /// QUEUE_RESUME. The driver has copied the elements of the stopped queue to a linked buffer. The slot completes
+    /// when the pending element is committed.
     pub(crate) fn resume(&mut self, ctx: &mut Ctx, grants: &Grants, slot: u32, page: u32) -> Result<(), Status> {
         let address = grants.get(page).map(|grant| grant.address).ok_or(Status::Invalid)?;
         let forget = ctx.has(Bug::ForgetPending);
         let Some(queue) = self.queues.get_mut(&page) else { return Err(Status::Invalid) };
-        let (State::Stopped(element), width) = (&queue.state, queue.shape.width()) else { return Err(Status::Invalid) };
+        let (QueueState::Stopped(element), width) = (&queue.state, queue.shape.width()) else {
+            return Err(Status::Invalid);
+        };
         let element = element.clone();
         let data = element.data;
         if forget {
             let word = HeaderWord { size: queue.shape.words(), index: FIRST }.encode();
-            queue.state = State::RestartTail(element, slot);
+            queue.state = QueueState::RestartTail(element, slot);
             let op = Step::Store { address, size: width, data: word.into() };
             ctx.step(op, StepOwner::Queue(page));
             return Ok(());
         }
-        queue.state = State::RestartData(element, slot);
+        queue.state = QueueState::RestartData(element, slot);
         let at = address + u64::from(FIRST) * u64::from(width);
         ctx.step(Step::Store { address: at, size: width, data }, StepOwner::Queue(page));
         Ok(())
     }
 
-    /// Revokes a queue: what it holds is refused, now or when its step is done.
+    /// Revokes a queue and refuses its elements; an element with a step in flight is refused or acknowledged when the
+    /// step ends.
     pub(crate) fn clear(&mut self, ctx: &mut Ctx, page: u32) {
         if let Some(queue) = self.queues.get_mut(&page) {
-            queue.gone = true;
-            self.end_if_gone(ctx, page);
+            queue.revoked = true;
+            self.remove_if_revoked(ctx, page);
         }
     }
 
-    fn end_if_gone(&mut self, ctx: &mut Ctx, page: u32) -> bool {
-        if !self.queues.get(&page).is_some_and(|queue| queue.gone) {
+    /// Removes a revoked queue unless a step of it is in flight. Returns whether the queue is revoked.
+    fn remove_if_revoked(&mut self, ctx: &mut Ctx, page: u32) -> bool {
+        if !self.queues.get(&page).is_some_and(|queue| queue.revoked) {
             return false;
         }
-        self.refuse_held(ctx, page, Status::Stale);
-        if self.queues.get(&page).is_some_and(|queue| queue.steps()) {
+        self.refuse_pending(ctx, page, Status::Stale);
+        if self.queues.get(&page).is_some_and(|queue| queue.step_in_flight()) {
             return true;
         }
         if let Some(mut queue) = self.queues.remove(&page) {
             for (node, (_, imports)) in &queue.reserved {
-                self.holds.give(node, (*imports).into());
+                self.receive_credits.give(node, (*imports).into());
             }
-            if let State::Stopped(element) = std::mem::take(&mut queue.state) {
+            if let QueueState::Stopped(element) = std::mem::take(&mut queue.state) {
                 refuse_element(ctx, element.packet, Status::Stale);
             }
             if queue.armed || queue.arming.is_some() {
@@ -252,18 +263,19 @@ impl NotificationQueues {
         true
     }
 
-    fn refuse_held(&mut self, ctx: &mut Ctx, page: u32, status: Status) {
-        let held = self.queues.get_mut(&page).map(|queue| std::mem::take(&mut queue.held));
-        for element in held.into_iter().flatten() {
+    /// Refuses all elements in the receive buffer of a queue.
+    fn refuse_pending(&mut self, ctx: &mut Ctx, page: u32, status: Status) {
+        let pending = self.queues.get_mut(&page).map(|queue| std::mem::take(&mut queue.pending));
+        for element in pending.into_iter().flatten() {
             refuse_element(ctx, element.packet, status);
         }
     }
 
-    /// Bits and status of a queue's event.
+    /// The value of a queue's event: its page in bits 63:32, its status in bits 31:16, TG_QUEUE_EVENT_* bits.
     pub(crate) fn event(&self, page: u32) -> u64 {
         let mut value = u64::from(page) << 32;
         let Some(queue) = self.queues.get(&page) else { return value };
-        if matches!(queue.state, State::Stopped(_)) {
+        if matches!(queue.state, QueueState::Stopped(_)) {
             value |= event::QUEUE_OVERFLOW;
         }
         if queue.broken {
@@ -274,29 +286,30 @@ impl NotificationQueues {
 
     // ---- reservations ----
 
-    /// A node says how many imports of a queue it has.
+    /// Handles a RESERVE request: a node announces how many imports of the queue it has, and receives credits for each.
+    /// Fewer imports than before return credits.
     pub(crate) fn reserve(&mut self, ctx: &mut Ctx, grants: &Grants, packet: &Packet) -> Body {
         let refused = |status| Body::ReserveReply { status, holds: 0 };
         let Body::Reserve { at, imports } = packet.body else { return refused(Status::Invalid) };
-        let late = packet.src != ctx.config.node && packet.target != ctx.incarnation;
-        if late {
+        let stale = packet.src != ctx.config.node && packet.target != ctx.incarnation;
+        if stale {
             return refused(Status::Reset);
         }
-        if let Err(status) = self.find(ctx, grants, packet.src, &at) {
+        if let Err(status) = self.find_queue(ctx, grants, packet.src, &at) {
             return refused(status);
         }
         let reserved = self.queues.get(&at.page).and_then(|queue| queue.reserved.get(&packet.src));
         let (before, after) = (reserved.map_or(0, |reserved| u64::from(reserved.1)), u64::from(imports));
-        // Of what a node may have, half is for one queue, so that it is not locked out of the others by its own.
-        let shares = self.holds.shares();
+        // A single queue may use half of a node's limit, so that a node cannot lock itself out of its other queues.
+        let shares = self.receive_credits.shares();
         let of_queue = shares.guaranteed.max(shares.limit.div_ceil(2));
         let too_many = after > before && after > of_queue && !ctx.has(Bug::UnsharedHolds);
-        if too_many || self.holds.take(packet.src, after.saturating_sub(before)).is_err() {
+        if too_many || self.receive_credits.take(packet.src, after.saturating_sub(before)).is_err() {
             ctx.counters.refused += 1;
             ctx.notice(Notice::NoHold { from: packet.src, page: at.page, imports });
             return refused(Status::NoHold);
         }
-        self.holds.give(&packet.src, before.saturating_sub(after));
+        self.receive_credits.give(&packet.src, before.saturating_sub(after));
         if let Some(queue) = self.queues.get_mut(&at.page) {
             if imports == 0 {
                 queue.reserved.remove(&packet.src);
@@ -307,8 +320,8 @@ impl NotificationQueues {
         Body::ReserveReply { status: Status::Ok, holds: ctx.config.hold }
     }
 
-    /// Whether `source` may enqueue there at all.
-    fn find(
+    /// Finds the queue at `at` and checks that `source` may enqueue there.
+    fn find_queue(
         &self,
         ctx: &Ctx,
         grants: &Grants,
@@ -316,7 +329,7 @@ impl NotificationQueues {
         at: &telegraphos_wire::RemoteAddr,
     ) -> Result<&Queue, Status> {
         let queue = match self.queues.get(&at.page) {
-            Some(queue) if !queue.gone => queue,
+            Some(queue) if !queue.revoked => queue,
             _ if grants.get(at.page).is_some() => return Err(Status::NotQueue),
             _ => return Err(Status::NotGranted),
         };
@@ -324,30 +337,34 @@ impl NotificationQueues {
         if queue.broken { Err(Status::QueueHeader) } else { Ok(queue) }
     }
 
-    /// The node has gone, or lives a new life: `incarnation`, if any. What it had waiting here goes.
+    /// Removes the elements and reservations of a node that is down (`None`) or has a new incarnation.
     pub(crate) fn forget_elements_of(&mut self, node: NodeId, incarnation: Option<u64>) {
         for queue in self.queues.values_mut() {
-            if let Some((_, imports)) = queue.reserved.get(&node).filter(|(life, _)| Some(*life) != incarnation) {
-                self.holds.give(&node, (*imports).into());
+            if let Some((_, imports)) = queue.reserved.get(&node).filter(|(session, _)| Some(*session) != incarnation) {
+                self.receive_credits.give(&node, (*imports).into());
                 queue.reserved.remove(&node);
             }
-            queue.held.retain(|e| e.packet.src != node || Some(e.packet.incarnation) == incarnation);
+            queue.pending.retain(|e| e.packet.src != node || Some(e.packet.incarnation) == incarnation);
         }
     }
 
     // ---- elements ----
 
-    /// An element has arrived. It leaves the link's buffer at once: its import has reserved a place for it.
+    /// Handles a received element. It leaves the link's buffer at once, since its import holds a receive credit for it.
     pub(crate) fn element(&mut self, ctx: &mut Ctx, grants: &Grants, packet: Packet) {
         if packet.src != ctx.config.node {
             ctx.link.consumed(Class::Enqueue);
         }
         let Body::Enqueue { at, data, .. } = packet.body else { return };
-        let admitted = if ctx.is_behind_refused(&packet) { Err(Status::Cut) } else { self.admit(ctx, grants, &packet) };
+        let admitted = if ctx.answers.follows_refused_store(&packet) {
+            Err(Status::Cut)
+        } else {
+            self.admit(ctx, grants, &packet)
+        };
         match admitted {
             Ok(()) => {
                 if let Some(queue) = self.queues.get_mut(&at.page) {
-                    queue.held.push_back(Element { packet, data });
+                    queue.pending.push_back(Element { packet, data });
                 }
                 self.serve(ctx, grants, at.page);
             }
@@ -355,17 +372,18 @@ impl NotificationQueues {
         }
     }
 
+    /// Checks that an element fits its queue and that its import holds a receive credit for it.
     fn admit(&self, ctx: &Ctx, grants: &Grants, packet: &Packet) -> Result<(), Status> {
         let Body::Enqueue { at, size, .. } = packet.body else { return Err(Status::Invalid) };
         if packet.src != ctx.config.node && packet.target != ctx.incarnation {
             return Err(Status::Reset);
         }
-        let queue = self.find(ctx, grants, packet.src, &at)?;
+        let queue = self.find_queue(ctx, grants, packet.src, &at)?;
         if at.offset != 0 || size != queue.shape.width() {
             return Err(Status::NotQueue);
         }
         let imports = match queue.reserved.get(&packet.src) {
-            Some((life, imports)) if *life == packet.incarnation => *imports,
+            Some((session, imports)) if *session == packet.incarnation => *imports,
             _ => 0,
         };
         if queue.elements_of(packet.src) >= imports.saturating_mul(ctx.config.hold) {
@@ -374,9 +392,11 @@ impl NotificationQueues {
         Ok(())
     }
 
-    /// Requests of a node have been performed: elements that came after them may go on.
-    pub(crate) fn follow(&mut self, ctx: &mut Ctx, grants: &Grants, source: NodeId) {
-        let waits = |queue: &Queue| queue.state == State::Idle && queue.held.iter().any(|e| e.packet.src == source);
+    /// Serves the idle queues that have elements of this source. Called when requests of the source have been
+    /// performed, since elements may follow those.
+    pub(crate) fn serve_source(&mut self, ctx: &mut Ctx, grants: &Grants, source: NodeId) {
+        let waits =
+            |queue: &Queue| queue.state == QueueState::Idle && queue.pending.iter().any(|e| e.packet.src == source);
         if self.queues.is_empty() {
             return;
         }
@@ -386,25 +406,26 @@ impl NotificationQueues {
         }
     }
 
-    /// Starts what an idle queue has to do: an arm, or the next element.
+    /// Starts the next work of an idle queue: a pending arm, or the first eligible element.
     fn serve(&mut self, ctx: &mut Ctx, grants: &Grants, page: u32) {
         loop {
             let Some(queue) = self.queues.get(&page) else { return };
-            if queue.state != State::Idle {
+            if queue.state != QueueState::Idle {
                 return;
             }
             let size = queue.shape.width();
-            let next = queue.held.iter().position(|e| is_eligible(ctx, e));
+            let next = queue.pending.iter().position(|e| is_eligible(ctx, e));
             let Some(queue) = self.queues.get_mut(&page) else { return };
-            let element = if queue.arming.is_some() { None } else { next.and_then(|at| queue.held.remove(at)) };
+            let element = if queue.arming.is_some() { None } else { next.and_then(|at| queue.pending.remove(at)) };
             if queue.arming.is_none() && element.is_none() {
                 return;
             }
             let source = element.as_ref().map_or(ctx.config.node, |e| e.packet.src);
-            let behind_refused = element.as_ref().is_some_and(|element| ctx.is_behind_refused(&element.packet));
-            // Checked where it is used: bus mastering may be off now.
-            let place = match (&element, grants.get(page)) {
-                _ if behind_refused => Err(Status::Cut),
+            let follows_refused =
+                element.as_ref().is_some_and(|element| ctx.answers.follows_refused_store(&element.packet));
+            // The grant is checked at each use: the guest may have switched bus mastering off.
+            let address = match (&element, grants.get(page)) {
+                _ if follows_refused => Err(Status::Cut),
                 (Some(Element { packet: Packet { body: Body::Enqueue { at, .. }, .. }, .. }), _) => {
                     grants.translate(ctx, source, at, u64::from(size), Rights::ENQUEUE)
                 }
@@ -412,18 +433,18 @@ impl NotificationQueues {
                 _ => Err(Status::MemoryFault),
             };
             let Some(queue) = self.queues.get_mut(&page) else { return };
-            match (place, element) {
+            match (address, element) {
                 (Ok(address), element) => {
                     queue.state = match element {
-                        Some(element) => State::Tail(element),
-                        None => State::ArmTail(queue.arming.take().unwrap_or_default()),
+                        Some(element) => QueueState::Tail(element),
+                        None => QueueState::ArmTail(queue.arming.take().unwrap_or_default()),
                     };
                     ctx.step(Step::Load { address, size }, StepOwner::Queue(page));
                     return;
                 }
                 (Err(status), Some(element)) => refuse_element(ctx, element.packet, status),
                 (Err(_), None) => {
-                    // Nothing can arrive now, and nobody shall sleep on it.
+                    // No element can be stored now: wake the consumer instead of letting it sleep.
                     queue.arming = None;
                     self.wake_consumer(ctx, page);
                 }
@@ -431,13 +452,13 @@ impl NotificationQueues {
         }
     }
 
-    /// A step of a queue is done.
+    /// Handles the result of a queue's step and starts the next one.
     pub(crate) fn stepped(&mut self, ctx: &mut Ctx, grants: &Grants, page: u32, result: StepResult) {
         let Some(queue) = self.queues.get_mut(&page) else { return };
         let state = std::mem::take(&mut queue.state);
-        if queue.gone {
-            self.end_of_step_of_gone(ctx, state);
-            self.end_if_gone(ctx, page);
+        if queue.revoked {
+            self.finish_step_of_revoked(ctx, state);
+            self.remove_if_revoked(ctx, page);
             ctx.then(FollowUp::StepEnded);
             return;
         }
@@ -450,41 +471,42 @@ impl NotificationQueues {
         self.serve(ctx, grants, page);
     }
 
-    fn step_failed(&mut self, ctx: &mut Ctx, page: u32, state: State, status: Status) {
+    /// Ends the work in progress after a failed step: refuses the element, or wakes the consumer of an arm.
+    fn step_failed(&mut self, ctx: &mut Ctx, page: u32, state: QueueState, status: Status) {
         match state {
-            State::Tail(e) | State::Data(e, _) | State::Head(e, _) | State::Commit(e, _) => {
+            QueueState::Tail(e) | QueueState::Data(e, _) | QueueState::Head(e, _) | QueueState::Commit(e, _) => {
                 refuse_element(ctx, e.packet, status);
             }
-            State::RestartData(e, slot) | State::RestartTail(e, slot) => {
-                // It stays stopped; the driver may try again.
+            QueueState::RestartData(e, slot) | QueueState::RestartTail(e, slot) => {
+                // The queue stays stopped, so that the driver can try again.
                 if let Some(queue) = self.queues.get_mut(&page) {
-                    queue.state = State::Stopped(e);
+                    queue.state = QueueState::Stopped(e);
                 }
                 ctx.complete_status(slot, status);
             }
-            State::ArmTail(_) | State::ArmHead(_) => self.wake_consumer(ctx, page),
-            State::Idle | State::Stopped(_) => {}
+            QueueState::ArmTail(_) | QueueState::ArmHead(_) => self.wake_consumer(ctx, page),
+            QueueState::Idle | QueueState::Stopped(_) => {}
         }
     }
 
-    /// The machine of a revoked queue takes no further step.
-    fn end_of_step_of_gone(&mut self, ctx: &mut Ctx, state: State) {
+    /// Ends the work in progress of a revoked queue after its last step.
+    fn finish_step_of_revoked(&mut self, ctx: &mut Ctx, state: QueueState) {
         match state {
-            // Its tail has been stored: it is in the queue, whoever reads it.
-            State::Commit(e, _) => acknowledge_element(ctx, &e.packet, Status::Ok),
-            State::Tail(e) | State::Data(e, _) | State::Head(e, _) => {
+            // The tail is stored: the consumer may have read the element.
+            QueueState::Commit(e, _) => acknowledge_element(ctx, &e.packet, Status::Ok),
+            QueueState::Tail(e) | QueueState::Data(e, _) | QueueState::Head(e, _) => {
                 refuse_element(ctx, e.packet, Status::Stale);
             }
-            State::RestartData(e, slot) | State::RestartTail(e, slot) => {
+            QueueState::RestartData(e, slot) | QueueState::RestartTail(e, slot) => {
                 refuse_element(ctx, e.packet, Status::Stale);
                 ctx.complete_status(slot, Status::Stale);
             }
-            State::ArmTail(_) | State::ArmHead(_) | State::Idle | State::Stopped(_) => {}
+            QueueState::ArmTail(_) | QueueState::ArmHead(_) | QueueState::Idle | QueueState::Stopped(_) => {}
         }
     }
 
-    /// The step of `state` gave `loaded`, if it was a load: the next one.
-    fn advance(&mut self, ctx: &mut Ctx, grants: &Grants, page: u32, state: State, loaded: u64) {
+    /// Continues after a successful step of `state`. `loaded` is its result if it was a load.
+    fn advance(&mut self, ctx: &mut Ctx, grants: &Grants, page: u32, state: QueueState, loaded: u64) {
         let Some(base) = grants.get(page).map(|grant| grant.address) else { return };
         let Some(shape) = self.queues.get(&page).map(|queue| queue.shape) else { return };
         let width = u64::from(shape.width());
@@ -493,44 +515,44 @@ impl NotificationQueues {
         let store = |index: u64, data: u64| Step::Store { address: word(index), size: shape.width(), data };
         let tail_first = ctx.has(Bug::TailBeforeData);
         let (state, op) = match state {
-            State::Tail(element) => match shape.header(loaded) {
-                Some(tail) if tail_first => (State::Head(element, tail), load(HEAD_WORD)),
+            QueueState::Tail(element) => match shape.header(loaded) {
+                Some(tail) if tail_first => (QueueState::Head(element, tail), load(HEAD_WORD)),
                 Some(tail) => {
                     let op = store(tail.index.into(), element.data);
-                    (State::Data(element, tail), op)
+                    (QueueState::Data(element, tail), op)
                 }
-                None => return self.break_off(ctx, page, Some(element), TAIL_WORD, loaded),
+                None => return self.mark_broken(ctx, page, Some(element), TAIL_WORD, loaded),
             },
-            State::Data(element, _) if tail_first => return self.committed(ctx, page, element),
-            State::Data(element, tail) => (State::Head(element, tail), load(HEAD_WORD)),
-            State::Head(element, tail) => match shape.header(loaded) {
-                // E1: the new tail is compared, and in memory head == tail always means empty.
+            QueueState::Data(element, _) if tail_first => return self.committed(ctx, page, element),
+            QueueState::Data(element, tail) => (QueueState::Head(element, tail), load(HEAD_WORD)),
+            QueueState::Head(element, tail) => match shape.header(loaded) {
+                // E1: the advanced tail is compared, so that in memory head == tail always means empty.
                 Some(head) if tail.advanced() == head && !ctx.has(Bug::NeverStop) => {
                     return self.stop(ctx, page, element);
                 }
-                Some(_) => (State::Commit(element, tail), store(TAIL_WORD, tail.advanced().encode().into())),
-                None => return self.break_off(ctx, page, Some(element), HEAD_WORD, loaded),
+                Some(_) => (QueueState::Commit(element, tail), store(TAIL_WORD, tail.advanced().encode().into())),
+                None => return self.mark_broken(ctx, page, Some(element), HEAD_WORD, loaded),
             },
-            State::Commit(element, tail) if tail_first => {
+            QueueState::Commit(element, tail) if tail_first => {
                 let op = store(tail.index.into(), element.data);
-                (State::Data(element, tail), op)
+                (QueueState::Data(element, tail), op)
             }
-            State::Commit(element, _) => return self.committed(ctx, page, element),
-            State::RestartData(element, slot) => {
-                (State::RestartTail(element, slot), store(TAIL_WORD, shape.empty().advanced().encode().into()))
+            QueueState::Commit(element, _) => return self.committed(ctx, page, element),
+            QueueState::RestartData(element, slot) => {
+                (QueueState::RestartTail(element, slot), store(TAIL_WORD, shape.empty().advanced().encode().into()))
             }
-            State::RestartTail(element, slot) => {
+            QueueState::RestartTail(element, slot) => {
                 ctx.complete(slot, Completion::of(0, Status::Ok));
                 return self.committed(ctx, page, element);
             }
-            State::ArmTail(seen) => match shape.header(loaded) {
+            QueueState::ArmTail(seen) => match shape.header(loaded) {
                 Some(tail) if tail.encode() != seen && !ctx.has(Bug::ArmBlindly) => {
                     return self.wake_consumer(ctx, page);
                 }
-                Some(tail) => (State::ArmHead(tail), load(HEAD_WORD)),
-                None => return self.break_off(ctx, page, None, TAIL_WORD, loaded),
+                Some(tail) => (QueueState::ArmHead(tail), load(HEAD_WORD)),
+                None => return self.mark_broken(ctx, page, None, TAIL_WORD, loaded),
             },
-            State::ArmHead(tail) => match shape.header(loaded) {
+            QueueState::ArmHead(tail) => match shape.header(loaded) {
                 Some(head) if head != tail && !ctx.has(Bug::ArmBlindly) && !ctx.has(Bug::ArmByTail) => {
                     return self.wake_consumer(ctx, page);
                 }
@@ -540,9 +562,9 @@ impl NotificationQueues {
                     }
                     return;
                 }
-                None => return self.break_off(ctx, page, None, HEAD_WORD, loaded),
+                None => return self.mark_broken(ctx, page, None, HEAD_WORD, loaded),
             },
-            State::Idle | State::Stopped(_) => return,
+            QueueState::Idle | QueueState::Stopped(_) => return,
         };
         if let Some(queue) = self.queues.get_mut(&page) {
             queue.state = state;
@@ -550,6 +572,7 @@ impl NotificationQueues {
         ctx.step(op, StepOwner::Queue(page));
     }
 
+    /// Acknowledges an element that is in the queue, and wakes the consumer if the queue is armed.
     fn committed(&mut self, ctx: &mut Ctx, page: u32, element: Element) {
         ctx.counters.elements += 1;
         acknowledge_element(ctx, &element.packet, Status::Ok);
@@ -558,17 +581,18 @@ impl NotificationQueues {
         }
     }
 
+    /// Stops a full queue with this pending element and posts an overflow event.
     fn stop(&mut self, ctx: &mut Ctx, page: u32, element: Element) {
         ctx.counters.overflows += 1;
         if let Some(queue) = self.queues.get_mut(&page) {
-            queue.state = State::Stopped(element);
+            queue.state = QueueState::Stopped(element);
         }
         ctx.cause(Cause::Queue(page));
-        self.settle_arms(ctx, page);
+        self.wake_armed(ctx, page);
     }
 
-    /// Tells whoever armed the queue, or tried to.
-    fn settle_arms(&mut self, ctx: &mut Ctx, page: u32) {
+    /// Wakes the consumer if the queue is armed or has a pending arm.
+    fn wake_armed(&mut self, ctx: &mut Ctx, page: u32) {
         let Some(queue) = self.queues.get_mut(&page) else { return };
         let arming = queue.arming.take().is_some();
         if queue.armed || arming {
@@ -576,8 +600,9 @@ impl NotificationQueues {
         }
     }
 
-    /// The header was not sound: the queue takes nothing any more. Its owner alone can write there.
-    fn break_off(&mut self, ctx: &mut Ctx, page: u32, element: Option<Element>, word: u64, value: u64) {
+    /// Marks a queue with an invalid header as broken: it refuses all elements. Only the owner of the queue can have
+    /// written the header.
+    fn mark_broken(&mut self, ctx: &mut Ctx, page: u32, element: Option<Element>, word: u64, value: u64) {
         ctx.notice(Notice::BrokenQueue { page, word, value });
         if let Some(element) = element {
             refuse_element(ctx, element.packet, Status::QueueHeader);
@@ -585,29 +610,31 @@ impl NotificationQueues {
         if let Some(queue) = self.queues.get_mut(&page) {
             queue.broken = true;
         }
-        self.refuse_held(ctx, page, Status::QueueHeader);
+        self.refuse_pending(ctx, page, Status::QueueHeader);
         ctx.cause(Cause::Queue(page));
         self.wake_consumer(ctx, page);
     }
 
     // ---- arm ----
 
-    /// `QUEUE_ARM` of a context <- page << 32 | word 0 as seen.
+    /// A store to `QUEUE_ARM` of a context: the page in bits 63:32, word 0 as the consumer saw it in bits 31:0. If an
+    /// element has arrived since, the consumer is woken at once.
     pub(crate) fn arm(&mut self, ctx: &mut Ctx, grants: &Grants, number: u16, offset: u64, data: u64) {
         let (page, seen) = ((data >> 32) as u32, data as u32);
-        let queue = self.queues.get_mut(&page).filter(|queue| queue.context == number && !queue.gone);
+        let queue = self.queues.get_mut(&page).filter(|queue| queue.context == number && !queue.revoked);
         let Some(queue) = queue else {
             return ctx.bad_access(Bar::Contexts, offset, 8, Status::NotQueue);
         };
         let differs = queue.arming.is_some_and(|other| other != seen);
         queue.arming = Some(seen);
-        if queue.broken || differs || matches!(queue.state, State::Stopped(_)) {
+        if queue.broken || differs || matches!(queue.state, QueueState::Stopped(_)) {
             queue.arming = None;
             return self.wake_consumer(ctx, page);
         }
         self.serve(ctx, grants, page);
     }
 
+    /// Disarms a queue and posts an event for the context that it notifies.
     fn wake_consumer(&mut self, ctx: &mut Ctx, page: u32) {
         let Some(queue) = self.queues.get_mut(&page) else { return };
         queue.armed = false;
@@ -617,13 +644,14 @@ impl NotificationQueues {
 
     // ---- reset ----
 
-    /// Every queue ends; what it holds is refused.
+    /// Removes all queues and refuses the elements of other nodes; the requester drops those of this node. Called on
+    /// reset.
     pub(crate) fn refuse_all(&mut self, ctx: &mut Ctx, status: Status) {
         let queues = std::mem::take(&mut self.queues);
-        self.holds.clear();
+        self.receive_credits.clear();
         for (_, queue) in queues {
             let active = queue.active().cloned();
-            for element in active.into_iter().chain(queue.held) {
+            for element in active.into_iter().chain(queue.pending) {
                 if element.packet.src != ctx.config.node {
                     acknowledge_element(ctx, &element.packet, status);
                 }
@@ -632,5 +660,5 @@ impl NotificationQueues {
     }
 }
 
-// A buffer never leaves its export page.
+// The words of a queue fit in one export page.
 const _: () = assert!(telegraphos_wire::queue::MAX_BYTES <= UNIT);

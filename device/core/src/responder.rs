@@ -1,51 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The requests that have come in, from other nodes and from this one for itself: of each source one is in service at a
-//! time, the first (SPEC I8). What becomes of it is said in `serve`.
+//! The responder: requests from other nodes, and from this node to itself.
+//!
+//! The requests of one source are performed in order, one at a time (SPEC I8); sources interleave. The responder
+//! performs accesses to granted memory itself, each by one guest-memory step. `hib` passes requests for replicated
+//! pages, names and receive credits to other parts, and calls the responder to accept, start and finish requests.
 
 use crate::answers::refusal;
 use crate::config::Bug;
-use crate::ctx::{Ctx, FollowUp};
-use crate::{HibConfig, Notice};
+use crate::ctx::{Ctx, FollowUp, StepOwner};
+use crate::grants::Grants;
+use crate::{HibConfig, Notice, Step, StepResult};
 use std::collections::VecDeque;
-use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
+use telegraphos_wire::{Body, Class, NodeId, Packet, Rights, Status};
 
-/// A request that waits for its turn.
+/// A request that is not answered.
 #[derive(Clone, Debug, Hash)]
 struct Inbound {
     packet: Packet,
-    /// Export page of the step in flight.
+    /// The export page of the request, while it is in service.
     page: Option<u32>,
-    /// It took a credit of the link that is up now.
+    /// The request occupies the input buffer of the link that is up now; its credit must be returned.
     charged: bool,
-    /// Value of an atomic that is performed in two steps ([`Bug::SplitAtomic`]).
-    loaded: Option<u64>,
 }
 
-/// Requests that have come in.
+/// The inbound requests of the board.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Responder {
-    /// By source: the first may be in service.
+    /// By source, in order of arrival; the first may be in service.
     inbound: Vec<VecDeque<Inbound>>,
+    /// By source: the value that the first step of an atomic loaded ([`Bug::SplitAtomic`]).
+    #[cfg(feature = "bugs")]
+    halves: std::collections::BTreeMap<NodeId, u64>,
 }
 
 impl Responder {
+    /// No requests.
     pub(crate) fn new(config: &HibConfig) -> Responder {
-        Responder { inbound: vec![VecDeque::new(); config.window.nodes() as usize] }
+        Responder {
+            inbound: vec![VecDeque::new(); config.window.nodes() as usize],
+            #[cfg(feature = "bugs")]
+            halves: Default::default(),
+        }
     }
 
-    /// Takes a request in; whether it is the turn of its source's first.
+    /// Queues a request. Returns true if it is the first of its source, so that the caller must serve the source.
     pub(crate) fn accept(&mut self, ctx: &mut Ctx, packet: Packet) -> bool {
         let charged = packet.src != ctx.config.node;
         let Some(queue) = self.inbound.get_mut(usize::from(packet.src)) else {
-            // Only a switch that serves more nodes than the window holds could do this.
+            // Only a switch that serves more nodes than the window addresses sends this.
             ctx.link.consumed(packet.class());
             return false;
         };
-        queue.push_back(Inbound { packet, page: None, charged, loaded: None });
+        queue.push_back(Inbound { packet, page: None, charged });
         queue.len() == 1 || ctx.has(Bug::ServeOutOfOrder)
     }
 
-    /// The first request of a source, unless it is in service.
+    /// Returns the first request of a source, unless it is in service.
     pub(crate) fn first_of(&mut self, ctx: &Ctx, source: NodeId) -> Option<Packet> {
         let queue = self.inbound.get_mut(usize::from(source))?;
         if ctx.has(Bug::ServeOutOfOrder) && queue.front().is_some_and(|r| r.page.is_none()) {
@@ -55,30 +65,93 @@ impl Responder {
         queue.front().filter(|request| request.page.is_none()).map(|request| request.packet.clone())
     }
 
-    /// The request of a source whose step is done, and what an earlier step of it has loaded.
-    pub(crate) fn in_step(&self, source: NodeId) -> Option<(Packet, Option<u64>)> {
-        let request = self.inbound.get(usize::from(source))?.front()?;
-        Some((request.packet.clone(), request.loaded))
+    /// Starts the guest-memory step of a source's first request, an access to granted memory. The grant is checked at
+    /// this point and not on arrival, so that a revocation takes effect at once.
+    pub(crate) fn start(&mut self, ctx: &mut Ctx, grants: &Grants, packet: &Packet) -> Result<(), Status> {
+        let source = packet.src;
+        let (at, length, right) = match &packet.body {
+            Body::Write { at, size, .. } => (at, u64::from(*size), Rights::WRITE),
+            Body::Read { at, size, .. } => (at, u64::from(*size), Rights::READ),
+            Body::Atomic { at, size, .. } => (at, u64::from(*size), Rights::ATOMIC),
+            Body::ReadBlock { at, length, .. } => (at, u64::from(*length), Rights(Rights::DMA.0 | Rights::READ.0)),
+            Body::WriteBlock { at, data, .. } => (at, data.len() as u64, Rights(Rights::DMA.0 | Rights::WRITE.0)),
+            _ => return Err(Status::Invalid),
+        };
+        let address = grants.translate(ctx, source, at, length, right)?;
+        let step = match packet.body.clone() {
+            Body::Write { size, data, .. } => Step::Store { address, size, data },
+            Body::Atomic { size, .. } if ctx.has(Bug::SplitAtomic) => Step::Load { address, size },
+            Body::Atomic { size, op, operand, compare, .. } => Step::Atomic { address, size, op, operand, compare },
+            Body::ReadBlock { length, .. } => Step::LoadBlock { address, length },
+            Body::WriteBlock { data, .. } => Step::StoreBlock { address, data },
+            _ => Step::Load { address, size: length as u8 },
+        };
+        self.in_service(source, Some(at.page));
+        ctx.step(step, StepOwner::Serve(source));
+        Ok(())
     }
 
-    /// The first step of an atomic that takes two has loaded this.
-    pub(crate) fn loaded(&mut self, source: NodeId, value: u64) {
-        if let Some(request) = self.inbound.get_mut(usize::from(source)).and_then(VecDeque::front_mut) {
-            request.loaded = Some(value);
+    /// Handles the result of the first request's step and answers the request. Returns false if another step is in
+    /// flight for it.
+    pub(crate) fn stepped(&mut self, ctx: &mut Ctx, grants: &Grants, source: NodeId, result: StepResult) -> bool {
+        let Some(packet) = self.inbound.get(usize::from(source)).and_then(VecDeque::front).map(|r| r.packet.clone())
+        else {
+            return false;
+        };
+        #[cfg(feature = "bugs")]
+        let result = match self.second_half(ctx, grants, &packet, result) {
+            Some(result) => result,
+            None => return false,
+        };
+        #[cfg(not(feature = "bugs"))]
+        let _ = grants;
+        let body = match (&packet.body, result) {
+            (_, StepResult::Failed(status)) => {
+                self.refuse(ctx, source, packet, status);
+                return true;
+            }
+            (Body::Read { .. }, StepResult::Loaded(data)) => Body::ReadReply { status: Status::Ok, data },
+            (Body::Atomic { .. }, StepResult::Loaded(data)) => Body::AtomicReply { status: Status::Ok, data },
+            (Body::ReadBlock { .. }, StepResult::Block(data)) => Body::BlockReply { status: Status::Ok, data },
+            _ => Body::WriteAck { status: Status::Ok },
+        };
+        self.answer(ctx, source, packet, body);
+        true
+    }
+
+    /// [`Bug::SplitAtomic`]: starts the store of an atomic after its load. Returns the loaded value when both are
+    /// complete.
+    #[cfg(feature = "bugs")]
+    fn second_half(&mut self, ctx: &mut Ctx, grants: &Grants, packet: &Packet, done: StepResult) -> Option<StepResult> {
+        let (Body::Atomic { at, size, op, operand, compare, .. }, true) = (&packet.body, ctx.has(Bug::SplitAtomic))
+        else {
+            return Some(done);
+        };
+        match (done, self.halves.remove(&packet.src)) {
+            (StepResult::Stored, old) => Some(StepResult::Loaded(old.unwrap_or(u64::MAX))),
+            (StepResult::Loaded(old), None) => {
+                let address = grants.translate(ctx, packet.src, at, u64::from(*size), Rights::ATOMIC);
+                let Ok(address) = address else { return Some(StepResult::Loaded(old)) };
+                self.halves.insert(packet.src, old);
+                let data = op.apply(*size, old, *operand, *compare);
+                ctx.step(Step::Store { address, size: *size, data }, StepOwner::Serve(packet.src));
+                None
+            }
+            (done, _) => Some(done),
         }
     }
 
-    /// Whether a request of this source for one of this node's pages is not performed.
+    /// Returns whether a request of this source for this export page is not answered.
     pub(crate) fn has_for(&self, source: NodeId, page: u32) -> bool {
         self.inbound.get(usize::from(source)).is_some_and(|queue| queue.iter().any(|r| r.packet.body.page() == page))
     }
 
-    /// The link is gone, and its credits with it.
+    /// The link is lost: the queued requests return no credits to the next one.
     pub(crate) fn forget_credits(&mut self) {
         self.inbound.iter_mut().flatten().for_each(|request| request.charged = false);
     }
 
-    /// Whether a request in service is for one of these export pages.
+    /// Returns whether a request for one of these export pages is in service.
     pub(crate) fn serves(&self, page: u32, count: u32) -> bool {
         let end = u64::from(page) + u64::from(count);
         self.inbound
@@ -88,14 +161,14 @@ impl Responder {
             .any(|p| p >= page && u64::from(p) < end)
     }
 
-    /// The request at the head of a source's queue is in service for this page, or is not.
+    /// Marks the first request of a source as in service on an export page, or as not in service.
     pub(crate) fn in_service(&mut self, source: NodeId, page: Option<u32>) {
         if let Some(request) = self.inbound[usize::from(source)].front_mut() {
             request.page = page;
         }
     }
 
-    /// A request is refused, counted, and noted.
+    /// Refuses the first request of a source; counts and reports the refusal.
     pub(crate) fn refuse(&mut self, ctx: &mut Ctx, source: NodeId, packet: Packet, status: Status) {
         ctx.counters.refused += 1;
         let page = packet.body.page();
@@ -104,13 +177,13 @@ impl Responder {
         self.finish(ctx, source, packet, body);
     }
 
-    /// A request has been performed: it is answered with this.
+    /// Answers the first request of a source, which has been performed.
     pub(crate) fn answer(&mut self, ctx: &mut Ctx, source: NodeId, packet: Packet, body: Body) {
         ctx.counters.served += 1;
         self.finish(ctx, source, packet, body);
     }
 
-    /// Takes the head of the queue away and sends its reply.
+    /// Removes the first request of a source and sends its reply.
     fn finish(&mut self, ctx: &mut Ctx, source: NodeId, packet: Packet, body: Body) {
         self.detach(ctx, source);
         ctx.reply_to(&packet, body);
@@ -119,12 +192,13 @@ impl Responder {
         }
     }
 
-    /// Takes the head of the queue away: it has been performed or refused, and its place is free.
+    /// Removes the first request of a source, performed or refused, without a reply. Returns its credit and counts it
+    /// as performed.
     pub(crate) fn detach(&mut self, ctx: &mut Ctx, source: NodeId) -> Option<Packet> {
         let queue = &mut self.inbound[usize::from(source)];
         let request = queue.pop_front()?;
         if queue.is_empty() {
-            // The next goes to the same place in memory.
+            // Restarts the ring at the same place in memory, which stays in the cache.
             queue.clear();
         }
         if request.charged {
@@ -135,7 +209,7 @@ impl Responder {
         Some(request.packet)
     }
 
-    /// Drops the requests of a node that has gone; a step in flight completes and its reply goes nowhere.
+    /// Drops the requests of a node that is down. A request in service completes, and its reply is dropped.
     pub(crate) fn forget_requests_of(&mut self, ctx: &mut Ctx, node: NodeId) {
         let queue = &mut self.inbound[usize::from(node)];
         let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
@@ -145,7 +219,7 @@ impl Responder {
         }
     }
 
-    /// Reset: requests not yet started are refused.
+    /// Refuses the requests that are not in service. Called on reset.
     pub(crate) fn refuse_all(&mut self, ctx: &mut Ctx, status: Status) {
         for source in 0..self.inbound.len() {
             let queue = &mut self.inbound[source];
@@ -156,15 +230,7 @@ impl Responder {
                     continue;
                 }
                 ctx.link.consumed(packet.class());
-                let reply = Packet {
-                    src: ctx.config.node,
-                    dst: packet.src,
-                    tag: packet.tag,
-                    incarnation: packet.incarnation,
-                    target: 0,
-                    body: refusal(&packet.body, status),
-                };
-                ctx.transmit(reply);
+                ctx.reply_to(&packet, refusal(&packet.body, status));
             }
         }
     }

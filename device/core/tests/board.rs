@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The board's promises, each shown on seeded schedules, and each shown to fail with a deliberate bug.
+//! The board's guarantees. Each is tested on seeded schedules, and shown to fail with a deliberate bug.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
 mod common;
 
 use common::{Cluster, EVENTS, EXPORTS, name64};
-use hib_core::{Bar, Bug, Event, Notice, Step};
+use telegraphos_device_core::{Bar, Bug, Event, Notice, Step};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::regs::{self, Register};
 use telegraphos_wire::{Rights, Status, UNIT, context, event};
@@ -18,7 +18,7 @@ fn pair(seed: u64, bug: Option<Bug>) -> Cluster {
     Cluster::of_three(seed, RW, bug)
 }
 
-/// A check finds nothing on the real core, and is the one that finds its deliberate bug: its failure says so.
+/// A check must pass on the real core and fail with its deliberate bug, with an error that contains this text.
 fn sees(check: impl Fn(u64, Option<Bug>) -> Result<(), String>, bug: Bug, says: &str) {
     for seed in 0..SEEDS {
         if let Err(e) = check(seed, None) {
@@ -107,7 +107,7 @@ fn i7_quiet_reports_stores_that_were_never_sent() {
     for link in [false, true] {
         let mut c = pair(1, None);
         c.import(0, 1, "seg", 6, 4);
-        // Another import's stores take all that may be under way at once; these wait, and are dropped with their node.
+        // Another import's stores fill the window of requests; these wait, and are dropped with their node.
         for i in 0..20 {
             let address = c.address(1, if i < 10 { 4 } else { 0 }, 8 * i);
             c.store(0, address, 8, i);
@@ -131,12 +131,12 @@ fn i7_quiet_reports_stores_that_were_never_sent() {
     }
 }
 
-/// A process of an import that is being closed and opened again (an orphan that is adopted) may ask in between.
+/// A process may issue a quiet while its import is being closed and reopened (an orphan that is adopted).
 #[test]
 fn i7_a_quiet_of_an_import_that_is_not_open_is_answered() {
     let mut c = pair(1, None);
     assert_eq!(c.quiet(0, 9, 44), Status::Unmapped as u16);
-    // Nor does a quiet that waits in the slot come after it.
+    // Nor does a quiet that waits in the slot complete after it.
     let (near, far) = (c.address(1, 0, 0), c.address(2, 0, 0));
     c.store(0, near, 8, 1);
     c.store(0, far, 8, 1);
@@ -157,7 +157,7 @@ fn is_remote_store(step: &Step) -> bool {
     matches!(step, Step::Store { address, .. } if *address >= EXPORTS)
 }
 
-/// Node 0 has lost a store to node 1, and waits in a quiet of everything for one to node 2, which is held.
+/// Node 0 has lost a store to node 1, and waits in a quiet of everything for a store to node 2, which is held.
 fn quiet_with_a_loss(seed: u64, bug: Option<Bug>, cookie: u64) -> Cluster {
     let mut c = pair(seed, bug);
     let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
@@ -170,7 +170,7 @@ fn quiet_with_a_loss(seed: u64, bug: Option<Bug>, cookie: u64) -> Cluster {
         c.store(0, one, 8, 1);
         c.start_quiet(0, 5, context::QUIET_ALL, cookie);
     } else {
-        // The loss is known, and not acknowledged, when the quiet is issued.
+        // The loss is latched, and not acknowledged, when the quiet is issued.
         c.store(0, one, 8, 1);
         c.settle();
         c.start_quiet(0, 5, context::QUIET_ALL, cookie);
@@ -187,7 +187,7 @@ fn i7_e19_an_acknowledgement_takes_no_loss_from_a_quiet_that_waits() {
             let mut c = quiet_with_a_loss(seed, bug, 44);
             let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
             assert_eq!(c.admin(0, ack).status, 0);
-            // Nor does what comes after the acknowledgement: an import under the same number.
+            // Nor does a later import under the same number, after the acknowledgement.
             if seed % 3 == 0 {
                 let clear = Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() };
                 assert_eq!(c.admin(0, clear).status, 0);
@@ -373,7 +373,7 @@ fn an_event_queue_of_4_entries_loses_none_of_1000_causes() {
                 }
                 c.register(0, Register::EventConsumer, u64::from(*consumed));
             };
-            // The last incarnation of 1000 must be seen whenever the driver has looked at everything.
+            // The driver must see the last of 1000 incarnations whenever it has read all events.
             for i in 1..=1000u32 {
                 for node in 2..8 {
                     c.event(0, Event::NodeUp { node, incarnation: u64::from(i << 8 | u32::from(node)) });
@@ -395,17 +395,17 @@ fn an_event_queue_of_4_entries_loses_none_of_1000_causes() {
             }
             for node in 2..8u64 {
                 if !seen.contains(&(1000 << 8 | node)) {
-                    return Err(format!("the last state of node {node} was never told"));
+                    return Err(format!("the last state of node {node} was never reported"));
                 }
             }
             Ok(())
         },
         Bug::ForgetCause,
-        "was never told",
+        "was never reported",
     );
 }
 
-/// A peer that knows of node 1's reset claims the old grant again, which it may not use.
+/// A peer that has been notified of node 1's reset uses the old grant again, which must be refused.
 fn claim_again(c: &mut Cluster, old: &Completion) {
     let incarnation = c.nodes[1].hib.incarnation();
     c.event(0, Event::NodeUp { node: 1, incarnation });
@@ -474,7 +474,7 @@ fn a_load_that_nobody_answers_returns_all_ones_in_time() {
     assert_eq!(c.nodes[0].reads.remove(&token), Some(0xffff_ffff));
     assert_eq!(c.nodes[0].hib.deadline(), None);
     c.settle();
-    assert!(c.nodes[0].reads.is_empty(), "the late reply is dropped");
+    assert!(c.nodes[0].reads.is_empty(), "the stale reply is dropped");
     assert_eq!(c.quiet(0, 1, 2), Status::Timeout as u16, "the error is latched");
     let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
     c.admin(0, ack);
@@ -499,7 +499,7 @@ fn a_dead_node_or_link_fails_everything_at_once() {
         assert_eq!(c.load(0, address, 8), u64::MAX);
         let own = c.address(0, 0, 8);
         c.store(0, own, 8, 9);
-        assert_eq!(c.load(0, own, 8), 9, "the own node goes on");
+        assert_eq!(c.load(0, own, 8), 9, "the node itself continues");
         assert_eq!(c.lookup(0, 1, "seg").status, wanted as u32);
     }
 }
@@ -701,8 +701,7 @@ fn import_clear_waits_for_its_stores() {
     }
 }
 
-/// What a driver does that finds a board left in use by one that crashed, and what comes of the stores of a peer that
-/// knows the old grants.
+/// A driver takes over a board that a crashed one left in use; a peer's stores under the old grants must not land.
 fn take_over(seed: u64, bug: Option<Bug>, reset: bool) -> Result<(), String> {
     let mut c = pair(seed, bug);
     let address = c.address(1, 0, 0);
@@ -725,7 +724,7 @@ fn take_over(seed: u64, bug: Option<Bug>, reset: bool) -> Result<(), String> {
             assert!(c.step(), "steps in flight never complete");
         }
     }
-    c.nodes[1].ram.fill(0); // The memory is somebody else's by now.
+    c.nodes[1].ram.fill(0); // The memory has a new user by now.
     c.event(1, Event::BusMaster(true));
     c.settle();
     claim_again(&mut c, &old);

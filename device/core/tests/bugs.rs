@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Of each deliberate bug: the check that must find it.
+//! For each deliberate bug, the check that must find it.
 
 telegraphos_testkit::bug_table! {
-    bugs of hib_core::Bug;
+    bugs of telegraphos_device_core::Bug;
     BelieveHolds => "holds_and_names", "100)";
     UnsharedHolds => "holds_and_names", "(32, 0)";
     EndlessNames => "holds_and_names", "100)";
@@ -16,7 +16,7 @@ telegraphos_testkit::bug_table! {
     CopyAtOnce => "launches", "blocks in one turn";
     TurnsByOperation => "launches", "are a fair share";
     UnboundedCopies => "launches", "the context is not congested";
-    ForgetContextClear => "launches", "the end is not told";
+    ForgetContextClear => "launches", "the end is not reported";
     UnboundedStatusWords => "launches", "words waited";
     FetchWithoutLimit => "launches", "not answered at the limit";
     FetchKeepsArguments => "launches", "I14: the words are";
@@ -30,10 +30,10 @@ telegraphos_testkit::bug_table! {
     PassLostStore => "board", "a store passed a lost one";
     ShareAllCredits => "shares", "reached the healthy node";
     ForgetRefusal => "losses", "says";
-    ForgetCause => "board", "was never told";
+    ForgetCause => "board", "was never reported";
     KeepGrantsOnReset => "board", "an old store landed in a rebooted guest";
     SplitAtomic => "operations_simulation", "was reported twice";
-    CounterRepeats => "operations_simulation", "told";
+    CounterRepeats => "operations_simulation", "fired";
     ForeignContext => "operations", "I14: the words are";
     TailBeforeData => "queues", "counts an element that is not there";
     NeverStop => "queues", "of sender";

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hold slots and names: who may have how many, and what a node learns of segments that are not for it.
+//! Receive credits and names: their limits per node, and the result of a lookup of a segment that does not admit the
+//! node.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
 mod common;
 
 use common::{Cluster, EXPORTS, name64};
-use hib_core::{Bug, Event, Notice};
+use telegraphos_device_core::{Bug, Event, Notice};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::{Body, Rights, Status, UNIT, WindowLayout};
 
-/// Four nodes; node 0 has two queues and hold slots for 32 imports of queues.
+/// Four nodes; node 0 has two queues and receive credits for 32 imports of queues.
 fn with_queues(bug: Option<Bug>) -> Cluster {
     let mut c = Cluster::new(4, 1, |config| {
         config.bug = bug;
@@ -25,7 +26,7 @@ fn with_queues(bug: Option<Bug>) -> Cluster {
     c
 }
 
-/// Imports a queue until it is refused; how many imports it has got.
+/// Imports a queue until it is refused; returns the number of imports.
 fn import_all(c: &mut Cluster, id: u16, name: &str, first: u16) -> u16 {
     for n in 0..100 {
         let import = first + n;
@@ -45,11 +46,11 @@ fn one_sender_leaves_hold_slots_to_the_others() {
     let mut c = with_queues(None);
     assert_eq!(import_all(&mut c, 1, "a", 0), 4, "half of a node's part is for one queue");
     assert!(c.nodes[0].notices.iter().any(|n| matches!(n, Notice::NoHold { from: 1, page: 0, imports: 5 })));
-    // Guaranteed whatever the others have: 16 of 32 for 8 nodes.
+    // Guaranteed regardless of the others: 16 of 32 for 8 nodes.
     for id in 2..4 {
         assert!(import_all(&mut c, id, "a", 0) >= 2, "node {id}");
     }
-    // What is given back is there again, and a node that goes gives all back.
+    // Returned credits are available again, and a node that leaves returns all.
     for number in 0..4 {
         let close = Command { opcode: admin::IMPORT_CLEAR, import: number, ..Command::default() };
         assert_eq!(c.admin(1, close).status, 0);
@@ -59,13 +60,13 @@ fn one_sender_leaves_hold_slots_to_the_others() {
     c.event(0, Event::NodeDown { node: 1 });
     c.event(0, Event::NodeUp { node: 1, incarnation: 0x2000 });
     assert!(import_all(&mut c, 2, "b", 32) >= 4);
-    // As it was: the first takes all.
+    // With the bug, the first node takes all.
     let mut c = with_queues(Some(Bug::UnsharedHolds));
     let first = import_all_slots(&mut c, 1);
     assert_eq!((first, import_all(&mut c, 2, "a", 0)), (32, 0));
 }
 
-/// All hold slots, by both windows of slots that a node has.
+/// All receive credits, by both windows of slots that a node has.
 fn import_all_slots(c: &mut Cluster, id: u16) -> u16 {
     import_all(c, id, "a", 0) + import_all(c, id, "b", 40)
 }
@@ -94,7 +95,7 @@ fn a_receiver_is_not_believed_more_hold_slots_than_were_asked_for() {
     assert_eq!(believes(Some(Bug::BelieveHolds)), 100);
 }
 
-/// Opens and closes imports of a queue whose node answers nothing any more: requests that wait stay few.
+/// Opens and closes imports of a queue whose node no longer answers: few requests wait.
 #[test]
 fn hold_slots_are_given_back_by_one_request_at_a_time() {
     let mut c = Cluster::new(2, 1, |config| config.window = WindowLayout::new(3, 22).unwrap());
@@ -108,12 +109,12 @@ fn hold_slots_are_given_back_by_one_request_at_a_time() {
     }
     c.settle();
     println!("{} packets", c.packets - before);
-    // In the end the queue's node knows that none is left.
+    // In the end the queue's node has none left.
     assert_eq!(import_all(&mut c, 1, "a", 10), 8192 / 32 / 4 / 2);
 }
 
-/// What a process has enqueued lasts longer than its import, until the receiver takes it: so many such imports, and no
-/// more. Nothing of it is lost.
+/// Enqueued elements outlive their import until the receiver takes them. The number of such imports is bounded, and no
+/// element is lost.
 #[test]
 fn lines_of_closed_imports_are_bounded() {
     const IMPORTS: u16 = 4;
@@ -130,14 +131,14 @@ fn lines_of_closed_imports_are_bounded() {
             Status::Ok => opened += 1,
             status => break status,
         }
-        // Far more than the queue takes without a consumer.
+        // Far more than the queue accepts without a consumer.
         (0..200).for_each(|value| c.enqueue(1, 0, 1, 8, value));
         c.settle();
         assert_eq!(c.admin(1, close).status, 0);
         assert!(opened < 100, "there is no limit");
     };
     assert_eq!((refused, opened), (Status::NoSpace, 2 * IMPORTS));
-    // The queue goes, and with it what waits for it.
+    // The queue is destroyed, and with it the elements that wait for it.
     let revoke = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
     assert_eq!(c.admin(0, revoke).status, 0);
     c.settle();
@@ -189,7 +190,7 @@ fn names_for_one_page(bug: Option<Bug>) -> usize {
         other => panic!("{other:?}"),
     });
     let published = published.count();
-    // Withdrawn, there is room again; and a reset leaves none of them.
+    // Withdrawing a name makes room; a reset removes all names.
     let withdraw = Command { opcode: admin::SEGMENT_WITHDRAW, name: name64("n3"), ..Command::default() };
     assert_eq!(c.admin(0, withdraw).status, 0);
     assert_eq!(publish(&mut c, generation, name64("again")), Status::Ok);
@@ -225,7 +226,7 @@ fn names_are_printable() {
     }
 }
 
-/// What a node is told of a name, with its own number left out.
+/// The reply to a node's lookup of a name, without the node's own number.
 fn answer(c: &mut Cluster, id: u16, name: &str, secret: [u8; 16]) -> Completion {
     let lookup = Command { opcode: admin::LOOKUP, node: 0, name: name64(name), secret, ..Command::default() };
     Completion { seq: 0, ..c.admin(id, lookup) }
@@ -259,7 +260,7 @@ fn probed(bug: Option<Bug>) -> bool {
 fn a_node_that_is_not_admitted_cannot_tell_a_segment_from_none() {
     assert!(!probed(None));
     assert!(probed(Some(Bug::TellOfSegments)));
-    // Nor one whose grant has gone.
+    // Nor one whose grant was revoked.
     let mut c = Cluster::new(2, 1, |_| {});
     let generation = grant(&mut c, [u64::MAX; 4]);
     assert_eq!(publish(&mut c, generation, name64("gone")), Status::Ok);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What launches may cost the board: turns, accounts and congestion of contexts; and the launch whose last access is a
-//! load.
+//! Limits of launches: turns, accounts and congestion of contexts; and the launch whose last access is a load.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
 mod common;
 
 use common::{Cluster, EXPORTS, LaunchStep, key_of, status_page};
-use hib_core::{Bar, Bug, Event, HibConfig, Notice, STATUS_WORDS, Step, TURN_BLOCKS};
+use telegraphos_device_core::{Bar, Bug, Event, HibConfig, Notice, STATUS_WORDS, Step, TURN_BLOCKS};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{self, Argument, Launch, Operation};
 use telegraphos_wire::regs::Register;
@@ -48,7 +47,7 @@ fn at(c: &Cluster, context: u16, node: u16, offset: u64) -> u64 {
     c.address(node, u32::from(context) * PAGES, offset)
 }
 
-/// A copy from a place to another, each a node and an offset.
+/// A copy from one location to another, each a node and an offset.
 fn start_copy(c: &mut Cluster, context: u16, slot: u8, cookie: u64, to: (u16, u64), from: (u16, u64), length: u64) {
     let (to, from) = (at(c, context, to.0, to.1), at(c, context, from.0, from.1));
     let launch = Launch { operation: Operation::Copy, notify: false, cookie };
@@ -57,7 +56,7 @@ fn start_copy(c: &mut Cluster, context: u16, slot: u8, cookie: u64, to: (u16, u6
     }
 }
 
-/// The check must hold without a bug, and is the one that finds this: its failure says so.
+/// The check must pass without a bug and fail with this one, with an error that contains this text.
 fn finds(bug: Bug, says: &str, check: impl Fn(u64, Option<Bug>) -> Result<(), String>) {
     for seed in 0..20 {
         check(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -88,7 +87,7 @@ fn a_turn_starts_few_blocks(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     }
     let (to, from) = (at(&c, 0, 0, length), at(&c, 0, 0, 0));
     let mut most = 0;
-    // Four copies, of everything, launched one behind the other as a server gets them out of one receive.
+    // Four copies of the whole segment, launched one after the other, as a server gets them from one receive.
     for slot in 0..4u8 {
         let launch = Launch { operation: Operation::Copy, notify: false, cookie: 9 };
         for step in Cluster::copy_steps(launch, to, from, length) {
@@ -102,7 +101,7 @@ fn a_turn_starts_few_blocks(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     }
     let mut turns = 0;
     while c.asks_for_a_turn(0) {
-        // Between turns everything else is served.
+        // Between turns all other work is served.
         let other = at(&c, 1, 1, 0);
         c.store(0, other, 8, turns);
         turns += 1;
@@ -117,7 +116,7 @@ fn a_turn_starts_few_blocks(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     assert_eq!(ram[from..from + length as usize], ram[to..to + length as usize]);
     assert_eq!((0..4).map(|slot| c.done(0, 0, slot)).collect::<Vec<_>>(), [(0, 9); 4]);
     assert_eq!(c.nodes[0].hib.copying(0), 0);
-    // The event of the launch may begin some as well.
+    // The event of the launch may start some as well.
     assert!(turns >= 4 * length / MAX_BLOCK as u64 / u64::from(TURN_BLOCKS) - 1, "{turns} turns");
     Ok(())
 }
@@ -138,8 +137,8 @@ fn contexts_take_turns(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let before = c.nodes[1].blocks.len();
     c.finish(0, 1, 0, 5);
     let blocks = (c.nodes[1].blocks.len() - before) as u64;
-    // As many of the other, and what was under way.
-    let fair = 2 * piece / MAX_BLOCK as u64 + 2 * u64::from(hib_core::BLOCKS);
+    // As many blocks of the other, and those in flight.
+    let fair = 2 * piece / MAX_BLOCK as u64 + 2 * u64::from(telegraphos_device_core::BLOCKS);
     if blocks > fair { Err(format!("{blocks} blocks, and {fair} are a fair share")) } else { Ok(()) }
 }
 
@@ -164,7 +163,7 @@ fn unfinished_copies_are_bounded(seed: u64, bug: Option<Bug>) -> Result<(), Stri
     let launch = |c: &mut Cluster, context: u16, slot: u8| {
         start_copy(c, context, slot, 7, (1, u64::from(slot % 8) * UNIT), (0, 0), UNIT);
     };
-    // Blocks wait for their turn: nothing of it ends.
+    // Blocks wait for their turn: no copy ends.
     for slot in 0..4 {
         assert_eq!(c.nodes[0].hib.context_state(0), 0, "slot {slot}");
         launch(&mut c, 0, slot);
@@ -172,12 +171,12 @@ fn unfinished_copies_are_bounded(seed: u64, bug: Option<Bug>) -> Result<(), Stri
     if c.nodes[0].hib.context_state(0) != event::CONTEXT_CONGESTED {
         return Err("four copies, and the context is not congested".into());
     }
-    // Below the limit none is lost, and from there on each fails with a reason.
+    // Below the limit none is lost; beyond it each fails with a reason.
     for slot in 4..8 {
         launch(&mut c, 0, slot);
     }
     assert_eq!(c.nodes[0].hib.copying(0), 6 * UNIT);
-    // Another context is not concerned.
+    // Another context is not affected.
     launch(&mut c, 1, 0);
     assert_eq!(c.nodes[0].hib.context_state(1), 0);
     let ended: Vec<_> = (0..8).map(|slot| c.finish(0, 0, slot, 7).0).collect();
@@ -189,16 +188,16 @@ fn unfinished_copies_are_bounded(seed: u64, bug: Option<Bug>) -> Result<(), Stri
     assert_eq!((c.nodes[0].hib.copying(0), c.nodes[0].hib.copying(1)), (0, 0));
     assert_eq!(c.nodes[0].hib.register(Register::StatusBits) & telegraphos_wire::regs::STATUS_CONGESTED, 0);
     match states(&mut c, 0).as_slice() {
-        // Events tell the state at the time they are posted: the first may come when it is over.
+        // Events carry the state at the time they are posted: the first may arrive when the congestion is over.
         [.., 0] => Ok(()),
-        other => Err(format!("the end is not told: {other:?}")),
+        other => Err(format!("the end is not reported: {other:?}")),
     }
 }
 
 #[test]
 fn unfinished_copies_of_a_context_congest_it_and_beyond_its_limit_fail() {
     finds(Bug::UnboundedCopies, "the context is not congested", unfinished_copies_are_bounded);
-    finds(Bug::ForgetContextClear, "the end is not told", unfinished_copies_are_bounded);
+    finds(Bug::ForgetContextClear, "the end is not reported", unfinished_copies_are_bounded);
 }
 
 #[test]
@@ -216,12 +215,12 @@ fn a_context_that_outruns_the_board_is_stopped_and_another_is_not() {
     }
     c.settle();
     assert_eq!((states(&mut c, 1).as_slice(), c.nodes[0].hib.context_state(0)), ([1].as_slice(), 0));
-    let told = Notice::ContextCongested { context: 1, on: true };
-    assert_eq!(c.nodes[0].notices.iter().filter(|notice| **notice == told).count(), 1);
+    let congested = Notice::ContextCongested { context: 1, on: true };
+    assert_eq!(c.nodes[0].notices.iter().filter(|notice| **notice == congested).count(), 1);
     c.event(0, Event::IntakeDry);
     c.settle();
     assert_eq!((states(&mut c, 1).as_slice(), c.nodes[0].hib.context_state(1)), ([0].as_slice(), 0));
-    // One that is closed in this state leaves none behind for the next under its number.
+    // Closing a congested context leaves no congestion for the next one under its number.
     c.open_context(0, 2);
     for _ in 0..300 {
         store(&mut c, 2);
@@ -252,7 +251,7 @@ fn status_words_are_bounded(_: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut cookie = 1;
     for _ in 0..ROUNDS {
         for slot in 0..context::SLOT_COUNT {
-            // Launches without arguments, and quiets with nothing to wait for.
+            // Launches without arguments, and quiets that need not wait.
             let launch = Launch { operation: Operation::Copy, notify: false, cookie };
             c.slot_register(0, 0, slot as u8, context::LAUNCH, launch.encode());
             c.start_quiet(0, slot, context::QUIET_ALL, cookie + 1);
@@ -261,7 +260,7 @@ fn status_words_are_bounded(_: u64, bug: Option<Bug>) -> Result<(), String> {
     }
     assert_eq!(c.steps(0), 0, "the board keeps away from memory");
     let refused = c.nodes[0].hib.register(Register::ErrorCount);
-    // Nobody else's account: the other context has its words.
+    // The other context's account is not affected.
     c.start_quiet(0, 128 + 3, context::QUIET_ALL, 3);
     let offset = UNIT + context::QUIET;
     c.event(0, Event::Write { bar: Bar::Contexts, offset, size: 8, data: context::QUIET_ALL << 48 | 77 });
@@ -275,7 +274,7 @@ fn status_words_are_bounded(_: u64, bug: Option<Bug>) -> Result<(), String> {
     assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::NoSpace as u16);
     assert_eq!(c.done(0, 1, 0), (0, 77));
     assert_eq!((c.nodes[0].hib.status_words(0), c.nodes[0].hib.status_words(1)), (0, 0));
-    // The board goes on as if nothing had been.
+    // The board continues as before.
     assert_eq!(c.quiet(0, context::QUIET_ALL, cookie), 0);
     Ok(())
 }
@@ -291,7 +290,7 @@ fn i7_quiets_that_wait_are_bounded_and_a_slot_waits_for_its_last() {
     let far = at(&c, 0, 1, 0);
     c.store(0, far, 8, 1);
     c.hold_next(1, |step| matches!(step, Step::Store { .. }));
-    // A copy is under way, too.
+    // A copy is in flight, too.
     start_copy(&mut c, 0, 63, 7, (1, UNIT), (0, 0), UNIT);
     for n in 0..200_000u64 {
         c.start_quiet(0, n % 63, context::QUIET_ALL, 1 + n);
@@ -303,7 +302,7 @@ fn i7_quiets_that_wait_are_bounded_and_a_slot_waits_for_its_last() {
     c.release();
     c.settle();
     for slot in 0..63u8 {
-        // The last one of each slot; of those before it nothing is heard.
+        // Only the last one of each slot completes; the earlier ones write nothing.
         let last = (0..200_000u64).rev().find(|n| n % 63 == u64::from(slot)).unwrap();
         assert_eq!(c.done(0, 0, slot), (0, 1 + last));
     }
@@ -312,7 +311,7 @@ fn i7_quiets_that_wait_are_bounded_and_a_slot_waits_for_its_last() {
 
 #[test]
 fn i7_quiets_of_many_imports_are_done_each_in_its_turn() {
-    // Stores to two nodes, with a quiet behind each: none is done before its stores, and all in the end.
+    // Stores to two nodes, with a quiet behind each: none completes before its stores, and all complete in the end.
     for seed in 0..200 {
         let mut c = pair(seed, None, |config| config.outstanding = 4);
         for n in 0..60u64 {
@@ -406,13 +405,13 @@ fn a_load_that_cannot_perform_is_answered_with_all_ones_and_counted() {
         let token = c.start_fetch(0, 0, slot, size);
         c.finish_load(0, token)
     };
-    // Without anything; without an argument.
+    // Without any access before; without an argument.
     let data = bare(&mut c, 3, 8);
     check(&mut c, data, 8, None, Status::Invalid);
     c.slot_register(0, 0, 3, context::LENGTH, (AtomicOp::Add as u64) << 56);
     let data = bare(&mut c, 3, 8);
     check(&mut c, data, 8, None, Status::Argument);
-    // With a wrong key: the argument has not been taken.
+    // With a wrong key: the argument is refused.
     let key = key_of(0) + 1;
     c.argument_at(0, word, Argument { context: 0, slot: 3, which: 0, key });
     c.register(0, Register::ErrorAck, 1);
@@ -434,7 +433,7 @@ fn a_load_that_cannot_perform_is_answered_with_all_ones_and_counted() {
     check(&mut c, data, 4, Some(1), Status::BadSize);
     let data = c.fetch(0, AtomicOp::Add, 8, plain, 1, 0);
     check(&mut c, data, 8, Some(9), Status::Rights);
-    // Sizes that no atomic has leave the arguments alone: nothing was launched.
+    // Sizes that no atomic has keep the arguments: nothing was launched.
     for step in Cluster::fetch_steps(AtomicOp::Add, 1, 0, word) {
         c.launch_step(0, 0, 1, step);
     }
@@ -489,7 +488,7 @@ fn a_fetch_ends_in_time(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     }
     assert_eq!(c.nodes[0].hib.deadline(), None);
     assert_eq!((c.nodes[0].hib.import_state(1) >> 16) as u16, Status::Timeout as u16);
-    // I7: it may still be performed, so quiet waits for it. Its slot is free.
+    // I7: the atomic may still be performed, so quiet waits for it. Its slot is free.
     c.start_quiet(0, 9, context::QUIET_ALL, 44);
     c.settle();
     assert_ne!(c.done(0, 0, 9).1, 44);
@@ -557,7 +556,7 @@ fn interleaved(seed: u64, bug: Option<Bug>) -> Result<(), String> {
         assert_eq!(c.finish_load(0, token), 0);
     }
     c.settle();
-    // What was consumed cannot be launched again.
+    // Consumed arguments cannot be launched again.
     for context in 0..2 {
         let token = c.start_fetch(0, context, 6, 8);
         c.finish_load(0, token);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stores behind a lost one: none is performed, however many are on their way when it is refused (SPEC I8).
+//! Stores behind a lost one: none is performed, however many are in flight when it is refused (SPEC I8).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -7,7 +7,7 @@ mod common;
 
 use common::replicas::{Ideal, OWN, replicated, store, word};
 use common::{Cluster, EXPORTS};
-use hib_core::{Bug, Event, Step};
+use telegraphos_device_core::{Bug, Event, Step};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::queue::Shape;
@@ -17,7 +17,7 @@ use telegraphos_wire::{Aperture, AtomicOp, Rights, Status, UNIT, event};
 const ALL: Rights = Rights(23);
 const SEEDS: u64 = 100;
 
-/// A check finds nothing on the real core, and the named one finds that its receiver forgets refusals.
+/// A check must pass on the real core, and the named one must fail when the receiver forgets refusals.
 fn finds_what_is_forgotten(says: &str, check: impl Fn(u64, Option<Bug>) -> Result<(), String>) {
     for seed in 0..SEEDS {
         check(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -48,9 +48,8 @@ fn is_cut(c: &Cluster, id: u16, import: u16) -> bool {
     c.nodes[usize::from(id)].hib.import_state(import) & event::IMPORT_CUT != 0
 }
 
-/// One store of many that are on their way at once is refused: of those behind it none is performed, nor an atomic, nor
-/// a block; those before it are, and those issued after the acknowledgement, which comes as soon as the refusal is
-/// known.
+/// One of many stores in flight is refused. None of the stores behind it is performed, nor an atomic, nor a block;
+/// those before it are, and so are those issued after the acknowledgement, which follows the refusal immediately.
 #[test]
 fn i8_what_is_on_its_way_behind_a_refused_store_is_refused() {
     finds_what_is_forgotten("passed a lost store", |seed, bug| {
@@ -84,7 +83,7 @@ fn i8_what_is_on_its_way_behind_a_refused_store_is_refused() {
         for step in Cluster::copy_steps(Launch { operation: Operation::Copy, notify: false, cookie: 2 }, to, own, 64) {
             c.launch_step(0, 0, 2, step);
         }
-        // Another import of the same pages is another matter.
+        // Another import of the same pages is not affected.
         let other = c.address(1, 5, 8 * 400);
         c.store(0, other, 8, 77);
         while !is_cut(&c, 0, 1) {
@@ -118,20 +117,20 @@ fn i8_what_is_on_its_way_behind_a_refused_store_is_refused() {
     });
 }
 
-/// A loss at this end does not begin another epoch: stores that are on their way may still be refused, and what is
-/// issued after the acknowledgement comes behind them.
+/// A loss at the importing end does not begin another epoch: stores in flight may still be refused, and stores issued
+/// after the acknowledgement follow them.
 #[test]
 fn i8_an_acknowledged_loss_of_this_end_hides_no_refusal_to_come() {
     finds_what_is_forgotten("a store of", |seed, bug| {
         let mut c = three(seed, bug);
         let clear = Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() };
         assert_eq!(c.admin(1, clear).status, 0);
-        // The boards perform one request of a source after the other: this one keeps the next from being refused.
+        // The boards serialise the requests of a source: this one delays the refusal of the next.
         let (first, bad, good) = (c.address(1, 1, 8), c.address(1, 0, 0), c.address(1, 1, 0));
         c.store(0, first, 8, 1);
         c.hold_next(1, |step| matches!(step, Step::Store { address, .. } if *address >= EXPORTS));
         c.store(0, bad, 8, 0xbad);
-        // Lost here: the import has not this right.
+        // Lost here: the import lacks this right.
         let enqueue = c.aperture(Aperture::Enqueue, 1, 1, 0);
         c.store(0, enqueue, 8, 0xbad);
         assert!(is_cut(&c, 0, 1));
@@ -159,14 +158,14 @@ fn i8_an_element_behind_a_refused_one_is_refused() {
         for _ in 0..c.rng.below(60) {
             c.step();
         }
-        // For a moment the owner's board may not touch its memory.
+        // For a moment the owner's board may not access its memory.
         c.event(1, Event::BusMaster(false));
         while c.nodes[1].hib.counters().refused == 0 && c.step() {}
         c.event(1, Event::BusMaster(true));
         c.settle();
         let (elements, refused) = (c.nodes[1].hib.counters().elements, c.nodes[1].hib.counters().refused);
         if refused == 0 {
-            return Ok(()); // All of them came before.
+            return Ok(()); // All of them arrived before.
         }
         if elements + refused > 20 || !is_cut(&c, 0, 7) {
             return Err(format!("{elements} elements taken, {refused} refused"));
@@ -174,7 +173,7 @@ fn i8_an_element_behind_a_refused_one_is_refused() {
         if let Some(n) = (0..elements).find(|n| c.peek(1, 4, 3 + n, 8) != 1 + n) {
             return Err(format!("element {n} of {elements} passed a lost one"));
         }
-        // One more comes after the acknowledgement, and is the next.
+        // One more follows the acknowledgement, and is the next.
         acknowledge(&mut c, 0, 7);
         c.enqueue(0, 1, 3, 8, 100);
         c.settle();
@@ -186,7 +185,7 @@ fn i8_an_element_behind_a_refused_one_is_refused() {
     });
 }
 
-/// What a copy's processors store reaches the home as updates: of one import, too.
+/// Stores to a copy reach the home as updates, which belong to an import, too.
 #[test]
 fn i8_an_update_behind_a_refused_one_is_refused_by_the_home() {
     for mode in [admin::OWNER, admin::COUNTERS, admin::INVALIDATE] {
@@ -216,7 +215,8 @@ fn i8_an_update_behind_a_refused_one_is_refused_by_the_home() {
     }
 }
 
-/// What a node can make another remember: one entry for each import that a board has, whatever it names.
+/// The refused epochs that a node can make another store: at most one entry for each import that a board has, whatever
+/// imports it names.
 #[test]
 fn i8_a_node_that_names_any_number_of_imports_takes_no_more_than_its_entries() {
     use telegraphos_wire::{Body, ImportEpoch, Packet, RemoteAddr};
@@ -230,7 +230,7 @@ fn i8_a_node_that_names_any_number_of_imports_takes_no_more_than_its_entries() {
         c.event(1, Event::Packet(Packet { src: 2, dst: 1, tag: import.into(), incarnation, target, body }));
     }
     assert_eq!(c.nodes[1].hib.refused_epochs(), 16);
-    // Another node's refusal is remembered all the same, and its other stores land.
+    // Another node's refusal is stored nevertheless, and its other stores land.
     let found = c.lookup(0, 1, "seg");
     let forged = Command {
         opcode: admin::IMPORT_SET,
@@ -250,7 +250,7 @@ fn i8_a_node_that_names_any_number_of_imports_takes_no_more_than_its_entries() {
     c.store(0, good, 8, 2);
     c.settle();
     assert_eq!((c.nodes[1].hib.refused_epochs(), c.ram_u64(1, EXPORTS)), (17, 2));
-    // They go with the node's life.
+    // They are removed with the node's incarnation.
     c.event(1, Event::NodeUp { node: 2, incarnation: 0x2000 });
     assert_eq!(c.nodes[1].hib.refused_epochs(), 1);
     c.event(1, Event::NodeDown { node: 0 });

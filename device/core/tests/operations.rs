@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Cluster, EXPORTS, LaunchStep, Rng, key_of};
-use hib_core::{Bar, Bug, Event, KEY_ATTEMPTS, Launching, MAX_COPY, Step};
+use telegraphos_device_core::{Bar, Bug, Event, KEY_ATTEMPTS, Launching, MAX_COPY, Step};
 use telegraphos_wire::admin::{self, Command, CounterCommand, LaunchCommand};
 use telegraphos_wire::context::{self, Argument, Launch, Operation};
 use telegraphos_wire::regs::{self, Register};
@@ -71,7 +71,7 @@ fn fetch_and_increments_of_all_nodes_give_each_number_once() {
                 let (status, value) = c.finish(id, 0, 5, 1);
                 assert_eq!(status, Status::Ok);
                 seen.push(value);
-                // So that the next one can be told from it.
+                // So that the next one can be distinguished from it.
                 c.start_quiet(id, 5, u64::from(id), 2);
                 let _ = c.finish(id, 0, 5, 2);
             }
@@ -115,7 +115,7 @@ fn atomics_that_cannot_be_are_refused_with_their_reason() {
 fn rights_of_atomics_and_copies_are_checked_at_the_receiver_too() {
     let mut c = three(1, None);
     let generation = c.export(1, "plain", 4, 1, Rights(3));
-    // A driver that claims more than was granted.
+    // A driver that requests more than was granted.
     let set = Command {
         opcode: admin::IMPORT_SET,
         import: 9,
@@ -187,7 +187,7 @@ fn copies_that_cannot_be_are_refused_with_their_reason() {
     ] {
         assert_eq!(c.copy(0, to, from, length), wanted, "{length} bytes {from:#x} -> {to:#x}");
     }
-    // A context whose completion cannot be written: the board says so and goes on.
+    // A context whose completion cannot be written: the board reports it and continues.
     let open = Command { opcode: admin::CONTEXT_OPEN, context: 7, address: 1 << 40, key: 5, ..Command::default() };
     assert_eq!(c.admin(0, open).status, 0);
     c.slot_register(0, 7, 0, context::LAUNCH, atomic(AtomicOp::Add, 8, 70).encode());
@@ -251,7 +251,7 @@ fn arm_loses_no_wake_up() {
         for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 77), 1, 0, word) {
             c.launch_step(0, 0, 4, step);
         }
-        // The waiter arms at any moment: before it is done, or after.
+        // The waiter arms at any moment: before the operation is done, or after.
         for _ in 0..c.rng.below(40) {
             c.step();
         }
@@ -302,7 +302,7 @@ fn interleaved(seed: u64, bug: Option<Bug>) -> Result<(), String> {
             // The same slot in both contexts.
             c.launch_step(0, context, 6, step);
         }
-        // A third one knows the numbers, and the key of its own context only: it aims at the slot of process 0.
+        // A third process has only the numbers, and the key of its own context: it targets the slot of process 0.
         if c.rng.below(3) == 0 {
             let argument = Argument { context: 0, slot: 6, which: 0, key: key_of(if bug.is_some() { 0 } else { 1 }) };
             c.argument_at(0, theirs, argument);
@@ -334,7 +334,7 @@ fn i14_a_wrong_key_has_no_effect_is_counted_and_in_the_end_kills_the_import() {
         assert_eq!(c.nodes[0].hib.counters().bad_keys, u64::from(n));
         c.argument_at(0, theirs, Argument { context: 0, slot: 6, which: 0, key });
     }
-    // The guesser's import is of no more use; the victim's argument is the one it has passed itself.
+    // The guesser's import is dead; the victim's argument is the one that it has passed itself.
     assert_eq!(c.load(0, theirs, 8), u64::MAX);
     c.slot_register(0, 0, 6, context::OPERAND, 9);
     c.slot_register(0, 0, 6, context::LAUNCH, atomic(AtomicOp::Add, 8, 33).encode());
@@ -368,9 +368,9 @@ fn a_busy_slot_takes_no_second_launch() {
         }
     }
     assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::Busy as u16);
-    assert_eq!(c.finish(0, 0, 6, 2).0, Status::Busy, "the second one is told");
+    assert_eq!(c.finish(0, 0, 6, 2).0, Status::Busy, "the second one is refused");
     c.settle();
-    assert_eq!((c.done(0, 0, 6), c.ram_u64(1, EXPORTS)), ((0, 1), 1), "the first one goes on");
+    assert_eq!((c.done(0, 0, 6), c.ram_u64(1, EXPORTS)), ((0, 1), 1), "the first one continues");
     // Also in special mode, which it ends.
     for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 3), 1, 0, word) {
         c.launch_step(0, 0, 6, step);
@@ -386,7 +386,7 @@ fn a_busy_slot_takes_no_second_launch() {
 // ---- the other launch styles ----
 
 /// Two processes of node 0 pass the two halves of a launch each, preempted in between. The system writes PROCESS at
-/// every switch, or forgets to; whether somebody's bytes went where nobody asked.
+/// every switch, or omits it. Returns whether bytes were copied that no process requested.
 fn preempted(launching: Launching, system_helps: bool) -> bool {
     let mut c = Cluster::new(2, 1, |config| config.launching = launching);
     for id in 0..2 {
@@ -427,9 +427,9 @@ fn preempted(launching: Launching, system_helps: bool) -> bool {
             switch(&mut c, 0);
             first(&mut c, 0);
             switch(&mut c, 1);
-            // Process 1 comes with its second half only: its first one was before process 0 ran.
+            // Process 1 passes only its second half: its first one was before process 0 ran.
             let started = second(&mut c, 1);
-            // Told that nothing was started, it begins again, as the SHRIMP protocol has it.
+            // The status says that nothing was started, so it starts again, as in the SHRIMP protocol.
             if started == 0 {
                 first(&mut c, 1);
                 assert_eq!(second(&mut c, 1), 1);
@@ -472,7 +472,7 @@ fn command_pages_and_process_registers_need_the_system_at_every_switch() {
     }
 }
 
-/// What one instruction of a launch is: each access to the board is one.
+/// The kinds of instructions of a launch: each access to the board is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     /// A posted store of the process.
@@ -481,11 +481,11 @@ enum By {
     Load,
     /// A store of the system, once for each launch.
     Launch,
-    /// A store of the system, once for each switch of processes.
+    /// A store of the system, once for each context switch.
     Switch,
 }
 
-/// How a copy of 8 bytes is launched.
+/// The launch of a copy of 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     Contexts,
@@ -494,8 +494,8 @@ enum Style {
     ProcessRegister,
 }
 
-/// Launches a copy after a switch of processes, with one of the accesses left out if so asked; which there are, and
-/// whether the copy was made.
+/// Launches a copy after a context switch, optionally without one of the accesses. Returns the accesses, and whether
+/// the copy was made.
 fn accesses(style: Style, left_out: Option<usize>) -> (Vec<By>, bool) {
     let launching = match style {
         Style::Contexts | Style::Special => Launching::Keys,
@@ -573,8 +573,8 @@ fn accesses(style: Style, left_out: Option<usize>) -> (Vec<By>, bool) {
     (all.iter().map(|(by, _)| *by).collect(), bytes(&c, 1, 0, 8) == [7; 8])
 }
 
-/// SPEC item 21, the table in docs/operations.md: how many instructions touch the board for one copy, by whom; and none
-/// can be left out.
+/// SPEC item 21, the table in docs/operations.md: the number of accesses to the board for one copy, by process and
+/// system; none can be omitted.
 #[test]
 fn item21_what_each_launch_style_costs_in_accesses() {
     use By::{Launch, Load, Store, Switch};
@@ -587,16 +587,16 @@ fn item21_what_each_launch_style_costs_in_accesses() {
         let (all, copied) = accesses(style, None);
         assert_eq!((&all[..], copied), (expected, true), "{style:?}");
         for (left_out, by) in all.iter().enumerate() {
-            // Nothing is half-made here: what the write at the switch is for, is shown where two processes launch
-            // (`preempted`).
+            // No command is incomplete here: `preempted`, where two processes launch, shows the purpose of the write at
+            // the switch.
             let needed = !(style == Style::CommandPages && *by == Switch);
             assert_eq!(accesses(style, Some(left_out)).1, !needed, "{style:?} without access {left_out}");
         }
     }
 }
 
-/// SPEC item 29: of 10 000 stores each is one request and one acknowledgement, whether they wait for quiet one by one,
-/// in batches of 100 or at the end: a batch takes per store no more than a single one, and no less.
+/// SPEC item 29: each of 10 000 stores is one request and one acknowledgement, with a quiet after each, after batches
+/// of 100 or at the end: a store in a batch takes neither more nor less than a single one.
 #[test]
 fn item29_ten_thousand_stores_take_as_many_packets_in_batches_of_100_as_one_by_one() {
     let packets = |batch: u64| {
@@ -636,7 +636,7 @@ fn special_mode_performs_no_access_and_leaves_nothing_behind() {
     assert_eq!(c.nodes[0].hib.register(Register::Special), 0, "the launch ends it");
     assert_eq!(c.load(0, word, 8), 6);
 
-    // A process that dies in it: the driver leaves it, and nothing is left.
+    // A process that is killed in special mode: the driver leaves the mode, and nothing remains.
     c.register(0, Register::Special, enter);
     assert_eq!(c.load(0, other, 8), 0, "a load is an argument too");
     c.register(0, Register::Special, 0);
@@ -694,7 +694,7 @@ fn what_is_outstanding_ends_with_its_node_its_link_or_its_grant() {
                 let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
                 assert_eq!(c.admin(1, clear).status, 0);
             }
-            // The near end is taken away.
+            // The near end is revoked.
             _ => {
                 let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
                 assert_eq!(c.admin(0, clear).status, 0);
@@ -704,7 +704,7 @@ fn what_is_outstanding_ends_with_its_node_its_link_or_its_grant() {
         for slot in 0..9u8 {
             assert_eq!(c.done(0, 0, slot).1, u64::from(slot) + 1, "seed {seed}: slot {slot} has ended");
         }
-        // Closing waits for nothing any more.
+        // Closing completes at once.
         for import in [0, 1] {
             let close = Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() };
             assert_eq!(c.admin(0, close).status, 0, "seed {seed}");
@@ -730,8 +730,8 @@ fn a_failure_is_latched_on_the_import_it_concerns() {
     }
 }
 
-/// A quiet of one import waits for the operations that use it; one that fails does so for the other import as well, and
-/// whatever is acknowledged meanwhile.
+/// A quiet of one import waits for the operations that use it; a failed one is reported for the other import as well,
+/// and regardless of acknowledgements meanwhile.
 #[test]
 fn i7_e19_a_failed_operation_belongs_to_each_quiet_that_waits_for_it() {
     let check = |bug: Option<Bug>| {
@@ -835,7 +835,7 @@ fn closing_an_import_waits_for_its_operations() {
         let close = Command { opcode: admin::IMPORT_CLEAR, import: 2, ..Command::default() };
         assert_eq!(c.admin(0, close).status, 0);
         assert_eq!(c.admin(0, context).status, 0);
-        // The page is the kernel's again: whatever was to be written there has been.
+        // The page belongs to the kernel again: all pending words have been written.
         assert_eq!(c.done(0, 0, 0), (0, 1), "seed {seed}");
         let at = common::status_page(0) as usize;
         c.nodes[0].ram[at..at + 4096].fill(0xaa);
@@ -890,7 +890,7 @@ fn i15_counters_count_down_and_tell_once() {
     assert_eq!(counter(&mut c, 3, 1, 2, 3), 0);
     assert_eq!(counter(&mut c, 4, 1, 0, 1000), 0);
     let (watched, other, own) = (c.address(1, 1, 0), c.address(1, 0, 0), c.address(0, 0, 0));
-    let told = |c: &Cluster| -> Vec<(u16, u64)> {
+    let fired = |c: &Cluster| -> Vec<(u16, u64)> {
         c.events(0, 64).into_iter().filter(|e| e.0 == event::COUNTER).map(|e| (e.1, e.2)).collect()
     };
     let _ = (c.load(0, other, 8), c.store(0, other, 8, 1), c.store(0, own, 8, 1));
@@ -898,10 +898,10 @@ fn i15_counters_count_down_and_tell_once() {
     c.store(0, watched, 8, 1);
     c.store(0, watched, 1, 1);
     c.settle();
-    assert_eq!((left(&mut c, 3), told(&c)), ((1, 1), vec![]));
+    assert_eq!((left(&mut c, 3), fired(&c)), ((1, 1), vec![]));
     let _ = c.load(0, watched, 8);
     c.settle();
-    assert_eq!((left(&mut c, 3), told(&c)), ((0, 1), vec![(3, event::COUNTER_READS)]));
+    assert_eq!((left(&mut c, 3), fired(&c)), ((0, 1), vec![(3, event::COUNTER_READS)]));
     assert_eq!(c.atomic(0, AtomicOp::Add, 8, watched, 1, 0).0, Status::Ok);
     for _ in 0..10 {
         let _ = c.load(0, watched, 8);
@@ -909,12 +909,12 @@ fn i15_counters_count_down_and_tell_once() {
     }
     c.settle();
     let both = vec![(3, event::COUNTER_READS), (3, event::COUNTER_WRITES)];
-    assert_eq!((left(&mut c, 3), told(&c)), ((0, 0), both), "at zero they stay, silently");
+    assert_eq!((left(&mut c, 3), fired(&c)), ((0, 0), both), "at zero they stay, silently");
     assert_eq!(left(&mut c, 4), (0, 1000 - 13), "a second pair on the same page counts for itself");
     // A block of a copy is one access.
     assert_eq!(c.copy(0, watched, own, 2 * MAX_BLOCK as u64), Status::Ok);
     assert_eq!(left(&mut c, 4), (0, 1000 - 15));
-    // Disarmed: gone.
+    // Disarmed: no longer present.
     assert_eq!(counter(&mut c, 4, 1, 0, 0), 0);
     let get = CounterCommand { opcode: admin::COUNTER_GET, index: 4, ..Default::default() };
     assert_eq!(c.admin(0, get.into()).status, Status::Invalid as u32);

@@ -2,26 +2,27 @@
 //! A seeded simulation of every operation: four nodes with two processes each, real boards, the real switch, every
 //! store of a launch interleaved with everything else, and faults.
 //!
-//! What is checked, whatever the schedule and the faults do:
+//! The checks, for every schedule and all faults:
 //!
 //! - *Linearisability*: a word's history is the order in which its node's memory took the stores and atomics. Each
 //!   atomic that reports success is in it exactly once, between its launch and its completion, and reports the value
 //!   before it; each load reports a value the word had between its issue and its answer.
 //! - I8: the stores and atomics of one process to one node are performed in its order, and without a fault all of them.
 //! - I7: when quiet reports success, everything before it is performed.
-//! - I14: what is performed is what one process asked for, at the place that it named; a neighbour who knows its
-//!   numbers and its key, but passes them through an import of its own, changes nothing.
-//! - I15: a page access counter tells once for each arming, and exactly at the access it was armed for.
-//! - A copy that reports success has moved its bytes; nothing outstanding is forgotten: everything ends.
+//! - I14: an operation that is performed was requested by one process, at the location that it named; a neighbour that
+//!   has its numbers and its key, but passes them through its own import, has no effect.
+//! - I15: a page access counter reports once for each arming, and exactly at the access it was armed for.
+//! - A copy that reports success has moved its bytes; every outstanding operation ends.
 //!
-//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p hib-core --test operations_simulation` replays it.
+//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core --test operations_simulation`
+//! replays it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
 mod common;
 
 use common::{Cluster, EXPORTS, LaunchStep, key_of, over_seeds};
-use hib_core::{Bug, Event};
 use std::collections::BTreeMap;
+use telegraphos_device_core::{Bug, Event};
 use telegraphos_wire::admin::{self, Command, CounterCommand};
 use telegraphos_wire::context::{Argument, Launch, Operation};
 use telegraphos_wire::{AtomicOp, Rights, Status, UNIT, event};
@@ -31,7 +32,7 @@ const PROCESSES: u16 = 2;
 /// Operations of a schedule.
 const OPERATIONS: usize = 200;
 const RIGHTS: Rights = Rights(23);
-/// Words that everybody stores to, swaps and loads; then those that are only counted up; then those for
+/// Words that every process stores to, swaps and loads; then those that are only incremented; then those for
 /// compare-and-swap.
 const WORDS: u64 = 4;
 /// Bytes of a copy at most.
@@ -75,7 +76,7 @@ struct Running {
     cookie: u64,
     /// Address in the destination's exported memory.
     at: u64,
-    /// Unique value of a swap; the wanted bytes of a copy.
+    /// Unique value of a swap; the expected bytes of a copy.
     value: u64,
     compare: u64,
     bytes: Vec<u8>,
@@ -83,10 +84,10 @@ struct Running {
 }
 
 struct Process {
-    /// Its imports, by node: open and never seen to fail.
+    /// Its imports, by node: open and without a failure so far.
     sound: [bool; NODES as usize],
     running: Option<Running>,
-    /// Per node: unique values stored and swapped, in order, of this life of the import.
+    /// Per node: unique values stored and swapped, in order, since the import was opened.
     issued: Vec<Vec<u64>>,
 }
 
@@ -94,11 +95,11 @@ struct World {
     cluster: Cluster,
     processes: Vec<Process>,
     next_value: u64,
-    /// Loads under way: node, token, destination, address, begin.
+    /// Loads in flight: node, token, destination, address, begin.
     loads: Vec<(u16, u64, u16, u64, u64)>,
     /// Fetch-and-adds reported, by (node, address): each previous value once.
     added: BTreeMap<(u16, u64), Vec<u64>>,
-    /// Accesses of each node to page 0 of node 1, and what its counter is to tell.
+    /// Accesses of each node to page 0 of node 1, and the expected report of its counter.
     accesses: Vec<(u64, u64)>,
     faulty: bool,
     /// Moment from which a node's history counts: its memory was cleared then.
@@ -113,7 +114,7 @@ impl World {
     fn new(seed: u64, bug: Option<Bug>) -> World {
         let cluster = Cluster::switched(NODES, seed, |c| {
             c.bug = bug;
-            // Three at a time are the least that a receiver can confuse: one in service, two behind it.
+            // Three at a time are the minimum that a receiver can confuse: one in service, two behind it.
             c.outstanding = 2 + (seed % 3) as u32;
             c.credits = [8; 4];
         });
@@ -122,7 +123,7 @@ impl World {
         let mut world = World {
             cluster,
             processes: (0..NODES * PROCESSES).map(|_| process()).collect(),
-            // Far from what is counted up.
+            // Far from the incremented values.
             next_value: 1 << 32,
             loads: Vec::new(),
             added: BTreeMap::new(),
@@ -144,7 +145,7 @@ impl World {
         world
     }
 
-    /// What driver and exporter do on a fresh board.
+    /// The actions of driver and exporter on a new board.
     fn begin_life(&mut self, node: u16) {
         self.cluster.export(node, "segment", 0, 2, RIGHTS);
         self.cluster.open_context(node, 1);
@@ -273,12 +274,12 @@ impl World {
             Kind::CompareSwap => {
                 running.at = 2 * WORDS * 8 + word;
                 let address = self.address(context, to, running.at);
-                // What the word holds now is a good guess.
+                // The word's present value is a good guess.
                 running.compare = self.cluster.ram_u64(to, EXPORTS + running.at);
                 running.steps = Cluster::atomic_steps(atomic(AtomicOp::CompareSwap), value, running.compare, address);
             }
             Kind::Put | Kind::Get => {
-                // Each process has a place of its own at both ends: the second page, by node and process.
+                // Each process has a separate location at both ends: the second page, by node and process.
                 let own = u64::from(node * PROCESSES + context) * 2;
                 let piece = UNIT / u64::from(NODES * PROCESSES * 2);
                 let (far, near) = (UNIT + own * piece, UNIT + (own + 1) * piece);
@@ -301,10 +302,13 @@ impl World {
                 running.bytes = issued.iter().flat_map(|v| v.to_le_bytes()).collect();
                 let word = u64::from(number) << 48 | cookie;
                 let offset = u64::from(context) * UNIT + 3 * 8;
-                self.cluster.event(node, Event::Write { bar: hib_core::Bar::Contexts, offset, size: 8, data: word });
+                self.cluster.event(
+                    node,
+                    Event::Write { bar: telegraphos_device_core::Bar::Contexts, offset, size: 8, data: word },
+                );
             }
             Kind::Neighbour => {
-                // Through its own import, at the slot of the other process, whose key it happens to know.
+                // Through its own import, at the slot of the other process, whose key it has.
                 let other = 1 - context;
                 let address = self.address(context, to, UNIT - 8);
                 let argument = Argument { context: other as u8, slot: 3, which: 0, key: key_of(other) };
@@ -320,7 +324,7 @@ impl World {
         Ok(())
     }
 
-    /// The done word of a process's operation, if it has come: everything about it must be true.
+    /// The done word of a process's operation, if it has been written: its contents must be correct.
     fn ended(&mut self, node: u16, context: u16) -> Result<(), String> {
         let process = self.process(node, context);
         let Some(running) = &process.running else { return Ok(()) };
@@ -333,7 +337,7 @@ impl World {
         let Running { kind, to, at, .. } = running;
         let failure = |what: String| Err(format!("process {context} of node {node}, {kind:?} to {to}+{at:#x}: {what}"));
         if status != Status::Ok {
-            // The neighbour's attempts may have ended the import they came through.
+            // The neighbour's attempts may have ended the import that they used.
             if !self.faulty && status != Status::BadKey {
                 return failure(format!("{status:?} without a fault"));
             }
@@ -413,7 +417,7 @@ impl World {
             let since = self.cleared[usize::from(to)];
             let history = &self.cluster.nodes[usize::from(to)].history;
             for (moment, _, new) in history.iter().filter(|h| h.1 == EXPORTS + at && h.0 >= since) {
-                // The value until then, if that was after the load began.
+                // The value until then, if that time is after the load began.
                 possible |= *moment >= began && current == value;
                 current = *new;
             }
@@ -484,7 +488,7 @@ impl World {
         Ok(())
     }
 
-    /// I15, and I14 for the place the neighbour aims at.
+    /// I15, and I14 for the neighbour's target.
     fn check_counters_and_neighbours(&self) -> Result<(), String> {
         for node in 0..NODES {
             let history = &self.cluster.nodes[usize::from(node)].history;
@@ -494,15 +498,15 @@ impl World {
             if self.faulty {
                 continue;
             }
-            let told: Vec<u64> =
+            let fired: Vec<u64> =
                 self.cluster.events(node, 64).iter().filter(|e| e.0 == event::COUNTER).map(|e| e.2).collect();
             for (bit, accesses, armed) in [
                 (event::COUNTER_READS, self.accesses[usize::from(node)].0, READS),
                 (event::COUNTER_WRITES, self.accesses[usize::from(node)].1, WRITES),
             ] {
-                let times = told.iter().filter(|value| *value & bit != 0).count();
+                let times = fired.iter().filter(|value| *value & bit != 0).count();
                 if times != usize::from(accesses >= armed) {
-                    return Err(format!("node {node}: counter {bit} told {times} times after {accesses} of {armed}"));
+                    return Err(format!("node {node}: counter {bit} fired {times} times after {accesses} of {armed}"));
                 }
             }
         }
@@ -512,7 +516,7 @@ impl World {
 
 fn run(seed: u64, bug: Option<Bug>, tally: &mut BTreeMap<Kind, u64>) -> Result<(), String> {
     let mut world = World::new(seed, bug);
-    // Half of the schedules are without faults, so that what must succeed then is seen to.
+    // Half of the schedules are without faults, to check what must succeed without them.
     let faults = seed % 2 == 1;
     let mut operations = 0;
     let mut turns = 0;
@@ -539,7 +543,7 @@ fn run(seed: u64, bug: Option<Bug>, tally: &mut BTreeMap<Kind, u64>) -> Result<(
         world.answered_loads()?;
         operations += (world.tally.values().sum::<u64>() - before) as usize;
     }
-    // Launches that have begun are finished, and everything comes to rest.
+    // Finishes launches that have begun, and runs until no event is left.
     for (node, context) in (0..NODES).flat_map(|n| (0..PROCESSES).map(move |c| (n, c))) {
         while world.process(node, context).running.as_ref().is_some_and(|r| !r.steps.is_empty()) {
             world.act(node, context)?;
@@ -583,7 +587,7 @@ fn each_deliberate_bug_is_seen() {
         (Bug::ServeOutOfOrder, "performed ["),
         (Bug::SplitAtomic, "was reported twice"),
         (Bug::ForeignContext, "the neighbour's address was reached"),
-        (Bug::CounterRepeats, "told"),
+        (Bug::CounterRepeats, "fired"),
         (Bug::DropWhenFull, "performed ["),
     ] {
         // Served out of order at the right moment is rare: about one schedule of two thousand.

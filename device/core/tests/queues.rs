@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notification queues at the board: layout, overflow, order, hold, refusals, arm (SPEC items 1-8, E1, E5-E8, E12).
+//! Notification queues at the board: layout, overflow, order, receive credits, refusals, arm (SPEC items 1-8, E1,
+//! E5-E8, E12).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -7,7 +8,7 @@ mod common;
 
 use common::queues::Owner;
 use common::{Cluster, EXPORTS, STATUS_PAGES};
-use hib_core::{Bar, Bug, Event, HibConfig, Notice};
+use telegraphos_device_core::{Bar, Bug, Event, HibConfig, Notice};
 use telegraphos_wire::admin::{self, Command, QueueCommand};
 use telegraphos_wire::queue::{HEAD_WORD, TAIL_WORD};
 use telegraphos_wire::regs::Register;
@@ -61,7 +62,7 @@ fn e5_elements_fill_the_buffer_wrap_and_leave_the_header_alone() {
         for value in 0..u64::from(words) * 5 {
             c.enqueue(0, 1, SLOT, width, value);
             c.settle();
-            // One behind, two behind, three behind: the indices go round at every distance.
+            // One behind, two behind, three behind: the indices wrap at every distance.
             while value - expected >= 3 {
                 assert_eq!(owner.pop(&mut c), Some(expected));
                 expected += 1;
@@ -90,9 +91,9 @@ fn e1_element_size_minus_3_of_an_undrained_buffer_overflows_it_and_none_before()
         assert!(owner.is_stopped(&c), "{words}: not later");
         let (tail, head) = (owner.header(&c, TAIL_WORD), owner.header(&c, HEAD_WORD));
         assert_eq!(tail.advanced(), head, "the last element is pending at tail, uncommitted");
-        let told = (event::QUEUE, 0, 4 << 32 | event::QUEUE_OVERFLOW);
-        assert_eq!(c.events(1, 60).iter().filter(|e| **e == told).count(), 1);
-        // It goes to index 3, and the queue on.
+        let stopped = (event::QUEUE, 0, 4 << 32 | event::QUEUE_OVERFLOW);
+        assert_eq!(c.events(1, 60).iter().filter(|e| **e == stopped).count(), 1);
+        // It is stored at index 3, and the queue resumes.
         owner.handle(&mut c);
         c.settle();
         assert!(owner.resumed(&c) && !owner.is_stopped(&c));
@@ -101,7 +102,7 @@ fn e1_element_size_minus_3_of_an_undrained_buffer_overflows_it_and_none_before()
     }
 }
 
-/// Three senders into a queue of 8 words; the consumer and the handler come when the schedule says.
+/// Three senders into a queue of 8 words; the schedule decides when the consumer and the handler run.
 fn three_senders(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     const EACH: u64 = 25;
     let (mut c, mut owner) = with_queue(seed, bug, 8, 4);
@@ -175,7 +176,7 @@ fn i10_an_element_is_there_before_the_tail_that_commits_it() {
     finds(data_before_tail, Bug::TailBeforeData, "counts an element that is not there");
 }
 
-/// Whoever sees the element sees what its sender stored before, in whichever class that travelled.
+/// A consumer that sees the element also sees its sender's earlier stores, in any class.
 fn message_before_element(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let (mut c, owner) = with_queue(seed, bug, 64, 8);
     let sender = [0, 1, 2][(seed % 3) as usize];
@@ -217,7 +218,7 @@ fn i8_requests_and_elements_keep_step_after_flaps_and_resets() {
         for _ in 0..c.rng.below(8) {
             c.step();
         }
-        // The sender is reset; or everybody loses the fabric; or this node joins anew under a higher number.
+        // The sender is reset; or every node loses the fabric; or this node joins again under a higher incarnation.
         let credits = [8; 4];
         match seed % 3 {
             0 => {
@@ -252,7 +253,7 @@ fn i8_requests_and_elements_keep_step_after_flaps_and_resets() {
             }
         }
         c.settle();
-        // Fresh imports work, and so does the own node's, which never went away.
+        // New imports work, and so does the node's import of itself, which never failed.
         for id in [0, 1] {
             c.import(id, 1, "queue", 60, 10);
             c.import(id, 1, "seg", 61, 12);
@@ -286,7 +287,7 @@ fn e12_a_stopped_queue_holds_up_nothing_else() {
         assert_eq!(c.copy(0, c.address(1, 1, 0), c.address(0, 1, 0), 512), Status::Ok);
         c.enqueue(0, 1, 9, 4, round);
         c.settle();
-        assert_eq!(other.pop(&mut c), Some(round), "the other queue goes on");
+        assert_eq!(other.pop(&mut c), Some(round), "the other queue continues");
         // Also in the other direction, crosswise.
         assert_eq!(c.load(1, c.address(0, 0, 0), 8), 0);
     }
@@ -311,7 +312,7 @@ fn senders_of_a_full_queue_become_congested_and_none_fails() {
     c.settle();
     let waiting = c.nodes[0].hib.import_state(IMPORT);
     assert_eq!(waiting & (event::IMPORT_CONGESTED | event::IMPORT_CUT), event::IMPORT_CONGESTED);
-    // 4 in the buffer, 1 pending, and no more than the hold on the way: the rest never left.
+    // 4 in the buffer, 1 pending, and at most `hold` in flight: the rest was never sent.
     assert_eq!(c.nodes[0].hib.elements_under_way(IMPORT), 4);
     assert_eq!(c.nodes[0].hib.import_state(0), 0, "other imports do not notice");
     assert_eq!(owner.drain(&mut c), (0..60).collect::<Vec<_>>());
@@ -370,7 +371,7 @@ fn accesses_that_are_no_enqueue_are_refused_with_their_reason() {
 
 /// A packet of node 0 that its own board would never send.
 fn forged(c: &mut Cluster, at: RemoteAddr, size: u8) -> Status {
-    // As if each came through an import of its own: behind a refused one of the same they would all be refused.
+    // As if each came through a separate import: behind a refused one of the same import they would all be refused.
     let epoch = ImportEpoch { import: 0, epoch: c.cookie() as u32 };
     let body = Body::Enqueue { at, context: 0, epoch, size, data: 9, after: 0 };
     let (incarnation, target) = (c.nodes[0].hib.incarnation(), c.nodes[1].hib.incarnation());
@@ -399,11 +400,11 @@ fn forged_enqueues_are_refused_at_the_receiver() {
     assert_eq!(owner.drain(&mut c), [9]);
     let at = |page, offset| RemoteAddr { page, offset, generation };
     assert_eq!(forged(&mut c, at(0, 0), 4), Status::NotQueue, "a plain page");
-    assert_eq!(forged(&mut c, at(9, 0), 4), Status::NotGranted, "a page of nobody, as a linked buffer's");
+    assert_eq!(forged(&mut c, at(9, 0), 4), Status::NotGranted, "a page without a grant, such as a linked buffer");
     assert_eq!(forged(&mut c, at(4, 4), 4), Status::NotQueue);
     assert_eq!(forged(&mut c, at(4, 0), 8), Status::NotQueue);
     assert_eq!(forged(&mut c, RemoteAddr { generation: generation + 1, ..at(4, 0) }, 4), Status::Stale);
-    // More than was reserved: they fill the buffer, one is pending, and the hold is full.
+    // More than was reserved: the buffer is full, one is pending, and no receive credit is left.
     c.enqueue(2, 1, SLOT, 4, 1);
     let statuses: Vec<Status> = (0..80).map(|_| forged(&mut c, at(4, 0), 4)).collect();
     assert_eq!(statuses.iter().filter(|s| **s == Status::NoHold).count(), 80 - 59 - 4, "{statuses:?}");
@@ -441,19 +442,19 @@ fn a_receiver_that_scribbles_its_own_header_harms_only_itself() {
         }
         let ram = c.nodes[1].ram.clone();
         c.settle();
-        assert_eq!(other.drain(&mut c), (0..6).collect::<Vec<_>>(), "the other queue goes on");
+        assert_eq!(other.drain(&mut c), (0..6).collect::<Vec<_>>(), "the other queue continues");
         for id in [0, 2] {
             assert_eq!(Status::from_u16(error(&c, id, IMPORT)), Status::QueueHeader, "{word} {value:#x}");
         }
         assert_eq!(error(&c, 0, 41), 0);
-        // Outside its own buffer nothing was touched.
+        // Memory outside its own buffer is unchanged.
         let buffer = (EXPORTS + 4 * UNIT) as usize..(EXPORTS + 4 * UNIT) as usize + 64 * 8;
         let same = |range: std::ops::Range<usize>| c.nodes[1].ram[range.clone()] == ram[range];
         assert!(same(EXPORTS as usize..buffer.start) && same(buffer.end..(EXPORTS + 5 * UNIT) as usize));
-        let told = 4 << 32 | u64::from(Status::QueueHeader as u16) << 16 | event::QUEUE_BROKEN;
-        assert!(c.events(1, 60).contains(&(event::QUEUE, 0, told)), "its owner is told");
+        let broken = 4 << 32 | u64::from(Status::QueueHeader as u16) << 16 | event::QUEUE_BROKEN;
+        assert!(c.events(1, 60).contains(&(event::QUEUE, 0, broken)), "its owner is notified");
         assert!(c.nodes[1].notices.iter().any(|n| matches!(n, Notice::BrokenQueue { page: 4, .. })));
-        // It stays broken, whatever it looks like later.
+        // It stays broken, whatever its header contains later.
         for word in [0, 1] {
             c.poke(1, 4, word, 8, 64 << 16 | 3);
         }
@@ -493,8 +494,8 @@ fn what_is_held_when_a_queue_is_revoked_is_refused_and_nothing_touches_its_memor
     }
 }
 
-/// What a queue holds is answered later than its places in the link are free again. The switch throws out who sends
-/// more replies than requests can have asked for.
+/// Elements in a queue's receive credits are answered after their link credits were returned. The switch disconnects a
+/// node that sends more replies than there can be requests.
 #[test]
 fn the_switch_expects_the_answers_to_all_that_is_held() {
     for seed in 0..20 {
@@ -544,7 +545,7 @@ fn a_revoked_queue_answers_a_resume_under_way() {
         let clear = Command { opcode: admin::GRANT_CLEAR, index: 4, count: 1, ..Command::default() };
         assert_eq!(c.admin(1, clear).status, 0);
         c.settle();
-        // Every slot is free again: each takes a command.
+        // Every slot is free again and accepts a command.
         for _ in 0..admin::SLOTS * 2 {
             let nonsense = Command { opcode: admin::QUEUE_RESUME, index: 4, ..Command::default() };
             assert_eq!(c.admin(1, nonsense).status, Status::Invalid as u32);
@@ -554,7 +555,7 @@ fn a_revoked_queue_answers_a_resume_under_way() {
 
 #[test]
 fn hold_slots_are_reserved_at_import_and_returned() {
-    // 16 imports: one for each of 8 nodes, the others for whom asks; 4 for one node, 2 of them of one queue.
+    // 16 imports: one for each of 8 nodes, the others first come, first served; 4 for one node, 2 of them of one queue.
     let mut c = cluster(9, None, |config| config.holds = 64);
     Owner::new(&mut c, 1, 4, "queue", 8, 4);
     Owner::new(&mut c, 1, 5, "other", 8, 4);
@@ -580,10 +581,10 @@ fn hold_slots_are_reserved_at_import_and_returned() {
     c.settle();
     assert_eq!(set(&mut c, 1), Status::Ok);
     assert_eq!(set(&mut c, 2), Status::NoHold);
-    // The node that had them goes away.
+    // The node that had them leaves.
     c.event(1, Event::NodeDown { node: 0 });
     c.import(2, 1, "other", 60, 12);
-    // The queue goes, and with it what was reserved.
+    // The queue is destroyed, and with it its reservations.
     let clear = Command { opcode: admin::GRANT_CLEAR, index: 4, count: 1, ..Command::default() };
     assert_eq!(c.admin(1, clear).status, 0);
     Owner::new(&mut c, 1, 6, "third", 8, 4);
@@ -605,14 +606,14 @@ fn a_closed_import_waits_for_no_receiver_and_its_elements_still_arrive() {
             c.step();
         }
         let clear = Command { opcode: admin::IMPORT_CLEAR, import: IMPORT, ..Command::default() };
-        assert_eq!(c.admin(0, clear).status, 0, "seed {seed}: nobody takes anything, and it is closed");
-        // Number and slot are free for another import; what goes through that is not mixed up with it.
+        assert_eq!(c.admin(0, clear).status, 0, "seed {seed}: it is closed without a consumer");
+        // Number and slot are free for another import, whose elements are not confused with the earlier ones.
         c.import(0, 1, "other", IMPORT, SLOT);
         c.enqueue(0, 1, SLOT, 4, 100);
         c.settle();
         assert_eq!(other.drain(&mut c), [100]);
         assert_eq!(c.quiet(0, IMPORT.into(), 7), 0, "it has nothing under way");
-        // The hold slots of the closed one are still in use: of two imports of that queue one is left.
+        // The receive credits of the closed one are still in use: one of two imports of that queue remains possible.
         c.import(0, 1, "queue", 50, 11);
         let set = c.import_command(0, 1, "queue", 51, 12);
         assert_eq!(Status::from_u16(c.admin(0, set).status as u16), Status::NoHold);
@@ -645,7 +646,7 @@ fn elements_of_a_closed_import_end_with_their_queue_or_node() {
         }
         c.settle();
         assert!(c.nodes[0].hib.counters().dropped > 0, "seed {seed}: they are counted");
-        // Nothing of them is left in the board's reserve: all of it can be used.
+        // They occupy nothing in the board's reserve: all of it is available.
         assert_eq!(c.nodes[0].hib.waiting(), 0, "seed {seed}");
     }
 }
@@ -699,7 +700,7 @@ fn queues_that_cannot_be_are_refused() {
         ..Command::default()
     };
     assert_eq!(c.admin(0, mixed).status, Status::Invalid as u32);
-    // A plain segment has no hold.
+    // A plain segment has no receive credits.
     let found = c.lookup(0, 1, "seg");
     let plain = Command { page: found.index, generation: found.generation, rights: Rights::ENQUEUE.0, ..mixed };
     assert_eq!(c.admin(0, plain).status, Status::NotQueue as u32);
@@ -717,11 +718,11 @@ fn wakes(c: &Cluster, id: u16) -> usize {
     c.events(id, 64).iter().filter(|(kind, ..)| *kind == event::CONTEXT).count()
 }
 
-/// A consumer looks, finds nothing, arms at some later moment, and sleeps. Elements come meanwhile, and an overflow
-/// with its handling may lie between look and arm. Whoever sleeps with elements there sleeps for ever.
+/// A consumer polls, finds nothing, arms at some later moment, and sleeps. Elements arrive meanwhile, and an overflow
+/// with its handling may lie between poll and arm. A consumer that sleeps while the queue has elements sleeps forever.
 fn sleeper_wakes(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let (mut c, mut owner) = with_queue(seed, bug, 8, 4);
-    // The tail is to come round to where it was.
+    // The tail must wrap to its earlier value.
     c.enqueue(0, 1, SLOT, 4, 1);
     c.settle();
     assert_eq!(owner.pop(&mut c), Some(1));
@@ -730,7 +731,7 @@ fn sleeper_wakes(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     for value in 0..elements {
         c.enqueue(0, 1, SLOT, 4, value);
     }
-    // What comes between look and arm.
+    // Events between poll and arm.
     let mut rounds = c.rng.below(60);
     while rounds > 0 {
         rounds -= 1;
@@ -778,13 +779,13 @@ fn an_armed_queue_tells_once_and_only_its_context() {
     c.settle();
     assert_eq!(wakes(&c, 1), 2, "it was not empty");
     assert_eq!(owner.drain(&mut c), [0, 1, 2]);
-    // Of others, and of nothing.
+    // Pages of other contexts, and of no queue.
     for (context, page) in [(1, 4), (0, 0), (0, 99)] {
         c.register(1, Register::ErrorAck, 1);
         arm(&mut c, 1, context, page, empty);
         assert_eq!(c.nodes[1].hib.register(Register::Error) as u16, Status::NotQueue as u16);
     }
-    // Revoked under a sleeper.
+    // Revoked while a consumer sleeps.
     let seen = owner.header(&c, TAIL_WORD).encode();
     arm(&mut c, 1, 0, 4, seen);
     c.settle();

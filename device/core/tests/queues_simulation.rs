@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A seeded simulation of notification queues: four nodes over the real switch, a queue and a plain segment at each,
-//! everybody enqueues to everybody behind a store that announces it, consumers and handlers come when the schedule
-//! says, and faults.
+//! every node enqueues to every node after a store that announces the element; the schedule decides when consumers and
+//! handlers run; and faults.
 //!
-//! What is checked, whatever the schedule and the faults do:
+//! The checks, for every schedule and all faults:
 //!
-//! - I9, I10: what one node sent through one import comes out in its order, nothing twice; without a fault all of it.
-//! - I8: whoever takes an element finds what its sender stored before.
+//! - I9, I10: elements of one node through one import are dequeued in its order, none twice; without a fault all of
+//!   them.
+//! - I8: a consumer that takes an element finds its sender's earlier stores.
 //! - I7, E20: when quiet of an import reports success, all its elements are in the queue or out of it.
 //! - I13: loads are answered while queues are stopped; in the end nothing is outstanding anywhere.
-//! - A sender never has more elements under way than it has reserved.
+//! - A sender never has more elements in flight than it has reserved.
 //!
-//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p hib-core --test queues_simulation` replays it.
+//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core --test queues_simulation`
+//! replays it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
 mod common;
 
 use common::queues::Owner;
 use common::{Cluster, over_seeds};
-use hib_core::{Bug, Event};
 use std::collections::BTreeMap;
+use telegraphos_device_core::{Bug, Event};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::{Rights, context};
 
 const NODES: u16 = 4;
-/// Things the programs do in a schedule.
+/// Number of actions of the programs in a schedule.
 const ACTIONS: usize = 300;
 const HOLD: u32 = 3;
 /// Export page of the queue; the segment has page 0.
@@ -49,9 +51,9 @@ const KINDS: [Kind; 8] =
 #[derive(Clone, Default)]
 struct Imports {
     sound: bool,
-    /// Elements sent through the present one.
+    /// Elements sent through the current one.
     sent: Vec<u64>,
-    /// A quiet under way: its cookie, and how many elements it covers.
+    /// A pending quiet: its cookie, and the number of elements that it covers.
     quiet: Option<(u64, usize)>,
 }
 
@@ -61,7 +63,7 @@ struct World {
     /// By sender, then by destination.
     imports: Vec<Vec<Imports>>,
     next: u64,
-    /// Taken from each node's present queue.
+    /// Taken from each node's current queue.
     taken: Vec<Vec<u64>>,
     loads: Vec<(u16, u64)>,
     faulty: bool,
@@ -97,7 +99,7 @@ impl World {
         world
     }
 
-    /// What exporter and queue owner do on a fresh board.
+    /// The actions of exporter and queue owner on a new board.
     fn own(cluster: &mut Cluster, id: u16) -> Owner {
         cluster.export(id, "segment", 0, 1, Rights(23));
         Owner::new(cluster, id, PAGE, "queue", 8, 8)
@@ -111,7 +113,7 @@ impl World {
     fn import(&mut self, from: u16, to: u16) {
         for number in World::numbers(to) {
             let clear = Command { opcode: admin::IMPORT_CLEAR, import: number, ..Command::default() };
-            // An import with elements under way closes when they have arrived: somebody must take them.
+            // An import with elements in flight closes when they have arrived: a consumer must take them.
             let slot = self.cluster.post(from, clear);
             for _ in 0..100_000 {
                 if self.cluster.completion(from, slot).seq != 0 && !self.cluster.step() {
@@ -144,7 +146,7 @@ impl World {
         }
     }
 
-    /// The oldest element of a node's queue: its message must be there.
+    /// Takes the oldest element of a node's queue: its message must have arrived.
     fn pop(&mut self, at: u16) -> Result<bool, String> {
         let owner = &mut self.owners[usize::from(at)];
         if owner.is_stopped(&self.cluster) || !owner.resumed(&self.cluster) {
@@ -244,7 +246,7 @@ impl World {
         }
     }
 
-    /// I9 and I10, for the present queue of a node.
+    /// I9 and I10, for the current queue of a node.
     fn check_order(&self, at: u16) -> Result<(), String> {
         let arrived = self.arrived(at);
         for from in 0..NODES {
@@ -294,7 +296,7 @@ impl World {
                 self.forget_imports_of(node, true);
             }
             _ => {
-                // The owner ends its queue with elements in flight, and makes it anew.
+                // The owner destroys its queue with elements in flight, and creates it again.
                 let owner = &self.owners[n];
                 if owner.resumed(&self.cluster) && !owner.is_stopped(&self.cluster) {
                     self.check_order(node)?;
@@ -345,7 +347,7 @@ fn run(seed: u64, bug: Option<Bug>, tally: &mut BTreeMap<Kind, u64>) -> Result<(
         world.check_quiets()?;
         world.answered_loads();
     }
-    // Queues stay stopped; everything else comes to rest.
+    // Queues stay stopped; everything else runs until no event is left.
     world.cluster.settle();
     world.answered_loads();
     if !world.loads.is_empty() {

@@ -8,21 +8,21 @@ mod common;
 
 use common::replicas::{FanOut, NETS, Net, OWN, finds, go, join, replicated, set, store, word};
 use common::{Cluster, over_seeds};
-use hib_core::Bug;
+use telegraphos_device_core::Bug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{AtomicOp, Status, context, event};
 
 const NODES: u16 = 4;
 
-/// What the driver of each node does: it maps a page when a processor reads it, and unmaps it when its board says so.
+/// The driver of each node: it maps a page when a processor reads it, and unmaps it on its board's event.
 struct Drivers {
     mapped: Vec<bool>,
     /// Events of its ring that it has seen.
     seen: Vec<u32>,
-    /// How often each has unmapped its page.
+    /// Number of unmaps of each node's page.
     unmapped: Vec<u32>,
-    /// How the board of each fills its copy.
+    /// The command that fills each node's copy.
     fill: Vec<ReplicaCommand>,
 }
 
@@ -38,7 +38,7 @@ impl Drivers {
         }
     }
 
-    /// The driver of a node looks at its events.
+    /// The driver of a node reads its events.
     fn run(&mut self, c: &mut Cluster, id: u16) {
         let node = usize::from(id);
         loop {
@@ -85,7 +85,7 @@ impl Drivers {
                 }
                 status => return Err(format!("node {id}'s fault: {status:?}")),
             }
-            // Mapped, unless an event has said in the meantime that it is invalid again.
+            // Mapped, unless it has become invalid again in the meantime.
             self.mapped[usize::from(id)] = self.unmapped[usize::from(id)] == before;
             self.run(c, id);
         }
@@ -99,7 +99,7 @@ fn invalidating(net: Net, seed: u64, bug: Option<Bug>) -> (Cluster, Drivers) {
     (c, drivers)
 }
 
-/// When quiet has returned, nobody can read anything older; a program reads its own stores once they are taken.
+/// When quiet has returned, no node can read an older value; a program reads its own stores once they are taken.
 fn fence(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let (mut c, mut drivers) = invalidating(net, seed, bug);
     let mut taken = vec![0; usize::from(NODES)];
@@ -136,7 +136,7 @@ fn fence(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
                 return Err(fault(&c, other));
             }
         }
-        // Its count may still be on its way; it is never ahead.
+        // Its count may be in flight; it is never ahead.
         if count > taken[usize::from(id)] {
             return Err(format!("E22b: {count} stores of node {id} taken"));
         }
@@ -152,8 +152,8 @@ fn i7_e19_after_quiet_nobody_reads_an_older_value() {
     }
 }
 
-/// Everybody stores, reads, and does atomics; own stores are read once they are counted (I4), nobody reads x, y, x
-/// (I5), and all is equal in the end.
+/// Every node stores, reads, and launches atomics; its own stores are read once they are counted (I4), no node reads x,
+/// y, x (I5), and all copies are equal in the end.
 fn chaos(net: Net, seed: u64) -> Result<(), String> {
     let (mut c, mut drivers) = invalidating(net, seed, None);
     let mut read = vec![Vec::new(); usize::from(NODES)];
@@ -174,7 +174,7 @@ fn chaos(net: Net, seed: u64) -> Result<(), String> {
         let count = common::replicas::taken(&c, id);
         let own = stores[usize::from(id)].get(..count as usize).and_then(|own| own.last()).copied();
         let found = drivers.read(&mut c, id, 0)?;
-        // What has been read or stored before may not come after something else.
+        // A value that was read or stored before must not return after another one.
         let seen = &mut read[usize::from(id)];
         if seen.last() != Some(&found) {
             if seen.contains(&found) {
@@ -230,7 +230,7 @@ fn chaos(net: Net, seed: u64) -> Result<(), String> {
         if c.quiet(id, OWN.into(), 999) != 0 {
             return Err(format!("a store of node {id} was lost"));
         }
-        // A trapped load is performed at the home, behind the own stores.
+        // A trapped load is performed at the home, after the node's own stores.
         let address = c.address(id, OWN.into(), 0);
         if c.load(id, address, 8) != last {
             return Err(format!("a trapped load of node {id} is not {last}"));
@@ -246,7 +246,7 @@ fn i2_i4_i5_copies_are_filled_again_when_they_are_read() {
     }
 }
 
-/// The processor that loads may be the one that the driver needs to unmap the page.
+/// The driver may need the loading processor to unmap the page.
 #[test]
 fn i4_a_trapped_load_waits_for_no_driver() {
     for net in NETS {
@@ -302,7 +302,7 @@ fn a_home_that_goes_orphans_copies_valid_or_not() {
             assert_eq!(c.nodes[usize::from(id)].hib.home_of(0), None, "seed {seed}: node {id}");
             let orphaned = event::REPLICA_ORPHANED;
             assert!(c.events(id, 64).iter().any(|e| e.0 == event::REPLICA && e.2 & orphaned != 0), "seed {seed}");
-            // Nothing hangs.
+            // All operations complete.
             c.quiet(id, OWN.into(), 500);
         }
         assert_eq!(join(&mut c, 2, 2, admin::INVALIDATE), Status::Ok);

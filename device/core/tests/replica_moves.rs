@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The home of a replicated page moves while everybody stores (`docs/replication.md`, "Moving the home"; SPEC I1 to I5,
-//! I7, E19).
+//! The home of a replicated page moves while every node stores (`docs/replication.md`, "Moving the home"; SPEC I1 to
+//! I5, I7, E19).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -10,12 +10,12 @@ use common::replicas::{
     FanOut, NETS, Net, OWN, cluster, copies_are_equal, finds, go, history, join, replicated, set, set_page, store, word,
 };
 use common::{Cluster, EXPORTS, over_seeds};
-use hib_core::{Bug, Event};
+use telegraphos_device_core::{Bug, Event};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::{AtomicOp, Status, UNIT, event};
 
 const NODES: u16 = 4;
-/// A word that only atomics touch.
+/// A word that only atomics access.
 const SUM: u64 = 128;
 
 fn move_to(page: u32) -> Command {
@@ -29,7 +29,7 @@ fn one_order(a: &[u64], b: &[u64]) -> bool {
     common.is_sorted()
 }
 
-/// Unique values to two words by everybody, atomics on a third, and moves to anybody at any moment.
+/// Every node stores unique values to two words; atomics on a third; moves to any node at any moment.
 fn chaos(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut c = replicated(net, NODES, seed, admin::COUNTERS, bug, |config| {
         config.pending_writes = [1, 2, 32][(seed % 3) as usize];
@@ -59,7 +59,7 @@ fn chaos(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     c.settle();
     for (node, slot) in moves {
         let status = Status::from_u16(c.completion(node, slot).status as u16);
-        // It is the home already, or somebody else is becoming it.
+        // It is the home already, or another node is becoming it.
         if !matches!(status, Status::Ok | Status::NotHome | Status::Busy) {
             return Err(format!("a move to node {node}: {status:?}"));
         }
@@ -113,11 +113,11 @@ fn a_home_moves_once_and_the_old_one_is_a_copy() {
         c.settle();
         for id in 0..NODES {
             assert_eq!(c.nodes[usize::from(id)].hib.home_of(0), Some(2));
-            let told =
+            let notified =
                 c.events(id, 64).iter().any(|e| e.0 == event::REPLICA && e.1 == 2 && e.2 & event::REPLICA_MOVED != 0);
-            assert!(told, "the driver of node {id} knows: {:?}", c.events(id, 64));
+            assert!(notified, "the driver of node {id} is notified: {:?}", c.events(id, 64));
         }
-        // Who was the home may leave and come back; who comes anew joins the new one.
+        // The former home may leave and return; a new copy joins the new home.
         let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
         assert_eq!(c.admin(0, leave).status, 0);
         assert_eq!(join(&mut c, 0, 1, admin::COUNTERS), Status::NotHome, "node 1 is a copy");
@@ -142,8 +142,8 @@ fn what_cannot_move_does_not() {
     assert_eq!(status(&mut c, 1, 0), Status::Invalid, "a naive page has no home");
 }
 
-/// Somebody goes while the home moves: nobody waits for ever, there are never two homes, and copies of a living home
-/// are equal.
+/// A node leaves while the home moves: no node waits forever, there are never two homes, and all copies of a present
+/// home are equal.
 fn accident(net: Net, seed: u64) -> Result<(), String> {
     let mut c = replicated(net, NODES, seed, admin::COUNTERS, None, |_| {});
     let to = 1 + (seed % 3) as u16;
@@ -191,7 +191,7 @@ fn accident(net: Net, seed: u64) -> Result<(), String> {
             None => {
                 let events = c.events(id, 64);
                 if !events.iter().any(|e| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0) {
-                    return Err(format!("node {id} is an orphan and not told: {events:?}"));
+                    return Err(format!("node {id} is an orphan without notification: {events:?}"));
                 }
             }
         }
@@ -209,8 +209,8 @@ fn whoever_goes_while_the_home_moves_there_is_at_most_one_home() {
     }
 }
 
-/// Time passes at all boards while what they have sent each other is still on its way, as when one of them is not
-/// scheduled for two seconds: that is no silence. A home moves there, and then a node leaves and joins again.
+/// Time passes at all boards while their packets are in flight, as when one board is not scheduled for two seconds:
+/// that is not silence. A home moves meanwhile, and then a node leaves and joins again.
 fn pause(net: Net, seed: u64) -> Result<(), String> {
     let mut c = replicated(net, 3, seed, admin::COUNTERS, None, |_| {});
     for value in 1..=6 {
@@ -247,7 +247,7 @@ fn a_home_moves_through_a_pause_of_two_seconds() {
     }
 }
 
-/// Two pages change their homes with each other, while a third node stores to both.
+/// Two pages exchange their homes, while a third node stores to both.
 #[test]
 fn two_homes_change_places() {
     over_seeds(100, 5_000, |seed| {
@@ -290,7 +290,7 @@ fn two_homes_change_places() {
     });
 }
 
-/// Who may only read cannot say what others read.
+/// A node with only the right to read cannot determine what others read.
 #[test]
 fn who_may_not_write_does_not_become_the_home() {
     let mut c = cluster(FanOut(None), 2, 3, None, |_| {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What s1 considers before its counters, and what it costs: an owner without local update, reads stalled while a write
-//! is pending; and update against invalidate (SPEC items 24, 25, 28).
+//! The designs that s1 considers before its counters, and their cost: an owner without local update, reads stalled
+//! while a write is pending; and update against invalidate (SPEC items 24, 25, 28).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -8,13 +8,13 @@ mod common;
 
 use common::Cluster;
 use common::replicas::{Ideal, OWN, join, replicated, set, store, taken, word};
-use hib_core::Bug;
 use std::collections::BTreeMap;
+use telegraphos_device_core::Bug;
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::{Status, event};
 
-/// A program at a copy stores n and reads, 100 times. What it reads wrongly, reads that had to wait for the network,
-/// and things that happened in the whole cluster meanwhile.
+/// A program at a copy stores n and reads, 100 times. Returns the number of wrong reads, of reads that had to wait for
+/// the network, and of events in the whole cluster meanwhile.
 #[derive(Debug, Default, PartialEq)]
 struct Cost {
     wrong: u32,
@@ -22,12 +22,12 @@ struct Cost {
     waited: u64,
 }
 
-/// How a read of the own copy waits.
+/// The condition for which a read of the node's copy waits.
 #[derive(Clone, Copy, PartialEq)]
 enum Read {
     /// Until the board has taken the stores before it (E22b).
     Taken,
-    /// Until no store of the node is on its way.
+    /// Until no store of the node is in flight.
     Stalled,
 }
 
@@ -40,7 +40,7 @@ fn stores_and_reads(mode: u32, bug: Option<Bug>, read: Read) -> Cost {
             assert!(c.step());
         }
         let (begun, packets) = (c.moment, c.packets);
-        // The store is back when its bytes are in memory, as the home has ordered them.
+        // The store has returned when its bytes are in memory, as ordered by the home.
         while read == Read::Stalled && word(&c, 1, 0) != value {
             assert!(c.step());
         }
@@ -59,7 +59,7 @@ fn i4_s1_reads_stalled_while_a_write_is_pending_are_right_and_wait_for_the_owner
     let stalled = stores_and_reads(admin::OWNER, Some(Bug::NoLocalUpdate), Read::Stalled);
     let counters = stores_and_reads(admin::COUNTERS, None, Read::Taken);
     println!("owner, no local update: {first:?}\nthe same, reads stalled: {stalled:?}\ncounters: {counters:?}");
-    // Now and then a store is back before its processor looks.
+    // Occasionally a store returns before its processor reads.
     assert!(first.wrong > 80, "P reads M = 0 after M = 1");
     assert_eq!((stalled.wrong, counters.wrong), (0, 0));
     assert_eq!((stalled.stalls, counters.stalls), (first.wrong, 0), "such reads wait for a way to the owner and back");
@@ -74,8 +74,8 @@ struct Traffic {
     faults: u64,
 }
 
-/// Of 100 accesses by three copies in turn so many are stores, evenly spread; each read follows what was stored before
-/// it (quiet).
+/// Of 100 accesses by three copies in turn this many are stores, evenly spread; each read follows a quiet of the
+/// earlier stores.
 fn traffic(mode: u32, stores: u64) -> Traffic {
     const NODES: u16 = 4;
     const ACCESSES: u64 = 400;
@@ -107,7 +107,7 @@ fn traffic(mode: u32, stores: u64) -> Traffic {
     Traffic { packets: c.packets - before, faults }
 }
 
-/// Everything comes to rest, drivers included.
+/// Runs until no event is left, drivers included.
 fn rest(c: &mut Cluster, valid: &mut BTreeMap<u16, bool>) {
     c.settle();
     for id in 1..4 {
@@ -121,8 +121,8 @@ fn rest(c: &mut Cluster, valid: &mut BTreeMap<u16, bool>) {
     c.settle();
 }
 
-/// One page, a home and three copies: packets for an access, by the part of accesses that are stores. Counted, not
-/// timed: the same everywhere.
+/// One page, a home and three copies: packets for an access, by the part of accesses that are stores. Packets are
+/// counted, not timed, so the result is the same on every machine.
 #[test]
 fn update_against_invalidate_in_packets() {
     println!("stores of 100 | update: packets | invalidate: packets, faults (for 100 accesses)");
@@ -144,7 +144,7 @@ fn update_against_invalidate_in_packets() {
     assert_eq!((better[0], better.last()), (true, Some(&false)), "each has programs that it is for");
 }
 
-/// A page in mode invalidate joins as any other.
+/// A copy in mode invalidate joins like any other.
 #[test]
 fn a_variant_is_no_mode_of_its_own() {
     let mut c = replicated(Ideal, 3, 7, admin::OWNER, Some(Bug::NoLocalUpdate), |_| {});

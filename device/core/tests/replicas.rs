@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Replicated pages: the home's order, pending-write counters, who comes and goes (SPEC items 23 to 27, E15 to E20, I1
-//! to I7).
+//! Replicated pages: the home's order, pending-write counters, joins and leaves (SPEC items 23 to 27, E15 to E20, I1 to
+//! I7).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -11,15 +11,15 @@ use common::replicas::{
     is_subsequence, join, replicated, set, set_page, store, taken, taken_word, word,
 };
 use common::{Cluster, EXPORTS, over_seeds};
-use hib_core::{Action, Bar, Bug, Event, Notice, Step, StepResult};
-use switch_core::Bug as SwitchBug;
+use telegraphos_device_core::{Action, Bar, Bug, Event, Notice, Step, StepResult};
+use telegraphos_fabric_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::packet::NO_NODE;
 use telegraphos_wire::{
     AtomicOp, Body, Class, ImportEpoch, MAX_BLOCK, Packet, RemoteAddr, Rights, Status, UNIT, event,
 };
 
-/// Everybody stores unique values to two words, at random moments; the values that each copy had are checked.
+/// Every node stores unique values to two words, at random moments; the values that each copy had are checked.
 fn chaos(net: Net, seed: u64, n: u16, mode: u32, bug: Option<Bug>) -> Result<(), String> {
     const WORDS: u64 = 2;
     let mut c = replicated(net, n, seed, mode, bug, |config| config.pending_writes = [1, 2, 32][(seed % 3) as usize]);
@@ -41,7 +41,7 @@ fn chaos(net: Net, seed: u64, n: u16, mode: u32, bug: Option<Bug>) -> Result<(),
             if !is_subsequence(&home, &values) {
                 return Err(format!("I1: node {id} had {values:?}, the home {home:?}"));
             }
-            // Unique values: none comes back after another (I5), so one's own neither (I4).
+            // Unique values: none returns after another (I5), so neither does the node's own (I4).
             for (i, value) in values.iter().enumerate() {
                 if values[i + 1..].contains(value) {
                     return Err(format!("I5: node {id} had {values:?}"));
@@ -64,7 +64,7 @@ fn i1_i2_i3_i4_i5_all_copies_follow_the_home() {
         finds("naive multicast", "I2: byte", |seed| chaos(net, seed, 4, admin::NAIVE, None));
         finds(Bug::IgnoreCounters, "I1", |seed| chaos(net, seed, 4, admin::COUNTERS, Some(Bug::IgnoreCounters)));
     }
-    // The order of the network is what the protocol rests on, and that nobody is left out.
+    // The protocol depends on the network's order, and on every copy being sent to.
     for (bug, check) in
         [(SwitchBug::MulticastOvertakes, "I1"), (SwitchBug::SkipMember, "I2"), (SwitchBug::LifoLane, "I1")]
     {
@@ -72,7 +72,7 @@ fn i1_i2_i3_i4_i5_all_copies_follow_the_home() {
     }
 }
 
-/// The papers' anomaly: W2, W3 by one processor, and a read of 2 after it.
+/// The papers' anomaly: W2, W3 by one processor, then a read of 2.
 #[test]
 fn without_counters_a_program_sees_its_older_store_again() {
     let anomaly = |net, seed, mode| {
@@ -88,7 +88,7 @@ fn without_counters_a_program_sees_its_older_store_again() {
     }
 }
 
-/// Stores of all sizes to the same words: bytes converge, whoever stored them (E18).
+/// Stores of all sizes to the same words: bytes converge for any writers (E18).
 fn mixed_sizes(net: Net, seed: u64) -> Result<(), String> {
     let mut c = replicated(net, 3, seed, admin::COUNTERS, None, |config| config.pending_writes = 1 + (seed % 2) as u16);
     for value in 1..=30u64 {
@@ -169,7 +169,7 @@ fn e22b_stores_taken_are_counted_when_the_own_copy_has_them() {
             store(&mut c, id, 0, 8, value);
         }
         loop {
-            // Nobody else stores: the copy is at least as far as the count.
+            // No other node stores: the copy is at least as far as the count.
             assert!(word(&c, id, 0) >= taken(&c, id), "seed {seed}");
             if !c.step() {
                 break;
@@ -206,7 +206,7 @@ fn e20_a_new_copy_is_filled_in_order_and_an_old_one_leaves() {
         for id in 0..3 {
             assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
         }
-        // The late one's page is not what it will be.
+        // The contents of the late joiner's page before the fill.
         c.poke(3, 0, 100, 8, 0xdead);
         let command = set(&mut c, 3, 0, admin::COUNTERS);
         let mut slot = None;
@@ -226,7 +226,7 @@ fn e20_a_new_copy_is_filled_in_order_and_an_old_one_leaves() {
             return Err(format!("the join ended with {done:?}"));
         }
         copies_are_equal(&c)?;
-        // Another one leaves, with stores of its own on their way; what comes later is not for it.
+        // Another copy leaves, with its stores in flight; later writes do not reach it.
         store(&mut c, 2, 0, 8, 1001);
         let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
         assert_eq!(c.admin(2, leave).status, 0);
@@ -257,13 +257,16 @@ fn a_home_that_goes_orphans_its_copies_and_a_survivor_takes_over() {
         go(&mut c, net, 0);
         c.settle();
         for id in 1..4 {
-            let told = u64::from(Status::NodeDown as u16) << 16 | event::REPLICA_ORPHANED;
-            assert!(c.events(id, 64).contains(&(event::REPLICA, NO_NODE, told)), "seed {seed}: node {id} is told");
+            let orphaned = u64::from(Status::NodeDown as u16) << 16 | event::REPLICA_ORPHANED;
+            assert!(
+                c.events(id, 64).contains(&(event::REPLICA, NO_NODE, orphaned)),
+                "seed {seed}: node {id} is notified"
+            );
             assert_eq!(c.nodes[usize::from(id)].hib.pending_counters(), 0);
-            // Nothing hangs: quiet ends, and reports what was lost.
+            // All operations complete: quiet ends, and reports the loss.
             c.quiet(id, OWN.into(), 500);
         }
-        // Node 2 is the home now; its page is the truth.
+        // Node 2 is the home now; its page is authoritative.
         assert_eq!(join(&mut c, 2, 2, admin::COUNTERS), Status::Ok);
         for id in [1, 3] {
             assert_eq!(join(&mut c, id, 2, admin::COUNTERS), Status::Ok);
@@ -311,8 +314,7 @@ fn what_cannot_be_is_refused() {
     let status =
         |c: &mut Cluster, id, command: ReplicaCommand| Status::from_u16(c.admin(id, command.into()).status as u16);
     let good = set(&mut c, 1, 0, admin::COUNTERS);
-    // Twice; with another home; a home that is a copy; a node that is not there; a page that is not granted; a mode
-    // that is none.
+    // Twice; with another home; a home that is a copy; an absent node; a page that is not granted; an unknown mode.
     assert_eq!(status(&mut c, 1, good), Status::NotHome);
     let other = set(&mut c, 1, 2, admin::COUNTERS);
     assert_eq!(status(&mut c, 1, other), Status::NotHome, "two owners");
@@ -324,7 +326,7 @@ fn what_cannot_be_is_refused() {
     assert_eq!(status(&mut c, 2, ReplicaCommand { page: 9, ..good }), Status::NotGranted);
     assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, mode: 0, ..good }), Status::Invalid);
     assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, home_generation: 1, ..good }), Status::Stale);
-    // Reflected writes of somebody who is not the home.
+    // Reflected writes of a node that is not the home.
     let at = RemoteAddr { page: 0, offset: 0, generation: good.home_generation };
     let forged = Body::Reflected { at, size: 8, data: 0xbad, writer: 2 };
     let (incarnation, target) = (c.nodes[2].hib.incarnation(), c.nodes[1].hib.incarnation());
@@ -333,7 +335,7 @@ fn what_cannot_be_is_refused() {
     c.settle();
     assert_eq!(word(&c, 1, 0), 0);
     assert_eq!(c.nodes[1].hib.counters().refused, refused + 1);
-    // Updates of somebody who is not a copy.
+    // Updates of a node that is not a copy.
     let update = Body::Update { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: 0xbad };
     let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
     assert_eq!(c.admin(2, leave).status, 0);
@@ -341,7 +343,7 @@ fn what_cannot_be_is_refused() {
     c.event(0, Event::Packet(Packet { src: 2, dst: 0, tag: 6, incarnation, target, body: update }));
     c.settle();
     assert_eq!((word(&c, 0, 0), word(&c, 1, 0)), (0, 0));
-    // The home is revoked: its copies are told, and their stores are refused.
+    // The home is revoked: its copies are notified, and their stores are refused.
     let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
     store(&mut c, 1, 0, 8, 1);
     assert_eq!(c.admin(0, clear).status, 0);
@@ -377,8 +379,8 @@ fn a_home_without_copies_answers_alone() {
         let before = c.packets;
         store(&mut c, 0, 0, 8, 1);
         assert_eq!(c.quiet(0, OWN.into(), 5), 0);
-        assert_eq!((word(&c, 0, 0), c.packets - before), (1, 0), "nobody is sent anything");
-        // It has copies again and again none: the group goes with its last member.
+        assert_eq!((word(&c, 0, 0), c.packets - before), (1, 0), "no packet is sent");
+        // It repeatedly has copies and none: the group is removed with its last member.
         assert_eq!(join(&mut c, 1, 0, admin::COUNTERS), Status::Ok);
         let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
         assert_eq!(status(&mut c, 1, leave), Status::Ok);
@@ -401,7 +403,7 @@ fn a_page_is_no_copy_of_one_of_its_own_node_or_of_a_node_that_is_down() {
         go(&mut c, net, 3);
         c.settle();
         assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, node: 3, ..of }), Status::NodeDown);
-        // The page is an ordinary one still, and may be a copy of what there is.
+        // The page is still an ordinary one, and may become a copy.
         assert_eq!(
             status(&mut c, 2, Command { opcode: admin::REPLICA_CLEAR, index: 1, ..Command::default() }),
             Status::Invalid
@@ -412,7 +414,8 @@ fn a_page_is_no_copy_of_one_of_its_own_node_or_of_a_node_that_is_down() {
     }
 }
 
-/// Who is a copy already is not filled a second time, whatever it asks for: what is on its way to it stays in order.
+/// A node that is a copy already is not filled a second time, whatever it requests: packets in flight to it stay in
+/// order.
 #[test]
 fn a_second_join_of_a_copy_is_refused_by_the_home() {
     let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, None, |_| {});
@@ -431,7 +434,8 @@ fn a_second_join_of_a_copy_is_refused_by_the_home() {
     copies_are_equal(&c).unwrap();
 }
 
-/// A page is revoked with stores of all on their way: everything ends, everybody is told, and a survivor goes on.
+/// A page is revoked with stores of all nodes in flight: all operations end, every node is notified, and a survivor
+/// becomes the home.
 #[test]
 fn a_revoked_page_with_updates_in_flight_ends_for_all() {
     over_seeds(90, 2_000, |seed| {
@@ -456,7 +460,7 @@ fn a_revoked_page_with_updates_in_flight_ends_for_all() {
             c.quiet(id, OWN.into(), 500);
             let orphaned = |e: &(u16, u16, u64)| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0;
             if !c.events(id, 64).iter().any(orphaned) || c.nodes[usize::from(id)].hib.pending_counters() != 0 {
-                return Err(format!("node {id} is not told, or counts on"));
+                return Err(format!("node {id} is not notified, or continues to count"));
             }
         }
         for id in [2, 1, 3] {
@@ -472,7 +476,7 @@ fn a_revoked_page_with_updates_in_flight_ends_for_all() {
     });
 }
 
-/// A home reads its page for a new copy, which goes; the step that is under way ends nothing else.
+/// A home reads its page for a new copy, which leaves; the step in flight completes nothing else.
 #[test]
 fn a_copy_that_goes_while_it_is_filled_takes_no_store_with_it() {
     for net in NETS {
@@ -494,8 +498,8 @@ fn a_copy_that_goes_while_it_is_filled_takes_no_store_with_it() {
     }
 }
 
-/// A store is being made to a copy when its home goes. The next home, which fills the copy without it, does not get it:
-/// it would take it for one that the copy has.
+/// A store is being made to a copy when its home leaves. The next home, which fills the copy without it, must not
+/// receive it: it would assume that the copy has it.
 #[test]
 fn i2_a_store_under_way_when_the_home_goes_is_not_for_the_next_one() {
     for net in NETS {
@@ -516,7 +520,7 @@ fn i2_a_store_under_way_when_the_home_goes_is_not_for_the_next_one() {
     }
 }
 
-/// The last block of a copy is being stored when its home goes: the copy is not filled by it for the next home.
+/// The last block of a copy is being stored when its home leaves: it does not count as the fill for the next home.
 #[test]
 fn a_copy_is_not_filled_by_what_an_earlier_home_sent() {
     for (net, seed) in NETS.into_iter().flat_map(|net| (0..20).map(move |seed| (net, seed))) {
@@ -547,8 +551,8 @@ fn a_copy_is_not_filled_by_what_an_earlier_home_sent() {
     }
 }
 
-/// A home revokes its page and owes an answer; who has taken its place meanwhile is not an orphan when the answer
-/// fails.
+/// A home revokes its page and owes an answer; the node that has become the home meanwhile is not an orphan when the
+/// answer fails.
 #[test]
 fn a_late_answer_of_an_earlier_home_orphans_nobody() {
     for net in NETS {
@@ -574,7 +578,7 @@ fn a_late_answer_of_an_earlier_home_orphans_nobody() {
     }
 }
 
-/// What one home does to two of its pages is seen in that order at a copy, however long a step of the first takes.
+/// A copy sees one home's writes to two pages in order, however long a step of the first takes.
 #[test]
 fn i6_a_copy_takes_what_one_home_sends_in_order_across_pages() {
     for net in NETS {
@@ -602,8 +606,8 @@ fn i6_a_copy_takes_what_one_home_sends_in_order_across_pages() {
     }
 }
 
-/// A count of stores taken is on its way to a word of the status page: no other import counts there before it has
-/// arrived.
+/// A count of stores taken is being written to a word of the status page: no other import counts there before it has
+/// been written.
 #[test]
 fn e22b_an_import_waits_for_the_last_count_of_its_word() {
     let mut c = replicated(Ideal, 2, 1, admin::COUNTERS, None, |_| {});
@@ -619,10 +623,10 @@ fn e22b_an_import_waits_for_the_last_count_of_its_word() {
     c.settle();
     assert_eq!((c.completion(1, slot).seq, c.completion(1, slot).status), (seq, 0));
     import_own(&mut c, 1);
-    assert_eq!(taken(&c, 1), 1, "nothing comes late");
+    assert_eq!(taken(&c, 1), 1, "no stale count is written");
 }
 
-/// A copy whose memory could not be written is none any more, and its driver hears of it.
+/// A copy whose memory could not be written is dropped, and its driver is notified.
 #[test]
 fn a_copy_that_cannot_be_stored_to_is_told_that_it_is_none() {
     for net in NETS {
@@ -633,8 +637,8 @@ fn a_copy_that_cannot_be_stored_to_is_told_that_it_is_none() {
         c.event(1, Event::BusMaster(true));
         c.settle();
         assert_eq!([0, 1, 2].map(|id| word(&c, id, 0)), [5, 0, 5]);
-        let told = |e: &(u16, u16, u64)| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0;
-        assert!(c.events(1, 64).iter().any(told), "{net:?}: its programs go on reading what it has");
+        let orphaned = |e: &(u16, u16, u64)| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0;
+        assert!(c.events(1, 64).iter().any(orphaned), "{net:?}: its programs continue to read its contents");
     }
 }
 
@@ -646,7 +650,7 @@ fn reflected_packets(c: &Cluster) -> (u64, Vec<u64>) {
 }
 
 /// An update is one packet on each link; without the switch's help, one for each copy on the link of the home (SPEC
-/// item 23). Few credits change nothing.
+/// item 23). Few credits make no difference.
 #[test]
 fn an_update_is_one_packet_on_each_link() {
     const UPDATES: u64 = 30;
@@ -673,7 +677,7 @@ fn an_update_is_one_packet_on_each_link() {
     }
 }
 
-/// The driver of a node begins anew, and its page becomes a copy of that of node 0 again.
+/// The driver of a node restarts, and its page becomes a copy of node 0's again.
 fn begin_anew(c: &mut Cluster, id: u16) -> Result<(), String> {
     c.start(id);
     find_home(c, id)?;
@@ -685,13 +689,13 @@ fn begin_anew(c: &mut Cluster, id: u16) -> Result<(), String> {
     }
 }
 
-/// Waits until a node knows node 0.
+/// Waits until a node has been notified of node 0.
 fn find_home(c: &mut Cluster, id: u16) -> Result<(), String> {
     until_done(c, |c| Status::from_u16(c.lookup(id, 0, "page").status as u16))
         .map_err(|status| format!("node {id} never finds node 0: {status:?}"))
 }
 
-/// Tries until it succeeds, or fails although nothing more can happen.
+/// Retries until it succeeds, or fails although no event is left.
 fn until_done(c: &mut Cluster, mut attempt: impl FnMut(&mut Cluster) -> Status) -> Result<(), Status> {
     let mut goes_on = true;
     loop {
@@ -712,10 +716,10 @@ fn return_to_home(c: &mut Cluster, id: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// Copies are reset, die and come back, or lose their link, while the others store and the home multicasts: what was
-/// meant for an earlier life harms no later one, and its acknowledgements are not taken for others'. Nobody waits for
-/// what nobody has.
-fn lives(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
+/// Copies are reset, die and come back, or lose their link, while the others store and the home multicasts: packets for
+/// an earlier incarnation do not affect a later one, and its acknowledgements are not mistaken for others. No node
+/// waits for an acknowledgement that no node owes.
+fn sessions(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     const N: u16 = 4;
     let mut c = replicated(net, N, seed, admin::COUNTERS, bug, |config| config.credits = [2; 4]);
     for value in 1..=120u64 {
@@ -754,7 +758,7 @@ fn lives(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
         }
     }
     copies_are_equal(&c)?;
-    // Everybody is still a copy.
+    // Every node is still a copy.
     for id in 0..N {
         store(&mut c, id, 64 + u64::from(id) * 8, 8, 5000 + u64::from(id));
     }
@@ -768,21 +772,21 @@ fn lives(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
 }
 
 #[test]
-fn copies_that_begin_new_lives_take_nothing_that_was_for_the_old_ones() {
+fn copies_under_new_incarnations_take_nothing_for_earlier_ones() {
     for net in [FanOut(None), OneByOne] {
-        over_seeds(150, 10_000, |seed| lives(net, seed, None));
+        over_seeds(150, 10_000, |seed| sessions(net, seed, None));
     }
     for (bug, check) in [
         (Bug::StaleGroup, "I2: byte"),
         (Bug::ChargeNextLink, "it returned more credits"),
         (Bug::ForgetWork, "command Command"),
     ] {
-        finds(bug, check, |seed| lives(FanOut(None), seed, Some(bug)));
+        finds(bug, check, |seed| sessions(FanOut(None), seed, Some(bug)));
     }
-    finds(SwitchBug::SkipMember, "never completes", |seed| lives(FanOut(Some(SwitchBug::SkipMember)), seed, None));
+    finds(SwitchBug::SkipMember, "never completes", |seed| sessions(FanOut(Some(SwitchBug::SkipMember)), seed, None));
 }
 
-/// An acknowledgement by the next life of a copy, of what was sent to the life before, completes nothing else.
+/// An acknowledgement by the next incarnation of a copy, for a packet to the previous one, completes nothing else.
 fn late_acknowledgement(bug: Option<Bug>) -> Result<(), String> {
     let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, bug, |_| {});
     let address = c.address(0, OWN.into(), 0);
@@ -799,7 +803,7 @@ fn late_acknowledgement(bug: Option<Bug>) -> Result<(), String> {
             for action in out {
                 match action {
                     Action::Send(packet) => sent.push((packet.dst, packet.tag, packet.body)),
-                    Action::Step { step, op: hib_core::Step::LoadBlock { length, .. } } => {
+                    Action::Step { step, op: telegraphos_device_core::Step::LoadBlock { length, .. } } => {
                         let result = StepResult::Block(vec![0; length as usize].into());
                         events.push(Event::StepDone { step, result });
                     }
@@ -819,7 +823,7 @@ fn late_acknowledgement(bug: Option<Bug>) -> Result<(), String> {
     assert_eq!(old.iter().map(|s| s.0).collect::<Vec<_>>(), [1, 2]);
     handle(Event::NodeUp { node: 2, incarnation: 0x1001 });
     handle(ack(1, old[0].1, Status::Ok));
-    // It joins again, and refuses what was for its earlier life, which has reached it only now.
+    // It joins again, and refuses a packet for its earlier incarnation, which arrives only now.
     let at = RemoteAddr { page: found.index, offset: 0, generation: found.generation };
     let join = Packet {
         src: 2,
@@ -836,18 +840,18 @@ fn late_acknowledgement(bug: Option<Bug>) -> Result<(), String> {
     handle(Event::Credit { class: Class::Reflected, count: 8 });
     let new = handle(store(2));
     let all: Vec<u16> = new.iter().filter(|s| matches!(s.2, Body::Reflected { .. })).map(|s| s.0).collect();
-    // It is a copy still.
+    // It is still a copy.
     if all == [1, 2] { Ok(()) } else { Err(format!("a store was sent to {all:?} alone")) }
 }
 
 #[test]
-fn a_late_acknowledgement_of_an_earlier_life_is_for_nothing() {
+fn a_stale_acknowledgement_of_an_earlier_incarnation_completes_nothing() {
     late_acknowledgement(None).unwrap();
     finds(Bug::ReuseTags, "a store was sent to [1] alone", |_| late_acknowledgement(Some(Bug::ReuseTags)));
 }
 
-/// Blocks are not multicast: none may be stored to a replicated page, by others or by the own board; others read the
-/// home, not a copy.
+/// Blocks are not multicast: none may be stored to a replicated page, by other nodes or by its own board; other nodes
+/// read the home, not a copy.
 #[test]
 fn blocks_do_not_go_behind_the_homes_back() {
     let mut c = cluster(FanOut(None), 3, 1, None, |_| {});
@@ -874,8 +878,8 @@ fn blocks_do_not_go_behind_the_homes_back() {
     assert!(c.nodes[1].notices.iter().any(|n| matches!(n, Notice::Refused { from: 2, status: Status::NotHome, .. })));
 }
 
-/// A home is revoked while all store: a store that quiet has reported is at every survivor, whoever of them is the next
-/// home.
+/// A home is revoked while all store: a store that quiet has reported is at every survivor, whichever of them is the
+/// next home.
 fn revoked(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut c = replicated(net, 4, seed, admin::COUNTERS, bug, |_| {});
     for value in 1..=8u64 {

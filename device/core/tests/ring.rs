@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sharing ring of Galactica Net (SPEC item 28; s1, «Related work»), which Telegraphos does not use, as a
-//! simulator: to show what it lets a third node see, and that the home's order does not.
+//! A simulator of the sharing ring of Galactica Net (SPEC item 28; s1, «Related work»), which Telegraphos does not use.
+//! It shows that a third node can read 1, 2, 1, which the home's order prevents.
 //!
-//! The nodes with copies of a word form a ring. A store goes to the own copy and then round: each node stores it and
-//! passes it on, until it is back. Two nodes that store at about the same time notice it, because each is passed the
-//! other's update while its own is under way. «Then, the lowest priority processor will back off»: it takes the other's
-//! value. The paper does not say how the nodes are told that have stored the loser's value after the winner's; both
-//! ways are tried ([`Mends`]), and they show the same.
+//! The nodes with copies of a word form a ring. A store goes to the node's own copy and then around the ring: each node
+//! stores it and forwards it, until it returns. Two nodes that store at about the same time detect it, because each
+//! receives the other's update while its own is in flight. «Then, the lowest priority processor will back off»: it
+//! takes the other's value. The paper does not say how nodes that have stored the loser's value after the winner's are
+//! corrected; both ways are tried ([`Mends`]), with the same result.
 #![allow(clippy::panic, reason = "checks are functions called by tests")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const NODES: usize = 3;
 
-/// Who puts right what the loser's update has spoilt.
+/// The node that corrects the loser's update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Mends {
-    /// The winner sends its value round once more.
+    /// The winner sends its value around once more.
     Winner,
-    /// The loser sends the winner's value round, once its own is back.
+    /// The loser sends the winner's value around, once its own has returned.
     Loser,
 }
 
@@ -28,12 +28,12 @@ struct Update {
     value: u8,
 }
 
-/// An update of a node's own that is not back yet.
+/// A node's own update that has not returned yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct UnderWay {
-    /// It has met one of a node that goes after this one.
+    /// It has met an update of a node with lower priority.
     won: bool,
-    /// It has met one of a node that goes before this one, with this value.
+    /// It has met an update of a node with higher priority, with this value.
     lost: Option<u8>,
 }
 
@@ -42,10 +42,10 @@ struct Node {
     copy: u8,
     /// All values of the copy.
     had: Vec<u8>,
-    /// What its program has still to store.
+    /// The remaining stores of its program.
     to_store: Vec<u8>,
     under_way: Option<UnderWay>,
-    /// What waits on the link to the next node of the ring.
+    /// The updates on the link to the next node of the ring.
     link: VecDeque<Update>,
 }
 
@@ -58,16 +58,16 @@ impl Node {
     }
 }
 
-/// What may happen.
+/// The possible steps.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The program of a node stores.
     Store(usize),
-    /// A node takes what comes from the one before it.
+    /// A node takes an update from the previous one.
     Take(usize),
 }
 
-/// The ring, and who goes first when two nodes store at the same time: `priority` of each node, the greatest wins.
+/// The ring, with the `priority` of each node: when two nodes store at the same time, the greatest wins.
 #[derive(Clone, Debug)]
 struct Ring {
     priority: [u8; NODES],
@@ -145,7 +145,7 @@ impl Ring {
         text
     }
 
-    /// All states that can be reached, those at rest, and the way to each.
+    /// All reachable states, those at rest, and the path to each.
     fn explore(&self, programs: [Vec<u8>; NODES]) -> Explored {
         let first: State = programs.map(|to_store| Node { to_store, ..Node::default() });
         let mut explored = Explored { ways: BTreeMap::new(), rest: Vec::new() };
@@ -170,7 +170,7 @@ impl Ring {
 }
 
 struct Explored {
-    /// By state: the one before, and what happened then.
+    /// By state: the previous one, and the step.
     ways: BTreeMap<State, Option<(State, String)>>,
     rest: Vec<State>,
 }
@@ -196,7 +196,7 @@ impl Explored {
     }
 }
 
-/// Whether a value comes again after another one.
+/// Whether a value returns after another one.
 fn comes_again(had: &[u8]) -> bool {
     (0..had.len()).any(|i| had[i + 1..].contains(&had[i]))
 }
@@ -204,7 +204,7 @@ fn comes_again(had: &[u8]) -> bool {
 #[test]
 fn i5_the_ring_protocol_shows_a_third_node_1_2_1() {
     for mends in [Mends::Winner, Mends::Loser] {
-        // Nodes 0 and 1 store at the same time, node 2 looks on.
+        // Nodes 0 and 1 store at the same time, node 2 only reads.
         let mut seen = BTreeMap::new();
         for priority in [[2, 1, 0], [1, 2, 0]] {
             let ring = Ring { priority, mends };
@@ -231,7 +231,7 @@ fn i5_the_ring_protocol_shows_a_third_node_1_2_1() {
     }
 }
 
-/// What the ring is for: whatever happens, the copies are equal at last.
+/// The ring's guarantee: in every run the copies are equal in the end.
 #[test]
 fn i2_the_ring_protocol_converges() {
     let programs: [[Vec<u8>; NODES]; 3] =

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one destination, or one import, can take from the others at the requesting side: credits, time, the reserve.
+//! What one destination, or one import, can use up at the requester: credits, time, the reserve.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
 mod common;
 
 use common::{Cluster, EXPORTS};
-use hib_core::{Bug, Event};
+use telegraphos_device_core::{Bug, Event};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::{Rights, Status, UNIT, event};
@@ -31,8 +31,8 @@ fn eight(seed: u64, bug: Option<Bug>, credits: u32, hold: u32) -> Cluster {
     c
 }
 
-/// Whether a store and a load of the last node are performed, and elements enqueued there, while `hanging` others take
-/// nothing.
+/// Whether a store and a load of the last node are performed, and elements enqueued there, while `hanging` others
+/// accept nothing.
 fn reaches(seed: u64, bug: Option<Bug>, credits: u32, hanging: u16) -> Result<(), String> {
     let mut c = eight(seed, bug, credits, 64);
     c.hanging = (1..=hanging).collect();
@@ -57,7 +57,7 @@ fn reaches(seed: u64, bug: Option<Bug>, credits: u32, hanging: u16) -> Result<()
     if (stores, elements) != (200, 200) {
         return Err(format!("{stores} stores and {elements} elements of 200 reached the healthy node"));
     }
-    // Those that hang have lost nothing.
+    // The hanging ones have lost nothing.
     c.release();
     c.settle();
     for id in 1..=hanging {
@@ -82,7 +82,7 @@ fn i13_a_healthy_node_is_reached_while_others_take_nothing() {
     }
 }
 
-/// With fewer credits than destinations none is reserved, and nothing stands still when all take what they get.
+/// With fewer credits than destinations none is reserved, and traffic continues while all destinations accept packets.
 #[test]
 fn i13_few_credits_are_enough_for_all_that_take_what_they_get() {
     for credits in [1, 2, 3, 5, 8] {
@@ -102,7 +102,7 @@ fn i13_few_credits_are_enough_for_all_that_take_what_they_get() {
     }
 }
 
-/// One destination alone has the whole window of requests under way, whatever number of nodes is present.
+/// A single destination can use the whole window of requests, for any number of present nodes.
 #[test]
 fn a_single_destination_has_its_window_of_requests() {
     let mut c = eight(1, None, 256, 8);
@@ -117,7 +117,7 @@ fn a_single_destination_has_its_window_of_requests() {
 }
 
 /// The first load to a node that is silent costs the load limit; those behind it fail at once with the same error,
-/// until the node answers anything, were it the first one.
+/// until the node answers anything, including the first one.
 #[test]
 fn a_silent_node_costs_the_load_limit_once() {
     let check = |bug: Option<Bug>| {
@@ -136,14 +136,14 @@ fn a_silent_node_costs_the_load_limit_once() {
         assert_eq!(c.nodes[0].hib.counters().silent_loads, 20);
         assert_eq!(c.nodes[0].hib.deadline(), None);
         assert_eq!(c.quiet(0, 3, 2), Status::Timeout as u16, "and says why");
-        // Other nodes are another matter, also one that has not been asked for a load.
+        // Other nodes are not affected, including one to which no load was sent.
         assert_eq!(c.load(0, other, 8), 0);
         let token = {
             let address = c.address(4, 0, 0);
             c.start_load(0, address, 8)
         };
         assert!(!c.nodes[0].reads.contains_key(&token));
-        // Its answer to the first load comes after all.
+        // Its reply to the first load arrives eventually.
         c.nodes[3].ram[EXPORTS as usize + 64] = 7;
         c.release();
         c.settle();
@@ -154,7 +154,7 @@ fn a_silent_node_costs_the_load_limit_once() {
         (c.nodes[0].reads.remove(&token), c.nodes[0].hib.counters().silent_loads)
     };
     assert_eq!(check(None), (Some(7), 20));
-    // With the bug, nothing is under way any more, so that a load is sent; the one behind another fails still.
+    // With the bug, nothing is in flight, so that a load is sent; a load behind another one still fails.
     let mut c = eight(1, Some(Bug::SilentForEver), 256, 8);
     c.hanging = vec![3];
     let address = c.address(3, 0, 64);
@@ -167,13 +167,13 @@ fn a_silent_node_costs_the_load_limit_once() {
     assert_eq!(c.nodes[0].hib.counters().silent_loads, 1, "the check is blind to Bug::SilentForEver");
 }
 
-/// A node that answers other things late is not silent: each load has its time.
+/// A node that answers other requests slowly is not silent: each load has its full time limit.
 #[test]
 fn a_slow_node_is_not_silent() {
     let mut c = eight(2, None, 256, 8);
     let address = c.address(3, 0, 0);
     c.store(0, address, 8, 1);
-    c.hold_next(3, |step| matches!(step, hib_core::Step::Store { address, .. } if *address >= EXPORTS));
+    c.hold_next(3, |step| matches!(step, telegraphos_device_core::Step::Store { address, .. } if *address >= EXPORTS));
     let first = c.start_load(0, address, 8);
     // The node answers something of another import meanwhile, in another class.
     c.enqueue(0, 3, 4, 8, 5);
@@ -191,7 +191,7 @@ fn a_slow_node_is_not_silent() {
     assert_eq!(c.nodes[0].reads.remove(&second), Some(1));
 }
 
-/// More stores of one import than the reserve takes, as a board finds them that was not scheduled: those of others that
+/// More stores of one import than fit the reserve, as a board finds them that was not scheduled: other imports that
 /// only wait lose none.
 #[test]
 fn an_import_that_only_waits_is_not_cut_for_what_others_have_posted() {
@@ -210,7 +210,7 @@ fn an_import_that_only_waits_is_not_cut_for_what_others_have_posted() {
             c.enqueue(0, 1, 0, 8, 1 + n);
         }
         c.settle();
-        // Nobody has stopped this one.
+        // This import was not stopped.
         for n in 0..3000u64 {
             let address = c.address(2, 0, 8 * (n % 1000));
             c.store(0, address, 8, n);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies and homes that do not answer, and pages that are replicated no more: what is refused, who goes on, and what
-//! is used up (SPEC E19, E20, I7; `docs/replication.md`, "Silent copies and homes").
+//! Copies and homes that do not answer, and pages that are no longer replicated: refused accesses, unaffected nodes,
+//! and used resources (SPEC E19, E20, I7; `docs/replication.md`, "Silent copies and homes").
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -10,8 +10,8 @@ use common::replicas::{
     FanOut, Ideal, NETS, Net, OWN, RIGHTS, cluster, finds, join, replicated, set, set_page, store, word,
 };
 use common::{Cluster, EXPORTS, over_seeds};
-use hib_core::{Action, Bug, Event, Notice, Step, StepResult};
 use std::collections::VecDeque;
+use telegraphos_device_core::{Action, Bug, Event, Notice, Step, StepResult};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::{
@@ -28,8 +28,8 @@ fn clear(page: u32) -> Command {
 
 // ---- E20: between REPLICA_CLEAR and GRANT_CLEAR ----
 
-/// A copy launches an atomic, and a node without a copy stores, while the home resigns. What is acknowledged, all
-/// copies have.
+/// A copy launches an atomic, and a node without a copy stores, while the home resigns. All copies have every
+/// acknowledged store.
 fn resigns(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut c = cluster(net, 4, seed, bug, |_| {});
     for id in 0..3 {
@@ -70,7 +70,7 @@ fn e20_nothing_is_changed_between_replica_clear_and_grant_clear() {
             resigns(net, seed, Some(Bug::ServeResigned))
         });
     }
-    // It can be read, is granted anew as an ordinary page, or is replicated again.
+    // It can be read, granted again as an ordinary page, or replicated again.
     let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, None, |_| {});
     c.import(2, 0, "page", 11, 11);
     let home = c.address(0, 11, 0);
@@ -89,7 +89,7 @@ fn e20_nothing_is_changed_between_replica_clear_and_grant_clear() {
 
 const LIMIT: u64 = 5_000_000;
 
-/// The driver of a node, which unmaps what has become invalid; `seen` events before.
+/// The driver of a node, which unmaps invalid pages; it has read `seen` events before.
 fn unmap(c: &mut Cluster, id: u16) {
     for (kind, _, value) in c.take_events(id) {
         if kind == event::REPLICA && value & event::REPLICA_INVALID != 0 {
@@ -107,7 +107,7 @@ fn settle(c: &mut Cluster, drivers: &[u16]) {
 }
 
 /// Node 0 is the home of a page, node 2 that of another; node 3's driver unmaps nothing. Nodes 1 and 2 store far more
-/// than their windows take.
+/// than their windows allow.
 fn silent_copy(net: Net, bug: Option<Bug>) -> Result<(), String> {
     const STORES: u64 = 40;
     let mut c = replicated(net, 4, 5, admin::INVALIDATE, bug, |_| {});
@@ -131,7 +131,7 @@ fn silent_copy(net: Net, bug: Option<Bug>) -> Result<(), String> {
     c.start_quiet(1, 0, OWN.into(), 1000);
     settle(&mut c, &drivers);
     assert_ne!(c.quiet_word(1, 0).1, 1000, "node 3 still has it mapped");
-    // All else goes on meanwhile: stores to the same home, and those to replicated pages of other homes.
+    // All other traffic continues meanwhile: stores to the same home, and those to replicated pages of other homes.
     let plain = c.address(0, 12, 0);
     let elsewhere = c.address(1, other.into(), 0);
     for value in 1..=STORES {
@@ -146,27 +146,27 @@ fn silent_copy(net: Net, bug: Option<Bug>) -> Result<(), String> {
     if words != [STORES, 100 + STORES] || done != [(0, 1001), (0, 1002)] {
         return Err(format!("held up by one page's silent copy: {words:?}, {done:?}"));
     }
-    // After the limit the silent copy is none, and everything of the page goes on, in order.
+    // After the limit the silent copy is dropped, and all stores to the page continue, in order.
     c.event(0, Event::Tick { now: LIMIT + 1 });
     settle(&mut c, &drivers);
     if c.quiet_word(1, 0) != (0, 1000) {
         return Err(format!("the silent copy is waited for: {:?}", c.quiet_word(1, 0)));
     }
     assert_eq!(word(&c, 0, 0), STORES);
-    let told = (event::REPLICA, telegraphos_wire::packet::NO_NODE);
+    let event = (event::REPLICA, telegraphos_wire::packet::NO_NODE);
     let orphaned = u64::from(Status::Timeout as u16) << 16 | event::REPLICA_ORPHANED;
     let events = c.events(3, 64);
-    assert!(events.iter().any(|e| (e.0, e.1) == told && e.2 & orphaned == orphaned), "{net:?}: {events:?}");
+    assert!(events.iter().any(|e| (e.0, e.1) == event && e.2 & orphaned == orphaned), "{net:?}: {events:?}");
     assert_eq!(c.nodes[0].hib.counters().silent_copies, 1);
     assert!(c.nodes[0].notices.contains(&Notice::SilentCopy { node: 3, page: 0 }));
-    // The others are copies still, or again.
+    // The others are still copies, or again.
     let again = set(&mut c, 2, 0, admin::INVALIDATE);
     assert_eq!(status(&mut c, 2, again), Status::Ok);
     store(&mut c, 1, 8, 8, 77);
     c.start_quiet(1, 0, OWN.into(), 1003);
     settle(&mut c, &drivers);
     assert_eq!((c.quiet_word(1, 0), word(&c, 0, 8)), ((0, 1003), 77));
-    // It is not one again at once: it would hold all up again. Later it is.
+    // It cannot join again at once: it would delay all again. Later it can.
     assert_eq!(status(&mut c, 3, clear(0)), Status::Ok);
     let command = set(&mut c, 3, 0, admin::INVALIDATE);
     assert_eq!(status(&mut c, 3, command), Status::Timeout);
@@ -189,7 +189,7 @@ fn i7_e19_a_silent_copy_is_dropped_and_holds_up_its_page_alone() {
     }
 }
 
-/// A home that stores and stores, whatever is acknowledged, and a driver that unmaps nothing: the board keeps what an
+/// A home that stores regardless of acknowledgements, and a driver that unmaps nothing: the board keeps as many as an
 /// honest home can have unacknowledged, and no more.
 #[test]
 fn a_home_has_a_bounded_number_of_acknowledgements_held() {
@@ -213,14 +213,14 @@ fn a_home_has_a_bounded_number_of_acknowledgements_held() {
     assert_eq!(orphaned(&mut c), Some(Status::NoSpace as u64));
 }
 
-/// A store's acknowledgement waits for the limit and no longer, and no acknowledged store is missing from a copy that
-/// is left.
+/// A store's acknowledgement waits for the limit and no longer, and no acknowledged store is missing from a remaining
+/// copy.
 #[test]
 fn i7_what_is_acknowledged_when_a_copy_is_dropped_all_others_have() {
     over_seeds(100, 5_000, |seed| {
         let net = NETS[seed as usize % 3];
         let mut c = replicated(net, 4, seed, admin::COUNTERS, None, |_| {});
-        // The memory of node 3 takes nothing for a while.
+        // The memory of node 3 accepts nothing for a while.
         store(&mut c, 1, 0, 8, 1);
         c.hold_next(3, |step| matches!(step, Step::Store { address, .. } if *address >= EXPORTS));
         for value in 2..=20u64 {
@@ -255,7 +255,7 @@ fn i7_what_is_acknowledged_when_a_copy_is_dropped_all_others_have() {
 
 // ---- one board alone ----
 
-/// Lets a board handle events and its steps; what it sends, and blocks that it loads.
+/// Lets a board handle events and its steps. Returns the packets sent, and the number of blocks loaded.
 fn handle(c: &mut Cluster, id: u16, event: Event, loads: &mut usize) -> Vec<Packet> {
     let mut events = VecDeque::from([event]);
     let mut sent = Vec::new();
@@ -283,8 +283,8 @@ fn packet(c: &Cluster, src: NodeId, tag: u32, body: Body) -> Event {
     Event::Packet(Packet { src, dst: 0, tag, incarnation, target, body })
 }
 
-/// A node joins, leaves and joins, and takes nothing: blocks in the home, and whether a store still reaches another
-/// copy.
+/// A node joins, leaves and joins, and accepts nothing. Returns the blocks in the home, and whether a store still
+/// reaches another copy.
 fn joins_and_leaves(bug: Option<Bug>) -> (usize, bool) {
     let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, bug, |config| config.credits = [256; 4]);
     assert_eq!(status(&mut c, 2, clear(0)), Status::Ok);
@@ -302,7 +302,7 @@ fn joins_and_leaves(bug: Option<Bug>) -> (usize, bool) {
     }
     println!("{bug:?}: 1000 times joined and left: {loads} blocks loaded, {fills} sent");
     let address = c.address(0, OWN.into(), 0);
-    let store = Event::Write { bar: hib_core::Bar::Window, offset: address, size: 8, data: 9 };
+    let store = Event::Write { bar: telegraphos_device_core::Bar::Window, offset: address, size: 8, data: 9 };
     let sent = handle(&mut c, 0, store, &mut loads);
     (loads, sent.iter().any(|packet| packet.dst == 1 && matches!(packet.body, Body::Reflected { .. })))
 }
@@ -315,7 +315,7 @@ fn a_node_that_joins_and_leaves_uses_up_its_own_share_of_blocks_alone() {
     assert!(blocks > 1000 && !reaches, "{blocks}: all credits of the class are gone");
 }
 
-/// Copies of many pages at once are all filled, whatever their shares; credits from 1 up.
+/// Copies of many pages at once are all filled, for any shares; credits from 1 up.
 #[test]
 fn e20_many_copies_at_once_are_all_filled() {
     for (net, credits) in NETS.into_iter().flat_map(|net| [1, 2, 8, 64].map(|credits| (net, credits))) {
@@ -344,7 +344,7 @@ fn e20_many_copies_at_once_are_all_filled() {
     }
 }
 
-/// A requester that ignores its window: the home performs what it has places for.
+/// A requester that ignores its window: the home performs as many as it has room for.
 #[test]
 fn a_home_bounds_what_waits_for_copies() {
     let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, None, |config| config.credits = [4096; 4]);
@@ -363,11 +363,11 @@ fn a_home_bounds_what_waits_for_copies() {
     }
     let performed = sent.iter().filter(|p| p.dst == 2 && matches!(p.body, Body::Reflected { .. })).count();
     assert_eq!(performed, 256);
-    // The others have their own places.
+    // The others have separate room.
     let update = packet(&c, 2, 1, Body::Update { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: 5 });
     let others = handle(&mut c, 0, update, &mut loads);
     assert!(others.iter().any(|p| matches!(p.body, Body::Reflected { writer: 2, .. })));
-    // As copies acknowledge, the rest is performed, and all is answered.
+    // As copies acknowledge, the rest is performed, and all are answered.
     sent.extend(others);
     let mut answered = 0;
     while let Some(p) = sent.pop() {
@@ -405,7 +405,7 @@ fn silent_home(net: Net, bug: Option<Bug>) -> Result<(), String> {
     assert!(c.events(1, 64).iter().any(|e| e.0 == event::REPLICA && e.2 & orphaned == orphaned));
     store(&mut c, 1, 0, 8, 5);
     assert_eq!(c.quiet(1, OWN.into(), 5), Status::Timeout as u16);
-    // What comes too late fills nothing, and the home forgets the copy. It may join again.
+    // A late block fills nothing, and the home drops the copy. It may join again.
     c.release();
     store(&mut c, 2, 0, 8, 6);
     c.settle();
@@ -423,7 +423,7 @@ fn a_home_that_accepts_a_join_and_sends_nothing_is_not_waited_for_without_limit(
         let check = "the join of a home that sends nothing";
         finds(Bug::KeepSilentHomes, check, |_| silent_home(net, Some(Bug::KeepSilentHomes)));
     }
-    // One that sends, slowly, is.
+    // A copy of a slow home that sends is filled.
     let mut c = cluster(FanOut(None), 3, 1, None, |_| {});
     assert_eq!(join(&mut c, 0, 0, admin::COUNTERS), Status::Ok);
     let command = set(&mut c, 1, 0, admin::COUNTERS);

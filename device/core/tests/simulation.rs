@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A seeded simulation of whole clusters: real boards, the real switch, random schedules and faults.
 //!
-//! Every source stores numbered values into every destination. Whatever the schedule and the faults do, what a
-//! destination performs of one *life* of an import (from its opening to its end) is a prefix of what was stored, in
-//! order, each once; a life that no fault has touched loses nothing; quiet reports success only for what has landed. A
-//! failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p hib-core --test simulation` replays it.
+//! Every source stores numbered values into every destination. For every schedule and all faults, the stores that a
+//! destination performs of one *session* of an import (from its opening to its end) are a prefix of those issued, in
+//! order, each once; a session without a fault loses none; quiet reports success only for performed stores. A failure
+//! prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core --test simulation` replays it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
 mod common;
 
 use common::{Cluster, name64, over_seeds};
-use hib_core::{Bug, Event};
 use std::collections::BTreeMap;
+use telegraphos_device_core::{Bug, Event};
 use telegraphos_wire::Rights;
 use telegraphos_wire::admin::{self, Command};
 
 const NODES: u16 = 4;
 const STEPS: usize = 600;
 
-/// What the program on a node believes of one import.
+/// The state of one import as its program sees it.
 #[derive(Clone, Copy, Default)]
-struct Life {
+struct Session {
     number: u64,
     issued: u64,
     broken: bool,
@@ -47,25 +47,25 @@ type Tally = BTreeMap<(Operation, Fault), u64>;
 
 struct World {
     cluster: Cluster,
-    /// lives[src][dst]
-    lives: Vec<Vec<Life>>,
-    /// Per destination: (entries of `performed` at its last loss of memory, lives of each source then).
+    /// sessions[src][dst]
+    sessions: Vec<Vec<Session>>,
+    /// Per destination: (entries of `performed` at its last loss of memory, sessions of each source then).
     wiped: Vec<(usize, Vec<u64>)>,
     last_fault: Fault,
     cookie: u64,
     tally: Tally,
 }
 
-/// `src | life | number`: who stored it, in which life of the import, the how-manieth store.
-fn value(src: u16, life: u64, number: u64) -> u64 {
-    u64::from(src) << 48 | life << 24 | number
+/// `src | session | number`: the source, the session of the import, the ordinal of the store.
+fn value(src: u16, session: u64, number: u64) -> u64 {
+    u64::from(src) << 48 | session << 24 | number
 }
 
 impl World {
     fn new(seed: u64, bug: Option<Bug>) -> World {
         let cluster = Cluster::switched(NODES, seed, |c| {
             c.bug = bug;
-            // Three at a time are the least that a receiver can confuse: one in service, two behind it.
+            // Three at a time are the minimum that a receiver can confuse: one in service, two behind it.
             c.outstanding = 2 + (seed % 2) as u32;
             c.credits = [8; 4];
             c.congest_at = 16;
@@ -74,7 +74,7 @@ impl World {
         let n = usize::from(NODES);
         let mut world = World {
             cluster,
-            lives: vec![vec![Life { broken: true, ..Life::default() }; n]; n],
+            sessions: vec![vec![Session { broken: true, ..Session::default() }; n]; n],
             wiped: vec![(0, vec![0; n]); n],
             last_fault: Fault::None,
             cookie: 0,
@@ -94,11 +94,11 @@ impl World {
         self.cluster.export(node, "segment", 0, 2, Rights(3));
     }
 
-    fn life(&mut self, src: u16, dst: u16) -> &mut Life {
-        &mut self.lives[usize::from(src)][usize::from(dst)]
+    fn session(&mut self, src: u16, dst: u16) -> &mut Session {
+        &mut self.sessions[usize::from(src)][usize::from(dst)]
     }
 
-    /// Closes what is left of a broken import and tries to open a new one.
+    /// Closes a broken import and tries to open a new one.
     fn import(&mut self, src: u16, dst: u16) {
         let clear = Command { opcode: admin::IMPORT_CLEAR, import: dst, ..Command::default() };
         self.cluster.admin(src, clear);
@@ -118,15 +118,15 @@ impl World {
             ..Command::default()
         };
         assert_eq!(self.cluster.admin(src, set).status, 0);
-        let life = self.life(src, dst);
-        *life = Life { number: life.number + 1, issued: 0, broken: false };
+        let session = self.session(src, dst);
+        *session = Session { number: session.number + 1, issued: 0, broken: false };
         self.count(Operation::Import);
     }
 
     fn store(&mut self, src: u16, dst: u16) {
-        let life = self.life(src, dst);
-        life.issued += 1;
-        let data = value(src, life.number, life.issued);
+        let session = self.session(src, dst);
+        session.issued += 1;
+        let data = value(src, session.number, session.issued);
         let word = self.cluster.rng.below(64) as u64 * 8 + u64::from(src) * 1024;
         let address = self.cluster.address(dst, 0, word);
         self.cluster.store(src, address, 8, data);
@@ -135,9 +135,9 @@ impl World {
 
     /// A load of the source's own last word returns what it stored there, unless the import has failed meanwhile.
     fn load(&mut self, src: u16, dst: u16) -> Result<(), String> {
-        let life = self.life(src, dst);
-        life.issued += 1;
-        let data = value(src, life.number, life.issued);
+        let session = self.session(src, dst);
+        session.issued += 1;
+        let data = value(src, session.number, session.issued);
         let address = self.cluster.address(dst, 1, u64::from(src) * 8);
         self.cluster.store(src, address, 8, data);
         let found = self.cluster.load(src, address, 8);
@@ -145,7 +145,7 @@ impl World {
         match found {
             _ if found == data => Ok(()),
             u64::MAX => {
-                self.life(src, dst).broken = true;
+                self.session(src, dst).broken = true;
                 Ok(())
             }
             _ => Err(format!("{src} stored {data:#x} to {dst} and loads {found:#x}")),
@@ -153,12 +153,12 @@ impl World {
     }
 
     fn quiet(&mut self, src: u16, dst: u16) -> Result<(), String> {
-        let Life { number, issued, .. } = *self.life(src, dst);
+        let Session { number, issued, .. } = *self.session(src, dst);
         self.cookie += 1;
         let status = self.cluster.quiet(src, u64::from(dst), self.cookie);
         self.count(Operation::Quiet);
         if status != 0 {
-            self.life(src, dst).broken = true;
+            self.session(src, dst).broken = true;
             return Ok(());
         }
         let last = self.performed(src, dst, number).len() as u64;
@@ -168,21 +168,21 @@ impl World {
         Ok(())
     }
 
-    fn performed(&self, src: u16, dst: u16, life: u64) -> Vec<u64> {
-        let mine = |v: &u64| (v >> 48) as u16 == src && v >> 24 & 0xff_ffff == life;
+    fn performed(&self, src: u16, dst: u16, session: u64) -> Vec<u64> {
+        let mine = |v: &u64| (v >> 48) as u16 == src && v >> 24 & 0xff_ffff == session;
         let performed = &self.cluster.nodes[usize::from(dst)].performed;
         performed.iter().map(|p| p.1).filter(mine).map(|v| v & 0xff_ffff).collect()
     }
 
     fn break_all(&mut self, node: u16, memory: bool) {
         for other in 0..NODES {
-            self.life(other, node).broken = true;
-            self.life(node, other).broken = true;
+            self.session(other, node).broken = true;
+            self.session(node, other).broken = true;
         }
         if memory {
-            let lives = (0..NODES).map(|src| self.lives[usize::from(src)][usize::from(node)].number).collect();
+            let sessions = (0..NODES).map(|src| self.sessions[usize::from(src)][usize::from(node)].number).collect();
             let performed = self.cluster.nodes[usize::from(node)].performed.len();
-            self.wiped[usize::from(node)] = (performed, lives);
+            self.wiped[usize::from(node)] = (performed, sessions);
         }
     }
 
@@ -210,9 +210,9 @@ impl World {
             }
             Fault::LinkFlap => {
                 self.cluster.disconnect(node);
-                let own = *self.life(node, node);
+                let own = *self.session(node, node);
                 self.break_all(node, false);
-                *self.life(node, node) = own; // Its own memory does not depend on the link.
+                *self.session(node, node) = own; // Its own memory does not depend on the link.
                 for _ in 0..self.cluster.rng.below(20) {
                     self.cluster.step();
                 }
@@ -224,27 +224,27 @@ impl World {
                 assert_eq!(self.cluster.admin(node, withdraw).status, 0);
                 let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
                 assert_eq!(self.cluster.admin(node, clear).status, 0);
-                let lives: Vec<u64> =
-                    (0..NODES).map(|src| self.lives[usize::from(src)][usize::from(node)].number).collect();
+                let sessions: Vec<u64> =
+                    (0..NODES).map(|src| self.sessions[usize::from(src)][usize::from(node)].number).collect();
                 for other in 0..NODES {
-                    self.life(other, node).broken = true;
+                    self.session(other, node).broken = true;
                 }
-                self.wiped[usize::from(node)] = (self.cluster.nodes[usize::from(node)].performed.len(), lives);
+                self.wiped[usize::from(node)] = (self.cluster.nodes[usize::from(node)].performed.len(), sessions);
                 self.publish(node);
             }
         }
         Ok(())
     }
 
-    /// Nothing of an earlier life touches memory that has been taken back.
+    /// No store of an earlier session reaches revoked memory.
     fn check_wiped(&self) -> Result<(), String> {
         for dst in 0..NODES {
-            let (from, lives) = &self.wiped[usize::from(dst)];
+            let (from, sessions) = &self.wiped[usize::from(dst)];
             for (_, v) in &self.cluster.nodes[usize::from(dst)].performed[*from..] {
-                let (src, life) = ((v >> 48) as usize, v >> 24 & 0xff_ffff);
-                if life <= lives[src] {
+                let (src, session) = ((v >> 48) as usize, v >> 24 & 0xff_ffff);
+                if session <= sessions[src] {
                     return Err(format!(
-                        "a store of {src}, life {life}, landed in {dst} after its memory was taken back"
+                        "a store of {src}, session {session}, landed in {dst} after its memory was revoked"
                     ));
                 }
             }
@@ -255,16 +255,16 @@ impl World {
     fn check_prefixes(&self) -> Result<(), String> {
         for src in 0..NODES {
             for dst in 0..NODES {
-                let life = self.lives[usize::from(src)][usize::from(dst)];
-                for number in 1..=life.number {
+                let session = self.sessions[usize::from(src)][usize::from(dst)];
+                for number in 1..=session.number {
                     let performed = self.performed(src, dst, number);
                     if performed.iter().enumerate().any(|(i, v)| *v != i as u64 + 1) {
-                        return Err(format!("{src} to {dst}, life {number}: performed {performed:?}"));
+                        return Err(format!("{src} to {dst}, session {number}: performed {performed:?}"));
                     }
                 }
-                let performed = self.performed(src, dst, life.number).len() as u64;
-                if !life.broken && performed != life.issued {
-                    return Err(format!("{src} to {dst}: {performed} of {} stores performed at rest", life.issued));
+                let performed = self.performed(src, dst, session.number).len() as u64;
+                if !session.broken && performed != session.issued {
+                    return Err(format!("{src} to {dst}: {performed} of {} stores performed at rest", session.issued));
                 }
             }
         }
@@ -276,14 +276,14 @@ fn run(seed: u64, bug: Option<Bug>, tally: &mut Tally) -> Result<(), String> {
     let mut world = World::new(seed, bug);
     for _ in 0..STEPS {
         let (src, dst) = (world.cluster.rng.below(4) as u16, world.cluster.rng.below(4) as u16);
-        let broken = world.life(src, dst).broken;
+        let broken = world.session(src, dst).broken;
         match world.cluster.rng.below(100) {
             0 => world.fault(dst, Fault::Reset)?,
             1 => world.fault(dst, Fault::Crash)?,
             2 => world.fault(dst, Fault::LinkFlap)?,
             3 => world.fault(dst, Fault::Revoke)?,
             4..=44 if broken => world.import(src, dst),
-            // A program goes on storing until it notices that its import has failed.
+            // A program continues to store until it detects that its import has failed.
             4..=64 => world.store(src, dst),
             65..=69 if !broken => world.load(src, dst)?,
             70..=74 if !broken => world.quiet(src, dst)?,
@@ -303,7 +303,7 @@ fn run(seed: u64, bug: Option<Bug>, tally: &mut Tally) -> Result<(), String> {
 }
 
 #[test]
-fn i8_i7_prefix_of_every_life_lands_once_in_order_whatever_fails() {
+fn i8_i7_prefix_of_every_session_lands_once_in_order_whatever_fails() {
     let mut tally = Tally::new();
     let Some(seeds) = over_seeds(400, 20_000, |seed| run(seed, None, &mut tally)) else { return };
     println!("{seeds} seeds of {STEPS} steps; operations after each fault:");
@@ -321,7 +321,7 @@ fn the_simulation_sees_the_bugs() {
     for (bug, check) in [
         (Bug::QuietIgnoresOutstanding, "stores: only"),
         (Bug::ServeOutOfOrder, "performed ["),
-        (Bug::IgnoreGeneration, "after its memory was taken back"),
+        (Bug::IgnoreGeneration, "after its memory was revoked"),
         (Bug::DropWhenFull, "stores performed at rest"),
     ] {
         common::finds(bug, check, 0..300, |seed| run(seed, Some(bug), &mut Tally::new()));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One client's stream: messages and descriptors in, replies out, without blocking.
+//! A client's connection: messages and descriptors in, replies out, without blocking. `shell` owns it and passes its
+//! messages to a [`Session`](super::Session).
 //!
-//! One receive takes up to 64 KiB, which may be a thousand posted stores; replies are collected and leave in one send.
-//! Input is bounded by its buffer, output by [`OUT_LIMIT`]: while more than that waits, the caller reads no further
-//! message (a client that does not read its replies waits for itself).
+//! One receive takes up to 64 KiB, which may be a thousand posted stores. Replies are collected and leave with one
+//! send. Input is bounded by its buffer, output by [`OUT_LIMIT`]: above it, the caller reads no further message, so a
+//! client that does not read its replies only stops itself.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -16,47 +17,47 @@ use telegraphos_link::send_queue::SendQueue;
 
 use super::message::{self, Desync, HEADER_LEN, Header, MAX_FDS, MAX_MESSAGE, flag};
 
-/// Bytes one receive has room for at least.
+/// Free bytes in the input buffer for one receive, at least.
 const BATCH: usize = 64 << 10;
-/// Bytes of replies above which no further message is taken.
+/// Bytes of unsent replies above which no further message is served.
 pub const OUT_LIMIT: usize = 256 << 10;
 
-/// What a receive brought.
+/// Result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
-    /// Nothing is there.
+    /// The socket is empty.
     Empty,
     /// The client has closed the stream.
     Closed,
-    /// Bytes.
+    /// Bytes were received.
     Bytes {
-        /// The socket held no more than these.
+        /// The socket is empty now.
         drained: bool,
-        /// Descriptors were lost: more than [`MAX_FDS`] came at once, or this process may open no more files.
+        /// Descriptors were lost: more than [`MAX_FDS`] came at once, or this process has too many open files.
         lost_fds: bool,
     },
 }
 
-/// Bytes from the client, in message order, and the descriptors that came with them.
+/// Received bytes, and the descriptors that came with them.
 #[derive(Debug)]
 pub struct Input {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    /// Position in the stream of `start`.
+    /// Stream position of `start`, in bytes.
     position: u64,
-    /// Descriptors, each with the position in the stream of the last byte it came with.
+    /// Descriptors, each with the stream position of the last byte received with it.
     fds: VecDeque<(u64, OwnedFd)>,
 }
 
-/// One whole message.
+/// One complete message.
 #[derive(Debug)]
 pub struct Message<'a> {
     /// Its header.
     pub header: Header,
-    /// What follows the header.
+    /// The bytes that follow the header.
     pub body: &'a [u8],
-    /// Its descriptors; those not taken are closed.
+    /// Its descriptors. Dropping the message closes those that are not taken.
     pub fds: Vec<OwnedFd>,
 }
 
@@ -67,13 +68,14 @@ impl Input {
         Input { bytes, start: 0, end: 0, position: 0, fds: VecDeque::new() }
     }
 
+    /// Receives once into the buffer.
     fn fill(&mut self, socket: BorrowedFd<'_>) -> Result<Filled, Errno> {
         self.bytes.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
         let room = self.bytes.len() - self.end;
         if room == 0 {
-            // Only if the caller has left whole messages unread.
+            // The caller has left complete messages in the buffer.
             return Ok(Filled::Bytes { drained: false, lost_fds: false });
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -91,8 +93,8 @@ impl Input {
             return Ok(Filled::Closed);
         }
         self.end += received.bytes;
-        // The kernel ends a receive behind the piece of data that carried descriptors, so they belong to the message
-        // that holds the last byte received.
+        // The kernel ends a receive after data that carried descriptors, so they belong to the message that contains
+        // the last byte received.
         let last = self.position + self.end as u64 - 1;
         let mut any = false;
         let mut lost_fds = received.flags.contains(ReturnFlags::CTRUNC);
@@ -111,7 +113,7 @@ impl Input {
         Ok(Filled::Bytes { drained: received.bytes < room && !any, lost_fds })
     }
 
-    /// The next whole message.
+    /// Takes the next message from the buffer; `None` if it is not complete.
     pub fn message(&mut self) -> Result<Option<Message<'_>>, Desync> {
         let Some((header, size)) = message::frame(&self.bytes[self.start..self.end])? else { return Ok(None) };
         if self.end - self.start < size {
@@ -128,27 +130,27 @@ impl Input {
     }
 }
 
-/// Replies that wait for the socket.
+/// Replies that have not been sent.
 #[derive(Debug, Default)]
 pub struct Output(SendQueue);
 
 impl Output {
-    /// Bytes that wait.
+    /// Bytes not sent.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether no further message should be taken.
+    /// Whether the limit is exceeded, so that no further message may be served.
     pub fn is_full(&self) -> bool {
         self.len() > OUT_LIMIT
     }
 
-    /// A successful reply to `request`, with its body in parts.
+    /// Queues a successful reply to `request`; `body` is given in parts.
     pub fn reply(&mut self, request: &Header, body: &[&[u8]]) {
         let size = HEADER_LEN + body.iter().map(|part| part.len()).sum::<usize>();
         let header = Header { size: size as u32, flags: flag::REPLY, error: 0, ..*request };
@@ -159,7 +161,7 @@ impl Output {
         }
     }
 
-    /// An error reply to `request`.
+    /// Queues an error reply to `request`.
     pub fn error(&mut self, request: &Header, errno: Errno) {
         let header = Header {
             size: HEADER_LEN as u32,
@@ -170,7 +172,8 @@ impl Output {
         self.0.bytes().extend_from_slice(bytemuck::bytes_of(&header));
     }
 
-    /// Appends `count` zero bytes of a reply body and lets `fill` write them; takes them back if it fails.
+    /// Queues a reply whose body is `head` and `count` bytes that `fill` writes. If `fill` returns `None`, nothing is
+    /// queued.
     pub fn reply_with<T>(
         &mut self,
         request: &Header,
@@ -193,14 +196,15 @@ impl Output {
     }
 }
 
-/// Ends a connection so that its peer sees the end of the stream and no reset: nothing more comes in, what has come is
-/// taken out, and then nothing unread is left for the kernel to make a reset of (QEMU 11.1 aborts on one).
+/// Closes a connection so that its peer sees the end of the stream and not a reset. Shuts the socket down for both
+/// directions and reads what has arrived, since the kernel resets a connection that is closed with unread data (and
+/// QEMU 11.1 aborts on a reset).
 pub fn hang_up(socket: BorrowedFd<'_>) {
     if net::shutdown(socket, net::Shutdown::Both).is_err() {
         return;
     }
     let mut bytes = vec![0; BATCH];
-    // Ends: after the shutdown a peer can add nothing.
+    // This loop ends: after the shutdown the peer cannot add data.
     loop {
         match net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => return,
@@ -210,13 +214,13 @@ pub fn hang_up(socket: BorrowedFd<'_>) {
     }
 }
 
-/// A client's connection; hung up when dropped.
+/// A client's connection. Dropping it hangs up without a reset.
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
-    /// What it says.
+    /// Received messages.
     pub input: Input,
-    /// What it is told.
+    /// Replies to send.
     pub output: Output,
 }
 
@@ -231,12 +235,12 @@ impl Connection {
         self.socket.as_fd()
     }
 
-    /// One receive.
+    /// Receives once.
     pub fn fill(&mut self) -> Result<Filled, Errno> {
         self.input.fill(self.socket.as_fd())
     }
 
-    /// Sends what waits, as far as the socket takes it.
+    /// Sends as much of the output as the socket takes.
     pub fn flush(&mut self) -> Result<(), Errno> {
         self.output.0.flush(self.socket.as_fd()).map(|_| ())
     }
@@ -285,7 +289,7 @@ mod tests {
     #[test]
     fn messages_survive_any_cut_and_keep_their_descriptors() {
         let (mut c, peer) = pair();
-        // Plain messages in front and behind; two senders of descriptors in a row.
+        // Messages without descriptors before and after; two messages with descriptors in a row.
         send_with_fds(&peer, &message(0, 40), 0);
         send_with_fds(&peer, &message(1, 3), 2);
         send_with_fds(&peer, &message(2, 0), 1);
@@ -313,7 +317,7 @@ mod tests {
             let _ = c.fill().unwrap();
             assert!(c.input.message().unwrap().is_none());
         }
-        // Other tests of this process may hold a few descriptors of their own meanwhile.
+        // Other tests of this process may have a few descriptors open meanwhile.
         assert!(open_fds() <= before + 300, "{} after {before}", open_fds());
         send_with_fds(&peer, &bytes[100..], 0);
         let _ = c.fill().unwrap();

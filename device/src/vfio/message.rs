@@ -1,56 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bytes of the vfio-user protocol: each message is parsed once, completely, before anything acts on it.
+//! The wire format of the vfio-user protocol. Each message is parsed once, completely, before anything acts on it.
+//! `connection` and `server` use this module.
 //!
 //! Layouts are those of the vfio-user specification and of `<linux/vfio.h>`; all integers are little-endian. A message
-//! is a [`Header`] of 16 bytes, which holds the length of the whole, and a body.
+//! is a [`Header`] of 16 bytes, which contains the length of the message, and a body.
 
 use bytemuck::{Pod, Zeroable};
 use rustix::io::Errno;
 use serde::Deserialize;
 
-/// Bytes of a [`Header`].
+/// Size of a [`Header`] in bytes.
 pub const HEADER_LEN: usize = 16;
-/// Most bytes of data in one region access; announced as `max_data_xfer_size`. QEMU's largest is the whole config
-/// space.
+/// Limit on the data of one region access, in bytes; announced as `max_data_xfer_size`. QEMU's longest access is that
+/// of the whole config space.
 pub const MAX_DATA: usize = 64 << 10;
-/// Longest message taken: a region access with [`MAX_DATA`] bytes, or a generous version message.
+/// Limit on the length of a message, in bytes: a region access with [`MAX_DATA`] bytes, or a long version message.
 pub const MAX_MESSAGE: usize = MAX_DATA + 4096;
-/// Most file descriptors taken with one message; announced as `max_msg_fds`. QEMU sends at most 16.
+/// Limit on the descriptors of one message; announced as `max_msg_fds`. QEMU sends at most 16.
 pub const MAX_FDS: usize = 16;
 
-/// Commands.
+/// Command numbers.
 pub mod command {
     /// Protocol version and capabilities; the first message.
     pub const VERSION: u16 = 1;
-    /// A range of guest memory appears.
+    /// Maps a range of guest memory.
     pub const DMA_MAP: u16 = 2;
-    /// A range of guest memory goes.
+    /// Unmaps guest memory.
     pub const DMA_UNMAP: u16 = 3;
-    /// What the device is.
+    /// Describes the device.
     pub const DEVICE_GET_INFO: u16 = 4;
-    /// What a region is.
+    /// Describes a region.
     pub const DEVICE_GET_REGION_INFO: u16 = 5;
-    /// What an interrupt index is.
+    /// Describes an interrupt index.
     pub const DEVICE_GET_IRQ_INFO: u16 = 7;
-    /// Event descriptors and masks of interrupts.
+    /// Attaches event descriptors, masks or triggers interrupt vectors.
     pub const DEVICE_SET_IRQS: u16 = 8;
-    /// Load from a region.
+    /// Loads from a region.
     pub const REGION_READ: u16 = 9;
-    /// Store to a region.
+    /// Stores to a region.
     pub const REGION_WRITE: u16 = 10;
-    /// Function level reset.
+    /// Resets the device (function level reset).
     pub const DEVICE_RESET: u16 = 13;
-    /// Many stores in one message (offered by QEMU as `write_multiple`).
+    /// Performs many stores (announced by QEMU as `write_multiple`).
     pub const REGION_WRITE_MULTI: u16 = 15;
 }
 
 /// Header flag bits.
 pub mod flag {
-    /// Mask of the message type: 0 command, 1 reply.
+    /// Mask of the message type: 0 is a command, 1 a reply.
     pub const TYPE: u32 = 0xf;
     /// Type of a reply.
     pub const REPLY: u32 = 1;
-    /// The sender wants no reply: a posted write.
+    /// No reply is requested: a posted write.
     pub const NO_REPLY: u32 = 0x10;
     /// The reply carries an errno.
     pub const ERROR: u32 = 0x20;
@@ -58,54 +59,54 @@ pub mod flag {
 
 /// Bits of [`IrqSet::flags`].
 pub mod irq_set {
-    /// No data: the action concerns all vectors named.
+    /// No data: the action applies to all vectors of the range.
     pub const DATA_NONE: u32 = 1;
-    /// One byte per vector says whether the action concerns it.
+    /// One byte per vector says whether the action applies to it.
     pub const DATA_BOOL: u32 = 2;
-    /// One event descriptor per vector, or none at all to detach them.
+    /// One event descriptor per vector, or none to detach them.
     pub const DATA_EVENTFD: u32 = 4;
-    /// Mask.
+    /// Mask vectors.
     pub const ACTION_MASK: u32 = 8;
-    /// Unmask.
+    /// Unmask vectors.
     pub const ACTION_UNMASK: u32 = 16;
-    /// Trigger, or say what to do on a trigger.
+    /// Trigger vectors; with DATA_EVENTFD, attach the descriptors to trigger.
     pub const ACTION_TRIGGER: u32 = 32;
 }
 
 /// Bits of [`DmaMap::flags`].
 pub mod dma_map {
-    /// The device may load.
+    /// The device may load from it.
     pub const READ: u32 = 1;
-    /// The device may store.
+    /// The device may store to it.
     pub const WRITE: u32 = 2;
 }
 
 /// Bits of [`DmaUnmap::flags`].
 pub mod dma_unmap {
-    /// Return a bitmap of dirty pages (not supported).
+    /// A bitmap of dirty pages is requested (not supported).
     pub const GET_DIRTY_BITMAP: u32 = 1;
-    /// Everything; address and size mean nothing.
+    /// Unmap everything; address and size are ignored.
     pub const ALL: u32 = 2;
 }
 
-/// What every message starts with.
+/// The header of every message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Header {
-    /// Chosen by the sender, returned in the reply.
+    /// Chosen by the sender and returned in the reply.
     pub id: u16,
     /// One of [`command`].
     pub command: u16,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub size: u32,
     /// Bits of [`flag`].
     pub flags: u32,
-    /// errno of an error reply.
+    /// errno of an error reply, else 0.
     pub error: u32,
 }
 
 impl Header {
-    /// Whether the sender waits for an answer.
+    /// Whether the sender expects a reply.
     pub fn wants_reply(&self) -> bool {
         self.flags & flag::NO_REPLY == 0
     }
@@ -119,11 +120,11 @@ pub struct DmaMap {
     pub argsz: u32,
     /// Bits of [`dma_map`].
     pub flags: u32,
-    /// Offset in the file that comes with the message, if one does.
+    /// Offset in the file that comes with the message, if any.
     pub offset: u64,
     /// First DMA address.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
 }
 
@@ -137,7 +138,7 @@ pub struct DmaUnmap {
     pub flags: u32,
     /// First DMA address.
     pub address: u64,
-    /// Bytes; in the reply, those unmapped.
+    /// Length in bytes; in the reply, the number of bytes unmapped.
     pub size: u64,
 }
 
@@ -145,9 +146,9 @@ pub struct DmaUnmap {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct DeviceInfo {
-    /// Bytes the sender has room for, or gives.
+    /// Bytes that the sender can receive, or sends.
     pub argsz: u32,
-    /// 1 resettable, 2 PCI.
+    /// 1: resettable; 2: PCI.
     pub flags: u32,
     /// Number of regions.
     pub regions: u32,
@@ -159,17 +160,17 @@ pub struct DeviceInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct RegionInfo {
-    /// Bytes the sender has room for, or gives.
+    /// Bytes that the sender can receive, or sends.
     pub argsz: u32,
-    /// 1 readable, 2 writable (4, mmap-able, would end posted writes for the whole device).
+    /// 1: readable; 2: writable. 4 (mmap) is never set: it would end posted writes for the whole device.
     pub flags: u32,
-    /// Which region.
+    /// Region index.
     pub index: u32,
-    /// Where capabilities start: none.
+    /// Offset of the capabilities in this structure; 0, there are none.
     pub cap_offset: u32,
-    /// Bytes of the region.
+    /// Size of the region in bytes.
     pub size: u64,
-    /// mmap offset: none.
+    /// mmap offset; 0, regions cannot be mapped.
     pub offset: u64,
 }
 
@@ -177,17 +178,17 @@ pub struct RegionInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct IrqInfo {
-    /// Bytes the sender has room for, or gives.
+    /// Bytes that the sender can receive, or sends.
     pub argsz: u32,
-    /// 1: signalled through event descriptors.
+    /// 1: interrupts are signalled through event descriptors.
     pub flags: u32,
-    /// Which interrupt index.
+    /// Interrupt index.
     pub index: u32,
-    /// Vectors of that index.
+    /// Number of vectors of this index.
     pub count: u32,
 }
 
-/// Body of DEVICE_SET_IRQS, before its data.
+/// Body of DEVICE_SET_IRQS, without its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct IrqSet {
@@ -195,23 +196,23 @@ pub struct IrqSet {
     pub argsz: u32,
     /// Bits of [`irq_set`].
     pub flags: u32,
-    /// Which interrupt index.
+    /// Interrupt index.
     pub index: u32,
     /// First vector.
     pub start: u32,
-    /// Vectors.
+    /// Number of vectors.
     pub count: u32,
 }
 
-/// Body of REGION_READ and REGION_WRITE and of their replies, before the data.
+/// Body of REGION_READ and REGION_WRITE and of their replies, without the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Access {
     /// Offset in the region.
     pub offset: u64,
-    /// Which region.
+    /// Region index.
     pub region: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub count: u32,
 }
 
@@ -219,16 +220,16 @@ pub struct Access {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct SmallWrite {
-    /// Where and how much (at most 8 bytes).
+    /// Region, offset, and length (at most 8 bytes).
     pub access: Access,
-    /// The bytes, from the lowest address.
+    /// The bytes, lowest address first.
     pub data: [u8; 8],
 }
 
-/// What a client says of itself in VERSION; what it leaves out has the specification's default.
+/// The client's capabilities in VERSION; one that is missing has the default of the specification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Capabilities {
-    /// Whether it sends REGION_WRITE_MULTI if we take it.
+    /// Whether the client sends REGION_WRITE_MULTI if the server supports it.
     #[serde(default)]
     pub write_multiple: bool,
 }
@@ -239,7 +240,7 @@ struct VersionData {
     capabilities: Capabilities,
 }
 
-/// A message from the client, checked.
+/// A parsed and checked message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Request<'a> {
     /// VERSION.
@@ -248,7 +249,7 @@ pub enum Request<'a> {
         major: u16,
         /// Proposed minor version.
         minor: u16,
-        /// What the client can do.
+        /// The client's capabilities.
         capabilities: Capabilities,
     },
     /// DMA_MAP.
@@ -273,7 +274,7 @@ pub enum Request<'a> {
     Reset,
 }
 
-/// The stores of a REGION_WRITE_MULTI: whole entries.
+/// The stores of a REGION_WRITE_MULTI; the length is a multiple of an entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SmallWrites<'a>(&'a [u8]);
 
@@ -284,28 +285,28 @@ impl<'a> SmallWrites<'a> {
     }
 }
 
-/// Why a message is refused; the stream goes on with the next one.
+/// Why a message is refused; the stream continues with the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// What the reply carries.
+    /// errno of the error reply.
     pub errno: Errno,
-    /// For the log: the thing, the value, what was expected.
+    /// For the log: the field, its value, and what was expected.
     pub why: String,
 }
 
 impl Refused {
-    /// A refusal.
+    /// A refusal with this errno and text.
     pub fn new(errno: Errno, why: impl Into<String>) -> Refused {
         Refused { errno, why: why.into() }
     }
 }
 
-/// The length of a message makes no sense, so the place of the next one is unknown.
+/// The length of a message is invalid, so the start of the next one is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message claims {0} bytes, expected {HEADER_LEN} to {MAX_MESSAGE}: the place of the next one is lost")]
 pub struct Desync(pub u32);
 
-/// The header at the start of `bytes` and the length of its message; `None` if more bytes are needed even for that.
+/// The header at the start of `bytes` and the length of its message; `None` if the header is incomplete.
 pub fn frame(bytes: &[u8]) -> Result<Option<(Header, usize)>, Desync> {
     let Some(head) = bytes.get(..HEADER_LEN) else { return Ok(None) };
     let header: Header = bytemuck::pod_read_unaligned(head);
@@ -316,7 +317,7 @@ pub fn frame(bytes: &[u8]) -> Result<Option<(Header, usize)>, Desync> {
     Ok(Some((header, size)))
 }
 
-/// The structure at the start of a body, and what follows it.
+/// The structure at the start of a body, and its size in bytes.
 fn take<T: Pod>(name: &str, body: &[u8]) -> Result<(T, usize), Refused> {
     let size = size_of::<T>();
     match body.get(..size) {
@@ -327,6 +328,7 @@ fn take<T: Pod>(name: &str, body: &[u8]) -> Result<(T, usize), Refused> {
     }
 }
 
+/// Refuses an `argsz` that is too small for the reply.
 fn room(name: &str, argsz: u32, size: usize) -> Result<(), Refused> {
     if (argsz as usize) < size {
         return Err(Refused::new(Errno::INVAL, format!("{name}: argsz {argsz}, expected at least {size}")));
@@ -334,6 +336,7 @@ fn room(name: &str, argsz: u32, size: usize) -> Result<(), Refused> {
     Ok(())
 }
 
+/// Refuses data of another length than expected.
 fn exactly(name: &str, found: usize, expected: usize) -> Result<(), Refused> {
     if found != expected {
         return Err(Refused::new(Errno::INVAL, format!("{name}: {found} bytes of data, expected {expected}")));
@@ -342,7 +345,7 @@ fn exactly(name: &str, found: usize, expected: usize) -> Result<(), Refused> {
 }
 
 impl<'a> Request<'a> {
-    /// Parses the body of a message. Never panics; what it returns is consistent in itself (lengths and counts agree).
+    /// Parses the body of a message. Never panics. Lengths and counts in the result agree with each other.
     pub fn parse(header: &Header, body: &'a [u8]) -> Result<Request<'a>, Refused> {
         match header.command {
             command::VERSION => {
@@ -416,12 +419,13 @@ impl<'a> Request<'a> {
                 Ok(Request::WriteMulti(writes))
             }
             command::DEVICE_RESET => Ok(Request::Reset),
-            // GET_REGION_IO_FDS, DIRTY_PAGES, DMA_READ and DMA_WRITE (which are ours to send), and what nobody knows.
+            // This includes GET_REGION_IO_FDS and DIRTY_PAGES, and DMA_READ and DMA_WRITE, which only a server sends.
             other => Err(Refused::new(Errno::NOTSUP, format!("command {other} is not supported"))),
         }
     }
 }
 
+/// Refuses an access of no bytes or of more than [`MAX_DATA`].
 fn counted(name: &str, access: Access) -> Result<Access, Refused> {
     if access.count == 0 || access.count as usize > MAX_DATA {
         let why = format!("{name}: {} bytes, expected 1 to {MAX_DATA}", access.count);
@@ -430,7 +434,7 @@ fn counted(name: &str, access: Access) -> Result<Access, Refused> {
     Ok(access)
 }
 
-/// The JSON text of a version message; none at all is allowed.
+/// Parses the JSON text of a version message, which may be missing.
 fn version_data(bytes: &[u8]) -> Result<Capabilities, Refused> {
     let Some((last, text)) = bytes.split_last() else { return Ok(Capabilities::default()) };
     if *last != 0 {
@@ -444,7 +448,7 @@ fn version_data(bytes: &[u8]) -> Result<Capabilities, Refused> {
         .map_err(|e| Refused::new(Errno::INVAL, format!("VERSION: the capabilities are not the JSON expected: {e}")))
 }
 
-/// The capabilities we answer: a subset of what the client offered. NUL-terminated JSON.
+/// The capabilities of this server, a subset of the client's: JSON, NUL-terminated.
 pub fn version_reply(client: Capabilities) -> Vec<u8> {
     let mut text = format!(r#"{{"capabilities":{{"max_msg_fds":{MAX_FDS},"max_data_xfer_size":{MAX_DATA}"#);
     if client.write_multiple {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The vfio-user protocol: the only place that knows it.
+//! The vfio-user protocol. No other module depends on its details; `shell` owns a connection and a session, and `board`
+//! implements [`Backend`].
 //!
 //! ```text
 //!   socket ── connection  bytes and descriptors in, replies out, both bounded
 //!                │
 //!             message     one message, parsed and checked once
 //!                │
-//!             server      what each message means; asks a Backend
+//!             server      performs each message on a Backend
 //! ```
 //!
-//! Nothing here blocks. A load may be answered long after other messages have been served ([`Answer::Later`]).
+//! No call blocks. A load may be answered after later messages have been served ([`Answer::Later`]).
 
 pub mod connection;
 pub mod message;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the messages mean: a session asks a [`Backend`], and replies.
+//! The semantics of vfio-user messages: a [`Session`] performs them on a [`Backend`] and replies. `shell` feeds it the
+//! messages of its client.
 //!
-//! A load may be answered at once or later, while further messages are served. Each message that wants a reply gets
-//! exactly one; a posted one gets none, not even an error. A message that makes no sense is refused with an errno, and
-//! the stream goes on with the next.
+//! A load may be answered at once or later, while further messages are served. Each message that requests a reply gets
+//! exactly one; a posted message gets none, not even an error. An invalid message is refused with an errno, and the
+//! stream continues with the next one.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -15,52 +16,52 @@ use super::message::{
     Access, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Refused, RegionInfo, Request, flag, version_reply,
 };
 
-/// The session's name for a load that is answered later; never reused.
+/// Identifies a load that is answered later; never reused.
 pub type Token = u64;
 
-/// Loads that may wait at once. QEMU has one, since it holds its big lock meanwhile.
+/// Limit on unanswered loads. QEMU has at most one, since it holds its big lock meanwhile.
 pub const MAX_WAITING: usize = 4096;
 
-/// Region indexes of a PCI device: BARs 0 to 5, ROM, config space, VGA.
+/// Number of region indexes of a PCI device: BARs 0 to 5, ROM, config space, VGA.
 pub const REGIONS: u32 = 9;
-/// The region that is the config space.
+/// Region index of the config space.
 pub const CONFIG_REGION: u32 = 7;
-/// Interrupt indexes of a PCI device: INTx, MSI, MSI-X, error, request.
+/// Number of interrupt indexes of a PCI device: INTx, MSI, MSI-X, error, request.
 pub const IRQ_INDEXES: u32 = 5;
 
-/// How a load went.
+/// Result of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The data is there.
+    /// The data has been written to the buffer.
     Now,
     /// [`Session::complete`] will be called with the token.
     Later,
 }
 
-/// A device behind the protocol. Offsets and sizes have been checked to lie within the region.
+/// A device behind the protocol. The caller has checked that offsets and sizes lie within the region.
 pub trait Backend {
-    /// Bytes of a region; 0 if the device has none of that index.
+    /// Bytes of a region; 0 if the device has no such region.
     fn region_size(&self, region: u32) -> u64;
 
-    /// Vectors of an interrupt index; 0 if the device has none.
+    /// Number of vectors of an interrupt index; 0 if the device has none.
     fn vectors(&self, index: u32) -> u32;
 
-    /// Loads `data.len()` bytes.
+    /// Loads `data.len()` bytes into `data`.
     fn read(&mut self, token: Token, region: u32, offset: u64, data: &mut [u8]) -> Answer;
 
     /// Stores `data`.
     fn write(&mut self, region: u32, offset: u64, data: &[u8]);
 
-    /// A range of guest memory appears, with or without a file.
+    /// Maps a range of guest memory, with a file or without.
     fn dma_map(&mut self, map: DmaMap, fd: Option<OwnedFd>) -> Result<(), Refused>;
 
-    /// A range of guest memory goes; when this returns the device holds no reference to it. Returns the bytes unmapped.
+    /// Unmaps guest memory and returns the number of bytes; afterwards the device holds no reference to it.
     fn dma_unmap(&mut self, unmap: DmaUnmap) -> Result<u64, Refused>;
 
-    /// Event descriptors and masks of interrupts.
+    /// DEVICE_SET_IRQS: attaches event descriptors, masks or triggers vectors.
     fn set_irqs(&mut self, set: IrqSet, data: &[u8], fds: Vec<OwnedFd>) -> Result<(), Refused>;
 
-    /// Resets the device; when this returns nothing of its earlier life touches guest memory.
+    /// Resets the device. Afterwards nothing that began before touches guest memory.
     fn reset(&mut self);
 }
 
@@ -70,7 +71,7 @@ struct Waiting {
     access: Access,
 }
 
-/// The protocol state of one client after the other.
+/// The protocol state of one client at a time.
 #[derive(Debug, Default)]
 pub struct Session {
     negotiated: bool,
@@ -79,23 +80,23 @@ pub struct Session {
 }
 
 impl Session {
-    /// Ready for a client.
+    /// A session without a client.
     pub fn new() -> Session {
         Session::default()
     }
 
-    /// Whether the client has introduced itself.
+    /// Whether the client has completed the handshake (VERSION).
     pub fn negotiated(&self) -> bool {
         self.negotiated
     }
 
-    /// The client has gone: forgets it and the loads it waited for.
+    /// Ends the session of a client that has disconnected, and drops its unanswered loads.
     pub fn end(&mut self) {
         self.negotiated = false;
         self.waiting.clear();
     }
 
-    /// Serves one message. `Err` says why it was refused, for the log; the client has been told.
+    /// Serves one message. `Err` says for the log why it was refused; the error reply has been queued.
     pub fn handle(
         &mut self,
         message: Message<'_>,
@@ -105,7 +106,7 @@ impl Session {
         let header = message.header;
         match header.flags & flag::TYPE {
             0 => {}
-            // We send no commands, so no reply is due. Answering one would start a ping-pong.
+            // This side sends no commands, so it expects no replies. Answering one could start an endless exchange.
             flag::REPLY => return Err(Refused::new(Errno::INVAL, format!("a reply (id {}) to nothing", header.id))),
             other => {
                 let refused = Refused::new(Errno::INVAL, format!("message type {other}, expected 0 (command)"));
@@ -120,6 +121,7 @@ impl Session {
         }
     }
 
+    /// Queues the error reply, if one is requested.
     fn refuse(&mut self, header: &Header, refused: Refused, out: &mut Output) -> Result<(), Refused> {
         if header.wants_reply() {
             out.error(header, refused.errno);
@@ -127,6 +129,7 @@ impl Session {
         Err(refused)
     }
 
+    /// Performs a parsed request.
     fn serve(
         &mut self,
         header: &Header,
@@ -194,7 +197,7 @@ impl Session {
                     let why = format!("DEVICE_GET_IRQ_INFO of index {index}, expected 0 to {}", IRQ_INDEXES - 1);
                     return Err(Refused::new(Errno::INVAL, why));
                 }
-                // NORESIZE stays clear, as QEMU expects; MASKABLE too: MSI vectors are masked in the guest.
+                // NORESIZE stays clear, as QEMU expects; so does MASKABLE, since MSI vectors are masked in the guest.
                 let info =
                     IrqInfo { argsz: size_of::<IrqInfo>() as u32, flags: 1, index, count: backend.vectors(index) };
                 self.reply(header, &[bytemuck::bytes_of(&info)], out);
@@ -249,13 +252,14 @@ impl Session {
         Ok(())
     }
 
+    /// Queues a successful reply, if one is requested.
     fn reply(&self, header: &Header, body: &[&[u8]], out: &mut Output) {
         if header.wants_reply() {
             out.reply(header, body);
         }
     }
 
-    /// Answers a load that was left for later. Loads of a client that has gone are ignored.
+    /// Answers a load that [`Backend::read`] left for later. A load of a client that has disconnected is ignored.
     pub fn complete(&mut self, token: Token, value: u64, out: &mut Output) {
         let Some(Waiting { header, access }) = self.waiting.remove(&token) else { return };
         let head = bytemuck::bytes_of(&access);
@@ -266,7 +270,7 @@ impl Session {
     }
 }
 
-/// The low bytes of `value`; where there are more than 8 the access was refused, and all of them are ones.
+/// Writes the low bytes of `value`. An access of more than 8 bytes is not supported and reads all-ones.
 pub fn spread(value: u64, data: &mut [u8]) {
     match data.len() {
         n @ 0..=8 => data.copy_from_slice(&value.to_le_bytes()[..n]),
@@ -274,6 +278,7 @@ pub fn spread(value: u64, data: &mut [u8]) {
     }
 }
 
+/// Refuses an access that is not within its region.
 fn check(backend: &impl Backend, access: &Access) -> Result<(), Refused> {
     let size = if access.region < REGIONS { backend.region_size(access.region) } else { 0 };
     let inside = access.offset.checked_add(u64::from(access.count)).is_some_and(|end| end <= size);

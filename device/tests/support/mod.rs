@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tests of the server share: a running server, and the library's client and guest for tests: whatever goes
-//! wrong panics.
+//! Helpers of the server tests: a running server, and the library's client and guest; every error panics.
 #![allow(dead_code, unreachable_pub, missing_docs)]
+
+pub mod crate_server;
+pub mod linked;
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -17,7 +19,7 @@ use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Rights, Status, event};
 
-/// A server in a thread of its own, with its socket in a directory of its own.
+/// A server in a separate thread, with its socket in a separate directory.
 pub struct Server {
     pub dir: tempfile::TempDir,
     stop: ShutdownHandle,
@@ -29,7 +31,7 @@ impl Server {
         Server::with(Settings::default())
     }
 
-    /// With settings of the test's own; socket, node and fabric have defaults here.
+    /// With the test's settings; socket, node and fabric have defaults here.
     pub fn with(settings: Settings) -> Server {
         let dir = tempfile::tempdir().unwrap();
         let config = config(&dir, settings);
@@ -43,7 +45,7 @@ impl Server {
         self.dir.path().join("hib.sock")
     }
 
-    /// Stops it and says how it ended.
+    /// Stops it and returns its result.
     pub fn stop(mut self) -> Result<(), ServeError> {
         self.stop.shutdown();
         self.thread.take().unwrap().join().expect("the server panicked")
@@ -77,7 +79,7 @@ pub fn config(dir: &tempfile::TempDir, settings: Settings) -> Config {
     settings.over(defaults).config().unwrap()
 }
 
-/// The library's client; whatever goes wrong fails the test.
+/// The library's client; every error fails the test.
 pub struct RawClient(Client);
 
 impl Deref for RawClient {
@@ -101,7 +103,7 @@ impl AsMut<Client> for RawClient {
 }
 
 impl RawClient {
-    /// Connected, but not introduced.
+    /// Connected, without version negotiation.
     pub fn connect(path: &Path) -> RawClient {
         RawClient(Client::connect(path).unwrap())
     }
@@ -170,7 +172,7 @@ impl RawClient {
     }
 }
 
-/// What every register should say of a healthy board.
+/// The expected register values of a healthy board.
 pub fn assert_healthy(path: &Path) {
     let mut client = RawClient::new(path);
     assert_eq!(client.register(Register::Magic), telegraphos_wire::regs::MAGIC);
@@ -180,7 +182,7 @@ pub fn memfd(size: u64) -> OwnedFd {
     client::memfd(size).unwrap()
 }
 
-/// The library's guest; whatever goes wrong fails the test.
+/// The library's guest; every error fails the test.
 pub struct Guest(client::Guest<RawClient>);
 
 impl Deref for Guest {
@@ -203,7 +205,7 @@ impl Guest {
         Guest(client::Guest::boot(RawClient::new(path)).unwrap())
     }
 
-    /// What the driver does at probe, also after a reset.
+    /// The driver's probe, also after a reset.
     pub fn program(&mut self) {
         self.0.program().unwrap();
     }
@@ -236,7 +238,7 @@ impl Guest {
         self.0.open_context(n).unwrap();
     }
 
-    /// Grants `pages` export pages at DMA address `address` to everybody and publishes them.
+    /// Grants `pages` export pages at DMA address `address` to all nodes and publishes them.
     pub fn export(&mut self, name: &str, index: u32, pages: u32, address: u64, rights: u16) -> u64 {
         let length = u64::from(pages) << 16;
         let granted = self.0.grant(0, index, pages, address, Rights(rights)).unwrap();
@@ -259,7 +261,7 @@ impl Guest {
         self.admin(Command { opcode: admin::LOOKUP, node, name: named(name), rights, ..Command::default() })
     }
 
-    /// Imports what a lookup found: import and first window slot are both `import`.
+    /// Imports the result of a lookup: import and first window slot are both `import`.
     pub fn import(&mut self, import: u16, node: u16, found: &Completion, rights: u16) {
         let Completion { index: page, count, length, generation, .. } = *found;
         let pages = Pages { node, page, count, length, generation };

@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use fabric_topology::{Plan, Topology};
 use serde::{Deserialize, Serialize};
-use switch_core::{Part, SwitchConfig};
 use telegraphos_accounts::Rate;
+use telegraphos_fabric_core::{Part, SwitchConfig};
+use telegraphos_topology::{Plan, Topology};
 use telegraphos_wire::WindowLayout;
 
 use crate::SwitchId;
@@ -34,7 +34,7 @@ pub(crate) struct Header {
     /// Its digest, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
-    /// The links that were asked for; none means all.
+    /// The links to capture; none means all.
     #[serde(default)]
     pub(crate) links: Vec<String>,
     /// The switches of the process.
@@ -64,6 +64,7 @@ pub(crate) struct RecordedSwitch {
 }
 
 impl RecordedSwitch {
+    /// The recorded part of a switch's configuration.
     pub(crate) fn of(id: SwitchId, config: &SwitchConfig) -> RecordedSwitch {
         RecordedSwitch {
             id,

@@ -31,10 +31,10 @@ mod recorder;
 mod replay;
 mod sink;
 
-pub use fabric_topology::SwitchId;
 pub use link::{Link, LinkError};
 pub use pcapng::Direction;
 pub use reader::{Captured, ReadError, Reader};
 pub use record::{RECORD_VERSION, RECORDS, Record, RecordError};
 pub use recorder::{CaptureError, CaptureOptions, CaptureStatistics, Recorder, Stopped};
 pub use replay::{Difference, Ended, Replay, ReplayError, Said, replay, replay_with};
+pub use telegraphos_topology::SwitchId;

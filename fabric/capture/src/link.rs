@@ -11,7 +11,7 @@ use crate::SwitchId;
 /// One interface of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Link {
-    /// What belongs to no link: connections that have not said who they are, ticks, notices.
+    /// What belongs to no link: unidentified connections, ticks, diagnostics.
     Switch(SwitchId),
     /// The link of a node.
     Node(NodeId),

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fabric_topology::Topology;
-use switch_core::{Attached, Event, PortId, SwitchConfig};
+use telegraphos_fabric_core::{Attached, Event, PortId, SwitchConfig};
+use telegraphos_topology::Topology;
 use telegraphos_wire::link::Frame;
 
 use crate::{Link, SwitchId};
@@ -20,6 +20,7 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
+    /// No open port yet.
     pub(crate) fn new(switch: SwitchId, config: &SwitchConfig) -> Ports {
         let topology = config.part.as_ref().map(|part| Arc::clone(&part.topology));
         Ports { switch, nodes: config.nodes, topology, links: HashMap::new() }

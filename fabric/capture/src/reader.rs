@@ -49,7 +49,7 @@ pub enum ReadError {
         /// Why.
         why: String,
     },
-    /// It is none of ours.
+    /// It is no capture of a fabric.
     #[error("{} is no capture of a Telegraphos fabric: {why}; expected a pcapng file written by telegraphos-fabric --capture", file.display())]
     Foreign {
         /// The file.
@@ -156,6 +156,7 @@ impl Reader {
         })
     }
 
+    /// The configuration in the file's section header.
     pub(crate) fn header(&self) -> &Header {
         &self.header
     }
@@ -213,14 +214,14 @@ impl Reader {
                         Ok(()) => {}
                         Err(_) => return Err(ReadError::Io { file, why: "reading failed".into() }),
                     }
-                    // Neither more bytes nor the news that there are none.
+                    // Neither more bytes nor the end of the file.
                     if before == (self.inner.data().len(), self.inner.reader_exhausted()) && !self.inner.grow(MAX_BLOCK)
                     {
                         return Err(if before.1 { cut() } else { damaged("a block says that it is too long") });
                     }
                 }
                 Err(PcapError::BufferTooSmall) => {
-                    // Once; the longest block that can be ours fits then.
+                    // Once: then the longest valid block fits.
                     if !self.inner.grow(MAX_BLOCK) {
                         return Err(damaged("a block says that it is longer than any can be"));
                     }

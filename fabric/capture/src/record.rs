@@ -2,8 +2,8 @@
 //! What is captured and is no frame: the other events and actions of a switch, as small records that look like frames
 //! of kinds that no link carries ([`FIRST_RECORD_KIND`]), so that one dissector reads both.
 
-use fabric_topology::TrunkId;
-use switch_core::{Event, PortId};
+use telegraphos_fabric_core::{Event, PortId};
+use telegraphos_topology::TrunkId;
 use telegraphos_wire::layout::{Check, Field, Kind, Show, Tail};
 use telegraphos_wire::link::{FIRST_RECORD_KIND, HEAD_LEN};
 
@@ -62,9 +62,9 @@ pub enum Record {
     },
     /// The switch ends a connection.
     Close(PortId),
-    /// The switch says something: a `Notice`, as Rust's `Debug` writes it.
+    /// A `Diagnostic` of the switch, as Rust's `Debug` writes it.
     Notice(String),
-    /// Somebody else says something: a fault, a drop.
+    /// A comment of another part: a fault, a drop.
     Comment(String),
     /// So many records are missing here: the file could not take them fast enough.
     Gap(u64),
@@ -285,7 +285,7 @@ impl Record {
 }
 
 fn room_text(frames: u32) -> String {
-    if frames == switch_core::UNLIMITED { "unlimited room".into() } else { format!("room {frames}") }
+    if frames == telegraphos_fabric_core::UNLIMITED { "unlimited room".into() } else { format!("room {frames}") }
 }
 
 #[cfg(test)]

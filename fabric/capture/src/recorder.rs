@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 
-use switch_core::{Action, Event, PortId, Switch, SwitchConfig};
+use telegraphos_fabric_core::{Action, Event, PortId, Switch, SwitchConfig};
 use telegraphos_wire::link::{Frame, HEAD_LEN};
 
 use crate::config::Header;
@@ -28,7 +28,7 @@ const MIN_LIMIT: u64 = 4096;
 pub struct CaptureOptions {
     /// The file; one that exists is emptied, unless it must be new. A named pipe needs a reader first.
     pub file: PathBuf,
-    /// Refuse a file that exists: for those who ask from elsewhere (`telegraphos ctl`).
+    /// Refuse a file that exists: for commands over the control socket (`telegraphos ctl`).
     pub new: bool,
     /// The links to capture; none means all. Only a capture of all can be replayed.
     pub links: Vec<Link>,
@@ -77,7 +77,7 @@ pub enum CaptureError {
     Header(String),
 }
 
-/// Why a capture stopped before its end. The fabric goes on.
+/// Why a capture stopped before its end. The fabric continues.
 #[derive(Debug, thiserror::Error)]
 pub enum Stopped {
     /// The file cannot be written any more.
@@ -243,7 +243,7 @@ impl Recorder {
                 let (link, record) = (ports.link(*port), Record::Close(*port));
                 self.record(switch, link, now, Direction::Outbound, &record, record.describe().as_deref());
             }
-            Action::Notice(notice) => {
+            Action::Diagnostic(notice) => {
                 let record = Record::Notice(format!("{notice:?}"));
                 let link = Link::Switch(switch);
                 self.record(switch, link, now, Direction::Outbound, &record, Some(&notice.to_string()));
@@ -362,8 +362,8 @@ impl Recorder {
         }
     }
 
-    /// Why the capture has stopped before its end, if it has; said once. To be asked now and then; worth a line of the
-    /// log.
+    /// Why the capture has stopped before its end, if it has; reported once. To be called now and then; worth a line of
+    /// the log.
     pub fn stopped(&mut self) -> Option<Stopped> {
         let file = || self.options.file.clone();
         if let Some(failure) = self.sink.take_failure() {
@@ -385,7 +385,7 @@ impl Recorder {
     pub fn finish(mut self, now: u64) -> Result<CaptureStatistics, Stopped> {
         if let Some(switch) = self.switches.keys().next().copied().filter(|_| !self.stopped) {
             let end = Record::End(self.statistics.records);
-            // Whatever links are captured, the end is told; it has room within the limit.
+            // The end is recorded whatever links are captured; it has room within the limit.
             self.filter = None;
             self.options.limit = None;
             self.say(switch, now, &end);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use switch_core::{Action, Event, PortId, Snapshot, Switch, SwitchConfig};
+use telegraphos_fabric_core::{Action, Event, PortId, Snapshot, Switch, SwitchConfig};
 use telegraphos_wire::link::Frame;
 
 use crate::ports::Ports;
@@ -14,14 +14,14 @@ use crate::{Captured, Direction, Link, ReadError, Reader, Record, SwitchId};
 /// Bytes of the longest state that is believed.
 const MAX_STATE: usize = 256 << 20;
 
-/// An action, as far as captures tell.
+/// An action, as far as captures have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     /// A frame was sent.
     Send(PortId, Frame),
     /// A connection was ended.
     Close(PortId),
-    /// A `Notice`, as `Debug` writes it.
+    /// A `Diagnostic`, as `Debug` writes it.
     Notice(String),
 }
 
@@ -30,7 +30,7 @@ impl Said {
         match action {
             Action::Send(port, frame) => Said::Send(port, frame),
             Action::Close(port) => Said::Close(port),
-            Action::Notice(notice) => Said::Notice(format!("{notice:?}")),
+            Action::Diagnostic(notice) => Said::Notice(format!("{notice:?}")),
         }
     }
 }
@@ -166,16 +166,19 @@ struct Replayed {
     found: Vec<Action>,
 }
 
-/// Replays the capture `file` and tells each difference to `tell`.
-pub fn replay(file: &Path, tell: impl FnMut(&Difference)) -> Result<Replay, ReplayError> {
-    replay_with(file, |_| {}, tell)
+/// Replays the capture `file` and calls `report` with each difference.
+///
+/// # Errors
+/// The capture cannot be read, or not be replayed.
+pub fn replay(file: &Path, report: impl FnMut(&Difference)) -> Result<Replay, ReplayError> {
+    replay_with(file, |_| {}, report)
 }
 
 /// The same with configurations that `change` has changed: what would another configuration have done?
 pub fn replay_with(
     file: &Path,
     change: impl Fn(&mut SwitchConfig),
-    mut tell: impl FnMut(&Difference),
+    mut report: impl FnMut(&Difference),
 ) -> Result<Replay, ReplayError> {
     let mut reader = Reader::open(file)?;
     if !reader.links().is_empty() {
@@ -215,7 +218,7 @@ pub fn replay_with(
                 return Err(ReplayError::Late(id));
             }
             Happening::Event(time, event) => {
-                replayed.settle(id, true, &mut outcome, &mut tell);
+                replayed.settle(id, true, &mut outcome, &mut report);
                 replayed.ports.before(&event);
                 replayed.event = Some((index, time));
                 replayed.switch.handle(event, &mut replayed.found);
@@ -238,7 +241,7 @@ pub fn replay_with(
     // Where the capture breaks off, the last actions may be missing.
     let whole = outcome.ended == Ended::Whole;
     for (id, replayed) in &mut switches {
-        replayed.settle(*id, whole, &mut outcome, &mut tell);
+        replayed.settle(*id, whole, &mut outcome, &mut report);
     }
     Ok(outcome)
 }
@@ -314,7 +317,7 @@ impl Replayed {
     }
 
     /// Compares what the last event was answered with. If not `whole`, captured actions may be missing at the end.
-    fn settle(&mut self, switch: SwitchId, whole: bool, outcome: &mut Replay, tell: &mut impl FnMut(&Difference)) {
+    fn settle(&mut self, switch: SwitchId, whole: bool, outcome: &mut Replay, report: &mut impl FnMut(&Difference)) {
         let Some((event, time)) = self.event.take() else { return };
         let mut expected = std::mem::take(&mut self.expected);
         let mut found: Vec<Said> = self.found.drain(..).map(Said::of).collect();
@@ -342,7 +345,7 @@ impl Replayed {
                 continue;
             }
             outcome.differences += 1;
-            tell(&Difference { index, event, time, switch, link, expected, found });
+            report(&Difference { index, event, time, switch, link, expected, found });
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes bytes to a file from a thread of its own, so that a slow disk does not hold up whoever has them.
+//! Writes bytes to a file from a separate thread, so that a slow disk does not delay the caller.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ const CAPACITY: usize = 16 << 20;
 const CHUNK: usize = 64 << 10;
 /// How long fewer may wait.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// How long the end may take; whoever reads a pipe may not do so any more.
+/// How long closing may take: the reader of a pipe may have stopped reading.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why writing ended.
@@ -90,8 +90,8 @@ impl Sink {
         let flags = rustix::fs::fcntl_getfl(&file)?;
         rustix::fs::fcntl_setfl(&file, flags.difference(nonblocking))?;
         let shared = Arc::new(Shared::default());
-        let (theirs, path) = (Arc::clone(&shared), path.to_owned());
-        std::thread::Builder::new().name("capture".into()).spawn(move || write(&theirs, file, path))?;
+        let (writer, path) = (Arc::clone(&shared), path.to_owned());
+        std::thread::Builder::new().name("capture".into()).spawn(move || write(&writer, file, path))?;
         Ok(Sink { shared, capacity })
     }
 
@@ -227,7 +227,7 @@ mod tests {
         let most = 2 * (1 << 20) / block.len() + (64 << 10) / block.len() + 2;
         assert!(taken <= most && taken >= (1 << 20) / block.len(), "{taken}, at most {most}");
         assert!(sink.shared.lock().waiting.len() <= 1 << 20);
-        // Its reader goes: the thread notices, and the failure is told once.
+        // The reader closes the pipe: the thread gets an error, which is reported once.
         let mut some = [0; 4096];
         let _ = reader.read(&mut some);
         drop(reader);

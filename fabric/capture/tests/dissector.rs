@@ -10,8 +10,8 @@ use std::path::Path;
 use common::frames::{self, Fields, Value};
 use common::tshark::{dissect, names, number, says};
 use common::{options, recorder};
-use switch_core::{Action, Event, Notice};
 use telegraphos_capture::Link;
+use telegraphos_fabric_core::{Action, Diagnostic, Event};
 use telegraphos_testkit::{Rng, scale, seed_or};
 use telegraphos_wire::layout::{self, Field, Kind, Show, Tail};
 use telegraphos_wire::link::{Frame, HEAD_LEN};
@@ -298,7 +298,7 @@ fn tshark_shows_links_directions_comments_and_which_reply_answers_which_request(
         Frame::Hello { version: 1, node: 3, window: telegraphos_wire::WindowLayout::default(), credits: [1; 4] };
     recorder.event(0, &Event::PortOpened { port: 5, room: 12 }, 10);
     recorder.event(0, &Event::Frame { port: 5, frame: hello }, 20);
-    recorder.action(0, &Action::Notice(Notice::Joined { port: 5, node: 3, incarnation: 0x1000 }), 20);
+    recorder.action(0, &Action::Diagnostic(Diagnostic::Joined { port: 5, node: 3, incarnation: 0x1000 }), 20);
     recorder.event(0, &Event::PortRoom { port: 5, frames: 3 }, 30);
     recorder.event(0, &Event::Frame { port: 5, frame: Frame::Packet(request) }, 1_000_040);
     recorder.action(0, &Action::Send(5, Frame::Packet(reply)), 1_000_140);

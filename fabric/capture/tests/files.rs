@@ -9,10 +9,10 @@ use std::process::Command;
 
 use common::frames::{encode, one_of_each};
 use common::{options, read_all, recorder};
-use switch_core::{Action, Event, SwitchConfig};
 use telegraphos_capture::{
     CaptureError, CaptureOptions, Direction, Link, ReadError, Reader, Record, Recorder, Stopped,
 };
+use telegraphos_fabric_core::{Action, Event, SwitchConfig};
 use telegraphos_testkit::{Rng, scale, seed_or};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::Frame;

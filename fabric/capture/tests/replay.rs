@@ -9,13 +9,13 @@ use std::path::Path;
 
 use common::options;
 use common::run::{alone, run, together};
-use fabric_topology::SwitchId;
-use switch_core::{Action, Bug, Switch, SwitchConfig};
 use telegraphos_capture::{
     CaptureOptions, Captured, Difference, Direction, Ended, Link, Record, Recorder, Replay, ReplayError, Said, replay,
     replay_with,
 };
+use telegraphos_fabric_core::{Action, Bug, Switch, SwitchConfig};
 use telegraphos_testkit::{Rng, scale, seed_or};
+use telegraphos_topology::SwitchId;
 use telegraphos_wire::link::Frame;
 
 fn recorder(options: CaptureOptions, switches: &[(SwitchId, SwitchConfig)]) -> Recorder {
@@ -163,7 +163,7 @@ fn a_missing_action_is_one_difference_and_not_many() {
         records += 1;
         event_index = records;
         for (number, action) in said.iter().enumerate() {
-            if left_out.is_none() && said.len() > 4 && number == 1 && !matches!(action, Action::Notice(_)) {
+            if left_out.is_none() && said.len() > 4 && number == 1 && !matches!(action, Action::Diagnostic(_)) {
                 left_out = Some((event_index, action.clone()));
                 continue;
             }
@@ -174,7 +174,7 @@ fn a_missing_action_is_one_difference_and_not_many() {
     recorder.finish(0).unwrap();
     let (event, action) = left_out.expect("an event with many answers");
     let (outcome, differences) = differences(&file);
-    // Those of the same event that stand for each other whichever is missing are told apart by their place only.
+    // Equal actions of one event differ by their position only: whichever is missing, the report is the same.
     assert_eq!(outcome.differences, 1, "seed {seed}: {differences:#?}");
     assert_eq!((differences[0].event, &differences[0].expected), (event, &None));
     let Action::Send(port, frame) = action else { panic!() };

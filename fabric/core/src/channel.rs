@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels: what has credits and queues of its own. A link has one for each class; a trunk one for each class and
-//! layer.
+//! Channels: the units of credits and queues. A link has one for each class; a trunk one for each class and layer.
 
 use serde::{Deserialize, Serialize};
 use telegraphos_wire::Class;
@@ -33,10 +32,12 @@ impl Channel {
         Channel(layer % MAX_LAYERS * 4 + class as u8)
     }
 
+    /// The class.
     pub(crate) fn class(self) -> Class {
         Class::ALL[usize::from(self.0 % 4)]
     }
 
+    /// The layer, below [`MAX_LAYERS`].
     pub(crate) fn layer(self) -> u8 {
         self.0 / 4
     }
@@ -51,7 +52,7 @@ impl Channel {
         (0..4 * layers.min(MAX_LAYERS)).map(Channel)
     }
 
-    /// Those whose packets travel against credits of a node: [`CREDITED`].
+    /// The channels of a node whose packets need credits: [`CREDITED`].
     pub(crate) fn of_link() -> impl Iterator<Item = Channel> + Clone {
         CREDITED.into_iter().map(|class| Channel::new(class, 0))
     }

@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 
-use fabric_topology::{SwitchId, Topology};
 use telegraphos_accounts::Rate;
+use telegraphos_topology::{SwitchId, Topology};
 #[cfg(feature = "bugs")]
 use telegraphos_wire::Packet;
 use telegraphos_wire::link::DEFAULT_CREDITS;
 use telegraphos_wire::window::LayoutError;
 use telegraphos_wire::{Class, NodeId, WindowLayout};
 
+#[cfg(feature = "bugs")]
+use crate::Bug;
 use crate::CREDITED;
 
 /// The most nodes a window can address (12 node bits).
@@ -42,28 +44,30 @@ pub struct SwitchConfig {
     /// Packets of each class that one port may have in the switch, on a trunk of each class and layer, by class number;
     /// at least 1 each. That of the reply class is announced to nodes and means nothing to them.
     pub credits: [u32; 4],
-    /// Microseconds after which a port that says nothing, not even when asked, is given up; `None`: never.
+    /// Microseconds after which a port is disconnected that sends nothing, not even an answer to a probe; `None`:
+    /// never.
     pub silence: Option<u64>,
-    /// Microseconds after which a port is given up that returns no credit while packets of the classes request,
-    /// reflected or (a trunk's) reply wait for one; `None`: never. A trunk has twice the time, in which the switch
-    /// beyond finds the node that keeps them. Enqueue credits may be kept for as long as a queue is stopped (SPEC E12).
+    /// Microseconds after which a port is disconnected that returns no credit while packets of the classes request,
+    /// reflected or (a trunk's) reply wait for one; `None`: never. A trunk has twice the time, so that the switch
+    /// beyond it can disconnect the node that keeps them first. Enqueue credits may be kept for as long as a queue is
+    /// stopped (SPEC E12).
     pub stall: Option<u64>,
-    /// Replies of one node that may wait for one other; more throw their sender out.
+    /// Replies of one node that may wait for one other; more disconnect their sender.
     ///
     /// `None` computes a limit that no node can exceed which sends one reply per request and has never more requests to
     /// answer than it offered credits, however slowly the requester reads: twice the requests that can be on the way
     /// between the two, that is twice the receiver's credits in the switch plus those the sender offered, as far as it
     /// is believed ([`MAX_BELIEVED`]). This holds because a port gets its credits back only when no reply waits for it
-    /// any more. Replies that no request has asked for may be twice the credits that a node has in the switch, whoever
-    /// they are for.
+    /// any more. Replies without a request may be twice the credits that a node has in the switch, for all receivers
+    /// together.
     pub reply_limit: Option<u32>,
     /// Incarnations given are greater than this; the low 12 bits are ignored. A restarted fabric passes another,
     /// greater value, so that it does not give an incarnation twice. The epochs of trunks begin with it, too, for the
     /// same reason.
     pub base_incarnation: u64,
-    /// How often one node may join or be reset, counted together, whatever connections it uses: each is told to every
-    /// other node. Beyond that a joiner is refused and a node that is reset is disconnected. Microseconds are those of
-    /// [`Event::Tick`](crate::Event::Tick); `None`: as often as it likes.
+    /// How often one node may join or be reset, counted together, over all its connections: every other node is
+    /// notified of each. Beyond that a joiner is refused and a node that is reset is disconnected. Microseconds are
+    /// those of [`Event::Tick`](crate::Event::Tick); `None`: no limit.
     pub presence_rate: Option<Rate>,
     /// Pairs of nodes that are counted, see [`Pairs::new`](crate::pairs::Pairs::new); 0: none. Each switch counts what
     /// its own nodes send.
@@ -74,107 +78,6 @@ pub struct SwitchConfig {
     /// Classes of packets for checks, since today's packets are all requests and replies.
     #[cfg(feature = "bugs")]
     pub class_of: fn(&Packet) -> Class,
-}
-
-/// Deliberate bugs behind the `bugs` feature: for each invariant one that makes its check fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Bug {
-    /// I8: the newest packet of a queue leaves first.
-    LifoLane,
-    /// Loss: a packet that would have to wait is dropped, its credit returned.
-    DropWhenBlocked,
-    /// Credits: packets are sent to a receiver that gave no credit.
-    IgnoreReceiverCredit,
-    /// Credits: the credit of a packet to a node that left is never returned.
-    LeakCredit,
-    /// Credits: they are returned only when all have been used.
-    StrandCredit,
-    /// Credits: a sender without credit is tolerated.
-    AcceptWithoutCredit,
-    /// Back-pressure: frames are handed out to a port without room.
-    IgnoreRoom,
-    /// Absent nodes: requests to them vanish.
-    SwallowUnanswered,
-    /// Life cycle: a node that comes back gets the incarnation it had.
-    ReuseIncarnation,
-    /// Life cycle: news of a reset overtakes what was sent before it.
-    ResetOvertakes,
-    /// Life cycle: what a node sent is still delivered after its end was told.
-    DeliverAfterDown,
-    /// Life cycle: the end of a node is not told.
-    ForgetDown,
-    /// Fairness: the lowest node goes first.
-    LowestFirst,
-    /// Priority: requests go before replies.
-    RequestsFirst,
-    /// Replies: credits are returned before replies, so that a slow reader gathers replies without bound.
-    CreditsFirst,
-    /// Replies: no limit.
-    UnlimitedReplies,
-    /// Joining: a refusal says the values the wrong way round.
-    SwapRefusal,
-    /// Protection: a forged source is believed.
-    BelieveSource,
-    /// Multicast: its first member gets two copies.
-    DuplicateMulticast,
-    /// Multicast: the last member of a group of several gets none.
-    SkipMember,
-    /// Multicast, I8: a copy goes before what its sender sent before it.
-    MulticastOvertakes,
-    /// Multicast, credits: its credit is returned when the first copy has left.
-    ReleaseEarly,
-    /// Multicast: absent members are not answered for.
-    ForgetAbsentMember,
-    /// Multicast: a member is sent what was meant for another life of it.
-    AnyLife,
-    /// Multicast, life cycle: groups survive the reset of their node.
-    KeepGroups,
-    /// Groups: there may be any number.
-    UnlimitedGroups,
-    /// Groups: members of an ended group stay on the account.
-    LeakMemberships,
-    /// Life cycle: a node may join and be reset as often as it likes.
-    UnlimitedPresence,
-    /// Life cycle: each connection of a node has a rate of its own.
-    ForgetPresence,
-    /// Credits: a node is believed whatever it offers.
-    BelieveOffer,
-    /// Life cycle: a node is reset to any greater incarnation.
-    BelieveIncarnation,
-    /// Life cycle: only 32 bits of the base of incarnations are used.
-    ShortIncarnation,
-    /// Replies: those that no request asked for are bounded for each receiver, not for all together.
-    UnaskedPerReceiver,
-    /// Trunks, I8: the news of a node overtakes what it sent before.
-    ReachOvertakes,
-    /// Trunks, life cycle: the end of a node is not told beyond the switch that learns of it.
-    KeepDownLocal,
-    /// Trunks, life cycle: a session is not counted, so that packets from before a cut are taken for new ones.
-    ForgetSession,
-    /// Trunks: the credit of what a broken trunk held is never returned.
-    LeakTrunkCredit,
-    /// Trunks: packets of all layers share the credits and queues of layer 0.
-    OneLayer,
-    /// Trunks, multicast: one packet for each member crosses the trunk, to all members.
-    SendAllToEach,
-    /// Trunks, I13: replies keep the credit of their trunk until their node reads them.
-    RepliesHoldTrunk,
-    /// Trunks, life cycle: a switch that starts again counts the joins of its trunks from 0.
-    ForgetEpochs,
-    /// Trunks, life cycle: of two connections that were greeted with the same epoch both are joined, one after the
-    /// other.
-    JoinStale,
-    /// Trunks, E12: elements have the credits and queues of loads and stores.
-    MixClasses,
-    /// Trunks, protection: a packet that is not on its route is blamed on the switch that sent it on and cannot have
-    /// known.
-    BlameMessenger,
-    /// Trunks are blamed as soon as the node is that keeps credits beyond them.
-    BlameTrunk,
-    /// Neither silence nor kept credits are noticed.
-    Patient,
-    /// A switch that was itself stopped judges others by that time.
-    Unforgiving,
 }
 
 /// Why a configuration is refused.
@@ -263,6 +166,10 @@ impl SwitchConfig {
         }
     }
 
+    /// Checks the sizes against each other and against the topology.
+    ///
+    /// # Errors
+    /// The first that is impossible.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.nodes == 0 || self.nodes > MAX_NODES {
             return Err(ConfigError::Nodes(self.nodes));
@@ -293,12 +200,11 @@ impl SwitchConfig {
         Ok(())
     }
 
-    /// Credits of each class that a node is believed to have, of those it offers: what is beyond is not used. It is the
-    /// fabric's figure: what a node can make the switch hold, in replies to what it was asked, does not grow with what
-    /// it says.
+    /// The credits of each class that the switch uses, of those that a node offers. The limit is the fabric's: the
+    /// replies that a node can make the switch hold do not grow with its own figures.
     pub(crate) fn believed(&self, offered: &[u32; 4]) -> [u32; 4] {
         let mut believed = *offered;
-        if !self.has(Bug::BelieveOffer) {
+        if !bug!(BelieveOffer) {
             for class in Class::ALL {
                 let entry = &mut believed[class as usize];
                 *entry = (*entry).min(MAX_BELIEVED[class as usize].max(self.credits[class as usize]));
@@ -320,25 +226,17 @@ impl SwitchConfig {
         }
     }
 
-    /// Replies of one sender that may wait, for all receivers together, if no request asked for them.
-    pub(crate) fn unasked(&self) -> u64 {
+    /// Replies of one sender without a request that may wait, for all receivers together.
+    pub(crate) fn unrequested(&self) -> u64 {
         self.reply_limit.map_or(2 * SwitchConfig::together(&self.credits), u64::from)
     }
 
+    /// Whether a node id is below the number of nodes.
     pub(crate) fn valid_node(&self, node: NodeId) -> bool {
         u32::from(node) < self.nodes
     }
 
-    pub(crate) fn has(&self, bug: Bug) -> bool {
-        #[cfg(feature = "bugs")]
-        return self.bug == Some(bug);
-        #[cfg(not(feature = "bugs"))]
-        {
-            let _ = bug;
-            false
-        }
-    }
-
+    /// The class of a packet; checks may set another rule.
     pub(crate) fn class_of(&self, packet: &telegraphos_wire::Packet) -> telegraphos_wire::Class {
         #[cfg(feature = "bugs")]
         return (self.class_of)(packet);

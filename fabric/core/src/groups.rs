@@ -11,7 +11,7 @@ use telegraphos_accounts::{Account, Exhausted, Shares};
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::{MAX_GROUPS, MAX_MEMBERSHIPS};
 
-use crate::{Bug, SwitchConfig, Violation};
+use crate::Violation;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ impl Default for Groups {
     }
 }
 
-/// The members are all there is to say.
+/// The accounts follow from the members.
 impl Serialize for Groups {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.members.iter().map(|(page, members)| (page, &members[..])))
@@ -65,18 +65,18 @@ impl Groups {
     }
 
     /// From now on these are the members of the group of a page; none ends it.
-    pub(crate) fn set(&mut self, page: u32, members: Vec<NodeId>, config: &SwitchConfig) -> Result<(), Violation> {
+    pub(crate) fn set(&mut self, page: u32, members: Vec<NodeId>) -> Result<(), Violation> {
         if let Some(ended) = self.members.remove(&page) {
             self.groups.give(&Unit::Group, 1);
-            if !config.has(Bug::LeakMemberships) {
+            if !bug!(LeakMemberships) {
                 self.memberships.give(&Unit::Membership, ended.len() as u64);
             }
         }
         if members.is_empty() {
             return Ok(());
         }
-        let unlimited = config.has(Bug::UnlimitedGroups);
-        let over = |e: Exhausted| (e.held + e.asked, e.limit);
+        let unlimited = bug!(UnlimitedGroups);
+        let over = |e: Exhausted| (e.held + e.requested, e.limit);
         match self.groups.take(Unit::Group, 1).map_err(over) {
             Err((count, limit)) if !unlimited => return Err(Violation::Groups { count, limit }),
             _ => {}

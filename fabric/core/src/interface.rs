@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What crosses the border between the switch and its shell.
+//! Events, actions and diagnostics: what passes between the switch and its shell.
 
-use fabric_topology::{SwitchId, TrunkId};
+use telegraphos_topology::{SwitchId, TrunkId};
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{Class, NodeId};
 
@@ -11,7 +11,7 @@ pub type PortId = u32;
 /// A port's room that is never used up: for models and simulations without transport back-pressure.
 pub const UNLIMITED: u32 = u32::MAX;
 
-/// Whom a port belongs to.
+/// What a port is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Attached {
     /// A node.
@@ -83,15 +83,15 @@ pub enum Event {
     },
 }
 
-/// Something for the shell to do, in order.
+/// Something for the shell to do, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Send a frame.
     Send(PortId, Frame),
-    /// Send what was handed out as far as the connection takes it, then end it.
+    /// Send what is queued as far as the connection takes it, then end it.
     Close(PortId),
     /// Worth a log line (rate-limited: peers can trigger it).
-    Notice(Notice),
+    Diagnostic(Diagnostic),
 }
 
 /// What a port did wrong after it joined, or before.
@@ -128,7 +128,7 @@ pub enum Violation {
         /// The limit.
         limit: u64,
     },
-    /// A reset whose incarnation is not greater than the last, or too much greater.
+    /// A reset to an incarnation that is not above the last, or too far above it.
     Incarnation {
         /// The incarnation announced.
         announced: u64,
@@ -170,7 +170,7 @@ pub enum Violation {
         /// The limit.
         limit: u64,
     },
-    /// Nothing was heard of it for too long, though it was asked.
+    /// No frame arrived for too long, in spite of probes.
     Silent {
         /// Microseconds of silence.
         silence: u64,
@@ -244,7 +244,7 @@ impl core::fmt::Display for Violation {
             Violation::Replies { waiting, limit } => {
                 write!(
                     f,
-                    "sent more replies than requests can have asked for: {waiting} wait for one node, limit {limit}"
+                    "sent more replies than it can have received requests: {waiting} wait for one node, limit {limit}"
                 )
             }
             Violation::Incarnation { announced, last } => {
@@ -282,7 +282,7 @@ impl core::fmt::Display for Violation {
 
 /// Worth a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Notice {
+pub enum Diagnostic {
     /// A node joined.
     Joined {
         /// Where.
@@ -292,7 +292,7 @@ pub enum Notice {
         /// Its incarnation.
         incarnation: u64,
     },
-    /// A joiner was refused, with the values it was told.
+    /// A joiner was refused, with the values of the refusal.
     Refused {
         /// Where.
         port: PortId,
@@ -312,11 +312,11 @@ pub enum Notice {
         /// The node.
         node: NodeId,
     },
-    /// A neighbour misbehaved and was thrown out; [`Notice::Left`] or [`Notice::TrunkDown`] follows.
+    /// A neighbour broke the protocol and was disconnected; [`Diagnostic::Left`] or [`Diagnostic::TrunkDown`] follows.
     Violation {
         /// Where.
         port: PortId,
-        /// Who.
+        /// The neighbour.
         who: Attached,
         /// What it did.
         what: Violation,
@@ -348,7 +348,7 @@ pub enum Notice {
         /// Packets dropped.
         dropped: u64,
     },
-    /// What wanted to be a trunk was refused, or refused us.
+    /// The handshake of a trunk was refused, by this end or the other.
     TrunkRefused {
         /// The trunk.
         trunk: TrunkId,
@@ -358,7 +358,7 @@ pub enum Notice {
         offered: u64,
         /// What was expected.
         expected: u64,
-        /// The other end said so.
+        /// The other end refused.
         by_peer: bool,
     },
     /// A node at another switch can be reached, or was reset.
@@ -382,11 +382,13 @@ pub enum Notice {
     },
 }
 
-impl core::fmt::Display for Notice {
+impl core::fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match *self {
-            Notice::Joined { node, incarnation, .. } => write!(f, "node {node} joined, incarnation {incarnation:#x}"),
-            Notice::Refused { node: Some(node), reason, offered, expected, .. } => {
+            Diagnostic::Joined { node, incarnation, .. } => {
+                write!(f, "node {node} joined, incarnation {incarnation:#x}")
+            }
+            Diagnostic::Refused { node: Some(node), reason, offered, expected, .. } => {
                 write!(f, "refused node {node}: ")?;
                 match reason {
                     Refusal::NodeTaken => {
@@ -409,18 +411,18 @@ impl core::fmt::Display for Notice {
                     ),
                 }
             }
-            Notice::Refused { node: None, .. } => f.write_str("refused a connection: its first frame was no hello"),
-            Notice::Exhausted { node, .. } => {
+            Diagnostic::Refused { node: None, .. } => f.write_str("refused a connection: its first frame was no hello"),
+            Diagnostic::Exhausted { node, .. } => {
                 write!(f, "incarnations of node {node} are used up: restart the fabric")
             }
-            Notice::Violation { who, what, .. } => write!(f, "threw out {who}: it {what}"),
-            Notice::TrunkUp { trunk, to, epoch, .. } => {
+            Diagnostic::Violation { who, what, .. } => write!(f, "disconnected {who}: it {what}"),
+            Diagnostic::TrunkUp { trunk, to, epoch, .. } => {
                 write!(f, "trunk {trunk} to switch {to} is joined, epoch {epoch}")
             }
-            Notice::TrunkDown { trunk, to, dropped } => {
+            Diagnostic::TrunkDown { trunk, to, dropped } => {
                 write!(f, "trunk {trunk} to switch {to} has broken; {dropped} packets dropped")
             }
-            Notice::TrunkRefused { trunk, reason, offered, expected, by_peer } => {
+            Diagnostic::TrunkRefused { trunk, reason, offered, expected, by_peer } => {
                 let who = if by_peer { "the other end refused" } else { "refused what wanted to be" };
                 write!(f, "{who} trunk {trunk}: ")?;
                 match reason {
@@ -440,13 +442,15 @@ impl core::fmt::Display for Notice {
                     other => write!(f, "{other:?}, offered {offered}, expected {expected}"),
                 }
             }
-            Notice::Reached { node, incarnation } => {
+            Diagnostic::Reached { node, incarnation } => {
                 write!(f, "node {node} can be reached, incarnation {incarnation:#x}")
             }
-            Notice::Lost { node } => write!(f, "node {node} cannot be reached any more"),
-            Notice::Reset { node, incarnation } => write!(f, "node {node} was reset, incarnation {incarnation:#x}"),
-            Notice::Left { node, dropped: 0 } => write!(f, "node {node} left"),
-            Notice::Left { node, dropped } => write!(f, "node {node} left; {dropped} packets from or to it dropped"),
+            Diagnostic::Lost { node } => write!(f, "node {node} cannot be reached any more"),
+            Diagnostic::Reset { node, incarnation } => write!(f, "node {node} was reset, incarnation {incarnation:#x}"),
+            Diagnostic::Left { node, dropped: 0 } => write!(f, "node {node} left"),
+            Diagnostic::Left { node, dropped } => {
+                write!(f, "node {node} left; {dropped} packets from or to it dropped")
+            }
         }
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What waits from one node for one output: one queue per channel, so that nobody waits behind another pair's packets.
+//! What waits from one node for one output: one queue per channel, so that no packet waits behind another pair's.
 //!
 //! A mark (`up`) says that the sender was reset, has joined, or can be reached again. Packets before a mark leave
 //! before it, packets behind it after it; so a lane is a row of segments, each beginning with a mark (the first may
 //! have none), and only the first segment is served. Replies alone may pass a mark, if it waits for packets of other
-//! classes: a reply waits for nobody (SPEC I13).
+//! classes: a reply waits for no other class (SPEC I13).
 
 use std::collections::VecDeque;
 
@@ -14,11 +14,12 @@ use telegraphos_wire::{Class, NodeId, Packet};
 
 use crate::channel::Channel;
 
-/// Whose credit a packet in the switch uses up: it is returned when the packet has left.
+/// The credit that a packet in the switch uses: it is returned when the packet has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Paid {
-    /// The port it came by.
-    pub(crate) place: u16,
+    /// The index of the port it came by.
+    #[serde(rename = "place")]
+    pub(crate) index: u16,
     /// The channel it came on.
     pub(crate) channel: Channel,
     /// The multicast of that port that it is a copy of.
@@ -36,9 +37,9 @@ pub(crate) struct Queued {
     pub(crate) paid: Option<Paid>,
 }
 
-/// How a node's presence is told.
+/// What a notification of a node says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Life {
+pub(crate) struct Mark {
     pub(crate) incarnation: u64,
     /// Sum of the epochs of the trunks in between.
     pub(crate) session: u64,
@@ -46,10 +47,9 @@ pub(crate) struct Life {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Segment {
-    /// To be told before the packets.
-    up: Option<Life>,
+    /// The notification to send before the packets.
+    up: Option<Mark>,
     /// By channel; those that are not there are empty.
-    #[serde(with = "crate::snapshot::queues")]
     queues: SmallVec<[VecDeque<Queued>; 4]>,
 }
 
@@ -83,12 +83,13 @@ impl Lane {
         self.replies
     }
 
+    /// Whether it holds neither packets nor marks.
     pub(crate) fn idle(&self) -> bool {
         self.segments.is_empty()
     }
 
     /// The mark that nothing waits before, if there is one.
-    pub(crate) fn mark(&self) -> Option<Life> {
+    pub(crate) fn mark(&self) -> Option<Mark> {
         self.segments.front()?.up
     }
 
@@ -100,47 +101,56 @@ impl Lane {
         }
     }
 
-    /// Adds a packet behind all others of its channel (before them with `overtakes`, a deliberate bug).
-    pub(crate) fn push(&mut self, channel: Channel, queued: Queued, overtakes: bool) {
+    /// Adds a packet behind all others of its channel.
+    pub(crate) fn push(&mut self, channel: Channel, queued: Queued) {
         if self.segments.is_empty() {
             self.segments.push_back(Segment::default());
         }
         if let Some(segment) = self.segments.back_mut() {
             let queue = segment.queue(channel);
-            if overtakes {
-                queue.push_front(queued)
-            } else {
-                queue.push_back(queued)
-            }
+            #[cfg(feature = "bugs")]
+            let is_copy = queued.paid.is_some_and(|paid| paid.multicast.is_some());
+            queue.push_back(queued);
+            #[cfg(feature = "bugs")]
+            crate::bugs::pushed(queue, is_copy);
             self.replies += u64::from(channel.class() == Class::Reply);
         }
     }
 
-    pub(crate) fn push_mark(&mut self, life: Life) {
+    /// Adds a mark behind all packets; it replaces a last mark without packets behind it.
+    pub(crate) fn push_mark(&mut self, mark: Mark) {
         match self.segments.back_mut() {
-            // Nothing in between: the later life replaces the earlier, which nobody has heard of. This bounds the
+            // No packets between them: the new mark replaces the last, which was not sent. This bounds the number of
             // marks.
-            Some(last) if last.up.is_some() && !last.has_packets() => last.up = Some(life),
-            _ => self.segments.push_back(Segment { up: Some(life), ..Segment::default() }),
+            Some(last) if last.up.is_some() && !last.has_packets() => last.up = Some(mark),
+            _ => self.segments.push_back(Segment { up: Some(mark), ..Segment::default() }),
         }
     }
 
+    /// For a deliberate bug: the last mark goes before everything.
+    #[cfg(feature = "bugs")]
+    pub(crate) fn mark_overtakes(&mut self) {
+        self.segments.rotate_right(1);
+    }
+
     /// Takes the mark that nothing waits before.
-    pub(crate) fn take_mark(&mut self) -> Option<Life> {
+    pub(crate) fn take_mark(&mut self) -> Option<Mark> {
         let up = self.segments.front_mut()?.up.take();
         self.trim();
         up
     }
 
-    /// Takes the oldest packet of the channel that can be taken now (the newest with `lifo`, a deliberate bug).
-    pub(crate) fn take(&mut self, channel: Channel, lifo: bool) -> Option<Queued> {
+    /// Takes the oldest packet of the channel that can be taken now.
+    pub(crate) fn take(&mut self, channel: Channel) -> Option<Queued> {
         let reply = channel.class() == Class::Reply;
         let segment = match reply {
             true => self.segments.iter_mut().find(|s| s.waits(channel)),
             false => self.segments.front_mut().filter(|s| s.up.is_none()),
         }?;
         let queue = segment.queue(channel);
-        let queued = if lifo { queue.pop_back() } else { queue.pop_front() }?;
+        #[cfg(feature = "bugs")]
+        crate::bugs::reorder_queue(queue);
+        let queued = queue.pop_front()?;
         self.replies -= u64::from(reply);
         self.trim();
         Some(queued)

@@ -18,17 +18,21 @@
 //! - **One packet on each link for a multicast** (SPEC item 23): a home sends one packet for all copies of a page, and
 //!   the switch puts one copy into the lane of each ([`Switch`], "Multicasts").
 //! - **Replies always sink** (SPEC I13): they need no credit and go before everything else. They are bounded because
-//!   requests are: see [`SwitchConfig::reply_limit`].
+//!   requests are bounded: see [`SwitchConfig::reply_limit`].
 //! - **Back-pressure of the transport**: [`Event::PortRoom`] says how many frames a port can take; never more are
 //!   handed out.
-//! - **Life cycle**: what a node sent before a [`Frame::Reset`] leaves before the [`Frame::NodeUp`] that tells of it;
-//!   after a [`Frame::NodeDown`] nothing of that life follows.
+//! - **Life cycle**: what a node sent before a [`Frame::Reset`] leaves before the [`Frame::NodeUp`] for it; after a
+//!   [`Frame::NodeDown`] nothing of that incarnation follows.
 //!
 //! [`Frame::Reset`]: telegraphos_wire::link::Frame::Reset
 //! [`Frame::NodeUp`]: telegraphos_wire::link::Frame::NodeUp
 //! [`Frame::NodeDown`]: telegraphos_wire::link::Frame::NodeDown
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod hook;
+#[cfg(feature = "bugs")]
+mod bugs;
 mod channel;
 mod config;
 mod groups;
@@ -41,10 +45,13 @@ mod snapshot;
 mod statistics;
 mod switch;
 
-pub use config::{Bug, ConfigError, MAX_BELIEVED, MAX_NODES, Part, SwitchConfig};
-pub use interface::{Action, Attached, Event, Notice, PortId, UNLIMITED, Violation};
+#[cfg(feature = "bugs")]
+pub use bugs::Bug;
+pub use config::{ConfigError, MAX_BELIEVED, MAX_NODES, Part, SwitchConfig};
+pub use interface::{Action, Attached, Diagnostic, Event, PortId, UNLIMITED, Violation};
 pub use statistics::{ClassStatistics, PortStatistics, Statistics};
-pub use switch::{Snapshot, State, Switch};
+pub use switch::restore::Snapshot;
+pub use switch::{State, Switch};
 
 use telegraphos_wire::Class;
 

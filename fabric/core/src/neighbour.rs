@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whom a port leads to, a node or another switch: its credits as a sender, and the output that serves it as a
+//! The other end of a port, a node or another switch: its credits as a sender, and the output that serves it as a
 //! receiver.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use fabric_topology::TrunkId;
 use serde::{Deserialize, Serialize};
+use telegraphos_topology::TrunkId;
 use telegraphos_wire::link::{self, Frame};
 use telegraphos_wire::packet::{self, MAX_BLOCK};
 use telegraphos_wire::{Body, Class, NodeId, Packet};
 
 use crate::channel::{Channel, MAX_CHANNELS};
 use crate::groups::Groups;
-use crate::lane::{Lane, Life, Queued};
+use crate::lane::{Lane, Mark, Queued};
 use crate::nodes::NodeSet;
 use crate::statistics::bytes;
-use crate::{Bug, CREDITED, PortId, SwitchConfig, UNLIMITED};
+use crate::{CREDITED, PortId, SwitchConfig, UNLIMITED};
 
-/// The session's place in the incarnations that nodes are told: above the count of resets.
+/// The session's bits in the incarnations that nodes see: above the count of resets.
 const SESSION_SHIFT: u32 = 12;
 
-/// What `told` minus the incarnation is, for a session.
+/// What a session adds to an incarnation.
 pub(crate) fn session_part(session: u64) -> u64 {
     session << SESSION_SHIFT
 }
@@ -40,7 +40,7 @@ fn longest_reply(class: Class) -> u64 {
     (link::HEAD_LEN + packet::HEADER_LEN + payload) as u64
 }
 
-/// Who is at the other end.
+/// The other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Node(NodeId),
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 /// What an output sends next.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Something the switch itself says.
+    /// A frame of the switch itself.
     Control(Frame),
     /// An answer on behalf of an absent node.
     Answer(Packet),
@@ -80,7 +80,8 @@ pub(crate) struct Neighbour {
     pub(crate) replies_beyond: u64,
     /// Replies of this node that wait for anything.
     pub(crate) replies_waiting: u64,
-    /// Bytes of the longest replies to the requests that it has taken and not answered; see [`Neighbour::answers`].
+    /// Bytes of the longest replies to the requests that it has taken and not answered; see
+    /// [`Neighbour::takes_answer`].
     pub(crate) unanswered: u64,
 
     // As a receiver.
@@ -90,22 +91,23 @@ pub(crate) struct Neighbour {
     pub(crate) credits: [u32; MAX_CHANNELS],
     /// What waits, by sender; idle lanes are not kept.
     lanes: BTreeMap<NodeId, Lane>,
-    /// By channel: whose turn it is, among the senders whose lane offers a packet.
+    /// By channel: the senders whose lane offers a packet, in the order of service.
     turns: Vec<VecDeque<NodeId>>,
-    /// The channel whose turn it is, among those that take turns.
+    /// The channel to serve next, of those that are served round-robin.
     rotation: u8,
-    /// Senders whose mark waits for nothing but room.
+    /// Senders whose mark waits only for room.
     marks: VecDeque<NodeId>,
     /// Answers on behalf of absent nodes.
     #[serde(with = "crate::snapshot::packets")]
     answers: VecDeque<Packet>,
-    /// Nodes whose presence was told.
-    told: NodeSet,
-    /// Nodes whose end is still to be told.
+    /// Nodes that the neighbour was notified of.
+    #[serde(rename = "told")]
+    notified: NodeSet,
+    /// Nodes whose NodeDown is still to be sent.
     down: NodeSet,
-    /// It is to be asked whether it lives.
+    /// A Probe is to be sent.
     pub(crate) probe: bool,
-    /// It has asked.
+    /// An Alive is to be sent.
     pub(crate) alive: bool,
 }
 
@@ -141,13 +143,14 @@ impl Neighbour {
             rotation: 0,
             marks: VecDeque::new(),
             answers: VecDeque::new(),
-            told: NodeSet::default(),
+            notified: NodeSet::default(),
             down: NodeSet::default(),
             probe: false,
             alive: false,
         }
     }
 
+    /// Whether the other end is a switch.
     pub(crate) fn is_trunk(&self) -> bool {
         matches!(self.kind, Kind::Trunk { .. })
     }
@@ -159,7 +162,7 @@ impl Neighbour {
         }
     }
 
-    /// Whether packets of the channel travel against credits here. A node takes every reply: it has asked for it.
+    /// Whether packets of the channel travel against credits here. A node takes every reply, since it sent the request.
     pub(crate) fn credited(&self, channel: Channel) -> bool {
         channel.class() != Class::Reply || self.is_trunk()
     }
@@ -170,28 +173,29 @@ impl Neighbour {
         Channel::all(self.layers()).filter(move |channel| trunk || channel.class() != Class::Reply)
     }
 
-    /// Whether credits of the channel are to be returned: when the neighbour holds no more than what is owed to it. So
-    /// it never runs dry while room is free, and frames stay few: one per half of what is free.
-    pub(crate) fn credit_due(&self, channel: Channel, config: &SwitchConfig) -> bool {
+    /// Whether credits of the channel are to be returned now: when the neighbour holds no more than are owed to it. So
+    /// it never runs out of credits while there is room, and few frames are needed: one per half of the free credits.
+    pub(crate) fn credit_due(&self, channel: Channel) -> bool {
         let (held, owed) = (self.held[channel.index()], self.owed[channel.index()]);
-        if config.has(Bug::StrandCredit) {
-            return owed == config.credits[channel.class() as usize];
+        #[cfg(feature = "bugs")]
+        if bug!(StrandCredit) {
+            return crate::bugs::all_owed(owed, channel);
         }
         owed > 0 && owed >= held
     }
 
-    /// A node whose replies pile up before a trunk gets nothing more to reply to, until they have drained: what it
-    /// makes the switch hold is bounded. Requests may wait for replies (DESIGN contract 3).
+    /// A node whose replies wait for trunks gets no more requests until they have drained: so what it makes the switch
+    /// hold is bounded. Requests may wait for replies (DESIGN contract 3).
     pub(crate) fn gated(&self) -> bool {
         self.replies_beyond > 0 && self.replies_beyond >= SwitchConfig::together(&self.offered)
     }
 
-    /// Whether a packet of the channel may leave, as far as credits tell.
-    fn may_leave(&self, channel: Channel, config: &SwitchConfig) -> bool {
+    /// Whether credits allow a packet of the channel to leave.
+    fn may_leave(&self, channel: Channel) -> bool {
         if !self.credited(channel) {
             return true;
         }
-        (self.credits[channel.index()] > 0 || config.has(Bug::IgnoreReceiverCredit)) && !self.gated()
+        (self.credits[channel.index()] > 0 || bug!(IgnoreReceiverCredit)) && !self.gated()
     }
 
     /// Takes room and credit for a packet that can be sent at once, with nothing before it; the port to send it to.
@@ -207,16 +211,16 @@ impl Neighbour {
         Some(self.port)
     }
 
-    /// A request was handed to this node: it may answer. What is remembered is bounded by what the switch believes that
-    /// a node can have unanswered, for some requests get no answer.
-    pub(crate) fn asked(&mut self, request: &Packet) {
+    /// A request was sent to this node, which may answer it. The count is bounded by what a node can have unanswered,
+    /// since some requests get no answer.
+    pub(crate) fn expect_reply(&mut self, request: &Packet) {
         let most: u64 =
             CREDITED.iter().map(|class| longest_reply(*class) * u64::from(self.offered[*class as usize])).sum();
         self.unanswered = self.unanswered.saturating_add(reply_bytes(&request.body)).min(most);
     }
 
-    /// A reply of this node arrived: whether it was asked for, as far as that is known.
-    pub(crate) fn answers(&mut self, reply: &Packet) -> bool {
+    /// A reply of this node arrived. True if it fits a request that is counted as unanswered.
+    pub(crate) fn takes_answer(&mut self, reply: &Packet) -> bool {
         match self.unanswered.checked_sub(bytes(reply)) {
             Some(rest) => {
                 self.unanswered = rest;
@@ -238,17 +242,17 @@ impl Neighbour {
         self.lanes.get(&from).map_or(0, Lane::replies)
     }
 
-    pub(crate) fn push(&mut self, from: NodeId, channel: Channel, queued: Queued, config: &SwitchConfig) {
+    /// Queues a packet of `from` behind its others of the channel.
+    pub(crate) fn push(&mut self, from: NodeId, channel: Channel, queued: Queued) {
         let lane = self.lanes.entry(from).or_default();
         let offered = lane.offers(channel);
-        let overtakes = queued.paid.is_some_and(|paid| paid.multicast.is_some()) && config.has(Bug::MulticastOvertakes);
-        lane.push(channel, queued, overtakes);
+        lane.push(channel, queued);
         if !offered && lane.offers(channel) {
             self.turns[channel.index()].push_back(from);
         }
     }
 
-    /// A multicast of this neighbour that is not complete: its name.
+    /// Begins a multicast of this neighbour; returns its number.
     pub(crate) fn new_multicast(&mut self) -> u32 {
         let free = (0..).zip(self.multicasts.keys()).find(|(free, used)| free != *used).map(|(free, _)| free);
         let number = free.unwrap_or(self.multicasts.len() as u32);
@@ -256,35 +260,43 @@ impl Neighbour {
         number
     }
 
-    /// A copy of a multicast is in the switch no more; true if it was the last.
-    pub(crate) fn copy_gone(&mut self, multicast: u32, config: &SwitchConfig) -> bool {
+    /// A copy of a multicast has left the switch; true if it was the last.
+    pub(crate) fn copy_gone(&mut self, multicast: u32) -> bool {
         let Some(copies) = self.multicasts.get_mut(&multicast) else { return false };
         *copies = copies.saturating_sub(1);
-        let last = *copies == 0 || config.has(Bug::ReleaseEarly);
+        let last = *copies == 0 || bug!(ReleaseEarly);
         if last {
             self.multicasts.remove(&multicast);
         }
         last
     }
 
+    /// Queues an answer on behalf of an absent node.
     pub(crate) fn push_answer(&mut self, packet: Packet) {
         self.answers.push_back(packet);
     }
 
-    /// Tells of `node`, behind everything it sent here before.
-    pub(crate) fn push_mark(&mut self, node: NodeId, life: Life) {
+    /// Queues the notification of `node`, behind everything it sent to this neighbour before.
+    pub(crate) fn push_mark(&mut self, node: NodeId, mark: Mark) {
+        #[cfg(feature = "bugs")]
+        let overtakes = crate::bugs::mark_overtakes(self.is_trunk());
         let lane = self.lanes.entry(node).or_default();
         let marked = lane.mark().is_some();
-        lane.push_mark(life);
+        lane.push_mark(mark);
+        #[cfg(feature = "bugs")]
+        if overtakes {
+            lane.mark_overtakes();
+        }
         if !marked && lane.mark().is_some() {
             self.marks.push_back(node);
         }
     }
 
-    /// Forgets everything `node` sent here and tells its end if its presence was told. Returns what is dropped.
-    pub(crate) fn forget(&mut self, node: NodeId, config: &SwitchConfig) -> Vec<(Channel, Queued)> {
+    /// Removes everything that `node` sent to this neighbour and queues its NodeDown if the neighbour was notified of
+    /// it. Returns what is dropped.
+    pub(crate) fn forget(&mut self, node: NodeId) -> Vec<(Channel, Queued)> {
         let mut dropped = Vec::new();
-        if !config.has(Bug::DeliverAfterDown) {
+        if !bug!(DeliverAfterDown) {
             if let Some(lane) = self.lanes.remove(&node) {
                 dropped.extend(lane.into_packets());
                 self.marks.retain(|n| *n != node);
@@ -293,7 +305,7 @@ impl Neighbour {
                 }
             }
         }
-        if self.told.remove(node) && !config.has(Bug::ForgetDown) {
+        if self.notified.remove(node) && !bug!(ForgetDown) {
             self.down.insert(node);
         }
         dropped
@@ -320,11 +332,11 @@ impl Neighbour {
     }
 
     /// The next frame for this neighbour that nothing holds back but room.
-    pub(crate) fn next(&mut self, config: &SwitchConfig) -> Option<Next> {
-        // Most often nothing waits: this is asked for each packet, of its sender and of its receiver.
+    pub(crate) fn next(&mut self) -> Option<Next> {
+        // The fast path: for each packet this is called for its sender and its receiver, and most often nothing waits.
         let control = self.alive || self.probe || !self.down.is_empty() || !self.answers.is_empty();
         if !control && self.lanes.is_empty() && self.marks.is_empty() {
-            return self.take_credit(config);
+            return self.take_credit();
         }
         // First what is bounded by the number of nodes.
         if let Some(node) = self.down.pop_first() {
@@ -342,37 +354,39 @@ impl Neighbour {
             return Some(Next::Control(Frame::Probe));
         }
         if self.is_trunk() {
-            return self.take_credit(config).or_else(|| self.take_turn(config));
+            return self.take_credit().or_else(|| self.take_turn());
         }
         const REPLY: Class = Class::Reply;
-        if config.has(Bug::RequestsFirst) {
-            if let Some(next) = self.take(Channel::new(Class::Request, 0), config) {
+        #[cfg(feature = "bugs")]
+        if bug!(RequestsFirst) {
+            if let Some(next) = self.take(Channel::new(Class::Request, 0)) {
                 return Some(next);
             }
         }
-        if config.has(Bug::CreditsFirst) {
-            if let Some(next) = self.take_credit(config) {
+        #[cfg(feature = "bugs")]
+        if bug!(CreditsFirst) {
+            if let Some(next) = self.take_credit() {
                 return Some(next);
             }
         }
-        // Replies before everything that may wait (SPEC I13). They are no more than the node has asked for, and it
-        // cannot ask for more as long as any wait (see below): so nothing starves.
+        // Replies before everything that may wait (SPEC I13). There are no more than the node sent requests, and it
+        // cannot send more as long as any wait (see below): so nothing starves.
         if let Some(packet) = self.answers.pop_front() {
             return Some(Next::Answer(packet));
         }
-        if let Some(next) = self.take(Channel::new(REPLY, 0), config) {
+        if let Some(next) = self.take(Channel::new(REPLY, 0)) {
             return Some(next);
         }
-        // Behind the replies: a node that does not read its replies gets no credit to ask for more
+        // Behind the replies: a node that does not read its replies gets no credit for more requests
         // (`SwitchConfig::reply_limit`).
-        self.take_credit(config).or_else(|| self.take_turn(config))
+        self.take_credit().or_else(|| self.take_turn())
     }
 
     fn take_mark(&mut self, node: NodeId) -> Option<Frame> {
         let lane = self.lanes.get_mut(&node)?;
-        let Life { incarnation, session } = lane.take_mark()?;
+        let Mark { incarnation, session } = lane.take_mark()?;
         for channel in Channel::all(self.turns.len() as u8 / 4) {
-            // Replies have passed the mark, and their turn.
+            // Replies pass marks: their turns are there already.
             if channel.class() != Class::Reply && lane.offers(channel) {
                 self.turns[channel.index()].push_back(node);
             }
@@ -382,17 +396,17 @@ impl Neighbour {
         } else if lane.mark().is_some() {
             self.marks.push_back(node);
         }
-        self.told.insert(node);
+        self.notified.insert(node);
         Some(match self.kind {
             Kind::Node(_) => Frame::NodeUp { node, incarnation: incarnation.wrapping_add(session_part(session)) },
             Kind::Trunk { .. } => Frame::Reach { node, incarnation, session },
         })
     }
 
-    fn take_credit(&mut self, config: &SwitchConfig) -> Option<Next> {
+    fn take_credit(&mut self) -> Option<Next> {
         let channel = match self.kind {
-            Kind::Node(_) => Channel::of_link().find(|c| self.credit_due(*c, config)),
-            Kind::Trunk { .. } => self.credited_channels().find(|c| self.credit_due(*c, config)),
+            Kind::Node(_) => Channel::of_link().find(|c| self.credit_due(*c)),
+            Kind::Trunk { .. } => self.credited_channels().find(|c| self.credit_due(*c)),
         }?;
         let count = core::mem::take(&mut self.owed[channel.index()]);
         self.held[channel.index()] += count;
@@ -403,8 +417,8 @@ impl Neighbour {
         }))
     }
 
-    /// A packet of the channel whose turn it is, among those with credits.
-    fn take_turn(&mut self, config: &SwitchConfig) -> Option<Next> {
+    /// A packet of the next channel, round-robin, of those with credits.
+    fn take_turn(&mut self) -> Option<Next> {
         let count = self.turns.len() as u8;
         let at = self.rotation;
         let turns = Channel::all(count / 4).cycle().skip(usize::from(at)).take(usize::from(count));
@@ -412,7 +426,7 @@ impl Neighbour {
             if !self.credited(channel) {
                 continue;
             }
-            if let Some(next) = self.take(channel, config) {
+            if let Some(next) = self.take(channel) {
                 self.rotation = (channel.index() as u8 + 1) % count;
                 return Some(next);
             }
@@ -420,21 +434,17 @@ impl Neighbour {
         None
     }
 
-    fn take(&mut self, channel: Channel, config: &SwitchConfig) -> Option<Next> {
-        if !self.may_leave(channel, config) {
+    fn take(&mut self, channel: Channel) -> Option<Next> {
+        if !self.may_leave(channel) {
             return None;
         }
         let turns = &mut self.turns[channel.index()];
-        let from = if config.has(Bug::LowestFirst) {
-            let lowest = turns.iter().copied().min()?;
-            turns.retain(|n| *n != lowest);
-            lowest
-        } else {
-            turns.pop_front()?
-        };
+        #[cfg(feature = "bugs")]
+        crate::bugs::reorder_turns(turns);
+        let from = turns.pop_front()?;
         let lane = self.lanes.get_mut(&from)?;
         let marked = lane.mark().is_some();
-        let queued = lane.take(channel, config.has(Bug::LifoLane))?;
+        let queued = lane.take(channel)?;
         if lane.offers(channel) {
             self.turns[channel.index()].push_back(from);
         }
@@ -455,17 +465,17 @@ impl Neighbour {
     }
 
     /// Whether indices that a snapshot holds are within what they index.
-    pub(crate) fn is_sound(&self, kind: Kind, places: usize) -> bool {
+    pub(crate) fn is_sound(&self, kind: Kind, ports: usize) -> bool {
         let channels = Channel::all(self.layers()).count();
         self.kind == kind
             && self.turns.len() == channels
             && usize::from(self.rotation) < channels
             && self.lanes.values().all(|lane| lane.is_sound(channels))
-            && self.waiting().all(|(_, _, queued)| queued.paid.is_none_or(|paid| usize::from(paid.place) < places))
+            && self.waiting().all(|(_, _, queued)| queued.paid.is_none_or(|paid| usize::from(paid.index) < ports))
     }
 
-    /// Whether the bookkeeping agrees with itself; see `Switch::audit`.
-    pub(crate) fn audit(&self, config: &SwitchConfig) -> Result<(), String> {
+    /// Checks that the bookkeeping is consistent; see `Switch::audit`.
+    pub(crate) fn audit(&self) -> Result<(), String> {
         for channel in Channel::all(self.layers()) {
             let (index, class) = (channel.index(), channel.class());
             for (node, lane) in &self.lanes {
@@ -489,7 +499,7 @@ impl Neighbour {
             }
         }
         if self.room > 0 {
-            if let Some(next) = self.clone().next(config) {
+            if let Some(next) = self.clone().next() {
                 return Err(format!("could be sent but is kept: {next:?}"));
             }
         }

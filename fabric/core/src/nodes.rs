@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 use telegraphos_wire::NodeId;
 
-/// A set of node ids, as bits: there is one or two for each port, and with thousands of nodes most ports are told of
-/// all.
+/// A set of node ids, as bits: there is one or two for each port, and with thousands of nodes most ports are notified
+/// of all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct NodeSet {
     /// Never ends with zero, so that equal sets are equal.
@@ -13,12 +13,13 @@ pub(crate) struct NodeSet {
 }
 
 impl NodeSet {
-    fn place(node: NodeId) -> (usize, u64) {
+    fn position(node: NodeId) -> (usize, u64) {
         (usize::from(node) / 64, 1 << (node % 64))
     }
 
+    /// Adds a node; no effect if it is in the set.
     pub(crate) fn insert(&mut self, node: NodeId) {
-        let (word, bit) = NodeSet::place(node);
+        let (word, bit) = NodeSet::position(node);
         if self.words.len() <= word {
             self.words.resize(word + 1, 0);
         }
@@ -27,19 +28,21 @@ impl NodeSet {
 
     /// Whether it was in the set.
     pub(crate) fn remove(&mut self, node: NodeId) -> bool {
-        let (word, bit) = NodeSet::place(node);
-        let Some(place) = self.words.get_mut(word).filter(|place| **place & bit != 0) else { return false };
-        *place &= !bit;
+        let (word, bit) = NodeSet::position(node);
+        let Some(position) = self.words.get_mut(word).filter(|position| **position & bit != 0) else { return false };
+        *position &= !bit;
         while self.words.last() == Some(&0) {
             self.words.pop();
         }
         true
     }
 
+    /// Whether the set has no node.
     pub(crate) fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
+    /// Removes the lowest node.
     pub(crate) fn pop_first(&mut self) -> Option<NodeId> {
         let (word, bits) = self.words.iter().enumerate().find(|(_, bits)| **bits != 0)?;
         let node = (word * 64) as NodeId + bits.trailing_zeros() as NodeId;

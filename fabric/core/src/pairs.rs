@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who sends how much to whom. No part of the protocol state: models neither hash nor compare it.
+//! Packets and bytes by pair of source and destination. No part of the protocol state: models neither hash nor compare
+//! it.
 //!
 //! A cluster of 4096 nodes has 16 million pairs, so only some are kept, in the manner of a set-associative cache: the
-//! pair gives the set, each set has [`WAYS`] places. Where a set is full, each packet of another pair wears its least
-//! used pair down by one packet, until that one's counters are added to the rest and its place is free. So a pair that
-//! is busy stays, many idle ones do not push it out, and one that has become idle goes. Nothing is lost: all pairs and
+//! pair gives the set, each set has [`WAYS`] ways. In a full set, each packet of a pair without a way decrements the
+//! worth of the least used pair; at 0 that pair's counters are added to the rest and its way is free. So a busy pair
+//! stays, whatever the number of idle ones, and a pair that has become idle is evicted. Nothing is lost: all pairs and
 //! the rest together are all packets.
 
 use telegraphos_wire::{Class, NodeId};
 
-/// Places in a set. All are looked at for each packet: 32 bytes of keys, half a cache line.
+/// Ways of a set. Each packet compares all of them: 32 bytes of keys, half a cache line.
 pub const WAYS: usize = 8;
-/// Pairs kept unless told otherwise: all of a cluster of 64 nodes, in 1.1 MiB.
+/// Pairs kept by default: all of a cluster of 64 nodes, in 1.1 MiB.
 pub const DEFAULT_PAIRS: usize = 1 << 14;
 /// The most pairs that can be kept.
 pub const MAX_PAIRS: usize = 1 << 20;
@@ -54,12 +55,12 @@ impl PairStatistics {
     }
 }
 
-/// One pair, as it is told to others.
+/// One pair, as it is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Who sends.
+    /// The sender.
     pub source: NodeId,
-    /// To whom.
+    /// The receiver.
     pub destination: NodeId,
     /// What was counted since the pair was first kept.
     pub counted: PairStatistics,
@@ -71,7 +72,7 @@ pub struct Pair {
 pub enum PairsBug {
     /// Completeness: counters of a pair that goes are forgotten.
     ForgetEvicted,
-    /// A busy pair stays: whoever comes takes the first place.
+    /// A busy pair stays: a new pair takes the first way.
     EvictAnyone,
     /// Counters belong to their pair: the source is not looked at.
     IgnoreSource,
@@ -80,7 +81,7 @@ pub enum PairsBug {
 #[derive(Clone, Debug)]
 struct Set {
     keys: [u32; WAYS],
-    /// Packets by which a pair's place is defended.
+    /// Packets of other pairs that it takes to evict the pair.
     worth: [u16; WAYS],
 }
 
@@ -134,8 +135,7 @@ impl Pairs {
         }
         let key = self.key(source, destination);
         // An odd factor takes all senders to one destination apart, and destinations of one sender are neighbours, so
-        // that a small cluster fills the sets evenly. Whoever brings pairs together costs others their places, not
-        // time.
+        // that a small cluster fills the sets evenly. A collision costs other pairs their ways, not time.
         let index = (source as usize * 65).wrapping_add(destination as usize) & (self.sets.len() - 1);
         let packet = Count { packets: 1, bytes };
         let set = &mut self.sets[index];
@@ -164,7 +164,7 @@ impl Pairs {
         u32::from(source) << 16 | u32::from(destination)
     }
 
-    /// A free place in that set, with zero counters; or wears its least used pair down.
+    /// A free way of the set, with zero counters; else decrements the worth of the least used pair, and may evict it.
     #[cold]
     fn place(&mut self, index: usize) -> Option<usize> {
         let set = &mut self.sets[index];
@@ -220,7 +220,7 @@ impl Pairs {
         &self.rest
     }
 
-    /// Pairs whose place another has taken.
+    /// Pairs that were evicted.
     pub fn evicted(&self) -> u64 {
         self.evicted
     }

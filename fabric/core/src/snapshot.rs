@@ -23,10 +23,12 @@ fn parse<E: Error>(text: &str) -> Result<Packet, E> {
 pub(crate) mod packet {
     use super::*;
 
+    /// For `serde(with)`.
     pub(crate) fn serialize<S: Serializer>(packet: &Packet, serializer: S) -> Result<S::Ok, S::Error> {
         text(packet).serialize(serializer)
     }
 
+    /// For `serde(with)`.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Packet, D::Error> {
         parse(&String::deserialize(deserializer)?)
     }
@@ -37,30 +39,14 @@ pub(crate) mod packets {
     use super::*;
     use std::collections::VecDeque;
 
+    /// For `serde(with)`.
     pub(crate) fn serialize<S: Serializer>(packets: &VecDeque<Packet>, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(packets.iter().map(text))
     }
 
+    /// For `serde(with)`.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<VecDeque<Packet>, D::Error> {
         Vec::<String>::deserialize(deserializer)?.iter().map(|text| parse(text)).collect()
-    }
-}
-
-/// The queues of a lane's segment.
-pub(crate) mod queues {
-    use super::*;
-    use crate::lane::Queued;
-    use smallvec::SmallVec;
-    use std::collections::VecDeque;
-
-    type Queues = SmallVec<[VecDeque<Queued>; 4]>;
-
-    pub(crate) fn serialize<S: Serializer>(queues: &Queues, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(queues.iter())
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Queues, D::Error> {
-        Ok(SmallVec::from_vec(Vec::deserialize(deserializer)?))
     }
 }
 
@@ -69,10 +55,12 @@ pub(crate) mod window {
     use super::*;
     use telegraphos_wire::WindowLayout;
 
+    /// For `serde(with)`.
     pub(crate) fn serialize<S: Serializer>(window: &Option<WindowLayout>, serializer: S) -> Result<S::Ok, S::Error> {
         window.map(|window| [window.node_bits, window.offset_bits]).serialize(serializer)
     }
 
+    /// For `serde(with)`.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<WindowLayout>, D::Error> {
         let bits = Option::<[u8; 2]>::deserialize(deserializer)?;
         bits.map(|[node, offset]| WindowLayout::new(node, offset)).transpose().map_err(D::Error::custom)

@@ -31,7 +31,7 @@ pub struct ClassStatistics {
 /// Counters of one port, by class number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortStatistics {
-    /// Whose port it is, if it is open.
+    /// The node or trunk that the port is for.
     pub attached: Attached,
     /// By class number.
     pub classes: [ClassStatistics; 4],
@@ -46,7 +46,7 @@ pub struct Statistics {
     pub joined: u64,
     /// Joiners, of links and trunks, refused.
     pub refused: u64,
-    /// Neighbours thrown out.
+    /// Neighbours disconnected for a violation.
     pub violations: u64,
     /// Requests to absent nodes that the switch answered.
     pub answered: u64,

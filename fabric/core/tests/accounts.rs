@@ -6,10 +6,10 @@
 mod common;
 
 use common::{Failure, class_of, fail, frame, handle, packet};
-use switch_core::{
-    Action, Attached, Bug, Event, MAX_BELIEVED, Notice, PortId, Switch, SwitchConfig, UNLIMITED, Violation,
-};
 use telegraphos_accounts::Rate;
+use telegraphos_fabric_core::{
+    Action, Attached, Bug, Diagnostic, Event, MAX_BELIEVED, PortId, Switch, SwitchConfig, UNLIMITED, Violation,
+};
 use telegraphos_wire::link::{Frame, MAX_GROUPS, MAX_MEMBERSHIPS, RESET_BITS, Refusal, incarnation_at};
 use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
 
@@ -111,7 +111,7 @@ fn presence(bug: Option<Bug>) -> Result<(), Failure> {
         }
         let what = Violation::Presence { burst: BURST, per_second: RATE };
         let who = Attached::Node(0);
-        assert!(actions.contains(&Action::Notice(Notice::Violation { port: 0, who, what })), "{actions:?}");
+        assert!(actions.contains(&Action::Diagnostic(Diagnostic::Violation { port: 0, who, what })), "{actions:?}");
         assert!(actions.contains(&Action::Send(1, Frame::NodeDown { node: 0 })), "its end is known");
     }
     // A new connection is no new account.
@@ -204,11 +204,11 @@ fn a_million_resets_and_joins_are_told_apart() {
     let mut last = welcomed(&join(&mut switch, 0));
     for _ in 0..1 << 20 {
         last += 1;
-        let told = frame(&mut switch, 0, Frame::Reset { incarnation: last });
+        let notified = frame(&mut switch, 0, Frame::Reset { incarnation: last });
         assert_eq!(
-            told,
+            notified,
             [
-                Action::Notice(Notice::Reset { node: 0, incarnation: last }),
+                Action::Diagnostic(Diagnostic::Reset { node: 0, incarnation: last }),
                 Action::Send(1, Frame::NodeUp { node: 0, incarnation: last })
             ]
         );
@@ -232,7 +232,7 @@ fn ahead(bug: Option<Bug>) -> Result<(), Failure> {
         return fail("incarnations_are_left", format!("{actions:?}"));
     }
     assert_eq!(refusal(&join(&mut switch, 0), 0), None);
-    // A board that has outlived a fabric whose clock was ahead of this one's.
+    // A board that has outlived a fabric with a clock ahead of this one's.
     let ahead = switch.incarnation(0).unwrap() + (1 << 45);
     assert_eq!(refusal(&frame(&mut switch, 0, Frame::Reset { incarnation: ahead }), 0), None);
     Ok(())
@@ -252,7 +252,7 @@ fn block(bytes: usize) -> Frame {
     Frame::Packet(Packet { body, ..packet(0, 0, Class::Reply, 0, 0) })
 }
 
-/// A node that offers as many credits as can be said, asks itself for blocks without end, answers all of it at once and
+/// A node that offers the most credits possible, requests blocks of itself without end, answers all of it at once and
 /// does not read: what of it the switch holds is bounded by a figure of the switch. Replies of others go on.
 fn hoard(bug: Option<Bug>) -> Result<u64, Failure> {
     const MOST: u64 = 32 << 20;
@@ -265,16 +265,16 @@ fn hoard(bug: Option<Bug>) -> Result<u64, Failure> {
             ..packet(0, 0, Class::Request, tag, 0)
         })
     };
-    // It reads what it is asked and its credits, and answers nothing yet.
-    let (mut held, mut asked) = (256u64, 0u64);
-    while held > 0 && asked < 100_000 {
+    // It reads requests and credits, and answers nothing yet.
+    let (mut held, mut requests) = (256u64, 0u64);
+    while held > 0 && requests < 100_000 {
         held -= 1;
-        asked += 1;
-        for action in frame(&mut switch, 0, ask(asked as u32)) {
+        requests += 1;
+        for action in frame(&mut switch, 0, ask(requests as u32)) {
             match action {
                 Action::Send(0, Frame::Credit { class: Class::Request, count }) => held += u64::from(count),
                 // It says that it has made room, at once.
-                Action::Send(0, Frame::Packet(_)) if bug.is_some() || asked < 50_000 => {
+                Action::Send(0, Frame::Packet(_)) if bug.is_some() || requests < 50_000 => {
                     let credit = Frame::Credit { class: Class::Request, count: 1 };
                     for action in frame(&mut switch, 0, credit) {
                         if let Action::Send(0, Frame::Credit { class: Class::Request, count }) = action {
@@ -295,7 +295,7 @@ fn hoard(bug: Option<Bug>) -> Result<u64, Failure> {
         }
         waiting += 8256;
         if waiting > MOST {
-            return fail("replies_to_itself", format!("{waiting} bytes wait, after {asked} requests"));
+            return fail("replies_to_itself", format!("{waiting} bytes wait, after {requests} requests"));
         }
     }
     switch.audit().unwrap();
@@ -308,10 +308,10 @@ fn hoard(bug: Option<Bug>) -> Result<u64, Failure> {
 fn replies_to_itself_are_bounded_by_a_figure_of_the_switch() {
     let waiting = hoard(None).unwrap();
     println!("{waiting} bytes of replies wait when the node is disconnected");
-    assert!(waiting >= 8256 * u64::from(MAX_BELIEVED[Class::Request as usize]), "what it was asked it may answer");
+    assert!(waiting >= 8256 * u64::from(MAX_BELIEVED[Class::Request as usize]), "what it was requests it may answer");
 }
 
-/// Nodes that all do not read: one that answers what it was not asked cannot have its limit once for each of them.
+/// Nodes that all do not read: a sender of replies without requests has its limit once, not once for each of them.
 fn unasked(bug: Option<Bug>) -> Result<(), Failure> {
     let mut config = config(bug);
     config.credits = [4; 4];

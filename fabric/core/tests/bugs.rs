@@ -2,7 +2,7 @@
 //! Of each deliberate bug: the check that must find it.
 
 telegraphos_testkit::bug_table! {
-    bugs of switch_core::Bug;
+    bugs of telegraphos_fabric_core::Bug;
     LifoLane => "invariants", "i8_per_pair_fifo";
     DropWhenBlocked => "invariants", "no_loss";
     IgnoreReceiverCredit => "invariants", "credits_never_negative";

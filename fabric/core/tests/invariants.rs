@@ -9,7 +9,9 @@ mod world;
 use common::{Failure, class_of, fail, frame, handle, multicast, packet};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
-use switch_core::{Action, Attached, Bug, CREDITED, Event, Notice, PortId, Switch, SwitchConfig, UNLIMITED, Violation};
+use telegraphos_fabric_core::{
+    Action, Attached, Bug, CREDITED, Diagnostic, Event, PortId, Switch, SwitchConfig, UNLIMITED, Violation,
+};
 use telegraphos_wire::link::{Frame, MAX_MEMBERSHIPS, Refusal};
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{AtomicOp, Body, Class, NodeId, PROTOCOL_VERSION, Packet, Rights, Status, WindowLayout};
@@ -17,7 +19,7 @@ use world::{Op, Sizes, World, check_schedule, schedules};
 
 const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
 
-/// At least 1000 schedules; PROPTEST_CASES asks for more.
+/// At least 1000 schedules; PROPTEST_CASES sets more.
 fn config_of_runs() -> Config {
     let usual = Config::default();
     Config { cases: usual.cases.max(1000), failure_persistence: None, ..usual }
@@ -58,8 +60,8 @@ proptest! {
     #![proptest_config(config_of_runs())]
 
     /// Per-pair order (SPEC I8), no loss, credits never negative and conserved, none stranded, replies first (I13),
-    /// room respected, absent nodes answered for, every life told in order, and the switch's own audit. Multicasts
-    /// among them: one copy to each member, in order with everything else, and one credit for all copies.
+    /// room respected, absent nodes answered for, every session notified in order, and the switch's own audit.
+    /// Multicasts among them: one copy to each member, in order with everything else, and one credit for all copies.
     #[test]
     fn i8_per_pair_fifo_and_the_rest_hold_on_random_schedules((sizes, ops) in schedules()) {
         if let Err(e) = check_schedule(sizes, &ops, None) {
@@ -74,7 +76,7 @@ proptest! {
         }
     }
 
-    /// Whatever ports send: no panic, the audit holds, and whoever is told to close is closed.
+    /// Whatever ports send: no panic, the audit holds, and each port with a Close is closed.
     #[test]
     fn hostile_frames_never_confuse_the_switch(events in prop::collection::vec(hostile(), 1..150)) {
         let mut config = config(3, None);
@@ -179,7 +181,8 @@ fn round_robin(backlogs: &[u32], class: Class, bug: Option<Bug>) -> Result<(), F
     Ok(())
 }
 
-/// A node that asks without end and reads one frame at a time: the other one, which answers honestly, is never blamed.
+/// A node that sends requests without end and reads one frame at a time: the other one, which answers them, is never
+/// disconnected.
 fn slow_reader(bug: Option<Bug>) -> Result<(), Failure> {
     let mut world = World::new(Sizes { nodes: 2, given: 4, offered: 4 }, bug);
     for node in 0..2 {
@@ -196,7 +199,7 @@ fn slow_reader(bug: Option<Bug>) -> Result<(), Failure> {
     world.rest()
 }
 
-/// Replies that nobody asked for end with their sender thrown out, the receiver untouched.
+/// Replies without a request disconnect their sender; the receiver is unaffected.
 fn reply_flood(bug: Option<Bug>) -> Result<(), Failure> {
     let mut switch = Switch::new(config(3, bug)).unwrap();
     for node in 0..3 {
@@ -225,7 +228,7 @@ fn reply_flood(bug: Option<Bug>) -> Result<(), Failure> {
     fail("replies_bounded", "the flood never ended")
 }
 
-/// Each refused joiner is told both values, and is closed; nobody else notices.
+/// Each refused joiner gets both values and is closed; no other port is affected.
 fn refusals(bug: Option<Bug>) -> Result<(), Failure> {
     let with = |version, node, node_bits, offset_bits| Frame::Hello {
         version,
@@ -255,12 +258,12 @@ fn refusals(bug: Option<Bug>) -> Result<(), Failure> {
         assert!(actions.contains(&Action::Close(7)), "{first:?}");
         assert_eq!(sent_to(&actions, 1), []);
         assert_ne!(*switch.state(), before, "the port is forgotten");
-        assert_eq!(frame(&mut switch, 7, hello(2)), [], "a refused port is nobody");
+        assert_eq!(frame(&mut switch, 7, hello(2)), [], "a refused port is ignored");
     }
     Ok(())
 }
 
-/// Whoever breaks the protocol is thrown out, with both values, and its end is told; nobody else is.
+/// A node that breaks the protocol is disconnected, with both values, and the others are notified; no other node is.
 fn violations(bug: Option<Bug>) -> Result<(), Failure> {
     let request = |src, dst| Frame::Packet(packet(src, dst, Class::Request, 0, 0));
     let inc = 0x1000;
@@ -329,7 +332,7 @@ fn violations(bug: Option<Bug>) -> Result<(), Failure> {
                 return fail(name, format!("{actions:?}"));
             }
             assert!(
-                actions.contains(&Action::Notice(Notice::Violation { port: 1, who: Attached::Node(1), what })),
+                actions.contains(&Action::Diagnostic(Diagnostic::Violation { port: 1, who: Attached::Node(1), what })),
                 "{actions:?}"
             );
             assert_eq!(sent_to(&actions, 2), [Frame::NodeDown { node: 1 }], "{name}");
@@ -402,7 +405,7 @@ fn an_absent_node_is_answered_for_in_kind() {
         let answer = Packet { src: 3, dst: 0, body: reply.clone(), ..packet };
         let stray = Packet { src: 0, dst: 3, body: reply, ..packet };
         assert_eq!(sent_to(&frame(&mut switch, 0, Frame::Packet(packet)), 0), [Frame::Packet(answer)]);
-        // A reply to an absent node: nobody waits for it.
+        // A reply to an absent node, whose request is gone with it.
         assert_eq!(frame(&mut switch, 0, Frame::Packet(stray)), []);
         assert_eq!(switch.statistics().answered, 1);
     }
@@ -421,9 +424,9 @@ fn a_restarted_node_and_a_restarted_fabric_give_greater_incarnations() {
     assert_eq!(welcome(&join(&mut switch, 1)), 0x0123_5000);
     // More resets than the low bits count.
     let bumped = 0x0123_5000 + 0x1001;
-    let told = frame(&mut switch, 1, Frame::Reset { incarnation: bumped });
-    assert_eq!(sent_to(&told, 0), [Frame::NodeUp { node: 1, incarnation: bumped }]);
-    assert_eq!(sent_to(&told, 1), []);
+    let notified = frame(&mut switch, 1, Frame::Reset { incarnation: bumped });
+    assert_eq!(sent_to(&notified, 0), [Frame::NodeUp { node: 1, incarnation: bumped }]);
+    assert_eq!(sent_to(&notified, 1), []);
     let gone = handle(&mut switch, Event::PortClosed { port: 1 });
     assert_eq!(sent_to(&gone, 0), [Frame::NodeDown { node: 1 }]);
     let again = join(&mut switch, 1);
@@ -436,7 +439,7 @@ fn a_restarted_node_and_a_restarted_fabric_give_greater_incarnations() {
     let mut switch = Switch::new(config).unwrap();
     let refused = join(&mut switch, 1);
     assert!(refused.contains(&Action::Close(1)), "{refused:?}");
-    assert!(refused.contains(&Action::Notice(Notice::Exhausted { port: 1, node: 1 })));
+    assert!(refused.contains(&Action::Diagnostic(Diagnostic::Exhausted { port: 1, node: 1 })));
 }
 
 #[test]
@@ -464,7 +467,7 @@ fn the_window_is_adopted_from_the_first_and_forgotten_with_the_last() {
 
 #[test]
 fn impossible_configurations_are_refused() {
-    use switch_core::ConfigError;
+    use telegraphos_fabric_core::ConfigError;
     assert_eq!(Switch::new(SwitchConfig::new(0)).unwrap_err(), ConfigError::Nodes(0));
     assert_eq!(Switch::new(SwitchConfig::new(4097)).unwrap_err(), ConfigError::Nodes(4097));
     let mut c = SwitchConfig::new(65);
@@ -573,7 +576,7 @@ fn a_multicast_is_one_packet_on_each_link() {
     }
 }
 
-/// A member that leaves while its copy waits gives the credit back; the others get theirs.
+/// A member that leaves while its copy waits gives the credit back; the others get their copies.
 #[test]
 fn a_member_that_leaves_holds_no_credit() {
     let mut switch = Switch::new(config(4, None)).unwrap();
@@ -627,7 +630,7 @@ fn a_copy_is_meant_for_the_life_that_its_receiver_had() {
     assert_eq!(targets, [before, before + 1]);
 }
 
-/// Groups take no memory without bound: who names too many members is thrown out.
+/// Groups take bounded memory: a node that names too many members is disconnected.
 #[test]
 fn groups_are_bounded() {
     let nodes = 4096;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
-use switch_core::pairs::{Count, MAX_PAIRS, PairStatistics, Pairs, PairsBug, WAYS};
+use telegraphos_fabric_core::pairs::{Count, MAX_PAIRS, PairStatistics, Pairs, PairsBug, WAYS};
 use telegraphos_testkit::{Rng, scale};
 use telegraphos_wire::Class;
 
@@ -99,7 +99,7 @@ fn complete_without_room(bug: Option<PairsBug>) -> Result<(), String> {
     })
 }
 
-/// One packet in ten belongs to one of a few pairs, the others to a million: the few are the hottest that are told.
+/// One packet in ten belongs to one of a few pairs, the others to a million: the few are the hottest that are reported.
 fn busy_pairs_stay(bug: Option<PairsBug>) -> Result<(), String> {
     let mut pairs = Pairs::new(256);
     if let Some(bug) = bug {
@@ -154,7 +154,7 @@ fn a_pair_that_became_idle_makes_place() {
 
 #[test]
 fn sixty_four_nodes_that_all_talk_to_all_have_room_by_default() {
-    let mut pairs = Pairs::new(switch_core::pairs::DEFAULT_PAIRS);
+    let mut pairs = Pairs::new(telegraphos_fabric_core::pairs::DEFAULT_PAIRS);
     for source in 0..64 {
         (0..64).for_each(|destination| pairs.count(source, destination, Class::Request, 64));
     }
@@ -185,7 +185,7 @@ fn the_hottest_come_first_and_equals_by_id() {
 }
 
 /// What counting costs, to be read by people:
-/// `cargo test --release -p switch-core --test pairs -- --ignored --nocapture`.
+/// `cargo test --release -p telegraphos-fabric-core --test pairs -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints a time"]
 fn cost() {
@@ -193,7 +193,7 @@ fn cost() {
     for (name, nodes) in
         [("16 nodes, all to all", 16u32), ("64 nodes, all to all", 64), ("4096 nodes, most do not fit", 4096)]
     {
-        let mut pairs = Pairs::new(switch_core::pairs::DEFAULT_PAIRS);
+        let mut pairs = Pairs::new(telegraphos_fabric_core::pairs::DEFAULT_PAIRS);
         let begun = std::time::Instant::now();
         let mut at = 1u32;
         for _ in 0..PACKETS {

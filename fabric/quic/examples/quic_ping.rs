@@ -116,12 +116,12 @@ fn udp(rounds: usize) -> f64 {
 
 fn main() {
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(5000);
-    let (mut raw, mut ours) = (Vec::new(), Vec::new());
-    // By turns, so that both meet the same load.
+    let (mut raw, mut measured) = (Vec::new(), Vec::new());
+    // By turns, so that both run under the same load.
     for _ in 0..5 {
         raw.push(udp(rounds / 5));
-        ours.push(quic(rounds / 5));
+        measured.push(quic(rounds / 5));
     }
-    let (raw, ours) = (median(raw), median(ours));
-    println!("udp: {raw:.1} us   quic: {ours:.1} us   ratio: {:.2}", ours / raw);
+    let (raw, measured) = (median(raw), median(measured));
+    println!("udp: {raw:.1} us   quic: {measured:.1} us   ratio: {:.2}", measured / raw);
 }

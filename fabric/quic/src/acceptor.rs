@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where QUIC connections come from.
+//! The acceptor of QUIC connections.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use telegraphos_transport::{Acceptor, AcceptorStatistics, HostPort, OpenError, Transport};
+use telegraphos_transport::{Acceptor, AcceptorStatistics, HostPort, OpenError, SharedSocket, Transport, Waker};
 
 use crate::config::Engine;
 use crate::driver::{Driver, Shared};
 use crate::transport::QuicTransport;
 use crate::udp::Udp;
-use crate::waker::Waker;
 use crate::{Options, SCHEME, resolve};
 
-/// A UDP socket that serves all its connections, dropped or not: an accepted transport lives on without its acceptor.
+/// A listening UDP socket. Accepted transports keep the socket and continue after the acceptor was dropped.
 #[derive(Debug)]
 pub struct QuicAcceptor {
     shared: Arc<Shared>,
@@ -25,6 +24,9 @@ pub struct QuicAcceptor {
 
 impl QuicAcceptor {
     /// Listens at `at`.
+    ///
+    /// # Errors
+    /// The address cannot be listened at, a certificate cannot be used, or the process is out of descriptors.
     pub fn bind(at: &HostPort, options: &Options) -> Result<QuicAcceptor, OpenError> {
         let address = format!("{SCHEME}:{at}");
         let refused = |why: io::Error, hint: &str| OpenError::listen(&address, why, hint);
@@ -38,7 +40,7 @@ impl QuicAcceptor {
                 match e {
                     rustix::io::Errno::ADDRINUSE => "another process uses this port: stop it, or choose another port",
                     rustix::io::Errno::ADDRNOTAVAIL => {
-                        "this host does not have that address: name one of its own, or 0.0.0.0"
+                        "this host does not have that address: name one that it has, or 0.0.0.0"
                     }
                     rustix::io::Errno::ACCESS => "ports below 1024 are for root: choose a higher one",
                     _ => "choose another address",
@@ -48,11 +50,11 @@ impl QuicAcceptor {
         let waker = Waker::new(udp.fd()).map_err(|e| refused(e.into(), "raise the limit of open files (ulimit -n)"))?;
         let (waker, udp) = (Arc::new(waker), Arc::new(udp));
         let local = udp.local();
-        let driver = Driver::listening(&engine, server, udp, options.common.faults.clone(), waker.clone());
+        let driver = Driver::listening(&engine, server, udp, options, waker.clone());
         Ok(QuicAcceptor { shared: Shared::new(driver), waker, local })
     }
 
-    /// Where it listens: with the port that was found free, if it was to be any.
+    /// The address it listens at; if any free port was requested, with that port.
     pub fn local(&self) -> SocketAddr {
         self.local
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which handshakes a listener takes on: accounts of what callers can make it spend before they are authenticated.
+//! Admission of handshakes: accounts of what clients can make a listener spend before they are authenticated.
 //!
-//! Until its certificate is checked a caller is an address. Addresses of configured peers, those that the configuration
-//! names and those from which a peer was authenticated last, have slots and a rate of their own; all others share
-//! theirs, none of them more than a part. An address without configuration shows first that it is its own (a Retry,
-//! which costs no memory).
+//! Until its certificate is checked, a client is an address. Addresses of configured peers, those that the
+//! configuration names and those from which a peer was authenticated last, have separate slots and rates; all others
+//! share one set, of which each gets at most a part. A client at an address that is not configured must first prove by
+//! a Retry, which costs no memory, that it receives at that address.
 //!
-//! Where a share is used up a new handshake displaces an old one ([`Slots`]): the oldest of the address that has most,
-//! and never that of an address with fewer than the newcomer's. So an address that holds handshakes open, or begins
-//! many, takes from itself first, and an honest caller, whose handshake takes a round trip or two, passes even between
-//! those of a flood from its own address: no handshake makes room for another of its own address before it had half a
-//! second, so that honest callers that come all at once do not displace each other.
+//! When a share is used up, a new handshake displaces an old one ([`Slots`]): the oldest of the address that has most,
+//! never one of an address with fewer than the new one's. So an address that holds handshakes open, or begins many,
+//! displaces its own first. An honest client, which needs a round trip or two, succeeds even during a flood from the
+//! same address: no handshake is displaced by another of its address within half a second, so honest clients that
+//! connect all at once do not displace each other.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,7 +18,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use telegraphos_accounts::{Exhausted, Rate, Rates, Shares, Slots};
 
 use crate::credentials::Peer;
-use crate::driver::Key;
+use crate::entry::Key;
 
 /// Handshakes at a time of all addresses that are not configured, and of one of them.
 const OTHERS: u64 = 128;
@@ -26,21 +26,19 @@ const OTHER: u64 = 16;
 /// Handshakes at a time of one configured address, at most and at least, and of all of them.
 const CONFIGURED: (u64, u64) = (64, 8);
 const ALL_CONFIGURED: u64 = 512;
-/// Handshakes of a configured address at a time from which on it must show that it is its own.
+/// Handshakes of a configured address at a time from which on its clients must prove that they receive there.
 const VALIDATED: u64 = 4;
 /// Handshakes per second, and at once, of an address that is not configured, and of all of them together.
 const OTHER_RATE: (u32, u32) = (64, 8);
 const OTHERS_RATE: (u32, u32) = (256, 64);
-/// Addresses remembered for that.
+/// Addresses for which a rate is kept.
 const REMEMBERED: usize = 1024;
 /// The same of one configured address.
 const CONFIGURED_RATE: (u32, u32) = (256, 16);
-/// Microseconds that a handshake has before another of the same address may take its place.
+/// Microseconds before a handshake may be displaced by another of the same address.
 const GRACE: u64 = 500_000;
-/// Microseconds that a handshake may take.
-pub(crate) const HANDSHAKE_TIME: u64 = 6_000_000;
 
-/// Whose handshakes count together: an IPv4 address, or an IPv6 network of 64 bits, all of which one host may have.
+/// The unit of accounting: an IPv4 address, or an IPv6 network of 64 bits, all of which one host may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Origin(IpAddr);
 
@@ -53,7 +51,7 @@ impl From<IpAddr> for Origin {
     }
 }
 
-/// Why a caller gets no answer.
+/// Why a client gets no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Crowded {
     /// It begins more handshakes per second than its rate.
@@ -67,11 +65,11 @@ pub(crate) enum Crowded {
     Share(#[from] Exhausted),
 }
 
-/// The handshakes that a listener has under way.
+/// The handshakes that a listener has in progress.
 #[derive(Debug)]
 pub(crate) struct Admission {
     named: Vec<Origin>,
-    /// By peer: where it was authenticated last.
+    /// By peer: the origin where it was authenticated last.
     learned: BTreeMap<Peer, Origin>,
     configured: Slots<Origin, Key>,
     others: Slots<Origin, Key>,
@@ -82,7 +80,7 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// Nothing under way. `peers`: how many there are; `named`: addresses that the configuration says they call from.
+    /// With nothing in progress. `peers`: how many are configured; `named`: the addresses configured for them.
     pub(crate) fn new(peers: usize, named: impl IntoIterator<Item = IpAddr>) -> Admission {
         let mut named: Vec<Origin> = named.into_iter().map(Origin::from).collect();
         named.sort_unstable();
@@ -110,14 +108,14 @@ impl Admission {
         self.named.binary_search(&origin).is_ok() || self.learned.values().any(|known| *known == origin)
     }
 
-    /// Whether a caller from there must show first that the address is its own.
+    /// Whether a client at `from` must first prove by a Retry that it receives there.
     pub(crate) fn must_validate(&self, from: IpAddr) -> bool {
         let origin = Origin::from(from);
         !self.is_configured(origin) || self.configured.account().held(&origin) >= VALIDATED
     }
 
-    /// A new handshake, whose key is greater than those before: `Ok` if it is to be taken on, with the one that it
-    /// displaces.
+    /// Charges a new handshake, with a greater key than those before, at `now` (microseconds): `Ok` if it is admitted,
+    /// with the one that it displaces.
     pub(crate) fn admit(&mut self, key: Key, from: IpAddr, now: u64) -> Result<Option<Key>, Crowded> {
         let origin = Origin::from(from);
         let configured = self.is_configured(origin);
@@ -142,16 +140,17 @@ impl Admission {
         Ok(displaced)
     }
 
-    /// A handshake is over, however it ended.
+    /// Gives back what a handshake was charged, however it ended.
     pub(crate) fn ended(&mut self, key: Key) {
         self.begun.remove(&key);
-        // Where it began, wherever its address belongs by now.
+        // It is charged where it began, even if its address was configured since.
         if !self.configured.give(key) {
             self.others.give(key);
         }
     }
 
-    /// A peer was authenticated there: from now on that address is configured, in the place of the one before.
+    /// Ends the handshake of a peer that was authenticated at `from`: from now on that address counts as configured,
+    /// instead of the peer's last one.
     pub(crate) fn authenticated(&mut self, key: Key, peer: &Peer, from: IpAddr) {
         self.ended(key);
         self.learned.insert(peer.clone(), from.into());
@@ -166,8 +165,7 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    /// As many of one address as it can have, at a rate that is none too fast. Some are refused: those before them are
-    /// none too old.
+    /// Fills the share of one address, within its rate. Some are refused because those before them are too recent.
     fn fill(admission: &mut Admission, from: IpAddr, keys: std::ops::Range<Key>, now: &mut u64) {
         for key in keys {
             *now += 40_000;
@@ -201,7 +199,7 @@ mod tests {
         assert_eq!(admission.admit(1000, address(9), now), Ok(Some(0)));
         // One of the flood takes from itself.
         assert_eq!(admission.admit(1001, address(3), now + 1_000_000), Ok(Some(48)));
-        // The ninth is not touched by all that, until it has as many.
+        // The ninth is not displaced until it has as many.
         for n in 0..200 {
             now += 40_000;
             let displaced = admission.admit(2000 + n, address((n % 8) as u8), now).unwrap();
@@ -244,7 +242,7 @@ mod tests {
         admission.authenticated(2, &peer, address(2));
         assert!(admission.must_validate(address(1)) && !admission.must_validate(address(2)));
         assert!(admission.others.is_empty() && admission.configured.is_empty());
-        // A handshake counts where it began, wherever its address belongs by now.
+        // A handshake is charged where it began.
         admission.admit(3, address(2), 0).unwrap();
         admission.authenticated(4, &peer, address(3));
         admission.ended(3);

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use quinn_proto::ClientConfig;
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
-use telegraphos_transport::{Acceptor, HostPort, Transport};
+use telegraphos_transport::{Acceptor, HostPort, SharedSocket, Transport, Waker};
 
 use crate::config::{ALPN, Engine};
 use crate::driver::{Driver, Shared};
 use crate::udp::Udp;
-use crate::waker::Waker;
 use crate::{Options, QuicAcceptor, QuicOptions, QuicTransport};
 
 fn process(dir: &std::path::Path) -> QuicOptions {
@@ -37,7 +36,7 @@ fn process(dir: &std::path::Path) -> QuicOptions {
     }
 }
 
-/// A client that shows a certificate or not, and speaks this protocol: how its connection with a listener of ours ends.
+/// How the connection of a client ends that shows a certificate or not and speaks this protocol.
 fn refusal(shows: bool, protocol: &[u8]) -> (String, telegraphos_transport::AcceptorStatistics) {
     let dir = tempfile::tempdir().unwrap();
     let quic = process(dir.path());
@@ -59,7 +58,7 @@ fn refusal(shows: bool, protocol: &[u8]) -> (String, telegraphos_transport::Acce
     let client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
     let udp = Arc::new(Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap());
     let waker = Arc::new(Waker::new(udp.fd()).unwrap());
-    let (driver, key) = Driver::connecting(&engine, client, udp, None, acceptor.local(), waker.clone());
+    let (driver, key) = Driver::connecting(&engine, client, udp, &options, acceptor.local(), waker.clone());
     let mut transport = QuicTransport::accepted(Shared::new(driver), key, waker);
     let start = std::time::Instant::now();
     loop {
@@ -76,14 +75,14 @@ fn refusal(shows: bool, protocol: &[u8]) -> (String, telegraphos_transport::Acce
 }
 
 #[test]
-fn who_shows_no_certificate_is_refused() {
+fn a_client_without_a_certificate_is_refused() {
     let (error, counted) = refusal(false, ALPN);
     assert!(error.contains("this process's certificate is missing"), "{error}");
     assert_eq!((counted.refused, counted.accepted), (1, 0));
 }
 
 #[test]
-fn who_speaks_another_protocol_is_refused() {
+fn a_client_of_another_protocol_is_refused() {
     let (error, counted) = refusal(true, b"telegraphos/99");
     assert!(error.contains("another protocol"), "{error}");
     assert_eq!((counted.refused, counted.accepted), (1, 0));

@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the microseconds of our callers to the instants of the QUIC engine and back.
+//! Conversion between the microseconds of the callers and the instants of the QUIC engine.
 
 use std::time::{Duration, Instant};
 
-/// An `Instant` can only be got by reading the clock, so one is read, once; from then on time is what callers say it
-/// is.
+/// The time, as callers set it. An `Instant` can only be obtained by reading the clock, so that is read once, as a
+/// base.
 #[derive(Debug)]
 pub(crate) struct Clock {
     base: Instant,
-    /// What callers called `base`.
+    /// The callers' time at `base`.
     first: Option<u64>,
     last: u64,
 }
 
 impl Clock {
+    /// A clock that starts with the first call of [`Clock::advance`].
     pub(crate) fn new() -> Clock {
         Clock { base: Instant::now(), first: None, last: 0 }
     }
 
-    /// It is `now`. A `now` of the past counts as the latest one.
+    /// Sets the time to `now`; an earlier time than the latest is ignored.
     pub(crate) fn advance(&mut self, now: u64) {
         self.first.get_or_insert(now);
         self.last = self.last.max(now);
     }
 
-    /// The latest time that was told, in microseconds.
+    /// The latest time set, in microseconds.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
-    /// The latest time that was told.
+    /// The latest time set.
     pub(crate) fn instant(&self) -> Instant {
         // Microseconds in 64 bits are 600 000 years: no overflow.
         self.base + Duration::from_micros(self.last.saturating_sub(self.first.unwrap_or(0)))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the QUIC engine and TLS are set up.
+//! Configuration of the QUIC engine and of TLS.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,39 +14,35 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::PrivateKeyDer;
 use sha2::{Digest, Sha256};
 
-use crate::Bug;
-use crate::Options;
-use crate::credentials::{CredentialsError, QuicOptions};
+use crate::credentials::{Credentials, CredentialsError, QuicOptions};
+use crate::options::Options;
 use crate::verify::PeerVerifier;
 
-/// What both ends must say that they speak.
+/// The protocol that both ends must announce.
 pub(crate) const ALPN: &[u8] = b"telegraphos/1";
-/// The longest datagram that is taken; UDP allows no longer one over IPv6.
+/// Bytes of the longest datagram; UDP allows no longer one over IPv6.
 pub(crate) const LONGEST: u16 = 65_527;
-/// The longest datagram tried between hosts: what Ethernet's 1500 bytes leave.
+/// Bytes of the longest datagram tried between hosts: what Ethernet's 1500 bytes leave.
 const BETWEEN_HOSTS: u16 = 1452;
-/// The same within one host, whose loopback interface carries 64 KiB.
+/// The same within one host; the loopback interface carries 64 KiB.
 const WITHIN_HOST: u16 = 16 << 10;
-/// Round trip assumed before it is known: three times as much without an answer, and the first datagram is sent again.
+/// Round trip assumed before the first measurement: after three of them the first datagram is sent again.
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(50);
 /// How long the peer may hold back an acknowledgement; a lost last datagram is sent again that much later.
 const ACK_DELAY: Duration = Duration::from_millis(5);
-/// Connections whose first datagram was taken and which were not decided on yet; here that takes no time.
+/// Handshakes that wait to be accepted or refused; here each is decided at once.
 const INCOMING: usize = 16;
 
-/// A ready-made configuration of either end.
+/// The configuration of either end, made from [`Options`].
 pub(crate) struct Engine {
     pub(crate) endpoint: Arc<EndpointConfig>,
     pub(crate) verifier: Arc<PeerVerifier>,
-    /// Bytes that a connection may have under way.
+    /// Bytes that a connection may have in flight.
     pub(crate) window: u64,
     /// How many peers are accepted.
     pub(crate) peers: usize,
-    /// From where, as far as the configuration says.
+    /// The addresses from which they connect, as far as the configuration names them.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Deliberate bugs.
-    pub(crate) keep_descriptors: bool,
-    pub(crate) end_overtakes: bool,
     tls: Tls,
     transport: Arc<TransportConfig>,
 }
@@ -54,12 +50,12 @@ pub(crate) struct Engine {
 struct Tls {
     provider: Arc<CryptoProvider>,
     options: QuicOptions,
-    credentials: crate::credentials::Credentials,
+    credentials: Credentials,
 }
 
 fn transport(options: &Options, near: bool) -> TransportConfig {
     let mut config = TransportConfig::default();
-    // Each end opens one stream for what it sends: then neither has to wait for the other one's first byte.
+    // Each end opens one stream for what it sends, so neither has to wait for the other's first byte.
     let window = VarInt::from_u64(options.common.buffer as u64).unwrap_or(VarInt::MAX);
     let silence = Duration::from_micros(options.common.silence.max(1000));
     let mut mtu = MtuDiscoveryConfig::default();
@@ -84,8 +80,8 @@ fn transport(options: &Options, near: bool) -> TransportConfig {
     config
 }
 
-/// A process that is started again knows nothing of its old connections. So that it can tell their peers so (RFC 9000
-/// §10.3), what it needs for that is made of its private key, the only secret that lasts.
+/// A restarted process has none of its old connections. The key by which it says so to their peers (stateless reset,
+/// RFC 9000 §10.3) is derived from its private key, the only secret that survives a restart.
 fn endpoint(key: &PrivateKeyDer<'static>) -> EndpointConfig {
     let secret = |purpose: &[u8]| -> [u8; 32] {
         Sha256::new().chain_update(purpose).chain_update(key.secret_der()).finalize().into()
@@ -99,7 +95,7 @@ fn endpoint(key: &PrivateKeyDer<'static>) -> EndpointConfig {
 }
 
 impl Engine {
-    /// Reads the files that `options` name. `at`: where this end listens or whom it connects to.
+    /// Reads the files that `options` name. `at`: the address that this end listens at or connects to.
     pub(crate) fn new(options: &Options, at: SocketAddr) -> Result<Engine, CredentialsError> {
         let quic = options.quic.as_ref().ok_or(CredentialsError::Missing)?;
         let credentials = quic.load()?;
@@ -114,25 +110,23 @@ impl Engine {
             window: options.common.buffer as u64,
             peers: quic.peers.len(),
             addresses: quic.addresses.clone(),
-            keep_descriptors: options.has(Bug::KeepDescriptors),
-            end_overtakes: options.has(Bug::EndOvertakes),
             transport: Arc::new(transport(options, at.ip().is_loopback())),
             tls: Tls { provider, options: quic.clone(), credentials },
         })
     }
 
-    /// For the end that connects.
+    /// The configuration of a connecting end.
     pub(crate) fn connecting(&self) -> Result<ClientConfig, CredentialsError> {
         let Tls { provider, options, credentials } = &self.tls;
         let mut tls = rustls::ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|e| CredentialsError::Tls(e.to_string()))?
-            .dangerous() // only in that the verifier is ours
+            .dangerous() // only because the verifier is not the library's
             .with_custom_certificate_verifier(self.verifier.clone())
             .with_client_auth_cert(credentials.chain.clone(), credentials.key.clone_key())
             .map_err(|e| options.mismatch(&e))?;
         tls.alpn_protocols = vec![ALPN.to_vec()];
-        // It would tell the name to whoever listens on the way, and nobody needs it.
+        // SNI would show the name to everyone on the path, and is not needed.
         tls.enable_sni = false;
         tls.resumption = rustls::client::Resumption::disabled();
         let tls = QuicClientConfig::try_from(tls).map_err(|e| CredentialsError::Tls(e.to_string()))?;
@@ -141,7 +135,7 @@ impl Engine {
         Ok(config)
     }
 
-    /// For the end that listens.
+    /// The configuration of a listening end.
     pub(crate) fn listening(&self) -> Result<ServerConfig, CredentialsError> {
         let Tls { provider, options, credentials } = &self.tls;
         let mut tls = rustls::ServerConfig::builder_with_provider(provider.clone())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who this process is and whom it accepts: options, and the files they name.
+//! The identity of this process and the peers that it accepts: options, and the files they name.
 
 use std::fmt;
 use std::io;
@@ -14,12 +14,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 /// The longest file read as a certificate or key, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Who this process is, and which peers it accepts. Both ends check the other one.
+/// The identity of this process, and the peers that it accepts. Each end checks the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuicOptions {
-    /// File with this process's certificate in PEM, and any between it and the CA's.
+    /// File with this process's certificate in PEM, and any intermediate certificates.
     pub certificate: PathBuf,
-    /// File with its private key in PEM, which nobody else may read.
+    /// File with its private key in PEM, readable by its owner only.
     pub key: PathBuf,
     /// File with the certificates of the CAs, in PEM, that sign the peers' certificates. Needed for peers given by
     /// name.
@@ -34,9 +34,9 @@ pub struct QuicOptions {
 /// A peer that is accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Peer {
-    /// By a name in its certificate (a DNS name of the subject's alternative names), which one of the CAs has signed.
+    /// By a name in its certificate (a DNS name among the subject's alternative names), signed by one of the CAs.
     Name(String),
-    /// By its certificate alone, of which this is the SHA-256, whoever signed it and however old it is.
+    /// By the SHA-256 of its certificate alone, whatever its signer and age.
     Pinned([u8; 32]),
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Why nobody can be authenticated.
+/// Why authentication cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// No options at all.
@@ -90,16 +90,16 @@ pub enum CredentialsError {
          (telegraphos-fabric keys makes them)"
     )]
     Missing,
-    /// Nobody to talk to.
+    /// No peer was named.
     #[error("no peer was named: say the name in the certificate of the other end, or its sha256:FINGERPRINT")]
     NoPeers,
     /// Peers by name, without the CA.
     #[error("the peer {0} is given by name, but no CA to check it with: give the file of the CA's certificate")]
     NoAuthority(String),
-    /// No peer's name.
+    /// A text that names no peer.
     #[error("{0:?} is no peer: expected a name as in a certificate (host-b), or sha256: and 64 hexadecimal digits")]
     Peer(String),
-    /// Not to be read.
+    /// A file that cannot be read.
     #[error("cannot read the {what} {}: {error}; name a file that this user can read", path.display())]
     File {
         /// Which of the files.
@@ -111,7 +111,7 @@ pub enum CredentialsError {
     },
     /// Others can read the key.
     #[error(
-        "the private key {} may be read by others (mode {mode:04o}): whoever has it is this process; \
+        "the private key {} may be read by others (mode {mode:04o}): anyone with it can pass for this process; \
          make a new one if others may have seen it, and chmod 600 it", path.display()
     )]
     Exposed {
@@ -120,7 +120,7 @@ pub enum CredentialsError {
         /// Its mode.
         mode: u32,
     },
-    /// Something else than was expected.
+    /// A file with other contents than expected.
     #[error("the {what} {} {why}", path.display())]
     Content {
         /// Which of the files.
@@ -184,7 +184,7 @@ fn key(path: &Path) -> Result<PrivateKeyDer<'static>, CredentialsError> {
 }
 
 impl QuicOptions {
-    /// Reads the files.
+    /// Reads and checks the files. Fails for the first that is wrong.
     pub(crate) fn load(&self) -> Result<Credentials, CredentialsError> {
         if self.peers.is_empty() {
             return Err(CredentialsError::NoPeers);
@@ -204,7 +204,7 @@ impl QuicOptions {
         Ok(Credentials { chain: certificates(CERTIFICATE, &self.certificate)?, key: key(&self.key)?, authorities })
     }
 
-    /// What the TLS library says of certificate and key together.
+    /// The error for what the TLS library refuses of certificate and key together.
     pub(crate) fn mismatch(&self, error: &rustls::Error) -> CredentialsError {
         match error {
             rustls::Error::InconsistentKeys(_) => CredentialsError::Content {

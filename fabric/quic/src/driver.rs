@@ -1,92 +1,75 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The QUIC engine of one socket with its connections: what goes into it and comes out of it, and who is woken.
+//! The QUIC engine of one socket with its connections: its input and output, its timers, and the users to wake.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{
     ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, EndpointEvent, Incoming, ServerConfig, VarInt,
 };
 use rustls::pki_types::CertificateDer;
-use telegraphos_accounts::{Account, Shares};
-use telegraphos_link::limit::Limiter;
 use telegraphos_transport::faults::LinkFaults;
-use telegraphos_transport::{AcceptorStatistics, Received, TransportStatistics};
+use telegraphos_transport::{AcceptorStatistics, Received, SharedSocket, TransportStatistics, Waker};
 
-use crate::admission::{Admission, HANDSHAKE_TIME};
+use crate::bugs::Bug;
 use crate::clock::Clock;
 use crate::config::{Engine, LONGEST};
-use crate::credentials::Peer;
-use crate::ending::Ending;
-use crate::entry::{Change, Entry, Owner};
+use crate::ending::{Ending, ending};
+use crate::entry::{Change, Entry, Key, Owner};
 use crate::network::Network;
+use crate::options::Options;
+use crate::reception::Reception;
 use crate::udp::Udp;
 use crate::verify::PeerVerifier;
-use crate::waker::Waker;
 
-/// Datagrams read at once, so that a flood cannot keep a caller for ever.
+/// Datagrams read in one call, which bounds its time under a flood.
 const BATCH: usize = 64;
-/// Connections at a time that are authenticated, in equal parts for each peer.
-const CONNECTIONS: u64 = 1024;
-/// Microseconds that the handshake of an end that connects may take.
-const CONNECT_TIME: u64 = 10_000_000;
 /// Microseconds a dropped connection may take to deliver the rest.
 const LINGER: u64 = 1_000_000;
-/// The name under which TLS files the connection; the verifier has names of its own.
+/// The server name for TLS; the verifier ignores it and checks the names of the peers.
 const SERVER: &str = "telegraphos";
 
-/// Names a connection of a driver.
-pub(crate) type Key = u64;
-
-/// A driver that several share.
+/// A driver shared by its users.
 #[derive(Debug)]
 pub(crate) struct Shared(Mutex<Driver>);
 
 impl Shared {
+    /// Shares a driver.
     pub(crate) fn new(driver: Driver) -> Arc<Shared> {
         Arc::new(Shared(Mutex::new(driver)))
     }
 
+    /// The driver, for one call.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Driver> {
         // Nothing that holds it panics, and if it did the state would be stale, not unsound.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A socket, the engine, its connections.
+/// A socket, the engine and its connections. Times are microseconds of the callers' clock.
 pub(crate) struct Driver {
     endpoint: Endpoint,
     network: Network,
     clock: Clock,
     verifier: Arc<PeerVerifier>,
-    /// Bytes that a connection may have under way.
+    /// Bytes that a connection may have in flight.
     window: u64,
     entries: BTreeMap<Key, Entry>,
     handles: HashMap<ConnectionHandle, Key>,
     next: Key,
-    /// To be accepted.
-    queue: VecDeque<Key>,
-    acceptor: Option<Arc<Waker>>,
-    /// To be begun at the first call, which tells the time.
+    /// A connection to begin at the first call, which sets the time.
     begin: Option<(ClientConfig, SocketAddr, Arc<Waker>)>,
-    /// Found no room in the socket.
-    unsent: Option<(SocketAddr, Vec<u8>)>,
-    /// Users watch for room.
+    /// Users watch for room in the socket.
     watched: bool,
+    /// Datagrams that belonged to nothing.
     rejected: u64,
-    counted: AcceptorStatistics,
-    /// Handshakes that others began.
-    admission: Admission,
-    /// Authenticated connections that others began.
-    connections: Account<Peer>,
-    /// Deliberate bugs.
-    keep_descriptors: bool,
-    end_overtakes: bool,
-    limiter: Limiter,
+    /// Connections that others began.
+    reception: Reception,
+    #[cfg(feature = "bugs")]
+    bug: Option<Bug>,
     datagram: Box<[u8]>,
     scratch: Vec<u8>,
 }
@@ -96,68 +79,74 @@ impl std::fmt::Debug for Driver {
         f.debug_struct("Driver")
             .field("local", &self.network.udp().local())
             .field("entries", &self.entries)
-            .field("queue", &self.queue)
-            .field("counted", &self.counted)
-            .field("connections", &self.connections)
+            .field("reception", &self.reception)
             .finish_non_exhaustive()
     }
 }
 
 impl Driver {
-    fn new(engine: &Engine, udp: Arc<Udp>, faults: Option<LinkFaults>, server: Option<ServerConfig>) -> Driver {
+    fn new(
+        engine: &Engine,
+        udp: Arc<Udp>,
+        options: &Options,
+        server: Option<ServerConfig>,
+        acceptor: Option<Arc<Waker>>,
+    ) -> Driver {
         Driver {
+            reception: Reception::new(engine, udp.local(), acceptor),
             endpoint: Endpoint::new(engine.endpoint.clone(), server.map(Arc::new), true, None),
-            network: Network::new(udp, faults),
+            network: Network::new(udp, options.common.faults.clone()),
             clock: Clock::new(),
             verifier: engine.verifier.clone(),
             window: engine.window,
             entries: BTreeMap::new(),
             handles: HashMap::new(),
             next: 0,
-            queue: VecDeque::new(),
-            acceptor: None,
             begin: None,
-            unsent: None,
             watched: false,
             rejected: 0,
-            counted: AcceptorStatistics::default(),
-            admission: Admission::new(engine.peers, engine.addresses.iter().copied()),
-            connections: Account::new(Shares::equal(CONNECTIONS, engine.peers as u64)),
-            keep_descriptors: engine.keep_descriptors,
-            end_overtakes: engine.end_overtakes,
-            limiter: Limiter::default(),
+            #[cfg(feature = "bugs")]
+            bug: options.bug,
             datagram: vec![0; usize::from(LONGEST)].into_boxed_slice(),
             scratch: Vec::new(),
         }
     }
 
-    /// One that listens.
+    /// A driver that listens. `waker` is signalled while connections can be accepted.
     pub(crate) fn listening(
         engine: &Engine,
         server: ServerConfig,
         udp: Arc<Udp>,
-        faults: Option<LinkFaults>,
+        options: &Options,
         waker: Arc<Waker>,
     ) -> Driver {
-        Driver { acceptor: Some(waker), ..Driver::new(engine, udp, faults, Some(server)) }
+        Driver::new(engine, udp, options, Some(server), Some(waker))
     }
 
-    /// One with a single connection, which begins at the first call; its key is the one given.
+    /// A driver with a single connection, which begins at the first call, and its key.
     pub(crate) fn connecting(
         engine: &Engine,
         client: ClientConfig,
         udp: Arc<Udp>,
-        faults: Option<LinkFaults>,
+        options: &Options,
         to: SocketAddr,
         waker: Arc<Waker>,
     ) -> (Driver, Key) {
-        let driver = Driver { begin: Some((client, to, waker)), ..Driver::new(engine, udp, faults, None) };
+        let driver = Driver { begin: Some((client, to, waker)), ..Driver::new(engine, udp, options, None, None) };
         let key = driver.next;
         (driver, key)
     }
 
-    pub(crate) fn local(&self) -> SocketAddr {
-        self.network.udp().local()
+    /// The hook of deliberate bugs: always false without the feature `bugs`.
+    #[inline]
+    fn has(&self, bug: Bug) -> bool {
+        #[cfg(feature = "bugs")]
+        return self.bug == Some(bug);
+        #[cfg(not(feature = "bugs"))]
+        {
+            let _ = bug;
+            false
+        }
     }
 
     fn insert(&mut self, handle: ConnectionHandle, connection: quinn_proto::Connection, owner: Owner) -> Key {
@@ -176,8 +165,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Reads what has come and does what is due. `current` is whose call it is: the others are woken if there is
-    /// something for them, and what it has to send is left to its `flush`.
+    /// Reads the socket, processes expired timers and sends. `current` is the connection of the caller: the users of
+    /// others are woken when they have something to do, and what `current` has to send is left to its `flush`.
     pub(crate) fn pump(&mut self, now: u64, current: Option<Key>) -> io::Result<()> {
         self.clock.advance(now);
         self.begin()?;
@@ -199,18 +188,17 @@ impl Driver {
         self.transmit(now, current)
     }
 
-    /// A call of `flush` of a transport: sends what is to be sent and does what is due, and says whether nothing is
-    /// left.
+    /// `flush` of a transport: sends, processes expired timers, and returns whether nothing is left to send.
     pub(crate) fn flush(&mut self, key: Key, now: u64) -> io::Result<bool> {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.waits = false;
         }
-        // Who does not read bytes at the moment must still take in acknowledgements, and give some.
+        // A user that does not read must still process and send acknowledgements.
         self.pump(now, None)?;
         self.idle(key)
     }
 
-    /// A datagram has come.
+    /// Processes a datagram.
     fn arrived(&mut self, from: SocketAddr, bytes: &[u8], current: Option<Key>) {
         let now = self.clock.instant();
         self.scratch.clear();
@@ -232,34 +220,28 @@ impl Driver {
         }
     }
 
-    /// Sends the start of `scratch`; if there is no room it is lost.
+    /// Sends the first `len` bytes of `scratch`; they are lost if the socket has no room.
     fn respond(&mut self, to: SocketAddr, len: usize) {
         let bytes = std::mem::take(&mut self.scratch);
-        let _ = self.network.send(self.clock.last(), to, &bytes[..len]);
+        let _ = self.network.try_send(self.clock.last(), to, &bytes[..len]);
         self.scratch = bytes;
     }
 
     fn incoming(&mut self, incoming: Incoming, current: Option<Key>) {
         let remote = incoming.remote_address();
-        if !incoming.remote_address_validated() && self.admission.must_validate(remote.ip()) {
+        if !incoming.remote_address_validated() && self.reception.must_validate(remote) {
             self.scratch.clear();
-            self.counted.validated += 1;
             // It may be retried, since it is not validated.
             if let Ok(transmit) = self.endpoint.retry(incoming, &mut self.scratch) {
                 self.respond(transmit.destination, transmit.size);
             }
             return;
         }
-        match self.admission.admit(self.next, remote.ip(), self.clock.last()) {
-            Ok(None) => {}
-            Ok(Some(displaced)) => self.displace(displaced),
-            Err(why) => {
-                self.counted.crowded += 1;
-                if let Some(more) = self.limiter.admit("crowded", self.clock.last()) {
-                    log::warn!("{}: {remote} gets no answer: {why}{more}", self.local());
-                }
-                return self.endpoint.ignore(incoming);
-            }
+        let Some(displaced) = self.reception.admit(self.next, remote, self.clock.last()) else {
+            return self.endpoint.ignore(incoming);
+        };
+        if let Some(displaced) = displaced {
+            self.displace(displaced);
         }
         let live: BTreeSet<SocketAddr> = self.entries.values().map(|e| e.connection.remote_address()).collect();
         self.network.tidy(|peer| *peer == remote || live.contains(peer));
@@ -267,12 +249,12 @@ impl Driver {
         let key = self.next;
         match self.endpoint.accept(incoming, self.clock.instant(), &mut self.scratch, None) {
             Ok((handle, connection)) => {
-                let key = self.insert(handle, connection, Owner::Nobody);
+                let key = self.insert(handle, connection, Owner::None);
                 self.settle(key, current);
             }
             Err(error) => {
-                self.admission.ended(key);
-                self.count_failed(remote, &super::ending::ending(&error.cause, false, remote));
+                self.reception.ended(key, None);
+                self.reception.failed(remote, &ending(&error.cause, false, remote), self.clock.last());
                 if let Some(transmit) = error.response {
                     self.respond(transmit.destination, transmit.size);
                 }
@@ -280,30 +262,24 @@ impl Driver {
         }
     }
 
-    /// Ends a handshake without a word: its place is needed.
+    /// Ends a handshake without notifying the client, to make room for another.
     fn displace(&mut self, key: Key) {
         let Some(entry) = self.entries.remove(&key) else { return };
-        self.counted.displaced += 1;
-        if let Some(more) = self.limiter.admit("displaced", self.clock.last()) {
-            let (remote, age) = (entry.connection.remote_address(), self.clock.last().saturating_sub(entry.born));
-            log::warn!("{}: the handshake with {remote} ends after {age} us for a newer one{more}", self.local());
-        }
+        let last = self.clock.last();
+        self.reception.displaced(entry.connection.remote_address(), last.saturating_sub(entry.born), last);
         self.remove(key, &entry);
     }
 
-    /// Nothing is left of a connection but what the engine and the accounts have.
+    /// Gives back what the engine and the accounts hold for a removed connection.
     fn remove(&mut self, key: Key, entry: &Entry) {
-        self.admission.ended(key);
-        if let Some(peer) = entry.charged.as_ref() {
-            self.connections.give(peer, 1);
-        }
+        self.reception.ended(key, entry.charged.as_ref());
         if !entry.drained {
             self.handles.remove(&entry.handle);
             self.endpoint.handle_event(entry.handle, EndpointEvent::drained());
         }
     }
 
-    /// Takes in what the engine says of a connection, and tells who has it.
+    /// Processes the engine's events of a connection and wakes its user.
     fn settle(&mut self, key: Key, current: Option<Key>) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let mut changes = Vec::new();
@@ -314,7 +290,7 @@ impl Driver {
                     entry.connection.handle_event(back);
                 }
                 if drained {
-                    // From here on the engine may use the handle for another one.
+                    // From here on the engine may reuse the handle.
                     self.handles.remove(&entry.handle);
                     entry.drained = true;
                     break;
@@ -342,51 +318,25 @@ impl Driver {
         let chain = identity.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
         entry.peer = chain.and_then(|chain| self.verifier.identify(chain.first()?).cloned());
         if entry.peer.is_none() {
-            // TLS has checked it: this is not reached.
+            // Not reached: TLS has checked it.
             let why = "the peer is refused: it has no name".to_owned();
             entry.ending.get_or_insert(Ending::Failed(io::ErrorKind::PermissionDenied, why));
             return self.close(key);
         }
-        if let (Owner::Nobody, Some(peer)) = (&entry.owner, entry.peer.clone()) {
+        if let (Owner::None, Some(peer)) = (&entry.owner, entry.peer.clone()) {
             let remote = entry.connection.remote_address();
-            self.admission.authenticated(key, &peer, remote.ip());
-            if let Err(why) = self.connections.take(peer.clone(), 1) {
-                self.counted.crowded += 1;
-                if let Some(more) = self.limiter.admit("connections", self.clock.last()) {
-                    log::warn!("{}: no connection with {peer} at {remote}: it {why}{more}", self.local());
-                }
+            if !self.reception.authenticated(key, &peer, remote, self.clock.last()) {
                 return self.close(key);
             }
             entry.charged = Some(peer);
-            match &self.acceptor {
-                Some(acceptor) => {
-                    entry.owner = Owner::Queue;
-                    self.queue.push_back(key);
-                    self.counted.accepted += 1;
-                    acceptor.signal();
-                }
-                None => self.close(key),
-            }
+            entry.owner = Owner::Queue;
         }
     }
 
     fn over(&mut self, key: Key) {
         let Some(entry) = self.entries.get(&key) else { return };
-        if let (Owner::Nobody, Some(ending)) = (&entry.owner, &entry.ending) {
-            let (remote, ending) = (entry.connection.remote_address(), ending.clone());
-            self.count_failed(remote, &ending);
-        }
-    }
-
-    /// A handshake that somebody else began has failed.
-    fn count_failed(&mut self, remote: SocketAddr, ending: &Ending) {
-        let why = ending.error();
-        match why.kind() {
-            io::ErrorKind::PermissionDenied => self.counted.refused += 1,
-            _ => self.counted.broken += 1,
-        }
-        if let Some(more) = self.limiter.admit("handshake", self.clock.last()) {
-            log::warn!("{}: no connection with {remote}: {why}{more}", self.local());
+        if let (Owner::None, Some(ending)) = (&entry.owner, &entry.ending) {
+            self.reception.failed(entry.connection.remote_address(), ending, self.clock.last());
         }
     }
 
@@ -396,7 +346,7 @@ impl Driver {
         }
     }
 
-    /// Says goodbye, once.
+    /// Closes a connection unless it is closed already.
     fn close(&mut self, key: Key) {
         let now = self.clock.instant();
         if let Some(entry) = self.entries.get_mut(&key) {
@@ -407,9 +357,9 @@ impl Driver {
         }
     }
 
-    /// Removes a connection that nobody has and the engine has forgotten.
+    /// Removes a connection that has no user and is drained.
     fn forget(&mut self, key: Key) {
-        let gone = |e: &Entry| e.drained && matches!(e.owner, Owner::Nobody | Owner::Lingers(_));
+        let gone = |e: &Entry| e.drained && matches!(e.owner, Owner::None | Owner::Lingers(_));
         if self.entries.get(&key).is_some_and(gone) {
             if let Some(entry) = self.entries.remove(&key) {
                 self.remove(key, &entry);
@@ -417,7 +367,7 @@ impl Driver {
         }
     }
 
-    /// Timers.
+    /// Processes expired timers.
     fn due(&mut self, current: Option<Key>) {
         let now = self.clock.instant();
         let last = self.clock.last();
@@ -436,7 +386,7 @@ impl Driver {
             if entry.limit().is_some_and(|at| at <= last) {
                 let unanswered = quinn_proto::ConnectionError::TimedOut;
                 let remote = entry.connection.remote_address();
-                entry.ending.get_or_insert_with(|| super::ending::ending(&unanswered, false, remote));
+                entry.ending.get_or_insert_with(|| ending(&unanswered, false, remote));
                 if !entry.connection.is_closed() {
                     self.over(key);
                     self.close(key);
@@ -446,28 +396,20 @@ impl Driver {
         }
     }
 
-    /// Hands to the network what connections have to send, but for `except`'s.
+    /// Sends what connections have to send, except that of `except`.
     fn transmit(&mut self, now: u64, except: Option<Key>) -> io::Result<()> {
         self.network.flush(now)?;
-        if let Some((to, bytes)) = self.unsent.take() {
-            if !self.network.send(now, to, &bytes)? {
-                self.unsent = Some((to, bytes));
-            }
-        }
         let dirty: Vec<Key> =
             self.entries.iter().filter(|(key, e)| e.dirty && except != Some(**key)).map(|(key, _)| *key).collect();
         for key in dirty {
-            while self.unsent.is_none() {
+            while !self.network.is_full() {
                 let Some(entry) = self.entries.get_mut(&key) else { break };
                 self.scratch.clear();
                 let Some(transmit) = entry.connection.poll_transmit(self.clock.instant(), 1, &mut self.scratch) else {
                     entry.dirty = false;
                     break;
                 };
-                let bytes = &self.scratch[..transmit.size];
-                if !self.network.send(now, transmit.destination, bytes)? {
-                    self.unsent = Some((transmit.destination, bytes.to_vec()));
-                }
+                self.network.send(now, transmit.destination, &self.scratch[..transmit.size])?;
             }
             // Sending can need new identifiers from the endpoint.
             self.settle(key, except);
@@ -476,27 +418,24 @@ impl Driver {
         Ok(())
     }
 
-    /// Users are woken by room in the socket as long as something waits for it.
+    /// Has users woken by room in the socket while something waits for it.
     fn watch_room(&mut self) {
-        let wanted = self.unsent.is_some() || self.network.blocked();
+        let wanted = self.network.waits_for_room();
         if wanted != self.watched {
             self.watched = wanted;
             let transports = self.entries.values().filter_map(|entry| match &entry.owner {
                 Owner::Transport(waker) => Some(waker),
                 _ => None,
             });
-            for waker in transports.chain(&self.acceptor) {
+            for waker in transports.chain(self.reception.acceptor()) {
                 waker.watch_room(self.network.udp().fd(), wanted);
             }
         }
     }
 
-    /// When to flush at the latest: the same for all users, for none knows who of the others is still called.
+    /// When to flush at the latest: the same for all users, since any of the others may not be called any more.
     pub(crate) fn deadline(&mut self) -> Option<u64> {
-        if self.begin.is_some() {
-            return Some(self.clock.last());
-        }
-        if self.unsent.is_none() && self.entries.values().any(|entry| entry.dirty) {
+        if self.begin.is_some() || !self.network.is_full() && self.entries.values().any(|entry| entry.dirty) {
             return Some(self.clock.last());
         }
         let clock = &self.clock;
@@ -508,20 +447,20 @@ impl Driver {
         timers.chain(self.network.deadline()).min()
     }
 
-    /// The next connection to be accepted. `waker` makes its descriptor; if that fails it stays where it is.
+    /// The next connection to be accepted. `waker` makes its descriptor; if that fails, the connection stays queued.
     pub(crate) fn accept(
         &mut self,
         waker: impl FnOnce(&Udp) -> io::Result<Arc<Waker>>,
     ) -> io::Result<Option<(Key, Arc<Waker>)>> {
-        while let Some(key) = self.queue.front().copied() {
+        while let Some(key) = self.reception.first() {
             let Some(entry) = self.entries.get_mut(&key) else {
-                self.queue.pop_front();
+                self.reception.pop();
                 continue;
             };
             if matches!(entry.ending, Some(Ending::Failed(..))) {
-                // Not worth a transport.
-                entry.owner = Owner::Nobody;
-                self.queue.pop_front();
+                // It has failed while it waited.
+                entry.owner = Owner::None;
+                self.reception.pop();
                 self.forget(key);
                 continue;
             }
@@ -533,29 +472,25 @@ impl Driver {
             if entry.ready() {
                 waker.signal();
             }
-            self.queue.pop_front();
+            self.reception.pop();
             return Ok(Some((key, waker)));
-        }
-        if let Some(acceptor) = &self.acceptor {
-            acceptor.clear();
         }
         Ok(None)
     }
 
-    /// Nobody accepts any more.
+    /// Stops accepting: connections without a user are closed.
     pub(crate) fn stop_accepting(&mut self) {
         self.endpoint.set_server_config(None);
-        self.acceptor = None;
+        self.reception.close();
         let orphans: Vec<Key> = self
             .entries
             .iter()
-            .filter(|(_, e)| matches!(e.owner, Owner::Nobody | Owner::Queue))
+            .filter(|(_, e)| matches!(e.owner, Owner::None | Owner::Queue))
             .map(|(k, _)| *k)
             .collect();
-        self.queue.clear();
         for key in orphans {
             if let Some(entry) = self.entries.get_mut(&key) {
-                entry.owner = Owner::Nobody;
+                entry.owner = Owner::None;
             }
             self.close(key);
             self.forget(key);
@@ -563,27 +498,27 @@ impl Driver {
         self.hand_over();
     }
 
-    /// Whoever is left must know what the one who left would have done, and when. If nobody is, this is the end.
+    /// A user has gone: the others are woken to take over its timers. After the last one all connections are closed.
     fn hand_over(&mut self) {
         let used = |e: &Entry| matches!(e.owner, Owner::Transport(_) | Owner::Queue);
-        if self.acceptor.is_none() && !self.entries.values().any(used) {
+        if self.reception.acceptor().is_none() && !self.entries.values().any(used) {
             let rest: Vec<Key> = self.entries.keys().copied().collect();
             for key in rest {
                 self.run_out(key);
                 self.close(key);
             }
         }
-        // Errors of the socket are met again by whoever is left.
+        // Errors of the socket show again in the next call of a user.
         let _ = self.transmit(self.clock.last(), None);
         self.entries.values().for_each(Entry::wake);
-        if let Some(acceptor) = &self.acceptor {
+        if let Some(acceptor) = self.reception.acceptor() {
             acceptor.signal();
         }
     }
 
-    /// Lets the timers of the next moment expire, for nobody will be here then. Otherwise the limits on how fast and
-    /// how much is sent, which hold for a goodbye too as long as other things wait, could keep it back for ever. Once a
-    /// timer has told that answers are missing, they do not.
+    /// Lets the timers of the next [`LINGER`] expire at once, since no user is left to serve them. Otherwise pacing and
+    /// congestion control, which also apply to a close while other data waits, could hold it back for ever; after an
+    /// expired loss timer they do not.
     fn run_out(&mut self, key: Key) {
         let until = self.clock.last().saturating_add(LINGER);
         let Some(entry) = self.entries.get_mut(&key) else { return };
@@ -595,17 +530,18 @@ impl Driver {
         }
     }
 
-    /// A transport has been dropped.
+    /// A transport was dropped: what it sent is delivered if possible.
     pub(crate) fn release(&mut self, key: Key) {
         self.begin = None;
         let last = self.clock.last();
+        let keep = self.has(Bug::KeepDescriptors);
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let owner = std::mem::replace(&mut entry.owner, Owner::Lingers(last.saturating_add(LINGER)));
-        if self.keep_descriptors {
+        if keep {
             std::mem::forget(owner);
         }
         let delivered = entry.finish();
-        // The rest leaves as far as the network takes it now.
+        // The rest is sent as far as the socket has room now.
         let _ = self.transmit(last, None);
         if delivered {
             self.close(key);
@@ -614,11 +550,14 @@ impl Driver {
         self.hand_over();
     }
 
-    /// A call of `receive` of a transport.
+    /// `receive` of a transport.
     pub(crate) fn receive(&mut self, key: Key, now: u64, buffer: &mut [u8]) -> io::Result<Received> {
         self.clock.advance(now);
-        if self.end_overtakes {
+        if self.has(Bug::EndOvertakes) {
             self.pump(now, Some(key))?;
+            if self.entries.get(&key).is_some_and(|entry| entry.ending.is_some()) {
+                return Ok(Received::End);
+            }
         }
         let mut got = self.read(key, buffer)?;
         if got == Received::Nothing {
@@ -627,7 +566,7 @@ impl Driver {
         }
         let Some(entry) = self.entries.get(&key) else { return Ok(Received::End) };
         if let Owner::Transport(waker) = &entry.owner {
-            // Readable as long as this has not been told.
+            // The descriptor stays readable until everything was returned.
             if matches!(got, Received::Bytes(_)) && entry.ready() {
                 waker.signal();
             } else {
@@ -639,37 +578,36 @@ impl Driver {
 
     fn read(&mut self, key: Key, buffer: &mut [u8]) -> io::Result<Received> {
         match self.entries.get_mut(&key) {
-            Some(entry) if self.end_overtakes && entry.ending.is_some() => Ok(Received::End),
             Some(entry) => entry.read(buffer),
             None if self.begin.is_some() => Ok(Received::Nothing),
             None => Ok(Received::End),
         }
     }
 
-    /// A call of `send` of a transport.
+    /// `send` of a transport: how many bytes were queued.
     pub(crate) fn send(&mut self, key: Key, now: u64, bytes: &[u8]) -> io::Result<usize> {
         self.clock.advance(now);
         self.begin()?;
         self.entries.get_mut(&key).map_or(Ok(bytes.len()), |entry| entry.write(bytes))
     }
 
-    /// Whether a connection has nothing left to send; if not, it is woken when that has changed. Why it failed is for
-    /// `receive` to say, behind the last bytes.
+    /// Whether a connection has nothing left to send; otherwise its user is woken when it has. A failure is returned by
+    /// `receive`, behind the last bytes.
     fn idle(&mut self, key: Key) -> io::Result<bool> {
         let Some(entry) = self.entries.get_mut(&key) else { return Ok(true) };
-        let idle = self.unsent.is_none() && entry.idle();
+        let idle = !self.network.is_full() && entry.idle();
         entry.waits = !idle;
         Ok(idle)
     }
 
-    /// Other faults on the way to a connection's peer.
+    /// Replaces the faults on the path to a connection's peer; false if there is no place for faults.
     pub(crate) fn set_faults(&mut self, key: Key, link: &LinkFaults) -> bool {
         let begun = self.entries.get(&key).map(|entry| entry.connection.remote_address());
         let remote = begun.or(self.begin.as_ref().map(|(_, to, _)| *to));
         remote.is_some_and(|remote| self.network.set_faults(remote, link))
     }
 
-    /// Why the peer has gone.
+    /// Why the connection has ended, if its peer ended it.
     pub(crate) fn end_reason(&self, key: Key) -> Option<&'static str> {
         match self.entries.get(&key)?.ending {
             Some(Ending::Gone(why)) => Some(why),
@@ -677,11 +615,12 @@ impl Driver {
         }
     }
 
-    /// Who the other end is.
+    /// The authenticated name or pin of the peer.
     pub(crate) fn peer(&self, key: Key) -> Option<String> {
         self.entries.get(&key)?.peer.as_ref().map(ToString::to_string)
     }
 
+    /// Counters of a connection.
     pub(crate) fn statistics(&self, key: Key) -> TransportStatistics {
         let Some(entry) = self.entries.get(&key) else { return TransportStatistics::default() };
         let engine = entry.connection.stats();
@@ -693,30 +632,14 @@ impl Driver {
             retransmitted: engine.path.lost_packets,
             rejected: self.rejected,
             faults: self.network.faults(&entry.connection.remote_address()),
-            // Before that it is a guess.
-            round_trip: entry.established.then(|| micros(entry.connection.rtt())),
+            // Not measured before.
+            round_trip: entry.established.then(|| (entry.connection.rtt().as_micros() as u64).max(1)),
             ..TransportStatistics::default()
         }
     }
 
+    /// Counters of the acceptor.
     pub(crate) fn accepted(&self) -> AcceptorStatistics {
-        AcceptorStatistics { rejected: self.rejected, ..self.counted }
-    }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1)
-}
-
-impl Entry {
-    /// When it is closed, whatever the engine's timers say.
-    fn limit(&self) -> Option<u64> {
-        match self.owner {
-            _ if self.connection.is_closed() => None,
-            Owner::Lingers(until) => Some(until),
-            Owner::Nobody if !self.established => Some(self.born.saturating_add(HANDSHAKE_TIME)),
-            _ if !self.established => Some(self.born.saturating_add(CONNECT_TIME)),
-            _ => None,
-        }
+        AcceptorStatistics { rejected: self.rejected, ..self.reception.statistics() }
     }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a connection is over, in words.
+//! Why a connection has ended, as text.
 
 use std::io;
 use std::net::SocketAddr;
 
 use quinn_proto::{ConnectionError, TransportErrorCode};
 
-/// Why a connection is over.
+/// Why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The peer has gone: it closed, was restarted, or fell silent.
+    /// The peer ended it: it closed, was restarted, or fell silent.
     Gone(&'static str),
     /// It failed: why, and what to do.
     Failed(io::ErrorKind, String),
@@ -25,28 +25,28 @@ impl Ending {
     }
 }
 
-/// The alert of TLS in an error code of QUIC (RFC 9001 §4.8).
+/// The TLS alert in an error code of QUIC (RFC 9001 §4.8).
 fn alert(code: TransportErrorCode) -> Option<u8> {
     u64::from(code).checked_sub(0x100).and_then(|alert| u8::try_from(alert).ok())
 }
 
-/// What alerts say of the certificate of the end that `whose` names, and what to do.
-fn certificate(alert: u8, whose: &str) -> Option<String> {
+/// The text of an alert about a certificate and what to do; `owner` is the certificate's owner, as `its`.
+fn certificate(alert: u8, owner: &str) -> Option<String> {
     Some(match alert {
         42 => format!(
-            "{whose} certificate names nobody who is expected: compare its name with the peers that are accepted"
+            "{owner} certificate names no peer that is expected: compare its name with the peers that are accepted"
         ),
-        43 => format!("{whose} certificate is not made for this: make one with telegraphos-fabric keys"),
-        44 => format!("{whose} certificate has been revoked"),
-        45 => format!("{whose} certificate has expired, or is not valid yet: make a new one, or set the clock"),
-        46 | 49 => format!("{whose} certificate is not accepted"),
+        43 => format!("{owner} certificate is not made for this: make one with telegraphos-fabric keys"),
+        44 => format!("{owner} certificate has been revoked"),
+        45 => format!("{owner} certificate has expired, or is not valid yet: make a new one, or set the clock"),
+        46 | 49 => format!("{owner} certificate is not accepted"),
         48 => format!(
-            "{whose} certificate is signed by an unknown CA: use one certificate authority for the whole cluster"
+            "{owner} certificate is signed by an unknown CA: use one certificate authority for the whole cluster"
         ),
         51 => {
-            format!("a signature of {whose} certificate is wrong: certificate and key, or CA, do not belong together")
+            format!("a signature of {owner} certificate is wrong: certificate and key, or CA, do not belong together")
         }
-        116 => format!("{whose} certificate is missing: every process needs one"),
+        116 => format!("{owner} certificate is missing: every process needs one"),
         _ => return None,
     })
 }
@@ -63,7 +63,7 @@ fn other(alert: u8) -> Option<&'static str> {
     }
 }
 
-/// What `reason` means for us. `established`: the connection once was; `peer`: where the other end is.
+/// The text for `reason`. `established`: whether the connection was ever established; `peer`: address of the peer.
 pub(crate) fn ending(reason: &ConnectionError, established: bool, peer: SocketAddr) -> Ending {
     use io::ErrorKind;
     match reason {
@@ -78,7 +78,7 @@ pub(crate) fn ending(reason: &ConnectionError, established: bool, peer: SocketAd
         ConnectionError::ApplicationClosed(_) | ConnectionError::LocallyClosed => {
             Ending::Gone("the peer closed the connection")
         }
-        // We refuse.
+        // This end refuses.
         ConnectionError::TransportError(error) => match alert(error.code) {
             Some(alert) => {
                 let why = certificate(alert, "its").or_else(|| other(alert).map(str::to_owned));
@@ -87,7 +87,7 @@ pub(crate) fn ending(reason: &ConnectionError, established: bool, peer: SocketAd
             }
             None => Ending::Failed(ErrorKind::InvalidData, format!("the peer broke the protocol: {error}")),
         },
-        // It refuses.
+        // The peer refuses.
         ConnectionError::ConnectionClosed(close) => match alert(close.error_code) {
             Some(alert) => {
                 let why = certificate(alert, "this process's").or_else(|| other(alert).map(str::to_owned));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection of a driver, as a pipe of bytes.
+//! One connection of a driver, as a byte pipe.
 
 use std::io;
 use std::sync::Arc;
@@ -7,31 +7,38 @@ use std::sync::Arc;
 use quinn_proto::{
     Connection, ConnectionHandle, Dir, Event, ReadError, ReadableError, StreamEvent, StreamId, VarInt, WriteError,
 };
-use telegraphos_transport::Received;
+use telegraphos_transport::{Received, Waker};
 
 use crate::credentials::Peer;
 use crate::ending::{Ending, ending};
-use crate::waker::Waker;
 
-/// Who has a connection.
+/// Microseconds that a handshake which a client began may take.
+const HANDSHAKE_TIME: u64 = 6_000_000;
+/// Microseconds that the handshake of a connecting end may take.
+const CONNECT_TIME: u64 = 10_000_000;
+
+/// Identifies a connection of a driver; later ones have greater keys.
+pub(crate) type Key = u64;
+
+/// The owner of a connection.
 #[derive(Debug)]
 pub(crate) enum Owner {
-    /// Nobody yet: its handshake goes on.
-    Nobody,
-    /// It waits to be accepted.
+    /// None: a handshake that a client began, or a connection that is being closed.
+    None,
+    /// The acceptor's queue.
     Queue,
     /// A transport.
     Transport(Arc<Waker>),
-    /// Its transport has been dropped; it ends when the peer has everything, or at this time.
+    /// None any more: it ends when the peer has acknowledged everything, or at this time (microseconds).
     Lingers(u64),
 }
 
-/// What came of an event.
+/// An event that concerns the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The peer is authenticated and streams can be opened.
     Established,
-    /// It is over.
+    /// It has ended.
     Over,
     /// The peer has all that was sent.
     Delivered,
@@ -42,17 +49,17 @@ pub(crate) struct Entry {
     pub(crate) handle: ConnectionHandle,
     pub(crate) connection: Connection,
     pub(crate) owner: Owner,
-    /// When it came to be.
+    /// When it was created, in microseconds.
     pub(crate) born: u64,
     /// Its handshake was completed once.
     pub(crate) established: bool,
-    /// Who the other end is.
+    /// The authenticated peer.
     pub(crate) peer: Option<Peer>,
-    /// On whose account it is, of those that others began.
+    /// The peer that it is charged to, if a client began it.
     pub(crate) charged: Option<Peer>,
-    /// Why it is over.
+    /// Why it has ended.
     pub(crate) ending: Option<Ending>,
-    /// The engine has forgotten it.
+    /// The engine has no state of it any more.
     pub(crate) drained: bool,
     /// The engine may have something to send.
     pub(crate) dirty: bool,
@@ -66,7 +73,7 @@ pub(crate) struct Entry {
     short: bool,
     /// Bytes have been taken that the peer has not acknowledged yet.
     outstanding: bool,
-    /// Bytes that may be.
+    /// Bytes that may be in flight.
     window: u64,
     /// Its user waits until nothing is left to send.
     pub(crate) waits: bool,
@@ -77,6 +84,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// A connection created at `born` (microseconds), with at most `window` bytes in flight.
     pub(crate) fn new(handle: ConnectionHandle, connection: Connection, owner: Owner, born: u64, window: u64) -> Entry {
         Entry {
             handle,
@@ -102,24 +110,24 @@ impl Entry {
         }
     }
 
-    /// Whether `receive` has something to say.
+    /// Whether `receive` has something to return.
     pub(crate) fn ready(&self) -> bool {
         self.readable || self.finished || self.ending.is_some()
     }
 
-    /// Whether its user has something to do.
+    /// Whether its user must be called.
     pub(crate) fn wants_call(&self) -> bool {
         self.ready() || (self.waits && self.idle())
     }
 
-    /// Wakes who has it.
+    /// Wakes its user, if it has one.
     pub(crate) fn wake(&self) {
         if let Owner::Transport(waker) = &self.owner {
             waker.signal();
         }
     }
 
-    /// Takes in what the engine says. `Some` if others must know.
+    /// Processes an event of the engine. `Some` if it concerns the driver.
     pub(crate) fn event(&mut self, event: Event) -> Option<Change> {
         match event {
             Event::Connected => {
@@ -161,7 +169,7 @@ impl Entry {
         }
     }
 
-    /// Bytes that are here.
+    /// Reads bytes that have arrived into `buffer`.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         let len = if self.readable { self.take(buffer) } else { 0 };
         if len > 0 {
@@ -211,10 +219,10 @@ impl Entry {
         len
     }
 
-    /// Queues bytes: how many were taken.
+    /// Queues bytes and returns how many.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &self.ending {
-            // As with any pipe, the end is told by `receive`, behind the last bytes; nobody will read these.
+            // The end is returned by `receive`, behind the last bytes; these are dropped.
             Some(Ending::Gone(_)) => return Ok(bytes.len()),
             Some(failed) => return Err(failed.error()),
             None => {}
@@ -230,7 +238,7 @@ impl Entry {
         while taken < bytes.len() {
             match stream.write(&bytes[taken..]) {
                 Ok(more) => taken += more,
-                // Only having said so, the engine tells when there is room again: so it is asked until it does.
+                // The engine reports room only after it has returned this.
                 Err(WriteError::Blocked) => break,
                 // The peer has dropped its end.
                 Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return Ok(bytes.len()),
@@ -247,20 +255,31 @@ impl Entry {
         Ok(taken)
     }
 
-    /// Lets the engine tell, by the next `Writable`, when the peer has acknowledged everything: then there is room in a
-    /// window of one byte. It does not say so otherwise.
+    /// Has the engine report by the next `Writable` that the peer has acknowledged everything: a window of one byte has
+    /// room only then. It has no other event for that.
     fn watch_delivery(&mut self) {
         let Some(id) = self.outgoing else { return };
         self.connection.set_send_window(1);
         self.outstanding = matches!(self.connection.send_stream(id).write(&[]), Err(WriteError::Blocked));
     }
 
-    /// Whether the peer has everything, and there is room.
+    /// Whether the peer has acknowledged everything and there is room.
     pub(crate) fn idle(&self) -> bool {
         self.ending.is_some() || (self.outgoing.is_some() && !self.short && !self.outstanding)
     }
 
-    /// Its transport was dropped: nothing more is read or written. True if nothing needs to be delivered any more.
+    /// When it is closed whatever the engine's timers say, in microseconds.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        match self.owner {
+            _ if self.connection.is_closed() => None,
+            Owner::Lingers(until) => Some(until),
+            Owner::None if !self.established => Some(self.born.saturating_add(HANDSHAKE_TIME)),
+            _ if !self.established => Some(self.born.saturating_add(CONNECT_TIME)),
+            _ => None,
+        }
+    }
+
+    /// Ends both streams after the transport was dropped. True if nothing is left to deliver.
     pub(crate) fn finish(&mut self) -> bool {
         self.dirty = true;
         if let Some(id) = self.incoming {

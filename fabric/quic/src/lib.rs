@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A transport for trunks between hosts: QUIC (RFC 9000) by `quinn-proto`, whose pure state machine fits a loop that
-//! polls. `docs/engines.md` says why this one.
+//! A transport for trunks between hosts: QUIC (RFC 9000) by `quinn-proto`, a pure state machine that fits a
+//! polling loop. `docs/engines.md` says why this one.
 //!
 //! ```text
 //!   QuicTransport ─┐ lock ┌─ Entry: Connection ─┐
@@ -10,15 +10,15 @@
 //!
 //! Both ends authenticate each other by certificate ([`QuicOptions`]) before a byte is carried; everything is
 //! encrypted. Each end opens one unidirectional stream for what it sends. The engine's flow control is the
-//! back-pressure, its idle timeout the silence after which a peer is gone.
+//! back-pressure, its idle timeout the silence after which a peer is declared down.
 //!
 //! `flush` says that nothing is left when the peer has acknowledged everything; what is dropped before that may be
 //! lost.
 //!
-//! Whoever of a driver's users is called reads the socket and serves the timers for all (`waker.rs`).
-
+//! Whichever user of a driver is called reads the socket and serves the timers for all
+//! ([`Waker`](telegraphos_transport::Waker)).
 //!
-//! A crate of its own, since it is the only transport that links TLS: `telegraphos_transport` has the contract and the
+//! A separate crate, since it is the only transport that links TLS: `telegraphos_transport` has the contract and the
 //! others.
 #![forbid(unsafe_code)]
 
@@ -26,6 +26,7 @@ mod acceptor;
 mod admission;
 #[cfg(test)]
 mod anonymous;
+mod bugs;
 mod clock;
 mod config;
 mod credentials;
@@ -34,12 +35,14 @@ mod ending;
 mod entry;
 mod network;
 mod options;
+mod reception;
 mod transport;
 mod udp;
 mod verify;
-mod waker;
 
 pub use acceptor::QuicAcceptor;
+#[cfg(feature = "bugs")]
+pub use bugs::Bug;
 pub use credentials::{CredentialsError, Peer, QuicOptions};
 pub use options::Options;
 pub use transport::QuicTransport;
@@ -52,15 +55,7 @@ use telegraphos_transport::HostPort;
 /// The word before the first colon of an address: `quic:HOST:PORT`.
 pub const SCHEME: &str = "quic";
 
-/// Deliberate bugs behind the `bugs` feature, each of which a check of the conformance suite must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Bug {
-    /// A transport that has been dropped keeps its descriptors.
-    KeepDescriptors,
-    /// The end overtakes bytes that have arrived.
-    EndOvertakes,
-}
-
+/// The first socket address of a host.
 fn resolve(at: &HostPort) -> io::Result<SocketAddr> {
     let found = at.resolve()?;
     found.first().copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{} has no address", at.host)))

@@ -1,115 +1,62 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What carries datagrams between an endpoint and its peers: the socket, and between it and each peer room for faults.
+//! The datagrams between an endpoint and its peers: the socket, and a place for faults on the path to each peer.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use telegraphos_transport::faults::{FaultyDatagrams, LinkFaults};
-use telegraphos_transport::{Datagrams, TransportStatistics};
+use telegraphos_transport::{Branch, Datagrams, Inbox, SharedSocket};
 
 use crate::config::LONGEST;
 use crate::udp::Udp;
 
-/// Datagrams taken from the socket at once.
+/// Datagrams read from the socket in one call.
 const BATCH: usize = 64;
-/// Datagrams of one peer that wait for their way through the faults.
-const WAITING: usize = 256;
-/// Peers whose datagrams pass faults.
+/// Peers with a place for faults, at most.
 const PATHS: usize = 256;
 
-/// The way to one peer, as a socket connected to it would be.
-#[derive(Debug)]
-struct Slot {
-    udp: Arc<Udp>,
-    peer: SocketAddr,
-    /// What came from the peer and has been read from the socket.
-    arrived: Arc<Mutex<VecDeque<Vec<u8>>>>,
-    /// The last datagram found no room.
-    blocked: bool,
-    counted: TransportStatistics,
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that holds it panics; and a queue is whole after each call.
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Datagrams for Slot {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.udp.fd()
-    }
-
-    fn wants_write(&self) -> bool {
-        self.blocked
-    }
-
-    fn deadline(&self) -> Option<u64> {
-        None
-    }
-
-    fn max_len(&self) -> usize {
-        usize::from(LONGEST)
-    }
-
-    fn send(&mut self, _now: u64, bytes: &[u8]) -> io::Result<bool> {
-        let sent = self.udp.send(self.peer, bytes);
-        self.blocked = !sent;
-        self.counted.sent_datagrams += u64::from(sent);
-        Ok(sent)
-    }
-
-    fn receive(&mut self, _now: u64, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        Ok(lock(&self.arrived).pop_front().map(|bytes| {
-            self.counted.received_datagrams += 1;
-            let len = bytes.len().min(buffer.len());
-            buffer[..len].copy_from_slice(&bytes[..len]);
-            len
-        }))
-    }
-
-    fn flush(&mut self, _now: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn statistics(&self) -> TransportStatistics {
-        self.counted
-    }
-}
-
+/// The path to one peer.
 #[derive(Debug)]
 struct Path {
-    datagrams: FaultyDatagrams<Slot>,
-    arrived: Arc<Mutex<VecDeque<Vec<u8>>>>,
+    datagrams: FaultyDatagrams<Branch<Udp>>,
+    /// Datagrams from the peer that were read from the socket.
+    arrived: Inbox,
 }
 
-/// A socket, and faults on the way to each peer if there is a place for them.
+/// A socket, and faults on the path to each peer if `faults` was given.
 #[derive(Debug)]
 pub(crate) struct Network {
     udp: Arc<Udp>,
     faults: Option<LinkFaults>,
     paths: BTreeMap<SocketAddr, Path>,
-    /// The socket had no room for a datagram.
+    /// The socket had no room for the last datagram.
     blocked: bool,
+    /// A datagram that waits for room.
+    unsent: Option<(SocketAddr, Vec<u8>)>,
 }
 
 impl Network {
     pub(crate) fn new(udp: Arc<Udp>, faults: Option<LinkFaults>) -> Network {
-        Network { udp, faults, paths: BTreeMap::new(), blocked: false }
+        Network { udp, faults, paths: BTreeMap::new(), blocked: false, unsent: None }
     }
 
     pub(crate) fn udp(&self) -> &Arc<Udp> {
         &self.udp
     }
 
-    /// Whether something waits for room in the socket.
-    pub(crate) fn blocked(&self) -> bool {
-        self.blocked || self.paths.values().any(|path| path.datagrams.wants_write())
+    /// Whether a datagram of [`Network::send`] waits for room in the socket: no other can be sent before it.
+    pub(crate) fn is_full(&self) -> bool {
+        self.unsent.is_some()
     }
 
-    /// When something is due that faults hold back.
+    /// Whether anything waits for room in the socket.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.is_full() || self.blocked || self.paths.values().any(|path| path.datagrams.wants_write())
+    }
+
+    /// When the next datagram that faults hold back is sent or received, in microseconds.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.paths.values().filter_map(|path| path.datagrams.deadline()).min()
     }
@@ -120,29 +67,30 @@ impl Network {
             return None;
         }
         Some(self.paths.entry(peer).or_insert_with(|| {
-            let arrived = Arc::default();
-            let slot = Slot {
-                udp: self.udp.clone(),
-                peer,
-                arrived: Arc::clone(&arrived),
-                blocked: false,
-                counted: TransportStatistics::default(),
-            };
-            Path { datagrams: FaultyDatagrams::new(slot, faults.clone()), arrived }
+            let (branch, arrived) = Branch::new(self.udp.clone(), peer, usize::from(LONGEST));
+            Path { datagrams: FaultyDatagrams::new(branch, faults.clone()), arrived }
         }))
     }
 
-    /// False: no room now.
-    pub(crate) fn send(&mut self, now: u64, to: SocketAddr, bytes: &[u8]) -> io::Result<bool> {
+    /// Sends a datagram, or keeps it until [`Network::flush`] finds room. Not while [`Network::is_full`].
+    pub(crate) fn send(&mut self, now: u64, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
+        if !self.try_send(now, to, bytes)? {
+            self.unsent = Some((to, bytes.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// Sends a datagram if there is room now; false, and it is lost, if not.
+    pub(crate) fn try_send(&mut self, now: u64, to: SocketAddr, bytes: &[u8]) -> io::Result<bool> {
         if let Some(path) = self.path(to) {
             return path.datagrams.send(now, bytes);
         }
-        let sent = self.udp.send(to, bytes);
+        let sent = self.udp.send_to(&to, bytes)?;
         self.blocked = !sent;
         Ok(sent)
     }
 
-    /// The next datagram and who sent it, or so it says.
+    /// Receives the next datagram into `buffer`: its length and its source address, which may be forged.
     pub(crate) fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
         if self.faults.is_none() {
             return self.udp.receive(buffer);
@@ -150,10 +98,7 @@ impl Network {
         for _ in 0..BATCH {
             let Some((len, from)) = self.udp.receive(buffer)? else { break };
             let Some(path) = self.path(from) else { return Ok(Some((len, from))) };
-            let mut arrived = lock(&path.arrived);
-            if arrived.len() < WAITING {
-                arrived.push_back(buffer[..len].to_vec());
-            }
+            path.arrived.put(&buffer[..len]);
         }
         for (peer, path) in &mut self.paths {
             if let Some(len) = path.datagrams.receive(now, buffer)? {
@@ -163,24 +108,28 @@ impl Network {
         Ok(None)
     }
 
-    /// Sends what was held back and is due.
+    /// Sends what waits for its time in the faults, or for room.
     pub(crate) fn flush(&mut self, now: u64) -> io::Result<()> {
-        self.paths.values_mut().try_for_each(|path| path.datagrams.flush(now))
+        self.paths.values_mut().try_for_each(|path| path.datagrams.flush(now))?;
+        match self.unsent.take() {
+            Some((to, bytes)) => self.send(now, to, &bytes),
+            None => Ok(()),
+        }
     }
 
-    /// Keeps what belongs to these peers only, if it has become much.
+    /// When there are many paths, removes those of peers that are not in use.
     pub(crate) fn tidy(&mut self, in_use: impl Fn(&SocketAddr) -> bool) {
         if self.paths.len() >= PATHS / 2 {
             self.paths.retain(|peer, _| in_use(peer));
         }
     }
 
-    /// Other faults on the way to `peer`; false if there is no place for any.
+    /// Replaces the faults on the path to `peer`; false if there is no place for faults.
     pub(crate) fn set_faults(&mut self, peer: SocketAddr, link: &LinkFaults) -> bool {
         self.path(peer).is_some_and(|path| path.datagrams.set_faults(link))
     }
 
-    /// Faults injected on the way to `peer`.
+    /// How many faults were injected on the path to `peer`.
     pub(crate) fn faults(&self, peer: &SocketAddr) -> u64 {
         self.paths.get(peer).map_or(0, |path| path.datagrams.statistics().faults)
     }

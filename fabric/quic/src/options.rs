@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How QUIC connections are made.
 
-use crate::{Bug, QuicOptions};
+#[cfg(feature = "bugs")]
+use crate::bugs::Bug;
+use crate::credentials::QuicOptions;
 
 /// How QUIC connections are made.
 #[derive(Clone, Debug, Default)]
@@ -23,16 +25,6 @@ impl Options {
             quic,
             #[cfg(feature = "bugs")]
             bug: None,
-        }
-    }
-
-    pub(crate) fn has(&self, bug: Bug) -> bool {
-        #[cfg(feature = "bugs")]
-        return self.bug == Some(bug);
-        #[cfg(not(feature = "bugs"))]
-        {
-            let _ = bug;
-            false
         }
     }
 }

@@ -7,12 +7,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use telegraphos_transport::faults::LinkFaults;
-use telegraphos_transport::{HostPort, OpenError, Received, Transport, TransportStatistics};
+use telegraphos_transport::{HostPort, OpenError, Received, SharedSocket, Transport, TransportStatistics, Waker};
 
 use crate::config::Engine;
-use crate::driver::{Driver, Key, Shared};
+use crate::driver::{Driver, Shared};
+use crate::entry::Key;
 use crate::udp::Udp;
-use crate::waker::Waker;
 use crate::{Options, SCHEME, resolve};
 
 /// One end of a QUIC connection. It exists before its handshake is complete when connecting (until then it takes no
@@ -25,11 +25,14 @@ pub struct QuicTransport {
 }
 
 impl QuicTransport {
-    /// Begins to connect to `at`.
+    /// Begins to connect to `at`. Whether the peer answers shows in later calls.
+    ///
+    /// # Errors
+    /// The name cannot be resolved, a certificate cannot be used, or the process is out of descriptors or ports.
     pub fn connect(at: &HostPort, options: &Options) -> Result<QuicTransport, OpenError> {
         let address = format!("{SCHEME}:{at}");
         let refused = |why: io::Error, hint: &str| OpenError::connect(&address, why, hint);
-        let to = resolve(at).map_err(|e| refused(e, "name a host that the hosts file or the name server knows"))?;
+        let to = resolve(at).map_err(|e| refused(e, "name a host in the hosts file or at the name server"))?;
         let engine = Engine::new(options, to).and_then(|engine| engine.connecting().map(|c| (engine, c)));
         let (engine, client) = engine
             .map_err(|e| refused(io::Error::new(io::ErrorKind::InvalidInput, e), "correct it and start again"))?;
@@ -39,10 +42,11 @@ impl QuicTransport {
         let waker = Waker::new(udp.fd()).map_err(|e| refused(e.into(), "raise the limit of open files (ulimit -n)"))?;
         let waker = Arc::new(waker);
         let udp = Arc::new(udp);
-        let (driver, key) = Driver::connecting(&engine, client, udp, options.common.faults.clone(), to, waker.clone());
+        let (driver, key) = Driver::connecting(&engine, client, udp, options, to, waker.clone());
         Ok(QuicTransport { shared: Shared::new(driver), key, waker })
     }
 
+    /// The transport of the driver's connection `key`, which `waker` wakes.
     pub(crate) fn accepted(shared: Arc<Shared>, key: Key, waker: Arc<Waker>) -> QuicTransport {
         QuicTransport { shared, key, waker }
     }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The UDP socket of an endpoint, which talks to many peers.
+//! The UDP socket of an endpoint, shared by all its peers.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use telegraphos_transport::SharedSocket;
 
-/// Bytes that the kernel is asked to hold in each direction; it may grant fewer.
+/// Bytes of the kernel's buffer in each direction; it may grant fewer.
 const KERNEL_BUFFER: usize = 1 << 20;
-/// Errors of the network that wait in a socket to be taken, passed over in one call.
+/// Pending network errors of the socket that one call skips.
 const PENDING_ERRORS: usize = 64;
 
 /// A UDP socket, not connected, that never blocks. What it sends is never cut into fragments.
@@ -22,13 +23,14 @@ pub(crate) struct Udp {
 }
 
 impl Udp {
+    /// A socket bound to `at`.
     pub(crate) fn bind(at: SocketAddr) -> Result<Udp, Errno> {
         let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = net::socket_with(family, SocketType::DGRAM, flags, None)?;
         net::bind(&fd, &at)?;
-        // The engine looks for the longest datagram that passes, for which fragments must not be made; a kernel that
-        // cannot say so still carries what is sent.
+        // The engine searches for the longest datagram that passes unfragmented; a kernel without this option still
+        // sends.
         let _ = if at.is_ipv4() {
             sockopt::set_ip_mtu_discover(&fd, Ipv4PathMtuDiscovery::PROBE)
         } else {
@@ -40,28 +42,12 @@ impl Udp {
         Ok(Udp { fd, local })
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
-    /// Where it is bound.
+    /// The address that it is bound to.
     pub(crate) fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// False: no room now. Whatever else keeps a datagram from leaving is a loss as in any network: no route, a host
-    /// that is down, a datagram too long for the path.
-    pub(crate) fn send(&self, to: SocketAddr, bytes: &[u8]) -> bool {
-        loop {
-            match net::sendto(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL, &to) {
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return false,
-                Ok(_) | Err(_) => return true,
-            }
-        }
-    }
-
-    /// The next datagram and where it came from.
+    /// Receives the next datagram into `buffer`: its length and its source.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
         for _ in 0..PENDING_ERRORS {
             match net::recvfrom(&self.fd, &mut *buffer, RecvFlags::DONTWAIT) {
@@ -87,5 +73,20 @@ impl Udp {
             }
         }
         Ok(None)
+    }
+}
+
+impl SharedSocket for Udp {
+    type Address = SocketAddr;
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn send_to(&self, to: &SocketAddr, bytes: &[u8]) -> io::Result<bool> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        // Any other error is a loss, as in any network: no route, a host that is down, a datagram too long for the
+        // path.
+        Ok(retry_on_intr(|| net::sendto(&self.fd, bytes, flags, to)) != Err(Errno::AGAIN))
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Is this the peer that is expected?
+//! Verification of the peer's certificate.
 
 use std::sync::Arc;
 
@@ -14,17 +14,18 @@ use sha2::{Digest, Sha256};
 
 use crate::credentials::Peer;
 
-/// Checks the certificate of the other end, whichever end this is: one of the peers, by pin, or by the CA and a name.
+/// Checks the certificate of the other end, client or server: it must be one of the peers, by pin, or by CA and name.
 #[derive(Debug)]
 pub(crate) struct PeerVerifier {
     peers: Vec<Peer>,
     authorities: RootCertStore,
     algorithms: WebPkiSupportedAlgorithms,
-    /// What the library checks of certificates of connecting ends; none without a CA.
+    /// The library's verifier of client certificates; none without a CA.
     connecting: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl PeerVerifier {
+    /// A verifier that accepts `peers`; those with names need `authorities`.
     pub(crate) fn new(
         peers: Vec<Peer>,
         authorities: RootCertStore,
@@ -49,7 +50,7 @@ impl PeerVerifier {
     }
 
     fn named(&self, certificate: &ParsedCertificate<'_>) -> Result<&Peer, Error> {
-        // Peers without a name are met by their pin only.
+        // Pinned peers are identified by `pinned` only.
         let mut refusal = Error::InvalidCertificate(CertificateError::UnknownIssuer);
         for peer in &self.peers {
             let Peer::Name(name) = peer else { continue };
@@ -62,23 +63,37 @@ impl PeerVerifier {
         Err(refusal)
     }
 
-    /// Which of the peers it is whose certificate this is, once that has been verified.
+    /// The peer that a verified certificate belongs to.
     pub(crate) fn identify(&self, certificate: &CertificateDer<'_>) -> Option<&Peer> {
         self.pinned(certificate).or_else(|| self.named(&ParsedCertificate::try_from(certificate).ok()?).ok())
     }
-
-    fn signed(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
 }
 
-fn only_tls13() -> Error {
-    Error::General("QUIC has TLS 1.3 only".to_owned())
+/// The methods on signatures, which the verifiers of both ends have alike.
+macro_rules! tls13_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(Error::General("QUIC has TLS 1.3 only".to_owned()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls13_signature(message, certificate, signature, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.algorithms.supported_schemes()
+        }
+    };
 }
 
 impl ServerCertVerifier for PeerVerifier {
@@ -104,32 +119,12 @@ impl ServerCertVerifier for PeerVerifier {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(only_tls13())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.signed(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    tls13_signatures!();
 }
 
 impl ClientCertVerifier for PeerVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // Who connects has one certificate: it needs no hint which to send.
+        // A client has one certificate and needs no hint.
         &[]
     }
 
@@ -149,25 +144,5 @@ impl ClientCertVerifier for PeerVerifier {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(only_tls13())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.signed(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    tls13_signatures!();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! QUIC and peers that are not welcome: wrong certificates, garbage, floods of handshakes; and what is said of wrong
-//! options. Whatever comes, the acceptor goes on serving others.
+//! options. Whatever arrives, the acceptor continues to serve others.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
 
 mod support;
@@ -59,7 +59,7 @@ impl Listener {
         // The listener gets to know of it too.
         let until = self.clock.now() + 50_000;
         run(&self.clock, &mut Vec::new(), Some(&mut self.acceptor), |_| self.clock.now() > until);
-        assert_eq!(peers.len(), 1, "nobody is handed out");
+        assert_eq!(peers.len(), 1, "no connection is accepted");
         let Some(Err(error)) = peers.remove(0).over else { panic!("it did not fail") };
         (error, Acceptor::statistics(&self.acceptor))
     }
@@ -103,13 +103,13 @@ fn a_peer_of_another_authority_is_refused() {
 #[test]
 fn a_peer_of_another_name_is_refused() {
     let mut listener = Listener::new();
-    // Of this cluster, but not whom the trunk leads to.
-    let (error, counted) = listener.refuses(listener.cluster.process("stranger", &["b"]));
-    expect(&error, &["the peer refuses", "names nobody who is expected"]);
+    // Of this cluster, but not the peer of the trunk.
+    let (error, counted) = listener.refuses(listener.cluster.process("unexpected", &["b"]));
+    expect(&error, &["the peer refuses", "names no peer that is expected"]);
     assert_eq!(counted.refused, 1);
     // And the other way round.
     let (error, _) = listener.refuses(listener.cluster.process("good", &["c"]));
-    expect(&error, &["the peer is refused", "names nobody who is expected", "\"b\""]);
+    expect(&error, &["the peer is refused", "names no peer that is expected", "\"b\""]);
     listener.serves();
 }
 
@@ -149,15 +149,15 @@ fn another_fingerprint_is_refused() {
 fn garbage_is_thrown_away_and_counted() {
     let mut listener = Listener::new();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let mut dice = fastrand::Rng::with_seed(7);
+    let mut rng = telegraphos_testkit::Rng::new(7);
     let mut sent = 0_u64;
     for round in 0..40 {
         for _ in 0..25 {
-            let len = dice.usize(0..1500);
-            let mut bytes: Vec<u8> = (0..len).map(|_| dice.u8(..)).collect();
+            let len = rng.below(1500_usize);
+            let mut bytes: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
             // Some look like QUIC: long headers of version 1, of a kind each; or an old connection.
             match (round % 3, bytes.len()) {
-                (1, 5..) => bytes[..5].copy_from_slice(&[0xC0 | dice.u8(..) & 0x3F, 0, 0, 0, 1]),
+                (1, 5..) => bytes[..5].copy_from_slice(&[0xC0 | rng.next() as u8 & 0x3F, 0, 0, 0, 1]),
                 (2, 1..) => bytes[0] = 0x40 | bytes[0] & 0x3F,
                 _ => {}
             }
@@ -171,7 +171,7 @@ fn garbage_is_thrown_away_and_counted() {
     listener.serves();
 }
 
-/// One that says hello, shows that its address is its own if it is asked to, and then holds its handshake open. The
+/// A client that begins a handshake, answers a Retry, and then holds its handshake open. The
 /// listener sees it at `source`.
 struct Holder {
     _client: Peer,
@@ -251,7 +251,7 @@ fn comes_up(
     calls
 }
 
-/// Who listens, and the peer it expects; it may know that peer's address.
+/// A listener and the peer that it expects; the peer's address may be configured.
 fn listener(named: bool) -> (Listener, QuicOptions) {
     let mut listener = Listener::new();
     let quic = listener.cluster.process("good", &["b"]);
@@ -281,7 +281,7 @@ fn a_flood_of_handshakes_from_other_addresses_does_not_keep_a_trunk_down() {
     }
 }
 
-/// Of one address nobody can be told from another: who calls from there has that part of its handshakes (16 at a time,
+/// Clients of one address cannot be distinguished: they share that part of the handshakes (16 at a time,
 /// half a second each) that he has of its calls. The flood is three times that.
 #[test]
 fn a_flood_of_handshakes_from_its_own_address_does_not_keep_a_trunk_down() {
@@ -398,7 +398,7 @@ fn a_port_in_use_and_an_address_of_others_are_named() {
     let error = QuicAcceptor::bind(&at(port), &options).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     assert!(error.to_string().contains("another process uses this port"), "{error}");
-    // Set aside for documentation: nobody has it (RFC 5737).
+    // Reserved for documentation: unreachable (RFC 5737).
     let error = QuicAcceptor::bind(&"192.0.2.1:0".parse().unwrap(), &options).unwrap_err().to_string();
     assert!(error.contains("does not have that address"), "{error}");
 }

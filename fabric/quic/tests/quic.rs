@@ -12,7 +12,7 @@ use support::{Clock, Peer, pattern, run};
 use telegraphos_quic::{Options, QuicAcceptor, QuicOptions, QuicTransport};
 use telegraphos_testkit::scale;
 use telegraphos_transport::faults::LinkFaults;
-use telegraphos_transport::{Acceptor, HostPort, Received, Transport};
+use telegraphos_transport::{Acceptor, HostPort, Received};
 
 fn at(port: u16) -> HostPort {
     HostPort { host: "127.0.0.1".to_owned(), port }
@@ -126,7 +126,7 @@ fn who_reads_too_slowly_holds_up_the_sender() {
     peers[0].to_send = bytes.clone();
     let mut receiver = peers.pop().unwrap();
     peers[0].send(clock.now()).unwrap();
-    // The receiver's side goes on, driven by its acceptor, but nobody reads.
+    // The receiving end is driven by its acceptor, but does not read.
     let mut before = 0;
     for _ in 0..20 {
         let until = clock.now() + 10_000;
@@ -154,7 +154,7 @@ fn what_was_sent_before_the_end_arrives_before_the_end() {
         let sent = gone.to_send.clone();
         // Without an acceptor that would go on with it too.
         drop(acceptor);
-        // Nobody reads there yet, but what is acknowledged will be read.
+        // The receiver does not read yet, but what is acknowledged will be read.
         while !(gone.sent == 10_000 && gone.transport.flush(clock.now()).unwrap()) {
             let due = [gone.transport.deadline(), peers[0].transport.deadline()];
             clock.sleep(&[gone.transport.fd()], &due);
@@ -165,12 +165,12 @@ fn what_was_sent_before_the_end_arrives_before_the_end() {
         drop(gone);
         run(&clock, &mut peers, None, |peers| peers[0].over.is_some());
         assert!(matches!(peers[0].over, Some(Ok(()))), "{:?}", peers[0].over);
-        assert!(clock.now() - start < b.common.silence / 2, "only the silence told it");
+        assert!(clock.now() - start < b.common.silence / 2, "it was noticed by silence only");
         assert!(peers[0].received == sent, "{} of 10000 bytes", peers[0].received.len());
         // It stays so, and what is sent now goes nowhere.
         let now = clock.now();
         assert_eq!(peers[0].transport.receive(now, &mut [0; 9]).unwrap(), Received::End);
-        assert_eq!(peers[0].transport.send(now, b"late").unwrap(), 4);
+        assert_eq!(peers[0].transport.send(now, b"more").unwrap(), 4);
         peers[0].transport.flush(now).unwrap();
     }
 }
@@ -192,7 +192,7 @@ fn who_is_dropped_in_the_middle_says_goodbye_all_the_same() {
         drop(gone);
         run(&clock, &mut peers, None, |peers| peers[0].over.is_some());
         assert!(matches!(peers[0].over, Some(Ok(()))), "{:?}", peers[0].over);
-        assert!(clock.now() - start < b.common.silence / 2, "only the silence told it");
+        assert!(clock.now() - start < b.common.silence / 2, "it was noticed by silence only");
         assert!(sent.starts_with(&peers[0].received));
     }
 }
@@ -367,7 +367,7 @@ fn a_restarted_connecting_end_is_a_new_connection_beside_the_old() {
     peers.push(connect(acceptor.local().port(), &a));
     run(&clock, &mut peers, Some(&mut acceptor), |peers| peers.len() == 3);
     assert_eq!(peers[2].transport.peer().unwrap(), "a");
-    assert!(peers[0].over.is_none(), "nobody but silence ends the old one");
+    assert!(peers[0].over.is_none(), "only silence ends the old one");
     let mut new = peers.split_off(1);
     exchange(&clock, &mut new, 5000, [500, 500], 4);
     drop(silent);

@@ -1,82 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sizes, limits and times of a connection.
 
-use crate::datagram::MAX_PAYLOAD;
+use crate::bugs::Bug;
+use crate::datagram::{Datagram, Discard, MAX_PAYLOAD};
 use crate::sequence::Sequence;
 
 /// Sizes, limits and times of a connection. Times are microseconds. Start from [`Config::default`] and change fields.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The most segments on the way in one direction: the fixed window of SPEC item 35. Of both sides' the smaller
-    /// counts.
+    /// The most segments in flight in one direction: the fixed window of SPEC item 35. The smaller value of the two
+    /// sides applies.
     pub window: u16,
-    /// After losses, the sender has fewer on the way for a while, but never fewer than this (and the window).
+    /// After losses the sender reduces the segments in flight for a while, but not below this (or `window`, if that is
+    /// smaller).
     pub window_floor: u16,
-    /// Payload bytes of a segment, at most. Of both sides' the smaller counts.
+    /// Payload bytes of a segment, at most. The smaller value of the two sides applies.
     pub mtu: u16,
-    /// Bytes taken by [`send`](crate::Connection::send) that have not been sent yet.
+    /// Bytes accepted by [`send`](crate::Connection::send) that may wait to be sent for the first time.
     pub send_buffer: usize,
-    /// Bytes received that have not been read; a segment beyond them is refused by a capacity NACK.
+    /// Bytes received that may wait to be read; a segment beyond them is refused by a capacity NACK.
     pub receive_buffer: usize,
-    /// An explicit acknowledgement is delayed so long, for a segment the other way to carry it, ...
+    /// How long an explicit acknowledgement is delayed, so that a segment the other way can carry it.
     pub ack_delay: u64,
-    /// ... but not beyond so many segments.
+    /// Segments after which an acknowledgement is sent without delay.
     pub ack_every: u16,
-    /// Retransmission timer before anything was measured.
+    /// Retransmission timeout before the first measurement.
     pub timeout_initial: u64,
-    /// The shortest retransmission timer.
+    /// The shortest retransmission timeout.
     pub timeout_min: u64,
-    /// The longest, back-off included.
+    /// The longest retransmission timeout, back-off included.
     pub timeout_max: u64,
-    /// A connection ends when nothing came from the other side for so long. Half-way there it is asked.
+    /// A connection ends when nothing has arrived from the other side for this long. Probes are sent after a third of
+    /// it.
     pub silence: u64,
-    /// Connections of one [`Listener`](crate::Listener), those that are being set up included; beyond them, the oldest
-    /// of those that are being set up makes room, and if there is none, the new one gets no answer.
+    /// Connections of one [`Listener`](crate::Listener), those in the handshake included. Beyond them the oldest
+    /// handshake is dropped for a new one; without any, the new Open is not answered.
     pub connections: usize,
     /// A deliberate bug that a check must find.
     #[cfg(feature = "bugs")]
     pub bug: Option<Bug>,
-}
-
-/// Deliberate bugs behind the `bugs` feature: for each statement one that makes its check fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Bug {
-    /// I16: damaged datagrams are believed.
-    NoChecksum,
-    /// I16, order: whatever segment comes is taken as the next.
-    AcceptOutOfOrder,
-    /// I16, loss: a segment without room is acknowledged and thrown away.
-    AcknowledgeUndelivered,
-    /// I16, once: a segment that came again is delivered again.
-    DeliverDuplicates,
-    /// I16, loss: numbers are compared as if they did not wrap.
-    NoWrap,
-    /// I16, window: the sender does not count what is on the way.
-    IgnoreWindow,
-    /// Room: the receiver takes more than it has room for.
-    NoCapacityCheck,
-    /// Room: the sender goes on after a capacity NACK.
-    NoPause,
-    /// Room: the receiver does not say when there is room again.
-    ForgetRoom,
-    /// Restart: datagrams are believed whatever ids they carry.
-    IgnoreConnectionId,
-    /// Restart: a connection replaced by its peer's new one goes on.
-    KeepReplaced,
-    /// Restart: an Open ends its peer's connection before it is confirmed.
-    ReplaceUnconfirmed,
-    /// Restart: datagrams of unknown connections get no answer.
-    NoReset,
-    /// Liveness: nothing is sent again.
-    NoTimer,
-    /// Liveness: a sequence NACK is ignored.
-    IgnoreNack,
-    /// Silence: it does not end a connection.
-    EndlessPatience,
-    /// Silence: nobody asks on an idle connection.
-    NoKeepAlive,
-    /// End: it is reported when its datagram comes, whatever is missing before it.
-    FinishOvertakes,
 }
 
 /// The random numbers of one connection. They must be unpredictable and new for each.
@@ -89,22 +51,29 @@ pub struct Identity {
 }
 
 /// Why a configuration or an identity is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// `window` is outside 1..=[`Config::MAX_WINDOW`].
+    #[error("window is {0} segments: expected 1 to {max}", max = Config::MAX_WINDOW)]
     Window(u16),
     /// `window_floor` is 0.
+    #[error("window_floor is 0 segments: expected at least 1")]
     WindowFloor,
     /// `mtu` is outside 1..=[`MAX_PAYLOAD`].
+    #[error("mtu is {0} bytes: expected 1 to {MAX_PAYLOAD}")]
     Mtu(u16),
     /// `send_buffer` or `receive_buffer` is smaller than one segment.
+    #[error(
+        "a buffer has {bytes} bytes: expected at least {mtu}, the bytes of one segment; raise the buffer or lower the mtu"
+    )]
     Buffer {
-        /// The smaller one.
+        /// The smaller of the two buffers.
         bytes: usize,
         /// Bytes of a segment.
         mtu: u16,
     },
-    /// The three timeouts are 0 or not in order.
+    /// The three timeouts, in microseconds, are 0 or not in order.
+    #[error("timeouts are {min}, {initial} and {max} us (least, initial, most): expected 0 < least <= initial <= most")]
     Timeouts {
         /// The shortest.
         min: u64,
@@ -113,49 +82,24 @@ pub enum ConfigError {
         /// The longest.
         max: u64,
     },
-    /// `silence` is shorter than four of the longest timeouts: what is lost a few times would end the connection.
+    /// `silence` is shorter than four of the longest timeouts: a few losses in a row would end the connection.
+    #[error(
+        "silence is {silence} us: expected at least {least} us, four of the longest timeouts; raise it or lower timeout_max",
+        least = timeout_max.saturating_mul(4)
+    )]
     Silence {
-        /// The silence.
+        /// The silence, in microseconds.
         silence: u64,
-        /// The longest timeout.
+        /// The longest timeout, in microseconds.
         timeout_max: u64,
     },
     /// `connections` is 0.
+    #[error("connections of a listener are 0: expected at least 1")]
     Connections,
     /// The connection id is 0.
+    #[error("connection id is 0: expected a random number that is not")]
     Id,
 }
-
-impl core::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            ConfigError::Window(n) => {
-                write!(f, "window is {n} segments: expected 1 to {}", Config::MAX_WINDOW)
-            }
-            ConfigError::WindowFloor => write!(f, "window_floor is 0 segments: expected at least 1"),
-            ConfigError::Mtu(n) => write!(f, "mtu is {n} bytes: expected 1 to {MAX_PAYLOAD}"),
-            ConfigError::Buffer { bytes, mtu } => write!(
-                f,
-                "a buffer has {bytes} bytes: expected at least {mtu}, the bytes of one segment; raise the buffer or lower \
-                 the mtu"
-            ),
-            ConfigError::Timeouts { min, initial, max } => write!(
-                f,
-                "timeouts are {min}, {initial} and {max} us (least, initial, most): expected 0 < least <= initial <= most"
-            ),
-            ConfigError::Silence { silence, timeout_max } => write!(
-                f,
-                "silence is {silence} us: expected at least {} us, four of the longest timeouts; raise it or lower \
-                 timeout_max",
-                timeout_max.saturating_mul(4)
-            ),
-            ConfigError::Connections => write!(f, "connections of a listener are 0: expected at least 1"),
-            ConfigError::Id => write!(f, "connection id is 0: expected a random number that is not"),
-        }
-    }
-}
-
-impl core::error::Error for ConfigError {}
 
 impl Default for Config {
     fn default() -> Config {
@@ -182,6 +126,7 @@ impl Config {
     /// The greatest window.
     pub const MAX_WINDOW: u16 = 4096;
 
+    /// Checks every field against its range and against the others.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.window == 0 || self.window > Config::MAX_WINDOW {
             return Err(ConfigError::Window(self.window));
@@ -209,16 +154,23 @@ impl Config {
         Ok(())
     }
 
-    /// A timeout after so many that came to nothing.
+    /// The timeout after `times` consecutive expirations: doubled each time, within `timeout_min..=timeout_max`.
     pub(crate) fn back_off(&self, timeout: u64, times: u32) -> u64 {
         timeout.saturating_mul(1 << times.min(16)).clamp(self.timeout_min, self.timeout_max)
     }
 
-    /// How many segments `a` is after `b`.
+    /// How many segments `a` is after `b`; negative if it is before.
     pub(crate) fn distance(&self, a: Sequence, b: Sequence) -> i64 {
         if self.has(Bug::NoWrap) { i64::from(a.0) - i64::from(b.0) } else { i64::from(a.since(b)) }
     }
 
+    /// Decodes a datagram, as [`Datagram::parse`].
+    pub(crate) fn parse<'a>(&self, bytes: &'a [u8]) -> Result<Datagram<'a>, Discard> {
+        if self.has(Bug::NoChecksum) { Datagram::decode(bytes) } else { Datagram::parse(bytes) }
+    }
+
+    /// The hook of deliberate bugs: always false without the feature `bugs`.
+    #[inline]
     pub(crate) fn has(&self, bug: Bug) -> bool {
         #[cfg(feature = "bugs")]
         return self.bug == Some(bug);

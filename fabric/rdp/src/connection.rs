@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a connection: its life from handshake to end, around a sender and a receiver.
+//! One end of a connection, from handshake to end, around a sender and a receiver.
 
-use crate::config::{Bug, Config, ConfigError, Identity};
-use crate::datagram::{Datagram, Greeting, Kind, stamp};
+use crate::bugs::Bug;
+use crate::config::{Config, ConfigError, Identity};
+use crate::datagram::{Datagram, Greeting, Kind};
 use crate::receiver::Receiver;
 use crate::rtt::RoundTrip;
 use crate::sender::Sender;
 use crate::sequence::Sequence;
 use crate::statistics::Statistics;
 
-/// How often an Accept is sent by itself. Each Open is answered once more; but who opens under a false address must not
-/// make us send much to whom that belongs.
+/// How often an Accept is sent without another Open, which would be answered once more. The bound limits what an Open
+/// under a forged address makes this side send to the owner of that address.
 const ACCEPTS: u32 = 4;
 
-/// Where a connection is in its life.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// This side wants it and has no answer yet. What is sent meanwhile waits.
+    /// This side has opened it and has no answer yet. Bytes to be sent wait.
     Opening,
-    /// The other side wants it, was answered, and has not shown that it knows.
+    /// The other side has opened it and was answered, but has not confirmed the answer.
     Answering,
-    /// Both know each other.
+    /// Each side has the other's id.
     Established,
-    /// Over. What was received in order before can still be read.
+    /// Ended. What was received in order before can still be read.
     Ended(End),
 }
 
-/// Why a connection is over.
+/// Why a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// Both sides have sent all they had and said so.
+    /// Both sides closed, and all that either sent was acknowledged.
     Closed,
-    /// The other side does not know this connection any more: it was restarted. What it had not acknowledged, and
-    /// what it had not read, is lost.
+    /// The other side was restarted and has no such connection. What it had not acknowledged or not read is lost.
     Restarted,
-    /// The other side gave the connection up on purpose, before all was sent and read.
+    /// The other side aborted the connection, before all was sent and read.
     Abandoned,
-    /// This side did, by [`Connection::abandon`].
+    /// This side aborted it, by [`Connection::abandon`].
     Aborted,
-    /// Nothing came for [`Config::silence`].
+    /// Nothing arrived for [`Config::silence`].
     Silent,
 }
 
@@ -56,9 +56,9 @@ pub struct Connection {
     receiver: Receiver,
     trip: RoundTrip,
     statistics: Statistics,
-    /// When a datagram of this connection last came, or when it began.
+    /// When a datagram of this connection last arrived, or when it began.
     heard: u64,
-    /// Open or Accept: when to send it again, and how often it was. `None` in other states.
+    /// Open or Accept: when to send it again, and how often it was sent. `None` in other states.
     greeting: Option<(u64, u32)>,
     greet: bool,
     /// Stamp to echo in the next Accept.
@@ -70,19 +70,20 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Opens a connection: the side that calls. `name` says who it is, whatever its address (0: it has no name): at the
-    /// other side's [`Listener`](crate::Listener), a new connection ends the old one of the same name.
+    /// Opens a connection, as the client. `name` identifies this side whatever its address (0: it has no name): at the
+    /// other side's [`Listener`](crate::Listener), a new connection ends the old one of the same name. `now` is in
+    /// microseconds, as everywhere.
     ///
     /// # Errors
-    /// What is wrong with the configuration or the identity.
+    /// The field of the configuration, or the identity, that is invalid.
     pub fn open(config: Config, identity: Identity, name: u64, now: u64) -> Result<Connection, ConfigError> {
         let mut connection = Connection::new(config, identity, now)?;
         connection.name = name;
         Ok(connection)
     }
 
-    /// Says when it really began, for a caller of [`Connection::open`] that did not know the time. Later it has no
-    /// effect.
+    /// Sets the time at which the connection began, for a caller that had none at [`Connection::open`]. No effect once
+    /// the first Open has been sent.
     pub fn begin(&mut self, now: u64) {
         if let (State::Opening, Some((_, 0))) = (self.state, self.greeting) {
             self.heard = now;
@@ -90,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// The side that is called, by this Open; `None` if it can take nothing.
+    /// A connection that answers this Open; `None` if its greeting is invalid.
     pub(crate) fn answer(
         config: Config,
         identity: Identity,
@@ -136,7 +137,7 @@ impl Connection {
         })
     }
 
-    /// Where the connection is in its life.
+    /// The state of the connection.
     pub fn state(&self) -> State {
         self.state
     }
@@ -151,22 +152,22 @@ impl Connection {
         (self.peer != 0).then_some(self.peer)
     }
 
-    /// The name that the opening side gave itself; 0: none.
+    /// The name that the opening side announced; 0: none.
     pub fn name(&self) -> u64 {
         self.name
     }
 
-    /// What happened so far.
+    /// The counters.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 
-    /// How long an answer takes, microseconds, smoothed; `None` before the first.
+    /// The smoothed round-trip time in microseconds; `None` before the first measurement.
     pub fn round_trip(&self) -> Option<u64> {
         self.trip.smoothed()
     }
 
-    /// Takes bytes to be sent, as many as there is room for, and says how many: none once closed or over.
+    /// Queues as many bytes as there is room for and returns how many: none once closed or ended.
     pub fn send(&mut self, bytes: &[u8]) -> usize {
         match self.state {
             State::Ended(_) => 0,
@@ -174,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// How many bytes [`Connection::send`] would take.
+    /// How many bytes [`Connection::send`] would queue.
     pub fn room(&self) -> usize {
         match self.state {
             State::Ended(_) => 0,
@@ -182,12 +183,12 @@ impl Connection {
         }
     }
 
-    /// Bytes taken that the other side has not acknowledged.
+    /// Bytes queued or sent that the other side has not acknowledged.
     pub fn outstanding(&self) -> usize {
         self.sender.outstanding()
     }
 
-    /// Reads what was received, and says how much; 0: nothing is there now.
+    /// Reads received bytes into `out` and returns how many; 0: none are available.
     pub fn receive(&mut self, out: &mut [u8]) -> usize {
         self.receiver.read(&self.config, out)
     }
@@ -202,7 +203,7 @@ impl Connection {
         self.receiver.finished() && self.receiver.available() == 0
     }
 
-    /// No more will be sent. What was taken still is, and then the other side is told. Reading goes on.
+    /// Closes the sending direction: what was queued is still sent, then the end is signalled. Reading continues.
     pub fn close(&mut self) {
         if !matches!(self.state, State::Ended(_)) {
             self.sender.close();
@@ -214,7 +215,7 @@ impl Connection {
         self.sender.closing()
     }
 
-    /// Gives the connection up; the other side is told once (it will find out if that gets lost).
+    /// Aborts the connection. One Reset is sent; if it is lost, the other side finds out by the next datagram it sends.
     pub fn abandon(&mut self) {
         if !matches!(self.state, State::Ended(_)) {
             if self.peer != 0 {
@@ -224,7 +225,7 @@ impl Connection {
         }
     }
 
-    /// The other side has set up another connection in place of this one.
+    /// Ends the connection because its peer has established a new one.
     pub(crate) fn replaced(&mut self) {
         if !matches!(self.state, State::Ended(_)) {
             self.end(if self.complete() { End::Closed } else { End::Restarted });
@@ -242,9 +243,9 @@ impl Connection {
         }
     }
 
-    /// A datagram that came from the other side's address.
+    /// Processes a datagram from the other side's address; an invalid one is counted and discarded.
     pub fn datagram(&mut self, now: u64, bytes: &[u8]) {
-        match Datagram::parse_with(bytes, !self.config.has(Bug::NoChecksum)) {
+        match self.config.parse(bytes) {
             Ok(datagram) => self.take(now, &datagram),
             Err(why) => {
                 self.statistics.datagrams_received += 1;
@@ -253,16 +254,17 @@ impl Connection {
         }
     }
 
+    /// Processes a datagram that was found to be valid.
     pub(crate) fn take(&mut self, now: u64, datagram: &Datagram<'_>) {
         self.statistics.datagrams_received += 1;
-        let ours = datagram.to == self.id || datagram.kind == Kind::Open && datagram.from == self.peer;
-        if !ours && !self.config.has(Bug::IgnoreConnectionId) {
+        let matches = datagram.to == self.id || datagram.kind == Kind::Open && datagram.from == self.peer;
+        if !matches && !self.config.has(Bug::IgnoreConnectionId) {
             return self.foreign(datagram);
         }
         match self.state {
             State::Opening => self.take_opening(now, datagram),
             _ if datagram.from != self.peer && !self.config.has(Bug::IgnoreConnectionId) => {
-                // Another answer to our Open means that the other side may have forgotten the first one: ask it.
+                // Another answer to this side's Open: the other side may have lost the first connection, so probe it.
                 self.probe |= datagram.kind == Kind::Accept && self.state == State::Established;
                 self.foreign(datagram);
             }
@@ -272,7 +274,7 @@ impl Connection {
         }
     }
 
-    /// A datagram of a connection that does not exist here: its sender must learn that.
+    /// A datagram of a connection that does not exist here is answered by a Reset.
     fn foreign(&mut self, datagram: &Datagram<'_>) {
         self.statistics.foreign += 1;
         if !matches!(datagram.kind, Kind::Reset | Kind::Open) && !self.config.has(Bug::NoReset) {
@@ -283,14 +285,14 @@ impl Connection {
     fn take_opening(&mut self, now: u64, datagram: &Datagram<'_>) {
         let greeting = Greeting::parse(datagram.payload).filter(|_| datagram.kind == Kind::Accept);
         let (Some(greeting), true) = (greeting, datagram.acknowledge == self.first) else {
-            // Of this connection, the other side cannot say anything else.
+            // The other side can send nothing else before its Accept.
             self.statistics.malformed += 1;
             return;
         };
         self.peer = datagram.from;
         self.sender.agree(greeting.window, greeting.mtu);
         self.receiver = Receiver::new(datagram.sequence);
-        // The other side must learn that its answer came.
+        // Confirms the Accept.
         self.receiver.answer(datagram.stamp);
         self.establish(now, datagram);
     }
@@ -303,7 +305,7 @@ impl Connection {
                 self.greet = true;
             }
             Kind::Reset => self.take_reset(datagram),
-            // Who knows our id has got our answer.
+            // A sender that has this side's id has its Accept.
             _ => {
                 self.establish(now, datagram);
                 self.take_established(now, datagram);
@@ -323,10 +325,10 @@ impl Connection {
     fn take_established(&mut self, now: u64, datagram: &Datagram<'_>) {
         match datagram.kind {
             Kind::Reset => return self.take_reset(datagram),
-            // A late copy: who knows our id has our answer.
+            // A stale copy: the connection is established.
             Kind::Open => return,
             Kind::Accept => {
-                // It did not get what showed that we know its id.
+                // The confirmation was lost.
                 self.heard = now;
                 self.receiver.answer(datagram.stamp);
                 return;
@@ -370,8 +372,8 @@ impl Connection {
         });
     }
 
-    /// The other side, which is gone, has sent everything and got everything but our end, or that and its
-    /// acknowledgement was lost.
+    /// Whether both directions were delivered. Only the acknowledgement of this side's end may be missing: the other
+    /// side, which is gone, cannot send it again.
     fn complete(&self) -> bool {
         self.receiver.finished() && self.sender.delivered()
     }
@@ -379,7 +381,7 @@ impl Connection {
     fn take_ended(&mut self, now: u64, why: End, datagram: &Datagram<'_>) {
         match (why, datagram.kind) {
             (_, Kind::Reset | Kind::Open) => {}
-            // Our last acknowledgement was lost.
+            // The last acknowledgement was lost.
             (End::Closed, _) => {
                 if matches!(datagram.kind, Kind::Data | Kind::Finish | Kind::Probe) {
                     self.heard = now;
@@ -390,7 +392,7 @@ impl Connection {
         }
     }
 
-    /// When [`Connection::timer`] wants to be called; `None`: never.
+    /// When [`Connection::timer`] must be called, in microseconds; `None`: never.
     pub fn deadline(&self) -> Option<u64> {
         let greeting = self.greeting.map(|(at, _)| at);
         let mut least = match self.state {
@@ -412,7 +414,7 @@ impl Connection {
         least
     }
 
-    /// When to ask whether the other side is there.
+    /// When the next probe is sent if nothing arrives.
     fn probe_at(&self) -> u64 {
         match self.probed {
             None => self.heard.saturating_add(self.config.silence / 3),
@@ -420,7 +422,7 @@ impl Connection {
         }
     }
 
-    /// Does what is due. May be called at any time.
+    /// Processes expired timers. May be called at any time.
     pub fn timer(&mut self, now: u64) {
         if matches!(self.state, State::Ended(_)) {
             return;
@@ -448,7 +450,8 @@ impl Connection {
         }
     }
 
-    /// Writes the next datagram to be sent now in place of what `out` holds; false: there is none.
+    /// Replaces the contents of `out` by the next datagram to send; false, and `out` unchanged, if nothing is to be
+    /// sent.
     pub fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> bool {
         let sent = self.next_datagram(now, out);
         self.statistics.datagrams_sent += u64::from(sent);
@@ -458,7 +461,7 @@ impl Connection {
     fn next_datagram(&mut self, now: u64, out: &mut Vec<u8>) -> bool {
         if let Some((to, from, deliberate)) = self.reset.take() {
             self.statistics.resets_sent += 1;
-            encode_reset(now, to, from, deliberate, out);
+            Datagram { deliberate, ..Datagram::bare(Kind::Reset, to, from, now) }.encode(out);
             return true;
         }
         match self.state {
@@ -480,18 +483,13 @@ impl Connection {
         }
         let name = if answering { 0 } else { self.name };
         let greeting = Greeting { window: self.config.window, mtu: self.config.mtu, name };
+        let kind = if answering { Kind::Accept } else { Kind::Open };
         Datagram {
-            kind: if answering { Kind::Accept } else { Kind::Open },
-            to: self.peer,
-            from: self.id,
             sequence: self.first,
             acknowledge: self.receiver.expected(),
-            stamp: stamp(now),
             echo: self.greeted,
-            round: 0,
-            ask: false,
-            deliberate: false,
             payload: &greeting.encode(),
+            ..Datagram::bare(kind, self.peer, self.id, now)
         }
         .encode(out);
         true
@@ -538,17 +536,11 @@ impl Connection {
 
     fn header(&self, now: u64, kind: Kind, echo: u32, round: u16) -> Datagram<'static> {
         Datagram {
-            kind,
-            to: self.peer,
-            from: self.id,
             sequence: self.sender.next(),
             acknowledge: self.receiver.expected(),
-            stamp: stamp(now),
             echo,
             round,
-            ask: false,
-            deliberate: false,
-            payload: &[],
+            ..Datagram::bare(kind, self.peer, self.id, now)
         }
     }
 
@@ -556,22 +548,4 @@ impl Connection {
         let echo = self.receiver.acknowledged();
         self.header(now, kind, echo, self.sender.round()).encode(out);
     }
-}
-
-/// Writes a Reset.
-pub(crate) fn encode_reset(now: u64, to: u64, from: u64, deliberate: bool, out: &mut Vec<u8>) {
-    Datagram {
-        kind: Kind::Reset,
-        to,
-        from,
-        sequence: Sequence(0),
-        acknowledge: Sequence(0),
-        stamp: stamp(now),
-        echo: 0,
-        round: 0,
-        ask: false,
-        deliberate,
-        payload: &[],
-    }
-    .encode(out);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a datagram looks like. All numbers little-endian.
+//! The format of a datagram. All numbers are little-endian.
 //!
 //! | Byte | Length | Field |
 //! |---|---|---|
@@ -7,9 +7,9 @@
 //! | 1 | 1 | [`Kind`] |
 //! | 2 | 2 | bytes of payload: the datagram is exactly that many longer than the header |
 //! | 4 | 4 | CRC-32C (Castagnoli) of the whole datagram, with these four bytes zero |
-//! | 8 | 8 | `to`: the receiver's id of the connection; 0 in [`Kind::Open`], which asks for one |
+//! | 8 | 8 | `to`: the receiver's id of the connection; 0 in [`Kind::Open`], which requests one |
 //! | 16 | 8 | `from`: the sender's id of the connection, never 0 |
-//! | 24 | 4 | `sequence`: number of this segment; without one, of the next new segment |
+//! | 24 | 4 | `sequence`: number of this segment; in a datagram without one, of the next new segment |
 //! | 28 | 4 | `acknowledge`: number of the segment expected next; all before it have been received |
 //! | 32 | 4 | `stamp`: the sender's clock, microseconds, never 0 |
 //! | 36 | 4 | `echo`: the stamp that this answers, or 0 |
@@ -22,8 +22,8 @@
 //!
 //! | Byte | Length | Field |
 //! |---|---|---|
-//! | 0 | 2 | the most segments it lets be on the way to it |
-//! | 2 | 2 | the most payload bytes it takes in a segment |
+//! | 0 | 2 | the most segments that may be in flight to the sender of the greeting |
+//! | 2 | 2 | the most payload bytes that it accepts in a segment |
 //! | 4 | 8 | name of the side that opens (0: none); 0 in [`Kind::Accept`] |
 
 use crate::sequence::Sequence;
@@ -40,11 +40,11 @@ pub(crate) const GREETING_LEN: usize = 12;
 const ASK: u8 = 1;
 const DELIBERATE: u8 = 2;
 
-/// What a datagram is for.
+/// The kind of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// A new connection is wanted; carries a greeting and the first sequence number.
+    /// Requests a new connection; carries a greeting and the first sequence number.
     Open = 1,
     /// The answer to [`Kind::Open`]: greeting, id, first sequence number; `acknowledge` is that of the Open.
     Accept = 2,
@@ -54,15 +54,15 @@ pub enum Kind {
     Finish = 4,
     /// Nothing but the fields of the header.
     Acknowledge = 5,
-    /// Sequence NACK: a segment came that is not the expected one. Go back to it.
+    /// Sequence NACK: a segment other than the expected one arrived. The sender must go back to the expected one.
     NackSequence = 6,
-    /// Capacity NACK: the segment expected came and there is no room for it. Pause.
+    /// Capacity NACK: the expected segment arrived and there is no room for it. The sender must pause.
     NackCapacity = 7,
     /// There is room again.
     Room = 8,
-    /// Are you there? Answered by [`Kind::Acknowledge`].
+    /// Checks that the other side is alive. Answered by [`Kind::Acknowledge`].
     Probe = 9,
-    /// The connection of these ids is not known here, or given up. Never answered.
+    /// The connection of these ids does not exist here, or was aborted. Never answered.
     Reset = 10,
 }
 
@@ -87,7 +87,7 @@ impl Kind {
 /// One datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// What it is for.
+    /// The kind.
     pub kind: Kind,
     /// The receiver's id of the connection.
     pub to: u64,
@@ -103,15 +103,15 @@ pub struct Datagram<'a> {
     pub echo: u32,
     /// The sender's round, or the round refused.
     pub round: u16,
-    /// The sender can send no more before this is acknowledged: do not delay that.
+    /// The sender can send no more before this is acknowledged: the acknowledgement must not be delayed.
     pub ask: bool,
-    /// Of a [`Kind::Reset`]: the connection is given up on purpose, not unknown.
+    /// Of a [`Kind::Reset`]: the connection was aborted on purpose, not unknown.
     pub deliberate: bool,
     /// What is carried.
     pub payload: &'a [u8],
 }
 
-/// Why bytes are not a datagram of ours; such are discarded and counted.
+/// Why bytes are no valid datagram; such are discarded and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discard {
     /// Shorter than the header.
@@ -120,9 +120,9 @@ pub enum Discard {
     Length,
     /// The checksum is wrong.
     Checksum,
-    /// Right, but of another version.
+    /// The checksum is right, but the version is another one.
     Version(u8),
-    /// Right, but it makes no sense: unknown kind or flag, or a payload where none (or another) belongs.
+    /// The checksum is right, but a field is invalid: unknown kind or flag, or a payload of the wrong size.
     Malformed,
 }
 
@@ -144,23 +144,49 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(head, &[0; 4]), &bytes[8..])
 }
 
+/// The payload of a datagram, if the length is the one in the header.
+fn payload(bytes: &[u8]) -> Result<&[u8], Discard> {
+    let payload = bytes.get(HEADER_LEN..).ok_or(Discard::Short)?;
+    if payload.len() != usize::from(u16_at(bytes, 2)) {
+        return Err(Discard::Length);
+    }
+    Ok(payload)
+}
+
 impl<'a> Datagram<'a> {
-    /// Reads a datagram, which must be whole: SPEC item 35, "CRC, minimum length and length mismatch".
-    ///
-    /// # Errors
-    /// Why it must be discarded.
-    pub fn parse(bytes: &'a [u8]) -> Result<Datagram<'a>, Discard> {
-        Datagram::parse_with(bytes, true)
+    /// A datagram without segment, payload and flags, sent at `now` (microseconds).
+    pub(crate) fn bare(kind: Kind, to: u64, from: u64, now: u64) -> Datagram<'a> {
+        Datagram {
+            kind,
+            to,
+            from,
+            sequence: Sequence(0),
+            acknowledge: Sequence(0),
+            // 0 means that there is no stamp.
+            stamp: (now as u32).max(1),
+            echo: 0,
+            round: 0,
+            ask: false,
+            deliberate: false,
+            payload: &[],
+        }
     }
 
-    pub(crate) fn parse_with(bytes: &'a [u8], check: bool) -> Result<Datagram<'a>, Discard> {
-        let Some(payload) = bytes.get(HEADER_LEN..) else { return Err(Discard::Short) };
-        if payload.len() != usize::from(u16_at(bytes, 2)) {
-            return Err(Discard::Length);
-        }
-        if check && checksum(bytes) != u32_at(bytes, 4) {
+    /// Decodes a whole datagram: SPEC item 35, "CRC, minimum length and length mismatch".
+    ///
+    /// # Errors
+    /// Why it must be discarded; lengths are checked first, then the checksum, then the fields.
+    pub fn parse(bytes: &'a [u8]) -> Result<Datagram<'a>, Discard> {
+        payload(bytes)?;
+        if checksum(bytes) != u32_at(bytes, 4) {
             return Err(Discard::Checksum);
         }
+        Datagram::decode(bytes)
+    }
+
+    /// The same without the checksum.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Datagram<'a>, Discard> {
+        let payload = payload(bytes)?;
         if bytes[0] != VERSION {
             return Err(Discard::Version(bytes[0]));
         }
@@ -190,8 +216,8 @@ impl<'a> Datagram<'a> {
         Ok(datagram)
     }
 
-    /// Writes the datagram, in place of what `out` holds. A payload beyond [`MAX_PAYLOAD`] is cut, which never happens
-    /// to ours.
+    /// Replaces the contents of `out` by the encoded datagram. The payload has at most [`MAX_PAYLOAD`] bytes; more are
+    /// cut off.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let payload = &self.payload[..self.payload.len().min(MAX_PAYLOAD)];
         out.clear();
@@ -212,7 +238,7 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// What the two sides tell each other first.
+/// What each side announces in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
     pub(crate) window: u16,
@@ -221,6 +247,7 @@ pub(crate) struct Greeting {
 }
 
 impl Greeting {
+    /// The payload of an Open or Accept.
     pub(crate) fn encode(self) -> [u8; GREETING_LEN] {
         let mut out = [0; GREETING_LEN];
         out[..2].copy_from_slice(&self.window.to_le_bytes());
@@ -229,16 +256,11 @@ impl Greeting {
         out
     }
 
-    /// `None` if the other side can take nothing.
+    /// `None` if the length is wrong, or the window or the payload size is 0.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Greeting> {
         let greeting = Greeting { window: u16_at(bytes, 0), mtu: u16_at(bytes, 2), name: u64_at(bytes, 4) };
         (bytes.len() == GREETING_LEN && greeting.window > 0 && greeting.mtu > 0).then_some(greeting)
     }
-}
-
-/// The stamp of a time.
-pub(crate) fn stamp(now: u64) -> u32 {
-    (now as u32).max(1)
 }
 
 #[cfg(test)]
@@ -283,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_damaged_is_discarded() {
+    fn damaged_datagrams_are_discarded() {
         let mut bytes = Vec::new();
         sample(b"payload").encode(&mut bytes);
         for bit in 0..bytes.len() * 8 {
@@ -301,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_whole_and_makes_no_sense_is_discarded() {
+    fn whole_datagrams_with_invalid_fields_are_discarded() {
         let discarded = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = Vec::new();
             sample(b"payload").encode(&mut bytes);

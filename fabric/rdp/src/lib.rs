@@ -11,15 +11,15 @@
 //!   Datagram     44 bytes of header, CRC-32C                   datagram.rs
 //! ```
 //!
-//! Everything here is pure: datagrams and the time (microseconds of any monotonic clock) come in by call, datagrams go
-//! out by [`Connection::poll_transmit`], and [`Connection::deadline`] says when [`Connection::timer`] wants to be
-//! called next. Connection ids and first sequence numbers are random numbers that the caller passes in. `docs/rdp.md`
-//! describes the protocol, why it is as it is, and what was measured.
+//! Everything here is pure: datagrams and the time (microseconds of any monotonic clock) are parameters, datagrams to
+//! send are returned by [`Connection::poll_transmit`], and [`Connection::deadline`] is when [`Connection::timer`] must
+//! be called next. Connection ids and first sequence numbers are random numbers that the caller passes in.
+//! `docs/rdp.md` describes the protocol, why it is as it is, and what was measured.
 //!
 //! One byte pipe:
 //!
 //! ```
-//! use rdp_core::{Config, Connection, Identity, Listener};
+//! use telegraphos_rdp_core::{Config, Connection, Identity, Listener};
 //!
 //! let mut listener = Listener::new(Config::default())?;
 //! let mut client = Connection::open(Config::default(), Identity { id: 7, sequence: 1000 }, 99, 0)?;
@@ -42,9 +42,10 @@
 //! let mut received = [0; 16];
 //! let count = listener.connection_mut(server).map_or(0, |c| c.receive(&mut received));
 //! assert_eq!(&received[..count], b"hello");
-//! # Ok::<(), rdp_core::ConfigError>(())
+//! # Ok::<(), telegraphos_rdp_core::ConfigError>(())
 //! ```
 
+mod bugs;
 mod config;
 mod connection;
 mod datagram;
@@ -55,7 +56,9 @@ mod sender;
 mod sequence;
 mod statistics;
 
-pub use config::{Bug, Config, ConfigError, Identity};
+#[cfg(feature = "bugs")]
+pub use bugs::Bug;
+pub use config::{Config, ConfigError, Identity};
 pub use connection::{Connection, End, State};
 pub use datagram::{Datagram, Discard, HEADER_LEN, Kind, MAX_PAYLOAD, VERSION};
 pub use listener::{Key, Listener};

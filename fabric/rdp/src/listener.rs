@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many connections on one socket, and which of them are over because their peer was restarted.
+//! Many connections on one socket; those of restarted peers are ended.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use telegraphos_accounts::{Account, Rate, Rates, Shares, Slots};
 
-use crate::config::{Bug, Config, ConfigError, Identity};
-use crate::connection::{Connection, State, encode_reset};
+use crate::bugs::Bug;
+use crate::config::{Config, ConfigError, Identity};
+use crate::connection::{Connection, State};
 use crate::datagram::{Datagram, Kind};
 use crate::statistics::Statistics;
 
-/// Names a connection of a listener: this side's id of it.
+/// Identifies a connection of a listener: this side's id of it.
 pub type Key = u64;
 
-/// The most Resets that wait; more are not sent: who needs one will ask again.
+/// The most Resets that wait. More are not sent: the peer's next datagram causes another.
 const RESETS: usize = 64;
 /// Opens per second, and at once, of one origin and of all.
 const OPENS: [(u32, u32); 2] = [(1000, 256), (4000, 1024)];
@@ -31,57 +32,57 @@ struct Entry<P> {
     peer: P,
     connection: Connection,
     accepted: bool,
-    /// Counts up with each connection.
+    /// The ordinal of the connection; greater than that of every earlier one.
     age: u64,
 }
 
-/// The side that is called: it finds the connection of each datagram by its id, sets up new ones, and ends those whose
-/// peer has begun a new one. `P` is the address of a peer.
+/// The server: it finds the connection of each datagram by its id, accepts new ones, and ends those of peers that
+/// have opened a new one. `P` is the address of a peer.
 ///
-/// A *peer* is known by the name in its Open, or by its address if it has none. A new connection of a peer ends its old
-/// ones, but not before the peer has confirmed it: the Open itself may be a late copy from an earlier life.
+/// A *peer* is identified by the name in its Open, or by its address if it has none. A new connection of a peer ends
+/// its old ones, but not before the peer has confirmed it: the Open itself may be a stale copy from an earlier session.
 ///
 /// What peers can make it spend is on accounts by *origin*, which several addresses may have in common (ports of one
-/// host). Half of [`Config::connections`] are for those that are being set up: where they are used up, a new one takes
-/// the place of the oldest of the origin that has most. The other half are for those that were set up, at most three
-/// quarters of them for one origin. Opens and Resets have rates.
+/// host). Half of [`Config::connections`] are for handshakes: when they are used up, a new one displaces the oldest of
+/// the origin that has most. The other half are for established connections, at most three quarters of them for one
+/// origin. Opens and Resets are rate-limited.
 #[derive(Debug)]
 pub struct Listener<P> {
     config: Config,
     entries: BTreeMap<Key, Entry<P>>,
-    /// Established, not handed out.
+    /// Established, not yet returned by [`Listener::accepted`].
     accepted: VecDeque<Key>,
-    /// To whom, and (to, from).
+    /// Resets to send: address, and ids (to, from).
     resets: VecDeque<(P, u64, u64)>,
-    /// Of what belongs to no connection.
+    /// Counters of what belongs to no connection.
     statistics: Statistics,
     created: u64,
-    /// Opens are not answered.
+    /// Opens are not answered any more.
     stopped: bool,
-    /// Where the next [`Listener::poll_transmit`] looks first.
+    /// The first key that the next [`Listener::poll_transmit`] polls.
     turn: Key,
     origin: fn(&P) -> u64,
-    /// Connections being set up, by age and key.
+    /// Handshakes, by age and key.
     opening: Slots<u64, (u64, Key)>,
-    /// Connections that were set up.
+    /// Established connections.
     standing: Account<u64>,
     opens: Rates<u64>,
     reset_rates: Rates<u64>,
 }
 
 impl<P: Clone + PartialEq> Listener<P> {
-    /// A listener whose connections have this configuration.
+    /// A listener for connections with this configuration, with one origin for all peers.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The field of the configuration that is invalid.
     pub fn new(config: Config) -> Result<Listener<P>, ConfigError> {
         Listener::with_origins(config, |_| 0)
     }
 
-    /// The same for peers of several origins.
+    /// The same for peers of several origins, which `origin` derives from their addresses.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// The field of the configuration that is invalid.
     pub fn with_origins(config: Config, origin: fn(&P) -> u64) -> Result<Listener<P>, ConfigError> {
         config.check()?;
         let opening = (config.connections as u64 / 2).max(1);
@@ -104,9 +105,10 @@ impl<P: Clone + PartialEq> Listener<P> {
         })
     }
 
-    /// A datagram that came from `peer`. `fresh` is used if it opens a connection. Returns the connection it was for.
+    /// Processes a datagram from `peer` and returns the connection it was for, `None` if it was for none. If it opens a
+    /// connection, that gets the identity `fresh`.
     pub fn datagram(&mut self, now: u64, peer: &P, bytes: &[u8], fresh: Identity) -> Option<Key> {
-        let datagram = match Datagram::parse_with(bytes, !self.config.has(Bug::NoChecksum)) {
+        let datagram = match self.config.parse(bytes) {
             Ok(datagram) => datagram,
             Err(why) => {
                 self.statistics.datagrams_received += 1;
@@ -162,7 +164,7 @@ impl<P: Clone + PartialEq> Listener<P> {
                 self.statistics.displaced += 1;
                 self.entries.remove(&displaced);
             }
-            // There is at least one, so this is not reached.
+            // Not reached: the capacity is at least one.
             Err(_) => return None,
         }
         let entry = Entry { peer: peer.clone(), connection, accepted: false, age: self.created };
@@ -173,7 +175,7 @@ impl<P: Clone + PartialEq> Listener<P> {
         Some(fresh.id)
     }
 
-    /// A datagram of a connection that does not exist here: its sender must learn that.
+    /// A datagram of a connection that does not exist here is answered by a Reset.
     fn foreign(&mut self, now: u64, peer: &P, datagram: &Datagram<'_>) {
         self.statistics.foreign += 1;
         if datagram.kind != Kind::Reset && !self.config.has(Bug::NoReset) {
@@ -189,7 +191,7 @@ impl<P: Clone + PartialEq> Listener<P> {
         }
     }
 
-    /// Forgets a connection, and takes it off its account.
+    /// Removes a connection and gives its unit back to its account.
     fn forget(&mut self, key: Key) -> Option<Connection> {
         let entry = self.entries.remove(&key)?;
         if entry.accepted {
@@ -200,7 +202,7 @@ impl<P: Clone + PartialEq> Listener<P> {
         Some(entry.connection)
     }
 
-    /// After an event of a connection: it may have been confirmed, or have ended before that.
+    /// After an event of a connection: accepts it if it was confirmed, removes it if it ended before that.
     fn settle(&mut self, now: u64, key: Key) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         match entry.connection.state() {
@@ -246,8 +248,8 @@ impl<P: Clone + PartialEq> Listener<P> {
         ended.into_iter().for_each(|key| drop(self.forget(key)));
     }
 
-    /// No more connections: an Open is not answered from now on, and what was not handed out by [`Listener::accepted`]
-    /// is given up.
+    /// Stops accepting: Opens are not answered from now on, and connections that [`Listener::accepted`] has not
+    /// returned are aborted.
     pub fn stop(&mut self) {
         self.stopped = true;
         for entry in self.entries.values_mut().filter(|e| !e.accepted) {
@@ -260,17 +262,17 @@ impl<P: Clone + PartialEq> Listener<P> {
         }
     }
 
-    /// Connections set up since the last call, in order.
+    /// Connections established since the last call, in order.
     pub fn accepted(&mut self) -> impl Iterator<Item = Key> + '_ {
         self.accepted.drain(..)
     }
 
-    /// A connection.
+    /// A connection, to inspect; `None` if no connection has this key.
     pub fn connection(&self, key: Key) -> Option<&Connection> {
         self.entries.get(&key).map(|e| &e.connection)
     }
 
-    /// A connection, to send, receive or close; then [`Listener::poll_transmit`].
+    /// A connection, to send, receive or close; [`Listener::poll_transmit`] must be called afterwards.
     pub fn connection_mut(&mut self, key: Key) -> Option<&mut Connection> {
         self.entries.get_mut(&key).map(|e| &mut e.connection)
     }
@@ -280,24 +282,24 @@ impl<P: Clone + PartialEq> Listener<P> {
         self.entries.get(&key).map(|e| &e.peer)
     }
 
-    /// The connections, those that are being set up included.
+    /// All connections, handshakes included, in the order of keys.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
         self.entries.keys().copied()
     }
 
-    /// Forgets a connection; what still comes for it is answered with a Reset. Connections that have ended stay until
-    /// then.
+    /// Removes a connection; datagrams that still arrive for it are answered with a Reset. Connections that have ended
+    /// stay until they are removed.
     pub fn remove(&mut self, key: Key) -> Option<Connection> {
         self.accepted.retain(|k| *k != key);
         self.forget(key)
     }
 
-    /// When [`Listener::timer`] wants to be called; `None`: never.
+    /// When [`Listener::timer`] must be called, in microseconds; `None`: never.
     pub fn deadline(&self) -> Option<u64> {
         self.entries.values().filter_map(|e| e.connection.deadline()).min()
     }
 
-    /// Does what is due on all connections.
+    /// Processes expired timers of all connections.
     pub fn timer(&mut self, now: u64) {
         let due = |e: &Entry<P>| e.connection.deadline().is_some_and(|at| at <= now);
         let keys: Vec<Key> = self.entries.iter().filter(|(_, e)| due(e)).map(|(key, _)| *key).collect();
@@ -309,13 +311,13 @@ impl<P: Clone + PartialEq> Listener<P> {
         }
     }
 
-    /// Writes the next datagram to be sent now, and says to whom and of which connection (`None`: of none); `None`:
-    /// there is none. The connections take turns.
+    /// Replaces the contents of `out` by the next datagram to send; returns its destination and its connection (`None`
+    /// for a Reset), or `None` if nothing is to be sent. The connections take turns.
     pub fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<(P, Option<Key>)> {
         self.poll_transmit_to(now, out, |_| true)
     }
 
-    /// The same, of the connections of peers that can be sent to now.
+    /// The same for the connections of peers that are `ready`. Resets are returned for any peer.
     pub fn poll_transmit_to(
         &mut self,
         now: u64,
@@ -325,7 +327,7 @@ impl<P: Clone + PartialEq> Listener<P> {
         if let Some((peer, to, from)) = self.resets.pop_front() {
             self.statistics.resets_sent += 1;
             self.statistics.datagrams_sent += 1;
-            encode_reset(now, to, from, false, out);
+            Datagram::bare(Kind::Reset, to, from, now).encode(out);
             return Some((peer, None));
         }
         let turn = self.turn;
@@ -340,7 +342,7 @@ impl<P: Clone + PartialEq> Listener<P> {
         None
     }
 
-    /// Counts of what belonged to no connection, and connections set up and found restarted.
+    /// Counters of what belonged to no connection, and of connections established and restarted.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }

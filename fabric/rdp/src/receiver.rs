@@ -3,12 +3,13 @@
 
 use std::collections::VecDeque;
 
-use crate::config::{Bug, Config};
+use crate::bugs::Bug;
+use crate::config::Config;
 use crate::datagram::{Datagram, Kind};
 use crate::sequence::Sequence;
 use crate::statistics::Statistics;
 
-/// The segment expected was refused, or one behind it; told again when 1, 2, 4, 8... datagrams of the same round were.
+/// The expected segment was refused, or one behind it. A NACK is sent after 1, 2, 4, 8... refused datagrams of a round.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     kind: Kind,
@@ -16,7 +17,7 @@ struct Refused {
     times: u32,
 }
 
-/// A NACK to be sent.
+/// A NACK to send; `echo` is the stamp of the refused datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nack {
     pub(crate) kind: Kind,
@@ -24,20 +25,21 @@ pub(crate) struct Nack {
     pub(crate) echo: u32,
 }
 
+/// The receiving half of a connection.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     buffer: VecDeque<u8>,
     expected: Sequence,
     finished: bool,
-    /// About the segment expected.
+    /// Refusals since the last accepted segment.
     refused: Option<Refused>,
     nack: Option<Nack>,
-    /// Bytes of the segment that found no room.
+    /// Bytes of the segment for which there was no room.
     wanting: Option<usize>,
     room: bool,
     /// Segments accepted and not acknowledged.
     unacknowledged: u32,
-    /// When they must be.
+    /// When they must be acknowledged.
     due: Option<u64>,
     now: bool,
     /// Stamp of the first of them.
@@ -45,6 +47,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
+    /// A receiver that expects the number `expected` first.
     pub(crate) fn new(expected: Sequence) -> Receiver {
         Receiver {
             buffer: VecDeque::new(),
@@ -61,26 +64,28 @@ impl Receiver {
         }
     }
 
+    /// Number of the next segment; all before it were received.
     pub(crate) fn expected(&self) -> Sequence {
         self.expected
     }
 
-    /// The end of the stream has come (what is before it may still have to be read).
+    /// Whether the end of the stream was received; bytes before it may still have to be read.
     pub(crate) fn finished(&self) -> bool {
         self.finished
     }
 
+    /// Bytes that can be read.
     pub(crate) fn available(&self) -> usize {
         self.buffer.len()
     }
 
-    /// An answer to this stamp is wanted at once.
+    /// Has an acknowledgement that echoes `stamp` sent at once.
     pub(crate) fn answer(&mut self, stamp: u32) {
         self.now = true;
         self.echo = stamp;
     }
 
-    /// A [`Kind::Data`] or [`Kind::Finish`] of this connection.
+    /// Processes a [`Kind::Data`] or [`Kind::Finish`] of this connection; `window` is in segments.
     pub(crate) fn segment(
         &mut self,
         config: &Config,
@@ -143,7 +148,7 @@ impl Receiver {
     fn refuse(&mut self, kind: Kind, datagram: &Datagram<'_>) {
         let round = datagram.round;
         let refused = match self.refused {
-            // What follows a segment without room in its round is out of order only because of that.
+            // Segments behind one without room are out of order only because of that.
             Some(before) if before.round == round && (before.kind == kind || before.kind == Kind::NackCapacity) => {
                 Refused { times: before.times.saturating_add(1), ..before }
             }
@@ -155,7 +160,7 @@ impl Receiver {
         }
     }
 
-    /// Reads; 0 when nothing is there.
+    /// Reads bytes into `out` and returns how many. Schedules an announcement if the peer waits for room.
     pub(crate) fn read(&mut self, config: &Config, out: &mut [u8]) -> usize {
         let mut read = 0;
         while read < out.len() {
@@ -169,7 +174,7 @@ impl Receiver {
             read += len;
         }
         let free = config.receive_buffer.saturating_sub(self.buffer.len());
-        // Not for every byte: half the buffer, or there would be a NACK for each segment.
+        // Announced only when half the buffer is free: otherwise each segment would be followed by a NACK.
         if self.wanting.is_some_and(|len| free >= len.max(config.receive_buffer / 2)) {
             self.wanting = None;
             self.room = !config.has(Bug::ForgetRoom);
@@ -182,19 +187,22 @@ impl Receiver {
         self.due
     }
 
+    /// Takes the NACK to send, if there is one.
     pub(crate) fn take_nack(&mut self) -> Option<Nack> {
         self.nack.take()
     }
 
+    /// Takes the request to announce room.
     pub(crate) fn take_room(&mut self) -> bool {
         std::mem::take(&mut self.room)
     }
 
+    /// Whether an acknowledgement must be sent at `now`.
     pub(crate) fn must_acknowledge(&self, now: u64) -> bool {
         self.now || self.due.is_some_and(|at| at <= now)
     }
 
-    /// A datagram with an acknowledgement leaves: the stamp that it echoes.
+    /// Notes that a datagram with an acknowledgement is sent and returns the stamp that it echoes.
     pub(crate) fn acknowledged(&mut self) -> u32 {
         self.unacknowledged = 0;
         self.due = None;

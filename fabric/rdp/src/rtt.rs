@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long an answer takes, and so how long to wait for one.
+//! The round-trip time, and the retransmission timeout that follows from it.
 //!
 //! The estimate is that of RFC 6298: a smoothed time and its mean deviation. Samples come from stamps that the other
 //! side echoes (as in RFC 7323), so that a segment sent twice gives a true sample too: after many losses the timer is
@@ -7,9 +7,10 @@
 
 use crate::config::Config;
 
-/// Longer samples are not believed.
+/// Samples above this, in microseconds, are ignored.
 const LONGEST: u32 = 60_000_000;
 
+/// The estimate of one connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoundTrip {
     /// Smoothed time and mean deviation, microseconds.
@@ -17,7 +18,7 @@ pub(crate) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// A datagram that came now answers one that was stamped so.
+    /// Adds a sample: a datagram that arrived at `now` echoes the stamp `echo` (0: none).
     pub(crate) fn answered(&mut self, now: u64, echo: u32) {
         let sample = (now as u32).wrapping_sub(echo);
         if echo == 0 || sample > LONGEST {
@@ -32,7 +33,7 @@ impl RoundTrip {
         });
     }
 
-    /// How long to wait before a segment counts as lost.
+    /// The retransmission timeout, in microseconds.
     pub(crate) fn timeout(&self, config: &Config) -> u64 {
         match self.measured {
             None => config.timeout_initial,
@@ -42,7 +43,7 @@ impl RoundTrip {
         }
     }
 
-    /// The smoothed time, if it was ever measured.
+    /// The smoothed round-trip time in microseconds, `None` before the first sample.
     pub(crate) fn smoothed(&self) -> Option<u64> {
         self.measured.map(|(time, _)| time)
     }

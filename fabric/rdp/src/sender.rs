@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 
-use crate::config::{Bug, Config};
+use crate::bugs::Bug;
+use crate::config::Config;
 use crate::sequence::Sequence;
 use crate::statistics::Statistics;
 
-/// `allowed` is kept in these parts of a segment.
+/// Units of [`Sender::allowed`] in one segment.
 const PART: u32 = 1 << 10;
 
 /// A segment that is not acknowledged. Its bytes stay together however often it is sent.
@@ -18,7 +19,7 @@ struct Segment {
     sent_at: u64,
 }
 
-/// A segment to be sent now.
+/// A segment to send now; `ask` requests an immediate acknowledgement.
 pub(crate) struct Outgoing<'a> {
     pub(crate) sequence: Sequence,
     pub(crate) bytes: &'a [u8],
@@ -26,33 +27,34 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) ask: bool,
 }
 
-/// While the other side has no room, its first segment is offered again from time to time: the announcement of room
-/// may be lost.
+/// While the other side has no room, the first segment is sent again from time to time: the announcement of room may be
+/// lost.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     next: u64,
     times: u32,
 }
 
+/// The sending half of a connection: unsent bytes, and segments in flight.
 #[derive(Debug)]
 pub(crate) struct Sender {
     unsent: VecDeque<u8>,
     /// Sent at least once and not acknowledged; the first has number `base`.
     segments: VecDeque<Segment>,
     base: Sequence,
-    /// The next of `segments` to be sent in this round; those before it are on the way.
+    /// The next of `segments` to send in this round; those before it are in flight.
     cursor: usize,
     round: u16,
     window: u16,
     mtu: u16,
-    /// How many may be on the way now, in [`PART`]s: at most the window, fewer after losses.
+    /// How many may be in flight now, in [`PART`]s: at most the window, fewer after losses.
     allowed: u32,
     pause: Option<Pause>,
-    /// The next segment that is sent asks for an answer: the timer ran out.
+    /// The next segment requests an immediate acknowledgement: the timer expired.
     ask: bool,
-    /// When the other side last acknowledged something.
+    /// When the other side last acknowledged a new segment.
     progress: u64,
-    /// Timeouts since.
+    /// Timeouts since then.
     times: u32,
     closing: bool,
     finish_cut: bool,
@@ -60,6 +62,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
+    /// A sender that numbers its segments from `first` on.
     pub(crate) fn new(config: &Config, first: Sequence) -> Sender {
         Sender {
             unsent: VecDeque::new(),
@@ -80,13 +83,14 @@ impl Sender {
         }
     }
 
-    /// What the other side said that it takes.
+    /// Applies the limits of the other side's greeting: window in segments, mtu in payload bytes.
     pub(crate) fn agree(&mut self, window: u16, mtu: u16) {
         self.window = self.window.min(window);
         self.mtu = self.mtu.min(mtu);
         self.allowed = u32::from(self.window) * PART;
     }
 
+    /// How often the sender has gone back, modulo 2^16.
     pub(crate) fn round(&self) -> u16 {
         self.round
     }
@@ -96,46 +100,51 @@ impl Sender {
         self.base.plus(self.segments.len() as u32)
     }
 
-    /// Bytes that are not acknowledged, or not sent.
+    /// Bytes that are not acknowledged, or not yet sent.
     pub(crate) fn outstanding(&self) -> usize {
         self.unsent.len() + self.segments.iter().map(|s| s.bytes.len()).sum::<usize>()
     }
 
+    /// Bytes that [`Sender::send`] would queue.
     pub(crate) fn room(&self, config: &Config) -> usize {
         if self.closing { 0 } else { config.send_buffer.saturating_sub(self.unsent.len()) }
     }
 
+    /// Queues as many bytes as there is room for and returns how many.
     pub(crate) fn send(&mut self, config: &Config, bytes: &[u8]) -> usize {
         let taken = &bytes[..bytes.len().min(self.room(config))];
         self.unsent.extend(taken);
         taken.len()
     }
 
+    /// Queues the end: it is sent behind all bytes, and no more are accepted.
     pub(crate) fn close(&mut self) {
         self.closing = true;
     }
 
+    /// Whether [`Sender::close`] was called.
     pub(crate) fn closing(&self) -> bool {
         self.closing
     }
 
-    /// Everything was acknowledged, the end included.
+    /// Whether everything was acknowledged, the end included.
     pub(crate) fn finished(&self) -> bool {
         self.finish_cut && self.segments.is_empty()
     }
 
-    /// Everything was acknowledged, except perhaps the end.
+    /// Whether everything was acknowledged, except perhaps the end.
     pub(crate) fn delivered(&self) -> bool {
         self.finish_cut && self.segments.len() <= 1
     }
 
+    /// Drops everything that is not acknowledged.
     pub(crate) fn discard(&mut self) {
         self.unsent.clear();
         self.segments.clear();
         self.cursor = 0;
     }
 
-    /// How many segments may be on the way now.
+    /// How many segments may be in flight now.
     fn limit(&self, config: &Config) -> usize {
         if config.has(Bug::IgnoreWindow) {
             return usize::MAX;
@@ -144,7 +153,7 @@ impl Sender {
         ((self.allowed / PART) as usize).clamp(usize::from(least), usize::from(self.window))
     }
 
-    /// Processes an acknowledgement. False: it makes no sense, since it is for what was never sent.
+    /// Processes an acknowledgement of all segments before `expected`. False if that was never sent: it is invalid.
     pub(crate) fn acknowledge(&mut self, config: &Config, now: u64, expected: Sequence) -> bool {
         let count = config.distance(expected, self.base);
         if count <= 0 {
@@ -168,15 +177,15 @@ impl Sender {
         true
     }
 
-    /// More may be on the way again: one more for each window acknowledged, as fast as that is.
+    /// Allows one more segment in flight for each window that is acknowledged.
     fn grow(&mut self, acknowledged: u32) {
         let full = u32::from(self.window) * PART;
         let share = acknowledged.saturating_mul(PART) / (self.allowed / PART).max(1);
         self.allowed = self.allowed.saturating_add(share).min(full);
     }
 
-    /// The other side, which acknowledged all before `expected`, refused what follows as out of order. What of it is
-    /// about an earlier round has been answered by going back then.
+    /// Processes a sequence NACK: all segments before `expected` were received, one behind it was refused. Returns
+    /// whether the sender went back; a NACK of an earlier round was answered then.
     pub(crate) fn refused(&mut self, config: &Config, expected: Sequence, round: u16) -> bool {
         if config.has(Bug::IgnoreNack) || round != self.round || expected != self.base || self.cursor == 0 {
             return false;
@@ -186,7 +195,8 @@ impl Sender {
         true
     }
 
-    /// The other side had no room for the segment `expected`.
+    /// Processes a capacity NACK: the other side had no room for the segment `expected`. Returns whether the sender
+    /// paused.
     pub(crate) fn no_room(&mut self, config: &Config, now: u64, timeout: u64, expected: Sequence, round: u16) -> bool {
         if config.has(Bug::NoPause) || expected != self.base || self.segments.is_empty() || self.pause.is_some() {
             return false;
@@ -199,7 +209,7 @@ impl Sender {
         true
     }
 
-    /// There is room again.
+    /// Ends a pause: the other side has room again.
     pub(crate) fn resume(&mut self) {
         self.pause = None;
     }
@@ -209,7 +219,7 @@ impl Sender {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// When [`Sender::timer`] has something to do.
+    /// When [`Sender::timer`] must be called; `timeout` is the present retransmission timeout in microseconds.
     pub(crate) fn deadline(&self, config: &Config, timeout: u64) -> Option<u64> {
         if config.has(Bug::NoTimer) {
             return None;
@@ -223,6 +233,7 @@ impl Sender {
         }
     }
 
+    /// Goes back, or sends a probe segment in a pause, if the deadline has passed.
     pub(crate) fn timer(&mut self, config: &Config, now: u64, timeout: u64, statistics: &mut Statistics) {
         if self.deadline(config, timeout).is_none_or(|at| at > now) {
             return;
@@ -242,7 +253,7 @@ impl Sender {
         self.ask = true;
     }
 
-    /// The next segment to send, if there is one.
+    /// The next segment to send, if the window and the pause admit one.
     pub(crate) fn poll(&mut self, config: &Config, now: u64, statistics: &mut Statistics) -> Option<Outgoing<'_>> {
         let limit = self.limit(config);
         let at = if self.pause.is_some() {
@@ -270,7 +281,7 @@ impl Sender {
         Some(Outgoing { sequence, bytes: &segment.bytes, finish: segment.finish, ask })
     }
 
-    /// Makes the next segment of what was not sent yet.
+    /// Makes the next segment of the unsent bytes, or of the end; false if there is neither.
     fn cut(&mut self) -> bool {
         let len = self.unsent.len().min(usize::from(self.mtu));
         let finish = len == 0;
@@ -286,5 +297,5 @@ impl Sender {
     }
 }
 
-/// Of a segment that was not sent yet.
+/// `sent_at` of a segment that was never sent.
 const NEVER: u64 = u64::MAX;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever comes, damaged or made up by somebody who knows the checksum and the ids: no panic, no growth without
+//! Any input, damaged or forged with the right checksum and ids: no panic, no growth without
 //! bound, no end of datagrams that never comes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use proptest::prelude::*;
-use rdp_core::{Config, Connection, Datagram, Identity, Kind, Listener, Sequence};
+use telegraphos_rdp_core::{Config, Connection, Datagram, Identity, Kind, Listener, Sequence};
 
 const CLIENT: Identity = Identity { id: 11, sequence: u32::MAX - 2 };
 
@@ -54,7 +54,7 @@ fn kind(number: u8) -> Kind {
         [usize::from(number.saturating_sub(1)) % 10]
 }
 
-/// A datagram whose checksum is right and whose ids often are.
+/// A datagram with the right checksum and often the right ids.
 fn encode(op: &Op, to: u64, from: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     match op {

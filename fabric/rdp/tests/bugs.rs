@@ -2,7 +2,7 @@
 //! Of each deliberate bug: the check that must find it.
 
 telegraphos_testkit::bug_table! {
-    bugs of rdp_core::Bug;
+    bugs of telegraphos_rdp_core::Bug;
     NoChecksum => "faults", "stream";
     AcceptOutOfOrder => "faults", "stream";
     AcknowledgeUndelivered => "faults", "stream";
@@ -13,9 +13,9 @@ telegraphos_testkit::bug_table! {
     NoPause => "rules", "sent > 8";
     ForgetRoom => "rules", "waited > 100 * DELAY";
     IgnoreConnectionId => "faults", "stream";
-    KeepReplaced => "faults", "told";
+    KeepReplaced => "faults", "notified";
     ReplaceUnconfirmed => "faults", "cause";
-    NoReset => "faults", "told";
+    NoReset => "faults", "notified";
     NoTimer => "faults", "liveness";
     IgnoreNack => "rules", "timeouts > 0";
     EndlessPatience => "rules", "State::Established";

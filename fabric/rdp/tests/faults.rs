@@ -2,13 +2,13 @@
 //! SPEC I16 and item 35: exactly once and in order under any mix of faults, the window, restarts; and for each check a
 //! deliberate bug that it finds.
 //!
-//! A failure prints its seed; `TELEGRAPHOS_SEED=n cargo test -p rdp-core --test faults` replays it alone.
+//! A failure prints its seed; `TELEGRAPHOS_SEED=n cargo test -p telegraphos-rdp-core --test faults` replays it alone.
 //! `TELEGRAPHOS_SCALE=full` runs twenty thousand seeds.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod world;
 
-use rdp_core::Bug;
+use telegraphos_rdp_core::Bug;
 use telegraphos_testkit::{Rng, over_seeds as over_all};
 use world::{Failure, Plan, Side, Tally, World};
 
@@ -35,7 +35,7 @@ fn i16_exactly_once_in_order_under_any_mix_of_faults() {
         let happened = [
             ("connections completed", tally.completed),
             ("restarts", tally.restarts),
-            ("connections told of a restart", tally.told_restarted),
+            ("connections notified of a restart", tally.notified_restarted),
             ("connections ended by silence", tally.silent),
             ("retransmissions", tally.retransmissions),
             ("timeouts", tally.timeouts),
@@ -74,7 +74,7 @@ fn i16_window_never_exceeded() {
     assert!(!whole || tally.full_windows > 1000, "{tally:?}");
 }
 
-/// One side is restarted once, at any moment; nothing else goes wrong but for a few losses and late copies.
+/// One side is restarted once, at any moment; the only other faults are a few losses and delayed copies.
 fn restart(seed: u64, bug: Option<Bug>) -> Result<Tally, Failure> {
     let mut rng = Rng::new(seed);
     let mut plan = Plan::random(&mut rng, bug);
@@ -91,7 +91,7 @@ fn restart(seed: u64, bug: Option<Bug>) -> Result<Tally, Failure> {
 #[test]
 fn i16_one_sided_restart_is_detected() {
     let (whole, tally) = over_seeds(200, |seed| restart(seed, None));
-    assert!(!whole || tally.told_restarted * 2 > tally.restarts, "{tally:?}");
+    assert!(!whole || tally.notified_restarted * 2 > tally.restarts, "{tally:?}");
     assert!(!whole || tally.silent == 0, "silence is not needed to find out: {tally:?}");
 }
 
@@ -110,12 +110,12 @@ fn i16_everything_arrives_when_faults_stop() {
         world.run()?;
         match world.now {
             0..20_000_000 => Ok(world.tally),
-            late => world::fail("liveness", format!("only after {late} us")),
+            time => world::fail("liveness", format!("only after {time} us")),
         }
     };
     let (whole, tally) = over_seeds(60, check);
     // That the client's connection ended without cause is found by the simulation. (A server whose last acknowledgement
-    // was lost learns of the end when the client, which was satisfied, calls again.)
+    // was lost ends its connection when the client, which has everything, opens another.)
     assert!(!whole || tally.silent == 0, "{tally:?}");
 }
 
@@ -132,9 +132,9 @@ fn deliberate_bugs_are_found() {
         (Bug::IgnoreWindow, windows, &["window"]),
         (Bug::NoCapacityCheck, any_mix, &["room"]),
         (Bug::IgnoreConnectionId, restart, &["stream"]),
-        (Bug::KeepReplaced, restart, &["told"]),
+        (Bug::KeepReplaced, restart, &["notified"]),
         (Bug::ReplaceUnconfirmed, restart, &["cause"]),
-        (Bug::NoReset, restart, &["told"]),
+        (Bug::NoReset, restart, &["notified"]),
         (Bug::NoTimer, any_mix, &["liveness"]),
         (Bug::FinishOvertakes, any_mix, &["end"]),
     ];

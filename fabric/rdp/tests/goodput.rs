@@ -2,13 +2,13 @@
 //! What losses cost, in virtual time: the table in `docs/rdp.md`.
 //!
 //! ```text
-//! cargo test -p rdp-core --test goodput -- --nocapture
+//! cargo test -p telegraphos-rdp-core --test goodput -- --nocapture
 //! ```
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod world;
 
-use rdp_core::Config;
+use telegraphos_rdp_core::Config;
 use telegraphos_testkit::Rng;
 use world::{Faults, Plan, World};
 

@@ -8,7 +8,7 @@ mod world;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use rdp_core::{Bug, Config, Connection, Datagram, End, Identity, Kind, Listener, Sequence, State};
+use telegraphos_rdp_core::{Bug, Config, Connection, Datagram, End, Identity, Kind, Listener, Sequence, State};
 use world::pair::{DELAY, Pair, pair};
 use world::{Side, small};
 
@@ -119,7 +119,7 @@ fn no_reader(bug: Option<Bug>) -> (u64, u64) {
     assert!(bug.is_some() || (1500 - 120..=1500).contains(&kept), "{kept}");
     let before = *pair.client.statistics();
     pair.run(2_000_000);
-    assert_eq!(pair.client.state(), State::Established, "who has no room is not silent");
+    assert_eq!(pair.client.state(), State::Established, "a side without room is not silent");
     let sent = pair.client.statistics().retransmissions - before.retransmissions;
     // Just after it was offered a segment in vain, so that the next offer is far.
     let offered = pair.client.statistics().retransmissions;
@@ -178,7 +178,7 @@ fn an_idle_connection_lives_as_long_as_both_ends_do() {
     };
     let (state, probes) = states(None);
     assert_eq!(state, State::Established);
-    // Each side asks once in a third of a silence.
+    // Each side probes once in a third of a silence.
     assert!((80..=180).contains(&probes), "{probes} probes in 30 silences");
     assert_eq!(states(Some(Bug::NoKeepAlive)).0, State::Ended(End::Silent));
 }
@@ -428,7 +428,7 @@ fn one_host_has_at_most_three_quarters_of_the_connections() {
     };
     let all: Vec<_> = (0..8).map(|n| connect((2, n), 100 + u64::from(n))).collect();
     assert_eq!(all[..6], [(State::Established, 1); 6]);
-    assert_eq!(all[6..], [(State::Ended(End::Restarted), 0); 2], "a Reset tells that it was not taken");
+    assert_eq!(all[6..], [(State::Ended(End::Restarted), 0); 2], "a Reset says that it was not accepted");
     assert_eq!(connect((1, 0), 1), (State::Established, 1));
     assert_eq!(listener.statistics().crowded, 2);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client's end of the control socket: asks, and waits for the answer.
+//! The client's end of the control socket: sends a request and waits for the answer.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ const MAX_ANSWER: u64 = 64 << 20;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// No process listens there.
     #[error("cannot connect to the control socket {}: {source}{hint}", path.display())]
     Connect {
         /// Its path.
@@ -32,7 +32,7 @@ pub enum ClientError {
     /// The answer is none.
     #[error("the fabric's answer is not understood (is it of another version?): {0}")]
     Answer(String),
-    /// The fabric says no.
+    /// The fabric refuses.
     #[error(transparent)]
     Refused(#[from] ErrorAnswer),
 }
@@ -59,7 +59,7 @@ impl ControlClient {
         ControlClient::over(stream).map_err(failed)
     }
 
-    /// Talks over a stream made otherwise.
+    /// A client over a connected stream.
     pub fn over(stream: UnixStream) -> io::Result<ControlClient> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -71,7 +71,7 @@ impl ControlClient {
         self.stream.get_ref()
     }
 
-    /// Asks, and waits for the answer; an error the fabric answers is [`ClientError::Refused`].
+    /// Sends a request and waits for the answer; an error answer is [`ClientError::Refused`].
     pub fn ask(&mut self, request: &Request) -> Result<Response, ClientError> {
         self.stream.get_mut().write_all(request.line().as_bytes())?;
         self.next_answer()
@@ -86,13 +86,13 @@ impl ControlClient {
         }
     }
 
-    /// Asks, and returns the answer as it came, without its newline.
+    /// Sends a request and returns the answer's line, without its newline.
     pub fn ask_raw(&mut self, request: &Request) -> Result<String, ClientError> {
         self.stream.get_mut().write_all(request.line().as_bytes())?;
         self.line()
     }
 
-    /// Has something done.
+    /// Sends a command; an answer that is not [`Response::Done`] is an error.
     pub fn tell(&mut self, request: &Request) -> Result<Done, ClientError> {
         match self.ask(request)? {
             Response::Done(done) => Ok(done),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control socket: what a running fabric can be asked and told (`docs/control.md`).
+//! The control socket: queries and commands to a running fabric (`docs/control.md`).
 //!
 //! ```text
 //!   ctl, top, scripts ── ControlClient ══ Unix stream, lines of JSON ══ ControlServer ── Controlled (the fabric)
 //! ```
 //!
 //! [`protocol`] has requests and answers, [`snapshot`] what is counted and reported, [`target`] how links, trunks and
-//! faults are named. All three are used by both ends. The server is driven by the fabric's own loop and knows the
+//! faults are named. All three are used by both ends. The server is driven by the fabric's own loop and depends on the
 //! fabric only as [`Controlled`].
 
 mod client;
@@ -23,8 +23,7 @@ pub use target::{FaultSpec, Target};
 
 use std::path::{Path, PathBuf};
 
-/// The control socket of a fabric that listens at `listen`, unless it was told otherwise: the same path with `.control`
-/// behind it.
+/// The default control socket of a fabric that listens at `listen`: the same path with `.control` behind it.
 pub fn default_path(listen: &Path) -> PathBuf {
     let mut path = listen.as_os_str().to_owned();
     path.push(".control");

@@ -17,10 +17,10 @@ pub const MIN_WATCH_MS: u64 = 50;
 pub const MAX_WATCH_MS: u64 = 3_600_000;
 /// Groups of a partition, at most.
 pub const MAX_GROUPS: usize = 256;
-/// What `slow` makes of a node unless told otherwise: bytes per second.
+/// Default of `slow`: bytes per second.
 pub const SLOW: u64 = 64_000;
 
-/// What a fabric can be asked and told.
+/// A query or command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
@@ -163,7 +163,7 @@ impl ErrorAnswer {
         ErrorAnswer { kind, text: text.into() }
     }
 
-    /// What is asked cannot be.
+    /// The request is refused.
     pub fn refused(text: impl Into<String>) -> ErrorAnswer {
         ErrorAnswer::new(ErrorKind::Refused, text)
     }

@@ -23,7 +23,7 @@ use super::protocol::{Done, ErrorAnswer, ErrorKind, MAX_REQUEST, Request, Respon
 use super::snapshot::{FaultsView, Snapshot, Status, TopologyView};
 use super::target::{FaultSpec, Target};
 
-/// What a fabric offers to be asked and told. Errors name the value and what was expected.
+/// The queries and commands of a fabric. Errors name the value and what was expected.
 pub trait Controlled {
     /// The state in short.
     fn status(&mut self) -> Status;
@@ -91,9 +91,9 @@ struct Client {
     /// To be ended when the output is gone.
     closing: bool,
     watch: Option<Watch>,
-    /// When it last asked something.
+    /// When its last request came.
     active: u64,
-    /// Makes place for nobody.
+    /// Is never ended to make room for others.
     internal: bool,
     interest: EventFlags,
 }
@@ -123,7 +123,7 @@ impl Client {
 pub struct ControlServer {
     epoll: OwnedFd,
     listener: Option<Listener>,
-    /// When the listener goes on after descriptors ran out.
+    /// When the listener is watched again after descriptors ran out.
     resting: Option<u64>,
     clients: Vec<Option<Client>>,
     limits: Limits,
@@ -312,7 +312,7 @@ impl ControlServer {
             return;
         }
         if client.ended || client.closing || !client.output.is_empty() || client.has_line() {
-            // Nobody is there to read what waits.
+            // No reader is left for what is queued.
             if flags.contains(EventFlags::HUP) {
                 self.clients[index] = None;
             }
@@ -363,9 +363,9 @@ impl ControlServer {
                 self.clients[index] = None;
                 return;
             } else if let Some(watch) = client.watch.as_mut().filter(|w| w.next <= now) {
-                // Intervals that were missed, because the client or this process was late, are left out.
-                let late = now.saturating_sub(watch.next) / watch.every_us;
-                watch.next = watch.next.saturating_add((late + 1).saturating_mul(watch.every_us));
+                // Intervals that passed meanwhile are skipped.
+                let missed = now.saturating_sub(watch.next) / watch.every_us;
+                watch.next = watch.next.saturating_add((missed + 1).saturating_mul(watch.every_us));
                 let response = Response::Statistics(controlled.snapshot());
                 self.answer(index, &response);
             }
@@ -413,7 +413,7 @@ impl ControlServer {
         }
         let interest = match (client.output.is_empty(), client.ended || client.has_line()) {
             (false, _) => EventFlags::OUT,
-            // The deadline says when it goes on.
+            // The deadline says when it is served next.
             (true, true) => EventFlags::empty(),
             (true, false) => EventFlags::IN,
         };

@@ -13,6 +13,31 @@ fn none<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+/// A struct of counters, all of which are left out of the JSON at 0, with their names and their sum.
+macro_rules! counters {
+    ($(#[doc = $about:literal])* $name:ident { $($(#[doc = $doc:literal])* $field:ident,)* }) => {
+        $(#[doc = $about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name {
+            $($(#[doc = $doc])* #[serde(skip_serializing_if = "none")] pub $field: u64,)*
+        }
+
+        impl $name {
+            /// Each counter with its name.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field)),*].into_iter()
+            }
+
+            /// The sum of both, counter by counter; it wraps around.
+            #[must_use]
+            pub fn plus(self, other: $name) -> $name {
+                $name { $($field: self.$field.wrapping_add(other.$field)),* }
+            }
+        }
+    };
+}
+
 /// One value for each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
@@ -72,46 +97,23 @@ pub fn class_name(class: Class) -> &'static str {
     }
 }
 
-/// Packets that go one way through a port or trunk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Flow {
-    /// Packets.
-    #[serde(skip_serializing_if = "none")]
-    pub packets: u64,
-    /// Their bytes on the link.
-    #[serde(skip_serializing_if = "none")]
-    pub bytes: u64,
-    /// Packets in the switch now: received and not yet passed on, or waiting to be sent.
-    #[serde(skip_serializing_if = "none")]
-    pub depth: u64,
-    /// The most there ever were.
-    #[serde(skip_serializing_if = "none")]
-    pub depth_max: u64,
-    /// Packets that had to wait, for a credit, for room or for others before them.
-    #[serde(skip_serializing_if = "none")]
-    pub stalls: u64,
-    /// Those of them that found no credit.
-    #[serde(skip_serializing_if = "none")]
-    pub credit_stalls: u64,
-    /// Packets dropped because their sender or receiver had gone.
-    #[serde(skip_serializing_if = "none")]
-    pub dropped: u64,
-}
-
-impl Flow {
-    /// Both together; depths are added too.
-    #[must_use]
-    pub fn plus(self, other: Flow) -> Flow {
-        Flow {
-            packets: self.packets.wrapping_add(other.packets),
-            bytes: self.bytes.wrapping_add(other.bytes),
-            depth: self.depth.wrapping_add(other.depth),
-            depth_max: self.depth_max.wrapping_add(other.depth_max),
-            stalls: self.stalls.wrapping_add(other.stalls),
-            credit_stalls: self.credit_stalls.wrapping_add(other.credit_stalls),
-            dropped: self.dropped.wrapping_add(other.dropped),
-        }
+counters! {
+    /// Packets that go one way through a port or trunk.
+    Flow {
+        /// Packets.
+        packets,
+        /// Their bytes on the link.
+        bytes,
+        /// Packets in the switch now: received and not yet passed on, or waiting to be sent.
+        depth,
+        /// The most there ever were.
+        depth_max,
+        /// Packets that had to wait, for a credit, for room or for others before them.
+        stalls,
+        /// Those of them that found no credit.
+        credit_stalls,
+        /// Packets dropped because their sender or receiver had gone.
+        dropped,
     }
 }
 
@@ -220,37 +222,32 @@ pub struct TrunkEnd {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pair {
-    /// Who sends.
+    /// The sender.
     pub source: NodeId,
-    /// To whom.
+    /// The receiver.
     pub destination: NodeId,
     /// By class.
     pub classes: PerClass<Traffic>,
 }
 
-/// Packets and bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Traffic {
-    /// Packets.
-    #[serde(skip_serializing_if = "none")]
-    pub packets: u64,
-    /// Their bytes on the link.
-    #[serde(skip_serializing_if = "none")]
-    pub bytes: u64,
+counters! {
+    /// Packets and bytes.
+    Traffic {
+        /// Packets.
+        packets,
+        /// Their bytes on the link.
+        bytes,
+    }
 }
 
 impl PerClass<Traffic> {
     /// All classes together.
     pub fn total(&self) -> Traffic {
-        self.iter().fold(Traffic::default(), |sum, (_, t)| Traffic {
-            packets: sum.packets.wrapping_add(t.packets),
-            bytes: sum.bytes.wrapping_add(t.bytes),
-        })
+        self.iter().fold(Traffic::default(), |sum, (_, traffic)| sum.plus(*traffic))
     }
 
     /// From the switch's own counters.
-    pub fn of(counted: &switch_core::pairs::PairStatistics) -> PerClass<Traffic> {
+    pub fn of(counted: &telegraphos_fabric_core::pairs::PairStatistics) -> PerClass<Traffic> {
         PerClass::from_fn(|class| {
             let c = counted.classes[class as usize];
             Traffic { packets: c.packets, bytes: c.bytes }
@@ -279,7 +276,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// This process: what the system tells of it, and what only the caller knows.
+    /// Measures this process; `listen` and `wakeups` are the caller's.
     pub fn measure(started: Instant, listen: String, wakeups: u64) -> Process {
         let clock = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let cpu =
@@ -303,7 +300,7 @@ fn resident(status: &str) -> u64 {
     field.map_or(0, |kib: u64| kib.saturating_mul(1024))
 }
 
-/// What happened to joiners and to requests that met nobody.
+/// Joins, refusals, and requests to absent nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Totals {
@@ -313,13 +310,13 @@ pub struct Totals {
     /// Joiners refused.
     #[serde(skip_serializing_if = "none")]
     pub refused: u64,
-    /// Nodes and trunks thrown out because they broke the protocol.
+    /// Nodes and trunks disconnected for breaking the protocol.
     #[serde(skip_serializing_if = "none")]
     pub violations: u64,
     /// Requests to absent nodes that a switch answered.
     #[serde(skip_serializing_if = "none")]
     pub answered: u64,
-    /// Connections that had not said whose they are, ended to make place for others.
+    /// Unidentified connections ended to make room for others.
     #[serde(skip_serializing_if = "none")]
     pub unidentified: u64,
     /// How often a node was not read for a while, because it sent too much that no credit pays for.
@@ -330,42 +327,21 @@ pub struct Totals {
     pub callers: Callers,
 }
 
-/// Attempts to connect for trunks over datagrams, by what became of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Callers {
-    /// Connected; over QUIC, authenticated.
-    #[serde(skip_serializing_if = "none")]
-    pub accepted: u64,
-    /// Refused for the certificate they showed, or did not.
-    #[serde(skip_serializing_if = "none")]
-    pub refused: u64,
-    /// Did not complete their handshake.
-    #[serde(skip_serializing_if = "none")]
-    pub broken: u64,
-    /// Met a share or rate that was used up.
-    #[serde(skip_serializing_if = "none")]
-    pub crowded: u64,
-    /// Had to make room for others in the middle of their handshake.
-    #[serde(skip_serializing_if = "none")]
-    pub displaced: u64,
-    /// Were asked to show that their address is their own.
-    #[serde(skip_serializing_if = "none")]
-    pub validated: u64,
-}
-
-impl Callers {
-    /// Each counter with its name, as in metrics.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        [
-            ("accepted", self.accepted),
-            ("refused", self.refused),
-            ("broken", self.broken),
-            ("crowded", self.crowded),
-            ("displaced", self.displaced),
-            ("validated", self.validated),
-        ]
-        .into_iter()
+counters! {
+    /// Attempts to connect for trunks over datagrams, by what became of them.
+    Callers {
+        /// Connected; over QUIC, authenticated.
+        accepted,
+        /// Refused for the certificate they showed, or did not.
+        refused,
+        /// Did not complete their handshake.
+        broken,
+        /// Exceeded a share or rate.
+        crowded,
+        /// Had to make room for others in the middle of their handshake.
+        displaced,
+        /// Had to prove their address by a Retry.
+        validated,
     }
 }
 
@@ -434,7 +410,7 @@ pub struct Capture {
     pub lost: u64,
 }
 
-/// The topology as this process knows it.
+/// The topology, from the view of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopologyView {

@@ -5,10 +5,10 @@
 pub(crate) const MAX_REQUEST: usize = 8 << 10;
 const MAX_HEADERS: usize = 64;
 
-/// What to do about the bytes that have come.
+/// The result of parsing the bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// More must come.
+pub(crate) enum Parsed {
+    /// The request is incomplete.
     Incomplete,
     /// The metrics; only their head if `head`.
     Metrics { head: bool },
@@ -16,22 +16,23 @@ pub(crate) enum Asked {
     Refused(u16),
 }
 
-pub(crate) fn parse(bytes: &[u8]) -> Asked {
+/// Parses the bytes of a connection so far.
+pub(crate) fn parse(bytes: &[u8]) -> Parsed {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
-        Ok(httparse::Status::Partial) if bytes.len() < MAX_REQUEST => return Asked::Incomplete,
-        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => return Asked::Refused(431),
-        Err(_) => return Asked::Refused(400),
+        Ok(httparse::Status::Partial) if bytes.len() < MAX_REQUEST => return Parsed::Incomplete,
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => return Parsed::Refused(431),
+        Err(_) => return Parsed::Refused(400),
     }
     let path = request.path.unwrap_or_default();
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     match (path, request.method) {
-        ("/metrics", Some("GET")) => Asked::Metrics { head: false },
-        ("/metrics", Some("HEAD")) => Asked::Metrics { head: true },
-        ("/metrics", _) => Asked::Refused(405),
-        _ => Asked::Refused(404),
+        ("/metrics", Some("GET")) => Parsed::Metrics { head: false },
+        ("/metrics", Some("HEAD")) => Parsed::Metrics { head: true },
+        ("/metrics", _) => Parsed::Refused(405),
+        _ => Parsed::Refused(404),
     }
 }
 
@@ -59,10 +60,12 @@ fn response(status: u16, kind: &str, body: &str, head: bool) -> Vec<u8> {
     bytes.into_bytes()
 }
 
+/// The answer with the metrics; without them if only the `head` was requested.
 pub(crate) fn metrics(body: &str, head: bool) -> Vec<u8> {
     response(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", body, head)
 }
 
+/// The answer with an error status, and what was expected.
 pub(crate) fn refuse(status: u16) -> Vec<u8> {
     let hint = match status {
         400 => "expected a request such as GET /metrics HTTP/1.1",
@@ -81,28 +84,28 @@ mod tests {
     #[test]
     fn only_get_metrics_is_served() {
         let host = "Host: x\r\n\r\n";
-        for (line, asked) in [
-            ("GET /metrics HTTP/1.1", Asked::Metrics { head: false }),
-            ("GET /metrics?x=1 HTTP/1.0", Asked::Metrics { head: false }),
-            ("HEAD /metrics HTTP/1.1", Asked::Metrics { head: true }),
-            ("POST /metrics HTTP/1.1", Asked::Refused(405)),
-            ("GET / HTTP/1.1", Asked::Refused(404)),
-            ("GET /metricsx HTTP/1.1", Asked::Refused(404)),
-            ("BREW /coffee HTTP/1.1", Asked::Refused(404)),
-            ("GET /metrics", Asked::Refused(400)),
-            ("\x16\x03\x01", Asked::Refused(400)),
+        for (line, parsed) in [
+            ("GET /metrics HTTP/1.1", Parsed::Metrics { head: false }),
+            ("GET /metrics?x=1 HTTP/1.0", Parsed::Metrics { head: false }),
+            ("HEAD /metrics HTTP/1.1", Parsed::Metrics { head: true }),
+            ("POST /metrics HTTP/1.1", Parsed::Refused(405)),
+            ("GET / HTTP/1.1", Parsed::Refused(404)),
+            ("GET /metricsx HTTP/1.1", Parsed::Refused(404)),
+            ("BREW /coffee HTTP/1.1", Parsed::Refused(404)),
+            ("GET /metrics", Parsed::Refused(400)),
+            ("\x16\x03\x01", Parsed::Refused(400)),
         ] {
-            assert_eq!(parse(format!("{line}\r\n{host}").as_bytes()), asked, "{line:?}");
+            assert_eq!(parse(format!("{line}\r\n{host}").as_bytes()), parsed, "{line:?}");
         }
     }
 
     #[test]
     fn requests_are_bounded() {
-        assert_eq!(parse(b""), Asked::Incomplete);
-        assert_eq!(parse(b"GET /metr"), Asked::Incomplete);
+        assert_eq!(parse(b""), Parsed::Incomplete);
+        assert_eq!(parse(b"GET /metr"), Parsed::Incomplete);
         let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MAX_HEADERS + 1));
-        assert_eq!(parse(many.as_bytes()), Asked::Refused(431));
+        assert_eq!(parse(many.as_bytes()), Parsed::Refused(431));
         let long = format!("GET /metrics HTTP/1.1\r\na: {}", "b".repeat(MAX_REQUEST));
-        assert_eq!(parse(long.as_bytes()), Asked::Refused(431));
+        assert_eq!(parse(long.as_bytes()), Parsed::Refused(431));
     }
 }

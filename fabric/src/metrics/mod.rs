@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Prometheus endpoint (`docs/monitoring.md`): a thread of its own that asks the fabric over its control socket's
+//! The Prometheus endpoint (`docs/monitoring.md`): a separate thread that requests statistics over the control socket's
 //! protocol, so that neither a slow scraper nor the writing of text holds up a packet.
 
 mod http;

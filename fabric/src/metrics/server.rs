@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that answers scrapers.
+//! The thread that serves scrapers.
 //!
-//! Bounded like the control socket: so many connections, one request each, and a time in which it must have come and
-//! its answer must have been taken.
+//! Bounded like the control socket: a number of connections, one request each, and a time limit for request and answer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use log::{debug, info, warn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::http::{self, Asked, MAX_REQUEST};
+use super::http::{self, MAX_REQUEST, Parsed};
 use super::{MetricsAddress, encode};
 use crate::control::{ControlClient, Request, Response};
 
@@ -49,7 +48,7 @@ pub struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Listens at `address` and answers with what is asked over `fabric`, whose other end a
+    /// Listens at `address` and answers with statistics requested over `fabric`, whose other end a
     /// [`ControlServer`](crate::control::ControlServer) has adopted.
     pub fn start(address: MetricsAddress, fabric: UnixStream) -> Result<MetricsServer, MetricsError> {
         let failed = |source: io::Error| match source.kind() {
@@ -74,10 +73,10 @@ impl MetricsServer {
 
 impl Drop for MetricsServer {
     fn drop(&mut self) {
-        // Ends what the thread waits for, whatever it is.
+        // Wakes the thread, whatever it waits for.
         let _ = self.fabric.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
-            // It has nothing left to say.
+            // Its result is of no use.
             let _ = thread.join();
         }
     }
@@ -85,11 +84,12 @@ impl Drop for MetricsServer {
 
 #[derive(Debug)]
 enum State {
-    /// Its request comes.
+    /// Its request is being read.
     Reading(Vec<u8>),
-    /// Its answer goes: the bytes, and how many have gone.
+    /// Its answer is being sent: the bytes, and how many were sent.
     Writing(Vec<u8>, usize),
-    /// All is said. What it still sends is read, or the system would take back what it has not read yet.
+    /// The answer is sent. What the client still sends is read, or the system would reset the connection and drop the
+    /// answer.
     Ending,
 }
 
@@ -107,7 +107,7 @@ struct Serving {
     resting: Option<Instant>,
 }
 
-/// Whether a connection goes on.
+/// Whether a connection stays open.
 enum Next {
     Keep,
     Close,
@@ -128,8 +128,8 @@ impl Serving {
             let mut ready = ready.into_iter();
             let clients = std::mem::take(&mut self.clients);
             for mut client in clients {
-                let goes_on = !ready.next().unwrap_or(false) || matches!(self.serve(&mut client), Next::Keep);
-                if goes_on && client.until > now {
+                let stays = !ready.next().unwrap_or(false) || matches!(self.serve(&mut client), Next::Keep);
+                if stays && client.until > now {
                     self.clients.push(client);
                 }
             }
@@ -209,9 +209,9 @@ impl Serving {
                 }
                 bytes.extend_from_slice(&piece[..n]);
                 let answer = match http::parse(bytes) {
-                    Asked::Incomplete => return Ok(Next::Keep),
-                    Asked::Metrics { head } => self.metrics(head),
-                    Asked::Refused(status) => http::refuse(status),
+                    Parsed::Incomplete => return Ok(Next::Keep),
+                    Parsed::Metrics { head } => self.metrics(head),
+                    Parsed::Refused(status) => http::refuse(status),
                 };
                 client.state = State::Writing(answer, 0);
                 self.step(client)

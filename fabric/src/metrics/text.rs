@@ -54,11 +54,6 @@ fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
-/// A metric without labels.
-fn one(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, number: Number) -> fmt::Result {
-    number.encode(encoder.encode_descriptor(name, help, None, number.kind())?)
-}
-
 /// A metric with labels: one sample each; without samples, nothing.
 fn family<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
@@ -76,6 +71,8 @@ fn family<L: EncodeLabelSet>(
 }
 
 type Label = (&'static str, String);
+/// The name and help of a metric, and its value in a port or trunk.
+type Value<T, N> = (&'static str, &'static str, fn(&T) -> N);
 
 /// What is counted for each class and direction: its name and help for ports and for trunks, and where it is found.
 struct Counted {
@@ -159,20 +156,33 @@ impl Metrics {
         let Snapshot { process, totals, nodes, .. } = &self.0;
         let version = [("version", process.version.clone())];
         family(e, "telegraphos_build", "The version of the fabric, as a label", [(version, Number::Gauge(1))])?;
-        one(e, "telegraphos_uptime_seconds", "Time since the start", Number::GaugeSeconds(seconds(process.uptime_us)))?;
-        one(e, "telegraphos_memory_bytes", "Resident memory", Number::Gauge(process.memory))?;
-        one(e, "telegraphos_cpu_seconds", "Processor time used", Number::Seconds(seconds(process.cpu_us)))?;
-        one(e, "telegraphos_wakeups", "Times the loop was woken", Number::Counter(process.wakeups))?;
-        one(e, "telegraphos_nodes", "Nodes of the cluster, present or not", Number::Gauge(u64::from(*nodes)))?;
-        one(e, "telegraphos_joins", "Nodes that joined", Number::Counter(totals.joined))?;
-        one(e, "telegraphos_refused_joins", "Joiners refused", Number::Counter(totals.refused))?;
-        one(e, "telegraphos_violations", "Nodes and trunks thrown out", Number::Counter(totals.violations))?;
-        let help = "Requests to absent nodes that a switch answered";
-        one(e, "telegraphos_answered_requests", help, Number::Counter(totals.answered))?;
-        let help = "Connections that had not said whose they are, ended to make place for others";
-        one(e, "telegraphos_unidentified_ended", help, Number::Counter(totals.unidentified))?;
-        let help = "Times a node was not read for a while, because it sent too much that no credit pays for";
-        one(e, "telegraphos_rests", help, Number::Counter(totals.rests))?;
+        for (name, help, number) in [
+            ("uptime_seconds", "Time since the start", Number::GaugeSeconds(seconds(process.uptime_us))),
+            ("memory_bytes", "Resident memory", Number::Gauge(process.memory)),
+            ("cpu_seconds", "Processor time used", Number::Seconds(seconds(process.cpu_us))),
+            ("wakeups", "Times the loop was woken", Number::Counter(process.wakeups)),
+            ("nodes", "Nodes of the cluster, present or not", Number::Gauge(u64::from(*nodes))),
+            ("joins", "Nodes that joined", Number::Counter(totals.joined)),
+            ("refused_joins", "Joiners refused", Number::Counter(totals.refused)),
+            (
+                "violations",
+                "Nodes and trunks disconnected for breaking the protocol",
+                Number::Counter(totals.violations),
+            ),
+            ("answered_requests", "Requests to absent nodes that a switch answered", Number::Counter(totals.answered)),
+            (
+                "unidentified_ended",
+                "Unidentified connections ended to make room for others",
+                Number::Counter(totals.unidentified),
+            ),
+            (
+                "rests",
+                "Times a node was not read for a while, because it sent too much that no credit pays for",
+                Number::Counter(totals.rests),
+            ),
+        ] {
+            number.encode(e.encode_descriptor(&format!("telegraphos_{name}"), help, None, number.kind())?)?;
+        }
         // Where there are no trunks there are no callers for them.
         let callers = totals.callers.iter().filter(|(_, count)| *count > 0 || !self.0.trunks.is_empty());
         let callers = callers.map(|(result, count)| ([("result", result)], Number::Counter(count)));
@@ -181,13 +191,14 @@ impl Metrics {
 
     fn ports(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let ports = &self.0.ports;
-        let up = |p: &Port| u64::from(p.state == PortState::Up);
-        let samples = ports.iter().map(|p| (of_port(p), Number::Gauge(up(p))));
-        family(e, "telegraphos_node_up", "Whether the node is present", samples)?;
-        let samples = ports.iter().map(|p| (of_port(p), Number::Gauge(p.incarnation)));
-        family(e, "telegraphos_node_incarnation", "The node's incarnation", samples)?;
-        let samples = ports.iter().map(|p| (of_port(p), Number::Counter(p.joins)));
-        family(e, "telegraphos_node_joins", "How often the node joined", samples)?;
+        let values: [Value<Port, Number>; 3] = [
+            ("up", "Whether the node is present", |p| Number::Gauge(u64::from(p.state == PortState::Up))),
+            ("incarnation", "The node's incarnation", |p| Number::Gauge(p.incarnation)),
+            ("joins", "How often the node joined", |p| Number::Counter(p.joins)),
+        ];
+        for (name, help, value) in values {
+            family(e, &format!("telegraphos_node_{name}"), help, ports.iter().map(|p| (of_port(p), value(p))))?;
+        }
         for counted in &COUNTED {
             let name = format!("telegraphos_{}", counted.name);
             let samples = ports.iter().flat_map(|p| flows(&p.classes, of_port(p), counted));
@@ -205,17 +216,19 @@ impl Metrics {
             (labels, Number::Gauge(u64::from(t.up)))
         });
         family(e, "telegraphos_trunk_up", "Whether packets can cross the trunk", samples)?;
-        let samples = trunks.iter().map(|t| (of_trunk(t), Number::Gauge(t.session)));
-        family(e, "telegraphos_trunk_session", "The trunk's session", samples)?;
-        let samples = trunks.iter().map(|t| (of_trunk(t), Number::Counter(t.resets)));
-        family(e, "telegraphos_trunk_resets", "How often the trunk went down", samples)?;
-        let rtt = |t: &TrunkEnd| Some((of_trunk(t), Number::GaugeSeconds(seconds(t.rtt_us?))));
-        let samples = trunks.iter().filter_map(rtt);
-        family(e, "telegraphos_trunk_round_trip_seconds", "Round trip to the other switch", samples)?;
-        let samples = trunks.iter().map(|t| (of_trunk(t), Number::Counter(t.retransmissions)));
-        family(e, "telegraphos_trunk_retransmissions", "Datagrams sent again", samples)?;
-        let samples = trunks.iter().map(|t| (of_trunk(t), Number::Counter(t.faulted)));
-        family(e, "telegraphos_trunk_faulted", "Datagrams hit by faults that are set", samples)?;
+        let values: [Value<TrunkEnd, Option<Number>>; 5] = [
+            ("session", "The trunk's session", |t| Some(Number::Gauge(t.session))),
+            ("resets", "How often the trunk went down", |t| Some(Number::Counter(t.resets))),
+            ("round_trip_seconds", "Round trip to the other switch", |t| {
+                Some(Number::GaugeSeconds(seconds(t.rtt_us?)))
+            }),
+            ("retransmissions", "Datagrams sent again", |t| Some(Number::Counter(t.retransmissions))),
+            ("faulted", "Datagrams hit by faults that are set", |t| Some(Number::Counter(t.faulted))),
+        ];
+        for (name, help, value) in values {
+            let samples = trunks.iter().filter_map(|t| Some((of_trunk(t), value(t)?)));
+            family(e, &format!("telegraphos_trunk_{name}"), help, samples)?;
+        }
         for counted in &COUNTED {
             let name = format!("telegraphos_trunk_{}", counted.name);
             let samples = trunks.iter().flat_map(|t| flows(&t.classes, of_trunk(t), counted));

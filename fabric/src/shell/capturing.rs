@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fabric_topology::SwitchId;
 use log::{info, warn};
-use switch_core::SwitchConfig;
 use telegraphos_capture::{CaptureError, CaptureOptions, Link, Recorder};
+use telegraphos_fabric_core::SwitchConfig;
+use telegraphos_topology::SwitchId;
 use telegraphos_transport::faults::{FaultEvent, FaultSink};
 
 use super::Fabric;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a fabric needs to know, and why it does not run.
+//! The configuration of a fabric process, and why it does not run.
 
 use std::path::PathBuf;
 
-use fabric_topology::Plan;
 use rustix::io::Errno;
-use switch_core::pairs::DEFAULT_PAIRS;
-use switch_core::{ConfigError, SwitchConfig};
 use telegraphos_accounts::Rate;
 use telegraphos_capture::{CaptureError, CaptureOptions};
+use telegraphos_fabric_core::pairs::DEFAULT_PAIRS;
+use telegraphos_fabric_core::{ConfigError, SwitchConfig};
 use telegraphos_link::listener::ListenError;
+use telegraphos_topology::Plan;
 use telegraphos_transport::OpenError;
 use telegraphos_transport::faults::{FaultPlan, Schedule, UnknownLink};
 use telegraphos_wire::WindowLayout;
@@ -18,9 +18,9 @@ use telegraphos_wire::link::DEFAULT_CREDITS;
 use crate::metrics::{MetricsAddress, MetricsError};
 use crate::transports::{self, AddressError};
 
-/// Microseconds after which a silent port is given up, unless configured otherwise.
+/// Default microseconds after which a silent port is disconnected.
 const DEFAULT_SILENCE: u64 = 10_000_000;
-/// Microseconds after which a port that returns no credit is given up, unless configured otherwise.
+/// Default microseconds after which a port that returns no credit is disconnected.
 const DEFAULT_STALL: u64 = 60_000_000;
 
 /// How often a node may join or be reset: a guest resets its board a few times when it boots.
@@ -28,7 +28,7 @@ const PRESENCE: Rate = Rate::new(16, 128);
 /// Connections accepted from HIBs, of whatever process.
 const ACCEPTED: Rate = Rate::new(1000, 256);
 
-/// What a fabric process needs to know. Start from [`Config::new`] and change fields.
+/// The configuration of a fabric process. Start from [`Config::new`] and change fields.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Path of the socket to create for HIBs.
@@ -94,7 +94,7 @@ impl Config {
         }
     }
 
-    /// The shortest time after which a port may be given up, if any may.
+    /// The shortest time limit of a port, if there is any.
     pub(super) fn shortest_limit(&self) -> Option<u64> {
         self.silence.into_iter().chain(self.stall).min()
     }
@@ -144,14 +144,14 @@ pub enum FabricError {
     /// The capture cannot begin.
     #[error(transparent)]
     Capture(#[from] Box<CaptureError>),
-    /// Which process of the plan this is, is not said, or is none of it.
+    /// The configuration names no process of the plan.
     #[error(
         "{}: expected one of {}, the processes of the topology",
         process.as_ref().map_or("--process is missing".to_owned(), |process| format!("--process is {process}")),
         known.join(", ")
     )]
     Process {
-        /// What was asked for.
+        /// The configured process.
         process: Option<String>,
         /// What there is.
         known: Vec<String>,
@@ -172,6 +172,7 @@ pub enum FabricError {
     Signals(String),
 }
 
+/// Makes an error of the system one that says what was to be done.
 pub(super) fn system(what: &'static str) -> impl Fn(Errno) -> FabricError {
     move |errno| FabricError::System { what, errno }
 }

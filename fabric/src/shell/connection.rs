@@ -17,11 +17,11 @@ pub(super) const OUT_ROOM: usize = (2 << 20) / MAX_LEN;
 /// Bytes that one flush hands on at most; the rest waits for the next round of the loop.
 const MOST_AT_ONCE: usize = 256 << 10;
 
-/// Whose connection it is.
+/// What a connection is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// No frame yet: not even the switch that it belongs to is known.
-    Stranger,
+    Unidentified,
     /// Of a HIB that its switch has not welcomed yet.
     Joining,
     /// Of a HIB.
@@ -33,7 +33,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// Whether it is known whose it is: it is a flow of its own.
+    /// Whether it is identified, and so a separate flow.
     pub(super) fn is_identified(self) -> bool {
         matches!(self, Role::Link | Role::Trunk(_))
     }
@@ -52,7 +52,7 @@ pub(super) struct Connection {
     /// The switch here that it belongs to, by its index.
     pub(super) switch: usize,
     pub(super) role: Role,
-    /// Its transport has a place for faults.
+    /// Faults can be injected into its transport.
     pub(super) faulty: bool,
     /// Watched for writable.
     pub(super) watched: bool,
@@ -68,13 +68,13 @@ pub(super) struct Connection {
     pub(super) ended: bool,
     /// It cannot be sent to.
     pub(super) broken: bool,
-    /// The node whose it is.
+    /// The node, of a link.
     pub(super) node: Option<NodeId>,
     /// It is not read until then.
     pub(super) rests_until: Option<u64>,
-    /// The process that connected, on whose account it is, if it came by the listener.
+    /// The process that connected by the listener: its account is charged.
     pub(super) process: Option<u32>,
-    /// It is on the account of what has not been identified.
+    /// It is charged as unidentified.
     pub(super) unidentified: bool,
     /// Order of acceptance.
     pub(super) number: u64,
@@ -85,10 +85,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// A connection of switch `switch`, by its index; `number` is its ordinal among all accepted.
     pub(super) fn new(transport: Box<dyn Transport>, switch: usize, role: Role, number: u64) -> Connection {
         Connection {
             transport,
-            // Room for a hello; more when it is known whose it is.
+            // Room for a hello; more when it is identified.
             input: if role.is_identified() { Input::new() } else { Input::small() },
             waiting: None,
             output: Vec::new(),
@@ -140,23 +141,23 @@ impl Connection {
         }
     }
 
-    /// A frame that must wait: it is the next again.
+    /// Puts a frame back that must wait: it is the next again.
     pub(super) fn put_back(&mut self, frame: Frame) {
         self.waiting = Some(frame);
     }
 
-    /// Whether there is no room for what would make the bytes that are there a frame.
+    /// Whether the buffer is full without holding a whole frame.
     pub(super) fn is_full(&mut self) -> bool {
         self.input.space().is_empty()
     }
 
-    /// It is known whose it is: frames of any size may come.
+    /// It is identified: frames of any size may come.
     pub(super) fn identified(&mut self, role: Role) {
         self.role = role;
         self.input.grow();
     }
 
-    /// Bytes that have come and are no frame yet, or never will be.
+    /// Bytes that were received and are not a whole frame.
     pub(super) fn unread(&self) -> &[u8] {
         self.input.unread()
     }
@@ -193,7 +194,8 @@ impl Connection {
         OUT_ROOM.saturating_sub((self.output.len() - self.taken).div_ceil(MAX_LEN))
     }
 
-    /// Hands on what is queued as far as the transport takes it. True if it took all it may at once and there is more.
+    /// Sends what is queued as far as the transport takes it. True if the limit of one flush is reached and more is
+    /// queued.
     pub(super) fn flush(&mut self, now: u64) -> io::Result<bool> {
         let mut handed_on = 0;
         loop {

@@ -1,42 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fabric does when it is asked and told over its control socket.
+//! The fabric's commands: what clients of its control socket can change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use fabric_topology::SwitchId;
 use log::info;
-use switch_core::{Attached, ClassStatistics, PortId};
 use telegraphos_capture::{CaptureOptions, Link};
+use telegraphos_fabric_core::{Attached, PortId};
 use telegraphos_service::logging;
+use telegraphos_topology::SwitchId;
 use telegraphos_transport::faults::{Direction, FaultPlan};
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::Frame;
 
 use super::config::{Config, FabricError, system};
-use super::connection::{Connection, Role};
 use super::faults::{link_name, trunk_name};
-use super::{ControlServer, Fabric, Hosted, Limits, MetricsServer};
-use crate::control::protocol::VERSION;
-use crate::control::snapshot::{
-    Capture, FaultView, FaultsView, Flow, Flows, Pair, PerClass, Port, PortState, Process, Snapshot, Status,
-    SwitchView, TopologyView, Totals, Traffic, TrunkEnd, TrunkView,
-};
+use super::{ControlServer, Fabric, Limits, MetricsServer};
+use crate::control::snapshot::{FaultsView, Snapshot, Status, TopologyView};
 use crate::control::{Controlled, Done, FaultSpec, Target};
 
-/// Pairs in an answer.
-const HOTTEST: usize = 64;
 /// Names in a message.
 const FEW: usize = 12;
 
-/// What commands have done that lasts.
+/// The lasting effects of commands.
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     /// Nodes whose link is down.
-    down: BTreeSet<NodeId>,
-    crashed: BTreeSet<NodeId>,
-    partition: Vec<Vec<SwitchId>>,
+    pub(super) down: BTreeSet<NodeId>,
+    /// Nodes that are kept out.
+    pub(super) crashed: BTreeSet<NodeId>,
+    /// Groups of switches without trunks between them; none if there is no partition.
+    pub(super) partition: Vec<Vec<SwitchId>>,
 }
 
 impl Commands {
@@ -45,7 +40,7 @@ impl Commands {
     }
 }
 
-/// The control socket, and the endpoint that asks it.
+/// The control socket, and the endpoint for Prometheus, a client of it.
 pub(super) fn serve(config: &Config) -> Result<(Option<ControlServer>, Option<MetricsServer>), FabricError> {
     let mut control = match &config.control {
         Some(path) => Some(ControlServer::bind(path, "--control", Limits::default())?),
@@ -59,59 +54,14 @@ pub(super) fn serve(config: &Config) -> Result<(Option<ControlServer>, Option<Me
     let pair = || -> Result<(UnixStream, UnixStream), rustix::io::Errno> {
         UnixStream::pair().map_err(|e| rustix::io::Errno::from_io_error(&e).unwrap_or(rustix::io::Errno::IO))
     };
-    let (ours, theirs) = pair().map_err(system("create a pair of sockets"))?;
-    server.adopt(theirs.into(), 0).map_err(system("watch a socket"))?;
-    let metrics = MetricsServer::start(address, ours)?;
+    let (near, far) = pair().map_err(system("create a pair of sockets"))?;
+    server.adopt(far.into(), 0).map_err(system("watch a socket"))?;
+    let metrics = MetricsServer::start(address, near)?;
     Ok((control, Some(metrics)))
 }
 
-/// From the switch's counters.
-fn classes(counted: &[ClassStatistics; 4]) -> PerClass<Flows> {
-    PerClass::from_fn(|class| {
-        let c = &counted[class as usize];
-        let received = Flow { packets: c.received_packets, bytes: c.received_bytes, ..Flow::default() };
-        let sent = Flow {
-            packets: c.sent_packets,
-            bytes: c.sent_bytes,
-            depth: c.depth,
-            depth_max: c.depth_max,
-            stalls: c.stalls,
-            credit_stalls: c.credit_stalls,
-            dropped: c.dropped,
-        };
-        Flows { received, sent }
-    })
-}
-
-/// The hottest pairs of all switches here, and all others together. Each switch counts what its own nodes send, so none
-/// is in two.
-fn pairs(switches: &[Hosted]) -> (Vec<Pair>, PerClass<Traffic>) {
-    let mut all = BTreeMap::new();
-    let mut rest = [Traffic::default(); 4];
-    let mut add = |sign: bool, counted: &switch_core::pairs::PairStatistics| {
-        for (rest, c) in rest.iter_mut().zip(&counted.classes) {
-            let change = |a: u64, b: u64| if sign { a.wrapping_add(b) } else { a.wrapping_sub(b) };
-            *rest = Traffic { packets: change(rest.packets, c.packets), bytes: change(rest.bytes, c.bytes) };
-        }
-    };
-    for hosted in switches {
-        add(true, &hosted.switch.pairs().total());
-        for pair in hosted.switch.pairs().hottest(HOTTEST) {
-            all.insert((std::cmp::Reverse(pair.counted.total().bytes), pair.source, pair.destination), pair);
-        }
-    }
-    let hottest: Vec<_> = all.into_values().take(HOTTEST).collect();
-    hottest.iter().for_each(|pair| add(false, &pair.counted));
-    let told = hottest.iter().map(|pair| Pair {
-        source: pair.source,
-        destination: pair.destination,
-        classes: PerClass::of(&pair.counted),
-    });
-    (told.collect(), PerClass::from_fn(|class| rest[class as usize]))
-}
-
 impl Fabric {
-    /// Serves the control socket, if it is ready or something is due there.
+    /// Serves the control socket, if it is ready or its deadline has passed.
     pub(super) fn control(&mut self, ready: bool) {
         let due = self.control.as_ref().and_then(ControlServer::deadline).is_some_and(|at| at <= self.now);
         if !ready && !due {
@@ -123,7 +73,7 @@ impl Fabric {
         }
     }
 
-    /// Whether what says hello is a node that a command keeps out: then it is ended.
+    /// Ends the connection if its hello is of a node that a command keeps out; true if it did.
     pub(super) fn kept_out(&mut self, port: PortId, frame: &Frame) -> bool {
         let Frame::Hello { node, .. } = frame else { return false };
         if !self.commands.keeps_out(*node) {
@@ -141,7 +91,8 @@ impl Fabric {
         self.touch(port);
     }
 
-    fn names(&self, a: SwitchId, b: SwitchId) -> String {
+    /// The name of the trunk between two switches.
+    pub(super) fn trunk_between(&self, a: SwitchId, b: SwitchId) -> String {
         match &self.config.plan {
             Some(plan) => format!("{}-{}", plan.topology.name(a), plan.topology.name(b)),
             None => format!("{a}-{b}"),
@@ -167,12 +118,12 @@ impl Fabric {
             Some(format!("{} of process {}", plan.topology.name(switch), plan.process_of(switch)?))
         });
         Err(match home {
-            Some(home) => format!("node {node} is attached to {home}: tell that process"),
+            Some(home) => format!("node {node} is attached to {home}: use the control socket of that process"),
             None => format!("node is {node}: expected 0 to {}", self.config.nodes.saturating_sub(1)),
         })
     }
 
-    /// Nodes and ends of trunks, by their index, that a command is about.
+    /// The nodes and ends of trunks, by their index, that a command is about.
     fn meant(&self, on: &Target) -> Result<(Vec<NodeId>, Vec<usize>), String> {
         let nodes = || (0..self.config.nodes as NodeId).filter(|node| self.is_here(*node)).collect();
         let trunks = || (0..self.trunks.len()).collect();
@@ -185,7 +136,7 @@ impl Fabric {
                 let known = |index: &usize| {
                     let (a, b) = self.trunks[*index].ids;
                     let numbers = [format!("{a}-{b}"), format!("{b}-{a}")];
-                    *name == self.names(a, b) || *name == self.names(b, a) || numbers.contains(name)
+                    *name == self.trunk_between(a, b) || *name == self.trunk_between(b, a) || numbers.contains(name)
                 };
                 let ends: Vec<usize> = (0..self.trunks.len()).filter(known).collect();
                 if ends.is_empty() {
@@ -210,11 +161,12 @@ impl Fabric {
         Ok(links.chain(ends.into_iter().map(|index| trunk_name(&self.trunks[index].name))).collect())
     }
 
-    fn faults_of(&self, name: &str) -> FaultSpec {
+    /// The faults of a link or trunk, by its name.
+    pub(super) fn faults_of(&self, name: &str) -> FaultSpec {
         FaultSpec(self.faults.find(name).map(|link| link.plan()).unwrap_or_default())
     }
 
-    /// Ends the connection of a node, if it has one; it is for the caller to keep it out.
+    /// Ends the connection of a node, if it has one; the caller keeps it out.
     fn end_node(&mut self, node: NodeId) {
         let ports = self.switches.iter().flat_map(|hosted| hosted.switch.open_ports());
         let port = ports.filter(|(attached, ..)| *attached == Attached::Node(node)).map(|(_, port, _)| port).next();
@@ -255,120 +207,19 @@ impl Fabric {
 
 impl Controlled for Fabric {
     fn status(&mut self) -> Status {
-        let trunks_up = self.trunks.iter().filter(|end| self.lives.trunk(end.switch, end.trunk).up).count();
-        Status {
-            protocol: VERSION,
-            process: self.process(),
-            nodes: self.config.nodes,
-            present: self.lives.nodes.iter().filter(|(_, life)| life.up).map(|(node, _)| *node).collect(),
-            switches: self.switches.iter().map(|hosted| hosted.id).collect(),
-            trunks: self.trunks.len() as u32,
-            trunks_up: trunks_up as u32,
-            capture: self.capturing.as_ref().map(|capturing| {
-                let counted = capturing.recorder.statistics();
-                Capture {
-                    file: capturing.file.display().to_string(),
-                    links: capturing.links.iter().map(Link::to_string).collect(),
-                    records: counted.records,
-                    lost: counted.missing + counted.after_stop,
-                }
-            }),
-            log: logging::filter(),
-        }
+        self.status_now()
     }
 
     fn snapshot(&mut self) -> Snapshot {
-        let mut totals = Totals { unidentified: self.doorway.ended, rests: self.unpaid.rests, ..Totals::default() };
-        let mut ports = Vec::new();
-        for hosted in &self.switches {
-            let counted = hosted.switch.statistics();
-            totals.joined += counted.joined;
-            totals.refused += counted.refused;
-            totals.violations += counted.violations;
-            totals.answered += counted.answered;
-            for port in &counted.ports {
-                let Attached::Node(node) = port.attached else { continue };
-                let Some(life) = self.lives.nodes.get(&node) else { continue };
-                ports.push(Port {
-                    node,
-                    switch: hosted.id,
-                    state: match life.up {
-                        true => PortState::Up,
-                        false if self.commands.crashed.contains(&node) => PortState::Crashed,
-                        false => PortState::Down,
-                    },
-                    incarnation: hosted.switch.incarnation(node).unwrap_or(life.incarnation),
-                    since_us: life.since,
-                    joins: life.joins,
-                    faults: self.faults_of(&link_name(node)),
-                    classes: classes(&port.classes),
-                });
-            }
-        }
-        for counted in self.acceptors.iter().map(|acceptor| acceptor.statistics()) {
-            let callers = &mut totals.callers;
-            callers.accepted += counted.accepted;
-            callers.refused += counted.refused;
-            callers.broken += counted.broken;
-            callers.crowded += counted.crowded;
-            callers.displaced += counted.displaced;
-            callers.validated += counted.validated;
-        }
-        ports.sort_by_key(|port| port.node);
-        let (pairs, other_pairs) = pairs(&self.switches);
-        Snapshot {
-            process: self.process(),
-            nodes: self.config.nodes,
-            totals,
-            ports,
-            trunks: (0..self.trunks.len()).map(|index| self.trunk_end(index)).collect(),
-            pairs,
-            other_pairs,
-        }
+        self.snapshot_now()
     }
 
     fn topology(&mut self) -> TopologyView {
-        let here = |switch: SwitchId| self.switches.iter().any(|hosted| hosted.id == switch);
-        let Some(plan) = &self.config.plan else {
-            let nodes = (0..self.config.nodes as NodeId).collect();
-            let switch = SwitchView { here: true, nodes, ..SwitchView::default() };
-            return TopologyView { switches: vec![switch], ..TopologyView::default() };
-        };
-        let topology = &plan.topology;
-        let switch = |switch: SwitchId| SwitchView {
-            switch,
-            name: topology.name(switch),
-            here: here(switch),
-            nodes: topology.nodes_of(switch).collect(),
-        };
-        let trunk = |t: &fabric_topology::Trunk| TrunkView { name: self.names(t.a, t.b), a: t.a, b: t.b };
-        TopologyView {
-            digest: format!("{:016x}", topology.digest()),
-            switches: (0..topology.switches()).map(switch).collect(),
-            trunks: topology.trunks().iter().map(trunk).collect(),
-        }
+        self.topology_now()
     }
 
     fn faults(&mut self) -> FaultsView {
-        let mut all: BTreeMap<Target, (FaultSpec, bool)> = BTreeMap::new();
-        for link in self.faults.all() {
-            let faults = FaultSpec(link.plan());
-            // The names of links there are those of targets here.
-            if let (false, Ok(on)) = (faults.is_none(), link.name().parse()) {
-                all.entry(on).or_default().0 = faults;
-            }
-        }
-        for node in &self.commands.down {
-            all.entry(Target::Node(*node)).or_default().1 = true;
-        }
-        for end in self.trunks.iter().filter(|end| end.down) {
-            all.entry(Target::Trunk(end.name.clone())).or_default().1 = true;
-        }
-        FaultsView {
-            faults: all.into_iter().map(|(on, (faults, down))| FaultView { on, faults, down }).collect(),
-            partition: self.commands.partition.clone(),
-            crashed: self.commands.crashed.iter().copied().collect(),
-        }
+        self.faults_now()
     }
 
     fn set_faults(&mut self, on: &Target, faults: &FaultSpec) -> Result<Done, String> {
@@ -497,40 +348,5 @@ impl Controlled for Fabric {
         logging::set_filter(filter)?;
         info!("control: the log's filter is {filter} by command");
         Ok(Done::changed(1))
-    }
-}
-
-impl Fabric {
-    fn process(&self) -> Process {
-        Process::measure(self.started, self.listener.path().display().to_string(), self.wakeups)
-    }
-
-    fn trunk_end(&self, index: usize) -> TrunkEnd {
-        let end = &self.trunks[index];
-        let life = self.lives.trunk(end.switch, end.trunk);
-        let open = end.ports.iter().filter_map(|port| self.connections.get(*port as usize)?.as_ref());
-        let open = open.filter(|connection| connection.role == Role::Trunk(index));
-        // The newest that knows it is the trunk, or will be.
-        let round_trip = open.clone().rev().find_map(Connection::round_trip).filter(|_| life.up);
-        let transports =
-            open.fold(self.lives.ended(index), |sum, connection| sum.plus(connection.transport.statistics()));
-        let counted = self.switches.get(end.switch).and_then(|hosted| {
-            hosted.switch.statistics().of(Attached::Trunk(end.trunk, end.ids.1)).map(|port| port.classes)
-        });
-        TrunkEnd {
-            name: end.name.clone(),
-            switch: end.ids.0,
-            peer: end.ids.1,
-            transport: end.via.clone(),
-            up: life.up,
-            session: life.epoch,
-            since_us: life.since,
-            resets: life.resets,
-            rtt_us: round_trip,
-            retransmissions: transports.retransmitted,
-            faulted: self.faults.find(&trunk_name(&end.name)).map_or(0, |link| link.counts().total()),
-            faults: self.faults_of(&trunk_name(&end.name)),
-            classes: counted.as_ref().map(classes).unwrap_or_default(),
-        }
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who may come in by the listener: how many connections a second, and how many that have not said whose they are, of
-//! all processes and of each.
+//! Admission at the listener: how many connections a second, and how many unidentified ones, of all processes and of
+//! each.
 
 use std::collections::BTreeMap;
 
 use log::debug;
 use rustix::io::Errno;
-use switch_core::PortId;
 use telegraphos_accounts::{Account, Rate, Shares};
+use telegraphos_fabric_core::PortId;
 use telegraphos_transport::UnixTransport;
 
 use super::Fabric;
@@ -16,8 +16,8 @@ use super::trunks::passes;
 use super::watch::Source;
 use crate::peer;
 
-/// Connections that have not said whose they are, of all processes together. Each of up to 32 processes may always have
-/// one, and one alone at most a half.
+/// Unidentified connections, of all processes together. Each of up to 32 processes may always have one, and one alone
+/// at most a half.
 const UNIDENTIFIED: Shares = Shares { capacity: 128, spenders: 32, guaranteed: 1, limit: 64 };
 /// Connections accepted in one round of the loop.
 const AT_ONCE: usize = 8;
@@ -38,15 +38,17 @@ pub(super) struct Doorway {
 }
 
 impl Doorway {
+    /// Open, without connections.
     pub(super) fn new(rate: Rate) -> Doorway {
         Doorway { rate, unidentified: Account::new(UNIDENTIFIED), known: BTreeMap::new(), closed_until: None, ended: 0 }
     }
 
+    /// When to watch the listener again, in microseconds; `None` while it is watched.
     pub(super) fn closed_until(&self) -> Option<u64> {
         self.closed_until
     }
 
-    /// One more that has not said whose it is, if there is room for it.
+    /// One more unidentified connection, if there is room for it.
     #[cfg(test)]
     pub(super) fn charge(&mut self, process: u32) -> bool {
         self.unidentified.take(process, 1).is_ok()
@@ -66,7 +68,7 @@ impl Doorway {
 }
 
 impl Fabric {
-    /// Takes connections that wait, as far as their rate allows, a few at once.
+    /// Accepts pending connections, as far as the rate allows, a few per round.
     pub(super) fn accept(&mut self) {
         for _ in 0..AT_ONCE {
             if !self.doorway.rate.take(self.now) {
@@ -82,7 +84,7 @@ impl Fabric {
                 // Another process ended what waited here.
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(e) => {
-                    // What is not a node's makes place for what may be.
+                    // An unidentified connection makes room for one that may be a node's.
                     let made = passes(e) && self.end_unidentified(None);
                     let hint = if passes(e) { " (raise the limit: ulimit -n)" } else { "" };
                     self.complain(format_args!("cannot accept a connection: {e}{hint}"));
@@ -99,7 +101,7 @@ impl Fabric {
         use telegraphos_transport::Transport;
         let process = peer::process(transport.fd());
         if let Err(e) = self.doorway.unidentified.take(process, 1) {
-            // The oldest of the process that has its share; if all have theirs, of that which has most.
+            // The oldest of this process, if it has its full share; else of the process with the most.
             let own = self.doorway.unidentified.held(&process) >= UNIDENTIFIED.limit;
             self.complain_of_process(
                 process,
@@ -109,7 +111,7 @@ impl Fabric {
                 return;
             }
         }
-        match self.connect(Box::new(transport), 0, Role::Stranger) {
+        match self.connect(Box::new(transport), 0, Role::Unidentified) {
             Ok(port) => {
                 if let Some(connection) = self.connection(port) {
                     (connection.process, connection.unidentified) = (Some(process), true);
@@ -123,8 +125,8 @@ impl Fabric {
         }
     }
 
-    /// Ends the oldest connection that has not said whose it is: of this process; or else of processes without a node
-    /// before those with one, of that which has most of them. False if there is none.
+    /// Ends the oldest unidentified connection: of this process; without one, of the process with the most, processes
+    /// without a node first. False if no connection is unidentified.
     pub(super) fn end_unidentified(&mut self, of: Option<u32>) -> bool {
         let unidentified = self.connections.iter().enumerate().filter_map(|(port, connection)| {
             let connection = connection.as_ref().filter(|connection| connection.unidentified)?;
@@ -142,7 +144,7 @@ impl Fabric {
         true
     }
 
-    /// It is known whose a connection is.
+    /// A connection is identified: its node has joined, or its trunk is known.
     pub(super) fn identified(&mut self, port: PortId, role: Role) {
         let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { return };
         // It waits among those that are identified from now on.
@@ -167,6 +169,7 @@ impl Fabric {
         self.doorway.closed_until = Some(until);
     }
 
+    /// Watches the listener again; on an error, later.
     pub(super) fn open_doorway(&mut self) {
         self.doorway.closed_until = match self.watch.add(self.listener.fd(), Source::Listener) {
             Ok(()) => None,

@@ -4,10 +4,10 @@
 //! Trunks have a place for faults from the start (below RDP and QUIC, where those carry them). The link of a node gets
 //! one when it is to have its first fault: until then nothing is between its socket and the switch.
 
-use fabric_topology::SwitchId;
 use log::{info, warn};
-use switch_core::{Attached, Event, PortId};
 use telegraphos_capture::Link;
+use telegraphos_fabric_core::{Attached, Event, PortId};
+use telegraphos_topology::SwitchId;
 use telegraphos_transport::faults::{FaultPlan, FaultyTransport, LinkFaults, UnknownLink};
 use telegraphos_wire::NodeId;
 
@@ -41,7 +41,7 @@ impl Fabric {
         })
     }
 
-    /// All of them are known to those who set faults.
+    /// Registers all of them, so that faults can be set by name.
     pub(super) fn name_links(&self) {
         for (name, ..) in self.named_links() {
             self.faults.link(&name);
@@ -55,7 +55,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Does what the schedule says for now.
+    /// Performs the steps of the schedule that are due.
     pub(super) fn run_schedule(&mut self) {
         if self.schedule.deadline().is_none_or(|at| at > self.now) {
             return;
@@ -89,7 +89,7 @@ impl Fabric {
         }
     }
 
-    /// The same for one link. A link that cannot have a place is ended: it is to be disturbed in any case.
+    /// The same for one link. A link that cannot be wrapped is ended: without faults it must not run.
     pub(super) fn place_faults_of(&mut self, port: PortId, node: NodeId) {
         let Some(link) = self.faults.find(&link_name(node)).filter(|link| link.plan() != FaultPlan::default()) else {
             return;

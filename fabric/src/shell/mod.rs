@@ -10,10 +10,10 @@
 //!
 //! One round of the loop: each connection with input gets one turn of bounded work (`turns.rs`): a receive of up to 64
 //! KiB, its frames through its switch as far as the turn goes; a few connections are accepted; then for each connection
-//! that got frames one send. What is left goes on in the next round. A connection's output buffer holds at most
-//! [`connection::OUT_ROOM`] frames: the switch is told how many more fit and keeps the rest under its own bounds, so a
-//! HIB that does not read costs neither memory nor anybody else's time. With nothing to do the loop sleeps; it wakes a
-//! few times per `silence` to ask who has been quiet.
+//! that got frames one send. The rest continues in the next round. A connection's output buffer holds at most
+//! [`connection::OUT_ROOM`] frames: the switch gets the free room and keeps the rest under its own bounds, so a HIB
+//! that does not read costs neither memory nor other connections' time. Without work the loop sleeps; it wakes a few
+//! times per `silence` to probe quiet ports.
 
 mod capturing;
 mod config;
@@ -21,13 +21,15 @@ mod connection;
 mod control;
 mod doorway;
 mod faults;
-mod lives;
 mod report;
+mod serving;
+mod sessions;
 #[cfg(test)]
 mod tests;
 mod trunks;
 mod turns;
 mod unpaid;
+mod views;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -36,14 +38,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use capturing::Capturing;
 use config::system;
-use fabric_topology::{SwitchId, Topology};
 use log::{debug, info};
 use rustix::io::Errno;
-use switch_core::{Action, Attached, Event, Notice, Part, PortId, Switch};
+use telegraphos_fabric_core::{Action, Diagnostic, Event, Part, PortId, Switch};
 use telegraphos_link::limit::Limiter;
 use telegraphos_link::listener::Listener;
+use telegraphos_topology::{SwitchId, Topology};
 use telegraphos_transport::faults::{Faults, Schedule};
-use telegraphos_transport::{Acceptor, Received, Transport};
+use telegraphos_transport::{Acceptor, Transport};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::{Frame, incarnation_at};
 
@@ -54,9 +56,9 @@ pub use config::{Config, FabricError};
 use connection::{Connection, OUT_ROOM, Role};
 use control::Commands;
 use doorway::Doorway;
-use lives::Lives;
+use sessions::Sessions;
 use trunks::{TrunkEnd, Trunks};
-use turns::{Flow, Turns};
+use turns::Turns;
 use unpaid::Unpaid;
 pub use watch::ShutdownHandle;
 use watch::{Events, Ready, Source, Watch};
@@ -81,14 +83,14 @@ pub struct Fabric {
     watch: Watch,
     stop: ShutdownHandle,
     listener: Listener,
-    /// Who may come in by it.
+    /// Admission of its connections.
     doorway: Doorway,
     /// By port.
     connections: Vec<Option<Connection>>,
     turns: Turns,
     /// By port: when its transport has something to do without any event.
     timed: BTreeMap<PortId, u64>,
-    /// Work of the turn that goes on, so far.
+    /// Work of the current turn so far.
     work: i64,
     trunks: Vec<TrunkEnd>,
     /// Where other processes call for trunks.
@@ -100,11 +102,11 @@ pub struct Fabric {
     touched: VecDeque<PortId>,
     actions: Vec<Action>,
     control: Option<ControlServer>,
-    /// Asks `control`, so it goes after that.
+    /// A client of `control`, so it is dropped after it.
     _metrics: Option<MetricsServer>,
     unpaid: Unpaid,
     commands: Commands,
-    lives: Lives,
+    sessions: Sessions,
     /// Rounds of the loop.
     wakeups: u64,
     limiter: Limiter,
@@ -114,9 +116,9 @@ pub struct Fabric {
     started: Instant,
     /// Microseconds since `started`, as of this round.
     now: u64,
-    /// When the switches are told the time next.
+    /// When the next [`Event::Tick`] is due.
     tick: Option<u64>,
-    /// When they were told last.
+    /// When the last one was sent.
     ticked: u64,
 }
 
@@ -138,8 +140,8 @@ impl Fabric {
         let schedule = std::mem::take(&mut config.schedule);
         let Trunks { ends: trunks, acceptors } = Trunks::of(&config, &switches, &faults)?;
         let watch = Watch::new(&stop)?;
-        // First: whoever has seen the socket for HIBs finds the others, too. But if both are taken, that for HIBs is
-        // what is named.
+        // First, so that a client that finds the socket for HIBs finds the others, too. But if both are taken, the
+        // error names that for HIBs.
         let served = control::serve(&config);
         let listener = Listener::bind(&config.listen, "--listen")?;
         let (control, metrics) = served?;
@@ -170,7 +172,7 @@ impl Fabric {
             _metrics: metrics,
             unpaid: Unpaid::new(),
             commands: Commands::default(),
-            lives: Lives::default(),
+            sessions: Sessions::default(),
             wakeups: 0,
             limiter: Limiter::default(),
             faults,
@@ -278,6 +280,7 @@ impl Fabric {
         }
     }
 
+    /// A port's connection, if it is open.
     fn connection(&mut self, port: PortId) -> Option<&mut Connection> {
         self.connections.get_mut(port as usize)?.as_mut()
     }
@@ -313,11 +316,11 @@ impl Fabric {
             self.doorway.left(process, connection.unidentified);
         }
         if let Role::Trunk(index) = role {
-            self.lives.transport_ended(index, connection.transport.statistics());
+            self.sessions.transport_ended(index, connection.transport.statistics());
         }
         // Closing the descriptor takes it out of the epoll set.
         drop(connection);
-        if !matches!(role, Role::Stranger | Role::Caller(_)) {
+        if !matches!(role, Role::Unidentified | Role::Caller(_)) {
             self.event(switch, Event::PortClosed { port });
         }
         if let Role::Trunk(index) = role {
@@ -343,162 +346,6 @@ impl Fabric {
         }
     }
 
-    /// One round of turns.
-    fn take_turns(&mut self) {
-        let mut idle = true;
-        for _ in 0..self.turns.identified.len() {
-            let Some(port) = self.turns.identified.pop_front() else { break };
-            let Some(connection) = self.connection(port) else { continue };
-            if !connection.flow.begin() {
-                self.turns.identified.push_back(port);
-                continue;
-            }
-            idle = false;
-            let flow = connection.flow;
-            let (flow, more) = self.turn(port, flow);
-            if let Some(connection) = self.connection(port) {
-                connection.flow = flow;
-                connection.queued = more;
-                if more {
-                    self.turns.identified.push_back(port);
-                }
-            }
-        }
-        if !self.turns.unidentified.is_empty() && self.turns.common.begin() {
-            idle = false;
-            for _ in 0..self.turns.unidentified.len() {
-                if !self.turns.common.may_go_on() {
-                    break;
-                }
-                let Some(port) = self.turns.unidentified.pop_front() else { break };
-                let flow = self.turns.common;
-                let (flow, more) = self.turn(port, flow);
-                self.turns.common = flow;
-                let Some(connection) = self.connection(port) else { continue };
-                // It may have said meanwhile whose it is.
-                connection.queued = false;
-                let ended = connection.ended;
-                if more {
-                    self.ready(port, ended);
-                }
-            }
-        }
-        if idle && !self.turns.is_empty() {
-            let mut waiting = self.turns.identified.clone();
-            waiting.make_contiguous().sort_unstable();
-            let connections = self.connections.iter_mut().enumerate();
-            let flows = connections.filter(|(port, _)| waiting.binary_search(&(*port as PortId)).is_ok());
-            let flows = flows.filter_map(|(_, connection)| Some(&mut connection.as_mut()?.flow));
-            let common = Some(&mut self.turns.common).filter(|_| !self.turns.unidentified.is_empty());
-            turns::relieve(flows.chain(common));
-        }
-    }
-
-    /// The frames that a connection has sent, as far as its turn goes: one receive; after a hang-up as many as the
-    /// transport still holds, so that the end is seen. Says what is left of the flow, and whether there is more to do
-    /// at once.
-    fn turn(&mut self, port: PortId, mut flow: Flow) -> (Flow, bool) {
-        let mut received = false;
-        loop {
-            loop {
-                let Some(connection) = self.connection(port) else { return (flow, false) };
-                if connection.closing || connection.rests() {
-                    return (flow, false);
-                }
-                if !flow.may_go_on() {
-                    return (flow, connection.ended || !connection.unread().is_empty());
-                }
-                let next = connection.next();
-                self.work = turns::FRAME;
-                match next {
-                    Ok(Some(frame)) => {
-                        if self.must_wait(port, &frame) {
-                            flow.spend(turns::CALL);
-                            if let Some(connection) = self.connection(port) {
-                                connection.put_back(frame);
-                            }
-                            return (flow, true);
-                        }
-                        if self.must_rest(port, &frame) {
-                            if let Some(connection) = self.connection(port) {
-                                connection.put_back(frame);
-                            }
-                            return (flow, false);
-                        }
-                        if self.kept_out(port, &frame) {
-                            return (flow, false);
-                        }
-                        if matches!(frame, Frame::Group { .. }) {
-                            self.work += turns::GROUP;
-                        }
-                        let now = self.now;
-                        if let (Frame::Alive, Some(connection)) = (&frame, self.connection(port)) {
-                            connection.alive(now);
-                        }
-                        let switch = self.introduce(port, Some(&frame));
-                        self.event(switch, Event::Frame { port, frame });
-                    }
-                    Ok(None) => break,
-                    Err(e) => self.malformed(port, &e),
-                }
-                flow.spend(self.work);
-            }
-            let now = self.now;
-            let Some(connection) = self.connection(port) else { return (flow, false) };
-            if received && !connection.ended {
-                return (flow, false);
-            }
-            if connection.is_full() {
-                // What was no more than a hello could be is no hello.
-                self.malformed(port, &"its first frame is longer than a hello");
-                continue;
-            }
-            flow.spend(turns::CALL);
-            received = true;
-            match connection.fill(now) {
-                Ok(Received::Bytes(bytes)) => flow.spend((bytes / turns::BYTES) as i64),
-                // What is broken has nothing more to say.
-                Ok(Received::Nothing) if !connection.broken => return (flow, false),
-                Ok(Received::Nothing | Received::End) => {
-                    self.end(port);
-                    return (flow, false);
-                }
-                Err(e) => {
-                    debug!("port {port}: {e}");
-                    self.end(port);
-                    return (flow, false);
-                }
-            }
-        }
-    }
-
-    fn malformed(&mut self, port: PortId, what: &dyn std::fmt::Display) {
-        self.complain_of(port, format_args!("port {port}: {what}"));
-        let switch = self.introduce(port, None);
-        self.record_malformed(switch, port);
-        self.event(switch, Event::Malformed { port });
-    }
-
-    /// Whether a hello must wait until the connection that its node had before has been read to its end: a HIB that
-    /// comes back finds its place free.
-    fn must_wait(&mut self, port: PortId, frame: &Frame) -> bool {
-        let Frame::Hello { node, .. } = frame else { return false };
-        if self.connection(port).is_none_or(|connection| connection.role != Role::Stranger) {
-            return false;
-        }
-        let old = {
-            let mut open = self.switches.iter().flat_map(|hosted| hosted.switch.open_ports());
-            open.find(|(attached, ..)| *attached == Attached::Node(*node)).map(|(_, port, _)| port)
-        };
-        let Some(old) = old.filter(|old| *old != port) else { return false };
-        let Some(connection) = self.connection(old) else { return false };
-        if !connection.ended && !watch::hung_up(connection.transport.fd()) {
-            return false;
-        }
-        self.ready(old, true);
-        true
-    }
-
     fn record_malformed(&mut self, switch: usize, port: PortId) {
         let Some(Capturing { recorder, .. }) = &mut self.capturing else { return };
         let connection = self.connections.get(port as usize).and_then(Option::as_ref);
@@ -507,13 +354,13 @@ impl Fabric {
         }
     }
 
-    /// The switch of a connection. Whose it is, is known by its first frame: that of a HIB names its node, that of
-    /// another switch the trunk. Whoever names nothing that is here is refused by the first switch, or at the first
-    /// trunk, that it might have meant.
+    /// The switch of a connection. The first frame identifies it: that of a HIB names its node, that of another switch
+    /// the trunk. A connection that names neither is refused by the first switch, or at the first trunk of its
+    /// acceptor.
     fn introduce(&mut self, port: PortId, frame: Option<&Frame>) -> usize {
         let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { return 0 };
         match connection.role {
-            Role::Stranger => {
+            Role::Unidentified => {
                 let home = match (frame, &self.config.plan) {
                     (Some(Frame::Hello { node, .. }), Some(plan)) => plan.topology.switch_of(*node),
                     _ => None,
@@ -523,7 +370,7 @@ impl Fabric {
                 self.event(switch, Event::PortOpened { port, room: OUT_ROOM as u32 });
                 switch
             }
-            Role::Caller(acceptor) => self.meet(port, acceptor, frame),
+            Role::Caller(acceptor) => self.identify_trunk(port, acceptor, frame),
             Role::Joining | Role::Link | Role::Trunk(_) => connection.switch,
         }
     }
@@ -538,7 +385,7 @@ impl Fabric {
         }
     }
 
-    /// Hands on what each connection has to send; those that get more by it follow in the next round.
+    /// Sends what each connection has queued; connections that get more by it follow in the next round.
     fn flush(&mut self) {
         for _ in 0..self.touched.len() {
             let Some(port) = self.touched.pop_front() else { return };
@@ -553,14 +400,14 @@ impl Fabric {
             match flushed {
                 Err(e) => {
                     debug!("port {port}: {e}");
-                    // What it sent before its end still counts.
+                    // What was received before the end is still processed.
                     connection.broken = true;
                     self.ready(port, true);
                 }
                 Ok(more) => {
-                    let wants = connection.transport.wants_write();
-                    if connection.watched != wants {
-                        connection.watched = wants;
+                    let writable = connection.transport.wants_write();
+                    if connection.watched != writable {
+                        connection.watched = writable;
                         let interest = connection.interest();
                         if let Err(e) = self.watch.interest(connection.transport.fd(), Source::Port(port), interest) {
                             self.complain_of(port, format_args!("port {port} cannot be watched: {e}; it is ended"));
@@ -575,7 +422,7 @@ impl Fabric {
                     }
                     let (switch, role, free) = (connection.switch, connection.role, connection.room());
                     // When it is worth it; when nothing waits for the transport any more it always is.
-                    if free >= OUT_ROOM / 2 && !matches!(role, Role::Stranger | Role::Caller(_)) {
+                    if free >= OUT_ROOM / 2 && !matches!(role, Role::Unidentified | Role::Caller(_)) {
                         self.event(switch, Event::PortRoom { port, frames: free as u32 });
                     }
                     if more {
@@ -625,26 +472,26 @@ impl Fabric {
                     }
                     self.touch(port);
                 }
-                Action::Notice(notice) => self.notice(switch, &notice),
+                Action::Diagnostic(diagnostic) => self.diagnostic(switch, &diagnostic),
             }
         }
         self.actions = actions;
     }
 
-    fn notice(&mut self, switch: usize, notice: &Notice) {
-        match *notice {
-            Notice::Joined { port, node, .. } => {
+    fn diagnostic(&mut self, switch: usize, diagnostic: &Diagnostic) {
+        match *diagnostic {
+            Diagnostic::Joined { port, node, .. } => {
                 if let Some(connection) = self.connection(port) {
                     connection.node = Some(node);
                 }
                 self.place_faults_of(port, node);
             }
-            Notice::TrunkUp { port, .. } => self.probe_trunk(port),
+            Diagnostic::TrunkUp { port, .. } => self.probe_trunk(port),
             _ => {}
         }
         let name = self.switches.get(switch).map_or("", |hosted| hosted.name.as_str()).to_owned();
-        self.lives.notice(switch, notice, self.now);
-        self.log_notice(&name, notice);
+        self.sessions.diagnostic(switch, diagnostic, self.now);
+        self.log_diagnostic(&name, diagnostic);
     }
 }
 
@@ -672,7 +519,7 @@ fn host(config: &Config, topology: Option<&Arc<Topology>>) -> Result<Vec<Hosted>
         .collect()
 }
 
-/// So that a restarted fabric gives no incarnation again.
+/// From the time of day, so that a restarted fabric uses no incarnation twice.
 fn base_incarnation() -> u64 {
     incarnation_at(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fabric says in its log.
+//! The fabric's log lines.
 
 use log::{Level, info, log, warn};
-use switch_core::{Attached, Notice, PortId, Statistics};
+use telegraphos_fabric_core::{Attached, Diagnostic, PortId, Statistics};
 use telegraphos_link::limit::Suffix;
 use telegraphos_wire::Class;
 
@@ -17,38 +17,41 @@ const PROCESSES: u64 = 4 << 32;
 /// Those that are not known.
 const OTHERS: u64 = 5 << 32;
 
-/// Which node or trunk it is about.
-fn about(notice: &Notice) -> Option<Attached> {
-    match *notice {
-        Notice::Joined { node, .. }
-        | Notice::Left { node, .. }
-        | Notice::Reset { node, .. }
-        | Notice::Reached { node, .. }
-        | Notice::Lost { node }
-        | Notice::Exhausted { node, .. }
-        | Notice::Refused { node: Some(node), .. } => Some(Attached::Node(node)),
-        Notice::Violation { who, .. } => Some(who),
-        Notice::TrunkUp { trunk, to, .. } | Notice::TrunkDown { trunk, to, .. } => Some(Attached::Trunk(trunk, to)),
-        Notice::Refused { node: None, .. } | Notice::TrunkRefused { .. } => None,
+/// The node or trunk that a diagnostic is about.
+fn about(diagnostic: &Diagnostic) -> Option<Attached> {
+    match *diagnostic {
+        Diagnostic::Joined { node, .. }
+        | Diagnostic::Left { node, .. }
+        | Diagnostic::Reset { node, .. }
+        | Diagnostic::Reached { node, .. }
+        | Diagnostic::Lost { node }
+        | Diagnostic::Exhausted { node, .. }
+        | Diagnostic::Refused { node: Some(node), .. } => Some(Attached::Node(node)),
+        Diagnostic::Violation { who, .. } => Some(who),
+        Diagnostic::TrunkUp { trunk, to, .. } | Diagnostic::TrunkDown { trunk, to, .. } => {
+            Some(Attached::Trunk(trunk, to))
+        }
+        Diagnostic::Refused { node: None, .. } | Diagnostic::TrunkRefused { .. } => None,
     }
 }
 
 impl Fabric {
-    pub(super) fn log_notice(&mut self, switch: &str, notice: &Notice) {
-        let (kind, level) = match notice {
-            Notice::Joined { .. }
-            | Notice::Left { .. }
-            | Notice::Reset { .. }
-            | Notice::Reached { .. }
-            | Notice::Lost { .. } => ("joins", Level::Info),
-            Notice::TrunkUp { .. } => ("trunks", Level::Info),
-            Notice::TrunkDown { .. } => ("trunks", Level::Warn),
-            Notice::Refused { .. }
-            | Notice::Exhausted { .. }
-            | Notice::Violation { .. }
-            | Notice::TrunkRefused { .. } => ("complaints", Level::Warn),
+    /// Logs a diagnostic of a switch, whose name is empty if it is alone; rate-limited by peer.
+    pub(super) fn log_diagnostic(&mut self, switch: &str, diagnostic: &Diagnostic) {
+        let (kind, level) = match diagnostic {
+            Diagnostic::Joined { .. }
+            | Diagnostic::Left { .. }
+            | Diagnostic::Reset { .. }
+            | Diagnostic::Reached { .. }
+            | Diagnostic::Lost { .. } => ("joins", Level::Info),
+            Diagnostic::TrunkUp { .. } => ("trunks", Level::Info),
+            Diagnostic::TrunkDown { .. } => ("trunks", Level::Warn),
+            Diagnostic::Refused { .. }
+            | Diagnostic::Exhausted { .. }
+            | Diagnostic::Violation { .. }
+            | Diagnostic::TrunkRefused { .. } => ("complaints", Level::Warn),
         };
-        let peer = match about(notice) {
+        let peer = match about(diagnostic) {
             Some(Attached::Node(node)) => u64::from(node),
             Some(Attached::Trunk(trunk, _)) => TRUNKS + u64::from(trunk),
             None => OTHERS,
@@ -56,16 +59,17 @@ impl Fabric {
         if let Some(more) = self.limiter.admit_of(kind, peer, self.now) {
             let colon = if switch.is_empty() { "" } else { ": " };
             // Besides the words, for machines.
-            match about(notice) {
-                Some(Attached::Node(node)) => log!(level, node = node; "{switch}{colon}{notice}{more}"),
+            match about(diagnostic) {
+                Some(Attached::Node(node)) => log!(level, node = node; "{switch}{colon}{diagnostic}{more}"),
                 Some(Attached::Trunk(trunk, to)) => {
-                    log!(level, trunk = trunk, to = to; "{switch}{colon}{notice}{more}");
+                    log!(level, trunk = trunk, to = to; "{switch}{colon}{diagnostic}{more}");
                 }
-                None => log!(level, "{switch}{colon}{notice}{more}"),
+                None => log!(level, "{switch}{colon}{diagnostic}{more}"),
             }
         }
     }
 
+    /// Logs a warning about no peer in particular; rate-limited.
     pub(super) fn complain(&mut self, what: std::fmt::Arguments<'_>) {
         if let Some(more) = self.admit("complaints") {
             warn!("{what}{more}");
@@ -99,12 +103,13 @@ impl Fabric {
         self.limiter.admit(kind, self.now)
     }
 
+    /// Logs the totals of each switch.
     pub(super) fn log_statistics(&self) {
         for hosted in &self.switches {
             let Statistics { ports, joined, refused, violations, answered, .. } = hosted.switch.statistics();
             let name = if hosted.name.is_empty() { String::new() } else { format!("{}: ", hosted.name) };
             info!(
-                "{name}{joined} joins, {refused} refused, {violations} thrown out, {answered} requests to absent nodes answered"
+                "{name}{joined} joins, {refused} refused, {violations} disconnected, {answered} requests to absent nodes answered"
             );
             for counted in ports {
                 for class in Class::ALL {

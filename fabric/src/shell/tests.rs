@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use telegraphos_transport::{Options, TransportStatistics, UnixTransport};
+use telegraphos_transport::{Options, Received, TransportStatistics, UnixTransport};
 
 use super::*;
 
@@ -58,15 +58,15 @@ fn open(fabric: &Fabric) -> usize {
 fn a_connection_that_cannot_be_watched_ends_alone() {
     let (_dir, mut fabric) = fabric();
     let (near, _far) = UnixStream::pair().unwrap();
-    let kept = fabric.connect(Box::new(Stuck(near)), 0, Role::Stranger).unwrap();
+    let kept = fabric.connect(Box::new(Stuck(near)), 0, Role::Unidentified).unwrap();
     // epoll takes no files.
     let file = File::open("/dev/null").and_then(|_| tempfile::tempfile()).unwrap();
-    assert_eq!(fabric.connect(Box::new(Stuck(file)), 0, Role::Stranger).unwrap_err(), Errno::PERM);
+    assert_eq!(fabric.connect(Box::new(Stuck(file)), 0, Role::Unidentified).unwrap_err(), Errno::PERM);
     assert_eq!(open(&fabric), 1);
 
     // Nor can it be watched for writable when the set does not know it any more.
     let (near, _far) = UnixStream::pair().unwrap();
-    let lost = fabric.connect(Box::new(Stuck(near)), 0, Role::Stranger).unwrap();
+    let lost = fabric.connect(Box::new(Stuck(near)), 0, Role::Unidentified).unwrap();
     assert_eq!(open(&fabric), 2);
     let connection = fabric.connections[lost as usize].as_ref().unwrap();
     fabric.watch.remove(connection.transport.fd()).unwrap();
@@ -84,7 +84,7 @@ fn the_process_with_the_most_connections_makes_place() {
         let (near, far) = UnixStream::pair().unwrap();
         ends.push(far);
         let transport = UnixTransport::from_stream(near, &Options::default());
-        let port = fabric.connect(Box::new(transport), 0, Role::Stranger).unwrap();
+        let port = fabric.connect(Box::new(transport), 0, Role::Unidentified).unwrap();
         assert!(fabric.doorway.charge(process));
         let connection = fabric.connection(port).unwrap();
         (connection.process, connection.unidentified) = (Some(process), true);
@@ -118,7 +118,7 @@ fn a_node_that_sends_what_no_credit_pays_for_rests() {
         let (near, mut far) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
         let transport = UnixTransport::from_stream(near, &Options::default());
-        let port = fabric.connect(Box::new(transport), 0, Role::Stranger).unwrap();
+        let port = fabric.connect(Box::new(transport), 0, Role::Unidentified).unwrap();
         let mut bytes = Vec::new();
         let window = WindowLayout::default();
         Frame::Hello { version: telegraphos_wire::PROTOCOL_VERSION, node, window, credits: [256; 4] }

@@ -4,11 +4,11 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use fabric_topology::{Plan, SwitchId, TrunkAddress, TrunkId};
 use log::{debug, warn};
 use rustix::io::Errno;
-use switch_core::{Attached, Event, PortId};
+use telegraphos_fabric_core::{Attached, Event, PortId};
 use telegraphos_quic::{Peer, QuicOptions};
+use telegraphos_topology::{Plan, SwitchId, TrunkAddress, TrunkId};
 use telegraphos_transport::faults::{Faults, FaultyTransport, LinkFaults};
 use telegraphos_transport::{Acceptor, InProcess, Transport};
 use telegraphos_wire::link::Frame;
@@ -22,13 +22,13 @@ use crate::transports::{self, Address, Options};
 
 /// First and longest pause between attempts to open a trunk, in microseconds.
 const BACKOFF: (u64, u64) = (100_000, 1_000_000);
-/// Connections of one trunk end at once: the trunk, and those that want to take its place.
+/// Connections of one trunk end at a time: the trunk, and those in their handshake.
 const MOST: usize = 4;
 /// Connections taken from one acceptor in a round of the loop.
 const CALLERS_AT_ONCE: usize = 8;
 /// Microseconds for which an acceptor rests after an error.
 const REST: u64 = 100_000;
-/// Connections at one acceptor that have not said for which trunk they are.
+/// Unidentified connections at one acceptor.
 const MOST_CALLERS: usize = 32;
 
 /// How an end is opened.
@@ -61,16 +61,16 @@ pub(super) struct TrunkEnd {
     pub(super) cut: bool,
     /// Its connections, the newest last.
     pub(super) ports: Vec<PortId>,
-    /// When to try to open it, if it is for this end to do.
+    /// When to try to open it, if this end opens it.
     retry: Option<u64>,
     backoff: u64,
     /// When it was opened last.
     opened: u64,
-    /// What was logged last is that it cannot be opened.
+    /// The last log line said that it cannot be opened.
     told_down: bool,
 }
 
-/// The ends of all trunks of the switches here, and where others call for them.
+/// The ends of all trunks of the switches here, and the acceptors for them.
 pub(super) struct Trunks {
     pub(super) ends: Vec<TrunkEnd>,
     pub(super) acceptors: Vec<Box<dyn Acceptor>>,
@@ -116,7 +116,7 @@ impl Trunks {
                     let index = known.unwrap_or(trunks.acceptors.len());
                     end(switch, from, to, Way::Listen(index));
                     if known.is_none() {
-                        // Until a caller has said which trunk it is.
+                        // Until a caller has named its trunk.
                         let link = faults.link(&trunk_name(&name()));
                         let callers = plan.topology.trunks().iter().enumerate().filter_map(|(trunk, _)| {
                             let other = plan.address(trunk as TrunkId).filter(|other| other.at == meeting.at)?;
@@ -186,7 +186,7 @@ impl TrunkEnd {
         self.down || self.cut
     }
 
-    /// It may be open again: to be tried at once, if that is for this end to do.
+    /// It may be open again: this end tries at once, if it is the one that opens.
     pub(super) fn let_up(&mut self, now: u64) {
         if !matches!(self.way, Way::Listen(_)) {
             (self.backoff, self.retry) = (BACKOFF.0, Some(now));
@@ -244,7 +244,7 @@ impl Fabric {
                 let other = *other;
                 // One end makes the faults of both directions.
                 match InProcess::pair(&self.config.transport.common)
-                    .and_then(|(near, far)| Ok((FaultyTransport::new(near, self.trunk_faults(index))?, far)))
+                    .and_then(|(near, far)| Ok((FaultyTransport::new(Box::new(near), self.trunk_faults(index))?, far)))
                 {
                     Ok((near, far)) => {
                         self.trunk_opened(other, Box::new(far)).map(|()| Box::new(near) as Box<dyn Transport>)
@@ -278,7 +278,7 @@ impl Fabric {
         }
     }
 
-    /// Takes the connections that wait at an acceptor.
+    /// Accepts the pending connections of an acceptor.
     pub(super) fn accept_trunk(&mut self, index: usize) {
         for _ in 0..CALLERS_AT_ONCE {
             let Some(acceptor) = self.acceptors.get_mut(index) else { return };
@@ -302,7 +302,7 @@ impl Fabric {
         }
     }
 
-    /// Bounds what has called at an acceptor and says nothing.
+    /// Bounds the unidentified connections at an acceptor.
     fn drop_oldest_caller(&mut self, index: usize) {
         let callers = self.connections.iter().enumerate().filter_map(|(port, connection)| {
             let connection = connection.as_ref().filter(|c| c.role == Role::Caller(index))?;
@@ -314,17 +314,17 @@ impl Fabric {
         }
     }
 
-    /// The first frame of a caller says for which trunk it is. Returns the index of its switch here.
-    pub(super) fn meet(&mut self, port: PortId, acceptor: usize, frame: Option<&Frame>) -> usize {
-        let ours = |end: &TrunkEnd| matches!(end.way, Way::Listen(at) if at == acceptor);
+    /// The first frame of a caller names its trunk. Returns the index of its switch here.
+    pub(super) fn identify_trunk(&mut self, port: PortId, acceptor: usize, frame: Option<&Frame>) -> usize {
+        let of_this_acceptor = |end: &TrunkEnd| matches!(end.way, Way::Listen(at) if at == acceptor);
         let meant = match frame {
             Some(Frame::Trunk { switch, peer, .. }) => {
-                self.trunks.iter().position(|end| ours(end) && end.ids == (*peer, *switch))
+                self.trunks.iter().position(|end| of_this_acceptor(end) && end.ids == (*peer, *switch))
             }
             _ => None,
         };
-        // Refused there, by name, if it is for none.
-        let Some(index) = meant.or_else(|| self.trunks.iter().position(ours)) else { return 0 };
+        // One that names no trunk is refused at the first.
+        let Some(index) = meant.or_else(|| self.trunks.iter().position(of_this_acceptor)) else { return 0 };
         let link = self.trunk_faults(index);
         let expected = self.process_beyond(index).map(str::to_owned);
         if let Some(connection) = self.connection(port) {
@@ -362,7 +362,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// A connection is to be this end of a trunk; its switch opens the conversation.
+    /// A connection becomes this end of a trunk; its switch sends the opening frame.
     fn join_end(&mut self, index: usize, port: PortId) {
         if self.trunks[index].kept_down() {
             if let Some(connection) = self.connection(port) {
@@ -372,7 +372,7 @@ impl Fabric {
             return;
         }
         if self.trunks[index].ports.len() >= MOST {
-            // The newest may be the one that will work; the oldest may be the trunk. What is in between wants to be.
+            // The oldest may be the trunk, the newest may be the one that replaces it: one in between makes room.
             if let Some(between) = self.trunks[index].ports.get(1).copied() {
                 if let Some(connection) = self.connection(between) {
                     connection.closing = true;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whose turn it is in the loop: deficit round robin over work, not over messages. A turn ends when the work that its
-//! flow may do is used up; what it did beyond that is a debt, which it pays with its next turns while others wait. So a
-//! flow that makes the loop work gets its share of the loop, and what waits for others is a turn of each of them at
-//! most.
+//! Turns in the loop: deficit round robin over work, not over messages. A turn ends when its flow's work is used up;
+//! work beyond that is a debt, which the flow pays with its next turns while others wait. So a busy flow gets its share
+//! of the loop, and a flow waits for at most one turn of each other.
 //!
-//! Each node and trunk is a flow. All connections that have not said whose they are are one flow together.
+//! Each node and trunk is a flow. All unidentified connections together are one flow.
 
 use std::collections::VecDeque;
 
-use switch_core::PortId;
+use telegraphos_fabric_core::PortId;
 
 /// Work of one turn, in units of about a quarter of a microsecond.
 pub(super) const QUANTUM: i64 = 32;
@@ -35,12 +34,13 @@ impl Flow {
         self.0 > 0
     }
 
+    /// Work was done.
     pub(super) fn spend(&mut self, units: i64) {
         self.0 = (self.0 - units).max(-MOST_DEBT);
     }
 
-    /// Whether its turn goes on.
-    pub(super) fn may_go_on(&self) -> bool {
+    /// Whether its turn continues.
+    pub(super) fn may_continue(&self) -> bool {
         self.0 > 0
     }
 
@@ -66,13 +66,13 @@ pub(super) struct Turns {
 }
 
 impl Turns {
+    /// Whether no connection has anything to do.
     pub(super) fn is_empty(&self) -> bool {
         self.identified.is_empty() && self.unidentified.is_empty()
     }
 }
 
-/// If all flows that have something to do are in debt, nobody waits for them to pay: the least debt is forgiven, to
-/// all.
+/// If all flows with work are in debt, no other flow waits: the least debt is forgiven to all.
 pub(super) fn relieve<'a>(flows: impl Iterator<Item = &'a mut Flow>) {
     let flows: Vec<&mut Flow> = flows.collect();
     let least = flows.iter().map(|flow| flow.debt()).min().unwrap_or(0);
@@ -94,7 +94,7 @@ mod tests {
                     continue;
                 }
                 idle = false;
-                while flow.may_go_on() {
+                while flow.may_continue() {
                     flow.spend(*cost);
                     *done += cost;
                 }
@@ -125,9 +125,9 @@ mod tests {
         let mut flow = Flow::default();
         assert!(flow.begin());
         flow.spend(QUANTUM - 1);
-        assert!(flow.may_go_on());
+        assert!(flow.may_continue());
         flow.spend(1 << 40);
-        assert!(!flow.may_go_on() && !flow.begin());
+        assert!(!flow.may_continue() && !flow.begin());
         assert_eq!(flow.debt(), MOST_DEBT - QUANTUM, "what is remembered is bounded");
     }
 }

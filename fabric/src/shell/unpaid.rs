@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames that no credit pays for: groups, probes, and what says nothing. Each node has a number of them at once and a
-//! rate, over all its connections; who sends more is not read for a while, and its socket holds it back. So no node
-//! keeps the loop at work with what costs itself nothing but a processor.
+//! Frames without a credit: groups, probes, and frames without effect. Each node has a rate of them and a burst, over
+//! all its connections; the connection of a node that exceeds it is not read for a while, and its socket applies
+//! back-pressure. So no node occupies the loop with frames that cost it no credit.
 
 use std::collections::BTreeSet;
 
-use switch_core::PortId;
 use telegraphos_accounts::{Rate, Rates};
+use telegraphos_fabric_core::PortId;
 use telegraphos_wire::link::{Frame, MAX_GROUPS};
 use telegraphos_wire::{Class, NodeId};
 
@@ -35,10 +35,12 @@ pub(super) struct Unpaid {
 }
 
 impl Unpaid {
+    /// No connection rests.
     pub(super) fn new() -> Unpaid {
         Unpaid { rates: Rates::new(EACH, ALL, NODES), resting: BTreeSet::new(), rests: 0 }
     }
 
+    /// When the first connection is read again, in microseconds.
     pub(super) fn deadline(&self) -> Option<u64> {
         self.resting.first().map(|(at, _)| *at)
     }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::config::{FabricError, system};
 
-/// Whose descriptor it is.
+/// What a descriptor belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Stop,
@@ -76,6 +76,7 @@ pub(super) struct Watch {
 pub(super) struct Events(Vec<epoll::Event>);
 
 impl Events {
+    /// With room for the events of one wait.
     pub(super) fn new() -> Events {
         Events(Vec::with_capacity(256))
     }
@@ -100,6 +101,7 @@ pub(super) struct Ready {
 }
 
 impl Watch {
+    /// An epoll set with the handle that ends the loop.
     pub(super) fn new(stop: &ShutdownHandle) -> Result<Watch, FabricError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll set"))?;
         let watch = Watch { epoll };
@@ -109,6 +111,7 @@ impl Watch {
         Ok(watch)
     }
 
+    /// Watches a descriptor for reading.
     pub(super) fn add(&self, fd: BorrowedFd<'_>, source: Source) -> Result<(), Errno> {
         epoll::add(&self.epoll, fd, source.data(), READ)
     }
@@ -121,6 +124,7 @@ impl Watch {
         epoll::modify(&self.epoll, fd, source.data(), flags)
     }
 
+    /// Watches a descriptor no longer.
     pub(super) fn remove(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         epoll::delete(&self.epoll, fd)
     }

@@ -5,7 +5,7 @@
 //!   Address ── listen ──► Acceptor ── accept ──► Transport ◄── connect ── Address
 //! ```
 //!
-//! `telegraphos_transport` and `telegraphos_quic` have the transports, of which neither knows the others; a new one is
+//! `telegraphos_transport` and `telegraphos_quic` have the transports, which do not depend on each other; a new one is
 //! added here, and to `tests/conformance.rs`, which holds each to the contract of
 //! [`Transport`](telegraphos_transport::Transport).
 

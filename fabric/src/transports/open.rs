@@ -44,7 +44,7 @@ fn connected(
 ) -> Result<Box<dyn Transport>, OpenError> {
     Ok(match &options.common.faults {
         Some(link) => Box::new(
-            FaultyTransport::new(transport, link.clone())
+            FaultyTransport::new(Box::new(transport), link.clone())
                 .map_err(|e| OpenError::connect(address, e, "raise the limit of open files (ulimit -n)"))?,
         ),
         None => Box::new(transport),
@@ -53,7 +53,7 @@ fn connected(
 
 const INSECURE: &str = "use quic:HOST:PORT, or pass --insecure-trunks if nobody else can reach this network";
 
-/// What is neither encrypted nor authenticated does not leave this host unless told to.
+/// Without encryption and authentication nothing leaves this host, unless the configuration allows it.
 fn secure_enough(address: &Address, options: &Options) -> io::Result<()> {
     match address {
         Address::Udp(at) if !options.allow_insecure && !at.is_loopback()? => Err(io::Error::new(
@@ -78,7 +78,7 @@ pub fn listen(address: &Address, options: &Options) -> Result<Box<dyn Acceptor>,
     }
 }
 
-/// Connects to `address`. Never blocks; whether somebody answers may show only later, as
+/// Connects to `address`. Never blocks; that nothing answers may show only later, as
 /// [`Received::End`](telegraphos_transport::Received::End) or an error of the transport.
 pub fn connect(address: &Address, options: &Options) -> Result<Box<dyn Transport>, OpenError> {
     secure_enough(address, options).map_err(|e| OpenError::connect(address, e, INSECURE))?;
@@ -112,8 +112,8 @@ mod tests {
                     "{text}"
                 );
             }
-            let told = Options { allow_insecure: true, ..Options::default() };
-            assert!(secure_enough(&address, &told).is_ok());
+            let allowed = Options { allow_insecure: true, ..Options::default() };
+            assert!(secure_enough(&address, &allowed).is_ok());
         }
         for inside in
             ["udp:127.0.0.1:7", "udp:127.1.2.3:7", "udp:[::1]:7", "udp:localhost:7", "unix:/x", "quic:10.1.2.3:7"]

@@ -13,7 +13,7 @@ use telegraphos_link::LinkClient;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Status, WindowLayout};
 
-/// After so long without an expected frame a test gives up: no assertion on speed, only against hanging for ever.
+/// After so long without an expected frame a test fails: no assertion on speed, only against hanging for ever.
 const PATIENCE: i64 = 60;
 
 pub(crate) struct Served {
@@ -35,7 +35,7 @@ pub(crate) fn serve(change: impl FnOnce(&mut Config)) -> Served {
 pub(crate) fn serve_at(path: &Path, change: impl FnOnce(&mut Config)) -> Served {
     let path = path.to_owned();
     let mut config = Config::new(&path);
-    // Nodes of these tests do not answer when they are asked.
+    // Nodes of these tests do not answer probes.
     config.silence = None;
     change(&mut config);
     let fabric = Fabric::bind(config).unwrap();
@@ -196,7 +196,7 @@ pub(crate) fn traffic(node: &mut Node, peers: &[NodeId], count: u32, window: u32
             if done && !node.link.wants_write() {
                 break;
             }
-            assert!(!node.closed, "node {}: thrown out", node.node);
+            assert!(!node.closed, "node {}: disconnected", node.node);
             assert!(wait(&node.link, None), "node {}: sent {sent:?} answered {answered:?} got {got}", node.node);
             continue;
         }

@@ -68,7 +68,7 @@ pub(crate) fn back_pressure_is_bounded_and_loses_nothing(subject: Subject) {
     same(&a.got, &to_a);
 }
 
-/// Whoever waits for room and reads nothing else is woken for it.
+/// An end that waits for room and reads nothing is woken for it.
 pub(crate) fn room_is_an_event(subject: Subject) {
     let pair = subject.pair();
     let to_b = pattern(5, 16 << 20);
@@ -100,7 +100,7 @@ pub(crate) fn the_end_comes_after_all_bytes(subject: Subject) {
     same(&b.got, &to_b);
     let again = b.transport.receive(now(), &mut [0; 8]).unwrap();
     assert_eq!(again, telegraphos_transport::Received::End);
-    // Sending to nobody is harmless.
+    // Sending to a closed peer is harmless.
     b.transport.send(now(), b"anybody?").unwrap();
     b.transport.flush(now()).unwrap();
 }

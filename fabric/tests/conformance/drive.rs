@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The poll loop that every test drives its ends with: exactly what the contract of `Transport` asks of a caller.
+//! The poll loop that every test drives its ends with: exactly what the contract of `Transport` requires of a caller.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(crate) struct Peer {
     pub(crate) ended: bool,
     /// Whether it takes bytes out.
     pub(crate) reads: bool,
-    /// Bytes given to one `send`, and asked of one `receive`, by turns.
+    /// Most bytes of one `send` or `receive`, in turn.
     pub(crate) cuts: Vec<usize>,
     pub(crate) turn: usize,
     /// `flush` said that nothing is left.
@@ -57,7 +57,7 @@ impl Peer {
         self.cuts[self.turn % self.cuts.len()]
     }
 
-    /// What the contract asks for after any event. The first error ends it.
+    /// What the contract requires after any event. The first error ends it.
     pub(crate) fn go_on(&mut self) -> std::io::Result<()> {
         let now = now();
         while self.reads && !self.ended {
@@ -150,8 +150,8 @@ pub(crate) fn drive(a: &mut Peer, b: &mut Peer, mut done: impl FnMut(&Peer, &Pee
     Ok(sleeps)
 }
 
-/// Drives both until neither takes or gets a byte for a while. (That bytes wait for one who does not read is an event
-/// for ever.)
+/// Drives both until neither takes or gets a byte for a while. (Bytes that wait for a peer that does not read are an
+/// event for ever.)
 pub(crate) fn settle(a: &mut Peer, b: &mut Peer) -> std::io::Result<()> {
     let start = Instant::now();
     let progress = |a: &Peer, b: &Peer| (a.sent, b.sent, a.got.len(), b.got.len());
@@ -180,7 +180,7 @@ pub(crate) fn accept(acceptor: &mut dyn Acceptor, clients: &mut [&mut dyn Transp
         if let Some(transport) = acceptor.accept(now()).unwrap() {
             return transport;
         }
-        assert!(start.elapsed() < HANG, "nobody connects: {acceptor:?}");
+        assert!(start.elapsed() < HANG, "no connection: {acceptor:?}");
         let deadlines = clients.iter().map(|client| client.deadline()).chain([acceptor.deadline()]);
         let wait = deadlines.flatten().map(|at| at.saturating_sub(now())).min().unwrap_or(100_000).min(100_000);
         let timeout = Timespec { tv_sec: 0, tv_nsec: (wait * 1000) as i64 };

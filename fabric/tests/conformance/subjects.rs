@@ -40,7 +40,7 @@ pub(crate) struct Pair {
     _directory: tempfile::TempDir,
 }
 
-/// A port that nobody had a moment ago, and that no other test of this process gets.
+/// A port that was free a moment ago, and that no other test of this process gets.
 fn port() -> u16 {
     let mut given = PORTS.lock().unwrap();
     loop {

@@ -45,7 +45,7 @@ fn every_request_reaches_the_fabric_and_gets_its_answer() {
     ] {
         assert_eq!(served.ask(&mut peer, line), r#"{"done":{"changed":1}}"#, "{line}");
     }
-    let told = [
+    let commands = [
         "link node:3 false",
         r#"partition [["0", "1"], ["2"]]"#,
         "partition []",
@@ -57,7 +57,7 @@ fn every_request_reaches_the_fabric_and_gets_its_answer() {
         "capture stop",
         "log debug",
     ];
-    assert_eq!(served.fake.told, told);
+    assert_eq!(served.fake.commands, commands);
     let refused = error(&served.ask(&mut peer, r#"{"do":"crash","node":64}"#));
     assert_eq!((refused.kind, refused.text.as_str()), (ErrorKind::Refused, "node is 64: expected 0 to 63"));
 }
@@ -89,12 +89,12 @@ fn a_request_in_pieces_and_several_in_one_piece_are_served_in_order() {
     for node in 0..40 {
         peer.send(format!("{{\"do\":\"crash\",\"node\":{node}}}\n").as_bytes());
     }
-    // The end of what it asks does not keep it from being answered.
+    // A client that has closed its sending side still gets its answers.
     peer.stream.shutdown(Shutdown::Write).unwrap();
     served.turn();
     let answers = std::iter::from_fn(|| peer.line()).count();
-    assert_eq!((answers, served.fake.told.len()), (40, 41));
-    assert_eq!(served.fake.told[40], "crash 39 true");
+    assert_eq!((answers, served.fake.commands.len()), (40, 41));
+    assert_eq!(served.fake.commands[40], "crash 39 true");
     assert!(peer.is_closed());
     assert_eq!(served.server.clients(), 0);
 }
@@ -170,7 +170,7 @@ fn a_watch_comes_at_its_time_and_leaves_out_what_its_reader_missed() {
         served.turn();
         assert!(peer.line().is_some() && peer.line().is_none());
     }
-    // The process was late: one answer, not ten, and the rhythm stays.
+    // The process was stopped: one answer, not ten, and the interval stays.
     served.now += 1_050_000;
     served.turn();
     assert!(peer.line().is_some() && peer.line().is_none());
@@ -205,7 +205,7 @@ fn of_too_many_clients_the_silent_ones_make_place_and_watchers_stay() {
     assert!(served.ask(&mut fourth, ask).contains("status"));
     assert_eq!(peers.iter_mut().map(Peer::is_closed).collect::<Vec<_>>(), [false, true, false]);
     assert_eq!(served.server.clients(), 3);
-    // When all watch, the newcomer is told.
+    // When all watch, the newcomer gets an error.
     let [mut first, _, mut third]: [Peer; 3] = peers.try_into().ok().unwrap();
     for peer in [&mut first, &mut third, &mut fourth] {
         served.ask(peer, r#"{"do":"watch","every_ms":1000}"#);
@@ -231,10 +231,10 @@ fn a_thousand_clients_come_and_go() {
 #[test]
 fn a_stream_of_the_process_itself_is_served_and_never_dropped_for_others() {
     let mut served = Served::new(Limits { clients: 1, ..Limits::default() });
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    served.server.adopt(theirs.into(), served.now).unwrap();
+    let (near, far) = UnixStream::pair().unwrap();
+    served.server.adopt(far.into(), served.now).unwrap();
     let thread = std::thread::spawn(move || {
-        let mut client = ControlClient::over(ours).unwrap();
+        let mut client = ControlClient::over(near).unwrap();
         let set = Request::SetFaults { on: Target::All, faults: "loss=7%".parse().unwrap() };
         assert_eq!(client.tell(&set).unwrap(), Done::changed(1));
         let refused = client.tell(&Request::Crash { node: 99 }).unwrap_err();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A fabric that only remembers what it was told, and its control socket driven by the test with a clock of the test's.
+//! A fabric that only records its commands, and its control socket driven by the test with a clock of the test's.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use telegraphos_fabric::control::{ControlServer, Controlled, Done, FaultSpec, Li
 
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
-    pub(crate) told: Vec<String>,
+    pub(crate) commands: Vec<String>,
     pub(crate) faults: Vec<(Target, FaultSpec)>,
     /// Ports in each snapshot.
     pub(crate) ports: u16,
@@ -21,7 +21,7 @@ pub(crate) struct Fake {
 
 impl Fake {
     fn note(&mut self, text: String) -> Result<Done, String> {
-        self.told.push(text);
+        self.commands.push(text);
         Ok(Done::changed(1))
     }
 }

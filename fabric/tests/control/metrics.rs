@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The endpoint as a scraper meets it: what it says is what the fabric counts, and who misbehaves costs nobody else.
+//! The endpoint as a scraper sees it: it reports what the fabric counts, and a client that misbehaves costs no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -32,9 +32,9 @@ impl Running {
     fn start(ports: u16) -> Running {
         let mut served = Served::new(Limits::default());
         served.fake.ports = ports;
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        served.server.adopt(theirs.into(), 0).unwrap();
-        let metrics = MetricsServer::start("0".parse().unwrap(), ours).unwrap();
+        let (near, far) = UnixStream::pair().unwrap();
+        served.server.adopt(far.into(), 0).unwrap();
+        let metrics = MetricsServer::start("0".parse().unwrap(), near).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
@@ -281,7 +281,7 @@ fn slow_and_many_clients_do_not_keep_others_out() {
     let running = Running::start(5000);
     let mut silent: Vec<TcpStream> = (0..40).map(|_| running.connect()).collect();
     silent[39].write_all(b"GET /met").unwrap();
-    // Asks and does not read.
+    // Sends a request and does not read.
     let mut deaf = running.connect();
     deaf.write_all(GET).unwrap();
     for _ in 0..3 {
@@ -300,9 +300,9 @@ fn slow_and_many_clients_do_not_keep_others_out() {
 #[test]
 fn a_port_in_use_is_named() {
     let running = Running::start(1);
-    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let (near, _far) = UnixStream::pair().unwrap();
     let address = running.metrics.as_ref().unwrap().address();
-    let error = MetricsServer::start(address.to_string().parse().unwrap(), ours).unwrap_err().to_string();
+    let error = MetricsServer::start(address.to_string().parse().unwrap(), near).unwrap_err().to_string();
     assert!(error.contains(&address.to_string()) && error.contains("choose another port"), "{error}");
 }
 

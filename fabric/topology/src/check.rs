@@ -220,7 +220,7 @@ impl Toward<'_> {
         self.trunks[usize::from(destination) * usize::from(self.topology.switches()) + usize::from(at)]
     }
 
-    /// The next switch; `at` itself if there is none.
+    /// The next switch; `at` itself at the destination.
     fn after(&self, at: SwitchId, destination: SwitchId) -> SwitchId {
         self.topology.other_end(self.trunk(at, destination), at)
     }

@@ -24,6 +24,7 @@ pub(crate) struct Dependencies<'a> {
 }
 
 impl<'a> Dependencies<'a> {
+    /// All channels of a topology, without dependencies.
     pub(crate) fn new(topology: &'a Topology) -> Dependencies<'a> {
         let layers = usize::from(topology.layers());
         let directions = 2 * topology.trunks().len();
@@ -83,18 +84,20 @@ impl<'a> Dependencies<'a> {
         })
     }
 
+    /// Channels that some route uses.
     pub(crate) fn channels(&self) -> usize {
         self.used.iter().filter(|used| **used).count()
     }
 
+    /// Pairs of channels of which one can wait for the other.
     pub(crate) fn count(&self) -> usize {
         self.bits.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// The shortest cycle, or one of the shortest; among very many channels, of those through some of them.
     pub(crate) fn cycle(&self) -> Option<Vec<usize>> {
-        // What is left when channels that nobody waits for, or that wait for nobody, are taken away until there are
-        // none of either kind.
+        // What is left when channels without predecessors or without successors are removed until there are none of
+        // either kind.
         let mut left = self.remaining(&vec![true; self.used.len()], false);
         left = self.remaining(&left, true);
         let starts: Vec<usize> = (0..left.len()).filter(|channel| left[*channel]).collect();

@@ -5,10 +5,12 @@
 pub(crate) struct Digest(u64);
 
 impl Digest {
+    /// The digest of no bytes.
     pub(crate) fn new() -> Digest {
         Digest(0xcbf2_9ce4_8422_2325)
     }
 
+    /// Adds bytes, without their count.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -23,11 +25,13 @@ impl Digest {
         }
     }
 
+    /// Adds a text with its length.
     pub(crate) fn text(&mut self, text: &str) {
         self.bytes(&(text.len() as u64).to_le_bytes());
         self.bytes(text.as_bytes());
     }
 
+    /// The digest of all bytes so far.
     pub(crate) fn value(&self) -> u64 {
         self.0
     }

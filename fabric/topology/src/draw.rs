@@ -3,29 +3,8 @@
 
 use std::fmt::Write;
 
+use crate::lists::ranges;
 use crate::{NodeId, Plan, SwitchId};
-
-/// Node numbers as in a file: `0-5,9`; when there are many ranges, the first of them.
-pub(crate) fn runs(nodes: &[NodeId]) -> String {
-    const SHOWN: usize = 8;
-    let mut runs: Vec<(NodeId, NodeId)> = Vec::new();
-    for &node in nodes {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == node => *last = node,
-            _ => runs.push((node, node)),
-        }
-    }
-    let mut text = String::new();
-    for (first, last) in runs.iter().take(SHOWN) {
-        let comma = if text.is_empty() { "" } else { "," };
-        // Writing to a String cannot fail.
-        let _ = if first == last { write!(text, "{comma}{first}") } else { write!(text, "{comma}{first}-{last}") };
-    }
-    if runs.len() > SHOWN {
-        text.push_str(",...");
-    }
-    text
-}
 
 impl Plan {
     /// What a drawing says below the name of a switch: its nodes.
@@ -35,7 +14,7 @@ impl Plan {
             0 => String::new(),
             1 => format!("node {}", nodes[0]),
             count => {
-                let text = format!("nodes {}", runs(&nodes));
+                let text = format!("nodes {}", ranges(nodes.iter().copied()).join(","));
                 if text.len() <= 20 { text } else { format!("{count} nodes") }
             }
         }

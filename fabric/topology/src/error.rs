@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why a topology is refused.
 
-use crate::draw::runs;
+use crate::lists::ranges;
 use crate::{CheckError, MAX_GRAPH_SWITCHES, MAX_LAYERS, MAX_NODES, MAX_SWITCHES, NodeId, Shape};
 
 /// Why a topology is refused.
@@ -102,7 +102,7 @@ pub enum TopologyError {
         unreached: String,
     },
     /// A node without a switch.
-    #[error("nodes without a switch: {}; expected each of the {nodes} nodes (0 to {}) at one switch", runs(missing), nodes - 1)]
+    #[error("nodes without a switch: {}; expected each of the {nodes} nodes (0 to {}) at one switch", first_ranges(missing), nodes - 1)]
     MissingNodes {
         /// The nodes.
         missing: Vec<NodeId>,
@@ -122,4 +122,15 @@ pub enum TopologyError {
     /// The routes fail the check; for a graph, [`TopologyError::NeedsLayers`] says so.
     #[error(transparent)]
     Check(#[from] CheckError),
+}
+
+/// The first ranges of ascending nodes, and whether there are more: an error names enough of them to find the mistake.
+fn first_ranges(nodes: &[NodeId]) -> String {
+    const SHOWN: usize = 8;
+    let mut ranges = ranges(nodes.iter().copied());
+    if ranges.len() > SHOWN {
+        ranges.truncate(SHOWN);
+        ranges.push("...".to_owned());
+    }
+    ranges.join(",")
 }

@@ -12,79 +12,60 @@ use std::cmp::Ordering;
 use crate::digest::Digest;
 use crate::layers;
 use crate::lists::Lists;
-use crate::{Bug, Hop, SwitchId, Trunk, TrunkId};
+use crate::{Hop, SwitchId, Trunk, TrunkId};
 
 /// No trunk: in the tables, that of a switch to itself.
 const NONE: TrunkId = TrunkId::MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Graph {
-    switches: u16,
+    pub(crate) switches: u16,
     /// For each root, for each switch, the first trunk from there towards the root.
-    toward: Vec<TrunkId>,
+    pub(crate) toward: Vec<TrunkId>,
     /// For each pair in both orders, the layer of its routes.
-    layer: Vec<u8>,
+    pub(crate) layer: Vec<u8>,
     pub(crate) layers: u8,
 }
 
 impl Graph {
     /// The routes of a connected graph, in at most `layers` layers; and how many it takes.
-    pub(crate) fn new(
-        switches: u16,
-        trunks: &[Trunk],
-        trunks_of: &Lists,
-        layers: u8,
-        bug: Option<Bug>,
-    ) -> (Graph, usize) {
-        let toward = (0..switches).flat_map(|root| least_paths(root, switches, trunks, trunks_of, bug)).collect();
+    pub(crate) fn new(switches: u16, trunks: &[Trunk], trunks_of: &Lists, layers: u8) -> (Graph, usize) {
+        let toward = (0..switches).flat_map(|root| least_paths(root, switches, trunks, trunks_of)).collect();
         let size = usize::from(switches).pow(2);
         let mut graph = Graph { switches, toward, layer: vec![0; size], layers: 1 };
-        let needed = layers::assign(&mut graph, trunks, layers, bug == Some(Bug::UncheckedLayers));
-        #[cfg(feature = "bugs")]
-        graph.spoil(trunks, bug);
-        (graph, needed)
-    }
-
-    /// Puts a deliberate bug into the finished tables, between switch 0 and the first that is two trunks away from it.
-    #[cfg(feature = "bugs")]
-    fn spoil(&mut self, trunks: &[Trunk], bug: Option<Bug>) {
-        let two_away = (0..self.switches).find_map(|at| {
-            let first = self.next(at, 0)?;
-            let between = across(trunks, first, at);
-            self.next(between, 0).map(|_| (at, first, between))
-        });
-        let Some((at, first, between)) = two_away else { return };
-        match bug {
-            Some(Bug::ForgetRoute) => self.toward[usize::from(at)] = NONE,
-            Some(Bug::TurnBack) => self.toward[usize::from(between)] = first,
-            Some(Bug::LayerBeyond) => self.layer[usize::from(at)] = self.layers,
-            _ => {}
+        let step = |at, destination| {
+            let trunk = graph.next(at, destination)?;
+            Some((trunk, trunks[usize::from(trunk)].other_end(at)))
+        };
+        let (pairs, needed) = layers::assign(switches, trunks.len(), layers, step);
+        for (p, q, layer) in pairs {
+            graph.set_layer(p, q, layer);
         }
-    }
-
-    pub(crate) fn switches(&self) -> u16 {
-        self.switches
+        (graph, needed)
     }
 
     fn index(&self, row: SwitchId, column: SwitchId) -> usize {
         usize::from(row) * usize::from(self.switches) + usize::from(column)
     }
 
+    /// The first trunk of the route from `at`; `None` at the destination.
     pub(crate) fn next(&self, at: SwitchId, destination: SwitchId) -> Option<TrunkId> {
         Some(self.toward[self.index(destination, at)]).filter(|trunk| *trunk != NONE)
     }
 
+    /// The next step at `at` of the route from `source` to `destination`.
     pub(crate) fn hop(&self, at: SwitchId, source: SwitchId, destination: SwitchId) -> Option<Hop> {
         Some(Hop { trunk: self.next(at, destination)?, layer: self.layer[self.index(source, destination)] })
     }
 
+    /// Adds the tables to a digest.
     pub(crate) fn digest(&self, digest: &mut Digest) {
         digest.numbers(self.toward.iter().copied());
         digest.numbers(self.layer.iter().map(|layer| u16::from(*layer)));
     }
 
     /// Gives both routes of a pair their layer.
-    pub(crate) fn set_layer(&mut self, p: SwitchId, q: SwitchId, layer: u8) {
+    fn set_layer(&mut self, p: SwitchId, q: SwitchId, layer: u8) {
         let (there, back) = (self.index(p, q), self.index(q, p));
         self.layer[there] = layer;
         self.layer[back] = layer;
@@ -92,14 +73,8 @@ impl Graph {
     }
 }
 
-/// The switch at the other end of a trunk of `at`.
-pub(crate) fn across(trunks: &[Trunk], trunk: TrunkId, at: SwitchId) -> SwitchId {
-    let Trunk { a, b } = trunks[usize::from(trunk)];
-    if a == at { b } else { a }
-}
-
 /// For each switch the first trunk of its least path to `root`.
-fn least_paths(root: SwitchId, switches: u16, trunks: &[Trunk], trunks_of: &Lists, bug: Option<Bug>) -> Vec<TrunkId> {
+fn least_paths(root: SwitchId, switches: u16, trunks: &[Trunk], trunks_of: &Lists) -> Vec<TrunkId> {
     let mut toward = vec![NONE; switches.into()];
     // The trunks of each switch's path, greatest first, so that comparing vectors compares sets; those of the same
     // length only.
@@ -113,7 +88,7 @@ fn least_paths(root: SwitchId, switches: u16, trunks: &[Trunk], trunks_of: &List
         let mut next_ring = Vec::new();
         for at in ring {
             for &trunk in trunks_of.get(at) {
-                let next = usize::from(across(trunks, trunk, at));
+                let next = usize::from(trunks[usize::from(trunk)].other_end(at));
                 let further = distance[usize::from(at)] + 1;
                 if distance[next] < further {
                     continue;
@@ -124,7 +99,7 @@ fn least_paths(root: SwitchId, switches: u16, trunks: &[Trunk], trunks_of: &List
                 if distance[next] > further {
                     distance[next] = further;
                     next_ring.push(next as SwitchId);
-                } else if bug == Some(Bug::AsymmetricTie) || candidate.cmp(&paths[next]) != Ordering::Less {
+                } else if bug!(AsymmetricTie) || candidate.cmp(&paths[next]) != Ordering::Less {
                     continue;
                 }
                 toward[next] = trunk;

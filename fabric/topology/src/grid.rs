@@ -6,12 +6,12 @@
 //! held along -y waits for x at most, and that for +y at most: a cycle of waits would have to lie within one row or
 //! column, in one direction.
 //!
-//! In a row or column of a mesh there is none. A ring of a torus has one, and two layers open it (Dally and Seitz's
+//! A row or column of a mesh has no cycle. A ring of a torus has one, and two layers open it (Dally and Seitz's
 //! dateline): in layer 1 travels what still has to cross the wrap-around trunk, in layer 0 what has crossed it or need
 //! not. Rings of up to four switches need no second layer, since no route goes over the wrap-around trunk and on in the
 //! same direction.
 
-use crate::{Bug, Hop, SwitchId};
+use crate::{Hop, SwitchId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
@@ -22,7 +22,7 @@ pub(crate) struct Grid {
     /// Two layers, if the rings need them.
     pub(crate) dateline: bool,
     #[cfg(feature = "bugs")]
-    pub(crate) bug: Option<Bug>,
+    pub(crate) bug: Option<crate::Bug>,
 }
 
 /// One row or column, seen from one switch: `size` switches, of which the packet is at number `at` and goes to number
@@ -32,7 +32,6 @@ struct Line {
     at: u16,
     to: u16,
     torus: bool,
-    upward_ties: bool,
 }
 
 impl Line {
@@ -45,7 +44,7 @@ impl Line {
         }
         let size = i32::from(self.size);
         let upward = if straight < 0 { straight + size } else { straight };
-        if 2 * upward == size && !self.upward_ties {
+        if 2 * upward == size && !bug!(AsymmetricTie) {
             straight
         } else if 2 * upward <= size {
             upward
@@ -67,6 +66,7 @@ enum Step<'a> {
 }
 
 impl Grid {
+    /// A mesh or torus of `width` x `height` switches, neither 0.
     pub(crate) fn new(width: u16, height: u16, torus: bool) -> Grid {
         // From five switches on, a route can cross the wrap-around trunk and go on.
         let dateline = torus && width.max(height) >= 5;
@@ -77,16 +77,6 @@ impl Grid {
             dateline,
             #[cfg(feature = "bugs")]
             bug: None,
-        }
-    }
-
-    fn has(&self, bug: Bug) -> bool {
-        #[cfg(feature = "bugs")]
-        return self.bug == Some(bug);
-        #[cfg(not(feature = "bugs"))]
-        {
-            let _ = bug;
-            false
         }
     }
 
@@ -113,7 +103,7 @@ impl Grid {
 
     fn lines(&self, at: SwitchId, destination: SwitchId) -> (Line, Line) {
         let (at, to) = (self.place(at), self.place(destination));
-        let line = |size, at, to| Line { size, at, to, torus: self.torus, upward_ties: self.has(Bug::AsymmetricTie) };
+        let line = |size, at, to| Line { size, at, to, torus: self.torus };
         (line(self.width, at.0, to.0), line(self.height, at.1, to.1))
     }
 
@@ -121,12 +111,15 @@ impl Grid {
         match (x.displacement(), y.displacement()) {
             (0, 0) => None,
             (0, _) => Some(Step::Y(y)),
-            (_, dy) if dy < 0 && !self.has(Bug::XFirstBothWays) => Some(Step::Y(y)),
+            (_, dy) if dy < 0 && !bug!(XFirstBothWays) => Some(Step::Y(y)),
             _ => Some(Step::X(x)),
         }
     }
 
+    /// The next step of the route from `at` to `destination`; `None` if they are the same.
     pub(crate) fn hop(&self, at: SwitchId, destination: SwitchId) -> Option<Hop> {
+        #[cfg(feature = "bugs")]
+        let _on = crate::bugs::turn_on(self.bug);
         let (x, y) = self.lines(at, destination);
         // The number within the line of the trunk upward from `at` is `at`, that downward one less; from 0 it is the
         // wrap-around.
@@ -141,7 +134,7 @@ impl Grid {
             Step::Y(y) => self.height * along_x + along(y) * self.width + x.at,
         };
         let (Step::X(line) | Step::Y(line)) = step;
-        let layered = self.dateline && !self.has(Bug::NoDateline);
+        let layered = self.dateline && !bug!(NoDateline);
         Some(Hop { trunk, layer: u8::from(layered && line.size > 4 && line.wraps()) })
     }
 }

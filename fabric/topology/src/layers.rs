@@ -9,10 +9,9 @@ use petgraph::acyclic::Acyclic;
 use petgraph::data::Build;
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use crate::graph::{Graph, across};
-use crate::{SwitchId, Trunk};
+use crate::{SwitchId, TrunkId};
 
-/// The channels of one layer and who waits for whom; without a cycle.
+/// The channels of one layer and the dependencies between them: a graph without a cycle.
 struct Layer {
     waits: Acyclic<DiGraph<(), ()>>,
     known: HashSet<(usize, usize)>,
@@ -53,41 +52,51 @@ impl Layer {
     }
 }
 
-/// Gives every pair its layer, of at most `most`, and returns how many layers it takes. If these are more, pairs are
-/// left over, and in the last layer close a cycle there. `unchecked`: every pair gets the first layer, whatever comes
-/// of it.
-pub(crate) fn assign(graph: &mut Graph, trunks: &[Trunk], most: u8, unchecked: bool) -> usize {
-    let mut layers: Vec<Layer> = Vec::new();
-    let switches = graph.switches();
+/// Gives every pair of switches a layer below `most`, and says how many layers the pairs need. If these are more than
+/// `most`, the remaining pairs are in the last layer and close a cycle there. Pairs that are missing in the result
+/// depend on nothing: any layer will do. `step` is the first trunk of a route, and the switch at its other end.
+pub(crate) fn assign(
+    switches: u16,
+    trunks: usize,
+    most: u8,
+    step: impl Fn(SwitchId, SwitchId) -> Option<(TrunkId, SwitchId)>,
+) -> (Vec<(SwitchId, SwitchId, u8)>, usize) {
     let mut pairs: Vec<_> = (0..switches)
         .flat_map(|p| (p + 1..switches).map(move |q| (p, q)))
-        .map(|(p, q)| (p, q, dependencies(graph, trunks, p, q)))
-        .filter(|(_, _, dependencies)| !dependencies.is_empty() && !unchecked)
+        .map(|(p, q)| (p, q, dependencies(p, q, &step)))
+        .filter(|(_, _, dependencies)| !dependencies.is_empty() && !bug!(UncheckedLayers))
         .collect();
     // Long routes first: what their parts need is there then, in the same layer. The sort keeps the order of equally
     // long ones.
     pairs.sort_by_key(|(_, _, dependencies)| std::cmp::Reverse(dependencies.len()));
-    for (p, q, dependencies) in pairs {
-        let layer = layers.iter_mut().position(|layer| layer.add(&dependencies)).unwrap_or_else(|| {
-            let mut new = Layer::new(2 * trunks.len());
+    let mut layers: Vec<Layer> = Vec::new();
+    let mut layer_of = |dependencies: &[(usize, usize)]| {
+        layers.iter_mut().position(|layer| layer.add(dependencies)).unwrap_or_else(|| {
+            let mut new = Layer::new(2 * trunks);
             // Alone they close no cycle: a route crosses no switch twice.
-            new.add(&dependencies);
+            new.add(dependencies);
             layers.push(new);
             layers.len() - 1
-        });
-        graph.set_layer(p, q, u8::try_from(layer).unwrap_or(most).min(most - 1));
-    }
-    layers.len()
+        })
+    };
+    let assigned = pairs
+        .iter()
+        .map(|(p, q, dependencies)| (*p, *q, u8::try_from(layer_of(dependencies)).unwrap_or(most).min(most - 1)))
+        .collect();
+    (assigned, layers.len())
 }
 
 /// Which channel waits for which on the ways between two switches. A channel is twice its trunk, one more if it goes
 /// downward.
-fn dependencies(graph: &Graph, trunks: &[Trunk], p: SwitchId, q: SwitchId) -> Vec<(usize, usize)> {
+fn dependencies(
+    p: SwitchId,
+    q: SwitchId,
+    step: impl Fn(SwitchId, SwitchId) -> Option<(TrunkId, SwitchId)>,
+) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut at = p;
     let mut before = None;
-    while let Some(trunk) = graph.next(at, q) {
-        let next = across(trunks, trunk, at);
+    while let Some((trunk, next)) = step(at, q) {
         let channel = 2 * usize::from(trunk) + usize::from(next < at);
         if let Some(before) = before {
             found.push((before, channel));

@@ -4,7 +4,7 @@
 //! ```text
 //!   Topology ── switches, joined by trunks; each node at one switch
 //!      │  hop       next trunk and layer of a route                 grid.rs, tree.rs: closed forms
-//!      │  children  where the tree of one source goes on            graph.rs: tables, layers.rs: their layers
+//!      │  children  where the tree of one source leads             graph.rs: tables, layers.rs: their layers
 //!      │  check     proof that no routes can block each other in a circle
 //!   Plan ────── with names, the processes that host the switches, the addresses of trunks between them: one file
 //! ```
@@ -19,10 +19,13 @@
 //!   credits of its own; a channel depends on another if a packet in the first can wait for room in the second. Without
 //!   a cycle of such waits the packet at the end of each chain moves on (Dally and Seitz, 1987).
 //!
-//! `docs/topologies.md` tells how to choose a topology.
+//! `docs/topologies.md` says how to choose a topology.
 #![forbid(unsafe_code)]
 
-mod bug;
+#[macro_use]
+mod hook;
+#[cfg(feature = "bugs")]
+mod bugs;
 mod check;
 mod dependencies;
 mod digest;
@@ -34,12 +37,15 @@ mod layers;
 mod lists;
 mod plan;
 mod shape;
+#[cfg(feature = "bugs")]
+mod spoiled;
 mod svg;
 mod text;
 mod topology;
 mod tree;
 
-pub use bug::Bug;
+#[cfg(feature = "bugs")]
+pub use bugs::Bug;
 pub use check::{Channel, CheckError, CheckReport};
 pub use error::TopologyError;
 pub use plan::{Plan, PlanError, TrunkAddress};
@@ -58,7 +64,7 @@ pub const MAX_NODES: u32 = telegraphos_wire::link::MAX_MEMBERS as u32;
 pub const MAX_SWITCHES: u32 = 1 << 12;
 /// The most switches of a graph, whose routes are in tables.
 pub const MAX_GRAPH_SWITCHES: usize = 1 << 8;
-/// The most layers (virtual channels) of a trunk, and how many a topology may use unless told otherwise.
+/// The most layers (virtual channels) of a trunk, and how many a topology may use by default.
 pub const MAX_LAYERS: u8 = telegraphos_wire::link::MAX_LAYERS;
-/// Nodes of a fabric unless told otherwise.
+/// Nodes of a fabric by default.
 pub const DEFAULT_NODES: u32 = 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many short lists in two allocations.
+//! Lists of ids: many short ones in two allocations, and their ranges as text.
 
 /// Lists of ids, one per switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,11 +34,24 @@ impl Lists {
         Lists { starts, items }
     }
 
-    /// One list; empty if there is none of that number.
+    /// One list; empty for a number that does not exist.
     pub(crate) fn get(&self, list: u16) -> &[u16] {
         match self.starts.get(usize::from(list)..=usize::from(list) + 1) {
             Some([start, end]) => &self.items[*start..*end],
             _ => &[],
         }
     }
+}
+
+/// The ranges of ascending numbers, as in a file: `0-5` or `9`.
+pub(crate) fn ranges(numbers: impl Iterator<Item = u16>) -> Vec<String> {
+    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let text = |(first, last): (u16, u16)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    ranges.into_iter().map(text).collect()
 }

@@ -16,7 +16,7 @@ use crate::{DEFAULT_NODES, MAX_LAYERS, MAX_NODES, NodeId, Shape, SwitchId, Topol
 /// The process of all switches, if the file names none.
 const ONE_PROCESS: &str = "fabric";
 
-/// A topology, and who hosts which part of it.
+/// A topology, and the processes that host its switches.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Switches, trunks, nodes and routes.
@@ -29,7 +29,7 @@ pub struct Plan {
     addresses: Vec<Option<TrunkAddress>>,
 }
 
-/// Where the two processes of a trunk meet.
+/// The address of a trunk between two processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrunkAddress {
     /// Address of a transport, such as `udp:10.0.0.1:7001`.
@@ -251,7 +251,7 @@ impl Plan {
         self.process_of.get(usize::from(switch)).map(|process| self.processes[*process].as_str())
     }
 
-    /// The place of that name in [`Plan::processes`].
+    /// The index of that name in [`Plan::processes`].
     pub(crate) fn process_index(&self, switch: SwitchId) -> usize {
         self.process_of.get(usize::from(switch)).copied().unwrap_or(0)
     }
@@ -261,8 +261,8 @@ impl Plan {
         (0..self.topology.switches()).filter(move |switch| self.process_of(*switch) == Some(process))
     }
 
-    /// Where the processes of a trunk meet; `None` if one process has both ends. One process may listen at one address
-    /// for several trunks.
+    /// The address of a trunk; `None` if one process has both ends. One process may listen at one address for several
+    /// trunks.
     pub fn address(&self, trunk: TrunkId) -> Option<&TrunkAddress> {
         self.addresses.get(usize::from(trunk))?.as_ref()
     }
@@ -291,7 +291,7 @@ impl Plan {
             if listening == calling {
                 return Err(PlanError::NeedlessAddress { a, b, at, process: process(listening) });
             }
-            // What each transport takes as its address, it says itself.
+            // Each transport checks its own addresses.
             if !at.split_once(':').is_some_and(|(transport, place)| is_name(transport) && !place.is_empty()) {
                 return Err(PlanError::Address { a, b, at });
             }

@@ -11,8 +11,7 @@ const BOX_HEIGHT: f64 = 36.0;
 const MARGIN: f64 = 20.0;
 /// Width of a character of 12 pixels, roughly.
 const CHARACTER: f64 = 6.8;
-/// Boxes of one process have one colour; there are more processes than colours only in drawings that nobody can read
-/// anyway.
+/// Boxes of one process have one colour. Colours repeat only in drawings that are too large to read.
 const COLOURS: [&str; 8] = ["#dbe9f6", "#fde5c8", "#dff0d8", "#f6dbe9", "#e8e0f5", "#fff6bf", "#d5f0ef", "#e6e6e6"];
 
 type Point = (f64, f64);

@@ -3,8 +3,9 @@
 
 use std::fmt::Write;
 
+use crate::lists::ranges;
 use crate::topology::Routing;
-use crate::{NodeId, Shape, SwitchId, Topology};
+use crate::{Shape, SwitchId, Topology};
 
 impl Topology {
     /// The topology as a file that describes it, without processes and addresses: what is read from it has the same
@@ -26,7 +27,7 @@ impl Topology {
         for switch in 0..self.switches() {
             // Names are letters, digits and few others: none needs to be escaped.
             let _ = writeln!(text, "[[switch]]\nname = \"{}\"", self.name(switch));
-            let nodes = ranges(self.nodes_of(switch));
+            let nodes = ranges(self.nodes_of(switch)).join(",");
             if !nodes.is_empty() {
                 let _ = writeln!(text, "nodes = \"{nodes}\"");
             }
@@ -37,21 +38,6 @@ impl Topology {
         }
         text
     }
-}
-
-/// Ascending nodes as `0-5,9`.
-fn ranges(nodes: impl Iterator<Item = NodeId>) -> String {
-    let mut ranges: Vec<(NodeId, NodeId)> = Vec::new();
-    for node in nodes {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == node => *last = node,
-            _ => ranges.push((node, node)),
-        }
-    }
-    let text = |(first, last): &(NodeId, NodeId)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
-    };
-    ranges.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

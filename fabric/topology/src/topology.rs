@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The type [`Topology`]: who is joined with whom, and the routes.
+//! The type [`Topology`]: switches, trunks, nodes, and the routes.
 
 use std::collections::HashSet;
 
 use crate::digest::Digest;
-use crate::graph::{Graph, across};
+use crate::graph::Graph;
 use crate::grid::Grid;
 use crate::lists::Lists;
 use crate::tree::Tree;
-use crate::{Bug, MAX_GRAPH_SWITCHES, MAX_LAYERS, MAX_NODES, NodeId, Shape, SwitchId, TopologyError, TrunkId};
+use crate::{MAX_GRAPH_SWITCHES, MAX_LAYERS, MAX_NODES, NodeId, Shape, SwitchId, TopologyError, TrunkId};
 
 /// What joins two switches; there is at most one trunk between any two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,6 +17,13 @@ pub struct Trunk {
     pub a: SwitchId,
     /// The other end.
     pub b: SwitchId,
+}
+
+impl Trunk {
+    /// The end that is not `at`, which is one of them.
+    pub(crate) fn other_end(self, at: SwitchId) -> SwitchId {
+        if self.a == at { self.b } else { self.a }
+    }
 }
 
 /// One step of a route.
@@ -39,7 +46,7 @@ pub struct Topology {
     switch_of: Vec<SwitchId>,
     nodes_of: Lists,
     switches: u16,
-    /// Those given; regular topologies make theirs up.
+    /// The given names; regular topologies derive them.
     names: Option<Vec<String>>,
 }
 
@@ -118,38 +125,6 @@ impl Topology {
         switch_of: Vec<SwitchId>,
         layers: u8,
     ) -> Result<Topology, TopologyError> {
-        Topology::graph_with(names, trunks, switch_of, layers, None)
-    }
-
-    /// [`Topology::graph`] with a deliberate bug.
-    #[cfg(feature = "bugs")]
-    pub fn graph_with_bug(
-        names: Vec<String>,
-        trunks: &[(SwitchId, SwitchId)],
-        switch_of: Vec<SwitchId>,
-        layers: u8,
-        bug: Bug,
-    ) -> Result<Topology, TopologyError> {
-        Topology::graph_with(names, trunks, switch_of, layers, Some(bug))
-    }
-
-    /// A mesh or torus with a deliberate bug in its routes.
-    #[cfg(feature = "bugs")]
-    #[must_use]
-    pub fn with_bug(mut self, bug: Bug) -> Topology {
-        if let Routing::Grid(grid) = &mut self.routing {
-            grid.bug = Some(bug);
-        }
-        self
-    }
-
-    fn graph_with(
-        names: Vec<String>,
-        trunks: &[(SwitchId, SwitchId)],
-        switch_of: Vec<SwitchId>,
-        layers: u8,
-        bug: Option<Bug>,
-    ) -> Result<Topology, TopologyError> {
         let nodes = u32::try_from(switch_of.len()).unwrap_or(u32::MAX);
         check_counts(nodes, layers)?;
         check_names(&names)?;
@@ -162,7 +137,7 @@ impl Topology {
         let mut topology = Topology::assemble(Routing::Star, switches, trunks, switch_of);
         topology.names = Some(names);
         topology.check_connected()?;
-        let (graph, needed) = Graph::new(switches, &topology.trunks, &topology.trunks_of, layers, bug);
+        let (graph, needed) = Graph::new(switches, &topology.trunks, &topology.trunks_of, layers);
         topology.routing = Routing::Graph(graph);
         if needed > usize::from(layers) {
             topology.check().map_err(|why| TopologyError::NeedsLayers { needed, allowed: layers, why })?;
@@ -175,7 +150,7 @@ impl Topology {
         let mut open = vec![0];
         while let Some(at) = open.pop() {
             if !std::mem::replace(&mut reached[usize::from(at)], true) {
-                open.extend(self.trunks_of(at).iter().map(|trunk| across(&self.trunks, *trunk, at)));
+                open.extend(self.trunks_of(at).iter().map(|trunk| self.other_end(*trunk, at)));
             }
         }
         match reached.iter().position(|reached| !reached) {
@@ -313,7 +288,7 @@ impl Topology {
         self.hop(at, at, source).map(|hop| hop.trunk)
     }
 
-    /// The trunks by which what comes from `source`, to all, goes on from `at` (which may be `source`).
+    /// The trunks by which a broadcast from `source` continues from `at` (which may be `source`).
     pub fn children(&self, at: SwitchId, source: SwitchId) -> impl Iterator<Item = TrunkId> + '_ {
         self.trunks_of(at).iter().copied().filter(move |t| self.arrival(self.other_end(*t, at), source) == Some(*t))
     }
@@ -334,6 +309,10 @@ fn check_counts(nodes: u32, layers: u8) -> Result<(), TopologyError> {
     Ok(())
 }
 
+/// Checks the names of a graph's switches.
+///
+/// # Errors
+/// There are none or too many, one is no name, or two are equal.
 pub(crate) fn check_names(names: &[String]) -> Result<(), TopologyError> {
     if names.is_empty() || names.len() > MAX_GRAPH_SWITCHES {
         return Err(TopologyError::Switches { switches: names.len() });

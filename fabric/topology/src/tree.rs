@@ -49,6 +49,7 @@ impl Tree {
         (switch < self.first_leaf()).then(|| (self.arity * switch + 1, self.arity * switch + self.arity))
     }
 
+    /// The first trunk of the route from `at`; `None` at the destination.
     pub(crate) fn next(&self, at: SwitchId, destination: SwitchId) -> Option<TrunkId> {
         if at == destination {
             return None;

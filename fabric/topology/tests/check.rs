@@ -5,8 +5,8 @@
 mod common;
 
 use common::{names, promises, random_trunks, seeds};
-use fabric_topology::{Bug, CheckError, CheckReport, Shape, Topology, TopologyError};
 use telegraphos_testkit::scale;
+use telegraphos_topology::{Bug, CheckError, CheckReport, Shape, Topology, TopologyError};
 
 #[test]
 fn it_counts_what_walking_all_routes_counts() {

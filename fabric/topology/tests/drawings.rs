@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use fabric_topology::{Plan, Topology};
+use telegraphos_topology::{Plan, Topology};
 
 const SITES: &str = r#"
 [[switch]]
@@ -61,7 +61,7 @@ fn drawings_are_those_that_were_looked_at() {
     }
 }
 
-/// The files in docs/topologies.md are such, and its drawings are theirs.
+/// The files in docs/topologies.md are valid, and its drawings show them.
 #[test]
 fn the_documentation_shows_what_is_so() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/topologies.md")).unwrap();

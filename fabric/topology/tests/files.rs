@@ -5,8 +5,8 @@
 mod common;
 
 use common::{promises, seeds};
-use fabric_topology::{Plan, TrunkAddress};
 use telegraphos_testkit::Rng;
+use telegraphos_topology::{Plan, TrunkAddress};
 
 const TWO_SITES: &str = r#"
 nodes = 6

@@ -5,8 +5,8 @@
 mod common;
 
 use common::{names, promises, random_trunks, route, seeds};
-use fabric_topology::{CheckError, MAX_LAYERS, SwitchId, Topology, TopologyError, TrunkId};
 use telegraphos_testkit::{Rng, scale};
+use telegraphos_topology::{CheckError, MAX_LAYERS, SwitchId, Topology, TopologyError, TrunkId};
 
 fn ring(switches: u16, layers: u8) -> Result<Topology, TopologyError> {
     let trunks: Vec<_> = (0..switches).map(|i| (i, (i + 1) % switches)).collect();

@@ -5,7 +5,7 @@
 mod common;
 
 use common::promises;
-use fabric_topology::{MAX_NODES, Topology};
+use telegraphos_topology::{MAX_NODES, Topology};
 
 #[test]
 fn i13_routes_of_meshes_up_to_8x8_keep_all_promises_in_one_layer() {

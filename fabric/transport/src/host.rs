@@ -11,13 +11,13 @@ use std::str::FromStr;
 pub struct HostPort {
     /// A name, an IPv4 address, or an IPv6 address (without brackets).
     pub host: String,
-    /// The port; 0 asks for any free one when listening.
+    /// The port; 0 selects any free one when listening.
     pub port: u16,
 }
 
 impl HostPort {
-    /// The socket addresses it stands for. A number needs no look-up; a name that is not in the hosts file asks a name
-    /// server, which may take its time.
+    /// The socket addresses of the host. A number needs no look-up; for a name that is not in the hosts file a name
+    /// server is queried, which may take seconds.
     pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<SocketAddr> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
         if found.is_empty() {
@@ -26,7 +26,7 @@ impl HostPort {
         Ok(found)
     }
 
-    /// Whether all of them are of the loopback interface, which nothing leaves.
+    /// Whether all its addresses are loopback addresses.
     pub fn is_loopback(&self) -> io::Result<bool> {
         Ok(self.resolve()?.iter().all(|at| at.ip().to_canonical().is_loopback()))
     }

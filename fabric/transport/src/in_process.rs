@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both ends in one process: switches that share it are joined by these.
+//! Both ends in one process, for trunks between switches that share it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{Options, Received, Transport, TransportStatistics};
 
-/// What one end is told.
+/// The state of one end, which both ends change.
 #[derive(Debug)]
 struct End {
     /// Readable while there is something to do.
@@ -19,7 +19,7 @@ struct End {
     signalled: bool,
     /// Bytes for this end.
     arriving: VecDeque<u8>,
-    /// It was refused room, and is to hear when there is some.
+    /// It found too little room and must be woken when there is more.
     wants_room: bool,
     dropped: bool,
 }
@@ -77,7 +77,7 @@ impl InProcess {
 
     /// This end and the other.
     fn ends(ends: &Mutex<[End; 2]>, me: usize) -> (MutexGuard<'_, [End; 2]>, usize, usize) {
-        // What a panic left is still consistent: no call panics in between.
+        // The state is consistent even after a panic: no call panics in between.
         (ends.lock().unwrap_or_else(PoisonError::into_inner), me, 1 - me)
     }
 }
@@ -85,15 +85,6 @@ impl InProcess {
 impl Transport for InProcess {
     fn fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
-    }
-
-    fn wants_write(&self) -> bool {
-        // Room is told by the same descriptor being readable.
-        false
-    }
-
-    fn deadline(&self) -> Option<u64> {
-        None
     }
 
     fn receive(&mut self, _now: u64, buffer: &mut [u8]) -> io::Result<Received> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ordered byte pipes between processes, behind one trait, so that what speaks over them does not know which it has.
+//! Ordered byte pipes between processes, behind one trait.
 //!
 //! ```text
 //!   UnixAcceptor, ... ── accept ──► Transport ◄── UnixTransport::connect, ...
@@ -8,7 +8,7 @@
 //!                 datagram: RDP over UDP and Unix datagrams
 //! ```
 //!
-//! [`Transport`] has the contract; `docs/transports.md` compares the transports. QUIC is a crate of its own,
+//! [`Transport`] has the contract; `docs/transports.md` compares the transports. QUIC is a separate crate,
 //! `telegraphos-quic`, so that nothing here links TLS; the fabric puts the set of all together, with addresses as they
 //! are written, and its `tests/conformance.rs` holds every transport to the contract.
 //! Nothing here blocks, starts a thread or reads a clock: time comes with each call.
@@ -16,6 +16,7 @@
 //! `unsafe` exists in `ring/memory.rs` only.
 #![deny(unsafe_code)]
 
+mod branch;
 mod datagram;
 mod error;
 pub mod faults;
@@ -26,7 +27,9 @@ mod ring;
 pub mod scheme;
 mod traits;
 mod unix;
+mod waker;
 
+pub use branch::{Branch, Inbox, SharedSocket};
 pub use datagram::{AcceptedTransport, DatagramAcceptor, DatagramAddress, DatagramTransport};
 pub use error::OpenError;
 pub use host::HostPort;
@@ -35,3 +38,4 @@ pub use options::Options;
 pub use ring::{RingAcceptor, RingTransport};
 pub use traits::{Acceptor, AcceptorStatistics, Datagrams, Received, Transport, TransportStatistics};
 pub use unix::{UnixAcceptor, UnixTransport};
+pub use waker::Waker;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The contract between transports and those who use them.
+//! The contract between transports and their users.
 
 use std::fmt::Debug;
 use std::io;
@@ -14,7 +14,7 @@ pub enum Received {
     Bytes(usize),
     /// Nothing is there now.
     Nothing,
-    /// The peer has gone, and every byte of its that arrived has been given out. It stays so.
+    /// The peer has gone, and every byte of it that arrived was returned. All later calls return this.
     End,
 }
 
@@ -45,11 +45,15 @@ pub trait Transport: Send + Debug {
     /// The descriptor to poll.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Whether to poll for writable too.
-    fn wants_write(&self) -> bool;
+    /// Whether to poll for writable too. Not where the descriptor is readable when there is room.
+    fn wants_write(&self) -> bool {
+        false
+    }
 
-    /// When to go on at the latest, without any event: timers of protocols and of faults.
-    fn deadline(&self) -> Option<u64>;
+    /// When to continue at the latest, without any event: timers of protocols and of faults.
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
 
     /// Takes out bytes that have arrived. `buffer` is not empty.
     fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Received>;
@@ -58,11 +62,11 @@ pub trait Transport: Send + Debug {
     /// one system call.
     fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Hands on what was taken, and does what is due. True when nothing is left here and there is room for more; false
-    /// when the rest waits for an event.
+    /// Sends what was queued and processes expired timers. True when nothing is left here and there is room for more;
+    /// false when the rest waits for an event.
     fn flush(&mut self, now: u64) -> io::Result<bool>;
 
-    /// More about a [`Received::End`], if the transport knows: that the peer was restarted, or silent for too long.
+    /// The cause of a [`Received::End`], where it is known: the peer was restarted, or silent for too long.
     fn end_reason(&self) -> Option<&'static str> {
         None
     }
@@ -74,8 +78,8 @@ pub trait Transport: Send + Debug {
         false
     }
 
-    /// Who the other end has shown to be: the name, or `sha256:` and the fingerprint, by which it was accepted
-    /// (`telegraphos_quic::Peer`). `None` where nobody has to show who it is, or has not yet.
+    /// The authenticated peer: the name, or `sha256:` and the fingerprint, by which it was accepted
+    /// (`telegraphos_quic::Peer`). `None` without or before authentication.
     fn peer(&self) -> Option<String> {
         None
     }
@@ -84,55 +88,15 @@ pub trait Transport: Send + Debug {
     fn statistics(&self) -> TransportStatistics;
 }
 
-impl<T: Transport + ?Sized> Transport for Box<T> {
-    fn fd(&self) -> BorrowedFd<'_> {
-        (**self).fd()
-    }
-
-    fn wants_write(&self) -> bool {
-        (**self).wants_write()
-    }
-
-    fn deadline(&self) -> Option<u64> {
-        (**self).deadline()
-    }
-
-    fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Received> {
-        (**self).receive(now, buffer)
-    }
-
-    fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<usize> {
-        (**self).send(now, bytes)
-    }
-
-    fn flush(&mut self, now: u64) -> io::Result<bool> {
-        (**self).flush(now)
-    }
-
-    fn peer(&self) -> Option<String> {
-        (**self).peer()
-    }
-
-    fn end_reason(&self) -> Option<&'static str> {
-        (**self).end_reason()
-    }
-
-    fn set_faults(&mut self, link: &LinkFaults) -> bool {
-        (**self).set_faults(link)
-    }
-
-    fn statistics(&self) -> TransportStatistics {
-        (**self).statistics()
-    }
-}
-
-/// Where connections come from.
+/// A source of incoming connections.
 pub trait Acceptor: Send + Debug {
     /// The descriptor to poll for readable: then call [`accept`](Acceptor::accept) until it gives `None`.
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// When to call [`accept`](Acceptor::accept) at the latest, without any event.
-    fn deadline(&self) -> Option<u64>;
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
 
     /// The next connection, if one waits. Errors concern the acceptor, not a peer: `EMFILE` and its like pass when
     /// something is closed; until then the descriptor stays readable.
@@ -147,24 +111,24 @@ pub trait Acceptor: Send + Debug {
 /// Counters of an acceptor. What it does not have stays 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcceptorStatistics {
-    /// Peers that showed who they are and are accepted.
+    /// Peers that were authenticated and accepted.
     pub accepted: u64,
-    /// Peers refused for what they showed, or did not show.
+    /// Peers refused because of their certificate, or for want of one.
     pub refused: u64,
-    /// Handshakes that were not completed: the peer fell silent, gave up, or broke the protocol.
+    /// Handshakes that were not completed: the peer fell silent, aborted, or broke the protocol.
     pub broken: u64,
     /// Connections not answered, or ended after their handshake, because a share was used up.
     pub crowded: u64,
     /// Handshakes ended for newer ones.
     pub displaced: u64,
-    /// Callers asked to show that their address is their own.
+    /// Clients that had to prove that they receive at their address.
     pub validated: u64,
     /// Datagrams that belonged to nothing.
     pub rejected: u64,
 }
 
-/// A connected, unreliable datagram socket: each datagram arrives whole or not at all, perhaps twice, late, or changed.
-/// Under RDP and QUIC; [`faults`](crate::faults) stack on it. No call blocks; `now` is as for [`Transport`].
+/// A connected, unreliable datagram socket: each datagram arrives whole or not at all, perhaps twice, delayed, or
+/// changed. Under RDP and QUIC; [`faults`](crate::faults) stack on it. No call blocks; `now` is as for [`Transport`].
 pub trait Datagrams: Send + Debug {
     /// The descriptor to poll for readable.
     fn fd(&self) -> BorrowedFd<'_>;
@@ -173,19 +137,21 @@ pub trait Datagrams: Send + Debug {
     fn wants_write(&self) -> bool;
 
     /// When to call [`receive`](Datagrams::receive) and [`flush`](Datagrams::flush) at the latest, without any event.
-    fn deadline(&self) -> Option<u64>;
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
 
     /// Bytes of the longest datagram it carries.
     fn max_len(&self) -> usize;
 
-    /// Sends one datagram. `false`: there is no room now, try again when the descriptor is writable. That nobody
-    /// listens is no error but a loss, as in any network.
+    /// Sends one datagram. `false`: there is no room now, try again when the descriptor is writable. An
+    /// unreachable peer is a loss, as in any network, not an error.
     fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<bool>;
 
     /// The next datagram, cut to `buffer`: its length. `None`: nothing is there now.
     fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Option<usize>>;
 
-    /// Sends what was held back and is due.
+    /// Sends datagrams that were held back until now.
     fn flush(&mut self, now: u64) -> io::Result<()>;
 
     /// From now on these datagrams have the faults of `link`. False, and nothing happens, if there is no place for
@@ -197,44 +163,6 @@ pub trait Datagrams: Send + Debug {
 
     /// What it counted so far.
     fn statistics(&self) -> TransportStatistics;
-}
-
-impl<D: Datagrams + ?Sized> Datagrams for Box<D> {
-    fn fd(&self) -> BorrowedFd<'_> {
-        (**self).fd()
-    }
-
-    fn wants_write(&self) -> bool {
-        (**self).wants_write()
-    }
-
-    fn deadline(&self) -> Option<u64> {
-        (**self).deadline()
-    }
-
-    fn max_len(&self) -> usize {
-        (**self).max_len()
-    }
-
-    fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<bool> {
-        (**self).send(now, bytes)
-    }
-
-    fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        (**self).receive(now, buffer)
-    }
-
-    fn flush(&mut self, now: u64) -> io::Result<()> {
-        (**self).flush(now)
-    }
-
-    fn set_faults(&mut self, link: &LinkFaults) -> bool {
-        (**self).set_faults(link)
-    }
-
-    fn statistics(&self) -> TransportStatistics {
-        (**self).statistics()
-    }
 }
 
 /// Counters of one end of a connection, since it was made. What a transport does not have stays 0.
@@ -250,7 +178,7 @@ pub struct TransportStatistics {
     pub sent_datagrams: u64,
     /// Datagrams sent again.
     pub retransmitted: u64,
-    /// Datagrams thrown away on arrival: bad checksum, double, not of this connection.
+    /// Datagrams discarded on arrival: bad checksum, duplicate, not of this connection.
     pub rejected: u64,
     /// Times that the peer was woken: system calls for nothing but that.
     pub wakes: u64,

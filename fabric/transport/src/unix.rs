@@ -18,7 +18,7 @@ pub(crate) fn connect_stream(path: &Path, scheme: &str) -> Result<OwnedFd, OpenE
         let hint = match e {
             Errno::NOENT => "is the process that listens there running?",
             Errno::CONNREFUSED => "the process that listened there has ended: start it again",
-            Errno::ACCESS | Errno::PERM => "run as the user who runs the other process: its socket has mode 0600",
+            Errno::ACCESS | Errno::PERM => "run as the user of the other process: its socket has mode 0600",
             Errno::AGAIN => "the other process is busy: try again",
             Errno::NAMETOOLONG => "a Unix socket path has at most 107 bytes: choose a shorter one",
             Errno::NOTDIR => "part of the path is not a directory: name another",
@@ -82,10 +82,6 @@ impl Transport for UnixTransport {
         self.blocked
     }
 
-    fn deadline(&self) -> Option<u64> {
-        None
-    }
-
     fn receive(&mut self, _now: u64, buffer: &mut [u8]) -> io::Result<Received> {
         if self.ended {
             return Ok(Received::End);
@@ -121,7 +117,7 @@ impl Transport for UnixTransport {
                 self.blocked = !done;
                 Ok(done)
             }
-            // That it has gone is told by `receive`, behind the last bytes it sent; nobody will read these.
+            // The peer has gone: `receive` reports it behind the last bytes; these are dropped.
             Err(Errno::PIPE | Errno::CONNRESET) => {
                 self.output = SendQueue::default();
                 self.blocked = false;
@@ -153,10 +149,6 @@ impl UnixAcceptor {
 impl Acceptor for UnixAcceptor {
     fn fd(&self) -> BorrowedFd<'_> {
         self.listener.fd()
-    }
-
-    fn deadline(&self) -> Option<u64> {
-        None
     }
 
     fn accept(&mut self, _now: u64) -> io::Result<Option<Box<dyn Transport>>> {

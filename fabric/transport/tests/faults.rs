@@ -157,10 +157,10 @@ fn each_fault_is_reported_with_what_it_happened_to() {
     );
 }
 
-fn stream(plan: &str) -> (FaultyTransport<InProcess>, InProcess, LinkFaults) {
+fn stream(plan: &str) -> (FaultyTransport, InProcess, LinkFaults) {
     let link = LinkFaults::new("a-b", 1).with(plan.parse().unwrap());
     let (a, b) = InProcess::pair(&Options::default()).unwrap();
-    (FaultyTransport::new(a, link.clone()).unwrap(), b, link)
+    (FaultyTransport::new(Box::new(a), link.clone()).unwrap(), b, link)
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_sleeper_hears_that_its_link_went_down() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let (mut a, _b, link) = stream("");
     assert_eq!(a.receive(0, &mut [0; 8]).unwrap(), Received::Nothing);
-    let readable = |a: &FaultyTransport<InProcess>| {
+    let readable = |a: &FaultyTransport| {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut [PollFd::from_borrowed_fd(a.fd(), PollFlags::IN)], Some(&now)).unwrap() > 0
     };

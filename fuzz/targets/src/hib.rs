@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use hib_core::{Action, Bar, Event, Hib, HibConfig, Step, StepId, StepResult, Token};
+use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig, Step, StepId, StepResult, Token};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Class, Packet, Status, WindowLayout, regs};
@@ -315,8 +315,8 @@ impl World {
         node.now = node.now.saturating_add(time);
         let now = node.now;
         self.event(at, Event::Tick { now });
-        let late = self.nodes[at].loads.iter().find(|(_, since)| now - **since > LOAD_LIMIT);
-        assert!(late.is_none(), "load {late:?} is not answered at {now}");
+        let overdue = self.nodes[at].loads.iter().find(|(_, since)| now - **since > LOAD_LIMIT);
+        assert!(overdue.is_none(), "load {overdue:?} is not answered at {now}");
     }
 
     fn spend(&mut self) -> bool {
@@ -391,10 +391,10 @@ impl World {
                     }
                 }
                 Action::Step { step, op } => {
-                    assert!(node.steps.insert(step, op).is_none(), "step {step} is asked for twice");
+                    assert!(node.steps.insert(step, op).is_none(), "step {step} is requested twice");
                 }
                 Action::Continue => {
-                    assert!(!node.turn, "a turn is asked for twice");
+                    assert!(!node.turn, "a turn is requested twice");
                     node.turn = true;
                 }
                 Action::AnnounceReset { incarnation } => {
@@ -453,7 +453,7 @@ impl Node {
 }
 
 /// A script for two boards: any sequence of accesses, packets and other events. Each load is answered once and in time,
-/// a step and a turn are asked for once, and what is sent is a packet.
+/// a step and a turn are requested once, and what is sent is a packet.
 pub fn hib(data: &[u8]) {
     let mut input = Input(data);
     let mut world = World::new(input.u8());

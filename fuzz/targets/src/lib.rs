@@ -20,7 +20,7 @@
 //! | [`settings`] | files | topologies, settings of all commands, workloads, schedules of faults |
 //! | [`capture`] | files | the reader of captures, and their replay |
 //!
-//! A target panics where an input shows a bug: by the code it calls, or by an assertion of its own. Arithmetic that
+//! A target panics where an input shows a bug: by the code it calls, or by an assertion of the target. Arithmetic that
 //! overflows panics, too.
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use rdp_core::{Config, Connection, Datagram, Identity, Kind, Listener, Sequence};
+use telegraphos_rdp_core::{Config, Connection, Datagram, Identity, Kind, Listener, Sequence};
 
 use crate::input::Input;
 
@@ -20,7 +20,7 @@ fn config() -> Config {
 /// | Byte modulo 8 | What happens | Takes |
 /// |---|---|---|
 /// | 0 | a datagram comes | its length (2), its bytes |
-/// | 1, 2 | a datagram comes whose checksum is right | kind (1), ids (1), sequence, acknowledge, echo (4 each), round (2), flags (1), length (1), payload |
+/// | 1, 2 | a datagram with the right checksum arrives | kind (1), ids (1), sequence, acknowledge, echo (4 each), round (2), flags (1), length (1), payload |
 /// | 3 | time passes | microseconds (4) |
 /// | 4 | bytes are sent | how many (2) |
 /// | 5 | bytes are received | how many (2) |
@@ -132,7 +132,7 @@ fn used(connection: &mut Connection, what: u8, count: usize) {
     }
 }
 
-/// A datagram whose checksum is right and whose ids mostly are.
+/// A datagram with the right checksum and mostly the right ids.
 fn sealed(input: &mut Input<'_>, to: u64) -> Vec<u8> {
     use Kind::*;
     const KINDS: [Kind; 10] = [Open, Accept, Data, Finish, Acknowledge, NackSequence, NackCapacity, Room, Probe, Reset];

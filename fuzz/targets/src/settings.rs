@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use fabric_topology::{Plan, Shape};
 use telegraphos_sim::Workload;
+use telegraphos_topology::{Plan, Shape};
 use telegraphos_transport::faults::Schedule;
 
 /// Switches up to which a topology is checked: the check takes seconds for the largest.

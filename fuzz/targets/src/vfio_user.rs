@@ -5,12 +5,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use hib_core::{Event, HibConfig};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use telegraphos_device::Board;
 use telegraphos_device::vfio::message::{HEADER_LEN, Header};
 use telegraphos_device::vfio::{Connection, Filled, Session};
+use telegraphos_device_core::{Event, HibConfig};
 
 use crate::hib::small;
 use crate::input::Input;

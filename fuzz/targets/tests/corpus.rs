@@ -12,9 +12,8 @@ use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use fastrand::Rng;
 use telegraphos_fuzz_targets::TARGETS;
-use telegraphos_testkit::{scale, seed};
+use telegraphos_testkit::{Rng, scale, seed};
 
 /// Characters of the names that cargo-fuzz gives its finds: hashes.
 const HASH: usize = 40;
@@ -60,12 +59,12 @@ fn run(target: &str, mutations: u64) {
 
 /// The mutation of that seed: one of the files of a fresh checkout, changed in a few places.
 fn mutation(files: &[(String, Vec<u8>)], seed: u64) -> Vec<u8> {
-    let mut rng = Rng::with_seed(seed);
+    let mut rng = Rng::new(seed);
     // What a developer's cargo-fuzz has left would make other mutations of the same seed.
     let files: Vec<&Vec<u8>> = files.iter().filter(|(name, _)| name.len() != HASH).map(|(_, bytes)| bytes).collect();
-    let any = |rng: &mut Rng| files[rng.usize(..files.len())];
+    let any = |rng: &mut Rng| files[rng.below(files.len())];
     let mut input = any(&mut rng).clone();
-    for _ in 0..rng.u32(1..8) {
+    for _ in 0..1 + rng.below(7) {
         change(&mut input, any(&mut rng), &mut rng);
     }
     input.truncate(LONGEST);
@@ -75,57 +74,57 @@ fn mutation(files: &[(String, Vec<u8>)], seed: u64) -> Vec<u8> {
 /// Changes an input in one place, maybe with a piece of another.
 fn change(input: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
     const INTERESTING: [u64; 12] = [0, 1, 7, 8, 0x7f, 0x80, 0xff, 0xffff, 0x1_0000, 0x7fff_ffff, 0xffff_ffff, u64::MAX];
-    let at = rng.usize(..=input.len());
-    let length = rng.usize(1..33).min(input.len() - at);
-    match rng.u32(..10) {
+    let at = rng.below(input.len() + 1);
+    let length = (1 + rng.below(32_usize)).min(input.len() - at);
+    match rng.below(10) {
         0 => {
             if let Some(byte) = input.get_mut(at) {
-                *byte ^= 1 << rng.u32(..8);
+                *byte ^= 1 << rng.below(8);
             }
         }
         1 => {
             if let Some(byte) = input.get_mut(at) {
-                *byte = rng.u8(..);
+                *byte = rng.next() as u8;
             }
         }
         2 => {
             // A number of 1, 2, 4 or 8 bytes, often near a limit.
-            let size = (1 << rng.u32(..4)).min(input.len() - at);
-            let number = match rng.u32(..4) {
-                0 => rng.u64(..),
-                _ => INTERESTING[rng.usize(..INTERESTING.len())].wrapping_add(rng.u64(..3)).wrapping_sub(1),
+            let size = (1 << rng.below(4)).min(input.len() - at);
+            let number = match rng.below(4) {
+                0 => rng.next(),
+                _ => INTERESTING[rng.below(INTERESTING.len())].wrapping_add(rng.below(3)).wrapping_sub(1),
             };
             input[at..at + size].copy_from_slice(&number.to_le_bytes()[..size]);
         }
         3 => drop(input.drain(at..at + length)),
         4 => {
             let piece = input[at..at + length].to_vec();
-            let to = rng.usize(..=input.len());
+            let to = rng.below(input.len() + 1);
             input.splice(to..to, piece);
         }
         5 => input.truncate(at),
         6 => {
             // A line, where there are lines.
             let lines: Vec<&[u8]> = other.split_inclusive(|byte| *byte == b'\n').collect();
-            if let Some(line) = (!lines.is_empty()).then(|| lines[rng.usize(..lines.len())]) {
+            if let Some(line) = (!lines.is_empty()).then(|| lines[rng.below(lines.len())]) {
                 let line = &line[..line.len().min(200)];
                 let start = input[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
                 input.splice(start..start, line.iter().copied());
             }
         }
         7 => {
-            let from = rng.usize(..=other.len());
-            let piece = &other[from..(from + rng.usize(1..65)).min(other.len())];
+            let from = rng.below(other.len() + 1);
+            let piece = &other[from..(from + 1 + rng.below(64_usize)).min(other.len())];
             input.splice(at..at, piece.iter().copied());
         }
         8 => {
-            // Goes on as the other does from there, or from anywhere.
-            let from = if rng.bool() { at.min(other.len()) } else { rng.usize(..=other.len()) };
+            // Continues as the other from there, or from anywhere.
+            let from = if rng.percent(50) { at.min(other.len()) } else { rng.below(other.len() + 1) };
             input.truncate(at);
             input.extend_from_slice(&other[from..]);
         }
         _ => {
-            let digit = rng.u8(b'0'..=b'9');
+            let digit = b'0' + rng.below(10_u8);
             if let Some(byte) = input[at..].iter_mut().find(|byte| byte.is_ascii_digit()) {
                 *byte = digit;
             }
@@ -168,7 +167,7 @@ fn capture() {
     run("capture", 10_000);
 }
 
-/// What the example `corpus` writes is what is there, and nothing else is but finds, whose names begin with `found-`.
+/// The corpus has what the example `corpus` writes, and nothing else but finds, with names that begin with `found-`.
 #[test]
 fn the_corpus_is_fresh() {
     let mut expected = seeds::all();

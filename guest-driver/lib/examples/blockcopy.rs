@@ -30,7 +30,7 @@ fn run(peer: NodeId, length: u64) -> Result<(), Failure> {
     // A third for the message, a third for what comes back, a third for what the peer puts here.
     let (message, back, inbox) = (0, length, 2 * length);
     let mine = node.export("copy", 3 * length + 64).mode(0o606).create()?;
-    let theirs = common::patiently(|| node.import(peer, "copy").open())?;
+    let remote = common::patiently(|| node.import(peer, "copy").open())?;
     for at in (0..length).step_by(8) {
         mine.store(message + at, at.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(node.id()))?;
     }
@@ -39,13 +39,13 @@ fn run(peer: NodeId, length: u64) -> Result<(), Failure> {
     let piece = length.div_ceil(PIECES);
     let ranges = || (0..length).step_by(piece as usize).map(|at| (at, piece.min(length - at)));
     // Each returns at once; the data is on its way.
-    let there = ranges().map(|(at, bytes)| theirs.put_nbi(inbox + at, &mine, message + at, bytes));
+    let there = ranges().map(|(at, bytes)| remote.put_nbi(inbox + at, &mine, message + at, bytes));
     for mut operation in there.collect::<Result<Vec<Operation<()>>, _>>()? {
         operation.wait(Some(PATIENCE))?;
     }
     let put = begun.elapsed();
     let begun = Instant::now();
-    let home = ranges().map(|(at, bytes)| theirs.get_nbi(inbox + at, &mine, back + at, bytes));
+    let home = ranges().map(|(at, bytes)| remote.get_nbi(inbox + at, &mine, back + at, bytes));
     for mut operation in home.collect::<Result<Vec<Operation<()>>, _>>()? {
         // For long ones: asleep until the board's interrupt.
         operation.wait_event(Some(PATIENCE))?;
@@ -59,8 +59,8 @@ fn run(peer: NodeId, length: u64) -> Result<(), Failure> {
         }
     }
     // Neither leaves while the other still copies.
-    theirs.put64(3 * length, 1)?;
-    theirs.quiet()?;
+    remote.put64(3 * length, 1)?;
+    remote.quiet()?;
     wait_for(&mine, 3 * length)
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A farm: a master on node 0 gives items to workers on all nodes, each asleep until there is something for it. Every
-//! worker has a queue for its items; all of them tell the master through one, with one store each and no lock.
+//! worker has a queue for its items; all of them report to the master through one, with one store each and no lock.
 
 mod common;
 
@@ -18,7 +18,7 @@ Exit codes: 0 done, 1 an item was not done right, 2 usage, 3 the board, the driv
 Example: telegraphos run --nodes 3 -- tg-farm 3
 ";
 
-/// What a worker says before its first item, and hears after its last.
+/// The message of a worker before its first item, and to it after its last.
 const NONE: u64 = 0xff_ffff;
 /// Items given to a worker at once, so that it need not wait for the next one.
 const AHEAD: u64 = 2;
@@ -65,10 +65,10 @@ fn worker(node: &Node) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A worker, as the master knows it.
+/// The master's record of a worker.
 struct Worker {
     items: RemoteQueue,
-    /// Items that it has not told the result of.
+    /// Items without a result so far.
     busy: u64,
 }
 

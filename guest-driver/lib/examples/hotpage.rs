@@ -15,7 +15,7 @@ const USAGE: &str = "\
 A page that is copied once it is used much
 
 Usage: tg-hotpage NODES [READS] [LOADS]
-       (on nodes 0 to NODES-1 at once; the counters go off at READS loads, 64 unless told otherwise; LOADS of each node in all, or 20000)
+       (on nodes 0 to NODES-1 at once; the counters expire at READS loads, 64 by default; LOADS of each node in all, or 20000)
 
 Exit codes: 0 done, 1 no copy was made, too early or too late, or a value was wrong, 2 usage, 3 the board, the driver or a peer refused.
 
@@ -29,7 +29,7 @@ const COUNT: u64 = 256;
 const SIZE: u64 = WORDS + 8 * COUNT;
 /// A store between so many loads.
 const STORE_EVERY: u64 = 16;
-/// From the counter's last step to the copy an interrupt passes, and meanwhile a node goes on.
+/// From the counter's last step to the copy an interrupt passes, during which a node continues.
 const LATEST: u64 = 5000;
 
 fn main() -> ExitCode {
@@ -71,7 +71,7 @@ fn run(nodes: NodeId, reads: u64, loads: u64) -> Result<(), Failure> {
     let result = work(&table, me, reads, loads);
     table.quiet()?;
     barrier.wait_timeout(PATIENCE)?;
-    // Nobody takes the home away while another still looks.
+    // No node takes the home while another still reads.
     barrier.wait_timeout(PATIENCE)?;
     result
 }

@@ -49,7 +49,7 @@ static int serve(tg_node *node, uint64_t messages)
 		if (tg_queue_pop_wait(ready, -1, &at) < 0)
 			return fail("waiting");
 		sender = (at - SLOTS) / SLOT;
-		/* Whoever may enqueue may send any word. */
+		/* A sender with the right to enqueue may send any word. */
 		if (at < SLOTS || sender >= NODES || at != SLOTS + sender * SLOT) {
 			fprintf(stderr, "mailbox: no message is at %#" PRIx64 "\n", at);
 			continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A mailbox: messages of any length go into an arena in the receiver's memory, by plain stores, and the word that says
-//! where follows through its queue. Who pops the word has the whole message before it, in its own memory: no copy, no
-//! question, no flag per sender to look at.
+//! where follows through its queue. A receiver that pops the word has the whole message already, in its own memory: no
+//! copy, no question, no flag per sender to look at.
 
 mod common;
 
@@ -50,13 +50,13 @@ fn run(nodes: NodeId, messages: u64) -> Result<(), Failure> {
     })
 }
 
-/// Nobody leaves before everybody has finished.
+/// No node leaves before all have finished.
 fn part(node: &Node, everybody: &[NodeId]) -> Result<(), Failure> {
     let mut barrier = Barrier::join(node, "mailbox-end", everybody, node.id().into(), 0o606, PATIENCE)?;
     Ok(barrier.wait_timeout(PATIENCE)?)
 }
 
-/// Message `number` of a sender: who, which, how many words follow, and those.
+/// Message `number` of a sender: the sender, the number, the count of words that follow, and those.
 fn message(sender: NodeId, number: u64) -> Vec<u64> {
     let length = number % (SLOT / 8 - 2);
     let word = |index| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(index as u32) ^ u64::from(sender);
@@ -70,7 +70,7 @@ fn send(node: &Node, messages: u64) -> Result<(), Failure> {
     let mut read = 0;
     for number in 0..messages {
         let deadline = Instant::now() + PATIENCE;
-        // Asks only when all slots may be unread.
+        // Reads the remote count only when all slots may be unread.
         while number - read == SLOTS {
             if Instant::now() > deadline {
                 return Err(Failure::Wrong(format!("the receiver has read nothing for {PATIENCE:?}")));

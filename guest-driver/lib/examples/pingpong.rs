@@ -26,28 +26,28 @@ fn main() -> ExitCode {
 fn play(peer: NodeId, rounds: u64) -> Result<(), Failure> {
     let node = Node::open()?;
     let mine = node.export("pingpong", 64).mode(0o606).create()?;
-    let theirs = common::patiently(|| node.import(peer, "pingpong").open())?;
-    // Both are there once each has told the other.
-    theirs.put64(8, 1)?;
+    let remote = common::patiently(|| node.import(peer, "pingpong").open())?;
+    // Both have started once each has stored here at the other.
+    remote.put64(8, 1)?;
     wait_for(&mine, 8, 1)?;
 
     let first = node.id() < peer;
     let begun = Instant::now();
     for round in 1..=rounds {
         if first {
-            theirs.put64(0, round)?;
+            remote.put64(0, round)?;
             wait_for(&mine, 0, round)?;
         } else {
             wait_for(&mine, 0, round)?;
-            theirs.put64(0, round)?;
+            remote.put64(0, round)?;
         }
     }
     println!("node {}: {rounds} round trips, {:.1?} each", node.id(), begun.elapsed() / rounds.max(1) as u32);
 
     // Neither leaves while the other still waits for its last word.
-    theirs.put64(16, 1)?;
+    remote.put64(16, 1)?;
     wait_for(&mine, 16, 1)?;
-    theirs.quiet()?;
+    remote.quiet()?;
     Ok(())
 }
 

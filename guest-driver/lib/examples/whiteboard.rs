@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A whiteboard: all nodes draw into one replicated page at the same time, over each other, by byte stores. In the end
-//! everybody sees the same, whoever was last in each cell. And while they draw, nobody sees a cell go back: its home
+//! all nodes see the same last value in each cell. And while they draw, no node sees a cell go back: its home
 //! orders all stores, and counters of pending writes hide what is older than one's own (SPEC I1, I5).
 
 mod common;
@@ -30,7 +30,7 @@ const WIDTH: u64 = 64;
 const HEIGHT: u64 = 16;
 /// A word for each node behind the picture: what it sees in the end, as a number.
 const SUMS: u64 = WIDTH * HEIGHT;
-/// A word that all nodes store to, each with numbers of its own that it uses once.
+/// A word that all nodes store to, each with distinct numbers that it uses once.
 const RACE: u64 = SUMS + 8 * 32;
 const SIZE: u64 = RACE + 8;
 
@@ -60,7 +60,7 @@ fn draw(nodes: NodeId, strokes: u64, mode: ReplicaMode, moves: u64) -> Result<()
     } else {
         let board = match me {
             0 => Replicated::create(&node, NAME, SIZE).replica_mode(mode).mode(0o606).create()?,
-            // Should this node become the home, all the others are copies of its own.
+            // Should this node become the home, all other nodes have copies.
             _ => common::patiently(|| Replicated::join(&node, 0, NAME).replica_mode(mode).mode(0o606).open())?,
         };
         barrier = Barrier::join(&node, "whiteboard-barrier", &everybody, me.into(), 0o606, PATIENCE)?;
@@ -69,14 +69,8 @@ fn draw(nodes: NodeId, strokes: u64, mode: ReplicaMode, moves: u64) -> Result<()
     barrier.wait_timeout(PATIENCE)?;
 
     let begun = Instant::now();
-    let mut random = 0x2545_f491_4f6c_dd1d ^ (u64::from(me) + 1) << 32;
-    let mut next = || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random
-    };
-    let (mut x, mut y) = (next() % WIDTH, next() % HEIGHT);
+    let mut random = fastrand::Rng::with_seed(me.into());
+    let (mut x, mut y) = (random.u64(0..WIDTH), random.u64(0..HEIGHT));
     let mut seen = Seen::default();
     let mut taken = 0;
     for stroke in 0..strokes {
@@ -89,7 +83,7 @@ fn draw(nodes: NodeId, strokes: u64, mode: ReplicaMode, moves: u64) -> Result<()
             }
         }
         // A walk in which every step leaves its letter.
-        match next() % 4 {
+        match random.u8(0..4) {
             0 => x = (x + 1) % WIDTH,
             1 => x = (x + WIDTH - 1) % WIDTH,
             2 => y = (y + 1) % HEIGHT,
@@ -123,7 +117,7 @@ fn draw(nodes: NodeId, strokes: u64, mode: ReplicaMode, moves: u64) -> Result<()
     barrier.wait_timeout(PATIENCE)?;
 
     let sums = everybody.iter().map(|id| board.load(SUMS + 8 * u64::from(*id))).collect::<Result<Vec<u64>, _>>()?;
-    // Nobody takes the home away while another still looks.
+    // No node takes the home while another still reads.
     barrier.wait_timeout(PATIENCE)?;
     if let Some(back) = seen.back {
         return Err(Failure::Wrong(format!("a word was {back:#x} again after another value")));

@@ -64,7 +64,7 @@ static int help(tg_node *node, uint16_t id)
 			return fail("drawing a number");
 		if (n >= items)
 			break;
-		/* The increment travels behind the result, to the same node: who sees it sees the result. */
+		/* The increment travels behind the result, to the same node: a reader that sees it sees the result. */
 		if (tg_put64(work, RESULTS + 8 * n, n * n) || tg_fetch_add64_nbi(work, DONE, 1, NULL))
 			return fail("storing");
 		count++;

@@ -34,7 +34,7 @@ fn run(nodes: NodeId, items: u64) -> Result<(), Failure> {
         0 => Some(node.export("work", RESULTS + 8 * items).mode(0o606).create()?),
         _ => None,
     };
-    // Node 0 goes through the board as the others do: its processor's own atomics would not be atomic with theirs.
+    // Node 0 goes through the board as the others do: its processor's own atomics would not be atomic with remote.
     let shared = common::patiently(|| node.import(0, "work").open())?;
     let mut barrier = Barrier::join(&node, "work-barrier", &everybody, node.id().into(), 0o606, PATIENCE)?;
     barrier.wait_timeout(PATIENCE)?;

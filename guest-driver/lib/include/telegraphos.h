@@ -2,10 +2,10 @@
 /*
  * Telegraphos: load from and store into the memory of other virtual machines.
  *
- * Functions return 0 or a negative errno unless said otherwise; tg_last_error() has the whole sentence. Handles may be
- * used by several threads at once, but closed by only one, after all other use; operations, barriers,
- * broadcasts and their consumers are for one thread at a time. Names and paths are UTF-8. Touching an import whose owner has withdrawn it or died is SIGBUS, also
- * by launching an operation on it.
+ * Functions return 0 or a negative errno unless said otherwise; tg_last_error() has the message. Several threads may
+ * use a handle at once, but only one may close it, after all other use; operations, barriers, broadcasts and their
+ * consumers are for one thread at a time. Names and paths are UTF-8. When the owner of an import has withdrawn it or
+ * died, touching it raises SIGBUS, also by launching an operation on it.
  *
  * Generated from the library; do not edit. Renew with
  *   cargo run -p telegraphos --example header > guest-driver/lib/include/telegraphos.h
@@ -29,7 +29,7 @@ typedef struct tg_remote tg_remote;
 typedef struct tg_operation tg_operation;
 /* A barrier that was joined. */
 typedef struct tg_barrier tg_barrier;
-/* A copy of a segment that several nodes have copies of. */
+/* This node's copy of a replicated segment. */
 typedef struct tg_replicated tg_replicated;
 /* The producer of a broadcast. */
 typedef struct tg_broadcast tg_broadcast;
@@ -37,7 +37,7 @@ typedef struct tg_broadcast tg_broadcast;
 typedef struct tg_consumer tg_consumer;
 /* Access counters armed for a page. */
 typedef struct tg_page_counter tg_page_counter;
-/* A notification queue of this node. (The kernel's header has a struct tg_queue, which is another thing.) */
+/* A notification queue of this node. (The kernel's header has another struct tg_queue.) */
 typedef struct tg_local_queue tg_queue;
 /* A notification queue of another node, imported to append to it. */
 typedef struct tg_remote_queue tg_remote_queue;
@@ -65,11 +65,11 @@ typedef struct tg_remote_queue tg_remote_queue;
 #define TG_STYLE_LOAD 0x3
 
 /* Modes of replicated segments */
-/* Stores are applied where they are made and sent to all copies by their writer; copies diverge when stores meet (SPEC item 24). */
+/* Stores are applied where they are made and sent to all copies by their writer; copies diverge when stores are concurrent (SPEC item 24). */
 #define TG_REPLICA_NAIVE 0x1
 /* Stores go through the home, which multicasts them; a copy applies everything that comes back, so a program may see its own older store again. */
 #define TG_REPLICA_OWNER 0x2
-/* The same, with counters of pending writes (SPEC item 25): nobody sees values out of order. */
+/* The same, with counters of pending writes (SPEC item 25): no program sees values out of order. */
 #define TG_REPLICA_COUNTERS 0x3
 /* Stores go to the home alone; those copies that are valid become invalid, and are filled again when a processor reads them (SPEC item 28). */
 #define TG_REPLICA_INVALIDATE 0x4
@@ -146,23 +146,23 @@ typedef struct tg_remote_queue tg_remote_queue;
 
 /* How to export. All zeros, or NULL, means: for processes of the same user id, no secret, every node. */
 typedef struct tg_export_options {
-	/* Who may do what, as for a file, e.g. 0604; 0 means 0600. */
+	/* Access rights, as the mode of a file, e.g. 0604; 0 means 0600. */
 	uint32_t mode;
 	/* Number of admitted nodes listed; 0 admits every node. */
 	uint32_t node_count;
 	/* The admitted nodes. */
 	const uint16_t *nodes;
-	/* What an importer must present; zeros for nothing. */
+	/* The secret that an importer must present; zeros mean none. */
 	uint8_t secret[16];
 } tg_export_options;
 
-/* What has become of an import. */
+/* The state of an import. */
 typedef struct tg_state {
-	/* 1 while stores outrun the network: the next one waits. */
+	/* 1 while stores are faster than the network: the next one waits. */
 	uint8_t congested;
 	/* 1 after a store was lost, until tg_acknowledge; later stores are dropped. */
 	uint8_t cut;
-	/* 1 if it is gone for good: touching it is SIGBUS. Import it again. */
+	/* 1 if it is gone for good: touching it raises SIGBUS. Import it again. */
 	uint8_t dead;
 	/* Zero. */
 	uint8_t reserved;
@@ -181,25 +181,25 @@ typedef struct tg_queue_options {
 	uint32_t quota;
 	/* Linked buffers at which tg_queue_limits counts, up to the quota; 0 means half of it, UINT32_MAX never. */
 	uint32_t limit;
-	/* Who may append, as for a file, by the write bits: e.g. 0602; 0 means 0600. */
+	/* Access rights, as the mode of a file, by the write bits: e.g. 0602; 0 means 0600. */
 	uint32_t mode;
 	/* Number of admitted nodes listed; 0 admits every node. */
 	uint32_t node_count;
 	/* The admitted nodes. */
 	const uint16_t *nodes;
-	/* What an importer must present; zeros for nothing. */
+	/* The secret that an importer must present; zeros mean none. */
 	uint8_t secret[16];
 } tg_queue_options;
 
-/* What has become of a queue. */
+/* The state of a queue. */
 typedef struct tg_queue_status {
-	/* Why it takes no elements any more: TG_ERR_*, or TG_OK if it does. */
+	/* Why it accepts no more elements: TG_ERR_*, or TG_OK if it does. */
 	uint32_t status;
 	/* Linked buffers, as the driver counts them. */
 	uint32_t linked;
 	/* Overflows handled. */
 	uint64_t overflows;
-	/* How often a consumer took too long over an element and lost its mapping. */
+	/* The number of times that a consumer took too long over an element and lost its mapping. */
 	uint64_t evictions;
 	/* 1 while an overflow is not handled yet. */
 	uint8_t full;
@@ -209,13 +209,13 @@ typedef struct tg_queue_status {
 	uint8_t reserved[6];
 } tg_queue_status;
 
-/* What has become of a replicated segment. */
+/* The state of a replicated segment. */
 typedef struct tg_replicated_state {
 	/* The node that orders the stores. */
 	uint32_t home;
-	/* Why it is an orphan, TG_ERR_*: touching it is SIGBUS until it is adopted. TG_OK if it has a home. */
+	/* Why it is an orphan, TG_ERR_*: touching it raises SIGBUS until it is adopted. TG_OK if it has a home. */
 	uint32_t orphan;
-	/* 1 while stores outrun the network: the next one waits. */
+	/* 1 while stores are faster than the network: the next one waits. */
 	uint8_t congested;
 	/* 1 after a store was lost, until tg_replicated_acknowledge; later stores are dropped. */
 	uint8_t cut;
@@ -227,7 +227,7 @@ typedef struct tg_replicated_state {
 	uint32_t status;
 } tg_replicated_state;
 
-/* What page access counters say. */
+/* The values of page access counters. */
 typedef struct tg_count {
 	/* Reads left until the event. */
 	uint64_t reads;
@@ -244,15 +244,15 @@ typedef struct tg_count {
 /* Opens the board of that device file, or with NULL the first one. */
 int tg_open(const char *path, tg_node **node);
 
-/* The board that another process has opened, by a file descriptor inherited or received from it, which becomes the
- * handle's, and is closed if this fails: for its queues, see tg_queue_attach. Of the processes that share it, one
- * at a time may use quiet, atomics and copies. */
+/* The board that another process has opened, by a file descriptor inherited or received from it, which belongs to
+ * the handle then, and is closed if this fails: for its queues, see tg_queue_attach. Of the processes that share
+ * it, only one at a time may use quiet, atomics and copies. */
 int tg_open_fd(int fd, tg_node **node);
 
 /* The file descriptor of a board, to pass to another process, or a negative errno. It ends with the handle. */
 int tg_node_fd(const tg_node *node);
 
-/* Closes it; exports, imports and queues made from it stay until they are closed. */
+/* Closes a board; exports, imports and queues made from it stay until they are closed. */
 void tg_close(tg_node *node);
 
 /* This node's id, or a negative errno. */
@@ -264,7 +264,8 @@ int tg_export(const tg_node *node, const char *name, uint64_t size, const tg_exp
 /* Withdraws an export; returns when no other node can reach it. */
 int tg_unexport(tg_segment *segment);
 
-/* Where the memory of an export lies. Others change it at any time: use atomic loads and stores. */
+/* Where the memory of an export lies. Other nodes change it at any time: use atomic loads
+ * and stores. */
 void *tg_segment_memory(const tg_segment *segment);
 
 /* Bytes of an export. */
@@ -311,7 +312,7 @@ int tg_get64(const tg_remote *remote, uint64_t offset, uint64_t *value);
 /* Returns when every earlier store to this import has been performed and acknowledged. */
 int tg_quiet(const tg_remote *remote);
 
-/* tg_quiet that gives up with -EAGAIN after so many nanoseconds; it may be called again. */
+/* tg_quiet that fails with -EAGAIN after so many nanoseconds; it may be called again. */
 int tg_quiet_timeout(const tg_remote *remote, uint64_t nanoseconds);
 
 /* tg_quiet for all imports of a node handle. */
@@ -320,14 +321,14 @@ int tg_quiet_all(const tg_node *node);
 /* tg_quiet_timeout for all imports of a node handle. */
 int tg_quiet_all_timeout(const tg_node *node, uint64_t nanoseconds);
 
-/* What has become of an import. */
+/* The state of an import. */
 int tg_state_of(const tg_remote *remote, tg_state *state);
 
-/* Clears the latched error of an import and goes on after a cut. Lost stores stay lost. */
+/* Clears the latched error of an import and accepts stores again after a cut. Lost stores stay lost. */
 int tg_acknowledge(const tg_remote *remote);
 
-/* Orders what this node handle stores and launches from now on behind everything before, at whichever nodes; may
- * wait for it. */
+/* Orders what this node handle stores and launches from now on behind everything before, on any node; may wait for
+ * it. */
 int tg_fence_all(const tg_node *node);
 
 /* How operations of this node handle are launched from now on: TG_STYLE_*. */
@@ -362,23 +363,23 @@ int tg_compare_swap32(const tg_remote *remote, uint64_t offset, uint32_t expecte
 /* Compare-and-swap: the word has become value exactly if *previous is expected; see tg_swap64. */
 int tg_compare_swap64(const tg_remote *remote, uint64_t offset, uint64_t expected, uint64_t value, uint64_t *previous);
 
-/* tg_swap32, not waited for. Ends with tg_operation_wait and tg_operation_free; operation may be NULL, then only
- * quiet tells of its end. */
+/* tg_swap32, without waiting. Ends with tg_operation_wait and tg_operation_free; operation may be NULL, then only
+ * quiet waits for it. */
 int tg_swap32_nbi(const tg_remote *remote, uint64_t offset, uint32_t value, tg_operation **operation);
 
-/* tg_swap64, not waited for; see tg_swap32_nbi. */
+/* tg_swap64, without waiting; see tg_swap32_nbi. */
 int tg_swap64_nbi(const tg_remote *remote, uint64_t offset, uint64_t value, tg_operation **operation);
 
-/* tg_fetch_add32, not waited for; see tg_swap32_nbi. */
+/* tg_fetch_add32, without waiting; see tg_swap32_nbi. */
 int tg_fetch_add32_nbi(const tg_remote *remote, uint64_t offset, uint32_t value, tg_operation **operation);
 
-/* tg_fetch_add64, not waited for; see tg_swap32_nbi. */
+/* tg_fetch_add64, without waiting; see tg_swap32_nbi. */
 int tg_fetch_add64_nbi(const tg_remote *remote, uint64_t offset, uint64_t value, tg_operation **operation);
 
-/* tg_compare_swap32, not waited for; see tg_swap32_nbi. */
+/* tg_compare_swap32, without waiting; see tg_swap32_nbi. */
 int tg_compare_swap32_nbi(const tg_remote *remote, uint64_t offset, uint32_t expected, uint32_t value, tg_operation **operation);
 
-/* tg_compare_swap64, not waited for; see tg_swap32_nbi. */
+/* tg_compare_swap64, without waiting; see tg_swap32_nbi. */
 int tg_compare_swap64_nbi(const tg_remote *remote, uint64_t offset, uint64_t expected, uint64_t value, tg_operation **operation);
 
 /* Copies length bytes, 1 to 16 MiB at any alignment, to an import from an import (or from and to
@@ -386,14 +387,14 @@ int tg_compare_swap64_nbi(const tg_remote *remote, uint64_t offset, uint64_t exp
  * is there. */
 int tg_copy(const tg_remote *destination, uint64_t to, const tg_remote *source, uint64_t from, uint64_t length);
 
-/* tg_copy, not waited for: returns before the data lands; see tg_swap32_nbi. */
+/* tg_copy, without waiting: returns before the data lands; see tg_swap32_nbi. */
 int tg_copy_nbi(const tg_remote *destination, uint64_t to, const tg_remote *source, uint64_t from, uint64_t length, tg_operation **operation);
 
-/* 1 if an operation has ended, well or badly, else 0. One look at memory. */
+/* 1 if an operation has ended, successfully or not, else 0. A load from memory. */
 int tg_operation_done(tg_operation *operation);
 
-/* Waits for an operation, -EAGAIN after so many nanoseconds (negative: never); then it may be called again. value
- * takes an atomic's previous word, or is NULL. */
+/* Waits for an operation, -EAGAIN after so many nanoseconds (negative: never); then it may be called again. An
+ * atomic's previous word is stored to value, unless that is NULL. */
 int tg_operation_wait(tg_operation *operation, int64_t nanoseconds, uint64_t *value);
 
 /* tg_operation_wait that sleeps until the board's interrupt: for long copies. */
@@ -402,26 +403,26 @@ int tg_operation_wait_event(tg_operation *operation, int64_t nanoseconds, uint64
 /* Makes tg_completions readable when an operation is done; at once if it is. */
 int tg_operation_arm(tg_operation *operation);
 
-/* Gives the handle back. The operation goes on; quiet tells of its end. */
+/* Closes the handle. The operation continues; quiet waits for it. */
 void tg_operation_free(tg_operation *operation);
 
 /* An eventfd of the node handle that becomes readable when an armed operation is done or an armed queue has an
- * element, or a negative errno. Who reads it looks at all of them. It ends with the handle. */
+ * element, or a negative errno. After reading it, check all of them. It ends with the handle. */
 int tg_completions(const tg_node *node);
 
 /* Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many
  * nanoseconds (negative: never, and in turn). ticket is for tg_unlock. */
 int tg_lock(const tg_remote *remote, uint64_t offset, int64_t nanoseconds, uint64_t *ticket);
 
-/* Waits for quiet of all imports of the node handle, then lets the next one in. */
+/* Waits for quiet of all imports of the node handle, then hands the lock to the next ticket. */
 int tg_unlock(const tg_remote *remote, uint64_t offset, uint64_t ticket);
 
 /* Joins a barrier of count participants, the i-th on the i-th of nodes, as number me; mode as in
- * tg_export_options. Waits for the others, at most so many nanoseconds. For one thread at a time. */
+ * tg_export_options. Waits for the other participants, at most so many nanoseconds. For one thread at a time. */
 int tg_barrier_join(const tg_node *node, const char *name, const uint16_t *nodes, uint32_t count, uint32_t me, uint32_t mode, int64_t nanoseconds, tg_barrier **barrier);
 
-/* Waits for quiet, then for everybody; -EAGAIN after so many nanoseconds (negative: never); then it may be called
- * again. */
+/* Waits for quiet, then for all participants; -EAGAIN after so many nanoseconds (negative: never); then it may be
+ * called again. */
 int tg_barrier_wait(tg_barrier *barrier, int64_t nanoseconds);
 
 /* Leaves a barrier, for good. */
@@ -430,11 +431,11 @@ void tg_barrier_leave(tg_barrier *barrier);
 /* Makes a notification queue under a name. */
 int tg_queue_create(const tg_node *node, const char *name, const tg_queue_options *options, tg_queue **queue);
 
-/* A queue that another process has made through the same open file (tg_open_fd), or this one when it has lost its
- * mapping, by its tg_queue_handle. */
+/* A queue that another process has created through the same open file (tg_open_fd), or that this process has
+ * created before it lost the mapping, by its tg_queue_handle. */
 int tg_queue_attach(const tg_node *node, uint32_t handle, tg_queue **queue);
 
-/* By what processes that share the open file attach a queue; UINT32_MAX for NULL. */
+/* The number by which processes that share the open file attach a queue; UINT32_MAX for NULL. */
 uint32_t tg_queue_handle(const tg_queue *queue);
 
 /* Takes the oldest element: 1, or 0 if there is none. No system call, unless the queue has overflowed. */
@@ -446,34 +447,35 @@ int tg_queue_pop_wait(const tg_queue *queue, int64_t nanoseconds, uint64_t *valu
 /* Takes up to count elements, oldest first: how many, 0 if there is none. */
 int tg_queue_pop_batch(const tg_queue *queue, uint64_t *values, uint32_t count);
 
-/* Takes the oldest element by a system call that does everything in the kernel, as a yardstick: 1, or 0 if there
+/* Takes the oldest element by a system call that does everything in the kernel, as a baseline: 1, or 0 if there
  * is none. */
 int tg_queue_pop_in_kernel(const tg_queue *queue, uint64_t *value);
 
 /* Makes tg_completions readable at the next element; at once if there has been one since a pop last found nothing. */
 int tg_queue_arm(const tg_queue *queue);
 
-/* How often the linked buffers of a queue have come to the limit: when it rises, its consumers are slow. */
+/* The number of times that the linked buffers of a queue have reached the limit: when it rises, consumers are
+ * slow. */
 uint64_t tg_queue_limits(const tg_queue *queue);
 
-/* What has become of a queue. */
+/* The state of a queue. */
 int tg_queue_status_of(const tg_queue *queue, tg_queue_status *status);
 
-/* Ends a queue that this process has made, with the elements not taken; one attached is only let go of. */
+/* Ends a queue that this process has created, with the elements not taken; one that was attached is only unmapped. */
 int tg_queue_close(tg_queue *queue);
 
 /* Imports a queue of a node, to append to it. The secret has 16 bytes, or is NULL. */
 int tg_queue_import(const tg_node *node, uint16_t id, const char *name, const uint8_t *secret, tg_remote_queue **queue);
 
-/* Appends with one store instruction, after all that this thread has put to that node before, and returns before
- * the other node has it. */
+/* Appends with one store instruction, after all earlier puts of this thread to that node, and returns before the
+ * other node has it. */
 int tg_queue_enqueue(const tg_remote_queue *queue, uint64_t value);
 
-/* Stores count words of 8 bytes from offset of an import of the same node on, then appends value: who pops it sees
- * them. Not appended while that import has an error. */
+/* Stores count words of 8 bytes from offset of an import of the same node on, then appends value: a consumer that
+ * pops it sees them. Not appended while that import has an error. */
 int tg_queue_put_notify(const tg_remote_queue *queue, const tg_remote *remote, uint64_t offset, const uint64_t *words, uint64_t count, uint64_t value);
 
-/* Where to store an element oneself: one aligned scalar store of tg_queue_width bytes. */
+/* Where to store an element directly: one aligned scalar store of tg_queue_width bytes. */
 volatile void *tg_queue_aperture(const tg_remote_queue *queue);
 
 /* Bytes of an imported queue's words, 4 or 8. */
@@ -483,10 +485,10 @@ uint32_t tg_queue_width(const tg_remote_queue *queue);
  * it may be called again. */
 int tg_queue_quiet(const tg_remote_queue *queue, int64_t nanoseconds);
 
-/* What has become of an imported queue. */
+/* The state of an imported queue. */
 int tg_queue_state_of(const tg_remote_queue *queue, tg_state *state);
 
-/* Clears the latched error of an imported queue and goes on after a cut. Lost elements stay lost. */
+/* Clears the latched error of an imported queue and accepts elements again after a cut. Lost elements stay lost. */
 int tg_queue_acknowledge(const tg_remote_queue *queue);
 
 /* Closes the import of a queue after its outstanding elements. */
@@ -496,7 +498,7 @@ int tg_queue_unimport(tg_remote_queue *queue);
  * writes-th store of this node there; 0 counts none. */
 int tg_counter_arm(const tg_remote *remote, uint32_t page, uint64_t reads, uint64_t writes, tg_page_counter **counter);
 
-/* What access counters say. */
+/* The values of access counters. */
 int tg_counter_read(const tg_page_counter *counter, tg_count *count);
 
 /* Waits for an event of access counters: 1, or 0 after so many nanoseconds (negative: for ever). */
@@ -513,11 +515,11 @@ int tg_counter_disarm(tg_page_counter *counter);
 int tg_replicated_create(const tg_node *node, const char *name, uint64_t size, uint32_t mode, const tg_export_options *options, tg_replicated **replicated);
 
 /* Makes a copy here of a replicated segment whose home is node home. mode is that of the segment, or 0. options,
- * or NULL, hold the secret, what is wanted by the first digit of their mode, and who may join here should this
- * node become the home. */
+ * or NULL, hold the secret, the requested rights in the first digit of their mode, and the access rights of nodes
+ * that join here should this node become the home. */
 int tg_replicated_join(const tg_node *node, uint16_t home, const char *name, uint32_t mode, const tg_export_options *options, tg_replicated **replicated);
 
-/* Has a segment made with TG_REPLICA_NAIVE take the stores of another node, which has made it too. */
+/* Makes a segment of mode TG_REPLICA_NAIVE take the stores of another node, which has created it too. */
 int tg_replicated_join_peer(const tg_replicated *replicated, uint16_t peer);
 
 /* Leaves a replicated segment once its stores are acknowledged. If this node is its home, the other copies become
@@ -535,12 +537,12 @@ const void *tg_replicated_memory(const tg_replicated *replicated);
  * tg_replicated_announce before. */
 volatile void *tg_replicated_window(const tg_replicated *replicated);
 
-/* Tells that this process is about to make so many stores through tg_replicated_window, no more and no fewer. */
+/* Announces the exact number of stores that this process is about to make through tg_replicated_window. */
 int tg_replicated_announce(const tg_replicated *replicated, uint64_t count);
 
-/* One pointer for loads and stores, both by the board of this node: a load through it is behind this process's
- * stores, with nothing announced or waited for. Words and access as in tg_replicated_window. From the first call
- * on tg_load8 to tg_load64 make such a trip too. */
+/* One pointer for loads and stores, both through the board of this node: a load through it is behind this
+ * process's stores, which are not announced. Words and access as in tg_replicated_window. From the first call on
+ * tg_load8 to tg_load64 make such a trip to the board, too. */
 volatile void *tg_replicated_trapped(const tg_replicated *replicated);
 
 /* The window as an import, for atomics, which run at the home, and for tg_quiet; NULL for NULL. Stores through it
@@ -571,36 +573,36 @@ int tg_load32(const tg_replicated *replicated, uint64_t offset, uint32_t *value)
 /* See tg_load8. */
 int tg_load64(const tg_replicated *replicated, uint64_t offset, uint64_t *value);
 
-/* Loads 8 bytes through the window with one instruction: behind this processor's stores, for a trip to the board
- * of this node. All ones may mean that it failed: see tg_replicated_state_of. For other sizes: tg_get8 to tg_get32
- * of tg_replicated_remote. */
+/* Loads 8 bytes through the window with one instruction: behind this processor's stores, by a round trip to the
+ * board of this node. All ones may mean that it failed: see tg_replicated_state_of. For other sizes: tg_get8 to
+ * tg_get32 of tg_replicated_remote. */
 int tg_load_trapped64(const tg_replicated *replicated, uint64_t offset, uint64_t *value);
 
 /* Waits until the stores made so far are in this node's copy, -EAGAIN after so many nanoseconds (negative: never).
- * Of other copies tells tg_replicated_quiet. */
+ * For other copies see tg_replicated_quiet. */
 int tg_replicated_settle(const tg_replicated *replicated, int64_t nanoseconds);
 
 /* Returns when every copy has every earlier store and atomic of this process; -EAGAIN after so many nanoseconds
  * (negative: never). */
 int tg_replicated_quiet(const tg_replicated *replicated, int64_t nanoseconds);
 
-/* What has become of a replicated segment. */
+/* The state of a replicated segment. */
 int tg_replicated_state_of(const tg_replicated *replicated, tg_replicated_state *state);
 
-/* Clears the latched error of a replicated segment, and goes on after a cut. Lost stores stay lost. No other
- * thread uses it meanwhile. */
+/* Clears the latched error of a replicated segment, and accepts stores again after a cut. Lost stores stay
+ * lost. No other thread uses it meanwhile. */
 int tg_replicated_acknowledge(const tg_replicated *replicated);
 
-/* Makes this node the home of an orphan: its copy is the truth, and the others leave theirs and join here. No
- * other thread uses it meanwhile. */
+/* Makes this node the home of an orphan: its copy is authoritative, and the other nodes leave their copies and
+ * join here. No other thread uses it meanwhile. */
 int tg_replicated_adopt(const tg_replicated *replicated);
 
-/* Makes this node the home while all go on; the home until now is a copy then. Those who join do so here. -EBUSY
- * or -EREMOTEIO while another node takes it. If it fails midway, call it again. */
+/* Makes this node the home while all nodes continue; the previous home keeps its copy. Further nodes join here.
+ * -EBUSY or -EREMOTEIO while another node takes it. If it fails midway, call it again. */
 int tg_replicated_take_home(const tg_replicated *replicated);
 
-/* As tg_lock, in 16 bytes of a replicated segment: tickets are drawn at the home, and who waits looks at the copy
- * of this node. */
+/* As tg_lock, in 16 bytes of a replicated segment: tickets are drawn at the home, and waiting threads poll the
+ * copy of this node. */
 int tg_replicated_lock(const tg_replicated *replicated, uint64_t offset, int64_t nanoseconds, uint64_t *ticket);
 
 /* As tg_unlock. */
@@ -625,28 +627,27 @@ int tg_broadcast_finish(tg_broadcast *broadcast, int64_t nanoseconds);
 int tg_broadcast_join(const tg_node *node, uint16_t producer, const char *name, const uint8_t *secret, tg_consumer **consumer);
 
 /* Takes the next message into size bytes at message, and stores its length: 1, or 0 at the end; -EAGAIN after so
- * many nanoseconds (negative: never), -EOVERFLOW when the producer has gone on without this consumer, -EMSGSIZE
- * for a longer message, which is lost. */
+ * many nanoseconds (negative: never), -EOVERFLOW when the producer has evicted this consumer, -EMSGSIZE for a
+ * longer message, which is lost. */
 int tg_consumer_pop(tg_consumer *consumer, void *message, uint32_t size, uint32_t *length, int64_t nanoseconds);
 
-/* Gives a consumer's place up. */
+/* Gives up a consumer's place. */
 int tg_consumer_leave(tg_consumer *consumer);
 
 /* Waits until an import of this node handle has an error to report: 1, or 0 after so many milliseconds (negative:
  * for ever). */
 int tg_wait_error(const tg_node *node, int64_t milliseconds);
 
-/* Orders all earlier accesses of this thread before all later ones. It waits for nothing to arrive: that is
- * tg_quiet. */
+/* Orders all earlier accesses of this thread before all later ones. It does not wait for them, as tg_quiet does. */
 void tg_fence(void);
 
-/* What a result means, positive or negative. Valid until the thread's next call of this function. */
+/* The meaning of a result, positive or negative. Valid until the thread's next call of this function. */
 const char *tg_strerror(int error);
 
-/* The board's reason for what failed last in this thread: TG_ERR_*, or TG_OK if the board was not the reason. */
+/* The board's reason for the last failure in this thread: TG_ERR_*, or TG_OK if the board was not the reason. */
 int tg_last_status(void);
 
-/* What failed last in this thread, in a sentence with what to do. Valid until the thread's next call that fails. */
+/* The message of the last failure in this thread, with what to do. Valid until the thread's next call that fails. */
 const char *tg_last_error(void);
 
 #ifdef __cplusplus

@@ -24,23 +24,23 @@ mod sealed {
         /// Load from memory that others store to.
         ///
         /// # Safety
-        /// As for `window_load`, and all who access the memory meanwhile do so atomically.
+        /// As for `window_load`, and all other accesses to the memory are atomic.
         unsafe fn load_acquire(at: *mut Self) -> Self;
         /// Load (acquire) from memory that others store to and that is mapped read-only.
         ///
         /// # Safety
-        /// As for `window_load`, and all who store to the memory meanwhile do so atomically.
+        /// As for `window_load`, and all stores to the memory are atomic.
         unsafe fn load_copy(at: *const Self) -> Self;
         /// Store to memory that others load from.
         ///
         /// # Safety
-        /// As for `window_store`, and all who access the memory meanwhile do so atomically.
+        /// As for `window_store`, and all other accesses to the memory are atomic.
         unsafe fn store_release(at: *mut Self, value: Self);
     }
 }
 pub(crate) use sealed::Instructions;
 
-/// What one instruction moves: `u8`, `u16`, `u32` or `u64`.
+/// The operand of one load or store instruction: `u8`, `u16`, `u32` or `u64`.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -56,9 +56,9 @@ pub(crate) use sealed::Instructions;
 /// # Ok(()) }
 /// ```
 pub trait Word: sealed::Instructions + Copy + Eq + Debug + Send + Sync + 'static {
-    /// Bytes.
+    /// Its size in bytes.
     const SIZE: usize = size_of::<Self>();
-    /// All bits set, which is what a load returns that cannot be served.
+    /// All bits set, as returned by a load that cannot be served.
     const ONES: Self;
     /// The low bytes of `value`.
     fn from_u64(value: u64) -> Self;
@@ -74,19 +74,19 @@ macro_rules! word {
             #[inline(always)]
             unsafe fn window_store(at: *mut Self, value: Self) {
                 #[cfg(target_arch = "x86_64")]
-                // SAFETY: the caller vouches for `at`; the instruction touches nothing else.
+                // SAFETY: the caller guarantees that `at` is valid; the instruction touches nothing else.
                 unsafe {
                     std::arch::asm!($xstore, at = in(reg) at, value = in($xclass) value,
                         options(nostack, preserves_flags));
                 }
                 #[cfg(target_arch = "aarch64")]
-                // SAFETY: the caller vouches for `at`; the instruction touches nothing else.
+                // SAFETY: the caller guarantees that `at` is valid; the instruction touches nothing else.
                 unsafe {
                     std::arch::asm!($astore, at = in(reg) at, value = in(reg) value,
                         options(nostack, preserves_flags));
                 }
                 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-                // SAFETY: the caller vouches for `at`.
+                // SAFETY: the caller guarantees that `at` is valid.
                 unsafe {
                     at.write_volatile(value);
                 }
@@ -97,7 +97,7 @@ macro_rules! word {
                 #[cfg(target_arch = "x86_64")]
                 {
                     let value: Self;
-                    // SAFETY: the caller vouches for `at`; the instruction touches nothing else.
+                    // SAFETY: the caller guarantees that `at` is valid; the instruction touches nothing else.
                     unsafe {
                         std::arch::asm!($xload, at = in(reg) at, value = out($xclass) value,
                             options(nostack, preserves_flags));
@@ -107,7 +107,7 @@ macro_rules! word {
                 #[cfg(target_arch = "aarch64")]
                 {
                     let value: Self;
-                    // SAFETY: the caller vouches for `at`; the instruction touches nothing else.
+                    // SAFETY: the caller guarantees that `at` is valid; the instruction touches nothing else.
                     unsafe {
                         std::arch::asm!($aload, at = in(reg) at, value = out(reg) value,
                             options(nostack, preserves_flags));
@@ -115,7 +115,7 @@ macro_rules! word {
                     value
                 }
                 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-                // SAFETY: the caller vouches for `at`.
+                // SAFETY: the caller guarantees that `at` is valid.
                 unsafe {
                     at.read_volatile()
                 }
@@ -123,14 +123,14 @@ macro_rules! word {
 
             #[inline(always)]
             unsafe fn load_acquire(at: *mut Self) -> Self {
-                // SAFETY: the caller vouches for `at` and for the others.
+                // SAFETY: the caller guarantees both conditions.
                 unsafe { <$atomic>::from_ptr(at) }.load(Ordering::Acquire)
             }
 
             #[inline(always)]
             unsafe fn load_copy(at: *const Self) -> Self {
                 // Of atomic accesses, only relaxed loads of at most a register are promised to work on read-only
-                // memory. SAFETY: the caller vouches for `at` and for the others; nothing is stored.
+                // memory. SAFETY: the caller guarantees both conditions; nothing is stored.
                 let value = unsafe { <$atomic>::from_ptr(at.cast_mut()) }.load(Ordering::Relaxed);
                 std::sync::atomic::fence(Ordering::Acquire);
                 value
@@ -138,7 +138,7 @@ macro_rules! word {
 
             #[inline(always)]
             unsafe fn store_release(at: *mut Self, value: Self) {
-                // SAFETY: the caller vouches for `at` and for the others.
+                // SAFETY: the caller guarantees both conditions.
                 unsafe { <$atomic>::from_ptr(at) }.store(value, Ordering::Release)
             }
         }
@@ -185,14 +185,14 @@ word!(u64, AtomicU64,
 ///     Ok(memory.compare_swap(offset, zero, value)? == zero)
 /// }
 /// # let memory = node.import(3, "words").open()?;
-/// let ours = claim(&memory, 8, 1u32)?;
+/// let claimed = claim(&memory, 8, 1u32)?;
 /// # Ok(()) }
 /// ```
 pub trait AtomicWord: Word {}
 impl AtomicWord for u32 {}
 impl AtomicWord for u64 {}
 
-/// Orders earlier ordinary stores before later stores to the board: on x86 they are anyway.
+/// Orders earlier ordinary stores before later stores to the board; on x86 they always are.
 #[inline(always)]
 pub(crate) fn publish() {
     std::sync::atomic::fence(Ordering::Release);
@@ -206,17 +206,17 @@ pub(crate) fn publish() {
 /// Orders all earlier accesses of this thread, to ordinary memory and to windows, before all later ones, as far as
 /// this processor is concerned. It does not wait for anything to arrive: that is `quiet`.
 ///
-/// Needed on aarch64 between an ordinary store and a `put` that tells another node of it. On x86 those two are in order
-/// already; there this is only a fence for ordinary memory.
+/// Needed on aarch64 between an ordinary store and a `put` that announces it to another node. On x86 those two are in
+/// order already; there this is only a fence for ordinary memory.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
 /// # let node = telegraphos::Node::open()?;
-/// # let ours = node.export("ours", 64 << 10).create()?;
+/// # let data = node.export("data", 64 << 10).create()?;
 /// # let flag = node.import(3, "flag").open()?;
-/// ours.store(0, 7u64)?; // ordinary memory
+/// data.store(0, 7u64)?; // ordinary memory
 /// telegraphos::fence();
-/// flag.put64(0, 1)?; // node 3, which finds this and then loads our word, gets 7
+/// flag.put64(0, 1)?; // when node 3 finds this and then loads the word, it gets 7
 /// # Ok(()) }
 /// ```
 #[inline]

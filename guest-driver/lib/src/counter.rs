@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Page access counters: how often a remote page was read and written (s1, SPEC item 22).
 
-use crate::bell::{listen, new_eventfd};
-use crate::error::{Error, Result, status_of};
-use crate::node::Inner;
+use crate::backoff::Backoff;
+use crate::context::Context;
+use crate::error::{Error, Result, log_failed_drop};
+use crate::eventfd::{new_eventfd, wait_readable};
 use crate::remote::Remote;
 use crate::sys;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use telegraphos_wire::{event, uapi};
 
-/// The driver is asked this often whether the board is still there.
+/// How often a wait checks with the driver that the board is still there.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Two counters armed for one page of an import, for reads and for writes; disarmed on drop.
+/// A pair of counters armed for one page of an import, for reads and for writes; disarmed on drop.
 ///
 /// Each access of *this node* to the page, through whichever import, decrements its counter unless that is 0; the step
 /// from 1 to 0 is one event. Large values make a profile, small ones an alarm for replication.
@@ -26,20 +27,20 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// # let table = node.import(3, "table").open()?;
 /// let counter = table.arm_counter(0, 1000, 0)?; // the 1000th load from its first page is an event
 /// if counter.wait(Some(Duration::from_secs(1)))? {
-///     println!("a page that is worth a copy of its own");
+///     println!("this page is worth a local copy");
 /// }
 /// counter.disarm()?;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
 pub struct PageCounter {
-    inner: Arc<Inner>,
+    context: Arc<Context>,
     number: u32,
     event: OwnedFd,
     label: Arc<str>,
 }
 
-/// What page access counters say.
+/// The values of page access counters.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -70,20 +71,14 @@ impl Remote {
     /// Fails with [`Error::Argument`] for a page beyond the segment or when both are 0, and with
     /// [`Status::NoSpace`](crate::Status::NoSpace) when all of the board's counters are armed.
     pub fn arm_counter(&self, page: u32, reads: u64, writes: u64) -> Result<PageCounter> {
-        let pages = self.size().div_ceil(self.inner.unit);
+        let pages = self.size().div_ceil(self.context.unit);
         if u64::from(page) >= pages {
-            return Err(Error::Argument {
-                what: "the page of an access counter",
-                value: page.to_string(),
-                expected: format!("below {pages}, the units of {}", self.label),
-            });
+            let expected = format!("below {pages}, the units of {}", self.label);
+            return Err(Error::argument("the page of an access counter", page, expected));
         }
         if reads == 0 && writes == 0 {
-            return Err(Error::Argument {
-                what: "the reads and writes of an access counter",
-                value: "0 and 0".into(),
-                expected: "one of them at least 1".into(),
-            });
+            let what = "the reads and writes of an access counter";
+            return Err(Error::argument(what, "0 and 0", "one of them at least 1"));
         }
         let event = new_eventfd()?;
         let mut counter = uapi::Counter {
@@ -94,35 +89,31 @@ impl Remote {
             writes,
             ..uapi::Counter::default()
         };
-        sys::counter_arm(self.inner.fd(), &mut counter).map_err(|errno| {
-            let what = format!("access counters of {}", self.label);
-            match status_of(errno) {
-                Some(status) => Error::Failed { what, status },
-                None => self.inner.error(&format!("arming {what}"), errno),
-            }
-        })?;
-        Ok(PageCounter { inner: self.inner.clone(), number: counter.counter, event, label: self.label.clone() })
+        let device = &self.context.device;
+        sys::counter_arm(device.fd(), &mut counter)
+            .map_err(|errno| device.refusal(format!("arming access counters of {}", self.label), errno))?;
+        Ok(PageCounter { context: self.context.clone(), number: counter.counter, event, label: self.label.clone() })
     }
 }
 
 impl PageCounter {
-    /// For tests of what does not reach the board: it goes off when told.
+    /// For tests of what does not reach the board: its event comes from [`PageCounter::fire`].
     #[cfg(test)]
-    pub(crate) fn without_board(inner: &Arc<Inner>) -> PageCounter {
-        PageCounter { inner: inner.clone(), number: u32::MAX, event: new_eventfd().unwrap(), label: "x".into() }
+    pub(crate) fn without_board(context: &Arc<Context>) -> PageCounter {
+        PageCounter { context: context.clone(), number: u32::MAX, event: new_eventfd().unwrap(), label: "x".into() }
     }
 
-    /// What the driver does when it goes off.
+    /// Signals the event, as the driver does.
     #[cfg(test)]
     pub(crate) fn fire(&self) {
         rustix::io::write(&self.event, &1u64.to_ne_bytes()).unwrap();
     }
 
-    /// What is left, and what has gone off. A system call.
+    /// The present values. A system call.
     pub fn read(&self) -> Result<Count> {
         let mut counter = uapi::Counter { counter: self.number, ..uapi::Counter::default() };
-        sys::counter_read(self.inner.fd(), &mut counter)
-            .map_err(|errno| self.inner.error(&format!("reading the access counters of {}", self.label), errno))?;
+        let action = || format!("reading the access counters of {}", self.label);
+        self.context.device.call(sys::counter_read, &mut counter, action)?;
         let fired = |bit: u64| u64::from(counter.fired) & bit != 0;
         Ok(Count {
             reads: counter.reads,
@@ -132,13 +123,13 @@ impl PageCounter {
         })
     }
 
-    /// Waits for an event that was not yet waited for: true, or false when `timeout` (`None`: for ever) has passed.
-    /// [`PageCounter::read`] tells which.
+    /// Waits for an event that no earlier wait has returned: true, or false when `timeout` (`None`: for ever) has
+    /// passed. [`PageCounter::read`] says which of the two counters it was.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
-        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        let backoff = Backoff::new(timeout);
         loop {
-            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            if listen(self.event.as_fd(), left.unwrap_or(CHECK_EVERY).min(CHECK_EVERY))? {
+            let left = backoff.left();
+            if wait_readable(self.event.as_fd(), left.unwrap_or(CHECK_EVERY).min(CHECK_EVERY))? {
                 return Ok(true);
             }
             if left == Some(Duration::ZERO) {
@@ -148,7 +139,7 @@ impl PageCounter {
         }
     }
 
-    /// Disarms them. Dropping does the same, without telling of errors.
+    /// Disarms them. Dropping does the same, and only logs errors.
     pub fn disarm(mut self) -> Result<()> {
         self.shut()
     }
@@ -159,12 +150,12 @@ impl PageCounter {
         }
         let number = std::mem::replace(&mut self.number, u32::MAX);
         let mut counter = uapi::Counter { counter: number, ..uapi::Counter::default() };
-        sys::counter_disarm(self.inner.fd(), &mut counter)
-            .map_err(|errno| self.inner.error(&format!("disarming the access counters of {}", self.label), errno))
+        let action = || format!("disarming the access counters of {}", self.label);
+        self.context.device.call(sys::counter_disarm, &mut counter, action)
     }
 }
 
-/// Readable when there is an event that was not waited for: an eventfd, for a program's own poll.
+/// An eventfd for a program's own poll: readable when there is an event that no wait has returned.
 impl AsFd for PageCounter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
@@ -173,9 +164,6 @@ impl AsFd for PageCounter {
 
 impl Drop for PageCounter {
     fn drop(&mut self) {
-        match self.shut() {
-            Ok(()) | Err(Error::Gone { .. }) => {}
-            Err(error) => log::warn!("{error}"),
-        }
+        log_failed_drop(self.shut());
     }
 }

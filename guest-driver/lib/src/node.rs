@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The board of this machine: an open file of `/dev/telegraphosN`, which is a context of its own.
+//! The board of this machine, opened: an open file of `/dev/telegraphosN` is one context of the board.
 
-use crate::bell::Bell;
+use crate::access_policy::READ_WRITE;
+use crate::backoff::Backoff;
+use crate::context::Context;
+use crate::device::Device;
 use crate::error::{Error, Object, Result};
-use crate::operation::LaunchStyle;
-use crate::quiet::{Destinations, Scope};
+use crate::eventfd::poll_fd;
+use crate::launch_style::LaunchStyle;
+use crate::quiet::Scope;
+use crate::remote::ImportBuilder;
+use crate::segment::ExportBuilder;
 use crate::slots::Slots;
-use crate::sys::{self, Mapping};
-use crate::{ExportBuilder, ImportBuilder, NodeId};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::sys;
+use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
-use telegraphos_wire::{Rights, context, uapi};
+use std::time::Duration;
+use telegraphos_wire::{NodeId, Rights, context, uapi};
 
-/// A board, opened. Cheap to clone: all clones, and all segments and remotes made from them, are one context of the
+/// An open board. Cheap to clone: all clones, and all segments and imports made from them, are one context of the
 /// board, which ends with the last of them.
 ///
 /// ```no_run
@@ -31,36 +35,10 @@ use telegraphos_wire::{Rights, context, uapi};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Node {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) context: Arc<Context>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) path: PathBuf,
-    fd: OwnedFd,
-    pub(crate) id: NodeId,
-    pub(crate) unit: u64,
-    context: u8,
-    key: Key,
-    pub(crate) style: AtomicU8,
-    pub(crate) slots: Slots,
-    /// Who sleeps looks this often anyway: whether the board is still there, and for what another process has heard.
-    pub(crate) look_every: Duration,
-    pub(crate) bell: Bell,
-    pub(crate) destinations: Destinations,
-}
-
-/// The context's key, which is nobody else's business.
-#[derive(Clone, Copy)]
-struct Key(u64);
-
-impl std::fmt::Debug for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key(..)")
-    }
-}
-
-/// What a board and its driver are.
+/// The properties of a board and its driver.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -82,7 +60,7 @@ pub struct Info {
     pub unit: u64,
     /// Bytes of window per node: the largest segment.
     pub window_size: u64,
-    /// The board's incarnation: another number after each reset and each time it joined the fabric.
+    /// The board's incarnation: another number after each reset and after each time it joined the fabric.
     pub incarnation: u32,
     /// Whether the link to the fabric is up.
     pub link_up: bool,
@@ -115,11 +93,11 @@ impl Node {
     /// A board that another process has opened, by the file descriptor inherited or received from it ([`AsFd`]): the
     /// same context, whose queues this process may [attach](crate::Queue::attach).
     ///
-    /// Of the processes that share a context, one at a time uses quiet, atomics and copies: their slots know nothing
-    /// of other processes. And one at a time gets the interrupts: the last that began to wait for one. The others look
-    /// every 20 ms.
+    /// Of the processes that share a context, only one at a time may use quiet, atomics and copies: the slots that
+    /// these occupy are allocated per process. And only one at a time gets the interrupts: the last that began to wait
+    /// for one. The others poll every 20 ms.
     ///
-    /// The descriptor passes through `exec` as the standard input, say:
+    /// The descriptor can pass through `exec`, for example as the standard input:
     /// ```no_run
     /// # use std::{os::fd::AsFd, process::{Command, Stdio}};
     /// # use telegraphos::{Node, Queue};
@@ -143,66 +121,51 @@ impl Node {
     fn of(path: PathBuf, fd: OwnedFd, shared: bool) -> Result<Node> {
         let mut info = uapi::Info::default();
         sys::info(fd.as_fd(), &mut info).map_err(|errno| match errno {
-            Errno::NOTTY => Error::Argument {
-                what: "the device file",
-                value: path.display().to_string(),
-                expected: format!("a /dev/telegraphosN whose driver has user interface {}", uapi::ABI_VERSION),
-            },
+            Errno::NOTTY => Error::argument(
+                "the device file",
+                path.display(),
+                format!("a /dev/telegraphosN whose driver has user interface {}", uapi::ABI_VERSION),
+            ),
             Errno::NODEV => Error::Gone { path: path.clone() },
             errno => Error::Open { path: path.clone(), errno },
         })?;
         if u64::from(info.abi) != uapi::ABI_VERSION {
             return Err(Error::Abi { path, found: info.abi, expected: uapi::ABI_VERSION as u32 });
         }
-        // The word of an argument names its context in 8 bits: a number above would be another process's context.
-        let context = u8::try_from(info.context).map_err(|_| Error::Argument {
-            what: "the driver's context number",
-            value: info.context.to_string(),
-            expected: format!("0 to {}", context::COUNT - 1),
+        // The word of an argument names its context in 8 bits: a larger number would name another process's context.
+        let number = u8::try_from(info.context).map_err(|_| {
+            Error::argument("the driver's context number", info.context, format!("0 to {}", context::COUNT - 1))
         })?;
-        // Both pages are at least this long; the kernel rounds up to what a page is.
+        let check_every = if shared { Duration::from_millis(20) } else { Duration::from_secs(1) };
+        let device = Device::new(path, fd, check_every);
+        // Both pages are at least this long; the kernel rounds up to its page size.
         let map = |kind, rights, what: &str| {
-            Mapping::new(fd.as_fd(), uapi::mmap_offset(kind, 0), context::STATUS_SIZE as usize, rights)
-                .map_err(|errno| Error::Os { what: format!("mapping the {what} page of {}", path.display()), errno })
+            let what = format!("the {what} page of {}", device.path().display());
+            device.map(uapi::mmap_offset(kind, 0), context::STATUS_SIZE, rights, &what)
         };
-        let context_page = map(uapi::MMAP_CONTEXT, crate::READ_WRITE, "context")?;
+        let context_page = map(uapi::MMAP_CONTEXT, READ_WRITE, "context")?;
         let status_page = map(uapi::MMAP_STATUS, Rights::READ, "status")?;
         let slots = Slots::new(context_page, status_page);
         if shared {
-            slots.follow();
+            slots.continue_cookies();
         }
-        Ok(Node {
-            inner: Arc::new(Inner {
-                path,
-                fd,
-                id: info.node as NodeId,
-                unit: 1 << info.unit_shift.min(63),
-                context,
-                key: Key(info.key),
-                style: AtomicU8::new(LaunchStyle::default() as u8),
-                slots,
-                look_every: if shared { Duration::from_millis(20) } else { Duration::from_secs(1) },
-                bell: Bell::default(),
-                destinations: Destinations::default(),
-            }),
-        })
+        let (id, unit) = (info.node as NodeId, 1 << info.unit_shift.min(63));
+        Ok(Node { context: Arc::new(Context::new(device, id, unit, number, info.key, slots)) })
     }
 
     /// This node's id.
     pub fn id(&self) -> NodeId {
-        self.inner.id
+        self.context.id
     }
 
     /// The device file.
     pub fn path(&self) -> &Path {
-        &self.inner.path
+        self.context.device.path()
     }
 
-    /// What the board is, and whether its link is up now.
+    /// The properties of the board, and whether its link is up now. A system call.
     pub fn info(&self) -> Result<Info> {
-        let mut info = uapi::Info::default();
-        sys::info(self.inner.fd(), &mut info)
-            .map_err(|errno| self.inner.error("asking for the board's state", errno))?;
+        let info = self.context.device.info("asking for the board's state")?;
         Ok(Info {
             node: info.node as NodeId,
             nodes: info.nodes,
@@ -217,81 +180,72 @@ impl Node {
 
     /// Exports `size` bytes of new, zeroed memory under `name`.
     pub fn export(&self, name: &str, size: u64) -> ExportBuilder {
-        ExportBuilder::new(self, name, size)
+        ExportBuilder::new(&self.context, name, size)
     }
 
     /// Imports the segment `name` of `node`, which may be this node.
     pub fn import(&self, node: NodeId, name: &str) -> ImportBuilder {
-        ImportBuilder::new(self, Object::Segment, node, name)
+        ImportBuilder::new(&self.context, Object::Segment, node, name)
     }
 
     /// How operations of this context are launched from now on; [`LaunchStyle::Context`] at first.
     pub fn set_launch_style(&self, style: LaunchStyle) {
-        self.inner.style.store(style as u8, Ordering::Relaxed);
+        self.context.set_launch_style(style);
     }
 
     /// How operations of this context are launched.
     pub fn launch_style(&self) -> LaunchStyle {
-        self.inner.launch_style()
+        self.context.launch_style()
     }
 
-    /// Operations of this context that were launched from user level and are not yet done. Stores are not among them:
-    /// the board has no word that counts those.
+    /// The number of operations of this context that were launched from user level and are not yet done. Stores are not
+    /// counted: the board has no word for them.
     pub fn unfinished(&self) -> u32 {
-        self.inner.slots.unfinished()
+        self.context.slots.unfinished()
     }
 
     /// An eventfd that becomes readable when an operation for which [`Operation::arm`](crate::Operation::arm) was
     /// called is done, or a queue for which [`Queue::arm`](crate::Queue::arm) was called has an element, for a
-    /// program's own `poll`. It is one for the whole context: who reads it looks at all its operations and queues, and
-    /// nobody calls [`Operation::wait_event`](crate::Operation::wait_event) or
+    /// program's own `poll`. It is one for the whole context: a thread that reads it must then check all its operations
+    /// and queues, and no thread calls [`Operation::wait_event`](crate::Operation::wait_event) or
     /// [`Queue::pop_wait`](crate::Queue::pop_wait) meanwhile, which read it too.
     pub fn completions(&self) -> Result<BorrowedFd<'_>> {
-        self.inner.bell.ready(&self.inner)
+        self.context.completions.fd(&self.context.device)
     }
 
-    /// Orders: what this context stores, launches or enqueues from now on is performed after everything before, at
-    /// whichever nodes. It need not wait for it, but may.
+    /// Orders: what this context stores, launches or enqueues from now on is performed after everything before, on any
+    /// node. It may wait for that, but need not.
     ///
-    /// Towards the segments of one node order is free of charge (SPEC I8), and so it is towards one queue. So this does
-    /// nothing while all open imports of the context that are more than readable are segments of one node, or there is
-    /// one alone, of a queue, and while no operation launched is unfinished. Else it is [`Node::quiet`], and fails as
-    /// that does. It looks at imports rather than at the stores themselves because those are single instructions that
-    /// no library sees.
+    /// The network keeps the order towards the segments of one node (SPEC I8), and towards one queue. So this does
+    /// nothing while no operation is unfinished and the open imports of the context that allow more than loads are
+    /// either segments of one node, or a single queue. Otherwise it is [`Node::quiet`], and fails as that does. It
+    /// considers imports rather than stores because a store is a single instruction, which no library sees.
     pub fn fence(&self) -> Result<()> {
-        self.inner.fence()
+        self.context.fence()
     }
 
     /// Returns when everything that this context stored, launched atomically or copied before has been performed at its
     /// destination and acknowledged (SPEC E19), with the first error latched on its imports.
     pub fn quiet(&self) -> Result<()> {
-        self.inner.quiet(Scope::All, None)
+        self.context.quiet(Scope::All, None)
     }
 
-    /// [`Node::quiet`] that gives up after `timeout` with [`Error::Pending`]; it may be called again.
+    /// [`Node::quiet`] that fails after `timeout` with [`Error::Pending`]; it may be called again.
     pub fn quiet_timeout(&self, timeout: Duration) -> Result<()> {
-        self.inner.quiet(Scope::All, Some(timeout))
+        self.context.quiet(Scope::All, Some(timeout))
     }
 
-    /// Waits until an import of this context has something to report ([`Remote::state`](crate::Remote::state)): true,
-    /// or false when `timeout` has passed (`None` waits for ever). Fails when the board is gone.
+    /// Waits until an import of this context has an error or a change of state to report
+    /// ([`Remote::state`](crate::Remote::state)): true, or false when `timeout` has passed (`None` waits for ever).
+    /// Fails when the board is gone.
     pub fn wait_error(&self, timeout: Option<Duration>) -> Result<bool> {
-        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        let (device, backoff) = (&self.context.device, Backoff::new(timeout));
         loop {
-            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            let left = left.map(|l| Timespec { tv_sec: l.as_secs() as i64, tv_nsec: l.subsec_nanos() as i64 });
-            let mut fds = [PollFd::new(&self.inner.fd, PollFlags::PRI)];
-            match poll(&mut fds, left.as_ref()) {
-                Ok(0) => return Ok(false),
-                Ok(_) => {
-                    let events = fds[0].revents();
-                    if events.intersects(PollFlags::HUP | PollFlags::NVAL) {
-                        return Err(Error::Gone { path: self.inner.path.clone() });
-                    }
-                    return Ok(true);
-                }
+            match poll_fd(device.fd(), PollFlags::PRI, backoff.left()) {
+                Ok(events) if events.intersects(PollFlags::HUP | PollFlags::NVAL) => return Err(device.gone()),
+                Ok(events) => return Ok(!events.is_empty()),
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.inner.error("waiting for errors", errno)),
+                Err(errno) => return Err(device.error("waiting for errors", errno)),
             }
         }
     }
@@ -299,49 +253,6 @@ impl Node {
 
 impl AsFd for Node {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.fd()
-    }
-}
-
-impl Inner {
-    pub(crate) fn launch_style(&self) -> LaunchStyle {
-        LaunchStyle::from_u32(self.style.load(Ordering::Relaxed).into()).unwrap_or_default()
-    }
-
-    /// What passes an address to a slot: the word for the argument aperture.
-    pub(crate) fn argument(&self, slot: u32, which: u8) -> u64 {
-        context::Argument { context: self.context, slot: slot as u8, which, key: self.key.0 }.encode()
-    }
-
-    /// For tests of what does not reach the board.
-    #[cfg(test)]
-    pub(crate) fn without_board() -> Inner {
-        let path = PathBuf::from("/dev/null");
-        Inner {
-            fd: rustix::fs::open(&path, OFlags::RDWR, Mode::empty()).unwrap(),
-            path,
-            id: 0,
-            unit: 65536,
-            context: 5,
-            key: Key(0x0123_4567_89ab),
-            style: AtomicU8::new(LaunchStyle::default() as u8),
-            slots: Slots::new(Mapping::anonymous(4096), Mapping::anonymous(4096)),
-            // Tests show that nobody sleeps who should not.
-            look_every: Duration::from_secs(3600),
-            bell: Bell::default(),
-            destinations: Destinations::default(),
-        }
-    }
-
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
-    /// The error of a system call on the device.
-    pub(crate) fn error(&self, what: &str, errno: Errno) -> Error {
-        match errno {
-            Errno::NODEV => Error::Gone { path: self.path.clone() },
-            errno => Error::Os { what: format!("{}: {what}", self.path.display()), errno },
-        }
+        self.context.device.fd()
     }
 }

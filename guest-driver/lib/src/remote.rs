@@ -2,31 +2,31 @@
 //! Memory of another node, mapped into this process.
 
 use crate::access::Word;
-use crate::error::{Error, Object, Result, name_bytes, status_of};
-use crate::node::{Inner, Node};
-use crate::quiet::{Destination, Scope};
-use crate::segment::check;
+use crate::access_policy::{FULL, READ_WRITE, Secret, name_bytes};
+use crate::bounds::check;
+use crate::context::Context;
+use crate::destination::Destination;
+use crate::error::{Error, Object, Result, latched, log_failed_drop, status_of};
+use crate::quiet::Scope;
 use crate::sys::{self, Mapping};
-use crate::{FULL, READ_WRITE, Secret};
-use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use telegraphos_wire::{NodeId, Rights, Status, uapi};
 
-/// How to import a segment; made by [`Node::import`].
+/// How to import a segment; made by [`Node::import`](crate::Node::import).
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
 /// # let node = telegraphos::Node::open()?;
 /// let ring = node.import(3, "ring").secret(*b"0123456789abcdef").read_only().open()?;
-/// assert!(ring.put64(0, 1).is_err(), "only loads were asked for");
+/// assert!(ring.put64(0, 1).is_err(), "only loads were requested");
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is imported before open()"]
 pub struct ImportBuilder {
-    inner: Arc<Inner>,
+    context: Arc<Context>,
     object: Object,
     node: NodeId,
     name: String,
@@ -35,17 +35,18 @@ pub struct ImportBuilder {
 }
 
 impl ImportBuilder {
-    pub(crate) fn new(node: &Node, object: Object, id: NodeId, name: &str) -> ImportBuilder {
-        ImportBuilder { inner: node.inner.clone(), object, node: id, name: name.into(), rights: FULL, secret: [0; 16] }
+    /// An import of the object of that kind and name that node `node` has published.
+    pub(crate) fn new(context: &Arc<Context>, object: Object, node: NodeId, name: &str) -> ImportBuilder {
+        ImportBuilder { context: context.clone(), object, node, name: name.into(), rights: FULL, secret: [0; 16] }
     }
 
-    /// The rights wanted, all of which must be granted; [`FULL`] unless told otherwise.
+    /// The requested rights, all of which must be granted; [`FULL`](crate::FULL) by default.
     pub fn rights(mut self, rights: Rights) -> Self {
         self.rights = rights;
         self
     }
 
-    /// Asks for loads only; a store then is SIGSEGV.
+    /// Requests loads only; a store then raises SIGSEGV.
     pub fn read_only(self) -> Self {
         self.rights(Rights::READ)
     }
@@ -56,24 +57,25 @@ impl ImportBuilder {
         self
     }
 
-    /// Asks the other node's board, and maps the segment. The exporting process need not be awake.
+    /// Requests the import from the other node's board, and maps the segment. The exporting process need not run. Fails
+    /// with [`Error::Import`].
     pub fn open(self) -> Result<Remote> {
         if self.rights.contains(Rights::ENQUEUE) {
-            return Err(Error::Argument {
-                what: "the right to enqueue",
-                value: format!("asked for with segment {:?}", self.name),
-                expected: "queues to be imported by Queue::import, segments for other rights".into(),
-            });
+            return Err(Error::argument(
+                "the right to enqueue",
+                format!("requested of segment {:?}", self.name),
+                "queues to be imported by Queue::import, segments for other rights",
+            ));
         }
-        let (mut remote, answer) = self.ask()?;
+        let (mut remote, answer) = self.import()?;
         if remote.rights.0 & READ_WRITE.0 != 0 {
             remote.mapping = Some(remote.map(answer.offset, remote.size, remote.rights)?);
         }
         Ok(remote)
     }
 
-    /// Asks the other node's board: the import, not mapped, and what the driver says of it.
-    pub(crate) fn ask(self) -> Result<(Remote, uapi::Import)> {
+    /// Requests the import from the other node's board: the import, not mapped, and the driver's description of it.
+    pub(crate) fn import(self) -> Result<(Remote, uapi::Import)> {
         let mut request = uapi::Import {
             name: name_bytes(&self.name)?,
             secret: self.secret,
@@ -81,35 +83,22 @@ impl ImportBuilder {
             rights: self.rights.0.into(),
             ..uapi::Import::default()
         };
-        sys::import(self.inner.fd(), &mut request).map_err(|errno| {
-            let status = match request.status {
-                0 => status_of(errno),
-                status => Some(Status::from_u16(status as u16)),
-            };
+        sys::import(self.context.device.fd(), &mut request).map_err(|errno| {
+            let status = latched(request.status).or_else(|| status_of(errno));
             Error::Import { object: self.object, name: self.name.clone(), node: u32::from(self.node), status, errno }
         })?;
         // From here on it is closed if anything fails.
-        let remote = Remote {
-            inner: self.inner,
-            node: self.node,
-            label: self.object.of(&self.name, self.node).into(),
-            name: self.name,
-            handle: request.handle,
-            size: request.length,
-            rights: self.rights,
-            mapping: None,
-            arguments: OnceLock::new(),
-            sound_at: AtomicU64::new(0),
-            borrowed: false,
-        };
+        let label = self.object.of(&self.name, self.node).into();
+        let (handle, size) = (request.handle, request.length);
+        let remote = Remote::unmapped(&self.context, self.node, &self.name, label, handle, size, self.rights);
         if remote.writes() {
-            remote.inner.destinations.enter(remote.destination());
+            remote.context.destinations.enter(remote.destination());
         }
         Ok((remote, request))
     }
 }
 
-/// What has become of an import.
+/// The state of an import.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -117,7 +106,7 @@ impl ImportBuilder {
 /// # let ring = node.import(3, "ring").open()?;
 /// let state = ring.state()?;
 /// if state.dead {
-///     println!("{:?}: it is to be imported again", state.error);
+///     println!("{:?}: import it again", state.error);
 /// } else if state.cut {
 ///     ring.acknowledge()?; // the lost stores stay lost
 /// }
@@ -125,11 +114,11 @@ impl ImportBuilder {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// Stores outrun the network: the next one waits in a page fault until there is room.
+    /// Stores are faster than the network: the next one waits in a page fault until there is room.
     pub congested: bool,
     /// A store was lost, and later ones are dropped until [`Remote::acknowledge`].
     pub cut: bool,
-    /// Gone for good: touching it is SIGBUS. Import it again.
+    /// Gone for good: touching it raises SIGBUS. Import it again.
     pub dead: bool,
     /// The first error since it was last acknowledged.
     pub error: Option<Status>,
@@ -137,7 +126,7 @@ pub struct State {
 
 /// A segment of another node, imported; closed on drop, which waits for its outstanding stores.
 ///
-/// [`put`](Remote::put) is one store instruction and returns before the other node has the value, usually much before.
+/// [`put`](Remote::put) is one store instruction and returns before the other node has the value, usually long before.
 /// [`get`](Remote::get) is one load instruction and waits for the value, behind all earlier puts to that node. A load
 /// that cannot be served returns all ones in bounded time, with the error latched: see [`state`](Remote::state).
 /// Touching an import that is dead raises SIGBUS, see the crate's documentation.
@@ -154,21 +143,21 @@ pub struct State {
 /// ```
 #[derive(Debug)]
 pub struct Remote {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) context: Arc<Context>,
     node: NodeId,
     name: String,
-    /// What to call it.
+    /// Its name in messages.
     pub(crate) label: Arc<str>,
     handle: u32,
     size: u64,
     rights: Rights,
-    /// The window; `None` if it may neither be loaded from nor stored to.
+    /// The window; `None` without the rights to load and to store.
     mapping: Option<Mapping>,
     /// The same addresses in the argument aperture, from the first launch on.
     arguments: OnceLock<Mapping>,
-    /// The count of the context's errors at which this import was found without one.
+    /// The context's count of errors when this import was last found without one.
     sound_at: AtomicU64,
-    /// The import is a replicated segment's window, and ends with that.
+    /// The import is a replicated segment's window, and is closed with that.
     borrowed: bool,
 }
 
@@ -189,6 +178,31 @@ macro_rules! sized {
 }
 
 impl Remote {
+    /// An import without a window.
+    fn unmapped(
+        context: &Arc<Context>,
+        node: NodeId,
+        name: &str,
+        label: Arc<str>,
+        handle: u32,
+        size: u64,
+        rights: Rights,
+    ) -> Remote {
+        Remote {
+            context: context.clone(),
+            node,
+            name: name.into(),
+            label,
+            handle,
+            size,
+            rights,
+            mapping: None,
+            arguments: OnceLock::new(),
+            sound_at: AtomicU64::new(0),
+            borrowed: false,
+        }
+    }
+
     /// The node it belongs to.
     pub fn node(&self) -> NodeId {
         self.node
@@ -199,12 +213,12 @@ impl Remote {
         &self.name
     }
 
-    /// Bytes.
+    /// Its size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// What it was imported for.
+    /// The rights it was imported with.
     pub fn rights(&self) -> Rights {
         self.rights
     }
@@ -214,40 +228,31 @@ impl Remote {
         self.handle
     }
 
-    /// Where the window lies in this process, for programs that load and store themselves: naturally aligned words of
-    /// 1, 2, 4 or 8 bytes, by scalar instructions, never by `memcpy`. Valid until the import is dropped. NULL if it was
-    /// imported neither for loads nor for stores.
+    /// Where the window lies in this process, for programs that make loads and stores of their own: naturally aligned
+    /// words of 1, 2, 4 or 8 bytes, by scalar instructions, never by `memcpy`. Valid until the import is dropped. NULL
+    /// if it was imported neither for loads nor for stores.
     pub fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ref().map_or(std::ptr::null_mut(), Mapping::at)
     }
 
+    /// Its name in messages.
     pub(crate) fn what(&self) -> String {
         self.label.to_string()
     }
 
     /// For tests of what does not reach the board.
     #[cfg(test)]
-    pub(crate) fn without_board(inner: &Arc<Inner>, handle: u32, node: NodeId, rights: Rights) -> Remote {
-        let remote = Remote {
-            inner: inner.clone(),
-            node,
-            name: "x".into(),
-            label: Object::Segment.of("x", node).into(),
-            handle,
-            size: 4000,
-            rights,
-            mapping: Some(Mapping::anonymous(4096)),
-            arguments: OnceLock::new(),
-            sound_at: AtomicU64::new(0),
-            borrowed: false,
-        };
-        remote.arguments.set(Mapping::anonymous(4096)).unwrap();
+    pub(crate) fn without_board(context: &Arc<Context>, handle: u32, node: NodeId, rights: Rights) -> Remote {
+        let label = Object::Segment.of("x", node).into();
+        let mut remote = Remote::unmapped(context, node, "x", label, handle, 4000, rights);
+        remote.set_arguments();
+        remote.mapping = Some(Mapping::anonymous(4096));
         remote
     }
 
-    /// The window of a replicated segment on this node, which closes the import.
+    /// The window of a replicated segment on this node, as an import that closing the segment closes; `size` in bytes.
     pub(crate) fn of_replicated(
-        inner: &Arc<Inner>,
+        context: &Arc<Context>,
         name: &str,
         label: Arc<str>,
         handle: u32,
@@ -255,22 +260,13 @@ impl Remote {
         rights: Rights,
         window: Mapping,
     ) -> Remote {
-        Remote {
-            inner: inner.clone(),
-            node: inner.id,
-            name: name.into(),
-            label,
-            handle,
-            size,
-            rights,
-            mapping: Some(window),
-            arguments: OnceLock::new(),
-            sound_at: AtomicU64::new(0),
-            borrowed: true,
-        }
+        let mut remote = Remote::unmapped(context, context.id, name, label, handle, size, rights);
+        remote.mapping = Some(window);
+        remote.borrowed = true;
+        remote
     }
 
-    /// Where the argument aperture would be.
+    /// Memory in place of the argument aperture.
     #[cfg(test)]
     pub(crate) fn set_arguments(&self) {
         self.arguments.set(Mapping::anonymous(4096)).unwrap();
@@ -287,20 +283,18 @@ impl Remote {
         self.rights.0 & !Rights::READ.0 != 0
     }
 
-    /// Maps that many bytes of it from an offset of the device.
+    /// Maps `size` bytes of it, which lie at `offset` of the device.
     pub(crate) fn map(&self, offset: u64, size: u64, rights: Rights) -> Result<Mapping> {
-        let failed = |errno| Error::Os { what: format!("mapping {}", self.label), errno };
-        let size = usize::try_from(size).map_err(|_| failed(Errno::OVERFLOW))?;
-        Mapping::new(self.inner.fd(), offset, size, rights).map_err(failed)
+        self.context.device.map(offset, size, rights, &self.label)
     }
 
-    /// Where the argument aperture of this import lies.
+    /// The first byte of this import's argument aperture, which is mapped at the first call.
     pub(crate) fn arguments(&self) -> Result<*mut u8> {
         if let Some(mapping) = self.arguments.get() {
             return Ok(mapping.at());
         }
         let mapping = self.map(uapi::mmap_offset(uapi::MMAP_ARGUMENT, self.handle), self.size, Rights::WRITE)?;
-        // Of two threads one has been faster, and the other's mapping goes away again.
+        // If two threads map it at once, one mapping is kept, and the other is unmapped.
         Ok(self.arguments.get_or_init(|| mapping).at())
     }
 
@@ -319,12 +313,13 @@ impl Remote {
         Ok(self.as_ptr().wrapping_add(offset as usize).cast())
     }
 
+    /// [`Error::Right`] of this import.
     #[cold]
     pub(crate) fn lacks(&self, right: &'static str, remedy: &'static str) -> Error {
         Error::Right { what: self.what(), right, remedy }
     }
 
-    /// Stores `value` at `offset` with one instruction. It arrives after all that this thread put there before.
+    /// Stores `value` at `offset` with one instruction. It arrives after all earlier puts of this thread to that node.
     #[inline]
     pub fn put<T: Word>(&self, offset: u64, value: T) -> Result<()> {
         let at = self.words::<T>(offset, 1, Rights::WRITE)?;
@@ -373,24 +368,37 @@ impl Remote {
     ///
     /// Fails with [`Error::Failed`] while an error is latched: something was lost.
     pub fn quiet(&self) -> Result<()> {
-        self.inner.quiet(Scope::Import(self.handle, &|| self.what()), None)
+        self.quiet_within(None)
     }
 
-    /// [`Remote::quiet`] that gives up after `timeout` with [`Error::Pending`]; it may be called again.
+    /// [`Remote::quiet`] that fails after `timeout` with [`Error::Pending`]; it may be called again.
     pub fn quiet_timeout(&self, timeout: Duration) -> Result<()> {
-        self.inner.quiet(Scope::Import(self.handle, &|| self.what()), Some(timeout))
+        self.quiet_within(Some(timeout))
     }
 
-    /// What has become of it.
+    /// [`Remote::quiet`] with a limit, or without (`None`).
+    pub(crate) fn quiet_within(&self, limit: Option<Duration>) -> Result<()> {
+        self.context.quiet(Scope::Import(self.handle, &self.label), limit)
+    }
+
+    /// Its state. A system call.
     pub fn state(&self) -> Result<State> {
-        self.inner.import_state(self.handle, &|| self.what())
+        let mut state = uapi::ImportState { handle: self.handle, ..uapi::ImportState::default() };
+        self.context.device.call(sys::state, &mut state, || format!("asking for the state of {}", self.label))?;
+        let has = |bit: u64| u64::from(state.state) & bit != 0;
+        Ok(State {
+            congested: has(uapi::STATE_CONGESTED),
+            cut: has(uapi::STATE_CUT),
+            dead: has(uapi::STATE_DEAD),
+            error: latched(state.status),
+        })
     }
 
-    /// Fails if an error is latched. A look at memory, as long as no import of the context has had one since the last
-    /// call.
-    pub(crate) fn sound(&self) -> Result<()> {
-        // Each error that an import has while it has none raises the count.
-        let errors = self.inner.slots.errors();
+    /// Fails if an error is latched. A load from memory, as long as no import of the context has had one since the
+    /// last call; else a system call.
+    pub(crate) fn check_sound(&self) -> Result<()> {
+        // The count rises with the first error of each import, and with the first after it was acknowledged.
+        let errors = self.context.slots.errors();
         if errors != self.sound_at.load(Ordering::Relaxed) {
             let State { cut, dead, error, .. } = self.state()?;
             if cut || dead || error.is_some() {
@@ -401,19 +409,18 @@ impl Remote {
         Ok(())
     }
 
-    /// Clears the latched error and goes on after a cut. The lost stores stay lost.
+    /// Clears the latched error and accepts stores again after a cut. The lost stores stay lost.
     pub fn acknowledge(&self) -> Result<()> {
-        let mut handle = uapi::Handle { handle: self.handle, ..Default::default() };
-        sys::acknowledge(self.inner.fd(), &mut handle)
-            .map_err(|errno| self.inner.error(&format!("acknowledging {}", self.what()), errno))
+        let action = || format!("acknowledging {}", self.label);
+        self.context.device.call(sys::acknowledge, &mut sys::handle(self.handle), action)
     }
 
-    /// Closes the import after its outstanding stores. Dropping does the same, without telling of errors.
+    /// Closes the import after its outstanding stores. Dropping does the same, and only logs errors.
     pub fn close(mut self) -> Result<()> {
         self.shut()
     }
 
-    /// Takes its mappings away.
+    /// Removes its mappings.
     pub(crate) fn unmap(&mut self) {
         self.mapping = None;
         self.arguments.take();
@@ -425,36 +432,17 @@ impl Remote {
             return Ok(());
         }
         let destination = self.destination();
-        let mut handle = uapi::Handle { handle: std::mem::replace(&mut self.handle, u32::MAX), ..Default::default() };
-        let closed = sys::unimport(self.inner.fd(), &mut handle);
+        let mut handle = sys::handle(std::mem::replace(&mut self.handle, u32::MAX));
+        let closed = self.context.device.call(sys::unimport, &mut handle, || format!("closing {}", self.label));
         if self.writes() {
-            self.inner.destinations.leave(destination);
+            self.context.destinations.leave(destination);
         }
-        closed.map_err(|errno| self.inner.error(&format!("closing {}", self.what()), errno))
+        closed
     }
 }
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        match self.shut() {
-            // The board has gone, and the import with it.
-            Ok(()) | Err(Error::Gone { .. }) => {}
-            Err(error) => log::warn!("{error}"),
-        }
-    }
-}
-
-impl Inner {
-    pub(crate) fn import_state(&self, handle: u32, what: &dyn Fn() -> String) -> Result<State> {
-        let mut state = uapi::ImportState { handle, ..uapi::ImportState::default() };
-        sys::state(self.fd(), &mut state)
-            .map_err(|errno| self.error(&format!("asking for the state of {}", what()), errno))?;
-        let has = |bit: u64| u64::from(state.state) & bit != 0;
-        Ok(State {
-            congested: has(uapi::STATE_CONGESTED),
-            cut: has(uapi::STATE_CUT),
-            dead: has(uapi::STATE_DEAD),
-            error: Some(Status::from_u16(state.status as u16)).filter(|s| !s.is_ok()),
-        })
+        log_failed_drop(self.shut());
     }
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of ours that other nodes may reach.
+//! Exported memory: memory of this node that other nodes may access.
 
 use crate::access::Word;
-use crate::access_policy::{AccessPolicy, mode_digits};
-use crate::error::{Error, Object, Result, name_bytes};
-use crate::node::{Inner, Node};
-use crate::remote::Remote;
+use crate::access_policy::{AccessPolicy, FULL, READ_WRITE, Secret, access_options, mode_digits, name_bytes};
+use crate::bounds::check;
+use crate::context::Context;
+use crate::error::{Error, Object, Result, log_failed_drop};
+use crate::remote::{ImportBuilder, Remote};
 use crate::sys::{self, Mapping};
-use crate::{FULL, READ_WRITE, Rights, Secret};
 use std::sync::{Arc, OnceLock};
-use telegraphos_wire::{NodeId, uapi};
+use telegraphos_wire::{Rights, uapi};
 
-/// How to export a segment; made by [`Node::export`].
+/// How to export a segment; made by [`Node::export`](crate::Node::export).
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -28,7 +28,7 @@ use telegraphos_wire::{NodeId, uapi};
 #[derive(Clone, Debug)]
 #[must_use = "nothing is exported before create()"]
 pub struct ExportBuilder {
-    inner: Arc<Inner>,
+    context: Arc<Context>,
     name: String,
     size: u64,
     owner: Rights,
@@ -37,9 +37,10 @@ pub struct ExportBuilder {
 }
 
 impl ExportBuilder {
-    pub(crate) fn new(node: &Node, name: &str, size: u64) -> ExportBuilder {
+    /// An export of `size` bytes under `name`.
+    pub(crate) fn new(context: &Arc<Context>, name: &str, size: u64) -> ExportBuilder {
         ExportBuilder {
-            inner: node.inner.clone(),
+            context: context.clone(),
             name: name.into(),
             size,
             owner: FULL,
@@ -48,15 +49,20 @@ impl ExportBuilder {
         }
     }
 
-    /// Who may do what, as for a file: `0o600` (the default) admits processes of the exporter's user id, on any node;
-    /// `0o604` lets others load and copy from it; `0o602` store and copy to it; `0o606` lets everybody do all that, and
-    /// atomics. There are no groups: that digit is 0, or the same as the last.
-    pub fn mode(mut self, mode: u32) -> Self {
-        self.access.mode = Some(mode);
-        self
+    access_options! {
+        self.access;
+        /// Access rights, as the mode of a file: `0o600` (the default) admits processes of the exporter's user id, on
+        /// any node; `0o604` lets others load and copy from it; `0o602` store and copy to it; `0o606` allows everyone
+        /// all that, and atomics. There are no groups: that digit is 0, or the same as the last.
+        mode;
+        /// A secret that importers must present; zeros mean none.
+        secret;
+        /// Admits only these nodes, below 256; without it, every node is admitted. This node must be among them for
+        /// [`Segment::remote`], and so for copies.
+        nodes;
     }
 
-    /// Rights of processes of the same user id, instead of a mode; [`FULL`] unless told otherwise.
+    /// Rights of processes of the same user id, instead of a mode; [`FULL`](crate::FULL) by default.
     pub fn owner(mut self, rights: Rights) -> Self {
         self.owner = rights;
         self
@@ -68,37 +74,14 @@ impl ExportBuilder {
         self
     }
 
-    /// A secret that importers must present; zeros mean none.
-    pub fn secret(mut self, secret: Secret) -> Self {
-        self.access.secret = secret;
-        self
-    }
-
-    /// Admits only these nodes, below 256; without it, every node is admitted. This node must be among them for
-    /// [`Segment::remote`], and so for copies.
-    pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
-        self.access.nodes = Some(nodes.to_vec());
-        self
-    }
-
-    /// All of [`mode`](Self::mode), [`secret`](Self::secret) and [`nodes`](Self::nodes).
-    pub(crate) fn access(mut self, access: AccessPolicy) -> Self {
-        self.access = access;
-        self
-    }
-
-    /// The request to the driver.
+    /// The request to the driver. Fails for arguments that no driver would accept.
     fn request(&self) -> Result<uapi::Export> {
         let (owner, others) = match self.access.mode {
             Some(mode) => rights_of_mode(mode)?,
             None => (self.owner, self.others),
         };
         if self.size == 0 {
-            return Err(Error::Argument {
-                what: "the size of a segment",
-                value: "0".into(),
-                expected: "1 byte to the window size per node".into(),
-            });
+            return Err(Error::argument("the size of a segment", 0, "1 byte to the window size per node"));
         }
         Ok(uapi::Export {
             name: name_bytes(&self.name)?,
@@ -114,12 +97,10 @@ impl ExportBuilder {
     /// Allocates the memory, exports it, and maps it into this process.
     pub fn create(self) -> Result<Segment> {
         let mut request = self.request()?;
-        let size = usize::try_from(self.size).map_err(|_| Error::Argument {
-            what: "the size of a segment",
-            value: self.size.to_string(),
-            expected: "what fits this process's address space".into(),
+        usize::try_from(self.size).map_err(|_| {
+            Error::argument("the size of a segment", self.size, "what fits this process's address space")
         })?;
-        sys::export(self.inner.fd(), &mut request).map_err(|errno| Error::Export {
+        sys::export(self.context.device.fd(), &mut request).map_err(|errno| Error::Export {
             name: self.name.clone(),
             size: self.size,
             errno,
@@ -127,7 +108,7 @@ impl ExportBuilder {
         // From here on it is withdrawn if anything fails.
         let mut segment = Segment {
             rights: Rights(request.rights_owner),
-            inner: self.inner,
+            context: self.context,
             name: self.name,
             handle: request.handle,
             size: self.size,
@@ -135,9 +116,8 @@ impl ExportBuilder {
             mapping: None,
             own: OnceLock::new(),
         };
-        let mapping = Mapping::new(segment.inner.fd(), request.offset, size, READ_WRITE)
-            .map_err(|errno| Error::Os { what: format!("mapping {}", segment.what()), errno })?;
-        segment.mapping = Some(mapping);
+        segment.mapping =
+            Some(segment.context.device.map(request.offset, segment.size, READ_WRITE, &segment.what())?);
         Ok(segment)
     }
 }
@@ -157,9 +137,10 @@ fn rights_of_mode(mode: u32) -> Result<(Rights, Rights)> {
     Ok((rights(owner), rights(others)))
 }
 
-/// Memory of this node that others may load from and store to; withdrawn on drop.
+/// Memory of this node that other nodes may load from and store to; withdrawn on drop.
 ///
-/// The memory is ordinary cached memory. Others change it at any time, so it is accessed by atomic loads and stores.
+/// The memory is ordinary cached memory. Other nodes change it at any time, so it is accessed by atomic loads and
+/// stores.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -170,21 +151,21 @@ fn rights_of_mode(mode: u32) -> Result<(Rights, Rights)> {
 ///     std::hint::spin_loop();
 /// }
 /// ring.store(8, 1u64)?;
-/// ring.close()?; // no other node reaches it any more
+/// ring.close()?; // no other node can reach it any more
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
 pub struct Segment {
-    inner: Arc<Inner>,
+    context: Arc<Context>,
     name: String,
     handle: u32,
     size: u64,
-    /// What processes of this user may do with it.
+    /// The rights of processes of this user.
     rights: Rights,
     secret: Secret,
-    /// `None` only while it is made and while it is dropped.
+    /// `None` only during creation and drop.
     mapping: Option<Mapping>,
-    /// Its import on this node, from the first use on.
+    /// Its import on this node, made at the first use.
     own: OnceLock<Box<Remote>>,
 }
 
@@ -194,7 +175,7 @@ impl Segment {
         &self.name
     }
 
-    /// Bytes.
+    /// Its size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -204,28 +185,27 @@ impl Segment {
         self.handle
     }
 
-    /// Where the memory lies in this process, for programs that access it themselves: by atomic accesses, since others
-    /// change it meanwhile. Valid until the segment is dropped.
+    /// Where the memory lies in this process, for programs that make accesses of their own: atomic ones, since other
+    /// nodes change it meanwhile. Valid until the segment is dropped.
     pub fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ref().map_or(std::ptr::null_mut(), Mapping::at)
     }
 
     fn what(&self) -> String {
-        Object::Segment.of(&self.name, self.inner.id)
+        Object::Segment.of(&self.name, self.context.id)
     }
 
-    /// This segment as an import of its own node, made at the first call and kept: what copies are given as our side,
-    /// and what the owner's processes use for atomics, which the processor's own are not atomic with. It has the rights
-    /// that the segment offers to this user ([`FULL`] but for what [`ExportBuilder::mode`] or [`ExportBuilder::owner`]
-    /// leave out), and needs the segment to admit this node.
+    /// This segment as an import of its own node, made at the first call and kept: the local side of copies, and what
+    /// the owner's processes use for atomics, because the processor's atomic instructions are not atomic with the
+    /// board's. It has the rights that the segment offers to this user ([`FULL`](crate::FULL) without those that
+    /// [`ExportBuilder::mode`] or [`ExportBuilder::owner`] leave out). Fails if the segment does not admit this node.
     pub fn remote(&self) -> Result<&Remote> {
         if let Some(remote) = self.own.get() {
             return Ok(remote);
         }
-        let node = Node { inner: self.inner.clone() };
-        let import = node.import(self.inner.id, &self.name).rights(Rights(self.rights.0 & FULL.0)).secret(self.secret);
-        let remote = Box::new(import.open()?);
-        // Of two threads one has been faster, and the other's import is closed again.
+        let import = ImportBuilder::new(&self.context, Object::Segment, self.context.id, &self.name);
+        let remote = Box::new(import.rights(Rights(self.rights.0 & FULL.0)).secret(self.secret).open()?);
+        // If two threads make it at once, one import is kept, and the other is closed.
         Ok(self.own.get_or_init(|| remote))
     }
 
@@ -240,7 +220,7 @@ impl Segment {
     #[inline]
     pub fn load<T: Word>(&self, offset: u64) -> Result<T> {
         let at = self.word::<T>(offset)?;
-        // SAFETY: `word` checked bounds and alignment; all who access the memory do so word by word, atomically.
+        // SAFETY: `word` checked bounds and alignment; all accesses to the memory are atomic, word by word.
         Ok(unsafe { T::load_acquire(at) })
     }
 
@@ -253,8 +233,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Withdraws the name and the memory; returns when no other node can reach it any more. Dropping does the same,
-    /// without telling of errors.
+    /// Withdraws the name and the memory; returns when no other node can reach it any more. Dropping does the same, and
+    /// only logs errors.
     pub fn close(mut self) -> Result<()> {
         self.withdraw()
     }
@@ -265,34 +245,15 @@ impl Segment {
         if self.handle == u32::MAX {
             return Ok(());
         }
-        let mut handle = uapi::Handle { handle: std::mem::replace(&mut self.handle, u32::MAX), ..Default::default() };
-        sys::unexport(self.inner.fd(), &mut handle)
-            .map_err(|errno| self.inner.error(&format!("withdrawing {}", self.what()), errno))
+        let mut handle = sys::handle(std::mem::replace(&mut self.handle, u32::MAX));
+        self.context.device.call(sys::unexport, &mut handle, || format!("withdrawing {}", self.what()))
     }
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        match self.withdraw() {
-            // The board has gone, and the segment with it.
-            Ok(()) | Err(Error::Gone { .. }) => {}
-            Err(error) => log::warn!("{error}"),
-        }
+        log_failed_drop(self.withdraw());
     }
-}
-
-/// Checks that `count` words from `offset` are aligned and lie within `size` bytes.
-#[inline(always)]
-pub(crate) fn check<T: Word>(offset: u64, count: u64, size: u64, what: impl Fn() -> String) -> Result<()> {
-    let length = count.checked_mul(T::SIZE as u64);
-    let inside = length.and_then(|l| offset.checked_add(l)).is_some_and(|end| end <= size);
-    if !inside {
-        return Err(Error::Bounds { what: what(), offset, length: length.unwrap_or(u64::MAX), size });
-    }
-    if offset % T::SIZE as u64 != 0 {
-        return Err(Error::Misaligned { what: what(), offset, width: T::SIZE });
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -311,18 +272,5 @@ mod tests {
             let error = rights_of_mode(bad).unwrap_err().to_string();
             assert!(error.contains(&format!("{bad:#o}")) && error.contains("expected"), "{error}");
         }
-    }
-
-    #[test]
-    fn accesses_are_checked() {
-        let what = || "it".to_owned();
-        assert!(check::<u64>(0, 1, 8, what).is_ok());
-        assert!(check::<u8>(7, 1, 8, what).is_ok());
-        assert!(check::<u64>(8, 0, 8, what).is_ok());
-        assert!(matches!(check::<u64>(1, 1, 16, what), Err(Error::Misaligned { width: 8, .. })));
-        assert!(matches!(check::<u16>(8, 1, 8, what), Err(Error::Bounds { .. })));
-        assert!(matches!(check::<u32>(6, 1, 8, what), Err(Error::Bounds { .. })));
-        assert!(matches!(check::<u64>(u64::MAX - 7, 1, 8, what), Err(Error::Bounds { .. })));
-        assert!(matches!(check::<u64>(0, u64::MAX, 8, what), Err(Error::Bounds { .. })));
     }
 }

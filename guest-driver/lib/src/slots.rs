@@ -1,60 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The context's 64 slots, shared by quiet and operations, and the two pages behind them.
 //!
-//! Whatever the board is asked that takes time occupies one slot from the question to its answer, and no two threads
-//! share one. A caller may give up waiting sooner; then its slot is an *orphan*: a launch into a slot whose operation
-//! is unfinished would be refused, so it stays taken until the answer has come, which somebody who looks for a slot
-//! later notices. Only the orphan of a quiet may be taken over, by another quiet, for which the board forgets the older
-//! question. A caller may also be in no hurry to fetch its answer. When slots are short, the answer is *parked* for it
-//! and the slot goes to whoever needs it, so that no number of handles held stops a launch.
+//! Every request to the board that takes time occupies one slot until its answer, and no two threads share one. A
+//! caller may stop waiting sooner; then its slot is an *orphan*: a launch into a slot whose operation is unfinished
+//! would be refused, so it stays taken until the answer has come, which the next search for a free slot finds. Only the
+//! orphan of a quiet may be taken over, by another quiet, for which the board drops the older request. A caller may
+//! also fetch its answer much later. When slots are short, the answer is *parked* for it and the slot is reused, so
+//! that no number of open handles stops a launch.
 //!
-//! Cookies are used once: a late answer to an older question bears the older cookie. The cookie of a slot is 0 unless
-//! there is a question in it, and whoever changes it from that question's owns the slot: its caller when it fetches the
-//! answer, or the one who parks it.
+//! Cookies are used once: a stale answer to an older request bears the older cookie. The cookie of a slot is 0 unless
+//! it has a request, and the thread that changes it from that request's cookie owns the slot: the caller that fetches
+//! the answer, or the thread that parks it.
 
 use crate::access::Instructions;
-use crate::error::Result;
-use crate::node::Inner;
 use crate::sys::Mapping;
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 use telegraphos_wire::{Status, context};
-
-/// Looks at a word before the thread gives up its processor for the first time: the board may well run on another one.
-const SPINS: u32 = 256;
-/// Looks between which other threads may run, before it sleeps.
-const YIELDS: u32 = 64;
-const SLEEP_MIN: Duration = Duration::from_micros(20);
-const SLEEP_MAX: Duration = Duration::from_millis(1);
-/// Sleeps between questions to the driver whether an answer can still come.
-const CHECK_EVERY: u32 = 64;
 
 const COOKIE_MASK: u64 = (1 << context::COOKIE_BITS) - 1;
 
 /// What a slot is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum SlotUse {
     Quiet,
     Operation,
 }
 
-type Answer = (Status, u64);
+/// How a request ended, and its value: an atomic's previous word, else 0.
+pub(crate) type Answer = (Status, u64);
 
 /// The slots of a context.
 #[derive(Debug)]
 pub(crate) struct Slots {
     context_page: Mapping,
     status_page: Mapping,
-    /// One bit per slot that has an owner or an unfinished question.
+    /// One bit per slot that has an owner or an unfinished request.
     used: AtomicU64,
-    /// Those of them that nobody owns any more. Changed under `parked`.
+    /// Those of them without an owner. Changed under `parked`.
     orphans: AtomicU64,
     /// Those of them that hold an operation.
     operations: AtomicU64,
-    /// The question in each slot, or 0.
+    /// The cookie of the request in each slot, or 0.
     cookies: [AtomicU64; context::SLOTS],
     cookie: AtomicU64,
     /// Answers whose slot was needed.
@@ -62,6 +50,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
+    /// The slots of a context by its two pages, each mapped whole.
     pub(crate) fn new(context_page: Mapping, status_page: Mapping) -> Slots {
         Slots {
             context_page,
@@ -75,20 +64,21 @@ impl Slots {
         }
     }
 
-    /// Begins behind the cookies of the process that had this context before: its answers are still in the status page.
-    pub(crate) fn follow(&self) {
+    /// Continues after the cookies of the process that used this context before: its answers are still in the status
+    /// page.
+    pub(crate) fn continue_cookies(&self) {
         let last = (0..context::SLOTS as u64).map(|slot| self.status_word(8 * slot) & (COOKIE_MASK >> 1)).max();
-        // Those that it was still waiting for, too.
+        // After those that it was still waiting for, too.
         self.cookie.store(last.unwrap_or_default() + (1 << 32), Ordering::Relaxed);
     }
 
-    /// How many errors have been latched on imports of this context.
+    /// The number of errors latched so far on imports of this context.
     pub(crate) fn errors(&self) -> u64 {
         self.status_word(context::ERRORS_OFFSET)
     }
 
-    /// How many stores of a replicated segment the board has put into this node's copy, by its index in the status
-    /// page.
+    /// The number of stores of a replicated segment that the board has put into this node's copy, by the segment's
+    /// index in the status page.
     #[inline]
     pub(crate) fn taken(&self, index: u32) -> u64 {
         debug_assert!(index < context::TAKEN_WORDS);
@@ -97,7 +87,7 @@ impl Slots {
 
     fn next_cookie(&self) -> u64 {
         // Never 0, which is what an unused slot of the status page holds, and never with the highest bit, which marks
-        // the driver's; 2^47 questions take longer than machines live.
+        // the driver's; 2^47 requests take longer than any uptime.
         loop {
             let cookie = (self.cookie.fetch_add(1, Ordering::Relaxed) + 1) & (COOKIE_MASK >> 1);
             if cookie != 0 {
@@ -110,8 +100,8 @@ impl Slots {
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a slot for a new question: its number and cookie; `None` if all are in use.
-    fn take(&self, purpose: Use) -> Option<(u32, u64)> {
+    /// Takes a slot for a new request: its number and cookie; `None` if all are in use.
+    pub(crate) fn take(&self, purpose: SlotUse) -> Option<(u32, u64)> {
         if self.orphans.load(Ordering::Relaxed) != 0 {
             self.reap();
         }
@@ -124,7 +114,7 @@ impl Slots {
             }
             match self.used.compare_exchange_weak(seen, seen | 1 << slot, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
-                    self.label(slot, purpose);
+                    self.set_use(slot, purpose);
                     self.cookies[slot as usize].store(cookie, Ordering::Release);
                     return Some((slot, cookie));
                 }
@@ -133,11 +123,11 @@ impl Slots {
         }
     }
 
-    fn label(&self, slot: u32, purpose: Use) {
+    fn set_use(&self, slot: u32, purpose: SlotUse) {
         let bit = 1 << slot;
         match purpose {
-            Use::Quiet => self.operations.fetch_and(!bit, Ordering::Relaxed),
-            Use::Operation => self.operations.fetch_or(bit, Ordering::Relaxed),
+            SlotUse::Quiet => self.operations.fetch_and(!bit, Ordering::Relaxed),
+            SlotUse::Operation => self.operations.fetch_or(bit, Ordering::Relaxed),
         };
     }
 
@@ -153,7 +143,7 @@ impl Slots {
     }
 
     /// A slot when none is free: one whose answer is there but was not fetched, or for a quiet the orphan of another.
-    fn make_room(&self, purpose: Use, cookie: u64) -> Option<u32> {
+    fn make_room(&self, purpose: SlotUse, cookie: u64) -> Option<u32> {
         let mut parked = self.parked();
         let orphans = self.orphans.load(Ordering::Relaxed);
         let operations = self.operations.load(Ordering::Relaxed);
@@ -162,39 +152,39 @@ impl Slots {
             let Some(answer) = self.answer(slot, older) else { continue };
             if self.replace(slot, older, cookie) {
                 parked.insert(older, answer);
-                self.label(slot, purpose);
+                self.set_use(slot, purpose);
                 return Some(slot);
             }
         }
-        let slot = bits(orphans & !operations).next().filter(|_| purpose == Use::Quiet)?;
+        let slot = bits(orphans & !operations).next().filter(|_| purpose == SlotUse::Quiet)?;
         self.orphans.fetch_and(!(1 << slot), Ordering::Relaxed);
         self.cookies[slot as usize].store(cookie, Ordering::Release);
         Some(slot)
     }
 
-    /// Puts another question, or none, in place of one; false if somebody else has done so.
+    /// Replaces a request by another, or by none (0); false if another thread has done so first.
     fn replace(&self, slot: u32, older: u64, cookie: u64) -> bool {
         self.cookies[slot as usize].compare_exchange(older, cookie, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Frees a slot that the caller owns.
-    fn release(&self, slot: u32) {
+    /// Frees a slot that the caller owns and that has no request.
+    pub(crate) fn release(&self, slot: u32) {
         self.cookies[slot as usize].store(0, Ordering::Relaxed);
         self.used.fetch_and(!(1 << slot), Ordering::Release);
     }
 
-    /// The caller of a question is interested in its answer no more.
-    fn abandon(&self, slot: u32, cookie: u64) {
+    /// The answer to a request will not be fetched.
+    pub(crate) fn abandon(&self, slot: u32, cookie: u64) {
         let mut parked = self.parked();
         if parked.remove(&cookie).is_none() {
             self.orphans.fetch_or(1 << slot, Ordering::Relaxed);
         }
     }
 
-    /// The answer to a question, if it is there: then the slot is free, and the caller has the only copy.
-    fn fetch(&self, slot: u32, cookie: u64) -> Option<Answer> {
+    /// The answer to a request, if it is there: then the slot is free, and the caller has the only copy.
+    pub(crate) fn fetch(&self, slot: u32, cookie: u64) -> Option<Answer> {
         match self.answer(slot, cookie) {
-            // Still this question's after the value was read: so the value was, too.
+            // The slot still has this request after its value was read: the value is this request's, too.
             Some(answer) if self.replace(slot, cookie, 0) => {
                 self.used.fetch_and(!(1 << slot), Ordering::Release);
                 Some(answer)
@@ -208,15 +198,16 @@ impl Slots {
         self.cookies[slot as usize].load(Ordering::Acquire)
     }
 
-    /// One 8-byte store to the context page.
-    pub(crate) fn tell(&self, offset: u64, value: u64) {
+    /// One 8-byte store to a register of the context page.
+    pub(crate) fn write_register(&self, offset: u64, value: u64) {
         debug_assert!(offset % 8 == 0 && offset < context::STATUS_SIZE);
         // SAFETY: callers pass register offsets of the context page, which is mapped at least that long.
         unsafe { u64::window_store(self.context_page.at().add(offset as usize).cast(), value) }
     }
 
-    /// One load of 4 or 8 bytes from the context page, which the board answers when it has done what the load asks for.
-    pub(crate) fn fetch_word(&self, offset: u64, size: u8) -> u64 {
+    /// One load of 4 or 8 bytes from the context page, which the board answers when it has performed the operation
+    /// behind the register.
+    pub(crate) fn read_register(&self, offset: u64, size: u8) -> u64 {
         debug_assert!(offset % 8 == 0 && offset < context::STATUS_SIZE);
         // SAFETY: callers pass register offsets of the context page, which is mapped at least that long.
         unsafe {
@@ -234,7 +225,7 @@ impl Slots {
         unsafe { u64::load_acquire(self.status_page.at().add(offset as usize).cast()) }
     }
 
-    /// What the board has answered to a question, if that was the slot's last; acquires what the board did before.
+    /// The board's answer to a request, if that was the slot's last; acquires what the board did before.
     fn answer(&self, slot: u32, cookie: u64) -> Option<Answer> {
         let at = 8 * u64::from(slot);
         let word = self.status_word(at);
@@ -244,21 +235,21 @@ impl Slots {
         Some((Status::from_u16((word >> context::COOKIE_BITS) as u16), self.status_word(context::VALUE_OFFSET + at)))
     }
 
-    /// Takes a word that was told, as the board does: 0 if there is none since.
+    /// Takes the word last stored to a register, as the board does: 0 if there is none since.
     #[cfg(test)]
-    pub(crate) fn hear(&self, offset: u64) -> u64 {
+    pub(crate) fn take_register(&self, offset: u64) -> u64 {
         // SAFETY: the test's own page.
         unsafe { AtomicU64::from_ptr(self.context_page.at().add(offset as usize).cast()) }.swap(0, Ordering::AcqRel)
     }
 
-    /// What the board would see at an offset of the context page.
+    /// The word last stored to a register of the context page.
     #[cfg(test)]
-    pub(crate) fn told(&self, offset: u64) -> u64 {
+    pub(crate) fn register(&self, offset: u64) -> u64 {
         // SAFETY: the test's own page.
         unsafe { u64::load_acquire(self.context_page.at().add(offset as usize).cast()) }
     }
 
-    /// What the board does at last.
+    /// Answers the request in a slot, as the board does.
     #[cfg(test)]
     pub(crate) fn give_answer(&self, slot: u32, status: Status, value: u64) {
         let at = 8 * u64::from(slot);
@@ -282,7 +273,7 @@ impl Slots {
         unsafe { u64::store_release(self.status_page.at().add(offset as usize).cast(), word) };
     }
 
-    /// Operations launched and not yet done.
+    /// The number of operations launched and not yet done.
     pub(crate) fn unfinished(&self) -> u32 {
         let operations = self.used.load(Ordering::Relaxed) & self.operations.load(Ordering::Relaxed);
         bits(operations).filter(|slot| self.answer(*slot, self.cookie(*slot)).is_none()).count() as u32
@@ -298,137 +289,6 @@ fn bits(mut word: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// A question to the board and, until it is answered, a slot.
-#[derive(Debug)]
-pub(crate) struct Question<I: Deref<Target = Inner>> {
-    pub(crate) inner: I,
-    pub(crate) slot: u32,
-    cookie: u64,
-    asked: bool,
-    armed: bool,
-    answer: Option<Answer>,
-}
-
-impl<I: Deref<Target = Inner>> Question<I> {
-    /// A slot, once there is one; `None` when patience has ended first.
-    pub(crate) fn new(inner: I, purpose: Use, backoff: &mut Backoff) -> Option<Question<I>> {
-        loop {
-            if let Some((slot, cookie)) = inner.slots.take(purpose) {
-                return Some(Question { inner, slot, cookie, asked: false, armed: false, answer: None });
-            }
-            if !backoff.wait() {
-                return None;
-            }
-        }
-    }
-
-    /// The number by which the answer will be known.
-    pub(crate) fn cookie(&self) -> u64 {
-        self.cookie
-    }
-
-    /// Stores to the context page the word that asks; from now on the slot is the board's until it answers.
-    pub(crate) fn ask(&mut self, offset: u64, word: u64) {
-        self.asked = true;
-        self.inner.slots.tell(offset, word);
-    }
-
-    /// The answer, if it is there: one look at memory.
-    pub(crate) fn look(&mut self) -> Option<Answer> {
-        if self.answer.is_none() {
-            self.answer = self.inner.slots.fetch(self.slot, self.cookie);
-        }
-        self.answer
-    }
-
-    /// The answer; `None` when patience has ended first.
-    pub(crate) fn wait(
-        &mut self,
-        backoff: &mut Backoff,
-        doubt: impl Fn(&Inner) -> Result<()>,
-    ) -> Result<Option<Answer>> {
-        loop {
-            if let Some(answer) = self.look() {
-                return Ok(Some(answer));
-            }
-            if !backoff.wait() {
-                return Ok(None);
-            }
-            if backoff.doubts() {
-                doubt(&self.inner)?;
-            }
-        }
-    }
-
-    /// Asks for an event when the answer is there; at once if it is there already.
-    pub(crate) fn arm(&mut self) {
-        if !self.armed {
-            self.armed = true;
-            self.inner.slots.tell(context::ARM + 8 * u64::from(self.slot), self.cookie);
-        }
-    }
-}
-
-impl<I: Deref<Target = Inner>> Drop for Question<I> {
-    fn drop(&mut self) {
-        if !self.asked {
-            self.inner.slots.release(self.slot);
-        } else if self.look().is_none() {
-            self.inner.slots.abandon(self.slot, self.cookie);
-        }
-    }
-}
-
-/// Waits in growing steps.
-#[derive(Debug)]
-pub(crate) struct Backoff {
-    round: u32,
-    sleep: Duration,
-    begun: Instant,
-    limit: Option<Duration>,
-}
-
-impl Backoff {
-    pub(crate) fn new(limit: Option<Duration>) -> Backoff {
-        Backoff { round: 0, sleep: SLEEP_MIN, begun: Instant::now(), limit }
-    }
-
-    /// One step; false when the limit is reached.
-    pub(crate) fn wait(&mut self) -> bool {
-        self.round = self.round.saturating_add(1);
-        if self.round <= SPINS {
-            std::hint::spin_loop();
-            // A limit of zero means one look.
-            return self.limit != Some(Duration::ZERO);
-        }
-        let left = match self.left() {
-            Some(Duration::ZERO) => return false,
-            left => left.unwrap_or(SLEEP_MAX),
-        };
-        if self.round <= SPINS + YIELDS {
-            std::thread::yield_now();
-        } else {
-            std::thread::sleep(self.sleep.min(left));
-            self.sleep = (self.sleep * 2).min(SLEEP_MAX);
-        }
-        true
-    }
-
-    /// Whether it is time to ask the driver.
-    pub(crate) fn doubts(&self) -> bool {
-        self.round > SPINS + YIELDS && self.round % CHECK_EVERY == 0
-    }
-
-    /// Time until the limit; `None` without one.
-    pub(crate) fn left(&self) -> Option<Duration> {
-        self.limit.map(|limit| limit.saturating_sub(self.begun.elapsed()))
-    }
-
-    pub(crate) fn waited(&self) -> Duration {
-        self.begun.elapsed()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -440,34 +300,34 @@ mod tests {
     #[test]
     fn slots_are_taken_once_and_given_back() {
         let slots = slots();
-        let all: Vec<_> = (0..64).map(|_| slots.take(Use::Operation).unwrap()).collect();
+        let all: Vec<_> = (0..64).map(|_| slots.take(SlotUse::Operation).unwrap()).collect();
         assert!(all.iter().map(|(slot, _)| *slot).eq(0..64));
-        assert!(slots.take(Use::Operation).is_none());
-        assert!(slots.take(Use::Quiet).is_none());
+        assert!(slots.take(SlotUse::Operation).is_none());
+        assert!(slots.take(SlotUse::Quiet).is_none());
         all.iter().for_each(|(slot, _)| slots.release(*slot));
         assert_eq!(slots.used.load(Ordering::Relaxed), 0);
     }
 
-    /// Many threads ask more than there are slots; some fetch their answers late, some never. A board answers each
-    /// question with its cookie as the value: everybody gets his own.
+    /// Many threads make more requests than there are slots; some fetch their answers much later, some never. A board
+    /// answers each request with its cookie as the value: every thread gets its own.
     #[test]
-    fn everybody_gets_his_own_answer() {
+    fn every_request_gets_its_own_answer() {
         const THREADS: u64 = 8;
         const ROUNDS: u64 = 3000;
         let slots = slots();
-        // What was asked in each slot, 0 once it is answered.
-        let asked: [AtomicU64; 64] = std::array::from_fn(|_| AtomicU64::new(0));
+        // The cookie of the request in each slot, 0 once it is answered.
+        let requests: [AtomicU64; 64] = std::array::from_fn(|_| AtomicU64::new(0));
         let running = AtomicU64::new(THREADS);
-        let ask = |purpose, late: &mut Vec<(u32, u64)>| {
+        let request = |purpose, unfetched: &mut Vec<(u32, u64)>| {
             let (slot, cookie) = loop {
                 match slots.take(purpose) {
                     Some(found) => break found,
                     None => std::thread::yield_now(),
                 }
             };
-            let before = asked[slot as usize].swap(cookie, Ordering::AcqRel);
-            assert!(before == 0 || purpose == Use::Quiet, "slot {slot} has an unfinished question");
-            late.push((slot, cookie));
+            let before = requests[slot as usize].swap(cookie, Ordering::AcqRel);
+            assert!(before == 0 || purpose == SlotUse::Quiet, "slot {slot} has an unfinished request");
+            unfetched.push((slot, cookie));
         };
         let finish = |(slot, cookie): (u32, u64)| loop {
             if let Some((status, value)) = slots.fetch(slot, cookie) {
@@ -482,12 +342,14 @@ mod tests {
                 while running.load(Ordering::Acquire) > 0 {
                     pass += 1;
                     for slot in 0..64u32 {
-                        let cookie = asked[slot as usize].load(Ordering::Acquire);
+                        let cookie = requests[slot as usize].load(Ordering::Acquire);
                         if cookie == 0 || cookie % 7 == pass % 7 {
                             continue;
                         }
-                        // Before the answer: with it the slot may be somebody else's.
-                        if asked[slot as usize].compare_exchange(cookie, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                        // Before the answer: with it the slot may be another thread's.
+                        if requests[slot as usize]
+                            .compare_exchange(cookie, 0, Ordering::AcqRel, Ordering::Relaxed)
+                            .is_ok()
                         {
                             slots.write(context::VALUE_OFFSET + 8 * u64::from(slot), cookie);
                             slots.write(8 * u64::from(slot), cookie);
@@ -497,24 +359,22 @@ mod tests {
                 }
             });
             for thread in 0..THREADS {
-                let (ask, finish, slots, running) = (&ask, &finish, &slots, &running);
+                let (request, finish, slots, running) = (&request, &finish, &slots, &running);
                 scope.spawn(move || {
-                    let mut late = Vec::new();
+                    let mut unfetched = Vec::new();
                     for round in 0..ROUNDS {
-                        ask(Use::Operation, &mut late);
+                        request(SlotUse::Operation, &mut unfetched);
                         // More are kept in all than there are slots.
-                        if late.len() > 20 {
-                            let question = late.remove((round as usize * 7 + thread as usize) % late.len());
+                        if unfetched.len() > 20 {
+                            let older = unfetched.remove((round as usize * 7 + thread as usize) % unfetched.len());
                             match (round + thread) % 3 {
-                                0 if slots.fetch(question.0, question.1).is_none() => {
-                                    slots.abandon(question.0, question.1)
-                                }
+                                0 if slots.fetch(older.0, older.1).is_none() => slots.abandon(older.0, older.1),
                                 0 => {}
-                                _ => finish(question),
+                                _ => finish(older),
                             }
                         }
                     }
-                    late.into_iter().for_each(finish);
+                    unfetched.into_iter().for_each(finish);
                     running.fetch_sub(1, Ordering::Release);
                 });
             }
@@ -528,15 +388,15 @@ mod tests {
     fn older_answers_are_not_taken_for_new_ones() {
         let before = slots();
         for _ in 0..3 {
-            let (slot, cookie) = before.take(Use::Operation).unwrap();
+            let (slot, cookie) = before.take(SlotUse::Operation).unwrap();
             before.give_answer(slot, Status::Ok, cookie);
         }
         let page = before.status_page.at();
         let slots = slots();
         // SAFETY: the test's own pages.
         unsafe { slots.status_page.at().copy_from(page, 4096) };
-        slots.follow();
-        let (slot, cookie) = slots.take(Use::Operation).unwrap();
+        slots.continue_cookies();
+        let (slot, cookie) = slots.take(SlotUse::Operation).unwrap();
         assert_eq!(slots.fetch(slot, cookie), None);
         assert!(cookie > 3);
     }
@@ -544,16 +404,16 @@ mod tests {
     #[test]
     fn an_unfinished_operation_keeps_its_slot_until_its_answer() {
         let slots = slots();
-        let all: Vec<_> = (0..64).map(|_| slots.take(Use::Operation).unwrap()).collect();
+        let all: Vec<_> = (0..64).map(|_| slots.take(SlotUse::Operation).unwrap()).collect();
         all.iter().for_each(|(slot, cookie)| slots.abandon(*slot, *cookie));
         assert_eq!(slots.unfinished(), 64);
-        assert!(slots.take(Use::Operation).is_none());
-        assert!(slots.take(Use::Quiet).is_none(), "a quiet must not take the slot of an operation");
+        assert!(slots.take(SlotUse::Operation).is_none());
+        assert!(slots.take(SlotUse::Quiet).is_none(), "a quiet must not take the slot of an operation");
         slots.give_answer(17, Status::Stale, 0);
         assert_eq!(slots.unfinished(), 63);
-        let (slot, cookie) = slots.take(Use::Operation).unwrap();
+        let (slot, cookie) = slots.take(SlotUse::Operation).unwrap();
         assert_eq!(slot, 17);
-        assert_eq!(slots.fetch(17, cookie), None, "the answer to an older question");
+        assert_eq!(slots.fetch(17, cookie), None, "the answer to an older request");
         slots.give_answer(17, Status::Rights, 42);
         assert_eq!(slots.fetch(17, cookie), Some((Status::Rights, 42)));
         assert!(slots.parked().is_empty());
@@ -562,37 +422,28 @@ mod tests {
     #[test]
     fn an_answer_not_yet_fetched_is_parked_when_slots_are_short() {
         let slots = slots();
-        let all: Vec<_> = (0..64).map(|_| slots.take(Use::Operation).unwrap()).collect();
+        let all: Vec<_> = (0..64).map(|_| slots.take(SlotUse::Operation).unwrap()).collect();
         slots.give_answer(9, Status::Ok, 99);
         slots.give_answer(10, Status::Bounds, 100);
-        let (slot, cookie) = slots.take(Use::Operation).unwrap();
+        let (slot, cookie) = slots.take(SlotUse::Operation).unwrap();
         assert_eq!(slot, 9);
         assert_eq!(slots.fetch(9, cookie), None);
         assert_eq!(slots.fetch(9, all[9].1), Some((Status::Ok, 99)));
-        assert_eq!(slots.take(Use::Quiet).unwrap().0, 10);
+        assert_eq!(slots.take(SlotUse::Quiet).unwrap().0, 10);
         slots.abandon(10, all[10].1);
-        assert!(slots.parked().is_empty(), "nobody wants it any more");
+        assert!(slots.parked().is_empty(), "its caller has abandoned it");
         assert_eq!(slots.orphans.load(Ordering::Relaxed), 0);
     }
 
     #[test]
-    fn a_quiet_given_up_gives_its_slot_to_the_next_quiet() {
+    fn an_abandoned_quiet_leaves_its_slot_to_the_next_quiet() {
         let slots = slots();
         for _ in 0..1000 {
-            let (slot, cookie) = slots.take(Use::Quiet).unwrap();
+            let (slot, cookie) = slots.take(SlotUse::Quiet).unwrap();
             slots.abandon(slot, cookie);
         }
-        assert!(slots.take(Use::Operation).is_none());
+        assert!(slots.take(SlotUse::Operation).is_none());
         slots.give_answer(3, Status::Ok, 0);
-        assert_eq!(slots.take(Use::Operation).unwrap().0, 3);
-    }
-
-    #[test]
-    fn patience_ends_at_its_limit() {
-        let mut once = Backoff::new(Some(Duration::ZERO));
-        assert!(!once.wait());
-        let mut short = Backoff::new(Some(Duration::from_millis(3)));
-        while short.wait() {}
-        assert!(short.waited() >= Duration::from_millis(3));
+        assert_eq!(slots.take(SlotUse::Operation).unwrap().0, 3);
     }
 }

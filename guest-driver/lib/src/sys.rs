@@ -11,6 +11,7 @@ use telegraphos_wire::{Rights, uapi};
 macro_rules! ioctls {
     ($( $name:ident = $number:literal, $direction:ident $type:ident; )*) => {
         $(
+            #[doc = concat!("The ioctl of the driver that takes a `uapi::", stringify!($type), "`.")]
             pub(crate) fn $name(fd: BorrowedFd<'_>, value: &mut uapi::$type) -> Result<(), Errno> {
                 const SIZE: usize = size_of::<uapi::$type>();
                 const REQUEST: rustix::ioctl::Opcode =
@@ -22,7 +23,7 @@ macro_rules! ioctls {
         )*
 
         #[cfg(test)]
-        const OURS: &[u32] =
+        const REQUESTS: &[u32] =
             &[ $( uapi::request(uapi::Direction::$direction, $number, size_of::<uapi::$type>()), )* ];
     };
 }
@@ -53,6 +54,11 @@ ioctls! {
     queue_pop = 0x21, InOut QueuePop;
 }
 
+/// The argument of an ioctl on the object of this handle.
+pub(crate) fn handle(handle: u32) -> uapi::Handle {
+    uapi::Handle { handle, ..Default::default() }
+}
+
 /// Memory mapped from the device; unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -75,12 +81,13 @@ impl Mapping {
         if rights.contains(Rights::WRITE) {
             protection |= ProtFlags::WRITE;
         }
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory of this process.
         let at = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd.as_fd(), offset)? };
         let at = NonNull::new(at.cast()).ok_or(Errno::FAULT)?;
         Ok(Mapping { at, length })
     }
 
+    /// Its first byte.
     pub(crate) fn at(&self) -> *mut u8 {
         self.at.as_ptr()
     }
@@ -111,7 +118,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new`, and whoever could use it has borrowed `self`.
+        // SAFETY: the range was mapped by `new`, and all users of it have borrowed `self`.
         if let Err(errno) = unsafe { munmap(self.at.as_ptr().cast(), self.length) } {
             log::warn!("unmapping {} bytes at {:p}: {errno}", self.length, self.at);
         }
@@ -124,7 +131,7 @@ mod tests {
 
     #[test]
     fn ioctls_are_those_of_the_interface() {
-        let theirs: Vec<_> = uapi::IOCTLS.iter().map(uapi::Ioctl::request).collect();
-        assert_eq!(OURS, theirs);
+        let interface: Vec<_> = uapi::IOCTLS.iter().map(uapi::Ioctl::request).collect();
+        assert_eq!(REQUESTS, interface);
     }
 }

@@ -2,7 +2,7 @@
 //! Processes that do one thing which may end them: the same program again, with `--child`.
 //!
 //! A child says lines on its standard output and waits for lines on its standard input. Each has an open file of the
-//! board of its own; what it does with it touches nobody else.
+//! board of its own; what it does there affects no other process.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{BufRead, Read, Write};
@@ -166,7 +166,7 @@ impl Drop for Child {
 
 /// In a child: says a line.
 pub fn say(line: impl std::fmt::Display) {
-    // Without a parent there is nobody to tell.
+    // Without a parent no output is read.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 

@@ -16,7 +16,7 @@ pub enum Failure {
     Usage(String),
     /// The board, the driver or a peer refused: exit code 3.
     Refused(String),
-    /// Help was asked for: exit code 0.
+    /// Help was requested: exit code 0.
     Help,
 }
 
@@ -52,7 +52,7 @@ pub fn main(name: &str, usage: &str, program: impl FnOnce(Parser) -> Outcome<()>
             print!("{usage}");
             return ExitCode::SUCCESS;
         }
-        Err(Failure::Usage(text)) => (format!("{text}; `{name} --help` tells more"), 2),
+        Err(Failure::Usage(text)) => (format!("{text}; see `{name} --help`"), 2),
         Err(Failure::Check(text)) => (text, 1),
         Err(Failure::Refused(text)) => (text, 3),
     };

@@ -3,7 +3,7 @@
 
 use crate::cli::{Failure, Outcome};
 
-/// Offset of the word that tells, after quiet, how many stores there were.
+/// Offset of the word that has, after quiet, the number of stores.
 pub const COUNT: u64 = 0;
 const FIRST: u64 = 64;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Launches step by step, as a program would make them that knows nothing of the library: to stop between any two
+//! Launches step by step, as a program would make them without the library: to stop between any two
 //! steps, and to do what the library never would.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -21,7 +21,7 @@ struct Mapping {
 
 impl Mapping {
     fn new(node: &Node, offset: u64, length: usize, protection: ProtFlags) -> Result<Mapping, String> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let at = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, node.as_fd(), offset) };
         Ok(Mapping { at: at.map_err(|e| format!("mmap at {offset:#x}: {e}"))?.cast(), length })
     }
@@ -29,7 +29,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nobody keeps a pointer into it.
+        // SAFETY: mapped by `new`, and no pointer into it is kept.
         let _ = unsafe { munmap(self.at.cast(), self.length) };
     }
 }

@@ -4,7 +4,7 @@
 //! Each is one instruction that does nothing, with or without a plugin, on any machine, with no right needed. The
 //! compiler moves no memory access across it.
 
-pub use observer_core::Marker;
+pub use telegraphos_plugin_core::Marker;
 
 macro_rules! emit {
     ($marker:expr) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ways to tell a receiver that a message has arrived: the notification queue, and what the paper compares it with (s0
+//! Ways to notify a receiver that a message has arrived: the notification queue, and the paper's alternatives (s0
 //! §1, SPEC items 1 and 3).
 //!
 //! All of them announce the same messages, which their sender has stored into the receiver's memory before. Each is
@@ -12,7 +12,7 @@
 //! | `flags` | stores its message's number into its own flag | loads N flags until one has changed |
 //! | `groups` | as `flags`; then stores 1 into its group's word | loads the groups' words; clears one, *then* loads its flags |
 //! | `add` | fetch-and-add for a slot; loads the head (full?); stores the place into the slot | loads the next slot, clears it, stores the head |
-//! | `add-known` | as `add`, but loads the head only if the one it knows does not do | as above |
+//! | `add-known` | as `add`, but loads the head only if its last value does not do | as above |
 //! | `lock` | takes a ticket lock; loads tail and head; stores slot and tail; unlocks, which waits for both | loads the tail, and the slot |
 //! | `req` | stores the place into the queue's aperture | `Queue::try_pop` |
 //! | `req-batch` | the same | `Queue::pop_batch` |
@@ -20,7 +20,7 @@
 //!
 //! `flag` and `flag-look` lose: who stores second, before the receiver has looked, overwrites the first; and who has
 //! looked at the flag has not reserved it. Flags per sender lose nothing because a flag has one writer and holds a
-//! number: number 7 tells of 6 too.
+//! number: number 7 implies 6.
 //!
 //! Groups of about the square root of N senders lose nothing either. All who store a group's word store the same value.
 //! The flag is stored before the word, towards one node, so it is performed before it. The receiver clears the word
@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 use telegraphos::{Queue, Remote, RemoteQueue, sync::TicketLock};
 
-/// How the receiver is told.
+/// How the receiver is notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// The notification queue, taken one by one.
@@ -104,7 +104,7 @@ impl Method {
         matches!(self, Method::Flag | Method::FlagLook)
     }
 
-    /// Whether senders get on while nobody looks.
+    /// Whether senders make progress while the receiver does not poll.
     pub fn runs_ahead(self) -> bool {
         self != Method::FlagLook
     }
@@ -156,7 +156,7 @@ impl Layout {
     }
 
     /// The sender whose message has that place, and which of its places it is; `None` if no message has it.
-    pub fn whose(&self, place: u64) -> Option<(usize, u64)> {
+    pub fn find(&self, place: u64) -> Option<(usize, u64)> {
         let at = usize::try_from(place).ok()?.checked_sub(MESSAGES)?;
         let index = at / MESSAGE;
         (at % MESSAGE == 0 && index < self.senders * self.room).then(|| (index / self.room, (index % self.room) as u64))
@@ -221,7 +221,7 @@ fn no_queue() -> Failure {
     Failure::Refused("there is no notification queue: expected one, since a method needs it".into())
 }
 
-/// One that tells.
+/// One that notifies.
 pub struct Sender<F> {
     /// The receiver's memory.
     pub far: F,
@@ -237,7 +237,8 @@ impl<F: Far> Sender<F> {
         Sender { far, index, head: 0, patience }
     }
 
-    /// Tells that its message `number`, counted from 1 and without gaps, lies at `place`. One of so many senders.
+    /// Notifies the receiver that message `number`, counted from 1 without gaps, is at `place`. `senders` is their
+    /// number.
     pub fn notify(&mut self, method: Method, senders: usize, number: u64, place: u64) -> Outcome<()> {
         let far = &self.far;
         match method {
@@ -273,7 +274,7 @@ impl<F: Far> Sender<F> {
     }
 }
 
-/// Asks again and again, without a pause: each question is a round trip already.
+/// Polls without a pause: each poll is a round trip already.
 fn until(patience: Duration, mut ready: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
     let mut begun = None;
     while !ready()? {
@@ -308,7 +309,7 @@ impl Pop for Queue {
     }
 }
 
-/// The one that is told.
+/// The one that is notified.
 pub struct Receiver<'a, Q> {
     memory: &'a [AtomicU64],
     queue: Option<&'a Q>,
@@ -535,7 +536,7 @@ mod tests {
             }
             let mut last = before;
             for place in &taken {
-                let (sender, at) = layout.whose(*place).unwrap();
+                let (sender, at) = layout.find(*place).unwrap();
                 let number = (last[sender] + 1..=before[sender] + EACH).find(|n| n % EACH == at).unwrap();
                 for word in 0..MESSAGE {
                     assert_eq!(memory[*place as usize + word].load(Ordering::Relaxed), number * 8 + word as u64);
@@ -573,13 +574,13 @@ mod tests {
     fn places_and_groups() {
         let layout = Layout { senders: 16, room: 32 };
         for (sender, number) in [(0, 1), (0, 32), (15, 33), (7, 100)] {
-            assert_eq!(layout.whose(layout.message(sender, number) as u64), Some((sender, number % 32)));
+            assert_eq!(layout.find(layout.message(sender, number) as u64), Some((sender, number % 32)));
         }
         let end = layout.message(15, 31) + MESSAGE;
         assert_eq!(layout.results(0), end);
         assert_eq!(layout.results(15) + 1 + 32, layout.bytes() as usize / 8);
         for bad in [0, MESSAGES as u64 - 8, MESSAGES as u64 + 1, end as u64, u64::MAX] {
-            assert_eq!(layout.whose(bad), None, "{bad}");
+            assert_eq!(layout.find(bad), None, "{bad}");
         }
         assert_eq!([1, 2, 4, 8, 16, 1024].map(group_of), [1, 2, 2, 3, 4, 32]);
         assert!(Method::ALL.into_iter().all(|method| Method::named(method.name()) == Some(method)));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the same program on several nodes finds its peers and keeps step with them, by nothing but the product itself.
+//! How the same program on several nodes finds its peers and synchronises with them, by the product itself only.
 //!
-//! Every node exports a control segment and imports everybody else's. A word has one writer: of the segment of node n,
-//! word p is stored by node p alone, and says how far p is; behind these lies some mail of p for n.
+//! Every node exports a control segment and imports those of all others. A word has one writer: of the segment of node
+//! n, word p is stored by node p alone, and is its epoch; the mail of p for n follows these words.
 
 use crate::cli::{Failure, Outcome};
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ use telegraphos::{Error, Node, NodeId, Remote, Segment, Status};
 /// Words of mail from one node to another.
 pub const MAIL: u64 = 16;
 
-/// Who takes part.
+/// Participants of a run.
 #[derive(Clone, Copy, Debug)]
-pub enum Who {
+pub enum Participants {
     /// Every node that is in the cluster now.
     Present,
     /// Nodes `0..n`.
@@ -39,19 +39,19 @@ pub struct Peers {
 
 impl Peers {
     /// Finds the others; each exports its control segment under `name`.
-    pub fn meet(node: &Node, name: &str, who: Who, patience: Duration) -> Outcome<Peers> {
+    pub fn connect(node: &Node, name: &str, participants: Participants, patience: Duration) -> Outcome<Peers> {
         let nodes = node.info()?.nodes;
         let me = node.id();
-        let candidates: Vec<NodeId> = match who {
-            Who::Present => (0..nodes as NodeId).collect(),
-            Who::Count(count) if count > nodes || u32::from(me) >= count => {
+        let candidates: Vec<NodeId> = match participants {
+            Participants::Present => (0..nodes as NodeId).collect(),
+            Participants::Count(count) if count > nodes || u32::from(me) >= count => {
                 return Err(Failure::Usage(format!(
                     "{count} nodes: this one is node {me}, and the window addresses {nodes}: expected {} to {nodes}",
                     me + 1
                 )));
             }
-            Who::Count(count) => (0..count as NodeId).collect(),
-            Who::With(other) => vec![other],
+            Participants::Count(count) => (0..count as NodeId).collect(),
+            Participants::With(other) => vec![other],
         };
         let control = node.export(name, u64::from(nodes) * 8 * (1 + MAIL)).mode(0o606).create()?;
         let deadline = Instant::now() + patience;
@@ -66,7 +66,7 @@ impl Peers {
                     Err(error) => error,
                 };
                 let absent = error.status() == Some(Status::NodeDown);
-                if absent && matches!(who, Who::Present) {
+                if absent && matches!(participants, Participants::Present) {
                     break;
                 }
                 let patient = matches!(
@@ -98,12 +98,12 @@ impl Peers {
         self.all.get((here + distance) % self.all.len()).copied().unwrap_or(self.me())
     }
 
-    /// The next node, whom this one stores to.
+    /// The next node, to which this one stores.
     pub fn right(&self) -> NodeId {
         self.ring(1)
     }
 
-    /// The previous node, who stores to this one.
+    /// The previous node, which stores to this one.
     pub fn left(&self) -> NodeId {
         self.ring(self.all.len() - 1)
     }
@@ -113,7 +113,7 @@ impl Peers {
         (0..self.nodes as NodeId).filter(|id| !self.all.contains(id))
     }
 
-    /// Tells everybody that this node has come to `epoch`, and waits for them.
+    /// Announces `epoch` of this node to all, and waits until all have reached it.
     pub fn barrier(&self, epoch: u64) -> Outcome<()> {
         self.arrive(epoch)?;
         let deadline = Instant::now() + self.patience;
@@ -141,7 +141,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Tells everybody that this node has come to `epoch`.
+    /// Announces `epoch` of this node to all.
     pub fn arrive(&self, epoch: u64) -> Outcome<()> {
         for remote in self.remotes.values() {
             remote.put64(u64::from(self.me()) * 8, epoch)?;
@@ -149,7 +149,7 @@ impl Peers {
         Ok(())
     }
 
-    /// How far a node is.
+    /// The epoch that a node has announced.
     pub fn at(&self, id: NodeId) -> Outcome<u64> {
         Ok(self.control.load(u64::from(id) * 8)?)
     }
@@ -159,8 +159,8 @@ impl Peers {
         8 * (u64::from(self.nodes) + u64::from(from) * MAIL + slot)
     }
 
-    /// Leaves a word for a node, which finds it after the next barrier.
-    pub fn tell(&self, to: NodeId, slot: u64, value: u64) -> Outcome<()> {
+    /// Sends a word to a node, which can read it after the next barrier.
+    pub fn send(&self, to: NodeId, slot: u64, value: u64) -> Outcome<()> {
         let at = self.mail(self.me(), slot);
         match self.remotes.get(&to) {
             Some(remote) => remote.put64(at, value)?,
@@ -169,13 +169,13 @@ impl Peers {
         Ok(())
     }
 
-    /// The word that a node has left.
-    pub fn heard(&self, from: NodeId, slot: u64) -> Outcome<u64> {
+    /// The word that a node has sent to this one.
+    pub fn received(&self, from: NodeId, slot: u64) -> Outcome<u64> {
         Ok(self.control.load(self.mail(from, slot))?)
     }
 }
 
-/// Imports a segment that may not be there yet.
+/// Imports a segment, waiting until it is exported or `patience` is over.
 pub fn import_patiently(node: &Node, id: NodeId, name: &str, patience: Duration) -> Result<Remote, Error> {
     let deadline = Instant::now() + patience;
     loop {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What programs about notification queues share: elements that say who sent them, a queue's memory as its owner may
-//! abuse it, consumers that are processes, and a log that outlives them.
+//! Common parts of programs about notification queues: elements with sender and number, a queue's memory as its owner
+//! may abuse it, consumers that are processes, and a log that outlives them.
 
 use crate::child::End;
 use crate::random;
@@ -26,7 +26,7 @@ pub fn element(width: u32, sender: u32, number: u32) -> u64 {
     if width == 8 { random::word(CHECK, low) << 32 | low } else { low }
 }
 
-/// Sender and number; `None` if nobody sent this.
+/// Sender and number; `None` if no sender sent this.
 pub fn parse(width: u32, element: u64) -> Option<(u32, u32)> {
     let (sender, number) = ((element >> 20) as u32 % SENDERS, element as u32 % NUMBERS);
     (self::element(width, sender, number) == element).then_some((sender, number))
@@ -70,12 +70,12 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by this module, and nobody keeps a pointer into it.
+        // SAFETY: mapped by this module, which keeps no pointer into it.
         let _ = unsafe { munmap(self.at.cast(), self.length) };
     }
 }
 
-/// A mapping of a queue of ours, with nothing between it and us.
+/// A raw mapping of a queue of this process.
 #[derive(Debug)]
 pub struct Memory {
     mapping: Mapping,
@@ -96,7 +96,7 @@ impl Memory {
         }
         let length = about.length as usize;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let at =
             unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, node.as_fd(), about.offset) };
         let at = at.map_err(|e| format!("mmap of {:?}: {e}", queue.name()))?.cast();
@@ -163,7 +163,7 @@ impl Log {
     /// With room for that many entries.
     pub fn new(capacity: usize) -> Result<Log, String> {
         let length = 8 * (HEAD + 2 * capacity);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let at = unsafe {
             mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
         };
@@ -266,7 +266,7 @@ pub struct Tally {
     pub doubled: u64,
     /// Elements that came after a later one of the same sender.
     pub disordered: u64,
-    /// Elements that nobody sent.
+    /// Elements that no sender sent.
     pub foreign: u64,
     /// Entries that found no room in the log.
     pub beyond: u64,
@@ -294,7 +294,7 @@ impl Forked {
     /// Runs `work` in a copy of this process, which has no other thread now. SIGBUS ends it, and so does our end.
     pub fn run(work: impl FnOnce() -> Result<(), String>) -> Result<Forked, String> {
         let parent = std::process::id();
-        // SAFETY: no other thread holds a lock, since there is none.
+        // SAFETY: no other thread exists that could hold a lock.
         let pid = unsafe { libc::fork() };
         match pid {
             -1 => Err(format!("fork: {}", std::io::Error::last_os_error())),
@@ -315,7 +315,7 @@ impl Forked {
                         }
                     }
                 };
-                // SAFETY: nothing of the parent's, whose copy this is, is to be closed or flushed.
+                // SAFETY: the parent's state, of which this is a copy, must not be closed or flushed.
                 unsafe { libc::_exit(code) }
             }
             pid => Ok(Forked { pid, end: None }),
@@ -423,7 +423,7 @@ mod tests {
         assert!(again.is_right());
         for (entries, wrong) in [
             (&[(0, 0, 7), (1, 0, 7), (1, 1, 7)][..], Tally { received: 3, lost: 1, ..Tally::default() }),
-            // The one that was handed it first still lives.
+            // The consumer that got it first is still running.
             (
                 &[(0, 0, 7), (0, 0, 8), (1, 0, 7), (1, 1, 7), (0, 1, 8)],
                 Tally { received: 4, doubled: 1, ..Tally::default() },

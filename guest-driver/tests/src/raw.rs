@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Accesses on a bare pointer from mmap, as a program would make them that knows nothing of the library.
+//! Accesses on a bare pointer from mmap, as a program would make them without the library.
 
 /// A word that a pointer can point to.
 pub trait Plain: Copy {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What programs about replicated segments share: values that say who stored them, and what a word's values must look
-//! like to a reader.
+//! Common parts of programs about replicated segments: values with writer and number, and what a word's values must
+//! look like to a reader.
 
 use std::time::{Duration, Instant};
 use telegraphos::{Error, JoinBuilder, ReplicaMode, Replicated, Status};
@@ -10,7 +10,8 @@ pub const PAGE: u64 = 64 << 10;
 /// Writers there may be; a value names one of them.
 pub const WRITERS: u64 = 1 << 12;
 
-/// The value that a writer stores as its number so and so, from 1 on. Nobody else stores it, and he stores it once.
+/// The value that a writer stores as its number so and so, from 1 on. No other writer stores it, and this one stores it
+/// once.
 pub fn value(writer: u64, number: u64) -> u64 {
     (writer % WRITERS + 1) << 48 | number & 0xffff_ffff_ffff
 }
@@ -69,7 +70,7 @@ impl History {
             return Ok(());
         }
         let before = std::mem::replace(&mut self.last, value);
-        let foreign = || format!("a word was {before:#x}, then {value:#x}, which nobody stored");
+        let foreign = || format!("a word was {before:#x}, then {value:#x}, which no node stored");
         let (writer, number) = parse(value).ok_or_else(foreign)?;
         let latest = self.latest.get_mut(writer as usize).ok_or_else(foreign)?;
         self.changes += 1;

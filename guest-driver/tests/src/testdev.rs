@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! QEMU's pci-testdev, the yardstick for accesses to a device inside QEMU.
+//! QEMU's pci-testdev, the baseline for accesses to a device inside QEMU.
 
 use crate::cli::{Failure, Outcome};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who a program runs as.
+//! User and group of a program.
 
 use crate::cli::{Failure, Outcome};
 use std::os::unix::fs::MetadataExt;
@@ -20,7 +20,7 @@ pub fn device_group() -> Outcome<(u32, u32)> {
     Ok((meta.gid(), meta.mode() & 0o7777))
 }
 
-/// Root becomes the ordinary user, in no group but the device's; anybody else stays what he is.
+/// Root becomes the ordinary user, in no group but the device's; other users stay.
 pub fn leave_root() -> Outcome<()> {
     if uid() != 0 {
         return Ok(());

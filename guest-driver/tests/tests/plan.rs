@@ -11,7 +11,7 @@ fn committed_plan_is_the_programs() {
     let committed = include_str!("../plan.txt");
     assert!(
         printed == committed,
-        "guest-driver/tests/plan.txt is stale: run\n  cargo run -p tg-tests --bin tg-selftest -- --list > \
+        "guest-driver/tests/plan.txt is stale: run\n  cargo run -p telegraphos-guest-tests --bin tg-selftest -- --list > \
          guest-driver/tests/plan.txt"
     );
     let mut names: Vec<_> = printed.lines().collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tools inside a guest have measured, for whoever makes tables of it: a line of JSON for each.
+//! Results of the tools inside a guest: a line of JSON for each.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ pub struct Chaos {
     pub older: u64,
     /// Loads that gave an older store of this node than its last one.
     pub stale: u64,
-    /// Nodes whose copies are not like this one: when all is quiet, and a second later.
+    /// Nodes with copies unlike this one: when all is quiet, and a second later.
     pub differ: [usize; 2],
     /// Words of this copy that did not take another node's last store.
     pub pending: u64,

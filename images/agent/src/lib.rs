@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a harness outside and the agent inside a guest say to each other over one serial line.
+//! The protocol between a harness outside and the agent inside a guest, over one serial line.
 //!
 //! Every message is one frame: magic, version, direction, length, a check of this header, the payload (the message in
-//! postcard's encoding), a CRC-32 of all before. A line may carry other bytes between frames (a kernel message, the
+//! postcard's encoding), a CRC-32C of all before. A line may carry other bytes between frames (a kernel message, the
 //! rest of a frame cut off by a reset): the [`Decoder`] skips them. A damaged frame is dropped whole; nothing is sent
 //! again, since QEMU's serial lines lose nothing while both ends are up.
 //!
@@ -16,15 +16,16 @@
 //!   `Error` that answers `Run`.
 //! - At most [`STDIN_WINDOW`] bytes of one command's standard input may be on the way: `Stdin` spends them,
 //!   `StdinTaken` gives them back. More is refused with `Error`, for neither end buffers without bound.
-//! - A command runs in a process group of its own, to which `Signal` goes.
+//! - A command runs in a separate process group, to which `Signal` goes.
 //!
-//! What such commands print of their measurements is a [`Figure`] a line.
+//! Commands print their measurements as lines of [`Figure`]s.
 #![forbid(unsafe_code)]
 
 mod figure;
 
 use std::fmt;
 
+use crc32c::crc32c;
 pub use figure::{Chaos, Figure, Received, Spread, rounded};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,7 @@ pub const MAX_DATA: usize = 4 * 1024;
 /// Bytes of one command's standard input that may be sent and not yet taken.
 pub const STDIN_WINDOW: u32 = 16 * 1024;
 /// Changes whenever a message changes.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 const MAGIC: [u8; 4] = [0xf5, b'T', b'G', 0xa7];
 /// Magic, version, direction, payload length, check.
@@ -97,7 +98,7 @@ pub enum ToGuest {
         /// Linux signal number.
         signal: i32,
     },
-    /// Asks for a Pong.
+    /// Requests a Pong.
     Ping {
         /// Comes back.
         nonce: u64,
@@ -144,7 +145,7 @@ pub enum ToHost {
         /// At most [`MAX_DATA`].
         bytes: Vec<u8>,
     },
-    /// So many bytes of standard input have left the agent: written, or thrown away because nobody reads.
+    /// So many bytes of standard input have left the agent: written, or discarded because the command does not read.
     StdinTaken {
         /// The command.
         id: u32,
@@ -158,7 +159,7 @@ pub enum ToHost {
         /// How it ended.
         exit: Exit,
     },
-    /// Something asked for could not be done.
+    /// A request failed.
     Error {
         /// The command it was about.
         id: u32,
@@ -167,7 +168,7 @@ pub enum ToHost {
     },
     /// Answer to Ping.
     Pong {
-        /// As asked.
+        /// That of the Ping.
         nonce: u64,
     },
 }
@@ -210,11 +211,11 @@ pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, TooLong> {
     frame.extend_from_slice(&length.to_le_bytes());
     frame.extend_from_slice(&header_check(&frame));
     frame.extend_from_slice(&payload);
-    frame.extend_from_slice(&crc32(&frame).to_le_bytes());
+    frame.extend_from_slice(&crc32c(&frame).to_le_bytes());
     Ok(frame)
 }
 
-/// Finds frames in a stream of bytes. Call [`Decoder::next`] until it has nothing after each [`Decoder::push`]; what
+/// Finds frames in a stream of bytes. Call [`Decoder::next`] until it returns `None` after each [`Decoder::push`]; what
 /// then stays inside is less than one frame.
 #[derive(Debug, Default)]
 pub struct Decoder {
@@ -260,6 +261,20 @@ impl Decoder {
         }
     }
 
+    /// The next whole message behind a frame that has begun and not ended, whose bytes are skipped: its sender was
+    /// reset within it. To be called only when the line has been silent for a while: a frame that is merely delayed
+    /// stays, unless its own payload so far contains a frame.
+    pub fn next_behind<M: Message>(&mut self) -> Option<M> {
+        let rest = &self.buffer[self.at..];
+        let (begin, message, length) = (1..rest.len()).find_map(|begin| match parse(&rest[begin..]) {
+            Parsed::Message(message, length) => Some((begin, message, length)),
+            _ => None,
+        })?;
+        self.skip(begin);
+        self.at += length;
+        Some(message)
+    }
+
     fn skip(&mut self, length: usize) {
         self.at += length;
         self.skipped += length as u64;
@@ -292,7 +307,7 @@ fn parse<M: Message>(bytes: &[u8]) -> Parsed<M> {
     else {
         return Parsed::Incomplete;
     };
-    if crc32(content).to_le_bytes() != *trailer {
+    if crc32c(content).to_le_bytes() != *trailer {
         return Parsed::Garbage;
     }
     match read(&content[HEADER..]).filter(|_| header[5] == M::DIRECTION) {
@@ -303,28 +318,8 @@ fn parse<M: Message>(bytes: &[u8]) -> Parsed<M> {
 
 /// So a false header does not make the decoder wait for a frame that never comes.
 fn header_check(header: &[u8]) -> [u8; 2] {
-    let crc = crc32(header).to_le_bytes();
+    let crc = crc32c(header).to_le_bytes();
     [crc[0], crc[1]]
-}
-
-/// CRC-32 as in IEEE 802.3.
-fn crc32(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = {
-        let mut table = [0u32; 256];
-        let mut i = 0;
-        while i < 256 {
-            let mut c = i as u32;
-            let mut k = 0;
-            while k < 8 {
-                c = if c & 1 == 1 { 0xedb8_8320 ^ (c >> 1) } else { c >> 1 };
-                k += 1;
-            }
-            table[i] = c;
-            i += 1;
-        }
-        table
-    };
-    !bytes.iter().fold(!0, |c, b| TABLE[usize::from((c as u8) ^ b)] ^ (c >> 8))
 }
 
 #[cfg(test)]
@@ -376,11 +371,6 @@ mod tests {
     }
 
     #[test]
-    fn crc_is_the_standard_one() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
-    }
-
-    #[test]
     fn too_long_is_refused_with_its_length() {
         let m = ToGuest::Stdin { id: 1, bytes: vec![0; MAX_PAYLOAD] };
         assert_eq!(encode(&m), Err(TooLong { length: MAX_PAYLOAD + 5 }));
@@ -412,6 +402,25 @@ mod tests {
             }
             let (got, _) = decode::<ToHost>(&stream, 7);
             assert_eq!(got.len(), 8, "cut after {cut}");
+        }
+    }
+
+    /// The same with nothing behind the second frame: it is found once the line is silent, and a frame that is only
+    /// delayed is kept.
+    #[test]
+    fn a_frame_behind_one_cut_short_is_found_when_the_line_is_silent() {
+        let long = encode(&ToHost::Stdout { id: 1, bytes: vec![b'x'; MAX_DATA] }).unwrap();
+        let hello = ToHost::Hello { release: "6.12".into(), uptime_ms: 5 };
+        for cut in [1, HEADER - 1, HEADER, HEADER + 1, 1000, long.len() - 1] {
+            let mut decoder = Decoder::default();
+            decoder.push(&long[..cut]);
+            assert_eq!(decoder.next::<ToHost>(), None);
+            assert_eq!(decoder.next_behind::<ToHost>(), None, "only delayed, cut after {cut}");
+            decoder.push(&encode(&hello).unwrap());
+            let found = decoder.next::<ToHost>().or_else(|| decoder.next_behind());
+            assert_eq!(found, Some(hello.clone()), "cut after {cut}");
+            decoder.push(&long);
+            assert!(decoder.next::<ToHost>().is_some(), "the stream continues, cut after {cut}");
         }
     }
 

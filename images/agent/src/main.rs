@@ -11,13 +11,13 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
-use tg_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
+use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
 
 /// Commands that may run at once.
 const MAX_JOBS: usize = 64;
 /// With more than this waiting for the line, commands' output is not read.
 const OUT_HIGH: usize = 32 * 1024;
-/// With more than this waiting, not even the line is read: a host that asks without listening must wait.
+/// With more than this waiting, not even the line is read: a host that sends without reading must wait.
 const OUT_LIMIT: usize = 256 * 1024;
 
 struct Job {
@@ -30,7 +30,7 @@ struct Job {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     status: Option<ExitStatus>,
-    /// The host that started it is gone; nobody wants to hear.
+    /// The host that started it is gone; its messages are dropped.
     muted: bool,
 }
 
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("tg-agent: {path}: {e}");
-            // The one who starts it again should not spin.
+            // Started again at once by init, it would spin.
             std::thread::sleep(std::time::Duration::from_secs(1));
             ExitCode::FAILURE
         }
@@ -245,7 +245,7 @@ impl Agent {
         }
     }
 
-    /// Whether the command is over and told.
+    /// Whether the command has ended and that is reported.
     fn work_on(&mut self, job: &mut Job) -> bool {
         let taken = job.feed();
         if taken > 0 && !job.muted {
@@ -254,7 +254,7 @@ impl Agent {
         if job.status.is_none() {
             job.status = job.child.try_wait().ok().flatten();
         }
-        // Output that was written before the end is told before the end.
+        // Output that was written before the end is reported before the end.
         let mut drained = true;
         for error in [false, true] {
             if !job.muted && self.out.len() > OUT_HIGH {
@@ -454,8 +454,8 @@ mod tests {
         let user = User::parse(1000, passwd, group);
         assert_eq!((user.name.as_str(), user.home.as_str()), ("tg", "/home/tg"));
         assert_eq!(user.groups, [990]);
-        let nobody = User::parse(5, passwd, group);
-        assert!(nobody.groups.is_empty());
-        assert_eq!(nobody.home, "/");
+        let other = User::parse(5, passwd, group);
+        assert!(other.groups.is_empty());
+        assert_eq!(other.home, "/");
     }
 }

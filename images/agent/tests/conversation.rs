@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
+use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
 use telegraphos_testkit::Daemon;
-use tg_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
 
 struct Agent {
     daemon: Daemon,
@@ -28,7 +28,7 @@ impl Agent {
         let slave = rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY, rustix::fs::Mode::empty()).unwrap();
         let daemon = Daemon::start(Command::new(env!("CARGO_BIN_EXE_tg-agent")).arg(&name).stdin(Stdio::null()));
         let mut agent = Agent { daemon, line: line.into(), decoder: Decoder::default() };
-        assert!(matches!(agent.hear(), ToHost::Hello { .. }));
+        assert!(matches!(agent.receive(), ToHost::Hello { .. }));
         drop(slave);
         agent
     }
@@ -37,7 +37,7 @@ impl Agent {
         self.line.write_all(&encode(message).unwrap()).unwrap();
     }
 
-    fn hear(&mut self) -> ToHost {
+    fn receive(&mut self) -> ToHost {
         let mut bytes = [0; 4096];
         loop {
             if let Some(message) = self.decoder.next() {
@@ -61,7 +61,7 @@ impl Agent {
         let mut all: BTreeMap<u32, (Vec<u8>, Vec<u8>)> = BTreeMap::new();
         let mut ended = BTreeMap::new();
         while ended.len() < ids.len() {
-            match self.hear() {
+            match self.receive() {
                 ToHost::Started { id, pid } => {
                     assert!(pid > 0);
                     all.insert(id, Default::default());
@@ -115,7 +115,7 @@ fn several_commands_run_at_once_and_ids_are_checked() {
     let mut refused = 0;
     let mut out = BTreeMap::new();
     while out.len() < 2 {
-        match agent.hear() {
+        match agent.receive() {
             ToHost::Error { id: 1, text } => {
                 assert!(text.contains("in use"), "{text}");
                 refused += 1;
@@ -133,18 +133,18 @@ fn a_signal_reaches_the_whole_group() {
     let mut agent = Agent::start();
     agent.run(1, "sleep 1000 & sleep 1000 & echo ready; wait");
     loop {
-        if matches!(agent.hear(), ToHost::Stdout { .. }) {
+        if matches!(agent.receive(), ToHost::Stdout { .. }) {
             break;
         }
     }
     agent.say(&ToGuest::Signal { id: 1, signal: 15 });
-    assert_eq!(agent.hear(), ToHost::Exited { id: 1, exit: Exit::Signal(15) });
+    assert_eq!(agent.receive(), ToHost::Exited { id: 1, exit: Exit::Signal(15) });
     agent.say(&ToGuest::Signal { id: 1, signal: 15 });
-    assert!(matches!(agent.hear(), ToHost::Error { id: 1, .. }));
+    assert!(matches!(agent.receive(), ToHost::Error { id: 1, .. }));
     agent.run(2, "sleep 1000");
     agent.say(&ToGuest::Signal { id: 2, signal: 4711 });
-    assert!(matches!(agent.hear(), ToHost::Started { .. }));
-    let ToHost::Error { text, .. } = agent.hear() else { panic!() };
+    assert!(matches!(agent.receive(), ToHost::Started { .. }));
+    let ToHost::Error { text, .. } = agent.receive() else { panic!() };
     assert!(text.contains("4711"), "{text}");
 }
 
@@ -155,11 +155,11 @@ fn what_cannot_run_is_an_error_with_its_name() {
     for argv in [vec!["no-such-program".to_owned()], vec![]] {
         let name = argv.first().cloned().unwrap_or_default();
         agent.say(&ToGuest::Run { id: 1, uid, gid, argv, env: vec![], cwd: None });
-        let ToHost::Error { id: 1, text } = agent.hear() else { panic!() };
+        let ToHost::Error { id: 1, text } = agent.receive() else { panic!() };
         assert!(text.contains(&format!("{name:?}")), "{text}");
     }
     agent.say(&ToGuest::Ping { nonce: 5 });
-    assert_eq!(agent.hear(), ToHost::Pong { nonce: 5 });
+    assert_eq!(agent.receive(), ToHost::Pong { nonce: 5 });
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn input_flows_by_window_and_more_is_refused() {
     let mut window = STDIN_WINDOW as usize;
     for piece in data.chunks(MAX_DATA) {
         while window < piece.len() {
-            match agent.hear() {
+            match agent.receive() {
                 ToHost::StdinTaken { id: 1, bytes } => window += bytes as usize,
                 ToHost::Started { .. } => {}
                 other => panic!("unexpected {other:?}"),
@@ -181,7 +181,7 @@ fn input_flows_by_window_and_more_is_refused() {
     }
     agent.say(&ToGuest::CloseStdin { id: 1 });
     let sum = loop {
-        match agent.hear() {
+        match agent.receive() {
             ToHost::StdinTaken { .. } | ToHost::Started { .. } => {}
             ToHost::Stdout { bytes, .. } => break bytes,
             other => panic!("unexpected {other:?}"),
@@ -190,7 +190,7 @@ fn input_flows_by_window_and_more_is_refused() {
     let mut child = Command::new("cksum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&data).unwrap();
     assert_eq!(sum, child.wait_with_output().unwrap().stdout);
-    assert_eq!(agent.hear(), ToHost::Exited { id: 1, exit: Exit::Code(0) });
+    assert_eq!(agent.receive(), ToHost::Exited { id: 1, exit: Exit::Code(0) });
 
     // A command that never reads: its pipe takes some, the window bounds the rest.
     agent.run(2, "sleep 1000");
@@ -198,7 +198,7 @@ fn input_flows_by_window_and_more_is_refused() {
         agent.say(&ToGuest::Stdin { id: 2, bytes: vec![0; MAX_DATA] });
     }
     loop {
-        if let ToHost::Error { id: 2, text } = agent.hear() {
+        if let ToHost::Error { id: 2, text } = agent.receive() {
             assert!(text.contains("window"), "{text}");
             break;
         }
@@ -212,13 +212,13 @@ fn a_deaf_host_does_not_make_the_agent_grow() {
     for id in 0..8 {
         agent.run(id, "exec yes");
     }
-    // Nobody listens; the commands must come to stand. CPU time of `yes` stops growing then.
+    // The output is not read, so the commands must block: CPU time of `yes` stops growing.
     std::thread::sleep(std::time::Duration::from_millis(700));
     let after = agent.resident_kib();
     assert!(after < before + 2048, "{before} -> {after} KiB");
     let mut started = 0;
     while started < 8 {
-        if let ToHost::Started { .. } = agent.hear() {
+        if let ToHost::Started { .. } = agent.receive() {
             started += 1;
         }
     }
@@ -227,7 +227,7 @@ fn a_deaf_host_does_not_make_the_agent_grow() {
     }
     let mut ended = 0;
     while ended < 8 {
-        match agent.hear() {
+        match agent.receive() {
             ToHost::Exited { exit, .. } => {
                 assert_eq!(exit, Exit::Signal(9));
                 ended += 1;
@@ -243,7 +243,7 @@ fn a_new_host_finds_a_clean_agent() {
     let mut agent = Agent::start();
     agent.run(1, "echo $$; exec sleep 1000");
     let pid = loop {
-        if let ToHost::Stdout { bytes, .. } = agent.hear() {
+        if let ToHost::Stdout { bytes, .. } = agent.receive() {
             break String::from_utf8(bytes).unwrap().trim().to_owned();
         }
     };
@@ -252,15 +252,15 @@ fn a_new_host_finds_a_clean_agent() {
     agent.line.write_all(&cut[..30]).unwrap();
     agent.line.write_all(b"\n[  12.3] random: crng init done\n").unwrap();
     agent.say(&ToGuest::Attach);
-    // A frame cut short takes the bytes of one more with it at most; a host asks again until it hears Hello.
+    // A frame cut short takes the bytes of one more with it at most; a host sends Attach again until Hello comes.
     agent.say(&ToGuest::Attach);
-    assert!(matches!(agent.hear(), ToHost::Hello { .. }));
+    assert!(matches!(agent.receive(), ToHost::Hello { .. }));
     while std::path::Path::new("/proc").join(&pid).exists() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     agent.run(1, "echo fresh");
     loop {
-        match agent.hear() {
+        match agent.receive() {
             ToHost::Hello { .. } | ToHost::Started { .. } => {}
             ToHost::Stdout { id: 1, bytes } => {
                 assert_eq!(bytes, b"fresh\n");
@@ -269,5 +269,5 @@ fn a_new_host_finds_a_clean_agent() {
             other => panic!("unexpected {other:?}"),
         }
     }
-    assert_eq!(agent.hear(), ToHost::Exited { id: 1, exit: Exit::Code(0) });
+    assert_eq!(agent.receive(), ToHost::Exited { id: 1, exit: Exit::Code(0) });
 }

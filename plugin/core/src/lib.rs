@@ -4,10 +4,10 @@
 //! - [`Marker`] is how a guest program says where a measured *region* begins and ends: a no-operation instruction that
 //!   no compiler emits. It touches no device and no memory, needs no right, and does nothing on a machine that does not
 //!   watch for it.
-//! - [`Observer`] is told of markers and memory accesses, each with its virtual processor, and counts.
+//! - [`Observer`] takes markers and memory accesses, each with its virtual processor, and counts.
 //! - [`Report`] is what has been counted, as a table of text that [`Report::parse`] reads back.
 //!
-//! Nothing here knows QEMU; the plugin (`plugin/`) feeds an observer from QEMU's callbacks.
+//! Nothing here depends on QEMU; the plugin (`plugin/`) feeds an observer from QEMU's callbacks.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_std)]
 

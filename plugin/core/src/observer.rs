@@ -173,7 +173,7 @@ impl Observer {
         }
     }
 
-    /// Number of passages begun and not ended, on all virtual processors. While it is 0, accesses need not be told.
+    /// Number of passages begun and not ended, on all virtual processors. While it is 0, accesses need not be reported.
     pub fn open(&self) -> usize {
         self.open.values().map(Vec::len).sum()
     }

@@ -91,7 +91,7 @@ pub struct Passages {
 }
 
 impl Passages {
-    /// Accesses to the device whose name ends so; none if it was not touched, the first one's if there are several.
+    /// Accesses to the first device with a name that ends in `name`; none if it was not accessed.
     pub fn device(&self, end: &str) -> Accesses {
         self.devices.iter().find(|(name, _)| name.ends_with(end)).map(|(_, accesses)| *accesses).unwrap_or_default()
     }
@@ -139,7 +139,7 @@ impl core::error::Error for ParseError {}
 
 const HEADER: [&str; 10] =
     ["region", "passages", "broken", "instructions", "kernel", "loads", "loaded", "stores", "stored", "device"];
-/// Stands for a number that a device has not, and for the device of a whole region.
+/// Printed for a number that a device has not, and for the device of a whole region.
 const NONE: &str = "-";
 
 /// A device's name as one line can carry it and give it back.

@@ -5,7 +5,7 @@
 //! - [`seed`], [`Scale`], [`over_seeds`]: `TELEGRAPHOS_SEED` and `TELEGRAPHOS_SCALE`.
 //! - [`finds`], [`bug_table!`]: each deliberate bug is found by the check that names it.
 //! - [`eventually`]: waits with a deadline.
-//! - [`Daemon`]: a process that ends with its test.
+//! - [`Daemon`]: a process that ends with its test; [`Ended`]: what a program returned and wrote.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::expect_used, reason = "a failure here is the failure of a test")]
 
@@ -16,7 +16,7 @@ mod seeds;
 mod waits;
 
 pub use bugs::{finds, has_check};
-pub use daemon::Daemon;
+pub use daemon::{Daemon, Ended};
 pub use random::{Number, Rng};
 pub use seeds::{Scale, over_seeds, over_seeds_on_all_processors, panic_message, scale, seed, seed_or, seeds};
 pub use waits::{PATIENCE, eventually};

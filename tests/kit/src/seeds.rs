@@ -30,7 +30,7 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// What the environment asks for.
+    /// The choice of the environment.
     pub fn from_env() -> Scale {
         match std::env::var("TELEGRAPHOS_SCALE").as_deref() {
             Ok("full") => Scale::Full,

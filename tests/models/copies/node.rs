@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One node of the model: its board, its program, its memory, and what must hold at it alone.
+//! One node of the model: its board, its program, its memory, and its local properties.
 
 use super::{EXPORTS, Fault, I3, I4, I5, Op, STATUS_PAGE, Setup, Steps, Word};
-use hib_core::{Action, Bar, Event, Hib, Step, StepId, StepResult};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::Hash;
+use telegraphos_device_core::{Action, Bar, Event, Hib, Step, StepId, StepResult};
 use telegraphos_wire::admin;
 use telegraphos_wire::{Aperture, Body, Class, NodeId, Packet, UNIT, WindowAddress, context};
 
 /// A store in memory: the first granule, how many, and their value.
 type Stored = (Word, u32, u64);
 
-/// What happens at a node. Nothing else changes it, and it changes nothing else but by what it sends.
+/// A step of a node. Only steps change the node, and a step affects other nodes only by the packets it sends.
 #[derive(Clone, Debug)]
 pub(super) enum Local {
     /// The next operation of its program.
@@ -30,21 +30,21 @@ pub(super) struct Node {
     id: NodeId,
     hib: Hib,
     memory: BTreeMap<Word, u64>,
-    /// Values that each granule had here, in order.
+    /// Values of each granule here, in order.
     pub(super) had: BTreeMap<Word, Vec<u64>>,
     steps: BTreeMap<StepId, Stored>,
     pub(super) posted: VecDeque<Stored>,
     pub(super) next: usize,
-    /// By page: stores that the board has taken, of this program; stores that were performed here, whosever.
+    /// By page: stores that the board has taken, of this program; stores by any node that were performed here.
     taken: BTreeMap<u32, u64>,
     stored: BTreeMap<u32, u64>,
-    /// By page and aligned 8-byte word: own stores that have come back.
+    /// By page and aligned 8-byte word: own stores that have returned.
     reflected: BTreeMap<(u32, u32), u64>,
-    /// A fence waits for the board's answer; it has come.
+    /// A fence waits for the board's answer; the answer has arrived.
     fencing: Option<bool>,
-    /// What loads have read.
+    /// The values read by loads.
     pub(super) read: Vec<u64>,
-    /// What was wrong here at some time.
+    /// The faults of this node so far.
     pub(super) faults: BTreeMap<&'static str, String>,
 }
 
@@ -99,7 +99,7 @@ impl Node {
         ended && taken && self.posted.is_empty() && self.steps.is_empty()
     }
 
-    /// Whether the program's next operation can happen.
+    /// Whether the program's next operation is possible.
     pub(super) fn can_run(&self, setup: &Setup) -> bool {
         match self.program(setup).get(self.next) {
             None => false,
@@ -130,12 +130,13 @@ impl Node {
         self.steps.keys().copied()
     }
 
-    /// The step's place and value.
+    /// The step's location and value.
     pub(super) fn step(&self, step: StepId) -> Option<Stored> {
         self.steps.get(&step).copied()
     }
 
-    /// What happens here, and what it sends. Reduced, what the module says of the reduction happens at once.
+    /// Performs a step and returns the packets sent. In a reduced model, the steps listed in `reduce.rs` happen at
+    /// once.
     pub(super) fn happens(&mut self, setup: &Setup, event: Local, sent: &mut Vec<Packet>) {
         match event {
             Local::Run => self.run(setup, sent),
@@ -199,7 +200,7 @@ impl Node {
             self.memory.insert(word, value);
             let had = self.had.entry(word).or_default();
             if setup.mode == admin::OWNER && had.last() == Some(&value) {
-                continue; // The writer's own store has come back: no reader sees a change.
+                continue; // The writer's own store has returned: no reader sees a change.
             }
             had.push(value);
             if had[..had.len() - 1].contains(&value) {
@@ -244,15 +245,15 @@ impl Node {
                         }
                         events.push_back(Event::StepDone { step, result: StepResult::Stored });
                     }
-                    Action::Step { op, .. } => panic!("the board wants {op:?}"),
+                    Action::Step { op, .. } => panic!("unexpected action of the board: {op:?}"),
                     _ => {}
                 }
             }
         }
     }
 
-    /// I4, E22b: a load that waited for the stores taken so far would read none of them but the last, or somebody
-    /// else's that came later.
+    /// I4, E22b: a load that waited for the stores taken so far reads the last of them, or a later store of another
+    /// node.
     fn check_own(&mut self, setup: &Setup, page: u32) {
         if setup.stalled_reads {
             return; // Such a load waits for more.
@@ -273,8 +274,8 @@ impl Node {
         }
     }
 
-    /// I3: as many counters are in use as there are words with stores taken here that have not come back; whenever
-    /// nothing is under way.
+    /// I3: whenever no step is in progress, the number of counters in use is that of words with stores taken here that
+    /// have not returned.
     fn check_counters(&mut self, setup: &Setup) {
         if !self.steps.is_empty() || setup.mode == admin::NAIVE {
             return;
@@ -295,7 +296,7 @@ impl Node {
         }
     }
 
-    /// What is wrong here, if anything.
+    /// The faults of this node.
     pub(super) fn fault(&self, property: &str) -> Option<Fault> {
         self.faults.get(property).cloned()
     }

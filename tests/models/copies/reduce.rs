@@ -1,52 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which steps are enough to explore.
+//! The steps that suffice to explore.
 //!
-//! What the properties and outcomes speak of is, for each node, the sequence of what happens there: the values its
-//! memory has, the stores its board takes, what its program reads. Two runs with the same sequences at all nodes are
-//! the same for them. Of those one is enough.
+//! Properties and outcomes depend only on each node's sequence of events: the values its memory has, the stores its
+//! board takes, what its program reads. Two runs with the same sequences at all nodes are equivalent. One of them
+//! suffices.
 //!
-//! **Nodes.** What happens at a node depends on its state alone, and touches others only by what it appends to wires.
-//! So steps of different nodes commute, unless one of them sends what the other takes. A set of nodes is *closed* if
-//! nothing new can come to one of them from outside before they have made a step: each wire into it from outside has a
-//! packet already, which stays the next one, or will never have one again. (A home sends while there are stores to its
-//! page that it has not performed, and a copy while its own board has not taken all of its program's.) Then every run
-//! takes a next step of a closed set sooner or later, and nothing before it has to do with it: it may as well be the
-//! next of all. The steps of one closed set are enough: a persistent set. Of the closed sets, the one with the fewest
-//! steps is taken. Runs are finite, so that nothing is put off for ever.
+//! **Nodes.** A step of a node depends only on the node's state, and affects other nodes only by the packets it appends
+//! to wires. So steps of different nodes commute, unless one of them sends what the other takes. A set of nodes is
+//! *closed* if no new packet can reach one of them from outside before they have made a step: each wire into it from
+//! outside has a packet already, which remains the next one, or will never have one again. (A home sends while there
+//! are stores to its page that it has not performed, and a copy while its own board has not taken all of its
+//! program's.) Then every run eventually takes a next step of a closed set, and every step before it is independent of
+//! it: it may as well come first. So the steps of one closed set suffice: a persistent set. Of the closed sets, the one
+//! with the fewest steps is chosen. Runs are finite, so no step is postponed forever.
 //!
-//! **One packet.** If a packet at a node gives, before or after anything that the node may do of itself until then, the
-//! same states and the same packets on each wire, it may be taken first. That is computed, by doing both. It is true
-//! for a node's own store that comes back, and for a store of another that is masked or is to another word, mostly.
+//! **One packet.** If taking a packet commutes with every local step of the node until then (same states, same packets
+//! on each wire), it may be taken first. This is computed by doing both. It usually holds for a node's own returning
+//! store, and for a store of another node that is masked or to another word.
 //!
-//! **Memory.** A board's step in memory happens with the event that begins it. What that leaves out are events at the
-//! same node between a step's begin and its end; they wait in the board for the end, whether it is one store or
-//! several: a page's work is done one after the other. So they can as well arrive after it. A load in between reads
-//! what it would read before it. The one thing that a waiting store has done already is to count (SPEC item 25): what
-//! comes meanwhile is masked by it, as if it came after it. And a step of another page of the same home waits as well.
+//! **Memory.** A board's step in memory happens with the event that begins it. This omits events at the same node
+//! between a step's begin and its end; they wait in the board for the end, for one store or several, because work on a
+//! page is serialised. So they can as well arrive after it. A load in between reads the same as before the step. The
+//! only effect of a waiting store is its counter (SPEC item 25): writes that arrive meanwhile are masked, as if they
+//! arrived after it. A step of another page of the same home waits as well.
 //!
 //! **Posting.** A program's store goes into the queue of posted stores as soon as it is next: only its own later
 //! operations and the queue's emptiness depend on it.
 //!
-//! **Acknowledgements** come when nothing else can happen. Without fences nobody looks at them but the board, and it
-//! does with them two things: it counts, and it gives their numbers free. A number's value is of no consequence.
-//! Nothing waits for a number: so many requests and multicasts as these programs make may be under way at a time.
+//! **Acknowledgements** arrive when no other step is possible. Without fences only the board uses them, for two
+//! purposes: it counts them, and it frees their numbers. The value of a number is irrelevant, and no step waits for a
+//! free number: the board allows as many requests and multicasts in flight as these programs make.
 //!
-//! The first two hold for any board. The other three have been read out of its code; `coherence.rs` checks for small
-//! models that everything left to be seen, at all nodes, is the same with and without all of these.
+//! The first two hold for any board. The other three are derived from its code; `coherence.rs` checks for small models
+//! that the outcomes at all nodes are the same with and without all of these.
 
 use super::{ARRIVE, CopiesModel, Next, Node, Op, REPLY, RUN, Setup, State, Steps, Tables, WIRE_SHIFT, ends, wire};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use telegraphos_wire::{Class, NodeId, admin};
 
-/// Fences wait for acknowledgements, and the argument about who may send what to whom is about homes and copies.
+/// Not with fences, which wait for acknowledgements; and the argument about possible senders assumes homes and copies.
 pub(super) fn admits(setup: &Setup) -> bool {
     let waits = |op: &Op| matches!(op, Op::Fence | Op::Await(..));
     let waits = setup.stalled_reads || setup.programs.iter().flatten().any(waits);
     !waits && setup.mode != admin::NAIVE && !setup.unordered
 }
 
-/// What is on one wire.
+/// The packets on one wire.
 pub(super) fn on_wire(wires: &[u32], wire: u32) -> &[u32] {
     let first = wires.partition_point(|word| word >> WIRE_SHIFT < wire);
     let end = wires.partition_point(|word| word >> WIRE_SHIFT <= wire);
@@ -74,7 +74,7 @@ fn may_send(setup: &Setup, from: NodeId, node: &Node, to: NodeId, class: u8) -> 
     }
 }
 
-/// What can happen at a node by itself, as codes.
+/// The codes of a node's possible local steps.
 pub(super) fn own_steps(setup: &Setup, node: &Node) -> Vec<u32> {
     let run = node.can_run(setup).then_some(RUN);
     let arrive = (!node.posted.is_empty()).then_some(ARRIVE);
@@ -82,7 +82,7 @@ pub(super) fn own_steps(setup: &Setup, node: &Node) -> Vec<u32> {
 }
 
 impl CopiesModel {
-    /// The steps that are enough in a state.
+    /// The steps that suffice in a state.
     pub(super) fn enough(&self, state: &State, actions: &mut Vec<Next>) {
         debug_assert!(self.setup.steps == Steps::Reduced);
         let n = self.n() as NodeId;
@@ -91,7 +91,7 @@ impl CopiesModel {
         let nodes: Vec<Arc<Node>> = state.0[..self.n()].iter().map(|node| tables.node(*node).clone()).collect();
         drop(tables);
         let mut best: Option<(usize, u32)> = None;
-        // By node: whose packets may come next.
+        // By node: the sources whose packets may arrive next.
         let mut waits_for = vec![0u32; self.n()];
         let mut steps = vec![0; self.n()];
         for to in 0..n {
@@ -134,7 +134,7 @@ impl CopiesModel {
             }
         }
         let Some((_, set)) = best else {
-            // Acknowledgements alone are left.
+            // Only acknowledgements remain.
             let reply = wires.first().map(|word| ends(*word));
             actions.extend(reply.map(|(src, dst, class)| Next::Deliver(src, dst, class, 0)));
             return;
@@ -152,7 +152,7 @@ impl CopiesModel {
         }
     }
 
-    /// Whether taking a packet commutes with all that a node can do of itself.
+    /// Whether taking a packet commutes with all local steps of a node.
     fn is_first(&self, node: u32, packet: u32) -> bool {
         if let Some(found) = self.known().first.get(&(node, packet)) {
             return *found;

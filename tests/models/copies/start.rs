@@ -2,8 +2,8 @@
 //! Boards that have joined a fabric and become home and copies of each other's pages, by the commands of a driver.
 
 use super::{ADMIN, EXPORTS, STATUS_PAGE, Setup};
-use hib_core::{Action, Bar, Event, Hib, HibConfig, Step, StepResult};
 use std::collections::VecDeque;
+use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig, Step, StepResult};
 use telegraphos_wire::admin::{self, COMPLETION_OFFSET, Command, ReplicaCommand};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Block, Class, NodeId, Packet, Rights, UNIT, WindowLayout};
@@ -25,7 +25,7 @@ pub(super) fn boards(setup: &Setup) -> Vec<Hib> {
         config.credits = [64; 4];
         config.outstanding = 64;
         config.pending_writes = setup.counters;
-        // One packet for each copy: the ideal network knows no groups.
+        // One packet for each copy: the ideal network has no groups.
         config.fanout_by_switch = false;
         config.bug = setup.bug;
         let credits = config.offered();
@@ -99,7 +99,7 @@ pub(super) fn boards(setup: &Setup) -> Vec<Hib> {
     nodes.into_iter().map(|world| world.hib).collect()
 }
 
-/// A board during the setup: everything happens at once.
+/// A board during the setup: every step is immediate.
 struct Loose {
     hib: Hib,
     out: Vec<Packet>,
@@ -150,7 +150,7 @@ impl Loose {
                                 StepResult::Stored
                             }
                             Step::StoreBlock { .. } => StepResult::Stored,
-                            other => panic!("the board wants {other:?}"),
+                            other => panic!("unexpected action of the board: {other:?}"),
                         };
                         events.push_back(Event::StepDone { step, result });
                     }
@@ -161,7 +161,7 @@ impl Loose {
     }
 }
 
-/// Delivers everything that boards have to say to each other during the setup.
+/// Delivers all packets between boards during the setup.
 fn exchange(nodes: &mut [Loose]) {
     loop {
         let packets: Vec<Packet> = nodes.iter_mut().flat_map(|node| std::mem::take(&mut node.out)).collect();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nodes that do the same are the same but for their names.
+//! Nodes with equal programs are equal up to renaming.
 //!
 //! A renaming of the nodes under which all homes keep their names, and each program becomes that of the node's new
 //! name, gives each state an image: for each node its image as another, and for each packet. Of a state and all its
-//! images one is enough to explore. Values carry the name of who stores them: `100 * node + anything`.
+//! images, exploring one suffices. Values contain the name of their writer: `100 * node + anything`.
 //!
-//! That boards do not care for names is not taken for granted. The image of a node's state is found by giving the other
-//! node the same history, renamed; and each step that is ever computed is compared with the image of that step: the
-//! same state must come of it, the same packets, the same faults, the same values in memory, the same steps next. So a
-//! renaming is shown to be an automorphism of everything explored, while it is explored.
+//! That boards behave independently of names is verified, not assumed. The image of a node's state is found by applying
+//! the same history, renamed, to the other node; and each computed step is compared with its image: it must have the
+//! same state, packets, faults, values in memory and next steps. So a renaming is shown to be an automorphism of the
+//! explored states during the exploration.
 
 use super::reduce::own_steps;
 use super::{CopiesModel, Node, Op, Setup, State, Tables, WIRE_SHIFT, Word};
@@ -18,7 +18,7 @@ use telegraphos_wire::{Body, NodeId, Packet};
 /// The new name of each node.
 pub(crate) type Names = Vec<NodeId>;
 
-/// An image that is not known yet.
+/// An image that is not computed yet.
 pub(super) const UNKNOWN: u32 = u32::MAX;
 
 /// All renamings but the one that changes nothing.
@@ -115,7 +115,7 @@ impl CopiesModel {
         image
     }
 
-    /// Whatever anybody looks at in a node's state is the same in its image.
+    /// Checks that all observable parts of a node's state are equal in its image.
     fn compare(&self, which: usize, tables: &Tables, node: u32, image: u32) {
         let (node, image) = (tables.node(node), tables.node(image));
         let names = &self.renamings[which];
@@ -164,7 +164,7 @@ impl CopiesModel {
             }
             drop(tables);
             if image.0.contains(&UNKNOWN) {
-                // Another thread is still looking for it.
+                // Another thread is still computing it.
                 for (node, name) in nodes.iter().zip(names) {
                     image.0[usize::from(*name)] = self.image(which, *node);
                 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs of the same model in random order, for sizes that cannot be explored.
+//! Random runs of the same model, for sizes that are too large to explore.
 
 use super::node::{Local, Node};
 use super::{END, I1, I2, Next, Setup, fault_at_rest, node_actions, start};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use telegraphos_testkit::Rng;
 use telegraphos_wire::{NodeId, Packet};
 
-/// A run's beginning, to be used for many.
+/// The initial state, shared by many runs.
 pub(crate) struct Walks<'a> {
     setup: &'a Setup,
     nodes: Vec<Node>,
@@ -19,8 +19,8 @@ impl Walks<'_> {
         Walks { setup, nodes: boards.map(|(hib, id)| Node::new(setup, id, hib)).collect() }
     }
 
-    /// Makes all steps of a run in an order that the seed decides: how many, or what is wrong. With every other seed
-    /// one of the nodes or of the kinds of steps is slow.
+    /// Makes all steps of a run in an order that depends on the seed. Returns their number, or the fault. With every
+    /// other seed one of the nodes or of the kinds of steps is slow.
     pub(crate) fn walk(&self, seed: u64) -> Result<usize, String> {
         let mut random = Rng::new(seed);
         let mut below = |n: usize| random.below(n);

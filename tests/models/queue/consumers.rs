@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The consumers: what the library does around a pass through the dequeue section.
+//! The consumers: the library's code around a pass through the dequeue section.
 
-use super::driver::{Driver, Who};
+use super::driver::{Driver, Holder};
 use super::{Fault, QueueModel, SENDERS, Say, Sight, State};
 use crate::consumer::{self, Access};
 use crate::handler::At;
@@ -9,18 +9,18 @@ use crate::memory::{WORDS, name};
 use telegraphos::queue::dequeue::{Found, Literal, Pass};
 use telegraphos_wire::queue::{BUSY, HEAD_WORD};
 
-/// What a consumer is about to do.
+/// A consumer's next activity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Mode {
-    /// A pass, of which these answers have come.
+    /// A pass, with the results so far.
     Pass(Vec<u64>),
-    /// Another was inside. It tries again when that has left.
+    /// Another consumer was inside. It retries when that one has left.
     Spin,
     /// To call the driver; `seen` is what it will arm the queue with when that returns.
     Call {
         seen: Option<u32>,
     },
-    /// It waits in the driver for whoever is inside.
+    /// It waits in the driver for the consumer that is inside.
     Wait {
         seen: Option<u32>,
     },
@@ -29,12 +29,12 @@ pub(super) enum Mode {
         seen: Option<u32>,
     },
     /// To arm the queue, when its last store has arrived.
-    Tell {
+    Arm {
         seen: u32,
     },
     /// It sleeps until a CONTEXT event.
     Sleep,
-    /// It has had what it wants.
+    /// It has received all elements that it takes.
     Done,
     Dead,
 }
@@ -46,26 +46,26 @@ pub(super) struct Consumer {
     /// It is in the dequeue section.
     pub(super) inside: bool,
     /// A CONTEXT event has come since its pass began.
-    pub(super) rung: bool,
-    /// An element it was handed and has not taken yet.
+    pub(super) woken: bool,
+    /// An element that it has received and not taken yet.
     pub(super) handed: Option<u32>,
-    /// Elements it wants, if it counts them.
-    pub(super) wants: Option<u32>,
-    /// Its store to QUEUE_ARM that is still on its way.
+    /// Elements that it still takes; `None`: no limit.
+    pub(super) takes: Option<u32>,
+    /// Its store to QUEUE_ARM that is in flight.
     pub(super) arm: Option<u32>,
 }
 
 impl Consumer {
-    pub(super) fn new(owner: u32, wants: Option<u32>) -> Consumer {
-        Consumer { mode: Mode::Pass(Vec::new()), owner, inside: false, rung: false, handed: None, wants, arm: None }
+    pub(super) fn new(owner: u32, takes: Option<u32>) -> Consumer {
+        Consumer { mode: Mode::Pass(Vec::new()), owner, inside: false, woken: false, handed: None, takes, arm: None }
     }
 
-    /// Whether it has begun a pass, and not ended it.
+    /// Whether it is in the middle of a pass.
     pub(super) fn is_amid(&self) -> bool {
         matches!(&self.mode, Mode::Pass(answers) if !answers.is_empty())
     }
 
-    /// Whether it is about to look into the queue.
+    /// Whether its next step is a poll of the queue.
     pub(super) fn is_free(&self) -> bool {
         matches!(&self.mode, Mode::Pass(answers) if answers.is_empty())
     }
@@ -74,8 +74,8 @@ impl Consumer {
         let free = state.driver.mutex.is_none();
         match self.mode {
             Mode::Pass(_) => true,
-            Mode::Tell { .. } => self.arm.is_none(),
-            // To try again earlier changes nothing.
+            Mode::Arm { .. } => self.arm.is_none(),
+            // An earlier retry has no effect.
             Mode::Spin => state.control & BUSY == 0,
             Mode::Call { .. } => free,
             Mode::Wait { .. } => free && !state.driver.waits,
@@ -83,14 +83,14 @@ impl Consumer {
         }
     }
 
-    /// Whether its death would leave anything behind. In the driver only who waits can be killed, be it for a free
-    /// admin slot.
+    /// Whether killing it would leave anything behind. In the driver it can be killed only while it waits, including
+    /// for a free admin slot.
     pub(super) fn is_worth_killing(&self, driver: &Driver) -> bool {
         match &self.mode {
             Mode::Pass(_) => self.is_amid(),
             Mode::Call { .. } | Mode::Wait { .. } => true,
-            Mode::Act { .. } => driver.is_at(At::Resume) && !driver.told,
-            Mode::Spin | Mode::Tell { .. } | Mode::Sleep | Mode::Done | Mode::Dead => false,
+            Mode::Act { .. } => driver.is_at(At::Resume) && !driver.resume_sent,
+            Mode::Spin | Mode::Arm { .. } | Mode::Sleep | Mode::Done | Mode::Dead => false,
         }
     }
 }
@@ -98,15 +98,15 @@ impl Consumer {
 impl QueueModel {
     pub(super) fn look_again_or_sleep(&self, state: &mut State, number: usize, seen: Option<u32>, say: Say<'_>) {
         let consumer = &mut state.consumers[number];
-        consumer.mode = if consumer.wants == Some(0) { Mode::Done } else { Mode::Pass(Vec::new()) };
+        consumer.mode = if consumer.takes == Some(0) { Mode::Done } else { Mode::Pass(Vec::new()) };
         if let Some(seen) = seen {
             if consumer.arm.is_some() {
-                consumer.mode = Mode::Tell { seen };
+                consumer.mode = Mode::Arm { seen };
                 return;
             }
             consumer.arm = Some(seen);
-            if consumer.rung {
-                self.saw(Sight::Rung);
+            if consumer.woken {
+                self.saw(Sight::WokenEarly);
                 say(format_args!("arms, but was woken"));
             } else {
                 say(format_args!("arms and sleeps"));
@@ -121,11 +121,11 @@ impl QueueModel {
             Mode::Call { seen } | Mode::Wait { seen } => {
                 say(format_args!("calls the driver"));
                 consumer.mode = Mode::Act { seen };
-                state.driver.enter(Who::Consumer(number));
+                state.driver.enter(Holder::Consumer(number));
                 self.handler(state, say);
             }
             Mode::Pass(_) | Mode::Spin => self.pass(state, number, say),
-            Mode::Tell { seen } => self.look_again_or_sleep(state, number, Some(seen), say),
+            Mode::Arm { seen } => self.look_again_or_sleep(state, number, Some(seen), say),
             Mode::Act { .. } | Mode::Sleep | Mode::Done | Mode::Dead => {}
         }
     }
@@ -138,7 +138,7 @@ impl QueueModel {
             _ => Vec::new(),
         };
         if answers.is_empty() {
-            consumer.rung = false;
+            consumer.woken = false;
             consumer.inside = self.setup.literal == Literal::Unprotected;
         }
         let dequeue = self.dequeue(consumer);
@@ -166,7 +166,7 @@ impl QueueModel {
         if let Some(got) = stepped.handed {
             say(format_args!("has {}", name(got)));
             consumer.handed = Some(got);
-            consumer.wants = consumer.wants.map(|wants| wants.saturating_sub(1));
+            consumer.takes = consumer.takes.map(|takes| takes.saturating_sub(1));
             let fault = self.hand_over(state, got);
             state.fault = state.fault.or(fault);
         }
@@ -197,7 +197,7 @@ impl QueueModel {
         }
     }
 
-    /// Compares what came out with what is due.
+    /// Compares the received element with the expected one.
     fn hand_over(&self, state: &mut State, got: u32) -> Option<Fault> {
         if let Some(again) = state.again.take() {
             self.saw(Sight::Again);

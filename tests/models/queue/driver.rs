@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The driver: what `guest-driver/module/queue.c` does around the real `queue_handler.c` and `queue_buffers.c`, step by
-//! step.
+//! The driver: the code of `guest-driver/module/queue.c` around the real `queue_handler.c` and `queue_buffers.c`, step
+//! by step.
 
 use super::consumers::Mode;
 use super::{Fault, QueueModel, Say, Sight, State};
@@ -11,32 +11,32 @@ use crate::memory::{WORDS, letter};
 use telegraphos_wire::Status;
 use telegraphos_wire::queue::{BUSY, HEAD_WORD, NEXT_WORD, OWNER_SHIFT};
 
-/// Who has the queue's mutex.
+/// The holder of the queue's mutex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Who {
+pub(super) enum Holder {
     Worker,
     Consumer(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Driver {
-    pub(super) mutex: Option<Who>,
+    pub(super) mutex: Option<Holder>,
     pub(super) handler: Handler,
-    /// What the board has said has been heard since the mutex was taken.
+    /// The board's events have been read since the mutex was taken.
     pub(super) begun: bool,
-    /// The board has been told to go on, and the handler waits for its answer.
-    pub(super) told: bool,
+    /// QUEUE_RESUME has been sent, and the handler waits for its completion.
+    pub(super) resume_sent: bool,
     /// Numbers of the linked buffers, oldest first.
     pub(super) linked: Vec<u16>,
-    /// The board has said that it has stopped the queue.
+    /// The board has reported that the queue has stopped.
     pub(super) news: bool,
     /// The worker is to run.
     pub(super) work: bool,
-    /// FULL stays set until whoever is BUSY calls.
+    /// FULL stays set until the BUSY consumer calls the driver.
     pub(super) waits: bool,
-    /// Owner numbers of processes that are gone.
+    /// Owner numbers of processes that have exited.
     pub(super) gone: Vec<u32>,
-    /// The board's answer to the resume.
+    /// The status of QUEUE_RESUME.
     pub(super) resumed: Option<Status>,
     /// This stop's overflow has been handled.
     pub(super) handled: bool,
@@ -44,14 +44,14 @@ pub(super) struct Driver {
 
 impl Driver {
     /// Takes the mutex, which is free, and begins.
-    pub(super) fn enter(&mut self, who: Who) {
-        self.mutex = Some(who);
+    pub(super) fn enter(&mut self, holder: Holder) {
+        self.mutex = Some(holder);
         self.handler.begin();
-        self.told = false;
+        self.resume_sent = false;
         self.begun = false;
     }
 
-    /// Whether somebody has the mutex, and that is the handler's next step.
+    /// Whether the mutex is held and this is the handler's next step.
     pub(super) fn is_at(&self, at: At) -> bool {
         self.mutex.is_some() && self.handler.at == at
     }
@@ -61,7 +61,7 @@ impl QueueModel {
     pub(super) fn work(&self, state: &mut State, say: Say<'_>) {
         let driver = &mut state.driver;
         driver.work = false;
-        driver.enter(Who::Worker);
+        driver.enter(Holder::Worker);
         if driver.gone.is_empty() {
             return self.handler(state, say);
         }
@@ -73,10 +73,10 @@ impl QueueModel {
         }
     }
 
-    /// Who is BUSY has been so for too long: its next access is SIGBUS. It maps the queue anew, and begins anew.
+    /// A consumer has been BUSY for too long: its next access raises SIGBUS. It maps the queue again and restarts.
     pub(super) fn bound(&self, state: &mut State, say: Say<'_>) {
         state.bounds -= 1;
-        state.driver.enter(Who::Worker);
+        state.driver.enter(Holder::Worker);
         state.driver.waits = false;
         if state.control & BUSY == 0 {
             self.saw(Sight::Uncalled);
@@ -95,11 +95,11 @@ impl QueueModel {
     }
 
     pub(super) fn handler(&self, state: &mut State, say: Say<'_>) {
-        let Some(who) = state.driver.mutex else { return };
+        let Some(holder) = state.driver.mutex else { return };
         if state.driver.handler.at == At::Resume {
-            return self.resume(state, who, say);
+            return self.resume(state, holder, say);
         }
-        // With the mutex, the news are heard first.
+        // The holder of the mutex reads the events first.
         if !std::mem::replace(&mut state.driver.begun, true) && std::mem::take(&mut state.driver.news) {
             state.driver.handler.stopped();
         }
@@ -132,12 +132,12 @@ impl QueueModel {
             Next::Step | Next::Resume => {}
             Next::Done => {
                 state.driver.waits = false;
-                self.end(state, who, false, say);
+                self.end(state, holder, false, say);
             }
             Next::Busy => {
                 self.saw(Sight::Busy);
                 state.driver.waits = true;
-                self.end(state, who, true, say);
+                self.end(state, holder, true, say);
             }
             Next::Broken => state.fault = Some(Fault::Broken),
         }
@@ -177,10 +177,10 @@ impl QueueModel {
         }
     }
 
-    /// What the driver does around the handler: it tells the board to go on, and waits for its answer.
-    fn resume(&self, state: &mut State, who: Who, say: Say<'_>) {
-        if !std::mem::replace(&mut state.driver.told, true) {
-            say(format_args!("tells the board to go on"));
+    /// The driver's part after the handler: it sends QUEUE_RESUME and waits for its completion.
+    fn resume(&self, state: &mut State, holder: Holder, say: Say<'_>) {
+        if !std::mem::replace(&mut state.driver.resume_sent, true) {
+            say(format_args!("sends QUEUE_RESUME"));
             state.driver.resumed = None;
             let reaction = state.board.resume();
             return self.absorb(state, reaction, say);
@@ -192,18 +192,18 @@ impl QueueModel {
                 return;
             }
         }
-        self.saw(if who == Who::Worker { Sight::Worker } else { Sight::Caller });
+        self.saw(if holder == Holder::Worker { Sight::Worker } else { Sight::Caller });
         state.driver.handler.resumed();
-        state.driver.told = false;
+        state.driver.resume_sent = false;
         state.driver.handled = false;
     }
 
-    /// The mutex is free again, and whoever had it goes on; `busy`: as a consumer, not before FULL is clear.
-    fn end(&self, state: &mut State, who: Who, busy: bool, say: Say<'_>) {
+    /// Releases the mutex; the holder continues. `busy`: a consumer continues only when FULL is clear.
+    fn end(&self, state: &mut State, holder: Holder, busy: bool, say: Say<'_>) {
         state.driver.mutex = None;
         state.driver.handler.begin();
         state.driver.begun = false;
-        let Who::Consumer(number) = who else { return };
+        let Holder::Consumer(number) = holder else { return };
         let Mode::Act { seen } = state.consumers[number].mode else { return };
         if busy {
             state.consumers[number].mode = Mode::Wait { seen };

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a check is about.
+//! The setup of a check.
 
 use super::SENDERS;
 use crate::buffers::Reading;
 use crate::consumer::Most;
 use crate::handler::Variant;
 use crate::memory::WORDS;
-use hib_core::Bug;
 use std::fmt;
 use telegraphos::queue::dequeue::Literal;
+use telegraphos_device_core::Bug;
 
-/// What is checked, in how large a world, and what is done wrong.
+/// The size of a model, its properties, and its faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
-    /// Buffers that can be linked.
+    /// Number of buffers that can be linked.
     pub(crate) quota: u32,
-    /// Elements that have gone through the queue before: head and tail begin elsewhere.
+    /// Elements that have passed through the queue before: determines the initial head and tail.
     pub(crate) gone: u32,
     /// Elements that are in the queue already.
     pub(crate) fill: u32,
-    /// Elements still to come of each sender, and how many of them may be unacknowledged.
+    /// Elements that each sender will send, and how many of them may be unacknowledged.
     pub(crate) elements: [u32; SENDERS],
     pub(crate) hold: u32,
     pub(crate) consumers: usize,
     pub(crate) most: Most,
-    /// A consumer takes so many and then goes about other things; or it waits for more for ever.
-    pub(crate) wants: Option<u32>,
-    /// So many times a consumer is killed, and whether it starts anew.
+    /// A consumer stops after this many elements; `None`: it waits for more forever.
+    pub(crate) takes: Option<u32>,
+    /// The number of kills of a consumer, and whether it restarts.
     pub(crate) kills: u8,
     pub(crate) restarts: bool,
-    /// So many times somebody is BUSY for too long (E13).
+    /// The number of times that a consumer is BUSY for too long (E13).
     pub(crate) bounds: u8,
     pub(crate) literal: Literal,
     pub(crate) reading: Reading,
@@ -40,7 +40,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// One consumer of a queue with a quota of 1, and nothing to do.
+    /// One consumer of a queue with a quota of 1, without elements.
     pub(crate) const SMALL: Setup = Setup {
         quota: 1,
         gone: 0,
@@ -49,7 +49,7 @@ impl Setup {
         hold: 2,
         consumers: 1,
         most: Most::One,
-        wants: None,
+        takes: None,
         kills: 0,
         restarts: true,
         bounds: 0,
@@ -80,8 +80,8 @@ impl fmt::Display for Setup {
             Most::One => write!(f, " taking one")?,
             Most::All => write!(f, " taking all")?,
         }
-        if let Some(wants) = self.wants {
-            write!(f, ", wanting {wants}")?;
+        if let Some(takes) = self.takes {
+            write!(f, ", taking {takes}")?;
         }
         match (kills, restarts) {
             (0, _) => {}

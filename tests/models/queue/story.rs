@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counterexamples, in words.
+//! Printed counterexamples.
 
-use super::driver::Who;
+use super::driver::Holder;
 use super::{Action, QueueModel, State};
 
 impl QueueModel {
     fn actor(&self, state: &State, action: Action) -> String {
-        let who = |number: usize| match (self.setup.consumers, number) {
+        let name = |number: usize| match (self.setup.consumers, number) {
             (1, _) => "consumer".to_owned(),
             (_, number) => format!("consumer {}", number + 1),
         };
         match (action, state.driver.mutex) {
             (Action::Arrive(_) | Action::Board | Action::Arm(_), _) => "board".into(),
             (Action::Interrupt, _) => "interrupt".into(),
-            (Action::Work | Action::Bound, _) | (Action::Handler, Some(Who::Worker) | None) => "worker".into(),
-            (Action::Handler, Some(Who::Consumer(number))) => format!("{} in the driver", who(number)),
-            (Action::Consumer(number) | Action::Kill(number) | Action::Restart(number), _) => who(number),
+            (Action::Work | Action::Bound, _) | (Action::Handler, Some(Holder::Worker) | None) => "worker".into(),
+            (Action::Handler, Some(Holder::Consumer(number))) => format!("{} in the driver", name(number)),
+            (Action::Consumer(number) | Action::Kill(number) | Action::Restart(number), _) => name(number),
         }
     }
 
-    /// A path in words: one line for what one party does without another in between.
-    pub(crate) fn tell(&self, path: Vec<(State, Option<Action>)>) -> Vec<String> {
+    /// A path as text: one line for consecutive steps of one party.
+    pub(crate) fn describe(&self, path: Vec<(State, Option<Action>)>) -> Vec<String> {
         let mut lines: Vec<(String, Vec<String>)> = Vec::new();
         let mut end = None;
         for (state, action) in path {

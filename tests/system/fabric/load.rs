@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Operations of all boards at once with which loss, doubling and disorder show: elements that carry sender and number,
-//! fetch-and-adds that give each number once, and numbered stores whose words the owner watches.
+//! fetch-and-adds that give each number once, and numbered stores to words that the owner watches.
 
 use anyhow::{Context, Result, ensure};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use telegraphos_wire::{NodeId, Rights, Status, event};
 /// How many boards there are.
 pub(super) const NODES: usize = 16;
 const PEERS: u64 = NODES as u64 - 1;
-/// Those whose page has a counter: one at each switch.
+/// Those with a counter on their page: one at each switch.
 const COUNTERS: [NodeId; 3] = [2, 7, 12];
 /// Words to which each sender stores its numbers in turn.
 const WORDS: u64 = 16;
@@ -71,7 +71,7 @@ impl Load {
     }
 }
 
-/// To whom the operation number `nth` of a kind goes, and which number it is there, from 1 on.
+/// The destination of operation number `nth` of a kind, and its number there, from 1.
 fn target(node: NodeId, nth: u64) -> (NodeId, u64) {
     let peer = (u64::from(node) + 1 + nth % PEERS) % NODES as u64;
     (peer as NodeId, nth / PEERS + 1)
@@ -83,7 +83,7 @@ fn count(from: NodeId, to: NodeId, total: u64) -> u64 {
     (total + PEERS - 1 - place) / PEERS
 }
 
-/// The counter of a fetch-and-add: not one of its own node.
+/// The counter of a fetch-and-add: one of another node.
 fn counter(node: NodeId, nth: u64) -> usize {
     let first = ((u64::from(node) + nth) % 3) as usize;
     if COUNTERS[first] == node { (first + 1) % 3 } else { first }
@@ -132,7 +132,7 @@ pub(super) fn prepare(guests: &mut [Guest]) -> Result<Vec<Node>> {
                 let pages = &pages;
                 scope.spawn(move || -> Result<()> {
                     let peers: Vec<NodeId> = (0..NODES as NodeId).filter(|peer| usize::from(*peer) != node).collect();
-                    super::told(guest, &peers, true)?;
+                    super::notified(guest, &peers, true)?;
                     for (peer, (page, queue)) in pages.iter().enumerate().filter(|(peer, _)| *peer != node) {
                         guest.import(data_slot(peer as NodeId), page, ALL)?;
                         guest.import(queue_slot(peer as NodeId), queue, Rights::ENQUEUE)?;
@@ -258,13 +258,13 @@ impl Node {
         let full = |e: &event::Entry| e.kind == event::QUEUE && e.value & event::QUEUE_OVERFLOW != 0;
         let overflowed = events.iter().any(full);
         let bad = events.iter().find(|e| e.kind == event::NODE_STATE && e.value == 0);
-        ensure!(bad.is_none(), "it was told that a node is gone: {bad:?}");
+        ensure!(bad.is_none(), "it was notified that a node is gone: {bad:?}");
         let mut elements = Vec::new();
         guest.dequeue(&mut self.queue, overflowed, &mut elements)?;
         self.overflows += u64::from(overflowed);
         for element in &elements {
             let (from, number) = ((element >> 48) as usize, element & ((1 << 48) - 1));
-            let last = self.elements.get_mut(from).with_context(|| format!("element {element:#x} of nobody"))?;
+            let last = self.elements.get_mut(from).with_context(|| format!("element {element:#x} of no sender"))?;
             ensure!(number == *last + 1, "after element {last} of node {from} comes its element {number}");
             *last = number;
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is measured, and how.
+//! How replicated pages are measured.
 
-use crate::progress::Progress;
+use super::figures::{Burst, Case, Figure, Figures, HOMES, Packets, Sample, best, median};
 use crate::{Boards, Error, LinkCount, PacketKind, ProgressMode, Result, Settings};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,8 +14,6 @@ use telegraphos_wire::{Rights, Status, UNIT};
 pub(super) const COPIES: [usize; 5] = [1, 2, 4, 8, 16];
 /// The home and the copies of the largest page.
 pub(super) const NODES: usize = 17;
-/// Whose multicasts the switch copies, and who does it itself.
-pub(super) const HOMES: [(usize, &str); 2] = [(0, "switch"), (1, "board")];
 /// Pending-write counters of some copies: node and counters (SPEC item 26).
 pub(super) const CACHES: [(usize, u16); 4] = [(3, 1), (4, 4), (5, 16), (2, 32)];
 /// Words of one burst, each stored to once.
@@ -30,14 +28,14 @@ const BETWEEN: usize = 4;
 const POSTED: usize = 16;
 /// Stores of a stream.
 const STREAM: u64 = 64;
-/// How long memory is looked at without a pause.
+/// How long memory is polled without a pause.
 const SPIN: Duration = Duration::from_millis(2);
 /// Updates of which every packet is counted.
 const COUNTED: u64 = 64;
 
 const RW: Rights = Rights(Rights::READ.0 | Rights::WRITE.0);
 
-/// The export page of an ordinary segment at node 0, and of the page whose copies have counters of different numbers.
+/// The export page of an ordinary segment at node 0, and of the page with copies of different numbers of counters.
 const ORDINARY: u32 = (HOMES.len() * COPIES.len()) as u32;
 const COUNTERS_PAGE: u32 = ORDINARY + 1;
 
@@ -110,121 +108,10 @@ impl Target {
     }
 }
 
-/// What is measured of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Figure {
-    Posted,
-    Own,
-    Last,
-    Quiet,
-    Stream,
-}
-
-pub(super) const FIGURES: [(Figure, &str); 5] = [
-    (Figure::Quiet, "a store until it is quiet: every copy has it and has said so"),
-    (Figure::Last, "a store until the last copy's memory shows it (ordinary: until it is there)"),
-    (Figure::Own, "a store until the writer's own memory shows it, best of 5 (ordinary: until it is there)"),
-    (Figure::Stream, "one of 64 stores to a word in one go, until all are quiet"),
-    (Figure::Posted, "a store as the processor sees it: posted, best of 16"),
-];
-
-/// Nanoseconds.
-pub(super) type Sample = BTreeMap<Figure, f64>;
-
-/// What stores, and to which page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Case {
-    pub(super) at_home: bool,
-    /// Index into [`HOMES`].
-    pub(super) home: usize,
-    pub(super) copies: usize,
-}
-
-impl Case {
-    pub(super) fn name(self) -> String {
-        format!("{}, {}", if self.at_home { "home" } else { "copy" }, HOMES[self.home].1)
-    }
-}
-
-/// A median, and what a quarter is below and above.
-pub(in crate::cli) type Quartiles = [f64; 3];
-
-pub(in crate::cli) fn quartiles(mut values: Vec<f64>) -> Quartiles {
-    values.sort_by(f64::total_cmp);
-    let at = |part: f64| values.get(((values.len().max(1) - 1) as f64 * part).round() as usize).copied().unwrap_or(0.0);
-    [at(0.5), at(0.25), at(0.75)]
-}
-
-pub(super) fn median(values: Vec<f64>) -> f64 {
-    quartiles(values)[0]
-}
-
-/// Of what is soon done: whoever does it is often kept from it afterwards by the boards, who want the same processor.
-fn best(values: Vec<f64>) -> f64 {
-    values.into_iter().fold(f64::MAX, f64::min)
-}
-
-/// All measurements: of each round one value.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Figures {
-    pub(super) ordinary: Vec<Sample>,
-    pub(super) cases: BTreeMap<Case, Vec<Sample>>,
-    /// By counters and words of a burst.
-    pub(super) bursts: BTreeMap<(u16, u64), Vec<Burst>>,
-}
-
-impl Figures {
-    /// Microseconds, and the ratio to an ordinary store in the same round.
-    pub(super) fn of(&self, case: Case, figure: Figure) -> Option<(Quartiles, Quartiles)> {
-        let samples = self.cases.get(&case)?;
-        let times: Vec<f64> = samples.iter().filter_map(|s| Some(s.get(&figure)? / 1e3)).collect();
-        let pairs = samples.iter().zip(&self.ordinary);
-        let ratios: Vec<f64> = pairs.filter_map(|(s, o)| Some(s.get(&figure)? / o.get(&figure)?)).collect();
-        (!times.is_empty()).then(|| (quartiles(times), quartiles(ratios)))
-    }
-
-    pub(super) fn series(&self) -> Vec<Vec<Case>> {
-        let mut series: Vec<Vec<Case>> = Vec::new();
-        for case in self.cases.keys() {
-            match series.iter_mut().find(|one| (one[0].at_home, one[0].home) == (case.at_home, case.home)) {
-                Some(one) => one.push(*case),
-                None => series.push(vec![*case]),
-            }
-        }
-        series.reverse();
-        series
-    }
-}
-
-/// Stores to different words at a copy.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Burst {
-    /// Stalls of 100 stores that the client sends in one go.
-    pub(super) at_once: f64,
-    /// Of 100 that it sends one after the other, as QEMU does.
-    pub(super) one_by_one: f64,
-    /// Nanoseconds for each store of those in one go, until all are quiet.
-    pub(super) time: f64,
-}
-
-/// Packets for one update on each kind of link, as counted; all exact.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Packets {
-    pub(super) case: Case,
-    /// Reflected stores on the home's link, out.
-    pub(super) home_out: f64,
-    /// Acknowledgements of copies on it, in.
-    pub(super) home_in: f64,
-    /// Reflected stores on the busiest copy's link, in.
-    pub(super) copy_in: f64,
-    /// Everything on the writer's link, both ways.
-    pub(super) writer: f64,
-}
-
 pub(super) struct Bench {
     boards: Boards,
     pages: BTreeMap<(usize, usize), Page>,
-    /// Never stored twice, so that what is found tells which store it is.
+    /// Never stored twice, so that a value identifies its store.
     value: u64,
 }
 
@@ -306,7 +193,7 @@ impl Bench {
             Some(Ok(()))
         };
         let begun = Instant::now();
-        // Who gives the processor away here gets it back when everything has happened.
+        // A yield here would return only when everything has happened.
         let mut found = look();
         while found.is_none() && begun.elapsed() < SPIN {
             std::hint::spin_loop();
@@ -385,7 +272,7 @@ impl Bench {
         Ok(Burst { at_once, one_by_one, time: median(times) })
     }
 
-    pub(super) fn measure(&mut self, rounds: u32, progress: Progress) -> Result<Figures> {
+    pub(super) fn measure(&mut self, rounds: u32, progress: ProgressMode) -> Result<Figures> {
         let ordinary = grant(&mut self.boards, HOMES[0].0, ORDINARY)?;
         let writer = CACHES[3].0;
         self.boards.ask(writer, |guest| guest.import(ORDINARY as u16, &ordinary, RW))?;
@@ -396,23 +283,23 @@ impl Bench {
         counted.set_up(&mut self.boards)?;
         let cases = self.cases();
         let mut figures = Figures::default();
-        let mut step = progress.step(format!("Measuring, {rounds} rounds of everything in turn"));
+        let mut step = progress.step(format!("Measuring, {rounds} rounds of everything in turn"), None);
         for round in 0..rounds {
             step.detail(&format!("round {} of {rounds}", round + 1));
             // Each is measured near the ordinary store in some round.
             let first = round as usize % cases.len();
-            let mut yardsticks: BTreeMap<Figure, Vec<f64>> = BTreeMap::new();
+            let mut baselines: BTreeMap<Figure, Vec<f64>> = BTreeMap::new();
             for (n, case) in cases[first..].iter().chain(&cases[..first]).enumerate() {
                 if n % BETWEEN == 0 {
                     for (figure, time) in self.sample(&ordinary)? {
-                        yardsticks.entry(figure).or_default().push(time);
+                        baselines.entry(figure).or_default().push(time);
                     }
                 }
                 let target = self.target(*case)?;
                 let sample = self.sample(&target)?;
                 figures.cases.entry(*case).or_default().push(sample);
             }
-            figures.ordinary.push(yardsticks.into_iter().map(|(figure, times)| (figure, median(times))).collect());
+            figures.ordinary.push(baselines.into_iter().map(|(figure, times)| (figure, median(times))).collect());
             for words in WORDS {
                 for (node, counters) in CACHES {
                     let burst = self.burst(&Target::of(&counted, node), words)?;
@@ -544,13 +431,6 @@ mod tests {
             }
         }
         assert!(address(COUNTERS_PAGE) + UNIT <= client::RAM + client::RAM_SIZE);
-    }
-
-    #[test]
-    fn quartiles_are_of_what_is_there() {
-        assert_eq!(quartiles(vec![5.0, 1.0, 3.0, 2.0, 4.0]), [3.0, 2.0, 4.0]);
-        assert_eq!(quartiles(vec![7.0]), [7.0; 3]);
-        assert_eq!(quartiles(Vec::new()), [0.0; 3]);
     }
 
     /// What enters the switch leaves it: the expectations are consistent.

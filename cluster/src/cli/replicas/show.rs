@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables and pictures of the measurements.
 
-use super::super::plot::{self, Chart, Line};
-use super::measure::{
-    Burst, CACHES, Case, FIGURES, Figure, Figures, HOMES, Packets, Quartiles, WORDS, median, quartiles,
-};
+use super::super::plot::{Chart, Line};
+use super::figures::{Burst, Case, FIGURES, Figure, Figures, HOMES, Packets, Quartiles, median, quartiles, short};
+use super::measure::{CACHES, WORDS};
 
-/// Three digits that count, or all before the point.
-fn short(value: f64) -> String {
-    match value {
-        v if v < 10.0 => format!("{v:.2}"),
-        v if v < 100.0 => format!("{v:.1}"),
-        v => format!("{v:.0}"),
-    }
-}
-
-/// The yardstick of counters.
+/// The number of counters that others are compared with.
 const MOST: u16 = CACHES[CACHES.len() - 1].1;
 
 /// One line of a table.
@@ -80,10 +70,10 @@ pub(super) fn tables(figures: &Figures, packets: &[Packets]) -> String {
         let [stalls, low, high] = quartiles(bursts.iter().map(which).collect()).map(short);
         if low == high { stalls } else { format!("{stalls} {low}-{high}") }
     };
-    out += &bursts(
-        "stalls of 100 stores, each to a word of its own, in one go, at a copy: median, quartiles",
-        &|bursts, _| stalls(bursts, |burst| burst.at_once),
-    );
+    out +=
+        &bursts("stalls of 100 stores, each to another word, in one go, at a copy: median, quartiles", &|bursts, _| {
+            stalls(bursts, |burst| burst.at_once)
+        });
     out += &bursts("the same, one store after the other", &|bursts, _| stalls(bursts, |burst| burst.one_by_one));
     out += &bursts("us for each of the stores in one go until all are quiet, ratio to 32 counters", &|bursts, most| {
         let us = median(bursts.iter().map(|burst| burst.time / 1e3).collect());
@@ -93,7 +83,8 @@ pub(super) fn tables(figures: &Figures, packets: &[Packets]) -> String {
     out + "\n"
 }
 
-pub(super) fn picture(figures: &Figures, packets: &[Packets]) -> String {
+/// What the charts of `--plot` show.
+pub(super) fn charts(figures: &Figures, packets: &[Packets]) -> [Chart<'static>; 6] {
     let series = figures.series();
     let ratios = |figure: Figure| -> Vec<Line> {
         let one = |cases: &Vec<Case>| {
@@ -138,7 +129,7 @@ pub(super) fn picture(figures: &Figures, packets: &[Packets]) -> String {
         CACHES.iter().map(one).collect()
     };
     let x_title = "copies";
-    plot::page(&[
+    [
         Chart {
             title: "A store until every copy has it and has said so, to an ordinary one",
             x_title,
@@ -170,12 +161,12 @@ pub(super) fn picture(figures: &Figures, packets: &[Packets]) -> String {
             y_title: "stalls",
             lines: stalls(|burst| burst.one_by_one),
         },
-    ])
+    ]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::measure::Sample;
+    use super::super::figures::Sample;
     use super::*;
 
     #[test]
@@ -196,7 +187,7 @@ mod tests {
         assert!(rows.contains(&vec!["home,", "board", "5.00", "2.50x"]), "{out}");
         assert!(rows.contains(&vec!["home,", "out", "4"]) && rows.contains(&vec!["writer,", "all", "0.5"]), "{out}");
         assert!(out.contains("27.0 25.0-27.0") && out.contains("2.00x"), "{out}");
-        let svg = picture(&figures, &packets);
-        assert!(svg.contains(">home, board<") && svg.contains(">4 counters<"), "{svg}");
+        let charts = charts(&figures, &packets);
+        assert!(charts.iter().any(|chart| chart.lines.iter().any(|line| line.points == [(4.0, 2.5)])));
     }
 }

@@ -100,8 +100,8 @@ pub(super) fn cost(most: u32, seed: u64, picture: Option<&Path>) -> Result<u8> {
         series.push((name, costs));
     }
     if let Some(path) = picture {
-        std::fs::write(path, draw(&series)).map_err(Error::io("cannot write the plot", path))?;
-        written(writeln!(std::io::stdout(), "plotted in {}", path.display()))?;
+        let plotted = plot::write(path, &charts(&series))?;
+        written(std::io::stdout().write_all(plotted.as_bytes()))?;
     }
     Ok(0)
 }
@@ -126,12 +126,12 @@ fn measure(nodes: u32, topology: &str, seed: u64) -> Result<Cost> {
     serde_json::from_slice(&output.stdout).map_err(|_| Error::Ended {
         what: format!("the simulation of {nodes} nodes"),
         status: output.status.to_string(),
-        during: "before it told its cost".into(),
+        during: "before it printed its cost".into(),
         tail: format!("\n{}", String::from_utf8_lossy(&output.stderr)),
     })
 }
 
-fn draw(series: &[(&str, Vec<Cost>)]) -> String {
+fn charts(series: &[(&str, Vec<Cost>)]) -> [Chart<'static>; 5] {
     let lines = |value: fn(&Cost) -> f64| -> Vec<Line> {
         let one = |(name, costs): &(&str, Vec<Cost>)| {
             let mut line = Line::new(name);
@@ -146,13 +146,13 @@ fn draw(series: &[(&str, Vec<Cost>)]) -> String {
         y_title,
         lines: lines(value),
     };
-    plot::page(&[
+    [
         chart("Processor time for a packet", "ns", |cost| cost.per_packet(cost.processor) * 1e9),
         chart("Processor time for a hop of a packet", "ns", |cost| cost.processor / cost.hops.max(1) as f64 * 1e9),
         chart("Memory, for each of a million packets", "bytes", |cost| cost.per_packet(cost.memory as f64)),
         chart("Memory, for each node", "KiB", |cost| cost.memory as f64 / f64::from(cost.nodes) / 1024.0),
         chart("Processor time of the set-up", "s", |cost| cost.set_up.max(1e-3)),
-    ])
+    ]
 }
 
 #[cfg(test)]

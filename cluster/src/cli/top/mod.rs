@@ -119,11 +119,11 @@ fn live(socket: &Path, interval: Duration) -> Result<u8> {
                 return Ok(0);
             }
         }
-        let asked = match &mut client {
+        let answer = match &mut client {
             Some(client) => ask(client),
             None => ControlClient::connect(socket).map_err(Error::from).and_then(|new| ask(client.insert(new))),
         };
-        match asked {
+        match answer {
             Ok(next) => {
                 before = now.replace(next);
                 trouble = None;
@@ -136,7 +136,7 @@ fn live(socket: &Path, interval: Duration) -> Result<u8> {
     }
 }
 
-/// What fits on the screen. Trouble is told above the last table there was.
+/// The lines that fit on the screen; an error is above the last table.
 fn page(
     before: Option<&Snapshot>,
     now: Option<&Snapshot>,

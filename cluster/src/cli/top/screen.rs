@@ -23,7 +23,7 @@ pub(super) fn size() -> (usize, usize) {
 
 /// The terminal as it was before is restored when this is dropped.
 pub(super) struct Screen {
-    /// Keys are not shown and come at once; Ctrl-C still is the signal that the whole command knows.
+    /// Keys are not echoed and are read at once; Ctrl-C is still a signal.
     before: Option<Termios>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A table of text that gives up its least important columns where it does not fit.
+//! A table of text that drops its least important columns where it does not fit.
 
 /// What is between two columns.
 const GAP: usize = 2;
@@ -57,6 +57,11 @@ impl Table {
     pub(crate) fn row(&mut self, row: Vec<String>) {
         debug_assert_eq!(row.len(), self.columns.len());
         self.rows.push(row);
+    }
+
+    /// The whole table, of whatever width, each line with its end.
+    pub(crate) fn text(&self) -> String {
+        self.lines(usize::MAX).iter().map(|line| format!("{line}\n")).collect()
     }
 
     /// The line of titles, then one for each row, none longer than `width`.

@@ -39,7 +39,7 @@ fn since(now: u64, before: u64) -> f64 {
     now.saturating_sub(before) as f64
 }
 
-/// A part of the table whose lines may be more than there is room for.
+/// A part of the screen that can have more lines than fit.
 struct Section {
     table: Table,
     bad: Vec<bool>,

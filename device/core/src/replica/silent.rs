@@ -1,263 +1,236 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies and homes that do not answer: how long they are waited for, and what they can use up meanwhile
-//! (`docs/replication.md`, "Silent copies and homes").
+//! Copies and homes that do not answer: their time limits, and what one node can use up of this board meanwhile
+//! (`docs/replication.md`, "Silent copies and homes"). `hib` calls `expire` on ticks; the other parts start and stop
+//! the timers and charge the accounts.
 
-use super::{Multicast, Source, TAG_INDEX_BITS, Work};
+use super::page::{Multicast, Work};
+use super::{Below, Replicas, TAG_INDEX_BITS};
+use crate::Notice;
 use crate::config::Bug;
-use crate::ctx::FollowUp;
-use crate::hib::Hib;
-use crate::{HibConfig, Notice};
-use telegraphos_accounts::Shares;
+use crate::ctx::{Ctx, FollowUp};
+use crate::requester::Source;
 use telegraphos_wire::packet::NO_NODE;
-use telegraphos_wire::{Body, Class, NodeId, RemoteAddr, Status};
+use telegraphos_wire::{Body, NodeId, RemoteAddr, Status};
 
-/// Requests of one node that this home may have performed without being able to answer them, since copies have not
-/// acknowledged. Boards have at most `outstanding` for each home on their way, so only one that ignores its window
-/// meets this.
-const ANSWERS: u32 = 256;
+/// How long a dropped copy is refused, in multiples of `replica_limit`.
+const BARRED_LIMITS: u64 = 8;
 
-/// Blocks that one node may have on their way to its new copies.
-const BLOCKS: u64 = 2;
-
-/// A copy that was dropped may join again after so many times the limit.
-const BARRED: u64 = 8;
-
-/// Each node has its own part; never more than the switch expects answers of this board.
-pub(super) fn answer_shares(config: &HibConfig) -> Shares {
-    let offered: u32 = config.offered().iter().fold(0, |sum, credits| sum.saturating_add(*credits));
-    let part = u64::from(offered.clamp(1, ANSWERS));
-    Shares::equal(part * u64::from(config.window.nodes()), config.window.nodes().into())
-}
-
-/// A quarter of the credits of the class, so that stores find the others; one for each node, as far as they suffice.
-pub(super) fn fill_shares(config: &HibConfig) -> Shares {
-    let capacity = u64::from(config.credits[Class::Reflected as usize] / 4).max(1);
-    if config.has(Bug::FillAtOnce) {
-        return Shares::single(u64::from(u32::MAX));
-    }
-    Shares { capacity, spenders: config.window.nodes().into(), guaranteed: 1, limit: BLOCKS }
-}
-
-/// What an honest home can have unacknowledged at one copy: the answers of all its requesters.
-pub(super) fn held_shares(config: &HibConfig) -> Shares {
-    let nodes = u64::from(config.window.nodes());
-    let part = u64::from(ANSWERS) * nodes;
-    Shares::equal(part * nodes, nodes)
-}
-
-impl Hib {
-    /// Ends waiting for those who have not answered in time.
-    pub(crate) fn expire_copies(&mut self) {
-        while let Some(&(at, tag)) = self.replicas.due.first().filter(|(at, _)| *at <= self.ctx.now) {
-            self.replicas.due.remove(&(at, tag));
-            let Some(multicast) = self.replicas.multicasts.get_mut(&tag) else { continue };
-            multicast.due = None;
-            let (page, silent): (u32, Vec<NodeId>) = (multicast.page, multicast.waits.iter().copied().collect());
-            for node in silent {
-                self.drop_copy(page, node);
+impl Replicas {
+    /// Drops the copies and homes that have exceeded their time limit.
+    pub(crate) fn expire(&mut self, below: &mut Below<'_>) {
+        while let Some(&(at, tag)) = self.copy_deadlines.first().filter(|(at, _)| *at <= below.ctx.now) {
+            self.copy_deadlines.remove(&(at, tag));
+            let Some(multicast) = self.multicasts.get_mut(&tag) else { continue };
+            multicast.deadline = None;
+            let (page, nodes): (u32, Vec<NodeId>) = (multicast.page, multicast.waits.iter().copied().collect());
+            for node in nodes {
+                self.drop_copy(below, page, node);
             }
         }
-        while let Some(&(at, page)) = self.replicas.awaited.first().filter(|(at, _)| *at <= self.ctx.now) {
-            self.replicas.awaited.remove(&(at, page));
-            let Some(replica) = self.replicas.pages.get_mut(&page) else { continue };
-            replica.awaits = None;
+        while let Some(&(at, page)) = self.home_deadlines.first().filter(|(at, _)| *at <= below.ctx.now) {
+            self.home_deadlines.remove(&(at, page));
+            let Some(replica) = self.pages.get_mut(&page) else { continue };
+            replica.home_deadline = None;
             let joining = replica.joining;
-            self.ctx.notice(Notice::SilentHome { page });
+            below.ctx.notice(Notice::SilentHome { page });
             match joining {
-                Some(source) => self.source_lost(page, source, Status::Timeout),
-                None => self.orphan(page, Status::Timeout),
+                Some(source) => self.source_lost(below, page, source, Status::Timeout),
+                None => self.orphan(below, page, Status::Timeout),
             }
         }
     }
 
     // ---- at the home ----
 
-    /// All of a multicast has been sent: from now on its copies are waited for.
-    pub(super) fn sent_to_all(&mut self, tag: u32) {
-        if self.ctx.has(Bug::KeepSilentCopies) {
+    /// Starts the timer of a multicast that has been sent to all its copies.
+    pub(super) fn start_copy_timer(&mut self, ctx: &mut Ctx, tag: u32) {
+        if ctx.has(Bug::KeepSilentCopies) {
             return;
         }
-        let due = self.ctx.now.saturating_add(self.ctx.config.replica_limit);
-        if let Some(multicast) = self.replicas.multicasts.get_mut(&tag) {
-            multicast.due = Some(due);
-            self.replicas.due.insert((due, tag));
+        let deadline = ctx.now.saturating_add(ctx.config.replica_limit);
+        if let Some(multicast) = self.multicasts.get_mut(&tag) {
+            multicast.deadline = Some(deadline);
+            self.copy_deadlines.insert((deadline, tag));
         }
     }
 
-    /// A multicast has been acknowledged by all, or is for none any more.
-    pub(super) fn end_multicast(&mut self, tag: u32) {
-        let Some(Multicast { page, due, fill, .. }) = self.replicas.multicasts.remove(&tag) else { return };
-        self.replicas.by_page.remove(&(page, tag));
-        if let Some(due) = due {
-            self.replicas.due.remove(&(due, tag));
+    /// Removes a multicast that no copy has left to acknowledge.
+    pub(super) fn end_multicast(&mut self, below: &mut Below<'_>, tag: u32) {
+        let Some(Multicast { page, deadline, fill, .. }) = self.multicasts.remove(&tag) else { return };
+        self.by_page.remove(&(page, tag));
+        if let Some(deadline) = deadline {
+            self.copy_deadlines.remove(&(deadline, tag));
         }
         if let Some(node) = fill {
-            self.block_taken(node);
+            self.release_block(below, node);
         }
     }
 
-    /// A copy has not acknowledged in time. It is none any more; the others go on. It is told, with the reason, behind
-    /// all that was sent to it.
-    fn drop_copy(&mut self, page: u32, node: NodeId) {
-        let replicas = &mut self.replicas;
-        let waits = |tag: &u32| replicas.multicasts.get(tag).is_some_and(|multicast| multicast.waits.contains(&node));
-        let tags: Vec<u32> = replicas.multicasts_of(page).filter(waits).collect();
-        replicas.outgoing.iter_mut().filter(|o| o.body.page() == page).for_each(|o| o.to.retain(|to| *to != node));
-        // It may still acknowledge: that must not be taken for something else.
-        replicas.round = (replicas.round + u32::from(!self.ctx.has(Bug::ReuseTags))) & (u32::MAX >> TAG_INDEX_BITS);
-        let now = self.ctx.now;
-        replicas.barred.retain(|_, until| *until > now);
-        let until = now.saturating_add(self.ctx.config.replica_limit.saturating_mul(BARRED));
-        let told = replicas.barred.insert((page, node), until).is_some();
-        self.forget_copy(page, node);
+    /// Drops a copy that has not acknowledged in time; the other copies are not affected. Behind everything already
+    /// sent to it, the copy is sent a Rehome with the reason.
+    fn drop_copy(&mut self, below: &mut Below<'_>, page: u32, node: NodeId) {
+        let waits = |tag: &u32| self.multicasts.get(tag).is_some_and(|multicast| multicast.waits.contains(&node));
+        let tags: Vec<u32> = self.multicasts_of(page).filter(waits).collect();
+        self.outgoing.iter_mut().filter(|o| o.body.page() == page).for_each(|o| o.to.retain(|to| *to != node));
+        // The copy may still acknowledge; the new epoch makes that acknowledgement match no new multicast.
+        self.next_tag_epoch(below.ctx);
+        let now = below.ctx.now;
+        self.barred.retain(|_, until| *until > now);
+        let until = now.saturating_add(below.ctx.config.replica_limit.saturating_mul(BARRED_LIMITS));
+        let already_dropped = self.barred.insert((page, node), until).is_some();
+        self.remove_copy(below, page, node);
         for tag in tags {
-            self.copy_acknowledged(node, tag, Status::Timeout);
+            self.copy_acknowledged(below, node, tag, Status::Timeout);
         }
-        // What ends it may be what it does not acknowledge.
-        if !told {
-            self.ctx.counters.silent_copies += 1;
-            self.ctx.notice(Notice::SilentCopy { node, page });
-            self.end_copy(page, node, Status::Timeout);
+        // The copy may fail to acknowledge even this Rehome, so it is sent once.
+        if !already_dropped {
+            below.ctx.counters.silent_copies += 1;
+            below.ctx.notice(Notice::SilentCopy { node, page });
+            self.end_copy(below, page, node, Status::Timeout);
         }
-        self.pump_reflected();
-        self.leave_if_done(page);
+        self.pump_reflected(below);
+        self.leave_if_done(below, page);
     }
 
-    /// A copy hears, behind everything that was sent to it, that this is not its home any more.
-    pub(super) fn end_copy(&mut self, page: u32, node: NodeId, status: Status) {
-        let Some(replica) = self.replicas.pages.get(&page) else { return };
+    /// Begins a new tag epoch: acknowledgements of a dropped copy that are still in flight match no later multicast.
+    pub(super) fn next_tag_epoch(&mut self, ctx: &Ctx) {
+        self.tag_epoch = (self.tag_epoch + u32::from(!ctx.has(Bug::ReuseTags))) & (u32::MAX >> TAG_INDEX_BITS);
+    }
+
+    /// Notifies a copy, behind everything already sent to it, that this node is no longer its home.
+    pub(super) fn end_copy(&mut self, below: &mut Below<'_>, page: u32, node: NodeId, status: Status) {
+        let Some(replica) = self.pages.get(&page) else { return };
         let at = RemoteAddr { page, offset: 0, generation: replica.generation };
-        self.multicast(&[node], Body::Rehome { at, to: NO_NODE, page: status as u32, generation: 0 }, None);
+        self.multicast(below, &[node], Body::Rehome { at, to: NO_NODE, page: status as u32, generation: 0 }, None);
     }
 
-    /// Whether a copy was dropped for its silence, not long ago.
-    pub(super) fn is_barred(&self, page: u32, node: NodeId) -> bool {
-        self.replicas.barred.get(&(page, node)).is_some_and(|until| *until > self.ctx.now)
+    /// Whether a copy was dropped for silence so recently that it may not join.
+    pub(super) fn is_barred(&self, ctx: &Ctx, page: u32, node: NodeId) -> bool {
+        self.barred.get(&(page, node)).is_some_and(|until| *until > ctx.now)
     }
 
-    /// Whether one more request of a node may wait for copies; else it is to be served when one has been answered.
+    /// Whether one more request of a node may wait for copies. If not, the requester is served again when one has been
+    /// answered.
     pub(super) fn may_wait_for_copies(&mut self, source: NodeId) -> bool {
-        let room = self.replicas.answers.available(&source) > 0;
+        let room = self.copy_waits.available(&source) > 0;
         if !room {
-            self.replicas.answers_full.insert(source);
+            self.stalled_requesters.insert(source);
         }
         room
     }
 
-    /// A request that waited for copies has its answer.
-    pub(super) fn waited_for_copies(&mut self, source: NodeId) {
-        self.replicas.answers.give(&source, 1);
-        if self.replicas.answers_full.remove(&source) {
-            self.ctx.then(FollowUp::Serve(source));
+    /// A request that waited for copies has been answered: releases its share.
+    pub(super) fn release_copy_wait(&mut self, ctx: &mut Ctx, source: NodeId) {
+        self.copy_waits.give(&source, 1);
+        if self.stalled_requesters.remove(&source) {
+            ctx.then(FollowUp::Serve(source));
         }
     }
 
-    /// The next block for a new copy, which begins at this offset: read when its node has taken enough of the earlier
-    /// ones.
+    /// Queues the block at this offset for a new copy, or makes the copy wait until its node has acknowledged enough
+    /// earlier blocks.
     pub(super) fn fill_from(&mut self, page: u32, node: NodeId, offset: u32) {
-        let replicas = &mut self.replicas;
-        let Some(replica) = replicas.pages.get_mut(&page) else { return };
-        if replicas.fills.available(&node) > 0 && replicas.fills.take(node, 1).is_ok() {
+        let Some(replica) = self.pages.get_mut(&page) else { return };
+        if self.fills.available(&node) > 0 && self.fills.take(node, 1).is_ok() {
             replica.work.push_back(Work::Read(node, offset));
         } else {
             replica.filling.insert(node, offset);
-            replicas.fills_wait.entry(node).or_default().push_back(page);
+            self.waiting_fills.entry(node).or_default().push_back(page);
         }
     }
 
-    /// A block is not on its way any more: another one may be, to this node or, if the credits were the reason, to
-    /// another.
-    pub(super) fn block_taken(&mut self, node: NodeId) {
-        self.replicas.fills.give(&node, 1);
-        let waiting: Vec<NodeId> = self.replicas.fills_wait.keys().copied().collect();
+    /// Releases the share of a block that is no longer in flight, and queues blocks that waited: for this node or, if
+    /// the class's credits were the limit, for another.
+    pub(super) fn release_block(&mut self, below: &mut Below<'_>, node: NodeId) {
+        self.fills.give(&node, 1);
+        let waiting: Vec<NodeId> = self.waiting_fills.keys().copied().collect();
         for node in waiting {
-            while self.replicas.fills.available(&node) > 0 {
-                let replicas = &mut self.replicas;
-                let Some(pages) = replicas.fills_wait.get_mut(&node) else { break };
+            while self.fills.available(&node) > 0 {
+                let Some(pages) = self.waiting_fills.get_mut(&node) else { break };
                 let Some(page) = pages.pop_front() else {
-                    replicas.fills_wait.remove(&node);
+                    self.waiting_fills.remove(&node);
                     break;
                 };
-                let waits = replicas.pages.get_mut(&page).and_then(|replica| replica.filling.remove(&node));
+                let waits = self.pages.get_mut(&page).and_then(|replica| replica.filling.remove(&node));
                 if let Some(offset) = waits {
                     self.fill_from(page, node, offset);
-                    self.work_on(page);
+                    self.run_work(below, page);
                 }
             }
         }
     }
 
-    /// Blocks for a copy that is none any more, and have not left, do not leave.
-    pub(super) fn drop_fills(&mut self, page: u32, node: NodeId) {
-        let replicas = &mut self.replicas;
-        if let Some(replica) = replicas.pages.get_mut(&page) {
+    /// Drops the blocks for a removed copy that have not been sent.
+    pub(super) fn drop_fills(&mut self, below: &mut Below<'_>, page: u32, node: NodeId) {
+        if let Some(replica) = self.pages.get_mut(&page) {
             replica.filling.remove(&node);
         }
-        if let Some(pages) = replicas.fills_wait.get_mut(&node) {
+        if let Some(pages) = self.waiting_fills.get_mut(&node) {
             pages.retain(|other| *other != page);
             if pages.is_empty() {
-                replicas.fills_wait.remove(&node);
+                self.waiting_fills.remove(&node);
             }
         }
         let (mut tags, mut blocks) = (Vec::new(), 0);
-        replicas.outgoing.retain(|outgoing| {
+        self.outgoing.retain(|outgoing| {
             let drops = outgoing.to == [node] && matches!(&outgoing.body, Body::Fill { at, .. } if at.page == page);
             tags.extend(drops.then_some(outgoing.tag));
             !drops
         });
-        if let Some(replica) = replicas.pages.get_mut(&page) {
-            let for_it = |work: &Work| matches!(work, Work::Read(to, _) if *to == node);
-            // A step in flight ends the first work, whatever it is then.
-            if let Some(first) = replica.work.front_mut().filter(|first| replica.busy && for_it(first)) {
-                *first = Work::Lost;
+        if let Some(replica) = self.pages.get_mut(&page) {
+            let reads_for_copy = |work: &Work| matches!(work, Work::Read(to, _) if *to == node);
+            // The result of a step in flight always removes the first item, so the item stays.
+            if let Some(first) = replica.work.front_mut().filter(|first| replica.busy && reads_for_copy(first)) {
+                *first = Work::Cancelled;
                 blocks += 1;
             }
             let before = replica.work.len();
-            replica.work.retain(|work| !for_it(work));
+            replica.work.retain(|work| !reads_for_copy(work));
             blocks += before - replica.work.len();
         }
         for tag in tags {
-            self.end_multicast(tag);
+            self.end_multicast(below, tag);
         }
         for _ in 0..blocks {
-            self.block_taken(node);
+            self.release_block(below, node);
         }
-        // A move waits until all copies are complete.
-        self.work_on(page);
+        // A Move waits until all copies are complete.
+        self.run_work(below, page);
     }
 
     // ---- at the copy ----
 
-    /// The home has accepted this copy; its content follows.
-    pub(crate) fn join_accepted(&mut self, page: u32, source: Source) {
-        let joins = self.replicas.pages.get(&page).is_some_and(|replica| replica.joining == Some(source));
-        if joins {
-            self.await_home(page);
+    /// The home has accepted the Join: its first block must arrive within the time limit.
+    pub(super) fn join_accepted(&mut self, ctx: &mut Ctx, page: u32, source: Source) {
+        let joining = self.pages.get(&page).is_some_and(|replica| replica.joining == Some(source));
+        if joining {
+            self.start_home_timer(ctx, page);
         }
     }
 
-    /// From now on the home has the limit's time for what is next to come.
-    pub(super) fn await_home(&mut self, page: u32) {
-        if self.ctx.has(Bug::KeepSilentHomes) {
+    /// Starts or restarts the timer for the next packet of the home.
+    pub(super) fn start_home_timer(&mut self, ctx: &mut Ctx, page: u32) {
+        if ctx.has(Bug::KeepSilentHomes) {
             return;
         }
-        self.await_no_longer(page);
-        let until = self.ctx.now.saturating_add(self.ctx.config.replica_limit);
-        if let Some(replica) = self.replicas.pages.get_mut(&page) {
-            replica.awaits = Some(until);
-            self.replicas.awaited.insert((until, page));
+        self.stop_home_timer(page);
+        let until = ctx.now.saturating_add(ctx.config.replica_limit);
+        if let Some(replica) = self.pages.get_mut(&page) {
+            replica.home_deadline = Some(until);
+            self.home_deadlines.insert((until, page));
         }
     }
 
-    pub(super) fn await_no_longer(&mut self, page: u32) {
-        let until = self.replicas.pages.get_mut(&page).and_then(|replica| replica.awaits.take());
+    /// Stops the timer of the home.
+    pub(super) fn stop_home_timer(&mut self, page: u32) {
+        let until = self.pages.get_mut(&page).and_then(|replica| replica.home_deadline.take());
         if let Some(until) = until {
-            self.replicas.awaited.remove(&(until, page));
+            self.home_deadlines.remove(&(until, page));
         }
     }
 
-    /// Whether a home may have one more acknowledgement wait for the driver here.
-    pub(super) fn holds_acknowledgement(&mut self, home: NodeId) -> bool {
-        self.replicas.held.take(home, 1).is_ok()
+    /// Charges one deferred acknowledgement to a home; false if its share is used up.
+    pub(super) fn charge_deferred(&mut self, home: NodeId) -> bool {
+        self.deferred.take(home, 1).is_ok()
     }
 }

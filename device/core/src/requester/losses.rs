@@ -1,73 +1,69 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of imports: what is latched, what is dropped, and what ends with a node or a link.
+//! Errors of imports: lost stores, latched errors, dropped stores, and the end of everything outstanding to a node that
+//! is down. Called by the other files of the requester, and by `hib` for nodes, links and resets.
 
-use super::{InFlight, PendingRequest, RequestKind, Requester, Waiting, WaitingForward};
+use super::{Ended, InFlight, PendingRequest, RequestKind, Requester, Waiting, WaitingForward};
 use crate::config::Bug;
-use crate::ctx::ones;
+use crate::ctx::Ctx;
 use crate::events::Cause;
-use crate::hib::Hib;
+use crate::numbered::ones;
 use crate::{LostStore, Notice};
-use telegraphos_wire::{NodeId, Status, context};
+use telegraphos_wire::{NodeId, Status};
 
-impl Hib {
-    /// A store of an import is lost before it is sent.
-    pub(super) fn lose_store(&mut self, node: NodeId, number: u16, status: Status) {
-        // What waits was issued before a store that found no room, and still goes out.
-        let first = self.requester.open_import(number).is_some_and(|import| !import.cut);
-        self.lose(node, number, status, first && status != Status::Cut);
+impl Requester {
+    /// Handles a store that is lost before it is sent.
+    pub(super) fn lose_store(&mut self, ctx: &mut Ctx, node: NodeId, number: u16, status: Status) {
+        // If the store found no room, the waiting stores precede it and are still sent.
+        let first = self.open_import(number).is_some_and(|import| !import.in_error);
+        self.lose(ctx, node, number, status, first && status != Status::Cut);
     }
 
-    /// A store of an import is lost: latch the first reason, cut the import, and maybe drop what waits.
-    pub(super) fn lose(&mut self, node: NodeId, number: u16, status: Status, purge: bool) {
-        self.ctx.counters.dropped += 1;
-        self.ctx.notice(Notice::LostStore(LostStore { node, import: Some(number), status }));
-        let Some(import) = self.requester.import(number) else { return };
-        let first = !import.cut;
-        import.cut = true;
-        // First the error: a quiet that waits only for what is dropped now must report it.
-        self.latch(number, status);
-        if purge && !self.ctx.has(Bug::PassLostStore) {
-            self.purge(number);
+    /// Handles a lost store: counts and reports it, latches the first error, puts the import in error state, and drops
+    /// the waiting stores if `purge` is true.
+    pub(super) fn lose(&mut self, ctx: &mut Ctx, node: NodeId, number: u16, status: Status, purge: bool) {
+        ctx.counters.dropped += 1;
+        ctx.notice(Notice::LostStore(LostStore { node, import: Some(number), status }));
+        let Some(import) = self.import(number) else { return };
+        let first = !import.in_error;
+        import.in_error = true;
+        // Latch before the purge: a quiet that waits only for purged stores must report the error.
+        self.latch(ctx, number, status);
+        if purge && !ctx.has(Bug::PassLostStore) {
+            self.purge(ctx, number);
         }
         if first {
-            self.ctx.cause(Cause::ImportState(number));
+            ctx.cause(Cause::ImportState(number));
         }
     }
 
-    pub(super) fn fail_load(&mut self, node: NodeId, import: u16, status: Status) {
-        self.ctx.notice(Notice::FailedLoad { node, status });
-        self.latch(import, status);
+    /// Reports a failed load and latches its error. The caller completes the load.
+    pub(super) fn fail_load(&mut self, ctx: &mut Ctx, node: NodeId, import: u16, status: Status) {
+        ctx.notice(Notice::FailedLoad { node, status });
+        self.latch(ctx, import, status);
     }
 
-    pub(crate) fn latch(&mut self, number: u16, status: Status) {
-        self.ctx.counters.errors += 1;
-        let Some(import) = self.requester.import(number) else { return };
+    /// Latches an error of an import, unless one is latched, and reports it to the quiets and the context that it
+    /// concerns.
+    pub(crate) fn latch(&mut self, ctx: &mut Ctx, number: u16, status: Status) {
+        ctx.counters.errors += 1;
+        let Some(import) = self.import(number) else { return };
         if import.error.is_some() {
-            return; // Each quiet that waits has that one, or a later one, already.
+            return; // Each quiet in progress has recorded that error or a later one.
         }
         import.error = Some(status);
         let (context, opening) = (import.context, import.opening);
-        self.charge_quiets(context, status, |quiet| {
+        self.fail_quiets(context, status, |quiet| {
             quiet.targets.iter().any(|target| target.import == number && target.opening == opening)
         });
-        self.count_context_error(context);
-        self.ctx.cause(Cause::ImportState(number));
+        self.count_context_error(ctx, context);
+        ctx.cause(Cause::ImportState(number));
     }
 
-    /// Counts an error in a context's status page.
-    pub(crate) fn count_context_error(&mut self, number: u16) {
-        if let Some(context) = self.requester.contexts.get_mut(&number) {
-            context.errors += 1;
-            let (address, errors) = (context.status_page + context::ERRORS_OFFSET, context.errors);
-            self.ctx.count_in_status(number, address, errors);
-        }
-    }
-
-    /// Drops the waiting stores of an import. They were never sent, so they leave the count of issued ones too.
-    fn purge(&mut self, number: u16) {
-        let Some(import) = self.requester.import(number) else { return };
+    /// Drops the waiting stores of an import. They were never sent, so the count of issued stores decreases as well.
+    fn purge(&mut self, ctx: &mut Ctx, number: u16) {
+        let Some(import) = self.import(number) else { return };
         let node = import.node;
-        let queue = &mut self.requester.peers[usize::from(node)].waiting;
+        let queue = &mut self.peers[usize::from(node)].waiting;
         let before = queue.len();
         queue.retain(|(_, w)| !matches!(w, Waiting::Store { import, .. } if *import == number));
         let mut purged = (before - queue.len()) as u32;
@@ -75,138 +71,138 @@ impl Hib {
         if purged == 0 {
             return;
         }
-        self.requester.waiting_total -= purged;
-        self.ctx.counters.dropped += u64::from(purged);
-        if let Some(import) = self.requester.import(number) {
+        self.waiting_total -= purged;
+        ctx.counters.dropped += u64::from(purged);
+        if let Some(import) = self.import(number) {
             import.issued -= u64::from(purged);
             import.waiting = import.waiting.saturating_sub(purged);
             let (context, opening, issued) = (import.context, import.opening, import.issued);
             let freed = std::mem::take(&mut import.congested) && !import.throttled;
             import.awaited = import.awaited.map(|stores| stores.min(issued));
-            // A quiet that waited for what is dropped does not wait for what is issued from now on instead.
-            let quiets = self.requester.contexts.get_mut(&context).map(|context| context.quiets.values_mut());
+            // A quiet that waited for dropped stores must not wait for stores issued from now on instead.
+            let quiets = self.contexts.get_mut(&context).map(|context| context.quiets.values_mut());
             for target in quiets.into_iter().flatten().flat_map(|quiet| &mut quiet.targets) {
                 if target.import == number && target.opening == opening {
                     target.stores = target.stores.min(issued);
                 }
             }
             if freed {
-                self.stopped(number, false);
+                self.congestion_changed(ctx, number, false);
             }
         }
-        self.progressed(number);
+        self.progressed(ctx, number);
     }
 
-    /// A node or the link has gone: everything for it ends now.
-    pub(crate) fn fail_peer(&mut self, node: NodeId, status: Status) {
-        let peer = &mut self.requester.peers[usize::from(node)];
+    /// Ends everything outstanding to a node that is down or behind a lost link. Returns the requests of parts above
+    /// the requester.
+    pub(crate) fn fail_peer(&mut self, ctx: &mut Ctx, node: NodeId, status: Status) -> Vec<Ended> {
+        let peer = &mut self.peers[usize::from(node)];
         peer.outstanding = 0;
-        peer.forwarded = 0;
-        peer.elements = 0;
+        peer.forwards_in_flight = 0;
+        peer.elements_in_flight = 0;
         peer.silent = false;
-        peer.unheard.clear();
-        peer.round = peer.round.wrapping_add(1);
-        peer.requests = 0;
+        peer.unheard_loads.clear();
+        peer.tag_generation = peer.tag_generation.wrapping_add(1);
+        peer.requests_sent = 0;
         let (mut pending_requests, mut parts, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
         peer.waiting.retain(|(_, w)| match w {
             Waiting::PendingRequest { number, .. } => {
                 pending_requests.push(*number);
                 false
             }
-            Waiting::Part { operation, .. } => {
-                parts.push(*operation);
+            Waiting::Part { operation, offset, .. } => {
+                parts.push((*operation, *offset));
                 false
             }
             Waiting::Store { .. } => true,
         });
-        let send_queues: Vec<WaitingForward> = peer.forwards.drain(..).map(|(_, waiting)| waiting).collect();
-        for WaitingForward { number, import, .. } in send_queues {
-            self.left_send_queue(import);
+        let waiting_forwards: Vec<WaitingForward> = peer.forwards.drain(..).map(|(_, waiting)| waiting).collect();
+        for WaitingForward { number, import, .. } in waiting_forwards {
+            self.uncount_waiting_forward(ctx, import);
             forwards.push(number);
         }
-        let tags: Vec<u32> = self.requester.sent.iter().flatten().filter(|s| s.1 == node).map(|s| s.0).collect();
-        // First the stores that waited: `lose_store` purges them with the first failure of their import.
-        for number in 0..self.requester.imports.len() as u16 {
-            let lost = self.requester.import(number).is_some_and(|i| i.node == node && i.issued > i.finished);
+        let tags: Vec<u32> = self.in_flight.iter().flatten().filter(|s| s.1 == node).map(|s| s.0).collect();
+        // The waiting stores first: `lose_store` purges them with the first failure of their import.
+        for number in 0..self.imports.len() as u16 {
+            let lost = self.import(number).is_some_and(|i| i.node == node && i.issued > i.finished);
             if lost {
-                self.lose_store(node, number, status);
+                self.lose_store(ctx, node, number, status);
             }
         }
-        // Copies that only wait for their turn end first, so that none of them starts another block.
-        self.fail_waiting_copies(node, status);
+        let mut ended = Vec::new();
+        let part = |operation, offset| Ended::Part { operation, offset, answer: Err(status) };
+        let forward = |number| Ended::Forward { number, answer: Err(status) };
         for tag in tags {
-            match self.requester.release_tag(tag, node) {
+            match self.release_tag(tag, node) {
                 Some(InFlight::Element { opening, .. }) => {
-                    let Some(number) = self.element_lost(opening) else { continue };
-                    if let Some(import) = self.requester.import(number) {
-                        import.finished += 1;
+                    if let Some(number) = self.element_lost(opening) {
+                        self.count_lost(ctx, number);
                     }
-                    self.progressed(number);
                 }
-                Some(InFlight::Store { import, .. }) => {
-                    if let Some(import) = self.requester.import(import) {
-                        import.finished += 1;
-                    }
-                    self.progressed(import);
-                }
-                Some(InFlight::PendingRequest { number }) => self.fail_pending(number, status),
-                Some(InFlight::Part { operation, .. }) => self.part_lost(operation, status),
-                Some(InFlight::Forward { number }) => self.forward_lost(number, status),
+                Some(InFlight::Store { import, .. }) => self.count_lost(ctx, import),
+                Some(InFlight::PendingRequest { number }) => ended.extend(self.fail_pending(ctx, number, status)),
+                Some(InFlight::Part { operation, offset }) => ended.push(part(operation, offset)),
+                Some(InFlight::Forward { number }) => ended.push(forward(number)),
                 None => {}
             }
         }
-        for operation in parts {
-            self.part_lost(operation, status);
-        }
-        for number in forwards {
-            self.forward_lost(number, status);
-        }
+        ended.extend(parts.into_iter().map(|(operation, offset)| part(operation, offset)));
+        ended.extend(forwards.into_iter().map(forward));
         for number in pending_requests {
-            self.fail_pending(number, status);
+            ended.extend(self.fail_pending(ctx, number, status));
         }
-        self.end_send_queues_to(node);
-        self.kill_imports(node, status);
+        self.end_send_queues_to(ctx, node);
+        self.kill_imports(ctx, node, status);
+        ended
     }
 
-    /// The other end of a node's imports is no longer what they were opened on.
-    pub(crate) fn kill_imports(&mut self, node: NodeId, status: Status) {
-        for number in 0..self.requester.imports.len() as u16 {
-            if self.requester.import(number).is_some_and(|i| i.node == node && !i.dead) {
-                self.kill_import(number, status);
+    /// A store or element in flight is lost with its node; it counts as finished.
+    fn count_lost(&mut self, ctx: &mut Ctx, number: u16) {
+        if let Some(import) = self.import(number) {
+            import.finished += 1;
+        }
+        self.progressed(ctx, number);
+    }
+
+    /// Permanently fails all imports from a node that is down or has a new incarnation.
+    pub(crate) fn kill_imports(&mut self, ctx: &mut Ctx, node: NodeId, status: Status) {
+        for number in 0..self.imports.len() as u16 {
+            if self.import(number).is_some_and(|i| i.node == node && !i.dead) {
+                self.kill_import(ctx, number, status);
             }
         }
     }
 
-    /// This import is of no more use; it can only be closed.
-    pub(crate) fn kill_import(&mut self, number: u16, status: Status) {
-        let Some(import) = self.requester.import(number) else { return };
+    /// Permanently fails an import: it stays in error state and can only be closed.
+    pub(crate) fn kill_import(&mut self, ctx: &mut Ctx, number: u16, status: Status) {
+        let Some(import) = self.import(number) else { return };
         import.dead = true;
-        import.cut = true;
-        self.latch(number, status);
-        self.purge(number);
-        self.ctx.cause(Cause::ImportState(number));
+        import.in_error = true;
+        self.latch(ctx, number, status);
+        self.purge(ctx, number);
+        ctx.cause(Cause::ImportState(number));
     }
 
-    /// Reset: every table of the issuing side is emptied; loads are answered, lookups forgotten with their slots.
-    pub(crate) fn fail_all(&mut self, status: Status) {
-        let pending_requests: Vec<u64> = self.requester.pending_requests.keys().copied().collect();
+    /// Clears all tables on reset. Pending loads complete with all ones; lookups are dropped with their admin slots.
+    pub(crate) fn reset(&mut self, ctx: &mut Ctx) {
+        let pending_requests: Vec<u64> = self.pending_requests.keys().copied().collect();
         for number in pending_requests {
-            if let Some(PendingRequest { node, asked: RequestKind::Load { token, size, .. }, .. }) =
+            if let Some(PendingRequest { node, kind: RequestKind::Load { token, size, .. }, .. }) =
                 self.take_pending(number)
             {
-                self.ctx.notice(Notice::FailedLoad { node, status });
-                self.ctx.read_done(token, ones(size.into()));
+                ctx.notice(Notice::FailedLoad { node, status: Status::Reset });
+                ctx.read_done(token, ones(size.into()));
             }
         }
-        let mut fresh = Requester::new(&self.ctx.config);
-        for (new, old) in fresh.peers.iter_mut().zip(&self.requester.peers) {
+        let mut fresh = Requester::new(&ctx.config);
+        for (new, old) in fresh.peers.iter_mut().zip(&self.peers) {
             new.incarnation = old.incarnation;
-            // Tags stay unique across the reset.
-            new.round = old.round.wrapping_add(1);
+            // Replies to requests from before the reset must not match.
+            new.tag_generation = old.tag_generation.wrapping_add(1);
         }
-        fresh.next_request = self.requester.next_request;
-        fresh.openings = self.requester.openings;
-        fresh.epochs = self.requester.epochs;
-        self.requester = fresh;
+        fresh.next_request = self.next_request;
+        fresh.openings = self.openings;
+        fresh.epochs = self.epochs;
+        *self = fresh;
     }
 }

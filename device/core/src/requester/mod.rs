@@ -1,88 +1,101 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The requester: window accesses, imports, back-pressure, and quiet.
+//! The requester: imports, contexts, window accesses, back-pressure, requests in flight, and quiet. `hib` passes in
+//! accesses, replies and credits; the launcher and the replicas send their requests through it.
 //!
-//! A store is accepted into the queue of its *destination* (per-pair FIFO, SPEC I8), leaves it when the window of
-//! outstanding requests and the switch's credits allow, and is finished when its acknowledgement arrives. Nothing
-//! accepted is forgotten: it ends performed, or refused or failed with the import's error latched. A lost store *cuts*
-//! its import: later stores are dropped until the driver acknowledges, so that none passes a lost one.
+//! A store is accepted into the send queue of its *destination* (per-pair FIFO, SPEC I8), leaves it when the window of
+//! outstanding requests and the switch's credits allow, and is finished when its acknowledgement arrives. Every
+//! accepted store ends performed, refused or failed; the latter two latch the import's error. A lost store puts its
+//! import *in error*: later stores are dropped until the driver acknowledges, so that none passes a lost one.
 
 mod access;
+mod contexts;
+mod enqueue;
 mod imports;
 mod losses;
 mod pressure;
 mod quiet;
 mod send;
+mod send_queue;
 
-use crate::enqueue::SendQueue;
-use crate::launch::Turns;
-use crate::replica::Source;
+use self::send_queue::SendQueue;
+use crate::config::STATUS_WORDS;
+use crate::ctx::Ctx;
+use crate::page_counters::PageCounters;
 use crate::{HibConfig, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use telegraphos_accounts::Shares;
+use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT, WindowAddress};
 
-/// One open import: where it leads, and what of it is unfinished.
+/// One open import: its destination, and the progress of its stores.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Import {
     pub(crate) context: u16,
-    /// Counts openings of all imports: names this one for good.
+    /// Number of this opening among all of the board; unlike the import's number it is never reused.
     pub(crate) opening: u64,
     pub(crate) node: NodeId,
+    /// The window slots of the node that it occupies.
     pub(crate) first_slot: u32,
     slots: u32,
     pub(crate) page: u32,
     pub(crate) length: u64,
+    /// Generation of the grant at the node.
     generation: u64,
     pub(crate) rights: Rights,
-    /// Stores accepted, and of those finished (both since the import was opened).
+    /// Stores accepted and stores finished, both since the import was opened.
     issued: u64,
     finished: u64,
-    /// How many stores must be finished for the first quiet that waits for it, if one does.
+    /// The smallest number of finished stores that some quiet waits for, if any.
     awaited: Option<u64>,
-    /// Operations that use it and are unfinished.
+    /// Unfinished operations that use the import.
     pub(crate) operations: u32,
-    /// Stores accepted that wait in the destination's queue.
+    /// Accepted stores that are not sent.
     waiting: u32,
-    /// Congested by its own waiting stores; by the board's intake.
+    /// Congested by its own waiting stores.
     congested: bool,
+    /// Stopped because the board cannot keep up with the guest's stores.
     throttled: bool,
-    /// Stored since the socket was last dry.
+    /// A store came through the import since the guest's socket was last empty.
     active: bool,
-    pub(crate) cut: bool,
-    /// Which of its stores belong together: the receiver that refuses one refuses all behind it of the same epoch.
+    /// A store was lost: later stores are dropped until the driver acknowledges.
+    pub(crate) in_error: bool,
+    /// Epoch of its stores: a receiver that refuses a store refuses all later ones of the same epoch.
     pub(crate) epoch: u32,
-    /// A store of this epoch has been refused by its receiver; an acknowledgement begins another one.
+    /// The receiver has refused a store of this epoch; an acknowledgement by the driver begins a new epoch.
     refused: bool,
-    /// Of replicated pages here: the word of the status page that counts its stores taken, and that count.
+    /// For a page replicated on this node: the word of the status page that counts the stores taken, and the count.
     taken: Option<(u32, u64)>,
-    /// It is an import of a queue.
+    /// The import of a queue.
     pub(crate) queue: bool,
-    /// Arguments that came through it with a wrong key or for another's context.
+    /// Launch arguments through the import with a wrong key or for another process's context.
     pub(crate) bad_keys: u32,
-    /// Its node went down or was reset: it stays cut whatever is acknowledged, and can only be closed. The node may
-    /// come back with other memory under the same pages and even generations.
+    /// Permanently failed: its node went down or was reset, or it had too many wrong keys. An acknowledgement does not
+    /// clear the error; the import can only be closed. The node may come back with other memory under the same pages
+    /// and even generations.
     pub(crate) dead: bool,
     pub(crate) error: Option<Status>,
+    /// The admin slot of a pending close.
     closing: Option<u32>,
 }
 
 impl Import {
-    pub(super) fn stopped(&self) -> bool {
+    /// Returns whether the driver must stop the importing processes.
+    pub(super) fn is_stopped(&self) -> bool {
         self.congested || self.throttled
     }
 
+    /// Returns whether no store or operation of the import is unfinished.
     fn is_idle(&self) -> bool {
         self.finished == self.issued && self.operations == 0
     }
 
-    /// Where in its node's exported memory the byte at `offset` of the segment is.
+    /// The remote address of the byte at `offset` of the segment.
     pub(crate) fn address(&self, offset: u64) -> RemoteAddr {
         let page = self.page + (offset >> UNIT_SHIFT) as u32;
         RemoteAddr { page, offset: (offset & (UNIT - 1)) as u32, generation: self.generation }
     }
 }
 
-/// Something that waits for a reply other than a store.
+/// The kind of a pending request.
 #[derive(Clone, Debug, Hash)]
 pub(crate) enum RequestKind {
     Load {
@@ -93,43 +106,55 @@ pub(crate) enum RequestKind {
     Lookup {
         slot: u32,
     },
-    /// Hold slots for an import that is being opened by this admin slot.
+    /// Request of receive credits for an import that this admin slot is opening: slot, import.
     Reserve {
         opens: (u32, u16),
     },
-    /// Fewer hold slots than before, of the queue there.
+    /// Return of receive credits of the queue there.
     Return {
         node: NodeId,
         at: RemoteAddr,
     },
-    /// To become, or to be no more, a copy: the export page here.
-    Join {
-        page: u32,
-        source: Source,
-    },
-    Leave {
-        page: u32,
-    },
-    /// To become the home of the export page here.
-    Move {
-        page: u32,
-    },
-    /// To stay a copy when the home moves; the packet by which the old one said so, unless this is it.
-    Keep {
-        page: u32,
-        source: Source,
-        packet: Option<Packet>,
-    },
+    Replica(ReplicaRequest),
 }
 
+/// The home of a page that an export page of this node replicates: node, page, generation.
+pub(crate) type Source = (NodeId, u32, u64);
+
+/// A request about a replicated export page of this node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ReplicaRequest {
+    /// Become a copy.
+    Join { page: u32, source: Source },
+    /// Stop being a copy.
+    Leave { page: u32 },
+    /// Become the home.
+    Move { page: u32 },
+    /// Stay a copy when the home moves. `packet` is the old home's announcement; `None` if this node is the old home.
+    Keep { page: u32, source: Source, packet: Option<Packet> },
+}
+
+/// The result of a request that a part above the requester issued. Methods that end such requests return it, and
+/// [`Hib`](crate::Hib) passes it on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Part of an operation: the reply, or the reason why it has none.
+    Part { operation: u64, offset: u64, answer: Result<Body, Status> },
+    /// A request forwarded to the home of a page.
+    Forward { number: u64, answer: Result<Body, Status> },
+    /// A request about a replicated page.
+    Replica { request: ReplicaRequest, status: Status },
+}
+
+/// A request that waits for a reply until its deadline, before and after it is sent.
 #[derive(Clone, Debug, Hash)]
 struct PendingRequest {
     node: NodeId,
     deadline: u64,
-    asked: RequestKind,
+    kind: RequestKind,
 }
 
-/// An entry of a destination's queue.
+/// An entry of a destination's send queue.
 #[derive(Clone, Debug, Hash)]
 pub(crate) enum Waiting {
     Store {
@@ -138,12 +163,12 @@ pub(crate) enum Waiting {
         size: u8,
         data: u64,
     },
-    /// A load or lookup, by its number in `questions`; gone from there if it has timed out.
+    /// A pending request by its number in `pending_requests`; absent there if it has timed out.
     PendingRequest {
         number: u64,
         body: Box<Body>,
     },
-    /// A part of an operation: which bytes of it, and the request.
+    /// A part of an operation: the offset of its bytes, and the request.
     Part {
         operation: u64,
         offset: u64,
@@ -151,20 +176,23 @@ pub(crate) enum Waiting {
     },
 }
 
-/// Bytes that a waiting store takes: what the reserve costs.
+/// Size of a waiting store: the unit of the reserve ([`HibConfig::reserve`](crate::HibConfig::reserve)).
 const _: () = assert!(size_of::<(u64, Waiting)>() <= 40);
 
-/// A request for the home of a replicated page that waits to be sent.
+/// A request to the home of a replicated page that is not sent.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct WaitingForward {
-    /// Its number among the replicas' forwards.
+    /// Its number in the replicas' table of forwards.
     pub(crate) number: u64,
     pub(crate) body: Body,
-    /// The import (number and opening) of whose waiting stores it is one.
+    /// The import (number and opening) that the request counts against, as one of its waiting stores.
     pub(crate) import: Option<(u16, u64)>,
+    /// If true, the request is sent even if the import is in error: the copy on this node has already applied the
+    /// store.
+    pub(crate) unconditional: bool,
 }
 
-/// A request that was sent and not yet answered.
+/// A request in flight: sent and not answered.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) enum InFlight {
     Store { import: u16, epoch: u32 },
@@ -174,66 +202,70 @@ pub(crate) enum InFlight {
     Forward { number: u64 },
 }
 
-/// What this node knows of another, and what it has for it.
+/// The state that this node keeps for a peer: its incarnation, and the requests to it.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Peer {
+    /// `None` while the node is down.
     pub(crate) incarnation: Option<u64>,
-    /// What waits to be sent, each with its number in the order of acceptance.
+    /// The send queue; each entry has its number in the order of acceptance.
     waiting: VecDeque<(u64, Waiting)>,
-    /// Requests of copies for their home, which it answers when all copies have them. They have a window of their own,
-    /// so that a copy which is slow to acknowledge holds up no other request.
+    /// Requests from copies on this node to their home, which answers when all copies have applied the store. They have
+    /// a window of their own, so that a copy that is slow to acknowledge delays no other request.
     forwards: VecDeque<(u64, WaitingForward)>,
-    forwarded: u32,
+    /// Entries of `forwards` in flight.
+    forwards_in_flight: u32,
+    /// Number of entries accepted so far.
     accepted: u64,
-    /// Requests sent since both nodes live their present lives, modulo 2^32.
-    pub(crate) requests: u32,
+    /// Requests sent in the current sessions of both nodes, modulo 2^32.
+    pub(crate) requests_sent: u32,
+    /// Other requests in flight: the used part of the window.
     outstanding: u32,
-    /// Elements sent and not answered.
-    pub(crate) elements: u32,
-    /// It is among those that wait for credits.
-    short: bool,
-    /// Loads asked since anything came from it.
-    unheard: BTreeSet<u64>,
-    /// A load has timed out, and nothing has come from it since the load was asked.
+    /// Elements in flight.
+    pub(crate) elements_in_flight: u32,
+    /// The peer is in `credit_waiters`.
+    awaits_credit: bool,
+    /// Loads issued since a packet was last received from the peer.
+    unheard_loads: BTreeSet<u64>,
+    /// A load has timed out, and no packet was received from the peer since the load was issued.
     silent: bool,
-    /// How often everything outstanding to it was given up.
-    round: u32,
-    /// Imports of queues with elements that wait, by their opening, in turns.
+    /// Generation of the tags of requests to this peer: the number of times that all its requests in flight were
+    /// abandoned.
+    tag_generation: u32,
+    /// Imports of queues with waiting elements, by opening, in round-robin order.
     pub(crate) enqueuers: VecDeque<u64>,
-    /// Copies with blocks left to start, in turns; blocks under way.
-    pub(crate) copies: Turns,
-    pub(crate) blocks: u32,
-    /// Slot -> import + 1; empty until the first import of this node.
+    /// Window slot -> import + 1, 0 if unmapped; empty until the first import from this node.
     slots: Vec<u16>,
 }
 
 impl Peer {
+    /// Appends an entry to the send queue.
     pub(crate) fn accept(&mut self, waiting: Waiting) {
         self.accepted += 1;
         self.waiting.push_back((self.accepted, waiting));
     }
 
+    /// Appends a request to the home of a page, in the same order of acceptance.
     pub(crate) fn accept_forward(&mut self, waiting: WaitingForward) {
         self.accepted += 1;
         self.forwards.push_back((self.accepted, waiting));
     }
 
-    /// Requests sent and not answered, of both windows.
+    /// Requests in flight, of both windows.
     fn unanswered(&self) -> u32 {
-        self.outstanding + self.forwarded
+        self.outstanding + self.forwards_in_flight
     }
 
-    /// Whether a store for this export page of the node waits.
-    pub(crate) fn stores_to(&self, page: u32) -> bool {
+    /// Returns whether a store to this export page of the peer is not sent.
+    fn stores_to(&self, page: u32) -> bool {
         self.waiting.iter().any(|(_, waiting)| matches!(waiting, Waiting::Store { at, .. } if at.page == page))
     }
 
-    /// How many requests have been accepted so far.
+    /// Number of requests accepted so far.
     pub(crate) fn accepted(&self) -> u64 {
         self.accepted
     }
 
-    /// Whether the first `count` requests accepted have been sent or dropped.
+    /// Returns whether the first `count` accepted requests have been sent or dropped.
     pub(crate) fn has_sent(&self, count: u64) -> bool {
         let later = |number: &u64| *number > count;
         self.waiting.front().is_none_or(|(number, _)| later(number))
@@ -241,25 +273,26 @@ impl Peer {
     }
 }
 
-/// Where a checked window access goes: import, address, bytes.
+/// The target of a checked window access: import, remote address, size in bytes.
 type Target = (u16, RemoteAddr, u8);
 
-/// A refused window access: node, import if the address had one, reason.
+/// A refused window access: node, import if the address is mapped, reason.
 type Rejection = (NodeId, Option<u16>, Status);
 
+/// A quiet in progress.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Quiet {
     pub(crate) cookie: u64,
-    /// Its end is an event.
+    /// Post an event when the quiet completes.
     pub(crate) notify: bool,
-    /// By import, ascending.
+    /// The imports it waits for, ascending.
     targets: Vec<QuietTarget>,
-    /// Operations that must be finished, ascending; of those that are, nothing is left.
+    /// The unfinished operations it waits for, ascending.
     operations: Vec<u64>,
-    /// Targets that are not reached, and operations that are not finished.
+    /// Number of targets and operations that are unfinished.
     unfinished: usize,
-    /// The first loss among what it waits for, or one that was not acknowledged when it was issued. An acknowledgement
-    /// does not change it.
+    /// The status to report: the first loss among the stores and operations it waits for, or an error that was latched
+    /// when it was issued. A later acknowledgement does not change it.
     lost: Option<Status>,
 }
 
@@ -267,75 +300,89 @@ pub(crate) struct Quiet {
 #[derive(Clone, Copy, Debug, Hash)]
 struct QuietTarget {
     import: u16,
-    /// Which opening of that number: another one has other stores.
+    /// The opening of that import number: a reopened import has other stores.
     opening: u64,
-    /// How many of its stores must be finished.
+    /// The number of its stores that must be finished.
     stores: u64,
-    /// They are.
+    /// That many stores are finished.
     reached: bool,
 }
 
+/// An open context of a process.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Context {
+    /// Guest address of its status page.
     pub(crate) status_page: u64,
     pub(crate) key: u64,
+    /// Quiets in progress, by slot.
     pub(crate) quiets: BTreeMap<u8, Quiet>,
+    /// Errors of its imports and loads, as its status page counts them.
     pub(crate) errors: u64,
-    /// Its open imports.
+    /// Open imports of the context.
     imports: BTreeSet<u16>,
 }
 
-/// All state of the issuing side.
+/// The requester of the board; see the module documentation.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Requester {
     pub(crate) peers: Vec<Peer>,
     imports: Vec<Option<Box<Import>>>,
     pub(crate) contexts: BTreeMap<u16, Context>,
+    /// Number of openings so far.
     openings: u64,
-    /// The last epoch of an import of this board, modulo 2^32.
+    /// The epoch assigned last, of all imports of the board, modulo 2^32.
     epochs: u32,
-    /// Elements of imports of queues, by the import's opening.
+    /// Send queues of imports of queues, by opening of the import.
     pub(crate) send_queues: BTreeMap<u64, SendQueue>,
-    /// Queues (node, page, generation) whose node has not answered how many imports are left, and whether that has
-    /// changed since.
-    pub(crate) returning: BTreeMap<(NodeId, u32, u64), bool>,
-    /// Tags of this node's requests to itself that are a home's to answer now: they take no place of the own window any
-    /// more.
-    passed: BTreeSet<u32>,
-    /// Tag index -> (tag, node, what).
-    sent: Vec<Option<(u32, NodeId, InFlight)>>,
+    /// Queues (node, page, generation) to which a return of receive credits is in flight. True if another return must
+    /// follow.
+    pub(crate) credit_returns: BTreeMap<(NodeId, u32, u64), bool>,
+    /// Tags of requests of this node to itself that have been forwarded to a home. They no longer occupy the node's own
+    /// window.
+    forwarded_tags: BTreeSet<u32>,
+    /// Requests in flight by tag index: tag, destination, request.
+    in_flight: Vec<Option<(u32, NodeId, InFlight)>>,
     free_tags: BTreeSet<u32>,
     pending_requests: BTreeMap<u64, PendingRequest>,
+    /// Number of the next pending request; numbers are not reused.
     next_request: u64,
+    /// Pending requests by deadline: deadline, number.
     deadlines: BTreeSet<(u64, u64)>,
     pub(crate) waiting_total: u32,
     /// How the reserve is divided among the open imports.
     reserve: Shares,
+    /// Posted stores since the guest's socket was last empty.
     intake: u32,
+    /// Imports that are throttled.
     throttled: BTreeSet<u16>,
-    /// Nodes for which something waits for credits, in turns.
-    short: VecDeque<NodeId>,
-    /// Imports that are being closed.
+    /// Nodes with requests or elements that wait for credits, in round-robin order.
+    credit_waiters: VecDeque<NodeId>,
+    /// Imports whose close is pending.
     closing: BTreeSet<u16>,
+    /// Status words that are reserved or wait to be written, by context.
+    status_words: Account<u16>,
+    /// Page access counters of remote pages.
+    pub(crate) page_counters: PageCounters,
 }
 
-/// A tag is an index into the table of sent requests, with its peer's round above it, which makes answers recognisable
-/// that come after the peer was given up. Indices depend on what is outstanding alone, so that boards in the same state
-/// go on alike.
+/// A tag is an index into the table of requests in flight, with the peer's tag generation in the upper bits: a reply to
+/// an abandoned request does not match. Indices depend on the requests in flight only, so that boards in the same state
+/// behave alike.
 const TAG_INDEX_BITS: u32 = 20;
 
-/// Entries for which an empty queue keeps memory.
-const KEPT: usize = 1024;
+/// Capacity, in entries, that an empty send queue keeps.
+const KEPT_CAPACITY: usize = 1024;
 
-/// A queue has run empty. The next entry goes to the same place in memory: with thousands of peers this is what a store
-/// costs. What a backlog took is given back.
-pub(crate) fn emptied<T>(queue: &mut VecDeque<T>) {
+/// Restarts an empty ring at the same place in memory, which stays in the cache: with thousands of peers this dominates
+/// the cost of a store. Memory of a large backlog is released.
+pub(crate) fn reset_empty_ring<T>(queue: &mut VecDeque<T>) {
     queue.clear();
-    if queue.capacity() > KEPT {
-        queue.shrink_to(KEPT);
+    if queue.capacity() > KEPT_CAPACITY {
+        queue.shrink_to(KEPT_CAPACITY);
     }
 }
 
+/// Checks that an access is aligned and has 1, 2, 4 or 8 bytes.
 fn access_size(offset: u64, size: u32) -> Result<u8, Status> {
     match size {
         1 | 2 | 4 | 8 if offset % u64::from(size) == 0 => Ok(size as u8),
@@ -344,6 +391,7 @@ fn access_size(offset: u64, size: u32) -> Result<u8, Status> {
 }
 
 impl Requester {
+    /// No imports, no contexts, all nodes down.
     pub(crate) fn new(config: &HibConfig) -> Requester {
         Requester {
             peers: vec![Peer::default(); config.window.nodes() as usize],
@@ -352,9 +400,9 @@ impl Requester {
             openings: 0,
             epochs: 0,
             send_queues: BTreeMap::new(),
-            returning: BTreeMap::new(),
-            passed: BTreeSet::new(),
-            sent: Vec::new(),
+            credit_returns: BTreeMap::new(),
+            forwarded_tags: BTreeSet::new(),
+            in_flight: Vec::new(),
             free_tags: BTreeSet::new(),
             pending_requests: BTreeMap::new(),
             next_request: 0,
@@ -363,81 +411,112 @@ impl Requester {
             reserve: Shares::half_guaranteed(config.reserve.into(), 0, u64::MAX),
             intake: 0,
             throttled: BTreeSet::new(),
-            short: VecDeque::new(),
+            credit_waiters: VecDeque::new(),
             closing: BTreeSet::new(),
+            status_words: Account::new(Shares::equal(
+                u64::from(config.contexts) * STATUS_WORDS,
+                config.contexts.into(),
+            )),
+            page_counters: PageCounters::default(),
         }
     }
 
+    /// The incarnation of `node` that requests to it carry; for this node itself the number of resets.
+    pub(crate) fn target(&self, ctx: &Ctx, node: NodeId) -> u64 {
+        if node == ctx.config.node {
+            return ctx.resets;
+        }
+        self.peers.get(usize::from(node)).and_then(|peer| peer.incarnation).unwrap_or(0)
+    }
+
+    /// Checks that a node can be reached; the node itself always can. Fails with `LinkDown`, `BadNode` or `NodeDown`.
+    pub(crate) fn reachable(&self, ctx: &Ctx, node: NodeId) -> Result<(), Status> {
+        if node == ctx.config.node {
+            return Ok(());
+        }
+        let Some(nodes) = ctx.link.nodes() else { return Err(Status::LinkDown) };
+        if u32::from(node) >= nodes {
+            return Err(Status::BadNode);
+        }
+        match self.peers.get(usize::from(node)) {
+            Some(peer) if peer.incarnation.is_some() => Ok(()),
+            Some(_) => Err(Status::NodeDown),
+            None => Err(Status::BadNode),
+        }
+    }
+
+    /// Divides the credits of the link among the present nodes.
+    pub(crate) fn divide_credits(&self, ctx: &mut Ctx) {
+        let present = self.peers.iter().filter(|peer| peer.incarnation.is_some()).count();
+        ctx.link.divide(present as u64);
+    }
+
+    /// The earliest deadline of a pending request.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// A store has come through an import that is no store to its segment: an argument.
-    pub(crate) fn touched(&mut self, number: u16) {
+    /// Marks an import as active for a launch argument, which is not a store to its segment.
+    pub(crate) fn mark_active(&mut self, number: u16) {
         if let Some(import) = self.import(number) {
             import.active = true;
         }
     }
 
-    pub(crate) fn any_congested(&self) -> bool {
-        self.imports.iter().flatten().any(|i| i.stopped())
+    /// Returns whether a store to this export page of a node is not sent.
+    pub(crate) fn stores_to(&self, node: NodeId, page: u32) -> bool {
+        self.peers[usize::from(node)].stores_to(page)
     }
 
+    /// Returns whether an import is stopped for congestion.
+    pub(crate) fn any_congested(&self) -> bool {
+        self.imports.iter().flatten().any(|i| i.is_stopped())
+    }
+
+    /// The import with this number, if it is open.
     pub(crate) fn open_import(&self, number: u16) -> Option<&Import> {
         self.imports.get(usize::from(number))?.as_deref()
     }
 
+    /// The import with this number for modification, if it is open.
     pub(crate) fn import(&mut self, number: u16) -> Option<&mut Import> {
         self.imports.get_mut(usize::from(number))?.as_deref_mut()
     }
 
-    pub(crate) fn open_context(&mut self, number: u16, status_page: u64, key: u64) -> Result<(), Status> {
-        if self.contexts.contains_key(&number) {
-            return Err(Status::Busy);
-        }
-        self.contexts
-            .insert(number, Context { status_page, key, quiets: BTreeMap::new(), errors: 0, imports: BTreeSet::new() });
-        Ok(())
-    }
-
-    pub(crate) fn close_context(&mut self, number: u16) -> Result<(), Status> {
-        if self.contexts.get(&number).is_some_and(|context| !context.imports.is_empty()) {
-            return Err(Status::Busy);
-        }
-        self.contexts.remove(&number).map(|_| ()).ok_or(Status::Invalid)
-    }
-
-    pub(crate) fn take_tag(&mut self, node: NodeId, sent: InFlight) -> u32 {
+    /// Records a request in flight and returns its tag.
+    pub(crate) fn take_tag(&mut self, node: NodeId, request: InFlight) -> u32 {
         let index = match self.free_tags.pop_first() {
             Some(index) => index,
             None => {
-                self.sent.push(None);
-                self.sent.len() as u32 - 1
+                self.in_flight.push(None);
+                self.in_flight.len() as u32 - 1
             }
         };
-        let round = self.peers.get(usize::from(node)).map_or(0, |peer| peer.round);
-        let tag = index | round << TAG_INDEX_BITS;
-        self.sent[index as usize] = Some((tag, node, sent));
+        let tag_generation = self.peers.get(usize::from(node)).map_or(0, |peer| peer.tag_generation);
+        let tag = index | tag_generation << TAG_INDEX_BITS;
+        self.in_flight[index as usize] = Some((tag, node, request));
         tag
     }
 
+    /// Removes a request in flight. Returns `None` for an unknown tag or a tag of an earlier generation.
     fn release_tag(&mut self, tag: u32, node: NodeId) -> Option<InFlight> {
         let index = tag & ((1 << TAG_INDEX_BITS) - 1);
-        let entry = self.sent.get_mut(index as usize)?;
+        let entry = self.in_flight.get_mut(index as usize)?;
         match *entry {
-            Some((t, n, sent)) if t == tag && n == node => {
+            Some((t, n, request)) if t == tag && n == node => {
                 *entry = None;
                 self.free_tags.insert(index);
-                while let Some(None) = self.sent.last() {
-                    self.sent.pop();
-                    self.free_tags.remove(&(self.sent.len() as u32));
+                while let Some(None) = self.in_flight.last() {
+                    self.in_flight.pop();
+                    self.free_tags.remove(&(self.in_flight.len() as u32));
                 }
-                Some(sent)
+                Some(request)
             }
             _ => None,
         }
     }
 
+    /// The import that is mapped at a window address.
     pub(crate) fn slot(&self, address: &WindowAddress) -> Option<u16> {
         let slots = &self.peers.get(usize::from(address.node))?.slots;
         slots.get(address.slot() as usize)?.checked_sub(1)

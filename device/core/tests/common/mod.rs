@@ -2,16 +2,16 @@
 //! A cluster of real cores over an ideal network, driven one step at a time by a seeded schedule.
 //!
 //! Packets of one pair and class stay in order, everything else may happen in any order: guest-memory steps of
-//! different nodes and purposes complete whenever the schedule says so.
+//! different nodes and purposes complete when the schedule chooses them.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failing harness is a failing test")]
 
 pub(crate) mod queues;
 pub(crate) mod replicas;
 
-use hib_core::{Action, Bar, Bug, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, VecDeque};
-use switch_core::{Action as SwitchAction, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
+use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
+use telegraphos_fabric_core::{Action as SwitchAction, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
 #[allow(unused_imports, reason = "each test binary uses its own part")]
 pub(crate) use telegraphos_testkit::{Rng, finds, over_seeds, over_seeds_on_all_processors};
 use telegraphos_wire::admin::{self, Command, Completion, QueueCommand};
@@ -29,7 +29,7 @@ pub(crate) const EVENTS: u64 = 0x2_0000;
 pub(crate) const STATUS_PAGES: u64 = 0x3_0000;
 /// Entries of the event ring.
 const RING: u32 = 64;
-/// Export page p of a node lies here.
+/// Address of export page p of a node.
 pub(crate) const EXPORTS: u64 = 0x10_0000;
 
 pub(crate) struct Node {
@@ -55,7 +55,7 @@ pub(crate) struct Node {
     taken_events: u32,
 }
 
-/// What a board has changed in exported memory.
+/// A change that a board has made to exported memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) node: u16,
@@ -66,7 +66,7 @@ pub(crate) struct Change {
 /// The bytes of a [`Change`].
 #[derive(Clone, Debug)]
 pub(crate) enum Changed {
-    /// So many low bytes of this, by a store or an atomic.
+    /// This many low bytes of this value, by a store or an atomic.
     Word(u8, u64),
     Block(Block),
 }
@@ -74,7 +74,7 @@ pub(crate) enum Changed {
 /// (src, dst, class).
 type Wire = (u16, u16, Class);
 
-/// What may happen next.
+/// The possible next events.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
     Perform(u16, StepId),
@@ -85,7 +85,7 @@ enum Choice {
     Down(u16),
 }
 
-/// Adds to a queue, which may happen next from then on.
+/// Adds to a queue, which becomes a possible next event.
 fn push<T>(queue: &mut VecDeque<T>, what: T, choice: Choice, ready: &mut Vec<Choice>) {
     if queue.is_empty() {
         ready.push(choice);
@@ -93,7 +93,7 @@ fn push<T>(queue: &mut VecDeque<T>, what: T, choice: Choice, ready: &mut Vec<Cho
     queue.push_back(what);
 }
 
-/// Takes from the queue whose choice is at this index.
+/// Takes from the queue with this index among the choices.
 fn pull<T>(queue: &mut VecDeque<T>, at: usize, ready: &mut Vec<Choice>) -> T {
     let what = queue.pop_front().unwrap();
     if queue.is_empty() {
@@ -114,21 +114,21 @@ pub(crate) struct Cluster {
     /// Packets in flight.
     wires: BTreeMap<Wire, VecDeque<Packet>>,
     pub(crate) fabric: Option<Fabric>,
-    /// What may happen next: each step of a node, each wire and direction of a link that is not empty, once.
+    /// The possible next events: each step of a node, and each wire and direction of a link that is not empty, once.
     ready: Vec<Choice>,
-    /// Steps that do not happen before they are released.
+    /// Steps that are held until they are released.
     held: Vec<Choice>,
-    /// Nodes to which the ideal network delivers nothing before [`Cluster::release`], and which so keep the credits of
-    /// what is for them.
+    /// Nodes to which the ideal network delivers nothing before [`Cluster::release`]; so the credits of packets for
+    /// them are not returned.
     pub(crate) hanging: Vec<u16>,
-    /// What has been changed in exported memory, in order, for who asks for it by making this `Some`.
+    /// Changes to exported memory, in order; recorded only while this is `Some`.
     pub(crate) changes: Option<Vec<Change>>,
     pub(crate) rng: Rng,
     pub(crate) packets: u64,
     cookies: u64,
-    /// What a hostile node makes of packets on the ideal network.
+    /// A hostile node's manipulation of packets on the ideal network.
     pub(crate) tamper: Option<fn(&mut Packet)>,
-    /// Things that have happened.
+    /// Number of events so far.
     pub(crate) moment: u64,
 }
 
@@ -222,7 +222,7 @@ impl Cluster {
     pub(crate) fn over_switch(
         n: u16,
         seed: u64,
-        bug: Option<switch_core::Bug>,
+        bug: Option<telegraphos_fabric_core::Bug>,
         adjust: impl Fn(&mut HibConfig),
     ) -> Cluster {
         let mut cluster = Cluster::power_on(n, seed, adjust);
@@ -254,15 +254,15 @@ impl Cluster {
                 SwitchAction::Send(port, frame) => {
                     push(&mut fabric.down[port as usize], frame, Choice::Down(port as u16), &mut self.ready);
                 }
-                // These boards never misbehave.
+                // These boards never break the protocol.
                 SwitchAction::Close(port) => thrown_out = Some(port),
-                SwitchAction::Notice(notice) => notices.push(notice.to_string()),
+                SwitchAction::Diagnostic(notice) => notices.push(notice.to_string()),
             }
         }
         assert!(thrown_out.is_none(), "the switch threw node {thrown_out:?} out: {notices:?}");
     }
 
-    /// A node reads its socket no more, or does again.
+    /// A node stops or resumes reading its socket.
     pub(crate) fn listens(&mut self, id: u16, yes: bool) {
         let frames = if yes { UNLIMITED } else { 0 };
         self.switch_event(SwitchEvent::PortRoom { port: u32::from(id), frames });
@@ -281,7 +281,7 @@ impl Cluster {
         self.up(id, hello);
     }
 
-    /// A node's link breaks: what is on it is lost.
+    /// A node's link breaks: frames in flight on it are lost.
     pub(crate) fn disconnect(&mut self, id: u16) {
         if let Some(fabric) = &mut self.fabric {
             fabric.up[usize::from(id)].clear();
@@ -325,7 +325,7 @@ impl Cluster {
         self.event(id, event);
     }
 
-    /// What a driver does at probe.
+    /// The driver's probe.
     pub(crate) fn start(&mut self, id: u16) {
         self.event(id, Event::BusMaster(true));
         self.register(id, Register::AdminBase, ADMIN);
@@ -336,7 +336,7 @@ impl Cluster {
         self.open_context(id, 0);
     }
 
-    /// Opens a context with the key and the status page that go with its number.
+    /// Opens a context with the key and the status page of its number.
     pub(crate) fn open_context(&mut self, id: u16, context: u16) {
         let address = status_page(context);
         let open =
@@ -450,7 +450,7 @@ impl Cluster {
         self.cookies
     }
 
-    /// Takes the events that have come from the ring, as the driver does.
+    /// Reads the new events from the ring, as the driver does.
     pub(crate) fn take_events(&mut self, id: u16) -> Vec<(u16, u16, u64)> {
         let mut events = Vec::new();
         loop {
@@ -503,7 +503,7 @@ impl Cluster {
                 Action::Interrupt => node.interrupts += 1,
                 Action::ResetDone => node.resets += 1,
                 Action::Notice(notice) => node.notices.push(notice),
-                // The ideal network hands credits back when it delivers.
+                // The ideal network returns credits on delivery.
                 Action::Credit { class, count } => self.up(id, Frame::Credit { class, count }),
                 Action::AnnounceReset { incarnation } => self.up(id, Frame::Reset { incarnation }),
                 Action::Group { page, members } => {
@@ -597,7 +597,7 @@ impl Cluster {
         self.event(id, Event::StepDone { step, result });
     }
 
-    /// One thing happens, chosen by the seed; false if nothing can.
+    /// Performs one possible event, chosen by the seed; false if there are none.
     pub(crate) fn step(&mut self) -> bool {
         if self.ready.is_empty() {
             return false;
@@ -642,7 +642,7 @@ impl Cluster {
         true
     }
 
-    /// An event for a node whose steps are performed at once, as its server does: how many blocks it has stored.
+    /// Passes an event to a node and performs its steps at once, as a server does. Returns the number of blocks stored.
     pub(crate) fn at_once(&mut self, id: u16, event: Event) -> usize {
         let before = self.nodes[usize::from(id)].blocks.len();
         self.event(id, event);
@@ -655,7 +655,7 @@ impl Cluster {
         self.nodes[usize::from(id)].blocks.len() - before
     }
 
-    /// Takes back what a node has asked for: another turn of its server's loop. Whether it has.
+    /// Cancels a node's request for another turn of its server's loop. Returns whether there was one.
     pub(crate) fn asks_for_a_turn(&mut self, id: u16) -> bool {
         let before = self.ready.len();
         self.ready.retain(|choice| *choice != Choice::Continue(id));
@@ -707,7 +707,7 @@ impl Cluster {
         ]
     }
 
-    /// Holds back those steps of a node that are in flight now and are meant; how many.
+    /// Holds those steps of a node that are in flight and match; returns their number.
     pub(crate) fn hold(&mut self, id: u16, meant: impl Fn(&Step) -> bool) -> usize {
         let steps = &self.nodes[usize::from(id)].steps;
         let is_meant = |choice: &Choice| match choice {
@@ -720,27 +720,27 @@ impl Cluster {
         held.len()
     }
 
-    /// Lets things happen until such a step is in flight, and holds it.
+    /// Runs until such a step is in flight, and holds it.
     pub(crate) fn hold_next(&mut self, id: u16, meant: impl Fn(&Step) -> bool) {
         while self.hold(id, &meant) == 0 {
             assert!(self.step(), "there is no such step of node {id}");
         }
     }
 
-    /// What was held back may happen.
+    /// Releases held steps.
     pub(crate) fn release(&mut self) {
         self.hanging.clear();
         self.ready.append(&mut self.held);
     }
 
-    /// What is on the ideal network from or to a node is lost.
+    /// Drops the packets on the ideal network from or to a node.
     pub(crate) fn lose_packets_of(&mut self, id: u16) {
         self.wires.retain(|(src, dst, _), _| *src != id && *dst != id);
         let lost = |(src, dst, _): Wire| src == id || dst == id;
         self.ready.retain(|choice| !matches!(choice, Choice::Deliver(wire) if lost(*wire)));
     }
 
-    /// What is on the ideal network is lost.
+    /// Drops all packets on the ideal network.
     pub(crate) fn lose_packets(&mut self) {
         self.wires.clear();
         self.ready.retain(|choice| !matches!(choice, Choice::Deliver(_)));
@@ -760,7 +760,7 @@ impl Cluster {
         let node = &mut self.nodes[usize::from(id)];
         node.seq += 1;
         command.seq = node.seq;
-        // The driver uses as few of the slots as it likes.
+        // The driver may use fewer than all slots.
         let slot = node.seq % 64;
         let at = ADMIN as usize + slot as usize * admin::BLOCK_SIZE;
         node.ram[at..at + size_of::<Command>()].copy_from_slice(bytemuck::bytes_of(&command));
@@ -852,7 +852,7 @@ impl Cluster {
         assert_eq!(self.admin(id, publish).status, 0);
     }
 
-    /// Word `word` of export page `page`, as the processor sees it.
+    /// Word `word` of export page `page`, as the processor reads it.
     pub(crate) fn peek(&self, id: u16, page: u32, word: u64, width: u8) -> u64 {
         let at = (EXPORTS + u64::from(page) * UNIT + word * u64::from(width)) as usize;
         let mut bytes = [0; 8];
@@ -972,7 +972,7 @@ pub(crate) enum LaunchStep {
     Register(u64, u64),
 }
 
-/// The key that these tests give a context.
+/// The key of a context in these tests.
 pub(crate) fn key_of(context: u16) -> u64 {
     0x5eed_0000_0001 + u64::from(context) * 0x1111
 }

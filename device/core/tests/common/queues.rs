@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What driver and consumer do with a queue, as far as the board can tell: whole dequeues and whole overflow handlings,
-//! each at one moment. Their inner steps are the business of the models.
+//! The driver and consumer of a queue, as seen by the board: whole dequeues and whole overflow handlings, each in one
+//! step. The models cover their inner steps.
 
 use super::Cluster;
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ impl Owner {
         self.shape.header(value).unwrap_or_else(|| panic!("word {word} is {value:#x}"))
     }
 
-    /// Elements of the first buffer; they are taken out if `take`.
+    /// Elements of the first buffer; removed if `take`.
     fn committed(&self, c: &mut Cluster, take: Option<usize>) -> Vec<u64> {
         let (tail, mut head) = (self.header(c, TAIL_WORD), self.header(c, HEAD_WORD));
         let mut out = Vec::new();
@@ -49,13 +49,13 @@ impl Owner {
         self.linked.pop_front().or_else(|| self.committed(c, Some(1)).first().copied())
     }
 
-    /// Whether the board has stopped the queue and nobody has handled it.
+    /// Whether the board has stopped the queue and the stop is not handled yet.
     pub(crate) fn is_stopped(&self, c: &Cluster) -> bool {
         let state = c.nodes[usize::from(self.id)].hib.queue_state(self.page);
         state & event::QUEUE_OVERFLOW != 0
     }
 
-    /// Copies, links, and lets the board go on.
+    /// Copies, links, and resumes the board.
     pub(crate) fn handle(&mut self, c: &mut Cluster) {
         assert!(self.is_stopped(c));
         let words = self.committed(c, None);
@@ -75,7 +75,7 @@ impl Owner {
         done.seq >= seq
     }
 
-    /// All there is, oldest first, overflows handled as they come.
+    /// All elements, oldest first; handles overflows as they occur.
     pub(crate) fn drain(&mut self, c: &mut Cluster) -> Vec<u64> {
         let mut out = Vec::new();
         loop {

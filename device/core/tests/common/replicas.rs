@@ -2,21 +2,21 @@
 //! Clusters with a replicated page, at several networks.
 
 use super::{Cluster, EXPORTS, status_page};
-use hib_core::{Bug, Event, HibConfig};
-use switch_core::Bug as SwitchBug;
+use telegraphos_device_core::{Bug, Event, HibConfig};
+use telegraphos_fabric_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::{Rights, Status, UNIT, context};
 
 pub(crate) const RIGHTS: Rights = Rights(7);
-/// Import of the own page at each node, and its window slot.
+/// Import of the node's own page, and its window slot.
 pub(crate) const OWN: u16 = 10;
 
-/// What carries the packets.
+/// The network that carries the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Net {
     /// An ideal network: a packet of the home for each copy.
     Ideal,
-    /// The real switch, which copies what the home sends once; maybe with a deliberate bug.
+    /// The real switch, which copies multicasts; optionally with a deliberate bug.
     FanOut(Option<SwitchBug>),
     /// The real switch, and a packet of the home for each copy.
     OneByOne,
@@ -48,7 +48,7 @@ pub(crate) fn cluster(net: Net, n: u16, seed: u64, bug: Option<Bug>, adjust: imp
 /// Word of the status page that counts the stores of that import taken.
 const TAKEN: u32 = 7;
 
-/// Where that word is, and its value.
+/// The address of that word, and its value.
 pub(crate) fn taken_word() -> u64 {
     status_page(0) + context::TAKEN_OFFSET + 8 * u64::from(TAKEN)
 }
@@ -85,7 +85,7 @@ pub(crate) fn join(c: &mut Cluster, id: u16, home: u16, mode: u32) -> Status {
     Status::from_u16(c.admin(id, command.into()).status as u16)
 }
 
-/// Node 0 is the home of a page that all others copy; or, naively, everybody of everybody's.
+/// Node 0 is the home of a page that all others copy; in mode naive, every node is a copy of every other.
 pub(crate) fn replicated(
     net: Net,
     n: u16,
@@ -149,7 +149,7 @@ pub(crate) fn copies_are_equal(c: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
-/// A node goes.
+/// A node leaves.
 pub(crate) fn go(c: &mut Cluster, net: Net, node: u16) {
     if net != Ideal {
         return c.disconnect(node);
@@ -165,7 +165,7 @@ pub(crate) fn is_subsequence(of: &[u64], part: &[u64]) -> bool {
     part.iter().all(|value| of.any(|other| other == value))
 }
 
-/// [`finds`](super::finds) over as many seeds as any of these takes.
+/// [`finds`](super::finds) over as many seeds as the slowest of these needs.
 pub(crate) fn finds(what: impl std::fmt::Debug, check: &str, run: impl Fn(u64) -> Result<(), String>) {
     super::finds(what, check, 0..4000, run);
 }

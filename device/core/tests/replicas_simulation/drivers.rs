@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What drivers do: they make copies and homes, open imports, adopt, let go, and hear of events.
+//! The drivers: they create copies and homes, open imports, adopt and release pages, and read events.
 
 use crate::common::{EXPORTS, status_page};
 use crate::record::{Home, LANES, Life, offset_of};
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// The place becomes a copy of a page.
+    /// The export page becomes a copy of a page.
     pub(crate) fn join(&mut self, place: usize, page: usize) -> Result<(), String> {
         let Some(home) = self.pages[page].home else { return Ok(()) };
         let (node, slot) = World::at(place);
@@ -90,7 +90,7 @@ impl World {
         let shakes = self.pages[page].shakes;
         let entry = &mut self.places[place];
         entry.life.begin();
-        (entry.page, entry.state, entry.told) = (Some(page), State::Joining, false);
+        (entry.page, entry.state, entry.notified) = (Some(page), State::Joining, false);
         (entry.alive, entry.shakes) = (true, shakes);
         let set = self.replica_set(place, home);
         self.post(place, Doing::Join, set.into());
@@ -99,7 +99,7 @@ impl World {
     }
 
     pub(crate) fn joined(&mut self, place: usize, page: usize) -> Result<(), String> {
-        // Meanwhile the way to the home may have been cut; then it will hear of it.
+        // The path to the home may have been cut meanwhile; then an event will follow.
         let whole = self.places[place].shakes == self.pages[page].shakes && self.pages[page].home.is_some();
         let entry = &mut self.places[place];
         entry.alive &= whole;
@@ -128,7 +128,7 @@ impl World {
 
     pub(crate) fn open(&mut self, place: usize) {
         let (node, slot) = World::at(place);
-        // The count of stores taken begins anew.
+        // The count of stores taken restarts.
         let taken = self.taken_word(slot) as usize;
         self.cluster.nodes[usize::from(node)].ram[taken..taken + 8].fill(0);
         let set = Command {
@@ -162,7 +162,7 @@ impl World {
         status_page(0) + context::TAKEN_OFFSET + 8 * u64::from(slot)
     }
 
-    /// The place will be free; the import goes first or last.
+    /// Releases the export page; the import is closed first or last.
     pub(crate) fn leave(&mut self, place: usize) {
         if self.is_home(place) {
             let Some(page) = self.places[place].page else { return };
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// A home's memory is taken back, whatever is under way.
+    /// A home's memory is revoked, with operations in flight.
     pub(crate) fn revoke(&mut self, place: usize) {
         let Some(page) = self.places[place].page else { return };
         self.pages[page].resigning = true;
@@ -192,7 +192,7 @@ impl World {
         self.count("homes that are revoked");
     }
 
-    /// What the driver does about a place that needs it.
+    /// The driver's action for an export page that needs one.
     pub(crate) fn mend(&mut self, place: usize) -> Result<(), String> {
         let (State::Orphan, Some(page)) = (self.places[place].state, self.places[place].page) else { return Ok(()) };
         if self.pages[page].home.is_some() {
@@ -207,7 +207,7 @@ impl World {
             let generation = self.places[place].generation;
             self.pages[page].adopter = Some(place);
             self.places[place].state = State::Adopting;
-            self.places[place].told = false;
+            self.places[place].notified = false;
             let set = self.replica_set(place, Home { node, slot, generation });
             self.post(place, Doing::Adopt, set.into());
         }
@@ -244,7 +244,7 @@ impl World {
         Ok(())
     }
 
-    /// What a place has had is checked, and not looked at any more.
+    /// Checks the values that an export page has had, and stops recording.
     pub(crate) fn end_life(&mut self, place: usize) -> Result<(), String> {
         let home = self.is_home(place);
         let entry = &mut self.places[place];
@@ -262,7 +262,7 @@ impl World {
         places.into_iter().try_for_each(|place| self.end_life(place))
     }
 
-    /// Stores to a page may fail from now on; its copies may have been given up by the home.
+    /// Stores to a page may fail from now on; the home may have dropped its copies.
     pub(crate) fn disturb(&mut self, page: usize, given_up: bool) {
         if given_up {
             self.pages[page].shakes += 1;
@@ -270,7 +270,7 @@ impl World {
         self.places.iter_mut().filter(|entry| entry.page == Some(page)).for_each(|entry| entry.disturbed = true);
     }
 
-    /// The driver takes the events that have come, in order; programs look at their results.
+    /// The driver reads new events, in order; programs check their results.
     pub(crate) fn poll(&mut self, node: u16) -> Result<(), String> {
         self.observe()?;
         for (kind, index, value) in self.cluster.take_events(node) {
@@ -291,23 +291,23 @@ impl World {
                 }
                 event::REPLICA if value & event::REPLICA_ORPHANED != 0 => {
                     let place = first + (value >> 32) as usize;
-                    // A join may meet what happened before it.
+                    // An event may precede the join.
                     let innocent = !self.places[place].disturbed;
                     if innocent && (self.calm || self.places[place].state != State::Joining) {
                         return Err(format!(
-                            "{} is told {value:#x} for nothing, of {:?}",
+                            "{} has an unexpected event {value:#x}, of {:?}",
                             World::name(place),
                             self.places[place].page
                         ));
                     }
                     self.count("orphans");
                     if let Some(page) = self.places[place].page {
-                        trace(page, || format!("{} {} told {value:#x}", self.cluster.moment, World::name(place)));
+                        trace(page, || format!("{} {} event {value:#x}", self.cluster.moment, World::name(place)));
                     }
                     let entry = &mut self.places[place];
-                    entry.told = true;
-                    // Of a home that resigned it may have heard by a store that was refused, before it had all that the
-                    // home sent.
+                    entry.notified = true;
+                    // It may have learned of the home's resignation from a refused store, before it had everything that
+                    // the home sent.
                     let status = Status::from_u16((value >> 16) as u16);
                     entry.current &= matches!(status, Status::NodeDown | Status::LinkDown | Status::Reset);
                     if entry.state == State::Living && entry.command.is_none() {
@@ -333,7 +333,7 @@ impl World {
         });
         let unexpected = || Err(format!("{doing:?} of page {page} ends with {status:?}"));
         match (doing, status) {
-            (Doing::Join, Status::Ok) if self.places[place].told => self.places[place].state = State::Orphan,
+            (Doing::Join, Status::Ok) if self.places[place].notified => self.places[place].state = State::Orphan,
             (Doing::Join, Status::Ok) => self.joined(place, page)?,
             (Doing::Join, _) => {
                 let faults = ["resets", "crashes", "links that break"];
@@ -355,7 +355,7 @@ impl World {
                 }
                 entry.unreported.clear();
                 entry.untaken.clear();
-                entry.state = if std::mem::take(&mut entry.told) { State::Orphan } else { State::Living };
+                entry.state = if std::mem::take(&mut entry.notified) { State::Orphan } else { State::Living };
             }
             // Its word of the status page is still being stored.
             (Doing::Open, Status::Busy) => self.open(place),
@@ -398,7 +398,7 @@ impl World {
         }
     }
 
-    /// A place that nothing has happened to leaves behind none of its stores.
+    /// An export page without faults leaves none of its stores behind.
     pub(crate) fn all_done(&mut self, place: usize, page: usize) -> Result<(), String> {
         let entry = &mut self.places[place];
         let stores = std::mem::take(&mut entry.unreported);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes wrong, and how it goes on.
+//! Faults, and recovery from them.
 
 use crate::common::EXPORTS;
 use crate::record::Home;
 use crate::world::{Doing, Fault, Place, SLOTS, State, World, trace};
-use hib_core::Event;
+use telegraphos_device_core::Event;
 use telegraphos_wire::UNIT;
 
 impl World {
@@ -26,7 +26,7 @@ impl World {
             } else {
                 self.disturb(page, true);
                 if fault == Fault::Flap {
-                    // It stays what it is, and goes on without its copies.
+                    // It remains the home, and continues without its copies.
                     self.end_lives(page)?;
                     self.places[place].disturbed = false;
                 } else {
@@ -76,7 +76,7 @@ impl World {
         self.grant_all(node);
     }
 
-    /// A node that was away is back.
+    /// An absent node returns.
     pub(crate) fn come_back(&mut self, node: u16) {
         let Some(fault) = self.absent[usize::from(node)].take() else { return };
         self.cluster.connect(node);
@@ -85,15 +85,15 @@ impl World {
         }
     }
 
-    /// A page that nobody has any more begins anew.
+    /// A page without any copy starts again.
     pub(crate) fn found_again(&mut self, page: usize) {
-        let nobody = !self.places.iter().any(|entry| entry.page == Some(page));
+        let unused = !self.places.iter().any(|entry| entry.page == Some(page));
         let Some(place) = (0..self.places.len()).find(|place| {
             self.places[*place].state == State::Free && self.absent[usize::from(World::at(*place).0)].is_none()
         }) else {
             return;
         };
-        if self.pages[page].home.is_some() || !nobody {
+        if self.pages[page].home.is_some() || !unused {
             return;
         }
         let (node, slot) = World::at(place);

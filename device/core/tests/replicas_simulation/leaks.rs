@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nothing is left behind: a board that has given everything back is like a new one.
+//! No leaks: a board that has returned everything equals a new one.
 
 use crate::world::{NODES, World, boards, give_back};
-use hib_core::Hib;
+use telegraphos_device_core::Hib;
 
-/// What only counts: lives, requests, numbers that are not given twice; what is kept until its node begins another
-/// life; and what is wrong on purpose. By name of the field, as the board prints itself.
-const COUNTS: [&str; 17] = [
+/// Fields to ignore, by name in the board's debug output: counts (incarnations, requests, numbers that are not reused);
+/// state that is kept until its node's next incarnation; and deliberate bugs.
+const COUNTS: [&str; 18] = [
     "bug",
     "incarnation",
     "posted",
     "consumer",
     "accepted",
-    "requests",
-    "round",
+    "requests_sent",
+    "tag_generation",
+    "tag_epoch",
     "performed",
     "generation",
     "resets",
@@ -26,15 +27,15 @@ const COUNTS: [&str; 17] = [
     "counters",
 ];
 
-/// With more than two, the switch keeps some back until more are used (its audit adds them up).
+/// With more than two, the switch returns some only when more are used (its audit adds them up).
 const CREDITS_AT_ONCE: u32 = 2;
 
-/// The board's state, a field or element a line, without what only counts, and without tables that are made at their
-/// first use and hold nothing but zeros.
+/// The board's state, one line for each field or element, without the ignored fields, and without tables that are
+/// allocated at their first use and contain only zeros.
 fn state(hib: &Hib) -> Vec<String> {
     let text = format!("{hib:#?}");
     let mut lines = Vec::new();
-    // Inside a field that is left out: its indentation, and the only content that is.
+    // Inside an ignored field: its indentation, and the only content that is kept.
     let mut left_out: Option<(usize, Option<&str>)> = None;
     for line in text.lines() {
         let (indent, line) = (line.len() - line.trim_start().len(), line.trim_start());

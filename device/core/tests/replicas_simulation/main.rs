@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A seeded simulation of replicated pages at size: 64 nodes, 200 pages, real boards, the real switch.
 //!
-//! Programs store (1, 2, 4 and 8 bytes, overlapping), load, launch atomics and call quiet, all at once; drivers make
-//! copies while stores go on, let them leave, and resign as homes; nodes are reset, die and come back, links break. A
-//! page whose home has gone is adopted by a survivor, which the others join. Boards have counter caches of 1, 4 and 32
-//! entries, credits of 1, 2 and 4, and the switch's fan-out or not.
+//! Programs store (1, 2, 4 and 8 bytes, overlapping), load, launch atomics and call quiet, all at once; drivers create
+//! copies while stores continue, let them leave, and resign as homes; nodes are reset, crash and return, links break. A
+//! survivor adopts a page whose home has left, and the others join it. Boards have counter caches of 1, 4 and 32
+//! entries, credits of 1, 2 and 4, with and without the switch's fan-out.
 //!
-//! What is checked, whatever the schedule:
+//! The checks, for every schedule:
 //!
-//! - I1: what a copy has of a byte is a part of what its home had, in its order. I5: nothing comes a second time. I4: a
-//!   program never reads anything older than its own last store (`record`).
-//! - I7: when quiet or an atomic reports success, all copies have it, and a survivor that becomes the home has it.
-//! - E20: an atomic that reports success has been performed once, and gives what was before it. E22b: what is counted
-//!   as taken is in the own copy.
-//! - What nothing has happened to does not fail; whoever has lost his home is told.
-//! - At rest: all copies are as their homes (I2), all counters zero, all stores performed or failed with an error, and
-//!   nobody waits for anything. When all has been given back, a board is like a new one: nothing is left anywhere.
+//! - I1: the values of a byte at a copy are a subsequence of its home's. I5: no value returns. I4: a program never
+//!   reads a value older than its own last store (`record`).
+//! - I7: when quiet or an atomic reports success, all copies have the stores, and a survivor that becomes the home has
+//!   them.
+//! - E20: an atomic that reports success has been performed once, and returns the previous value. E22b: stores counted
+//!   as taken are in the node's own copy.
+//! - Without a fault nothing fails; a copy that has lost its home is notified.
+//! - At rest: all copies equal their homes (I2), all counters are zero, all stores are performed or failed with an
+//!   error, and nothing waits. When everything has been returned, a board equals a new one.
 //!
-//! | File | What is in it |
+//! | File | Contents |
 //! |---|---|
-//! | `world` | the nodes, and what is known of each copy |
-//! | `drivers`, `programs` | who acts: copies are made and dropped; stores, loads, atomics, quiet |
+//! | `world` | the nodes, and the state of each copy |
+//! | `drivers`, `programs` | creating and dropping copies; stores, loads, atomics, quiet |
 //! | `faults` | resets, crashes, broken links |
 //! | `record` | the values that homes and copies had |
-//! | `rest`, `leaks` | the end: all is equal, and nothing is left over |
+//! | `rest`, `leaks` | the end: all copies are equal, and nothing has leaked |
 //!
-//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p hib-core --test replicas_simulation` replays it, and
-//! `TELEGRAPHOS_PAGE=n` prints what happens to that page.
+//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core --test replicas_simulation`
+//! replays it, and `TELEGRAPHOS_PAGE=n` prints the events of that page.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
 #[path = "../common/mod.rs"]
@@ -40,11 +41,11 @@ mod rest;
 mod world;
 
 use common::over_seeds_on_all_processors;
-use hib_core::Bug;
-use switch_core::Bug as SwitchBug;
+use telegraphos_device_core::Bug;
+use telegraphos_fabric_core::Bug as SwitchBug;
 use world::{Fault, NODES, Tally, World};
 
-/// What must happen.
+/// Events that a run must include.
 const WHAT: [&str; 17] = [
     "adoptions",
     "adoptions of what is left",
@@ -64,7 +65,7 @@ const WHAT: [&str; 17] = [
     "stores",
     "waits for a counter",
 ];
-/// Turns of a schedule: in each, one node does something.
+/// Turns of a schedule: one action of one node in each.
 const TURNS: usize = 6000;
 
 fn run(seed: u64, bug: Option<Bug>, switch_bug: Option<SwitchBug>) -> Result<Tally, String> {
@@ -72,7 +73,7 @@ fn run(seed: u64, bug: Option<Bug>, switch_bug: Option<SwitchBug>) -> Result<Tal
     let mut pace = 0;
     for turn in 0..TURNS {
         if turn % 200 == 0 {
-            // Sometimes much is under way at once, sometimes little.
+            // The number of operations in flight varies.
             pace = [4, 16, 40][world.below(3)];
         }
         let node = world.below(NODES.into()) as u16;
@@ -109,9 +110,9 @@ fn run(seed: u64, bug: Option<Bug>, switch_bug: Option<SwitchBug>) -> Result<Tal
 
 #[test]
 fn each_deliberate_bug_is_seen() {
-    // ReuseTags and ChargeNextLink take more bad luck than 64 nodes have: replicas.rs has schedules for them
-    // (`a_late_acknowledgement_of_an_earlier_life_is_for_nothing`,
-    // `copies_that_begin_new_lives_take_nothing_that_was_for_the_old_ones`).
+    // ReuseTags and ChargeNextLink are too improbable with 64 nodes: replicas.rs has schedules for them
+    // (`a_stale_acknowledgement_of_an_earlier_incarnation_completes_nothing`,
+    // `copies_under_new_incarnations_take_nothing_for_earlier_ones`).
     for (bug, check) in [
         (Bug::IgnoreCounters, "I5: byte"),
         (Bug::AcknowledgeEarly, "I7: byte"),
@@ -130,8 +131,7 @@ fn each_deliberate_bug_is_seen() {
     common::finds(SwitchBug::MulticastOvertakes, "I5: byte", 0..40, |seed| {
         run(seed, None, Some(SwitchBug::MulticastOvertakes)).map(|_| ())
     });
-    // Which checks must find the switch's bugs is said where it is tested (fabric/core/tests/bugs.rs); here they must
-    // not go unseen.
+    // fabric/core/tests/bugs.rs names the checks that must find the switch's bugs; here any check must find them.
     for bug in [SwitchBug::SkipMember, SwitchBug::LifoLane, SwitchBug::LeakCredit] {
         common::finds(bug, "", 0..40, |seed| run(seed, None, Some(bug)).map(|_| ()));
     }
@@ -147,7 +147,7 @@ fn i1_i2_i4_i5_i7_64_nodes_200_pages_whatever_happens() {
     for (what, count) in &tally {
         println!("  {what}: {count}");
     }
-    // One seed alone may have none of something.
+    // A single seed may lack some of them.
     let never = WHAT.iter().find(|what| seeds > 1 && tally.get(*what).is_none_or(|count| *count == 0));
     assert!(never.is_none(), "{never:?} was never simulated");
 }

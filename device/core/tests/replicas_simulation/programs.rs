@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What programs do with replicated pages, and what must be true of what they get.
+//! The programs' operations on replicated pages, and checks of their results.
 
 use crate::record::{COUNTED, Stored, WORDS, lanes_at, offset_of};
 use crate::world::{BUSY_PAGES, NODES, PAGES, Place, SLOTS, State, World};
@@ -12,7 +12,7 @@ const IN_FLIGHT: usize = 12;
 const QUIET_SLOT: u64 = 0;
 const ATOMIC_SLOT: u8 = 1;
 
-/// A load that is not answered yet.
+/// A pending load.
 struct Load {
     mended: u32,
     token: u64,
@@ -25,8 +25,7 @@ struct Load {
 
 struct Quiet {
     mended: u32,
-    /// It waits for an atomic that was launched before the place was mended, and reports what becomes of that (SPEC
-    /// I7).
+    /// It waits for an atomic that was launched before the export page was repaired, and reports its status (SPEC I7).
     older: bool,
     cookie: u64,
     place: usize,
@@ -42,7 +41,7 @@ struct Atomic {
     compare: Option<u64>,
 }
 
-/// What the program of a node waits for: at most one load, one quiet and one atomic.
+/// The pending operations of a node's program: at most one load, one quiet and one atomic.
 #[derive(Default)]
 pub(crate) struct Program {
     load: Option<Load>,
@@ -70,10 +69,10 @@ fn repeated(number: u8, size: u8) -> u64 {
 }
 
 impl World {
-    /// The program or the driver of a node does something with one of its pages.
+    /// One action of the program or the driver of a node on one of its pages.
     pub(crate) fn act(&mut self, node: u16) -> Result<(), String> {
         let first = self.place(node, 0);
-        // Busy pages more often than others.
+        // Busy pages are chosen more often.
         let mut place = first + self.below(SLOTS as usize);
         for _ in 0..3 {
             if self.places[place].page.is_some_and(|page| page < BUSY_PAGES) {
@@ -236,7 +235,7 @@ impl World {
                 if which == 1 {
                     (AtomicOp::Swap, offset, store, None)
                 } else {
-                    // Often what is there.
+                    // Often the present value.
                     let mut bytes = [0; 8];
                     for (byte, lane) in bytes.iter_mut().zip(store.lanes.clone()) {
                         *byte = self.values(place, lane).last().copied().unwrap_or(0);
@@ -258,7 +257,7 @@ impl World {
 
     // ---- results ----
 
-    /// Whether nothing has happened to a place since it was last mended, this many times before.
+    /// Whether an export page has had no fault since it was last repaired, this many times before.
     fn sound(&self, place: usize, mended: u32) -> bool {
         !self.places[place].disturbed && self.places[place].mended == mended
     }
@@ -275,7 +274,7 @@ impl World {
         Ok(())
     }
 
-    /// Stores fail only where something has gone wrong.
+    /// Stores fail only after a fault.
     fn failed(&mut self, node: u16, place: usize) -> Result<(), String> {
         let (_, slot) = World::at(place);
         let status = self.cluster.nodes[usize::from(node)].hib.import_state(slot as u16) >> 16;
@@ -294,7 +293,7 @@ impl World {
         Ok(())
     }
 
-    /// E22b: what is counted as taken is in the own copy.
+    /// E22b: stores counted as taken are in the node's own copy.
     fn taken(&mut self, node: u16, place: usize) -> Result<(), String> {
         let Place { state, exact, alive, issued, .. } = self.places[place];
         if state != State::Living || !exact || !(alive || self.is_home(place)) {
@@ -323,7 +322,7 @@ impl World {
         Ok(())
     }
 
-    /// I4, and that nothing is read that never was.
+    /// I4, and that every value read was stored.
     fn load_answered(&mut self, node: u16) -> Result<(), String> {
         let Some(Load { token, .. }) = self.programs[usize::from(node)].load else { return Ok(()) };
         let Some(found) = self.cluster.nodes[usize::from(node)].reads.remove(&token) else { return Ok(()) };
@@ -359,7 +358,7 @@ impl World {
         Ok(())
     }
 
-    /// I7: what was stored before a quiet that reports success is in every copy.
+    /// I7: stores before a quiet that reports success are in every copy.
     fn quiet_done(&mut self, node: u16) -> Result<(), String> {
         let Some(Quiet { cookie, .. }) = self.programs[usize::from(node)].quiet else { return Ok(()) };
         let (status, found) = self.cluster.quiet_word(node, QUIET_SLOT);
@@ -380,7 +379,7 @@ impl World {
             return Ok(());
         }
         let Some(page) = self.places[quiet.place].page else { return Ok(()) };
-        // The same; or its driver has acknowledged an error in between, which quiet does not report any more.
+        // The same; or its driver has acknowledged an error in between, which quiet no longer reports.
         if self.pages[page].adopter == Some(quiet.place) || self.places[quiet.place].mended != quiet.mended {
             return Ok(());
         }
@@ -395,7 +394,7 @@ impl World {
             store.lanes.clone().try_for_each(|lane| self.pages[page].report(lane, store.number))?;
         }
         if self.pages[page].resigning || self.pages[page].home.is_none() {
-            return Ok(()); // Copies may know already, and not have been told.
+            return Ok(()); // Copies may have it already without a notification.
         }
         let joined = |place: &Place| place.alive && place.current && place.page == Some(page);
         for place in 0..self.places.len() {
@@ -408,7 +407,7 @@ impl World {
         Ok(())
     }
 
-    /// E20: an atomic that reports success has been performed once, at the home, and gives what was before it.
+    /// E20: an atomic that reports success has been performed once, at the home, and returns the previous value.
     fn atomic_done(&mut self, node: u16) -> Result<(), String> {
         let Some(Atomic { cookie, .. }) = self.programs[usize::from(node)].atomic else { return Ok(()) };
         if self.cluster.done(node, 0, ATOMIC_SLOT).1 != cookie {
@@ -425,7 +424,7 @@ impl World {
         }
         let Some(page) = self.places[atomic.place].page else { return Ok(()) };
         if self.pages[page].adopter == Some(atomic.place) {
-            return Ok(()); // It is performed by a home whose driver does not know yet that it is one.
+            return Ok(()); // It is performed by a home whose driver has not read that event yet.
         }
         if atomic.store.losses != self.pages[page].losses {
             return Ok(());
@@ -455,7 +454,7 @@ impl World {
         Ok(())
     }
 
-    /// At rest nothing is left of what programs wait for, and each store without an error is in the home's order.
+    /// At rest no operation is pending, and each store without an error is in the home's order.
     pub(crate) fn check_programs(&mut self) -> Result<(), String> {
         for place in 0..self.places.len() {
             let (node, _) = World::at(place);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the home of each page has ordered, what each copy has had, and what must be true of them.
+//! The order of each page's home, the values of each copy, and checks of them.
 //!
-//! A store to a word has a number that no other store to that word of that page ever has, and all its bytes hold it. So
-//! each byte of a copy tells which store it is from, whatever the sizes of the stores, and none may come a second time.
+//! A store to a word has a unique number among all stores to that word of that page, and each of its bytes contains it.
+//! So each byte of a copy identifies its store, for any sizes of the stores, and none may return.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Offsets of the words that programs use: neighbours, and both sides of the borders of blocks.
 pub(crate) const WORDS: [u32; 8] = [0, 8, 8184, 8192, 16, 40_000, 65_520, 65_528];
-/// The last of them is only counted up, by atomics.
+/// The last of them is only incremented, by atomics.
 pub(crate) const COUNTED: usize = 7;
 /// Bytes of the others.
 pub(crate) const LANES: usize = 8 * COUNTED;
-/// Stores to one word of one page: a load that fails gives 255 in each byte.
+/// Stores to one word of one page: a failed load returns 255 in each byte.
 const MOST: u8 = 250;
 
-/// Which of [`WORDS`] holds the byte at this offset.
+/// The one of [`WORDS`] with the byte at this offset.
 pub(crate) fn word_at(offset: u64) -> Option<usize> {
     WORDS.iter().position(|word| u64::from(*word) == offset & !7)
 }
@@ -25,7 +25,7 @@ pub(crate) fn offset_of(lane: usize) -> u64 {
     u64::from(WORDS[lane / 8]) + (lane % 8) as u64
 }
 
-/// The bytes that an access of this size touches.
+/// The bytes of an access of this size.
 pub(crate) fn lanes_at(offset: u64, size: u8) -> Option<Range<usize>> {
     let first = word_at(offset).filter(|word| *word != COUNTED)? * 8 + (offset & 7) as usize;
     Some(first..first + usize::from(size))
@@ -35,7 +35,7 @@ fn place_in(values: &[u8], value: u8) -> Option<usize> {
     values.iter().position(|v| *v == value)
 }
 
-/// Who orders the stores to a page.
+/// The node that orders the stores to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
     pub(crate) node: u16,
@@ -52,25 +52,25 @@ pub(crate) struct Stored {
     pub(crate) losses: u32,
 }
 
-/// A replicated page, as its homes one after the other order it.
+/// A replicated page, as ordered by its successive homes.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
-    /// Nobody, if it has died or does not want to be it any more.
+    /// `None` if it has crashed or resigned.
     pub(crate) home: Option<Home>,
-    /// It is about to be no more.
+    /// It is resigning.
     pub(crate) resigning: bool,
-    /// The survivor that is about to be the next one.
+    /// The survivor that is becoming the next home.
     pub(crate) adopter: Option<usize>,
-    /// How often what was reported may have been lost, because nobody who had it is left.
+    /// How often reported stores may have been lost, because no node that had them remains.
     pub(crate) losses: u32,
-    /// How often the copies' ways to the home were cut.
+    /// How often the copies' paths to the home were cut.
     pub(crate) shakes: u32,
     /// The values of each byte.
     order: Vec<Vec<u8>>,
-    /// Up to which of them all copies must have it, since a quiet or an atomic has reported success.
+    /// The index up to which all copies must have them, since a quiet or an atomic has reported success.
     reported: Vec<usize>,
     used: [u8; COUNTED],
-    /// What fetch-and-add has returned.
+    /// Values returned by fetch-and-add.
     pub(crate) added: BTreeSet<u64>,
 }
 
@@ -89,7 +89,7 @@ impl Page {
         }
     }
 
-    /// A number for a store to a word, while there are any.
+    /// The next number for a store to a word, if any remain.
     pub(crate) fn number(&mut self, word: usize) -> Option<u8> {
         if self.used[word] == MOST {
             return None;
@@ -118,7 +118,7 @@ impl Page {
         self.order[lane].last().copied().unwrap_or(0)
     }
 
-    /// A store has been reported to be everywhere: where it is in the order.
+    /// A store has been reported to be at all copies: its position in the order.
     pub(crate) fn report(&mut self, lane: usize, number: u8) -> Result<(), String> {
         let place = place_in(&self.order[lane], number);
         let place = place.ok_or_else(|| format!("I7: {number} is reported and the home had {:?}", self.order[lane]))?;
@@ -126,13 +126,13 @@ impl Page {
         Ok(())
     }
 
-    /// All that has been reported is in the life of this copy.
+    /// All reported values are in this session of the copy.
     pub(crate) fn has_reported(&self, life: &Life) -> Result<(), String> {
         for lane in 0..LANES {
             let Some(value) = life.had[lane].last() else { continue };
-            // A store of its own that the home has not ordered yet will come behind everything else.
-            let late = place_in(&self.order[lane], *value).is_some_and(|place| place < self.reported[lane]);
-            if late {
+            // The node's own store that the home has not ordered yet will follow everything else.
+            let stale = place_in(&self.order[lane], *value).is_some_and(|place| place < self.reported[lane]);
+            if stale {
                 let reported = self.order[lane][self.reported[lane]];
                 return Err(format!("I7: byte {:#x} is {value}, {reported} is reported", offset_of(lane)));
             }
@@ -140,14 +140,14 @@ impl Page {
         Ok(())
     }
 
-    /// A survivor becomes the home: the order goes on from what it has.
+    /// A survivor becomes the home: the order continues from its values.
     pub(crate) fn adopted(&mut self, life: &Life) -> Result<(), String> {
         self.has_reported(life)?;
         for lane in 0..LANES {
             let had = &life.had[lane];
             let known = had.iter().rposition(|value| self.order[lane].contains(value)).ok_or("it was never filled")?;
             let place = place_in(&self.order[lane], had[known]).unwrap_or(0);
-            // A store of its own that no home has ordered comes behind what is reported, which its counter has kept out
+            // The node's own store that no home has ordered follows the reported ones, which its counter has masked
             // (SPEC item 26).
             self.order[lane].truncate(place.max(self.reported[lane]) + 1);
             self.order[lane].extend(&had[known + 1..]);
@@ -155,7 +155,7 @@ impl Page {
         Ok(())
     }
 
-    /// Nobody is left who has all: the order begins anew with these bytes.
+    /// No node with all values remains: the order restarts with these bytes.
     pub(crate) fn lost(&mut self, byte: impl Fn(usize) -> u8) {
         self.losses += 1;
         self.added.clear();
@@ -166,13 +166,13 @@ impl Page {
     }
 }
 
-/// What a copy has had since it joined.
+/// The values of a copy since it joined.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     /// The values of each byte, from its fill on.
     had: Vec<Vec<u8>>,
     counted: Option<u64>,
-    /// Stores of its own processor; also those of lives before, which may come late.
+    /// Stores of its own processor; also those of earlier sessions, which may be delayed.
     own: BTreeSet<(usize, u8)>,
 }
 
@@ -181,7 +181,7 @@ impl Life {
         Life { had: vec![Vec::new(); LANES], counted: None, own: BTreeSet::new() }
     }
 
-    /// It joins once more.
+    /// It joins again.
     pub(crate) fn begin(&mut self) {
         self.had.iter_mut().for_each(Vec::clear);
         self.counted = None;
@@ -195,7 +195,7 @@ impl Life {
         &self.had[lane]
     }
 
-    /// A byte has been filled. What was stored before can have been seen by nobody.
+    /// A byte has been filled. No processor can have seen earlier values.
     pub(crate) fn filled(&mut self, lane: usize, value: u8) {
         self.had[lane] = vec![value];
     }
@@ -226,8 +226,8 @@ impl Life {
         Ok(())
     }
 
-    /// I1, and with unique values I5 and I4: what it had is a part of the home's order; what else it had are stores of
-    /// its own that were lost with its home, or are still on their way.
+    /// I1, and with unique values I5 and I4: its values are a subsequence of the home's order; other values are its own
+    /// stores that were lost with its home, or are still in flight.
     pub(crate) fn follows(&self, page: &Page) -> Result<(), String> {
         for (lane, had) in self.had.iter().enumerate() {
             let mut last = None;

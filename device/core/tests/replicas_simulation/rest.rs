@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end: everything comes to rest, is compared, and is taken down.
+//! The end: runs until no event is left, compares all copies, and releases everything.
 
 use crate::common::EXPORTS;
 use crate::world::{NODES, PAGES, Place, State, World, give_back};
 use telegraphos_wire::UNIT;
 
 impl World {
-    /// Everybody is back, and drivers mend what there is until nothing happens any more.
+    /// All nodes return, and drivers repair all pages until no event is left.
     pub(crate) fn rest(&mut self) -> Result<(), String> {
         for node in 0..NODES {
             self.come_back(node);
@@ -40,7 +40,7 @@ impl World {
         Err(format!("the drivers never come to rest: {}", restless.join(", ")))
     }
 
-    /// I2 and more: all copies are what their homes are, and nobody waits for anything.
+    /// I2 and more: all copies equal their homes, and nothing waits.
     pub(crate) fn check_rest(&mut self) -> Result<(), String> {
         for place in 0..self.places.len() {
             let Place { state, page, command, .. } = self.places[place];
@@ -49,7 +49,7 @@ impl World {
             }
             let Some(page) = page else { continue };
             let Some(home) = self.pages[page].home else {
-                return Err(format!("{} was never told that its home is no more", World::name(place)));
+                return Err(format!("{} was never notified that its home is gone", World::name(place)));
             };
             let memory = |node: u16, slot: u32| {
                 let at = (EXPORTS + u64::from(slot) * UNIT) as usize;
@@ -75,10 +75,10 @@ impl World {
         Ok(())
     }
 
-    /// Everything is given back.
+    /// Releases everything.
     pub(crate) fn take_down(&mut self) -> Result<(), String> {
         let places = 0..self.places.len();
-        // First copies, so that the homes have none when they go.
+        // First copies, so that the homes have none when they resign.
         let homes: Vec<bool> = places.clone().map(|place| self.is_home(place)).collect();
         for of_homes in [false, true] {
             for place in places.clone().filter(|place| homes[*place] == of_homes) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The nodes, and what each has replicated: what the test knows of them, and what it sees their boards do.
+//! The nodes and their replicated pages: the test's state of them, and the observed changes of their boards.
 
 use crate::common::{Change, Changed, Cluster, EXPORTS};
 use crate::record::{COUNTED, Home, Life, Page, Stored, WORDS, word_at};
-use hib_core::{Bug, Event};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use telegraphos_device_core::{Bug, Event};
 use telegraphos_wire::admin;
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::{Rights, UNIT, WindowLayout};
@@ -20,12 +20,12 @@ pub(crate) const BUSY_PAGES: usize = 6;
 pub(crate) const RIGHTS: Rights = Rights(7);
 const OFFSET_BITS: u8 = 20;
 
-/// What the driver is doing about an export page.
+/// The driver's current activity for an export page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Free,
     Joining,
-    /// It becomes the home of a page that has lost its own.
+    /// It becomes the home of a page that has lost its home.
     Adopting,
     /// It is a copy or home; its import is being opened or acknowledged.
     Opening,
@@ -33,7 +33,7 @@ pub(crate) enum State {
     Living,
     /// Its home serves it no more.
     Orphan,
-    /// It will be free. Whether it is replicated still.
+    /// It is being released. Whether it is still replicated.
     Leaving {
         cleared: bool,
     },
@@ -57,22 +57,22 @@ pub(crate) enum Doing {
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) page: Option<usize>,
-    /// The one before.
+    /// The previous one.
     pub(crate) last: Option<usize>,
     pub(crate) state: State,
     pub(crate) generation: u64,
-    /// The command under way: its admin slot and number.
+    /// The command in flight: its admin slot and number.
     pub(crate) command: Option<(u32, u32, Doing)>,
-    /// The event said so, while a command was under way.
-    pub(crate) told: bool,
+    /// An event reported this while a command was in flight.
+    pub(crate) notified: bool,
     pub(crate) life: Life,
-    /// It takes part: what it has is recorded and must be right.
+    /// It is checked: its values are recorded and must be correct.
     pub(crate) alive: bool,
-    /// It has all that has been reported to be everywhere.
+    /// It has all values that were reported to be at all copies.
     pub(crate) current: bool,
-    /// Something has happened to it or its home, so that its stores may fail.
+    /// It or its home has had a fault, so that its stores may fail.
     pub(crate) disturbed: bool,
-    /// How often that was mended.
+    /// How often that was repaired.
     pub(crate) mended: u32,
     pub(crate) shakes: u32,
     pub(crate) open: bool,
@@ -92,7 +92,7 @@ impl Place {
             state: State::Free,
             generation: 0,
             command: None,
-            told: false,
+            notified: false,
             life: Life::new(),
             alive: false,
             current: false,
@@ -107,13 +107,13 @@ impl Place {
         }
     }
 
-    /// Whether nothing is being done about it.
+    /// Whether its driver is idle.
     pub(crate) fn is_idle(&self) -> bool {
         self.command.is_none()
     }
 }
 
-/// What can happen to a node.
+/// The faults of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Reset,
@@ -121,7 +121,7 @@ pub(crate) enum Fault {
     Flap,
 }
 
-/// How often what happened.
+/// Number of events by kind.
 pub(crate) type Tally = BTreeMap<&'static str, u64>;
 
 pub(crate) struct World {
@@ -129,17 +129,17 @@ pub(crate) struct World {
     pub(crate) pages: Vec<Page>,
     /// By node and slot.
     pub(crate) places: Vec<Place>,
-    /// By node: what its program does besides storing.
+    /// By node: the pending operations of its program.
     pub(crate) programs: Vec<crate::programs::Program>,
-    /// Which nodes have no link.
+    /// The nodes without a link.
     pub(crate) absent: Vec<Option<Fault>>,
-    /// Nothing goes wrong.
+    /// No faults.
     pub(crate) calm: bool,
     pub(crate) tally: Tally,
 }
 
 /// The boards of a seed: small and large counter caches, with and without fan-out by the switch, few credits.
-pub(crate) fn boards(seed: u64, bug: Option<Bug>, switch_bug: Option<switch_core::Bug>) -> Cluster {
+pub(crate) fn boards(seed: u64, bug: Option<Bug>, switch_bug: Option<telegraphos_fabric_core::Bug>) -> Cluster {
     Cluster::over_switch(NODES, seed, switch_bug, |config| {
         let node = u64::from(config.node);
         let one_of = |of: &[u32], choice: u64| of[(choice % of.len() as u64) as usize];
@@ -154,7 +154,11 @@ pub(crate) fn boards(seed: u64, bug: Option<Bug>, switch_bug: Option<switch_core
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, bug: Option<Bug>, switch_bug: Option<switch_core::Bug>) -> Result<World, String> {
+    pub(crate) fn new(
+        seed: u64,
+        bug: Option<Bug>,
+        switch_bug: Option<telegraphos_fabric_core::Bug>,
+    ) -> Result<World, String> {
         let mut world = World {
             cluster: boards(seed, bug, switch_bug),
             pages: Vec::new(),
@@ -223,7 +227,7 @@ impl World {
         }
     }
 
-    /// Records what has been stored into exported memory since the last time.
+    /// Records the stores into exported memory since the last call.
     pub(crate) fn observe(&mut self) -> Result<(), String> {
         let Some(changes) = &mut self.cluster.changes else { return Ok(()) };
         for Change { node, address, bytes } in std::mem::take(changes) {
@@ -279,7 +283,7 @@ impl World {
     }
 }
 
-/// What every driver has besides replicated pages is given back, and the events are taken.
+/// Releases everything else that drivers have, and reads the events.
 pub(crate) fn give_back(cluster: &mut Cluster) {
     for node in 0..NODES {
         let clear = Command { opcode: admin::GRANT_CLEAR, count: SLOTS, ..Command::default() };
@@ -295,7 +299,7 @@ pub(crate) fn give_back(cluster: &mut Cluster) {
     }
 }
 
-/// With `TELEGRAPHOS_PAGE=n`, all that happens to that page is printed.
+/// With `TELEGRAPHOS_PAGE=n`, prints all events of that page.
 pub(crate) fn trace(page: usize, what: impl Fn() -> String) {
     static PAGE: OnceLock<Option<usize>> = OnceLock::new();
     if *PAGE.get_or_init(|| std::env::var("TELEGRAPHOS_PAGE").ok()?.parse().ok()) == Some(page) {

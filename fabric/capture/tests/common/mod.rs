@@ -9,8 +9,8 @@ pub(crate) mod tshark;
 
 use std::path::Path;
 
-use switch_core::SwitchConfig;
 use telegraphos_capture::{CaptureOptions, Captured, ReadError, Reader, Recorder};
+use telegraphos_fabric_core::SwitchConfig;
 
 pub(crate) fn options(file: &Path) -> CaptureOptions {
     CaptureOptions { file: file.to_owned(), epoch: 1_700_000_000_000_000, ..CaptureOptions::default() }

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use fabric_topology::{SwitchId, Topology};
-use switch_core::{Action, Event, Part, PortId, Switch, SwitchConfig};
+use telegraphos_fabric_core::{Action, Event, Part, PortId, Switch, SwitchConfig};
+use telegraphos_topology::{SwitchId, Topology};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
@@ -49,7 +49,7 @@ struct Host {
     /// Credits it holds, by class.
     held: [u32; 4],
     incarnation: u64,
-    /// Packets it has not answered, or whose credit it has not returned.
+    /// Packets without an answer, or without their credit returned.
     inbox: Vec<Packet>,
     grouped: bool,
 }
@@ -92,7 +92,7 @@ impl Run<'_> {
             self.feed(at, Event::PortClosed { port });
         }
         // Both are open before either says anything to the other.
-        let opened = Event::TrunkOpened { port, room: switch_core::UNLIMITED, trunk: trunk as u16 };
+        let opened = Event::TrunkOpened { port, room: telegraphos_fabric_core::UNLIMITED, trunk: trunk as u16 };
         self.feed_all([(ends.a, opened.clone()), (ends.b, opened)].into());
     }
 
@@ -122,7 +122,7 @@ impl Run<'_> {
                         }
                         continue;
                     }
-                    Action::Notice(_) => continue,
+                    Action::Diagnostic(_) => continue,
                 };
                 if port >= TRUNKS {
                     let to = self.topology.as_ref().unwrap().other_end((port - TRUNKS) as u16, at);
@@ -177,7 +177,7 @@ impl Run<'_> {
                 self.feed(at, Event::PortClosed { port });
             }
             2 => {
-                // Somebody else wants to be this node; and somebody is no HIB at all.
+                // Another connection claims this node; and one is no HIB at all.
                 let other = self.open(at);
                 let window = WindowLayout::default();
                 let hello = Frame::Hello { version: PROTOCOL_VERSION, node, window, credits: [1; 4] };

@@ -17,7 +17,7 @@ pub(crate) fn tshark() -> Tshark {
     Store::open(None, Progress::Auto).and_then(|store| store.tshark()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Every field of ours that frames, packets and records have.
+/// Every field of the dissector that frames, packets and records have.
 pub(crate) fn names() -> Vec<&'static str> {
     let kinds = layout::FRAMES.iter().chain(layout::PACKETS).chain(RECORDS);
     let mut names: Vec<&str> = kinds.flat_map(|kind| kind.fields).map(|field| field.name).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether the state agrees with itself.
+//! Checks that the state is consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,31 +13,33 @@ impl Switch {
     /// Whether the state agrees with itself: credits are conserved, turns and lanes match, queues are within their
     /// bounds, nothing is kept that could be sent. For checks; it takes time.
     pub fn audit(&self) -> Result<(), String> {
-        // By place it was paid at.
+        #[cfg(feature = "bugs")]
+        let _on = crate::bugs::turn_on(self.config.bug, self.config.credits);
+        // By port index: packets that use a credit of the channel.
         let mut inside: Vec<BTreeMap<Channel, u64>> = vec![BTreeMap::new(); self.state.neighbours.len()];
         let mut copies: Vec<BTreeMap<u32, u32>> = vec![BTreeMap::new(); self.state.neighbours.len()];
         let mut multicasts: BTreeSet<(usize, u32)> = BTreeSet::new();
         let mut beyond = vec![0; self.state.neighbours.len()];
         let mut waiting_replies = vec![0; self.state.neighbours.len()];
-        for (place, neighbour) in self.present() {
-            neighbour.audit(&self.config).map_err(|e| format!("output of {}: {e}", self.name(place)))?;
+        for (index, neighbour) in self.present() {
+            neighbour.audit().map_err(|e| format!("output of {}: {e}", self.name(index)))?;
             let mut replies: BTreeMap<usize, u64> = BTreeMap::new();
             for (from, channel, queued) in neighbour.waiting() {
                 if !self.state.presence.get(usize::from(from)).is_some_and(|presence| presence.up) {
                     return Err(format!(
                         "output of {} holds packets of node {from}, which is absent",
-                        self.name(place)
+                        self.name(index)
                     ));
                 }
                 if channel.class() == Class::Reply {
-                    if let Some(sender) = self.place_of(from) {
+                    if let Some(sender) = self.index_of(from) {
                         *replies.entry(sender).or_default() += 1;
                         waiting_replies[sender] += 1;
                         beyond[sender] += u64::from(neighbour.is_trunk());
                     }
                 }
                 let Some(paid) = queued.paid else { continue };
-                let payer = usize::from(paid.place);
+                let payer = usize::from(paid.index);
                 if let Some(number) = paid.multicast {
                     *copies[payer].entry(number).or_default() += 1;
                     if !multicasts.insert((payer, number)) {
@@ -51,43 +53,43 @@ impl Switch {
                 if !neighbour.is_trunk() && count > limit {
                     return Err(format!(
                         "output of {} holds {count} replies of {}",
-                        self.name(place),
+                        self.name(index),
                         self.name(sender)
                     ));
                 }
             }
         }
-        for (place, neighbour) in self.present() {
-            let who = self.name(place);
-            if copies[place] != neighbour.multicasts {
+        for (index, neighbour) in self.present() {
+            let name = self.name(index);
+            if copies[index] != neighbour.multicasts {
                 return Err(format!(
-                    "multicasts of {who}: {:?}, in the lanes {:?}",
-                    neighbour.multicasts, copies[place]
+                    "multicasts of {name}: {:?}, in the lanes {:?}",
+                    neighbour.multicasts, copies[index]
                 ));
             }
-            if neighbour.replies_beyond != beyond[place] {
-                let (counted, waiting) = (neighbour.replies_beyond, beyond[place]);
-                return Err(format!("replies of {who} before trunks: {counted} counted, {waiting} wait"));
+            if neighbour.replies_beyond != beyond[index] {
+                let (counted, waiting) = (neighbour.replies_beyond, beyond[index]);
+                return Err(format!("replies of {name} before trunks: {counted} counted, {waiting} wait"));
             }
-            if neighbour.replies_waiting != waiting_replies[place] {
-                let (counted, waiting) = (neighbour.replies_waiting, waiting_replies[place]);
-                return Err(format!("replies of {who}: {counted} counted, {waiting} wait"));
+            if neighbour.replies_waiting != waiting_replies[index] {
+                let (counted, waiting) = (neighbour.replies_waiting, waiting_replies[index]);
+                return Err(format!("replies of {name}: {counted} counted, {waiting} wait"));
             }
-            neighbour.groups.audit().map_err(|e| format!("groups of {who}: {e}"))?;
+            neighbour.groups.audit().map_err(|e| format!("groups of {name}: {e}"))?;
             for channel in neighbour.credited_channels() {
-                let index = channel.index();
-                let (held, owed) = (u64::from(neighbour.held[index]), u64::from(neighbour.owed[index]));
-                let waiting = inside[place].get(&channel).copied().unwrap_or(0);
+                let at = channel.index();
+                let (held, owed) = (u64::from(neighbour.held[at]), u64::from(neighbour.owed[at]));
+                let waiting = inside[index].get(&channel).copied().unwrap_or(0);
                 let given = u64::from(self.config.credits[channel.class() as usize]);
                 if held + owed + waiting != given {
                     return Err(format!(
-                        "credits of {who}, {channel:?}: {held} held + {owed} owed + {waiting} in the switch, expected {given}"
+                        "credits of {name}, {channel:?}: {held} held + {owed} owed + {waiting} in the switch, expected {given}"
                     ));
                 }
             }
             if let Kind::Node(node) = neighbour.kind {
-                if self.place_of(node) != Some(place) {
-                    return Err(format!("{who} is at place {place}"));
+                if self.index_of(node) != Some(index) {
+                    return Err(format!("{name} is at index {index}"));
                 }
             }
         }

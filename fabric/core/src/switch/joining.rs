@@ -5,22 +5,24 @@ use telegraphos_accounts::Rate;
 use telegraphos_wire::link::{Frame, RESET_BITS, Refusal};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 
-use super::{Place, Port, Switch};
+use super::{Port, PortIndex, Switch};
 use crate::neighbour::{Kind, Neighbour};
-use crate::{Action, Attached, Bug, CREDITED, Notice, PortId, Violation};
+use crate::{Action, Attached, CREDITED, Diagnostic, PortId, Violation};
 
 /// An incarnation that a node announces is at most so much greater than its last, which are 388 days of the clock that
 /// the fabric's incarnations go by: a node does not use up the numbers of those that come after it.
 const MOST_AHEAD: u64 = 1 << 45;
 
 impl Switch {
+    /// The first frame of a connection: its node joins, or is refused.
     pub(super) fn hello(&mut self, port: PortId, room: u32, frame: Frame, out: &mut Vec<Action>) {
         let Frame::Hello { version, node, window, credits } = frame else {
             return self.refuse(port, None, Refusal::Handshake, 0, 0, out);
         };
-        let (nodes, place) = match self.check_hello(version, node, window, &credits) {
+        let (nodes, index) = match self.check_hello(version, node, window, &credits) {
             Ok(accepted) => accepted,
-            Err((reason, offered, expected)) if self.config.has(Bug::SwapRefusal) => {
+            #[cfg(feature = "bugs")]
+            Err((reason, offered, expected)) if bug!(SwapRefusal) => {
                 return self.refuse(port, Some(node), reason, expected, offered, out);
             }
             Err((reason, offered, expected)) => return self.refuse(port, Some(node), reason, offered, expected, out),
@@ -31,7 +33,7 @@ impl Switch {
         }
         let Some(incarnation) = self.next_incarnation(node) else {
             let last = self.state.presence.get(usize::from(node)).map_or(0, |presence| presence.incarnation);
-            Switch::notice(out, Notice::Exhausted { port, node });
+            Switch::report(out, Diagnostic::Exhausted { port, node });
             return self.refuse(port, Some(node), Refusal::Protocol, last, 0, out);
         };
 
@@ -40,21 +42,21 @@ impl Switch {
         let mut neighbour = Neighbour::new(Kind::Node(node), port, room, self.config.credits, believed);
         neighbour.use_room();
         out.push(Action::Send(port, Frame::Welcome { incarnation, nodes, credits: self.config.credits }));
-        Switch::notice(out, Notice::Joined { port, node, incarnation });
+        Switch::report(out, Diagnostic::Joined { port, node, incarnation });
         self.statistics.joined += 1;
-        self.open(port, place, neighbour);
-        self.tell_all(place, |_, _| true);
-        self.arrived(node, incarnation, 0, out);
+        self.open(port, index, neighbour);
+        self.notify_all(index, |_, _| true);
+        self.arrived(node, incarnation, 0);
         // Itself, too.
         if let (Some(presence), Some(neighbour)) =
-            (self.state.presence.get(usize::from(node)).copied(), self.neighbour_mut(place))
+            (self.state.presence.get(usize::from(node)).copied(), self.neighbour_mut(index))
         {
-            neighbour.push_mark(node, presence.life());
+            neighbour.push_mark(node, presence.mark());
         }
-        self.touched.push(place);
+        self.touched.push(index);
     }
 
-    /// The number of nodes and the joiner's place if it is welcome, else the reason and the values offered and
+    /// The number of nodes and the joiner's port index if it is welcome, else the reason and the values offered and
     /// expected.
     fn check_hello(
         &self,
@@ -62,7 +64,7 @@ impl Switch {
         node: NodeId,
         window: WindowLayout,
         credits: &[u32; 4],
-    ) -> Result<(u32, Place), (Refusal, u64, u64)> {
+    ) -> Result<(u32, PortIndex), (Refusal, u64, u64)> {
         let equal = |reason, offered: u8, expected: u8| {
             if offered == expected { Ok(()) } else { Err((reason, u64::from(offered), u64::from(expected))) }
         };
@@ -77,24 +79,25 @@ impl Switch {
         if u32::from(node) >= nodes {
             return Err((Refusal::NodeRange, node.into(), nodes.into()));
         }
-        let Some(place) = self.place_of(node) else {
+        let Some(index) = self.index_of(node) else {
             let here = self.config.part.as_ref().map_or(0, |part| part.switch);
             return Err((Refusal::Elsewhere, here.into(), self.switch_of(node).unwrap_or(here).into()));
         };
-        if self.neighbour(place).is_some() {
+        if self.neighbour(index).is_some() {
             return Err((Refusal::NodeTaken, node.into(), 0));
         }
         if CREDITED.iter().any(|c| credits[*c as usize] == 0) {
             // Packets of that class could never leave the switch.
             return Err((Refusal::Protocol, 0, 1));
         }
-        Ok((nodes, place))
+        Ok((nodes, index))
     }
 
     /// The base incarnation of the node's next join; `None` when 64 bits hold no greater one.
     fn next_incarnation(&self, node: NodeId) -> Option<u64> {
         let last = self.state.presence.get(usize::from(node))?.incarnation;
-        if self.config.has(Bug::ReuseIncarnation) {
+        #[cfg(feature = "bugs")]
+        if bug!(ReuseIncarnation) {
             return Some(last.max(1 << RESET_BITS));
         }
         (last >> RESET_BITS).checked_add(1)?.checked_mul(1 << RESET_BITS)
@@ -102,49 +105,52 @@ impl Switch {
 
     /// A node joins or is reset, if it may: see [`SwitchConfig::presence_rate`](crate::SwitchConfig::presence_rate).
     fn presence_changes(&mut self, node: NodeId) -> Result<(), Rate> {
-        if self.config.has(Bug::UnlimitedPresence) {
-            return Ok(());
-        }
-        self.clock.presence_changes(node)
+        if bug!(UnlimitedPresence) { Ok(()) } else { self.clock.presence_changes(node) }
     }
 
-    /// A neighbour takes its place.
-    pub(super) fn open(&mut self, port: PortId, place: Place, neighbour: Neighbour) {
-        self.state.ports.insert(port, Port::Open { place });
-        if let Some(entry) = self.state.neighbours.get_mut(place) {
+    /// A neighbour takes its port.
+    pub(super) fn open(&mut self, port: PortId, index: PortIndex, neighbour: Neighbour) {
+        self.state.ports.insert(port, Port::Open { index });
+        if let Some(entry) = self.state.neighbours.get_mut(index) {
             *entry = Some(neighbour);
         }
-        self.clock.joined(place, port);
+        self.clock.joined(index, port);
     }
 
+    /// A node announces its next incarnation.
+    ///
+    /// # Errors
+    /// The incarnation is not greater than the last or too much greater, or the node is reset too often.
     pub(super) fn reset(
         &mut self,
-        place: Place,
+        index: PortIndex,
         node: NodeId,
         incarnation: u64,
         out: &mut Vec<Action>,
     ) -> Result<(), Violation> {
         let last = self.state.presence.get(usize::from(node)).map_or(0, |presence| presence.incarnation);
-        let believed = self.config.has(Bug::BelieveIncarnation) || incarnation.saturating_sub(last) <= MOST_AHEAD;
+        let believed = bug!(BelieveIncarnation) || incarnation.saturating_sub(last) <= MOST_AHEAD;
         if incarnation <= last || !believed {
             return Err(Violation::Incarnation { announced: incarnation, last });
         }
         if let Err(rate) = self.presence_changes(node) {
             return Err(Violation::Presence { burst: rate.burst(), per_second: rate.per_second() });
         }
-        let keep = self.config.has(Bug::KeepGroups);
-        if let Some(neighbour) = self.neighbour_mut(place).filter(|_| !keep) {
+        if let Some(neighbour) = self.neighbour_mut(index).filter(|_| !bug!(KeepGroups)) {
             neighbour.groups.clear();
         }
-        Switch::notice(out, Notice::Reset { node, incarnation });
-        self.arrived(node, incarnation, 0, out);
+        Switch::report(out, Diagnostic::Reset { node, incarnation });
+        self.arrived(node, incarnation, 0);
         Ok(())
     }
 
-    /// From now on, whom multicasts of `node` about `page` are for.
+    /// Sets the receivers of multicasts of `node` about `page`.
+    ///
+    /// # Errors
+    /// A member that cannot be one, or more groups or members than a node may have.
     pub(super) fn group(
         &mut self,
-        place: Place,
+        index: PortIndex,
         node: NodeId,
         page: u32,
         members: Vec<NodeId>,
@@ -157,10 +163,12 @@ impl Switch {
             }
             before = Some(member);
         }
-        let Some(sender) = self.state.neighbours.get_mut(place).and_then(Option::as_mut) else { return Ok(()) };
-        sender.groups.set(page, members, &self.config)
+        let Some(sender) = self.neighbour_mut(index) else { return Ok(()) };
+        sender.groups.set(page, members)
     }
 
+    /// # Errors
+    /// The node is not below the number of nodes in force.
     pub(super) fn valid_destination(&self, node: NodeId) -> Result<(), Violation> {
         let nodes = self.window().map_or(self.config.nodes, |w| w.nodes().min(self.config.nodes));
         if u32::from(node) >= nodes || !self.config.valid_node(node) {
@@ -169,6 +177,7 @@ impl Switch {
         Ok(())
     }
 
+    /// Sends a refusal and closes a connection that has not joined.
     pub(super) fn refuse(
         &mut self,
         port: PortId,
@@ -183,61 +192,64 @@ impl Switch {
         self.state.ports.remove(&port);
         out.push(Action::Send(port, Frame::Refuse { reason, offered, expected }));
         out.push(Action::Close(port));
-        Switch::notice(out, Notice::Refused { port, node, reason, offered, expected });
+        Switch::report(out, Diagnostic::Refused { port, node, reason, offered, expected });
     }
 
-    pub(super) fn throw_out(&mut self, port: PortId, what: Violation, out: &mut Vec<Action>) {
-        let Some(Port::Open { place }) = self.state.ports.get(&port).copied() else { return };
+    /// Sends a refusal for a violation and closes an open port.
+    pub(super) fn disconnect(&mut self, port: PortId, what: Violation, out: &mut Vec<Action>) {
+        let Some(Port::Open { index }) = self.state.ports.get(&port).copied() else { return };
         self.statistics.violations += 1;
         let (offered, expected) = what.values();
         out.push(Action::Send(port, Frame::Refuse { reason: what.refusal(), offered, expected }));
         out.push(Action::Close(port));
-        if let Some(who) = self.attached(place) {
-            Switch::notice(out, Notice::Violation { port, who, what });
+        if let Some(attached) = self.attached(index) {
+            Switch::report(out, Diagnostic::Violation { port, who: attached, what });
         }
         self.close(port, out);
     }
 
+    /// Forgets a port: of an open one, drops the packets from and to its neighbour and notifies the others. Idempotent.
     pub(super) fn close(&mut self, port: PortId, out: &mut Vec<Action>) {
         self.clock.closed(port);
-        let Some(Port::Open { place }) = self.state.ports.remove(&port) else { return };
-        let Some(neighbour) = self.state.neighbours.get_mut(place).and_then(Option::take) else { return };
+        let Some(Port::Open { index }) = self.state.ports.remove(&port) else { return };
+        let Some(neighbour) = self.state.neighbours.get_mut(index).and_then(Option::take) else { return };
         let kind = neighbour.kind;
         let mut total = 0;
-        let leak = self.config.has(match kind {
-            Kind::Node(_) => Bug::LeakCredit,
-            Kind::Trunk { .. } => Bug::LeakTrunkCredit,
-        });
+        let leak = match kind {
+            Kind::Node(_) => bug!(LeakCredit),
+            Kind::Trunk { .. } => bug!(LeakTrunkCredit),
+        };
         // To it: senders get their credits back; that of a multicast when this was the last copy.
         for (from, channel, queued) in neighbour.into_waiting() {
             total += 1;
-            self.unqueued(place, from, channel);
-            self.count_dropped(from, place, channel.class());
+            self.unqueued(index, from, channel);
+            self.count_dropped(from, index, channel.class());
             if !leak {
-                self.gone(queued.paid);
+                self.release(queued.paid);
             }
         }
         // From it.
         match kind {
             Kind::Node(node) => {
-                if self.config.has(Bug::ForgetPresence) {
+                #[cfg(feature = "bugs")]
+                if bug!(ForgetPresence) {
                     self.clock.forget_presence(node, self.config.presence_rate);
                 }
-                total += self.lose(node);
+                total += self.node_lost(node);
                 if self.present().all(|(_, neighbour)| neighbour.is_trunk()) {
                     self.state.adopted = None;
                 }
-                Switch::notice(out, Notice::Left { node, dropped: total });
+                Switch::report(out, Diagnostic::Left { node, dropped: total });
             }
             Kind::Trunk { trunk, .. } => {
                 for node in 0..self.state.presence.len() as NodeId {
-                    if self.state.presence[usize::from(node)].up && self.comes_by(node, trunk) {
-                        total += self.lose(node);
-                        Switch::notice(out, Notice::Lost { node });
+                    if self.state.presence[usize::from(node)].up && self.arrives_by(node, trunk) {
+                        total += self.node_lost(node);
+                        Switch::report(out, Diagnostic::Lost { node });
                     }
                 }
-                if let Some(Attached::Trunk(_, to)) = self.attached(place) {
-                    Switch::notice(out, Notice::TrunkDown { trunk, to, dropped: total });
+                if let Some(Attached::Trunk(_, to)) = self.attached(index) {
+                    Switch::report(out, Diagnostic::TrunkDown { trunk, to, dropped: total });
                 }
             }
         }

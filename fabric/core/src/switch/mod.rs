@@ -2,44 +2,52 @@
 //! The state machine.
 
 mod audit;
+mod clock;
 mod joining;
 mod packets;
 mod presence;
-mod restore;
+pub(crate) mod restore;
 mod time;
 mod trunks;
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use fabric_topology::{SwitchId, TrunkId};
 use serde::{Deserialize, Serialize};
+use telegraphos_topology::{SwitchId, TrunkId};
 use telegraphos_wire::link::{Frame, RESET_BITS, Refusal};
 use telegraphos_wire::{Class, NodeId, WindowLayout};
 
 use crate::config::{ConfigError, Part};
-use crate::lane::Life;
+use crate::lane::Mark;
 use crate::neighbour::{Kind, Neighbour};
 use crate::pairs::Pairs;
 use crate::statistics::ClassStatistics;
-use crate::{Action, Attached, Bug, Event, Notice, PortId, PortStatistics, Statistics, SwitchConfig, Violation};
-pub use restore::Snapshot;
-use time::Clock;
+use crate::{Action, Attached, Diagnostic, Event, PortId, PortStatistics, Statistics, SwitchConfig, Violation};
+use clock::Clock;
 
 /// Index of a neighbour: first the nodes of this switch, then its trunks.
-type Place = usize;
+type PortIndex = usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Port {
     /// No Hello yet.
     Waiting { room: u32 },
-    /// To be a trunk: our opening frame, with this epoch, is sent, that of the other end is awaited.
-    Greeting { room: u32, place: Place, epoch: u64 },
+    /// A trunk in its handshake: the opening frame, with this epoch, is sent; that of the other end is pending.
+    Greeting {
+        room: u32,
+        #[serde(rename = "place")]
+        index: PortIndex,
+        epoch: u64,
+    },
     /// A node's, or a trunk's.
-    Open { place: Place },
+    Open {
+        #[serde(rename = "place")]
+        index: PortIndex,
+    },
 }
 
-/// What is known of a node.
+/// The last known presence of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Presence {
     up: bool,
@@ -50,8 +58,8 @@ struct Presence {
 }
 
 impl Presence {
-    fn life(&self) -> Life {
-        Life { incarnation: self.incarnation, session: self.session }
+    fn mark(&self) -> Mark {
+        Mark { incarnation: self.incarnation, session: self.session }
     }
 }
 
@@ -59,7 +67,7 @@ impl Presence {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct State {
     ports: BTreeMap<PortId, Port>,
-    /// By place.
+    /// By port index.
     neighbours: Vec<Option<Neighbour>>,
     /// By node id, of the whole fabric.
     presence: Vec<Presence>,
@@ -72,17 +80,17 @@ pub struct State {
 
 /// The switch: [`Switch::handle`] takes events and says what to do.
 ///
-/// # Life cycle
+/// # Mark cycle
 ///
-/// A connection is nobody until its Hello is accepted ([`Frame::Welcome`]); then it is its node's port until it ends.
-/// The joiner is told of every present node, itself included, and every other node is told of the joiner.
+/// A connection is unidentified until its Hello is accepted ([`Frame::Welcome`]); then it is its node's port until it
+/// ends. The joiner is notified of every present node, itself included, and every other node of the joiner.
 ///
-/// When a port ends, what its node sent and the switch still holds is dropped (it was never acknowledged), and so is
-/// what others sent to it; their credits come back. Everyone who was told of the node is told of its end, before
-/// anything else: requests on the way to it or dropped get no other answer than this [`Frame::NodeDown`]. A request to
-/// a node that is absent when it reaches its sender's switch is answered with
-/// [`Status::NodeDown`](telegraphos_wire::Status::NodeDown) in that node's name; a reply to an absent node is dropped,
-/// for nobody waits for it, and so is what another switch has sent on: its sender is being told.
+/// When a port ends, the packets from and to its node that are in the switch are dropped (they were never
+/// acknowledged); their credits are returned. A [`Frame::NodeDown`] goes before everything else to each neighbour that
+/// was notified of the node: requests that were dropped get no other answer. A request to a node that is absent when it
+/// reaches its sender's switch is answered with [`Status::NodeDown`](telegraphos_wire::Status::NodeDown) in that node's
+/// name; a reply to an absent node is dropped, since its request is gone with the node, and so is what another switch
+/// forwarded: a NodeDown is on its way to its sender.
 ///
 /// # Credits
 ///
@@ -100,8 +108,8 @@ pub struct State {
 /// copies join the lanes of their receivers at once, so each is in order with everything else from that sender to that
 /// receiver. The credit comes back when the last copy has left, or was dropped because its receiver left. An absent
 /// member is answered for as above. A copy carries the incarnation of its receiver at that moment as `target`: what
-/// waits in the switch while the receiver is reset is refused by its new life like any other packet that was meant for
-/// the old one. The switch does not know of which life of a member its sender thinks: see `docs/replication.md`.
+/// waits in the switch while the receiver is reset is refused by the new incarnation like any packet to the old one.
+/// The switch cannot compare the sender's incarnation of a member: see `docs/replication.md`.
 ///
 /// What one node can make the switch hold is bounded: [`MAX_GROUPS`](telegraphos_wire::link::MAX_GROUPS) groups with
 /// [`MAX_MEMBERSHIPS`](telegraphos_wire::link::MAX_MEMBERSHIPS) members together; for each of its credits of the class
@@ -109,37 +117,38 @@ pub struct State {
 ///
 /// # Trunks
 ///
-/// A switch that is [part of a topology](Part) has trunks to others ([`Event::TrunkOpened`]). What a node sends follows
-/// its route; what is known of a node follows all its routes, which form a tree, behind what the node sent before. When
-/// a trunk breaks, the nodes beyond it are down for everyone on this side, and the other way round; since a route back
-/// is the same trunks, both ends of every pair that the trunk joined are told. When it is joined again, its *epoch* has
-/// grown, and with it the *session*, the sum of the epochs on the way, of everything beyond. Like incarnations, epochs
-/// begin above those of an earlier life of the switch ([`SwitchConfig::base_incarnation`]), since both ends may have
-/// forgotten the trunk. The last switch adds the session to the incarnations that it tells its nodes, in the bits above
-/// the count of resets, and to those in packets: to a node, a peer that was cut off comes back like one that was
-/// restarted, and what was sent before the cut is refused like what was meant for an earlier life.
+/// A switch that is [part of a topology](Part) has trunks to others ([`Event::TrunkOpened`]). Packets of a node follow
+/// its route; its presence (Reach, NodeDown) follows all its routes, which form a tree, behind what the node sent
+/// before. When a trunk breaks, the nodes beyond it are down for everyone on this side, and the other way round; since
+/// a route back is the same trunks, both ends of every pair that the trunk joined are notified. When it is joined
+/// again, its *epoch* has grown, and with it the *session*, the sum of the epochs on the way, of everything beyond.
+/// Like incarnations, epochs begin above those of an earlier life of the switch ([`SwitchConfig::base_incarnation`]),
+/// since both ends may have forgotten the trunk. The last switch adds the session to the incarnations that it announces
+/// to its nodes, in the bits above the count of resets, and to those in packets: to a node, a peer that was cut off
+/// comes back like one that was restarted, and what was sent before the cut is refused like what was meant for an
+/// earlier life.
 ///
 /// Replies leave the credits of the trunk when they reach their node's switch, for the node takes them in any case
 /// (SPEC I13).
 #[derive(Clone, Debug)]
 pub struct Switch {
     config: SwitchConfig,
-    /// Places of this switch's nodes, by node id; [`NOWHERE`] for others.
-    places: Vec<u16>,
-    /// This switch's trunks, in the order of their places.
+    /// By node id, the index of a node of this switch; [`NO_PORT`] for others.
+    index_by_node: Vec<u16>,
+    /// This switch's trunks, in the order of their indices.
     trunks: Vec<TrunkId>,
-    /// Nodes of this switch: the first trunk's place.
+    /// Nodes of this switch: the first trunk's index.
     nodes_here: usize,
     state: State,
     statistics: Statistics,
     pairs: Pairs,
     clock: Clock,
     /// Outputs that may have something to send; empty between events.
-    touched: Vec<Place>,
+    touched: Vec<PortIndex>,
 }
 
-/// No place.
-const NOWHERE: u16 = u16::MAX;
+/// The index of nodes of other switches.
+const NO_PORT: u16 = u16::MAX;
 
 impl PartialEq for Switch {
     fn eq(&self, other: &Self) -> bool {
@@ -158,9 +167,11 @@ impl Hash for Switch {
 impl Switch {
     /// A switch without any open port.
     pub fn new(config: SwitchConfig) -> Result<Switch, ConfigError> {
+        #[cfg(feature = "bugs")]
+        let _on = crate::bugs::turn_on(config.bug, config.credits);
         config.check()?;
         let nodes = config.nodes as usize;
-        let mut places = vec![NOWHERE; nodes];
+        let mut index_by_node = vec![NO_PORT; nodes];
         let (here, trunks): (Vec<NodeId>, Vec<TrunkId>) = match &config.part {
             None => ((0..config.nodes as NodeId).collect(), Vec::new()),
             Some(Part { topology, switch }) => {
@@ -168,25 +179,24 @@ impl Switch {
             }
         };
         let mut ports = Vec::with_capacity(here.len() + trunks.len());
-        for (place, node) in here.iter().enumerate() {
-            if let Some(entry) = places.get_mut(usize::from(*node)) {
-                *entry = place as u16;
+        for (index, node) in here.iter().enumerate() {
+            if let Some(entry) = index_by_node.get_mut(usize::from(*node)) {
+                *entry = index as u16;
             }
             ports.push(Attached::Node(*node));
         }
         if let Some(Part { topology, switch }) = &config.part {
             ports.extend(trunks.iter().map(|trunk| Attached::Trunk(*trunk, topology.other_end(*trunk, *switch))));
         }
-        let mut base = config.base_incarnation & !((1 << RESET_BITS) - 1);
-        if config.has(Bug::ShortIncarnation) {
-            base &= u64::from(u32::MAX);
-        }
+        let base = config.base_incarnation & !((1 << RESET_BITS) - 1);
+        #[cfg(feature = "bugs")]
+        let base = crate::bugs::base(base);
         Ok(Switch {
             state: State {
                 ports: BTreeMap::new(),
                 neighbours: vec![None; ports.len()],
                 presence: vec![Presence { up: false, incarnation: base, session: 0 }; nodes],
-                epochs: vec![if config.has(Bug::ForgetEpochs) { 0 } else { base >> RESET_BITS }; trunks.len()],
+                epochs: vec![if bug!(ForgetEpochs) { 0 } else { base >> RESET_BITS }; trunks.len()],
                 adopted: None,
             },
             clock: Clock::new(ports.len(), nodes, config.presence_rate),
@@ -198,7 +208,7 @@ impl Switch {
                     .collect(),
                 ..Statistics::default()
             },
-            places,
+            index_by_node,
             nodes_here: here.len(),
             trunks,
             config,
@@ -221,12 +231,12 @@ impl Switch {
         &self.statistics
     }
 
-    /// The counters of pairs, as far as [`SwitchConfig::pairs`] asks for them.
+    /// The counters of pairs, at most [`SwitchConfig::pairs`] of them.
     pub fn pairs(&self) -> &Pairs {
         &self.pairs
     }
 
-    /// The incarnation of a node that can be reached, as it knows it.
+    /// The incarnation of a reachable node, without sessions; `None` for others.
     pub fn incarnation(&self, node: NodeId) -> Option<u64> {
         self.state.presence.get(usize::from(node)).filter(|presence| presence.up).map(|presence| presence.incarnation)
     }
@@ -236,16 +246,18 @@ impl Switch {
         self.config.window.or(self.state.adopted)
     }
 
-    /// Whether a port of this switch is open, and to whom; for a trunk also its epoch.
+    /// The open ports: the node or trunk, the connection, and the epoch of a trunk (0 of a node).
     pub fn open_ports(&self) -> impl Iterator<Item = (Attached, PortId, u64)> + '_ {
-        self.state.neighbours.iter().enumerate().filter_map(|(place, neighbour)| {
-            let epoch = place.checked_sub(self.nodes_here).and_then(|trunk| self.state.epochs.get(trunk));
-            Some((self.attached(place)?, neighbour.as_ref()?.port, epoch.copied().unwrap_or(0)))
+        self.state.neighbours.iter().enumerate().filter_map(|(index, neighbour)| {
+            let epoch = index.checked_sub(self.nodes_here).and_then(|trunk| self.state.epochs.get(trunk));
+            Some((self.attached(index)?, neighbour.as_ref()?.port, epoch.copied().unwrap_or(0)))
         })
     }
 
-    /// Takes one event and appends what is to be done. Never panics.
+    /// Takes one event and appends the resulting actions in the order in which to perform them. Never panics.
     pub fn handle(&mut self, event: Event, out: &mut Vec<Action>) {
+        #[cfg(feature = "bugs")]
+        let _on = crate::bugs::turn_on(self.config.bug, self.config.credits);
         match event {
             Event::PortOpened { port, room } => {
                 self.close(port, out);
@@ -255,57 +267,63 @@ impl Switch {
             Event::TrunkOpened { port, room, trunk } => self.greet(port, room, trunk, out),
             Event::PortRoom { port, frames } => match self.state.ports.get_mut(&port) {
                 Some(Port::Waiting { room } | Port::Greeting { room, .. }) => *room = frames,
-                Some(Port::Open { place }) => {
-                    let place = *place;
-                    if let Some(neighbour) = self.neighbour_mut(place) {
+                Some(Port::Open { index }) => {
+                    let index = *index;
+                    if let Some(neighbour) = self.neighbour_mut(index) {
                         neighbour.room = frames;
-                        self.touched.push(place);
+                        self.touched.push(index);
                     }
                 }
                 None => {}
             },
             Event::Frame { port, frame } => match self.state.ports.get(&port).copied() {
-                Some(Port::Open { place }) => {
-                    self.clock.heard(place);
-                    let done = match self.neighbour(place).map(|neighbour| neighbour.kind) {
-                        Some(Kind::Node(node)) => self.node_frame(place, node, frame, out),
-                        Some(Kind::Trunk { trunk, .. }) => self.trunk_frame(place, trunk, port, frame, out),
+                Some(Port::Open { index }) => {
+                    self.clock.frame_received(index);
+                    let done = match self.neighbour(index).map(|neighbour| neighbour.kind) {
+                        Some(Kind::Node(node)) => self.node_frame(index, node, frame, out),
+                        Some(Kind::Trunk { trunk, .. }) => self.trunk_frame(index, trunk, port, frame, out),
                         None => Ok(()),
                     };
                     if let Err(what) = done {
-                        self.throw_out(port, what, out);
+                        self.disconnect(port, what, out);
                     }
                 }
                 Some(Port::Waiting { room }) => self.hello(port, room, frame, out),
-                Some(Port::Greeting { room, place, epoch }) => self.greeted(port, room, place, epoch, frame, out),
-                // Thrown out: what was still on the way means nothing.
+                Some(Port::Greeting { room, index, epoch }) => self.greeted(port, room, index, epoch, frame, out),
+                // Disconnected: frames that were still in flight are ignored.
                 None => {}
             },
             Event::Malformed { port } => match self.state.ports.get(&port).copied() {
                 Some(Port::Waiting { .. } | Port::Greeting { .. }) => {
                     self.refuse(port, None, Refusal::Handshake, 0, 0, out);
                 }
-                Some(Port::Open { .. }) => self.throw_out(port, Violation::Malformed, out),
+                Some(Port::Open { .. }) => self.disconnect(port, Violation::Malformed, out),
                 None => {}
             },
             Event::PortClosed { port } => self.close(port, out),
             Event::Tick { now } => self.tick(now, out),
         }
-        while let Some(place) = self.touched.pop() {
-            self.serve(place, out);
+        while let Some(index) = self.touched.pop() {
+            self.serve(index, out);
         }
     }
 
     // ---- frames of a joined node ----
 
-    fn node_frame(&mut self, place: Place, node: NodeId, frame: Frame, out: &mut Vec<Action>) -> Result<(), Violation> {
+    fn node_frame(
+        &mut self,
+        index: PortIndex,
+        node: NodeId,
+        frame: Frame,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Violation> {
         match frame {
-            Frame::Packet(packet) => self.packet(place, node, packet, out),
+            Frame::Packet(packet) => self.packet(index, node, packet, out),
             Frame::Credit { class: Class::Reply, .. } => Ok(()),
-            Frame::Credit { class, count } => self.credited(place, class, 0, count),
-            Frame::Reset { incarnation } => self.reset(place, node, incarnation, out),
-            Frame::Group { page, members } => self.group(place, node, page, members),
-            Frame::Probe => self.asked(place),
+            Frame::Credit { class, count } => self.credited(index, class, 0, count),
+            Frame::Reset { incarnation } => self.reset(index, node, incarnation, out),
+            Frame::Group { page, members } => self.group(index, node, page, members),
+            Frame::Probe => self.probed(index),
             Frame::Alive => Ok(()),
             Frame::Hello { .. }
             | Frame::Welcome { .. }
@@ -319,39 +337,39 @@ impl Switch {
         }
     }
 
-    fn asked(&mut self, place: Place) -> Result<(), Violation> {
-        if let Some(neighbour) = self.neighbour_mut(place) {
+    fn probed(&mut self, index: PortIndex) -> Result<(), Violation> {
+        if let Some(neighbour) = self.neighbour_mut(index) {
             neighbour.alive = true;
-            self.touched.push(place);
+            self.touched.push(index);
         }
         Ok(())
     }
 
-    // ---- who is where ----
+    // ---- look-ups ----
 
-    fn neighbour(&self, place: Place) -> Option<&Neighbour> {
-        self.state.neighbours.get(place)?.as_ref()
+    fn neighbour(&self, index: PortIndex) -> Option<&Neighbour> {
+        self.state.neighbours.get(index)?.as_ref()
     }
 
-    fn neighbour_mut(&mut self, place: Place) -> Option<&mut Neighbour> {
-        self.state.neighbours.get_mut(place)?.as_mut()
+    fn neighbour_mut(&mut self, index: PortIndex) -> Option<&mut Neighbour> {
+        self.state.neighbours.get_mut(index)?.as_mut()
     }
 
     /// The neighbours that are there.
-    fn present(&self) -> impl Iterator<Item = (Place, &Neighbour)> {
-        self.state.neighbours.iter().enumerate().filter_map(|(place, n)| Some((place, n.as_ref()?)))
+    fn present(&self) -> impl Iterator<Item = (PortIndex, &Neighbour)> {
+        self.state.neighbours.iter().enumerate().filter_map(|(index, n)| Some((index, n.as_ref()?)))
     }
 
-    fn attached(&self, place: Place) -> Option<Attached> {
-        self.statistics.ports.get(place).map(|port| port.attached)
+    fn attached(&self, index: PortIndex) -> Option<Attached> {
+        self.statistics.ports.get(index).map(|port| port.attached)
     }
 
-    /// The place of a node of this switch.
-    fn place_of(&self, node: NodeId) -> Option<Place> {
-        self.places.get(usize::from(node)).filter(|place| **place != NOWHERE).map(|place| usize::from(*place))
+    /// The index of a node of this switch.
+    fn index_of(&self, node: NodeId) -> Option<PortIndex> {
+        self.index_by_node.get(usize::from(node)).filter(|index| **index != NO_PORT).map(|index| usize::from(*index))
     }
 
-    fn place_of_trunk(&self, trunk: TrunkId) -> Option<Place> {
+    fn index_of_trunk(&self, trunk: TrunkId) -> Option<PortIndex> {
         Some(self.nodes_here + self.trunks.iter().position(|t| *t == trunk)?)
     }
 
@@ -361,10 +379,10 @@ impl Switch {
     }
 
     /// The trunk and layer by which packets of a node for another switch's node leave.
-    fn hop(&self, source: NodeId, destination: NodeId) -> Option<(Place, u8)> {
+    fn hop(&self, source: NodeId, destination: NodeId) -> Option<(PortIndex, u8)> {
         let Part { topology, switch } = self.config.part.as_ref()?;
         let hop = topology.hop(*switch, topology.switch_of(source)?, topology.switch_of(destination)?)?;
-        Some((self.place_of_trunk(hop.trunk)?, hop.layer))
+        Some((self.index_of_trunk(hop.trunk)?, hop.layer))
     }
 
     /// The trunk by which everything of a switch's nodes arrives.
@@ -373,11 +391,11 @@ impl Switch {
         topology.arrival(*switch, source)
     }
 
-    fn class_statistics(&mut self, place: Place, class: Class) -> Option<&mut ClassStatistics> {
-        Some(&mut self.statistics.ports.get_mut(place)?.classes[class as usize])
+    fn class_statistics(&mut self, index: PortIndex, class: Class) -> Option<&mut ClassStatistics> {
+        Some(&mut self.statistics.ports.get_mut(index)?.classes[class as usize])
     }
 
-    fn notice(out: &mut Vec<Action>, notice: Notice) {
-        out.push(Action::Notice(notice));
+    fn report(out: &mut Vec<Action>, diagnostic: Diagnostic) {
+        out.push(Action::Diagnostic(diagnostic));
     }
 }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::time::Clock;
+use super::clock::Clock;
 use super::{State, Switch};
 use crate::neighbour::Kind;
 use crate::{Attached, SwitchConfig};
@@ -36,22 +36,22 @@ impl Switch {
         };
         let mut switch = Switch::new(sound).map_err(|e| e.to_string())?;
         let Snapshot { state, clock } = snapshot;
-        let places = switch.state.neighbours.len();
-        let same = state.neighbours.len() == places
+        let ports = switch.state.neighbours.len();
+        let same = state.neighbours.len() == ports
             && state.presence.len() == switch.state.presence.len()
             && state.epochs.len() == switch.state.epochs.len()
             && clock.is_of(&switch.clock);
         if !same {
-            return Err(format!("the state is that of a switch of another size: expected {places} nodes and trunks"));
+            return Err(format!("the state is that of a switch of another size: expected {ports} nodes and trunks"));
         }
         let layers = switch.config.part.as_ref().map_or(1, |part| part.topology.layers());
-        for (place, neighbour) in state.neighbours.iter().enumerate() {
-            let kind = match switch.attached(place) {
+        for (index, neighbour) in state.neighbours.iter().enumerate() {
+            let kind = match switch.attached(index) {
                 Some(Attached::Node(node)) => Kind::Node(node),
                 Some(Attached::Trunk(trunk, _)) => Kind::Trunk { trunk, layers },
                 None => continue,
             };
-            if neighbour.as_ref().is_some_and(|neighbour| !neighbour.is_sound(kind, places)) {
+            if neighbour.as_ref().is_some_and(|neighbour| !neighbour.is_sound(kind, ports)) {
                 return Err(format!("the state of {kind:?} is none that it can have"));
             }
         }

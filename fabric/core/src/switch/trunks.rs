@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trunks: how two switches meet, and what they say to each other.
+//! Trunks: the handshake of two switches, and the frames between them.
 
-use fabric_topology::TrunkId;
+use telegraphos_topology::TrunkId;
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, Packet};
 
-use super::{Place, Port, Switch};
+use super::{Port, PortIndex, Switch};
 use crate::config::Part;
 use crate::lane::{Paid, Queued};
 use crate::neighbour::{Kind, Neighbour};
-use crate::statistics::bytes;
-use crate::{Action, Attached, Bug, Notice, PortId, Violation};
+use crate::{Action, Attached, Diagnostic, PortId, Violation};
 
 impl Switch {
+    /// A connection for a trunk: sends the opening frame, or closes it if this switch has no such trunk.
     pub(super) fn greet(&mut self, port: PortId, room: u32, trunk: TrunkId, out: &mut Vec<Action>) {
         self.close(port, out);
-        let place = self.place_of_trunk(trunk);
-        let (Some(place), Some(part)) = (place, &self.config.part) else {
+        let index = self.index_of_trunk(trunk);
+        let (Some(index), Some(part)) = (index, &self.config.part) else {
             out.push(Action::Close(port));
             return;
         };
-        let epoch = self.state.epochs.get(place - self.nodes_here).copied().unwrap_or(0);
+        let epoch = self.state.epochs.get(index - self.nodes_here).copied().unwrap_or(0);
         let frame = Frame::Trunk {
             version: PROTOCOL_VERSION,
             switch: part.switch,
@@ -33,20 +33,20 @@ impl Switch {
         out.push(Action::Send(port, frame));
         self.clock.opened(port);
         let room = if room == crate::UNLIMITED { room } else { room.saturating_sub(1) };
-        self.state.ports.insert(port, Port::Greeting { room, place, epoch });
+        self.state.ports.insert(port, Port::Greeting { room, index, epoch });
     }
 
-    /// The opening frame of the other end.
+    /// The opening frame of the other end: the trunk is joined, or refused.
     pub(super) fn greeted(
         &mut self,
         port: PortId,
         room: u32,
-        place: Place,
+        index: PortIndex,
         sent: u64,
         frame: Frame,
         out: &mut Vec<Action>,
     ) {
-        let (Some(part), Some(Attached::Trunk(trunk, to))) = (self.config.part.clone(), self.attached(place)) else {
+        let (Some(part), Some(Attached::Trunk(trunk, to))) = (self.config.part.clone(), self.attached(index)) else {
             return;
         };
         let refused = |switch: &mut Switch, reason, offered, expected, by_peer: bool, out: &mut Vec<Action>| {
@@ -57,7 +57,7 @@ impl Switch {
                 out.push(Action::Send(port, Frame::Refuse { reason, offered, expected }));
             }
             out.push(Action::Close(port));
-            Switch::notice(out, Notice::TrunkRefused { trunk, reason, offered, expected, by_peer });
+            Switch::report(out, Diagnostic::TrunkRefused { trunk, reason, offered, expected, by_peer });
         };
         let (version, switch, peer, epoch, topology, credits) = match frame {
             Frame::Trunk { version, switch, peer, epoch, topology, credits } => {
@@ -79,70 +79,74 @@ impl Switch {
         if credits.contains(&0) {
             return refused(self, Refusal::Protocol, 0, 1, false, out);
         }
-        // Both ends must come to the same epoch, and each connection to another: one that was greeted before another
-        // was joined would have its epoch.
-        let now = self.state.epochs.get(place - self.nodes_here).copied().unwrap_or(0);
-        if sent != now && !self.config.has(Bug::JoinStale) {
+        // Both ends must compute the same epoch, and each connection another one: a connection whose handshake began
+        // before another was joined would reuse its epoch.
+        let now = self.state.epochs.get(index - self.nodes_here).copied().unwrap_or(0);
+        if sent != now && !bug!(JoinStale) {
             return refused(self, Refusal::Handshake, sent, now, false, out);
         }
 
-        // A connection that is still there is of a time before the other end lost it.
-        if let Some(old) = self.neighbour(place).map(|neighbour| neighbour.port) {
+        // An earlier connection is stale: the other end has lost it.
+        if let Some(old) = self.neighbour(index).map(|neighbour| neighbour.port) {
             out.push(Action::Close(old));
             self.close(old, out);
         }
         let epoch = sent.max(epoch).saturating_add(1);
-        if let Some(entry) = self.state.epochs.get_mut(place - self.nodes_here) {
+        if let Some(entry) = self.state.epochs.get_mut(index - self.nodes_here) {
             *entry = epoch;
         }
         let kind = Kind::Trunk { trunk, layers: part.topology.layers() };
         let neighbour = Neighbour::new(kind, port, room, self.config.credits, credits);
         self.statistics.trunks_joined += 1;
-        Switch::notice(out, Notice::TrunkUp { port, trunk, to, epoch });
-        self.open(port, place, neighbour);
-        self.tell_all(place, |switch, source| {
+        Switch::report(out, Diagnostic::TrunkUp { port, trunk, to, epoch });
+        self.open(port, index, neighbour);
+        self.notify_all(index, |switch, source| {
             let Some(Part { topology, switch: here }) = &switch.config.part else { return false };
             topology.children(*here, source).any(|child| child == trunk)
         });
     }
 
+    /// A frame of a joined trunk.
+    ///
+    /// # Errors
+    /// What it violates; the trunk is to be disconnected.
     pub(super) fn trunk_frame(
         &mut self,
-        place: Place,
+        index: PortIndex,
         trunk: TrunkId,
         port: PortId,
         frame: Frame,
         out: &mut Vec<Action>,
     ) -> Result<(), Violation> {
         match frame {
-            Frame::Forward { layer, members, packet } => self.forwarded(place, trunk, layer, members, packet, out),
-            Frame::TrunkCredit { class, layer, count } => self.credited(place, class, layer, count),
+            Frame::Forward { layer, members, packet } => self.forwarded(index, trunk, layer, members, packet, out),
+            Frame::TrunkCredit { class, layer, count } => self.credited(index, class, layer, count),
             Frame::Reach { node, incarnation, session } => {
                 self.valid_destination(node)?;
-                if !self.comes_by(node, trunk) {
+                if !self.arrives_by(node, trunk) {
                     return Err(Violation::Astray(node));
                 }
-                let epoch = self.state.epochs.get(place - self.nodes_here).copied().unwrap_or(0);
-                let session = if self.config.has(Bug::ForgetSession) { 0 } else { session.wrapping_add(epoch) };
-                Switch::notice(out, Notice::Reached { node, incarnation });
-                self.arrived(node, incarnation, session, out);
+                let epoch = self.state.epochs.get(index - self.nodes_here).copied().unwrap_or(0);
+                let session = if bug!(ForgetSession) { 0 } else { session.wrapping_add(epoch) };
+                Switch::report(out, Diagnostic::Reached { node, incarnation });
+                self.arrived(node, incarnation, session);
                 Ok(())
             }
             Frame::NodeDown { node } => {
                 self.valid_destination(node)?;
-                if !self.comes_by(node, trunk) {
+                if !self.arrives_by(node, trunk) {
                     return Err(Violation::Astray(node));
                 }
                 if self.state.presence.get(usize::from(node)).is_some_and(|presence| presence.up) {
-                    self.lose(node);
-                    Switch::notice(out, Notice::Lost { node });
+                    self.node_lost(node);
+                    Switch::report(out, Diagnostic::Lost { node });
                 }
                 Ok(())
             }
-            Frame::Probe => self.asked(place),
+            Frame::Probe => self.probed(index),
             Frame::Alive => Ok(()),
             Frame::Refuse { reason, offered, expected } => {
-                Switch::notice(out, Notice::TrunkRefused { trunk, reason, offered, expected, by_peer: true });
+                Switch::report(out, Diagnostic::TrunkRefused { trunk, reason, offered, expected, by_peer: true });
                 out.push(Action::Close(port));
                 self.close(port, out);
                 Ok(())
@@ -158,23 +162,22 @@ impl Switch {
         }
     }
 
-    /// Whether the switch at the other end of a trunk, if it does what it should, sends what is for this destination by
-    /// this trunk and on this layer.
-    fn comes_right(&self, trunk: TrunkId, layer: u8, source: NodeId, destination: NodeId) -> Result<(), Violation> {
+    /// Checks that the route from `source` to `destination` uses this trunk, and this layer of it.
+    fn check_route(&self, trunk: TrunkId, layer: u8, source: NodeId, destination: NodeId) -> Result<(), Violation> {
         let Some(Part { topology, switch: here }) = &self.config.part else { return Ok(()) };
         let route = topology.switch_of(source).zip(topology.switch_of(destination));
         let hop = route.and_then(|(from, to)| topology.hop(topology.other_end(trunk, *here), from, to));
         match hop.filter(|hop| hop.trunk == trunk) {
-            Some(hop) if hop.layer == layer || self.config.has(Bug::OneLayer) => Ok(()),
+            Some(hop) if hop.layer == layer || bug!(OneLayer) => Ok(()),
             Some(_) => Err(Violation::Layer { layer, layers: topology.layers() }),
             None => Err(Violation::Astray(destination)),
         }
     }
 
-    /// A packet that another switch sends on.
+    /// A packet that another switch forwards.
     fn forwarded(
         &mut self,
-        place: Place,
+        index: PortIndex,
         trunk: TrunkId,
         layer: u8,
         members: Vec<NodeId>,
@@ -190,46 +193,35 @@ impl Switch {
         if multicast {
             for member in &members {
                 self.valid_destination(*member)?;
-                self.comes_right(trunk, layer, packet.src, *member)?;
+                self.check_route(trunk, layer, packet.src, *member)?;
             }
         } else {
             self.valid_destination(packet.dst)?;
-            self.comes_right(trunk, layer, packet.src, packet.dst)?;
+            self.check_route(trunk, layer, packet.src, packet.dst)?;
         }
         let class = self.config.class_of(&packet);
         if multicast && class != Class::Reflected {
             return Err(Violation::MulticastClass(class));
         }
         let channel = self.channel_beyond(class, layer);
-        let lenient = self.config.has(Bug::AcceptWithoutCredit);
-        let Some(sender) = self.neighbour_mut(place) else { return Ok(()) };
-        match sender.held[channel.index()].checked_sub(1) {
-            Some(held) => sender.held[channel.index()] = held,
-            None if lenient => {}
-            None => return Err(Violation::NoCredit(class)),
-        }
-        self.touched.push(place);
-        if let Some(counted) = self.class_statistics(place, class) {
-            counted.received_packets += 1;
-            counted.received_bytes += bytes(&packet);
-        }
+        self.received(index, channel, &packet)?;
         let up = self.state.presence.get(usize::from(packet.src)).is_some_and(|presence| presence.up);
-        let paid = Paid { place: place as u16, channel, multicast: None };
-        let astray = !self.comes_by(packet.src, trunk);
-        if astray && self.config.has(Bug::BlameMessenger) {
+        let paid = Paid { index: index as u16, channel, multicast: None };
+        let astray = !self.arrives_by(packet.src, trunk);
+        if astray && bug!(BlameMessenger) {
             return Err(Violation::Astray(packet.src));
         }
         if !up || astray {
-            // A reply that has passed the news of its sender: nobody waits for it. Or a lie that an honest switch has
-            // sent on.
-            self.gone(Some(paid));
-            self.count_lost(place, class);
+            // Either a reply that arrived before the Reach of its sender, for which no request is pending, or a forged
+            // source that an honest switch forwarded.
+            self.release(Some(paid));
+            self.count_lost(index, class);
             return Ok(());
         }
         if multicast {
-            self.multicast(place, channel, packet, members, out);
+            self.multicast(index, channel, packet, members, out);
             return Ok(());
         }
-        self.pass(place, Queued { packet, members: Vec::new(), paid: Some(paid) }, out)
+        self.pass(index, Queued { packet, members: Vec::new(), paid: Some(paid) }, out)
     }
 }

@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use switch_core::{Action, Event, PortId, Switch};
+use telegraphos_fabric_core::{Action, Event, PortId, Switch};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Chosen cuts: what was sent before them, and is still on its way when everybody is there again.
 
-use switch_core::Bug;
+use telegraphos_fabric_core::Bug;
 use telegraphos_wire::Class;
 
 use crate::common::{Failure, fail};
@@ -11,7 +11,7 @@ use crate::world::{Network, Settings};
 
 /// While a request of node 0 to the last node is on its way to its switch, something happens that cuts it off for a
 /// moment.
-fn late(
+fn request_before_cut(
     shape: &str,
     nodes: u32,
     bug: Option<Bug>,
@@ -34,17 +34,17 @@ fn cut_and_check(
     let (tag, to) = network.send(0, last, Class::Request).unwrap();
     cut(network)?;
     network.settle()?;
-    assert!(network.nodes[0].told.contains_key(&last), "node {last} can be reached again");
+    assert!(network.nodes[0].notified.contains_key(&last), "node {last} can be reached again");
     network.stuck.clear();
     network.rest()?;
     match network.ledger.entry(tag, to).state {
         State::Down => network.heal(),
-        other => fail("told_down", format!("node 0 was told {other:?} of a request from before the cut")),
+        other => fail("told_down", format!("node 0 was notified {other:?} of a request from before the cut")),
     }
 }
 
 fn trunk_breaks(bug: Option<Bug>) -> Result<(), Failure> {
-    late("mesh:3x1", 3, bug, |network| {
+    request_before_cut("mesh:3x1", 3, bug, |network| {
         network.break_trunk(1, [0, 0]);
         network.settle()?;
         network.dial(1, false, false)

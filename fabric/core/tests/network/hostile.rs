@@ -2,10 +2,10 @@
 //! Neighbours that lie: whatever frames come by a link or a trunk, the switch agrees with itself, only the liar is
 //! thrown out, and when it is gone everything is as before.
 
-use fabric_topology::TrunkId;
 use proptest::prelude::*;
-use switch_core::{Attached, Bug, Notice};
+use telegraphos_fabric_core::{Attached, Bug, Diagnostic};
 use telegraphos_testkit::scale;
+use telegraphos_topology::TrunkId;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Status, WindowLayout};
@@ -113,12 +113,12 @@ fn survives(by_trunk: Option<TrunkId>, steps: &[Step], bug: Option<Bug>) -> Resu
     (0..NODES as NodeId).for_each(|node| network.leave(node, 0));
     network.settle().map_err(|e| e.to_string())?;
     for notice in &network.violations {
-        // The other end of the trunk may have been told more than it can believe: it is this trunk all the same.
-        let same = |who: &Attached| match (who, liar) {
+        // The other end of the trunk may have received impossible values and ended it: it is this trunk all the same.
+        let same = |blamed: &Attached| match (blamed, liar) {
             (Attached::Trunk(a, _), Attached::Trunk(b, _)) => *a == b,
-            _ => *who == liar,
+            _ => *blamed == liar,
         };
-        if !matches!(notice, Notice::Violation { who, .. } if same(who)) {
+        if !matches!(notice, Diagnostic::Violation { who, .. } if same(who)) {
             return Err(format!("only {liar} has lied: {notice}"));
         }
     }
@@ -144,8 +144,8 @@ proptest! {
     }
 }
 
-/// A packet from switch 0 to node 3, whose route does not cross switches 1 and 2. Switch 1 knows that switch 0 does not
-/// send that; switch 2 cannot know that about switch 1, and sends it on; it ends at switch 3, which does not blame
+/// A packet from switch 0 to node 3, whose route does not cross switches 1 and 2. Switch 1 can check that switch 0 does
+/// not send that; switch 2 cannot know that about switch 1, and sends it on; it ends at switch 3, which does not blame
 /// switch 2.
 #[test]
 fn a_packet_off_its_route_is_blamed_on_its_source_or_on_nobody() {

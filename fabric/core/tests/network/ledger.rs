@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What has become of each request: the truth that nodes are told from.
+//! The state of each request: the reference for the checks of all nodes.
 //!
-//! An *era* is what a node was told of a peer once: from a `NodeUp` to the next news of that peer. A request is sent in
-//! an era of its sender (what that knows of the receiver) and performed in an era of its receiver (what that knows of
-//! the sender), each in a life of the node. What is performed in one era was sent in one era, and the other way round;
-//! otherwise a packet would have come from before a cut, a restart or a reset to somebody who had been told of it.
+//! An *era* of a node and a peer lasts from a `NodeUp` of the peer to the next notification of it. A request is sent in
+//! an era of its sender (about the receiver) and performed in an era of its receiver (about the sender), each in a life
+//! of the node. What is performed in one era was sent in one era, and the other way round; otherwise a packet would
+//! have come from before a cut, a restart or a reset to a node that had been notified of it.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use telegraphos_wire::{Class, NodeId, Status};
 
 use crate::common::{Failure, fail};
 
-/// A node's life, and how often it had been told of the peer.
+/// A node's incarnation, and how often it had been notified of the peer.
 pub(crate) type Era = (u64, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Open,
     Answered(Status),
-    /// Its sender was told that the receiver is down.
+    /// Its sender was notified that the receiver is down.
     Down,
     /// Its sender has ended.
     Over,
@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     number: u32,
     pub(crate) multicast: bool,
     delivered: bool,
-    /// What the receiver said, and its how-manieth reply to the sender that was.
+    /// The receiver's reply, and its ordinal among its replies to the sender.
     reply: Option<(Status, u32)>,
     pub(crate) state: State,
 }
@@ -107,8 +107,8 @@ impl Ledger {
         self.count("performed");
         let entry = &self.entries[&(tag, to)];
         let pair = Pair { from: entry.from, to };
-        // Copies of a multicast are for whoever is a member when they leave the last switch; a node and itself do not
-        // lose each other.
+        // Copies of a multicast are for the members at the time when they leave the last switch; a node and itself do
+        // not lose each other.
         if entry.multicast || entry.from == to {
             return Ok(());
         }
@@ -136,13 +136,13 @@ impl Ledger {
         entry.reply = Some((status, *number));
     }
 
-    /// The answer has reached its sender, whose life it is meant for. Returns whether that waits for it.
+    /// The answer has reached the incarnation of its sender that it is meant for. Returns whether it is pending there.
     pub(crate) fn answered(&mut self, tag: u32, from: NodeId, to: NodeId, status: Status) -> Result<(), Failure> {
         let Some(entry) = self.entries.get_mut(&(tag, to)).filter(|e| e.from == from) else {
             return fail("answered_once", format!("node {from} got an answer of {to} to nothing, {tag}"));
         };
         match entry.reply {
-            // The switch answers for whom it does not reach, and does not send to it then.
+            // The switch answers for an unreachable node and does not send to it then.
             None if status == Status::NodeDown && !entry.delivered => {}
             Some((said, number)) if said == status => {
                 let last = self.replied.entry(Pair { from: to, to: from }).or_default();
@@ -156,7 +156,7 @@ impl Ledger {
         match entry.state {
             State::Open => entry.state = State::Answered(status),
             State::Answered(_) => return fail("answered_once", format!("node {from} got two answers: {entry:x?}")),
-            // It has been told that the receiver is down, and does not know the number any more.
+            // It was notified that the receiver is down, and has dropped the tag.
             State::Down | State::Over => return Ok(()),
         }
         self.count(match status {
@@ -171,6 +171,6 @@ impl Ledger {
         if let Some(entry) = self.entries.get_mut(&(tag, to)) {
             entry.state = state;
         }
-        self.count(if state == State::Down { "told down" } else { "over" });
+        self.count(if state == State::Down { "notified down" } else { "over" });
     }
 }

@@ -9,8 +9,8 @@
 //!   deadlock, fairness, silence, hostile    chosen situations
 //! ```
 //!
-//! A failure prints its seed and its smallest schedule: `TELEGRAPHOS_SEED=n cargo test -p switch-core --test network`
-//! replays it; `TELEGRAPHOS_SCALE=full` checks more of them.
+//! A failure prints its seed and its smallest schedule: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-fabric-core
+//! --test network` replays it; `TELEGRAPHOS_SCALE=full` checks more of them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 #[path = "../common/mod.rs"]
@@ -27,7 +27,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use schedule::{Faults, found, run};
-use switch_core::Bug;
+use telegraphos_fabric_core::Bug;
 use telegraphos_testkit::seeds;
 
 /// Runs the seeds, and says how often each thing happened.
@@ -47,7 +47,7 @@ fn over_seeds(faults: Faults, ci: u64, full: u64) -> BTreeMap<&'static str, u64>
 #[test]
 fn i8_order_and_losslessness_while_nothing_breaks() {
     let tally = over_seeds(Faults::None, 150, 20_000);
-    assert_eq!(tally.get("told down"), None);
+    assert_eq!(tally.get("notified down"), None);
 }
 
 #[test]

@@ -14,8 +14,8 @@ use crate::world::{ConnectionId, Network, Settings};
 #[derive(Clone, Debug)]
 struct Inbound {
     packet: Packet,
-    /// How often this node had been told of the sender.
-    told: u64,
+    /// How often this node had been notified of the sender.
+    notified: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -34,10 +34,10 @@ pub(crate) struct Node {
     pub(crate) stopped: [bool; 4],
     /// Requests that it performs in one round, at most.
     pub(crate) pace: usize,
-    pub(crate) told: BTreeMap<NodeId, u64>,
-    /// All it was ever told of, in this life of its connection.
+    pub(crate) notified: BTreeMap<NodeId, u64>,
+    /// All peers that it was ever notified of, on this connection.
     heard: BTreeSet<(NodeId, u64)>,
-    /// How often it was told of each.
+    /// How often it was notified of each.
     eras: BTreeMap<NodeId, u64>,
     /// Requests that wait for an answer: tags and receivers.
     pub(crate) open: BTreeSet<(u32, NodeId)>,
@@ -58,7 +58,7 @@ impl Node {
             inbox: VecDeque::new(),
             stopped: [false; 4],
             pace: usize::MAX,
-            told: BTreeMap::new(),
+            notified: BTreeMap::new(),
             heard: BTreeSet::new(),
             eras: BTreeMap::new(),
             open: BTreeSet::new(),
@@ -119,10 +119,10 @@ impl Network {
         self.node_sends(node, Frame::Reset { incarnation });
     }
 
-    /// The tag and the receiver; `None` if it may not: nobody sends to whom he was not told of.
+    /// The tag and the receiver; `None` if it may not: a node sends to those only that it was notified of.
     pub(crate) fn send(&mut self, from: NodeId, to: NodeId, class: Class) -> Option<(u32, NodeId)> {
         let hib = self.node(from);
-        let target = *hib.told.get(&to)?;
+        let target = *hib.notified.get(&to)?;
         let held = &mut hib.held[class as usize];
         *held = held.checked_sub(1)?;
         hib.next_tag += 1;
@@ -134,14 +134,14 @@ impl Network {
         Some((tag, to))
     }
 
-    /// From now on, those of these whom the node knows are the group of this page.
+    /// Sets the group of this page to those of these nodes that the node was notified of.
     pub(crate) fn group(&mut self, from: NodeId, page: u32, members: u32) {
         let hib = self.node(from);
         if !hib.joined {
             return;
         }
         let members: Vec<NodeId> =
-            hib.told.keys().copied().filter(|n| *n != from && members >> (n % 32) & 1 == 1).collect();
+            hib.notified.keys().copied().filter(|n| *n != from && members >> (n % 32) & 1 == 1).collect();
         hib.groups.remove(&page);
         if !members.is_empty() {
             hib.groups.insert(page, members.clone());
@@ -153,8 +153,8 @@ impl Network {
         const CLASS: Class = Class::Reflected;
         let hib = self.node(from);
         let Some(group) = hib.groups.get(&page).cloned() else { return false };
-        // A home forgets members that it is told have gone.
-        if hib.held[CLASS as usize] == 0 || group.iter().any(|member| !hib.told.contains_key(member)) {
+        // A home removes members that are down.
+        if hib.held[CLASS as usize] == 0 || group.iter().any(|member| !hib.notified.contains_key(member)) {
             return false;
         }
         hib.held[CLASS as usize] -= 1;
@@ -174,11 +174,11 @@ impl Network {
         for _ in 0..count {
             let hib = self.node(node);
             let Some(first) = hib.inbox.iter().position(|inbound| hib.takes(inbound)) else { return Ok(()) };
-            let Some(Inbound { packet, told }) = hib.inbox.remove(first) else { return Ok(()) };
+            let Some(Inbound { packet, notified }) = hib.inbox.remove(first) else { return Ok(()) };
             let life = hib.life;
             let status = if packet.src == node || packet.target == life { Status::Ok } else { Status::Reset };
             if status == Status::Ok {
-                self.ledger.performed(packet.tag, node, (life, told))?;
+                self.ledger.performed(packet.tag, node, (life, notified))?;
             }
             self.ledger.replied(packet.tag, node, status);
             let body = match packet.body {
@@ -228,12 +228,12 @@ impl Network {
                 if !hib.heard.insert((peer, incarnation)) && without != Some("incarnation_is_new") {
                     return fail("incarnation_is_new", format!("node {node} heard {incarnation:#x} of {peer} again"));
                 }
-                hib.told.insert(peer, incarnation);
+                hib.notified.insert(peer, incarnation);
                 *hib.eras.entry(peer).or_default() += 1;
                 self.ledger.count("node up");
             }
             Frame::NodeDown { node: peer } => {
-                if hib.told.remove(&peer).is_none() {
+                if hib.notified.remove(&peer).is_none() {
                     return fail("presence_told", format!("node {node} heard the end of {peer}, not its beginning"));
                 }
                 self.peer_down(node, peer);
@@ -257,7 +257,7 @@ impl Network {
         for (tag, to) in ended {
             self.ledger.ended(tag, to, State::Down);
         }
-        // What its sender will not hear of is not performed.
+        // A request whose sender will not get the reply is not performed.
         for inbound in forgotten {
             self.return_credit(node, class_of(&inbound.packet));
         }
@@ -271,7 +271,7 @@ impl Network {
         if packet.dst != node {
             return fail("right_receiver", format!("node {node} got {packet:?}"));
         }
-        if status != Status::NodeDown && !hib.told.contains_key(&packet.src) {
+        if status != Status::NodeDown && !hib.notified.contains_key(&packet.src) {
             return fail("life_order", format!("node {node} got a reply of {}, which is down", packet.src));
         }
         if packet.incarnation != hib.life {
@@ -288,17 +288,17 @@ impl Network {
             return fail("right_receiver", format!("node {node} got {packet:?}"));
         }
         // What was sent in one life, or before a cut, is not delivered outside it.
-        let told = hib.told.get(&packet.src).copied();
-        if packet.src != node && told != Some(packet.incarnation) {
-            return fail("life_order", format!("node {node} knows {told:x?} and got {packet:x?}"));
+        let notified = hib.notified.get(&packet.src).copied();
+        if packet.src != node && notified != Some(packet.incarnation) {
+            return fail("life_order", format!("node {node} has {notified:x?} and got {packet:x?}"));
         }
         match hib.free[class as usize].checked_sub(1) {
             Some(free) => hib.free[class as usize] = free,
             None => return fail("credits_never_negative", format!("node {node} has no place for {packet:?}")),
         }
-        let told = hib.era(packet.src);
+        let notified = hib.era(packet.src);
         let (tag, src) = (packet.tag, packet.src);
-        hib.inbox.push_back(Inbound { packet, told });
+        hib.inbox.push_back(Inbound { packet, notified });
         self.order[usize::from(node)].push(src);
         self.ledger.delivered(tag, src, node, class)
     }

@@ -2,9 +2,9 @@
 //! Random schedules, from a seed: what the nodes do, when the pipes move, and what breaks. A schedule that fails is
 //! made as short as it still fails.
 
-use fabric_topology::{SwitchId, Topology, TrunkId};
-use switch_core::Bug;
+use telegraphos_fabric_core::Bug;
 use telegraphos_testkit::Rng;
+use telegraphos_topology::{SwitchId, Topology, TrunkId};
 use telegraphos_wire::{Class, NodeId};
 
 use crate::common::{Failure, fail};

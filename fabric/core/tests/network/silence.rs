@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Time: who hangs is found out, who is merely idle or was stopped for a moment is not.
+//! Time limits: a neighbour that hangs is disconnected; one that is idle or was stopped for a moment is not.
 
-use switch_core::{Attached, Bug, Notice, Violation};
+use telegraphos_fabric_core::{Attached, Bug, Diagnostic, Violation};
 use telegraphos_wire::Class;
 
 use crate::common::{Failure, fail};
@@ -29,14 +29,14 @@ fn pass(network: &mut Network, now: &mut u64, time: u64) -> Result<(), Failure> 
 }
 
 fn thrown_out(network: &Network) -> Vec<(Attached, Violation)> {
-    let of = |notice: &Notice| match notice {
-        Notice::Violation { who, what, .. } => Some((*who, *what)),
+    let of = |notice: &Diagnostic| match notice {
+        Diagnostic::Violation { who, what, .. } => Some((*who, *what)),
         _ => None,
     };
     network.violations.iter().filter_map(of).collect()
 }
 
-/// Nobody says anything for a minute; everybody answers when asked.
+/// No traffic for a minute; all answer probes.
 #[test]
 fn idle_neighbours_are_asked_and_stay() {
     let mut network = network("mesh:3x1", 6, None).unwrap();
@@ -52,8 +52,8 @@ fn late_clock(bug: Option<Bug>) -> Result<(), Failure> {
     pass(&mut network, &mut now, 4 * SILENCE)
 }
 
-/// Switch 1 of three hangs. Its neighbours find out, and what was asked of it or beyond ends. When it goes on, it
-/// blames nobody for the time in which it heard nothing.
+/// Switch 1 of three hangs. Its neighbours disconnect it, and requests to it or beyond end. When it continues, it
+/// disconnects no neighbour for the time in which it received nothing.
 fn hung_switch(hangs: u64, bug: Option<Bug>) -> Result<(), Failure> {
     let mut network = network("mesh:3x1", 3, bug)?;
     let mut now = 0;
@@ -66,7 +66,8 @@ fn hung_switch(hangs: u64, bug: Option<Bug>) -> Result<(), Failure> {
     network.honest_nodes = true;
     pass(&mut network, &mut now, hangs)?;
     let noticed = thrown_out(&network);
-    if hangs > 2 * SILENCE && (network.nodes[0].open.len() + noticed.len() != 2 || network.nodes[2].told.len() != 1) {
+    if hangs > 2 * SILENCE && (network.nodes[0].open.len() + noticed.len() != 2 || network.nodes[2].notified.len() != 1)
+    {
         return fail("silence_is_noticed", format!("{noticed:?}; {:?}", network.nodes[0].open));
     }
     network.violations.clear();
@@ -84,7 +85,7 @@ fn hung_switch(hangs: u64, bug: Option<Bug>) -> Result<(), Failure> {
     network.heal()
 }
 
-/// A node that reads and answers probes, but gives no credit back of one class while packets wait: thrown out by its
+/// A node that reads and answers probes, but gives no credit back of one class while packets wait: disconnected by its
 /// own switch, unless it is the class of elements. What others wait for meanwhile behind its packets comes then.
 fn keeps_credits(class: Class, bug: Option<Bug>) -> Result<Vec<(Attached, Violation)>, Failure> {
     let mut network = network("mesh:2x1", 4, bug)?;
@@ -111,7 +112,7 @@ fn keeps_credits(class: Class, bug: Option<Bug>) -> Result<Vec<(Attached, Violat
     Ok(thrown)
 }
 
-/// A connection that is to be a trunk, and whose other end never says anything.
+/// The handshake of a trunk whose other end never sends anything.
 #[test]
 fn a_trunk_that_is_never_greeted_is_given_up() {
     let mut network = network("mesh:2x1", 2, None).unwrap();
@@ -158,6 +159,6 @@ fn time_finds_its_bugs() {
     assert_eq!(check(keeps_credits(Class::Request, Some(Bug::Patient)).map(|_| ())), Some("stall_is_noticed"));
     assert_eq!(check(hung_switch(3 * SILENCE, Some(Bug::Unforgiving))), Some("the_stopped_do_not_judge"));
     let blamed = keeps_credits(Class::Request, Some(Bug::BlameTrunk)).unwrap();
-    assert!(blamed.iter().any(|(who, _)| matches!(who, Attached::Trunk(..))), "{blamed:?}");
+    assert!(blamed.iter().any(|(neighbour, _)| matches!(neighbour, Attached::Trunk(..))), "{blamed:?}");
     assert_eq!(check(late_clock(Some(Bug::Unforgiving))), Some("honest_stay"));
 }

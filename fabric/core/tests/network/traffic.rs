@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Adversarial traffic: everything full, in all directions, with few credits. Whatever is asked is answered (SPEC I13).
+//! Adversarial traffic: everything full, in all directions, with few credits. Each request is answered (SPEC I13).
 
 use std::collections::VecDeque;
 
-use switch_core::{Attached, Bug, CREDITED};
+use telegraphos_fabric_core::{Attached, Bug, CREDITED};
 use telegraphos_testkit::{Rng, scale};
 use telegraphos_wire::{Class, NodeId};
 
@@ -52,7 +52,7 @@ fn drive(network: &mut Network, mut backlogs: Vec<Backlog>, chance: Option<Rng>)
     network.rest()
 }
 
-/// Everybody asks everybody else, or those so far away, in all these classes.
+/// Each node sends requests to all others, or to those at a distance, in all these classes.
 fn backlogs(nodes: usize, distances: &[usize], classes: &[Class], rounds: usize) -> Vec<Backlog> {
     let one = |node: usize| {
         let to = move |distance: &usize| ((node + distance) % nodes) as NodeId;
@@ -151,7 +151,7 @@ fn e12_loads_go_on_while_queues_at_both_ends_are_stopped() {
     }
 }
 
-/// A node beyond a trunk that has asked for much and reads nothing. Others beyond the same trunk get their answers.
+/// A node beyond a trunk with many requests that reads nothing. Others beyond the same trunk get their answers.
 fn non_reader(bug: Option<Bug>) -> Result<(), Failure> {
     let mut network = Network::whole(topology("mesh:2x1", 4), Settings::new(4, 4, bug))?;
     for class in CREDITED {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Switches, nodes, and the connections between them: pipes of frames that are slow, that break at any moment, and
-//! whose ends learn of it at different times.
+//! whose ends see it at different times.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use fabric_topology::{SwitchId, Topology, TrunkId};
-use switch_core::{Action, Attached, Bug, Event, Notice, Part, PortId, Switch, SwitchConfig};
+use telegraphos_fabric_core::{Action, Attached, Bug, Diagnostic, Event, Part, PortId, Switch, SwitchConfig};
+use telegraphos_topology::{SwitchId, Topology, TrunkId};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, WindowLayout};
@@ -23,7 +23,7 @@ const LIFE_OF_A_SWITCH: u64 = 1 << 20;
 pub(crate) type ConnectionId = u32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum Owner {
     Node(NodeId),
     Switch(SwitchId),
 }
@@ -38,7 +38,7 @@ enum Aware {
 
 #[derive(Clone, Debug)]
 struct End {
-    who: Who,
+    owner: Owner,
     aware: Aware,
     /// Frames that it may hand out.
     room: u32,
@@ -48,7 +48,7 @@ struct End {
 #[derive(Clone, Debug, Default)]
 struct Pipe {
     frames: VecDeque<Frame>,
-    /// Nothing follows: when it is empty, the end learns that the connection has ended.
+    /// Nothing follows: when it is empty, the end sees that the connection has ended.
     cut: bool,
 }
 
@@ -102,8 +102,8 @@ pub(crate) struct Network {
     /// Multicasts that crossed a trunk: connection, side, layer, tag.
     crossed: BTreeSet<(ConnectionId, usize, u8, u32)>,
     /// What the switches had to say of neighbours that they threw out; see [`Network::honest`].
-    pub(crate) violations: Vec<Notice>,
-    /// Nobody here does anything wrong, or is thought to.
+    pub(crate) violations: Vec<Diagnostic>,
+    /// No node or switch breaks the protocol, so none may be disconnected.
     pub(crate) honest: bool,
     /// Nodes at least do not.
     pub(crate) honest_nodes: bool,
@@ -118,7 +118,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Nobody is there.
+    /// The end is not there.
     pub(crate) fn new(topology: Topology, settings: Settings) -> Network {
         let topology = Arc::new(topology);
         let nodes = topology.nodes() as usize;
@@ -172,10 +172,10 @@ impl Network {
         2 * id + side as PortId
     }
 
-    fn connect(&mut self, trunk: Option<TrunkId>, caller: Who, called: Who) -> ConnectionId {
+    fn connect(&mut self, trunk: Option<TrunkId>, caller: Owner, called: Owner) -> ConnectionId {
         let id = self.next;
         self.next += 1;
-        let end = |who, aware| End { who, aware, room: self.settings.room };
+        let end = |owner, aware| End { owner, aware, room: self.settings.room };
         let ends = [end(caller, Aware::Open), end(called, Aware::NotYet)];
         self.connections.insert(id, Connection { trunk, ends, pipes: Default::default() });
         id
@@ -186,7 +186,7 @@ impl Network {
             return Ok(());
         }
         let switch = self.topology.switch_of(node).unwrap();
-        let id = self.connect(None, Who::Node(node), Who::Switch(switch));
+        let id = self.connect(None, Owner::Node(node), Owner::Switch(switch));
         self.nodes[usize::from(node)].connection = Some(id);
         let credits = [self.settings.offered; 4];
         self.node_sends(node, Frame::Hello { version: PROTOCOL_VERSION, node, window: WINDOW, credits });
@@ -201,7 +201,7 @@ impl Network {
         }
         let ends = self.topology.trunks()[usize::from(trunk)];
         let (caller, called) = if by_second { (ends.b, ends.a) } else { (ends.a, ends.b) };
-        let id = self.connect(Some(trunk), Who::Switch(caller), Who::Switch(called));
+        let id = self.connect(Some(trunk), Owner::Switch(caller), Owner::Switch(called));
         let room = self.settings.room;
         self.event(caller, Event::TrunkOpened { port: Network::port(id, 0), room, trunk })
     }
@@ -239,13 +239,13 @@ impl Network {
         }
     }
 
-    /// The switch is started again, and knows nothing.
+    /// The switch is started again, without state.
     pub(crate) fn restart(&mut self, switch: SwitchId, keep: usize) {
         let ends: Vec<(ConnectionId, usize)> = self
             .connections
             .iter()
-            .flat_map(|(id, c)| (0..2).map(move |side| (*id, side, c.ends[side].who)))
-            .filter(|(_, _, who)| *who == Who::Switch(switch))
+            .flat_map(|(id, c)| (0..2).map(move |side| (*id, side, c.ends[side].owner)))
+            .filter(|(_, _, owner)| *owner == Owner::Switch(switch))
             .map(|(id, side, _)| (id, side))
             .collect();
         ends.into_iter().for_each(|(id, side)| self.abandon(id, side, keep));
@@ -261,7 +261,9 @@ impl Network {
                 let (pipe, aware) = (&c.pipes[*side], c.ends[*side].aware);
                 aware == Aware::NotYet || aware == Aware::Open && (pipe.cut || !pipe.frames.is_empty())
             })
-            .filter(|(_, side, c)| !matches!(c.ends[*side].who, Who::Switch(switch) if self.stopped.contains(&switch)))
+            .filter(
+                |(_, side, c)| !matches!(c.ends[*side].owner, Owner::Switch(switch) if self.stopped.contains(&switch)),
+            )
             .map(|(id, side, _)| (id, side))
             .filter(|pipe| !self.stuck.contains(pipe))
             .collect()
@@ -271,7 +273,7 @@ impl Network {
     pub(crate) fn ends(&self) -> Vec<(ConnectionId, usize)> {
         let sides = self.connections.iter().flat_map(|(id, c)| [(*id, 0, c), (*id, 1, c)]);
         sides
-            .filter(|(_, side, c)| matches!(c.ends[*side].who, Who::Switch(_)))
+            .filter(|(_, side, c)| matches!(c.ends[*side].owner, Owner::Switch(_)))
             .map(|(id, side, _)| (id, side))
             .collect()
     }
@@ -297,8 +299,8 @@ impl Network {
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
         let end = &mut connection.ends[side];
         end.room = frames;
-        match (end.who, end.aware) {
-            (Who::Switch(switch), Aware::Open) => {
+        match (end.owner, end.aware) {
+            (Owner::Switch(switch), Aware::Open) => {
                 self.event(switch, Event::PortRoom { port: Network::port(id, side), frames })
             }
             _ => Ok(()),
@@ -310,9 +312,9 @@ impl Network {
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
         let (trunk, end, pipe) = (connection.trunk, &mut connection.ends[side], &mut connection.pipes[side]);
         let port = Network::port(id, side);
-        match (end.aware, end.who) {
+        match (end.aware, end.owner) {
             (Aware::Closed, _) => Ok(()),
-            (Aware::NotYet, Who::Switch(switch)) => {
+            (Aware::NotYet, Owner::Switch(switch)) => {
                 end.aware = Aware::Open;
                 let room = end.room;
                 self.event(
@@ -323,17 +325,17 @@ impl Network {
                     },
                 )
             }
-            (_, who) => match (pipe.frames.pop_front(), who) {
-                (Some(frame), Who::Switch(switch)) => self.event(switch, Event::Frame { port, frame }),
+            (_, owner) => match (pipe.frames.pop_front(), owner) {
+                (Some(frame), Owner::Switch(switch)) => self.event(switch, Event::Frame { port, frame }),
                 // Whatever a liar has made of it.
-                (Some(_), Who::Node(_)) if !self.honest && !self.honest_nodes => Ok(()),
-                (Some(frame), Who::Node(node)) => self.received(node, frame),
+                (Some(_), Owner::Node(_)) if !self.honest && !self.honest_nodes => Ok(()),
+                (Some(frame), Owner::Node(node)) => self.received(node, frame),
                 (None, _) if !pipe.cut => Ok(()),
-                (None, who) => {
+                (None, owner) => {
                     self.abandon(id, side, usize::MAX);
-                    match who {
-                        Who::Switch(switch) => self.event(switch, Event::PortClosed { port }),
-                        Who::Node(node) => {
+                    match owner {
+                        Owner::Switch(switch) => self.event(switch, Event::PortClosed { port }),
+                        Owner::Node(node) => {
                             self.node_gone(node);
                             Ok(())
                         }
@@ -364,11 +366,11 @@ impl Network {
         Ok(())
     }
 
-    /// A frame comes out of a pipe to a switch that nobody has put in.
+    /// A frame arrives at a switch that no end has sent.
     pub(crate) fn inject(&mut self, (id, side): (ConnectionId, usize), frame: Frame) -> Result<(), Failure> {
         let Some(connection) = self.connections.get(&id) else { return Ok(()) };
-        match (connection.ends[side].who, connection.ends[side].aware) {
-            (Who::Switch(switch), Aware::Open) => {
+        match (connection.ends[side].owner, connection.ends[side].aware) {
+            (Owner::Switch(switch), Aware::Open) => {
                 self.event(switch, Event::Frame { port: Network::port(id, side), frame })
             }
             _ => Ok(()),
@@ -386,13 +388,13 @@ impl Network {
                     self.abandon(port / 2, (port % 2) as usize, usize::MAX);
                     closed.push(port);
                 }
-                Action::Notice(notice @ Notice::Violation { .. }) => {
+                Action::Diagnostic(notice @ Diagnostic::Violation { .. }) => {
                     if self.honest {
                         return fail("honest_stay", format!("switch {switch}: {notice}"));
                     }
                     self.violations.push(notice);
                 }
-                Action::Notice(_) => {}
+                Action::Diagnostic(_) => {}
             }
         }
         if self.audit {
@@ -413,7 +415,7 @@ impl Network {
             return fail("closed_ports_are_silent", format!("switch {switch} sent {frame:?} to port {port}"));
         };
         let end = &mut connection.ends[side];
-        assert_eq!(end.who, Who::Switch(switch));
+        assert_eq!(end.owner, Owner::Switch(switch));
         if !matches!(frame, Frame::Welcome { .. } | Frame::Refuse { .. } | Frame::Trunk { .. })
             && end.room == 0
             && self.settings.without != Some("room_respected")
@@ -434,7 +436,7 @@ impl Network {
 
     // ---- all together ----
 
-    /// Everybody joins who is not there, and all trunks that are not.
+    /// All absent nodes join, and all absent trunks.
     pub(crate) fn raise(&mut self) -> Result<(), Failure> {
         for trunk in 0..self.topology.trunks().len() as TrunkId {
             self.dial(trunk, false, false)?;
@@ -470,7 +472,7 @@ impl Network {
         fail("comes_to_rest", "it never does")
     }
 
-    /// Lets everything come to rest; then nothing may be missing, and everybody knows who can be reached.
+    /// Runs until nothing is in flight; then no request may be missing, and each node must know all reachable nodes.
     pub(crate) fn rest(&mut self) -> Result<(), Failure> {
         self.settle()?;
         self.check_requests()?;
@@ -490,7 +492,7 @@ impl Network {
 
     fn check_credits(&self) -> Result<(), Failure> {
         for node in self.nodes.iter().filter(|node| node.joined) {
-            for class in switch_core::CREDITED {
+            for class in telegraphos_fabric_core::CREDITED {
                 let held = node.held[class as usize];
                 if held * 2 < self.settings.given || held > self.settings.given {
                     let given = self.settings.given;
@@ -506,7 +508,7 @@ impl Network {
         let ends = self.topology.trunks()[usize::from(trunk)];
         let [a, b] = [ends.a, ends.b].map(|switch| {
             let mut ports = self.switches[usize::from(switch)].open_ports();
-            ports.find(|(who, ..)| matches!(who, Attached::Trunk(t, _) if *t == trunk))
+            ports.find(|(owner, ..)| matches!(owner, Attached::Trunk(t, _) if *t == trunk))
         });
         match (a, b) {
             (None, None) => Ok(None),
@@ -530,15 +532,15 @@ impl Network {
         for node in &there {
             let expected: BTreeSet<NodeId> =
                 there.iter().map(|peer| peer.id).filter(|peer| self.route_is(&up, node.id, *peer)).collect();
-            let told: BTreeSet<NodeId> = node.told.keys().copied().collect();
-            if told != expected {
-                return fail("presence_told", format!("node {} knows {told:?}: expected {expected:?}", node.id));
+            let notified: BTreeSet<NodeId> = node.notified.keys().copied().collect();
+            if notified != expected {
+                return fail("presence_told", format!("node {} has {notified:?}: expected {expected:?}", node.id));
             }
-            for (peer, incarnation) in &node.told {
+            for (peer, incarnation) in &node.notified {
                 let life = self.nodes[usize::from(*peer)].life;
-                // Of its own resets nobody is told; of others the count is behind the session.
+                // A node is not notified of its own resets; of others the count follows the session.
                 if *peer != node.id && (incarnation ^ life) & 0xfff != 0 {
-                    let what = format!("node {} knows {incarnation:#x} of {peer}, which is {life:#x}", node.id);
+                    let what = format!("node {} has {incarnation:#x} of {peer}, which is {life:#x}", node.id);
                     return fail("presence_told", what);
                 }
             }
@@ -563,8 +565,8 @@ impl Network {
     pub(crate) fn heal(&mut self) -> Result<(), Failure> {
         self.raise()?;
         self.rest()?;
-        // Those who were refused, because their switch had not noticed that they had gone; trunks whose ends called
-        // each other at once.
+        // Nodes that were refused, because their switch had not detected their end; trunks whose ends called each other
+        // at once.
         self.raise()?;
         self.rest()?;
         if let Some(trunk) = (0..self.topology.trunks().len() as TrunkId).find(|trunk| !self.trunk_up(*trunk)) {

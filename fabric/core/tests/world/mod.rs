@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
-use switch_core::{Action, Bug, CREDITED, Event, Notice, PortId, Switch, SwitchConfig};
+use telegraphos_fabric_core::{Action, Bug, CREDITED, Diagnostic, Event, PortId, Switch, SwitchConfig};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, Status, WindowLayout};
 
@@ -98,9 +98,9 @@ pub(crate) struct Hib {
     /// Places left for packets of each class.
     free: [u32; 4],
     pub(crate) inbox: VecDeque<Packet>,
-    told: BTreeMap<NodeId, u64>,
+    notified: BTreeMap<NodeId, u64>,
     greatest: BTreeMap<NodeId, u64>,
-    /// Requests that the switch must answer: in whose name, and tags.
+    /// Requests that the switch must answer: the node that it answers for, and tags.
     unanswered: BTreeSet<(NodeId, u32)>,
     /// By page; never empty.
     groups: BTreeMap<u32, Vec<NodeId>>,
@@ -112,7 +112,7 @@ pub(crate) struct World {
     sizes: Sizes,
     /// Accepted and not delivered, by sender, receiver, class.
     pub(crate) pending: BTreeMap<(NodeId, NodeId, Class), VecDeque<Packet>>,
-    lives: Vec<u64>,
+    incarnations: Vec<u64>,
     next_tag: u32,
     next_port: PortId,
     /// Also run [`Switch::audit`] after each event.
@@ -134,7 +134,7 @@ impl World {
             hibs: vec![Hib::default(); sizes.nodes as usize],
             sizes,
             pending: BTreeMap::new(),
-            lives: vec![0; sizes.nodes as usize],
+            incarnations: vec![0; sizes.nodes as usize],
             next_tag: 0,
             next_port: 100,
             audit: bug.is_none(),
@@ -158,7 +158,7 @@ impl World {
                 let Some(port) = self.hib(node).port else { return Ok(()) };
                 self.hib(node).life += 1;
                 let incarnation = self.hib(node).life;
-                self.lives[usize::from(node)] = incarnation;
+                self.incarnations[usize::from(node)] = incarnation;
                 self.hib(node).groups.clear();
                 self.event(Event::Frame { port, frame: Frame::Reset { incarnation } })
             }
@@ -235,7 +235,7 @@ impl World {
         let sent = multicast(from, page, self.next_tag, life);
         for dst in group {
             if self.present(dst) {
-                let copy = Packet { dst, target: self.lives[usize::from(dst)], ..sent.clone() };
+                let copy = Packet { dst, target: self.incarnations[usize::from(dst)], ..sent.clone() };
                 self.pending.entry((from, dst, CLASS)).or_default().push_back(copy);
             } else {
                 self.hib(from).unanswered.insert((dst, sent.tag));
@@ -285,10 +285,10 @@ impl World {
                     self.received(node as NodeId, frame)?;
                 }
                 Action::Close(port) => return fail("honest_nodes_stay", format!("port {port} was closed")),
-                Action::Notice(Notice::Violation { what, .. }) => {
+                Action::Diagnostic(Diagnostic::Violation { what, .. }) => {
                     return fail("honest_nodes_stay", format!("violation: {what}"));
                 }
-                Action::Notice(_) => {}
+                Action::Diagnostic(_) => {}
             }
         }
         self.credits_add_up()?;
@@ -341,7 +341,7 @@ impl World {
         hib.room = hib.room.saturating_sub(1);
         match frame {
             Frame::Welcome { incarnation, nodes, credits } => {
-                let last = &mut self.lives[usize::from(node)];
+                let last = &mut self.incarnations[usize::from(node)];
                 if incarnation <= *last || incarnation & 0xfff != 0 {
                     return fail("incarnation_grows", format!("node {node}: {incarnation:#x} after {:#x}", *last));
                 }
@@ -360,10 +360,10 @@ impl World {
                 if hib.greatest.insert(peer, incarnation).is_some_and(|g| g >= incarnation) {
                     return fail("incarnation_grows", format!("node {node} heard {incarnation:#x} of {peer} again"));
                 }
-                hib.told.insert(peer, incarnation);
+                hib.notified.insert(peer, incarnation);
             }
             Frame::NodeDown { node: peer } => {
-                if hib.told.remove(&peer).is_none() {
+                if hib.notified.remove(&peer).is_none() {
                     return fail("presence_told", format!("node {node} heard the end of {peer}, not its beginning"));
                 }
             }
@@ -386,23 +386,23 @@ impl World {
             return Ok(());
         }
         // What was sent in one life is not delivered outside it; a reply alone may pass the news of a reset.
-        let (told, life) = (hib.told.get(&packet.src).copied(), life_of(&packet));
+        let (notified, life) = (hib.notified.get(&packet.src).copied(), life_of(&packet));
         let in_life = if packet.src == node {
-            true // Nobody is told of its own resets.
+            true // A node is not notified of its own resets.
         } else if class == Class::Reply {
-            told.is_some() && told <= life
+            notified.is_some() && notified <= life
         } else {
-            told == life
+            notified == life
         };
         if !in_life {
-            return fail("life_order", format!("node {node} knows {told:x?} and got {packet:x?}"));
+            return fail("life_order", format!("node {node} has {notified:x?} and got {packet:x?}"));
         }
         if class != Class::Reply {
             match hib.free[class as usize].checked_sub(1) {
                 Some(free) => hib.free[class as usize] = free,
                 None => return fail("credits_never_negative", format!("node {node} has no place for {packet:?}")),
             }
-            // A reply waits for nobody.
+            // A reply waits for no other class.
             let mut replies = self.pending.iter().filter(|((_, to, other), _)| *to == node && *other == Class::Reply);
             if replies.any(|(_, waiting)| !waiting.is_empty()) {
                 return fail("i13_replies_first", format!("node {node} got {class:?} before a reply"));
@@ -449,10 +449,10 @@ impl World {
                 }
             }
             let mut expected = present.clone();
-            // Nobody is told of its own resets.
+            // A node is not notified of its own resets.
             expected.insert(*node, hib.joined_as);
-            if hib.told != expected {
-                return fail("presence_told", format!("node {node} knows {:x?}: expected {expected:x?}", hib.told));
+            if hib.notified != expected {
+                return fail("presence_told", format!("node {node} has {:x?}: expected {expected:x?}", hib.notified));
             }
         }
         Ok(())

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use telegraphos_transport::{Acceptor, Received, Transport};
 
-/// After this a test looks whether it is done. Nobody is called for that, so a wake-up that is lost stays lost.
+/// After this a test checks whether it is done. Nothing is called for that, so a lost wake-up stays lost.
 const MOMENT: Duration = Duration::from_millis(20);
 
 /// A clock in microseconds, not starting at 0.
@@ -102,7 +102,7 @@ impl Peer {
     }
 }
 
-/// The loop: calls whoever has an event, until `done`. Accepted connections join the peers.
+/// The loop: calls every peer that has an event, until `done`. Accepted connections join the peers.
 pub(crate) fn run(
     clock: &Clock,
     peers: &mut Vec<Peer>,
@@ -144,8 +144,8 @@ pub(crate) fn run(
     }
 }
 
-/// Bytes of which each tells its place.
+/// Pseudo-random bytes, so that a missing or doubled one shows.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut dice = fastrand::Rng::with_seed(seed);
-    (0..len).map(|_| dice.u8(..)).collect()
+    let mut rng = telegraphos_testkit::Rng::new(seed);
+    (0..len).map(|_| rng.next() as u8).collect()
 }

@@ -35,7 +35,7 @@ impl Cluster {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // A name of its own, as every cluster's CA has.
+        // A distinct name, as every cluster's CA has.
         params.distinguished_name.push(DnType::CommonName, format!("CA {:02x?}", &key.public_key_raw()[1..9]));
         let issuer = CertifiedIssuer::self_signed(params, key).unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -77,7 +77,7 @@ impl Cluster {
         self.signed(params, name, peers)
     }
 
-    /// The same, signed by nobody else.
+    /// The same, self-signed.
     pub(crate) fn self_signed(&self, name: &str, peers: &[&str]) -> QuicOptions {
         let key = KeyPair::generate().unwrap();
         let certificate = leaf(name).self_signed(&key).unwrap();

@@ -13,7 +13,7 @@ use super::Side;
 pub(crate) struct Faults {
     pub(crate) loss: u64,
     pub(crate) duplication: u64,
-    /// A datagram is late by up to `lateness`.
+    /// The most microseconds by which a datagram is delayed.
     pub(crate) reordering: u64,
     pub(crate) lateness: u64,
     /// A copy comes again after seconds.
@@ -65,7 +65,7 @@ impl Medium {
         Medium { faults, partitions, queue: BinaryHeap::new(), serial: 0, free: [0; 2], calm: false, sent: 0 }
     }
 
-    /// The faults are over, except that late copies still come.
+    /// Ends the faults, except that delayed copies still arrive.
     pub(crate) fn calm(&mut self) {
         if !self.calm {
             self.calm = true;
@@ -109,15 +109,15 @@ impl Medium {
             return;
         }
         let at = start + faults.delay + rng.below(faults.jitter + 1);
-        let late = if rng.permille(faults.reordering) { rng.below(faults.lateness) } else { 0 };
-        self.put(rng, at + late, to, address, bytes);
+        let delay = if rng.permille(faults.reordering) { rng.below(faults.lateness) } else { 0 };
+        self.put(rng, at + delay, to, address, bytes);
         if rng.permille(faults.duplication) {
-            let late = rng.below(faults.lateness + 1);
-            self.put(rng, at + late, to, address, bytes);
+            let delay = rng.below(faults.lateness + 1);
+            self.put(rng, at + delay, to, address, bytes);
         }
         if rng.permille(faults.ghosts) {
-            let late = rng.below(3_000_000);
-            self.put(rng, at + late, to, address, bytes);
+            let delay = rng.below(3_000_000);
+            self.put(rng, at + delay, to, address, bytes);
         }
     }
 

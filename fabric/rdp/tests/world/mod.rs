@@ -9,7 +9,7 @@ pub(crate) mod pair;
 use std::collections::BTreeMap;
 
 pub(crate) use medium::{Faults, Medium};
-use rdp_core::{Bug, Config, Connection, Datagram, End, Identity, Key, Kind, Listener, Sequence, State};
+use telegraphos_rdp_core::{Bug, Config, Connection, Datagram, End, Identity, Key, Kind, Listener, Sequence, State};
 use telegraphos_testkit::Rng;
 
 /// A check that failed.
@@ -51,7 +51,7 @@ pub(crate) struct Plan {
     pub(crate) faults: Faults,
     /// When faults and restarts are over.
     pub(crate) calm: u64,
-    /// When who is restarted, in order.
+    /// Which side is restarted when, in order.
     pub(crate) restarts: Vec<(u64, Side)>,
     /// From when to when nothing passes.
     pub(crate) partitions: Vec<(u64, u64)>,
@@ -61,7 +61,7 @@ pub(crate) struct Plan {
     pub(crate) eager: u64,
     /// The restarted client has another address.
     pub(crate) moves: bool,
-    /// The client says who it is.
+    /// The client announces a name.
     pub(crate) named: bool,
 }
 
@@ -136,7 +136,7 @@ impl Plan {
     }
 }
 
-/// What an application knows of one connection.
+/// An application's view of one connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Application {
     wrote: u64,
@@ -160,7 +160,7 @@ pub(crate) struct Tally {
     pub(crate) connections: u64,
     pub(crate) completed: u64,
     pub(crate) restarts: u64,
-    pub(crate) told_restarted: u64,
+    pub(crate) notified_restarted: u64,
     pub(crate) silent: u64,
     pub(crate) retransmissions: u64,
     pub(crate) sequence_nacks: u64,
@@ -178,7 +178,7 @@ impl Tally {
         self.connections += other.connections;
         self.completed += other.completed;
         self.restarts += other.restarts;
-        self.told_restarted += other.told_restarted;
+        self.notified_restarted += other.notified_restarted;
         self.silent += other.silent;
         self.retransmissions += other.retransmissions;
         self.sequence_nacks += other.sequence_nacks;
@@ -353,7 +353,7 @@ impl World {
         self.disturbed = false;
     }
 
-    /// The applications write, read and close; a client whose connection ended opens another.
+    /// The applications write, read and close; a client opens another connection when one ended.
     fn applications(&mut self) -> Result<(), Failure> {
         let eager = self.rng.percent(self.plan.eager);
         let mut application = self.applications.remove(&self.client.id()).unwrap_or_default();
@@ -367,7 +367,7 @@ impl World {
             Some(why) => {
                 let cut = self.medium.cut_for(self.now) >= self.plan.config.silence / 2;
                 if why == End::Silent && !cut {
-                    return fail("told", format!("silence instead of a reason at {}", self.now));
+                    return fail("notified", format!("silence instead of a reason at {}", self.now));
                 }
                 let disturbed = self.disturbed || cut;
                 if !disturbed {
@@ -434,7 +434,7 @@ impl World {
                 let Some(connection) = self.server.connection(other) else { continue };
                 let same = self.plan.named || self.server.peer(other).copied() == peer;
                 if same && connection.state() == State::Established {
-                    return fail("told", format!("connection {other:x} goes on beside {key:x}"));
+                    return fail("notified", format!("connection {other:x} continues beside {key:x}"));
                 }
             }
         }
@@ -482,7 +482,8 @@ impl World {
         Ok(())
     }
 
-    /// Everything of the last connection arrived, and everybody was told what happened to theirs.
+    /// Everything of the last connection arrived, and every application was notified of what happened to its
+    /// connections.
     fn finish(&mut self) -> Result<(), Failure> {
         self.applications()?;
         let (client, peer) = (self.client.id(), self.client.peer().unwrap_or(0));
@@ -505,7 +506,7 @@ fn count(tally: &mut Tally, connection: &Connection) {
     let s = connection.statistics();
     match connection.state() {
         State::Ended(End::Closed) => tally.completed += 1,
-        State::Ended(End::Restarted) => tally.told_restarted += 1,
+        State::Ended(End::Restarted) => tally.notified_restarted += 1,
         State::Ended(End::Silent) => tally.silent += 1,
         _ => {}
     }
@@ -555,7 +556,7 @@ fn use_connection(
         }
     }
     if connection.at_end() && application.read != bytes[1] {
-        return fail("end", format!("{id:x} was told of the end at {} of {} bytes", application.read, bytes[1]));
+        return fail("end", format!("{id:x} was notified of the end at {} of {} bytes", application.read, bytes[1]));
     }
     application.ended |= connection.at_end();
     if let State::Ended(why) = connection.state() {

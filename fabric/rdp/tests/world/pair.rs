@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use rdp_core::{Config, Connection, Datagram, Identity, Key, Listener, State};
+use telegraphos_rdp_core::{Config, Connection, Datagram, Identity, Key, Listener, State};
 
 use super::Side;
 

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fabric_topology::{SwitchId, Topology, TrunkId};
 use telegraphos_testkit::{Rng, over_seeds};
+use telegraphos_topology::{SwitchId, Topology, TrunkId};
 
 /// A channel: a trunk, the end it leads to, a layer.
 pub(crate) type Channel = (TrunkId, SwitchId, u8);

@@ -1,41 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The side that calls: a connection with a socket of its own.
+//! The client: a connection with its own socket.
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
-use rdp_core::Connection;
+use telegraphos_rdp_core::Connection;
 
+use super::address::DatagramAddress;
+use super::parameters::{BATCH, RETRY, buffer, config, fresh, longest, with_faults};
 use super::socket::Socket;
-use super::wake::Wake;
-use super::{BATCH, RETRY, config, end_reason, fresh, give, has_news, longest, outcome, statistics, with_faults};
+use super::user::{User, end_reason};
 use crate::faults::LinkFaults;
-use crate::{DatagramAddress, Datagrams, OpenError, Options, Received, Transport, TransportStatistics};
+use crate::{Datagrams, OpenError, Options, Received, Transport, TransportStatistics, Waker};
 
 /// An RDP connection that this side opened.
 #[derive(Debug)]
 pub struct DatagramTransport {
     socket: Box<dyn Datagrams>,
     connection: Connection,
-    /// The first call has told the time.
+    /// A call has set the time.
     begun: bool,
-    wake: Wake,
-    address: DatagramAddress,
-    /// A datagram that the socket did not take yet; empty: none.
+    user: User,
+    /// A datagram that waits for room in the socket; empty: none.
     pending: Vec<u8>,
     retry: Option<u64>,
-    /// The socket was found empty, and nothing else happened since.
-    dry: bool,
-    /// That the connection is over.
-    told: bool,
     buffer: Box<[u8]>,
     now: u64,
-    counted: TransportStatistics,
 }
 
 impl DatagramTransport {
-    /// Opens a connection to `address`. The other side is asked with the first
-    /// [`flush`](Transport::flush); that nobody answers shows as an error after [`Options::silence`].
+    /// Opens a connection to `address`. The Open is sent by the first [`flush`](Transport::flush); without an answer,
+    /// `receive` fails after [`Options::silence`].
+    ///
+    /// # Errors
+    /// The name cannot be resolved, the socket cannot be connected, or the process is out of descriptors.
     pub fn connect(address: &DatagramAddress, options: &Options) -> Result<DatagramTransport, OpenError> {
         let config = config(address, options);
         let longest = longest(&config);
@@ -50,28 +49,23 @@ impl DatagramTransport {
     /// Opens a connection over any datagrams.
     pub(super) fn over(
         socket: Box<dyn Datagrams>,
-        config: rdp_core::Config,
+        config: telegraphos_rdp_core::Config,
         address: &DatagramAddress,
         options: &Options,
     ) -> Result<DatagramTransport, OpenError> {
         let failed = |e: io::Error| OpenError::connect(address, e, "raise the limit of open files (ulimit -n)");
-        // One byte more, so that what is longer is not taken for one of ours.
-        let buffer = vec![0; longest(&config) + 1].into_boxed_slice();
+        let buffer = buffer(&config);
         let connection = Connection::open(config, fresh().map_err(failed)?, options.name, 0)
             .map_err(|e| failed(io::Error::new(io::ErrorKind::InvalidInput, e)))?;
         Ok(DatagramTransport {
-            wake: Wake::new(socket.fd()).map_err(failed)?,
+            user: User::new(Arc::new(Waker::new(socket.fd()).map_err(|e| failed(e.into()))?), address.clone()),
             socket,
             connection,
             begun: false,
-            address: address.clone(),
             pending: Vec::new(),
             retry: None,
-            dry: false,
-            told: false,
             buffer,
             now: 0,
-            counted: TransportStatistics::default(),
         })
     }
 
@@ -83,7 +77,7 @@ impl DatagramTransport {
         }
     }
 
-    /// Takes what has come.
+    /// Processes datagrams that have arrived.
     fn pump(&mut self, now: u64) -> io::Result<()> {
         for _ in 0..BATCH {
             let Some(len) = self.socket.receive(now, &mut self.buffer)? else { break };
@@ -92,7 +86,7 @@ impl DatagramTransport {
         Ok(())
     }
 
-    /// Sends what is to be sent.
+    /// Sends what the connection has to send.
     fn transmit(&mut self, now: u64) -> io::Result<()> {
         self.socket.flush(now)?;
         self.retry = None;
@@ -114,12 +108,7 @@ impl DatagramTransport {
 
 impl Transport for DatagramTransport {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.wake.fd()
-    }
-
-    /// Never: a full socket is tried again in a moment ([`Transport::deadline`]).
-    fn wants_write(&self) -> bool {
-        false
+        self.user.fd()
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -134,41 +123,22 @@ impl Transport for DatagramTransport {
         if self.connection.available() == 0 {
             self.pump(now)?;
         }
-        let received = outcome(&mut self.connection, buffer, &self.address);
-        match received {
-            Ok(Received::Bytes(count)) => {
-                self.counted.received_bytes += count as u64;
-                if has_news(&self.connection) {
-                    self.wake.bell().ring();
-                }
-            }
-            _ => {
-                self.wake.bell().clear();
-                self.dry = true;
-                self.told = !matches!(received, Ok(Received::Nothing));
-            }
-        }
-        received
+        self.user.receive(&mut self.connection, buffer)
     }
 
     fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<usize> {
         self.at(now);
-        let taken = give(&mut self.connection, bytes);
-        self.counted.sent_bytes += taken as u64;
-        Ok(taken)
+        Ok(self.user.send(&mut self.connection, bytes))
     }
 
     /// True when the other side has acknowledged everything.
     fn flush(&mut self, now: u64) -> io::Result<bool> {
         self.at(now);
-        // Also for one who does not read: acknowledgements come in, too.
-        if !std::mem::take(&mut self.dry) {
+        if self.user.must_pump() {
             self.pump(now)?;
         }
         self.connection.timer(now);
-        if has_news(&self.connection) && !self.told {
-            self.wake.bell().ring();
-        }
+        self.user.notify(&self.connection);
         self.transmit(now)?;
         Ok(self.connection.outstanding() == 0 && self.pending.is_empty())
     }
@@ -182,12 +152,12 @@ impl Transport for DatagramTransport {
     }
 
     fn statistics(&self) -> TransportStatistics {
-        statistics(&self.connection, self.counted, self.socket.statistics())
+        self.user.statistics(&self.connection, self.socket.statistics())
     }
 }
 
 impl Drop for DatagramTransport {
-    /// What was not sent yet goes out once, and then the word that this was all. Nobody can send it again.
+    /// Sends what was not sent yet, once, and then a Reset. Nothing can be sent again after that.
     fn drop(&mut self) {
         let now = self.now;
         self.connection.close();

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the connections of one shared socket have in common.
+//! The shared state of the connections of one socket.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rdp_core::{Config, Identity, Key, Listener, State};
 use rustix::net::SocketAddrAny;
 use telegraphos_link::limit::Limiter;
+use telegraphos_rdp_core::{Config, Identity, Key, Listener, State};
 
-use super::socket::{Branch, Inbox, Shared, put, receive_from};
-use super::wake::Bell;
-use super::{BATCH, RETRY, fresh, longest, with_faults};
-use crate::Datagrams;
+use super::parameters::{BATCH, RETRY, buffer, fresh, longest, with_faults};
+use super::socket::{Shared, receive_from};
+use crate::branch::{Branch, Inbox};
 use crate::faults::LinkFaults;
+use crate::{Datagrams, Waker};
 
-/// Peers without a connection that are remembered, at most.
-const STRANGERS: usize = 256;
+/// Peers without a connection, at most.
+const UNKNOWN: usize = 256;
 
-/// One who sends to the shared socket.
+/// A peer that sends to the shared socket.
 #[derive(Debug)]
 struct Peer {
-    /// The socket as if it were connected to it, and faults on that.
+    /// Its branch of the socket, with faults.
     datagrams: Box<dyn Datagrams>,
     inbox: Inbox,
-    /// A datagram that the socket did not take yet; empty: none.
+    /// A datagram that waits for room in the socket; empty: none.
     pending: Vec<u8>,
     retry: Option<u64>,
 }
 
-/// A connection whose user has gone before everything was acknowledged, and until when it is tried.
+/// A connection that lost its user before everything was acknowledged; delivery is tried until `until` (microseconds).
 #[derive(Debug)]
 struct Lingering {
     key: Key,
@@ -40,13 +40,13 @@ struct Lingering {
 
 #[derive(Debug)]
 pub(super) struct Hub {
-    socket: Shared,
+    socket: Arc<Shared>,
     pub(super) core: Listener<SocketAddrAny>,
     peers: BTreeMap<SocketAddrAny, Peer>,
     /// Of connections that have a user.
-    bells: BTreeMap<Key, Bell>,
-    /// Of the acceptor.
-    acceptor: Option<Bell>,
+    wakers: BTreeMap<Key, Arc<Waker>>,
+    /// The acceptor's.
+    acceptor: Option<Arc<Waker>>,
     accepted: VecDeque<Key>,
     lingering: Vec<Lingering>,
     fresh: Identity,
@@ -57,13 +57,13 @@ pub(super) struct Hub {
     buffer: Box<[u8]>,
     datagram: Vec<u8>,
     limiter: Limiter,
-    /// Refusals that were logged, or left out.
-    told: u64,
+    /// Refusals that were logged, or suppressed by the limiter.
+    logged: u64,
     pub(super) now: u64,
 }
 
-/// Whose account an address is on: a host's, by its IPv4 address or its IPv6 network of 64 bits; all sockets of this
-/// host have one.
+/// The account of an address: that of its host, by the IPv4 address or the IPv6 network of 64 bits. All Unix sockets of
+/// this host share one.
 fn origin(address: &SocketAddrAny) -> u64 {
     match SocketAddr::try_from(address.clone()).map(|address| address.ip().to_canonical()) {
         Ok(IpAddr::V4(four)) => u64::from(u32::from(four)),
@@ -72,7 +72,7 @@ fn origin(address: &SocketAddrAny) -> u64 {
     }
 }
 
-/// A hub and all who use it.
+/// A hub shared by its users.
 #[derive(Clone, Debug)]
 pub(super) struct SharedHub(Arc<Mutex<Hub>>);
 
@@ -88,16 +88,16 @@ impl Hub {
         socket: OwnedFd,
         config: Config,
         faults: Option<LinkFaults>,
-        acceptor: Bell,
+        acceptor: Arc<Waker>,
     ) -> io::Result<SharedHub> {
-        let (longest, silence) = (longest(&config), config.silence);
+        let (longest, silence, buffer) = (longest(&config), config.silence, buffer(&config));
         let core =
             Listener::with_origins(config, origin).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         Ok(SharedHub(Arc::new(Mutex::new(Hub {
-            socket: Arc::new(socket),
+            socket: Arc::new(Shared(socket)),
             core,
             peers: BTreeMap::new(),
-            bells: BTreeMap::new(),
+            wakers: BTreeMap::new(),
             acceptor: Some(acceptor),
             accepted: VecDeque::new(),
             lingering: Vec::new(),
@@ -105,20 +105,20 @@ impl Hub {
             longest,
             silence,
             faults,
-            // One byte more, so that what is longer is not taken for one of ours.
-            buffer: vec![0; longest + 1].into_boxed_slice(),
+            buffer,
             datagram: Vec::new(),
             limiter: Limiter::default(),
-            told: 0,
+            logged: 0,
             now: 0,
         }))))
     }
 
-    pub(super) fn socket(&self) -> Shared {
-        Arc::clone(&self.socket)
+    /// A waker of one more user of the socket.
+    pub(super) fn waker(&self) -> io::Result<Arc<Waker>> {
+        Ok(Arc::new(Waker::new(self.socket.0.as_fd())?))
     }
 
-    /// Takes what has come, does what is due, and wakes those whom it concerns, except the one who asks.
+    /// Reads the socket, processes expired timers, and wakes the users that have something to do, except the caller's.
     pub(super) fn pump(&mut self, now: u64, asking: Option<Key>) -> io::Result<()> {
         self.now = now;
         let mut busy = BTreeSet::new();
@@ -127,7 +127,7 @@ impl Hub {
             let received = receive_from(&self.socket, &mut buffer);
             if let Ok(Some((len, from))) = &received {
                 if let Some(peer) = self.peer(from) {
-                    put(&peer.inbox, &buffer[..*len]);
+                    peer.inbox.put(&buffer[..*len]);
                     busy.insert(from.clone());
                 }
             }
@@ -145,34 +145,34 @@ impl Hub {
         touched.extend(self.core.keys().filter(|key| self.is_due(*key, now)).collect::<Vec<_>>());
         self.core.timer(now);
         self.accepted.extend(self.core.accepted());
-        self.tell();
-        if let (false, Some(bell)) = (self.accepted.is_empty(), &self.acceptor) {
-            bell.ring();
+        self.log_refusals();
+        if let (false, Some(waker)) = (self.accepted.is_empty(), &self.acceptor) {
+            waker.signal();
         }
         // A connection that was set up may have ended others.
         let ended = |key: &Key| self.core.connection(*key).is_none_or(|c| matches!(c.state(), State::Ended(_)));
-        touched.extend(self.bells.keys().copied().filter(ended));
+        touched.extend(self.wakers.keys().copied().filter(ended));
         for key in touched.into_iter().filter(|key| Some(*key) != asking) {
-            if let Some(bell) = self.bells.get(&key) {
-                bell.ring();
+            if let Some(waker) = self.wakers.get(&key) {
+                waker.signal();
             }
         }
         Ok(())
     }
 
-    /// Logs how many were refused for want of a share, without their addresses, which can be forged.
-    fn tell(&mut self) {
+    /// Logs how many were refused because a share was used up, without their addresses, which can be forged.
+    fn log_refusals(&mut self) {
         let counted = self.core.statistics();
         let refused = counted.crowded + counted.displaced;
-        if refused > self.told {
+        if refused > self.logged {
             if let Some(more) = self.limiter.admit("crowded", self.now) {
                 log::warn!(
                     "RDP: {} attempts to connect were refused or displaced, {} of them now: too many from their addresses{more}",
                     refused,
-                    refused - self.told
+                    refused - self.logged
                 );
             }
-            self.told = refused;
+            self.logged = refused;
         }
     }
 
@@ -196,27 +196,20 @@ impl Hub {
     /// The peer of this address; a new one unless there are too many without a connection.
     fn peer(&mut self, address: &SocketAddrAny) -> Option<&mut Peer> {
         if !self.peers.contains_key(address) {
-            // An upper bound of the known ones: they are looked up once for so many new addresses, not for each.
-            if self.peers.len() >= self.core.keys().count() + STRANGERS {
+            // The count is an upper bound of the known peers: they are collected once in so many new addresses.
+            if self.peers.len() >= self.core.keys().count() + UNKNOWN {
                 let known: BTreeSet<SocketAddrAny> =
                     self.core.keys().filter_map(|k| self.core.peer(k).cloned()).collect();
                 self.peers.retain(|address, _| known.contains(address));
             }
-            let inbox = Inbox::default();
-            let branch = Branch {
-                socket: Arc::clone(&self.socket),
-                peer: address.clone(),
-                inbox: Arc::clone(&inbox),
-                longest: self.longest,
-                full: false,
-            };
+            let (branch, inbox) = Branch::new(Arc::clone(&self.socket), address.clone(), self.longest);
             let datagrams = with_faults(branch, self.faults.as_ref());
             self.peers.insert(address.clone(), Peer { datagrams, inbox, pending: Vec::new(), retry: None });
         }
         self.peers.get_mut(address)
     }
 
-    /// Sends what is to be sent, of all connections.
+    /// Sends what all connections have to send.
     pub(super) fn transmit(&mut self, now: u64) -> io::Result<()> {
         self.linger(now);
         for peer in self.peers.values_mut() {
@@ -230,7 +223,7 @@ impl Hub {
             let peers = &self.peers;
             let ready = |address: &SocketAddrAny| peers.get(address).is_none_or(|peer| peer.pending.is_empty());
             let Some((to, _)) = self.core.poll_transmit_to(now, &mut self.datagram, ready) else { break };
-            // Else it is a Reset to a stranger, or waits in line for one: lost, as such may be.
+            // Otherwise it is a Reset to an unknown peer or behind another datagram: it may be lost.
             if let Some(peer) = self.peers.get_mut(&to).filter(|peer| peer.pending.is_empty()) {
                 if !peer.datagrams.send(now, &self.datagram)? {
                     std::mem::swap(&mut peer.pending, &mut self.datagram);
@@ -248,20 +241,21 @@ impl Hub {
     /// The next connection for the acceptor.
     pub(super) fn accept(&mut self) -> Option<Key> {
         let key = self.accepted.pop_front();
-        if let (true, Some(bell)) = (self.accepted.is_empty(), &self.acceptor) {
-            bell.clear();
+        if let (true, Some(waker)) = (self.accepted.is_empty(), &self.acceptor) {
+            waker.clear();
         }
         key
     }
 
-    pub(super) fn attach(&mut self, key: Key, bell: &Bell) {
-        bell.ring();
-        self.bells.insert(key, bell.clone());
+    /// Gives a connection its user, which is woken at once.
+    pub(super) fn attach(&mut self, key: Key, waker: Arc<Waker>) {
+        waker.signal();
+        self.wakers.insert(key, waker);
     }
 
-    /// The user of a connection knows that it is over: nothing more is to be told.
+    /// The user of a connection has seen its end: it is not woken any more.
     pub(super) fn detach(&mut self, key: Key) {
-        self.bells.remove(&key);
+        self.wakers.remove(&key);
     }
 
     /// The acceptor has gone.
@@ -277,9 +271,9 @@ impl Hub {
         let _ = self.transmit(now);
     }
 
-    /// The user of a connection has gone: what it sent is still delivered, as long as others use the socket.
+    /// The user of a connection has gone: what it sent is delivered as long as the socket has users.
     pub(super) fn release(&mut self, key: Key) {
-        self.bells.remove(&key);
+        self.wakers.remove(&key);
         let now = self.now;
         if let Some(connection) = self.core.connection_mut(key) {
             connection.close();
@@ -288,7 +282,7 @@ impl Hub {
         let _ = self.transmit(now);
     }
 
-    /// Ends the connections without a user that have nothing more to deliver, or tried for long enough.
+    /// Ends the connections without a user that have delivered everything, or have run out of time.
     fn linger(&mut self, now: u64) {
         let core = &mut self.core;
         let datagram = &mut self.datagram;
@@ -302,7 +296,7 @@ impl Hub {
             let address = core.peer(lingering.key).cloned();
             let peer = address.and_then(|address| peers.get_mut(&address));
             if let (Some(mut connection), Some(peer)) = (core.remove(lingering.key), peer) {
-                // The end, and that nobody is here to hear more.
+                // The end, and a Reset.
                 while connection.poll_transmit(now, datagram) {
                     let _ = peer.datagrams.send(now, datagram);
                 }
@@ -315,14 +309,14 @@ impl Hub {
         });
     }
 
-    /// When something is due for anybody.
+    /// The earliest deadline of all connections.
     pub(super) fn deadline(&self) -> Option<u64> {
         let peers = self.peers.values().flat_map(|peer| [peer.retry, peer.datagrams.deadline()]).flatten().min();
         let lingering = self.lingering.iter().map(|l| l.until).min();
         [self.core.deadline(), peers, lingering].into_iter().flatten().min()
     }
 
-    /// When something is due for one connection; for all if nobody else looks after them.
+    /// The deadline of one connection; that of all if there is no acceptor to serve them.
     pub(super) fn deadline_of(&self, key: Key) -> Option<u64> {
         if self.acceptor.is_none() {
             return self.deadline();

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The side that is called: one socket, connections by address and connection id.
+//! The server: one socket, connections by address and connection id.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
-use rdp_core::Key;
 use telegraphos_link::listener::Listener;
+use telegraphos_rdp_core::Key;
 
+use super::address::DatagramAddress;
 use super::hub::{Hub, SharedHub};
+use super::parameters::config;
 use super::socket::bind_udp;
-use super::wake::Wake;
-use super::{config, end_reason, give, has_news, outcome, statistics};
+use super::user::{User, end_reason};
 use crate::faults::LinkFaults;
-use crate::{
-    Acceptor, AcceptorStatistics, DatagramAddress, OpenError, Options, Received, Transport, TransportStatistics,
-};
+use crate::{Acceptor, AcceptorStatistics, OpenError, Options, Received, Transport, TransportStatistics, Waker};
 
-/// Where RDP connections of others come in. As long as it lives it must be served, for its connections' sake too: peers
-/// that are setting up a connection, and what connections whose transport was dropped have not delivered.
+/// Accepts RDP connections. It must be served as long as it exists, also for its connections: handshakes are answered
+/// and connections whose transport was dropped deliver the rest by its calls.
 #[derive(Debug)]
 pub struct DatagramAcceptor {
     hub: SharedHub,
-    wake: Wake,
+    waker: Arc<Waker>,
     address: DatagramAddress,
     /// The file of a Unix socket.
     _file: Option<Listener>,
@@ -29,6 +29,9 @@ pub struct DatagramAcceptor {
 
 impl DatagramAcceptor {
     /// Listens at `address`.
+    ///
+    /// # Errors
+    /// The name cannot be resolved, the address cannot be listened at, or the process is out of descriptors.
     pub fn bind(address: &DatagramAddress, options: &Options) -> Result<DatagramAcceptor, OpenError> {
         let failed = |e: io::Error| OpenError::listen(address, e, "raise the limit of open files (ulimit -n)");
         let mut address = address.clone();
@@ -49,12 +52,12 @@ impl DatagramAcceptor {
             }
         };
         let config = config(&address, options);
-        let wake = Wake::new(std::os::fd::AsFd::as_fd(&socket)).map_err(failed)?;
-        let hub = Hub::shared(socket, config, options.faults.clone(), wake.bell().clone()).map_err(failed)?;
-        Ok(DatagramAcceptor { hub, wake, address, _file: file })
+        let waker = Arc::new(Waker::new(socket.as_fd()).map_err(|e| failed(e.into()))?);
+        let hub = Hub::shared(socket, config, options.faults.clone(), waker.clone()).map_err(failed)?;
+        Ok(DatagramAcceptor { hub, waker, address, _file: file })
     }
 
-    /// Where it listens: if any free port was asked for, the one that it has got.
+    /// The address it listens at; if any free port was requested, with that port.
     pub fn address(&self) -> &DatagramAddress {
         &self.address
     }
@@ -62,7 +65,7 @@ impl DatagramAcceptor {
 
 impl Acceptor for DatagramAcceptor {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.wake.fd()
+        self.waker.fd()
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -74,23 +77,19 @@ impl Acceptor for DatagramAcceptor {
         hub.pump(now, None)?;
         hub.transmit(now)?;
         let Some(key) = hub.accept() else { return Ok(None) };
-        let wake = match Wake::new(std::os::fd::AsFd::as_fd(&*hub.socket())) {
-            Ok(wake) => wake,
+        let waker = match hub.waker() {
+            Ok(waker) => waker,
             Err(e) => {
                 hub.release(key);
                 return Err(e);
             }
         };
-        hub.attach(key, wake.bell());
+        hub.attach(key, waker.clone());
         drop(hub);
         Ok(Some(Box::new(AcceptedTransport {
             hub: self.hub.clone(),
             key,
-            wake,
-            address: self.address.clone(),
-            dry: false,
-            told: false,
-            counted: TransportStatistics::default(),
+            user: User::new(waker, self.address.clone()),
         })))
     }
 
@@ -122,28 +121,17 @@ impl Drop for DatagramAcceptor {
 pub struct AcceptedTransport {
     hub: SharedHub,
     key: Key,
-    wake: Wake,
-    address: DatagramAddress,
-    /// The socket was found empty, and nothing else happened since.
-    dry: bool,
-    /// That the connection is over.
-    told: bool,
-    counted: TransportStatistics,
+    user: User,
 }
 
 fn lost() -> io::Error {
-    // Nobody but we removes it.
+    // Not reached: only this side removes it.
     io::Error::new(io::ErrorKind::NotConnected, "the connection was removed from its socket")
 }
 
 impl Transport for AcceptedTransport {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.wake.fd()
-    }
-
-    /// Never: a full socket is tried again in a moment ([`Transport::deadline`]).
-    fn wants_write(&self) -> bool {
-        false
+        self.user.fd()
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -156,46 +144,28 @@ impl Transport for AcceptedTransport {
             hub.pump(now, Some(self.key))?;
         }
         let connection = hub.core.connection_mut(self.key).ok_or_else(lost)?;
-        let received = outcome(connection, buffer, &self.address);
-        match received {
-            Ok(Received::Bytes(count)) => {
-                self.counted.received_bytes += count as u64;
-                if has_news(connection) {
-                    self.wake.bell().ring();
-                }
-            }
-            _ => {
-                self.wake.bell().clear();
-                self.dry = true;
-                self.told = !matches!(received, Ok(Received::Nothing));
-                if self.told {
-                    hub.detach(self.key);
-                }
-            }
+        let received = self.user.receive(connection, buffer);
+        if self.user.has_ended() {
+            hub.detach(self.key);
         }
         received
     }
 
     fn send(&mut self, _now: u64, bytes: &[u8]) -> io::Result<usize> {
         let mut hub = self.hub.lock();
-        let taken = give(hub.core.connection_mut(self.key).ok_or_else(lost)?, bytes);
-        self.counted.sent_bytes += taken as u64;
-        Ok(taken)
+        Ok(self.user.send(hub.core.connection_mut(self.key).ok_or_else(lost)?, bytes))
     }
 
     /// True when the other side has acknowledged everything.
     fn flush(&mut self, now: u64) -> io::Result<bool> {
         let mut hub = self.hub.lock();
         hub.now = now;
-        // Also for one who does not read: acknowledgements come in, too.
-        if !std::mem::take(&mut self.dry) {
+        if self.user.must_pump() {
             hub.pump(now, Some(self.key))?;
         }
         let connection = hub.core.connection_mut(self.key).ok_or_else(lost)?;
         connection.timer(now);
-        if has_news(connection) && !self.told {
-            self.wake.bell().ring();
-        }
+        self.user.notify(connection);
         hub.transmit(now)?;
         let acknowledged = hub.core.connection(self.key).is_none_or(|c| c.outstanding() == 0);
         Ok(acknowledged && hub.datagrams_of(self.key).is_none_or(|(_, idle)| idle))
@@ -213,8 +183,8 @@ impl Transport for AcceptedTransport {
         let mut hub = self.hub.lock();
         let below = hub.datagrams_of(self.key).map(|(datagrams, _)| datagrams.statistics()).unwrap_or_default();
         match hub.core.connection(self.key) {
-            Some(connection) => statistics(connection, self.counted, below),
-            None => self.counted,
+            Some(connection) => self.user.statistics(connection, below),
+            None => self.user.counted(),
         }
     }
 }

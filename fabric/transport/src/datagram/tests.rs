@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fabric's `tests/conformance.rs` does not ask of every transport: restarts, silence, many peers of one
-//! socket, strangers.
+//! What the fabric's `tests/conformance.rs` does not require of every transport: restarts, silence, many peers of one
+//! socket, unknown peers.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
-use crate::faults::FaultPlan;
-use crate::{Acceptor, Transport, UnixAcceptor};
+use crate::faults::{FaultPlan, LinkFaults};
+use crate::{Acceptor, Options, Received, Transport, TransportStatistics, UnixAcceptor};
 
 /// A clock that runs when a test says so, in steps of what it waits.
 struct Clock(u64);
@@ -42,7 +43,7 @@ impl End {
         End { transport, out: out.to_vec(), got: Vec::new(), ended: false, failed: None, drained: false }
     }
 
-    /// What the contract asks of the caller after an event.
+    /// What the contract requires of the caller after an event.
     fn turn(&mut self, now: u64) {
         let mut buffer = [0; 5000];
         while !self.ended && self.failed.is_none() {
@@ -192,10 +193,10 @@ fn i16_a_restarted_client_ends_its_old_connection_and_the_acceptor_gives_a_new_o
         world.clients.clear();
         link.set(FaultPlan::default());
         world.open(42, b"new");
-        world.until("told", |w| w.servers.len() == 2 && w.servers[1].got == b"new" && w.servers[0].ended);
+        world.until("notified", |w| w.servers.len() == 2 && w.servers[1].got == b"new" && w.servers[0].ended);
         assert!(reason(&world.servers[0]).contains("was restarted"), "{kind}");
         assert!(world.clock.0 < 1_000_000, "{kind}: at once, not by silence");
-        // Another peer is nobody's new life.
+        // Another peer's connection replaces none.
         world.open(43, b"other");
         world.until("a third", |w| w.servers.len() == 3 && w.servers[2].got == b"other");
         assert!(!world.servers[1].ended && world.servers[1].transport.end_reason().is_none());
@@ -216,8 +217,8 @@ fn i16_a_restarted_server_is_reported_to_its_clients() {
         world.acceptor = Box::new(DatagramAcceptor::bind(&world.address, &world.options).unwrap());
         link.set(FaultPlan::default());
         world.clients[0].out = b"for the dead".to_vec();
-        world.until("told", |w| w.clients[0].ended);
-        // Who goes on sending to nobody does not wait for room.
+        world.until("notified", |w| w.clients[0].ended);
+        // A caller that continues to send after the end does not wait for room.
         let dead = &mut world.clients[0].transport;
         assert_eq!(dead.send(world.clock.0, &[0; 1_000_000]).unwrap(), 1_000_000);
         assert!(dead.flush(world.clock.0).unwrap());
@@ -236,17 +237,17 @@ fn silence_says_so() {
         link.set("down".parse().unwrap());
         world.open(0, b"hello?");
         let begun = world.clock.0;
-        world.until("given up", |w| w.clients[0].failed.is_some());
+        world.until("declared down", |w| w.clients[0].failed.is_some());
         let failed = world.clients[0].failed.take().unwrap();
         assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
-        assert!(failed.to_string().contains(&format!("nobody answers at {}", world.address)), "{failed}");
+        assert!(failed.to_string().contains(&format!("nothing answers at {}", world.address)), "{failed}");
         assert!((10_000_000..11_000_000).contains(&(world.clock.0 - begun)));
         link.set(FaultPlan::default());
         world.clients.clear();
         world.open(0, b"hello");
         world.until("set up", |w| w.servers.iter().any(|s| s.got == b"hello"));
         link.set("down".parse().unwrap());
-        world.until("given up", |w| w.clients[0].ended && w.servers[0].ended);
+        world.until("declared down", |w| w.clients[0].ended && w.servers[0].ended);
         for end in [&world.clients[0], &world.servers[0]] {
             assert!(reason(end).contains("nothing came"), "{kind}");
         }
@@ -336,14 +337,14 @@ fn bytes_that_are_left_keep_the_descriptor_readable() {
 }
 
 #[test]
-fn strangers_are_counted_and_harm_nobody() {
+fn unknown_peers_are_counted_and_harm_no_connection() {
     let mut world = World::new("udp", Options::default());
     world.open(0, b"hello");
     world.until("set up", |w| w.servers.len() == 1);
     let DatagramAddress::Udp(at) = world.address.clone() else { panic!("not UDP") };
-    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let unknown = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     for n in 0..300usize {
-        stranger.send_to(&text(n as u8, n * 7), (at.host.as_str(), at.port)).unwrap();
+        unknown.send_to(&text(n as u8, n * 7), (at.host.as_str(), at.port)).unwrap();
         if n % 50 == 0 {
             world.step();
         }

@@ -8,9 +8,10 @@ use std::os::fd::BorrowedFd;
 use super::lane::Lane;
 use super::link::Seen;
 use super::{Direction, LinkFaults};
+use crate::branch::copy;
 use crate::{Datagrams, TransportStatistics};
 
-/// Datagrams taken from the socket in one call of `receive`, so that a flood cannot keep it for ever.
+/// Datagrams read from the socket in one call of `receive`, which bounds its time under a flood.
 const BATCH: usize = 256;
 
 /// A datagram socket with faults, in both directions unless the plan says otherwise.
@@ -20,7 +21,7 @@ pub struct FaultyDatagrams<D> {
     seen: Seen,
     out: Lane,
     into: Lane,
-    /// Through the faults, not yet taken by the socket.
+    /// Past the faults, waiting for room in the socket.
     ready: VecDeque<Vec<u8>>,
     buffer: Box<[u8]>,
 }
@@ -38,7 +39,7 @@ impl<D: Datagrams> FaultyDatagrams<D> {
         }
     }
 
-    /// The plan of now. When the link has gone down, nothing is on its way any more.
+    /// The present plan. When the link has gone down, everything in flight is lost.
     fn plan(&mut self, now: u64) -> super::FaultPlan {
         let (plan, changed) = self.seen.update();
         if changed && plan.down {
@@ -51,7 +52,7 @@ impl<D: Datagrams> FaultyDatagrams<D> {
         plan
     }
 
-    /// Gives the socket what has come through.
+    /// Sends what has passed the faults.
     fn drain(&mut self, now: u64) -> io::Result<()> {
         while let Some(bytes) = self.out.take(now) {
             self.ready.push_back(bytes);
@@ -116,11 +117,7 @@ impl<D: Datagrams> Datagrams for FaultyDatagrams<D> {
             let Some(len) = self.inner.receive(now, &mut self.buffer)? else { break };
             self.into.offer(now, &plan, self.seen.link(), &self.buffer[..len]);
         }
-        Ok(self.into.take(now).map(|bytes| {
-            let len = bytes.len().min(buffer.len());
-            buffer[..len].copy_from_slice(&bytes[..len]);
-            len
-        }))
+        Ok(self.into.take(now).map(|bytes| copy(&bytes, buffer)))
     }
 
     fn flush(&mut self, now: u64) -> io::Result<()> {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes of a stream on their way in one direction. Pure: no socket, no clock.
+//! Bytes of a stream in flight in one direction. Pure: no socket, no clock.
 
 use std::collections::VecDeque;
 
 use super::{Direction, FaultEvent, FaultKind, FaultPlan, LinkFaults};
 
-/// Bytes of a stream that throw the dice once, together.
+/// Bytes of a stream for which random numbers are drawn together.
 pub(super) const SEGMENT: usize = 1024;
-/// Throws of the dice for each segment.
-const THROWS: usize = 5;
-/// Bytes that may be on their way.
+/// Random numbers for each segment.
+const DRAWS: usize = 5;
+/// Bytes that may be in flight.
 const LIMIT: usize = 1 << 20;
 
-/// What sends at a limited rate, one thing after the other.
+/// A transmitter of limited rate.
 #[derive(Debug, Default)]
 pub(super) struct Transmitter {
-    /// When it is free again, in nanoseconds: small things at high rates take less than a microsecond.
+    /// When it is idle again, in nanoseconds: a short message at a high rate takes less than a microsecond.
     free_at: u64,
 }
 
 impl Transmitter {
-    /// When `len` bytes that come at `now` have left, in microseconds.
+    /// Sends `len` bytes at `now` and returns when they have left, in microseconds. `rate` is in bytes per second.
     pub(super) fn send(&mut self, now: u64, rate: Option<u64>, len: usize) -> u64 {
         let Some(rate) = rate else { return now };
         let takes = u64::try_from(len as u128 * 1_000_000_000 / u128::from(rate.max(1))).unwrap_or(u64::MAX);
@@ -37,11 +37,11 @@ struct Chunk {
     taken: usize,
 }
 
-/// Bytes that arrive later, in order.
+/// Bytes in flight, which arrive in order.
 #[derive(Debug)]
 pub(super) struct Delay {
     direction: Direction,
-    dice: fastrand::Rng,
+    rng: fastrand::Rng,
     /// Bytes offered so far.
     offset: u64,
     /// The jitter of the segment that `offset` is in.
@@ -52,10 +52,11 @@ pub(super) struct Delay {
 }
 
 impl Delay {
+    /// Nothing in flight, with the random numbers of `link` in `direction`.
     pub(super) fn new(direction: Direction, link: &LinkFaults) -> Delay {
         Delay {
             direction,
-            dice: link.dice(direction),
+            rng: link.rng(direction),
             offset: 0,
             jitter: 0,
             transmitter: Transmitter::default(),
@@ -64,12 +65,12 @@ impl Delay {
         }
     }
 
-    /// From here on the dice of another link.
+    /// Continues with the random numbers of another link.
     pub(super) fn set_link(&mut self, link: &LinkFaults) {
-        self.dice = link.dice(self.direction);
+        self.rng = link.rng(self.direction);
     }
 
-    /// Whether nothing is on its way.
+    /// Whether nothing is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -84,15 +85,15 @@ impl Delay {
         SEGMENT - (self.offset % SEGMENT as u64) as usize
     }
 
-    fn throw(&mut self) -> [u64; THROWS] {
-        std::array::from_fn(|_| self.dice.u64(..))
+    fn draw(&mut self) -> [u64; DRAWS] {
+        std::array::from_fn(|_| self.rng.u64(..))
     }
 
-    /// `len` bytes pass without a fault; the dice are thrown all the same. Only while nothing is on its way.
+    /// `len` bytes pass without a fault; random numbers are drawn all the same. Only while nothing is in flight.
     pub(super) fn pass(&mut self, mut len: usize) {
         while len > 0 {
             if self.left() == SEGMENT {
-                let [.., jitter] = self.throw();
+                let [.., jitter] = self.draw();
                 self.jitter = jitter;
             }
             let piece = len.min(self.left());
@@ -101,7 +102,8 @@ impl Delay {
         }
     }
 
-    /// Bytes set out at `now`, no more than there is [`room`](Delay::room) for. An error is a fault that ends a stream.
+    /// Bytes are sent at `now`, no more than there is [`room`](Delay::room) for. An error is a fault that a stream
+    /// cannot survive.
     pub(super) fn offer(
         &mut self,
         now: u64,
@@ -118,7 +120,7 @@ impl Delay {
             let report =
                 |kind, delay| link.fault(FaultEvent { link: "", now, direction, kind, number, delay, bytes: piece });
             if begins {
-                let [loss, corrupt, duplicate, reorder, jitter] = self.throw();
+                let [loss, corrupt, duplicate, reorder, jitter] = self.draw();
                 self.jitter = jitter;
                 let fatal = [
                     (plan.loss, loss, FaultKind::Loss),
@@ -126,7 +128,7 @@ impl Delay {
                     (plan.duplicate, duplicate, FaultKind::Duplicate),
                     (plan.reorder, reorder, FaultKind::Reorder),
                 ];
-                let hit = fatal.into_iter().find(|(chance, throw, _)| concerned && chance.hits(*throw));
+                let hit = fatal.into_iter().find(|(chance, draw, _)| concerned && chance.hits(*draw));
                 if let Some((.., kind)) = hit {
                     report(kind, 0);
                     return Err(kind);
@@ -154,13 +156,13 @@ impl Delay {
     fn push(&mut self, due: u64, bytes: &[u8]) {
         self.len += bytes.len();
         match self.chunks.back_mut() {
-            // A stream keeps its order: nothing arrives before what is ahead of it.
+            // A stream keeps its order: no byte arrives before those ahead of it.
             Some(last) if last.due >= due => last.bytes.extend_from_slice(bytes),
             _ => self.chunks.push_back(Chunk { due, bytes: bytes.to_vec(), taken: 0 }),
         }
     }
 
-    /// The first bytes that have arrived by `now`; what of them was used is to be told to [`used`](Delay::used).
+    /// The first bytes that have arrived by `now`; [`used`](Delay::used) removes them.
     pub(super) fn arrived(&self, now: u64) -> &[u8] {
         match self.chunks.front() {
             Some(chunk) if chunk.due <= now => &chunk.bytes[chunk.taken..],
@@ -168,7 +170,7 @@ impl Delay {
         }
     }
 
-    /// So many of what [`arrived`](Delay::arrived) gave are done with.
+    /// Removes `len` of the bytes that [`arrived`](Delay::arrived) returned.
     pub(super) fn used(&mut self, len: usize) {
         self.len -= len;
         if let Some(chunk) = self.chunks.front_mut() {
@@ -239,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn passing_throws_the_same_dice() {
+    fn passing_draws_the_same_numbers() {
         let link = LinkFaults::new("a-b", 3);
         let (mut a, mut b) = (Delay::new(Direction::Send, &link), Delay::new(Direction::Send, &link));
         a.offer(0, &FaultPlan::default(), &link, &[0; 5000]).unwrap();
         for _ in 0..50 {
             b.pass(100);
         }
-        assert_eq!((a.offset, a.jitter, a.dice.u64(..)), (b.offset, b.jitter, b.dice.u64(..)));
+        assert_eq!((a.offset, a.jitter, a.rng.u64(..)), (b.offset, b.jitter, b.rng.u64(..)));
     }
 }

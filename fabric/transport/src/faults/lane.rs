@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datagrams on their way in one direction, and what happens to them. Pure: no socket, no clock.
+//! Datagrams in flight in one direction, and their faults. Pure: no socket, no clock.
 
 use std::collections::BTreeMap;
 
 use super::delay::Transmitter;
 use super::{Direction, FaultEvent, FaultKind, FaultPlan, LinkFaults};
 
-/// Datagrams that may be on their way; more are lost.
+/// Datagrams that may be in flight; more are lost.
 const LIMIT: usize = 4096;
 /// Datagrams that pass one that was held back, at most.
 const PASSES: u64 = 4;
@@ -22,10 +22,11 @@ struct Held {
     until: u64,
 }
 
+/// Datagrams in flight in one direction.
 #[derive(Debug)]
 pub(super) struct Lane {
     direction: Direction,
-    dice: fastrand::Rng,
+    rng: fastrand::Rng,
     /// Datagrams offered so far.
     number: u64,
     transmitter: Transmitter,
@@ -36,10 +37,11 @@ pub(super) struct Lane {
 }
 
 impl Lane {
+    /// Nothing in flight, with the random numbers of `link` in `direction`.
     pub(super) fn new(direction: Direction, link: &LinkFaults) -> Lane {
         Lane {
             direction,
-            dice: link.dice(direction),
+            rng: link.rng(direction),
             number: 0,
             transmitter: Transmitter::default(),
             waiting: BTreeMap::new(),
@@ -48,27 +50,26 @@ impl Lane {
         }
     }
 
-    /// Whether nothing is on its way.
+    /// Whether nothing is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.held.is_empty()
     }
 
-    /// A datagram that passes without a fault, for which the dice are thrown all the same. Only while nothing is on its
-    /// way.
+    /// A datagram passes without a fault; random numbers are drawn all the same. Only while nothing is in flight.
     pub(super) fn pass(&mut self) {
         self.number += 1;
-        for _ in 0..THROWS {
-            self.dice.u64(..);
+        for _ in 0..DRAWS {
+            self.rng.u64(..);
         }
     }
 
-    /// A datagram sets out at `now`.
+    /// A datagram is sent at `now`.
     pub(super) fn offer(&mut self, now: u64, plan: &FaultPlan, link: &LinkFaults, bytes: &[u8]) {
         let number = self.number;
         self.number += 1;
-        // Always as many throws, so that a change of one chance leaves the other faults where they were.
-        let throws: [u64; THROWS] = std::array::from_fn(|_| self.dice.u64(..));
-        let [loss, corrupt, duplicate, reorder, place, jitter, second_jitter, passes] = throws;
+        // Always as many numbers, so that a change of one chance leaves the other faults where they were.
+        let draws: [u64; DRAWS] = std::array::from_fn(|_| self.rng.u64(..));
+        let [loss, corrupt, duplicate, reorder, place, jitter, second_jitter, passes] = draws;
         let direction = self.direction;
         let report = |kind, delay| link.fault(FaultEvent { link: "", now, direction, kind, number, delay, bytes });
         if !plan.concerns(direction) {
@@ -123,7 +124,7 @@ impl Lane {
         self.release(|held| if held.passes == 0 { Some(held.due.max(due)) } else { None });
     }
 
-    /// Lets those go for which `when` gives a time.
+    /// Releases those for which `when` returns a time.
     fn release(&mut self, when: impl Fn(&Held) -> Option<u64>) {
         let mut at = 0;
         while let Some(held) = self.held.get(at) {
@@ -150,7 +151,7 @@ impl Lane {
         self.held.iter().map(|held| held.until).chain(waiting).min()
     }
 
-    /// The link went down: what is on its way is lost.
+    /// Loses everything in flight, since the link went down.
     pub(super) fn clear(&mut self, now: u64, link: &LinkFaults) {
         let (direction, number) = (self.direction, self.number);
         let waiting = std::mem::take(&mut self.waiting).into_values();
@@ -161,8 +162,8 @@ impl Lane {
     }
 }
 
-/// Throws of the dice for each datagram.
-const THROWS: usize = 8;
+/// Random numbers for each datagram.
+const DRAWS: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -218,12 +219,12 @@ mod tests {
         assert!(link.counts().of(FaultKind::Duplicate) > 800);
 
         let (reordered, link) = run("reorder=10%", 10_000);
-        let late = reordered.windows(2).filter(|pair| pair[0].1 > pair[1].1).count() as u64;
+        let behind = reordered.windows(2).filter(|pair| pair[0].1 > pair[1].1).count() as u64;
         let mut sorted = numbers(&reordered);
         sorted.sort_unstable();
         assert_eq!(sorted, (0..10_000).collect::<Vec<_>>(), "each once");
         let counted = link.counts().of(FaultKind::Reorder);
-        assert!(late > counted / 2 && late <= counted, "{late} of {counted}");
+        assert!(behind > counted / 2 && behind <= counted, "{behind} of {counted}");
         let farthest = reordered.iter().enumerate().map(|(at, (_, n))| at.abs_diff(*n as usize)).max();
         assert!(farthest <= Some(PASSES as usize * 4), "{farthest:?}");
 

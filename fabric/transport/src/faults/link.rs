@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The faults of one link: a handle to change them while the link is in use, their counts, and who hears of them.
+//! The faults of one link: a handle to change them while the link is in use, their counters, and their observer.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +23,7 @@ pub enum Direction {
 /// What was done to a datagram, or to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
-    /// It vanished.
+    /// It was lost.
     Loss,
     /// One of its bits was flipped.
     Corrupt,
@@ -35,11 +35,11 @@ pub enum FaultKind {
     Delay,
     /// It had to wait its turn, by the rate.
     Rate,
-    /// It vanished because the link was down.
+    /// It was lost because the link was down.
     Down,
-    /// It vanished because too many waited: a slow link has a short queue.
+    /// It was lost because too many waited: a slow link has a short queue.
     Overflow,
-    /// A reliable connection was ended, in the place of a fault that it cannot have.
+    /// A reliable connection was reset, in place of a fault that it cannot have.
     Reset,
 }
 
@@ -90,7 +90,7 @@ pub struct FaultEvent<'a> {
     pub direction: Direction,
     /// What.
     pub kind: FaultKind,
-    /// The how-manieth datagram (1024 bytes of a stream) of this direction it happened to, from 0.
+    /// The ordinal, from 0, of the datagram (of the 1024 bytes of a stream) in this direction.
     pub number: u64,
     /// Microseconds by which it was delayed, by [`FaultKind::Delay`] and [`FaultKind::Rate`].
     pub delay: u64,
@@ -98,7 +98,7 @@ pub struct FaultEvent<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Who wants to hear of each fault as it happens: a capture, for one. Called while a transport works: it must not wait.
+/// Observes each fault as it happens, for instance for a capture. Called from within a transport: it must not block.
 pub trait FaultSink: Send + Sync {
     /// A fault happened.
     fn fault(&self, event: &FaultEvent<'_>);
@@ -134,11 +134,11 @@ struct Shared {
     version: AtomicU64,
     counts: [AtomicU64; FaultKind::ALL.len()],
     sink: Mutex<Option<Arc<dyn FaultSink>>>,
-    /// Connections that sleep and must hear of a change.
-    bells: Mutex<Vec<Weak<OwnedFd>>>,
+    /// Of connections, which may be polled while the plan changes.
+    signals: Mutex<Vec<Weak<OwnedFd>>>,
 }
 
-/// The faults of one link. Clones are the same link's: what one changes holds for all, from the next call on.
+/// The faults of one link. Clones share them: a change by one applies to all, from the next call on.
 #[derive(Clone)]
 pub struct LinkFaults(Arc<Shared>);
 
@@ -148,13 +148,13 @@ impl fmt::Debug for LinkFaults {
     }
 }
 
-/// What a panic of another thread left is still a plan.
+/// The data is consistent even if a holder of the lock panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LinkFaults {
-    /// A link without faults. Its dice depend on `seed` and `name`.
+    /// A link without faults. Its random numbers depend on `seed` and `name`.
     pub fn new(name: impl Into<String>, seed: u64) -> LinkFaults {
         LinkFaults(Arc::new(Shared {
             name: name.into(),
@@ -163,7 +163,7 @@ impl LinkFaults {
             version: AtomicU64::new(1),
             counts: Default::default(),
             sink: Mutex::default(),
-            bells: Mutex::default(),
+            signals: Mutex::default(),
         }))
     }
 
@@ -179,49 +179,50 @@ impl LinkFaults {
         &self.0.name
     }
 
-    /// What is wrong at present.
+    /// The present plan.
     pub fn plan(&self) -> FaultPlan {
         *lock(&self.0.plan)
     }
 
-    /// Changes what is wrong. What is on its way keeps its delay, unless the link goes down. May be called from any
-    /// thread.
+    /// Replaces the plan. Data in flight keeps its delay, unless the link goes down. May be called from any thread.
     pub fn set(&self, plan: FaultPlan) {
-        // All under one lock: who has seen the version, and then the plan, can hush the bell that was rung for it.
+        // All under one lock: a reader of the version, and then of the plan, can clear the signal raised for them.
         let mut locked = lock(&self.0.plan);
         *locked = plan;
         self.0.version.fetch_add(1, Ordering::Release);
-        lock(&self.0.bells).retain(|bell| match bell.upgrade() {
-            Some(bell) => {
-                // It fails only when it rings already.
-                let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
+        lock(&self.0.signals).retain(|signal| match signal.upgrade() {
+            Some(signal) => {
+                // Fails only if it is raised already.
+                let _ = rustix::io::write(&*signal, &1u64.to_ne_bytes());
                 true
             }
             None => false,
         });
     }
 
-    /// What happened so far, over all connections of the link.
+    /// The counters of all connections of the link.
     pub fn counts(&self) -> FaultCounts {
         FaultCounts(std::array::from_fn(|at| self.0.counts[at].load(Ordering::Relaxed)))
     }
 
-    /// Has `sink` hear of each fault from now on, in the place of the one before.
+    /// Reports each fault to `sink` from now on, instead of the one before.
     pub fn report_to(&self, sink: Option<Arc<dyn FaultSink>>) {
         *lock(&self.0.sink) = sink;
     }
 
-    /// Dice of one direction. A connection that comes after another throws other ones.
-    pub(super) fn dice(&self, direction: Direction) -> fastrand::Rng {
+    /// The random numbers of one direction. Each connection of the link has the same.
+    pub(super) fn rng(&self, direction: Direction) -> fastrand::Rng {
         // FNV-1a over the name, so that links differ.
         let named = self
             .0
             .name
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        fastrand::Rng::with_seed(self.0.seed ^ named ^ (direction as u64) << 63)
+        // The first numbers of neighbouring seeds lie at equal distances; those of their forks do not.
+        fastrand::Rng::with_seed(self.0.seed ^ named ^ (direction as u64) << 63).fork()
     }
 
+    /// Counts a fault and reports it, with the link's name, to the observer.
     pub(super) fn fault(&self, event: FaultEvent<'_>) {
         self.0.counts[event.kind as usize].fetch_add(1, Ordering::Relaxed);
         let sink = lock(&self.0.sink).clone();
@@ -230,40 +231,44 @@ impl LinkFaults {
         }
     }
 
+    /// Changes with each change of the plan.
     pub(super) fn version(&self) -> u64 {
         self.0.version.load(Ordering::Acquire)
     }
 
-    /// A bell that rings when the plan changes.
-    pub(super) fn bell(&self) -> Result<Bell, Errno> {
+    /// A signal that is raised when the plan changes.
+    pub(super) fn change_signal(&self) -> Result<ChangeSignal, Errno> {
         let fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let bell = Bell(fd);
-        self.add(&bell);
-        Ok(bell)
+        let signal = ChangeSignal(fd);
+        self.add(&signal);
+        Ok(signal)
     }
 
-    /// Has `bell` ring for this link too.
-    pub(super) fn add(&self, bell: &Bell) {
-        let mut bells = lock(&self.0.bells);
-        bells.retain(|bell| bell.strong_count() > 0);
-        bells.push(Arc::downgrade(&bell.0));
+    /// Has `signal` raised for this link, too.
+    pub(super) fn add(&self, signal: &ChangeSignal) {
+        let mut signals = lock(&self.0.signals);
+        signals.retain(|signal| signal.strong_count() > 0);
+        signals.push(Arc::downgrade(&signal.0));
     }
 }
 
-/// Readable since the plan changed, until hushed.
+/// Readable from a change of the plan until cleared.
 #[derive(Debug)]
-pub(super) struct Bell(Arc<OwnedFd>);
+pub(super) struct ChangeSignal(Arc<OwnedFd>);
 
-impl Bell {
+impl ChangeSignal {
+    /// The descriptor to poll for readable.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    pub(super) fn ring(&self) {
+    /// Makes the descriptor readable.
+    pub(super) fn raise(&self) {
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    pub(super) fn hush(&self) {
+    /// Makes the descriptor not readable.
+    pub(super) fn clear(&self) {
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 }
@@ -277,15 +282,17 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// Nothing seen yet: the first update is a change.
     pub(super) fn new(link: LinkFaults) -> Seen {
         Seen { link, version: 0, plan: FaultPlan::default() }
     }
 
+    /// The link.
     pub(super) fn link(&self) -> &LinkFaults {
         &self.link
     }
 
-    /// The plan of now, and whether it has changed.
+    /// The present plan, and whether it has changed since the last call.
     pub(super) fn update(&mut self) -> (FaultPlan, bool) {
         let version = self.link.version();
         let changed = version != self.version;
@@ -309,11 +316,11 @@ mod tests {
     }
 
     #[test]
-    fn links_and_directions_have_dice_of_their_own() {
-        let throw = |name: &str, seed, direction| LinkFaults::new(name, seed).dice(direction).u64(..);
-        assert_eq!(throw("a-b", 1, Direction::Send), throw("a-b", 1, Direction::Send));
-        assert_ne!(throw("a-b", 1, Direction::Send), throw("a-b", 1, Direction::Receive));
-        assert_ne!(throw("a-b", 1, Direction::Send), throw("a-c", 1, Direction::Send));
-        assert_ne!(throw("a-b", 1, Direction::Send), throw("a-b", 2, Direction::Send));
+    fn links_and_directions_have_distinct_random_numbers() {
+        let draw = |name: &str, seed, direction| LinkFaults::new(name, seed).rng(direction).u64(..);
+        assert_eq!(draw("a-b", 1, Direction::Send), draw("a-b", 1, Direction::Send));
+        assert_ne!(draw("a-b", 1, Direction::Send), draw("a-b", 1, Direction::Receive));
+        assert_ne!(draw("a-b", 1, Direction::Send), draw("a-c", 1, Direction::Send));
+        assert_ne!(draw("a-b", 1, Direction::Send), draw("a-b", 2, Direction::Send));
     }
 }

@@ -9,12 +9,12 @@
 //!   dyn Datagrams                              dyn Transport (reliable: Unix stream, ring, in-process)
 //! ```
 //!
-//! A [`FaultPlan`] says what is wrong with a link, a [`LinkFaults`] is the handle by which it can be changed at any
+//! A [`FaultPlan`] describes the faults of a link, a [`LinkFaults`] is the handle by which they can be changed at any
 //! time, [`Faults`] has all links of a process by name, and a [`Schedule`] changes them at given times. Both
 //! middlewares stack: on each other, and on anything that has the trait.
 //!
-//! The same seed, link name and sequence of calls give the same faults: dice are thrown for each datagram (each 1024
-//! bytes of a stream) in a fixed number, whatever the plan says at that moment.
+//! The same seed, link name and sequence of calls give the same faults: a fixed number of random numbers is drawn for
+//! each datagram (each 1024 bytes of a stream), whatever the plan.
 
 mod datagrams;
 mod delay;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is wrong with a link, as a value and as text.
+//! The faults of a link, as a value and as text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,14 +19,14 @@ impl Chance {
         Chance(n.min(ONE))
     }
 
-    /// Whether a throw of a fair die of 2^64 faces hits.
-    pub(super) fn hits(self, throw: u64) -> bool {
+    /// Whether a uniform random number is a hit.
+    pub(super) fn hits(self, draw: u64) -> bool {
         // The upper half times ONE, over 2^32, is uniform below ONE.
-        ((throw >> 32) * u64::from(ONE)) >> 32 < u64::from(self.0)
+        ((draw >> 32) * u64::from(ONE)) >> 32 < u64::from(self.0)
     }
 }
 
-/// What is wrong with a link. The default: nothing. Written as words that are separated by blanks:
+/// The faults of a link; none by default. As text, words separated by blanks:
 ///
 /// `loss=5% corrupt=1% duplicate=0.5% reorder=2% latency=2ms jitter=500us rate=10MB/s down only=send`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -52,14 +52,14 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Whether anything is wrong in `direction`.
+    /// Whether there are faults in `direction`.
     pub(super) fn concerns(&self, direction: Direction) -> bool {
         *self != FaultPlan { only: self.only, ..FaultPlan::default() } && self.only.is_none_or(|only| only == direction)
     }
 
-    /// Latency and, by a throw of the dice, jitter.
-    pub(super) fn delay(&self, throw: u64) -> u64 {
-        self.latency.saturating_add(throw % self.jitter.saturating_add(1))
+    /// Latency and, by a random number, jitter, in microseconds.
+    pub(super) fn delay(&self, draw: u64) -> u64 {
+        self.latency.saturating_add(draw % self.jitter.saturating_add(1))
     }
 }
 
@@ -212,6 +212,7 @@ impl fmt::Display for FaultPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use telegraphos_testkit::Rng;
 
     #[test]
     fn all_words_are_understood() {
@@ -240,20 +241,20 @@ mod tests {
 
     #[test]
     fn printing_and_parsing_are_inverse() {
-        let mut dice = fastrand::Rng::with_seed(7);
+        let mut rng = Rng::new(7);
         for _ in 0..1000 {
-            let mut chance = || Chance(dice.u32(0..=ONE));
+            let mut chance = || Chance(rng.below(ONE + 1));
             let [loss, corrupt, duplicate, reorder] = [chance(), chance(), chance(), chance()];
             let plan = FaultPlan {
                 loss,
                 corrupt,
                 duplicate,
                 reorder,
-                latency: dice.u64(0..5_000_000),
-                jitter: dice.u64(0..100) * 1000,
-                rate: dice.bool().then(|| dice.u64(1..1 << 40)),
-                down: dice.bool(),
-                only: [None, Some(Direction::Send), Some(Direction::Receive)][dice.usize(0..3)],
+                latency: rng.below(5_000_000),
+                jitter: rng.below(100) * 1000,
+                rate: rng.percent(50).then(|| 1 + rng.below((1 << 40) - 1)),
+                down: rng.percent(50),
+                only: [None, Some(Direction::Send), Some(Direction::Receive)][rng.below(3_usize)],
             };
             assert_eq!(plan.to_string().parse(), Ok(plan), "{plan}");
         }
@@ -286,13 +287,13 @@ mod tests {
 
     #[test]
     fn chances_hit_as_often_as_they_say() {
-        let mut dice = fastrand::Rng::with_seed(11);
-        let throws: Vec<u64> = (0..200_000).map(|_| dice.u64(..)).collect();
+        let mut rng = Rng::new(11);
+        let draws: Vec<u64> = (0..200_000).map(|_| rng.next()).collect();
         for millionths in [0, 10_000, 50_000, 500_000, ONE] {
-            let hits = throws.iter().filter(|t| Chance(millionths).hits(**t)).count() as f64;
-            let expected = f64::from(millionths) / f64::from(ONE) * throws.len() as f64;
+            let hits = draws.iter().filter(|t| Chance(millionths).hits(**t)).count() as f64;
+            let expected = f64::from(millionths) / f64::from(ONE) * draws.len() as f64;
             // Five standard deviations.
-            let slack = 5.0 * (expected * (1.0 - expected / throws.len() as f64)).sqrt();
+            let slack = 5.0 * (expected * (1.0 - expected / draws.len() as f64)).sqrt();
             assert!((hits - expected).abs() <= slack, "{millionths}: {hits}, expected {expected}");
         }
     }

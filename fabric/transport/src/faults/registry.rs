@@ -24,7 +24,7 @@ pub struct UnknownLink {
 }
 
 impl Faults {
-    /// No links yet; their dice will depend on `seed`.
+    /// Without links. Their random numbers depend on `seed`.
     pub fn new(seed: u64) -> Faults {
         Faults { seed, links: Arc::default() }
     }
@@ -38,7 +38,7 @@ impl Faults {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The link of that name, made if there is none.
+    /// The link of that name, which is created if it does not exist.
     pub fn link(&self, name: &str) -> LinkFaults {
         self.links().entry(name.to_owned()).or_insert_with(|| LinkFaults::new(name, self.seed)).clone()
     }

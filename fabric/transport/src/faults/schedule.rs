@@ -34,7 +34,7 @@ pub struct Scheduled {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     events: Vec<Scheduled>,
-    /// The first that has not been.
+    /// The first that has not been made.
     next: usize,
 }
 
@@ -94,23 +94,22 @@ impl Schedule {
             }
             events.push(Scheduled { at, links, plan });
         }
-        // Of one time in the order of the file.
+        // A stable sort: changes at the same time stay in the order of the file.
         events.sort_by_key(|event| event.at);
         Ok(Schedule { events, next: 0 })
     }
 
-    /// All changes, those that have been too.
+    /// All changes, those already made included.
     pub fn events(&self) -> &[Scheduled] {
         &self.events
     }
 
-    /// Microseconds after the start at which the next change is due.
+    /// When the next change is made, in microseconds after the start.
     pub fn deadline(&self) -> Option<u64> {
         self.events.get(self.next).map(|event| event.at)
     }
 
-    /// Makes the changes that are due `elapsed` microseconds after the start, and gives them; and those names that no
-    /// link has.
+    /// Makes the changes up to `elapsed` microseconds after the start. Returns them, and the names that no link has.
     pub fn apply(&mut self, elapsed: u64, faults: &Faults) -> (&[Scheduled], Vec<UnknownLink>) {
         let first = self.next;
         let mut unknown = Vec::new();

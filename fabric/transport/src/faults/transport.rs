@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults over what is reliable.
+//! Faults of reliable transports.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,46 +7,46 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::delay::Delay;
-use super::link::{Bell, Seen};
+use super::link::{ChangeSignal, Seen};
 use super::{Direction, FaultEvent, FaultKind, LinkFaults};
 use crate::{Acceptor, Received, Transport, TransportStatistics};
 
 /// Bytes taken from below at once.
 const BATCH: usize = 64 << 10;
 
-/// A reliable transport with faults. Latency, jitter and rate delay its bytes. It cannot lose, change, double or
-/// reorder any, nor be down and stay connected: in the place of these the connection is reset, the bytes ahead of the
-/// fault being lost with it.
+/// A reliable transport with faults. Latency, jitter and rate delay its bytes. It cannot lose, corrupt, duplicate or
+/// reorder any, nor stay connected while it is down: instead of these faults the connection is reset, and the bytes
+/// ahead of the fault are lost with it.
 #[derive(Debug)]
-pub struct FaultyTransport<T> {
+pub struct FaultyTransport {
     /// None once reset.
-    inner: Option<T>,
-    /// Readable for: `inner`, as far as it is wanted at present, and `bell`.
+    inner: Option<Box<dyn Transport>>,
+    /// Readable for: `inner`, as far as it is wanted at present, and `change`.
     epoll: OwnedFd,
-    /// What of `inner` is watched.
+    /// The events of `inner` that are watched.
     watched: EventFlags,
-    bell: Bell,
+    change: ChangeSignal,
     seen: Seen,
     out: Delay,
     into: Delay,
-    /// The inner one said so.
+    /// `inner` has returned the end.
     ended: bool,
-    /// The inner one had no room for what was due: it waits for an event of its, not for a time.
+    /// `inner` had no room for bytes that have arrived: they wait for an event, not for a time.
     blocked: bool,
     buffer: Box<[u8]>,
     counted: TransportStatistics,
 }
 
-impl<T: Transport> FaultyTransport<T> {
+impl FaultyTransport {
     /// `inner` with the faults of `link`.
-    pub fn new(inner: T, link: LinkFaults) -> io::Result<FaultyTransport<T>> {
+    pub fn new(inner: Box<dyn Transport>, link: LinkFaults) -> io::Result<FaultyTransport> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = link.bell()?;
-        epoll::add(&epoll, bell.fd(), EventData::new_u64(0), EventFlags::IN)?;
+        let change = link.change_signal()?;
+        epoll::add(&epoll, change.fd(), EventData::new_u64(0), EventFlags::IN)?;
         let mut made = FaultyTransport {
             epoll,
             watched: EventFlags::empty(),
-            bell,
+            change,
             out: Delay::new(Direction::Send, &link),
             into: Delay::new(Direction::Receive, &link),
             seen: Seen::new(link),
@@ -60,7 +60,7 @@ impl<T: Transport> FaultyTransport<T> {
         Ok(made)
     }
 
-    /// Watches of the inner one what can be used now.
+    /// Watches the events of `inner` that can be used now.
     fn watch(&mut self) -> io::Result<()> {
         let Some(inner) = &self.inner else { return Ok(()) };
         let mut wanted = EventFlags::empty();
@@ -85,15 +85,15 @@ impl<T: Transport> FaultyTransport<T> {
         Ok(())
     }
 
-    /// The plan of now; ends the connection if that says so.
+    /// The present plan; resets the connection if the link is down.
     fn plan(&mut self, now: u64) -> io::Result<super::FaultPlan> {
         let (plan, changed) = self.seen.update();
         if self.inner.is_none() {
             return Err(self.reset_error());
         }
         if changed {
-            self.bell.hush();
-            // A change between the look and the hush would otherwise go unheard.
+            self.change.clear();
+            // Otherwise a change between the update and the clear would be missed.
             return self.plan(now);
         }
         if plan.down {
@@ -113,11 +113,11 @@ impl<T: Transport> FaultyTransport<T> {
             self.report(now, FaultKind::Reset);
             self.counted = inner.statistics();
             if !self.watched.is_empty() {
-                // It is closed at once anyway, as far as this process is concerned.
+                // Its descriptor is closed at once anyway.
                 let _ = epoll::delete(&self.epoll, inner.fd());
             }
-            // Whoever sleeps on this end is to hear of it; it is never hushed.
-            self.bell.ring();
+            // Wakes the user of this end; never cleared.
+            self.change.raise();
         }
         self.reset_error()
     }
@@ -128,14 +128,9 @@ impl<T: Transport> FaultyTransport<T> {
     }
 }
 
-impl<T: Transport> Transport for FaultyTransport<T> {
+impl Transport for FaultyTransport {
     fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
-    }
-
-    fn wants_write(&self) -> bool {
-        // The descriptor is readable then.
-        false
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -223,7 +218,7 @@ impl<T: Transport> Transport for FaultyTransport<T> {
     }
 
     fn set_faults(&mut self, link: &LinkFaults) -> bool {
-        link.add(&self.bell);
+        link.add(&self.change);
         self.out.set_link(link);
         self.into.set_link(link);
         self.seen = Seen::new(link.clone());
@@ -232,12 +227,12 @@ impl<T: Transport> Transport for FaultyTransport<T> {
 
     fn statistics(&self) -> TransportStatistics {
         let faults = self.seen.link().counts().total();
-        let inner = self.inner.as_ref().map_or(self.counted, T::statistics);
+        let inner = self.inner.as_ref().map_or(self.counted, |inner| inner.statistics());
         inner.plus(TransportStatistics { faults, ..TransportStatistics::default() })
     }
 }
 
-/// Gives every connection the faults of one link, until [`Transport::set_faults`] gives it others.
+/// Gives every connection the faults of one link, until [`Transport::set_faults`].
 #[derive(Debug)]
 pub struct FaultyAcceptor<A> {
     inner: A,

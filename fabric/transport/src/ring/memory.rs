@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU32;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Nobody can change the length of a file with these, so no access to its mapping can fault.
+/// Seals against any change of the file's length, so no access to its mapping can fault.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 /// The file system of a plain memfd. One of huge pages could be out of them at the first touch, which kills the
 /// process.
@@ -35,10 +35,10 @@ impl Memory {
         Ok((Memory::map(fd.as_fd(), len)?, fd))
     }
 
-    /// Memory that another process made, if it is what it has to be.
+    /// Maps memory that another process created. Fails unless it is sealed, of `len` bytes, and not of huge pages.
     pub(super) fn open(fd: BorrowedFd<'_>, len: usize) -> io::Result<Memory> {
         let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, format!("its memory {why}")));
-        // Fails for what is no memfd: for a file, whose pages another could take away.
+        // Fails unless it is a memfd: another process could truncate a regular file.
         match rustix::fs::fcntl_get_seals(fd) {
             Ok(seals) if seals.contains(SEALS) => {}
             _ => return wrong("is not sealed"),
@@ -54,7 +54,7 @@ impl Memory {
 
     fn map(fd: BorrowedFd<'_>, len: usize) -> io::Result<Memory> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap gave the address 0"))?;
         Ok(Memory { base, len })
@@ -64,7 +64,7 @@ impl Memory {
     pub(super) fn word(&self, offset: usize) -> &AtomicU32 {
         // Offsets are constants of this crate, below the smallest length there is.
         assert!(offset % 4 == 0 && offset + 4 <= self.len);
-        // SAFETY: within the mapping, which lives as long as `self`, starts at a page and is never shrunk (sealed);
+        // SAFETY: within the mapping, which is valid as long as `self`, starts at a page and is never shrunk (sealed);
         // aligned; this word is accessed by atomic operations only, here and, if it is honest, in the peer. Any bits
         // are a valid u32.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
@@ -72,19 +72,18 @@ impl Memory {
 
     /// Copies `bytes` to `offset`.
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
-        // The rings cut at their end and have power-of-two lengths; see `Half`.
+        // The rings split at their end and have power-of-two lengths; see `Rings::put`.
         assert!(offset <= self.len && bytes.len() <= self.len - offset);
         // SAFETY: within the mapping; no reference to these bytes ever exists, so `bytes` is elsewhere. An honest peer
-        // does not access them before our Release store of the index; what a dishonest one does to them can only garble
-        // what it gets itself.
+        // does not access them before the Release store of the index; a malicious one can only garble what it receives.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.as_ptr().add(offset), bytes.len()) }
     }
 
     /// Copies from `offset` to `buffer`.
     pub(super) fn read(&self, offset: usize, buffer: &mut [u8]) {
         assert!(offset <= self.len && buffer.len() <= self.len - offset);
-        // SAFETY: as for `write`; an honest peer has not written here since the Release store that our Acquire load has
-        // read, and a dishonest one can only make the bytes arbitrary, which bytes from it are anyway.
+        // SAFETY: as for `write`; an honest peer has not written here since the Release store that the Acquire load has
+        // read, and a malicious one can only make the bytes arbitrary, as any bytes it sends.
         unsafe { std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), buffer.as_mut_ptr(), buffer.len()) }
     }
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared-memory rings between processes of one host: a batch of bytes crosses without a system call while the other
-//! side is awake.
+//! Shared-memory rings between processes of one host: bytes are transferred without a system call while the other side
+//! is awake.
 //!
-//! A Unix stream socket is the meeting place. The acceptor makes the memory (one ring for each direction, sealed
-//! against shrinking) and sends its descriptor with the greeting; after that the socket carries *bells*, single bytes
-//! that wake, and its end is the end of the connection, which is how the death of a process is noticed. Bells go
-//! through the socket and not through eventfds because a descriptor shared with the peer has its flags shared too: a
-//! peer that made an eventfd blocking could stop us in a write for ever.
+//! The connection is set up over a Unix stream socket. The acceptor creates the memory (one ring for each direction,
+//! sealed against shrinking) and sends its descriptor with the greeting. After that the socket carries *wake-ups*,
+//! single bytes, and its end is the end of the connection, so that the death of a process is noticed. Wake-ups are sent
+//! over the socket, not through eventfds, because the flags of a shared descriptor are shared too: a peer that made an
+//! eventfd blocking could block a write of this process for ever.
 //!
-//! `protocol.rs` says when a bell is rung, and shows that none is missing. Here they are counted: each time one of our
-//! two flags was cleared, exactly one byte is due, and no more than what is due is ever read. So the socket stays
-//! readable as long as `receive` has not said `Nothing`, and a peer that rings without being asked is thrown out
-//! instead of keeping us awake.
+//! `protocol.rs` defines when a wake-up is sent, and shows that none is missing. This file counts them: each time one
+//! of this side's two flags was cleared, exactly one byte is expected, and no more than expected are ever read. So the
+//! socket stays readable as long as `receive` has not returned `Nothing`, and a peer that sends unexpected wake-ups is
+//! disconnected instead of keeping this side awake.
 
 mod memory;
 mod protocol;
@@ -39,19 +39,18 @@ const MAGIC: [u8; 8] = *b"tg-ring1";
 const GREETING: usize = 12;
 /// Bytes before the rings: the words, and the rest of a page.
 const HEAD: usize = 4096;
-/// Bytes of the words of one direction. What different sides write is in different cache lines, and in different pairs
-/// of them.
+/// Bytes of the words of one direction. Words written by different sides are in different pairs of cache lines.
 const WORDS: usize = 256;
-/// Connections that have gone before they were greeted, passed over in one call.
+/// Connections skipped in one call because their peers have gone before the greeting.
 const GONE: usize = 16;
 /// Capacities that are accepted.
 const CAPACITIES: std::ops::RangeInclusive<u32> = 4 << 10..=64 << 20;
 
-/// What the greeting brings.
+/// The rings, which the greeting sets up.
 #[derive(Debug)]
 struct Rings {
     memory: Memory,
-    /// The direction we produce: 0 or 1.
+    /// The direction in which this side produces: 0 or 1.
     out: usize,
     producer: Side,
     consumer: Side,
@@ -74,7 +73,7 @@ fn length(capacity: u32) -> usize {
 
 impl Rings {
     fn new(memory: Memory, capacity: u32, out: usize) -> Rings {
-        // Born asleep, as the acceptor wrote into the memory: the first bytes ring.
+        // The acceptor initialises both consumers as asleep: the first bytes wake.
         Rings { memory, out, producer: Side::new(capacity, false), consumer: Side::new(capacity, true) }
     }
 
@@ -86,7 +85,7 @@ impl Rings {
         words(&self.memory, 1 - self.out)
     }
 
-    /// Puts in what fits; how much that was.
+    /// Writes as many bytes as fit and returns how many.
     fn put(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
         let words = words(&self.memory, self.out);
         let n = bytes.len().min(self.producer.room(&words)? as usize);
@@ -102,7 +101,7 @@ impl Rings {
         Ok(n)
     }
 
-    /// Takes out what is there, of `there` bytes; how much, and whether the producer is to be woken.
+    /// Reads bytes, of the `there` available; returns how many, and whether the producer must be woken.
     fn take(&mut self, there: u32, buffer: &mut [u8]) -> (usize, bool) {
         let n = buffer.len().min(there as usize);
         let at = self.consumer.position();
@@ -115,7 +114,7 @@ impl Rings {
         (n, self.consumer.take(&words, n as u32, there - n as u32))
     }
 
-    /// How many of our flags the peer has cleared since they were set.
+    /// How many of this side's flags the peer has cleared since they were set.
     fn woken(&mut self) -> u32 {
         let (out, into) = (words(&self.memory, self.out), words(&self.memory, 1 - self.out));
         u32::from(self.producer.woken(out.wanting)) + u32::from(self.consumer.woken(into.asleep))
@@ -132,16 +131,16 @@ pub struct RingTransport {
     staged: Vec<u8>,
     /// Bytes that may be staged.
     limit: usize,
-    /// Microseconds to look for bytes before going to sleep.
+    /// Microseconds to poll for bytes before sleeping.
     spin: u64,
-    /// When there were bytes last.
+    /// When bytes were last received.
     active: u64,
-    /// Put in since the last flush.
+    /// Bytes were written since the last flush.
     dirty: bool,
-    /// The last send was cut short, and its caller does not know of room yet.
+    /// The last send took less than offered, and its caller has not seen room since.
     short: bool,
-    /// Bells that were rung, or are about to be, and not taken out of the socket.
-    bells: u32,
+    /// Wake-ups that the peer has sent, or is about to send, and that were not read.
+    due: u32,
     /// Bytes left in the ring when the peer had gone.
     last: Option<u32>,
     counted: TransportStatistics,
@@ -157,17 +156,17 @@ impl From<Violation> for io::Error {
     }
 }
 
-/// What the socket had.
+/// What was found in the socket.
 enum Socket {
-    /// Nothing that concerns us.
+    /// Nothing new.
     Quiet,
-    /// A bell that was not there before.
-    Bell,
+    /// A wake-up that was not there before.
+    Wake,
     Ended,
 }
 
 impl RingTransport {
-    /// Connects to the acceptor at `path`.
+    /// Connects to the acceptor at `path`, without waiting for its greeting.
     pub fn connect(path: &Path, options: &Options) -> Result<RingTransport, OpenError> {
         let socket = connect_stream(path, scheme::RING)?;
         Ok(RingTransport::new(socket, None, options))
@@ -183,13 +182,13 @@ impl RingTransport {
             active: 0,
             dirty: false,
             short: false,
-            bells: 0,
+            due: 0,
             last: None,
             counted: TransportStatistics::default(),
         }
     }
 
-    /// Makes the rings and greets the peer.
+    /// Creates the rings and sends the greeting.
     fn greet(socket: OwnedFd, options: &Options) -> io::Result<RingTransport> {
         let capacity = capacity(options);
         let (memory, fd) = Memory::create(length(capacity))?;
@@ -210,7 +209,7 @@ impl RingTransport {
         Ok(RingTransport::new(socket, Some(Rings::new(memory, capacity, 0)), options))
     }
 
-    /// Reads the greeting, if it is there. False if the peer has gone before.
+    /// Reads the greeting, if it has arrived. False if the peer has gone before.
     fn greeted(&mut self) -> io::Result<bool> {
         let mut greeting = [0; GREETING];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -243,22 +242,22 @@ impl RingTransport {
         Ok(true)
     }
 
-    fn ring_bell(&mut self) {
+    fn send_wake(&mut self) {
         self.counted.wakes += 1;
-        // A peer that has gone needs none, and is told by `receive`. An honest one never has more than a few unread.
+        // Fails if the peer has gone, which `receive` reports. An honest peer never has more than a few unread.
         let _ = net::send(&self.socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Takes the bells out of the socket that are due, and looks for its end.
+    /// Reads the expected wake-ups from the socket, and detects its end.
     fn listen(&mut self) -> io::Result<Socket> {
         let Some(rings) = &mut self.rings else { return Ok(Socket::Quiet) };
-        self.bells = self.bells.saturating_add(rings.woken());
-        // Whoever waits for room must be kept awake until told of it.
+        self.due = self.due.saturating_add(rings.woken());
+        // A caller that waits for room stays awake until it has seen the room.
         if self.short && rings.producer.room(&rings.outgoing())? > 0 {
             return Ok(Socket::Quiet);
         }
         let mut buffer = [0; 8];
-        let due = self.bells.min(8) as usize;
+        let due = self.due.min(8) as usize;
         let (take, flags) = match due {
             0 => (buffer.len(), RecvFlags::DONTWAIT | RecvFlags::PEEK),
             due => (due, RecvFlags::DONTWAIT),
@@ -268,24 +267,24 @@ impl RingTransport {
                 Ok((_, 0)) | Err(Errno::CONNRESET) => return Ok(Socket::Ended),
                 Ok((_, n)) => break n as u32,
                 Err(Errno::INTR) => {}
-                // What is due is on its way.
+                // The expected bytes are in flight.
                 Err(Errno::AGAIN) => return Ok(Socket::Quiet),
                 Err(e) => return Err(e.into()),
             }
         };
         if due > 0 {
-            self.bells -= got;
+            self.due -= got;
             return Ok(Socket::Quiet);
         }
-        // Bells that were rung since we looked at the flags; they stay for the next time.
-        self.bells = rings.woken();
-        if got > self.bells {
-            return Err(violation("rang without being asked"));
+        // Wake-ups sent since the flags were read; they are left for the next call.
+        self.due = rings.woken();
+        if got > self.due {
+            return Err(violation("sent a wake-up without being asked"));
         }
-        Ok(Socket::Bell)
+        Ok(Socket::Wake)
     }
 
-    /// Moves what is staged into the ring, as far as it fits.
+    /// Moves staged bytes into the ring, as far as they fit.
     fn unstage(&mut self) -> io::Result<()> {
         if let (Some(rings), false) = (&mut self.rings, self.staged.is_empty()) {
             let n = rings.put(&self.staged)?;
@@ -308,15 +307,6 @@ impl Transport for RingTransport {
         self.socket.as_fd()
     }
 
-    fn wants_write(&self) -> bool {
-        // Room is told by a bell.
-        false
-    }
-
-    fn deadline(&self) -> Option<u64> {
-        None
-    }
-
     fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Received> {
         if self.rings.is_none() {
             if self.last.is_some() || !self.greeted()? {
@@ -325,7 +315,7 @@ impl Transport for RingTransport {
             }
             self.unstage()?;
         }
-        // At most: bytes, or a bell and then bytes, or the end and then bytes.
+        // At most: bytes, or a wake-up and then bytes, or the end and then bytes.
         loop {
             let Some(rings) = &mut self.rings else { return Ok(Received::Nothing) };
             let mut there = match self.last {
@@ -337,7 +327,7 @@ impl Transport for RingTransport {
                 return Ok(Received::End);
             }
             if there == 0 {
-                self.bells = self.bells.saturating_add(rings.woken());
+                self.due = self.due.saturating_add(rings.woken());
                 if self.spin > 0 && !rings.consumer.is_armed() && now.saturating_sub(self.active) < self.spin {
                     return Ok(Received::Nothing);
                 }
@@ -352,7 +342,7 @@ impl Transport for RingTransport {
                     *last -= n as u32;
                 }
                 if wake {
-                    self.ring_bell();
+                    self.send_wake();
                 }
                 return Ok(Received::Bytes(n));
             }
@@ -362,7 +352,7 @@ impl Transport for RingTransport {
                     let Some(rings) = &self.rings else { return Ok(Received::End) };
                     self.last = Some(rings.consumer.available(&rings.incoming())?);
                 }
-                Socket::Bell => {
+                Socket::Wake => {
                     let Some(rings) = &self.rings else { return Ok(Received::Nothing) };
                     if rings.consumer.available(&rings.incoming())? == 0 {
                         return Ok(Received::Nothing);
@@ -374,7 +364,7 @@ impl Transport for RingTransport {
 
     fn send(&mut self, _now: u64, bytes: &[u8]) -> io::Result<usize> {
         if self.last.is_some() {
-            // Nobody will read it; `receive` tells.
+            // Dropped: `receive` reports the end.
             return Ok(bytes.len());
         }
         self.unstage()?;
@@ -419,7 +409,7 @@ impl Transport for RingTransport {
         let wake = self.dirty && rings.producer.wake_consumer(&rings.outgoing());
         self.dirty = false;
         if wake {
-            self.ring_bell();
+            self.send_wake();
         }
         Ok(!self.short && self.staged.is_empty())
     }
@@ -429,7 +419,7 @@ impl Transport for RingTransport {
     }
 }
 
-/// Gives each that connects a pair of rings.
+/// Accepts connections, each with a pair of rings.
 #[derive(Debug)]
 pub struct RingAcceptor {
     listener: Listener,
@@ -448,16 +438,12 @@ impl Acceptor for RingAcceptor {
         self.listener.fd()
     }
 
-    fn deadline(&self) -> Option<u64> {
-        None
-    }
-
     fn accept(&mut self, _now: u64) -> io::Result<Option<Box<dyn Transport>>> {
         for _ in 0..GONE {
             let Some(socket) = self.listener.accept()? else { return Ok(None) };
             match RingTransport::greet(socket, &self.options) {
                 Ok(made) => return Ok(Some(Box::new(made))),
-                // It went away before it was greeted.
+                // The peer has gone before the greeting.
                 Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
                 Err(e) => return Err(e),
             }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One direction of a ring: who writes which word in which order, so that no wake-up is lost and none is sent in vain.
+//! One direction of a ring: which side writes which word in which order, so that no wake-up is lost or superfluous.
 //!
 //! | word | written by | says |
 //! |---|---|---|
 //! | `tail` | producer | bytes put in so far, modulo 2^32 |
 //! | `head` | consumer | bytes taken out so far, modulo 2^32 |
-//! | `asleep` | consumer sets it, producer clears it | the consumer has seen the ring empty: ring its bell for the next bytes |
-//! | `wanting` | producer sets it, consumer clears it | the producer has seen the ring full: ring its bell for room |
+//! | `asleep` | consumer sets it, producer clears it | the consumer has seen the ring empty: wake it for the next bytes |
+//! | `wanting` | producer sets it, consumer clears it | the producer has seen the ring full: wake it for room |
 //!
 //! Bytes are copied before the Release store of `tail`, and read after the Acquire load of it; the same for room and
 //! `head`.
@@ -17,16 +17,16 @@
 //!   consumer                          producer
 //!     asleep := 1                       tail := tail + n
 //!     fence(SeqCst)                     fence(SeqCst)
-//!     tail = head? then sleep           swap(asleep, 0) = 1? then ring
+//!     tail = head? then sleep           swap(asleep, 0) = 1? then wake
 //! ```
 //!
 //! The fences are totally ordered. If the consumer's is first, the producer sees `asleep`; if the producer's is, the
-//! consumer sees the new `tail`. So at least one of them notices, and the swap makes it one bell for each time that
+//! consumer sees the new `tail`. So at least one of them notices, and the swap makes it one wake-up for each time that
 //! `asleep` was set. Until it is set again, the producer makes no system call. The same with `head` for `tail` and
 //! `wanting` for `asleep`.
 //!
-//! The peer may be dishonest. Every index of its is checked to leave between 0 and `capacity` bytes, and only that is
-//! relied upon. Its flags can cost or save bells, which harms only the connection to it.
+//! The peer may be malicious. Every index it writes is checked to leave between 0 and `capacity` bytes, and nothing
+//! else is relied upon. Its flags can add or suppress wake-ups, which harms only the connection to it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -69,100 +69,100 @@ pub(super) struct Words<'a, W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Violation;
 
-/// Deliberate mistakes, for the tests that show that they would be found.
+/// Deliberate bugs; the tests of this file show that each is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bug {
-    None,
-    /// The consumer goes to sleep without a second look.
-    #[cfg(test)]
+    /// The consumer sleeps without reading `tail` again.
     SleepsAtOnce,
-    /// No fence between own word and the other's.
-    #[cfg(test)]
+    /// There is no fence between the own word and the other side's.
     NoFence,
-    /// Indices of the peer are believed.
-    #[cfg(test)]
+    /// Indices of the peer are not checked.
     Believes,
 }
 
-impl Bug {
-    #[cfg(test)]
-    fn is(self, bug: Bug) -> bool {
-        self == bug
-    }
-}
-
-macro_rules! bug {
-    ($self:ident, $name:ident) => {{
-        #[cfg(test)]
-        let is = $self.bug.is(Bug::$name);
-        #[cfg(not(test))]
-        let is = false;
-        is
-    }};
-}
-
-/// What one side of a direction knows by itself: its own index is never read back from shared memory.
+/// The private state of one side of a direction: its own index is never read back from shared memory.
 #[derive(Debug)]
 pub(super) struct Side {
     /// Bytes of the ring, a power of two below 2^31.
     capacity: u32,
     /// The producer's tail or the consumer's head.
     own: u32,
-    /// The flag by which this side asks to be woken was set by it, and not yet seen cleared.
+    /// This side has set its flag, and has not yet seen it cleared.
     armed: bool,
-    #[cfg_attr(not(test), allow(dead_code))]
-    bug: Bug,
+    #[cfg(test)]
+    bug: Option<Bug>,
 }
 
 impl Side {
+    /// A side at index 0; `armed` if its flag is set initially.
     pub(super) fn new(capacity: u32, armed: bool) -> Side {
-        Side { capacity, own: 0, armed, bug: Bug::None }
+        Side {
+            capacity,
+            own: 0,
+            armed,
+            #[cfg(test)]
+            bug: None,
+        }
     }
 
+    /// The hook of deliberate bugs: always false outside tests.
+    #[inline]
+    fn has(&self, bug: Bug) -> bool {
+        #[cfg(test)]
+        return self.bug == Some(bug);
+        #[cfg(not(test))]
+        {
+            let _ = bug;
+            false
+        }
+    }
+
+    /// Bytes of the ring.
     pub(super) fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Where the next byte goes, or comes from.
+    /// The offset in the ring of the next byte to write or read.
     pub(super) fn position(&self) -> usize {
         (self.own & (self.capacity - 1)) as usize
     }
 
+    /// Whether this side's flag is set, as far as it has seen.
     pub(super) fn is_armed(&self) -> bool {
         self.armed
     }
 
     fn checked(&self, waiting: u32) -> Result<u32, Violation> {
-        if waiting > self.capacity && !bug!(self, Believes) { Err(Violation) } else { Ok(waiting) }
+        if waiting > self.capacity && !self.has(Bug::Believes) { Err(Violation) } else { Ok(waiting) }
     }
 
     fn fence<W: Word>(&self) {
-        if !bug!(self, NoFence) {
+        if !self.has(Bug::NoFence) {
             W::fence(Ordering::SeqCst);
         }
     }
 
     // ---- the producer's ----
 
-    /// Bytes that fit in.
+    /// Bytes for which there is room.
     pub(super) fn room<W: Word>(&self, words: &Words<'_, W>) -> Result<u32, Violation> {
         let waiting = self.checked(self.own.wrapping_sub(words.head.load(Ordering::Acquire)))?;
         Ok(self.capacity.wrapping_sub(waiting))
     }
 
-    /// `n` bytes more have been put in.
+    /// `n` more bytes were written.
     pub(super) fn put<W: Word>(&mut self, words: &Words<'_, W>, n: u32) {
         self.own = self.own.wrapping_add(n);
         words.tail.store(self.own, Ordering::Release);
     }
 
-    /// Whether the consumer is to be woken for what was put in.
+    /// Whether the consumer must be woken for what was written.
     pub(super) fn wake_consumer<W: Word>(&self, words: &Words<'_, W>) -> bool {
         self.fence::<W>();
         words.asleep.load(Ordering::Relaxed) == 1 && words.asleep.swap(0, Ordering::AcqRel) == 1
     }
 
-    /// Asks to be woken when there is room. To be followed by a look at [`Side::room`].
+    /// Requests a wake-up for room. [`Side::room`] must be read afterwards.
     pub(super) fn want<W: Word>(&mut self, words: &Words<'_, W>) {
         if !self.armed {
             words.wanting.store(1, Ordering::Release);
@@ -173,13 +173,13 @@ impl Side {
 
     // ---- the consumer's ----
 
-    /// Bytes that are there.
+    /// Bytes that can be read.
     pub(super) fn available<W: Word>(&self, words: &Words<'_, W>) -> Result<u32, Violation> {
         self.checked(words.tail.load(Ordering::Acquire).wrapping_sub(self.own))
     }
 
-    /// `n` bytes have been taken out. Whether the producer is to be woken, `left` bytes being left: at half-full, so
-    /// that it does not run for each few bytes of room.
+    /// `n` bytes were read and `left` remain. Returns whether the producer must be woken: from half-full on, so that it
+    /// does not wake for each few bytes of room.
     pub(super) fn take<W: Word>(&mut self, words: &Words<'_, W>, n: u32, left: u32) -> bool {
         self.own = self.own.wrapping_add(n);
         words.head.store(self.own, Ordering::Release);
@@ -190,20 +190,20 @@ impl Side {
         words.wanting.load(Ordering::Relaxed) == 1 && words.wanting.swap(0, Ordering::AcqRel) == 1
     }
 
-    /// Asks to be woken for the next bytes. The number of bytes that came meanwhile.
+    /// Requests a wake-up for the next bytes. Returns how many have arrived meanwhile.
     pub(super) fn sleep<W: Word>(&mut self, words: &Words<'_, W>) -> Result<u32, Violation> {
         if !self.armed {
             words.asleep.store(1, Ordering::Release);
             self.armed = true;
         }
         self.fence::<W>();
-        if bug!(self, SleepsAtOnce) {
+        if self.has(Bug::SleepsAtOnce) {
             return Ok(0);
         }
         self.available(words)
     }
 
-    /// Whether the peer has cleared `flag`, ours, since it was set: it has rung, or is about to.
+    /// Whether the peer has cleared this side's `flag` since it was set: it has sent a wake-up, or is about to.
     pub(super) fn woken<W: Word>(&mut self, flag: &W) -> bool {
         let woken = self.armed && flag.load(Ordering::Acquire) == 0;
         self.armed &= !woken;

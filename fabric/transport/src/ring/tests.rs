@@ -10,19 +10,19 @@ fn options() -> Options {
 }
 
 /// The acceptor's end, and what a client has in hand: its socket (greeting read) and the memory.
-fn against_a_stranger() -> (RingTransport, UnixStream, Rings) {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    theirs.set_nonblocking(true).unwrap();
-    let end = RingTransport::greet(ours.into(), &options()).unwrap();
-    let mut client = RingTransport::new(theirs.try_clone().unwrap().into(), None, &options());
+fn against_a_raw_peer() -> (RingTransport, UnixStream, Rings) {
+    let (near, far) = UnixStream::pair().unwrap();
+    far.set_nonblocking(true).unwrap();
+    let end = RingTransport::greet(near.into(), &options()).unwrap();
+    let mut client = RingTransport::new(far.try_clone().unwrap().into(), None, &options());
     assert!(client.greeted().unwrap());
-    (end, theirs, client.rings.unwrap())
+    (end, far, client.rings.unwrap())
 }
 
 fn pair(options: &Options) -> (RingTransport, RingTransport) {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let a = RingTransport::greet(ours.into(), options).unwrap();
-    let mut b = RingTransport::new(theirs.into(), None, options);
+    let (near, far) = UnixStream::pair().unwrap();
+    let a = RingTransport::greet(near.into(), options).unwrap();
+    let mut b = RingTransport::new(far.into(), None, options);
     assert_eq!(b.receive(0, &mut [0; 8]).unwrap(), Received::Nothing);
     (a, b)
 }
@@ -37,7 +37,7 @@ fn readable(end: &RingTransport) -> bool {
 fn impossible_indices_end_the_connection() {
     use std::sync::atomic::Ordering::Release;
     for (tail, head) in [(4097, 0), (1 << 31, 0), (0, 1), (0, 1 << 31)] {
-        let (mut end, _socket, peer) = against_a_stranger();
+        let (mut end, _socket, peer) = against_a_raw_peer();
         words(&peer.memory, 1).tail.store(tail, Release);
         words(&peer.memory, 0).head.store(head, Release);
         let received = end.receive(0, &mut [0; 64]);
@@ -48,9 +48,9 @@ fn impossible_indices_end_the_connection() {
 }
 
 #[test]
-fn bells_that_nobody_asked_for_end_the_connection() {
+fn unexpected_wake_ups_end_the_connection() {
     use std::io::Write;
-    let (mut end, mut socket, _peer) = against_a_stranger();
+    let (mut end, mut socket, _peer) = against_a_raw_peer();
     assert_eq!(end.receive(0, &mut [0; 64]).unwrap(), Received::Nothing);
     socket.write_all(&[0]).unwrap();
     let error = end.receive(0, &mut [0; 64]).unwrap_err().to_string();
@@ -60,23 +60,23 @@ fn bells_that_nobody_asked_for_end_the_connection() {
 #[test]
 fn one_call_is_bounded_whatever_the_peer_writes_meanwhile() {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-    let (mut end, socket, peer) = against_a_stranger();
+    let (mut end, socket, peer) = against_a_raw_peer();
     let stop = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             use std::io::Write;
-            // Bytes that come and go again, flags set and cleared at random, and as many bells as the socket takes.
-            let (mut dice, mut tail) = (fastrand::Rng::with_seed(1), 0_u32);
+            // Bytes that come and go again, flags set and cleared at random, and as many wake-ups as the socket takes.
+            let (mut rng, mut tail) = (telegraphos_testkit::Rng::new(1), 0_u32);
             while !stop.load(SeqCst) {
-                tail = tail.wrapping_add(dice.u32(0..64));
+                tail = tail.wrapping_add(rng.below(64_u32));
                 let into = words(&peer.memory, 1);
-                into.tail.store(tail.wrapping_sub(dice.u32(0..64)), SeqCst);
-                into.asleep.store(dice.u32(0..2), SeqCst);
-                words(&peer.memory, 0).wanting.store(dice.u32(0..2), SeqCst);
+                into.tail.store(tail.wrapping_sub(rng.below(64_u32)), SeqCst);
+                into.asleep.store(rng.below(2_u32), SeqCst);
+                words(&peer.memory, 0).wanting.store(rng.below(2_u32), SeqCst);
                 let _ = (&socket).write(&[0]);
             }
         });
-        // To an error or to a number of calls, each of which returns with at most what it asked for.
+        // Up to an error or a number of calls, each of which returns at most what was requested.
         for _ in 0..20_000 {
             match end.receive(0, &mut [0; 16]) {
                 Ok(Received::Bytes(n)) => assert!(n <= 16),
@@ -93,7 +93,7 @@ fn one_call_is_bounded_whatever_the_peer_writes_meanwhile() {
 
 #[test]
 fn after_the_end_of_the_socket_no_more_than_what_was_there_is_read() {
-    let (mut end, socket, mut peer) = against_a_stranger();
+    let (mut end, socket, mut peer) = against_a_raw_peer();
     assert_eq!(peer.put(b"last").unwrap(), 4);
     drop(socket);
     let mut buffer = [0; 2];
@@ -112,9 +112,9 @@ fn a_greeting_that_is_none_is_refused() {
     huge[..8].copy_from_slice(&MAGIC);
     huge[8..].fill(0xff);
     for greeting in [&b"x"[..], &other, &huge, &MAGIC] {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        theirs.write_all(greeting).unwrap();
-        let mut end = RingTransport::new(ours.into(), None, &options());
+        let (near, mut far) = UnixStream::pair().unwrap();
+        far.write_all(greeting).unwrap();
+        let mut end = RingTransport::new(near.into(), None, &options());
         let error = end.receive(0, &mut [0; 8]).unwrap_err().to_string();
         assert!(error.contains("does not speak of rings"), "{error}");
     }
@@ -131,7 +131,7 @@ fn no_system_call_for_a_message_while_the_other_side_is_awake() {
         assert_eq!(b.receive(0, &mut buffer).unwrap(), Received::Bytes(64));
         a.statistics().wakes
     };
-    // The first wakes; as long as nobody was told `Nothing`, no other does.
+    // The first wakes; until `receive` has returned `Nothing`, no other does.
     for _ in 0..1000 {
         assert_eq!(message(&mut b), 1);
     }
@@ -185,7 +185,7 @@ fn room_wakes_once_and_is_not_forgotten() {
     }
     assert_eq!((wakes.first(), wakes.last()), (Some(&0), Some(&1)));
     assert!(readable(&a));
-    // Who asks for bytes only does not lose the news of room by it.
+    // A caller that only reads does not lose the wake-up for room.
     assert_eq!(a.receive(0, &mut buffer).unwrap(), Received::Nothing);
     assert!(readable(&a));
     assert!(a.flush(0).unwrap());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Captures of one switch with two nodes.
 
-use switch_core::{Event, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_capture::{CaptureOptions, Recorder};
+use telegraphos_fabric_core::{Event, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{Body, ImportEpoch, PROTOCOL_VERSION, Packet, RemoteAddr, WindowLayout};
 
@@ -29,20 +29,20 @@ fn events() -> Vec<(u64, Event)> {
     events
 }
 
-fn recorded(change: impl Fn(&mut CaptureOptions), late: usize) -> Vec<u8> {
+fn recorded(change: impl Fn(&mut CaptureOptions), first: usize) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("capture.pcapng");
     let mut options = CaptureOptions { file: file.clone(), epoch: 1_700_000_000_000_000, ..CaptureOptions::default() };
     change(&mut options);
-    options.late = late > 0;
+    options.late = first > 0;
     let mut config = SwitchConfig::new(2);
     config.base_incarnation = 0x7000;
     let mut switch = Switch::new(config.clone()).unwrap();
     let (mut recorder, mut actions) = (None, Vec::new());
     for (number, (now, event)) in events().into_iter().enumerate() {
-        if number == late {
+        if number == first {
             let mut begun = Recorder::create(options.clone(), &[(0, &config)]).unwrap();
-            if late > 0 {
+            if first > 0 {
                 begun.state(0, &switch, now);
             }
             recorder = Some(begun);

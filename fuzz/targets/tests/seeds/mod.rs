@@ -10,7 +10,7 @@ mod scripts;
 mod texts;
 mod vfio;
 
-/// Inputs of a target, each with a name of its own.
+/// Inputs of a target, by name.
 pub(crate) type Inputs = Vec<(String, Vec<u8>)>;
 
 /// The inputs of each target by its name.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scripts for the target `rdp`, whose documentation describes them.
+//! Scripts for the target `rdp`; its documentation describes them.
 
-use rdp_core::{Config, Connection, Datagram, Identity, Kind, Sequence};
+use telegraphos_rdp_core::{Config, Connection, Datagram, Identity, Kind, Sequence};
 
 const OPEN: u8 = 0;
 const ACCEPT: u8 = 1;
@@ -35,21 +35,21 @@ fn counted(what: u8, count: u16) -> Vec<u8> {
 
 pub(super) fn scripts() -> Vec<(&'static str, Vec<u8>)> {
     // What the listener counts from, and the client.
-    let (ours, theirs) = (u32::MAX, 7u32);
-    let opened = [made(0, OPEN, theirs, 0, &GREETING), made(0, ACKNOWLEDGE, theirs, ours, &[])].concat();
+    let (near, far) = (u32::MAX, 7u32);
+    let opened = [made(0, OPEN, far, 0, &GREETING), made(0, ACKNOWLEDGE, far, near, &[])].concat();
     let served = [
         opened,
-        made(0, DATA, theirs, ours, b"hello"),
+        made(0, DATA, far, near, b"hello"),
         counted(5, 10),
         counted(4, 250),
-        made(0, ACKNOWLEDGE, theirs + 1, ours.wrapping_add(2), &[]),
+        made(0, ACKNOWLEDGE, far + 1, near.wrapping_add(2), &[]),
         pass(30_000),
-        made(0, DATA, theirs + 2, ours.wrapping_add(2), b"out of order"),
-        made(0, NACK_SEQUENCE, theirs + 1, ours.wrapping_add(2), &[]),
-        made(0, NACK_CAPACITY, theirs + 1, ours.wrapping_add(2), &[]),
-        made(0, ROOM, theirs + 1, ours.wrapping_add(2), &[]),
-        made(0, PROBE, theirs + 1, ours.wrapping_add(3), &[]),
-        made(0, FINISH, theirs + 1, ours.wrapping_add(3), &[]),
+        made(0, DATA, far + 2, near.wrapping_add(2), b"out of order"),
+        made(0, NACK_SEQUENCE, far + 1, near.wrapping_add(2), &[]),
+        made(0, NACK_CAPACITY, far + 1, near.wrapping_add(2), &[]),
+        made(0, ROOM, far + 1, near.wrapping_add(2), &[]),
+        made(0, PROBE, far + 1, near.wrapping_add(3), &[]),
+        made(0, FINISH, far + 1, near.wrapping_add(3), &[]),
         vec![6],
         pass(2_000_000),
     ];

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use hib_core::Bar;
+use telegraphos_device_core::Bar;
 use telegraphos_fuzz_targets::hib::{Op, World};
 use telegraphos_wire::admin::{self, BLOCK_SIZE, COMPLETION_OFFSET, Command, Completion, QueueCommand, ReplicaCommand};
 use telegraphos_wire::context::{self, Argument, Launch, Operation};
@@ -78,7 +78,7 @@ impl Script {
     fn admin(&mut self, at: usize, mut command: Command) -> Completion {
         self.seq += 1;
         command.seq = self.seq;
-        // A slot of its own, which is zero, as far as there are.
+        // Its own slot, which is zero, as far as there are enough.
         let slot = u64::from(self.seq % 64);
         let address = ADMIN + slot * BLOCK_SIZE as u64;
         self.memory(at, address, bytemuck::bytes_of(&command));
@@ -285,7 +285,7 @@ fn queue() -> Script {
     s
 }
 
-/// A page with a copy in the other node, whose home then moves.
+/// A page with a copy in the other node; then its home moves.
 fn replicas() -> Script {
     // Multicasts are the switch's.
     let mut s = Script::started(1);

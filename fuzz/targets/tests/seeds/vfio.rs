@@ -64,7 +64,7 @@ impl Stream {
     }
 }
 
-/// QEMU looks at the device and sets it up, as far as it asks without descriptors.
+/// QEMU reads the device's description and sets it up, as far as that needs no descriptors.
 fn probe() -> Vec<u8> {
     let mut s = Stream::new(0);
     let of = |argsz: u32| argsz;

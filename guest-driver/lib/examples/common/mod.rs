@@ -40,13 +40,13 @@ pub(crate) fn main<const N: usize>(
         match (numbers.get_mut(index), text.parse()) {
             (Some(place), Ok(number)) => *place = Some(number),
             _ => {
-                eprintln!("{name}: {text:?} is not expected; `{name} --help` tells more");
+                eprintln!("{name}: {text:?} is not expected; `{name} --help` shows more");
                 return ExitCode::from(2);
             }
         }
     }
     if numbers.contains(&None) {
-        eprintln!("{name}: a number is missing; `{name} --help` tells more");
+        eprintln!("{name}: a number is missing; `{name} --help` shows more");
         return ExitCode::from(2);
     }
     match run(numbers.map(Option::unwrap_or_default)) {

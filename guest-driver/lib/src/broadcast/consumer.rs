@@ -2,14 +2,17 @@
 //! A consumer of a broadcast.
 
 use super::ring::{Consumer, Found, Joined, Shape};
+use crate::access_policy::Secret;
+use crate::backoff::Backoff;
 use crate::error::{Error, Result};
-use crate::slots::Backoff;
-use crate::{JoinBuilder, Node, NodeId, Replicated, Secret};
+use crate::node::Node;
+use crate::replicated::{JoinBuilder, Replicated};
 use std::sync::Arc;
 use std::time::Duration;
+use telegraphos_wire::NodeId;
 
-/// How long the producer may take between making the segment and the ring in it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time that the producer may take from the creation of the segment to that of the ring in it.
+const CREATION_LIMIT: Duration = Duration::from_secs(5);
 
 /// How to consume a broadcast; made by [`Broadcast::join`](crate::Broadcast::join).
 ///
@@ -45,7 +48,7 @@ impl BroadcastJoinBuilder {
     }
 }
 
-/// A consumer of a broadcast, for one thread at a time; it gives its place up on drop.
+/// A consumer of a broadcast, for one thread at a time; it leaves its place on drop.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -61,14 +64,14 @@ impl BroadcastJoinBuilder {
 #[derive(Debug)]
 pub struct BroadcastConsumer {
     segment: Arc<Replicated>,
-    /// Until it has left.
+    /// `None` once it has left.
     consumer: Option<Consumer>,
     ended: bool,
 }
 
-/// What a look at a broadcast found.
+/// The outcome of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum Poll {
     Message,
     Empty,
     Ended,
@@ -76,7 +79,7 @@ enum Look {
 
 impl BroadcastConsumer {
     pub(super) fn of(segment: Arc<Replicated>) -> Result<BroadcastConsumer> {
-        let mut backoff = Backoff::new(Some(PATIENCE));
+        let mut backoff = Backoff::new(Some(CREATION_LIMIT));
         let consumer = loop {
             let (value, expected) = match Consumer::join(&*segment, segment.size())? {
                 Joined::Consumer(consumer) => break consumer,
@@ -118,19 +121,19 @@ impl BroadcastConsumer {
         format!("broadcast {:?}", self.segment.name())
     }
 
-    fn look(&mut self, message: &mut Vec<u8>) -> Result<Look> {
+    fn poll(&mut self, message: &mut Vec<u8>) -> Result<Poll> {
         if self.ended {
-            return Ok(Look::Ended);
+            return Ok(Poll::Ended);
         }
         let evicted = || Error::Evicted { what: format!("broadcast {:?}", self.segment.name()) };
         let Some(consumer) = &mut self.consumer else { return Err(evicted()) };
         match consumer.pop(&*self.segment, message)? {
-            Found::Message => Ok(Look::Message),
-            Found::Empty => Ok(Look::Empty),
+            Found::Message => Ok(Poll::Message),
+            Found::Empty => Ok(Poll::Empty),
             Found::Ended => {
                 self.ended = true;
                 self.quit()?;
-                Ok(Look::Ended)
+                Ok(Poll::Ended)
             }
             Found::Evicted => {
                 let evicted = evicted();
@@ -140,12 +143,12 @@ impl BroadcastConsumer {
         }
     }
 
-    /// Takes the next message into `message`, in place of what that holds: false if there is none, or none any more
+    /// Takes the next message into `message`, replacing its content: false if there is none yet, or none follows
     /// ([`BroadcastConsumer::ended`]). A few loads of this node's memory; no system call.
     ///
-    /// Fails with [`Error::Evicted`] when the producer has gone on without this consumer.
+    /// Fails with [`Error::Evicted`] when the producer has evicted this consumer.
     pub fn try_pop_into(&mut self, message: &mut Vec<u8>) -> Result<bool> {
-        Ok(self.look(message)? == Look::Message)
+        Ok(self.poll(message)? == Poll::Message)
     }
 
     /// Takes the next message, if there is one.
@@ -154,22 +157,22 @@ impl BroadcastConsumer {
         Ok(self.try_pop_into(&mut message)?.then_some(message))
     }
 
-    /// Takes the next message into `message`, waiting for it by looking again, in growing steps: false at the end; past
-    /// `timeout` (`None`: never) [`Error::Pending`]. Fails with [`Error::Failed`] when the producer has gone without
+    /// Takes the next message into `message`, waiting for it by polling with growing pauses: false at the end; past
+    /// `timeout` (`None`: never) [`Error::Pending`]. Fails with [`Error::Failed`] when the producer is gone without
     /// [finishing](crate::Broadcast::finish), unless SIGBUS is faster ([`Replicated`]).
     pub fn pop_into(&mut self, message: &mut Vec<u8>, timeout: Option<Duration>) -> Result<bool> {
         let mut backoff = Backoff::new(timeout);
         loop {
-            match self.look(message)? {
-                Look::Message => return Ok(true),
-                Look::Ended => return Ok(false),
-                Look::Empty => {}
+            match self.poll(message)? {
+                Poll::Message => return Ok(true),
+                Poll::Ended => return Ok(false),
+                Poll::Empty => {}
             }
             if !backoff.wait() {
                 return Err(self.segment.pending(format!("a message of {}", self.what()), &backoff));
             }
-            if backoff.doubts() {
-                self.segment.alive()?;
+            if backoff.should_check() {
+                self.segment.check_alive()?;
             }
         }
     }
@@ -180,7 +183,7 @@ impl BroadcastConsumer {
         Ok(self.pop_into(&mut message, timeout)?.then_some(message))
     }
 
-    /// Gives the place up, and leaves the segment. Dropping does the same, without telling of errors.
+    /// Leaves the place and the segment. Dropping does the same, and only logs errors.
     pub fn leave(mut self) -> Result<()> {
         self.quit()
     }
@@ -192,8 +195,8 @@ impl BroadcastConsumer {
 
 impl Drop for BroadcastConsumer {
     fn drop(&mut self) {
-        // The producer may have gone, and the mappings with it: a store would be SIGBUS.
-        if self.consumer.is_some() && self.segment.alive().is_ok() {
+        // The producer may be gone, and the mappings with it: a store would raise SIGBUS.
+        if self.consumer.is_some() && self.segment.check_alive().is_ok() {
             if let Err(error) = self.quit() {
                 log::warn!("leaving {}: {error}", self.what());
             }

@@ -21,13 +21,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Every consumer gets every message from its joining on, in order, once, and whole. The ring is bounded: the producer
-//! waits for the slowest, or goes on [without it](Broadcast::evict). Neither side makes system calls or gets
-//! interrupts; both look at memory.
+//! Every consumer gets every message after it has joined, in order, once, and whole. The ring is bounded: the producer
+//! waits for the slowest, or [evicts it](Broadcast::evict). Neither side makes system calls or gets
+//! interrupts; both poll memory.
 //!
 //! | Module | What is in it |
 //! |---|---|
-//! | [`ring`] | the protocol, over a memory trait, for models to run it |
+//! | [`ring`] | the protocol, over a memory trait, so that models can run it |
 //! | `producer`, `consumer` | [`Broadcast`], [`BroadcastConsumer`]: the same with waiting |
 
 mod consumer;

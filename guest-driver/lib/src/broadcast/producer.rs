@@ -4,12 +4,14 @@
 use super::consumer::{BroadcastConsumer, BroadcastJoinBuilder};
 use super::ring::{self, Memory, Producer, Shape};
 use crate::access::publish;
-use crate::access_policy::AccessPolicy;
+use crate::access_policy::{AccessPolicy, access_options};
+use crate::backoff::Backoff;
 use crate::error::{Error, Result};
-use crate::slots::Backoff;
-use crate::{Node, NodeId, Replicated, ReplicatedBuilder, Secret};
+use crate::node::Node;
+use crate::replicated::{Replicated, ReplicatedBuilder};
 use std::sync::Arc;
 use std::time::Duration;
+use telegraphos_wire::NodeId;
 
 /// How to make a broadcast; made by [`Broadcast::create`].
 ///
@@ -38,58 +40,43 @@ pub struct BroadcastBuilder {
 }
 
 impl BroadcastBuilder {
-    /// Messages that the slowest consumer may be behind, 1 to 65536; 64 unless told otherwise.
+    /// Messages that the slowest consumer may be behind, 1 to 65536; 64 by default.
     pub fn slots(mut self, slots: u32) -> Self {
         self.slots = slots;
         self
     }
 
-    /// Bytes of a message, at most, 1 to 65528; rounded up to 8 less than a power of two. 248 unless told otherwise.
+    /// Bytes of a message, at most, 1 to 65528; rounded up to 8 less than a power of two. 248 by default.
     pub fn message(mut self, bytes: u32) -> Self {
         self.message = bytes;
         self
     }
 
-    /// Consumers at a time, at most, 1 to 255; 16 unless told otherwise.
+    /// Consumers at a time, at most, 1 to 255; 16 by default.
     pub fn consumers(mut self, consumers: u32) -> Self {
         self.consumers = consumers;
         self
     }
 
-    /// Who may consume, as for a file: `0o600` (the default) admits processes of this user id, on any node, `0o606`
-    /// everybody. Consumers store to the segment, too: they are trusted not to disturb each other.
-    pub fn mode(mut self, mode: u32) -> Self {
-        self.access.mode = Some(mode);
-        self
-    }
-
-    /// A secret that consumers must present; zeros mean none.
-    pub fn secret(mut self, secret: Secret) -> Self {
-        self.access.secret = secret;
-        self
-    }
-
-    /// Admits only these nodes, below 256; without it, every node is admitted.
-    pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
-        self.access.nodes = Some(nodes.to_vec());
-        self
-    }
-
-    /// All of [`mode`](Self::mode), [`secret`](Self::secret) and [`nodes`](Self::nodes).
-    pub(crate) fn access(mut self, access: AccessPolicy) -> Self {
-        self.access = access;
-        self
+    access_options! {
+        self.access;
+        /// Access rights, as the mode of a file: `0o600` (the default) admits processes of this user id, on any node,
+        /// `0o606` everyone. Consumers store to the segment, too: they are trusted not to disturb each other.
+        mode;
+        /// A secret that consumers must present; zeros mean none.
+        secret;
+        /// Admits only these nodes, below 256; without it, every node is admitted.
+        nodes;
     }
 
     fn shape(&self) -> Result<Shape> {
-        Shape::new(self.slots, self.message, self.consumers).ok_or_else(|| Error::Argument {
-            what: "the shape of a broadcast",
-            value: format!("{} slots of {} bytes for {} consumers", self.slots, self.message, self.consumers),
-            expected: format!(
-                "1 to 65536 slots of 1 to {} bytes for 1 to {} consumers",
-                ring::MESSAGE_MAX,
-                ring::CONSUMERS_MAX
-            ),
+        Shape::new(self.slots, self.message, self.consumers).ok_or_else(|| {
+            let (bytes, consumers) = (ring::MESSAGE_MAX, ring::CONSUMERS_MAX);
+            Error::argument(
+                "the shape of a broadcast",
+                format!("{} slots of {} bytes for {} consumers", self.slots, self.message, self.consumers),
+                format!("1 to 65536 slots of 1 to {bytes} bytes for 1 to {consumers} consumers"),
+            )
         })
     }
 
@@ -114,7 +101,7 @@ impl BroadcastBuilder {
 /// # let node = telegraphos::Node::open()?;
 /// # let mut news = telegraphos::Broadcast::create(&node, "news").create()?;
 /// if !news.try_push(b"ready")? {
-///     // The ring is full: the slowest consumer is left behind.
+///     // The ring is full: the slowest consumer is evicted.
 ///     let slowest = news.behind()?.into_iter().max_by_key(|(_, behind)| *behind);
 ///     if let Some((place, _)) = slowest {
 ///         news.evict(place)?;
@@ -130,7 +117,7 @@ pub struct Broadcast {
 
 impl Broadcast {
     /// A new broadcast under `name`, with this node as the producer's.
-    #[allow(clippy::new_ret_no_self, reason = "as Node::export and Node::import, it says how before it does")]
+    #[allow(clippy::new_ret_no_self, reason = "as Node::export and Node::import, it returns a builder")]
     pub fn create(node: &Node, name: &str) -> BroadcastBuilder {
         BroadcastBuilder {
             node: node.clone(),
@@ -143,7 +130,7 @@ impl Broadcast {
     }
 
     /// Becomes a consumer of the broadcast `name` whose producer is on node `producer`, another than this. A node has
-    /// one copy, which belongs to one process: further consumers there are its threads
+    /// one copy, which belongs to one process: further consumers there are threads of that process
     /// ([`BroadcastConsumer::another`]).
     pub fn join(node: &Node, producer: NodeId, name: &str) -> BroadcastJoinBuilder {
         BroadcastJoinBuilder::new(node, producer, name)
@@ -185,15 +172,15 @@ impl Broadcast {
             if !backoff.wait() {
                 return Err(self.segment.pending(format!("{what} {}", self.what()), &backoff));
             }
-            if backoff.doubts() {
-                self.segment.alive()?;
+            if backoff.should_check() {
+                self.segment.check_alive()?;
             }
         }
         Ok(())
     }
 
-    /// Stores a message for all consumers, if the slowest leaves room for it: whether it has. A store for each 8 bytes,
-    /// and one more.
+    /// Stores a message for all consumers, if the slowest leaves room for it: whether it was stored. One store for
+    /// each 8 bytes, and one more.
     pub fn try_push(&mut self, message: &[u8]) -> Result<bool> {
         let most = self.shape().message();
         if message.len() > most as usize {
@@ -207,13 +194,13 @@ impl Broadcast {
     }
 
     /// Stores a message for all consumers, waiting for the slowest if the ring is full; past `timeout` (`None`: never)
-    /// [`Error::Pending`], and the message is not stored. Without consumers it is for nobody.
+    /// [`Error::Pending`], and the message is not stored. Without consumers the message is lost.
     pub fn push(&mut self, message: &[u8], timeout: Option<Duration>) -> Result<()> {
         self.wait(timeout, "room in", |this| this.try_push(message))
     }
 
-    /// Who consumes, by its place, and how many messages each has not taken yet, as far as it has told: each tells
-    /// after a quarter of the ring, and when there is nothing more.
+    /// The place of each consumer, and the number of messages that it has not taken yet, by its last report: each
+    /// reports after a quarter of the ring, and when it has taken all.
     pub fn behind(&mut self) -> Result<Vec<(u32, u64)>> {
         self.producer.look(&*self.segment)?;
         let pushed = self.pushed();
@@ -231,15 +218,15 @@ impl Broadcast {
         self.wait(timeout, "the consumers of", |this| Ok(this.behind()?.iter().all(|(_, behind)| *behind == 0)))
     }
 
-    /// Goes on without the consumer of that place, which is too slow, or dead: it will find out ([`Error::Evicted`])
-    /// before it takes a message that has been overwritten. False if there is none. The place is free again when it
-    /// has; that of a dead one is lost.
+    /// Evicts the consumer of that place, which is too slow, or dead: it gets [`Error::Evicted`] before it takes a
+    /// message that has been overwritten. False if the place has no consumer. The place is free again when the consumer
+    /// has noticed; that of a dead one is lost.
     pub fn evict(&mut self, place: u32) -> Result<bool> {
         self.producer.evict(&*self.segment, place)
     }
 
-    /// Ends the broadcast: waits until all consumers have taken all messages and have left, which they do when they
-    /// find the end. Past `timeout` (`None`: never) it fails with [`Error::Pending`], and the rest lose what they have
+    /// Ends the broadcast: waits until all consumers have taken all messages and have left, which they do at the
+    /// end. Past `timeout` (`None`: never) it fails with [`Error::Pending`], and the rest lose what they have
     /// not taken.
     pub fn finish(mut self, timeout: Option<Duration>) -> Result<()> {
         self.producer.end(&*self.segment)?;
@@ -258,7 +245,7 @@ impl Memory for Replicated {
 
     #[inline]
     fn store(&self, word: u32, value: u64) -> Result<()> {
-        // Who is told by this that memory was read has read it.
+        // A reader of this word may rely on it that earlier loads of this thread are complete.
         publish();
         Replicated::store(self, 8 * u64::from(word), value)
     }
@@ -276,11 +263,11 @@ impl Memory for Replicated {
 mod tests {
     use super::super::consumer::BroadcastConsumer;
     use super::*;
-    use crate::node::Inner;
+    use crate::context::Context;
     use crate::{READ_WRITE, Rights};
 
     fn node() -> Node {
-        Node { inner: Arc::new(Inner::without_board()) }
+        Node { context: Arc::new(Context::without_board()) }
     }
 
     #[test]
@@ -294,17 +281,17 @@ mod tests {
             );
         }
         assert!(create().mode(0o602).create().unwrap_err().to_string().contains("0o602"));
-        // What is left to say is that there is no board.
+        // The remaining error is the missing board.
         assert!(matches!(create().create(), Err(Error::Replicate { .. })));
     }
 
     /// A ring in memory that shows what was stored to the window as the home's board would: the copy is the window.
-    fn broadcast(slots: u32) -> (Arc<Inner>, Broadcast) {
-        let inner = Arc::new(Inner::without_board());
-        let segment = Arc::new(Replicated::mirrored(&inner, Rights(READ_WRITE.0 | Rights::ATOMIC.0)));
+    fn broadcast(slots: u32) -> (Arc<Context>, Broadcast) {
+        let context = Arc::new(Context::without_board());
+        let segment = Arc::new(Replicated::mirrored(&context, Rights(READ_WRITE.0 | Rights::ATOMIC.0)));
         let shape = Shape::new(slots, 24, 2).unwrap();
         let producer = Producer::create(shape, &*segment).unwrap();
-        (inner, Broadcast { segment, producer })
+        (context, Broadcast { segment, producer })
     }
 
     #[test]
@@ -318,23 +305,23 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_and_nothing_is_stored() {
-        let (inner, mut broadcast) = broadcast(2);
+    fn a_wait_ends_at_its_limit_and_nothing_is_stored() {
+        let (context, mut broadcast) = broadcast(2);
         let now = Some(Duration::ZERO);
         assert!(matches!(broadcast.wait_consumers(1, now), Err(Error::Pending { .. })));
-        // A consumer whose atomics the board answers: it claims place 0, and is assigned message 0.
+        // A consumer with the board's answers to its atomics: it claims place 0, and is assigned message 0.
         let word = 8 * 4;
         let consumer = std::thread::scope(|scope| {
             let segment = broadcast.segment.clone();
             let consumer = scope.spawn(move || BroadcastConsumer::of(segment).unwrap());
-            answer(&inner, || broadcast.segment.store(word, u64::MAX).unwrap(), 0);
+            answer(&context, || broadcast.segment.store(word, u64::MAX).unwrap(), 0);
             consumer.join().unwrap()
         });
         std::thread::scope(|scope| {
             let broadcast = &mut broadcast;
             let segment = broadcast.segment.clone();
             let looking = scope.spawn(move || broadcast.behind().unwrap());
-            answer(&inner, || segment.store(word, 1u64).unwrap(), u64::MAX);
+            answer(&context, || segment.store(word, 1u64).unwrap(), u64::MAX);
             assert_eq!(looking.join().unwrap(), [(0, 0)]);
         });
         let mut consumer = consumer;
@@ -360,14 +347,14 @@ mod tests {
         assert_eq!(broadcast.behind().unwrap(), []);
     }
 
-    /// Does as the board with the next atomic: its effect, then the word before.
-    fn answer(inner: &Inner, effect: impl FnOnce(), before: u64) {
+    /// Answers the next atomic, as the board does: its effect, then the previous word.
+    fn answer(context: &Context, effect: impl FnOnce(), before: u64) {
         use telegraphos_wire::context;
-        let launched = || inner.slots.hear(context::REGISTERS + context::LAUNCH);
+        let launched = || context.slots.take_register(context::REGISTERS + context::LAUNCH);
         while launched() == 0 {
             std::thread::yield_now();
         }
         effect();
-        inner.slots.give_answer(0, crate::Status::Ok, before);
+        context.slots.give_answer(0, crate::Status::Ok, before);
     }
 }

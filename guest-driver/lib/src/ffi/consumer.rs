@@ -1,48 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Broadcasts: a consumer.
 
-use super::error::guard;
-use super::{given_alone, limit, missing, take};
+use super::{call_mut, limit, missing, take};
 use crate::{BroadcastConsumer, Error};
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
 
 functions! { CONSUMERS;
     /// Takes the next message into size bytes at message, and stores its length: 1, or 0 at the end; -EAGAIN after so
-    /// many nanoseconds (negative: never), -EOVERFLOW when the producer has gone on without this consumer, -EMSGSIZE
-    /// for a longer message, which is lost.
+    /// many nanoseconds (negative: never), -EOVERFLOW when the producer has evicted this consumer, -EMSGSIZE for a
+    /// longer message, which is lost.
     fn tg_consumer_pop(
         consumer: *mut BroadcastConsumer, message: *mut c_void, size: u32, length: *mut u32, nanoseconds: i64
     ) -> c_int {
-        guard(|| {
+        call_mut(consumer, |consumer| {
             if message.is_null() || length.is_null() {
                 return Err(missing("the place for the message, or for its length,"));
             }
             let mut bytes = Vec::new();
-            // SAFETY: the caller's promise.
-            let consumer = unsafe { given_alone(consumer, "the consumer")? };
             if !consumer.pop_into(&mut bytes, limit(nanoseconds))? {
-                return Ok(0);
+                return Ok(false);
             }
             if bytes.len() > size as usize {
                 let what = format!("a message of {} bytes for {size} bytes of memory", bytes.len());
                 return Err(Error::Os { what, errno: Errno::MSGSIZE });
             }
-            // SAFETY: the caller's promise; a message is shorter than 64 KiB.
-            unsafe {
-                std::ptr::copy_nonoverlapping(bytes.as_ptr(), message.cast(), bytes.len());
-                length.write(bytes.len() as u32);
-            }
-            Ok(1)
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), message.cast(), bytes.len());
+            // A message is shorter than 64 KiB.
+            length.write(bytes.len() as u32);
+            Ok(true)
         })
     }
 
-    /// Gives a consumer's place up.
+    /// Gives up a consumer's place.
     fn tg_consumer_leave(consumer: *mut BroadcastConsumer) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { take(consumer) }.map_or(Ok(()), BroadcastConsumer::leave)?;
-            Ok(0)
-        })
+        take(consumer, BroadcastConsumer::leave)
     }
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Access counters.
 
-use super::error::guard;
-use super::{give, given, limit, missing, take};
+use super::{call, fill, give, given, limit, take};
 use crate::{PageCounter, Remote};
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
 
 record! { COUNT, "tg_count",
-    /// What page access counters say.
+    /// The values of page access counters.
     pub struct CountState {
         /// Reads left until the event.
         pub reads: u64,
@@ -29,49 +28,35 @@ functions! { COUNTERS;
     fn tg_counter_arm(
         remote: *const Remote, page: u32, reads: u64, writes: u64, counter: *mut *mut PageCounter
     ) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe { give(counter, || given(remote, "the import")?.arm_counter(page, reads, writes)) }
+        give(counter, || given(remote)?.arm_counter(page, reads, writes))
     }
 
-    /// What access counters say.
+    /// The values of access counters.
     fn tg_counter_read(counter: *const PageCounter, count: *mut CountState) -> c_int {
-        guard(|| {
-            if count.is_null() {
-                return Err(missing("the place for the count"));
-            }
-            // SAFETY: the caller's promise.
-            let found = unsafe { given(counter, "the counter")? }.read()?;
-            let state = CountState {
+        fill(count, "the place for the count", || {
+            let found = given(counter)?.read()?;
+            Ok(CountState {
                 reads: found.reads,
                 writes: found.writes,
                 reads_fired: found.reads_fired.into(),
                 writes_fired: found.writes_fired.into(),
                 reserved: [0; 6],
-            };
-            // SAFETY: the caller's promise.
-            unsafe { count.write(state) };
-            Ok(0)
+            })
         })
     }
 
     /// Waits for an event of access counters: 1, or 0 after so many nanoseconds (negative: for ever).
     fn tg_counter_wait(counter: *const PageCounter, nanoseconds: i64) -> c_int {
-        // SAFETY: the caller's promise.
-        guard(|| Ok(unsafe { given(counter, "the counter")? }.wait(limit(nanoseconds))?.into()))
+        call(counter, |c| c.wait(limit(nanoseconds)))
     }
 
     /// An eventfd that becomes readable at each event of access counters. It ends with them.
     fn tg_counter_fd(counter: *const PageCounter) -> c_int {
-        // SAFETY: the caller's promise.
-        guard(|| Ok(unsafe { given(counter, "the counter")? }.as_fd().as_raw_fd()))
+        call(counter, |c| Ok(c.as_fd().as_raw_fd()))
     }
 
     /// Disarms access counters.
     fn tg_counter_disarm(counter: *mut PageCounter) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { take(counter) }.map_or(Ok(()), PageCounter::disarm)?;
-            Ok(0)
-        })
+        take(counter, PageCounter::disarm)
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What failed, in words.
+//! Error messages.
 
+use super::Success;
 use crate::{Result, Status};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -13,16 +14,16 @@ thread_local! {
     static ERROR_TEXT: RefCell<CString> = RefCell::default();
 }
 
-/// Text for C; a zero byte within, which no message has, would end it.
+/// Text for C; a zero byte, which no message contains, would end it.
 fn c_text(text: String) -> CString {
     let bytes: Vec<u8> = text.into_bytes().into_iter().take_while(|b| *b != 0).collect();
     CString::new(bytes).unwrap_or_default()
 }
 
-/// The value, or a negative errno with the sentence kept for `tg_last_error`.
-pub(super) fn guard(action: impl FnOnce() -> Result<c_int>) -> c_int {
+/// Runs `action` for C: its number, or a negative errno, with the message kept for `tg_last_error`. A panic ends here.
+pub(super) fn guard<R: Success>(action: impl FnOnce() -> Result<R>) -> c_int {
     let (text, errno, status) = match catch_unwind(AssertUnwindSafe(action)) {
-        Ok(Ok(value)) => return value,
+        Ok(Ok(value)) => return value.number(),
         Ok(Err(error)) => (error.to_string(), error.errno(), error.status()),
         Err(_) => ("a bug in the library: please report it".to_owned(), Errno::NOTRECOVERABLE.raw_os_error(), None),
     };
@@ -32,13 +33,12 @@ pub(super) fn guard(action: impl FnOnce() -> Result<c_int>) -> c_int {
 }
 
 functions! { ERRORS;
-    /// Orders all earlier accesses of this thread before all later ones. It waits for nothing to arrive: that is
-    /// tg_quiet.
+    /// Orders all earlier accesses of this thread before all later ones. It does not wait for them, as tg_quiet does.
     fn tg_fence() -> () {
         crate::fence();
     }
 
-    /// What a result means, positive or negative. Valid until the thread's next call of this function.
+    /// The meaning of a result, positive or negative. Valid until the thread's next call of this function.
     fn tg_strerror(error: c_int) -> *const c_char {
         // Linux has no larger errno.
         let text = match i32::try_from(error.unsigned_abs()) {
@@ -58,12 +58,12 @@ functions! { ERRORS;
         })
     }
 
-    /// The board's reason for what failed last in this thread: TG_ERR_*, or TG_OK if the board was not the reason.
+    /// The board's reason for the last failure in this thread: TG_ERR_*, or TG_OK if the board was not the reason.
     fn tg_last_status() -> c_int {
         LAST_STATUS.get() as c_int
     }
 
-    /// What failed last in this thread, in a sentence with what to do. Valid until the thread's next call that fails.
+    /// The message of the last failure in this thread, with what to do. Valid until the thread's next call that fails.
     fn tg_last_error() -> *const c_char {
         LAST_ERROR.with(|last| last.borrow().as_ptr())
     }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The C interface: the same things as in Rust, with the same meaning.
+//! The C interface: the same functions as in Rust, with the same meaning.
 //!
-//! `include/telegraphos.h` is printed by [`header`] from the types the compiler knows, so the two cannot differ; a test
-//! compares the committed file. Functions return 0 or a negative errno, and never unwind into C: a panic, which would
-//! be a bug of this library, becomes `-ENOTRECOVERABLE`.
+//! `include/telegraphos.h` is printed by [`header`] from the types of the Rust functions, so the two cannot differ; a
+//! test compares the committed file. Functions return 0 or a negative errno, and never unwind into C: a panic, which
+//! would be a bug of this library, becomes `-ENOTRECOVERABLE`.
 //!
 //! ```text
-//! header      how each thing looks in C, and the text of the header
+//! header      the C declarations, and the text of the header
 //! node, segment, remote, operation, barrier, queue, remote_queue, counter, replicated, broadcast, consumer, error
-//!             one file per type: its records, its functions, what only they need
+//!             one file per type: its records, its functions, and helpers of its own
 //! ```
 //!
 //! # Safety
 //!
 //! What C promises, for all functions: a handle is NULL or came from this library and has not been closed; a string is
-//! NULL or ends with a zero byte; any other pointer is NULL or points to what its type says. NULL where something is
-//! needed is `-EINVAL`. Handles may be used by several threads at once, but closed by only one, after all other use;
+//! NULL or ends with a zero byte; any other pointer is NULL or points to a value of its type. NULL where a value is
+//! required is `-EINVAL`. Handles may be used by several threads at once, but closed by only one, after all other use;
 //! operations, barriers, broadcasts and their consumers are for one thread at a time. All of them keep their node open.
 
 #[macro_use]
@@ -53,31 +53,73 @@ use std::time::Duration;
 
 use error::guard;
 
-/// The window of an import, as C sees it.
+/// The window of an import in C.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct Window(pub *mut c_void);
 
-fn missing(what: &'static str) -> Error {
-    Error::Argument { what, value: "NULL".into(), expected: "a pointer".into() }
+/// A type of which C has pointers only.
+trait Handle {
+    /// Its name in errors.
+    const WHAT: &'static str;
 }
 
-/// What a pointer from C points to.
+/// What C functions return when they succeed: a number that is not negative.
+trait Success {
+    fn number(self) -> c_int;
+}
+
+impl Success for () {
+    fn number(self) -> c_int {
+        0
+    }
+}
+
+impl Success for bool {
+    fn number(self) -> c_int {
+        self.into()
+    }
+}
+
+impl Success for c_int {
+    fn number(self) -> c_int {
+        self
+    }
+}
+
+/// [`Error::Argument`] for a NULL.
+fn missing(what: &'static str) -> Error {
+    Error::argument(what, "NULL", "a pointer")
+}
+
+/// The object that a pointer from C points to; `what` names it in the error for NULL.
 ///
 /// # Safety
 /// As the module says.
-unsafe fn given<'a, T>(pointer: *const T, what: &'static str) -> Result<&'a T> {
+unsafe fn given_as<'a, T>(pointer: *const T, what: &'static str) -> Result<&'a T> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_ref() }.ok_or_else(|| missing(what))
 }
 
-/// What a pointer from C points to, which nobody else uses meanwhile.
+/// The object behind a handle from C.
 ///
 /// # Safety
 /// As the module says.
-unsafe fn given_alone<'a, T>(pointer: *mut T, what: &'static str) -> Result<&'a mut T> {
+unsafe fn given<'a, T: Handle>(handle: *const T) -> Result<&'a T> {
     // SAFETY: the caller's promise.
-    unsafe { pointer.as_mut() }.ok_or_else(|| missing(what))
+    unsafe { given_as(handle, T::WHAT) }
+}
+
+/// `count` elements from C.
+///
+/// # Safety
+/// As the module says.
+unsafe fn given_slice<'a, T>(first: *const T, count: usize, what: &'static str) -> Result<&'a [T]> {
+    match count {
+        0 => Ok(&[]),
+        // SAFETY: the caller's promise.
+        _ => Ok(unsafe { std::slice::from_raw_parts(given_as(first, what)?, count) }),
+    }
 }
 
 /// A string from C.
@@ -89,10 +131,59 @@ unsafe fn text<'a>(pointer: *const c_char, what: &'static str) -> Result<&'a str
         return Err(missing(what));
     }
     // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(pointer) }.to_str().map_err(|_| Error::Argument {
-        what,
-        value: "not UTF-8".into(),
-        expected: "UTF-8 text".into(),
+    let text = unsafe { CStr::from_ptr(pointer) }.to_str();
+    text.map_err(|_| Error::argument(what, "not UTF-8", "UTF-8 text"))
+}
+
+/// The name of an object, from C.
+///
+/// # Safety
+/// As the module says.
+unsafe fn name_of<'a>(pointer: *const c_char) -> Result<&'a str> {
+    // SAFETY: the caller's promise.
+    unsafe { text(pointer, "the name") }
+}
+
+/// Calls `action` with the object behind a handle.
+///
+/// # Safety
+/// As the module says.
+unsafe fn call<T: Handle, R: Success>(handle: *const T, action: impl FnOnce(&T) -> Result<R>) -> c_int {
+    // SAFETY: the caller's promise.
+    guard(|| action(unsafe { given(handle) }?))
+}
+
+/// Calls `action` with the object behind a handle that no other thread uses meanwhile.
+///
+/// # Safety
+/// As the module says.
+unsafe fn call_mut<T: Handle, R: Success>(handle: *mut T, action: impl FnOnce(&mut T) -> Result<R>) -> c_int {
+    // SAFETY: the caller's promise.
+    guard(|| action(unsafe { handle.as_mut() }.ok_or_else(|| missing(T::WHAT))?))
+}
+
+/// A property of the object behind a handle; `default` for NULL.
+///
+/// # Safety
+/// As the module says.
+unsafe fn get_or<T, R>(handle: *const T, default: R, property: impl FnOnce(&T) -> R) -> R {
+    // SAFETY: the caller's promise.
+    unsafe { handle.as_ref() }.map_or(default, property)
+}
+
+/// Stores what `make` returns for C; `what` names the place for it in the error for NULL, before which nothing is done.
+///
+/// # Safety
+/// As the module says.
+unsafe fn fill<T>(out: *mut T, what: &'static str, make: impl FnOnce() -> Result<T>) -> c_int {
+    guard(|| {
+        if out.is_null() {
+            return Err(missing(what));
+        }
+        let value = make()?;
+        // SAFETY: the caller's promise.
+        unsafe { out.write(value) };
+        Ok(())
     })
 }
 
@@ -101,24 +192,29 @@ unsafe fn text<'a>(pointer: *const c_char, what: &'static str) -> Result<&'a str
 /// # Safety
 /// As the module says.
 unsafe fn give<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T>) -> c_int {
-    guard(|| {
-        if out.is_null() {
-            return Err(missing("the place for the result"));
-        }
-        let value = Box::into_raw(Box::new(make()?));
-        // SAFETY: the caller's promise.
-        unsafe { out.write(value) };
-        Ok(0)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { fill(out, "the place for the result", || Ok(Box::into_raw(Box::new(make()?)))) }
 }
 
-/// Takes an object back from C; NULL is none.
+/// Takes an object back from C to close it; for NULL nothing is done.
 ///
 /// # Safety
 /// As the module says.
-unsafe fn take<T>(pointer: *mut T) -> Option<T> {
-    // SAFETY: the caller's promise: it came from `give`, and is used no more.
-    (!pointer.is_null()).then(|| *unsafe { Box::from_raw(pointer) })
+unsafe fn take<T>(handle: *mut T, close: impl FnOnce(T) -> Result<()>) -> c_int {
+    guard(|| match handle.is_null() {
+        true => Ok(()),
+        // SAFETY: the caller's promise: it came from `give`, and is not used any more.
+        false => close(*unsafe { Box::from_raw(handle) }),
+    })
+}
+
+/// Takes an object back from C to drop it.
+///
+/// # Safety
+/// As the module says.
+unsafe fn free<T>(handle: *mut T) {
+    // SAFETY: the caller's promise.
+    unsafe { take(handle, |_| Ok(())) };
 }
 
 /// Nanoseconds from C, negative for no limit.
@@ -181,7 +277,7 @@ mod tests {
     #[test]
     fn a_panic_does_not_reach_c() {
         std::panic::set_hook(Box::new(|_| ()));
-        let result = guard(|| panic!("a bug"));
+        let result = guard::<()>(|| panic!("a bug"));
         let _ = std::panic::take_hook();
         assert_eq!(result, -Errno::NOTRECOVERABLE.raw_os_error());
         assert!(last_error().contains("bug"));

@@ -2,7 +2,7 @@
 //! Atomics and copies.
 
 use super::error::guard;
-use super::{given, given_alone, limit, take};
+use super::{call, call_mut, free, given, given_as, limit};
 use crate::{AtomicWord, Operation, Outcome, Remote, Result};
 use std::ffi::c_int;
 
@@ -15,15 +15,16 @@ unsafe fn atomic<T: AtomicWord>(
     previous: *mut T,
     action: impl FnOnce(&Remote) -> Result<T>,
 ) -> c_int {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let found = action(unsafe { given(remote, "the import")? })?;
+    let perform = |remote: &Remote| {
+        let found = action(remote)?;
         if !previous.is_null() {
             // SAFETY: the caller's promise.
             unsafe { previous.write(found) };
         }
-        Ok(0)
-    })
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(remote, perform) }
 }
 
 /// # Safety
@@ -60,7 +61,7 @@ unsafe fn compare_swap<T: AtomicWord + Outcome>(
     unsafe { atomic(remote, previous, |r| r.compare_swap(offset, expected, value)) }
 }
 
-/// Launches an operation and hands its handle to C; without a place for it, it goes on and quiet covers it.
+/// Launches an operation and hands its handle to C; without a place for the handle, only quiet waits for it.
 ///
 /// # Safety
 /// As the module says.
@@ -74,7 +75,7 @@ unsafe fn launch<T: Outcome>(
             // SAFETY: the caller's promise.
             unsafe { operation.write(Box::into_raw(Box::new(launched.widen()))) };
         }
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -87,7 +88,7 @@ unsafe fn swap_nbi<T: AtomicWord + Outcome>(
     operation: *mut *mut Operation<u64>,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { launch(operation, || given(remote, "the import")?.swap_nbi(offset, value)) }
+    unsafe { launch(operation, || given(remote)?.swap_nbi(offset, value)) }
 }
 
 /// # Safety
@@ -99,7 +100,7 @@ unsafe fn fetch_add_nbi<T: AtomicWord + Outcome>(
     operation: *mut *mut Operation<u64>,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { launch(operation, || given(remote, "the import")?.fetch_add_nbi(offset, value)) }
+    unsafe { launch(operation, || given(remote)?.fetch_add_nbi(offset, value)) }
 }
 
 /// # Safety
@@ -112,7 +113,7 @@ unsafe fn compare_swap_nbi<T: AtomicWord + Outcome>(
     operation: *mut *mut Operation<u64>,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { launch(operation, || given(remote, "the import")?.compare_swap_nbi(offset, expected, value)) }
+    unsafe { launch(operation, || given(remote)?.compare_swap_nbi(offset, expected, value)) }
 }
 
 /// Waits for an operation and stores its value.
@@ -124,15 +125,16 @@ unsafe fn wait(
     value: *mut u64,
     action: impl FnOnce(&mut Operation<u64>) -> Result<u64>,
 ) -> c_int {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let found = action(unsafe { given_alone(operation, "the operation")? })?;
+    let wait = |operation: &mut Operation<u64>| {
+        let found = action(operation)?;
         if !value.is_null() {
             // SAFETY: the caller's promise.
             unsafe { value.write(found) };
         }
-        Ok(0)
-    })
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call_mut(operation, wait) }
 }
 
 words! { SWAP: swap(remote: *const Remote);
@@ -165,24 +167,24 @@ words! { COMPARE_SWAP: compare_swap(remote: *const Remote);
 }
 
 words! { SWAP_NBI: swap_nbi(remote: *const Remote);
-    /// tg_swap32, not waited for. Ends with tg_operation_wait and tg_operation_free; operation may be NULL, then only
-    /// quiet tells of its end.
+    /// tg_swap32, without waiting. Ends with tg_operation_wait and tg_operation_free; operation may be NULL, then only
+    /// quiet waits for it.
     tg_swap32_nbi(value: u32, operation: *mut *mut Operation<u64>);
-    /// tg_swap64, not waited for; see tg_swap32_nbi.
+    /// tg_swap64, without waiting; see tg_swap32_nbi.
     tg_swap64_nbi(value: u64, operation: *mut *mut Operation<u64>);
 }
 
 words! { FETCH_ADD_NBI: fetch_add_nbi(remote: *const Remote);
-    /// tg_fetch_add32, not waited for; see tg_swap32_nbi.
+    /// tg_fetch_add32, without waiting; see tg_swap32_nbi.
     tg_fetch_add32_nbi(value: u32, operation: *mut *mut Operation<u64>);
-    /// tg_fetch_add64, not waited for; see tg_swap32_nbi.
+    /// tg_fetch_add64, without waiting; see tg_swap32_nbi.
     tg_fetch_add64_nbi(value: u64, operation: *mut *mut Operation<u64>);
 }
 
 words! { COMPARE_SWAP_NBI: compare_swap_nbi(remote: *const Remote);
-    /// tg_compare_swap32, not waited for; see tg_swap32_nbi.
+    /// tg_compare_swap32, without waiting; see tg_swap32_nbi.
     tg_compare_swap32_nbi(expected: u32, value: u32, operation: *mut *mut Operation<u64>);
-    /// tg_compare_swap64, not waited for; see tg_swap32_nbi.
+    /// tg_compare_swap64, without waiting; see tg_swap32_nbi.
     tg_compare_swap64_nbi(expected: u64, value: u64, operation: *mut *mut Operation<u64>);
 }
 
@@ -192,61 +194,45 @@ functions! { COPIES;
     /// is there.
     fn tg_copy(destination: *const Remote, to: u64, source: *const Remote, from: u64, length: u64) -> c_int {
         guard(|| {
-            // SAFETY: the caller's promise.
-            let (destination, source) = unsafe { (given(destination, "the destination")?, given(source, "the source")?) };
-            crate::copy(destination, to, source, from, length)?;
-            Ok(0)
+            let (destination, source) = (given_as(destination, "the destination")?, given_as(source, "the source")?);
+            crate::copy(destination, to, source, from, length)
         })
     }
 
-    /// tg_copy, not waited for: returns before the data lands; see tg_swap32_nbi.
+    /// tg_copy, without waiting: returns before the data lands; see tg_swap32_nbi.
     fn tg_copy_nbi(
         destination: *const Remote, to: u64, source: *const Remote, from: u64, length: u64, operation: *mut *mut Operation<u64>
     ) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe {
-            launch(operation, || {
-                crate::copy_nbi(given(destination, "the destination")?, to, given(source, "the source")?, from, length)
-            })
-        }
+        launch(operation, || {
+            crate::copy_nbi(given_as(destination, "the destination")?, to, given_as(source, "the source")?, from, length)
+        })
     }
 }
 
 functions! { OPERATIONS;
-    /// 1 if an operation has ended, well or badly, else 0. One look at memory.
+    /// 1 if an operation has ended, successfully or not, else 0. A load from memory.
     fn tg_operation_done(operation: *mut Operation<u64>) -> c_int {
-        // SAFETY: the caller's promise.
-        guard(|| Ok(unsafe { given_alone(operation, "the operation")? }.is_done().into()))
+        call_mut(operation, |o| Ok(o.is_done()))
     }
 
-    /// Waits for an operation, -EAGAIN after so many nanoseconds (negative: never); then it may be called again. value
-    /// takes an atomic's previous word, or is NULL.
+    /// Waits for an operation, -EAGAIN after so many nanoseconds (negative: never); then it may be called again. An
+    /// atomic's previous word is stored to value, unless that is NULL.
     fn tg_operation_wait(operation: *mut Operation<u64>, nanoseconds: i64, value: *mut u64) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe { wait(operation, value, |o| o.wait(limit(nanoseconds))) }
+        wait(operation, value, |o| o.wait(limit(nanoseconds)))
     }
 
     /// tg_operation_wait that sleeps until the board's interrupt: for long copies.
     fn tg_operation_wait_event(operation: *mut Operation<u64>, nanoseconds: i64, value: *mut u64) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe { wait(operation, value, |o| o.wait_event(limit(nanoseconds))) }
+        wait(operation, value, |o| o.wait_event(limit(nanoseconds)))
     }
 
     /// Makes tg_completions readable when an operation is done; at once if it is.
     fn tg_operation_arm(operation: *mut Operation<u64>) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { given_alone(operation, "the operation")? }.arm()?;
-            Ok(0)
-        })
+        call_mut(operation, |o| o.arm())
     }
 
-    /// Gives the handle back. The operation goes on; quiet tells of its end.
+    /// Closes the handle. The operation continues; quiet waits for it.
     fn tg_operation_free(operation: *mut Operation<u64>) -> () {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            drop(unsafe { take(operation) });
-            Ok(0)
-        });
+        free(operation)
     }
 }

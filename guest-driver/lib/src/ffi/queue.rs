@@ -3,7 +3,7 @@
 
 use super::error::guard;
 use super::segment::access;
-use super::{give, given, limit, missing, take, text};
+use super::{call, fill, get_or, give, given, limit, missing, name_of, take};
 use crate::{Error, Node, Queue, Result, Status};
 use std::ffi::{c_char, c_int};
 
@@ -19,27 +19,27 @@ record! { QUEUE_OPTIONS, "tg_queue_options",
         pub quota: u32,
         /// Linked buffers at which tg_queue_limits counts, up to the quota; 0 means half of it, UINT32_MAX never.
         pub limit: u32,
-        /// Who may append, as for a file, by the write bits: e.g. 0602; 0 means 0600.
+        /// Access rights, as the mode of a file, by the write bits: e.g. 0602; 0 means 0600.
         pub mode: u32,
         /// Number of admitted nodes listed; 0 admits every node.
         pub node_count: u32,
         /// The admitted nodes.
         pub nodes: *const u16,
-        /// What an importer must present; zeros for nothing.
+        /// The secret that an importer must present; zeros mean none.
         pub secret: [u8; 16],
     }
 }
 
 record! { QUEUE_STATUS, "tg_queue_status",
-    /// What has become of a queue.
+    /// The state of a queue.
     pub struct QueueStatus {
-        /// Why it takes no elements any more: TG_ERR_*, or TG_OK if it does.
+        /// Why it accepts no more elements: TG_ERR_*, or TG_OK if it does.
         pub status: u32,
         /// Linked buffers, as the driver counts them.
         pub linked: u32,
         /// Overflows handled.
         pub overflows: u64,
-        /// How often a consumer took too long over an element and lost its mapping.
+        /// The number of times that a consumer took too long over an element and lost its mapping.
         pub evictions: u64,
         /// 1 while an overflow is not handled yet.
         pub full: u8,
@@ -60,10 +60,10 @@ unsafe fn pop(queue: *const Queue, value: *mut u64, action: impl FnOnce(&Queue) 
             return Err(missing("the place for the element"));
         }
         // SAFETY: the caller's promise.
-        let Some(found) = action(unsafe { given(queue, "the queue")? })? else { return Ok(0) };
+        let Some(found) = action(unsafe { given(queue)? })? else { return Ok(false) };
         // SAFETY: the caller's promise.
         unsafe { value.write(found) };
-        Ok(1)
+        Ok(true)
     })
 }
 
@@ -72,63 +72,50 @@ functions! { QUEUES;
     fn tg_queue_create(
         node: *const Node, name: *const c_char, options: *const QueueOptions, queue: *mut *mut Queue
     ) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe {
-            give(queue, || {
-                let mut builder = Queue::create(given(node, "the node")?, text(name, "the name")?);
-                if let Some(options) = options.as_ref() {
-                    builder = builder.access(access(options.mode, options.secret, options.nodes, options.node_count)?);
-                    builder = match options.width {
-                        0 | 4 => builder,
-                        8 => builder.wide(),
-                        other => {
-                            return Err(Error::Argument {
-                                what: "the width of a queue",
-                                value: other.to_string(),
-                                expected: "4 or 8 bytes".into(),
-                            });
-                        }
-                    };
-                    if options.words != 0 {
-                        builder = builder.words(options.words);
-                    }
-                    if options.quota != 0 {
-                        builder = builder.quota(options.quota);
-                    }
-                    builder = match options.limit {
-                        0 => builder,
-                        u32::MAX => builder.limit(0),
-                        limit => builder.limit(limit),
-                    };
+        give(queue, || {
+            let mut builder = Queue::create(given(node)?, name_of(name)?);
+            if let Some(options) = options.as_ref() {
+                builder = builder.access(access(options.mode, options.secret, options.nodes, options.node_count)?);
+                builder = match options.width {
+                    0 | 4 => builder,
+                    8 => builder.wide(),
+                    other => return Err(Error::argument("the width of a queue", other, "4 or 8 bytes")),
+                };
+                if options.words != 0 {
+                    builder = builder.words(options.words);
                 }
-                builder.create()
-            })
-        }
+                if options.quota != 0 {
+                    builder = builder.quota(options.quota);
+                }
+                builder = match options.limit {
+                    0 => builder,
+                    u32::MAX => builder.limit(0),
+                    limit => builder.limit(limit),
+                };
+            }
+            builder.create()
+        })
     }
 
-    /// A queue that another process has made through the same open file (tg_open_fd), or this one when it has lost its
-    /// mapping, by its tg_queue_handle.
+    /// A queue that another process has created through the same open file (tg_open_fd), or that this process has
+    /// created before it lost the mapping, by its tg_queue_handle.
     fn tg_queue_attach(node: *const Node, handle: u32, queue: *mut *mut Queue) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe { give(queue, || Queue::attach(given(node, "the node")?, handle)) }
+        give(queue, || Queue::attach(given(node)?, handle))
     }
 
-    /// By what processes that share the open file attach a queue; UINT32_MAX for NULL.
+    /// The number by which processes that share the open file attach a queue; UINT32_MAX for NULL.
     fn tg_queue_handle(queue: *const Queue) -> u32 {
-        // SAFETY: the caller's promise.
-        unsafe { queue.as_ref() }.map_or(u32::MAX, Queue::handle)
+        get_or(queue, u32::MAX, Queue::handle)
     }
 
     /// Takes the oldest element: 1, or 0 if there is none. No system call, unless the queue has overflowed.
     fn tg_queue_try_pop(queue: *const Queue, value: *mut u64) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe { pop(queue, value, Queue::try_pop) }
+        pop(queue, value, Queue::try_pop)
     }
 
     /// Takes the oldest element, asleep until there is one: 1, or 0 after so many nanoseconds (negative: never).
     fn tg_queue_pop_wait(queue: *const Queue, nanoseconds: i64, value: *mut u64) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe { pop(queue, value, |q| q.pop_wait(limit(nanoseconds))) }
+        pop(queue, value, |q| q.pop_wait(limit(nanoseconds)))
     }
 
     /// Takes up to count elements, oldest first: how many, 0 if there is none.
@@ -138,44 +125,32 @@ functions! { QUEUES;
                 return Err(missing("the place for the elements"));
             }
             let count = count.min(c_int::MAX as u32) as usize;
-            // SAFETY: the caller's promise.
-            let (queue, values) =
-                unsafe { (given(queue, "the queue")?, std::slice::from_raw_parts_mut(values, count)) };
-            Ok(queue.pop_batch(values)? as c_int)
+            Ok(given(queue)?.pop_batch(std::slice::from_raw_parts_mut(values, count))? as c_int)
         })
     }
 
-    /// Takes the oldest element by a system call that does everything in the kernel, as a yardstick: 1, or 0 if there
+    /// Takes the oldest element by a system call that does everything in the kernel, as a baseline: 1, or 0 if there
     /// is none.
     fn tg_queue_pop_in_kernel(queue: *const Queue, value: *mut u64) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe { pop(queue, value, Queue::pop_in_kernel) }
+        pop(queue, value, Queue::pop_in_kernel)
     }
 
     /// Makes tg_completions readable at the next element; at once if there has been one since a pop last found nothing.
     fn tg_queue_arm(queue: *const Queue) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { given(queue, "the queue")? }.arm()?;
-            Ok(0)
-        })
+        call(queue, Queue::arm)
     }
 
-    /// How often the linked buffers of a queue have come to the limit: when it rises, its consumers are slow.
+    /// The number of times that the linked buffers of a queue have reached the limit: when it rises, consumers are
+    /// slow.
     fn tg_queue_limits(queue: *const Queue) -> u64 {
-        // SAFETY: the caller's promise.
-        unsafe { queue.as_ref() }.map_or(0, Queue::limits)
+        get_or(queue, 0, Queue::limits)
     }
 
-    /// What has become of a queue.
+    /// The state of a queue.
     fn tg_queue_status_of(queue: *const Queue, status: *mut QueueStatus) -> c_int {
-        guard(|| {
-            if status.is_null() {
-                return Err(missing("the place for the status"));
-            }
-            // SAFETY: the caller's promise.
-            let found = unsafe { given(queue, "the queue")? }.state()?;
-            let found = QueueStatus {
+        fill(status, "the place for the status", || {
+            let found = given(queue)?.state()?;
+            Ok(QueueStatus {
                 status: found.dead.unwrap_or(Status::Ok) as u32,
                 linked: found.linked,
                 overflows: found.overflows,
@@ -183,19 +158,12 @@ functions! { QUEUES;
                 full: found.full.into(),
                 held: found.held.into(),
                 reserved: [0; 6],
-            };
-            // SAFETY: the caller's promise.
-            unsafe { status.write(found) };
-            Ok(0)
+            })
         })
     }
 
-    /// Ends a queue that this process has made, with the elements not taken; one attached is only let go of.
+    /// Ends a queue that this process has created, with the elements not taken; one that was attached is only unmapped.
     fn tg_queue_close(queue: *mut Queue) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { take(queue) }.map_or(Ok(()), Queue::close)?;
-            Ok(0)
-        })
+        take(queue, Queue::close)
     }
 }

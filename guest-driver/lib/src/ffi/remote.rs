@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Imports: single loads and stores, and locks.
 
-use super::error::guard;
-use super::{Window, give, given, limit, missing, take, text};
+use super::{Handle, Window, call, fill, get_or, give, given, limit, missing, name_of, take};
 use crate::sync::{LockMemory, TicketLock};
 use crate::{Node, Remote, Result, Rights, Secret, State, Status, Word};
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
 record! { IMPORT_STATE, "tg_state",
-    /// What has become of an import.
+    /// The state of an import.
     pub struct ImportState {
-        /// 1 while stores outrun the network: the next one waits.
+        /// 1 while stores are faster than the network: the next one waits.
         pub congested: u8,
         /// 1 after a store was lost, until tg_acknowledge; later stores are dropped.
         pub cut: u8,
-        /// 1 if it is gone for good: touching it is SIGBUS. Import it again.
+        /// 1 if it is gone for good: touching it raises SIGBUS. Import it again.
         pub dead: u8,
         /// Zero.
         pub reserved: u8,
@@ -27,65 +26,71 @@ record! { IMPORT_STATE, "tg_state",
 /// # Safety
 /// As the module says.
 unsafe fn put<T: Word>(remote: *const Remote, offset: u64, value: T) -> c_int {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { given(remote, "the import")? }.put(offset, value)?;
-        Ok(0)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { call(remote, |r| r.put(offset, value)) }
 }
 
 /// # Safety
 /// As the module says.
 unsafe fn get<T: Word>(remote: *const Remote, offset: u64, value: *mut T) -> c_int {
-    guard(|| {
-        if value.is_null() {
-            return Err(missing("the place for the value"));
-        }
-        // SAFETY: the caller's promise.
-        let found = unsafe { given(remote, "the import")? }.get(offset)?;
-        // SAFETY: the caller's promise.
-        unsafe { value.write(found) };
-        Ok(0)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { fill(value, "the place for the value", || given(remote)?.get(offset)) }
 }
 
-/// Stores what has become of an import.
+/// Stores the state of an import.
 ///
 /// # Safety
 /// As the module says.
 pub(super) unsafe fn state_of(state: *mut ImportState, action: impl FnOnce() -> Result<State>) -> c_int {
-    guard(|| {
-        if state.is_null() {
-            return Err(missing("the place for the state"));
-        }
+    let state_of = || {
         let found = action()?;
-        let found = ImportState {
+        Ok(ImportState {
             congested: found.congested.into(),
             cut: found.cut.into(),
             dead: found.dead.into(),
             reserved: 0,
             status: found.error.unwrap_or(Status::Ok) as u32,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { state.write(found) };
-        Ok(0)
-    })
-}
-
-/// Takes a ticket lock, which C unlocks; `ticket` is the caller's place for it, or null.
-pub(super) fn lock<M: LockMemory>(memory: &M, offset: u64, nanoseconds: i64, ticket: *mut u64) -> Result<c_int> {
-    if ticket.is_null() {
-        return Err(missing("the place for the ticket"));
-    }
-    let lock = TicketLock::new(memory, offset)?;
-    let guard = match limit(nanoseconds) {
-        Some(limit) => lock.lock_timeout(limit)?,
-        None => lock.lock()?,
+        })
     };
     // SAFETY: the caller's promise.
-    unsafe { ticket.write(guard.ticket()) };
-    std::mem::forget(guard);
-    Ok(0)
+    unsafe { fill(state, "the place for the state", state_of) }
+}
+
+/// Takes a ticket lock, which C unlocks by the number stored to `ticket`.
+///
+/// # Safety
+/// As the module says.
+pub(super) unsafe fn lock<M: LockMemory + Handle>(
+    memory: *const M,
+    offset: u64,
+    nanoseconds: i64,
+    ticket: *mut u64,
+) -> c_int {
+    let lock = |memory: &M| {
+        if ticket.is_null() {
+            return Err(missing("the place for the ticket"));
+        }
+        let lock = TicketLock::new(memory, offset)?;
+        let guard = match limit(nanoseconds) {
+            Some(limit) => lock.lock_timeout(limit)?,
+            None => lock.lock()?,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { ticket.write(guard.ticket()) };
+        std::mem::forget(guard);
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(memory, lock) }
+}
+
+/// Unlocks a ticket lock by the number that [`lock`] has stored.
+///
+/// # Safety
+/// As the module says.
+pub(super) unsafe fn unlock<M: LockMemory + Handle>(memory: *const M, offset: u64, ticket: u64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { call(memory, |memory| TicketLock::new(memory, offset)?.unlock(ticket)) }
 }
 
 functions! { IMPORTS;
@@ -94,40 +99,31 @@ functions! { IMPORTS;
     fn tg_import(
         node: *const Node, id: u16, name: *const c_char, rights: u16, secret: *const u8, remote: *mut *mut Remote
     ) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe {
-            give(remote, || {
-                let mut builder = given(node, "the node")?.import(id, text(name, "the name")?);
-                if rights != 0 {
-                    builder = builder.rights(Rights(rights));
-                }
-                if let Some(secret) = secret.cast::<Secret>().as_ref() {
-                    builder = builder.secret(*secret);
-                }
-                builder.open()
-            })
-        }
+        give(remote, || {
+            let mut builder = given(node)?.import(id, name_of(name)?);
+            if rights != 0 {
+                builder = builder.rights(Rights(rights));
+            }
+            if let Some(secret) = secret.cast::<Secret>().as_ref() {
+                builder = builder.secret(*secret);
+            }
+            builder.open()
+        })
     }
 
     /// Closes an import after its outstanding stores.
     fn tg_unimport(remote: *mut Remote) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { take(remote) }.map_or(Ok(()), Remote::close)?;
-            Ok(0)
-        })
+        take(remote, Remote::close)
     }
 
     /// Where the window of an import lies: for aligned words of 1, 2, 4 or 8 bytes, never for memcpy.
     fn tg_remote_window(remote: *const Remote) -> Window {
-        // SAFETY: the caller's promise.
-        Window(unsafe { remote.as_ref() }.map_or(std::ptr::null_mut(), |r| r.as_ptr().cast()))
+        Window(get_or(remote, std::ptr::null_mut(), |r| r.as_ptr().cast()))
     }
 
     /// Bytes of an import.
     fn tg_remote_size(remote: *const Remote) -> u64 {
-        // SAFETY: the caller's promise.
-        unsafe { remote.as_ref() }.map_or(0, Remote::size)
+        get_or(remote, 0, Remote::size)
     }
 }
 
@@ -157,37 +153,24 @@ words! { GET: get(remote: *const Remote);
 functions! { QUIET;
     /// Returns when every earlier store to this import has been performed and acknowledged.
     fn tg_quiet(remote: *const Remote) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { given(remote, "the import")? }.quiet()?;
-            Ok(0)
-        })
+        call(remote, Remote::quiet)
     }
 
-    /// tg_quiet that gives up with -EAGAIN after so many nanoseconds; it may be called again.
+    /// tg_quiet that fails with -EAGAIN after so many nanoseconds; it may be called again.
     fn tg_quiet_timeout(remote: *const Remote, nanoseconds: u64) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { given(remote, "the import")? }.quiet_timeout(Duration::from_nanos(nanoseconds))?;
-            Ok(0)
-        })
+        call(remote, |r| r.quiet_timeout(Duration::from_nanos(nanoseconds)))
     }
 }
 
 functions! { STATE;
-    /// What has become of an import.
+    /// The state of an import.
     fn tg_state_of(remote: *const Remote, state: *mut ImportState) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe { state_of(state, || given(remote, "the import")?.state()) }
+        state_of(state, || given(remote)?.state())
     }
 
-    /// Clears the latched error of an import and goes on after a cut. Lost stores stay lost.
+    /// Clears the latched error of an import and accepts stores again after a cut. Lost stores stay lost.
     fn tg_acknowledge(remote: *const Remote) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { given(remote, "the import")? }.acknowledge()?;
-            Ok(0)
-        })
+        call(remote, Remote::acknowledge)
     }
 }
 
@@ -195,16 +178,11 @@ functions! { LOCK;
     /// Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many
     /// nanoseconds (negative: never, and in turn). ticket is for tg_unlock.
     fn tg_lock(remote: *const Remote, offset: u64, nanoseconds: i64, ticket: *mut u64) -> c_int {
-        // SAFETY: the caller's promise.
-        guard(|| lock(unsafe { given(remote, "the import")? }, offset, nanoseconds, ticket))
+        lock(remote, offset, nanoseconds, ticket)
     }
 
-    /// Waits for quiet of all imports of the node handle, then lets the next one in.
+    /// Waits for quiet of all imports of the node handle, then hands the lock to the next ticket.
     fn tg_unlock(remote: *const Remote, offset: u64, ticket: u64) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            TicketLock::new(unsafe { given(remote, "the import")? }, offset)?.unlock(ticket)?;
-            Ok(0)
-        })
+        unlock(remote, offset, ticket)
     }
 }

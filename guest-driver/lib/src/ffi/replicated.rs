@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replicated segments.
 
-use super::error::guard;
-use super::remote::lock;
+use super::remote::{lock, unlock};
 use super::segment::access_of;
-use super::{ExportOptions, Window, give, given, limit, missing, take, text};
-use crate::sync::TicketLock;
+use super::{ExportOptions, Window, call, fill, get_or, give, given, limit, name_of, take};
 use crate::{Error, Node, Remote, ReplicaMode, Replicated, Result, Status, Word};
 use std::ffi::{c_char, c_int, c_void};
 
 record! { REPLICATED_STATE, "tg_replicated_state",
-    /// What has become of a replicated segment.
+    /// The state of a replicated segment.
     pub struct ReplicatedState {
         /// The node that orders the stores.
         pub home: u32,
-        /// Why it is an orphan, TG_ERR_*: touching it is SIGBUS until it is adopted. TG_OK if it has a home.
+        /// Why it is an orphan, TG_ERR_*: touching it raises SIGBUS until it is adopted. TG_OK if it has a home.
         pub orphan: u32,
-        /// 1 while stores outrun the network: the next one waits.
+        /// 1 while stores are faster than the network: the next one waits.
         pub congested: u8,
         /// 1 after a store was lost, until tg_replicated_acknowledge; later stores are dropped.
         pub cut: u8,
@@ -33,10 +31,9 @@ record! { REPLICATED_STATE, "tg_replicated_state",
 fn replica_mode(number: u32) -> Result<ReplicaMode> {
     match number {
         0 => Ok(ReplicaMode::default()),
-        number => ReplicaMode::from_u32(number).ok_or_else(|| Error::Argument {
-            what: "the mode of a replicated segment",
-            value: number.to_string(),
-            expected: "TG_REPLICA_NAIVE, _OWNER, _COUNTERS or _INVALIDATE, or 0 for TG_REPLICA_COUNTERS".into(),
+        number => ReplicaMode::from_u32(number).ok_or_else(|| {
+            let expected = "TG_REPLICA_NAIVE, _OWNER, _COUNTERS or _INVALIDATE, or 0 for TG_REPLICA_COUNTERS";
+            Error::argument("the mode of a replicated segment", number, expected)
         }),
     }
 }
@@ -44,37 +41,15 @@ fn replica_mode(number: u32) -> Result<ReplicaMode> {
 /// # Safety
 /// As the module says.
 unsafe fn store<T: Word>(replicated: *const Replicated, offset: u64, value: T) -> c_int {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { given(replicated, "the replicated segment")? }.store(offset, value)?;
-        Ok(0)
-    })
-}
-
-/// # Safety
-/// As the module says.
-unsafe fn loaded<T: Word>(
-    replicated: *const Replicated,
-    value: *mut T,
-    load: impl FnOnce(&Replicated) -> Result<T>,
-) -> c_int {
-    guard(|| {
-        if value.is_null() {
-            return Err(missing("the place for the value"));
-        }
-        // SAFETY: the caller's promise.
-        let found = load(unsafe { given(replicated, "the replicated segment")? })?;
-        // SAFETY: the caller's promise.
-        unsafe { value.write(found) };
-        Ok(0)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { call(replicated, |r| r.store(offset, value)) }
 }
 
 /// # Safety
 /// As the module says.
 unsafe fn load<T: Word>(replicated: *const Replicated, offset: u64, value: *mut T) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { loaded(replicated, value, |r| r.load(offset)) }
+    unsafe { fill(value, "the place for the value", || given(replicated)?.load(offset)) }
 }
 
 functions! { SEGMENTS;
@@ -84,96 +59,76 @@ functions! { SEGMENTS;
         node: *const Node, name: *const c_char, size: u64, mode: u32, options: *const ExportOptions,
         replicated: *mut *mut Replicated
     ) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe {
-            give(replicated, || {
-                Replicated::create(given(node, "the node")?, text(name, "the name")?, size)
-                    .replica_mode(replica_mode(mode)?)
-                    .access(access_of(options)?)
-                    .create()
-            })
-        }
+        give(replicated, || {
+            Replicated::create(given(node)?, name_of(name)?, size)
+                .replica_mode(replica_mode(mode)?)
+                .access(access_of(options)?)
+                .create()
+        })
     }
 
     /// Makes a copy here of a replicated segment whose home is node home. mode is that of the segment, or 0. options,
-    /// or NULL, hold the secret, what is wanted by the first digit of their mode, and who may join here should this
-    /// node become the home.
+    /// or NULL, hold the secret, the requested rights in the first digit of their mode, and the access rights of nodes
+    /// that join here should this node become the home.
     fn tg_replicated_join(
         node: *const Node, home: u16, name: *const c_char, mode: u32, options: *const ExportOptions,
         replicated: *mut *mut Replicated
     ) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe {
-            give(replicated, || {
-                Replicated::join(given(node, "the node")?, home, text(name, "the name")?)
-                    .replica_mode(replica_mode(mode)?)
-                    .access(access_of(options)?)
-                    .open()
-            })
-        }
+        give(replicated, || {
+            Replicated::join(given(node)?, home, name_of(name)?)
+                .replica_mode(replica_mode(mode)?)
+                .access(access_of(options)?)
+                .open()
+        })
     }
 
-    /// Has a segment made with TG_REPLICA_NAIVE take the stores of another node, which has made it too.
+    /// Makes a segment of mode TG_REPLICA_NAIVE take the stores of another node, which has created it too.
     fn tg_replicated_join_peer(replicated: *const Replicated, peer: u16) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { given(replicated, "the replicated segment")? }.join_peer(peer)?;
-            Ok(0)
-        })
+        call(replicated, |r| r.join_peer(peer))
     }
 
     /// Leaves a replicated segment once its stores are acknowledged. If this node is its home, the other copies become
     /// orphans.
     fn tg_replicated_leave(replicated: *mut Replicated) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { take(replicated) }.map_or(Ok(()), Replicated::leave)?;
-            Ok(0)
-        })
+        take(replicated, Replicated::leave)
     }
 
     /// Bytes of a replicated segment.
     fn tg_replicated_size(replicated: *const Replicated) -> u64 {
-        // SAFETY: the caller's promise.
-        unsafe { replicated.as_ref() }.map_or(0, Replicated::size)
+        get_or(replicated, 0, Replicated::size)
     }
 
     /// Where this node's copy lies, read-only. A raw read may miss a store that this process has just made:
     /// tg_replicated_settle before it, or tg_load8 to tg_load64 instead.
     fn tg_replicated_memory(replicated: *const Replicated) -> *const c_void {
-        // SAFETY: the caller's promise.
-        unsafe { replicated.as_ref() }.map_or(std::ptr::null(), |r| r.as_ptr().cast())
+        get_or(replicated, std::ptr::null(), |r| r.as_ptr().cast())
     }
 
     /// Where the window lies, for stores of aligned words of 1, 2, 4 or 8 bytes, never for memcpy;
     /// tg_replicated_announce before.
     fn tg_replicated_window(replicated: *const Replicated) -> Window {
-        // SAFETY: the caller's promise.
-        Window(unsafe { replicated.as_ref() }.map_or(std::ptr::null_mut(), |r| r.window_ptr().cast()))
+        Window(get_or(replicated, std::ptr::null_mut(), |r| r.window_ptr().cast()))
     }
 
-    /// Tells that this process is about to make so many stores through tg_replicated_window, no more and no fewer.
+    /// Announces the exact number of stores that this process is about to make through tg_replicated_window.
     fn tg_replicated_announce(replicated: *const Replicated, count: u64) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { given(replicated, "the replicated segment")? }.announce(count);
-            Ok(0)
+        call(replicated, |r| {
+            r.announce(count);
+            Ok(())
         })
     }
 
-    /// One pointer for loads and stores, both by the board of this node: a load through it is behind this process's
-    /// stores, with nothing announced or waited for. Words and access as in tg_replicated_window. From the first call
-    /// on tg_load8 to tg_load64 make such a trip too.
+    /// One pointer for loads and stores, both through the board of this node: a load through it is behind this
+    /// process's stores, which are not announced. Words and access as in tg_replicated_window. From the first call on
+    /// tg_load8 to tg_load64 make such a trip to the board, too.
     fn tg_replicated_trapped(replicated: *const Replicated) -> Window {
-        // SAFETY: the caller's promise.
-        Window(unsafe { replicated.as_ref() }.map_or(std::ptr::null_mut(), |r| r.trapped_ptr().cast()))
+        Window(get_or(replicated, std::ptr::null_mut(), |r| r.trapped_ptr().cast()))
     }
 
     /// The window as an import, for atomics, which run at the home, and for tg_quiet; NULL for NULL. Stores through it
     /// are refused. It belongs to the segment: do not close it.
     fn tg_replicated_remote(replicated: *const Replicated) -> *const Remote {
-        // SAFETY: the caller's promise.
-        unsafe { replicated.as_ref() }.map_or(std::ptr::null(), |r| std::ptr::from_ref(r.remote()))
+        get_or(replicated, std::ptr::null(), |r| std::ptr::from_ref(r.remote()))
     }
 }
 
@@ -200,48 +155,31 @@ words! { LOAD: load(replicated: *const Replicated);
 }
 
 functions! { STATE;
-    /// Loads 8 bytes through the window with one instruction: behind this processor's stores, for a trip to the board
-    /// of this node. All ones may mean that it failed: see tg_replicated_state_of. For other sizes: tg_get8 to tg_get32
-    /// of tg_replicated_remote.
+    /// Loads 8 bytes through the window with one instruction: behind this processor's stores, by a round trip to the
+    /// board of this node. All ones may mean that it failed: see tg_replicated_state_of. For other sizes: tg_get8 to
+    /// tg_get32 of tg_replicated_remote.
     fn tg_load_trapped64(replicated: *const Replicated, offset: u64, value: *mut u64) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe { loaded(replicated, value, |r| r.load_trapped(offset)) }
+        fill(value, "the place for the value", || given(replicated)?.load_trapped(offset))
     }
 
     /// Waits until the stores made so far are in this node's copy, -EAGAIN after so many nanoseconds (negative: never).
-    /// Of other copies tells tg_replicated_quiet.
+    /// For other copies see tg_replicated_quiet.
     fn tg_replicated_settle(replicated: *const Replicated, nanoseconds: i64) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { given(replicated, "the replicated segment")? }.settle(limit(nanoseconds))?;
-            Ok(0)
-        })
+        call(replicated, |r| r.settle(limit(nanoseconds)))
     }
 
     /// Returns when every copy has every earlier store and atomic of this process; -EAGAIN after so many nanoseconds
     /// (negative: never).
     fn tg_replicated_quiet(replicated: *const Replicated, nanoseconds: i64) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            let replicated = unsafe { given(replicated, "the replicated segment")? };
-            match limit(nanoseconds) {
-                Some(limit) => replicated.quiet_timeout(limit)?,
-                None => replicated.quiet()?,
-            }
-            Ok(0)
-        })
+        call(replicated, |r| r.remote().quiet_within(limit(nanoseconds)))
     }
 
-    /// What has become of a replicated segment.
+    /// The state of a replicated segment.
     fn tg_replicated_state_of(replicated: *const Replicated, state: *mut ReplicatedState) -> c_int {
-        guard(|| {
-            if state.is_null() {
-                return Err(missing("the place for the state"));
-            }
-            // SAFETY: the caller's promise.
-            let found = unsafe { given(replicated, "the replicated segment")? }.state()?;
+        fill(state, "the place for the state", || {
+            let found = given(replicated)?.state()?;
             let number = |status: Option<Status>| status.unwrap_or(Status::Ok) as u32;
-            let found = ReplicatedState {
+            Ok(ReplicatedState {
                 home: found.home.into(),
                 orphan: number(found.orphan),
                 congested: found.window.congested.into(),
@@ -249,56 +187,36 @@ functions! { STATE;
                 dead: found.window.dead.into(),
                 reserved: 0,
                 status: number(found.window.error),
-            };
-            // SAFETY: the caller's promise.
-            unsafe { state.write(found) };
-            Ok(0)
+            })
         })
     }
 
-    /// Clears the latched error of a replicated segment, and goes on after a cut. Lost stores stay lost. No other
-    /// thread uses it meanwhile.
+    /// Clears the latched error of a replicated segment, and accepts stores again after a cut. Lost stores stay
+    /// lost. No other thread uses it meanwhile.
     fn tg_replicated_acknowledge(replicated: *const Replicated) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { given(replicated, "the replicated segment")? }.acknowledge()?;
-            Ok(0)
-        })
+        call(replicated, Replicated::acknowledge)
     }
 
-    /// Makes this node the home of an orphan: its copy is the truth, and the others leave theirs and join here. No
-    /// other thread uses it meanwhile.
+    /// Makes this node the home of an orphan: its copy is authoritative, and the other nodes leave their copies and
+    /// join here. No other thread uses it meanwhile.
     fn tg_replicated_adopt(replicated: *const Replicated) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { given(replicated, "the replicated segment")? }.adopt()?;
-            Ok(0)
-        })
+        call(replicated, Replicated::adopt)
     }
 
-    /// Makes this node the home while all go on; the home until now is a copy then. Those who join do so here. -EBUSY
-    /// or -EREMOTEIO while another node takes it. If it fails midway, call it again.
+    /// Makes this node the home while all nodes continue; the previous home keeps its copy. Further nodes join here.
+    /// -EBUSY or -EREMOTEIO while another node takes it. If it fails midway, call it again.
     fn tg_replicated_take_home(replicated: *const Replicated) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { given(replicated, "the replicated segment")? }.take_home()?;
-            Ok(0)
-        })
+        call(replicated, Replicated::take_home)
     }
 
-    /// As tg_lock, in 16 bytes of a replicated segment: tickets are drawn at the home, and who waits looks at the copy
-    /// of this node.
+    /// As tg_lock, in 16 bytes of a replicated segment: tickets are drawn at the home, and waiting threads poll the
+    /// copy of this node.
     fn tg_replicated_lock(replicated: *const Replicated, offset: u64, nanoseconds: i64, ticket: *mut u64) -> c_int {
-        // SAFETY: the caller's promise.
-        guard(|| lock(unsafe { given(replicated, "the replicated segment")? }, offset, nanoseconds, ticket))
+        lock(replicated, offset, nanoseconds, ticket)
     }
 
     /// As tg_unlock.
     fn tg_replicated_unlock(replicated: *const Replicated, offset: u64, ticket: u64) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            TicketLock::new(unsafe { given(replicated, "the replicated segment")? }, offset)?.unlock(ticket)?;
-            Ok(0)
-        })
+        unlock(replicated, offset, ticket)
     }
 }

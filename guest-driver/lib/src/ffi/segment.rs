@@ -2,7 +2,7 @@
 //! Exported memory.
 
 use super::error::guard;
-use super::{give, given, take, text};
+use super::{get_or, give, given, given_slice, name_of, take};
 use crate::access_policy::AccessPolicy;
 use crate::{Node, NodeId, Remote, Result, Secret, Segment};
 use std::ffi::{c_char, c_int, c_void};
@@ -10,34 +10,29 @@ use std::ffi::{c_char, c_int, c_void};
 record! { EXPORT_OPTIONS, "tg_export_options",
     /// How to export. All zeros, or NULL, means: for processes of the same user id, no secret, every node.
     pub struct ExportOptions {
-        /// Who may do what, as for a file, e.g. 0604; 0 means 0600.
+        /// Access rights, as the mode of a file, e.g. 0604; 0 means 0600.
         pub mode: u32,
         /// Number of admitted nodes listed; 0 admits every node.
         pub node_count: u32,
         /// The admitted nodes.
         pub nodes: *const u16,
-        /// What an importer must present; zeros for nothing.
+        /// The secret that an importer must present; zeros mean none.
         pub secret: [u8; 16],
     }
 }
 
-/// Who may use what is made, by fields of options: 0 and zeros are the defaults.
+/// The access policy in fields of options: 0 and zeros are the defaults.
 ///
 /// # Safety
 /// As the module says.
 pub(super) unsafe fn access(mode: u32, secret: Secret, nodes: *const NodeId, node_count: u32) -> Result<AccessPolicy> {
-    let nodes = if node_count == 0 {
-        None
-    } else {
-        // SAFETY: the caller's promise.
-        let first = unsafe { given(nodes, "the list of nodes")? };
-        // SAFETY: the caller's promise.
-        Some(unsafe { std::slice::from_raw_parts(first, node_count as usize) }.to_vec())
-    };
+    // SAFETY: the caller's promise.
+    let nodes = unsafe { given_slice(nodes, node_count as usize, "the list of nodes")? };
+    let nodes = (node_count != 0).then(|| nodes.to_vec());
     Ok(AccessPolicy { mode: (mode != 0).then_some(mode), secret, nodes })
 }
 
-/// The same of options that may be NULL.
+/// The access policy in options that may be NULL.
 ///
 /// # Safety
 /// As the module says.
@@ -55,34 +50,26 @@ functions! { EXPORTS;
     fn tg_export(
         node: *const Node, name: *const c_char, size: u64, options: *const ExportOptions, segment: *mut *mut Segment
     ) -> c_int {
-        // SAFETY: the caller's promise.
-        unsafe {
-            give(segment, || {
-                let builder = given(node, "the node")?.export(text(name, "the name")?, size);
-                builder.access(access_of(options)?).create()
-            })
-        }
+        give(segment, || {
+            let builder = given(node)?.export(name_of(name)?, size);
+            builder.access(access_of(options)?).create()
+        })
     }
 
     /// Withdraws an export; returns when no other node can reach it.
     fn tg_unexport(segment: *mut Segment) -> c_int {
-        guard(|| {
-            // SAFETY: the caller's promise.
-            unsafe { take(segment) }.map_or(Ok(()), Segment::close)?;
-            Ok(0)
-        })
+        take(segment, Segment::close)
     }
 
-    /// Where the memory of an export lies. Others change it at any time: use atomic loads and stores.
+    /// Where the memory of an export lies. Other nodes change it at any time: use atomic loads
+    /// and stores.
     fn tg_segment_memory(segment: *const Segment) -> *mut c_void {
-        // SAFETY: the caller's promise.
-        unsafe { segment.as_ref() }.map_or(std::ptr::null_mut(), |s| s.as_ptr().cast())
+        get_or(segment, std::ptr::null_mut(), |s| s.as_ptr().cast())
     }
 
     /// Bytes of an export.
     fn tg_segment_size(segment: *const Segment) -> u64 {
-        // SAFETY: the caller's promise.
-        unsafe { segment.as_ref() }.map_or(0, Segment::size)
+        get_or(segment, 0, Segment::size)
     }
 }
 
@@ -92,9 +79,8 @@ functions! { REMOTE;
     fn tg_segment_remote(segment: *const Segment) -> *const Remote {
         let mut found = std::ptr::null();
         guard(|| {
-            // SAFETY: the caller's promise.
-            found = std::ptr::from_ref(unsafe { given(segment, "the export")? }.remote()?);
-            Ok(0)
+            found = std::ptr::from_ref(given(segment)?.remote()?);
+            Ok(())
         });
         found
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notification queues (s0): one store instruction appends a word to a queue in another node's memory, and its consumer
-//! learns of it. No lock, no round trip, no test for full: the store returns at once, and never fails for lack of room.
+//! is notified. No lock, no round trip, no test for full: the store returns at once, and never fails for lack of room.
 //!
 //! ```no_run
 //! use telegraphos::{Node, Queue};
@@ -17,7 +17,7 @@
 //! let work = Queue::import(&node, 3, "work").open()?;
 //! work.enqueue(42)?; // one store instruction
 //! let arena = node.import(3, "arena").open()?;
-//! work.put_notify(&arena, 0x100, &[1u64, 2, 3], 0x100)?; // the message, then the word that tells where it is
+//! work.put_notify(&arena, 0x100, &[1u64, 2, 3], 0x100)?; // the message, then the word with its place
 //! # Ok(()) }
 //! ```
 //!
@@ -27,18 +27,18 @@
 //!
 //! | Module | What is in it |
 //! |---|---|
-//! | [`dequeue`] | the algorithm, over a memory trait, for models to run it |
-//! | `receiver` | [`Queue`]: one of ours, and its mapping |
+//! | [`dequeue`] | the algorithm, over a memory trait, so that models can run it |
+//! | `receiver` | [`Queue`]: one of this node, and its mapping |
 //! | `sender` | [`RemoteQueue`]: one of another node |
 //!
 //! # Memory ordering
 //!
 //! The board stores an element's data before word 0 that commits it (release), and the consumer loads word 0 before the
 //! data (acquire): it never sees a tail without its element. All that the sender stored before the enqueue, to the same
-//! node, has been performed before the element, so who pops a pointer sees the whole message behind it. In the other
-//! direction the consumer loads an element before it stores word 1 (release), so the board cannot overwrite what
-//! is still being read. What consumers do, one after the other, is ordered by the control page's state word: acquired
-//! on entering, released on leaving.
+//! node, has been performed before the element, so a consumer that pops a pointer sees the whole message behind it. In
+//! the other direction the consumer loads an element before it stores word 1 (release), so the board cannot overwrite
+//! what is still being read. The accesses of successive consumers are ordered by the control page's state word:
+//! acquired on entering, released on leaving.
 
 pub mod dequeue;
 #[cfg(test)]

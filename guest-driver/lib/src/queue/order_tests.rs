@@ -112,7 +112,7 @@ impl Memory for View<'_> {
     }
 }
 
-/// Takes one element if there is one and nobody else is inside.
+/// Takes one element if there is one and no other consumer is inside.
 fn take(queue: &Queue, owner: u32, orders: Orders) -> Option<u32> {
     let mut taken = None;
     let pass = Dequeue::new(shape(), 1, owner).pass(&mut View { queue, orders }, |value| {
@@ -171,9 +171,9 @@ fn exclusion(orders: Orders) {
             move || take(&queue, 1, orders)
         });
         let mine = take(&queue, 2, orders);
-        let theirs = other.join().unwrap();
-        assert!(mine.is_none() || mine != theirs, "{mine:?} was taken twice");
-        assert!(mine.or(theirs) == Some(3) || theirs == Some(3), "{mine:?} and {theirs:?} were taken");
+        let other = other.join().unwrap();
+        assert!(mine.is_none() || mine != other, "{mine:?} was taken twice");
+        assert!(mine.or(other) == Some(3) || other == Some(3), "{mine:?} and {other:?} were taken");
     });
 }
 

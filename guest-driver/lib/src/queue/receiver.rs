@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A queue of ours: its builder, its mapping, and who waits for its elements.
+//! A queue of this node: its builder, its mapping, and waiting for its elements.
 
 use super::dequeue::{Dequeue, Found, Memory, Orders, Pass};
 use super::sender::QueueImportBuilder;
-use crate::access_policy::{AccessPolicy, mode_digits};
-use crate::error::{Error, Object, Result, name_bytes};
-use crate::node::{Inner, Node};
-use crate::slots::Backoff;
+use crate::access_policy::{AccessPolicy, READ_WRITE, access_options, mode_digits, name_bytes};
+use crate::backoff::Backoff;
+use crate::context::Context;
+use crate::error::{Error, Object, Result, latched, log_failed_drop};
+use crate::node::Node;
 use crate::sys::{self, Mapping};
-use crate::{NodeId, READ_WRITE, Rights, Secret, Status};
 use rustix::io::Errno;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use telegraphos_wire::queue::{Control, DEAD, FULL, HEAD_WORD, HELD, NEXT_WORD, Shape, TAIL_WORD};
-use telegraphos_wire::{context, queue, uapi};
+use telegraphos_wire::{NodeId, Rights, Status, context, queue, uapi};
 
 /// How to make a queue; made by [`Queue::create`].
 ///
@@ -29,14 +29,14 @@ use telegraphos_wire::{context, queue, uapi};
 ///     .wide() // elements of 64 bits
 ///     .words(1024) // in each buffer
 ///     .quota(8) // buffers behind the first
-///     .mode(0o602) // everybody may append
+///     .mode(0o602) // processes of all users may append
 ///     .create()?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "there is no queue before create()"]
 pub struct QueueBuilder {
-    inner: Arc<Inner>,
+    context: Arc<Context>,
     name: String,
     words: Option<u32>,
     width: u32,
@@ -52,81 +52,54 @@ impl QueueBuilder {
         self
     }
 
-    /// Words per buffer, of which 4 are not for elements: a power of two from 8 on, at most 64 KiB in all; those 64 KiB
-    /// unless told otherwise.
+    /// Words per buffer, of which 4 are not for elements: a power of two from 8 on, at most 64 KiB in all, which is
+    /// also the default.
     pub fn words(mut self, words: u32) -> Self {
         self.words = Some(words);
         self
     }
 
-    /// Buffers that may be linked behind the first when it overflows, 1 to 1024; 16 unless told otherwise. Their memory
-    /// is allocated at once. When they are used up, senders are held back.
+    /// Buffers that may be linked behind the first when it overflows, 1 to 1024; 16 by default. Their memory is
+    /// allocated at once. When they are used up, senders are held back.
     pub fn quota(mut self, quota: u32) -> Self {
         self.quota = quota;
         self
     }
 
-    /// Linked buffers at which the consumers are told that they are slow ([`Queue::limits`]), before senders are held
-    /// back: 1 to the quota, 0 for never; half the quota unless told otherwise.
+    /// The number of linked buffers at which the consumers are notified that they are slow ([`Queue::limits`]), before
+    /// senders are held back: 1 to the quota, 0 for never; half the quota by default.
     pub fn limit(mut self, limit: u32) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Who may append, as for a file, by the digits' write bits: `0o600` (the default) admits processes of this user
-    /// id, on any node, `0o602` or `0o606` everybody. There is no reading of queues from outside. There are no groups:
-    /// that digit is 0, or the same as the last.
-    pub fn mode(mut self, mode: u32) -> Self {
-        self.access.mode = Some(mode);
-        self
+    access_options! {
+        self.access;
+        /// Access rights, as the mode of a file, by the digits' write bits: `0o600` (the default) admits processes of
+        /// this user id, on any node, `0o602` or `0o606` everyone. Queues cannot be read from other nodes. There are no
+        /// groups: that digit is 0, or the same as the last.
+        mode;
+        /// A secret that importers must present; zeros mean none.
+        secret;
+        /// Admits only these nodes, below 256; without it, every node is admitted.
+        nodes;
     }
 
-    /// A secret that importers must present; zeros mean none.
-    pub fn secret(mut self, secret: Secret) -> Self {
-        self.access.secret = secret;
-        self
-    }
-
-    /// Admits only these nodes, below 256; without it, every node is admitted.
-    pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
-        self.access.nodes = Some(nodes.to_vec());
-        self
-    }
-
-    /// All of [`mode`](Self::mode), [`secret`](Self::secret) and [`nodes`](Self::nodes).
-    pub(crate) fn access(mut self, access: AccessPolicy) -> Self {
-        self.access = access;
-        self
-    }
-
-    /// The request to the driver.
+    /// The request to the driver. Fails for arguments that no driver would accept.
     fn request(&self) -> Result<uapi::Queue> {
         let words = self.words.unwrap_or((queue::MAX_BYTES / u64::from(self.width)) as u32);
         if Shape::new(words, self.width).is_none() {
-            return Err(Error::Argument {
-                what: "the number of words of a queue's buffer",
-                value: words.to_string(),
-                expected: format!(
-                    "a power of two from {} to {}",
-                    queue::WORDS_MIN,
-                    queue::MAX_BYTES / u64::from(self.width)
-                ),
-            });
+            let most = queue::MAX_BYTES / u64::from(self.width);
+            let expected = format!("a power of two from {} to {most}", queue::WORDS_MIN);
+            return Err(Error::argument("the number of words of a queue's buffer", words, expected));
         }
         if self.quota == 0 || u64::from(self.quota) > queue::QUOTA_MAX {
-            return Err(Error::Argument {
-                what: "the quota of a queue",
-                value: self.quota.to_string(),
-                expected: format!("1 to {} linked buffers", queue::QUOTA_MAX),
-            });
+            let expected = format!("1 to {} linked buffers", queue::QUOTA_MAX);
+            return Err(Error::argument("the quota of a queue", self.quota, expected));
         }
         let limit = self.limit.unwrap_or(self.quota.div_ceil(2));
         if limit > self.quota {
-            return Err(Error::Argument {
-                what: "the limit of a queue",
-                value: limit.to_string(),
-                expected: format!("at most {}, its quota", self.quota),
-            });
+            return Err(Error::argument("the limit of a queue", limit, format!("at most {}, its quota", self.quota)));
         }
         let (owner, others) = mode_digits("the mode of a queue", self.access.mode())?;
         let rights = |digit: u32| if digit & 2 != 0 { Rights::ENQUEUE.0 } else { 0 };
@@ -144,20 +117,21 @@ impl QueueBuilder {
         })
     }
 
-    /// Allocates the buffers, makes the queue known under its name, and maps it into this process.
+    /// Allocates the buffers, publishes the queue under its name, and maps it into this process. Fails with
+    /// [`Error::Queue`].
     pub fn create(self) -> Result<Queue> {
         let mut request = self.request()?;
-        sys::queue_create(self.inner.fd(), &mut request).map_err(|errno| Error::Queue {
+        sys::queue_create(self.context.device.fd(), &mut request).map_err(|errno| Error::Queue {
             name: self.name.clone(),
             words: request.words,
             quota: request.quota,
             errno,
         })?;
-        Queue::map(self.inner, self.name, &request, Some(std::process::id()))
+        Queue::map(self.context, self.name, &request, Some(std::process::id()))
     }
 }
 
-/// What has become of a queue.
+/// The state of a queue.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -165,24 +139,23 @@ impl QueueBuilder {
 /// # let queue = telegraphos::Queue::create(&node, "work").create()?;
 /// let state = queue.state()?;
 /// if state.held {
-///     println!("senders wait after {} overflows: take more out, or raise the quota", state.overflows);
+///     println!("senders wait after {} overflows: take more elements, or raise the quota", state.overflows);
 /// }
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueState {
-    /// Why it takes no elements any more; `None` if it does.
+    /// Why it accepts no more elements; `None` if it does.
     pub dead: Option<Status>,
     /// The board has stopped it, and the driver has not handled the overflow yet.
     pub full: bool,
     /// The quota is used up, and senders are held back until a buffer is emptied.
     pub held: bool,
-    /// Linked buffers, as the driver counts them: those that consumers have emptied since the last overflow are among
-    /// them.
+    /// Linked buffers, as the driver counts them: including those that consumers have emptied since the last overflow.
     pub linked: u32,
     /// Overflows handled.
     pub overflows: u64,
-    /// How often a consumer stayed in the dequeue section for too long and lost its mapping.
+    /// The number of times that a consumer stayed in the dequeue section for too long and lost its mapping.
     pub evictions: u64,
 }
 
@@ -190,14 +163,14 @@ pub struct QueueState {
 /// consumers here, any number of threads and processes, take them out, oldest first, each once. It ends on drop.
 ///
 /// Taking an element is a handful of accesses to memory, with no system call unless the queue has overflowed meanwhile.
-/// Threads of a process wait for each other; other processes are waited for as long as they are at it.
+/// Consumers take elements one at a time: a thread waits for other threads and processes in the dequeue section.
 ///
 /// # SIGBUS
-/// A consumer may be stopped amid taking an element, by a debugger, say. When an overflow waits for it longer than the
-/// driver's `queue_hold_ms` (5 s), the driver goes on without it: it takes their mappings of the queue away from *all*
-/// processes, and whoever touches his gets SIGBUS (SPEC E13). Nothing is lost but what was in the hands of the one
-/// stopped, which is there again. Such a process starts anew, or handles SIGBUS and [attaches](Queue::attach) again.
-/// The same comes to consumers that have attached when the queue ends.
+/// A consumer may be stopped while it takes an element, for example by a debugger. When an overflow waits for it longer
+/// than the driver's `queue_hold_ms` (5 s), the driver continues without it: it removes the mappings of the queue from
+/// *all* processes, and touching them raises SIGBUS (SPEC E13). Nothing is lost; an element that the stopped consumer
+/// has not taken completely is in the queue again. Such a process restarts, or handles SIGBUS and
+/// [attaches](Queue::attach) again. The same happens to consumers that have attached when the queue ends.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -210,45 +183,47 @@ pub struct QueueState {
 ///     println!("{element}");
 /// }
 /// let mut batch = [0; 32];
-/// let count = queue.pop_batch(&mut batch)?; // many, for the price of one
+/// let count = queue.pop_batch(&mut batch)?; // many, at the cost of one
 /// println!("{:?}", &batch[..count]);
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
 pub struct Queue {
-    inner: Arc<Inner>,
+    context: Arc<Context>,
     name: String,
     handle: u32,
     page: u32,
     shape: Shape,
     quota: u32,
     dequeue: Dequeue,
-    /// One thread of this process at a time, before the word that keeps processes apart.
-    alone: Mutex<()>,
-    /// Word 0 of the first buffer when a look last found nothing.
+    /// Excludes other threads of this process; the control page's state word then excludes other processes.
+    exclusive: Mutex<()>,
+    /// Word 0 of the first buffer when the queue was last found empty.
     seen: AtomicU32,
-    /// The process that made it and ends it.
-    maker: Option<u32>,
-    /// From the control page to the arena.
+    /// The process that created it, and that ends it; `None` if it was attached.
+    creator: Option<u32>,
+    /// Bytes from the control page to the arena.
     arena: usize,
     /// `None` only while it is dropped.
     mapping: Option<Mapping>,
 }
 
-/// What a look has found.
-enum Look {
+/// The outcome of a pass through the dequeue section.
+enum Outcome {
+    /// So many elements were taken.
     Took(usize),
+    /// There was none; word 0 of the first buffer was this.
     Empty(u32),
-    /// Another process was inside until patience ended.
-    Late,
+    /// Another process was in the dequeue section until the limit.
+    TimedOut,
 }
 
 impl Queue {
     /// A new queue under `name`.
-    #[allow(clippy::new_ret_no_self, reason = "as Node::export and Node::import, it says how before it does")]
+    #[allow(clippy::new_ret_no_self, reason = "as Node::export and Node::import, it returns a builder")]
     pub fn create(node: &Node, name: &str) -> QueueBuilder {
         QueueBuilder {
-            inner: node.inner.clone(),
+            context: node.context.clone(),
             name: name.into(),
             words: None,
             width: 4,
@@ -263,57 +238,54 @@ impl Queue {
         QueueImportBuilder::new(node, id, name)
     }
 
-    /// A queue that another process has made through the same open file ([`Node::from_fd`]), or this process when it
-    /// has lost its mapping, by its [`Queue::handle`]. Dropping it does not end the queue.
+    /// A queue that another process has created through the same open file ([`Node::from_fd`]), or that this process
+    /// has created before it lost the mapping, by its [`Queue::handle`]. Dropping it does not end the queue.
     pub fn attach(node: &Node, handle: u32) -> Result<Queue> {
         let mut answer = uapi::Queue { handle, ..uapi::Queue::default() };
-        sys::queue_attach(node.inner.fd(), &mut answer).map_err(|errno| match errno {
-            Errno::BADF => Error::Argument {
-                what: "the handle of a queue",
-                value: handle.to_string(),
-                expected: "what Queue::handle says in a process with the same open file, of a queue that has not ended"
-                    .into(),
-            },
-            errno => node.inner.error(&format!("attaching the queue of handle {handle}"), errno),
+        sys::queue_attach(node.context.device.fd(), &mut answer).map_err(|errno| match errno {
+            Errno::BADF => Error::argument(
+                "the handle of a queue",
+                handle,
+                "what Queue::handle returns in a process with the same open file, of a queue that has not ended",
+            ),
+            errno => node.context.device.error(&format!("attaching the queue of handle {handle}"), errno),
         })?;
         let end = answer.name.iter().position(|byte| *byte == 0).unwrap_or(answer.name.len());
         let name = String::from_utf8_lossy(&answer.name[..end]).into_owned();
-        Queue::map(node.inner.clone(), name, &answer, None)
+        Queue::map(node.context.clone(), name, &answer, None)
     }
 
-    /// Maps what the driver has described. Ends the queue if that fails and this process has made it.
-    fn map(inner: Arc<Inner>, name: String, answer: &uapi::Queue, maker: Option<u32>) -> Result<Queue> {
-        let what = Object::Queue.of(&name, inner.id);
+    /// Maps the queue that the driver has described. Ends it if that fails and this process has created it.
+    fn map(context: Arc<Context>, name: String, answer: &uapi::Queue, creator: Option<u32>) -> Result<Queue> {
+        let what = Object::Queue.of(&name, context.id);
         let mapped = match shape_of(answer) {
-            Some(shape) => Mapping::new(inner.fd(), answer.offset, answer.length as usize, READ_WRITE)
-                .map(|mapping| (shape, mapping))
-                .map_err(|errno| Error::Os { what: format!("mapping {what}"), errno }),
+            Some(shape) => {
+                let mapping = context.device.map(answer.offset, answer.length, READ_WRITE, &what);
+                mapping.map(|mapping| (shape, mapping))
+            }
             None => Err(Error::Os { what: format!("the driver describes {what} as {answer:?}"), errno: Errno::PROTO }),
         };
         let (shape, mapping) = match mapped {
             Ok(mapped) => mapped,
             Err(error) => {
-                if maker.is_some() {
-                    // What failed first is what the caller learns.
-                    let _ = sys::queue_destroy(
-                        inner.fd(),
-                        &mut uapi::Handle { handle: answer.handle, ..Default::default() },
-                    );
+                if creator.is_some() {
+                    // The caller gets the first error.
+                    let _ = sys::queue_destroy(context.device.fd(), &mut sys::handle(answer.handle));
                 }
                 return Err(error);
             }
         };
         Ok(Queue {
-            inner,
+            context,
             name,
             handle: answer.handle,
             page: answer.page,
             shape,
             quota: answer.quota,
             dequeue: Dequeue::new(shape, answer.quota, answer.owner),
-            alone: Mutex::default(),
+            exclusive: Mutex::default(),
             seen: AtomicU32::new(0),
-            maker,
+            creator,
             arena: answer.arena as usize,
             mapping: Some(mapping),
         })
@@ -335,7 +307,7 @@ impl Queue {
     }
 
     fn what(&self) -> String {
-        Object::Queue.of(&self.name, self.inner.id)
+        Object::Queue.of(&self.name, self.context.id)
     }
 
     fn base(&self) -> *mut u8 {
@@ -344,7 +316,7 @@ impl Queue {
 
     fn control(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: callers pass the offset of a word of the control page, with which the mapping begins; it lasts as
-        // long as this queue, and everybody accesses these words atomically.
+        // long as this queue, and all accesses to these words are atomic.
         unsafe { AtomicU64::from_ptr(self.base().add(offset).cast()) }
     }
 
@@ -352,7 +324,7 @@ impl Queue {
         self.control(std::mem::offset_of!(Control, state))
     }
 
-    /// A word of the arena.
+    /// Where a word of the arena lies.
     fn at(&self, word: u32) -> *mut u8 {
         debug_assert!(u64::from(word) < (1 + u64::from(self.quota)) * u64::from(self.shape.words()));
         self.base().wrapping_add(self.arena + word as usize * usize::from(self.shape.width()))
@@ -381,10 +353,10 @@ impl Queue {
         }
     }
 
-    /// Hands elements to `with` until it breaks or there are no more. Waits for others as long as `backoff` has
-    /// patience.
-    fn look(&self, backoff: &mut Backoff, mut with: impl FnMut(u64) -> ControlFlow<()>) -> Result<Look> {
-        let _alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Passes elements to `with` until it breaks or there are no more. While other processes are in the dequeue
+    /// section, waits until `backoff` ends.
+    fn take(&self, backoff: &mut Backoff, mut with: impl FnMut(u64) -> ControlFlow<()>) -> Result<Outcome> {
+        let _exclusive = self.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let mut count = 0;
             let counting = |value| {
@@ -394,7 +366,7 @@ impl Queue {
             };
             let Ok(pass) = self.dequeue.pass(&mut Mapped { queue: self, inside: false }, counting);
             match pass {
-                Pass::Busy if !backoff.wait() => return Ok(Look::Late),
+                Pass::Busy if !backoff.wait() => return Ok(Outcome::TimedOut),
                 Pass::Busy => {}
                 Pass::Full => self.service()?,
                 Pass::Dead => return Err(self.failed("taking an element", Errno::IO)),
@@ -403,20 +375,20 @@ impl Queue {
                     return match (found, called) {
                         (Ok(Found::Empty { seen }), Ok(())) => {
                             self.seen.store(seen, Ordering::Relaxed);
-                            Ok(Look::Empty(seen))
+                            Ok(Outcome::Empty(seen))
                         }
-                        // Whatever is wrong, these are taken; the next look fails as well.
-                        _ if count > 0 => Ok(Look::Took(count)),
+                        // Whatever is wrong, these are taken; the next pass fails as well.
+                        _ if count > 0 => Ok(Outcome::Took(count)),
                         (Err(broken), _) => Err(Error::Broken { what: self.what(), broken }),
                         (_, Err(error)) => Err(error),
-                        (Ok(Found::Took { count }), Ok(())) => Ok(Look::Took(count)),
+                        (Ok(Found::Took { count }), Ok(())) => Ok(Outcome::Took(count)),
                     };
                 }
             }
         }
     }
 
-    /// Why the driver says EIO, or something else.
+    /// The error behind an errno of the driver: for EIO, why the queue is dead.
     fn failed(&self, action: &str, errno: Errno) -> Error {
         if errno == Errno::IO {
             if let Ok(QueueState { dead: Some(status), .. }) = self.state() {
@@ -424,14 +396,13 @@ impl Queue {
             }
         }
         let ended = if errno == Errno::BADF { " (it has ended)" } else { "" };
-        self.inner.error(&format!("{}{ended}: {action}", self.what()), errno)
+        self.context.device.error(&format!("{}{ended}: {action}", self.what()), errno)
     }
 
-    /// Has the driver handle an overflow, and waits until it has.
+    /// Makes the driver handle an overflow, and returns when it has.
     fn service(&self) -> Result<()> {
         loop {
-            let mut handle = uapi::Handle { handle: self.handle, ..Default::default() };
-            match sys::queue_service(self.inner.fd(), &mut handle) {
+            match sys::queue_service(self.context.device.fd(), &mut sys::handle(self.handle)) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.failed("handling an overflow", errno)),
@@ -444,14 +415,15 @@ impl Queue {
         self.try_pop_with(|value| value)
     }
 
-    /// [`Queue::try_pop`] that runs `with` on the element *before* it is taken: a process that is killed meanwhile has
-    /// not lost it, and the next look finds it again; neither has a `with` that panics. It runs inside the dequeue
-    /// section: it is short, and does not use this queue.
+    /// [`Queue::try_pop`] that runs `with` on the element *before* it is taken: when the process is killed
+    /// meanwhile, or `with` panics, the element stays in the queue. `with` runs inside the dequeue section: it must be
+    /// short, and must not use this queue.
     pub fn try_pop_with<R>(&self, with: impl FnOnce(u64) -> R) -> Result<Option<R>> {
         self.one(&mut Backoff::new(None), with).map(|found| found.ok())
     }
 
-    /// An element, or what was seen instead; `None` when another process was inside until patience ended.
+    /// An element; or else the word that an empty queue showed, or `None` when another process was in the dequeue
+    /// section until `backoff` ended.
     fn one<R>(
         &self,
         backoff: &mut Backoff,
@@ -459,48 +431,49 @@ impl Queue {
     ) -> Result<std::result::Result<R, Option<u32>>> {
         let mut with = Some(with);
         let mut result = None;
-        let look = self.look(backoff, |value| {
+        let outcome = self.take(backoff, |value| {
             result = with.take().map(|with| with(value));
             ControlFlow::Break(())
         })?;
-        Ok(match (look, result) {
+        Ok(match (outcome, result) {
             (_, Some(result)) => Ok(result),
-            (Look::Empty(seen), None) => Err(Some(seen)),
-            (Look::Took(_) | Look::Late, None) => Err(None),
+            (Outcome::Empty(seen), None) => Err(Some(seen)),
+            (Outcome::Took(_) | Outcome::TimedOut, None) => Err(None),
         })
     }
 
     /// Takes as many elements as there are and `values` has room for, oldest first, in one pass: how many. They are
-    /// taken one by one: a process that is killed meanwhile has had all but the last of them.
+    /// taken one by one: a process that is killed meanwhile loses none but those already stored to `values`.
     pub fn pop_batch(&self, values: &mut [u64]) -> Result<usize> {
         let mut free = values.iter_mut();
-        let Some(mut place) = free.next() else { return Ok(0) };
-        let look = self.look(&mut Backoff::new(None), |value| {
-            *place = value;
+        let Some(mut target) = free.next() else { return Ok(0) };
+        let outcome = self.take(&mut Backoff::new(None), |value| {
+            *target = value;
             match free.next() {
                 Some(next) => {
-                    place = next;
+                    target = next;
                     ControlFlow::Continue(())
                 }
                 None => ControlFlow::Break(()),
             }
         })?;
-        Ok(match look {
-            Look::Took(count) => count,
-            Look::Empty(_) | Look::Late => 0,
+        Ok(match outcome {
+            Outcome::Took(count) => count,
+            Outcome::Empty(_) | Outcome::TimedOut => 0,
         })
     }
 
-    /// Takes the oldest element, waiting for one: asleep until the board's interrupt, which costs nothing while there
-    /// is none. `None` when `timeout` has passed (`None`: never).
+    /// Takes the oldest element, waiting for one: asleep until the board's interrupt. `None` when `timeout` has
+    /// passed (`None`: never).
     ///
-    /// No wake-up is lost: the board is told how the queue looked when nothing was found, and rings at once if it has
-    /// changed since. Of several threads that wait, each element wakes all, and one gets it.
+    /// No wake-up is lost: the arm carries the word that the empty queue showed, and the board signals at once if that
+    /// has changed since. Of several threads that wait, each element wakes all, and one gets it.
     pub fn pop_wait(&self, timeout: Option<Duration>) -> Result<Option<u64>> {
-        self.wait(timeout, |seen| seen, |seen| self.stirred(seen))
+        self.wait(timeout, |seen| seen, |seen| self.changed(seen))
     }
 
-    /// [`Queue::pop_wait`] that arms without what it has seen: with a board that believes it, it can sleep for ever.
+    /// [`Queue::pop_wait`] that arms without the word that it has seen: with a board that trusts it, it can sleep for
+    /// ever.
     #[cfg(feature = "literal")]
     pub fn pop_wait_literally(&self, timeout: Option<Duration>) -> Result<Option<u64>> {
         self.wait(timeout, |_| self.load(TAIL_WORD as u32) as u32, |_| false)
@@ -510,62 +483,62 @@ impl Queue {
         &self,
         timeout: Option<Duration>,
         armed: impl Fn(u32) -> u32,
-        stirred: impl Fn(u32) -> bool,
+        changed: impl Fn(u32) -> bool,
     ) -> Result<Option<u64>> {
         let backoff = Backoff::new(timeout);
         loop {
-            // Before the look: an event that comes after it, and is read off by another thread, is noticed.
-            let round = self.inner.bell.round();
+            // Before the pass: an event that comes after it, and is read by another thread, is noticed.
+            let epoch = self.context.completions.epoch();
             let seen = match self.one(&mut Backoff::new(backoff.left()), |value| value)? {
                 Ok(value) => return Ok(Some(value)),
                 Err(seen) => seen,
             };
-            if backoff.left() == Some(Duration::ZERO) {
+            if backoff.expired() {
                 return Ok(None);
             }
             let Some(seen) = seen else { continue };
-            let heard = || self.inner.bell.round() != round;
-            self.inner.bell.ready(&self.inner)?;
-            self.tell(armed(seen));
-            self.inner.bell.wait(&self.inner, &backoff, || heard() || stirred(seen))?;
+            let signalled = || self.context.completions.epoch() != epoch;
+            self.context.completions.fd(&self.context.device)?;
+            self.arm_with(armed(seen));
+            self.context.completions.wait(&self.context.device, &backoff, || signalled() || changed(seen))?;
         }
     }
 
-    /// Whether a queue that looked empty may not be so any more: a look from outside, for who has missed an event that
-    /// went to another process.
-    fn stirred(&self, seen: u32) -> bool {
+    /// Whether a queue that was empty may have changed: without entering the dequeue section, for a thread whose event
+    /// another process has read.
+    fn changed(&self, seen: u32) -> bool {
         let word = |word: u64| self.load(word as u32);
-        // Empty is head == tail, so both words were the same.
+        // Empty means head == tail, so both words were the same.
         word(TAIL_WORD) != seen.into()
             || word(HEAD_WORD) != seen.into()
             || word(NEXT_WORD) != 0
             || self.flags().load(Ordering::Acquire) & (FULL | DEAD) != 0
     }
 
-    fn tell(&self, seen: u32) {
-        self.inner.slots.tell(context::QUEUE_ARM, u64::from(self.page) << 32 | u64::from(seen));
+    fn arm_with(&self, seen: u32) {
+        self.context.slots.write_register(context::QUEUE_ARM, u64::from(self.page) << 32 | u64::from(seen));
     }
 
-    /// Asks for [`Node::completions`] to become readable at the next element, for a program's own `poll`; at once if
-    /// there has been one since a look last found nothing. So: pop until there is nothing, arm, poll, read, and again.
+    /// Makes [`Node::completions`] readable at the next element, for a program's own `poll`; at once if there has been
+    /// one since the queue was last found empty. So: pop until the queue is empty, arm, poll, read, and repeat.
     pub fn arm(&self) -> Result<()> {
-        self.inner.bell.ready(&self.inner)?;
-        self.tell(self.seen.load(Ordering::Relaxed));
+        self.context.completions.fd(&self.context.device)?;
+        self.arm_with(self.seen.load(Ordering::Relaxed));
         Ok(())
     }
 
     /// Takes the oldest element by a system call that does everything in the kernel, as the paper's PAL code did: the
-    /// yardstick for [`Queue::try_pop`]. Needs `telegraphos_lab.ko`.
+    /// baseline for [`Queue::try_pop`]. Needs `telegraphos_lab.ko`.
     pub fn pop_in_kernel(&self) -> Result<Option<u64>> {
         loop {
             let mut pop = uapi::QueuePop { handle: self.handle, ..uapi::QueuePop::default() };
-            match sys::queue_pop(self.inner.fd(), &mut pop) {
+            match sys::queue_pop(self.context.device.fd(), &mut pop) {
                 Ok(()) => return Ok(Some(pop.value)),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
                 Err(Errno::NOTTY) => {
-                    let what = "taking an element in the kernel is for comparisons, and the module of that is not loaded: \
-                                insmod telegraphos_lab.ko";
+                    let what = "taking an element in the kernel is for comparisons, and its module is not loaded: insmod \
+                                telegraphos_lab.ko";
                     return Err(self.failed(what, Errno::NOTTY));
                 }
                 Err(errno) => return Err(self.failed("taking an element in the kernel", errno)),
@@ -573,21 +546,20 @@ impl Queue {
         }
     }
 
-    /// How often the linked buffers have come to the limit: a count that has risen says that the consumers are slow,
-    /// before senders are held back. Who sleeps is woken then. A look at memory.
+    /// The number of times that the linked buffers have reached the limit. When it rises, consumers are slow, and
+    /// senders are about to be held back; sleeping consumers are woken then. A load from memory.
     pub fn limits(&self) -> u64 {
         self.control(std::mem::offset_of!(Control, limits)).load(Ordering::Acquire)
     }
 
-    /// What has become of it. A system call.
+    /// Its state. A system call.
     pub fn state(&self) -> Result<QueueState> {
         let mut state = uapi::QueueState { handle: self.handle, ..uapi::QueueState::default() };
-        sys::queue_state(self.inner.fd(), &mut state)
-            .map_err(|errno| self.inner.error(&format!("{}: asking for its state", self.what()), errno))?;
+        let action = || format!("{}: asking for its state", self.what());
+        self.context.device.call(sys::queue_state, &mut state, action)?;
         let has = |bit: u64| u64::from(state.state) & bit != 0;
-        let reason = Some(Status::from_u16(state.status as u16)).filter(|status| !status.is_ok());
         Ok(QueueState {
-            dead: has(DEAD).then(|| reason.unwrap_or(Status::Stale)),
+            dead: has(DEAD).then(|| latched(state.status).unwrap_or(Status::Stale)),
             full: has(FULL),
             held: has(HELD),
             linked: state.linked,
@@ -596,35 +568,30 @@ impl Queue {
         })
     }
 
-    /// Ends the queue, if this process has made it: its senders' imports are gone, and elements not taken are lost. One
-    /// that was attached is only unmapped. Dropping does the same, without telling of errors.
+    /// Ends the queue, if this process has created it: its senders' imports are gone, and elements not taken are lost.
+    /// One that was attached is only unmapped. Dropping does the same, and only logs errors.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }
 
     fn end(&mut self) -> Result<()> {
         self.mapping = None;
-        // A child that was forked has a copy of this, but it is not the child's.
-        if self.maker.take() != Some(std::process::id()) {
+        // A forked child has a copy of this object, but does not own the queue.
+        if self.creator.take() != Some(std::process::id()) {
             return Ok(());
         }
-        let mut handle = uapi::Handle { handle: self.handle, ..Default::default() };
-        sys::queue_destroy(self.inner.fd(), &mut handle)
-            .map_err(|errno| self.inner.error(&format!("ending {}", self.what()), errno))
+        let action = || format!("ending {}", self.what());
+        self.context.device.call(sys::queue_destroy, &mut sys::handle(self.handle), action)
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        match self.end() {
-            // The board has gone, and the queue with it.
-            Ok(()) | Err(Error::Gone { .. }) => {}
-            Err(error) => log::warn!("{error}"),
-        }
+        log_failed_drop(self.end());
     }
 }
 
-/// The shape of a queue, if the driver's description of it holds together: all later accesses rely on it.
+/// The shape of a queue, if the driver's description is consistent: all later accesses rely on it.
 fn shape_of(answer: &uapi::Queue) -> Option<Shape> {
     let shape = Shape::new(answer.words, answer.width)?;
     let quota = Some(u64::from(answer.quota)).filter(|quota| *quota <= queue::QUOTA_MAX)?;
@@ -673,7 +640,7 @@ impl Memory for Mapped<'_> {
 }
 
 impl Drop for Mapped<'_> {
-    /// The caller's closure has panicked inside: its element is not taken, and the others go on.
+    /// The caller's closure has panicked in the dequeue section: leaves it, and the element is not taken.
     fn drop(&mut self) {
         if !self.inside {
             return;

@@ -21,7 +21,7 @@ impl Board {
     fn new(width: u32) -> Board {
         let memory = memfd_create("queue", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&memory, answer(width, 0).length).unwrap();
-        let board = Board { queue: attach(&memory, Arc::new(Inner::without_board()), width, 0), memory };
+        let board = Board { queue: attach(&memory, Arc::new(Context::without_board()), width, 0), memory };
         let empty = board.queue.shape.empty().encode().into();
         board.queue.store(0, empty);
         board.queue.store(1, empty);
@@ -29,8 +29,8 @@ impl Board {
     }
 
     /// Another process's view, or another context's.
-    fn consumer(&self, inner: &Arc<Inner>, owner: u32) -> Queue {
-        attach(&self.memory, inner.clone(), self.queue.shape.width().into(), owner)
+    fn consumer(&self, context: &Arc<Context>, owner: u32) -> Queue {
+        attach(&self.memory, context.clone(), self.queue.shape.width().into(), owner)
     }
 
     fn header(&self, word: u32) -> HeaderWord {
@@ -73,21 +73,21 @@ fn answer(width: u32, owner: u32) -> uapi::Queue {
     }
 }
 
-fn attach(memory: &OwnedFd, inner: Arc<Inner>, width: u32, owner: u32) -> Queue {
+fn attach(memory: &OwnedFd, context: Arc<Context>, width: u32, owner: u32) -> Queue {
     let answer = answer(width, owner);
     let shape = shape_of(&answer).unwrap();
     Queue {
         mapping: Some(Mapping::new(memory.as_fd(), 0, answer.length as usize, READ_WRITE).unwrap()),
-        inner,
+        context,
         name: "x".into(),
         handle: 1,
         page: answer.page,
         shape,
         quota: QUOTA,
         dequeue: Dequeue::new(shape, QUOTA, owner),
-        alone: Mutex::default(),
+        exclusive: Mutex::default(),
         seen: AtomicU32::new(0),
-        maker: None,
+        creator: None,
         arena: answer.arena as usize,
     }
 }
@@ -98,8 +98,8 @@ fn i9_i10_consumers_share_a_queue() {
     const ELEMENTS: u64 = 20_000;
     for width in [4, 8] {
         let board = Board::new(width);
-        let inner = Arc::new(Inner::without_board());
-        let processes = [1, 2].map(|owner| board.consumer(&inner, owner));
+        let context = Arc::new(Context::without_board());
+        let processes = [1, 2].map(|owner| board.consumer(&context, owner));
         let ended = AtomicBool::new(false);
         let mut got = std::thread::scope(|scope| {
             let consumers: Vec<_> = (0..4)
@@ -138,16 +138,16 @@ fn i9_i10_consumers_share_a_queue() {
     }
 }
 
-/// Consumers that sleep, and a board that rings only as it must: nobody sleeps on an element. Looks without an event
-/// come once an hour here.
+/// Consumers that sleep, and a board that signals only when it must: no consumer sleeps on an element. Polls without an
+/// event come once an hour here.
 #[test]
 fn no_wake_up_is_lost() {
     const ELEMENTS: u64 = 3000;
     const PATIENCE: Duration = Duration::from_secs(60);
     let board = Board::new(8);
-    let inner = Arc::new(Inner::without_board());
-    inner.bell.without_board();
-    let queue = board.consumer(&inner, 1);
+    let context = Arc::new(Context::without_board());
+    context.completions.without_board();
+    let queue = board.consumer(&context, 1);
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let consumers: Vec<_> = (0..3)
@@ -157,7 +157,7 @@ fn no_wake_up_is_lost() {
                     loop {
                         let begun = Instant::now();
                         let value = queue.pop_wait(Some(PATIENCE)).unwrap();
-                        // Its last look, when patience has ended, finds what nobody has told it of.
+                        // Its last pass, at the limit, finds an element without an event.
                         let slept = begun.elapsed() >= PATIENCE;
                         let Some(value) = value.filter(|_| !slept) else { panic!("asleep, after {got:?}") };
                         if value > ELEMENTS {
@@ -178,12 +178,12 @@ fn no_wake_up_is_lost() {
                 if next && sent < ELEMENTS + 3 && board.try_commit(sent + 1) {
                     sent += 1;
                     if std::mem::take(&mut armed) {
-                        inner.bell.pull(&inner).unwrap();
+                        context.completions.signal(&context.device).unwrap();
                     }
                     continue;
                 }
-                // Late: an arm is a posted store, and elements come between the look before it and its arrival.
-                let word = inner.slots.hear(context::QUEUE_ARM);
+                // Delayed: an arm is a posted store, and elements come between the look before it and its arrival.
+                let word = context.slots.take_register(context::QUEUE_ARM);
                 if word == 0 {
                     std::thread::yield_now();
                     continue;
@@ -191,7 +191,7 @@ fn no_wake_up_is_lost() {
                 assert_eq!(word >> 32, 5);
                 armed = word as u32 == board.header(0).encode() && board.is_empty();
                 if !armed {
-                    inner.bell.pull(&inner).unwrap();
+                    context.completions.signal(&context.device).unwrap();
                 }
             }
         });
@@ -206,18 +206,22 @@ fn no_wake_up_is_lost() {
 #[test]
 fn patience_ends_while_nothing_comes_or_another_is_inside() {
     let board = Board::new(4);
-    let inner = Arc::new(Inner::without_board());
-    inner.bell.without_board();
-    let queue = board.consumer(&inner, 1);
+    let context = Arc::new(Context::without_board());
+    context.completions.without_board();
+    let queue = board.consumer(&context, 1);
     let short = Some(Duration::from_millis(2));
     assert_eq!(queue.pop_wait(Some(Duration::ZERO)).unwrap(), None);
-    assert_eq!(inner.slots.hear(context::QUEUE_ARM), 0, "one look needs no arm");
+    assert_eq!(context.slots.take_register(context::QUEUE_ARM), 0, "a single pass needs no arm");
     assert_eq!(queue.pop_wait(short).unwrap(), None);
     let seen = u64::from(board.header(0).encode());
-    assert_eq!(inner.slots.hear(context::QUEUE_ARM), 5 << 32 | seen);
+    assert_eq!(context.slots.take_register(context::QUEUE_ARM), 5 << 32 | seen);
     board.commit(7);
     queue.arm().unwrap();
-    assert_eq!(inner.slots.hear(context::QUEUE_ARM), 5 << 32 | seen, "what the last vain look saw");
+    assert_eq!(
+        context.slots.take_register(context::QUEUE_ARM),
+        5 << 32 | seen,
+        "what the last pass that found nothing saw"
+    );
     queue.flags().store(BUSY | 9 << OWNER_SHIFT, Ordering::Release);
     assert_eq!(queue.pop_wait(short).unwrap(), None);
     queue.flags().store(0, Ordering::Release);
@@ -227,8 +231,8 @@ fn patience_ends_while_nothing_comes_or_another_is_inside() {
 #[test]
 fn an_element_whose_handling_panics_is_not_taken() {
     let board = Board::new(4);
-    let inner = Arc::new(Inner::without_board());
-    let queue = board.consumer(&inner, 1);
+    let context = Arc::new(Context::without_board());
+    let queue = board.consumer(&context, 1);
     board.commit(1);
     board.commit(2);
     std::panic::set_hook(Box::new(|_| ()));
@@ -247,8 +251,8 @@ fn an_element_whose_handling_panics_is_not_taken() {
 #[test]
 fn scribbled_buffers_are_errors_after_what_was_sound() {
     let board = Board::new(4);
-    let inner = Arc::new(Inner::without_board());
-    let queue = board.consumer(&inner, 1);
+    let context = Arc::new(Context::without_board());
+    let queue = board.consumer(&context, 1);
     board.commit(1);
     board.queue.store(2, 7);
     let error = queue.try_pop().unwrap_err();
@@ -272,7 +276,7 @@ fn scribbled_buffers_are_errors_after_what_was_sound() {
 
 #[test]
 fn builders_ask_for_what_was_said() {
-    let node = Node { inner: Arc::new(Inner::without_board()) };
+    let node = Node { context: Arc::new(Context::without_board()) };
     let new = || Queue::create(&node, "q");
     let request = new().request().unwrap();
     assert_eq!((request.words, request.width, request.quota, request.limit), (1 << 14, 4, 16, 8));

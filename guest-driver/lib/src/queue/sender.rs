@@ -2,12 +2,13 @@
 //! A queue of another node.
 
 use crate::access::{Instructions, Word};
+use crate::access_policy::Secret;
 use crate::error::{Error, Object, Result};
+use crate::node::Node;
 use crate::remote::{ImportBuilder, Remote, State};
 use crate::sys::Mapping;
-use crate::{Node, NodeId, Rights, Secret, Status};
 use std::time::Duration;
-use telegraphos_wire::uapi;
+use telegraphos_wire::{NodeId, Rights, Status, uapi};
 
 /// How to import a queue; made by [`Queue::import`](crate::Queue::import).
 ///
@@ -28,7 +29,8 @@ pub struct QueueImportBuilder {
 
 impl QueueImportBuilder {
     pub(super) fn new(node: &Node, id: NodeId, name: &str) -> QueueImportBuilder {
-        QueueImportBuilder { import: ImportBuilder::new(node, Object::Queue, id, name).rights(Rights::ENQUEUE) }
+        let import = ImportBuilder::new(&node.context, Object::Queue, id, name).rights(Rights::ENQUEUE);
+        QueueImportBuilder { import }
     }
 
     /// The queue's secret.
@@ -36,25 +38,25 @@ impl QueueImportBuilder {
         QueueImportBuilder { import: self.import.secret(secret) }
     }
 
-    /// Asks the other node's board, which reserves hold slots, and maps the queue's enqueue aperture. Fails with
-    /// [`Status::NoHold`] when that node has none left.
+    /// Requests the import from the other node's board, which reserves hold slots, and maps the queue's enqueue
+    /// aperture. Fails with [`Status::NoHold`] when that node has none left.
     pub fn open(self) -> Result<RemoteQueue> {
-        let (remote, answer) = self.import.ask()?;
+        let (remote, answer) = self.import.import()?;
         if !matches!(answer.width, 4 | 8) {
             return Err(Error::Failed { what: remote.what(), status: Status::NotQueue });
         }
         let offset = uapi::mmap_offset(uapi::MMAP_ENQUEUE, remote.handle());
-        // Its first word is all there is to it.
+        // Only its first word is used.
         let aperture = remote.map(offset, u64::from(answer.width), Rights::WRITE)?;
         Ok(RemoteQueue { aperture, remote, width: answer.width })
     }
 }
 
-/// A notification queue of another node, or of this one, imported; closed on drop. That waits for nobody: elements that
-/// were enqueued still arrive, but [`RemoteQueue::quiet`] is what tells.
+/// A notification queue of another node, or of this one, imported; closed on drop, without waiting: elements that were
+/// enqueued still arrive, and [`RemoteQueue::quiet`] before it reports failures.
 ///
-/// An import of a queue can do nothing but append to it: what is in it, and its head and tail, cannot be reached.
-/// Appending to a dead one raises SIGBUS, see the crate's documentation.
+/// An import of a queue allows nothing but appending: its elements, head and tail cannot be accessed. Appending to a
+/// dead one raises SIGBUS, see the crate's documentation.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -85,7 +87,7 @@ impl RemoteQueue {
         self.remote.name()
     }
 
-    /// Bytes of its words, 4 or 8: what an element holds.
+    /// Bytes of its words, 4 or 8: the size of an element.
     pub fn width(&self) -> u32 {
         self.width
     }
@@ -95,22 +97,19 @@ impl RemoteQueue {
         self.remote.handle()
     }
 
-    /// Where the queue's first word lies in its enqueue aperture, for programs that store themselves: one aligned
-    /// scalar store of [`RemoteQueue::width`] bytes is one element. Valid until the import is dropped.
+    /// Where the queue's first word lies in its enqueue aperture, for programs that make stores of their own: one
+    /// aligned scalar store of [`RemoteQueue::width`] bytes is one element. Valid until the import is dropped.
     pub fn as_ptr(&self) -> *mut u8 {
         self.aperture.at()
     }
 
     #[cold]
     fn too_wide(&self, value: u64) -> Error {
-        Error::Argument {
-            what: "an element of a queue of 4-byte words",
-            value: format!("{value:#x}"),
-            expected: "at most 0xffffffff, or a queue made with .wide()".into(),
-        }
+        let expected = "at most 0xffffffff, or a queue made with .wide()";
+        Error::argument("an element of a queue of 4-byte words", format!("{value:#x}"), expected)
     }
 
-    /// An element as the queue's word.
+    /// Fails if an element does not fit the queue's words.
     #[inline(always)]
     fn check(&self, value: u64) -> Result<()> {
         if self.width == 4 && value > u64::from(u32::MAX) {
@@ -132,11 +131,11 @@ impl RemoteQueue {
         }
     }
 
-    /// Appends `value` with one store instruction, after all that this thread has put to that node before (SPEC I8).
+    /// Appends `value` with one store instruction, after all earlier puts of this thread to that node (SPEC I8).
     /// Returns before the other node has it; it is never refused for lack of room.
     ///
-    /// When the receiver does not keep up, the element waits, in its node and then in this one; at last the next
-    /// enqueue waits in a page fault, as every store does whose import is congested.
+    /// When the receiver does not keep up, the element waits, in the receiver's node and then in this one; in the end
+    /// the next enqueue waits in a page fault, as every store to a congested import does.
     #[inline]
     pub fn enqueue(&self, value: u64) -> Result<()> {
         self.check(value)?;
@@ -144,31 +143,25 @@ impl RemoteQueue {
         Ok(())
     }
 
-    /// Stores `data` from `offset` of `segment` on, then appends `value`, which usually tells where the data lies: who
-    /// pops it sees all the data. Both belong to the same node, since only towards one node stores are in order.
+    /// Stores `data` from `offset` of `segment` on, then appends `value`, usually the place of the data: a consumer
+    /// that pops it sees all the data. Both belong to the same node, since only towards one node stores are in order.
     ///
-    /// # Data that is lost
-    /// The two are different imports, and when a store of the one is lost, the other knows nothing of it: the receiver
-    /// would be told of a message that is not there. So the data's import is looked at between the two (one load from
-    /// memory), and the element is not sent while that has an error: [`Error::Failed`], until [`Remote::acknowledge`].
-    /// A store may still be lost after that look, when its node refuses it or goes away; [`Remote::quiet`] tells. Who
-    /// must know before the receiver does calls it between a put and the enqueue, for the price of a round trip; or
-    /// receivers check a number within the message.
+    /// # Data that is lost The two are different imports, and a lost store of the one does not stop the other: the
+    /// receiver would be notified of a message that is not there. So the data's import is checked between the two (one
+    /// load from memory), and the element is not sent while that import has an error: [`Error::Failed`], until
+    /// [`Remote::acknowledge`]. A store may still be lost after the check, when its node refuses it or fails;
+    /// [`Remote::quiet`] reports that. A sender that must detect it before the receiver is notified calls
+    /// [`Remote::quiet`] between a put and the enqueue, at the cost of a round trip; or receivers check a number within
+    /// the message.
     pub fn put_notify<T: Word>(&self, segment: &Remote, offset: u64, data: &[T], value: u64) -> Result<()> {
         if segment.node() != self.node() {
-            return Err(Error::Argument {
-                what: "the node of the data",
-                value: segment.node().to_string(),
-                expected: format!(
-                    "{}, the node of {}: only towards one node are stores in order",
-                    self.node(),
-                    self.remote.label
-                ),
-            });
+            let (node, label) = (self.node(), &self.remote.label);
+            let expected = format!("{node}, the node of {label}: only towards one node are stores in order");
+            return Err(Error::argument("the node of the data", segment.node(), expected));
         }
         self.check(value)?;
         segment.put_slice(offset, data)?;
-        segment.sound()?;
+        segment.check_sound()?;
         self.store(value);
         Ok(())
     }
@@ -180,23 +173,28 @@ impl RemoteQueue {
         self.remote.quiet()
     }
 
-    /// [`RemoteQueue::quiet`] that gives up after `timeout` with [`Error::Pending`]; it may be called again.
+    /// [`RemoteQueue::quiet`] that fails after `timeout` with [`Error::Pending`]; it may be called again.
     pub fn quiet_timeout(&self, timeout: Duration) -> Result<()> {
         self.remote.quiet_timeout(timeout)
     }
 
-    /// What has become of it.
+    /// [`RemoteQueue::quiet`] with a limit, or without (`None`).
+    pub(crate) fn quiet_within(&self, limit: Option<Duration>) -> Result<()> {
+        self.remote.quiet_within(limit)
+    }
+
+    /// Its state. A system call.
     pub fn state(&self) -> Result<State> {
         self.remote.state()
     }
 
-    /// Clears the latched error and goes on after a cut. Elements lost stay lost.
+    /// Clears the latched error and accepts elements again after a cut. Lost elements stay lost.
     pub fn acknowledge(&self) -> Result<()> {
         self.remote.acknowledge()
     }
 
-    /// Closes the import. Elements that were enqueued still arrive; what becomes of them is told by
-    /// [`RemoteQueue::quiet`] before. Dropping does the same, without telling of errors.
+    /// Closes the import. Elements that were enqueued still arrive; [`RemoteQueue::quiet`] before it reports failures.
+    /// Dropping does the same, and only logs errors.
     pub fn close(self) -> Result<()> {
         let RemoteQueue { aperture, remote, .. } = self;
         drop(aperture);
@@ -213,12 +211,12 @@ impl RemoteQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Inner;
-    use crate::{FULL, READ_WRITE};
+    use crate::access_policy::{FULL, READ_WRITE};
+    use crate::context::Context;
     use std::sync::Arc;
 
-    fn queue(inner: &Arc<Inner>, width: u32) -> RemoteQueue {
-        RemoteQueue::without_board(Remote::without_board(inner, 9, 3, Rights::ENQUEUE), width)
+    fn queue(context: &Arc<Context>, width: u32) -> RemoteQueue {
+        RemoteQueue::without_board(Remote::without_board(context, 9, 3, Rights::ENQUEUE), width)
     }
 
     fn words(queue: &RemoteQueue) -> [u64; 2] {
@@ -228,41 +226,41 @@ mod tests {
 
     #[test]
     fn an_element_is_one_word_of_the_queues_width() {
-        let inner = Arc::new(Inner::without_board());
-        let narrow = queue(&inner, 4);
+        let context = Arc::new(Context::without_board());
+        let narrow = queue(&context, 4);
         narrow.enqueue(u64::MAX >> 32).unwrap();
         assert_eq!(words(&narrow), [u64::MAX >> 32, 0]);
         let error = narrow.enqueue(1 << 32).unwrap_err().to_string();
         assert!(error.contains("0x100000000") && error.contains("wide"), "{error}");
         assert_eq!(words(&narrow), [u64::MAX >> 32, 0]);
-        let wide = queue(&inner, 8);
+        let wide = queue(&context, 8);
         wide.enqueue(u64::MAX - 1).unwrap();
         assert_eq!(words(&wide), [u64::MAX - 1, 0]);
     }
 
     #[test]
     fn put_notify_stores_the_data_first_and_to_the_same_node() {
-        let inner = Arc::new(Inner::without_board());
-        let (queue, data) = (queue(&inner, 8), Remote::without_board(&inner, 4, 3, READ_WRITE));
+        let context = Arc::new(Context::without_board());
+        let (queue, data) = (queue(&context, 8), Remote::without_board(&context, 4, 3, READ_WRITE));
         queue.put_notify(&data, 16, &[7u32, 8], 16).unwrap();
         assert_eq!((data.get32(16).unwrap(), data.get32(20).unwrap()), (7, 8));
         assert_eq!(words(&queue), [16, 0]);
         // Nothing is sent unless all of it can be.
         assert!(matches!(queue.put_notify(&data, 4000, &[1u8], 1), Err(Error::Bounds { .. })));
-        let elsewhere = Remote::without_board(&inner, 5, 2, FULL);
+        let elsewhere = Remote::without_board(&context, 5, 2, FULL);
         let error = queue.put_notify(&elsewhere, 0, &[1u8], 1).unwrap_err().to_string();
         assert!(error.starts_with("the node of the data is 2: expected 3"), "{error}");
         assert_eq!(words(&queue), [16, 0]);
     }
 
-    /// The context has an error since the last look: the driver is asked which import has it. Here there is none to
-    /// answer.
+    /// The context has had an error since the last check: the driver must say which import has it. Here no driver
+    /// answers.
     #[test]
-    fn put_notify_does_not_tell_of_data_that_may_be_lost() {
-        let inner = Arc::new(Inner::without_board());
-        let (queue, data) = (queue(&inner, 8), Remote::without_board(&inner, 4, 3, READ_WRITE));
+    fn put_notify_does_not_announce_data_that_may_be_lost() {
+        let context = Arc::new(Context::without_board());
+        let (queue, data) = (queue(&context, 8), Remote::without_board(&context, 4, 3, READ_WRITE));
         queue.put_notify(&data, 0, &[1u64], 1).unwrap();
-        inner.slots.count_error();
+        context.slots.count_error();
         assert!(queue.put_notify(&data, 0, &[2u64], 2).is_err());
         assert_eq!(words(&queue), [1, 0]);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A segment that is replicated here once this node uses it much: page access counters as the alarm (SPEC items 22 and
-//! 28).
+//! A segment that is copied to this node once this node uses it often, which page access counters report (SPEC items 22
+//! and 28).
 
 use super::builder::JoinBuilder;
 use super::segment::Replicated;
@@ -9,13 +9,13 @@ use crate::counter::PageCounter;
 use crate::error::{Error, Result};
 use crate::operation::Outcome;
 use crate::remote::Remote;
-use crate::{NodeId, Status};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
+use telegraphos_wire::{NodeId, Status};
 
 /// A replicated segment of another node, without a copy here at first: loads and stores go to the home. When the
-/// board's page access counters say that this node has used one of its pages so much, a copy is made ([`Replicated`]),
-/// and from then on loads are loads of memory. Made by [`JoinBuilder::when_used`].
+/// board's page access counters report that this node has used one of its pages often enough, a copy is made
+/// ([`Replicated`]), and from then on loads are loads of memory. Made by [`JoinBuilder::when_used`].
 ///
 /// ```no_run
 /// # use telegraphos::{Node, Replicated};
@@ -29,13 +29,14 @@ use std::time::Duration;
 /// # }
 /// ```
 ///
-/// Each access of this node counts, also those of other processes through other imports, but the counter is looked at
-/// by [`load`](Adaptive::load) and the like of this one only, or by [`look`](Adaptive::look). The access that finds it
-/// gone off makes the copy, which takes as long as [`JoinBuilder::open`]; other threads go on meanwhile.
+/// Each access of this node counts, also those of other processes through other imports, but the counters are read only
+/// by [`load`](Adaptive::load) and the other accesses of this object, and by [`look`](Adaptive::look). The access that
+/// finds a counter expired makes the copy, which takes as long as [`JoinBuilder::open`]; other threads continue
+/// meanwhile.
 ///
-/// A program sees one memory throughout: what it stored before is in the copy when its first load comes from there. If
-/// no copy can be made (there is no memory, say), it goes on as an import, tells the log, and tries again after as many
-/// accesses more.
+/// A program sees one memory throughout: its earlier stores are in the copy when its first load comes from there. If
+/// no copy can be made (for lack of memory, for example), the import stays in use, a warning is logged, and the next
+/// attempt comes after as many accesses more.
 #[derive(Debug)]
 pub struct Adaptive {
     join: JoinBuilder,
@@ -43,9 +44,9 @@ pub struct Adaptive {
     label: Arc<str>,
     reads: u64,
     writes: u64,
-    /// `None` once there is a copy. Accesses hold it shared, so that the copy comes between two of them.
+    /// `None` once there is a copy. Accesses hold the lock shared, so that the switch comes between two of them.
     import: RwLock<Option<Import>>,
-    /// Held by who makes the copy.
+    /// Held by the thread that makes the copy.
     making: Mutex<()>,
     copy: OnceLock<Replicated>,
 }
@@ -54,25 +55,35 @@ pub struct Adaptive {
 struct Import {
     remote: Remote,
     unit: u64,
-    /// One for each page. Those that went off are armed again if no copy can be made.
+    /// One for each page. An expired one is armed again if no copy can be made.
     counters: Vec<Mutex<PageCounter>>,
 }
 
 impl Import {
     fn new(remote: Remote, reads: u64, writes: u64) -> Result<Import> {
-        let unit = remote.inner.unit;
+        let unit = remote.context.unit;
         let pages = remote.size().div_ceil(unit) as u32;
         let counters =
             (0..pages).map(|page| remote.arm_counter(page, reads, writes).map(Mutex::new)).collect::<Result<_>>()?;
         Ok(Import { remote, unit, counters })
     }
 
-    /// Whether the counter of that page has gone off since this was asked last.
+    /// Whether the counter of that page has expired since the last call.
     fn fired(&self, page: usize) -> Result<bool> {
         match self.counters.get(page) {
             Some(counter) => counter.lock().unwrap_or_else(PoisonError::into_inner).wait(Some(Duration::ZERO)),
             None => Ok(false),
         }
+    }
+
+    /// A page whose counter has expired since the last call.
+    fn any_fired(&self) -> Result<Option<usize>> {
+        for page in 0..self.counters.len() {
+            if self.fired(page)? {
+                return Ok(Some(page));
+            }
+        }
+        Ok(None)
     }
 
     fn arm_again(&self, page: usize, reads: u64, writes: u64) -> Result<()> {
@@ -84,20 +95,29 @@ impl Import {
     }
 }
 
+impl JoinBuilder {
+    /// Opens the segment as an ordinary import, whose loads and stores go to the home, and makes a copy here once this
+    /// node has made `reads` loads from one of its pages (64 KiB), or `writes` stores and atomics to it, by the board's
+    /// page access counters (SPEC item 22); 0 counts none. See [`Adaptive`].
+    pub fn when_used(self, reads: u64, writes: u64) -> Result<Adaptive> {
+        Adaptive::open(self, reads, writes)
+    }
+}
+
 impl Adaptive {
-    pub(super) fn open(join: JoinBuilder, reads: u64, writes: u64) -> Result<Adaptive> {
+    fn open(join: JoinBuilder, reads: u64, writes: u64) -> Result<Adaptive> {
         let remote = join.import()?;
         let (home, label) = (remote.node(), remote.label.clone());
         let import = RwLock::new(Some(Import::new(remote, reads, writes)?));
         Ok(Adaptive { join, home, label, reads, writes, import, making: Mutex::new(()), copy: OnceLock::new() })
     }
 
-    /// The home it was opened at.
+    /// The node that was the home when this was opened.
     pub fn opened_at(&self) -> NodeId {
         self.home
     }
 
-    /// The copy, if there is one by now.
+    /// The copy, once there is one.
     pub fn copy(&self) -> Option<&Replicated> {
         self.copy.get()
     }
@@ -138,36 +158,33 @@ impl Adaptive {
         }
     }
 
-    /// Looks whether a counter has gone off, and then makes the copy: whether there is one now. For programs whose
-    /// accesses are others' than [`Adaptive::load`] and the like, which look themselves.
+    /// Makes the copy if a counter has expired: whether there is a copy now. For programs that make accesses other than
+    /// [`Adaptive::load`] and the like, which check the counters themselves.
     pub fn look(&self) -> Result<bool> {
         if self.copy.get().is_none() {
-            let fired = match self.import.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
-                Some(import) => (0..import.counters.len()).find_map(|page| match import.fired(page) {
-                    Ok(false) => None,
-                    Ok(true) => Some(Ok(page)),
-                    Err(error) => Some(Err(error)),
-                }),
-                None => None,
-            };
-            if let Some(page) = fired.transpose()? {
+            let fired = self.import().as_ref().map(Import::any_fired).transpose()?.flatten();
+            if let Some(page) = fired {
                 self.alarm(page)?;
             }
         }
         Ok(self.copy.get().is_some())
     }
 
-    /// Does it by the import, or by the copy if that has come.
+    fn import(&self) -> RwLockReadGuard<'_, Option<Import>> {
+        self.import.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes an access by the import, or by the copy once there is one.
     fn either<R>(
         &self,
         far: impl FnOnce(&Remote) -> Result<R>,
         near: impl FnOnce(&Replicated) -> Result<R>,
     ) -> Result<R> {
-        let import = self.import.read().unwrap_or_else(PoisonError::into_inner);
+        let import = self.import();
         match (import.as_ref(), self.copy.get()) {
             (Some(import), _) => far(&import.remote),
             (None, Some(copy)) => near(copy),
-            // Not possible: the copy is there before the import goes.
+            // Not possible: the copy is set before the import is dropped.
             (None, None) => Err(Error::Failed { what: self.label.to_string(), status: Status::Unmapped }),
         }
     }
@@ -180,7 +197,7 @@ impl Adaptive {
         near: impl FnOnce(&Replicated) -> Result<R>,
     ) -> Result<R> {
         let result = self.either(far, near)?;
-        let fired = match self.import.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        let fired = match self.import().as_ref() {
             Some(import) => {
                 let page = (offset / import.unit) as usize;
                 import.fired(page)?.then_some(page)
@@ -193,9 +210,9 @@ impl Adaptive {
         Ok(result)
     }
 
-    /// The counter of that page has gone off.
+    /// Makes the copy, because the counter of that page has expired.
     fn alarm(&self, page: usize) -> Result<()> {
-        // Somebody else is at it already.
+        // Another thread makes it already.
         let Ok(_making) = self.making.try_lock() else { return Ok(()) };
         if self.copy.get().is_some() {
             return Ok(());
@@ -204,8 +221,8 @@ impl Adaptive {
             Ok(copy) => self.switch(copy),
             Err(error @ Error::Gone { .. }) => Err(error),
             Err(error) => {
-                log::warn!("{}: used much, and yet not copied: {error}", self.label);
-                match self.import.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+                log::warn!("{}: used often, but no copy could be made: {error}", self.label);
+                match self.import().as_ref() {
                     Some(import) => import.arm_again(page, self.reads, self.writes),
                     None => Ok(()),
                 }
@@ -213,14 +230,14 @@ impl Adaptive {
         }
     }
 
-    /// From here on accesses are those of the copy. Fails as quiet does, if stores through the import were lost.
+    /// Replaces the import by the copy. Fails as quiet does, if stores through the import were lost.
     fn switch(&self, copy: Replicated) -> Result<()> {
         let mut import = self.import.write().unwrap_or_else(PoisonError::into_inner);
-        // Nobody is amid an access now. What was stored through the import is acknowledged when all copies have it,
-        // this one too.
+        // No access is in progress now. A store through the import is acknowledged when all copies have it, this one
+        // too.
         let arrived = import.as_ref().map_or(Ok(()), |import| import.remote.quiet());
         if self.copy.set(copy).is_err() {
-            log::warn!("{}: a second copy was made, and is left again", self.label);
+            log::warn!("{}: a second copy was made, and is dropped", self.label);
         }
         *import = None;
         arrived
@@ -230,15 +247,17 @@ impl Adaptive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{Inner, Node};
-    use crate::{FULL, READ_WRITE, Rights};
+    use crate::access_policy::{FULL, READ_WRITE};
+    use crate::context::Context;
+    use crate::node::Node;
+    use telegraphos_wire::Rights;
 
     const ALL: Rights = Rights(READ_WRITE.0 | Rights::ATOMIC.0);
 
-    fn adaptive(inner: &Arc<Inner>) -> Adaptive {
-        let remote = Remote::without_board(inner, 4, 2, FULL);
-        let counters = vec![Mutex::new(PageCounter::without_board(inner))];
-        let node = Node { inner: inner.clone() };
+    fn adaptive(context: &Arc<Context>) -> Adaptive {
+        let remote = Remote::without_board(context, 4, 2, FULL);
+        let counters = vec![Mutex::new(PageCounter::without_board(context))];
+        let node = Node { context: context.clone() };
         Adaptive {
             join: Replicated::join(&node, 2, "x"),
             home: 2,
@@ -253,26 +272,26 @@ mod tests {
 
     #[test]
     fn accesses_go_to_the_home_until_there_is_a_copy() {
-        let inner = Arc::new(Inner::without_board());
-        let adaptive = adaptive(&inner);
+        let context = Arc::new(Context::without_board());
+        let adaptive = adaptive(&context);
         adaptive.store(8, 5u64).unwrap();
         assert_eq!(adaptive.load::<u64>(8).unwrap(), 5);
         assert!(adaptive.copy().is_none() && !adaptive.look().unwrap());
-        // Without a board its import is not quiet; the copy is there all the same, and says so.
-        let copy = Replicated::mirrored(&inner, ALL);
+        // Without a board quiet of the import fails; the copy replaces it all the same.
+        let copy = Replicated::mirrored(&context, ALL);
         copy.store(8, 6u64).unwrap();
-        inner.slots.count_taken(7, 1);
+        context.slots.count_taken(7, 1);
         assert!(adaptive.switch(copy).is_err());
         assert!(adaptive.copy().is_some() && adaptive.look().unwrap());
         assert_eq!(adaptive.load::<u64>(8).unwrap(), 6);
         assert!(adaptive.import.read().unwrap().is_none());
     }
 
-    /// Here no copy can be made, and no counter armed again: there is no board.
+    /// Without a board no copy can be made, and no counter armed again.
     #[test]
-    fn a_counter_that_goes_off_makes_a_copy() {
-        let inner = Arc::new(Inner::without_board());
-        let adaptive = adaptive(&inner);
+    fn an_expired_counter_makes_a_copy() {
+        let context = Arc::new(Context::without_board());
+        let adaptive = adaptive(&context);
         adaptive.store(0, 1u8).unwrap();
         adaptive.import.read().unwrap().as_ref().unwrap().counters[0].lock().unwrap().fire();
         let error = adaptive.load::<u8>(0).unwrap_err().to_string();

@@ -1,67 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How to create and to join a replicated segment.
 
-use super::adaptive::Adaptive;
+use super::mode::{ReplicaMode, rights_of_mode};
 use super::segment::Replicated;
-use crate::access_policy::{AccessPolicy, mode_digits};
-use crate::error::{Error, Object, Result, name_bytes, status_of};
-use crate::node::{Inner, Node};
+use crate::access_policy::{AccessPolicy, access_options, name_bytes};
+use crate::context::Context;
+use crate::error::{Error, Object, Result, status_of};
+use crate::node::Node;
 use crate::remote::{ImportBuilder, Remote};
 use crate::sys;
-use crate::{NodeId, Rights, Secret, Status};
 use rustix::io::Errno;
 use std::sync::Arc;
-use telegraphos_wire::{admin, uapi};
+use telegraphos_wire::{NodeId, Status, uapi};
 
-/// How stores reach the copies; all copies of a segment have the same.
-///
-/// ```no_run
-/// # fn main() -> telegraphos::Result<()> {
-/// # let node = telegraphos::Node::open()?;
-/// use telegraphos::{ReplicaMode, Replicated};
-///
-/// let board = Replicated::create(&node, "board", 64 << 10).replica_mode(ReplicaMode::Invalidate).create()?;
-/// assert_eq!(board.replica_mode(), ReplicaMode::Invalidate);
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum ReplicaMode {
-    /// Each node stores to its own copy and multicasts itself (SPEC item 24): where stores meet, copies diverge for
-    /// good. To show just that, or for words with one writer each.
-    Naive = admin::NAIVE,
-    /// Stores go through the home, which multicasts them in its order. A copy takes everything that comes back: its
-    /// node may see an older store of its own again, and x, y, x. To show just that.
-    Owner = admin::OWNER,
-    /// The same with counters of pending writes (SPEC item 25), which keep that away.
-    #[default]
-    Counters = admin::COUNTERS,
-    /// Stores go to the home alone, and make the copies invalid (SPEC item 28): whoever loads from one then waits, in a
-    /// page fault, until its whole page (64 KiB) has been filled again. For pages that are stored to often and read
-    /// seldom. A store counts as this process's own when all nodes have let go of the page, so a load behind it takes
-    /// that much longer, too. When the home dies, what only it had is lost.
-    ///
-    /// Before such a page is let go the drivers of all its copies are asked, also this node's. A processor that stands
-    /// still in a load through a window cannot be asked: so [`quiet`](Replicated::quiet) comes first where a load
-    /// through an import of the home's node, or a [trapped](Replicated::load_trapped) one, follows a long burst of
-    /// stores (64, the board's window of unacknowledged requests, or more). Else it may end in [`Status::Timeout`].
-    Invalidate = admin::INVALIDATE,
-}
-
-impl ReplicaMode {
-    /// Every mode.
-    pub const ALL: [ReplicaMode; 4] =
-        [ReplicaMode::Naive, ReplicaMode::Owner, ReplicaMode::Counters, ReplicaMode::Invalidate];
-
-    pub(crate) fn from_u32(number: u32) -> Option<ReplicaMode> {
-        ReplicaMode::ALL.into_iter().find(|mode| *mode as u32 == number)
-    }
-}
-
-/// What both builders know.
+/// What creating and joining have in common.
 #[derive(Clone, Debug)]
 struct Common {
-    inner: Arc<Inner>,
+    context: Arc<Context>,
     name: String,
     replica_mode: ReplicaMode,
     access: AccessPolicy,
@@ -70,7 +25,7 @@ struct Common {
 impl Common {
     fn new(node: &Node, name: &str) -> Common {
         Common {
-            inner: node.inner.clone(),
+            context: node.context.clone(),
             name: name.into(),
             replica_mode: ReplicaMode::default(),
             access: AccessPolicy::default(),
@@ -101,23 +56,6 @@ fn status(request: &uapi::Replica, errno: Errno) -> Option<Status> {
     }
 }
 
-/// Rights of the owner and of others.
-fn rights_of_mode(mode: u32) -> Result<(Rights, Rights)> {
-    let (owner, others) = mode_digits("the mode of a replicated segment", mode)?;
-    let rights = |digit: u32| match digit & 6 {
-        0 => Ok(Rights::default()),
-        4 => Ok(Rights::READ),
-        6 => Ok(Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0)),
-        // A copy that may not be read would be of no use.
-        _ => Err(Error::Argument {
-            what: "the mode of a replicated segment",
-            value: format!("{mode:#o}"),
-            expected: "digits 0, 4 (load) or 6 (load, store and atomics), as 0o606".into(),
-        }),
-    };
-    Ok((rights(owner)?, rights(others)?))
-}
-
 /// How to make a replicated segment; made by [`Replicated::create`].
 ///
 /// ```no_run
@@ -143,60 +81,45 @@ impl ReplicatedBuilder {
         ReplicatedBuilder { common: Common::new(node, name), size }
     }
 
-    /// How stores reach the copies; [`ReplicaMode::Counters`] unless told otherwise.
+    /// How stores reach the copies; [`ReplicaMode::Counters`] by default.
     pub fn replica_mode(mut self, mode: ReplicaMode) -> Self {
         self.common.replica_mode = mode;
         self
     }
 
-    /// Who may join, as for a file: `0o600` (the default) admits processes of this user id, on any node; `0o604` lets
-    /// others load, `0o606` load, store and use atomics. There are no groups: that digit is 0, or the same as the last.
-    pub fn mode(mut self, mode: u32) -> Self {
-        self.common.access.mode = Some(mode);
-        self
-    }
-
-    /// A secret that joiners must present; zeros mean none.
-    pub fn secret(mut self, secret: Secret) -> Self {
-        self.common.access.secret = secret;
-        self
-    }
-
-    /// Admits only these nodes, below 256; without it, every node is admitted.
-    pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
-        self.common.access.nodes = Some(nodes.to_vec());
-        self
-    }
-
-    /// All of [`mode`](Self::mode), [`secret`](Self::secret) and [`nodes`](Self::nodes).
-    pub(crate) fn access(mut self, access: AccessPolicy) -> Self {
-        self.common.access = access;
-        self
+    access_options! {
+        self.common.access;
+        /// Access rights, as the mode of a file: `0o600` (the default) admits processes of this user id, on any node;
+        /// `0o604` lets others load, `0o606` load, store and use atomics. There are no groups: that digit is 0, or the
+        /// same as the last.
+        mode;
+        /// A secret that joiners must present; zeros mean none.
+        secret;
+        /// Admits only these nodes, below 256; without it, every node is admitted.
+        nodes;
     }
 
     fn request(&self) -> Result<uapi::Replica> {
         if self.size == 0 || usize::try_from(self.size).is_err() {
-            return Err(Error::Argument {
-                what: "the size of a replicated segment",
-                value: self.size.to_string(),
-                expected: "1 byte to the window size per node".into(),
-            });
+            let expected = "1 byte to the window size per node";
+            return Err(Error::argument("the size of a replicated segment", self.size, expected));
         }
         self.common.request(uapi::REPLICA_HERE as u32, self.size)
     }
 
-    /// Allocates this node's copy, zeroed, and makes it known under its name, with this node as the home.
+    /// Allocates this node's copy, zeroed, and publishes it under its name, with this node as the home. Fails with
+    /// [`Error::Replicate`].
     pub fn create(self) -> Result<Replicated> {
         let mut request = self.request()?;
-        let Common { inner, name, .. } = self.common;
-        sys::replicate(inner.fd(), &mut request).map_err(|errno| Error::Replicate {
+        let Common { context, name, .. } = self.common;
+        sys::replicate(context.device.fd(), &mut request).map_err(|errno| Error::Replicate {
             name: name.clone(),
             size: self.size,
             status: status(&request, errno),
             errno,
         })?;
-        let home = inner.id;
-        Replicated::map(inner, name, home, &request)
+        let home = context.id;
+        Replicated::map(context, name, home, &request)
     }
 }
 
@@ -223,63 +146,43 @@ impl JoinBuilder {
         JoinBuilder { common: Common::new(node, name), home }
     }
 
-    /// That of the segment, which is not naive; [`ReplicaMode::Counters`] unless told otherwise.
+    /// The mode of the segment, which is not naive; [`ReplicaMode::Counters`] by default.
     pub fn replica_mode(mut self, mode: ReplicaMode) -> Self {
         self.common.replica_mode = mode;
         self
     }
 
-    /// What this process wants, by the first digit, all of which the home must grant: 4 to load, 6 (the default) to
-    /// load, store and use atomics. The whole, as in [`ReplicatedBuilder::mode`], says who may join here should this
-    /// node become the home ([`Replicated::take_home`], [`Replicated::adopt`]); `0o600` unless told otherwise.
-    pub fn mode(mut self, mode: u32) -> Self {
-        self.common.access.mode = Some(mode);
-        self
-    }
-
-    /// The segment's secret.
-    pub fn secret(mut self, secret: Secret) -> Self {
-        self.common.access.secret = secret;
-        self
-    }
-
-    /// Admits only these nodes, below 256, should this node become the home: the others' copies are orphans then.
-    pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
-        self.common.access.nodes = Some(nodes.to_vec());
-        self
-    }
-
-    /// All of [`mode`](Self::mode), [`secret`](Self::secret) and [`nodes`](Self::nodes).
-    pub(crate) fn access(mut self, access: AccessPolicy) -> Self {
-        self.common.access = access;
-        self
+    access_options! {
+        self.common.access;
+        /// The rights that this process requests, by the first digit, all of which the home must grant: 4 to load, 6
+        /// (the default) to load, store and use atomics. The whole mode, as in [`ReplicatedBuilder::mode`], applies to
+        /// nodes that join here should this node become the home ([`Replicated::take_home`], [`Replicated::adopt`]);
+        /// `0o600` by default.
+        mode;
+        /// The segment's secret.
+        secret;
+        /// Admits only these nodes, below 256, should this node become the home: the other nodes' copies are orphans
+        /// then.
+        nodes;
     }
 
     fn request(&self) -> Result<uapi::Replica> {
         self.common.request(self.home.into(), 0)
     }
 
-    /// Opens the segment as an ordinary import, whose loads and stores go to the home, and makes a copy here once this
-    /// node has made `reads` loads from one of its pages (64 KiB), or `writes` stores and atomics to it, as the board's
-    /// page access counters tell (SPEC item 22); 0 counts none. See [`Adaptive`](super::Adaptive).
-    pub fn when_used(self, reads: u64, writes: u64) -> Result<Adaptive> {
-        Adaptive::open(self, reads, writes)
-    }
-
-    /// The import of the home's pages, with the rights that this wants.
+    /// An ordinary import of the home's pages, with the rights that this join requests.
     pub(super) fn import(&self) -> Result<Remote> {
         let (rights, _) = rights_of_mode(self.common.access.mode())?;
-        let node = Node { inner: self.common.inner.clone() };
-        ImportBuilder::new(&node, Object::Replicated, self.home, &self.common.name)
+        ImportBuilder::new(&self.common.context, Object::Replicated, self.home, &self.common.name)
             .rights(rights)
             .secret(self.common.access.secret)
             .open()
     }
 
-    /// Asks the driver: a copy, or for a naive segment that exists here already the pages of one more node.
-    pub(super) fn ask(&self) -> Result<uapi::Replica> {
+    /// Requests a copy from the driver, or for a naive segment that exists here already the stores of one more node.
+    fn replicate(&self) -> Result<uapi::Replica> {
         let mut request = self.request()?;
-        sys::replicate(self.common.inner.fd(), &mut request).map_err(|errno| Error::Import {
+        sys::replicate(self.common.context.device.fd(), &mut request).map_err(|errno| Error::Import {
             object: Object::Replicated,
             name: self.common.name.clone(),
             node: self.home.into(),
@@ -289,33 +192,75 @@ impl JoinBuilder {
         Ok(request)
     }
 
-    /// Makes a copy on this node. Returns when it is filled, and then it misses no store (SPEC E20).
+    /// Makes a copy on this node. Returns when it is filled; from then on it misses no store (SPEC E20). Fails with
+    /// [`Error::Import`].
     pub fn open(self) -> Result<Replicated> {
         if self.common.replica_mode == ReplicaMode::Naive {
-            return Err(Error::Argument {
-                what: "the mode of a segment that is joined",
-                value: "ReplicaMode::Naive, which has no home".into(),
-                expected: "it to be created here too, and joined to its peers by Replicated::join_peer".into(),
-            });
+            return Err(Error::argument(
+                "the mode of a segment that is joined",
+                "ReplicaMode::Naive, which has no home",
+                "it to be created here too, and joined to its peers by Replicated::join_peer",
+            ));
         }
-        let answer = self.ask()?;
-        let Common { inner, name, .. } = self.common;
-        Replicated::map(inner, name, self.home, &answer)
+        let answer = self.replicate()?;
+        let Common { context, name, .. } = self.common;
+        Replicated::map(context, name, self.home, &answer)
+    }
+}
+
+impl Replicated {
+    /// A new segment of `size` bytes under `name`, with this node as its home.
+    ///
+    /// A [naive](ReplicaMode::Naive) one has no home: it is created on every node, and each then
+    /// [joins](Replicated::join_peer) each other.
+    #[allow(clippy::new_ret_no_self, reason = "as Node::export and Node::import, it returns a builder")]
+    pub fn create(node: &Node, name: &str, size: u64) -> ReplicatedBuilder {
+        ReplicatedBuilder::new(node, name, size)
+    }
+
+    /// A copy on this node of the segment `name` whose home is node `home`, another than this. A node has one
+    /// copy of it, which belongs to one process and is shared by its threads.
+    pub fn join(node: &Node, home: NodeId, name: &str) -> JoinBuilder {
+        JoinBuilder::new(node, home, name)
+    }
+
+    /// Makes a [naive](ReplicaMode::Naive) segment take the stores of node `peer` too, which has created it under the
+    /// same name, with the same size, mode and secret. The content there replaces the content here, so this is done
+    /// before the first store.
+    ///
+    /// Nodes that are to see each other's stores join each other.
+    pub fn join_peer(&self, peer: NodeId) -> Result<()> {
+        if self.replica_mode != ReplicaMode::Naive {
+            return Err(Error::argument(
+                "the mode of a segment that joins a peer",
+                format!("{:?}", self.replica_mode),
+                "ReplicaMode::Naive: others are joined at their home",
+            ));
+        }
+        let node = Node { context: self.context.clone() };
+        let join = Replicated::join(&node, peer, self.name()).secret(self.secret).replica_mode(ReplicaMode::Naive);
+        let answer = join.replicate()?;
+        if answer.handle != self.handle {
+            let what = format!("joining node {peer} to {}: the driver joined it to another", self.label);
+            return Err(Error::Os { what, errno: Errno::PROTO });
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use telegraphos_wire::{Rights, admin};
 
     const ALL: u16 = Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0;
 
     fn node() -> Node {
-        Node { inner: Arc::new(Inner::without_board()) }
+        Node { context: Arc::new(Context::without_board()) }
     }
 
     #[test]
-    fn a_new_segment_is_asked_for_as_the_interface_says() {
+    fn a_new_segment_is_requested_as_the_interface_says() {
         let request = Replicated::create(&node(), "board", 100_000)
             .mode(0o604)
             .replica_mode(ReplicaMode::Owner)
@@ -340,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_right_is_refused_before_the_driver_sees_it() {
+    fn invalid_arguments_are_refused_before_the_driver_sees_them() {
         let create = |size| Replicated::create(&node(), "board", size);
         for (bad, value) in [
             (create(0), "is 0: expected 1 byte"),
@@ -362,7 +307,7 @@ mod tests {
 
     #[test]
     fn refusals_say_what_to_do() {
-        // There is no board behind it.
+        // The device is not a board.
         let error = Replicated::create(&node(), "board", 8).create().unwrap_err();
         assert!(matches!(error, Error::Replicate { status: None, .. }), "{error:?}");
         assert!(error.to_string().starts_with("replicated segment \"board\" of 8 bytes is not made: "), "{error}");
@@ -391,11 +336,9 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_those_of_the_interface() {
-        for mode in ReplicaMode::ALL {
-            assert_eq!(ReplicaMode::from_u32(mode as u32), Some(mode));
-        }
-        assert_eq!(ReplicaMode::ALL.len(), admin::MODES.len());
-        assert_eq!(ReplicaMode::from_u32(0), None);
+    fn only_naive_segments_join_peers() {
+        let replicated = Replicated::without_board(&node().context, Rights(ALL));
+        let error = replicated.join_peer(1).unwrap_err().to_string();
+        assert!(error.contains("is Counters: expected ReplicaMode::Naive"), "{error}");
     }
 }

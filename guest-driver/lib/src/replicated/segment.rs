@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A copy of a replicated segment, and the window through which it is stored to.
 
-use super::builder::{JoinBuilder, ReplicaMode, ReplicatedBuilder};
+use super::mode::ReplicaMode;
 use super::stores::Stores;
 use crate::access::{AtomicWord, Word};
-use crate::error::{Error, Object, Result, status_of};
-use crate::node::{Inner, Node};
+use crate::access_policy::{READ_WRITE, Secret};
+use crate::backoff::Backoff;
+use crate::bounds::check;
+use crate::context::Context;
+use crate::destination::Destination;
+use crate::error::{Error, Object, Result, latched, log_failed_drop};
 use crate::operation::{Operation, Outcome};
-use crate::quiet::Destination;
 use crate::remote::{Remote, State};
-use crate::segment::check;
-use crate::slots::Backoff;
 use crate::sys::{self, Mapping};
-use crate::{NodeId, READ_WRITE, Rights, Secret, Status};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
-use telegraphos_wire::{context, uapi};
+use telegraphos_wire::{NodeId, Rights, Status, context, uapi};
 
-/// What has become of a replicated segment.
+/// The state of a replicated segment.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -26,7 +26,7 @@ use telegraphos_wire::{context, uapi};
 /// # let board = telegraphos::Replicated::join(&node, 0, "board").open()?;
 /// let state = board.state()?;
 /// if let Some(why) = state.orphan {
-///     println!("node {} orders no more: {}", state.home, why.describe());
+///     println!("node {} is no longer the home: {}", state.home, why.describe());
 ///     board.adopt()?; // this node does from now on
 /// }
 /// # Ok(()) }
@@ -35,25 +35,26 @@ use telegraphos_wire::{context, uapi};
 pub struct ReplicaState {
     /// The node that orders the stores.
     pub home: NodeId,
-    /// Why the copy is an orphan: its home has gone, or has revoked it. Copies may differ, and nobody can store, until
-    /// one of them is [adopted](Replicated::adopt) and the others have joined that. `None` if it is none.
+    /// Why the copy is an orphan: its home is gone, or has revoked it. Copies may differ, and stores are impossible,
+    /// until one of them is [adopted](Replicated::adopt) and the others have joined that. `None` if it has a home.
     pub orphan: Option<Status>,
-    /// Of the window through which this process stores.
+    /// The state of the window through which this process stores.
     pub window: State,
 }
 
 /// A replicated segment: this node's copy, which is left on drop.
 ///
 /// A [`store`](Replicated::store) is one store instruction and returns before any copy has the value. A
-/// [`load`](Replicated::load) is an ordinary load of this node's memory behind one comparison. What readers see, in
-/// which order, is in the documentation of the module.
+/// [`load`](Replicated::load) is an ordinary load of this node's memory after one comparison. The documentation of the
+/// module says which values readers see, and in which order.
 ///
-/// All threads of the process may use it at once. The stores of *other* processes on this node are those of others.
+/// All threads of the process may use it at once. Stores of *other* processes on this node count as those of other
+/// nodes do.
 ///
 /// # SIGBUS
-/// When the copy becomes an [orphan](ReplicaState::orphan), the driver takes its mappings away: touching it raises
-/// SIGBUS, until it is [adopted](Replicated::adopt). [`Node::wait_error`] tells of it. When the board goes away,
-/// touching it raises SIGBUS for good.
+/// When the copy becomes an [orphan](ReplicaState::orphan), the driver removes its mappings: touching it raises SIGBUS,
+/// until it is [adopted](Replicated::adopt). [`Node::wait_error`](crate::Node::wait_error) reports it. When the board
+/// goes away, touching it raises SIGBUS for good.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -69,43 +70,28 @@ pub struct ReplicaState {
 /// ```
 #[derive(Debug)]
 pub struct Replicated {
-    inner: Arc<Inner>,
+    pub(super) context: Arc<Context>,
     name: String,
-    label: Arc<str>,
+    pub(super) label: Arc<str>,
     /// `u32::MAX` once it is left.
-    handle: u32,
+    pub(super) handle: u32,
     size: u64,
     rights: Rights,
-    replica_mode: ReplicaMode,
-    secret: Secret,
-    stores: Stores,
-    /// Read-only. `None` only while it is left.
+    pub(super) replica_mode: ReplicaMode,
+    pub(super) secret: Secret,
+    pub(super) stores: Stores,
+    /// This node's copy, read-only. `None` only once it is left.
     copy: Option<Mapping>,
     /// The import behind the window; for atomics and loads, since stores through it would not be counted.
-    window: Remote,
+    pub(super) window: Remote,
 }
 
 impl Replicated {
-    /// A new segment of `size` bytes under `name`, with this node as its home.
-    ///
-    /// A [naive](ReplicaMode::Naive) one has no home: it is created on every node, and each then
-    /// [takes over](Replicated::join_peer) the stores of each other.
-    #[allow(clippy::new_ret_no_self, reason = "as Node::export and Node::import, it says how before it does")]
-    pub fn create(node: &Node, name: &str, size: u64) -> ReplicatedBuilder {
-        ReplicatedBuilder::new(node, name, size)
-    }
-
-    /// A copy on this node of the segment `name` whose home is node `home`, another than this. A node has one copy of
-    /// it, which belongs to one process: who shares it are that process's threads.
-    pub fn join(node: &Node, home: NodeId, name: &str) -> JoinBuilder {
-        JoinBuilder::new(node, home, name)
-    }
-
     /// Maps what the driver has described; leaves it again if that fails.
-    pub(super) fn map(inner: Arc<Inner>, name: String, home: NodeId, answer: &uapi::Replica) -> Result<Replicated> {
+    pub(super) fn map(context: Arc<Context>, name: String, home: NodeId, answer: &uapi::Replica) -> Result<Replicated> {
         let label: Arc<str> = Object::Replicated.of(&name, home).into();
         let rights = Rights(answer.rights_owner);
-        let failed = |errno| Error::Os { what: format!("mapping {label}"), errno };
+        let device = &context.device;
         let mapped = (|| {
             let replica_mode = ReplicaMode::from_u32(answer.mode);
             let (Some(replica_mode), true) = (replica_mode, answer.taken < context::TAKEN_WORDS && answer.length > 0)
@@ -113,34 +99,31 @@ impl Replicated {
                 let what = format!("the driver describes {label} as {answer:?}");
                 return Err(Error::Os { what, errno: Errno::PROTO });
             };
-            // With what was counted for somebody else, loads would not wait.
-            let before = inner.slots.taken(answer.taken);
+            // With the count of another segment, loads would not wait.
+            let before = context.slots.taken(answer.taken);
             if before != 0 {
                 let what =
                     format!("{label}: word taken[{}] is {before} before the first store: expected 0", answer.taken);
                 return Err(Error::Os { what, errno: Errno::PROTO });
             }
-            let size = usize::try_from(answer.length).map_err(|_| failed(Errno::OVERFLOW))?;
-            let copy = Mapping::new(inner.fd(), answer.offset, size, Rights::READ).map_err(failed)?;
-            let window =
-                Mapping::new(inner.fd(), answer.window, size, Rights(rights.0 & READ_WRITE.0)).map_err(failed)?;
+            let copy = device.map(answer.offset, answer.length, Rights::READ, &label)?;
+            let window = device.map(answer.window, answer.length, Rights(rights.0 & READ_WRITE.0), &label)?;
             Ok((replica_mode, copy, window))
         })();
         let (replica_mode, copy, window) = match mapped {
             Ok(mapped) => mapped,
             Err(error) => {
-                // What failed first is what the caller learns.
-                let _ =
-                    sys::replica_leave(inner.fd(), &mut uapi::Handle { handle: answer.handle, ..Default::default() });
+                // The caller gets the first error.
+                let _ = sys::replica_leave(device.fd(), &mut sys::handle(answer.handle));
                 return Err(error);
             }
         };
-        Ok(Replicated::of(inner, name, label, answer, rights, replica_mode, copy, window))
+        Ok(Replicated::of(context, name, label, answer, rights, replica_mode, copy, window))
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the parts of one thing, in one place")]
+    #[allow(clippy::too_many_arguments, reason = "the parts of one object, in one place")]
     fn of(
-        inner: Arc<Inner>,
+        context: Arc<Context>,
         name: String,
         label: Arc<str>,
         answer: &uapi::Replica,
@@ -151,12 +134,12 @@ impl Replicated {
     ) -> Replicated {
         let without_stores = Rights(rights.0 & (Rights::READ.0 | Rights::ATOMIC.0));
         let window =
-            Remote::of_replicated(&inner, &name, label.clone(), answer.import, answer.length, without_stores, window);
+            Remote::of_replicated(&context, &name, label.clone(), answer.import, answer.length, without_stores, window);
         if rights != Rights::READ {
-            inner.destinations.enter(Destination::Copies(answer.import));
+            context.destinations.enter(Destination::Copies(answer.import));
         }
         Replicated {
-            inner,
+            context,
             name,
             label,
             handle: answer.handle,
@@ -172,23 +155,23 @@ impl Replicated {
 
     /// For tests of what does not reach the board: copy and window are different memory.
     #[cfg(test)]
-    pub(crate) fn without_board(inner: &Arc<Inner>, rights: Rights) -> Replicated {
-        Replicated::in_memory(inner, rights, Mapping::anonymous(4096), Mapping::anonymous(4096))
+    pub(crate) fn without_board(context: &Arc<Context>, rights: Rights) -> Replicated {
+        Replicated::in_memory(context, rights, Mapping::anonymous(4096), Mapping::anonymous(4096))
     }
 
     /// For tests whose stores reach the copy at once, and are not counted taken.
     #[cfg(test)]
-    pub(crate) fn mirrored(inner: &Arc<Inner>, rights: Rights) -> Replicated {
+    pub(crate) fn mirrored(context: &Arc<Context>, rights: Rights) -> Replicated {
         let [copy, window] = Mapping::anonymous_twice(4096);
-        Replicated::in_memory(inner, rights, copy, window)
+        Replicated::in_memory(context, rights, copy, window)
     }
 
     #[cfg(test)]
-    fn in_memory(inner: &Arc<Inner>, rights: Rights, copy: Mapping, window: Mapping) -> Replicated {
+    fn in_memory(context: &Arc<Context>, rights: Rights, copy: Mapping, window: Mapping) -> Replicated {
         let answer = uapi::Replica { length: 4000, import: 9, taken: 7, handle: 3, ..uapi::Replica::default() };
         let label = Object::Replicated.of("x", 2).into();
         let mode = ReplicaMode::Counters;
-        let replicated = Replicated::of(inner.clone(), "x".into(), label, &answer, rights, mode, copy, window);
+        let replicated = Replicated::of(context.clone(), "x".into(), label, &answer, rights, mode, copy, window);
         replicated.window.set_arguments();
         replicated
     }
@@ -198,7 +181,7 @@ impl Replicated {
         &self.name
     }
 
-    /// Bytes.
+    /// Its size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -208,7 +191,7 @@ impl Replicated {
         self.replica_mode
     }
 
-    /// What it was made or joined for.
+    /// The rights it was created or joined with.
     pub fn rights(&self) -> Rights {
         self.rights
     }
@@ -218,36 +201,38 @@ impl Replicated {
         self.handle
     }
 
+    /// Its name in messages.
     pub(crate) fn what(&self) -> String {
         self.label.to_string()
     }
 
-    /// Where this node's copy lies, read-only, for programs that load themselves, atomically. Valid until the segment
-    /// is dropped.
+    /// Where this node's copy lies, read-only, for programs that make atomic loads of their own. Valid until the
+    /// segment is dropped.
     ///
-    /// A raw read may miss a store that this process has just made (I4 does not hold for it): [`Replicated::settle`]
-    /// before it, or [`Replicated::load`] instead. For what only others store it is the same as [`Replicated::load`].
+    /// A raw read may miss a store that this process has just made (I4 does not hold for it): call
+    /// [`Replicated::settle`] before it, or use [`Replicated::load`]. For words that only other processes store to, it
+    /// is the same as [`Replicated::load`].
     pub fn as_ptr(&self) -> *const u8 {
         self.copy.as_ref().map_or(std::ptr::null(), |copy| copy.at().cast_const())
     }
 
-    /// Where the window lies, for programs that store themselves: naturally aligned words of 1, 2, 4 or 8 bytes, by
-    /// scalar instructions, never by `memcpy`, and [`announced`](Replicated::announce) before. Valid until the segment
-    /// is dropped. For a single pointer to load and to store through, see [`Replicated::trapped_ptr`].
+    /// Where the window lies, for programs that make stores of their own: naturally aligned words of 1, 2, 4 or 8
+    /// bytes, by scalar instructions, never by `memcpy`, [`announced`](Replicated::announce) before. Valid until the
+    /// segment is dropped. For a single pointer for loads and stores, see [`Replicated::trapped_ptr`].
     pub fn window_ptr(&self) -> *mut u8 {
         self.window.as_ptr()
     }
 
-    /// The single-pointer form, with both trapped (SPEC E22b): one pointer for loads *and* stores, both of which go by
-    /// the board. A load is behind this process's stores for that reason alone, so nothing is announced and nothing
-    /// waited for; it costs a trip to the board of this node (and on to the home in mode
-    /// [`Invalidate`](ReplicaMode::Invalidate) only), where [`Replicated::load`] costs one to memory. All ones may mean
-    /// that a load failed: [`Replicated::state`].
+    /// The single-pointer form, with both trapped (SPEC E22b): one pointer for loads *and* stores, both of which go
+    /// through the board, where loads are behind this process's stores. So no store is announced and no load waits; but
+    /// a load costs a round trip to the board of this node (and on to the home in mode
+    /// [`Invalidate`](ReplicaMode::Invalidate) only), where [`Replicated::load`] is one of memory. All ones may mean
+    /// that a load failed: see [`Replicated::state`].
     ///
-    /// It is the window, readable if the segment was opened for loads (which all are), writable if for stores; accesses
-    /// are as for [`Replicated::window_ptr`]. From the first call on stores are made that nobody counts, so every
-    /// [`Replicated::load`] of this process begins with such a trip too (in mode
-    /// [`Invalidate`](ReplicaMode::Invalidate) with [`quiet`](Replicated::quiet)), and is right as before.
+    /// It is the window, always readable, and writable if the segment was opened for stores; accesses are as for
+    /// [`Replicated::window_ptr`]. From the first call on there may be stores that are not counted, so every
+    /// [`Replicated::load`] of this process begins with such a round trip too (in mode
+    /// [`Invalidate`](ReplicaMode::Invalidate) with [`quiet`](Replicated::quiet)), and is as correct as before.
     pub fn trapped_ptr(&self) -> *mut u8 {
         if self.rights.contains(Rights::WRITE) {
             self.stores.uncount();
@@ -255,8 +240,8 @@ impl Replicated {
         self.window_ptr()
     }
 
-    /// The window as an import of this node: for atomics that are not waited for, for example
-    /// [`Remote::fetch_add_nbi`]. Stores through it are refused, since [`Replicated::load`] would not know of them.
+    /// The window as an import of this node: for atomics that do not wait, for example [`Remote::fetch_add_nbi`].
+    /// Stores through it are refused, since [`Replicated::load`] would not wait for them.
     pub fn remote(&self) -> &Remote {
         &self.window
     }
@@ -277,15 +262,15 @@ impl Replicated {
         Ok(self.window_ptr().wrapping_add(offset as usize).cast())
     }
 
-    /// Tells that this process is about to make `count` stores through [`Replicated::window_ptr`]: so many
-    /// instructions, no more and no fewer. Too few, and loads may miss them; too many, and loads wait for ever.
+    /// Announces `count` stores through [`Replicated::window_ptr`], which this process is about to make: exactly so
+    /// many instructions. With more stores than that, loads may miss some; with fewer, loads wait for ever.
     #[inline]
     pub fn announce(&self, count: u64) {
         self.stores.announce(count);
     }
 
-    /// Stores `value` at `offset`, in all copies, with one store instruction. It arrives at each copy after all that
-    /// this thread has stored to the same page before. The next store waits when there are too many on their way.
+    /// Stores `value` at `offset`, in all copies, with one store instruction. It arrives at each copy after all
+    /// earlier stores of this thread to the same page. The next store waits when there are too many in flight.
     #[inline]
     pub fn store<T: Word>(&self, offset: u64, value: T) -> Result<()> {
         let at = self.stores::<T>(offset, 1)?;
@@ -306,19 +291,19 @@ impl Replicated {
         Ok(())
     }
 
-    /// The word at `offset`, from this node's memory, with acquire ordering: what its writer stored into the same page
-    /// before it is visible too. Never older than the last store of this process, or of one of whose stores this thread
-    /// knows (SPEC E22b, I4).
+    /// The word at `offset`, from this node's memory, with acquire ordering: earlier stores of its writer into the same
+    /// page are visible too. Never older than the last store of this process that this thread made or has synchronised
+    /// with (SPEC E22b, I4).
     ///
-    /// It looks whether the board has taken all stores of this process; if not, it waits until it has, which is a trip
-    /// of a few microseconds to the board of this node, not to the home. In mode
+    /// It checks whether the board has taken all stores of this process; if not, it waits until the board has, which is
+    /// a round trip of a few microseconds to the board of this node, not to the home. In mode
     /// [`Invalidate`](ReplicaMode::Invalidate) a store is taken when no copy has the older value any more, and the load
     /// may wait, killably, in a page fault, until the home has sent the page. Fails with [`Error::Failed`] when a store
     /// is lost.
     #[inline]
     pub fn load<T: Word>(&self, offset: u64) -> Result<T> {
         let at = self.loads::<T>(offset, 1)?;
-        if !self.stores.settled(&self.inner) {
+        if !self.stores.settled(&self.context.slots) {
             self.settle(None)?;
         }
         // SAFETY: `loads` checked bounds and alignment; board and processors store to the copy word by word,
@@ -329,7 +314,7 @@ impl Replicated {
     /// Loads words from `offset` on, in order. Every word moves at once, the whole does not.
     pub fn load_slice<T: Word>(&self, offset: u64, values: &mut [T]) -> Result<()> {
         let at = self.loads::<T>(offset, values.len())?;
-        if !self.stores.settled(&self.inner) {
+        if !self.stores.settled(&self.context.slots) {
             self.settle(None)?;
         }
         for (index, value) in values.iter_mut().enumerate() {
@@ -339,7 +324,7 @@ impl Replicated {
         Ok(())
     }
 
-    /// The word at `offset` as the raw copy has it: for words that this process does not store.
+    /// The word at `offset` in the raw copy: for words that this process does not store to.
     #[inline]
     pub(crate) fn peek<T: Word>(&self, offset: u64) -> Result<T> {
         let at = self.loads::<T>(offset, 1)?;
@@ -348,8 +333,8 @@ impl Replicated {
     }
 
     /// The word at `offset`, loaded through the window with one instruction: behind all earlier stores of this
-    /// processor, without counting, for a trip to the board of this node (SPEC E22b, the form with both trapped), and
-    /// on to the home in mode [`Invalidate`](ReplicaMode::Invalidate). All ones may mean that it failed:
+    /// processor, without counting, for a round trip to the board of this node (SPEC E22b, the form with both trapped),
+    /// and on to the home in mode [`Invalidate`](ReplicaMode::Invalidate). All ones may mean that it failed: see
     /// [`Replicated::state`].
     #[inline]
     pub fn load_trapped<T: Word>(&self, offset: u64) -> Result<T> {
@@ -357,33 +342,32 @@ impl Replicated {
     }
 
     /// Waits until the board has put every store that this process has made so far into this node's copy, so that raw
-    /// reads find them; past `timeout` (`None`: never) [`Error::Pending`]. It says nothing of other copies: that is
-    /// [`quiet`](Replicated::quiet).
+    /// reads find them; past `timeout` (`None`: never) [`Error::Pending`]. It does not wait for other copies, as
+    /// [`quiet`](Replicated::quiet) does.
     ///
     /// Fails with [`Error::Failed`] when one of them is lost.
     #[cold]
     pub fn settle(&self, timeout: Option<Duration>) -> Result<()> {
         let mut backoff = Backoff::new(timeout);
-        let follow = || match (self.replica_mode, timeout) {
-            // The load would be performed at the home, and say nothing of the copy.
-            (ReplicaMode::Invalidate, Some(timeout)) => self.window.quiet_timeout(timeout),
-            (ReplicaMode::Invalidate, None) => self.window.quiet(),
-            // A load through the window comes back behind all stores made before it.
+        let follow = || match self.replica_mode {
+            // The load would be performed at the home, and not show the state of the copy.
+            ReplicaMode::Invalidate => self.window.quiet_within(timeout),
+            // A load through the window returns after all stores made before it.
             _ => self.window.get::<u8>(0).map(|_| ()),
         };
-        if self.stores.settle(&self.inner, &mut backoff, || self.alive(), follow)? {
+        if self.stores.settle(&self.context.slots, &mut backoff, || self.check_alive(), follow)? {
             return Ok(());
         }
-        Err(self.inner.pending(format!("the board to take the stores to {}", self.label), &backoff))
+        Err(self.context.pending(format!("the board to take the stores to {}", self.label), &backoff))
     }
 
-    /// What was waited for has not come.
+    /// [`Error::Pending`]: `what` did not happen within the limit of `backoff`.
     pub(crate) fn pending(&self, what: String, backoff: &Backoff) -> Error {
-        self.inner.pending(what, backoff)
+        self.context.pending(what, backoff)
     }
 
-    /// Fails if a store is lost, or if the copy is an orphan.
-    pub(crate) fn alive(&self) -> Result<()> {
+    /// Fails if a store is lost, or if the copy is an orphan. System calls.
+    pub(crate) fn check_alive(&self) -> Result<()> {
         let ReplicaState { orphan, window: State { cut, dead, error, .. }, .. } = self.state()?;
         let status = match (orphan, error) {
             (Some(status), _) | (None, Some(status)) => status,
@@ -400,7 +384,7 @@ impl Replicated {
         self.window.quiet()
     }
 
-    /// [`Replicated::quiet`] that gives up after `timeout` with [`Error::Pending`]; it may be called again.
+    /// [`Replicated::quiet`] that fails after `timeout` with [`Error::Pending`]; it may be called again.
     pub fn quiet_timeout(&self, timeout: Duration) -> Result<()> {
         self.window.quiet_timeout(timeout)
     }
@@ -416,7 +400,7 @@ impl Replicated {
         self.window.fetch_add(offset, value)
     }
 
-    /// [`Replicated::fetch_add`], not waited for.
+    /// [`Replicated::fetch_add`] that does not wait.
     pub fn fetch_add_nbi<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<Operation<T>> {
         self.window.fetch_add_nbi(offset, value)
     }
@@ -434,123 +418,30 @@ impl Replicated {
 
     /// The node that orders the stores; of a [naive](ReplicaMode::Naive) segment this node. A system call.
     pub fn home(&self) -> Result<NodeId> {
-        Ok(self.ask()?.0)
+        Ok(self.home_state()?.0)
     }
 
-    /// Home, and why the copy is an orphan.
-    fn ask(&self) -> Result<(NodeId, Option<Status>)> {
+    /// The home, and why the copy is an orphan.
+    fn home_state(&self) -> Result<(NodeId, Option<Status>)> {
         let mut state = uapi::ReplicaState { handle: self.handle, ..uapi::ReplicaState::default() };
-        sys::replica_state(self.inner.fd(), &mut state)
-            .map_err(|errno| self.inner.error(&format!("asking for the state of {}", self.label), errno))?;
+        self.context
+            .device
+            .call(sys::replica_state, &mut state, || format!("asking for the state of {}", self.label))?;
         let home = match u64::from(state.home) {
-            uapi::REPLICA_HERE => self.inner.id,
+            uapi::REPLICA_HERE => self.context.id,
             home => home as NodeId,
         };
-        Ok((home, Some(Status::from_u16(state.status as u16)).filter(|status| !status.is_ok())))
+        Ok((home, latched(state.status)))
     }
 
-    /// What has become of it. System calls.
+    /// Its state. System calls.
     pub fn state(&self) -> Result<ReplicaState> {
-        let (home, orphan) = self.ask()?;
+        let (home, orphan) = self.home_state()?;
         Ok(ReplicaState { home, orphan, window: self.window.state()? })
     }
 
-    /// Clears the latched error, and goes on after a cut. Lost stores stay lost; this node's copy may have them or not.
-    /// No other thread uses the segment meanwhile.
-    pub fn acknowledge(&self) -> Result<()> {
-        self.window.acknowledge()?;
-        // The last count may be stored behind the answer to the first.
-        self.window.quiet()?;
-        self.window.quiet()?;
-        self.stores.forget_lost(&self.inner);
-        Ok(())
-    }
-
-    /// Makes this node the home of an orphan: its copy is the truth from now on, under the same name, and the others
-    /// leave theirs and join here. That only one node does so is for the program to decide. Stores begin anew; those
-    /// that were on their way may be lost. No other thread uses the segment meanwhile.
-    pub fn adopt(&self) -> Result<()> {
-        let mut handle = uapi::Handle { handle: self.handle, ..Default::default() };
-        sys::replica_adopt(self.inner.fd(), &mut handle).map_err(|errno| match errno {
-            Errno::INVAL => Error::Argument {
-                what: "the copy to be adopted",
-                value: format!("{}, which has a home", self.label),
-                expected: "an orphan".into(),
-            },
-            errno => match status_of(errno) {
-                Some(status) => Error::Failed { what: format!("adopting {}", self.label), status },
-                None => self.inner.error(&format!("adopting {}", self.label), errno),
-            },
-        })?;
-        // The board counts from 0.
-        self.stores.forget_lost(&self.inner);
-        Ok(())
-    }
-
-    /// Makes this node the home, while all nodes go on loading and storing; the home until now is a copy from then on.
-    /// Returns when it is, and at once if it was. Nothing is lost or seen out of order; stores wait at their copies for
-    /// the time of a few trips, and the others' programs need not know: [`Replicated::home`] tells them.
-    ///
-    /// Who joins from now on joins here; at the old home that fails with [`Status::NotHome`], and so do loads and
-    /// stores through an ordinary import of it. This copy must have been joined with all rights (else
-    /// [`Error::Right`]), since it lets nobody do more than [`JoinBuilder::mode`] said; and this node must have nothing
-    /// else under the segment's name ([`Status::NameTaken`]). Copies on nodes that [`JoinBuilder::nodes`] leaves out
-    /// are orphans. Modes [`Naive`](ReplicaMode::Naive) and [`Invalidate`](ReplicaMode::Invalidate) have no home that
-    /// could move.
-    ///
-    /// Of several nodes that try at once one is first; the others may get [`Status::Busy`] or [`Status::NotHome`], and
-    /// try again. It moves page by page (64 KiB). When it fails midway, which the death of the home or of this node's
-    /// link is the only reason for, the pages have different homes: loads and stores go on, [`Replicated::home`] still
-    /// names the node that has all of them or had them last, joins fail with [`Status::NotHome`], and calling again
-    /// finishes it.
-    pub fn take_home(&self) -> Result<()> {
-        if !matches!(self.replica_mode, ReplicaMode::Owner | ReplicaMode::Counters) {
-            return Err(Error::Argument {
-                what: "the mode of a segment whose home is to move",
-                value: format!("{:?}", self.replica_mode),
-                expected: "ReplicaMode::Counters or ReplicaMode::Owner".into(),
-            });
-        }
-        let mut handle = uapi::Handle { handle: self.handle, ..Default::default() };
-        sys::replica_move(self.inner.fd(), &mut handle).map_err(|errno| {
-            let failed = |status| Error::Failed { what: format!("moving the home of {} here", self.label), status };
-            match errno {
-                Errno::ACCESS => self.window.lacks("become the home", "join it with a mode of 6"),
-                // What has no errno of its own.
-                Errno::REMOTEIO => failed(Status::NotHome),
-                errno => match status_of(errno) {
-                    Some(status) => failed(status),
-                    None => self.inner.error(&format!("moving the home of {} here", self.label), errno),
-                },
-            }
-        })
-    }
-
-    /// Has a [naive](ReplicaMode::Naive) segment take the stores of node `peer` too, which has created it under the
-    /// same name, with the same size, mode and secret. Its content replaces what is here, so it is done before the
-    /// first store.
-    ///
-    /// All who are to see each other's stores join each other.
-    pub fn join_peer(&self, peer: NodeId) -> Result<()> {
-        if self.replica_mode != ReplicaMode::Naive {
-            return Err(Error::Argument {
-                what: "the mode of a segment that joins a peer",
-                value: format!("{:?}", self.replica_mode),
-                expected: "ReplicaMode::Naive: others are joined at their home".into(),
-            });
-        }
-        let node = Node { inner: self.inner.clone() };
-        let join = Replicated::join(&node, peer, &self.name).secret(self.secret).replica_mode(ReplicaMode::Naive);
-        let answer = join.ask()?;
-        if answer.handle != self.handle {
-            let what = format!("joining node {peer} to {}: the driver joined it to another", self.label);
-            return Err(Error::Os { what, errno: Errno::PROTO });
-        }
-        Ok(())
-    }
-
-    /// Leaves the segment, once this process's stores have been acknowledged. If this node is its home, the copies of
-    /// the others become orphans. Dropping does the same, without telling of errors.
+    /// Leaves the segment, once this process's stores have been acknowledged. If this node is its home, the other
+    /// copies become orphans. Dropping does the same, and only logs errors.
     pub fn leave(mut self) -> Result<()> {
         self.end()
     }
@@ -561,22 +452,18 @@ impl Replicated {
         if self.handle == u32::MAX {
             return Ok(());
         }
-        let mut handle = uapi::Handle { handle: std::mem::replace(&mut self.handle, u32::MAX), ..Default::default() };
-        let left = sys::replica_leave(self.inner.fd(), &mut handle);
+        let mut handle = sys::handle(std::mem::replace(&mut self.handle, u32::MAX));
+        let left = self.context.device.call(sys::replica_leave, &mut handle, || format!("leaving {}", self.label));
         if self.rights != Rights::READ {
-            self.inner.destinations.leave(Destination::Copies(self.window.handle()));
+            self.context.destinations.leave(Destination::Copies(self.window.handle()));
         }
-        left.map_err(|errno| self.inner.error(&format!("leaving {}", self.label), errno))
+        left
     }
 }
 
 impl Drop for Replicated {
     fn drop(&mut self) {
-        match self.end() {
-            // The board has gone, and the segment with it.
-            Ok(()) | Err(Error::Gone { .. }) => {}
-            Err(error) => log::warn!("{error}"),
-        }
+        log_failed_drop(self.end());
     }
 }
 
@@ -587,8 +474,8 @@ mod tests {
 
     const ALL: Rights = Rights(READ_WRITE.0 | Rights::ATOMIC.0);
 
-    fn board() -> Arc<Inner> {
-        Arc::new(Inner::without_board())
+    fn board() -> Arc<Context> {
+        Arc::new(Context::without_board())
     }
 
     /// The bytes of the window, and of the copy.
@@ -600,11 +487,11 @@ mod tests {
         (read(replicated.window_ptr()), read(replicated.as_ptr()))
     }
 
-    /// What the board does: puts a word that was stored into the copy, then counts it.
+    /// Takes a store, as the board does: puts the word into the copy, then counts it.
     fn take(replicated: &Replicated, offset: usize, value: u64) {
         // SAFETY: the test's own page.
         unsafe { u64::store_release(replicated.as_ptr().cast_mut().add(offset).cast(), value) };
-        replicated.inner.slots.count_taken(7, replicated.inner.slots.taken(7) + 1);
+        replicated.context.slots.count_taken(7, replicated.context.slots.taken(7) + 1);
     }
 
     fn settled(replicated: &Replicated) -> bool {
@@ -626,7 +513,7 @@ mod tests {
             expected[at..at + T::SIZE].copy_from_slice(&value.to_le_bytes()[..T::SIZE]);
             assert_eq!(bytes(&replicated), (expected, vec![0; 4096]), "{} bytes", T::SIZE);
             assert!(!settled(&replicated));
-            replicated.inner.slots.count_taken(7, 1);
+            replicated.context.slots.count_taken(7, 1);
             assert!(settled(&replicated));
         }
         one::<u8>(0x11);
@@ -649,7 +536,7 @@ mod tests {
             });
             assert_eq!(replicated.load::<u64>(64).unwrap(), 3);
         });
-        // What others store is there at once.
+        // Stores of other processes are there at once.
         // SAFETY: the test's own page.
         unsafe { u64::store_release(replicated.as_ptr().cast_mut().add(64).cast(), 9) };
         assert_eq!(replicated.load::<u64>(64).unwrap(), 9);
@@ -667,27 +554,27 @@ mod tests {
         let mut found = [0u64; 4];
         replicated.load_slice(0, &mut found).unwrap();
         assert_eq!(found, [0, 1, 2, 3]);
-        // Stores of the program's own are announced by it.
+        // A program announces its own raw stores.
         replicated.announce(1);
         assert!(!settled(&replicated));
     }
 
     #[test]
     fn a_load_that_waits_for_a_lost_store_fails() {
-        // There is no driver to say that it is still to come.
+        // No driver says that it is still in flight.
         let replicated = Replicated::without_board(&board(), ALL);
         replicated.store(0, 1u8).unwrap();
         assert!(matches!(replicated.load::<u8>(0), Err(Error::Os { .. })));
     }
 
     #[test]
-    fn the_trapped_form_looks_through_the_window() {
+    fn the_trapped_form_loads_through_the_window() {
         let replicated = Replicated::without_board(&board(), ALL);
         replicated.store(16, 7u32).unwrap();
         assert_eq!(replicated.load_trapped::<u32>(16).unwrap(), 7);
     }
 
-    /// One pointer for both, and loads from memory are right beside it.
+    /// One pointer for both; loads from memory are as correct as before.
     #[test]
     fn e22b_one_pointer_with_both_trapped() {
         let replicated = Replicated::mirrored(&board(), ALL);
@@ -699,24 +586,14 @@ mod tests {
         }
         assert_eq!(replicated.load::<u64>(24).unwrap(), 5);
         // As if the board had taken more than was ever announced.
-        replicated.inner.slots.count_taken(7, 100);
+        replicated.context.slots.count_taken(7, 100);
         replicated.store(32, 6u64).unwrap();
-        assert!(!replicated.stores.settled(&replicated.inner));
+        assert!(!replicated.stores.settled(&replicated.context.slots));
         assert_eq!(replicated.load::<u64>(32).unwrap(), 6);
-        // Who cannot store has nothing to follow.
+        // A process that cannot store has nothing to follow.
         let reader = Replicated::without_board(&board(), Rights::READ);
         assert!(!reader.trapped_ptr().is_null());
-        assert!(reader.stores.settled(&reader.inner));
-    }
-
-    #[test]
-    fn only_modes_with_a_home_move_it() {
-        let mut replicated = Replicated::without_board(&board(), ALL);
-        for mode in [ReplicaMode::Naive, ReplicaMode::Invalidate] {
-            replicated.replica_mode = mode;
-            let error = replicated.take_home().unwrap_err().to_string();
-            assert!(error.contains("is to move is") && error.contains("ReplicaMode::Counters"), "{error}");
-        }
+        assert!(reader.stores.settled(&reader.context.slots));
     }
 
     #[test]
@@ -751,33 +628,26 @@ mod tests {
         use telegraphos_wire::AtomicOp;
         let replicated = Replicated::without_board(&board(), ALL);
         let mut operation = replicated.fetch_add_nbi(64, 7u64).unwrap();
-        let launch = replicated.inner.slots.told(context::REGISTERS + context::LAUNCH);
+        let launch = replicated.context.slots.register(context::REGISTERS + context::LAUNCH);
         let launch = context::Launch::decode(launch).unwrap();
         assert_eq!(launch.operation, context::Operation::Atomic { op: AtomicOp::Add, size: 8 });
-        replicated.inner.slots.give_answer(0, Status::Ok, 35);
+        replicated.context.slots.give_answer(0, Status::Ok, 35);
         assert_eq!(operation.wait(None).unwrap(), 35);
         // Atomics are not stores: no load waits for them.
         assert!(settled(&replicated));
     }
 
-    #[test]
-    fn only_naive_segments_join_peers() {
-        let replicated = Replicated::without_board(&board(), ALL);
-        let error = replicated.join_peer(1).unwrap_err().to_string();
-        assert!(error.contains("is Counters: expected ReplicaMode::Naive"), "{error}");
-    }
-
     /// A fence between two segments, or a segment and a node, must wait: nothing else orders them.
     #[test]
     fn segments_are_destinations_of_their_own() {
-        let inner = board();
-        let fence = |inner: &Arc<Inner>| inner.fence();
-        let _replicated = Replicated::without_board(&inner, ALL);
-        fence(&inner).unwrap();
-        inner.destinations.enter(Destination::Segments(0));
-        // Here it asks the board, of which there is none.
-        assert!(fence(&inner).is_err());
-        inner.destinations.leave(Destination::Segments(0));
-        fence(&inner).unwrap();
+        let context = board();
+        let fence = |context: &Arc<Context>| context.fence();
+        let _replicated = Replicated::without_board(&context, ALL);
+        fence(&context).unwrap();
+        context.destinations.enter(Destination::Segments(0));
+        // Here it needs a board.
+        assert!(fence(&context).is_err());
+        context.destinations.leave(Destination::Segments(0));
+        fence(&context).unwrap();
     }
 }

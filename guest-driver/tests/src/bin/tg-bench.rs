@@ -4,12 +4,12 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, LaunchStyle, Node, Remote, Segment};
-use tg_agent::Figure;
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
-use tg_tests::peers::{Peers, Who};
-use tg_tests::raw;
-use tg_tests::stats::Summary;
-use tg_tests::testdev::Testdev;
+use telegraphos_agent::Figure;
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::peers::{Participants, Peers};
+use telegraphos_guest_tests::raw;
+use telegraphos_guest_tests::stats::Summary;
+use telegraphos_guest_tests::testdev::Testdev;
 
 const USAGE: &str = "\
 tg-bench: measures stores and loads, as ratios to a device inside QEMU (pci-testdev) in the same guest
@@ -40,7 +40,7 @@ Example: telegraphos bench
 ";
 
 struct Options {
-    who: Who,
+    participants: Participants,
     rounds: usize,
     stream: u64,
     copies: usize,
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 
 fn run(parser: lexopt::Parser) -> Outcome<()> {
     let mut options = Options {
-        who: Who::Present,
+        participants: Participants::Present,
         rounds: 40,
         stream: 1000,
         copies: 7,
@@ -65,7 +65,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     while let Some(word) = line.next_word()? {
         match word {
             Word::Option(option) => match option.as_str() {
-                "nodes" => options.who = Who::Count(line.number("--nodes")?),
+                "nodes" => options.participants = Participants::Count(line.number("--nodes")?),
                 "rounds" => options.rounds = line.number("--rounds")?,
                 "stream" => options.stream = line.number("--stream")?,
                 "copies" => options.copies = line.number("--copies")?,
@@ -78,11 +78,11 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     }
     let node = Node::open()?;
     let segment = node.export("bench-data", DATA).owner(FULL).others(FULL).create()?;
-    let peers = Peers::meet(&node, "bench-control", options.who, options.patience)?;
+    let peers = Peers::connect(&node, "bench-control", options.participants, options.patience)?;
     peers.barrier(1)?;
     let measures = peers.all.first() == Some(&peers.me());
     let result = if measures { measure(&options, &peers, &segment) } else { Ok(()) };
-    // Those who serve wait as long as it takes.
+    // Nodes that only serve wait without a limit.
     let deadline = Instant::now() + Duration::from_secs(3600);
     if measures {
         peers.arrive(2)?;
@@ -129,7 +129,7 @@ const LOADS: u64 = 4 << 10;
 fn measure(options: &Options, peers: &Peers, segment: &Segment) -> Outcome<()> {
     let testdev = if options.baseline { Some(Testdev::open()?) } else { None };
     let node = &peers.node;
-    tg_tests::peers::import_patiently(node, peers.right(), "bench-data", options.patience)?.close()?;
+    telegraphos_guest_tests::peers::import_patiently(node, peers.right(), "bench-data", options.patience)?.close()?;
     let remote = node.import(peers.right(), "bench-data").rights(FULL).open()?;
     let own = node.import(node.id(), segment.name()).rights(FULL).open()?;
     let mut samples: Vec<[f64; OPS.len()]> = Vec::new();
@@ -144,7 +144,7 @@ fn measure(options: &Options, peers: &Peers, segment: &Segment) -> Outcome<()> {
         let values: Vec<f64> = samples.iter().map(|s| s[index]).filter(|v| v.is_finite()).collect();
         if let Some(Summary { median, low, high }) = Summary::of(&values) {
             let ns = [median, low, high].into();
-            tell(&Figure::Bench { op: (*op).into(), ns, rounds: values.len() });
+            print_figure(&Figure::Bench { op: (*op).into(), ns, rounds: values.len() });
         }
     }
     for (index, op) in OPS.iter().enumerate().skip(2) {
@@ -155,7 +155,7 @@ fn measure(options: &Options, peers: &Peers, segment: &Segment) -> Outcome<()> {
         };
         let values: Vec<f64> = samples.iter().map(|s| s[index] / s[base]).filter(|v| v.is_finite()).collect();
         if let Some(Summary { median, low, high }) = Summary::of(&values) {
-            tell(&Figure::Ratio { op: (*op).into(), to: OPS[base].into(), x: [median, low, high].into() });
+            print_figure(&Figure::Ratio { op: (*op).into(), to: OPS[base].into(), x: [median, low, high].into() });
         }
     }
     copies(options, &remote, segment)
@@ -202,14 +202,14 @@ fn copies(options: &Options, remote: &Remote, segment: &Segment) -> Outcome<()> 
             let values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
             if let Some(Summary { median, low, high }) = Summary::of(&values) {
                 let ns = [median, low, high].into();
-                tell(&Figure::Copy { op: op.into(), size: *size, ns, rounds: values.len() });
+                print_figure(&Figure::Copy { op: op.into(), size: *size, ns, rounds: values.len() });
             }
         }
     }
     Ok(())
 }
 
-fn tell(figure: &Figure) {
+fn print_figure(figure: &Figure) {
     println!("{}", figure.line());
 }
 

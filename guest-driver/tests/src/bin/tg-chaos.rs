@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, NodeId, ReplicaMode, Replicated};
-use tg_agent::{Figure, rounded};
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
-use tg_tests::peers::{Peers, Who};
-use tg_tests::random;
-use tg_tests::replica::{self, History, PAGE};
+use telegraphos_agent::{Figure, rounded};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::peers::{Participants, Peers};
+use telegraphos_guest_tests::random;
+use telegraphos_guest_tests::replica::{self, History, PAGE};
 
 const USAGE: &str = "\
 tg-chaos: all nodes store to one replicated page at once, and every node watches it
@@ -20,7 +20,7 @@ Usage: tg-chaos NODES [options]      (on nodes 0 to NODES-1 at the same time; no
   --seconds S      how long [10]
   --mode MODE      counters, invalidate, owner or naive [counters]
   --readers N      threads that watch, on each node [2]
-  --words N        words that are watched, and stored to by 8 bytes with values that nobody stores twice [32]
+  --words N        words that are watched, and stored to by 8 bytes with values that are never stored twice [32]
   --name NAME      of the segment [chaos]
   --patience S     how long to wait for the others [60]
 
@@ -116,7 +116,7 @@ impl Chaos<'_> {
     fn begin(options: &Options) -> Outcome<Chaos<'_>> {
         let node = Node::open()?;
         let control = format!("{}-control", options.name);
-        let peers = Peers::meet(&node, &control, Who::Count(options.nodes), options.patience)?;
+        let peers = Peers::connect(&node, &control, Participants::Count(options.nodes), options.patience)?;
         let name = options.name.as_str();
         let naive = options.mode == ReplicaMode::Naive;
         let page = match node.id() {
@@ -166,7 +166,7 @@ impl Chaos<'_> {
             _ => self.sweep()?,
         };
         let Counts { stores, stale, looks, changes, again: returned, older } = &self.counts;
-        let chaos = Figure::Chaos(tg_agent::Chaos {
+        let chaos = Figure::Chaos(telegraphos_agent::Chaos {
             node: self.me(),
             mode: format!("{:?}", self.options.mode).to_lowercase(),
             seconds: rounded(took.as_secs_f64()),
@@ -181,7 +181,7 @@ impl Chaos<'_> {
             sum: format!("{sum:#018x}"),
         });
         println!("{}", chaos.line());
-        // Nobody takes the home away while another still looks.
+        // The home stays while others still read.
         self.barrier()?;
         cli::check(differ == 0, || format!("the copies of {differ} other nodes are not like this one"))?;
         cli::check(pending == 0, || format!("{pending} words of this copy do not take others' stores"))?;
@@ -226,7 +226,7 @@ impl Chaos<'_> {
                 add(&self.counts.stores, 1);
                 if dice % 4 == 0 {
                     let size = 1 << (dice >> 8 & 3);
-                    // Half of them where they meet.
+                    // Half of them to shared words.
                     let span = if dice & 4 == 0 { 64 } else { PAGE - 8 * words };
                     let at = 8 * words + (dice >> 16) % span / size * size;
                     replica::store(&self.page, at, size as usize, dice >> 3)?;
@@ -236,7 +236,7 @@ impl Chaos<'_> {
                 let Some(number) = numbers.get_mut(word as usize) else { continue };
                 *number += 1;
                 self.page.store(8 * word, replica::value(me, *number))?;
-                // One's own last store, or one of somebody else behind it (SPEC I4).
+                // The own last store, or a later one of another node (SPEC I4).
                 if dice % 16 == 1 {
                     let found: u64 = self.page.load(8 * word)?;
                     if replica::parse(found).is_none_or(|(writer, n)| writer == me && n < *number) {
@@ -251,11 +251,11 @@ impl Chaos<'_> {
     /// This copy's checksum, and how many others have another.
     fn compare(&self) -> Outcome<(u64, usize)> {
         let sum = replica::digest(&self.page)?;
-        self.peers.all.iter().try_for_each(|id| self.peers.tell(*id, 0, sum))?;
+        self.peers.all.iter().try_for_each(|id| self.peers.send(*id, 0, sum))?;
         self.barrier()?;
         let mut differ = 0;
         for id in &self.peers.all {
-            differ += usize::from(self.peers.heard(*id, 0)? != sum);
+            differ += usize::from(self.peers.received(*id, 0)? != sum);
         }
         // What was heard is not to be overwritten before.
         self.barrier()?;
@@ -263,7 +263,7 @@ impl Chaos<'_> {
     }
 
     /// Every node in turn stores to all words; how many of them do not come to this copy, since it waits for an own
-    /// store that nobody will ever send back.
+    /// store that is never reflected.
     fn sweep(&self) -> Outcome<u64> {
         let mut missing = 0;
         for (turn, id) in self.peers.all.iter().enumerate() {

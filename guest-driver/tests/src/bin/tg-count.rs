@@ -3,10 +3,10 @@
 
 use std::process::ExitCode;
 use telegraphos::{LaunchStyle, Node, Queue, Remote, RemoteQueue};
-use tg_agent::Figure;
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
-use tg_tests::testdev::Testdev;
-use tg_tests::{mark, raw};
+use telegraphos_agent::Figure;
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::testdev::Testdev;
+use telegraphos_guest_tests::{mark, raw};
 
 const USAGE: &str = "\
 tg-count: single operations between markers, for the counting plugin of QEMU (docs/plugin.md)
@@ -15,7 +15,7 @@ Usage: tg-count NODE NAME [options]          on another node's segment, readable
        tg-count --testdev [--passages N]     on QEMU's pci-testdev, as root
 
   --passages N    times each is done [20]
-  --queue NAME    also on that node's queues NAME-4 and NAME-8, of words of 4 and of 8 bytes, whose elements nobody takes:
+  --queue NAME    also on that node's queues NAME-4 and NAME-8, of words of 4 and of 8 bytes, whose elements are not taken:
                   they need room for 8 elements a passage
 
 It prints which region is which ({\"region\":{\"id\":2,\"op\":\"store\"}}) and has the plugin write its table. Without the plugin nothing is
@@ -89,7 +89,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
                 system_call();
                 Ok(())
             })?;
-            tell(PLAIN);
+            report(PLAIN);
         }
         (false, [node, name]) => {
             let node = cli::number("NODE", node)?;
@@ -100,7 +100,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
                 segment(&board, &remote)?;
                 queues.as_ref().map_or(Ok(()), |queues| queues.all(&remote))
             })?;
-            tell(if queues.is_some() { OPS.len() } else { UNQUEUED });
+            report(if queues.is_some() { OPS.len() } else { UNQUEUED });
         }
         (true, _) => return Err(Failure::Usage("--testdev takes no NODE NAME".into())),
         _ => return Err(Failure::Usage("expected NODE NAME, or --testdev".into())),
@@ -108,7 +108,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     Ok(())
 }
 
-fn tell(ops: usize) {
+fn report(ops: usize) {
     for (index, op) in OPS.iter().enumerate().take(ops) {
         println!("{}", Figure::Region { id: index as u16 + 1, op: (*op).into() }.line());
     }
@@ -184,7 +184,7 @@ unsafe fn words(at: *mut u8) {
     }
 }
 
-/// The least a process can ask of its kernel, as the yardstick of whatever needs the kernel.
+/// The cheapest system call, as the baseline of operations that need the kernel.
 fn system_call() {
     // SAFETY: getppid takes nothing and touches no memory of the process; the kernel changes rax, rcx and r11.
     unsafe {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two guests' processes store into and load from each other's memory; whoever receives checks every word.
+//! Two guests' processes store into and load from each other's memory; the receiver checks every word.
 //!
-//! Expected values are random. The sender draws a seed and tells it to the receiver through the window; both derive the
-//! values from it, so nobody outside the two processes knows them.
+//! Expected values are random. The sender draws a seed and sends it to the receiver through the window; both derive the
+//! values from it, so no other process has them.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, NodeId, Remote, Segment};
-use tg_agent::Figure;
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
-use tg_tests::peers::{Peers, Who, import_patiently};
-use tg_tests::{random, raw, user};
+use telegraphos_agent::Figure;
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::peers::{Participants, Peers, import_patiently};
+use telegraphos_guest_tests::{random, raw, user};
 
 const USAGE: &str = "\
 tg-demo: two guests' processes store into and load from each other's memory
@@ -25,7 +25,7 @@ Usage: tg-demo --role A|B --peer NODE [options]      (at the same time on both n
   --patience SECONDS    how long to wait for the other [120]
   --inject-corruption   flip one bit of one delivered word before comparing: the check must then fail
 
-Run by root, it becomes user 1000 in the device's group first. It prints one line per check, by whoever compared:
+Run by root, it becomes user 1000 in the device's group first. It prints one line per check, at the node that compared:
   {\"checked\":{\"from\":0,\"to\":1,\"op\":\"store64\",\"count\":1024,\"ns_per_op\":640,\"ok\":true}}
 ns_per_op is what one instruction took the storing or loading process. A wrong word is named with node, offset,
 expected and found value.
@@ -101,7 +101,7 @@ enum Pattern {
     Size(usize),
     /// The last word of each page, of every size: the larger first, then the smaller over its end.
     LastWords,
-    /// The long run: each store a word of its own.
+    /// The long run: each store to another word.
     Run(u64),
 }
 
@@ -141,7 +141,7 @@ struct Demo {
     options: Options,
     peers: Peers,
     mine: Segment,
-    theirs: Remote,
+    remote: Remote,
     epoch: u64,
     wrong: u64,
 }
@@ -155,17 +155,17 @@ impl Demo {
         }
         println!("INFO node={} uid={} pid={}", node.id(), user::uid(), std::process::id());
         let mine = node.export("demo-data", RUN + options.count.max(1) * 8).create()?;
-        let peers = Peers::meet(&node, "demo-control", Who::With(options.peer), options.patience)?;
-        let theirs = import_patiently(&node, options.peer, "demo-data", options.patience)?;
-        if theirs.size() != mine.size() {
+        let peers = Peers::connect(&node, "demo-control", Participants::With(options.peer), options.patience)?;
+        let remote = import_patiently(&node, options.peer, "demo-data", options.patience)?;
+        if remote.size() != mine.size() {
             return Err(Failure::Refused(format!(
                 "node {} has a segment of {} bytes, this one of {}: give both the same --count",
                 options.peer,
-                theirs.size(),
+                remote.size(),
                 mine.size()
             )));
         }
-        let mut demo = Demo { options, peers, mine, theirs, epoch: 0, wrong: 0 };
+        let mut demo = Demo { options, peers, mine, remote, epoch: 0, wrong: 0 };
         for sending in [demo.options.first, !demo.options.first] {
             demo.direction(sending)?;
         }
@@ -182,20 +182,20 @@ impl Demo {
     fn direction(&mut self, sending: bool) -> Outcome<()> {
         let (me, peer) = (self.peers.me(), self.options.peer);
         let fresh = self.options.seed.map_or_else(random::seed, |s| random::derive(s, u64::from(me)));
-        self.peers.tell(peer, 0, fresh)?;
+        self.peers.send(peer, 0, fresh)?;
         self.step()?;
-        let seed = if sending { fresh } else { self.peers.heard(peer, 0)? };
+        let seed = if sending { fresh } else { self.peers.received(peer, 0)? };
 
         let sizes = SIZES.into_iter().map(Pattern::Size);
         for (number, pattern) in sizes.chain([Pattern::LastWords, Pattern::Run(self.options.count)]).enumerate() {
             let seed = random::derive(seed, number as u64);
             if sending {
                 let took = self.store(pattern, seed)?;
-                self.peers.tell(peer, 1, took.as_nanos() as u64)?;
+                self.peers.send(peer, 1, took.as_nanos() as u64)?;
                 self.step()?;
             } else {
                 self.step()?;
-                let took = self.peers.heard(peer, 1)?;
+                let took = self.peers.received(peer, 1)?;
                 self.compare(pattern, seed, took)?;
             }
             // The sender may go on only when the receiver has looked.
@@ -222,7 +222,7 @@ impl Demo {
     /// Stores through a bare pointer; what an instruction took is measured until the last one returned, before any of
     /// them needs to have arrived.
     fn store(&self, pattern: Pattern, seed: u64) -> Outcome<Duration> {
-        let window = self.theirs.as_ptr();
+        let window = self.remote.as_ptr();
         let begun = Instant::now();
         for index in 0..pattern.count() {
             let (offset, size) = pattern.at(index);
@@ -230,7 +230,7 @@ impl Demo {
             unsafe { raw::store_size(window, offset, size, random::word(seed, index)) };
         }
         let took = begun.elapsed();
-        self.theirs.quiet()?;
+        self.remote.quiet()?;
         Ok(took)
     }
 
@@ -260,7 +260,7 @@ impl Demo {
 
     /// Loads from the other's memory, with the last word of the page among them.
     fn load(&mut self, size: usize, loads: u64, seed: u64) -> Outcome<()> {
-        let window = self.theirs.as_ptr();
+        let window = self.remote.as_ptr();
         let (mut wrong, mut took) = (0, Duration::ZERO);
         for number in 0..loads {
             // From the end of the area backwards.
@@ -282,7 +282,7 @@ impl Demo {
         if expected == found {
             return 0;
         }
-        // The first few tell enough.
+        // The first few are enough.
         if before < 8 {
             let width = 2 + 2 * size;
             eprintln!("MISMATCH node={node} offset={offset:#x} expected={expected:#0width$x} found={found:#0width$x}");

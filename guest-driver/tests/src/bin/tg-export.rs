@@ -4,14 +4,14 @@
 use std::io::BufRead;
 use std::process::ExitCode;
 use telegraphos::Node;
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
 const USAGE: &str = "\
 tg-export: exports zeroed memory under a name
 
 Usage: tg-export NAME SIZE [options]
 
-  --mode MODE   who may do what, as for a file [606: everybody loads and stores]
+  --mode MODE   access rights, as for a file [606: all load and store]
   --hold        stay until a signal comes, even without a standard input
 
 It reads lines from standard input: `OFFSET` prints the 8-byte word there as this process sees it, `OFFSET VALUE` stores

@@ -4,10 +4,10 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::Node;
-use tg_agent::{Figure, rounded};
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
-use tg_tests::peers::import_patiently;
-use tg_tests::{flood, raw};
+use telegraphos_agent::{Figure, rounded};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::peers::import_patiently;
+use telegraphos_guest_tests::{flood, raw};
 
 const USAGE: &str = "\
 tg-flood: stores as fast as the processor can; tg-watch on the other node checks

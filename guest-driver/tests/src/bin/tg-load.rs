@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 use telegraphos::Node;
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
 const USAGE: &str = "\
 tg-load: loads one word from another node's segment, with one instruction, and prints it

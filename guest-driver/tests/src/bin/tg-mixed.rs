@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What becomes of a word that the owner's processor and other nodes' atomics both change.
+//! The effect of concurrent changes of a word by the owner's processor and by other nodes' atomics.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node};
-use tg_agent::Figure;
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_agent::Figure;
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
 const USAGE: &str = "\
 tg-mixed: increments one word from its owner and from another node at the same time, and counts what is lost

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What it costs to tell a receiver that a message has arrived, by the notification queue and by what the paper
+//! Costs of notifying a receiver that a message has arrived, by the notification queue and by what the paper
 //! compares it with.
 
 use std::io::{BufRead, BufReader, Write};
@@ -7,14 +7,14 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node, Queue, Status};
-use tg_agent::Figure;
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
-use tg_tests::notify::{FLAGS, Imports, Layout, MESSAGE, Method, Receiver, SLOTS, Sender};
-use tg_tests::peers::{Peers, Who, import_patiently};
-use tg_tests::random;
+use telegraphos_agent::Figure;
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::notify::{FLAGS, Imports, Layout, MESSAGE, Method, Receiver, SLOTS, Sender};
+use telegraphos_guest_tests::peers::{Participants, Peers, import_patiently};
+use telegraphos_guest_tests::random;
 
 const USAGE: &str = "\
-tg-notify: measures what it costs to tell a receiver of a message, by notification queues and by other means
+tg-notify: measures the costs of notifying a receiver of a message, by notification queues and by other means
 
 Usage: tg-notify [options]      (on every node at the same time; the lowest receives, processes on the others send)
 
@@ -25,11 +25,11 @@ Usage: tg-notify [options]      (on every node at the same time; the lowest rece
   --burst N            messages of each sender while the receiver sleeps [32]
   --messages N         messages of each sender while the receiver polls [128]
   --limit MS           time after which a sender sends no more of them, for methods that take long [100]
-  --must-lose          goes on, for up to 100 rounds, until flag and flag-look have lost something; fails if they do not
+  --must-lose          continues, for up to 100 rounds, until flag and flag-look have lost something; fails if they do not
   --patience SECONDS   how long to wait for the others [180]
 
-Each message is 64 bytes, stored into the receiver's memory word by word, and then told of:
-  req          the word that tells where it is goes into a notification queue; req-batch and req-kernel differ in how it is taken
+Each message is 64 bytes, stored into the receiver's memory word by word, and then notified:
+  req          its address goes into a notification queue; req-batch and req-kernel differ in how it is taken
   flag         ... into one flag in the receiver's memory; flag-look looks whether the flag is clear first. They lose.
   flags        the number of the message goes into a flag of the sender's own; the receiver polls all of them
   groups       the same, and 1 into a word of the sender's group, of the square root of all; the receiver polls these first
@@ -52,7 +52,7 @@ Examples:
 
 #[derive(Clone)]
 struct Options {
-    who: Who,
+    participants: Participants,
     senders: Vec<usize>,
     methods: Vec<Method>,
     rounds: usize,
@@ -81,7 +81,7 @@ const SEED: u64 = 0x6e6f_7469_6679;
 
 /// Mail from the receiver: method (or [`QUIT`]), senders, messages of each.
 const MAIL: [u64; 3] = [0, 1, 2];
-/// Mail to the receiver: the last order carried out, and whether a sender has failed. Nobody but it is told, since the
+/// Mail to the receiver: the last order carried out, and whether a sender has failed. Only it is notified, since the
 /// other senders may have left.
 const DONE: u64 = 3;
 const FAILED: u64 = 4;
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
 
 fn run(parser: lexopt::Parser) -> Outcome<()> {
     let mut options = Options {
-        who: Who::Present,
+        participants: Participants::Present,
         senders: vec![1, 2, 4, 8, 16],
         methods: Method::ALL.to_vec(),
         rounds: 8,
@@ -108,7 +108,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     while let Some(word) = line.next_word()? {
         match word {
             Word::Option(option) => match option.as_str() {
-                "nodes" => options.who = Who::Count(line.number("--nodes")?),
+                "nodes" => options.participants = Participants::Count(line.number("--nodes")?),
                 "senders" => options.senders = list(&line.text()?, |word| cli::number("--senders", word))?,
                 "methods" => {
                     options.methods = list(&line.text()?, |word| {
@@ -140,14 +140,14 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     }
     within("--rounds", options.rounds, 1, 100_000)?;
     within("--messages", options.messages, 1, SLOTS)?;
-    // A burst fits the queues in software, or their senders would wait for the receiver, who sleeps.
+    // A burst fits the queues in software, or their senders would wait for the receiver, which sleeps.
     within("--burst", options.burst, 1, SLOTS / options.layout().senders)?;
     if let Some(child) = child {
         let parts = child.split_once(':').ok_or_else(|| Failure::Usage("--child: expected RECEIVER:SENDER".into()))?;
         return one_sender(&options, cli::number("--child", parts.0)?, cli::number("--child", parts.1)?);
     }
     let node = Node::open()?;
-    let peers = Peers::meet(&node, "notify-control", options.who, options.patience)?;
+    let peers = Peers::connect(&node, "notify-control", options.participants, options.patience)?;
     if peers.all.len() < 2 {
         return Err(Failure::Refused("this is the only node: expected another one, to send".into()));
     }
@@ -156,7 +156,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     }
     let mut turn = Turn { peers: &peers, epoch: 0, patience: options.patience };
     let result = receive(&options, &mut turn);
-    // Whatever has happened: the senders end, and say so before the memory goes that they tell it to.
+    // Whatever has happened: the senders end, and announce it before the memory that they store to goes.
     let ended = turn.order(QUIT, 0, 0).and_then(|()| turn.until(Turn::left));
     result.and(ended)
 }
@@ -181,7 +181,7 @@ impl Turn<'_> {
     fn order(&mut self, method: u64, senders: usize, messages: usize) -> Outcome<()> {
         for id in self.others() {
             for (slot, value) in MAIL.into_iter().zip([method, senders as u64, messages as u64]) {
-                self.peers.tell(id, slot, value)?;
+                self.peers.send(id, slot, value)?;
             }
         }
         self.epoch += 1;
@@ -191,7 +191,7 @@ impl Turn<'_> {
     /// Whether all is done, and performed here.
     fn done(&self) -> Outcome<bool> {
         for id in self.others() {
-            if self.peers.heard(id, FAILED)? != 0 {
+            if self.peers.received(id, FAILED)? != 0 {
                 return Err(Failure::Refused(format!("a sender on node {id} has failed: see what it printed")));
             }
         }
@@ -201,7 +201,7 @@ impl Turn<'_> {
     /// Whether all have carried out the last order, in their way.
     fn left(&self) -> Outcome<bool> {
         for id in self.others() {
-            if self.peers.heard(id, DONE)? < self.epoch {
+            if self.peers.received(id, DONE)? < self.epoch {
                 return Ok(false);
             }
         }
@@ -260,20 +260,20 @@ impl Samples {
         for (part, values) in parts {
             if let Some(ns) = quartiles(values) {
                 let samples = values.len();
-                tell(&Figure::Notify { method: method(), senders, part: part.into(), ns: ns.into(), samples });
+                print_figure(&Figure::Notify { method: method(), senders, part: part.into(), ns: ns.into(), samples });
             }
         }
         if let Some(rate) = quartiles(&self.rate) {
             let rounds = self.rate.len();
-            tell(&Figure::Rate { method: method(), senders, per_second: rate.into(), rounds });
+            print_figure(&Figure::Rate { method: method(), senders, per_second: rate.into(), rounds });
         }
         if self.sent > 0 {
-            tell(&Figure::Lost { method: method(), senders, sent: self.sent, lost: self.lost });
+            print_figure(&Figure::Lost { method: method(), senders, sent: self.sent, lost: self.lost });
         }
     }
 }
 
-fn tell(figure: &Figure) {
+fn print_figure(figure: &Figure) {
     println!("{}", figure.line());
 }
 
@@ -299,7 +299,7 @@ fn clock() -> f64 {
 /// Rounds in which a method that loses must have lost something.
 const ROUNDS_TO_LOSE: usize = 100;
 
-/// Flags that nobody stores to are looked at, too: what looking costs needs no senders.
+/// Flags without stores are polled, too: the cost of a poll needs no senders.
 const QUIET_FLAGS: [usize; 3] = [64, 256, FLAGS];
 
 fn receive(options: &Options, turn: &mut Turn<'_>) -> Outcome<()> {
@@ -308,7 +308,7 @@ fn receive(options: &Options, turn: &mut Turn<'_>) -> Outcome<()> {
     let data = node.export(SEGMENT, layout.bytes()).owner(FULL).others(FULL).create()?;
     let queue = if options.queued() { Some(Queue::create(node, QUEUE).wide().mode(0o606).create()?) } else { None };
     let words = usize::try_from(data.size() / 8).unwrap_or(0);
-    // SAFETY: the segment is mapped until it is dropped, at a page, zero at first; whoever accesses it does so word by
+    // SAFETY: the segment is mapped until it is dropped, at a page, zero at first; all accesses are word by
     // word, atomically.
     let memory = unsafe { std::slice::from_raw_parts(data.as_ptr().cast::<AtomicU64>(), words) };
     let mut trials = Trials {
@@ -418,7 +418,7 @@ impl Trials<'_, '_> {
             }
             samples.push((begun.elapsed().as_nanos() as f64 - self.clock).max(0.0) / f64::from(LOOKS));
         }
-        cli::check(taken.is_empty(), || format!("{}: found {taken:x?} where nobody has sent", method.name()))
+        cli::check(taken.is_empty(), || format!("{}: found {taken:x?} where no sender has sent", method.name()))
     }
 
     fn one(&mut self, method: Method, senders: usize, options: &Options, samples: &mut Samples) -> Outcome<()> {
@@ -440,7 +440,7 @@ impl Trials<'_, '_> {
         Ok((found > 0).then(|| took.max(0.0) / found as f64))
     }
 
-    /// Nobody looks while they send, and nobody sends while this one looks.
+    /// The receiver does not poll while they send, and they do not send while it polls.
     fn burst(&mut self, method: Method, senders: usize, each: usize, samples: &mut Samples) -> Outcome<()> {
         self.begin();
         self.turn.order(method as u64, senders, each)?;
@@ -453,7 +453,7 @@ impl Trials<'_, '_> {
         let mut check = Check::new(self, method, senders, each);
         taken.iter().try_for_each(|place| check.message(*place))?;
         let sent = self.results(senders, &mut samples.message, &mut samples.send)?;
-        // A flag that nobody looks at loses all but one: that is no measurement.
+        // A flag that is not polled loses all but one: that is no measurement.
         if !method.loses() {
             samples.sent += sent;
             samples.lost += lost(method, sent, taken.len())?;
@@ -477,7 +477,7 @@ impl Trials<'_, '_> {
                 samples.take.push(took);
                 last = Instant::now();
                 first.get_or_insert((last, taken.len() - count));
-                // At once: who is told of a message sees all of it.
+                // Immediately: a receiver that is notified of a message sees all of it.
                 taken[count..].iter().try_for_each(|place| check.message(*place))?;
                 continue;
             }
@@ -491,7 +491,7 @@ impl Trials<'_, '_> {
                 check.trials.turn.check(deadline)?;
             }
         }
-        // Of the messages' own stores, only those count that were made while nobody looked.
+        // Of the messages' own stores, only those count that were made while the receiver did not poll.
         let sent = self.results(senders, &mut Vec::new(), &mut samples.send_busy)?;
         samples.sent += sent;
         samples.lost += lost(method, sent, taken.len())?;
@@ -547,9 +547,11 @@ impl<'t, 'a, 'b> Check<'t, 'a, 'b> {
     fn message(&mut self, place: u64) -> Outcome<()> {
         let name = self.method.name();
         let layout = self.trials.layout;
-        let whose = layout.whose(place).filter(|(sender, _)| *sender < self.last.len());
-        let Some((sender, at)) = whose else {
-            return Err(Failure::Check(format!("{name}: told of a message at {place:#x}: expected one that was sent")));
+        let found = layout.find(place).filter(|(sender, _)| *sender < self.last.len());
+        let Some((sender, at)) = found else {
+            return Err(Failure::Check(format!(
+                "{name}: notified of a message at {place:#x}: expected one that was sent"
+            )));
         };
         let last = self.last[sender];
         let end = self.trials.numbers[sender] + self.each as u64;
@@ -631,8 +633,8 @@ fn send(options: &Options, peers: &Peers) -> Outcome<()> {
     let receiver = peers.all[0];
     let result = orders(options, peers, receiver);
     if result.is_err() {
-        peers.tell(receiver, FAILED, 1)?;
-        // It tells all to go, and this node is among them.
+        peers.send(receiver, FAILED, 1)?;
+        // It starts all senders, and this node is among them.
         for epoch in 1.. {
             if order(options, peers, receiver, epoch)?.is_none() {
                 break;
@@ -640,7 +642,7 @@ fn send(options: &Options, peers: &Peers) -> Outcome<()> {
         }
     }
     // Whatever it is that was ordered last.
-    peers.tell(receiver, DONE, u64::MAX)?;
+    peers.send(receiver, DONE, u64::MAX)?;
     result
 }
 
@@ -656,7 +658,7 @@ fn order(options: &Options, peers: &Peers, receiver: u16, epoch: u64) -> Outcome
         }
         std::thread::sleep(Duration::from_micros(500));
     }
-    let [method, senders, messages] = MAIL.map(|slot| peers.heard(receiver, slot));
+    let [method, senders, messages] = MAIL.map(|slot| peers.received(receiver, slot));
     let order = [method?, senders?, messages?];
     Ok((order[0] != QUIT).then_some(order))
 }
@@ -675,7 +677,7 @@ fn orders(options: &Options, peers: &Peers, receiver: u16) -> Outcome<()> {
         for process in processes.iter_mut().filter(all) {
             process.answer()?;
         }
-        peers.tell(receiver, DONE, epoch)?;
+        peers.send(receiver, DONE, epoch)?;
     }
     Ok(())
 }
@@ -711,9 +713,9 @@ fn one_sender(options: &Options, receiver: u16, index: usize) -> Outcome<()> {
             sender.far.data.put_slice(8 * place as u64, &message)?;
             let stored = Instant::now();
             sender.notify(method, senders, number, place as u64)?;
-            let told = Instant::now();
+            let notified = Instant::now();
             let short = |time: Duration| time.as_nanos().min(u128::from(u32::MAX)) as u64;
-            results.push(short(stored - begun) | short(told - stored) << 32);
+            results.push(short(stored - begun) | short(notified - stored) << 32);
         }
         results[0] = results.len() as u64 - 1;
         let far = &sender.far;
@@ -727,7 +729,7 @@ fn one_sender(options: &Options, receiver: u16, index: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Asks again while what it asks for is not there yet.
+/// Polls until the value is there.
 fn patiently<T>(patience: Duration, mut ask: impl FnMut() -> telegraphos::Result<T>) -> telegraphos::Result<T> {
     let deadline = Instant::now() + patience;
     loop {

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, QueueState};
-use tg_agent::{Figure, Received, rounded};
-use tg_tests::child::End;
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
-use tg_tests::queue::{self, Forked, Log, NUMBERS, SENDERS};
-use tg_tests::random;
+use telegraphos_agent::{Figure, Received, rounded};
+use telegraphos_guest_tests::child::End;
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::queue::{self, Forked, Log, NUMBERS, SENDERS};
+use telegraphos_guest_tests::random;
 
 const USAGE: &str = "\
 tg-queue: a notification queue whose senders do not wait and whose consumers are killed; everything is counted
@@ -28,11 +28,11 @@ receive makes the queue and starts consumers, which take elements in processes o
   --each N         elements of each [1000]
   --consumers C    consumers at once [2]
   --slow           consumers work or sleep a little at random, also while they take an element
-  --preempted      they are stopped at random, and give up the processor while they take an element
+  --preempted      they are stopped at random, and yield the processor while they take an element
   --killed         they are killed at random, and others started
-  --idle S         give up after S seconds without a new element [120]
+  --idle S         fail after S seconds without a new element [120]
 
-send appends elements that say who sent them:
+send appends elements that have their sender and number:
   --sender I       the sender's number [0]
   --each N         elements [1000]
   --width 4|8      refuse a queue of another width
@@ -205,7 +205,7 @@ impl Options {
 fn hold(line: Line) -> Outcome<()> {
     let options = Options::read(line)?;
     let _queue = options.make(&Node::open()?)?;
-    // Until there is nobody to tell us anything.
+    // Until the parent closes the pipe.
     std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())
         .map(drop)
         .map_err(|e| Failure::Refused(format!("standard input: {e}")))
@@ -287,7 +287,7 @@ impl<'a> Supervisor<'a> {
             std::thread::sleep(Duration::from_micros(200 + self.draw(4000)));
             let now = self.log.different();
             if now != seen {
-                // Counted from the first element on: senders may come late.
+                // Counted from the first element on: senders may start later.
                 begun.get_or_insert(changed);
                 (seen, changed) = (now, Instant::now());
             }
@@ -370,7 +370,7 @@ impl<'a> Supervisor<'a> {
     }
 }
 
-/// Takes elements until told to end and there are no more, or killed.
+/// Takes elements until it gets the line to end and none are left, or is killed.
 fn consume(file: &OwnedFd, handle: u32, log: &Log, life: u64, siege: Siege, seed: u64) -> Result<(), String> {
     let queue = queue::attach(file, handle).map_err(|e| e.to_string())?;
     let end: &AtomicU64 = log.note(END);

@@ -5,8 +5,8 @@ use std::io::BufRead;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, NodeId, ReplicaMode, Replicated};
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
-use tg_tests::replica;
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::replica;
 
 const USAGE: &str = "\
 tg-replica: a copy of a replicated segment, used by hand

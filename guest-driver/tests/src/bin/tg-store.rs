@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 use telegraphos::{Node, Rights};
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
 const USAGE: &str = "\
 tg-store: stores one word into another node's segment, with one instruction

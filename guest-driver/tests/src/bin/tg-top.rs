@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, PageCounter};
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
 const USAGE: &str = "\
 tg-top: shows which remote pages this node's processes use most, without touching those processes
@@ -14,17 +14,17 @@ tg-top: shows which remote pages this node's processes use most, without touchin
 Usage: tg-top NODE:NAME... [options]
 
   --interval SECONDS   between two tables [1]
-  --count N            end after so many tables; 0 goes on until a signal comes [0]
+  --count N            end after so many tables; 0 continues until a signal comes [0]
   --most N             rows of a table [16]
 
-Every access of this node to a page counts, whoever makes it: a store, a load, an atomic (a write), a block of a copy.
+Every access of this node to a page counts, by any process: a store, a load, an atomic (a write), a block of a copy.
 
 Exit codes: 0 done, 2 usage, 3 board, driver or peer refused.
 
 Example: tg-top 1:box 2:box --interval 2
 ";
 
-/// Counts down from here; at a million accesses a second it lasts for longer than anybody looks.
+/// Counts down from here; at a million accesses a second it lasts for longer than any run.
 const PLENTY: u64 = 1 << 62;
 
 struct Page {
@@ -88,7 +88,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         for (reads, writes, name, number) in rows.iter().filter(|row| row.0 + row.1 > 0).take(most) {
             out += &format!("{:>12.0} {:>12.0}  {name}+{number}\n", *reads as f64 / passed, *writes as f64 / passed);
         }
-        // Nobody may be there to read it.
+        // The pipe may have no reader any more.
         if std::io::stdout().write_all(out.as_bytes()).is_err() {
             return Ok(());
         }

@@ -4,9 +4,9 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Segment};
-use tg_agent::Figure;
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
-use tg_tests::flood::{COUNT, Ring};
+use telegraphos_agent::Figure;
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::flood::{COUNT, Ring};
 
 const USAGE: &str = "\
 tg-watch: exports a segment for tg-flood and checks what arrives there
@@ -15,10 +15,10 @@ Usage: tg-watch NAME [options]
 
   --monotonic    check all the time that stores are seen in program order; without it, only at the end
   --size BYTES   of the segment [64K]
-  --idle S       give up after S seconds without a new store [120]
+  --idle S       fail after S seconds without a new store [120]
   --hold S       keep the segment for S seconds after the end [1]
 
-It ends when tg-flood has told how many stores there were, and prints one line:
+It ends when tg-flood has sent the number of its stores, and prints one line:
   {\"watched\":{\"stores\":...,\"looks\":...,\"changes\":...}}
 Exit codes: 0 all right, 1 an order or a value was wrong, or the stores stopped, 2 usage, 3 board or driver refused.
 
@@ -65,8 +65,8 @@ fn watch(segment: &Segment, ring: Ring, monotonic: bool, idle: Duration) -> Outc
             break count;
         }
         looks += 1;
-        // The word that would take the next store, or another of the ring: whoever finds number n there must find at
-        // least n - 1 in the word before.
+        // The word that would take the next store, or another of the ring: a reader that finds number n there must find
+        // at least n - 1 in the word before.
         let probe = seen + 1 + looks % ring.words();
         let n: u64 = segment.load(ring.place(probe))?;
         if n > seen {

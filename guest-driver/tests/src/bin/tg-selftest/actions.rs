@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::sync::{Barrier, TicketLock};
 use telegraphos::{Error, LaunchStyle, Node, NodeId, Remote, Rights};
+use telegraphos_guest_tests::child::{say, wait_for_go};
+use telegraphos_guest_tests::launch::{Arguments, AtomicOp, Launcher, Operation};
+use telegraphos_guest_tests::peers::import_patiently;
+use telegraphos_guest_tests::{random, raw};
 use telegraphos_wire::context;
-use tg_tests::child::{say, wait_for_go};
-use tg_tests::launch::{Arguments, AtomicOp, Launcher, Operation};
-use tg_tests::peers::import_patiently;
-use tg_tests::{random, raw};
 
 /// Exit code of a child whose action was refused; the errno is its last line.
 pub(crate) const REFUSED: i32 = 10;
@@ -80,7 +80,7 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
             let remote = import(&node, id, name, wanted)?;
             say("ready");
             wait_for_go();
-            // SAFETY: the test chose a mapped offset; whether the access is allowed is what it wants to know.
+            // SAFETY: the test chose a mapped offset; whether the access is allowed is what it tests.
             unsafe { raw::store::<u64>(remote.as_ptr(), number(offset)?, number(value)?) };
             remote.quiet()?;
             say("stored");
@@ -100,7 +100,7 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
             let at = remote.as_ptr();
             drop(remote);
             say("ready");
-            // SAFETY: none; the fault is what the test wants to see. Nothing else of this process is touched: the page
+            // SAFETY: none; the fault is what the test expects. Nothing else of this process is touched: the page
             // was just unmapped, and no other thread maps any.
             unsafe { raw::store::<u64>(at, 0, 1) };
             say("stored");
@@ -141,7 +141,7 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
             }
             return Err(Trouble::Wrong("no SIGBUS within 60 s".into()));
         }
-        // Exports until told to end, or killed.
+        // Exports until it gets the line to end, or is killed.
         ["export", name, size, mode] => {
             let mode = u32::from_str_radix(mode, 8).map_err(|_| Trouble::Wrong(format!("{mode:?} is no mode")))?;
             let segment = Node::open()?.export(name, number(size)?).mode(mode).create()?;
@@ -360,7 +360,7 @@ fn lock_loop(segment: &Remote, rounds: u64) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Tells its epoch before each barrier; behind it everybody has told at least as much.
+/// Announces its epoch before each barrier; after it all have announced at least that.
 fn barrier(node: &Node, name: &str, nodes: &str, me: u64, epochs: u64, shared: &Remote) -> Result<(), Trouble> {
     let nodes = nodes.split(',').map(|n| Ok(number(n)? as NodeId)).collect::<Result<Vec<_>, Trouble>>()?;
     let limit = Duration::from_secs(100);
@@ -370,13 +370,13 @@ fn barrier(node: &Node, name: &str, nodes: &str, me: u64, epochs: u64, shared: &
         barrier.wait_timeout(limit)?;
         for other in 0..nodes.len() as u64 {
             let found = shared.get64(8 * other)?;
-            // One who is ahead may be waiting at the next one already.
+            // A faster one may be waiting at the next barrier already.
             if !(epoch..=epoch + 1).contains(&found) {
                 return Err(Trouble::Wrong(format!("behind barrier {epoch}, participant {other} is at {found}")));
             }
         }
     }
-    // So that nobody leaves while others still tell him.
+    // So that none leaves while others still store to it.
     barrier.wait_timeout(limit)?;
     say("done");
     wait_for_go();
@@ -407,7 +407,7 @@ fn fork(remote: &Remote) -> Result<(), Trouble> {
     // SAFETY: this process has one thread; the child only touches memory and exits.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        // SAFETY: the fault is what the test wants to see; nothing is mapped there in the child.
+        // SAFETY: the fault is what the test expects; nothing is mapped there in the child.
         unsafe {
             raw::store::<u64>(at, 0, 2);
             libc::_exit(0);

@@ -4,11 +4,11 @@
 use crate::context::{Context, Stop, Verdict, must, refused, same};
 use std::collections::{BTreeMap, BTreeSet};
 use telegraphos::{AtomicWord, Error, LaunchStyle, Node, Outcome, READ_WRITE, Remote, Status};
+use telegraphos_guest_tests::launch::{Arguments, AtomicOp, Launcher, Operation};
+use telegraphos_guest_tests::random;
 use telegraphos_wire::context;
-use tg_tests::launch::{Arguments, AtomicOp, Launcher, Operation};
-use tg_tests::random;
 
-/// Who owns the words that all share.
+/// The owner of the words that all share.
 fn home(context: &Context<'_>) -> u16 {
     context.peers.all.first().copied().unwrap_or(context.me())
 }
@@ -21,7 +21,7 @@ pub(crate) fn shared(context: &mut Context<'_>, size: u64) -> Verdict<Remote> {
     context.import(home(context), "shared")
 }
 
-/// All forms on the word at `offset`, which nobody else uses.
+/// All forms on the word at `offset`, which no other test uses.
 fn forms<T>(remote: &Remote, offset: u64, seed: u64) -> Verdict
 where
     T: AtomicWord + Outcome + std::fmt::LowerHex,
@@ -135,7 +135,7 @@ pub(crate) fn fetch_inc_by_processes(context: &mut Context<'_>) -> Verdict {
     }
     for child in &mut children {
         child.expect("done")?;
-        child.must_end(tg_tests::child::End::Code(0))?;
+        child.must_end(telegraphos_guest_tests::child::End::Code(0))?;
     }
     context.note(format!("{PROCESSES} processes with {ROUNDS} each: {:.1?}", begun.elapsed()));
     context.sync()?;
@@ -187,12 +187,12 @@ pub(crate) fn swap_passes_on(context: &mut Context<'_>) -> Verdict {
         let found: u64 = word.swap(16, value(context.me(), round))?;
         out = out.wrapping_add(random::word(5, found));
     }
-    context.peers.tell(home(context), 2, out).map_err(Stop::Bail)?;
+    context.peers.send(home(context), 2, out).map_err(Stop::Bail)?;
     context.sync()?;
     if context.me() == home(context) {
         let (mut came_out, mut went_in) = (random::word(5, word.get64(16)?), random::word(5, 0));
         for id in &context.peers.all {
-            came_out = came_out.wrapping_add(context.peers.heard(*id, 2).map_err(Stop::Bail)?);
+            came_out = came_out.wrapping_add(context.peers.received(*id, 2).map_err(Stop::Bail)?);
             for round in 0..ROUNDS {
                 went_in = went_in.wrapping_add(random::word(5, value(*id, round)));
             }
@@ -297,7 +297,7 @@ pub(crate) fn unaligned(context: &mut Context<'_>) -> Verdict {
 pub(crate) fn styles_agree(context: &mut Context<'_>) -> Verdict {
     crate::control::needs_lab(context)?;
     let (mine, right) = context.neighbour(2 * 65536)?;
-    // A file of its own, so that other tests keep the style that they expect.
+    // Another file, so that other tests keep the style that they expect.
     let node = Node::open_path(context.node().path())?;
     let name = context.name("data");
     let (far, own) = (node.import(right.node(), &name).open()?, node.import(context.me(), &name).open()?);

@@ -8,10 +8,10 @@ use telegraphos::{
     Error, JoinBuilder, Node, NodeId, Queue, QueueBuilder, Remote, RemoteQueue, ReplicaMode, Replicated,
     ReplicatedBuilder, Segment, State,
 };
-use tg_tests::child::{Child, Ids};
-use tg_tests::cli::{Failure, Outcome};
-use tg_tests::peers::{Peers, import_patiently};
-use tg_tests::{queue, random, replica, user};
+use telegraphos_guest_tests::child::{Child, Ids};
+use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::peers::{Peers, import_patiently};
+use telegraphos_guest_tests::{queue, random, replica, user};
 
 /// Result of a test.
 pub(crate) type Verdict<T = ()> = Result<T, Stop>;
@@ -50,7 +50,7 @@ impl From<std::io::Error> for Stop {
     }
 }
 
-/// Barriers per test. One that fails midway goes on to the last.
+/// Barriers per test. A test that fails midway continues to the last.
 const STEPS: u64 = 64;
 
 pub(crate) struct Context<'a> {
@@ -180,7 +180,7 @@ impl<'a> Context<'a> {
         Ok((mine, right))
     }
 
-    /// Makes a replicated segment, whose home this node is and which everybody may join, and keeps it until all have
+    /// Makes a replicated segment, with its home at this node, which all may join, and keeps it until all have
     /// ended the test.
     pub(crate) fn replicated(
         &mut self,
@@ -254,14 +254,14 @@ impl<'a> Context<'a> {
 
     /// The seed of this node's data and that of the left neighbour's.
     pub(crate) fn seeds(&mut self) -> Verdict<(u64, u64)> {
-        let told = self.peers.tell(self.peers.right(), 0, self.seed);
-        told.map_err(Stop::Bail)?;
+        let sent = self.peers.send(self.peers.right(), 0, self.seed);
+        sent.map_err(Stop::Bail)?;
         self.sync()?;
-        let theirs = self.peers.heard(self.peers.left(), 0).map_err(Stop::Bail)?;
-        Ok((self.seed, theirs))
+        let peer_seed = self.peers.received(self.peers.left(), 0).map_err(Stop::Bail)?;
+        Ok((self.seed, peer_seed))
     }
 
-    /// A process of its own.
+    /// A child process.
     pub(crate) fn child(&self, args: &[&str]) -> Verdict<Child> {
         Ok(Child::start(args, None, self.patience)?)
     }
@@ -329,7 +329,7 @@ pub(crate) fn refused<T>(what: &str, result: Result<T, Error>, errno: i32) -> Ve
 /// A peer that dies takes its memory with it; then the report must say so instead of ending in silence.
 pub(crate) fn explain_sigbus() {
     extern "C" fn explain(_: libc::c_int) {
-        const TEXT: &[u8] = b"Bail out! SIGBUS: a peer's memory is gone; its own output tells why\n";
+        const TEXT: &[u8] = b"Bail out! SIGBUS: a peer's memory is gone; see its own output\n";
         // SAFETY: both are async-signal-safe; the text is static.
         unsafe {
             libc::write(1, TEXT.as_ptr().cast(), TEXT.len());

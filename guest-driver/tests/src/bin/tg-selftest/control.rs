@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names, secrets, nodes: who gets what by which name.
+//! Names, secrets, nodes: which imports are admitted.
 
 use crate::context::{Context, Stop, Verdict, refused, same};
 use std::os::fd::{AsFd, AsRawFd};
@@ -115,8 +115,8 @@ pub(crate) fn listed_nodes(context: &mut Context<'_>) -> Verdict {
     right.quiet()?;
     refused("an import by a node not listed", context.node().import(peers.right(), &for_nobody).open(), libc::ENOENT)?;
     if peers.all.len() > 2 {
-        let stranger = context.node().import(peers.ring(2), &for_left).open();
-        refused("an import by another node than the listed one", stranger, libc::ENOENT)?;
+        let unlisted = context.node().import(peers.ring(2), &for_left).open();
+        refused("an import by another node than the listed one", unlisted, libc::ENOENT)?;
     }
     context.sync()?;
     same("the word from the listed node", admitted.load::<u64>(0)?, 9)?;
@@ -202,7 +202,7 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
 
 const INFO: u32 = uapi::request(uapi::Direction::InOut, 0, size_of::<uapi::Info>());
 
-/// Structures that are shorter and longer than the driver knows them, flags, and request numbers that are nearly right.
+/// Structures of other sizes than the driver's version, flags, and request numbers that are nearly right.
 pub(crate) fn sizes_and_flags(context: &mut Context<'_>) -> Verdict {
     let node = context.node();
     const WORDS: usize = size_of::<uapi::Info>() / 4;

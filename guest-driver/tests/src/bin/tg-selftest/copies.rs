@@ -5,10 +5,10 @@ use crate::context::{Context, Stop, Verdict, must, refused, same};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, LaunchStyle, MAX_COPY, Operation, Remote, Rights, Segment, Status, copy, copy_nbi};
+use telegraphos_guest_tests::child::End;
+use telegraphos_guest_tests::launch::{Arguments, Launcher, Operation as What};
+use telegraphos_guest_tests::random;
 use telegraphos_wire::{context as words, uapi};
-use tg_tests::child::End;
-use tg_tests::launch::{Arguments, Launcher, Operation as What};
-use tg_tests::random;
 
 const UNIT: u64 = 65536;
 
@@ -48,7 +48,7 @@ fn zero(segment: &Segment, to: u64, length: u64) -> Verdict {
     Ok(())
 }
 
-/// Lengths and offsets that meet words, pages and units at every odd place.
+/// Lengths and offsets across the bounds of words, pages and units.
 const SHAPES: &[(u64, u64, u64)] = &[
     (0, 0, 1),
     (1, 0, 1),
@@ -73,7 +73,7 @@ const SHAPES: &[(u64, u64, u64)] = &[
     (123, 77, 3 * UNIT - 321),
 ];
 
-/// Segments of four units: one to copy from, one to copy to, both of ours, and the right neighbour's of both.
+/// Segments of four units: one to copy from and one to copy to, of this node and of the right neighbour.
 struct Four {
     source: std::sync::Arc<Segment>,
     target: std::sync::Arc<Segment>,
@@ -92,7 +92,7 @@ fn four(context: &mut Context<'_>) -> Verdict<Four> {
     })
 }
 
-/// Remote copy: from the right neighbour's memory into ours.
+/// Remote copy: from the right neighbour's memory into this node's.
 pub(crate) fn get_shapes(context: &mut Context<'_>) -> Verdict {
     let four = four(context)?;
     fill(&four.source, 0, 4 * UNIT, u64::from(context.me()) + 100)?;
@@ -369,7 +369,7 @@ pub(crate) fn event_wakes(context: &mut Context<'_>) -> Verdict {
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
     });
     results.into_iter().collect::<Verdict>()?;
-    // A program's own poll: armed before the end and after it, the eventfd tells.
+    // A program's own poll: armed before the end and after it, the eventfd is signalled.
     let node = telegraphos::Node::open_path(context.node().path())?;
     let right = node.import(context.peers.right(), &context.name("target")).open()?;
     let fd = node.completions()?;
@@ -384,16 +384,16 @@ pub(crate) fn event_wakes(context: &mut Context<'_>) -> Verdict {
         Ok(ready)
     };
     same("an event before any operation", rings(20)?, false)?;
-    for late in [false, true] {
+    for after_end in [false, true] {
         let mut operation = right.fetch_inc_nbi::<u64>(3 * UNIT + 512)?;
         let deadline = Instant::now() + patience;
-        while late && !operation.is_done() {
+        while after_end && !operation.is_done() {
             must(Instant::now() < deadline, || "an atomic does not end".into())?;
         }
         operation.arm()?;
         same("an event for an armed operation", rings(30_000)?, true)?;
         must(operation.is_done(), || "an event came before the end of the only operation".into())?;
-        same("what it found", operation.wait(None)?, u64::from(late))?;
+        same("what it found", operation.wait(None)?, u64::from(after_end))?;
     }
     context.sync()
 }
@@ -410,7 +410,7 @@ pub(crate) fn quiet_covers(context: &mut Context<'_>) -> Verdict {
         for at in [0, (LENGTH / 2) & !7, LENGTH - 8] {
             four.source.store(at, round << 32 | at)?;
         }
-        // No handle is kept: only quiet tells.
+        // No handle is kept: only quiet reports it.
         drop(four.far_target.put_nbi(0, &four.source, 0, LENGTH)?);
         drop(four.far_target.fetch_add_nbi(LENGTH + 64, 1u64)?);
         match node.quiet_timeout(Duration::ZERO) {
@@ -433,7 +433,7 @@ pub(crate) fn quiet_covers(context: &mut Context<'_>) -> Verdict {
         drop(four.far_target.get_nbi(0, &four.target, LENGTH + 8192, 4096)?);
         node.quiet()?;
     }
-    must(most == 2, || format!("an impatient quiet told of at most {most} operations: expected 2"))?;
+    must(most == 2, || format!("an impatient quiet reported at most {most} operations: expected 2"))?;
     context.sync()
 }
 
@@ -462,7 +462,7 @@ pub(crate) fn fence_orders(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// A copy from, and one to, memory whose exporter is killed meanwhile ends with an error, and soon.
+/// A copy from, and one to, memory of an exporter that is killed meanwhile ends with an error, and soon.
 pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
     let mut exporters = Vec::new();
     let names = [context.name("from"), context.name("to")];
@@ -473,7 +473,7 @@ pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
     }
     let mine = context.export("mine", 16 * UNIT)?;
     let (from, to) = (context.import(context.peers.right(), "from")?, context.import(context.peers.right(), "to")?);
-    // Each copy has imports of its own: on a node that is alone, both of its ends are imports of this board that may
+    // Each copy has separate imports: on a node that is alone, both of its ends are imports of this board that may
     // fail.
     let (into, out_of) = (context.import(context.me(), "mine")?, context.import(context.me(), "mine")?);
     copy(&into, 0, &from, 0, 16 * UNIT)?;
@@ -508,7 +508,7 @@ pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
         must(fatal, || format!("a copy {what} a dead process: {error}: expected Stale or NotGranted"))?;
     }
     context.note(format!("both had ended {:.1?} after the first was launched", begun.elapsed()));
-    // Ours is as before.
+    // This node's memory is unchanged.
     copy(mine.remote()?, 0, mine.remote()?, 8 * UNIT, 8 * UNIT)?;
     context.sync()
 }

@@ -76,7 +76,7 @@ pub(crate) fn kinds_apart(context: &mut Context<'_>) -> Verdict {
     left(&profile, "of a profile", (1 << 40) - 4, (1 << 40) - 6)?;
     same("its events", counter_events(&profile)?, 0)?;
     drop(counter);
-    // Disarmed, it counts no more, and the other goes on.
+    // Disarmed, it counts no more, and the other continues.
     right.put8(3, 3)?;
     right.quiet()?;
     left(&profile, "after the other was disarmed", (1 << 40) - 4, (1 << 40) - 7)?;
@@ -143,7 +143,7 @@ pub(crate) fn all_of_them(context: &mut Context<'_>) -> Verdict {
     let count = context.node().info()?.counters;
     must(count > 0, || "the board has no counters".into())?;
     // One file of an ordinary user gets half of them: file_share.
-    let count = if tg_tests::user::uid() == 0 { count } else { count / 2 };
+    let count = if telegraphos_guest_tests::user::uid() == 0 { count } else { count / 2 };
     for round in 0..3 {
         let node = Node::open_path(context.node().path())?;
         let far = node.import(right.node(), &context.name("data")).open()?;

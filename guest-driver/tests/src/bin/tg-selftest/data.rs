@@ -4,7 +4,7 @@
 use crate::context::{Context, Stop, Verdict, must, same};
 use std::time::{Duration, Instant};
 use telegraphos::{Segment, Word};
-use tg_tests::{random, raw};
+use telegraphos_guest_tests::{random, raw};
 
 const SIZES: [usize; 4] = [1, 2, 4, 8];
 const PAGE: u64 = 4096;
@@ -36,18 +36,18 @@ fn word(segment: &Segment, offset: u64, size: usize) -> Verdict<u64> {
 
 pub(crate) fn write_all_sizes(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(2 * PAGE)?;
-    let (ours, theirs) = context.seeds()?;
+    let (own_seed, peer_seed) = context.seeds()?;
     for size in SIZES {
         let step = size as u64;
         for offset in (0..right.size()).step_by(size) {
-            let value = random::word(ours ^ step, offset);
-            // SAFETY: aligned and within the segment, which is as large as ours.
+            let value = random::word(own_seed ^ step, offset);
+            // SAFETY: aligned and within the segment, which is as large as this node's.
             unsafe { raw::store_size(right.as_ptr(), offset, size, value) };
         }
         right.quiet()?;
         context.sync()?;
         for offset in (0..mine.size()).step_by(size) {
-            let expected = raw::masked(random::word(theirs ^ step, offset), size);
+            let expected = raw::masked(random::word(peer_seed ^ step, offset), size);
             same(
                 format_args!("{size} bytes at {offset:#x} of node {}", context.me()),
                 word(&mine, offset, size)?,
@@ -64,16 +64,16 @@ pub(crate) fn write_last_words(context: &mut Context<'_>) -> Verdict {
     let size = 3 * 65536 + 5 * PAGE + 1000;
     let (mine, right) = context.neighbour(size)?;
     same("the imported size", right.size(), size)?;
-    let (ours, theirs) = context.seeds()?;
+    let (own_seed, peer_seed) = context.seeds()?;
     let ends: Vec<u64> = (1..=size / PAGE).map(|page| page * PAGE).chain([size]).collect();
     for width in SIZES {
         let mut expected = vec![0; size as usize];
         for end in &ends {
             // SAFETY: the word ends at the end of a page of the segment, or of the segment.
             unsafe {
-                raw::store_size(right.as_ptr(), end - width as u64, width, random::word(ours ^ width as u64, *end))
+                raw::store_size(right.as_ptr(), end - width as u64, width, random::word(own_seed ^ width as u64, *end))
             };
-            let value = random::word(theirs ^ width as u64, *end).to_le_bytes();
+            let value = random::word(peer_seed ^ width as u64, *end).to_le_bytes();
             expected[*end as usize - width..*end as usize].copy_from_slice(&value[..width]);
         }
         right.quiet()?;
@@ -88,11 +88,11 @@ pub(crate) fn write_last_words(context: &mut Context<'_>) -> Verdict {
 pub(crate) fn write_many(context: &mut Context<'_>) -> Verdict {
     const COUNT: u64 = 100_000;
     let (mine, right) = context.neighbour(COUNT * 8)?;
-    let (ours, theirs) = context.seeds()?;
+    let (own_seed, peer_seed) = context.seeds()?;
     let begun = Instant::now();
     for index in 0..COUNT {
-        // SAFETY: aligned and within the segment, which is as large as ours.
-        unsafe { raw::store::<u64>(right.as_ptr(), index * 8, random::word(ours, index)) };
+        // SAFETY: aligned and within the segment, which is as large as this node's.
+        unsafe { raw::store::<u64>(right.as_ptr(), index * 8, random::word(own_seed, index)) };
     }
     let issued = begun.elapsed();
     right.quiet()?;
@@ -102,7 +102,7 @@ pub(crate) fn write_many(context: &mut Context<'_>) -> Verdict {
         same(
             format_args!("word {:#x} of node {}", index * 8, context.me()),
             mine.load::<u64>(index * 8)?,
-            random::word(theirs, index),
+            random::word(peer_seed, index),
         )?;
     }
     context.sync()
@@ -126,14 +126,14 @@ pub(crate) fn write_is_posted(context: &mut Context<'_>) -> Verdict {
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn write_misaligned(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(2 * PAGE)?;
-    let (ours, theirs) = context.seeds()?;
+    let (own_seed, peer_seed) = context.seeds()?;
     // Every misalignment, one of them across two pages; the value is right at last, though not at once.
     let places: Vec<u64> = (1..8).map(|odd| 64 * odd + odd).chain([PAGE - 3]).collect();
     let mut expected = vec![0; mine.size() as usize];
     for at in places {
         // SAFETY: eight bytes within the segment.
-        unsafe { raw::store_misaligned(right.as_ptr(), at, random::word(ours, at)) };
-        expected[at as usize..at as usize + 8].copy_from_slice(&random::word(theirs, at).to_le_bytes());
+        unsafe { raw::store_misaligned(right.as_ptr(), at, random::word(own_seed, at)) };
+        expected[at as usize..at as usize + 8].copy_from_slice(&random::word(peer_seed, at).to_le_bytes());
     }
     right.quiet()?;
     context.sync()?;
@@ -155,17 +155,17 @@ pub(crate) fn read_all_sizes(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(size)?;
     // Here the owner writes its own memory, and the left neighbour reads: the seed travels the other way.
     let seed = random::seed();
-    context.peers.tell(context.peers.left(), 1, seed).map_err(Stop::Bail)?;
+    context.peers.send(context.peers.left(), 1, seed).map_err(Stop::Bail)?;
     (0..size / 8).try_for_each(|index| mine.store(index * 8, random::word(seed, index)))?;
     context.sync()?;
-    let theirs = context.peers.heard(context.peers.right(), 1).map_err(Stop::Bail)?;
+    let peer_seed = context.peers.received(context.peers.right(), 1).map_err(Stop::Bail)?;
     for width in SIZES {
         let inner = (0..AREA).step_by(width);
         let ends = [PAGE, 65536, 65536 + PAGE, size].map(|end| end - width as u64);
         for offset in inner.chain(ends) {
             // SAFETY: aligned and within the segment.
             let found = unsafe { raw::load_size(right.as_ptr(), offset, width) };
-            let expected = raw::masked(random::word(theirs, offset / 8) >> (8 * (offset % 8)), width);
+            let expected = raw::masked(random::word(peer_seed, offset / 8) >> (8 * (offset % 8)), width);
             same(format_args!("{width} bytes at {offset:#x} of node {}", right.node()), found, expected)?;
         }
     }

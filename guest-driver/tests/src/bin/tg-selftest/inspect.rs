@@ -6,7 +6,7 @@ use crate::queues::{send_range, take_range};
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use telegraphos::NodeId;
-use tg_tests::user;
+use telegraphos_guest_tests::user;
 
 /// A directory of one of the kernel's file systems, which is mounted if it is not.
 fn kernel_directory(kind: &str, at: &str, inside: &str) -> Verdict<PathBuf> {

@@ -5,13 +5,13 @@ use crate::context::{Context, Stop, Verdict, must, same};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{LaunchStyle, Node, Remote, Status};
+use telegraphos_guest_tests::child::{Child, End};
+use telegraphos_guest_tests::launch::{Argument, Arguments, AtomicOp, Launcher, Operation};
 use telegraphos_wire::{context, uapi};
-use tg_tests::child::{Child, End};
-use tg_tests::launch::{Argument, Arguments, AtomicOp, Launcher, Operation};
 
 const ADD: Operation = Operation::Atomic { op: AtomicOp::Add, size: 8 };
 
-/// A file of its own, its launcher, and an import of the right neighbour's segment with its argument aperture.
+/// Another file, its launcher, and an import of the right neighbour's segment with its argument aperture.
 struct Own {
     launcher: Launcher,
     remote: Remote,
@@ -52,7 +52,7 @@ pub(crate) fn wrong_keys(context: &mut Context<'_>) -> Verdict {
     same("a launch with the right key", it.launch(5, 99)?, Status::Ok)?;
     it.arguments.pass(64, Argument { key: 0, ..good });
     context.state_becomes(&it.remote, "dead with BadKey", |s| s.dead && s.error == Some(Status::BadKey))?;
-    // Nobody else suffers.
+    // Other contexts are not affected.
     same("another import's error", right.state()?.error, None)?;
     same("what the good one found", right.fetch_inc::<u64>(64)?, 1)?;
     context.sync()?;
@@ -65,15 +65,15 @@ pub(crate) fn foreign_context(context: &mut Context<'_>) -> Verdict {
     let (one, other) = (own(context, "data")?, own(context, "data")?);
     must(one.launcher.context != other.launcher.context, || "two files have one context".into())?;
     must(one.launcher.key != other.launcher.key, || "two contexts have one key".into())?;
-    // The other's context with its very key, through our import: the board knows whose import it is.
+    // The other's context with its correct key, through this one's import: the board checks the import's context.
     one.arguments.pass(64, other.launcher.argument(5, 0));
-    same("a launch by him whom it was passed to", other.launch(5, 1)?, Status::Argument)?;
-    // The other's context with our key, and ours with his.
+    same("a launch by the context that it was passed to", other.launch(5, 1)?, Status::Argument)?;
+    // Each context with the other's key.
     one.arguments.pass(64, Argument { key: one.launcher.key, ..other.launcher.argument(5, 0) });
     same("a launch by the other", other.launch(5, 2)?, Status::Argument)?;
     one.arguments.pass(64, Argument { key: other.launcher.key, ..one.launcher.argument(5, 0) });
     same("a launch by us", one.launch(5, 3)?, Status::Argument)?;
-    // Contexts that nobody has opened.
+    // Contexts that are not open.
     for number in (0..=255).filter(|n| ![one.launcher.context, other.launcher.context].contains(n)).take(3) {
         one.arguments.pass(64, Argument { context: number, ..one.launcher.argument(5, 0) });
     }
@@ -131,30 +131,30 @@ pub(crate) fn interleaved(context: &mut Context<'_>) -> Verdict {
     orders.push([0, 1].repeat(STEPS));
     orders.push([vec![1, 1], [0, 1].repeat(STEPS - 2), vec![0, 0]].concat());
     let mut children = Vec::new();
-    for who in 0..2u64 {
-        let offset = (64 + 8 * who).to_string();
+    for process in 0..2u64 {
+        let offset = (64 + 8 * process).to_string();
         let mut child = context.child(&["launch-steps", &far, &name, &offset, &orders.len().to_string()])?;
         child.expect("ready")?;
         children.push(child);
     }
     for (round, order) in orders.iter().enumerate() {
         let round = round as u64;
-        for who in 0..2u64 {
+        for process in 0..2u64 {
             // What each is to find, and no other's compare-and-swap would.
-            right.put64(64 + 8 * who, 1000 * (who + 1) + round)?;
+            right.put64(64 + 8 * process, 1000 * (process + 1) + round)?;
         }
         right.quiet()?;
-        for who in order {
-            let child: &mut Child = children.get_mut(*who).ok_or("no such child")?;
+        for process in order {
+            let child: &mut Child = children.get_mut(*process).ok_or("no such child")?;
             child.go()?;
             child.expect("step")?;
         }
-        for (who, child) in children.iter_mut().enumerate() {
-            let expected = 1000 * (who as u64 + 1) + round;
+        for (process, child) in children.iter_mut().enumerate() {
+            let expected = 1000 * (process as u64 + 1) + round;
             child.go()?;
             child.expect(&format!("found {expected}"))?;
-            let found = right.get64(64 + 8 * who as u64)?;
-            same(format_args!("the word of process {who} in order {order:?}"), found, expected + 500_000)?;
+            let found = right.get64(64 + 8 * process as u64)?;
+            same(format_args!("the word of process {process} in order {order:?}"), found, expected + 500_000)?;
         }
     }
     children.iter_mut().try_for_each(|child| child.must_end(End::Code(0)))?;
@@ -436,7 +436,7 @@ pub(crate) fn special_is_clean(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// What a program gets that asks the driver for nonsense.
+/// Invalid requests to the driver are refused.
 pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     crate::control::needs_lab(context)?;
     let (_mine, right) = context.neighbour(4096)?;

@@ -4,7 +4,7 @@
 use crate::context::{Context, Stop, Verdict, must, refused, same};
 use std::time::Duration;
 use telegraphos::{Node, Remote, Status};
-use tg_tests::child::{Child, End};
+use telegraphos_guest_tests::child::{Child, End};
 
 const SIGBUS: End = End::Signal(libc::SIGBUS);
 
@@ -30,7 +30,7 @@ fn all_die(mut children: Vec<Child>) -> Verdict {
     Ok(())
 }
 
-/// An import whose owner has withdrawn it: one refused load tells, then it is dead.
+/// An import whose owner has withdrawn it: one refused load reports it, then it is dead.
 fn is_dead(context: &Context<'_>, remote: &Remote) -> Verdict {
     same("a load from a revoked segment", remote.get64(8)?, u64::MAX)?;
     let fatal = |status| matches!(status, Some(Status::Stale | Status::NotGranted));
@@ -117,7 +117,7 @@ pub(crate) fn old_generation(context: &mut Context<'_>) -> Verdict {
 }
 
 pub(crate) fn error_wakes_poll(context: &mut Context<'_>) -> Verdict {
-    // A file of its own, so that only this import can report.
+    // Another file, so that only this import can report.
     let node = Node::open_path(context.node().path())?;
     let name = context.name("data");
     let mine = context.node().export(&name, 4096).mode(0o606).create()?;
@@ -149,9 +149,9 @@ pub(crate) fn two_processes(context: &mut Context<'_>) -> Verdict {
     let (here, far, data) = (context.me().to_string(), right.node().to_string(), context.name("data"));
     let names = [context.name("one"), context.name("two")];
     let mut children = Vec::new();
-    for who in 0..2usize {
-        let word = who.to_string();
-        children.push(context.child(&["exchange", &names[who], &names[1 - who], &here, &far, &data, &word])?);
+    for process in 0..2usize {
+        let word = process.to_string();
+        children.push(context.child(&["exchange", &names[process], &names[1 - process], &here, &far, &data, &word])?);
     }
     for child in &mut children {
         child.expect("done")?;

@@ -4,8 +4,8 @@
 use crate::actions::REFUSED;
 use crate::context::{Context, Verdict, must, same};
 use telegraphos::Node;
-use tg_tests::child::End;
-use tg_tests::random;
+use telegraphos_guest_tests::child::End;
+use telegraphos_guest_tests::random;
 
 pub(crate) fn many_imports(context: &mut Context<'_>) -> Verdict {
     const COUNT: u64 = 300;
@@ -41,7 +41,7 @@ pub(crate) fn locked_memory(context: &mut Context<'_>) -> Verdict {
     same("1 MiB under a limit of 2 MiB", line, Some("exported".into()))
 }
 
-/// What is exported through an inherited descriptor lives as long as that, and so does its charge: the process that
+/// Memory exported through an inherited descriptor exists as long as that, and so does its charge: the process that
 /// exported it is gone by then.
 pub(crate) fn locked_memory_of_forked(context: &mut Context<'_>) -> Verdict {
     let mut child = context.ordinary_child(&["export-forked", "2097152", &context.name("forked"), "1048576", "4"])?;
@@ -59,7 +59,7 @@ pub(crate) fn locked_memory_of_forked(context: &mut Context<'_>) -> Verdict {
 }
 
 /// One process takes all imports, counters and contexts that it can get. Another of the same user, and one of another
-/// user, get theirs.
+/// user, get their shares.
 pub(crate) fn greedy_process(context: &mut Context<'_>) -> Verdict {
     let mine = context.export("data", 4096)?;
     let (id, name) = (context.me().to_string(), context.name("data"));
@@ -88,22 +88,26 @@ pub(crate) fn greedy_process(context: &mut Context<'_>) -> Verdict {
 pub(crate) fn many_units(context: &mut Context<'_>) -> Verdict {
     const UNIT: u64 = 64 << 10;
     let (mine, right) = context.neighbour(64 * UNIT)?;
-    let (ours, theirs) = context.seeds()?;
+    let (own_seed, peer_seed) = context.seeds()?;
     for unit in 0..64 {
-        right.put64(unit * UNIT, random::word(ours, 2 * unit))?;
-        right.put64((unit + 1) * UNIT - 8, random::word(ours, 2 * unit + 1))?;
+        right.put64(unit * UNIT, random::word(own_seed, 2 * unit))?;
+        right.put64((unit + 1) * UNIT - 8, random::word(own_seed, 2 * unit + 1))?;
     }
     right.quiet()?;
     context.sync()?;
     for unit in 0..64 {
-        same(format_args!("the first word of unit {unit}"), mine.load(unit * UNIT)?, random::word(theirs, 2 * unit))?;
+        same(
+            format_args!("the first word of unit {unit}"),
+            mine.load(unit * UNIT)?,
+            random::word(peer_seed, 2 * unit),
+        )?;
         let last = mine.load((unit + 1) * UNIT - 8)?;
-        same(format_args!("the last word of unit {unit}"), last, random::word(theirs, 2 * unit + 1))?;
+        same(format_args!("the last word of unit {unit}"), last, random::word(peer_seed, 2 * unit + 1))?;
     }
     let others = (0..64 * UNIT).step_by(8).filter(|at| at % UNIT != 0 && at % UNIT != UNIT - 8);
     for at in others.step_by(37) {
         let found: u64 = mine.load(at)?;
-        must(found == 0, || format!("word {at:#x} is {found:#x}: expected 0, nobody stored there"))?;
+        must(found == 0, || format!("word {at:#x} is {found:#x}: expected 0, no store was made there"))?;
     }
     context.sync()
 }

@@ -2,8 +2,9 @@
 //! The product's statements, checked from inside the guests, as KTAP.
 //!
 //! The same program runs on every node at the same time. All nodes go through the same list in the same order and keep
-//! step by barriers made of remote stores ([`tg_tests::peers`]). In each test a node is everything at once: it stores
-//! to its neighbour on the right, checks what its neighbour on the left has stored, and judges for itself.
+//! step by barriers made of remote stores ([`telegraphos_guest_tests::peers`]). In each test a node is everything at
+//! once: it stores to its neighbour on the right, checks what its neighbour on the left has stored, and judges for
+//! itself.
 
 mod actions;
 mod atomics;
@@ -33,8 +34,8 @@ use context::{Context, Stop, Verdict};
 use std::process::ExitCode;
 use std::time::Duration;
 use telegraphos::Node;
-use tg_tests::cli::{self, Failure, Line, Outcome, Word};
-use tg_tests::peers::{Peers, Who};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::peers::{Participants, Peers};
 
 const USAGE: &str = "\
 tg-selftest: checks the product from inside the guests and reports as KTAP
@@ -44,7 +45,7 @@ Usage: tg-selftest [options]      (on every node at the same time)
   --nodes N             wait for nodes 0 to N-1 [every node that is in the cluster now]
   --seconds S           length of the tests that run for a time [2]
   --patience SECONDS    how long to wait for the others [180]
-  --only TEXT           run only tests whose name contains TEXT; the same on every node
+  --only TEXT           run only tests with TEXT in their names; the same on every node
   --list                print the plan and end
 
 Rows that need several user ids are checked when root runs it, rows that compare with what the kernel does when
@@ -239,7 +240,7 @@ const PLAN: &[Test] = plan! {
 };
 
 struct Options {
-    who: Who,
+    participants: Participants,
     seconds: Duration,
     patience: Duration,
     only: Option<String>,
@@ -259,13 +260,17 @@ fn main() -> ExitCode {
 }
 
 fn run(parser: lexopt::Parser) -> Outcome<bool> {
-    let mut options =
-        Options { who: Who::Present, seconds: Duration::from_secs(2), patience: Duration::from_secs(180), only: None };
+    let mut options = Options {
+        participants: Participants::Present,
+        seconds: Duration::from_secs(2),
+        patience: Duration::from_secs(180),
+        only: None,
+    };
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
         match word {
             Word::Option(name) => match name.as_str() {
-                "nodes" => options.who = Who::Count(line.number("--nodes")?),
+                "nodes" => options.participants = Participants::Count(line.number("--nodes")?),
                 "seconds" => options.seconds = line.seconds("--seconds")?,
                 "patience" => options.patience = line.seconds("--patience")?,
                 "only" => options.only = Some(line.text()?),
@@ -291,8 +296,8 @@ fn run(parser: lexopt::Parser) -> Outcome<bool> {
 /// Whether all passed.
 fn run_plan(plan: &[&Test], options: &Options) -> Outcome<bool> {
     let node = Node::open()?;
-    let peers = Peers::meet(&node, "selftest-control", options.who, options.patience)?;
-    println!("# node {} of {:?}, user id {}", peers.me(), peers.all, tg_tests::user::uid());
+    let peers = Peers::connect(&node, "selftest-control", options.participants, options.patience)?;
+    println!("# node {} of {:?}, user id {}", peers.me(), peers.all, telegraphos_guest_tests::user::uid());
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for (index, test) in plan.iter().enumerate() {
         let number = index + 1;

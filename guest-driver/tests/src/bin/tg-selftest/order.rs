@@ -4,9 +4,9 @@
 use crate::context::{Context, Stop, Verdict, must, same};
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Remote, Segment};
-use tg_tests::random;
+use telegraphos_guest_tests::random;
 
-/// Waits until a word of ours has reached a value.
+/// Waits until a word of this node's segment has reached a value.
 fn wait_for(segment: &Segment, offset: u64, value: u64, patience: Duration) -> Verdict<u64> {
     let deadline = Instant::now() + patience;
     loop {
@@ -63,14 +63,14 @@ pub(crate) fn data_before_flag(context: &mut Context<'_>) -> Verdict {
     const ANSWER: u64 = 0xc00;
     let (mine, right) = context.neighbour(4096)?;
     let left = context.import(context.peers.left(), "data")?;
-    let (ours, theirs) = context.seeds()?;
+    let (own_seed, peer_seed) = context.seeds()?;
     let patience = context.patience;
     let value = |seed: u64, round: u64, word: u64| random::word(seed, round * WORDS + word);
     both(
         || {
             for round in 1..=ROUNDS {
                 for word in 0..WORDS {
-                    right.put64(word * 8, value(ours, round, word))?;
+                    right.put64(word * 8, value(own_seed, round, word))?;
                 }
                 right.put64(FLAG, round)?;
                 wait_for(&mine, ANSWER, round, patience)?;
@@ -82,7 +82,7 @@ pub(crate) fn data_before_flag(context: &mut Context<'_>) -> Verdict {
                 wait_for(&mine, FLAG, round, patience)?;
                 for word in 0..WORDS {
                     let found: u64 = mine.load(word * 8)?;
-                    same(format_args!("word {word} after flag {round}"), found, value(theirs, round, word))?;
+                    same(format_args!("word {word} after flag {round}"), found, value(peer_seed, round, word))?;
                 }
                 left.put64(ANSWER, round)?;
             }
@@ -92,7 +92,8 @@ pub(crate) fn data_before_flag(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// The store number n goes to the word n mod many. Who sees n there must see n - 1, or a later lap, in the word before.
+/// The store number n goes to the word n mod many. A reader that sees n there must see n - 1, or a later lap, in the
+/// word before.
 pub(crate) fn across_words(context: &mut Context<'_>) -> Verdict {
     const WORDS: u64 = 3 * 8192;
     const LAST: u64 = 3 * WORDS;

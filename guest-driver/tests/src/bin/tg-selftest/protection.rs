@@ -8,9 +8,9 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 use std::ffi::c_void;
 use std::os::fd::AsFd;
 use telegraphos::{Error, Node, Rights, Status};
+use telegraphos_guest_tests::child::{Child, End};
+use telegraphos_guest_tests::{raw, user};
 use telegraphos_wire::uapi;
-use tg_tests::child::{Child, End};
-use tg_tests::{raw, user};
 
 const PAGE: usize = 4096;
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
@@ -23,7 +23,7 @@ pub(crate) fn try_mmap(
     protection: ProtFlags,
     flags: MapFlags,
 ) -> Result<(), Errno> {
-    // SAFETY: a new mapping at an address of the kernel's choice, gone before anybody uses it.
+    // SAFETY: a new mapping at an address of the kernel's choice, unmapped before it is used.
     unsafe {
         let at = mmap(std::ptr::null_mut(), length, protection, flags, node.as_fd(), offset)?;
         munmap(at, length)
@@ -259,7 +259,7 @@ pub(crate) fn ordinary_user(context: &mut Context<'_>) -> Verdict {
 pub(crate) fn outsider(context: &mut Context<'_>) -> Verdict {
     let (gid, mode) = user::device_group().map_err(|e| e.to_string())?;
     same("the mode of the device file", format!("{mode:#o}"), "0o660".to_owned())?;
-    must(gid != 0, || "the device file belongs to root's group: expected one of its own".into())?;
+    must(gid != 0, || "the device file belongs to root's group: expected another group".into())?;
     let mut child: Child = context.child_of((user::ORDINARY + 1, user::ORDINARY + 1), &["open"])?;
     let line = child.line()?;
     same("what the outsider got", line.as_deref(), Some(format!("errno {}", libc::EACCES).as_str()))?;

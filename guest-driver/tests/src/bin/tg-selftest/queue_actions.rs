@@ -5,9 +5,9 @@ use crate::actions::{Trouble, number};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, NodeId, Queue, RemoteQueue};
-use tg_tests::child::{say, wait_for_go};
-use tg_tests::queue::{self, Memory};
-use tg_tests::raw;
+use telegraphos_guest_tests::child::{say, wait_for_go};
+use telegraphos_guest_tests::queue::{self, Memory};
+use telegraphos_guest_tests::raw;
 
 fn import(node: &Node, id: &str, name: &str) -> Result<RemoteQueue, Trouble> {
     Ok(Queue::import(node, number(id)? as NodeId, name).open()?)
@@ -60,11 +60,11 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
             let queue = import(&node, id, name)?;
             say("ready");
             wait_for_go();
-            // SAFETY: the page is mapped; whether it can be loaded from is what the test wants to know.
+            // SAFETY: the page is mapped; whether it can be loaded from is what it tests.
             let found = unsafe { raw::load_size(queue.as_ptr(), 0, queue.width() as usize) };
             say(format_args!("loaded {found:#x}"));
         }
-        // Makes a queue and keeps it until told to end, or killed.
+        // Makes a queue and keeps it until it gets the line to end, or is killed.
         ["queue-owner", name, mode, quota] => {
             let node = Node::open()?;
             let mode = u32::from_str_radix(mode, 8).map_err(|_| Trouble::Wrong(format!("{mode:?} is no mode")))?;

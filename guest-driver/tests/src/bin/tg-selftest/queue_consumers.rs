@@ -7,9 +7,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, QueueState};
-use tg_tests::child::End;
-use tg_tests::queue::{self, Forked, Log, element, shaped};
-use tg_tests::random;
+use telegraphos_guest_tests::child::End;
+use telegraphos_guest_tests::queue::{self, Forked, Log, element, shaped};
+use telegraphos_guest_tests::random;
 
 /// Now at once, now after a while: so that the other side is asleep, about to, or awake.
 fn dither(seed: u64, round: u64) {
@@ -81,7 +81,7 @@ pub(crate) fn wait_times_out(context: &mut Context<'_>) -> Verdict {
         must(begun.elapsed() >= time, || format!("waiting for {time:?} ended after {:?}", begun.elapsed()))?;
     }
     context.sync()?;
-    // A wait given up leaves nothing behind.
+    // An abandoned wait leaves no state.
     send_range(&right, 1, 0, 6)?;
     take_range(&mine, 1, 0, 6)?;
     context.sync()
@@ -91,12 +91,12 @@ pub(crate) fn wait_times_out(context: &mut Context<'_>) -> Verdict {
 pub(crate) fn poll_wakes(context: &mut Context<'_>) -> Verdict {
     const COUNT: u32 = 100;
     let (seed, _) = context.seeds()?;
-    // Its eventfd must be read by nobody else.
+    // Its eventfd must have no other reader.
     let node = Node::open_path(context.node().path())?;
     let name = context.name("polled");
     let mine = context.keep_queue(Queue::create(&node, &name).mode(0o602).words(8).create()?);
     let right = context.enqueuer(context.peers.right(), "polled")?;
-    let bell = node.completions()?;
+    let events = node.completions()?;
     context.sync()?;
     let mut next = 0;
     for round in 0..COUNT {
@@ -111,9 +111,9 @@ pub(crate) fn poll_wakes(context: &mut Context<'_>) -> Verdict {
             }
             mine.arm()?;
             let time = Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
-            let ready = poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&time)).map_err(|e| e.to_string())?;
+            let ready = poll(&mut [PollFd::new(&events, PollFlags::IN)], Some(&time)).map_err(|e| e.to_string())?;
             must(ready > 0, || format!("element {next} did not end the poll within {SOON:?}"))?;
-            rustix::io::read(bell, &mut [0; 8]).map_err(|e| e.to_string())?;
+            rustix::io::read(events, &mut [0; 8]).map_err(|e| e.to_string())?;
         }
     }
     context.sync()
@@ -203,13 +203,13 @@ pub(crate) fn threads(context: &mut Context<'_>) -> Verdict {
 }
 
 /// Takes elements until killed.
-fn consume(file: &std::os::fd::OwnedFd, handle: u32, log: &Log, life: u64) -> Result<(), String> {
+fn consume(file: &std::os::fd::OwnedFd, handle: u32, log: &Log, consumer: u64) -> Result<(), String> {
     let queue = queue::attach(file, handle).map_err(|e| e.to_string())?;
     loop {
         let took = queue.try_pop_with(|value| {
-            log.push(value, life);
+            log.push(value, consumer);
             // So that one in some is killed in here.
-            for _ in 0..random::word(value, life) % 2000 {
+            for _ in 0..random::word(value, consumer) % 2000 {
                 std::hint::spin_loop();
             }
         });
@@ -222,27 +222,27 @@ fn consume(file: &std::os::fd::OwnedFd, handle: u32, log: &Log, life: u64) -> Re
 /// Consumers that are killed at any time, hundreds of them: each element is handed over once, or again if it was in the
 /// hands of the one killed (SPEC I10).
 pub(crate) fn killed_at_random(context: &mut Context<'_>) -> Verdict {
-    const LIVES: u32 = 150;
+    const CONSUMERS: u32 = 150;
     const LUMP: u32 = 6;
-    // Fewer than a sender may have waiting, so that nobody blocks.
-    const COUNT: u32 = LIVES / 2 * LUMP;
+    // Fewer than the receive credits, so that no sender blocks.
+    const COUNT: u32 = CONSUMERS / 2 * LUMP;
     let (seed, _) = context.seeds()?;
     let (mine, right) = context.queue_pair("deadly", |q| q.words(8).quota(4))?;
     let file = queue::file_of(context.node())?;
-    let log = Log::new(2 * COUNT as usize + LIVES as usize)?;
+    let log = Log::new(2 * COUNT as usize + CONSUMERS as usize)?;
     context.sync()?;
-    for life in 0..LIVES {
-        let mut consumer = Forked::run(|| consume(&file, mine.handle(), &log, life.into()))?;
-        if life % 2 == 0 {
-            let first = life / 2 * LUMP;
+    for number in 0..CONSUMERS {
+        let mut consumer = Forked::run(|| consume(&file, mine.handle(), &log, number.into()))?;
+        if number % 2 == 0 {
+            let first = number / 2 * LUMP;
             send_range(&right, 0, first, first + LUMP)?;
         }
-        std::thread::sleep(Duration::from_micros(random::word(seed, life.into()) % 4000));
+        std::thread::sleep(Duration::from_micros(random::word(seed, number.into()) % 4000));
         consumer.kill();
         same("how a consumer ended", consumer.wait(), End::Signal(libc::SIGKILL))?;
     }
     let before = log.different();
-    let mut last = Forked::run(|| consume(&file, mine.handle(), &log, LIVES.into()))?;
+    let mut last = Forked::run(|| consume(&file, mine.handle(), &log, CONSUMERS.into()))?;
     let deadline = Instant::now() + SOON;
     while log.different() < COUNT.into() && last.ended().is_none() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
@@ -256,7 +256,7 @@ pub(crate) fn killed_at_random(context: &mut Context<'_>) -> Verdict {
     same("one element more", mine.try_pop()?.filter(|value| *value != log.entry(log.count() as usize - 1).0), None)?;
     let QueueState { overflows, evictions, .. } = mine.state()?;
     context.note(format!(
-        "{LIVES} consumers killed while {before} of {COUNT} elements came, {} in their hands; {overflows} overflows",
+        "{CONSUMERS} consumers killed while {before} of {COUNT} elements came, {} in their hands; {overflows} overflows",
         tally.again
     ));
     same("evictions", evictions, 0)
@@ -288,7 +288,7 @@ fn stay_inside(context: &Context<'_>, queue: &Queue, log: &Log, stop: bool) -> V
     Ok(consumer)
 }
 
-/// The kernel clears what the dead have left: the next one goes on at once.
+/// The kernel clears a BUSY of an exited process: the next consumer continues at once.
 pub(crate) fn killed_while_busy(context: &mut Context<'_>) -> Verdict {
     for part in ["with room", "with an overflow"] {
         let (mine, right) = context.queue_pair(part, |q| q.words(8))?;
@@ -309,7 +309,7 @@ pub(crate) fn killed_while_busy(context: &mut Context<'_>) -> Verdict {
         }
         consumer.kill();
         consumer.wait();
-        // Without the kernel's doing, the word would say for ever that somebody is inside.
+        // Without the kernel the word would stay BUSY for ever.
         take_range(&mine, 1, 0, count)?;
         right.quiet_timeout(SOON)?;
         let QueueState { evictions, full, held, .. } = mine.state()?;
@@ -342,14 +342,14 @@ impl Drop for HoldTime {
     }
 }
 
-/// Who stays inside too long loses its mapping, and everybody else goes on (SPEC E13).
+/// A consumer that stays BUSY too long loses its mapping, and all others continue (SPEC E13).
 pub(crate) fn evicted(context: &mut Context<'_>) -> Verdict {
     let time = HoldTime::of(150);
     let (mine, right) = context.queue_pair("held", |q| q.words(8))?;
     let (other, to_other) = context.queue_pair("other", |q| q.words(8))?;
     let log = Log::new(8)?;
     let file = queue::file_of(context.node())?;
-    // One that has it mapped, and does not touch it until it is told to.
+    // One that has it mapped, and does not touch it until it gets the line to.
     let mut bystander = Forked::run(|| {
         let queue = queue::attach(&file, mine.handle()).map_err(|e| e.to_string())?;
         log.note(1).store(1, Ordering::Release);

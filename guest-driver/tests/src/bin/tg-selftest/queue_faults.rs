@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notification queues: what must not work, and whom it harms (SPEC item 13, E13, E14, I11).
+//! Notification queues: what must not work, and which processes it affects (SPEC item 13, E13, E14, I11).
 
 use crate::actions::REFUSED;
 use crate::context::{Context, Stop, Verdict, must, refused, same};
@@ -11,10 +11,10 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, Queue, RemoteQueue, State, Status};
+use telegraphos_guest_tests::child::{Child, End};
+use telegraphos_guest_tests::queue::{Memory, element, import_patiently, shaped};
+use telegraphos_guest_tests::{raw, user};
 use telegraphos_wire::uapi;
-use tg_tests::child::{Child, End};
-use tg_tests::queue::{Memory, element, import_patiently, shaped};
-use tg_tests::{raw, user};
 
 const PAGE: usize = 4096;
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
@@ -190,15 +190,15 @@ pub(crate) fn who_may(context: &mut Context<'_>) -> Verdict {
     }
     context.sync()?;
     let import = |index: usize| Queue::import(node, right, &names[index]);
-    refused("an import where nobody may append", import(0).open(), libc::EACCES)?;
+    refused("an import without the right to append", import(0).open(), libc::EACCES)?;
     refused("an import without the secret", import(1).open(), libc::EACCES)?;
     refused("an import with a wrong secret", import(1).secret(*b"sixteen bytes 0f").open(), libc::EACCES)?;
     let one = import(1).secret(secret).open()?;
     let two = import(2).open()?;
     refused("an import by a node not listed", import(3).open(), libc::ENOENT)?;
     if context.peers.all.len() > 2 {
-        let stranger = Queue::import(node, context.peers.ring(2), &names[2]).open();
-        refused("an import by another node than the listed one", stranger, libc::ENOENT)?;
+        let unlisted = Queue::import(node, context.peers.ring(2), &names[2]).open();
+        refused("an import by another node than the listed one", unlisted, libc::ENOENT)?;
     }
     refused("an import of a missing name", Queue::import(node, right, "no such queue").open(), libc::ENOENT)?;
     refused("a name taken twice", Queue::create(node, &names[0]).create(), libc::EEXIST)?;
@@ -267,7 +267,7 @@ pub(crate) fn corrupt_header(context: &mut Context<'_>) -> Verdict {
     for (what, _, right, ..) in &sides {
         // Several are on their way when the first is found out.
         send_range(right, 1, 1, 2)?;
-        same(format_args!("what its sender learns of {what}"), failure(right), Some(Status::QueueHeader))?;
+        same(format_args!("its sender's status after {what}"), failure(right), Some(Status::QueueHeader))?;
         becomes(right, "dead with QueueHeader", |state| state.dead && state.error == Some(Status::QueueHeader))?;
         let anew = Queue::import(context.node(), right.node(), right.name()).open().err().and_then(|e| e.status());
         same(format_args!("importing it anew with {what}"), anew, Some(Status::QueueHeader))?;
@@ -282,9 +282,9 @@ pub(crate) fn corrupt_header(context: &mut Context<'_>) -> Verdict {
             Err(error) => Ok(error.status()),
             Ok(found) => Err(Stop::Fail(format!("{found:?} was taken with {what}"))),
         };
-        same("what a consumer learns", header(mine.try_pop())?, Some(Status::QueueHeader))?;
-        same("what one that waits learns", header(mine.pop_wait(Some(SOON)))?, Some(Status::QueueHeader))?;
-        same("what one learns in the kernel", header(mine.pop_in_kernel())?, Some(Status::QueueHeader))?;
+        same("a consumer's status", header(mine.try_pop())?, Some(Status::QueueHeader))?;
+        same("a waiting consumer's status", header(mine.pop_wait(Some(SOON)))?, Some(Status::QueueHeader))?;
+        same("the status of a dequeue in the kernel", header(mine.pop_in_kernel())?, Some(Status::QueueHeader))?;
         same("the element of the good queue", good.try_pop()?, Some(element(4, 1, 0)))?;
     }
     context.sync()
@@ -317,7 +317,7 @@ pub(crate) fn corrupt_while_held(context: &mut Context<'_>) -> Verdict {
     same("why it is dead", state.dead, Some(Status::QueueHeader))?;
     let status = failure(&right);
     let fatal = [Status::Stale, Status::NotGranted, Status::QueueHeader].map(Some);
-    must(fatal.contains(&status), || format!("its sender learns {status:?}: expected one of {fatal:?}"))?;
+    must(fatal.contains(&status), || format!("its sender gets {status:?}: expected one of {fatal:?}"))?;
     becomes(&right, "dead", |state| state.dead)?;
     send_range(&right_good, 1, 0, 6)?;
     take_range(&good, 1, 0, 6)?;
@@ -378,7 +378,7 @@ pub(crate) fn corrupt_next(context: &mut Context<'_>) -> Verdict {
     Ok(())
 }
 
-/// An import whose queue is gone: who waits is told, who stores dies.
+/// An import of a queue that is gone: a waiter is woken, a store is SIGBUS.
 fn is_dead(queue: &RemoteQueue) -> Verdict {
     let fatal = |status| matches!(status, Some(Status::Stale | Status::NotGranted));
     becomes(queue, "dead with Stale or NotGranted", |state| state.dead && fatal(state.error))?;
@@ -396,7 +396,7 @@ fn ends(context: &mut Context<'_>, killed: bool) -> Verdict {
     let far = right.node().to_string();
     let mut later = context.child(&["queue-until-sigbus", &far, &name])?;
     later.expect("ready")?;
-    // Nobody takes them: more than the queue, and than its hold.
+    // They are not taken: more than the queue holds, and its receive credits.
     send_range(&right, 1, 0, 100)?;
     not_quiet(&right)?;
     let mut blocked = context.child(&["queue-send-loop", &far, &name, "2"])?;
@@ -600,7 +600,7 @@ pub(crate) fn closing_delays_nobody(context: &mut Context<'_>) -> Verdict {
         child.kill()?;
     }
     std::thread::sleep(LONG);
-    // Others are opened and closed, while nobody takes the children's elements.
+    // Others are opened and closed, while the children's elements are not taken.
     let (node, name) = (context.node(), far.name());
     let result = std::thread::scope(|scope| -> Verdict {
         let closer = scope.spawn(|| -> Verdict {
@@ -613,7 +613,7 @@ pub(crate) fn closing_delays_nobody(context: &mut Context<'_>) -> Verdict {
             std::thread::sleep(Duration::from_millis(5));
         }
         let in_time = closer.is_finished();
-        // Only now does anybody take elements.
+        // Only now are elements taken.
         let synced = context.sync();
         let mut taken = 0;
         let deadline = Instant::now() + SOON;
@@ -645,7 +645,7 @@ pub(crate) fn scribbled_state(context: &mut Context<'_>) -> Verdict {
     use telegraphos_wire::queue::{BUSY, DEAD, FULL, HELD};
     let (good, right) = context.queue_pair("good", |q| q.words(8))?;
     let name = context.name("scribbled");
-    // What is written, and what a consumer then says; nothing if it waits for somebody who is not there.
+    // What is written, and what a consumer then reports; nothing if it waits for an absent owner.
     let cases = [
         (FULL, Some("took Some(5)")),
         (HELD, Some("took Some(5)")),

@@ -6,9 +6,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, Queue, QueueState, RemoteQueue};
-use tg_tests::child::{Child, End};
-use tg_tests::queue::{self, Memory, element, shaped};
-use tg_tests::{random, raw};
+use telegraphos_guest_tests::child::{Child, End};
+use telegraphos_guest_tests::queue::{self, Memory, element, shaped};
+use telegraphos_guest_tests::{random, raw};
 
 /// How long is waited for what must come.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ pub(crate) fn not_quiet(queue: &RemoteQueue) -> Verdict {
     }
 }
 
-/// Waits until the state of a queue of ours is as wanted.
+/// Waits until the state of a queue of this node is as wanted.
 pub(crate) fn queue_becomes(queue: &Queue, what: &str, wanted: impl Fn(&QueueState) -> bool) -> Verdict<QueueState> {
     let deadline = Instant::now() + SOON;
     loop {
@@ -60,18 +60,18 @@ pub(crate) const WIDTHS: [(u32, &str); 2] = [(4, "narrow"), (8, "wide")];
 
 pub(crate) fn one_store(context: &mut Context<'_>) -> Verdict {
     const COUNT: u64 = 50;
-    let (ours, theirs) = context.seeds()?;
+    let (own_seed, peer_seed) = context.seeds()?;
     for (width, part) in WIDTHS {
         let (mine, right) = context.queue_pair(part, |q| shaped(q, 64, width))?;
         let expected = |seed, n| raw::masked(random::word(seed, n), width as usize);
         for n in 0..COUNT {
             // SAFETY: the queue's first word, in its width.
-            unsafe { raw::store_size(right.as_ptr(), 0, width as usize, random::word(ours, n)) };
+            unsafe { raw::store_size(right.as_ptr(), 0, width as usize, random::word(own_seed, n)) };
         }
         right.quiet_timeout(SOON)?;
         context.sync()?;
         for n in 0..COUNT {
-            same(format_args!("{part} element {n}"), mine.try_pop()?, Some(expected(theirs, n)))?;
+            same(format_args!("{part} element {n}"), mine.try_pop()?, Some(expected(peer_seed, n)))?;
         }
         same("one element more", mine.try_pop()?, None)?;
         same("overflows of a queue with room", mine.state()?.overflows, 0)?;
@@ -141,7 +141,7 @@ pub(crate) fn many_senders(context: &mut Context<'_>) -> Verdict {
     const THREADS: u32 = 2;
     let mine = context.queue("all", |q| q.words(64))?;
     let all = context.peers.all.clone();
-    // Each thread has an import of its own: between imports there is no order.
+    // Each thread has a separate import: between imports there is no order.
     let mut targets = Vec::new();
     for node in &all {
         for thread in 0..THREADS {
@@ -164,7 +164,7 @@ pub(crate) fn many_senders(context: &mut Context<'_>) -> Verdict {
             for _ in 0..senders * COUNT as usize {
                 let value = take(&mine)?;
                 let Some((sender, number)) = queue::parse(4, value) else {
-                    return Err(Stop::Fail(format!("{value:#x} came, which nobody sent")));
+                    return Err(Stop::Fail(format!("{value:#x} came, which no thread sent")));
                 };
                 let expected = next.entry(sender).or_insert(0);
                 same(format_args!("the number of sender {sender}"), number, *expected)?;
@@ -188,11 +188,11 @@ pub(crate) fn put_notify(context: &mut Context<'_>) -> Verdict {
     const ROUNDS: u64 = 24;
     let (arena, far) = context.neighbour(8 * WORDS * ROUNDS)?;
     let (mine, right) = context.queue_pair("news", |q| q.wide().words(16))?;
-    let (ours, theirs) = context.seeds()?;
+    let (own_seed, peer_seed) = context.seeds()?;
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| -> Verdict {
             for round in 0..ROUNDS {
-                let message: Vec<u64> = (0..WORDS).map(|n| random::word(ours, round * WORDS + n)).collect();
+                let message: Vec<u64> = (0..WORDS).map(|n| random::word(own_seed, round * WORDS + n)).collect();
                 right.put_notify(&far, 8 * round * WORDS, &message, 8 * round * WORDS)?;
             }
             Ok(())
@@ -204,7 +204,7 @@ pub(crate) fn put_notify(context: &mut Context<'_>) -> Verdict {
                 // The last word first: it was stored last.
                 for n in (0..WORDS).rev() {
                     let found: u64 = arena.load(offset + 8 * n)?;
-                    let expected = random::word(theirs, round * WORDS + n);
+                    let expected = random::word(peer_seed, round * WORDS + n);
                     must(found == expected, || {
                         format!("word {n} of message {round} is {found:#x}: expected {expected:#x}")
                     })?;
@@ -218,9 +218,9 @@ pub(crate) fn put_notify(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// Sends and receives through queues of 8 words whose consumer is slow.
+/// Sends and receives through queues of 8 words with a slow consumer.
 pub(crate) fn overflow(context: &mut Context<'_>) -> Verdict {
-    // Fewer than a sender may have waiting: nobody blocks if somebody fails.
+    // Fewer than the receive credits: none blocks if another fails.
     const COUNT: u32 = 1000;
     for (width, part) in WIDTHS {
         let (mine, right) = context.queue_pair(part, |q| shaped(q, 8, width).quota(3))?;
@@ -294,26 +294,26 @@ fn is_readable(fd: impl std::os::fd::AsFd, time: Duration) -> Verdict<bool> {
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&time)).map(|n| n > 0).map_err(|e| Stop::Fail(e.to_string()))
 }
 
-/// The receiver is told that it is slow before its senders feel it.
+/// The receiver gets a limit event before its senders are held back.
 pub(crate) fn limit_event(context: &mut Context<'_>) -> Verdict {
-    // A file of its own, so that nothing else rings.
+    // Another file, so that only this queue signals it.
     let node = Node::open_path(context.node().path())?;
     let name = context.name("slow");
     let mine = context.keep_queue(Queue::create(&node, &name).mode(0o602).words(8).quota(4).limit(2).create()?);
-    let bell = node.completions()?;
+    let events = node.completions()?;
     let right = context.enqueuer(context.peers.right(), "slow")?;
     context.sync()?;
     // 4 elements a buffer: the second overflow comes with element 9.
     send_range(&right, 2, 0, 8)?;
     right.quiet_timeout(SOON)?;
     context.sync()?;
-    same("limit events before the limit", (mine.limits(), is_readable(bell, LONG)?), (0, false))?;
+    same("limit events before the limit", (mine.limits(), is_readable(events, LONG)?), (0, false))?;
     context.sync()?;
     send_range(&right, 2, 8, 9)?;
     right.quiet_timeout(SOON)?;
     context.sync()?;
     // The sender's quiet does not wait for it, so it may still be under way.
-    same("an event at the limit", is_readable(bell, SOON)?, true)?;
+    same("an event at the limit", is_readable(events, SOON)?, true)?;
     same("limit events at the limit", mine.limits(), 1)?;
     let QueueState { held, linked, .. } = mine.state()?;
     same("whether senders are held then, and linked buffers", (held, linked), (false, 2))?;
@@ -333,7 +333,7 @@ pub(crate) fn limit_event(context: &mut Context<'_>) -> Verdict {
     take_range(&mine, 2, 0, 21)?;
     right.quiet_timeout(SOON)?;
     context.sync()?;
-    // It tells again when it comes to it again.
+    // Another event when the limit is reached again.
     send_range(&right, 2, 21, 21 + 9)?;
     right.quiet_timeout(SOON)?;
     context.sync()?;
@@ -379,7 +379,7 @@ pub(crate) fn held(context: &mut Context<'_>) -> Verdict {
     send_range(&right, 1, FITS, FITS + 1)?;
     not_quiet(&right)?;
     queue_becomes(&mine, "held", |state| state.held)?;
-    // A sender that goes on comes to block in its store, where it can be killed.
+    // A sender that continues blocks in its store, where it can be killed.
     let mut child = context.child(&["queue-send-loop", &right.node().to_string(), &context.name("full"), "2"])?;
     child.expect("ready")?;
     blocks(&mut child)?;
@@ -392,9 +392,9 @@ pub(crate) fn held(context: &mut Context<'_>) -> Verdict {
     must(said > 100, || format!("the child blocked after {said} elements"))?;
     // Its end waits for no receiver; what it had sent still comes.
     child.must_end(End::Signal(libc::SIGKILL))?;
-    context.peers.tell(right.node(), 1, said).map_err(Stop::Bail)?;
+    context.peers.send(right.node(), 1, said).map_err(Stop::Bail)?;
     context.sync()?;
-    let expected = context.peers.heard(context.peers.left(), 1).map_err(Stop::Bail)? as u32;
+    let expected = context.peers.received(context.peers.left(), 1).map_err(Stop::Bail)? as u32;
     let mut next = [0, 0, 0];
     loop {
         // It may have sent a few more than it had said.
@@ -414,7 +414,7 @@ pub(crate) fn held(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// While one queue is stopped for good, everything else between the same nodes goes on (SPEC E12).
+/// While one queue is stopped for good, everything else between the same nodes continues (SPEC E12).
 pub(crate) fn others_go_on(context: &mut Context<'_>) -> Verdict {
     let span = Duration::from_millis(250);
     let (_segment, far) = context.neighbour(4096)?;
@@ -487,7 +487,7 @@ fn take_until(queue: &Queue, sender: u32, ended: &AtomicBool) -> Verdict<u64> {
     }
 }
 
-/// FENCE covers REQ (SPEC E20): told by other means, the receiver finds the elements.
+/// FENCE covers REQ (SPEC E20): notified by other means, the receiver finds the elements.
 pub(crate) fn quiet_covers(context: &mut Context<'_>) -> Verdict {
     const COUNT: u32 = 200;
     let (mine, right) = context.queue_pair("news", |q| q.words(16).quota(64))?;

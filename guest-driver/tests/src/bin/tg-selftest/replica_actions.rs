@@ -4,8 +4,8 @@
 use crate::actions::{Trouble, number};
 use std::time::{Duration, Instant};
 use telegraphos::{JoinBuilder, Node, NodeId, Replicated, ReplicatedBuilder};
-use tg_tests::child::{say, wait_for_go};
-use tg_tests::{raw, replica};
+use telegraphos_guest_tests::child::{say, wait_for_go};
+use telegraphos_guest_tests::{raw, replica};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -24,7 +24,7 @@ fn create(node: &Node, name: &str) -> ReplicatedBuilder {
 /// Arguments that begin with `replica-`.
 pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
     match *args {
-        // Is a home until told to leave, or killed.
+        // Is a home until it gets the line to leave, or is killed.
         ["replica-home", name] => {
             let node = Node::open()?;
             let home = create(&node, name).create()?;
@@ -54,7 +54,7 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
                 id => replica::join_patiently(join(&node, id, name)?, PATIENCE)?,
             };
             say("ready");
-            // SAFETY: none; the fault is what the test wants to see.
+            // SAFETY: none; the fault is what the test expects.
             unsafe { raw::store::<u64>(copy.as_ptr().cast_mut(), 8, 1) };
             say("stored");
         }
@@ -66,7 +66,7 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
             if copy.store(0, 1u64).is_ok() {
                 return Err(Trouble::Wrong("the library stores without the right".into()));
             }
-            // SAFETY: none; the fault is what the test wants to see.
+            // SAFETY: none; the fault is what the test expects.
             unsafe { raw::store::<u64>(copy.window_ptr(), 0, 1) };
             say("stored");
         }

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mprotect};
 use std::ffi::c_void;
 use telegraphos::{Error, Node, NodeId, ReplicaMode, Replicated, Rights, Status};
+use telegraphos_guest_tests::child::{Child, End};
+use telegraphos_guest_tests::replica::PAGE;
+use telegraphos_guest_tests::user;
 use telegraphos_wire::{admin, uapi};
-use tg_tests::child::{Child, End};
-use tg_tests::replica::PAGE;
-use tg_tests::user;
 
 /// Of the processor, which maps it.
 const MAPPED: usize = 4096;
@@ -90,7 +90,7 @@ pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// Joins that are refused, and by whom.
+/// Joins that are refused by the driver or by the home.
 pub(crate) fn bad_joins(context: &mut Context<'_>) -> Verdict {
     let boards = context.boards("page", PAGE)?;
     let (nodes, me) = context.place();
@@ -172,8 +172,8 @@ pub(crate) fn who_may(context: &mut Context<'_>) -> Verdict {
     listed_copy.store(0, 12u64)?;
     listed_copy.quiet_timeout(SOON)?;
     if context.peers.all.len() > 2 {
-        let stranger = Replicated::join(node, context.peers.ring(2), &listed).mode(0o606).open();
-        refused("joining by another node than the listed one", stranger, libc::ENOENT)?;
+        let unlisted = Replicated::join(node, context.peers.ring(2), &listed).mode(0o606).open();
+        refused("joining by another node than the listed one", unlisted, libc::ENOENT)?;
     }
     context.sync()?;
     same("the word of the listed node", for_left.load::<u64>(0)?, 12)?;

@@ -7,8 +7,8 @@ use crate::replica_members::{join_again, orphaned, refusal};
 use crate::replicas::{all_take_stores, equal_copies};
 use std::time::{Duration, Instant};
 use telegraphos::{Error, NodeId, ReplicaMode, Replicated, Status};
-use tg_tests::random;
-use tg_tests::replica::{self, History, PAGE};
+use telegraphos_guest_tests::random;
+use telegraphos_guest_tests::replica::{self, History, PAGE};
 
 /// Takes the home, or finds that another node has been faster.
 fn take(board: &Replicated) -> Verdict<bool> {
@@ -19,7 +19,7 @@ fn take(board: &Replicated) -> Verdict<bool> {
     }
 }
 
-/// Waits until this node's driver has been told of a home: its board knows when the new one does, and tells it with an
+/// Waits until this node's driver has the event of a new home: its board has it with the new home, and posts it with an
 /// event.
 fn known(board: &Replicated, home: NodeId) -> Verdict {
     let deadline = Instant::now() + SOON;
@@ -33,18 +33,18 @@ fn known(board: &Replicated, home: NodeId) -> Verdict {
     }
 }
 
-/// Waits until all nodes name the same home of a segment. All hear the same, so all go on together.
+/// Waits until all nodes name the same home of a segment. All get the same values, so all continue together.
 fn agreed(context: &mut Context<'_>, place: usize, board: &Replicated) -> Verdict {
     let deadline = Instant::now() + SOON;
     loop {
         let home = u64::from(board.home()?);
         for id in &context.peers.all {
-            context.peers.tell(*id, 0, home).map_err(Stop::Bail)?;
-            context.peers.tell(*id, 2, u64::from(Instant::now() < deadline)).map_err(Stop::Bail)?;
+            context.peers.send(*id, 0, home).map_err(Stop::Bail)?;
+            context.peers.send(*id, 2, u64::from(Instant::now() < deadline)).map_err(Stop::Bail)?;
         }
         context.sync()?;
         let heard = |word| -> Result<Vec<u64>, _> {
-            context.peers.all.iter().map(|id| context.peers.heard(*id, word).map_err(Stop::Bail)).collect()
+            context.peers.all.iter().map(|id| context.peers.received(*id, word).map_err(Stop::Bail)).collect()
         };
         let (homes, time) = (heard(0)?, heard(2)?);
         context.sync()?;
@@ -62,7 +62,7 @@ pub(crate) fn moves(context: &mut Context<'_>) -> Verdict {
     const WORDS: u64 = 4;
     /// Where increments are counted.
     const DRAWN: u64 = 8 * WORDS;
-    /// Where each node counts on a word of its own.
+    /// Where each node counts on a separate word.
     const OWN: u64 = DRAWN + 8;
     let (nodes, me) = context.place();
     // A home's name is its node's: each segment has another, since all may come to one node.
@@ -124,10 +124,10 @@ pub(crate) fn moves(context: &mut Context<'_>) -> Verdict {
         agreed(context, place, board)?;
     }
     for id in &context.peers.all {
-        context.peers.tell(*id, 1, draws).map_err(Stop::Bail)?;
+        context.peers.send(*id, 1, draws).map_err(Stop::Bail)?;
     }
     context.sync()?;
-    let heard = |id: &NodeId| context.peers.heard(*id, 1).map_err(Stop::Bail);
+    let heard = |id: &NodeId| context.peers.received(*id, 1).map_err(Stop::Bail);
     let all = context.peers.all.iter().map(heard).sum::<Result<u64, _>>()?;
     let counted = boards.iter().map(|board| board.load::<u64>(DRAWN)).sum::<Result<u64, _>>()?;
     same("numbers drawn from all segments", counted, all)?;
@@ -136,7 +136,7 @@ pub(crate) fn moves(context: &mut Context<'_>) -> Verdict {
     all_take_stores(context, &boards)
 }
 
-/// Who joins, joins where the home is now; and the home until now is a copy like any other, which may leave.
+/// A join goes to the present home; the old home is a copy like any other, which may leave.
 pub(crate) fn joins_follow(context: &mut Context<'_>) -> Verdict {
     let (nodes, me) = context.place();
     let all = context.peers.all.clone();
@@ -188,7 +188,7 @@ pub(crate) fn joins_follow(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// Who cannot become the home.
+/// Copies that cannot become the home.
 pub(crate) fn refusals(context: &mut Context<'_>) -> Verdict {
     let boards = context.boards("page", PAGE)?;
     let invalidated = context.boards_in(ReplicaMode::Invalidate, "invalidated", PAGE)?;
@@ -207,7 +207,7 @@ pub(crate) fn refusals(context: &mut Context<'_>) -> Verdict {
     refused("a home that may only load", reader.take_home(), libc::EACCES)?;
     same("the home", reader.home()?, right)?;
     context.sync()?;
-    same("the home, as it knows it", readable.home()?, context.me())?;
+    same("the home, at itself", readable.home()?, context.me())?;
     drop(reader);
     // An orphan is adopted, not taken.
     let name = context.name("gone");

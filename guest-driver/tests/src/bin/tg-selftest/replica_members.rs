@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who has a copy of a replicated segment, and what comes of those who go (SPEC E20).
+//! Copies of a replicated segment: joining, leaving, dying (SPEC E20).
 
 use crate::context::{Context, Stop, Verdict, must, refused, same};
 use crate::queues::{LONG, SOON, joined};
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, NodeId, ReplicaMode, ReplicaState, Replicated, Status};
-use tg_tests::child::{Child, End};
-use tg_tests::random;
-use tg_tests::replica::{self, PAGE};
+use telegraphos_guest_tests::child::{Child, End};
+use telegraphos_guest_tests::random;
+use telegraphos_guest_tests::replica::{self, PAGE};
 
 const SIGBUS: End = End::Signal(libc::SIGBUS);
 
@@ -54,7 +54,7 @@ pub(crate) fn join_while_others_store(context: &mut Context<'_>) -> Verdict {
     let over = AtomicBool::new(false);
     let (home, name) = (context.peers.left(), context.name("page"));
     let node = context.node().clone();
-    // Words of a writer who is at least so far.
+    // Words of a writer that has stored at least so many.
     let check = |copy: &Replicated, writer: usize, least: u64| -> Verdict {
         for word in 0..WORDS {
             let found = copy.load::<u64>(area(writer) + 8 * word)?;
@@ -145,7 +145,7 @@ pub(crate) fn leave_and_join_again(context: &mut Context<'_>) -> Verdict {
         }
         context.sync()?;
         same("the word at the home", home.load::<u64>(8)?, round)?;
-        // Nobody has a copy now: the home's stores are its own affair, and quiet is at once.
+        // No other copy is left: the home's stores stay local, and quiet is immediate.
         home.store(16, round)?;
         home.quiet_timeout(SOON)?;
         context.sync()?;
@@ -168,11 +168,11 @@ pub(crate) fn orphaned(copy: &Replicated) -> Verdict<Status> {
     }
 }
 
-/// The home goes: every copy is told, a survivor adopts, and the others join that.
+/// The home goes: every copy is notified, a survivor adopts, and the others join that.
 fn home_goes(context: &mut Context<'_>, killed: bool) -> Verdict {
     let (nodes, me) = context.place();
     let all = context.peers.all.clone();
-    // A file of its own, which hears of these segments alone.
+    // Another file, which gets events about these segments only.
     let node = Node::open_path(context.node().path())?;
     let [mine, storm] = ["copies", "storm"].map(|part| context.name(&format!("{part}-{me}")));
     let mut homes = Vec::new();
@@ -201,7 +201,7 @@ fn home_goes(context: &mut Context<'_>, killed: bool) -> Verdict {
         copy.store(8 * me as u64, 100 * *place as u64 + me as u64 + 1)?;
         copy.quiet_timeout(SOON)?;
         same("the home of a copy", copy.home()?, all[*place])?;
-        must(copy.adopt().is_err(), || "a copy was adopted whose home lives".into())?;
+        must(copy.adopt().is_err(), || "a copy was adopted while its home is present".into())?;
     }
     same("an error before there is one", node.wait_error(Some(Duration::ZERO))?, false)?;
     context.sync()?;
@@ -281,7 +281,7 @@ pub(crate) fn home_leaves(context: &mut Context<'_>) -> Verdict {
     home_goes(context, false)
 }
 
-/// A node cannot adopt under a name that it has given to another segment of its own.
+/// A node cannot adopt under a name that another of its segments has.
 pub(crate) fn adopted_name_taken(context: &mut Context<'_>) -> Verdict {
     let mine = Replicated::create(context.node(), &context.name("page"), PAGE).mode(0o606).create()?;
     let copy = context.join(context.peers.right(), "page", |join| join)?;
@@ -302,7 +302,7 @@ pub(crate) fn adopted_name_taken(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// A process that has a copy dies while it and others store: nobody waits for it, and its node may join again.
+/// A process that has a copy dies while it and others store: none waits for it, and its node may join again.
 pub(crate) fn copy_killed(context: &mut Context<'_>) -> Verdict {
     const ROUNDS: u64 = 3;
     let name = context.name("page");
@@ -396,7 +396,7 @@ pub(crate) fn naive_members(context: &mut Context<'_>) -> Verdict {
     must(again.is_err(), || "a peer was joined twice".into())?;
     refused("joining a peer that is this node", mine.join_peer(all[me]), libc::EINVAL)?;
     context.sync()?;
-    // It goes on without one that leaves.
+    // It continues without one that leaves.
     let other = context.name("leaver");
     let leaver =
         Replicated::create(context.node(), &other, PAGE).replica_mode(ReplicaMode::Naive).mode(0o606).create()?;

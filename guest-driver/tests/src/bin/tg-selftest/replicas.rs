@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use telegraphos::sync::TicketLock;
 use telegraphos::{FULL, ReplicaMode, Replicated};
-use tg_tests::replica::{self, History, PAGE};
-use tg_tests::{random, raw};
+use telegraphos_guest_tests::replica::{self, History, PAGE};
+use telegraphos_guest_tests::{random, raw};
 
 const SIZES: [usize; 4] = [1, 2, 4, 8];
 
@@ -51,7 +51,7 @@ fn reaches_all(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
                 )
             })?;
         }
-        // Between the parts nobody has stored.
+        // Between the parts no store was made.
         same("a word between the parts", board.load::<u64>(4096 * me as u64)?, 0)?;
     }
     context.sync()
@@ -208,7 +208,7 @@ pub(crate) fn copied_when_used(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// All nodes store to the same words: a load after an own store gives that, or somebody else's, never an older own one;
+/// All nodes store to the same words: a load after an own store gives that, or another node's, never an older own one;
 /// and no value comes back.
 pub(crate) fn no_older_store(context: &mut Context<'_>) -> Verdict {
     nothing_comes_back(context, ReplicaMode::Counters)
@@ -260,18 +260,18 @@ pub(crate) fn equal_copies(context: &mut Context<'_>, boards: &[Arc<Replicated>]
     }
     context.sync()?;
     // Several segments a round: as many as there is mail for.
-    let slots = tg_tests::peers::MAIL as usize - 1;
+    let slots = telegraphos_guest_tests::peers::MAIL as usize - 1;
     for (round, boards) in boards.chunks(slots).enumerate() {
         let sums = boards.iter().map(|board| replica::digest(board)).collect::<Result<Vec<_>, _>>()?;
         for id in &context.peers.all {
             for (slot, sum) in sums.iter().enumerate() {
-                context.peers.tell(*id, slot as u64 + 1, *sum).map_err(Stop::Bail)?;
+                context.peers.send(*id, slot as u64 + 1, *sum).map_err(Stop::Bail)?;
             }
         }
         context.sync()?;
         for id in &context.peers.all {
             for (slot, sum) in sums.iter().enumerate() {
-                let other = context.peers.heard(*id, slot as u64 + 1).map_err(Stop::Bail)?;
+                let other = context.peers.received(*id, slot as u64 + 1).map_err(Stop::Bail)?;
                 let home = round * slots + slot;
                 must(other == *sum, || format!("the copies of home {home} here and at node {id} differ"))?;
             }
@@ -394,8 +394,9 @@ fn exact(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
             for ticket in 0..all {
                 let mark = usize::from(board.load::<u8>(start + ticket)?);
                 let of = mark.checked_sub(1).and_then(|place| drawn.get_mut(place));
-                *of.ok_or_else(|| format!("number {ticket} of home {home} bears mark {mark}: nobody has drawn it"))? +=
-                    1;
+                *of.ok_or_else(|| {
+                    format!("number {ticket} of home {home} bears mark {mark}: no node has drawn it")
+                })? += 1;
             }
             same(what("the numbers drawn by each node"), drawn, vec![DRAWS; nodes])?;
         }

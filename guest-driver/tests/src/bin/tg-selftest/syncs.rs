@@ -6,7 +6,7 @@ use crate::context::{Context, Verdict, must, same};
 use std::time::Duration;
 use telegraphos::sync::{Barrier, TicketLock};
 use telegraphos::{Error, Node};
-use tg_tests::child::End;
+use telegraphos_guest_tests::child::End;
 
 /// Offsets in the shared segment: the lock, and what it guards.
 pub(crate) const LOCK: u64 = 0;
@@ -77,7 +77,7 @@ pub(crate) fn try_lock(context: &mut Context<'_>) -> Verdict {
     guard.unlock()?;
     let second = lock.lock_timeout(Duration::from_secs(10))?;
     same("the ticket", second.ticket(), 1)?;
-    // A waiter in line is not overtaken by one who only tries.
+    // A waiter in line is not overtaken by a mere try.
     std::thread::scope(|scope| -> Verdict {
         let waiter = scope.spawn(|| lock.lock().map(|guard| guard.ticket()));
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
@@ -98,7 +98,7 @@ pub(crate) fn barriers(context: &mut Context<'_>) -> Verdict {
     const PROCESSES: usize = 2;
     const EPOCHS: u64 = 40;
     let count = context.peers.all.len() * PROCESSES;
-    // Every participant tells its epoch here, by plain stores.
+    // Every participant announces its epoch here, by plain stores.
     let segment = shared(context, 8 * count as u64)?;
     let nodes: Vec<String> = context.peers.all.iter().flat_map(|n| vec![n.to_string(); PROCESSES]).collect();
     let place = context.peers.all.iter().position(|id| *id == context.me()).unwrap_or(0) * PROCESSES;
@@ -131,7 +131,7 @@ pub(crate) fn barrier_timeout(context: &mut Context<'_>) -> Verdict {
     let absent = join(0, Duration::from_millis(5)).err().map(|e| e.errno());
     same("joining without the others", absent, Some(libc::ENOENT))?;
     must(Barrier::join(&node, &name, &[me], 1, 0o600, Duration::ZERO).is_err(), || "participant 1 of 1".into())?;
-    // Three participants in threads of one process; one is late.
+    // Three participants in threads of one process; one is delayed.
     std::thread::scope(|scope| -> Verdict {
         let limit = Duration::from_secs(60);
         let others = [1, 2].map(|number| {
@@ -140,12 +140,12 @@ pub(crate) fn barrier_timeout(context: &mut Context<'_>) -> Verdict {
                 (0..3).try_for_each(|_| Ok(barrier.wait_timeout(limit)?))
             })
         });
-        let mut late = join(0, limit)?;
+        let mut delayed = join(0, limit)?;
         let mut pending = 0;
         for _ in 0..3 {
             let deadline = std::time::Instant::now() + limit;
             loop {
-                match late.wait_timeout(Duration::ZERO) {
+                match delayed.wait_timeout(Duration::ZERO) {
                     Ok(()) => break,
                     Err(Error::Pending { .. }) if std::time::Instant::now() < deadline => pending += 1,
                     Err(error) => return Err(error.into()),

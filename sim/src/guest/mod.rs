@@ -5,18 +5,19 @@
 //! is what quiet waits for ([`Hib::import_progress`]). Loads end by their value, everything else by the word of its
 //! slot in the status page.
 
+mod issue;
+
 use crate::agenda::Kind;
 use crate::driver::{Driver, Task};
-use crate::layout::{self, ATOMIC, COPY, KEY, Segment};
-use crate::node::{Node, World};
+use crate::layout::Segment;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::units::Time;
 use crate::workload::Operation;
-use hib_core::{Bar, Event, Hib};
+use crate::world::World;
 use std::collections::VecDeque;
-use telegraphos_wire::context::{self, Argument, Launch};
-use telegraphos_wire::{Aperture, AtomicOp, NodeId, Status, UNIT};
+use telegraphos_device_core::Hib;
+use telegraphos_wire::{NodeId, Status, context};
 
 /// An import of a partner's segment, and what was accepted through it and has not ended: when each was to be issued.
 #[derive(Debug)]
@@ -188,7 +189,7 @@ impl Guest {
         driver.add(task);
     }
 
-    /// A node has come: what is not open of it is opened.
+    /// A node has come up: imports of it that are not open are opened.
     pub(crate) fn node_up(&mut self, driver: &mut Driver, node: NodeId) {
         for (import, path) in (PARTNERS..).zip(&mut self.paths) {
             if path.node == node && path.retry != Retry::Never {
@@ -206,6 +207,7 @@ impl Guest {
         }
     }
 
+    /// The own page has been joined to its home, or could not be.
     pub(crate) fn joined(&mut self, ok: bool) {
         self.has_copy = ok;
     }
@@ -322,12 +324,14 @@ impl Guest {
         self.call(world, id);
     }
 
+    /// The load with this token has its value, or has failed.
     pub(crate) fn load_done(&mut self, world: &mut World<'_>, id: NodeId, token: u64, ok: bool) {
         let Some(since) = self.loads.get_mut(token as usize).and_then(Option::take) else { return };
         self.free_loads.push(token as u32);
         self.ended(world, id, Operation::Load, since, ok);
     }
 
+    /// A word was stored into a slot of the status page.
     pub(crate) fn slot_done(&mut self, world: &mut World<'_>, id: NodeId, slot: usize, word: u64) {
         let cookie = word & ((1 << context::COOKIE_BITS) - 1);
         let Some(launched) = self.slots[slot].filter(|launched| launched.cookie == cookie) else { return };
@@ -336,7 +340,7 @@ impl Guest {
         self.ended(world, id, launched.operation, launched.since, word >> context::COOKIE_BITS == 0);
     }
 
-    /// The board may have finished stores and elements for a node.
+    /// The board may have finished stores and elements for `node`; `ok`: with success.
     pub(crate) fn settle(&mut self, world: &mut World<'_>, id: NodeId, hib: &Hib, node: NodeId, ok: bool) {
         for index in 0..self.paths.len() {
             if self.paths[index].node == node && !self.paths[index].pending.is_empty() {
@@ -372,7 +376,7 @@ impl Guest {
         }
     }
 
-    /// The node crashes: what was under way never ends.
+    /// The node crashes: operations in progress never end.
     pub(crate) fn abort(&mut self, world: &mut World<'_>) {
         for path in &mut self.paths {
             let operation = if path.segment == Segment::Queue { Operation::Enqueue } else { Operation::Store };
@@ -386,7 +390,7 @@ impl Guest {
         self.under_way = 0;
     }
 
-    /// The next life of a node goes on where this one ended.
+    /// Continues where the guest of the node's previous incarnation ended.
     pub(crate) fn succeed(&mut self, earlier: &Guest) {
         self.left = earlier.left + earlier.ready.len() as u64;
         self.random = earlier.random.clone();
@@ -394,11 +398,11 @@ impl Guest {
         self.completed = earlier.completed;
         self.last_end = earlier.last_end;
         self.traffic = earlier.traffic.clone();
-        // Cookies of this life differ from those of the last.
+        // Cookies of this incarnation differ from those of the last.
         self.cookie = earlier.cookie;
     }
 
-    /// The node is back, and everything open again.
+    /// Issues operations again after the node has rejoined.
     pub(crate) fn resume(&mut self, world: &mut World<'_>, id: NodeId) {
         let load = &world.plan.workload.load;
         if load.rate.is_some() {
@@ -430,150 +434,3 @@ pub(crate) fn class_of(operation: Operation) -> usize {
         _ => Class::Request as usize,
     }
 }
-
-impl Node {
-    /// The processor's turn.
-    pub(crate) fn issue(&mut self, world: &mut World<'_>) {
-        if self.guest.called.is_none_or(|called| called > world.now) {
-            return; // An earlier call has taken its place.
-        }
-        self.guest.called = None;
-        self.guest.arrive(world);
-        let load = &world.plan.workload.load;
-        let room = self.guest.under_way < load.outstanding && self.guest.busy_until <= world.now;
-        if room && self.guest.ready.front().is_some_and(|at| *at <= world.now) {
-            if let Some(since) = self.guest.ready.pop_front() {
-                self.issue_one(world, since);
-            }
-        }
-        self.guest.call(world, self.id);
-    }
-
-    fn issue_one(&mut self, world: &mut World<'_>, since: Time) {
-        let plan = world.plan;
-        let operation = plan.operation(self.guest.random.below(plan.parts()));
-        let partners = &plan.partners[usize::from(self.id)];
-        let index = if partners.nodes.is_empty() { 0 } else { partners.pick(&mut self.guest.random) };
-        let path = 2 * index + usize::from(operation == Operation::Enqueue);
-        let reachable = match operation {
-            Operation::Multicast => self.guest.own_page && self.guest.has_copy,
-            Operation::Put | Operation::Get => {
-                self.guest.own_data && self.guest.paths.get(path).is_some_and(|path| path.open)
-            }
-            _ => self.guest.paths.get(path).is_some_and(|path| path.open),
-        };
-        let costs = &plan.workload.costs;
-        if !reachable {
-            self.guest.busy_until = world.now + costs.processor;
-            world.statistics.of(operation).refused += 1;
-            world.statistics.last_end = world.now;
-            return self.guest.next(world, self.id, costs.retry);
-        }
-        world.statistics.under_way += 1;
-        self.guest.under_way += 1;
-        let bytes = match operation {
-            Operation::Put | Operation::Get => u64::from(plan.workload.sizes.copy),
-            Operation::Atomic | Operation::Enqueue => 8,
-            _ => u64::from(plan.workload.sizes.word),
-        };
-        let counted = world.statistics.of(operation);
-        counted.issued += 1;
-        counted.bytes += bytes;
-        if let Some(traffic) = self.guest.traffic.get_mut(index).filter(|_| operation != Operation::Multicast) {
-            traffic.0 += 1;
-            traffic.1 += bytes;
-        }
-        let accesses = match operation {
-            Operation::Store | Operation::Load | Operation::Enqueue => 1,
-            Operation::Multicast => 2,
-            Operation::Atomic | Operation::Put | Operation::Get => 4,
-        };
-        self.guest.busy_until = world.now + accesses * costs.processor;
-        match operation {
-            Operation::Store | Operation::Enqueue => self.store(world, path, operation, since),
-            Operation::Load => self.load(world, path, since),
-            _ => self.launch(world, path, operation, since),
-        }
-    }
-
-    fn store(&mut self, world: &mut World<'_>, index: usize, operation: Operation, since: Time) {
-        let window = world.plan.window;
-        let path = &mut self.guest.paths[index];
-        path.number += 1;
-        let (offset, size, data) = match operation {
-            Operation::Enqueue => {
-                let offset = layout::address(window, Aperture::Enqueue, path.node, Segment::Queue, 0);
-                (offset, 8, u64::from(self.id) << 32 | path.number & u64::from(u32::MAX))
-            }
-            _ => {
-                let word = 8 * u64::from(self.id);
-                let offset = layout::address(window, Aperture::Plain, path.node, Segment::Data, word);
-                (offset, world.plan.workload.sizes.word.into(), path.number)
-            }
-        };
-        self.access(world, Bar::Window, offset, size, data);
-        let path = &mut self.guest.paths[index];
-        let (issued, finished) = self.hib.import_progress(index as u16 + PARTNERS).unwrap_or((0, 0));
-        if issued - finished > path.pending.len() as u64 {
-            path.pending.push_back(since);
-        } else {
-            // Not accepted; the import is cut.
-            self.guest.ended(world, self.id, operation, since, false);
-        }
-    }
-
-    fn load(&mut self, world: &mut World<'_>, path: usize, since: Time) {
-        self.tell_time(world);
-        let token = match self.guest.free_loads.pop() {
-            Some(token) => token,
-            None => {
-                self.guest.loads.push(None);
-                self.guest.loads.len() as u32 - 1
-            }
-        };
-        self.guest.loads[token as usize] = Some(since);
-        let word = 8 * u64::from(self.id);
-        let node = self.guest.paths[path].node;
-        let offset = layout::address(world.plan.window, Aperture::Plain, node, Segment::Data, word);
-        let size = world.plan.workload.sizes.word.into();
-        self.handle(world, Event::Read { token: token.into(), bar: Bar::Window, offset, size });
-    }
-
-    /// An operation that ends in a slot of the status page. There is one: no more are under way than slots.
-    fn launch(&mut self, world: &mut World<'_>, path: usize, operation: Operation, since: Time) {
-        let Some(slot) = self.guest.free_slots.pop() else {
-            return self.guest.ended(world, self.id, operation, since, false);
-        };
-        self.guest.cookie = (self.guest.cookie + 1) & ((1 << context::COOKIE_BITS) - 1);
-        let cookie = self.guest.cookie;
-        self.guest.slots[usize::from(slot)] = Some(Launched { operation, since, cookie });
-        let (id, window) = (self.id, world.plan.window);
-        if operation == Operation::Multicast {
-            let offset = layout::address(window, Aperture::Plain, id, Segment::Page, 8 * u64::from(id));
-            self.access(world, Bar::Window, offset, world.plan.workload.sizes.word.into(), cookie);
-            let data = u64::from(OWN_PAGE) << context::COOKIE_BITS | cookie;
-            return self.access(world, Bar::Contexts, context::QUIET + 8 * u64::from(slot), 8, data);
-        }
-        let node = self.guest.paths[path].node;
-        let copy = (world.plan.workload.sizes.copy, context::Operation::Copy);
-        let (arguments, count, (length, launched)) = match operation {
-            Operation::Put => ([(node, COPY), (id, COPY)], 2, copy),
-            Operation::Get => ([(id, COPY), (node, COPY)], 2, copy),
-            _ => ([(node, ATOMIC); 2], 1, (0, context::Operation::Atomic { op: AtomicOp::Add, size: 8 })),
-        };
-        for (which, (node, offset)) in arguments.into_iter().take(count).enumerate() {
-            let argument = Argument { context: 0, slot, which: which as u8, key: KEY };
-            let offset = layout::address(window, Aperture::Argument, node, Segment::Data, offset);
-            self.access(world, Bar::Window, offset, 8, argument.encode());
-        }
-        let registers = context::REGISTERS + u64::from(slot) * context::STRIDE;
-        if operation == Operation::Atomic {
-            self.access(world, Bar::Contexts, registers + context::OPERAND, 8, 1);
-        }
-        self.access(world, Bar::Contexts, registers + context::LENGTH, 8, length.into());
-        let launch = Launch { operation: launched, notify: false, cookie };
-        self.access(world, Bar::Contexts, registers + context::LAUNCH, 8, launch.encode());
-    }
-}
-
-const _: () = assert!(COPY + crate::workload::MAX_COPY as u64 <= UNIT);

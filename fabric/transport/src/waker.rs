@@ -8,21 +8,22 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-/// A descriptor that is readable when the shared socket is (or, on demand, has room), and when somebody else who read
-/// the socket found something for this user.
+/// A descriptor that is readable when the socket is (or, on demand, has room), and from [`signal`](Waker::signal) to
+/// [`clear`](Waker::clear).
 ///
-/// All users of the socket watch it, so that it does not matter who of them is polled: whoever comes first reads for
-/// all and signals the others. That costs those a look that finds nothing, but no wake-up can be lost with a user that
-/// ends, or is not polled any more.
+/// All users of a socket watch it, so any of them may be polled first: that one reads for all and signals the others.
+/// Those find nothing when they read the socket, but no wake-up is lost with a user that ends or is not polled any
+/// more.
 #[derive(Debug)]
-pub(crate) struct Waker {
+pub struct Waker {
     epoll: OwnedFd,
     event: OwnedFd,
     signalled: AtomicBool,
 }
 
 impl Waker {
-    pub(crate) fn new(socket: BorrowedFd<'_>) -> Result<Waker, Errno> {
+    /// A waker that is not signalled. Fails when the process is out of descriptors.
+    pub fn new(socket: BorrowedFd<'_>) -> Result<Waker, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, socket, EventData::new_u64(0), EventFlags::IN)?;
@@ -30,29 +31,30 @@ impl Waker {
         Ok(Waker { epoll, event, signalled: AtomicBool::new(false) })
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    /// The descriptor to poll for readable.
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// From now on it is readable. Only under the lock of the driver, as is [`clear`](Waker::clear).
-    pub(crate) fn signal(&self) {
+    /// Makes the descriptor readable. Calls of this and of [`clear`](Waker::clear) must be serialised by a lock.
+    pub fn signal(&self) {
         if !self.signalled.swap(true, Ordering::Relaxed) {
-            // Can only fail if the counter is at its end, and then it is readable.
+            // The counter was 0: there is room for 1.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }
 
-    /// From now on it is readable only with the socket.
-    pub(crate) fn clear(&self) {
+    /// Leaves the descriptor readable with the socket only.
+    pub fn clear(&self) {
         if self.signalled.swap(false, Ordering::Relaxed) {
             let _ = rustix::io::read(&self.event, &mut [0; 8]);
         }
     }
 
-    /// Whether it is to be readable too when the socket has room.
-    pub(crate) fn watch_room(&self, socket: BorrowedFd<'_>, on: bool) {
+    /// Sets whether the descriptor is also readable when `socket`, the one it was made for, has room.
+    pub fn watch_room(&self, socket: BorrowedFd<'_>, on: bool) {
         let flags = if on { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-        // It was added above, so this cannot fail but for want of memory; then the next incoming datagram does.
+        // Fails for want of memory only; then the next incoming datagram wakes.
         let _ = epoll::modify(&self.epoll, socket, EventData::new_u64(0), flags);
     }
 }

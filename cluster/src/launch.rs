@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a cluster starts HIBs and fabrics: their command lines, logs, and the sockets that they listen on.
+
+use crate::process::{Process, listens_in, tail};
+use crate::rundir::RunDir;
+use crate::{Error, Result, Settings, interrupt};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long a process may take until it listens, and QEMU for what it does at once.
+pub(crate) const PROMPT: Duration = Duration::from_secs(30);
+/// Lines of a log that an error shows.
+const TAIL: usize = 15;
+
+/// Names and values of options of `telegraphos-hib` or `telegraphos-fabric`.
+pub(crate) type Options = [(String, String)];
+
+/// An option as the command line has it; a flag has the value `true`.
+fn option((name, value): &(String, String)) -> String {
+    if value == "true" { format!("--{name}") } else { format!("--{name}={value}") }
+}
+
+/// This program in one of its other roles (see [`crate::reexecuted`]).
+pub(crate) fn role(role: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("telegraphos").arg(role);
+    command
+}
+
+/// The command of a fabric that listens on `socket`.
+pub(crate) fn fabric(socket: &Path, options: &Options) -> Command {
+    let mut command = role("__fabric");
+    command.arg("--listen").arg(socket).args(options.iter().map(option));
+    command
+}
+
+/// Starts the one fabric of a cluster, and waits until it listens on `socket`.
+pub(crate) fn start_fabric(socket: &Path, options: &Options, log: &Path) -> Result<Process> {
+    start_fabric_as("the fabric".into(), fabric(socket, options), socket, log)
+}
+
+/// Starts a fabric by its command, and waits until it listens on `socket`. `what` names it in errors.
+pub(crate) fn start_fabric_as(what: String, command: Command, socket: &Path, log: &Path) -> Result<Process> {
+    let mut process = Process::start(what, command, log)?;
+    wait_for_socket(socket, &mut process, || format!("\n--- end of the fabric's log\n{}", tail(log, TAIL)))?;
+    Ok(process)
+}
+
+/// Starts the HIB of a node; does not wait until it listens. An option in `own` replaces that of the same name in
+/// `common`.
+pub(crate) fn start_hib(
+    node: usize,
+    socket: &Path,
+    fabric: &Path,
+    common: &Options,
+    own: &Options,
+    log: &Path,
+) -> Result<Process> {
+    let inherited = common.iter().filter(|(name, _)| own.iter().all(|(o, _)| o != name));
+    let mut command = role("__hib");
+    command.arg("--socket").arg(socket).arg("--node").arg(node.to_string()).arg("--fabric").arg(fabric);
+    command.args(inherited.chain(own).map(option));
+    Process::start(format!("the HIB of node {node}"), command, log)
+}
+
+/// Waits until `process` listens on its socket at `path`. Fails if it ends first, if it takes longer than [`PROMPT`],
+/// or if the user interrupts; `tails` are the ends of its logs, for the error.
+pub(crate) fn wait_for_socket(path: &Path, process: &mut Process, tails: impl Fn() -> String) -> Result<()> {
+    let begun = Instant::now();
+    while !listens_in(process, path) {
+        interrupt::check()?;
+        if let Some(status) = process.ended() {
+            return Err(Error::Ended {
+                what: process.what().into(),
+                status: status.to_string(),
+                during: "at its start".into(),
+                tail: tails(),
+            });
+        }
+        if begun.elapsed() > PROMPT {
+            return Err(Error::TimedOut {
+                what: format!("{} listening on {}", process.what(), path.display()),
+                limit: PROMPT,
+                remedy: "see its log",
+                tail: tails(),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// The directory of a cluster's logs.
+#[derive(Debug)]
+pub(crate) struct Logs(PathBuf);
+
+impl Logs {
+    /// Uses the directory that `settings` names, from which the logs of an earlier cluster are removed, or else the run
+    /// directory.
+    pub(crate) fn open(settings: &Settings, run_dir: &RunDir) -> Result<Logs> {
+        let Some(dir) = &settings.log_dir else { return Ok(Logs(run_dir.path().to_path_buf())) };
+        fs::create_dir_all(dir).map_err(Error::io("cannot make the directory for logs", dir))?;
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(is_log) {
+                // What stays is appended to.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        dir.canonicalize().map(Logs).map_err(Error::io("cannot use the directory for logs", dir))
+    }
+
+    /// The path of `NAME.log`.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.log"))
+    }
+
+    /// The path of a log of one node: `console`, `qemu` or `hib`.
+    pub(crate) fn of_node(&self, kind: &str, node: usize) -> PathBuf {
+        self.path(&format!("{kind}.{node}"))
+    }
+
+    /// The ends of those logs of one node that are not empty, each under a heading, for an error.
+    pub(crate) fn tails(&self, node: usize) -> String {
+        let mut text = String::new();
+        for (kind, name) in [("console", "console"), ("qemu", "QEMU"), ("hib", "HIB")] {
+            let end = tail(&self.of_node(kind, node), TAIL);
+            if !end.is_empty() {
+                text += &format!("\n--- end of node {node}'s {name} log\n{end}");
+            }
+        }
+        text
+    }
+}
+
+/// Whether a cluster writes a log of this name.
+fn is_log(name: &str) -> bool {
+    let Some(name) = name.strip_suffix(".log") else { return false };
+    name == "fabric"
+        || name.split_once('.').is_some_and(|(kind, rest)| match kind {
+            "fabric" => true,
+            "console" | "qemu" | "hib" => rest.parse::<usize>().is_ok(),
+            _ => false,
+        })
+}
+
+/// The whole of a log; empty if the file does not exist.
+pub(crate) fn read_log(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_logs_of_clusters_are_removed() {
+        for name in ["fabric.log", "fabric.left.log", "fabric.network.log", "console.0.log", "qemu.12.log", "hib.3.log"]
+        {
+            assert!(is_log(name), "{name}");
+        }
+        for name in ["fabric", "fabrics.log", "hib.x.log", "hib.log", "notes.0.log", "qemu.1.txt", "log"] {
+            assert!(!is_log(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Statistics of the board.
+
+use telegraphos_wire::regs::Register;
+
+/// Statistics of the board since its last reset. No protocol decision depends on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Remote stores accepted from this node's processors.
+    pub stores: u64,
+    /// Remote loads accepted.
+    pub loads: u64,
+    /// Remote loads completed with all ones at once, because an earlier load to the node timed out and nothing was
+    /// received from it since.
+    pub silent_loads: u64,
+    /// Requests served, of other nodes and of this one.
+    pub served: u64,
+    /// Requests of other nodes refused.
+    pub refused: u64,
+    /// Stores dropped; each is reported on its import or in ERROR.
+    pub dropped: u64,
+    /// Times an import or a context became congested.
+    pub congested: u64,
+    /// Events posted.
+    pub events: u64,
+    /// Atomics launched.
+    pub atomics: u64,
+    /// Copies launched.
+    pub copies: u64,
+    /// Elements for queues accepted from this node's processors.
+    pub enqueues: u64,
+    /// Elements committed to this node's queues.
+    pub elements: u64,
+    /// Overflows of this node's queues.
+    pub overflows: u64,
+    /// Stores that this node as their home sent to copies, counted once for each copy.
+    pub reflected: u64,
+    /// Copies of replicated pages removed because they did not acknowledge in time.
+    pub silent_copies: u64,
+    /// Times a store of this node had to wait for a pending-write counter.
+    pub counter_stalls: u64,
+    /// Launch arguments refused for their key or context.
+    pub bad_keys: u64,
+    /// Errors, including those that found another one latched.
+    pub errors: u64,
+}
+
+impl Counters {
+    /// The value of a counter register; ERROR_COUNT for any other.
+    pub(crate) fn value(&self, register: Register) -> u64 {
+        match register {
+            Register::CountStores => self.stores,
+            Register::CountLoads => self.loads,
+            Register::CountServed => self.served,
+            Register::CountRefused => self.refused,
+            Register::CountDropped => self.dropped,
+            Register::CountCongested => self.congested,
+            Register::CountEvents => self.events,
+            Register::CountAtomics => self.atomics,
+            Register::CountCopies => self.copies,
+            Register::CountBadKeys => self.bad_keys,
+            Register::CountEnqueues => self.enqueues,
+            Register::CountElements => self.elements,
+            Register::CountOverflows => self.overflows,
+            Register::CountReflected => self.reflected,
+            Register::CountCounterStalls => self.counter_stalls,
+            _ => self.errors,
+        }
+    }
+}

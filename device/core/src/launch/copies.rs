@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Copies: starts their blocks in round-robin order, and moves the data between guest memory and packets.
+
+use super::{Below, Kind, Launcher, Location};
+use crate::config::BLOCKS;
+use crate::ctx::{Ctx, FollowUp, StepOwner};
+use crate::{Bug, Step, StepResult};
+use telegraphos_wire::{Body, MAX_BLOCK};
+use telegraphos_wire::{NodeId, Rights, Status, UNIT};
+
+/// Length of the block at `offset` of a copy. A block crosses no export page at either end.
+pub(super) fn block_length(far: &Location, near: &Location, length: u64, offset: u64) -> u64 {
+    let room = |location: &Location| UNIT - ((location.offset + offset) & (UNIT - 1));
+    (length - offset).min(MAX_BLOCK as u64).min(room(far)).min(room(near))
+}
+
+impl Launcher {
+    /// Starts blocks of the copies to or from a node, in round-robin order, while the limits [`BLOCKS`] and
+    /// [`TURN_BLOCKS`](crate::TURN_BLOCKS) allow.
+    pub(super) fn pump_copies(&mut self, below: &mut Below<'_>, node: NodeId) {
+        loop {
+            let destination = &self.destinations[usize::from(node)];
+            if destination.blocks >= BLOCKS || destination.copies.is_empty() {
+                return;
+            }
+            if !below.ctx.take_block() {
+                if !self.paused.contains(&node) {
+                    self.paused.push_back(node);
+                }
+                return;
+            }
+            let Some(number) = self.destinations[usize::from(node)].copies.pop() else { return };
+            let Some(operation) = self.operations.get_mut(&number) else { continue };
+            if operation.status != Status::Ok {
+                continue; // It ends with its last block in flight.
+            }
+            let Kind::Copy { far, near, get, length, started } = &mut operation.kind else { continue };
+            let offset = *started;
+            let count = block_length(far, near, *length, offset);
+            *started += count;
+            let more = *started < *length;
+            let (far, near, get) = (*far, *near, *get);
+            let own_context = operation.origin.context();
+            operation.parts += 1;
+            self.destinations[usize::from(node)].blocks += 1;
+            if more {
+                self.queue_copy(below.ctx, node, own_context, number);
+            }
+            let context = below.requester.open_import(far.import).map_or(0, |i| i.context);
+            if get {
+                let at = below.requester.open_import(far.import).map(|i| i.address(far.offset + offset));
+                let Some(at) = at else {
+                    // Unreachable: an import is not closed while an operation uses it.
+                    self.part_done(below, number, Status::Argument, far.import);
+                    continue;
+                };
+                below.requester.page_counters.count(below.ctx, node, at.page, false);
+                self.send_part(below, node, number, offset, Body::ReadBlock { at, context, length: count as u32 });
+            } else {
+                match self.near_address(below, &near, offset, count, Rights::READ) {
+                    Ok((page, address)) => {
+                        let owner = StepOwner::Block { operation: number, offset, page };
+                        below.ctx.step(Step::LoadBlock { address, length: count as u32 }, owner);
+                    }
+                    Err(status) => self.part_done(below, number, status, near.import),
+                }
+            }
+        }
+    }
+
+    /// A new turn of the shell's loop has begun: starts blocks again.
+    pub(crate) fn continue_copies(&mut self, below: &mut Below<'_>) {
+        for node in std::mem::take(&mut self.paused) {
+            // Nodes that exceed this turn's budget pause again, in the same order.
+            self.pump_copies(below, node);
+        }
+    }
+
+    /// The export page and guest address of a block at the near end, after the same checks as for a request of another
+    /// node.
+    pub(super) fn near_address(
+        &self,
+        below: &Below<'_>,
+        near: &Location,
+        offset: u64,
+        count: u64,
+        right: Rights,
+    ) -> Result<(u32, u64), Status> {
+        let import = below.requester.open_import(near.import).ok_or(Status::Argument)?;
+        let at = import.address(near.offset + offset);
+        let address =
+            below.grants.translate(below.ctx, below.ctx.config.node, &at, count, Rights(Rights::DMA.0 | right.0))?;
+        below.replicas.block_of_replica(at.page, right)?;
+        Ok((at.page, address))
+    }
+
+    /// Handles the result of a block's step: sends the loaded block, or ends the stored one.
+    pub(crate) fn block_stepped(&mut self, below: &mut Below<'_>, number: u64, offset: u64, result: StepResult) {
+        let Some(operation) = self.operations.get(&number) else { return };
+        let (node, kind, failed) = (operation.node, operation.kind, operation.status != Status::Ok);
+        let epoch = operation.epoch;
+        let Kind::Copy { far, near, get, .. } = kind else { return };
+        match result {
+            StepResult::Block(data) if !get && !failed => {
+                let import = match below.requester.open_import(far.import) {
+                    Some(import) if !import.dead => import,
+                    // The node went down while the block was loaded.
+                    import => {
+                        let status = import.and_then(|i| i.error).unwrap_or(Status::NodeDown);
+                        return self.part_done(below, number, status, far.import);
+                    }
+                };
+                let (at, context) = (import.address(far.offset + offset), import.context);
+                below.requester.page_counters.count(below.ctx, node, at.page, true);
+                self.send_part(below, node, number, offset, Body::WriteBlock { at, context, epoch, data });
+            }
+            StepResult::Failed(status) => self.part_done(below, number, status, near.import),
+            _ => self.part_done(below, number, Status::Ok, far.import),
+        }
+        below.ctx.then(FollowUp::StepEnded);
+    }
+
+    /// Appends a copy to the round-robin order of its node.
+    pub(super) fn queue_copy(&mut self, ctx: &mut Ctx, node: NodeId, context: u16, number: u64) {
+        let context = if ctx.has(Bug::TurnsByOperation) { 0 } else { context };
+        self.destinations[usize::from(node)].copies.push(context, number);
+    }
+
+    /// Uncounts a block in flight.
+    pub(super) fn end_block(&mut self, node: NodeId) {
+        let blocks = &mut self.destinations[usize::from(node)].blocks;
+        *blocks = blocks.saturating_sub(1);
+    }
+
+    /// Fails the waiting copies to or from a node that is down. Those without a block in flight end now.
+    pub(crate) fn fail_waiting_copies(&mut self, below: &mut Below<'_>, node: NodeId, status: Status) {
+        let mut copies = std::mem::take(&mut self.destinations[usize::from(node)].copies);
+        while let Some(number) = copies.pop() {
+            let Some(operation) = self.operations.get_mut(&number) else { continue };
+            if operation.status == Status::Ok {
+                operation.status = status;
+                operation.failed_import = operation.imports[0];
+            }
+            if operation.parts == 0 {
+                self.end(below, number);
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The hook by which deliberate bugs get into the switch.
+
+/// Whether the switch at work has this deliberate bug. Without the feature `bugs` it is `false`, whatever the name.
+#[cfg(feature = "bugs")]
+macro_rules! bug {
+    ($name:ident) => {
+        crate::bugs::has(crate::bugs::Bug::$name)
+    };
+}
+
+/// Whether the switch at work has this deliberate bug. Without the feature `bugs` it is `false`, whatever the name.
+#[cfg(not(feature = "bugs"))]
+macro_rules! bug {
+    ($name:ident) => {
+        false
+    };
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The completion channel of a context: waiting for the board's interrupt instead of polling memory.
+//!
+//! The channel is one eventfd, which the driver signals at each CONTEXT event. Of several threads that sleep, one (the
+//! leader) polls the eventfd and wakes the others, which look at their own words; so no thread misses an event because
+//! another has read it off the eventfd.
+
+use crate::backoff::Backoff;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::eventfd::{new_eventfd, wait_readable};
+use crate::sys;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use telegraphos_wire::uapi;
+
+#[derive(Debug, Default)]
+struct Waiters {
+    /// Whether a thread polls the eventfd.
+    has_leader: bool,
+}
+
+/// The eventfd of a context, made at its first use.
+#[derive(Debug, Default)]
+pub(crate) struct CompletionChannel {
+    fd: OnceLock<OwnedFd>,
+    creation: Mutex<()>,
+    waiters: Mutex<Waiters>,
+    /// Incremented whenever waiters must look again. Changed under `waiters`.
+    epoch: AtomicU64,
+    notified: Condvar,
+}
+
+impl CompletionChannel {
+    /// The eventfd, registered with the driver.
+    pub(crate) fn fd(&self, device: &Device) -> Result<BorrowedFd<'_>> {
+        let _creation = self.creation.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fd) = self.fd.get() {
+            return Ok(fd.as_fd());
+        }
+        let fd = new_eventfd()?;
+        let mut notify = uapi::Notify { eventfd: fd.as_raw_fd(), ..Default::default() };
+        device.call(sys::notify, &mut notify, || "asking for completion events".into())?;
+        Ok(self.fd.get_or_init(|| fd).as_fd())
+    }
+
+    /// For tests: an eventfd that is registered with no driver.
+    #[cfg(test)]
+    pub(crate) fn without_board(&self) {
+        self.fd.set(new_eventfd().unwrap()).unwrap();
+    }
+
+    /// Makes the eventfd readable from this side.
+    pub(crate) fn signal(&self, device: &Device) -> Result<()> {
+        match rustix::io::write(self.fd(device)?, &1u64.to_ne_bytes()) {
+            // Full: readable anyway.
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(Error::Os { what: "signalling an eventfd".into(), errno }),
+        }
+    }
+
+    /// The number of events read so far. A caller that reads it before it looks at memory, and finds another number
+    /// later, has had an event since, whichever thread has read that off the eventfd.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes all waiters; with `resign`, one of them becomes the leader.
+    fn notify(&self, resign: bool) {
+        let mut waiters = self.waiters();
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        waiters.has_leader &= !resign;
+        self.notified.notify_all();
+    }
+
+    /// Sleeps until `done`, for which the board was armed, or until `backoff` expires. `done` is called under a lock
+    /// and must not block. Fails when the board is gone.
+    pub(crate) fn wait(&self, device: &Device, backoff: &Backoff, mut done: impl FnMut() -> bool) -> Result<()> {
+        let fd = self.fd(device)?;
+        loop {
+            let mut waiters = self.waiters();
+            // Under the lock: an event that comes after this call raises the epoch that is waited for.
+            if done() || backoff.expired() {
+                return Ok(());
+            }
+            if !waiters.has_leader {
+                waiters.has_leader = true;
+                drop(waiters);
+                let result = self.lead(fd, device, backoff, &mut done);
+                self.notify(true);
+                return result;
+            }
+            let epoch = self.epoch();
+            let time = backoff.left().unwrap_or(Duration::MAX).min(device.check_every);
+            let asleep = |waiters: &mut Waiters| waiters.has_leader && self.epoch() == epoch;
+            drop(self.notified.wait_timeout_while(waiters, time, asleep));
+        }
+    }
+
+    fn lead(
+        &self,
+        fd: BorrowedFd<'_>,
+        device: &Device,
+        backoff: &Backoff,
+        done: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        while !done() && !backoff.expired() {
+            let time = backoff.left().unwrap_or(Duration::MAX).min(device.check_every);
+            if wait_readable(fd, time)? {
+                self.notify(false);
+            } else if time == device.check_every {
+                device.check()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU32};
+    use std::sync::mpsc;
+
+    /// Threads that sleep, and one that ends one after the other with a single event each: all of them wake.
+    #[test]
+    fn one_event_each_wakes_all_sleepers() {
+        const SLEEPERS: usize = 8;
+        let device = Device::without_board();
+        let channel = CompletionChannel::default();
+        channel.without_board();
+        let done: [AtomicBool; SLEEPERS] = std::array::from_fn(|_| AtomicBool::new(false));
+        let asleep = AtomicU32::new(0);
+        let (ended, ends) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for (number, flag) in done.iter().enumerate() {
+                let (channel, device, asleep, ended) = (&channel, &device, &asleep, ended.clone());
+                scope.spawn(move || {
+                    let backoff = Backoff::new(Some(Duration::from_secs(60)));
+                    asleep.fetch_add(1, Ordering::SeqCst);
+                    channel.wait(device, &backoff, || flag.load(Ordering::Acquire)).unwrap();
+                    ended.send((number, flag.load(Ordering::Acquire))).unwrap();
+                });
+            }
+            while asleep.load(Ordering::SeqCst) < SLEEPERS as u32 {
+                std::thread::yield_now();
+            }
+            // First the one that most likely leads, then another one, and so on.
+            for (number, flag) in done.iter().enumerate() {
+                flag.store(true, Ordering::Release);
+                channel.signal(&device).unwrap();
+                assert_eq!(ends.recv_timeout(Duration::from_secs(60)), Ok((number, true)));
+            }
+        });
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_limit() {
+        let channel = CompletionChannel::default();
+        channel.without_board();
+        let backoff = Backoff::new(Some(Duration::from_millis(2)));
+        channel.wait(&Device::without_board(), &backoff, || false).unwrap();
+        assert!(backoff.waited() >= Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The world around a node.
+
+use crate::agenda::Agenda;
+use crate::link::Link;
+use crate::plan::Plan;
+use crate::statistics::Statistics;
+use crate::units::Time;
+use telegraphos_device_core::Action;
+
+/// What a node reads and changes outside itself during one call.
+pub(crate) struct World<'a> {
+    pub(crate) now: Time,
+    pub(crate) plan: &'a Plan,
+    pub(crate) agenda: &'a mut Agenda,
+    pub(crate) statistics: &'a mut Statistics,
+    /// The link of this node.
+    pub(crate) link: &'a mut Link,
+    /// Buffer for the actions of the board, empty between calls.
+    pub(crate) actions: Vec<Action>,
+}
