@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use telegraphos_link::LinkClient;
+use telegraphos_testkit::{Daemon, eventually};
 
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos-fabric"));
@@ -22,7 +23,7 @@ fn run(args: &[&str]) -> (Option<i32>, String) {
 
 /// Starts it at `path`, sends these signals once it listens, and returns its exit code and the rest of its log.
 fn signalled(mut command: Command, path: &Path, signals: &[Signal]) -> (Option<i32>, String) {
-    let mut child = command.arg("--listen").arg(path).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = Daemon::start(command.arg("--listen").arg(path).stderr(Stdio::piped()));
     let mut log = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("listening at") {
@@ -33,9 +34,10 @@ fn signalled(mut command: Command, path: &Path, signals: &[Signal]) -> (Option<i
         drop(LinkClient::connect(path).unwrap());
         kill_process(Pid::from_child(&child), *signal).unwrap();
     }
+    let status = eventually("the end of the fabric after a signal", || child.try_wait().unwrap());
     let mut rest = String::new();
     log.read_to_string(&mut rest).unwrap();
-    (child.wait().unwrap().code(), rest)
+    (status.code(), rest)
 }
 
 #[test]
@@ -43,7 +45,10 @@ fn signals_end_it_cleanly_and_a_killed_one_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fabric");
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let (code, log) = signalled(command(), &path, &[signal]);
+        // Under nohup the test itself ignores HUP, and its children would inherit that.
+        let mut fresh = Command::new("env");
+        fresh.args(["--default-signal=HUP,INT", env!("CARGO_BIN_EXE_telegraphos-fabric")]);
+        let (code, log) = signalled(fresh, &path, &[signal]);
         assert_eq!(code, Some(0), "{log}");
         assert!(!path.exists());
     }

@@ -172,7 +172,7 @@ impl Ctx {
     }
 
     /// Defers a follow-up to a part above.
-    pub(crate) fn then(&mut self, follow_up: FollowUp) {
+    pub(crate) fn defer(&mut self, follow_up: FollowUp) {
         self.follow_ups.push_back(follow_up);
     }
 

@@ -367,8 +367,8 @@ impl Hib {
                 Served::Working => return,
                 Served::Stalled => return self.responder.in_service(source, None),
                 Served::Left => {}
-                Served::Answer(body) => self.responder.answer(&mut self.ctx, source, packet, body),
-                Served::Refused(status) => self.responder.refuse(&mut self.ctx, source, packet, status),
+                Served::Answer(body) => self.responder.answer(&mut self.ctx, source, body),
+                Served::Refused(status) => self.responder.refuse(&mut self.ctx, source, status),
             }
         }
     }
@@ -411,7 +411,7 @@ impl Hib {
         match self.ctx.take_step(step) {
             Some(StepOwner::Serve(source)) => {
                 if self.responder.stepped(&mut self.ctx, &self.grants, source, result) {
-                    self.ctx.then(FollowUp::StepEnded);
+                    self.ctx.defer(FollowUp::StepEnded);
                     self.serve(source);
                 }
             }

@@ -459,7 +459,7 @@ impl NotificationQueues {
         if queue.revoked {
             self.finish_step_of_revoked(ctx, state);
             self.remove_if_revoked(ctx, page);
-            ctx.then(FollowUp::StepEnded);
+            ctx.defer(FollowUp::StepEnded);
             return;
         }
         if let StepResult::Failed(status) = result {

@@ -94,20 +94,17 @@ impl Responder {
     /// Handles the result of the first request's step and answers the request. Returns false if another step is in
     /// flight for it.
     pub(crate) fn stepped(&mut self, ctx: &mut Ctx, grants: &Grants, source: NodeId, result: StepResult) -> bool {
-        let Some(packet) = self.inbound.get(usize::from(source)).and_then(VecDeque::front).map(|r| r.packet.clone())
-        else {
-            return false;
-        };
         #[cfg(feature = "bugs")]
-        let result = match self.second_half(ctx, grants, &packet, result) {
+        let result = match self.second_half(ctx, grants, source, result) {
             Some(result) => result,
             None => return false,
         };
         #[cfg(not(feature = "bugs"))]
         let _ = grants;
-        let body = match (&packet.body, result) {
+        let Some(request) = self.inbound.get(usize::from(source)).and_then(VecDeque::front) else { return false };
+        let body = match (&request.packet.body, result) {
             (_, StepResult::Failed(status)) => {
-                self.refuse(ctx, source, packet, status);
+                self.refuse(ctx, source, status);
                 return true;
             }
             (Body::Read { .. }, StepResult::Loaded(data)) => Body::ReadReply { status: Status::Ok, data },
@@ -115,14 +112,15 @@ impl Responder {
             (Body::ReadBlock { .. }, StepResult::Block(data)) => Body::BlockReply { status: Status::Ok, data },
             _ => Body::WriteAck { status: Status::Ok },
         };
-        self.answer(ctx, source, packet, body);
+        self.answer(ctx, source, body);
         true
     }
 
     /// [`Bug::SplitAtomic`]: starts the store of an atomic after its load. Returns the loaded value when both are
     /// complete.
     #[cfg(feature = "bugs")]
-    fn second_half(&mut self, ctx: &mut Ctx, grants: &Grants, packet: &Packet, done: StepResult) -> Option<StepResult> {
+    fn second_half(&mut self, ctx: &mut Ctx, grants: &Grants, from: NodeId, done: StepResult) -> Option<StepResult> {
+        let packet = &self.inbound.get(usize::from(from))?.front()?.packet;
         let (Body::Atomic { at, size, op, operand, compare, .. }, true) = (&packet.body, ctx.has(Bug::SplitAtomic))
         else {
             return Some(done);
@@ -169,26 +167,25 @@ impl Responder {
     }
 
     /// Refuses the first request of a source; counts and reports the refusal.
-    pub(crate) fn refuse(&mut self, ctx: &mut Ctx, source: NodeId, packet: Packet, status: Status) {
+    pub(crate) fn refuse(&mut self, ctx: &mut Ctx, source: NodeId, status: Status) {
+        let Some(packet) = self.detach(ctx, source) else { return };
         ctx.counters.refused += 1;
-        let page = packet.body.page();
-        ctx.notice(Notice::Refused { from: source, page, status });
-        let body = refusal(&packet.body, status);
-        self.finish(ctx, source, packet, body);
+        ctx.notice(Notice::Refused { from: source, page: packet.body.page(), status });
+        self.reply(ctx, &packet, refusal(&packet.body, status));
     }
 
     /// Answers the first request of a source, which has been performed.
-    pub(crate) fn answer(&mut self, ctx: &mut Ctx, source: NodeId, packet: Packet, body: Body) {
+    pub(crate) fn answer(&mut self, ctx: &mut Ctx, source: NodeId, body: Body) {
+        let Some(packet) = self.detach(ctx, source) else { return };
         ctx.counters.served += 1;
-        self.finish(ctx, source, packet, body);
+        self.reply(ctx, &packet, body);
     }
 
-    /// Removes the first request of a source and sends its reply.
-    fn finish(&mut self, ctx: &mut Ctx, source: NodeId, packet: Packet, body: Body) {
-        self.detach(ctx, source);
-        ctx.reply_to(&packet, body);
-        if source == ctx.config.node {
-            ctx.then(FollowUp::OwnEnded(packet.body.page()));
+    /// Sends the reply to a removed request.
+    fn reply(&self, ctx: &mut Ctx, packet: &Packet, body: Body) {
+        ctx.reply_to(packet, body);
+        if packet.src == ctx.config.node {
+            ctx.defer(FollowUp::OwnEnded(packet.body.page()));
         }
     }
 
@@ -205,7 +202,7 @@ impl Responder {
             ctx.link.consumed(request.packet.class());
         }
         ctx.count_performed(&request.packet);
-        ctx.then(FollowUp::Performed(source));
+        ctx.defer(FollowUp::Performed(source));
         Some(request.packet)
     }
 

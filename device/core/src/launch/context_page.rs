@@ -46,15 +46,17 @@ impl Launcher {
         below.ctx.bad_access(Bar::Contexts, offset, size, status);
     }
 
-    /// Serves a store to `QUIET[slot]`: waits for stores, and for the operations that are unfinished now.
+    /// Serves a store to `QUIET[slot]`, the import in bits 63:48 and the cookie below: waits for stores, and for the
+    /// operations that are unfinished now.
     fn quiet(&mut self, below: &mut Below<'_>, number: u16, slot: u8, data: u64) -> Result<(), Status> {
         if self.slot_is_busy(number, slot) {
             return Err(Status::Busy);
         }
-        let scope = (data >> context::COOKIE_BITS) as u16;
-        let all = u64::from(scope) == context::QUIET_ALL;
-        let operations = self.operations_using(number, |import| all || import == scope);
-        below.requester.quiet(below.ctx, number, slot, data, operations)
+        let import = (data >> context::COOKIE_BITS) as u16;
+        let scope = (u64::from(import) != context::QUIET_ALL).then_some(import);
+        let cookie = data & ((1 << context::COOKIE_BITS) - 1);
+        let operations = self.operations_using(number, |import| scope.is_none_or(|scope| import == scope));
+        below.requester.quiet(below.ctx, number, slot, scope, cookie, operations)
     }
 
     /// Returns whether a slot has an unfinished operation.

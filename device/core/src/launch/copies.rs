@@ -46,14 +46,13 @@ impl Launcher {
             if more {
                 self.queue_copy(below.ctx, node, own_context, number);
             }
-            let context = below.requester.open_import(far.import).map_or(0, |i| i.context);
             if get {
-                let at = below.requester.open_import(far.import).map(|i| i.address(far.offset + offset));
-                let Some(at) = at else {
+                let Some(import) = below.requester.open_import(far.import) else {
                     // Unreachable: an import is not closed while an operation uses it.
                     self.part_done(below, number, Status::Argument, far.import);
                     continue;
                 };
+                let (at, context) = (import.address(far.offset + offset), import.context);
                 below.requester.page_counters.count(below.ctx, node, at.page, false);
                 self.send_part(below, node, number, offset, Body::ReadBlock { at, context, length: count as u32 });
             } else {
@@ -117,7 +116,7 @@ impl Launcher {
             StepResult::Failed(status) => self.part_done(below, number, status, near.import),
             _ => self.part_done(below, number, Status::Ok, far.import),
         }
-        below.ctx.then(FollowUp::StepEnded);
+        below.ctx.defer(FollowUp::StepEnded);
     }
 
     /// Appends a copy to the round-robin order of its node.

@@ -139,6 +139,20 @@ struct Operation {
     failed_import: Option<u16>,
 }
 
+impl Operation {
+    /// An operation with no part in flight and no error.
+    fn new(
+        origin: Origin,
+        notify: bool,
+        node: NodeId,
+        imports: [Option<u16>; 2],
+        epoch: ImportEpoch,
+        kind: Kind,
+    ) -> Operation {
+        Operation { origin, notify, node, imports, epoch, kind, parts: 0, status: Status::Ok, failed_import: None }
+    }
+}
+
 /// The parts that the launcher uses, as the argument of its methods.
 pub(crate) struct Below<'a> {
     pub(crate) ctx: &'a mut Ctx,

@@ -35,24 +35,17 @@ impl Launcher {
                 }
                 let mask = if size == 8 { u64::MAX } else { u64::from(u32::MAX) };
                 below.ctx.counters.atomics += 1;
-                let kind = Kind::Atomic { value: 0 };
+                let epoch = below.requester.epoch_of(location.import);
+                let imports = [Some(location.import), None];
                 let number = self.begin(
                     below,
                     Operation {
-                        origin,
-                        notify,
-                        node,
-                        imports: [Some(location.import), None],
-                        epoch: below.requester.epoch_of(location.import),
-                        kind,
                         parts: 1,
-                        status: Status::Ok,
-                        failed_import: None,
+                        ..Operation::new(origin, notify, node, imports, epoch, Kind::Atomic { value: 0 })
                     },
                 );
                 let context = below.requester.open_import(location.import).map_or(0, |i| i.context);
                 let (operand, compare) = (operand & mask, compare & mask);
-                let epoch = below.requester.epoch_of(location.import);
                 let body = Body::Atomic { at, context, epoch, size, op, operand, compare };
                 below.requester.page_counters.count(below.ctx, node, at.page, true);
                 self.send_part(below, node, number, 0, body);
@@ -79,20 +72,10 @@ impl Launcher {
                 let context = origin.context();
                 self.charge_copy(below.ctx, context, length)?;
                 below.ctx.counters.copies += 1;
-                let number = self.begin(
-                    below,
-                    Operation {
-                        origin,
-                        notify,
-                        node,
-                        imports: [Some(far.import), second],
-                        epoch: below.requester.epoch_of(far.import),
-                        kind: Kind::Copy { far, near, get, length, started: 0 },
-                        parts: 0,
-                        status: Status::Ok,
-                        failed_import: None,
-                    },
-                );
+                let epoch = below.requester.epoch_of(far.import);
+                let kind = Kind::Copy { far, near, get, length, started: 0 };
+                let operation = Operation::new(origin, notify, node, [Some(far.import), second], epoch, kind);
+                let number = self.begin(below, operation);
                 self.queue_copy(below.ctx, node, context, number);
                 self.pump_copies(below, node);
             }

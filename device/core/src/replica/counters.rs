@@ -58,7 +58,7 @@ impl Replicas {
     /// Serves this node's own requests again if one of them stalled for a counter.
     pub(super) fn resume_stalled(&mut self, ctx: &mut Ctx) {
         if std::mem::take(&mut self.stalled) {
-            ctx.then(FollowUp::Serve(ctx.config.node));
+            ctx.defer(FollowUp::Serve(ctx.config.node));
         }
     }
 

@@ -160,7 +160,7 @@ impl Replicas {
         let (node, home_page, generation) = source;
         let at = RemoteAddr { page: home_page, offset: 0, generation };
         let purpose = RequestKind::Replica(ReplicaRequest::Join { page, source });
-        below.requester.ask(below.ctx, node, purpose, Body::Join { at, mode: mode as u16, keep: false });
+        below.requester.submit(below.ctx, node, purpose, Body::Join { at, mode: mode as u16, keep: false });
     }
 
     /// A replica request of this board has been answered with this status, or has failed with it.
@@ -215,7 +215,7 @@ impl Replicas {
         }
         for (node, home_page, generation) in sources {
             let at = RemoteAddr { page: home_page, offset: 0, generation };
-            below.requester.ask(
+            below.requester.submit(
                 below.ctx,
                 node,
                 RequestKind::Replica(ReplicaRequest::Leave { page }),
@@ -325,7 +325,7 @@ impl Replicas {
         self.end_copies(below, page, status);
         self.forget_page(below.ctx, page);
         below.ctx.cause(Cause::Replica(page));
-        below.ctx.then(FollowUp::Serve(below.ctx.config.node));
+        below.ctx.defer(FollowUp::Serve(below.ctx.config.node));
         self.leave_if_done(below, page);
     }
 
@@ -338,16 +338,19 @@ impl Replicas {
             work => matches!(work, Work::Apply(..) | Work::Fill(_)),
         };
         let unanswered = self.forwards.iter_mut().filter(|(_, f)| f.page == page && !f.refused);
-        let mut refused = Vec::new();
+        let (mut refused, mut by_home) = (Vec::new(), BTreeMap::<NodeId, Vec<u64>>::new());
         for (number, forward) in unanswered {
             forward.refused = true;
-            refused.push((*number, forward.home, forward.packet.clone()));
+            refused.push((*number, forward.packet.clone()));
+            by_home.entry(forward.home).or_default().push(*number);
         }
-        for (number, home, packet) in refused {
+        for (home, numbers) in by_home {
             // A request that was still waiting for the window is not sent, so no answer will come.
-            if below.requester.cancel_forward(below.ctx, home, number) {
+            for number in below.requester.cancel_forwards(below.ctx, home, &numbers) {
                 self.take_forward(number);
             }
+        }
+        for (number, packet) in refused {
             let refusal = refusal(&packet.body, status);
             self.answer_in_order(below, number, packet, refusal);
         }

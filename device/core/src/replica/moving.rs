@@ -48,7 +48,7 @@ impl Replicas {
         }
         let at = RemoteAddr { page: home_page, offset: 0, generation: home_generation };
         let body = Body::Move { at, page, generation: replica.generation };
-        below.requester.ask(below.ctx, node, RequestKind::Replica(ReplicaRequest::Move { page }), body);
+        below.requester.submit(below.ctx, node, RequestKind::Replica(ReplicaRequest::Move { page }), body);
     }
 
     /// The home has refused the Move, or has not answered in time.
@@ -66,7 +66,7 @@ impl Replicas {
             below.ctx.complete_status(slot, status);
         }
         self.end_copies(below, page, status);
-        below.ctx.then(FollowUp::Serve(below.ctx.config.node));
+        below.ctx.defer(FollowUp::Serve(below.ctx.config.node));
         self.leave_if_done(below, page);
     }
 
@@ -109,7 +109,7 @@ impl Replicas {
         below.ctx.cause(Cause::Replica(page));
         // The caller serves the next request of the old home; requests of this node's processors are in a queue of
         // their own.
-        below.ctx.then(FollowUp::Serve(below.ctx.config.node));
+        below.ctx.defer(FollowUp::Serve(below.ctx.config.node));
     }
 
     // ---- at the old home ----
@@ -157,7 +157,7 @@ impl Replicas {
         self.multicast(below, &copies, rehome, Some((packet, Body::WriteAck { status: Status::Ok })));
         for source in again {
             below.responder.in_service(source, None);
-            below.ctx.then(FollowUp::Serve(source));
+            below.ctx.defer(FollowUp::Serve(source));
         }
     }
 
@@ -180,7 +180,7 @@ impl Replicas {
         self.sources.insert(to, page);
         let at = RemoteAddr { page: to.1, offset: 0, generation: to.2 };
         let purpose = RequestKind::Replica(ReplicaRequest::Keep { page, source: to, packet: None });
-        below.requester.ask(below.ctx, to.0, purpose, Body::Join { at, mode, keep: true });
+        below.requester.submit(below.ctx, to.0, purpose, Body::Join { at, mode, keep: true });
     }
 
     /// The new home has failed to take over: this node remains the home. Copies that already joined the other one
@@ -196,7 +196,7 @@ impl Replicas {
         if let Some(packet) = packet {
             self.refuse_forward(below.ctx, packet, status);
         }
-        below.ctx.then(FollowUp::Serve(below.ctx.config.node));
+        below.ctx.defer(FollowUp::Serve(below.ctx.config.node));
         self.run_work(below, page);
         self.leave_if_done(below, page);
     }
@@ -255,7 +255,7 @@ impl Replicas {
         below.ctx.cause(Cause::Replica(page));
         let at = RemoteAddr { page: new_page, offset: 0, generation };
         let purpose = RequestKind::Replica(ReplicaRequest::Keep { page, source: new, packet: Some(packet.clone()) });
-        below.requester.ask(below.ctx, to, purpose, Body::Join { at, mode, keep: true });
+        below.requester.submit(below.ctx, to, purpose, Body::Join { at, mode, keep: true });
         Arrival::Deferred
     }
 
@@ -320,7 +320,7 @@ impl Replicas {
         for packet in returned.into_values() {
             self.forward(below, packet, page);
         }
-        below.ctx.then(FollowUp::Serve(below.ctx.config.node));
+        below.ctx.defer(FollowUp::Serve(below.ctx.config.node));
         self.leave_if_done(below, page);
     }
 

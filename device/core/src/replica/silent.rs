@@ -123,7 +123,7 @@ impl Replicas {
     pub(super) fn release_copy_wait(&mut self, ctx: &mut Ctx, source: NodeId) {
         self.copy_waits.give(&source, 1);
         if self.stalled_requesters.remove(&source) {
-            ctx.then(FollowUp::Serve(source));
+            ctx.defer(FollowUp::Serve(source));
         }
     }
 

@@ -125,7 +125,7 @@ impl Replicas {
             None => {}
         }
         if self.end_if_revoked(below, page) {
-            below.ctx.then(FollowUp::StepEnded);
+            below.ctx.defer(FollowUp::StepEnded);
             return;
         }
         self.run_work(below, page);
@@ -182,7 +182,7 @@ impl Replicas {
         let Some(replica) = self.pages.get(&page) else { return };
         if !replica.orders_stores() {
             self.forward(below, packet, page);
-            below.ctx.then(FollowUp::Serve(source));
+            below.ctx.defer(FollowUp::Serve(source));
             return;
         }
         let copies: Vec<NodeId> = replica.copies.keys().copied().chain(self.invalidating_copies(page)).collect();
@@ -202,15 +202,15 @@ impl Replicas {
         below.ctx.counters.reflected += copies.len() as u64;
         self.multicast(below, &copies, body, Some((packet, answer)));
         self.remove_invalidated(below.ctx, page);
-        below.ctx.then(FollowUp::Serve(source));
+        below.ctx.defer(FollowUp::Serve(source));
     }
 
     /// Refuses an item that cannot be performed.
     pub(super) fn refuse_work(&mut self, below: &mut Below<'_>, page: u32, work: Work, status: Status) {
         match work {
-            Work::Request(source, packet) => {
-                below.responder.refuse(below.ctx, source, packet, status);
-                below.ctx.then(FollowUp::Serve(source));
+            Work::Request(source, _) => {
+                below.responder.refuse(below.ctx, source, status);
+                below.ctx.defer(FollowUp::Serve(source));
             }
             Work::Apply(packet, _) | Work::Fill(packet) => {
                 self.leave_home(below, &packet, status);

@@ -124,7 +124,7 @@ impl Requester {
         ctx.counters.loads += 1;
         self.page_counters.count(ctx, node, at.page, false);
         let kind = RequestKind::Load { token, import: number, size };
-        self.ask(ctx, node, kind, Body::Read { at, context, size });
+        self.submit(ctx, node, kind, Body::Read { at, context, size });
     }
 
     /// Returns whether a load to this node would only time out: an earlier one has, and the node has sent nothing
@@ -147,7 +147,7 @@ impl Requester {
     }
 
     /// Appends a pending request to the send queue of its node, behind all earlier stores.
-    pub(crate) fn ask(&mut self, ctx: &mut Ctx, node: NodeId, kind: RequestKind, body: Body) {
+    pub(crate) fn submit(&mut self, ctx: &mut Ctx, node: NodeId, kind: RequestKind, body: Body) {
         let number = self.next_request;
         self.next_request += 1;
         let deadline = ctx.now.saturating_add(self.time_limit(ctx, &kind));

@@ -218,7 +218,7 @@ impl Requester {
             return self.reserve_answered(ctx, (slot, number), Err(status));
         }
         let imports = self.send_queues_to(node, &at);
-        self.ask(ctx, node, RequestKind::Reserve { opens: (slot, number) }, Body::Reserve { at, imports });
+        self.submit(ctx, node, RequestKind::Reserve { opens: (slot, number) }, Body::Reserve { at, imports });
     }
 
     /// Handles the reply to a request of receive credits, and completes the admin slot. A refusal removes the import.
@@ -255,7 +255,7 @@ impl Requester {
         } else if self.reachable(ctx, node).is_ok() {
             self.credit_returns.insert((node, at.page, at.generation), false);
             let imports = self.send_queues_to(node, &at);
-            self.ask(ctx, node, RequestKind::Return { node, at }, Body::Reserve { at, imports });
+            self.submit(ctx, node, RequestKind::Return { node, at }, Body::Reserve { at, imports });
         }
     }
 

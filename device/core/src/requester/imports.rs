@@ -23,7 +23,7 @@ impl Requester {
             uid: command.uid,
             rights: Rights(command.rights),
         };
-        self.ask(ctx, command.node, RequestKind::Lookup { slot }, body);
+        self.submit(ctx, command.node, RequestKind::Lookup { slot }, body);
         Ok(())
     }
 

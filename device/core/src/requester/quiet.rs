@@ -5,37 +5,35 @@
 use super::{Quiet, QuietTarget, Requester};
 use crate::config::Bug;
 use crate::ctx::Ctx;
-use telegraphos_wire::{Status, context};
+use telegraphos_wire::Status;
 
 impl Requester {
-    /// A store to `QUIET[slot]` of a context: import in bits 63:48, cookie below. `operations` are the unfinished
-    /// operations it concerns, ascending. A quiet for an import that is not open in this context is refused but still
-    /// completed: a process may issue it while its import is being closed (adoption of a replicated segment), and must
-    /// not wait forever.
+    /// A store to `QUIET[slot]` of a context: waits for the stores of the import `scope`, of all imports if that is
+    /// `None`, and for `operations`, the unfinished operations it concerns, ascending. A quiet for an import that is not
+    /// open in this context is refused but still completed: a process may issue it while its import is being closed
+    /// (adoption of a replicated segment), and must not wait forever.
     pub(crate) fn quiet(
         &mut self,
         ctx: &mut Ctx,
         number: u16,
         slot: u8,
-        data: u64,
+        scope: Option<u16>,
+        cookie: u64,
         operations: Vec<u64>,
     ) -> Result<(), Status> {
-        let scope = (data >> context::COOKIE_BITS) as u16;
-        let cookie = data & ((1 << context::COOKIE_BITS) - 1);
-        let all = u64::from(scope) == context::QUIET_ALL;
         // An earlier quiet in this slot is dropped; its status word serves the new one.
         let Some(context) = self.contexts.get_mut(&number) else { return Err(Status::Unmapped) };
         if context.quiets.remove(&slot).is_none() {
             self.take_status_word(ctx, number)?;
         }
-        if !all && self.open_import(scope).is_none_or(|import| import.context != number) {
+        if scope.is_some_and(|n| self.open_import(n).is_none_or(|import| import.context != number)) {
             self.slot_done(ctx, (number, slot), cookie, Status::Unmapped, None, false);
             return Err(Status::Rights);
         }
         let Some(context) = self.contexts.get_mut(&number) else { return Err(Status::Unmapped) };
-        let scope = match all {
-            true => context.imports.iter().copied().collect(),
-            false => vec![scope],
+        let scope = match scope {
+            None => context.imports.iter().copied().collect(),
+            Some(import) => vec![import],
         };
         let (mut targets, mut lost) = (Vec::with_capacity(scope.len()), None);
         let mut unfinished = operations.len();

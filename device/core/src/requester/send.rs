@@ -136,19 +136,27 @@ impl Requester {
             self.open_import(import).is_some_and(|import| import.opening == opening && import.in_error)
         };
         if !unconditional && import.is_some_and(in_error) {
-            return ctx.then(FollowUp::ForwardDropped(number));
+            return ctx.defer(FollowUp::ForwardDropped(number));
         }
         self.peers[usize::from(node)].forwards_in_flight += 1;
         self.send_request(ctx, node, body, InFlight::Forward { number });
     }
 
-    /// Removes a waiting request to the home of a page. Returns false if it has been sent.
-    pub(crate) fn cancel_forward(&mut self, ctx: &mut Ctx, home: NodeId, number: u64) -> bool {
-        let forwards = &mut self.peers[usize::from(home)].forwards;
-        let at = forwards.iter().position(|(_, waiting)| waiting.number == number);
-        let Some((_, waiting)) = at.and_then(|at| forwards.remove(at)) else { return false };
-        self.uncount_waiting_forward(ctx, waiting.import);
-        true
+    /// Removes those of `numbers` (ascending) that wait to be sent to the home of a page, in one pass over its queue.
+    /// Returns the removed ones.
+    pub(crate) fn cancel_forwards(&mut self, ctx: &mut Ctx, home: NodeId, numbers: &[u64]) -> Vec<u64> {
+        let mut cancelled = Vec::new();
+        self.peers[usize::from(home)].forwards.retain(|(_, waiting)| {
+            let cancel = numbers.binary_search(&waiting.number).is_ok();
+            if cancel {
+                cancelled.push((waiting.number, waiting.import));
+            }
+            !cancel
+        });
+        for (_, import) in &cancelled {
+            self.uncount_waiting_forward(ctx, *import);
+        }
+        cancelled.into_iter().map(|(number, _)| number).collect()
     }
 
     /// A store of this node to a copy on this node now waits for its home: counts it as a waiting store of its import.
