@@ -207,7 +207,7 @@ impl Ctx {
     /// Returns whether a block of a copy has a step in flight on one of these export pages.
     pub(crate) fn copy_step_on(&self, pages: std::ops::Range<u64>) -> bool {
         let touches = |p: &StepOwner| matches!(p, StepOwner::Block { page, .. } if pages.contains(&u64::from(*page)));
-        self.steps.values().any(touches)
+        self.steps.iter().any(|(_, owner)| touches(owner))
     }
 
     // ---- answers ----

@@ -1,70 +1,90 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Allocation of the lowest free number for objects in progress, and the mask of an access size.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::hash::{Hash, Hasher};
 
 /// A table that stores each entry under the lowest free number. The numbers depend on the current entries only, so that
 /// two boards in the same state behave alike.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug)]
 pub(crate) struct Numbered<T> {
-    used: BTreeMap<u64, T>,
-    /// Free numbers below the highest used one.
-    free: BTreeSet<u64>,
+    /// By number; the last is in use.
+    entries: Vec<Option<T>>,
+    /// The free numbers below the highest used one, and others that are skipped: numbers that are in use again, or
+    /// above the highest. Never more than there were entries at once.
+    free: BinaryHeap<Reverse<usize>>,
+}
+
+impl<T: Hash> Hash for Numbered<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.entries.hash(state);
+    }
 }
 
 impl<T> Default for Numbered<T> {
     fn default() -> Numbered<T> {
-        Numbered { used: BTreeMap::new(), free: BTreeSet::new() }
+        Numbered { entries: Vec::new(), free: BinaryHeap::new() }
     }
 }
 
 impl<T> Numbered<T> {
     /// Stores an entry and returns its number.
     pub(crate) fn insert(&mut self, entry: T) -> u64 {
-        // Without free numbers below the highest, the numbers 0 to len - 1 are in use.
-        let number = self.free.pop_first().unwrap_or(self.used.len() as u64);
-        self.used.insert(number, entry);
-        number
+        while let Some(Reverse(number)) = self.free.pop() {
+            if let Some(slot @ None) = self.entries.get_mut(number) {
+                *slot = Some(entry);
+                return number as u64;
+            }
+        }
+        self.entries.push(Some(entry));
+        self.entries.len() as u64 - 1
     }
 
     /// Returns the entry with this number.
+    pub(crate) fn get(&self, number: u64) -> Option<&T> {
+        self.entries.get(usize::try_from(number).ok()?)?.as_ref()
+    }
+
+    /// Returns the entry with this number for modification.
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
-        self.used.get_mut(&number)
+        self.entries.get_mut(usize::try_from(number).ok()?)?.as_mut()
     }
 
     /// Removes the entry with this number and frees the number.
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
-        let entry = self.used.remove(&number)?;
-        match self.used.last_key_value() {
-            Some((last, _)) if *last > number => {
-                self.free.insert(number);
-            }
-            last => {
-                let end = last.map_or(0, |(last, _)| last + 1);
-                self.free.split_off(&end);
-            }
+        let number = usize::try_from(number).ok()?;
+        let entry = self.entries.get_mut(number)?.take()?;
+        if number + 1 < self.entries.len() {
+            self.free.push(Reverse(number));
+        }
+        while let Some(None) = self.entries.last() {
+            self.entries.pop();
+        }
+        if self.entries.is_empty() {
+            self.free.clear();
         }
         Some(entry)
     }
 
-    /// The entries, in the order of their numbers.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.used.values()
-    }
-
     /// The entries for modification, in the order of their numbers.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.used.values_mut()
+        self.entries.iter_mut().flatten()
     }
 
     /// The numbers in use, ascending.
     pub(crate) fn numbers(&self) -> Vec<u64> {
-        self.used.keys().copied().collect()
+        self.iter().map(|(number, _)| number).collect()
+    }
+
+    /// Numbers and entries, in the order of the numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        (0..).zip(&self.entries).filter_map(|(number, entry)| Some((number, entry.as_ref()?)))
     }
 
     /// Returns whether the table has no entries.
     pub(crate) fn is_empty(&self) -> bool {
-        self.used.is_empty()
+        self.entries.is_empty()
     }
 }
 
@@ -77,4 +97,29 @@ pub(crate) fn ones(size: u32) -> u64 {
 /// behave alike.
 pub(crate) fn lowest_free<T>(used: &BTreeMap<u64, T>) -> u64 {
     (0..).zip(used.keys()).find(|(free, used)| free != *used).map_or(used.len() as u64, |(free, _)| free)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telegraphos_testkit::{Rng, seeds};
+
+    #[test]
+    fn a_number_is_the_lowest_free_one_whatever_happened_before() {
+        for seed in seeds(20, 2000) {
+            let (mut rng, mut table, mut expected) = (Rng::new(seed), Numbered::default(), BTreeMap::new());
+            for entry in 0..200u64 {
+                if rng.percent(50) {
+                    let number = lowest_free(&expected);
+                    assert_eq!(table.insert(entry), number);
+                    expected.insert(number, entry);
+                } else {
+                    let number = rng.below(12);
+                    assert_eq!(table.remove(number), expected.remove(&number), "seed {seed}");
+                }
+                let expected = expected.iter().map(|(number, entry)| (*number, entry));
+                assert!(table.iter().eq(expected) && table.free.len() <= 200, "seed {seed}");
+            }
+        }
+    }
 }

@@ -121,7 +121,7 @@ impl Requester {
             self.uncount_waiting_forward(ctx, import);
             forwards.push(number);
         }
-        let tags: Vec<u32> = self.in_flight.iter().flatten().filter(|s| s.1 == node).map(|s| s.0).collect();
+        let tags: Vec<u32> = self.in_flight.iter().filter(|(_, s)| s.1 == node).map(|(n, s)| s.0 | n as u32).collect();
         // The waiting stores first: `lose_store` purges them with the first failure of their import.
         for number in 0..self.imports.len() as u16 {
             let lost = self.import(number).is_some_and(|i| i.node == node && i.issued > i.finished);

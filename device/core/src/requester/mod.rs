@@ -20,6 +20,7 @@ mod send_queue;
 use self::send_queue::SendQueue;
 use crate::config::STATUS_WORDS;
 use crate::ctx::Ctx;
+use crate::numbered::Numbered;
 use crate::page_counters::PageCounters;
 use crate::{HibConfig, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -340,9 +341,8 @@ pub(crate) struct Requester {
     /// Tags of requests of this node to itself that have been forwarded to a home. They no longer occupy the node's own
     /// window.
     forwarded_tags: BTreeSet<u32>,
-    /// Requests in flight by tag index: tag, destination, request.
-    in_flight: Vec<Option<(u32, NodeId, InFlight)>>,
-    free_tags: BTreeSet<u32>,
+    /// Requests in flight by tag index: upper bits of the tag, destination, request.
+    in_flight: Numbered<(u32, NodeId, InFlight)>,
     pending_requests: BTreeMap<u64, PendingRequest>,
     /// Number of the next pending request; numbers are not reused.
     next_request: u64,
@@ -402,8 +402,7 @@ impl Requester {
             send_queues: BTreeMap::new(),
             credit_returns: BTreeMap::new(),
             forwarded_tags: BTreeSet::new(),
-            in_flight: Vec::new(),
-            free_tags: BTreeSet::new(),
+            in_flight: Numbered::default(),
             pending_requests: BTreeMap::new(),
             next_request: 0,
             deadlines: BTreeSet::new(),
@@ -485,35 +484,23 @@ impl Requester {
 
     /// Records a request in flight and returns its tag.
     pub(crate) fn take_tag(&mut self, node: NodeId, request: InFlight) -> u32 {
-        let index = match self.free_tags.pop_first() {
-            Some(index) => index,
-            None => {
-                self.in_flight.push(None);
-                self.in_flight.len() as u32 - 1
-            }
-        };
         let tag_generation = self.peers.get(usize::from(node)).map_or(0, |peer| peer.tag_generation);
-        let tag = index | tag_generation << TAG_INDEX_BITS;
-        self.in_flight[index as usize] = Some((tag, node, request));
-        tag
+        let upper = tag_generation << TAG_INDEX_BITS;
+        upper | self.in_flight.insert((upper, node, request)) as u32
     }
 
-    /// Removes a request in flight. Returns `None` for an unknown tag or a tag of an earlier generation.
-    fn release_tag(&mut self, tag: u32, node: NodeId) -> Option<InFlight> {
+    /// The request in flight with this tag; `None` for an unknown tag or a tag of an earlier generation.
+    fn tagged(&self, tag: u32) -> Option<(u64, NodeId, InFlight)> {
         let index = tag & ((1 << TAG_INDEX_BITS) - 1);
-        let entry = self.in_flight.get_mut(index as usize)?;
-        match *entry {
-            Some((t, n, request)) if t == tag && n == node => {
-                *entry = None;
-                self.free_tags.insert(index);
-                while let Some(None) = self.in_flight.last() {
-                    self.in_flight.pop();
-                    self.free_tags.remove(&(self.in_flight.len() as u32));
-                }
-                Some(request)
-            }
-            _ => None,
-        }
+        let (upper, node, request) = self.in_flight.get(index.into()).copied()?;
+        (upper | index == tag).then_some((index.into(), node, request))
+    }
+
+    /// Removes a request in flight to this node. Returns `None` if there is none with this tag.
+    fn release_tag(&mut self, tag: u32, node: NodeId) -> Option<InFlight> {
+        let (index, _, request) = self.tagged(tag).filter(|(_, to, _)| *to == node)?;
+        self.in_flight.remove(index);
+        Some(request)
     }
 
     /// The import that is mapped at a window address.

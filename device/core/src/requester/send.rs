@@ -3,9 +3,7 @@
 //! matches replies to requests in flight. Called by `hib` for credits and replies, and by every part that accepts a
 //! request.
 
-use super::{
-    Ended, InFlight, PendingRequest, RequestKind, Requester, TAG_INDEX_BITS, Waiting, WaitingForward, reset_empty_ring,
-};
+use super::{Ended, InFlight, PendingRequest, RequestKind, Requester, Waiting, WaitingForward, reset_empty_ring};
 use crate::config::Bug;
 use crate::ctx::Ctx;
 use crate::ctx::FollowUp;
@@ -184,9 +182,8 @@ impl Requester {
 
     /// The import of a store in flight from this node to itself.
     fn store_of(&self, tag: u32) -> Option<u16> {
-        let index = tag & ((1 << TAG_INDEX_BITS) - 1);
-        match self.in_flight.get(index as usize).copied().flatten() {
-            Some((t, _, InFlight::Store { import, .. })) if t == tag => Some(import),
+        match self.tagged(tag) {
+            Some((.., InFlight::Store { import, .. })) => Some(import),
             _ => None,
         }
     }
