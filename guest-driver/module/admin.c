@@ -367,7 +367,7 @@ static void tg_admin_report(struct tg_device *tg, const union tg_request *reques
 }
 
 /**
- * tg_admin_request() - has the board execute a command
+ * tg_admin() - has the board execute a command
  * @tg: Board. The caller holds op_lock for reading.
  * @file: File whose account it is charged to, or NULL: the driver's own.
  * @class: What its completion depends on.
@@ -381,9 +381,8 @@ static void tg_admin_report(struct tg_device *tg, const union tg_request *reques
  * Return: 0 if the board has executed it (then see @result->status), -ENODEV if
  * the board is gone, -EINTR if the caller was killed.
  */
-int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
-		     enum tg_admin_class class, const union tg_request *request,
-		     struct tg_admin_result *result)
+int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
+	     const union tg_request *request, struct tg_admin_result *result)
 {
 	struct tg_admin *admin = &tg->admin;
 	/* Of a context, not of its file: a killed caller's command may outlive the file. */
@@ -416,25 +415,29 @@ int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
 		tg_admin_report(tg, request, result->status);
 	return err;
 }
-EXPORT_SYMBOL_NS_GPL(tg_admin_request, TG_LAB_NS);
+EXPORT_SYMBOL_NS_GPL(tg_admin, TG_LAB_NS);
 
 /**
- * tg_admin() - has the board execute a struct tg_admin_command
- * @tg: As tg_admin_request().
- * @file: As tg_admin_request().
- * @class: As tg_admin_request().
- * @command: As tg_admin_request().
- * @result: As tg_admin_request().
+ * tg_admin_checked() - has the board execute a command, whose status is its result
+ * @tg: As tg_admin().
+ * @file: As tg_admin().
+ * @class: As tg_admin().
+ * @request: As tg_admin().
+ * @result: As tg_admin(), or NULL.
  *
- * Return: As tg_admin_request().
+ * Return: As tg_admin(); or what tg_status_to_errno() makes of the status.
  */
-int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
-	     const struct tg_admin_command *command,
-	     struct tg_admin_result *result)
+int tg_admin_checked(struct tg_device *tg, const struct tg_file *file,
+		     enum tg_admin_class class, const union tg_request *request,
+		     struct tg_admin_result *result)
 {
-	union tg_request request = { .command = *command };
+	struct tg_admin_result unused;
+	int err;
 
-	return tg_admin_request(tg, file, class, &request, result);
+	if (!result)
+		result = &unused;
+	err = tg_admin(tg, file, class, request, result);
+	return err ? err : tg_status_to_errno(result->status);
 }
 
 /**

@@ -97,7 +97,7 @@ static void tg_show_import(struct seq_file *s, struct tg_object *obj)
 
 	seq_printf(s, " node=%u page=%u slot=%u slots=%u rights=%#x own=%u state=%#x status=%u\n",
 		   remote->node, remote->page, remote->slot, remote->count, remote->rights,
-		   tg_remote_is_own(remote), remote->state, remote->status);
+		   remote->obj.part, remote->state, remote->status);
 }
 
 TG_SHOW_TABLE(imports, remotes, tg_show_import);

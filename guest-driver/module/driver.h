@@ -98,6 +98,7 @@
 
 struct dentry;
 struct eventfd_ctx;
+struct tg_call;
 struct tg_object;
 struct user_struct;
 
@@ -555,7 +556,6 @@ struct tg_file {
  * struct tg_object_ops - methods of a kind of objects
  * @table: Offset in struct tg_device of the table of them.
  * @charged: Each is one of TG_RESOURCE_IMPORTS. The others have at least one export page.
- * @is_part: Whether it is closed with another object only; NULL if none is.
  * @publish: User processes may name it from now on. Under map_lock for writing. NULL if
  *	nothing is left to do.
  * @quiet: It is closed: wakes all waiters. Under map_lock for writing. NULL if it can have
@@ -569,7 +569,6 @@ struct tg_file {
 struct tg_object_ops {
 	size_t table;
 	bool charged;
-	bool (*is_part)(struct tg_object *obj);
 	void (*publish)(struct tg_object *obj);
 	void (*quiet)(struct tg_object *obj);
 	void (*end)(struct tg_object *obj);
@@ -591,6 +590,7 @@ struct tg_object_ops {
  * @open: User processes may name it. Under map_lock.
  * @dead: Its pages are gone: for good, or, of a replicated segment and its own import,
  *	until it has a home again. Under map_lock.
+ * @part: It is the own import of a replicated segment, with which alone it is closed.
  * @work: Tears it down.
  * @closing: Among the objects a closing file waits for.
  * @torn_down: It has left the board, or the board has left.
@@ -605,6 +605,7 @@ struct tg_object {
 	u64 size;
 	bool open;
 	bool dead;
+	bool part;
 	struct work_struct work;
 	struct list_head closing;
 	struct completion torn_down;
@@ -753,7 +754,7 @@ struct tg_replica_page {
  * struct tg_replicated - a replicated segment of this node: the home, or a copy
  * @seg: Its export pages, name and memory.
  * @lock: See the top of this file.
- * @offer: Name, secret, size, nodes and rights that it offers when this node is the home.
+ * @offer: Secret, size, nodes and rights that it offers when this node is the home.
  * @mode: TG_REPLICA_*.
  * @rights: TG_RIGHT_* of its processes.
  * @source: Home that it was made a copy of. Under @lock.
@@ -836,17 +837,6 @@ static inline atomic64_t *tg_queue_word(struct tg_nqueue *queue)
 static inline struct tg_remote *tg_remote_of(struct tg_object *obj)
 {
 	return container_of(obj, struct tg_remote, obj);
-}
-
-/**
- * tg_remote_is_own() - whether an import is of this node's own replicated pages
- * @remote: Import.
- *
- * Return: True for the own import of a replicated segment.
- */
-static inline bool tg_remote_is_own(const struct tg_remote *remote)
-{
-	return remote->taken;
 }
 
 /**
@@ -936,9 +926,8 @@ void tg_admin_release(struct tg_device *tg);
 void tg_admin_wake(struct tg_device *tg);
 void tg_admin_collect(struct tg_device *tg, u32 n);
 int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
-	     const struct tg_admin_command *command,
-	     struct tg_admin_result *result);
-int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
+	     const union tg_request *request, struct tg_admin_result *result);
+int tg_admin_checked(struct tg_device *tg, const struct tg_file *file,
 		     enum tg_admin_class class, const union tg_request *request,
 		     struct tg_admin_result *result);
 int tg_admin_exclusive(struct tg_device *tg, const union tg_request *request,
@@ -977,7 +966,7 @@ void tg_object_publish(struct tg_object *obj);
 struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle);
 void tg_object_put(struct tg_object *obj);
 void tg_object_discard(struct tg_object *obj);
-int tg_object_close(struct tg_file *file, u32 kind, u32 handle);
+int tg_object_close(struct tg_call *call);
 void tg_object_kill_locked(struct tg_object *obj);
 void tg_object_end(struct tg_object *obj);
 void tg_file_close_objects(struct tg_file *file, unsigned long end);
@@ -993,16 +982,14 @@ int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
 			u64 generation);
 int tg_segment_withdraw(struct tg_segment *segment);
 int tg_segment_revoke(struct tg_segment *segment);
-int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
-		      struct tg_object **created);
-bool tg_segment_leave(struct tg_segment *segment);
+int tg_segment_create(struct tg_call *call);
+bool tg_segment_leave(struct tg_object *obj);
 extern const struct tg_object_ops tg_segment_ops;
 
 /* import.c */
 int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
 		     struct tg_admin_result *result);
-int tg_remote_create(struct tg_file *file, struct tg_import *arg,
-		     struct tg_object **created);
+int tg_remote_create(struct tg_call *call);
 int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
 			 struct tg_remote **created);
 int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status);
@@ -1013,8 +1000,8 @@ void tg_remote_revive(struct tg_remote *remote);
 void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
 void tg_remotes_down(struct tg_device *tg, u32 node, u32 status);
 void tg_remotes_lost(struct tg_device *tg);
-int tg_remote_state(struct tg_file *file, struct tg_import_state *arg);
-int tg_remote_ack(struct tg_file *file, u32 handle);
+int tg_remote_state(struct tg_call *call);
+int tg_remote_ack(struct tg_call *call);
 
 /* map.c */
 int tg_mmap(struct file *filp, struct vm_area_struct *vma);
@@ -1025,19 +1012,18 @@ void tg_zap_context(struct tg_file *file);
 bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
 
 /* counter.c */
-int tg_counter_arm(struct tg_file *file, struct tg_counter *arg);
-int tg_counter_read(struct tg_file *file, struct tg_counter *arg);
-int tg_counter_disarm(struct tg_file *file, const struct tg_counter *arg);
+int tg_counter_arm(struct tg_call *call);
+int tg_counter_read(struct tg_call *call);
+int tg_counter_disarm(struct tg_call *call);
 void tg_counters_end(struct tg_remote *remote);
 void tg_counter_event(struct tg_device *tg, u32 n, u64 value);
 void tg_counters_lost(struct tg_device *tg);
 
 /* queue.c */
-int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
-		    struct tg_object **created);
-int tg_queue_attach(struct tg_file *file, struct tg_queue *arg);
-int tg_queue_service(struct tg_file *file, u32 handle);
-int tg_queue_state(struct tg_file *file, struct tg_queue_state *arg);
+int tg_queue_create(struct tg_call *call);
+int tg_queue_attach(struct tg_call *call);
+int tg_queue_service(struct tg_call *call);
+int tg_queue_state(struct tg_call *call);
 int tg_queue_begin(struct tg_nqueue *queue);
 void tg_queue_done(struct tg_nqueue *queue);
 unsigned int tg_queue_patience(void);
@@ -1050,13 +1036,12 @@ extern const struct tg_object_ops tg_queue_ops;
 void tg_queues_lost(struct tg_device *tg);
 
 /* replica.c */
-int tg_replicate(struct tg_file *file, struct tg_replica *arg,
-		 struct tg_object **created);
+int tg_replicate(struct tg_call *call);
 int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *source, u32 i,
 			u32 *status);
-int tg_replica_adopt(struct tg_file *file, u32 handle);
-int tg_replica_move(struct tg_file *file, u32 handle);
-int tg_replica_state(struct tg_file *file, struct tg_replica_state *arg);
+int tg_replica_adopt(struct tg_call *call);
+int tg_replica_move(struct tg_call *call);
+int tg_replica_state(struct tg_call *call);
 void tg_replica_orphan(struct tg_replicated *replica, u32 status);
 void tg_replica_event(struct tg_device *tg, u32 home, u64 value);
 extern const struct tg_object_ops tg_replica_ops;
@@ -1069,7 +1054,7 @@ u32 tg_replica_pages_home(const struct tg_replicated *replica);
 bool tg_replica_pages_any_home(struct tg_replicated *replica);
 void tg_replica_pages_forget(struct tg_replicated *replica);
 void tg_replica_pages_leave(struct tg_replicated *replica);
-void tg_replica_pages_end(struct tg_replicated *replica);
+void tg_replica_pages_end(struct tg_object *obj);
 void tg_replica_pages_quiet(struct tg_replicated *replica);
 bool tg_replica_page_is_home(struct tg_replicated *replica, u32 i, u32 *moves);
 void tg_replica_page_moved_here(struct tg_replicated *replica, u32 i, u32 moves);

@@ -51,10 +51,10 @@ static void tg_context_free(struct tg_file *file, u32 context, bool number)
 /* Opens a context with the file's status page. */
 static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 {
-	struct tg_admin_command command = {
-		.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_OPEN),
-		.address = cpu_to_le64(file->status->chunk[0].dma),
-		.key = cpu_to_le64(file->key),
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_OPEN),
+		.command.address = cpu_to_le64(file->status->chunk[0].dma),
+		.command.key = cpu_to_le64(file->key),
 	};
 	struct tg_admin_result result;
 	int context, err;
@@ -64,9 +64,9 @@ static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 		context = tg_context_take(file, start);
 		if (context < 0)
 			return context;
-		command.context = cpu_to_le16(context);
+		request.command.context = cpu_to_le16(context);
 		file->context = context;
-		err = tg_admin(tg, file, TG_ADMIN_QUICK, &command, &result);
+		err = tg_admin(tg, file, TG_ADMIN_QUICK, &request, &result);
 		if (err) {
 			tg_context_free(file, context, true);
 			return err;
@@ -180,19 +180,17 @@ static void tg_file_release(struct kref *ref)
 static void tg_file_work(struct work_struct *work)
 {
 	struct tg_file *file = container_of(work, struct tg_file, work);
-	struct tg_admin_command command = {
-		.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE),
-		.context = cpu_to_le16(file->context),
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE),
+		.command.context = cpu_to_le16(file->context),
 	};
 	struct tg_device *tg = file->tg;
-	struct tg_admin_result result;
 
 	/* The last works, which have ended its objects, are about to return. */
 	destroy_workqueue(file->workers);
 	down_read(&tg->op_lock);
 	/* Otherwise the page and the number stay until the board is removed. */
-	if (!tg_gone(tg) && !tg_admin(tg, file, TG_ADMIN_QUICK, &command, &result) &&
-	    result.status == TG_OK) {
+	if (!tg_gone(tg) && !tg_admin_checked(tg, file, TG_ADMIN_QUICK, &request, NULL)) {
 		tg_memory_free(tg, file->status);
 		tg_context_free(file, file->context, true);
 	}

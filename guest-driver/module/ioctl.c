@@ -59,49 +59,20 @@ static int tg_ioctl_info(struct tg_call *call)
 	return 0;
 }
 
-static int tg_ioctl_export(struct tg_call *call)
-{
-	struct tg_export *arg = &call->arg.export;
-	int err;
-
-	err = tg_segment_create(call->file, arg, &call->created);
-	if (err)
-		return err;
-	arg->handle = call->created->handle;
-	arg->offset = tg_mmap_offset(TG_MMAP_EXPORT, arg->handle);
-	return 0;
-}
-
-static int tg_ioctl_import(struct tg_call *call)
-{
-	struct tg_import *arg = &call->arg.import;
-	int err;
-
-	err = tg_remote_create(call->file, arg, &call->created);
-	if (err)
-		return err;
-	arg->length = call->created->size;
-	arg->handle = call->created->handle;
-	arg->offset = tg_mmap_offset(arg->rights == TG_RIGHT_ENQUEUE ? TG_MMAP_ENQUEUE :
-				     TG_MMAP_IMPORT, arg->handle);
-	return 0;
-}
-
 static int tg_ioctl_counter_arm(struct tg_call *call)
 {
-	struct tg_counter *arg = &call->arg.counter;
 	struct tg_device *tg = call->file->tg;
 	int err;
 
 	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_counter_arm(call->file, arg);
+	err = tg_gone(tg) ? -ENODEV : tg_counter_arm(call);
 	up_read(&tg->op_lock);
 	if (err || !tg_reply(call))
 		return err;
 	/* No process has got its number; if one has guessed it, it may be disarmed already. */
 	down_read(&tg->op_lock);
 	if (!tg_gone(tg))
-		tg_counter_disarm(call->file, arg);
+		tg_counter_disarm(call);
 	up_read(&tg->op_lock);
 	return -EFAULT;
 }
@@ -133,111 +104,64 @@ static int tg_ioctl_notify(struct tg_call *call)
 	return 0;
 }
 
-/* Closes an object of the kind that the table says. */
-static int tg_ioctl_close(struct tg_call *call)
-{
-	return tg_object_close(call->file, call->op->kind, call->arg.handle.handle);
-}
-
-/* Handlers that only pass on the file and what else the function takes. */
-static int tg_ioctl_state(struct tg_call *call)
-{
-	return tg_remote_state(call->file, &call->arg.state);
-}
-
-static int tg_ioctl_ack(struct tg_call *call)
-{
-	return tg_remote_ack(call->file, call->arg.handle.handle);
-}
-
-static int tg_ioctl_counter_read(struct tg_call *call)
-{
-	return tg_counter_read(call->file, &call->arg.counter);
-}
-
-static int tg_ioctl_counter_disarm(struct tg_call *call)
-{
-	return tg_counter_disarm(call->file, &call->arg.counter);
-}
-
-static int tg_ioctl_queue_create(struct tg_call *call)
-{
-	return tg_queue_create(call->file, &call->arg.queue, &call->created);
-}
-
-static int tg_ioctl_queue_attach(struct tg_call *call)
-{
-	return tg_queue_attach(call->file, &call->arg.queue);
-}
-
-static int tg_ioctl_queue_service(struct tg_call *call)
-{
-	return tg_queue_service(call->file, call->arg.handle.handle);
-}
-
-static int tg_ioctl_queue_state(struct tg_call *call)
-{
-	return tg_queue_state(call->file, &call->arg.queue_state);
-}
-
-static int tg_ioctl_replicate(struct tg_call *call)
-{
-	return tg_replicate(call->file, &call->arg.replica, &call->created);
-}
-
-static int tg_ioctl_replica_state(struct tg_call *call)
-{
-	return tg_replica_state(call->file, &call->arg.replica_state);
-}
-
-static int tg_ioctl_replica_adopt(struct tg_call *call)
-{
-	return tg_replica_adopt(call->file, call->arg.handle.handle);
-}
-
-static int tg_ioctl_replica_move(struct tg_call *call)
-{
-	return tg_replica_move(call->file, call->arg.handle.handle);
-}
-
 /*
  * The last field is that of the first version of the structure: later versions may add
  * fields, none are removed.
  */
 static const struct tg_ioctl tg_ioctls[] = {
 	TG_IOCTL(TG_IOCTL_INFO, tg_ioctl_info, tg_info, key, .board = true),
-	TG_IOCTL(TG_IOCTL_EXPORT, tg_ioctl_export, tg_export, offset,
+	TG_IOCTL(TG_IOCTL_EXPORT, tg_segment_create, tg_export, offset,
 		 .board = true, .named = true),
-	TG_IOCTL(TG_IOCTL_UNEXPORT, tg_ioctl_close, tg_handle, handle, .kind = TG_MMAP_EXPORT),
-	TG_IOCTL(TG_IOCTL_IMPORT, tg_ioctl_import, tg_import, reserved,
+	TG_IOCTL(TG_IOCTL_UNEXPORT, tg_object_close, tg_handle, handle, .kind = TG_MMAP_EXPORT),
+	TG_IOCTL(TG_IOCTL_IMPORT, tg_remote_create, tg_import, reserved,
 		 .board = true, .named = true, .reply = TG_REPLY_ALWAYS),
-	TG_IOCTL(TG_IOCTL_UNIMPORT, tg_ioctl_close, tg_handle, handle, .kind = TG_MMAP_IMPORT),
-	TG_IOCTL(TG_IOCTL_STATE, tg_ioctl_state, tg_import_state, status),
-	TG_IOCTL(TG_IOCTL_ACK, tg_ioctl_ack, tg_handle, handle, .board = true),
+	TG_IOCTL(TG_IOCTL_UNIMPORT, tg_object_close, tg_handle, handle, .kind = TG_MMAP_IMPORT),
+	TG_IOCTL(TG_IOCTL_STATE, tg_remote_state, tg_import_state, status,
+		 .kind = TG_MMAP_IMPORT),
+	TG_IOCTL(TG_IOCTL_ACK, tg_remote_ack, tg_handle, handle,
+		 .board = true, .kind = TG_MMAP_IMPORT),
 	TG_IOCTL(TG_IOCTL_COUNTER_ARM, tg_ioctl_counter_arm, tg_counter, reserved,
 		 .reply = TG_REPLY_BY_HANDLER),
-	TG_IOCTL(TG_IOCTL_COUNTER_READ, tg_ioctl_counter_read, tg_counter, reserved,
-		 .board = true),
-	TG_IOCTL(TG_IOCTL_COUNTER_DISARM, tg_ioctl_counter_disarm, tg_counter, reserved,
+	TG_IOCTL(TG_IOCTL_COUNTER_READ, tg_counter_read, tg_counter, reserved, .board = true),
+	TG_IOCTL(TG_IOCTL_COUNTER_DISARM, tg_counter_disarm, tg_counter, reserved,
 		 .board = true),
 	TG_IOCTL(TG_IOCTL_NOTIFY, tg_ioctl_notify, tg_notify, eventfd),
-	TG_IOCTL(TG_IOCTL_QUEUE_CREATE, tg_ioctl_queue_create, tg_queue, length,
+	TG_IOCTL(TG_IOCTL_QUEUE_CREATE, tg_queue_create, tg_queue, length,
 		 .board = true, .named = true),
-	TG_IOCTL(TG_IOCTL_QUEUE_ATTACH, tg_ioctl_queue_attach, tg_queue, length),
-	TG_IOCTL(TG_IOCTL_QUEUE_DESTROY, tg_ioctl_close, tg_handle, handle,
+	TG_IOCTL(TG_IOCTL_QUEUE_ATTACH, tg_queue_attach, tg_queue, length),
+	TG_IOCTL(TG_IOCTL_QUEUE_DESTROY, tg_object_close, tg_handle, handle,
 		 .kind = TG_MMAP_QUEUE),
-	TG_IOCTL(TG_IOCTL_QUEUE_SERVICE, tg_ioctl_queue_service, tg_handle, handle),
-	TG_IOCTL(TG_IOCTL_QUEUE_STATE, tg_ioctl_queue_state, tg_queue_state, evictions),
-	TG_IOCTL(TG_IOCTL_REPLICATE, tg_ioctl_replicate, tg_replica, reserved,
+	TG_IOCTL(TG_IOCTL_QUEUE_SERVICE, tg_queue_service, tg_handle, handle,
+		 .kind = TG_MMAP_QUEUE),
+	TG_IOCTL(TG_IOCTL_QUEUE_STATE, tg_queue_state, tg_queue_state, evictions,
+		 .kind = TG_MMAP_QUEUE),
+	TG_IOCTL(TG_IOCTL_REPLICATE, tg_replicate, tg_replica, reserved,
 		 .board = true, .named = true, .reply = TG_REPLY_ALWAYS),
-	TG_IOCTL(TG_IOCTL_REPLICA_LEAVE, tg_ioctl_close, tg_handle, handle,
+	TG_IOCTL(TG_IOCTL_REPLICA_LEAVE, tg_object_close, tg_handle, handle,
 		 .kind = TG_MMAP_REPLICA),
-	TG_IOCTL(TG_IOCTL_REPLICA_STATE, tg_ioctl_replica_state, tg_replica_state, status),
-	TG_IOCTL(TG_IOCTL_REPLICA_ADOPT, tg_ioctl_replica_adopt, tg_handle, handle,
-		 .board = true),
-	TG_IOCTL(TG_IOCTL_REPLICA_MOVE, tg_ioctl_replica_move, tg_handle, handle,
-		 .board = true),
+	TG_IOCTL(TG_IOCTL_REPLICA_STATE, tg_replica_state, tg_replica_state, status,
+		 .kind = TG_MMAP_REPLICA),
+	TG_IOCTL(TG_IOCTL_REPLICA_ADOPT, tg_replica_adopt, tg_handle, handle,
+		 .board = true, .kind = TG_MMAP_REPLICA),
+	TG_IOCTL(TG_IOCTL_REPLICA_MOVE, tg_replica_move, tg_handle, handle,
+		 .board = true, .kind = TG_MMAP_REPLICA),
 };
+
+/* Runs the handler, with the object that the structure names, if it names one. */
+static int tg_ioctl_run_on_object(struct tg_call *call)
+{
+	const struct tg_ioctl *op = call->op;
+	int err;
+
+	if (!op->kind)
+		return op->run(call);
+	call->obj = tg_object_find(call->file, op->kind, call->arg.handle.handle);
+	if (!call->obj)
+		return -EBADF;
+	err = op->run(call);
+	tg_object_put(call->obj);
+	return err;
+}
 
 static int tg_ioctl_run(struct tg_call *call)
 {
@@ -247,9 +171,9 @@ static int tg_ioctl_run(struct tg_call *call)
 	if (call->op->named && !tg_name_is_valid(call->arg.named.name))
 		return -EINVAL;
 	if (!call->op->board)
-		return call->op->run(call);
+		return tg_ioctl_run_on_object(call);
 	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : call->op->run(call);
+	err = tg_gone(tg) ? -ENODEV : tg_ioctl_run_on_object(call);
 	up_read(&tg->op_lock);
 	return err;
 }

@@ -31,6 +31,11 @@ static_assert(offsetof(struct tg_ioctl_named, name) == offsetof(struct tg_import
 static_assert(offsetof(struct tg_ioctl_named, name) == offsetof(struct tg_queue, name));
 static_assert(offsetof(struct tg_ioctl_named, name) == offsetof(struct tg_replica, name));
 
+/* Those that name an object, and no more than that, begin like a struct tg_handle. */
+static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_import_state, handle));
+static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_queue_state, handle));
+static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_replica_state, handle));
+
 union tg_ioctl_arg {
 	struct tg_ioctl_head head;
 	struct tg_ioctl_named named;
@@ -56,6 +61,7 @@ union tg_ioctl_arg {
  * @user: The caller's structure.
  * @size: Bytes of it that are written back.
  * @arg: Its copy.
+ * @obj: Object that it names, held; or NULL.
  * @created: Object that the handler has made, also if it failed midway; or NULL. It is
  *	published after success and after the structure is written back, else discarded.
  */
@@ -65,6 +71,7 @@ struct tg_call {
 	void __user *user;
 	u32 size;
 	union tg_ioctl_arg arg;
+	struct tg_object *obj;
 	struct tg_object *created;
 };
 
@@ -88,7 +95,8 @@ enum tg_reply_when {
  * @board: Run under op_lock for reading, and only while the board is not gone.
  * @named: Its structure is a struct tg_ioctl_named, whose name is checked before.
  * @reply: When the structure is written back.
- * @kind: Kind of object, for a handler of several.
+ * @kind: Kind of the object that its structure, which begins like a struct tg_handle, names.
+ *	The object is found before, and put after it runs. 0: none.
  */
 struct tg_ioctl {
 	unsigned int cmd;

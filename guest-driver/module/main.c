@@ -128,15 +128,15 @@ static void tg_watch(struct work_struct *work)
 {
 	struct tg_device *tg = container_of(to_delayed_work(work), struct tg_device, watch);
 	/* The last page is never granted: the command has no effect. */
-	struct tg_admin_command command = {
-		.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
-		.index = cpu_to_le32(tg->export_pages - 1),
-		.count = cpu_to_le32(1),
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
+		.command.index = cpu_to_le32(tg->export_pages - 1),
+		.command.count = cpu_to_le32(1),
 	};
 	struct tg_admin_result result;
 
 	down_read(&tg->op_lock);
-	if (!tg_gone(tg) && !tg_admin(tg, NULL, TG_ADMIN_QUICK, &command, &result) &&
+	if (!tg_gone(tg) && !tg_admin(tg, NULL, TG_ADMIN_QUICK, &request, &result) &&
 	    !bitmap_empty(tg->contexts_used, tg->contexts))
 		tg_device_watch(tg);
 	up_read(&tg->op_lock);
@@ -268,10 +268,8 @@ static void tg_quiesce(struct tg_device *tg)
 static int tg_revoke_all(struct tg_device *tg, unsigned long end)
 {
 	union tg_request request = {
-		.command = {
-			.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
-			.count = cpu_to_le32(tg->export_pages),
-		},
+		.command.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
+		.command.count = cpu_to_le32(tg->export_pages),
 	};
 
 	return tg_admin_exclusive(tg, &request, end);
@@ -325,8 +323,10 @@ static bool tg_withdraw_all(struct tg_device *tg, struct xarray *segments,
  */
 static bool tg_take_down(struct tg_device *tg)
 {
+	union tg_request disarm = { .counter.opcode = cpu_to_le32(TG_ADMIN_COUNTER_SET) };
+	union tg_request unimport = { .command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR) };
+	union tg_request close = { .command.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE) };
 	unsigned long end = jiffies + TG_CLOSE_PATIENCE;
-	union tg_request request = { };
 	struct tg_object *obj;
 	unsigned long i;
 
@@ -335,24 +335,19 @@ static bool tg_take_down(struct tg_device *tg)
 	    !tg_withdraw_all(tg, &tg->queues, end) ||
 	    !tg_withdraw_all(tg, &tg->replicas, end))
 		return false;
-	request.counter.opcode = cpu_to_le32(TG_ADMIN_COUNTER_SET);
 	for (i = 0; i < tg->counter_limit; i++) {
-		request.counter.index = cpu_to_le32(i);
-		if (tg->counters[i].remote && tg_admin_exclusive(tg, &request, end))
+		disarm.counter.index = cpu_to_le32(i);
+		if (tg->counters[i].remote && tg_admin_exclusive(tg, &disarm, end))
 			return false;
 	}
-	memset(&request, 0, sizeof(request));
-	request.command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR);
 	xa_for_each(&tg->remotes, i, obj) {
-		request.command.import = cpu_to_le16(obj->handle);
-		if (tg_remote_of(obj)->set && tg_admin_exclusive(tg, &request, end))
+		unimport.command.import = cpu_to_le16(obj->handle);
+		if (tg_remote_of(obj)->set && tg_admin_exclusive(tg, &unimport, end))
 			return false;
 	}
-	memset(&request, 0, sizeof(request));
-	request.command.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE);
 	for_each_set_bit(i, tg->contexts_used, tg->contexts) {
-		request.command.context = cpu_to_le16(i);
-		if (tg_admin_exclusive(tg, &request, end))
+		close.command.context = cpu_to_le16(i);
+		if (tg_admin_exclusive(tg, &close, end))
 			return false;
 	}
 	return true;
@@ -608,18 +603,13 @@ static void tg_shutdown(struct pci_dev *pdev)
 	tg_stop(pci_get_drvdata(pdev));
 }
 
-static void tg_reset_prepare(struct pci_dev *pdev)
-{
-	tg_stop(pci_get_drvdata(pdev));
-}
-
 static void tg_reset_done(struct pci_dev *pdev)
 {
 	dev_notice(&pdev->dev, "reset: all exports and imports are gone; unbind and bind the driver to use the board again\n");
 }
 
 static const struct pci_error_handlers tg_error_handlers = {
-	.reset_prepare = tg_reset_prepare,
+	.reset_prepare = tg_shutdown,
 	.reset_done = tg_reset_done,
 };
 

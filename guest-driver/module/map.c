@@ -353,7 +353,7 @@ static int tg_remote_map(const struct tg_remote *remote, unsigned long kind,
 {
 	if ((kind == TG_MMAP_ENQUEUE) != (remote->rights == TG_RIGHT_ENQUEUE))
 		return -EACCES;
-	if (kind == TG_MMAP_REPLICA_WINDOW && !tg_remote_is_own(remote))
+	if (kind == TG_MMAP_REPLICA_WINDOW && !remote->obj.part)
 		return -EACCES;
 	switch (kind) {
 	case TG_MMAP_ENQUEUE:

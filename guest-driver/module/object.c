@@ -14,6 +14,7 @@
 #include <linux/slab.h>
 
 #include "driver.h"
+#include "ioctl.h"
 
 static const struct tg_object_ops * const tg_object_kinds[] = {
 	[TG_MMAP_EXPORT] = &tg_segment_ops,
@@ -90,7 +91,7 @@ static void tg_object_work(struct work_struct *work)
 
 /**
  * tg_object_init() - enters an object into the table of its kind
- * @obj: Zeroed object; the caller frees it if this fails.
+ * @obj: Zeroed object, ready to be freed by its kind's method, as happens if this fails.
  * @file: File that makes it.
  * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @limit: Upper bound of its handle, exclusive.
@@ -111,11 +112,9 @@ int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 li
 	INIT_LIST_HEAD(&obj->closing);
 	init_completion(&obj->torn_down);
 
-	if (obj->ops->charged) {
-		err = tg_charge(file, TG_RESOURCE_IMPORTS, 0, 1);
-		if (err)
-			return err;
-	}
+	err = obj->ops->charged ? tg_charge(file, TG_RESOURCE_IMPORTS, 0, 1) : 0;
+	if (err)
+		goto err_free;
 	down_write(&tg->map_lock);
 	err = xa_alloc(tg_object_table(tg, obj->ops), &obj->handle, obj,
 		       XA_LIMIT(0, limit - 1), GFP_KERNEL_ACCOUNT);
@@ -123,11 +122,15 @@ int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 li
 	if (err) {
 		if (obj->ops->charged)
 			tg_uncharge(file, TG_RESOURCE_IMPORTS, 0, 1);
-		return err == -EBUSY ? -ENOSPC : err;
+		goto err_free;
 	}
 	refcount_inc(&file->users);
 	get_device(&tg->dev);
 	return 0;
+
+err_free:
+	obj->ops->free(obj);
+	return err == -EBUSY ? -ENOSPC : err;
 }
 
 /**
@@ -143,17 +146,6 @@ void tg_object_publish(struct tg_object *obj)
 	up_write(&obj->tg->map_lock);
 }
 
-static struct tg_object *tg_object_find_locked(struct tg_file *file, u32 kind, u32 handle)
-{
-	struct tg_object *obj = xa_load(tg_object_table(file->tg, tg_object_kinds[kind]), handle);
-
-	lockdep_assert_held(&file->tg->map_lock);
-	if (!obj || obj->file != file || !obj->open)
-		return NULL;
-	kref_get(&obj->ref);
-	return obj;
-}
-
 /**
  * tg_object_find() - an object of a file
  * @file: File.
@@ -167,7 +159,11 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle)
 	struct tg_object *obj;
 
 	down_read(&file->tg->map_lock);
-	obj = tg_object_find_locked(file, kind, handle);
+	obj = xa_load(tg_object_table(file->tg, tg_object_kinds[kind]), handle);
+	if (obj && obj->file == file && obj->open)
+		kref_get(&obj->ref);
+	else
+		obj = NULL;
 	up_read(&file->tg->map_lock);
 	return obj;
 }
@@ -185,12 +181,6 @@ void tg_object_kill_locked(struct tg_object *obj)
 	if (obj->ops->quiet)
 		obj->ops->quiet(obj);
 	tg_zap(obj);
-}
-
-/* Whether an object is closed with another one only. */
-static bool tg_object_is_part(struct tg_object *obj)
-{
-	return obj->ops->is_part && obj->ops->is_part(obj);
 }
 
 static void tg_object_tear_down(struct tg_object *obj)
@@ -220,38 +210,31 @@ void tg_object_discard(struct tg_object *obj)
 
 /**
  * tg_object_close() - tears down an object
- * @file: File.
- * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
- * @handle: Its handle.
+ * @call: The call, on the object.
  *
  * Its mappings are zapped at once. Waits, killably, until the board has released it.
  *
- * Return: 0; -EBADF if the file has no such object; -EBUSY for the own import of a
+ * Return: 0; -EBADF if it has been closed meanwhile; -EBUSY for the own import of a
  * replicated segment; -EINTR if killed.
  */
-int tg_object_close(struct tg_file *file, u32 kind, u32 handle)
+int tg_object_close(struct tg_call *call)
 {
-	struct tg_device *tg = file->tg;
-	struct tg_object *obj;
-	bool part;
-	int err;
+	struct tg_object *obj = call->obj;
+	struct tg_device *tg = obj->tg;
+	int err = 0;
 
 	down_write(&tg->map_lock);
-	obj = tg_object_find_locked(file, kind, handle);
-	part = obj && tg_object_is_part(obj);
-	if (obj && !part)
+	if (!obj->open)
+		err = -EBADF;
+	else if (obj->part)
+		err = -EBUSY;
+	else
 		tg_object_kill_locked(obj);
 	up_write(&tg->map_lock);
-	if (!obj)
-		return -EBADF;
-	if (part) {
-		tg_object_put(obj);
-		return -EBUSY;
-	}
+	if (err)
+		return err;
 	tg_object_tear_down(obj);
-	err = wait_for_completion_killable(&obj->torn_down);
-	tg_object_put(obj);
-	return err ? -EINTR : 0;
+	return wait_for_completion_killable(&obj->torn_down) ? -EINTR : 0;
 }
 
 static void tg_file_collect(struct tg_file *file, u32 kind, struct list_head *list)
@@ -260,7 +243,7 @@ static void tg_file_collect(struct tg_file *file, u32 kind, struct list_head *li
 	unsigned long handle;
 
 	xa_for_each(tg_object_table(file->tg, tg_object_kinds[kind]), handle, obj) {
-		if (obj->file != file || !obj->open || tg_object_is_part(obj))
+		if (obj->file != file || !obj->open || obj->part)
 			continue;
 		kref_get(&obj->ref);
 		tg_object_kill_locked(obj);
