@@ -171,7 +171,7 @@ static void tg_account_complain(struct tg_file *file, enum tg_resource resource,
 }
 
 /**
- * tg_charge_locked() - takes units for a file
+ * tg_charge() - takes units for a file
  * @file: File. The caller holds tg_device.lock.
  * @resource: Of what.
  * @node: Of window slots: of which node's window. Else 0.
@@ -180,7 +180,7 @@ static void tg_account_complain(struct tg_file *file, enum tg_resource resource,
  * Return: 0; -ENOSPC if the file, its user, or the others' parts are in the way, and the
  * caller must not exceed that.
  */
-int tg_charge_locked(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
+int tg_charge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
 {
 	struct tg_device *tg = file->tg;
 	struct tg_shares *shares = &tg->shares[resource];
@@ -207,32 +207,13 @@ int tg_charge_locked(struct tg_file *file, enum tg_resource resource, u32 node, 
 }
 
 /**
- * tg_charge() - as tg_charge_locked()
- * @file: File. The caller does not hold tg_device.lock.
- * @resource: As there.
- * @node: As there.
- * @units: As there.
- *
- * Return: As tg_charge_locked().
- */
-int tg_charge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
-{
-	int err;
-
-	mutex_lock(&file->tg->lock);
-	err = tg_charge_locked(file, resource, node, units);
-	mutex_unlock(&file->tg->lock);
-	return err;
-}
-
-/**
- * tg_uncharge_locked() - gives units back
+ * tg_uncharge() - gives units back
  * @file: File. The caller holds tg_device.lock.
  * @resource: Of what.
  * @node: Of window slots: of which node's window. Else 0.
  * @units: How many, of those that it holds.
  */
-void tg_uncharge_locked(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
+void tg_uncharge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
 {
 	struct tg_device *tg = file->tg;
 	bool by_user = resource == TG_RESOURCE_CONTEXTS;
@@ -244,20 +225,6 @@ void tg_uncharge_locked(struct tg_file *file, enum tg_resource resource, u32 nod
 	tg_division_give(&tg->shares[resource].division, &tg->borrowed[account],
 			 by_user ? user_held : file_held, units);
 	*(by_user ? file_held : user_held) -= units;
-}
-
-/**
- * tg_uncharge() - as tg_uncharge_locked()
- * @file: File. The caller does not hold tg_device.lock.
- * @resource: As there.
- * @node: As there.
- * @units: As there.
- */
-void tg_uncharge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
-{
-	mutex_lock(&file->tg->lock);
-	tg_uncharge_locked(file, resource, node, units);
-	mutex_unlock(&file->tg->lock);
 }
 
 static struct tg_user *tg_user_find(struct tg_device *tg, kuid_t uid)

@@ -90,23 +90,19 @@ static bool tg_admin_take(struct tg_device *tg, u32 account, enum tg_admin_class
 {
 	struct tg_admin *admin = &tg->admin;
 	struct tg_admin_shares *shares = &admin->shares[class];
+	u32 *held = tg_admin_held(admin, account, class);
 	u32 end = shares->first + shares->count;
-	bool found = false;
-	u32 *held;
+	bool found;
 
 	spin_lock(&admin->lock);
-	held = tg_admin_held(admin, account, class);
-	if (!tg_division_allows(&shares->division, shares->borrowed, *held, 1))
-		goto out;
 	*n = find_next_zero_bit(admin->busy, end, shares->first);
-	found = *n < end;
-	if (!found)
-		goto out;
-	__set_bit(*n, admin->busy);
-	admin->slot[*n].class = class;
-	admin->slot[*n].account = account;
-	tg_division_take(&shares->division, &shares->borrowed, held, 1);
-out:
+	found = *n < end && tg_division_allows(&shares->division, shares->borrowed, *held, 1);
+	if (found) {
+		__set_bit(*n, admin->busy);
+		admin->slot[*n].class = class;
+		admin->slot[*n].account = account;
+		tg_division_take(&shares->division, &shares->borrowed, held, 1);
+	}
 	spin_unlock(&admin->lock);
 	return found;
 }
@@ -305,65 +301,53 @@ static void tg_admin_report(struct tg_device *tg, const union tg_request *reques
 	const struct tg_admin_command *c = &request->command;
 	u32 opcode = le32_to_cpu(c->opcode);
 
-	/* Processes get the status of their own launches. */
 	if (opcode == TG_ADMIN_LAUNCH) {
+		/* Processes get the status of their own launches. */
 		dev_dbg(&tg->dev, "LAUNCH: status %u: context %u, operation %#x, import %u offset %#llx, import %u offset %#llx, length %llu\n",
 			status, le16_to_cpu(request->launch.context), le16_to_cpu(request->launch.operation),
 			le16_to_cpu(request->launch.target), le64_to_cpu(request->launch.target_offset),
 			le16_to_cpu(request->launch.source), le64_to_cpu(request->launch.source_offset),
 			le64_to_cpu(request->launch.length));
-		return;
-	}
-	if (opcode == TG_ADMIN_COUNTER_SET || opcode == TG_ADMIN_COUNTER_GET) {
+	} else if (opcode == TG_ADMIN_COUNTER_SET || opcode == TG_ADMIN_COUNTER_GET) {
 		dev_err_ratelimited(&tg->dev, "%s failed with status %u: counter %u, node %u, page %u\n",
 				    tg_opcode_names[opcode], status,
 				    le32_to_cpu(request->counter.index), le32_to_cpu(request->counter.node),
 				    le32_to_cpu(request->counter.page));
-		return;
-	}
-	if (opcode == TG_ADMIN_QUEUE_SET) {
+	} else if (opcode == TG_ADMIN_QUEUE_SET) {
 		dev_err_ratelimited(&tg->dev, "QUEUE_SET failed with status %u: page %u, %u words of %u bytes, context %u, address %#llx\n",
 				    status, le32_to_cpu(request->queue.page), le32_to_cpu(request->queue.words),
 				    le32_to_cpu(request->queue.width), le32_to_cpu(request->queue.context),
 				    le64_to_cpu(request->queue.address));
-		return;
-	}
-	/* The home is none, has gone, or does not admit this node. */
-	if (opcode == TG_ADMIN_REPLICA_SET) {
+	} else if (opcode == TG_ADMIN_REPLICA_SET) {
+		/* The home is none, has gone, or does not admit this node. */
 		dev_dbg(&tg->dev, "REPLICA_SET: status %u: page %u, mode %u, home node %u, page %u, generation %llu\n",
 			status, le32_to_cpu(request->replica.page), le32_to_cpu(request->replica.mode),
 			le32_to_cpu(request->replica.node), le32_to_cpu(request->replica.home_page),
 			le64_to_cpu(request->replica.home_generation));
-		return;
-	}
-	/*
-	 * Processes get the status of a name that is absent or taken, and of a queue that
-	 * is gone or has no room for another import.
-	 */
-	if (opcode == TG_ADMIN_LOOKUP || status == TG_ERR_NAME_TAKEN ||
-	    (opcode == TG_ADMIN_IMPORT_SET && le16_to_cpu(c->rights) & TG_RIGHT_ENQUEUE)) {
+	} else if (opcode == TG_ADMIN_LOOKUP || status == TG_ERR_NAME_TAKEN ||
+		   (opcode == TG_ADMIN_IMPORT_SET && le16_to_cpu(c->rights) & TG_RIGHT_ENQUEUE)) {
+		/*
+		 * Processes get the status of a name that is absent or taken, and of a queue
+		 * that is gone or has no room for another import.
+		 */
 		dev_dbg(&tg->dev, "%s \"%*pE\" at node %u: status %u\n",
 			tg_opcode_names[opcode], tg_name_length(c->name), c->name,
 			le16_to_cpu(c->node), status);
-		return;
-	}
-	if (tg_admin_is_expected(opcode, status)) {
+	} else if (tg_admin_is_expected(opcode, status)) {
 		dev_dbg(&tg->dev, "%s %u: status %u\n", tg_opcode_names[opcode],
 			opcode == TG_ADMIN_IMPORT_CLEAR ? le16_to_cpu(c->import) : le32_to_cpu(c->index),
 			status);
-		return;
-	}
-	if (status == TG_ERR_PRIVATE_MEMORY) {
+	} else if (status == TG_ERR_PRIVATE_MEMORY) {
 		dev_err_ratelimited(&tg->dev,
 				    "%s: the guest's memory is private: start QEMU with memory-backend-memfd,share=on\n",
 				    tg_opcode_names[opcode]);
-		return;
+	} else {
+		dev_err_ratelimited(&tg->dev,
+				    "%s failed with status %u: context %u, import %u, node %u, index %u, count %u, page %u, generation %llu, length %llu\n",
+				    tg_opcode_names[opcode], status, le16_to_cpu(c->context),
+				    le16_to_cpu(c->import), le16_to_cpu(c->node), le32_to_cpu(c->index), le32_to_cpu(c->count), le32_to_cpu(c->page),
+				    le64_to_cpu(c->generation), le64_to_cpu(c->length));
 	}
-	dev_err_ratelimited(&tg->dev,
-			    "%s failed with status %u: context %u, import %u, node %u, index %u, count %u, page %u, generation %llu, length %llu\n",
-			    tg_opcode_names[opcode], status, le16_to_cpu(c->context),
-			    le16_to_cpu(c->import), le16_to_cpu(c->node), le32_to_cpu(c->index), le32_to_cpu(c->count), le32_to_cpu(c->page),
-			    le64_to_cpu(c->generation), le64_to_cpu(c->length));
 }
 
 /**

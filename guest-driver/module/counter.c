@@ -53,7 +53,7 @@ static struct eventfd_ctx *tg_counter_clear(struct tg_device *tg, u32 n)
 	lockdep_assert_held(&tg->counter_lock);
 	mutex_lock(&tg->lock);
 	eventfd = counter->eventfd;
-	tg_uncharge_locked(counter->remote->obj.file, TG_RESOURCE_COUNTERS, 0, 1);
+	tg_uncharge(counter->remote->obj.file, TG_RESOURCE_COUNTERS, 0, 1);
 	memset(counter, 0, sizeof(*counter));
 	mutex_unlock(&tg->lock);
 	return eventfd;
@@ -92,7 +92,7 @@ static int tg_counter_take(struct tg_device *tg, const struct tg_page_counter *e
 		if (tg->counters[n].remote)
 			continue;
 		mutex_lock(&tg->lock);
-		err = tg_charge_locked(entry->remote->obj.file, TG_RESOURCE_COUNTERS, 0, 1);
+		err = tg_charge(entry->remote->obj.file, TG_RESOURCE_COUNTERS, 0, 1);
 		if (!err)
 			tg->counters[n] = *entry;
 		mutex_unlock(&tg->lock);

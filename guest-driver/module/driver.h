@@ -153,6 +153,12 @@ struct user_struct;
 /* Limit on retries of a command that finds a copy busy, in jiffies. */
 #define TG_JOIN_PATIENCE (10 * HZ)
 
+/*
+ * Pause before a command is repeated that finds another in progress, whose waiter was killed,
+ * in milliseconds.
+ */
+#define TG_CLEAR_AGAIN 20
+
 /* A board that answers, but does not complete a quick command in this time, is dead. */
 #define TG_ADMIN_PATIENCE (30 * HZ)
 
@@ -943,8 +949,6 @@ int tg_account_open(struct tg_file *file);
 void tg_account_close(struct tg_file *file);
 int tg_charge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
 void tg_uncharge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
-int tg_charge_locked(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
-void tg_uncharge_locked(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
 
 /* events.c */
 int tg_events_init(struct tg_device *tg);
@@ -1055,7 +1059,6 @@ bool tg_replica_pages_any_home(struct tg_replicated *replica);
 void tg_replica_pages_forget(struct tg_replicated *replica);
 void tg_replica_pages_leave(struct tg_replicated *replica);
 void tg_replica_pages_end(struct tg_object *obj);
-void tg_replica_pages_quiet(struct tg_replicated *replica);
 bool tg_replica_page_is_home(struct tg_replicated *replica, u32 i, u32 *moves);
 void tg_replica_page_moved_here(struct tg_replicated *replica, u32 i, u32 moves);
 void tg_replica_page_moved(struct tg_replicated *replica, u32 i, u32 home);

@@ -32,7 +32,7 @@ int tg_segment_take_pages(struct tg_segment *segment, u32 count)
 	err = -ENOSPC;
 	first = bitmap_find_next_zero_area(tg->pages_used, tg->export_pages, 0, count, 0);
 	if (first < tg->export_pages)
-		err = tg_charge_locked(segment->obj.file, TG_RESOURCE_PAGES, 0, count);
+		err = tg_charge(segment->obj.file, TG_RESOURCE_PAGES, 0, count);
 	if (!err) {
 		bitmap_set(tg->pages_used, first, count);
 		segment->first = first;
@@ -276,7 +276,7 @@ bool tg_segment_leave(struct tg_object *obj)
 	if (segment->count) {
 		mutex_lock(&tg->lock);
 		bitmap_clear(tg->pages_used, segment->first, segment->count);
-		tg_uncharge_locked(obj->file, TG_RESOURCE_PAGES, 0, segment->count);
+		tg_uncharge(obj->file, TG_RESOURCE_PAGES, 0, segment->count);
 		mutex_unlock(&tg->lock);
 	}
 	return true;

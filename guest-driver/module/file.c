@@ -24,7 +24,7 @@ static int tg_context_take(struct tg_file *file, u32 start)
 	err = -EBUSY;
 	context = find_next_zero_bit(tg->contexts_used, tg->contexts, start);
 	if (context < tg->contexts)
-		err = tg_charge_locked(file, TG_RESOURCE_CONTEXTS, 0, 1);
+		err = tg_charge(file, TG_RESOURCE_CONTEXTS, 0, 1);
 	if (!err) {
 		__set_bit(context, tg->contexts_used);
 		/* It has no events yet; it counts among those of its process. */
@@ -44,7 +44,7 @@ static void tg_context_free(struct tg_file *file, u32 context, bool number)
 		tg->files[context] = NULL;
 	if (number)
 		__clear_bit(context, tg->contexts_used);
-	tg_uncharge_locked(file, TG_RESOURCE_CONTEXTS, 0, 1);
+	tg_uncharge(file, TG_RESOURCE_CONTEXTS, 0, 1);
 	mutex_unlock(&tg->lock);
 }
 

@@ -33,7 +33,7 @@ static int tg_remote_take_slots(struct tg_device *tg, struct tg_remote *remote, 
 	err = -ENOSPC;
 	slot = bitmap_find_next_zero_area(used, tg->slots, 0, count, 0);
 	if (slot < tg->slots)
-		err = tg_charge_locked(remote->obj.file, TG_RESOURCE_SLOTS, remote->node, count);
+		err = tg_charge(remote->obj.file, TG_RESOURCE_SLOTS, remote->node, count);
 	if (!err) {
 		bitmap_set(used, slot, count);
 		remote->slot = slot;
@@ -256,9 +256,6 @@ int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status)
 	return tg_remote_set(remote, generation, status);
 }
 
-/* Pause before a refused command is repeated, in milliseconds. */
-#define TG_CLEAR_AGAIN 20
-
 /*
  * Has the board close an import. If the caller of its IMPORT_SET was killed, that command may
  * still be in progress: then the import is closed once it is open, or was never opened.
@@ -317,7 +314,7 @@ static bool tg_remote_leave(struct tg_object *obj)
 	mutex_lock(&tg->lock);
 	if (remote->count) {
 		bitmap_clear(tg->slots_used[remote->node], remote->slot, remote->count);
-		tg_uncharge_locked(remote->obj.file, TG_RESOURCE_SLOTS, remote->node,
+		tg_uncharge(remote->obj.file, TG_RESOURCE_SLOTS, remote->node,
 				   remote->count);
 	}
 	if (remote->taken)

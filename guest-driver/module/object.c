@@ -47,6 +47,15 @@ void tg_object_put(struct tg_object *obj)
 }
 EXPORT_SYMBOL_NS_GPL(tg_object_put, TG_LAB_NS);
 
+static void tg_object_uncharge(struct tg_object *obj)
+{
+	if (!obj->ops->charged)
+		return;
+	mutex_lock(&obj->tg->lock);
+	tg_uncharge(obj->file, TG_RESOURCE_IMPORTS, 0, 1);
+	mutex_unlock(&obj->tg->lock);
+}
+
 /**
  * tg_object_end() - removes an object from the board and from its table
  * @obj: Object, closed, whose work has ended. The caller does not hold op_lock.
@@ -69,8 +78,8 @@ void tg_object_end(struct tg_object *obj)
 		/* The board may still use the number: it stays taken. */
 		xa_store(table, obj->handle, NULL, 0);
 	up_write(&tg->map_lock);
-	if (left && obj->ops->charged)
-		tg_uncharge(file, TG_RESOURCE_IMPORTS, 0, 1);
+	if (left)
+		tg_object_uncharge(obj);
 	if (obj->ops->left)
 		obj->ops->left(obj);
 
@@ -112,16 +121,19 @@ int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 li
 	INIT_LIST_HEAD(&obj->closing);
 	init_completion(&obj->torn_down);
 
-	err = obj->ops->charged ? tg_charge(file, TG_RESOURCE_IMPORTS, 0, 1) : 0;
-	if (err)
-		goto err_free;
+	if (obj->ops->charged) {
+		mutex_lock(&tg->lock);
+		err = tg_charge(file, TG_RESOURCE_IMPORTS, 0, 1);
+		mutex_unlock(&tg->lock);
+		if (err)
+			goto err_free;
+	}
 	down_write(&tg->map_lock);
 	err = xa_alloc(tg_object_table(tg, obj->ops), &obj->handle, obj,
 		       XA_LIMIT(0, limit - 1), GFP_KERNEL_ACCOUNT);
 	up_write(&tg->map_lock);
 	if (err) {
-		if (obj->ops->charged)
-			tg_uncharge(file, TG_RESOURCE_IMPORTS, 0, 1);
+		tg_object_uncharge(obj);
 		goto err_free;
 	}
 	refcount_inc(&file->users);

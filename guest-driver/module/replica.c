@@ -43,9 +43,6 @@
 #include "driver.h"
 #include "ioctl.h"
 
-/* Pause before a REPLICA_CLEAR that finds a join in progress is repeated, in milliseconds. */
-#define TG_CLEAR_AGAIN 20
-
 /* Sets the nodes of the grant: 0, or -EINVAL if this node has no bit. */
 static int tg_replica_admit(const struct tg_replicated *replica, struct tg_export *grant)
 {
@@ -650,7 +647,7 @@ static void tg_replica_quiet(struct tg_object *obj)
 
 	if (replica->own)
 		tg_object_kill_locked(&replica->own->obj);
-	tg_replica_pages_quiet(replica);
+	wake_up_all(&replica->wait);
 }
 
 static void tg_replica_end(struct tg_object *obj)

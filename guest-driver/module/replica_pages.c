@@ -444,15 +444,6 @@ void tg_replica_pages_end(struct tg_object *obj)
 }
 
 /**
- * tg_replica_pages_quiet() - a replicated segment is closed: wakes the faults that wait
- * @replica: Replicated segment. The caller holds map_lock for writing.
- */
-void tg_replica_pages_quiet(struct tg_replicated *replica)
-{
-	wake_up_all(&replica->wait);
-}
-
-/**
  * tg_replicas_lost() - the board is gone: wakes all faults that wait for pages
  * @tg: Board. The caller holds map_lock for writing.
  */
@@ -462,5 +453,5 @@ void tg_replicas_lost(struct tg_device *tg)
 	unsigned long handle;
 
 	xa_for_each(&tg->replicas, handle, obj)
-		tg_replica_pages_quiet(tg_replica_of(obj));
+		wake_up_all(&tg_replica_of(obj)->wait);
 }
