@@ -31,7 +31,6 @@
 #include <linux/sched/user.h>
 #include <linux/slab.h>
 #include <linux/sysfs.h>
-#include <linux/uidgid.h>
 
 #include "driver.h"
 
@@ -108,9 +107,41 @@ static void tg_shares_init(struct tg_shares *shares, u32 capacity, bool by_user,
 	atomic64_set(&shares->refused, 0);
 }
 
+/* For each resource its capacity, what is held beyond guarantees, and refusals. */
+static ssize_t accounts_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	struct tg_device *tg = container_of(dev, struct tg_device, dev);
+	u32 i, node, borrowed;
+	int at = 0;
+
+	for (i = 0; i < TG_RESOURCES; i++) {
+		const struct tg_shares *shares = &tg->shares[i];
+
+		mutex_lock(&tg->lock);
+		borrowed = tg->borrowed[i];
+		/* Of the node of which most are. */
+		if (i == TG_RESOURCE_SLOTS)
+			for (node = 1; node < tg->nodes; node++)
+				borrowed = max(borrowed, tg->borrowed[tg_account_of(i, node)]);
+		mutex_unlock(&tg->lock);
+		at += sysfs_emit_at(buf, at, "%s: capacity %u file %u user %u guaranteed %u pool %u borrowed %u refused %lld\n",
+				    tg_resource_names[i], shares->capacity, shares->file_limit,
+				    shares->user_limit, shares->division.guaranteed,
+				    shares->division.pool, borrowed, (s64)atomic64_read(&shares->refused));
+	}
+	return at;
+}
+static DEVICE_ATTR_RO(accounts);
+
+static struct attribute *tg_account_attrs[] = {
+	&dev_attr_accounts.attr,
+	NULL,
+};
+ATTRIBUTE_GROUPS(tg_account);
+
 /**
- * tg_accounts_init() - divides the resources of a board
- * @tg: Board, identified.
+ * tg_accounts_init() - divides the resources of a board, and shows how in sysfs
+ * @tg: Board, identified, whose class device is not registered yet.
  *
  * Return: 0 or -ENOMEM.
  */
@@ -129,6 +160,7 @@ int tg_accounts_init(struct tg_device *tg)
 	for (i = 0; i < TG_RESOURCES; i++)
 		tg_shares_init(&tg->shares[i], capacities[i], i == TG_RESOURCE_CONTEXTS,
 			       i == TG_RESOURCE_CONTEXTS ? TG_ACCOUNT_USERS : tg->contexts);
+	tg->dev.groups = tg_account_groups;
 	tg->borrowed = kvcalloc(tg_account_count(tg), sizeof(*tg->borrowed), GFP_KERNEL);
 	return tg->borrowed ? 0 : -ENOMEM;
 }
@@ -295,44 +327,3 @@ void tg_account_close(struct tg_file *file)
 	free_uid(file->owner);
 	put_pid(file->opener);
 }
-
-/* For each resource its capacity, what is held beyond guarantees, and refusals. */
-static ssize_t accounts_show(struct device *dev, struct device_attribute *attr, char *buf)
-{
-	struct tg_device *tg = container_of(dev, struct tg_device, dev);
-	u32 i, node, borrowed;
-	int at = 0;
-
-	for (i = 0; i < TG_RESOURCES; i++) {
-		const struct tg_shares *shares = &tg->shares[i];
-
-		mutex_lock(&tg->lock);
-		borrowed = tg->borrowed[i];
-		/* Of the node of which most are. */
-		if (i == TG_RESOURCE_SLOTS)
-			for (node = 1; node < tg->nodes; node++)
-				borrowed = max(borrowed, tg->borrowed[tg_account_of(i, node)]);
-		mutex_unlock(&tg->lock);
-		at += sysfs_emit_at(buf, at, "%s: capacity %u file %u user %u guaranteed %u pool %u borrowed %u refused %lld\n",
-				    tg_resource_names[i], shares->capacity, shares->file_limit,
-				    shares->user_limit, shares->division.guaranteed,
-				    shares->division.pool, borrowed, (s64)atomic64_read(&shares->refused));
-	}
-	return at;
-}
-static DEVICE_ATTR_RO(accounts);
-
-static struct attribute *tg_account_attrs[] = {
-	&dev_attr_accounts.attr,
-	NULL,
-};
-
-static const struct attribute_group tg_account_group = {
-	.attrs = tg_account_attrs,
-};
-
-/* The class device's sysfs files. */
-const struct attribute_group *tg_account_groups[] = {
-	&tg_account_group,
-	NULL,
-};

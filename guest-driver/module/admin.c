@@ -8,7 +8,6 @@
  */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
-#include <linux/sched/signal.h>
 
 #include "driver.h"
 #include "trace.h"

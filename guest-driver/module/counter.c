@@ -10,8 +10,6 @@
  * Arming and disarming hold counter_lock from the board's command to the entry in the
  * table; the entries themselves are under tg_device.lock, for events.
  */
-#include <linux/eventfd.h>
-
 #include "compat.h"
 #include "driver.h"
 #include "ioctl.h"
@@ -173,21 +171,19 @@ int tg_counter_arm(struct tg_call *call)
 		goto out;
 	if (arg->eventfd != -1) {
 		eventfd = eventfd_ctx_fdget(arg->eventfd);
-		if (IS_ERR(eventfd)) {
-			err = PTR_ERR(eventfd);
-			eventfd = NULL;
+		err = PTR_ERR_OR_ZERO(eventfd);
+		if (err)
 			goto out;
-		}
 	}
-	err = -EINTR;
-	if (mutex_lock_killable(&tg->counter_lock))
+	err = mutex_lock_killable(&tg->counter_lock);
+	if (err)
 		goto out;
 	err = tg_counter_arm_locked(tg, tg_remote_of(obj), arg, eventfd);
 	mutex_unlock(&tg->counter_lock);
 	if (!err)
 		arg->fired = 0;
 out:
-	if (err && eventfd)
+	if (err && !IS_ERR_OR_NULL(eventfd))
 		eventfd_ctx_put(eventfd);
 	tg_object_put(obj);
 	return err;
@@ -219,10 +215,8 @@ int tg_counter_read(struct tg_call *call)
 	if (mutex_lock_killable(&tg->counter_lock))
 		return -EINTR;
 	counter = tg_counter_of(call->file, arg->counter);
-	err = -EBADF;
-	if (!counter)
-		goto out;
-	err = tg_admin_checked(tg, call->file, TG_ADMIN_QUICK, &request, &result);
+	err = counter ? tg_admin_checked(tg, call->file, TG_ADMIN_QUICK, &request, &result) :
+			-EBADF;
 	if (err)
 		goto out;
 	arg->reads = result.generation;

@@ -12,7 +12,8 @@
 
 #include "driver.h"
 
-static struct dentry *tg_debugfs_root;
+/* The directory of the boards' directories. */
+struct dentry *tg_debugfs_root;
 
 static int contexts_show(struct seq_file *s, void *unused)
 {
@@ -252,29 +253,4 @@ void tg_debugfs_add(struct tg_device *tg)
 	debugfs_create_file("commands", 0400, dir, tg, &commands_fops);
 	debugfs_create_file("counters", 0400, dir, tg, &counters_fops);
 	tg->debugfs = dir;
-}
-
-/**
- * tg_debugfs_remove() - mirror of tg_debugfs_add()
- * @tg: Board. No file is being read when this returns.
- */
-void tg_debugfs_remove(struct tg_device *tg)
-{
-	debugfs_remove_recursive(tg->debugfs);
-}
-
-/**
- * tg_debugfs_init() - makes the directory of the boards' directories
- */
-void tg_debugfs_init(void)
-{
-	tg_debugfs_root = debugfs_create_dir(TG_NAME, NULL);
-}
-
-/**
- * tg_debugfs_exit() - mirror of tg_debugfs_init()
- */
-void tg_debugfs_exit(void)
-{
-	debugfs_remove_recursive(tg_debugfs_root);
 }

@@ -800,27 +800,17 @@ struct tg_replicated {
 	bool left;
 };
 
-/**
- * tg_segment_of() - the segment an object is part of
- * @obj: Object of kind TG_MMAP_EXPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
- *
- * Return: The segment.
- */
-static inline struct tg_segment *tg_segment_of(struct tg_object *obj)
-{
-	return container_of(obj, struct tg_segment, obj);
-}
+/* The segment that an object of kind TG_MMAP_EXPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA is part of. */
+#define tg_segment_of(_obj) container_of(_obj, struct tg_segment, obj)
 
-/**
- * tg_queue_of() - the queue an object is part of
- * @obj: Object of kind TG_MMAP_QUEUE.
- *
- * Return: The queue.
- */
-static inline struct tg_nqueue *tg_queue_of(struct tg_object *obj)
-{
-	return container_of(obj, struct tg_nqueue, seg.obj);
-}
+/* The queue that an object of kind TG_MMAP_QUEUE is part of. */
+#define tg_queue_of(_obj) container_of(_obj, struct tg_nqueue, seg.obj)
+
+/* The import that an object of kind TG_MMAP_IMPORT is part of. */
+#define tg_remote_of(_obj) container_of(_obj, struct tg_remote, obj)
+
+/* The replicated segment that an object of kind TG_MMAP_REPLICA is part of. */
+#define tg_replica_of(_obj) container_of(_obj, struct tg_replicated, seg.obj)
 
 /**
  * tg_queue_word() - the word for mutual exclusion of a queue's consumers and its driver
@@ -832,28 +822,6 @@ static inline atomic64_t *tg_queue_word(struct tg_nqueue *queue)
 {
 	static_assert(sizeof(queue->control->state) == sizeof(atomic64_t));
 	return (atomic64_t *)&queue->control->state;
-}
-
-/**
- * tg_remote_of() - the import an object is part of
- * @obj: Object of kind TG_MMAP_IMPORT.
- *
- * Return: The import.
- */
-static inline struct tg_remote *tg_remote_of(struct tg_object *obj)
-{
-	return container_of(obj, struct tg_remote, obj);
-}
-
-/**
- * tg_replica_of() - the replicated segment an object is part of
- * @obj: Object of kind TG_MMAP_REPLICA.
- *
- * Return: The replicated segment.
- */
-static inline struct tg_replicated *tg_replica_of(struct tg_object *obj)
-{
-	return container_of(obj, struct tg_replicated, seg.obj);
 }
 
 /**
@@ -942,7 +910,6 @@ bool tg_admin_memory_works(struct tg_device *tg);
 int tg_status_to_errno(u32 status);
 
 /* account.c */
-extern const struct attribute_group *tg_account_groups[];
 int tg_accounts_init(struct tg_device *tg);
 void tg_accounts_exit(struct tg_device *tg);
 int tg_account_open(struct tg_file *file);
@@ -955,7 +922,6 @@ int tg_events_init(struct tg_device *tg);
 void tg_events_exit(struct tg_device *tg);
 void tg_events_consume(struct tg_device *tg);
 irqreturn_t tg_irq_thread(int irq, void *data);
-void tg_events_stop(struct tg_device *tg);
 
 /* memory.c */
 struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
@@ -1076,10 +1042,8 @@ void tg_holders_free(struct tg_nqueue *queue);
 int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
 
 /* debugfs.c */
-void tg_debugfs_init(void);
-void tg_debugfs_exit(void);
+extern struct dentry *tg_debugfs_root;
 void tg_debugfs_add(struct tg_device *tg);
-void tg_debugfs_remove(struct tg_device *tg);
 
 /* ioctl.c */
 long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);

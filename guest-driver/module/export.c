@@ -5,9 +5,7 @@
  * replicated segment, see replica.c.
  */
 #include <linux/cred.h>
-#include <linux/dma-mapping.h>
 #include <linux/slab.h>
-#include <linux/uidgid.h>
 
 #include "driver.h"
 #include "ioctl.h"
@@ -193,12 +191,10 @@ int tg_segment_create(struct tg_call *call)
 		return err;
 	call->created = &segment->obj;
 	err = tg_segment_allocate(segment, count);
-	if (err)
-		return err;
-	err = tg_segment_grant(segment, arg, &generation);
-	if (err)
-		return err;
-	err = tg_segment_announce(segment, arg, generation);
+	if (!err)
+		err = tg_segment_grant(segment, arg, &generation);
+	if (!err)
+		err = tg_segment_announce(segment, arg, generation);
 	if (err)
 		return err;
 	arg->handle = segment->obj.handle;

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The character device: open files and their contexts, read() and poll(). */
-#include <linux/eventfd.h>
 #include <linux/poll.h>
 #include <linux/random.h>
 #include <linux/slab.h>
-#include <linux/string.h>
 #include <linux/uaccess.h>
 
 #include "compat.h"
@@ -79,24 +77,6 @@ static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 	return tg_status_to_errno(result.status);
 }
 
-/* Stops the delivery of a context's events to its file. */
-static void tg_context_detach(struct tg_file *file)
-{
-	mutex_lock(&file->tg->lock);
-	file->tg->files[file->context] = NULL;
-	mutex_unlock(&file->tg->lock);
-}
-
-static void tg_file_notify(struct tg_file *file)
-{
-	lockdep_assert_held(&file->tg->lock);
-	/* Counted before the wake-up, so that the woken reader finds it. */
-	atomic64_inc(&file->events);
-	wake_up_interruptible_poll(&file->wait, EPOLLIN | EPOLLRDNORM);
-	if (file->notify)
-		tg_eventfd_signal(file->notify);
-}
-
 /**
  * tg_context_event() - an armed or notifying operation of a context is done
  * @tg: Board.
@@ -106,10 +86,18 @@ static void tg_file_notify(struct tg_file *file)
  */
 void tg_context_event(struct tg_device *tg, u32 context)
 {
+	struct tg_file *file;
+
 	mutex_lock(&tg->lock);
-	/* Its file may have been closed since. */
-	if (context < tg->contexts && tg->files[context])
-		tg_file_notify(tg->files[context]);
+	file = context < tg->contexts ? tg->files[context] : NULL;
+	/* Otherwise it has been closed since. */
+	if (file) {
+		/* Counted before the wake-up, so that the woken reader finds it. */
+		atomic64_inc(&file->events);
+		wake_up_interruptible_poll(&file->wait, EPOLLIN | EPOLLRDNORM);
+		if (file->notify)
+			tg_eventfd_signal(file->notify);
+	}
 	mutex_unlock(&tg->lock);
 }
 
@@ -283,7 +271,10 @@ static int tg_release(struct inode *inode, struct file *filp)
 	struct tg_file *file = filp->private_data;
 	unsigned long now;
 
-	tg_context_detach(file);
+	/* Its context's events are delivered to it no more. */
+	mutex_lock(&file->tg->lock);
+	file->tg->files[file->context] = NULL;
+	mutex_unlock(&file->tg->lock);
 	if (file->notify)
 		eventfd_ctx_put(file->notify);
 	tg_file_close_objects(file, end);

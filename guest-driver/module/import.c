@@ -7,7 +7,6 @@
 #include <linux/delay.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
-#include <linux/uidgid.h>
 
 #include "driver.h"
 #include "ioctl.h"

@@ -7,10 +7,7 @@
  * must be zero, so that a newer program is refused only what this driver does not support;
  * see copy_struct_from_user().
  */
-#include <linux/eventfd.h>
-#include <linux/ioctl.h>
 #include <linux/module.h>
-#include <linux/string.h>
 #include <linux/uaccess.h>
 
 #include "compat.h"

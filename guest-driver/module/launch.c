@@ -38,7 +38,6 @@
 #include <linux/cpu.h>
 #include <linux/delay.h>
 #include <linux/io.h>
-#include <linux/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/smp.h>
 #include <linux/timekeeping.h>
@@ -328,11 +327,8 @@ static int tg_special_try(struct tg_special *special, struct mm_struct *mm)
 	int err;
 
 	down_read(&tg->op_lock);
-	err = -ENODEV;
-	if (tg_gone(tg))
-		goto out;
-	err = -EINTR;
-	if (mutex_lock_killable(&tg_special_lock))
+	err = tg_gone(tg) ? -ENODEV : mutex_lock_killable(&tg_special_lock);
+	if (err)
 		goto out;
 	/* No processor joins meanwhile. */
 	cpus_read_lock();

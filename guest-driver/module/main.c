@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Probe, removal and reset of boards. */
+#include <linux/debugfs.h>
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/fs.h>
 #include <linux/fs_context.h>
-#include <linux/interrupt.h>
 #include <linux/module.h>
 #include <linux/mount.h>
 #include <linux/property.h>
@@ -372,8 +372,7 @@ static void tg_device_release(struct device *dev)
 	kvfree(tg->counters);
 	tg_accounts_exit(tg);
 	tg_admin_release(tg);
-	if (tg->mapping_inode)
-		iput(tg->mapping_inode);
+	iput(tg->mapping_inode);
 	ida_free(&tg_minors, MINOR(dev->devt) - MINOR(tg_devt));
 	kfree(tg);
 }
@@ -407,7 +406,6 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 
 	device_initialize(&tg->dev);
 	tg->dev.class = &tg_class;
-	tg->dev.groups = tg_account_groups;
 	tg->dev.parent = &pdev->dev;
 	tg->dev.devt = MKDEV(MAJOR(tg_devt), MINOR(tg_devt) + minor);
 	tg->dev.release = tg_device_release;
@@ -537,7 +535,7 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 err_stop:
 	tg_quiesce(tg);
 	free_irq(pci_irq_vector(pdev, 0), tg);
-	tg_events_stop(tg);
+	cancel_delayed_work_sync(&tg->events.ack_error);
 err_vectors:
 	pci_free_irq_vectors(pdev);
 err_quiesce:
@@ -580,12 +578,13 @@ static void tg_remove(struct pci_dev *pdev)
 {
 	struct tg_device *tg = pci_get_drvdata(pdev);
 
-	tg_debugfs_remove(tg);
+	/* No file there is being read after this. */
+	debugfs_remove(tg->debugfs);
 	cdev_device_del(&tg->cdev, &tg->dev);
 	tg_stop(tg);
 	cancel_delayed_work_sync(&tg->watch);
 	free_irq(pci_irq_vector(pdev, 0), tg);
-	tg_events_stop(tg);
+	cancel_delayed_work_sync(&tg->events.ack_error);
 	pci_free_irq_vectors(pdev);
 	tg_memory_free_all(tg);
 	tg_events_exit(tg);
@@ -636,29 +635,27 @@ static int __init tg_init(void)
 	if (!tg_workers)
 		return -ENOMEM;
 	tg_ack_workers = alloc_workqueue(TG_NAME "_acks", WQ_UNBOUND | WQ_HIGHPRI, 0);
-	if (!tg_ack_workers) {
-		err = -ENOMEM;
+	err = -ENOMEM;
+	if (!tg_ack_workers)
 		goto err_workers;
-	}
 	tg_mount = kern_mount(&tg_fs);
-	if (IS_ERR(tg_mount)) {
-		err = PTR_ERR(tg_mount);
+	err = PTR_ERR_OR_ZERO(tg_mount);
+	if (err)
 		goto err_ack_workers;
-	}
 	err = class_register(&tg_class);
 	if (err)
 		goto err_mount;
 	err = alloc_chrdev_region(&tg_devt, 0, TG_MINORS, TG_NAME);
 	if (err)
 		goto err_class;
-	tg_debugfs_init();
+	tg_debugfs_root = debugfs_create_dir(TG_NAME, NULL);
 	err = pci_register_driver(&tg_driver);
 	if (err)
 		goto err_debugfs;
 	return 0;
 
 err_debugfs:
-	tg_debugfs_exit();
+	debugfs_remove(tg_debugfs_root);
 	unregister_chrdev_region(tg_devt, TG_MINORS);
 err_class:
 	class_unregister(&tg_class);
@@ -674,7 +671,7 @@ err_workers:
 static void __exit tg_exit(void)
 {
 	pci_unregister_driver(&tg_driver);
-	tg_debugfs_exit();
+	debugfs_remove(tg_debugfs_root);
 	/* The last teardowns. A file's workers end before its context does. */
 	wait_event(tg_files_gone, !atomic_read(&tg_files));
 	/* After these no reference to a board is left, and none of this code runs. */

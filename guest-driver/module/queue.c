@@ -332,21 +332,13 @@ int tg_queue_begin(struct tg_nqueue *queue)
 	int err;
 
 	down_read(&tg->op_lock);
-	err = -ENODEV;
-	if (tg_gone(tg))
-		goto err_op;
-	err = -EINTR;
-	if (mutex_lock_killable(&queue->lock))
-		goto err_op;
-	err = -EBADF;
-	if (READ_ONCE(queue->ended))
-		goto err_lock;
-	return 0;
-
-err_lock:
-	mutex_unlock(&queue->lock);
-err_op:
-	up_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : mutex_lock_killable(&queue->lock);
+	if (!err && READ_ONCE(queue->ended)) {
+		mutex_unlock(&queue->lock);
+		err = -EBADF;
+	}
+	if (err)
+		up_read(&tg->op_lock);
 	return err;
 }
 EXPORT_SYMBOL_NS_GPL(tg_queue_begin, TG_LAB_NS);

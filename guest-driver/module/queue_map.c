@@ -12,7 +12,6 @@
  * An eviction revokes all existing mappings (E13). They stay in the processes, and every
  * access to them is SIGBUS; a new mapping works.
  */
-#include <linux/mm.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
