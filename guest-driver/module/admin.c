@@ -12,27 +12,10 @@
 #include "driver.h"
 #include "trace.h"
 
-static const char * const tg_opcode_names[] = {
-	[TG_ADMIN_CONTEXT_OPEN] = "CONTEXT_OPEN",
-	[TG_ADMIN_CONTEXT_CLOSE] = "CONTEXT_CLOSE",
-	[TG_ADMIN_GRANT_SET] = "GRANT_SET",
-	[TG_ADMIN_GRANT_CLEAR] = "GRANT_CLEAR",
-	[TG_ADMIN_SEGMENT_PUBLISH] = "SEGMENT_PUBLISH",
-	[TG_ADMIN_SEGMENT_WITHDRAW] = "SEGMENT_WITHDRAW",
-	[TG_ADMIN_LOOKUP] = "LOOKUP",
-	[TG_ADMIN_IMPORT_SET] = "IMPORT_SET",
-	[TG_ADMIN_IMPORT_CLEAR] = "IMPORT_CLEAR",
-	[TG_ADMIN_IMPORT_ACK] = "IMPORT_ACK",
-	[TG_ADMIN_LAUNCH] = "LAUNCH",
-	[TG_ADMIN_COUNTER_SET] = "COUNTER_SET",
-	[TG_ADMIN_COUNTER_GET] = "COUNTER_GET",
-	[TG_ADMIN_QUEUE_SET] = "QUEUE_SET",
-	[TG_ADMIN_QUEUE_RESUME] = "QUEUE_RESUME",
-	[TG_ADMIN_REPLICA_SET] = "REPLICA_SET",
-	[TG_ADMIN_REPLICA_CLEAR] = "REPLICA_CLEAR",
-	[TG_ADMIN_REPLICA_MOVE] = "REPLICA_MOVE",
-	[TG_ADMIN_REPLICA_INVALID] = "REPLICA_INVALID",
-};
+#define TG_OPCODE_NAME(_name)		\
+	[TG_ADMIN_##_name] = #_name
+#define TG_OPCODE_NAMES(...) { __VA_ARGS__ }
+static const char * const tg_opcode_names[] = TG_OPCODES(TG_OPCODE_NAMES, TG_OPCODE_NAME);
 
 /* What the board's status codes look like to a process; 0 means EREMOTEIO. */
 static const int tg_errnos[] = {

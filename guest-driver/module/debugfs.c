@@ -57,8 +57,8 @@ static void tg_show_name(struct seq_file *s, const struct tg_segment *segment)
 	seq_printf(s, " name=\"%*pE\"\n", tg_name_length(segment->name), segment->name);
 }
 
-/* Shows each object of a table. */
-static int tg_show_table(struct seq_file *s, struct xarray *table,
+/* Shows each object of a kind. */
+static int tg_show_table(struct seq_file *s, u32 kind,
 			 void (*show)(struct seq_file *s, struct tg_object *obj))
 {
 	struct tg_device *tg = s->private;
@@ -66,7 +66,7 @@ static int tg_show_table(struct seq_file *s, struct xarray *table,
 	unsigned long handle;
 
 	down_read(&tg->map_lock);
-	xa_for_each(table, handle, obj) {
+	xa_for_each(&tg->objects[kind], handle, obj) {
 		tg_show_object(s, obj);
 		show(s, obj);
 	}
@@ -74,13 +74,11 @@ static int tg_show_table(struct seq_file *s, struct xarray *table,
 	return 0;
 }
 
-/* Defines the file of a table of tg_device, of which @_row shows the rest of each object. */
-#define TG_SHOW_TABLE(_file, _table, _row)				\
+/* Defines the file of a kind of objects, of each of which @_row shows the rest. */
+#define TG_SHOW_TABLE(_file, _kind, _row)				\
 	static int _file##_show(struct seq_file *s, void *unused)	\
 	{								\
-		struct tg_device *tg = s->private;			\
-									\
-		return tg_show_table(s, &tg->_table, _row);		\
+		return tg_show_table(s, _kind, _row);			\
 	}								\
 	DEFINE_SHOW_ATTRIBUTE(_file)
 
@@ -90,7 +88,7 @@ static void tg_show_export(struct seq_file *s, struct tg_object *obj)
 	tg_show_name(s, tg_segment_of(obj));
 }
 
-TG_SHOW_TABLE(exports, segments, tg_show_export);
+TG_SHOW_TABLE(exports, TG_MMAP_EXPORT, tg_show_export);
 
 static void tg_show_import(struct seq_file *s, struct tg_object *obj)
 {
@@ -101,7 +99,7 @@ static void tg_show_import(struct seq_file *s, struct tg_object *obj)
 		   remote->obj.part, remote->state, remote->status);
 }
 
-TG_SHOW_TABLE(imports, remotes, tg_show_import);
+TG_SHOW_TABLE(imports, TG_MMAP_IMPORT, tg_show_import);
 
 static const char * const tg_stage_names[] = {
 	[TG_STAGE_RUNNING] = "running",
@@ -126,7 +124,7 @@ static void tg_show_queue(struct seq_file *s, struct tg_object *obj)
 	tg_show_name(s, &queue->seg);
 }
 
-TG_SHOW_TABLE(queues, queues, tg_show_queue);
+TG_SHOW_TABLE(queues, TG_MMAP_QUEUE, tg_show_queue);
 
 static void tg_show_replica(struct seq_file *s, struct tg_object *obj)
 {
@@ -146,7 +144,7 @@ static void tg_show_replica(struct seq_file *s, struct tg_object *obj)
 			   replica->pages[i].losses);
 }
 
-TG_SHOW_TABLE(replicas, replicas, tg_show_replica);
+TG_SHOW_TABLE(replicas, TG_MMAP_REPLICA, tg_show_replica);
 
 static int page_counters_show(struct seq_file *s, void *unused)
 {

@@ -128,6 +128,9 @@ struct user_struct;
 /* The rights that a process can have to a replicated segment. */
 #define TG_RIGHTS_REPLICA (TG_RIGHT_READ | TG_RIGHT_WRITE | TG_RIGHT_ATOMIC)
 
+/* Above every kind of objects: TG_MMAP_EXPORT, _IMPORT, _QUEUE and _REPLICA. */
+#define TG_OBJECT_KINDS (TG_MMAP_REPLICA + 1)
+
 /* Words of a status page that count stores taken. */
 #define TG_TAKEN_WORDS (sizeof_field(struct tg_status_page, taken) / sizeof(u64))
 
@@ -201,6 +204,28 @@ union tg_request {
 	struct tg_admin_replica replica;
 };
 static_assert(sizeof(union tg_request) == sizeof(struct tg_admin_command));
+
+/* A list of what @_item makes of the name of each opcode. */
+#define TG_OPCODES(_list, _item)					\
+	_list(_item(CONTEXT_OPEN),					\
+	      _item(CONTEXT_CLOSE),					\
+	      _item(GRANT_SET),						\
+	      _item(GRANT_CLEAR),					\
+	      _item(SEGMENT_PUBLISH),					\
+	      _item(SEGMENT_WITHDRAW),					\
+	      _item(LOOKUP),						\
+	      _item(IMPORT_SET),					\
+	      _item(IMPORT_CLEAR),					\
+	      _item(IMPORT_ACK),					\
+	      _item(LAUNCH),						\
+	      _item(COUNTER_SET),					\
+	      _item(COUNTER_GET),					\
+	      _item(QUEUE_SET),						\
+	      _item(QUEUE_RESUME),					\
+	      _item(REPLICA_SET),					\
+	      _item(REPLICA_CLEAR),					\
+	      _item(REPLICA_MOVE),					\
+	      _item(REPLICA_INVALID))
 
 /**
  * struct tg_admin_block - one command slot in memory shared with the board
@@ -406,10 +431,8 @@ struct tg_events {
  * @shares: How the resources are divided. Not under @lock.
  * @slots: Window slots per node.
  * @memories: All memory the board may write for user processes.
- * @remotes: Imports by number. Changed under @map_lock.
- * @segments: Exports by handle. Changed under @map_lock.
- * @queues: Queues by handle. Changed under @map_lock.
- * @replicas: Replicated segments by handle. Changed under @map_lock.
+ * @objects: Exports, imports, queues and replicated segments, by kind and handle. Changed
+ *	under @map_lock.
  * @admin: Command slots.
  * @events: Event queue.
  * @debugfs: Its directory there.
@@ -454,10 +477,7 @@ struct tg_device {
 	u32 slots;
 	struct list_head memories;
 
-	struct xarray remotes;
-	struct xarray segments;
-	struct xarray queues;
-	struct xarray replicas;
+	struct xarray objects[TG_OBJECT_KINDS];
 
 	struct tg_admin admin;
 	struct tg_events events;
@@ -560,7 +580,6 @@ struct tg_file {
 
 /**
  * struct tg_object_ops - methods of a kind of objects
- * @table: Offset in struct tg_device of the table of them.
  * @charged: Each is one of TG_RESOURCE_IMPORTS. The others have at least one export page.
  * @publish: User processes may name it from now on. Under map_lock for writing. NULL if
  *	nothing is left to do.
@@ -573,7 +592,6 @@ struct tg_file {
  * @free: Frees it after the last reference.
  */
 struct tg_object_ops {
-	size_t table;
 	bool charged;
 	void (*publish)(struct tg_object *obj);
 	void (*quiet)(struct tg_object *obj);

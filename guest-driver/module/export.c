@@ -284,7 +284,6 @@ static void tg_export_free(struct tg_object *obj)
 }
 
 const struct tg_object_ops tg_segment_ops = {
-	.table = offsetof(struct tg_device, segments),
 	.leave = tg_segment_leave,
 	.free = tg_export_free,
 };

@@ -357,7 +357,6 @@ static void tg_remote_free(struct tg_object *obj)
 }
 
 const struct tg_object_ops tg_remote_ops = {
-	.table = offsetof(struct tg_device, remotes),
 	.charged = true,
 	.quiet = tg_remote_quiet,
 	.leave = tg_remote_leave,
@@ -434,7 +433,7 @@ void tg_remote_event(struct tg_device *tg, u32 index, u64 value)
 	u32 before;
 
 	down_write(&tg->map_lock);
-	obj = xa_load(&tg->remotes, index);
+	obj = xa_load(&tg->objects[TG_MMAP_IMPORT], index);
 	if (!obj || obj->dead)
 		goto out;
 	remote = tg_remote_of(obj);
@@ -474,7 +473,7 @@ void tg_remotes_down(struct tg_device *tg, u32 node, u32 status)
 	unsigned long handle;
 
 	down_write(&tg->map_lock);
-	xa_for_each(&tg->remotes, handle, obj) {
+	xa_for_each(&tg->objects[TG_MMAP_IMPORT], handle, obj) {
 		struct tg_remote *remote = tg_remote_of(obj);
 
 		if (remote->node != tg->node && (node == TG_ALL_NODES || remote->node == node))
@@ -492,7 +491,7 @@ void tg_remotes_lost(struct tg_device *tg)
 	struct tg_object *obj;
 	unsigned long handle;
 
-	xa_for_each(&tg->remotes, handle, obj)
+	xa_for_each(&tg->objects[TG_MMAP_IMPORT], handle, obj)
 		tg_remote_die(tg_remote_of(obj), TG_ERR_RESET);
 }
 

@@ -56,24 +56,6 @@ static int tg_ioctl_info(struct tg_call *call)
 	return 0;
 }
 
-static int tg_ioctl_counter_arm(struct tg_call *call)
-{
-	struct tg_device *tg = call->file->tg;
-	int err;
-
-	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_counter_arm(call);
-	up_read(&tg->op_lock);
-	if (err || !tg_reply(call))
-		return err;
-	/* No process has got its number; if one has guessed it, it may be disarmed already. */
-	down_read(&tg->op_lock);
-	if (!tg_gone(tg))
-		tg_counter_disarm(call);
-	up_read(&tg->op_lock);
-	return -EFAULT;
-}
-
 /*
  * TG_IOCTL_NOTIFY: an eventfd for CONTEXT events, in place of the one before.
  * It is signalled at once if there were some since the last read(), so that none
@@ -117,8 +99,9 @@ static const struct tg_ioctl tg_ioctls[] = {
 		 .kind = TG_MMAP_IMPORT),
 	TG_IOCTL(TG_IOCTL_ACK, tg_remote_ack, tg_handle, handle,
 		 .board = true, .kind = TG_MMAP_IMPORT),
-	TG_IOCTL(TG_IOCTL_COUNTER_ARM, tg_ioctl_counter_arm, tg_counter, reserved,
-		 .reply = TG_REPLY_BY_HANDLER),
+	/* No process has got its number then; if one has guessed it, it may be disarmed already. */
+	TG_IOCTL(TG_IOCTL_COUNTER_ARM, tg_counter_arm, tg_counter, reserved,
+		 .board = true, .undo = tg_counter_disarm),
 	TG_IOCTL(TG_IOCTL_COUNTER_READ, tg_counter_read, tg_counter, reserved, .board = true),
 	TG_IOCTL(TG_IOCTL_COUNTER_DISARM, tg_counter_disarm, tg_counter, reserved,
 		 .board = true),
@@ -144,33 +127,33 @@ static const struct tg_ioctl tg_ioctls[] = {
 		 .board = true, .kind = TG_MMAP_REPLICA),
 };
 
-/* Runs the handler, with the object that the structure names, if it names one. */
-static int tg_ioctl_run_on_object(struct tg_call *call)
+/* Runs a handler on the object that the structure names, if it names one. */
+static int tg_ioctl_run_on_object(struct tg_call *call, int (*run)(struct tg_call *call))
 {
-	const struct tg_ioctl *op = call->op;
+	u32 kind = call->op->kind;
 	int err;
 
-	if (!op->kind)
-		return op->run(call);
-	call->obj = tg_object_find(call->file, op->kind, call->arg.handle.handle);
+	if (!kind)
+		return run(call);
+	call->obj = tg_object_find(call->file, kind, call->arg.handle.handle);
 	if (!call->obj)
 		return -EBADF;
-	err = op->run(call);
+	err = run(call);
 	tg_object_put(call->obj);
 	return err;
 }
 
-static int tg_ioctl_run(struct tg_call *call)
+static int tg_ioctl_run(struct tg_call *call, int (*run)(struct tg_call *call))
 {
 	struct tg_device *tg = call->file->tg;
 	int err;
 
-	if (call->op->named && !tg_name_is_valid(call->arg.named.name))
+	if (call->op->named && !tg_name_is_valid(call->arg.export.name))
 		return -EINVAL;
 	if (!call->op->board)
-		return tg_ioctl_run_on_object(call);
+		return tg_ioctl_run_on_object(call, run);
 	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_ioctl_run_on_object(call);
+	err = tg_gone(tg) ? -ENODEV : tg_ioctl_run_on_object(call, run);
 	up_read(&tg->op_lock);
 	return err;
 }
@@ -182,8 +165,11 @@ static int tg_ioctl_finish(struct tg_call *call, int err)
 
 	if (_IOC_DIR(op->cmd) & _IOC_READ &&
 	    (op->reply == TG_REPLY_ALWAYS || (op->reply == TG_REPLY_ON_SUCCESS && !err)) &&
-	    tg_reply(call) && !err)
+	    tg_reply(call) && !err) {
 		err = -EFAULT;
+		if (op->undo)
+			tg_ioctl_run(call, op->undo);
+	}
 	if (!call->created)
 		return err;
 	if (err)
@@ -270,7 +256,7 @@ static int tg_ioctl_of(const struct tg_ioctl *ops, u32 count, unsigned int nr, u
 	if (call->arg.head.flags)
 		return -EINVAL;
 	call->op = op;
-	return tg_ioctl_finish(call, tg_ioctl_run(call));
+	return tg_ioctl_finish(call, tg_ioctl_run(call, op->run));
 }
 
 /**

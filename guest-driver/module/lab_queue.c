@@ -46,14 +46,9 @@ static int tg_queue_hand_over(struct tg_nqueue *queue, u64 __user *user)
 	u64 value;
 	int err;
 
-	switch (tg_queue_peek(queue, &value)) {
-	case 0:
-		return -EAGAIN;
-	case 1:
-		break;
-	default:
-		return -EIO;
-	}
+	err = tg_queue_peek(queue, &value);
+	if (err <= 0)
+		return err ? -EIO : -EAGAIN;
 	/* Another process may delay a page fault: none under these locks. */
 	pagefault_disable();
 	err = __put_user(value, user);

@@ -295,8 +295,7 @@ static int tg_start(struct tg_device *tg)
 }
 
 /* As tg_take_down(). False if the board did not answer in time. */
-static bool tg_withdraw_all(struct tg_device *tg, struct xarray *segments,
-			    unsigned long end)
+static bool tg_withdraw_all(struct tg_device *tg, u32 kind, unsigned long end)
 {
 	union tg_request request = {
 		.command.opcode = cpu_to_le32(TG_ADMIN_SEGMENT_WITHDRAW),
@@ -304,7 +303,7 @@ static bool tg_withdraw_all(struct tg_device *tg, struct xarray *segments,
 	struct tg_object *obj;
 	unsigned long i;
 
-	xa_for_each(segments, i, obj) {
+	xa_for_each(&tg->objects[kind], i, obj) {
 		const struct tg_segment *segment = tg_segment_of(obj);
 
 		if (!segment->published)
@@ -331,16 +330,16 @@ static bool tg_take_down(struct tg_device *tg)
 	unsigned long i;
 
 	if (!tg_device_answers(tg) || tg_revoke_all(tg, end) ||
-	    !tg_withdraw_all(tg, &tg->segments, end) ||
-	    !tg_withdraw_all(tg, &tg->queues, end) ||
-	    !tg_withdraw_all(tg, &tg->replicas, end))
+	    !tg_withdraw_all(tg, TG_MMAP_EXPORT, end) ||
+	    !tg_withdraw_all(tg, TG_MMAP_QUEUE, end) ||
+	    !tg_withdraw_all(tg, TG_MMAP_REPLICA, end))
 		return false;
 	for (i = 0; i < tg->counter_limit; i++) {
 		disarm.counter.index = cpu_to_le32(i);
 		if (tg->counters[i].remote && tg_admin_exclusive(tg, &disarm, end))
 			return false;
 	}
-	xa_for_each(&tg->remotes, i, obj) {
+	xa_for_each(&tg->objects[TG_MMAP_IMPORT], i, obj) {
 		unimport.command.import = cpu_to_le16(obj->handle);
 		if (tg_remote_of(obj)->set && tg_admin_exclusive(tg, &unimport, end))
 			return false;
@@ -356,17 +355,15 @@ static bool tg_take_down(struct tg_device *tg)
 static void tg_device_release(struct device *dev)
 {
 	struct tg_device *tg = container_of(dev, struct tg_device, dev);
-	u32 node;
+	u32 node, kind;
 
 	if (tg->slots_used)
 		for (node = 0; node < tg->nodes; node++)
 			bitmap_free(tg->slots_used[node]);
 	kvfree(tg->slots_used);
 	bitmap_free(tg->pages_used);
-	xa_destroy(&tg->remotes);
-	xa_destroy(&tg->segments);
-	xa_destroy(&tg->queues);
-	xa_destroy(&tg->replicas);
+	for (kind = 0; kind < TG_OBJECT_KINDS; kind++)
+		xa_destroy(&tg->objects[kind]);
 	bitmap_free(tg->contexts_used);
 	kvfree(tg->files);
 	kvfree(tg->counters);
@@ -382,6 +379,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 {
 	struct tg_device *tg;
 	int minor, err;
+	u32 kind;
 
 	tg = kzalloc(sizeof(*tg), GFP_KERNEL);
 	if (!tg)
@@ -399,10 +397,8 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	mutex_init(&tg->lock);
 	INIT_LIST_HEAD(&tg->users);
 	INIT_LIST_HEAD(&tg->memories);
-	xa_init_flags(&tg->remotes, XA_FLAGS_ALLOC);
-	xa_init_flags(&tg->segments, XA_FLAGS_ALLOC);
-	xa_init_flags(&tg->queues, XA_FLAGS_ALLOC);
-	xa_init_flags(&tg->replicas, XA_FLAGS_ALLOC);
+	for (kind = 0; kind < TG_OBJECT_KINDS; kind++)
+		xa_init_flags(&tg->objects[kind], XA_FLAGS_ALLOC);
 
 	device_initialize(&tg->dev);
 	tg->dev.class = &tg_class;

@@ -345,20 +345,6 @@ static int tg_remote_map(const struct tg_remote *remote, unsigned long kind,
 	return 0;
 }
 
-/* The flags that keep mprotect from adding what is denied. */
-static vm_flags_t tg_may(vm_flags_t denied)
-{
-	vm_flags_t may = 0;
-
-	if (denied & VM_READ)
-		may |= VM_MAYREAD;
-	if (denied & VM_WRITE)
-		may |= VM_MAYWRITE;
-	if (denied & VM_EXEC)
-		may |= VM_MAYEXEC;
-	return may;
-}
-
 /**
  * tg_mmap() - maps a context page, a status page, an export, a queue, a copy of a
  * replicated segment, or a window of an import
@@ -422,7 +408,9 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 	if (err)
 		goto err_put;
 
-	vm_flags_clear(vma, tg_may(denied));
+	/* Nor can mprotect() add what is denied: VM_MAY* is VM_* << 4 there, too. */
+	static_assert(VM_MAYREAD == VM_READ << 4 && VM_MAYWRITE == VM_WRITE << 4);
+	vm_flags_clear(vma, denied << 4);
 	vm_flags_set(vma, VM_PFNMAP | VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	if (io)
 		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);

@@ -16,17 +16,12 @@
 #include "driver.h"
 #include "ioctl.h"
 
-static const struct tg_object_ops * const tg_object_kinds[] = {
+static const struct tg_object_ops * const tg_object_kinds[TG_OBJECT_KINDS] = {
 	[TG_MMAP_EXPORT] = &tg_segment_ops,
 	[TG_MMAP_IMPORT] = &tg_remote_ops,
 	[TG_MMAP_QUEUE] = &tg_queue_ops,
 	[TG_MMAP_REPLICA] = &tg_replica_ops,
 };
-
-static struct xarray *tg_object_table(struct tg_device *tg, const struct tg_object_ops *ops)
-{
-	return (void *)tg + ops->table;
-}
 
 static void tg_object_release(struct kref *ref)
 {
@@ -62,9 +57,9 @@ static void tg_object_uncharge(struct tg_object *obj)
  */
 void tg_object_end(struct tg_object *obj)
 {
-	struct xarray *table = tg_object_table(obj->tg, obj->ops);
 	struct tg_file *file = obj->file;
 	struct tg_device *tg = obj->tg;
+	struct xarray *table = &tg->objects[obj->kind];
 	bool left;
 
 	down_read(&tg->op_lock);
@@ -129,8 +124,8 @@ int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 li
 			goto err_free;
 	}
 	down_write(&tg->map_lock);
-	err = xa_alloc(tg_object_table(tg, obj->ops), &obj->handle, obj,
-		       XA_LIMIT(0, limit - 1), GFP_KERNEL_ACCOUNT);
+	err = xa_alloc(&tg->objects[kind], &obj->handle, obj, XA_LIMIT(0, limit - 1),
+		       GFP_KERNEL_ACCOUNT);
 	up_write(&tg->map_lock);
 	if (err) {
 		tg_object_uncharge(obj);
@@ -171,7 +166,7 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle)
 	struct tg_object *obj;
 
 	down_read(&file->tg->map_lock);
-	obj = xa_load(tg_object_table(file->tg, tg_object_kinds[kind]), handle);
+	obj = xa_load(&file->tg->objects[kind], handle);
 	if (obj && obj->file == file && obj->open)
 		kref_get(&obj->ref);
 	else
@@ -254,7 +249,7 @@ static void tg_file_collect(struct tg_file *file, u32 kind, struct list_head *li
 	struct tg_object *obj;
 	unsigned long handle;
 
-	xa_for_each(tg_object_table(file->tg, tg_object_kinds[kind]), handle, obj) {
+	xa_for_each(&file->tg->objects[kind], handle, obj) {
 		if (obj->file != file || !obj->open || obj->part)
 			continue;
 		kref_get(&obj->ref);

@@ -304,7 +304,7 @@ void tg_queue_event(struct tg_device *tg, u64 value)
 	unsigned long handle;
 
 	down_read(&tg->map_lock);
-	xa_for_each(&tg->queues, handle, obj) {
+	xa_for_each(&tg->objects[TG_MMAP_QUEUE], handle, obj) {
 		queue = tg_queue_of(obj);
 		if (!queue->seg.count || queue->seg.first != page)
 			continue;
@@ -704,7 +704,7 @@ void tg_queues_lost(struct tg_device *tg)
 	struct tg_object *obj;
 	unsigned long handle;
 
-	xa_for_each(&tg->queues, handle, obj)
+	xa_for_each(&tg->objects[TG_MMAP_QUEUE], handle, obj)
 		tg_queue_quiet(obj);
 }
 
@@ -745,7 +745,6 @@ static void tg_queue_free(struct tg_object *obj)
 }
 
 const struct tg_object_ops tg_queue_ops = {
-	.table = offsetof(struct tg_device, queues),
 	.quiet = tg_queue_quiet,
 	.end = tg_queue_end,
 	.leave = tg_queue_leave,

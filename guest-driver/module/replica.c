@@ -358,7 +358,7 @@ static struct tg_replicated *tg_replica_find_naive(struct tg_file *file, const u
 	unsigned long handle;
 
 	down_read(&tg->map_lock);
-	xa_for_each(&tg->replicas, handle, obj) {
+	xa_for_each(&tg->objects[TG_MMAP_REPLICA], handle, obj) {
 		struct tg_replicated *replica = tg_replica_of(obj);
 
 		if (obj->file == file && obj->open && replica->mode == TG_REPLICA_NAIVE &&
@@ -623,7 +623,7 @@ void tg_replica_event(struct tg_device *tg, u32 home, u64 value)
 	unsigned long handle;
 
 	down_write(&tg->map_lock);
-	xa_for_each(&tg->replicas, handle, obj) {
+	xa_for_each(&tg->objects[TG_MMAP_REPLICA], handle, obj) {
 		struct tg_replicated *replica = tg_replica_of(obj);
 		const struct tg_segment *segment = &replica->seg;
 
@@ -683,7 +683,6 @@ static void tg_replica_free(struct tg_object *obj)
 }
 
 const struct tg_object_ops tg_replica_ops = {
-	.table = offsetof(struct tg_device, replicas),
 	.publish = tg_replica_publish,
 	.quiet = tg_replica_quiet,
 	.end = tg_replica_end,

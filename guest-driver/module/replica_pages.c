@@ -452,6 +452,6 @@ void tg_replicas_lost(struct tg_device *tg)
 	struct tg_object *obj;
 	unsigned long handle;
 
-	xa_for_each(&tg->replicas, handle, obj)
+	xa_for_each(&tg->objects[TG_MMAP_REPLICA], handle, obj)
 		wake_up_all(&tg_replica_of(obj)->wait);
 }
