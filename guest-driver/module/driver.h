@@ -641,6 +641,7 @@ struct tg_object {
  * @first: First export page.
  * @count: Number of export pages, 0 if none are reserved.
  * @granted: Number of those granted.
+ * @generation: Of their grant.
  * @published: The name is registered at the board.
  * @name: The name, NUL-padded.
  * @memory: The memory.
@@ -650,6 +651,7 @@ struct tg_segment {
 	u32 first;
 	u32 count;
 	u32 granted;
+	u64 generation;
 	bool published;
 	u8 name[64];
 	struct tg_memory *memory;
@@ -782,7 +784,6 @@ struct tg_replica_page {
  * @mode: TG_REPLICA_*.
  * @rights: TG_RIGHT_* of its processes.
  * @source: Home that it was made a copy of. Under @lock.
- * @generation: Of its grant. Under @lock.
  * @own: The import through which they store to it. Set under map_lock.
  * @set: Number of its pages that may be replicated at the board. Under @lock.
  * @status: Why it is an orphan, TG_ERR_*, or 0. Under map_lock.
@@ -803,7 +804,6 @@ struct tg_replicated {
 	u32 mode;
 	u32 rights;
 	struct tg_source source;
-	u64 generation;
 	struct tg_remote *own;
 	u32 set;
 	u32 status;
@@ -964,10 +964,8 @@ int tg_segment_init(struct tg_segment *segment, struct tg_file *file, u32 kind,
 		    const u8 *name, u64 size);
 int tg_segment_take_pages(struct tg_segment *segment, u32 count);
 int tg_segment_allocate(struct tg_segment *segment, u32 count);
-int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
-		     u64 *generation);
-int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
-			u64 generation);
+int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg);
+int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg);
 int tg_segment_withdraw(struct tg_segment *segment);
 int tg_segment_revoke(struct tg_segment *segment);
 int tg_segment_create(struct tg_call *call);
@@ -1056,7 +1054,7 @@ void tg_replicas_lost(struct tg_device *tg);
 s64 tg_holder_join(struct tg_nqueue *queue);
 bool tg_holder_gone(struct tg_nqueue *queue, u32 *owner);
 void tg_holders_evict(struct tg_nqueue *queue);
-void tg_holders_free(struct tg_nqueue *queue);
+void tg_holders_free(struct list_head *list);
 int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
 
 /* debugfs.c */

@@ -78,12 +78,10 @@ static u32 tg_segment_run(const struct tg_segment *segment, u32 i)
  * @segment: Segment with pages and memory, of which nothing is granted. The caller
  *	holds op_lock for reading.
  * @arg: Nodes, rights and bytes.
- * @generation: 0; that of the grant is filled here.
  *
  * Return: 0 or a negative errno.
  */
-int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
-		     u64 *generation)
+int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg)
 {
 	struct tg_device *tg = segment->obj.tg;
 	union tg_request request = {
@@ -96,17 +94,18 @@ int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
 	int err;
 
 	tg_put_nodes(command->nodes, arg->nodes);
+	segment->generation = 0;
 	for (i = 0; i < segment->count; i = segment->granted) {
 		count = tg_segment_run(segment, i);
 		command->index = cpu_to_le32(segment->first + i);
 		command->count = cpu_to_le32(count);
 		command->address = cpu_to_le64(segment->memory->chunk[i].dma);
 		command->length = cpu_to_le64(min_t(u64, arg->length - i * TG_UNIT, count * TG_UNIT));
-		command->generation = cpu_to_le64(*generation);
+		command->generation = cpu_to_le64(segment->generation);
 		err = tg_admin_checked(tg, segment->obj.file, TG_ADMIN_QUICK, &request, &result);
 		if (err)
 			return err;
-		*generation = result.generation;
+		segment->generation = result.generation;
 		segment->granted = i + count;
 	}
 	return 0;
@@ -116,12 +115,10 @@ int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
  * tg_segment_announce() - publishes a segment whose pages are granted
  * @segment: Segment. The caller holds op_lock for reading.
  * @arg: Secret, rights and bytes.
- * @generation: Of the grant.
  *
  * Return: 0 or a negative errno.
  */
-int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
-			u64 generation)
+int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg)
 {
 	union tg_request request = {
 		.command.opcode = cpu_to_le32(TG_ADMIN_SEGMENT_PUBLISH),
@@ -130,7 +127,7 @@ int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
 		.command.uid = cpu_to_le32(from_kuid(&init_user_ns, current_fsuid())),
 		.command.index = cpu_to_le32(segment->first),
 		.command.count = cpu_to_le32(segment->count),
-		.command.generation = cpu_to_le64(generation),
+		.command.generation = cpu_to_le64(segment->generation),
 		.command.length = cpu_to_le64(arg->length),
 	};
 	int err;
@@ -172,7 +169,6 @@ int tg_segment_create(struct tg_call *call)
 	struct tg_export *arg = &call->arg.export;
 	struct tg_device *tg = call->file->tg;
 	struct tg_segment *segment;
-	u64 generation = 0;
 	u32 count;
 	int err;
 
@@ -192,9 +188,9 @@ int tg_segment_create(struct tg_call *call)
 	call->created = &segment->obj;
 	err = tg_segment_allocate(segment, count);
 	if (!err)
-		err = tg_segment_grant(segment, arg, &generation);
+		err = tg_segment_grant(segment, arg);
 	if (!err)
-		err = tg_segment_announce(segment, arg, generation);
+		err = tg_segment_announce(segment, arg);
 	if (err)
 		return err;
 	arg->handle = segment->obj.handle;

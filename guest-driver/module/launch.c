@@ -520,7 +520,7 @@ static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
  * is not in a window of this file; -EBADF for an import that is not this file's; -EFAULT for
  * an address that the page tables do not allow, or of a dead import; -EBUSY for a slot that another such call uses, or if the other
  * processors could not be stopped; -EINTR if killed; -ENODEV if the board is gone;
- * or what tg_status_to_errno() makes of the status in @arg.
+ * or what tg_status_to_errno() makes of the call's status.
  */
 int tg_launch(struct tg_call *call)
 {

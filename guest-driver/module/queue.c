@@ -569,7 +569,7 @@ static int tg_queue_allocate(struct tg_nqueue *queue)
 	return 0;
 }
 
-static int tg_queue_grant(struct tg_nqueue *queue, u64 *generation)
+static int tg_queue_grant(struct tg_nqueue *queue)
 {
 	struct tg_object *obj = &queue->seg.obj;
 	union tg_request request = {
@@ -588,7 +588,7 @@ static int tg_queue_grant(struct tg_nqueue *queue, u64 *generation)
 	if (err)
 		return err;
 	queue->seg.granted = 1;
-	*generation = result.generation;
+	queue->seg.generation = result.generation;
 	return 0;
 }
 
@@ -622,7 +622,6 @@ int tg_queue_create(struct tg_call *call)
 	};
 	struct tg_nqueue *queue;
 	struct tg_queue *about;
-	u64 generation = 0;
 	int err;
 
 	if (!tg_queue_is_valid(arg))
@@ -653,14 +652,14 @@ int tg_queue_create(struct tg_call *call)
 	if (!err)
 		err = tg_segment_take_pages(&queue->seg, 1);
 	if (!err)
-		err = tg_queue_grant(queue, &generation);
+		err = tg_queue_grant(queue);
 	if (err)
 		return err;
 	about->page = queue->seg.first;
 	/* Its senders see one buffer. */
 	offer.length = arg->words * arg->width;
 	memcpy(offer.secret, arg->secret, sizeof(offer.secret));
-	err = tg_segment_announce(&queue->seg, &offer, generation);
+	err = tg_segment_announce(&queue->seg, &offer);
 	if (err)
 		return err;
 	return tg_queue_describe(queue, arg);
@@ -738,7 +737,7 @@ static void tg_queue_free(struct tg_object *obj)
 {
 	struct tg_nqueue *queue = tg_queue_of(obj);
 
-	tg_holders_free(queue);
+	tg_holders_free(&queue->holders);
 	kvfree(queue->buffers.order);
 	kvfree(queue->buffers.base);
 	kfree(queue);

@@ -76,8 +76,7 @@ static int tg_replica_grant(struct tg_replicated *replica)
 	err = tg_replica_admit(replica, &grant);
 	if (err)
 		return err;
-	replica->generation = 0;
-	return tg_segment_grant(&replica->seg, &grant, &replica->generation);
+	return tg_segment_grant(&replica->seg, &grant);
 }
 
 /**
@@ -187,15 +186,15 @@ static int tg_replica_attach(struct tg_replicated *replica, const struct tg_sour
 	err = tg_replica_grant(replica);
 	if (err)
 		return err;
-	here.generation = replica->generation;
+	here.generation = segment->generation;
 	replica->source = source ? *source : here;
 	err = tg_replica_set(replica, &replica->source, status);
 	if (err)
 		return err;
-	err = tg_remote_open_own(replica->own, replica->generation, status);
+	err = tg_remote_open_own(replica->own, segment->generation, status);
 	if (err || source)
 		return err;
-	return tg_segment_announce(segment, &replica->offer, replica->generation);
+	return tg_segment_announce(segment, &replica->offer);
 }
 
 /* Mirror of tg_replica_attach(), also if that has failed midway. Nothing is mapped. */
@@ -419,7 +418,7 @@ out:
  * -ENOENT for a naive join of a segment that this file has not made, or if that node has no
  * such segment; -EMSGSIZE for one of another size; -ENOSPC if pages, imports, window
  * slots, or the status page's words are used up; -ENOMEM; -EINTR if killed; -ENODEV
- * if the board is gone; or what tg_status_to_errno() makes of the status in @arg.
+ * if the board is gone; or what tg_status_to_errno() makes of the call's status.
  */
 int tg_replicate(struct tg_call *call)
 {
@@ -535,11 +534,12 @@ static int tg_replica_move_pages(struct tg_replicated *replica)
  * next call moves the rest; the state names this node as the home when all have.
  * Blocks, killably.
  *
- * Return: 0; -EBADF for a segment that is closed; -EINVAL for a naive one or one of mode TG_REPLICA_INVALIDATE; -EACCES for a copy joined for less than to
- * load, to store and to atomics; -EEXIST if this node has another segment of its name;
- * -EBUSY if it is moving elsewhere; -EREMOTEIO if it has no home that releases it; -EINTR
- * if killed; -ENODEV if the board is gone; for an orphan, or if the home goes, what
- * tg_status_to_errno() makes of the reason.
+ * Return: 0; -EBADF for a segment that is closed; -EINVAL for a naive one or one of mode
+ * TG_REPLICA_INVALIDATE; -EACCES for a copy joined for less than to load, to store and to
+ * atomics; -EEXIST if this node has another segment of its name; -EBUSY if it is moving
+ * elsewhere; -EREMOTEIO if it has no home that releases it; -EINTR if killed; -ENODEV if the
+ * board is gone; for an orphan, or if the home goes, what tg_status_to_errno() makes of the
+ * reason.
  */
 int tg_replica_move(struct tg_call *call)
 {
@@ -555,7 +555,7 @@ int tg_replica_move(struct tg_call *call)
 	err = orphaned ? tg_status_to_errno(orphaned) : tg_replica_may_move(replica);
 	/* First, since a page that has moved must have a name. */
 	if (!err && !segment->published) {
-		err = tg_segment_announce(segment, &replica->offer, replica->generation);
+		err = tg_segment_announce(segment, &replica->offer);
 		announced = !err;
 	}
 	if (!err) {
