@@ -108,22 +108,19 @@ static int tg_counter_arm_locked(struct tg_device *tg, struct tg_remote *remote,
 		.armed = (arg->reads ? TG_COUNTER_READS : 0) |
 			 (arg->writes ? TG_COUNTER_WRITES : 0),
 	};
-	bool open, dead;
-	u32 status;
-	int n, err;
+	int n, err = 0;
 
 	/*
 	 * A close from now on finds the counter, after waiting for counter_lock.
 	 */
 	down_read(&tg->map_lock);
-	open = remote->obj.open;
-	dead = remote->obj.dead;
-	status = remote->status;
+	if (!remote->obj.open)
+		err = -EBADF;
+	else if (remote->obj.dead)
+		err = tg_status_to_errno(remote->status);
 	up_read(&tg->map_lock);
-	if (!open)
-		return -EBADF;
-	if (dead)
-		return tg_status_to_errno(status);
+	if (err)
+		return err;
 
 	n = tg_counter_take(tg, &entry);
 	if (n < 0)

@@ -214,21 +214,19 @@ static const struct {
 static int counters_show(struct seq_file *s, void *unused)
 {
 	struct tg_device *tg = s->private;
-	int err = 0;
 	u32 i;
 
 	down_read(&tg->op_lock);
 	if (tg_gone(tg)) {
-		err = -ENODEV;
-		goto out;
+		up_read(&tg->op_lock);
+		return -ENODEV;
 	}
 	for (i = 0; i < ARRAY_SIZE(tg_board_counters); i++)
 		seq_printf(s, "%s=%llu\n", tg_board_counters[i].name,
 			   readq(tg->regs + tg_board_counters[i].offset));
 	seq_printf(s, "EVENTS_CONSUMED=%u\n", READ_ONCE(tg->events.consumed));
-out:
 	up_read(&tg->op_lock);
-	return err;
+	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);
 

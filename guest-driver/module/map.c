@@ -409,7 +409,8 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 		goto err_put;
 
 	/* Nor can mprotect() add what is denied: VM_MAY* is VM_* << 4 there, too. */
-	static_assert(VM_MAYREAD == VM_READ << 4 && VM_MAYWRITE == VM_WRITE << 4);
+	static_assert(VM_READ << 4 == VM_MAYREAD && VM_WRITE << 4 == VM_MAYWRITE &&
+		      VM_EXEC << 4 == VM_MAYEXEC);
 	vm_flags_clear(vma, denied << 4);
 	vm_flags_set(vma, VM_PFNMAP | VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	if (io)
