@@ -464,9 +464,11 @@ int tg_admin_init(struct tg_device *tg)
 	u32 i;
 
 	admin->count = min_t(u32, readl(tg->regs + TG_REG_ADMIN_SLOTS), TG_ADMIN_SLOTS);
-	if (admin->count < fewest)
-		return dev_err_probe(&tg->pdev->dev, -ENODEV, "the board has %u command slots: expected at least %u\n",
-				     admin->count, fewest);
+	if (admin->count < fewest) {
+		dev_err(&tg->pdev->dev, "the board has %u command slots: expected at least %u\n",
+			admin->count, fewest);
+		return -ENODEV;
+	}
 	admin->accounts = tg->contexts + 1;
 	admin->count = min(admin->count, 1 + 2 * TG_ADMIN_LOCAL_SLOTS +
 			   (admin->accounts + TG_ADMIN_POOL) * (TG_ADMIN_CLASSES - 2));

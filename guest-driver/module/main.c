@@ -159,18 +159,26 @@ static int tg_identify(struct tg_device *tg)
 	u32 unit_shift = readl(tg->regs + TG_REG_UNIT_SHIFT);
 	u64 window;
 
-	if (magic != TG_MAGIC)
-		return dev_err_probe(dev, -ENODEV, "MAGIC is %#llx: expected %#llx; is the board's server running?\n",
-				     magic, TG_MAGIC);
-	if (version != TG_VERSION)
-		return dev_err_probe(dev, -ENODEV, "register interface is version %u: this driver speaks %u; use the driver that came with the server\n",
-				     version, TG_VERSION);
-	if (unit_shift != TG_UNIT_SHIFT)
-		return dev_err_probe(dev, -ENODEV, "unit is 2^%u bytes: this driver expects 2^%u\n",
-				     unit_shift, TG_UNIT_SHIFT);
-	if (PAGE_SIZE > TG_UNIT)
-		return dev_err_probe(dev, -ENODEV, "PAGE_SIZE is %lu and the board's unit %lu: a page would show several imports; use a kernel with pages of at most the unit\n",
-				     PAGE_SIZE, TG_UNIT);
+	if (magic != TG_MAGIC) {
+		dev_err(dev, "MAGIC is %#llx: expected %#llx; is the board's server running?\n",
+			magic, TG_MAGIC);
+		return -ENODEV;
+	}
+	if (version != TG_VERSION) {
+		dev_err(dev, "register interface is version %u: this driver speaks %u; use the driver that came with the server\n",
+			version, TG_VERSION);
+		return -ENODEV;
+	}
+	if (unit_shift != TG_UNIT_SHIFT) {
+		dev_err(dev, "unit is 2^%u bytes: this driver expects 2^%u\n",
+			unit_shift, TG_UNIT_SHIFT);
+		return -ENODEV;
+	}
+	if (PAGE_SIZE > TG_UNIT) {
+		dev_err(dev, "PAGE_SIZE is %lu and the board's unit %lu: a page would show several imports; use a kernel with pages of at most the unit\n",
+			PAGE_SIZE, TG_UNIT);
+		return -ENODEV;
+	}
 
 	tg->node = readl(tg->regs + TG_REG_NODE);
 	tg->node_bits = readl(tg->regs + TG_REG_NODE_BITS);
@@ -179,29 +187,35 @@ static int tg_identify(struct tg_device *tg)
 	tg->import_limit = readl(tg->regs + TG_REG_IMPORTS);
 	tg->export_pages = readl(tg->regs + TG_REG_EXPORT_PAGES);
 	tg->counter_limit = readl(tg->regs + TG_REG_COUNTERS);
-	if (tg->counter_limit == U32_MAX)
-		return dev_err_probe(dev, -ENODEV, "COUNTERS is not a register of this board: it has no keys, launches and page access counters; start the server that came with this driver\n");
+	if (tg->counter_limit == U32_MAX) {
+		dev_err(dev, "COUNTERS is not a register of this board: it has no keys, launches and page access counters; start the server that came with this driver\n");
+		return -ENODEV;
+	}
 	if (tg->node_bits < 1 || tg->node_bits > 12 ||
 	    tg->offset_bits < TG_UNIT_SHIFT || tg->offset_bits > 32 ||
 	    tg->node >> tg->node_bits || !tg->contexts ||
 	    tg->contexts > TG_CONTEXT_COUNT ||
 	    !tg->import_limit || tg->import_limit > 0x10000 ||
 	    !tg->export_pages || tg->export_pages > 1 << 24 ||
-	    tg->counter_limit > 0x10000)
-		return dev_err_probe(dev, -ENODEV, "out of range: node %u, node bits %u (1 to 12), offset bits %u (%u to 32), contexts %u (1 to %u), imports %u (1 to 65536), export pages %u (1 to 2^24), counters %u (0 to 65536)\n",
-				     tg->node, tg->node_bits, tg->offset_bits, TG_UNIT_SHIFT,
-				     tg->contexts, TG_CONTEXT_COUNT, tg->import_limit,
-				     tg->export_pages, tg->counter_limit);
+	    tg->counter_limit > 0x10000) {
+		dev_err(dev, "out of range: node %u, node bits %u (1 to 12), offset bits %u (%u to 32), contexts %u (1 to %u), imports %u (1 to 65536), export pages %u (1 to 2^24), counters %u (0 to 65536)\n",
+			tg->node, tg->node_bits, tg->offset_bits, TG_UNIT_SHIFT,
+			tg->contexts, TG_CONTEXT_COUNT, tg->import_limit,
+			tg->export_pages, tg->counter_limit);
+		return -ENODEV;
+	}
 	tg->nodes = 1U << tg->node_bits;
 	tg->slots = 1U << (tg->offset_bits - TG_UNIT_SHIFT);
 
 	/* Four apertures, of which imports use the first three. */
 	window = 4ULL << (tg->node_bits + tg->offset_bits);
 	if (pci_resource_len(tg->pdev, TG_BAR_CONTEXTS) < (u64)tg->contexts << TG_UNIT_SHIFT ||
-	    pci_resource_len(tg->pdev, TG_BAR_WINDOW) < window)
-		return dev_err_probe(dev, -ENODEV, "BAR2 %pR, BAR4 %pR: expected at least %#llx and %#llx bytes\n",
-				     &tg->pdev->resource[TG_BAR_CONTEXTS], &tg->pdev->resource[TG_BAR_WINDOW],
-				     (u64)tg->contexts << TG_UNIT_SHIFT, window);
+	    pci_resource_len(tg->pdev, TG_BAR_WINDOW) < window) {
+		dev_err(dev, "BAR2 %pR, BAR4 %pR: expected at least %#llx and %#llx bytes\n",
+			&tg->pdev->resource[TG_BAR_CONTEXTS], &tg->pdev->resource[TG_BAR_WINDOW],
+			(u64)tg->contexts << TG_UNIT_SHIFT, window);
+		return -ENODEV;
+	}
 	tg->contexts_base = pci_resource_start(tg->pdev, TG_BAR_CONTEXTS);
 	tg->window_base = pci_resource_start(tg->pdev, TG_BAR_WINDOW);
 	return 0;
@@ -223,9 +237,11 @@ static int tg_take_over(struct tg_device *tg)
 	dev_notice(&tg->pdev->dev, "a driver before this one has left the board in use: reset\n");
 	writel(TG_CONTROL_RESET, tg->regs + TG_REG_CONTROL);
 	while (readl(tg->regs + TG_REG_CONTROL) & TG_CONTROL_RESET) {
-		if (time_after(jiffies, end))
-			return dev_err_probe(&tg->pdev->dev, -ETIMEDOUT, "the board does not reset in %u s: remove and re-plug it\n",
-					     TG_CLOSE_PATIENCE / HZ);
+		if (time_after(jiffies, end)) {
+			dev_err(&tg->pdev->dev, "the board does not reset in %u s: remove and re-plug it\n",
+				TG_CLOSE_PATIENCE / HZ);
+			return -ETIMEDOUT;
+		}
 		usleep_range(50, 200);
 	}
 	return 0;
@@ -470,8 +486,9 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = tg_admin_init(tg);
 	if (err)
 		goto err_unmap;
+	err = -ENODEV;
 	if (!tg_is_coherent(tg)) {
-		err = dev_err_probe(&pdev->dev, -ENODEV, "not cache-coherent: processes could not see what the board writes; expected a coherent host bridge: use another machine type for the virtual machine\n");
+		dev_err(&pdev->dev, "not cache-coherent: processes could not see what the board writes; expected a coherent host bridge: use another machine type for the virtual machine\n");
 		goto err_admin;
 	}
 	err = tg_events_init(tg);
