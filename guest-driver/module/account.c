@@ -31,7 +31,6 @@
 #include <linux/sched/user.h>
 #include <linux/slab.h>
 #include <linux/sysfs.h>
-#include <linux/uidgid.h>
 
 #include "driver.h"
 
@@ -108,9 +107,41 @@ static void tg_shares_init(struct tg_shares *shares, u32 capacity, bool by_user,
 	atomic64_set(&shares->refused, 0);
 }
 
+/* For each resource its capacity, what is held beyond guarantees, and refusals. */
+static ssize_t accounts_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	struct tg_device *tg = container_of(dev, struct tg_device, dev);
+	u32 i, node, borrowed;
+	int at = 0;
+
+	for (i = 0; i < TG_RESOURCES; i++) {
+		const struct tg_shares *shares = &tg->shares[i];
+
+		mutex_lock(&tg->lock);
+		borrowed = tg->borrowed[i];
+		/* Of the node of which most are. */
+		if (i == TG_RESOURCE_SLOTS)
+			for (node = 1; node < tg->nodes; node++)
+				borrowed = max(borrowed, tg->borrowed[tg_account_of(i, node)]);
+		mutex_unlock(&tg->lock);
+		at += sysfs_emit_at(buf, at, "%s: capacity %u file %u user %u guaranteed %u pool %u borrowed %u refused %lld\n",
+				    tg_resource_names[i], shares->capacity, shares->file_limit,
+				    shares->user_limit, shares->division.guaranteed,
+				    shares->division.pool, borrowed, (s64)atomic64_read(&shares->refused));
+	}
+	return at;
+}
+static DEVICE_ATTR_RO(accounts);
+
+static struct attribute *tg_account_attrs[] = {
+	&dev_attr_accounts.attr,
+	NULL,
+};
+ATTRIBUTE_GROUPS(tg_account);
+
 /**
- * tg_accounts_init() - divides the resources of a board
- * @tg: Board, identified.
+ * tg_accounts_init() - divides the resources of a board, and shows how in sysfs
+ * @tg: Board, identified, whose class device is not registered yet.
  *
  * Return: 0 or -ENOMEM.
  */
@@ -129,6 +160,7 @@ int tg_accounts_init(struct tg_device *tg)
 	for (i = 0; i < TG_RESOURCES; i++)
 		tg_shares_init(&tg->shares[i], capacities[i], i == TG_RESOURCE_CONTEXTS,
 			       i == TG_RESOURCE_CONTEXTS ? TG_ACCOUNT_USERS : tg->contexts);
+	tg->dev.groups = tg_account_groups;
 	tg->borrowed = kvcalloc(tg_account_count(tg), sizeof(*tg->borrowed), GFP_KERNEL);
 	return tg->borrowed ? 0 : -ENOMEM;
 }
@@ -171,7 +203,7 @@ static void tg_account_complain(struct tg_file *file, enum tg_resource resource,
 }
 
 /**
- * tg_charge_locked() - takes units for a file
+ * tg_charge() - takes units for a file
  * @file: File. The caller holds tg_device.lock.
  * @resource: Of what.
  * @node: Of window slots: of which node's window. Else 0.
@@ -180,7 +212,7 @@ static void tg_account_complain(struct tg_file *file, enum tg_resource resource,
  * Return: 0; -ENOSPC if the file, its user, or the others' parts are in the way, and the
  * caller must not exceed that.
  */
-int tg_charge_locked(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
+int tg_charge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
 {
 	struct tg_device *tg = file->tg;
 	struct tg_shares *shares = &tg->shares[resource];
@@ -207,32 +239,13 @@ int tg_charge_locked(struct tg_file *file, enum tg_resource resource, u32 node, 
 }
 
 /**
- * tg_charge() - as tg_charge_locked()
- * @file: File. The caller does not hold tg_device.lock.
- * @resource: As there.
- * @node: As there.
- * @units: As there.
- *
- * Return: As tg_charge_locked().
- */
-int tg_charge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
-{
-	int err;
-
-	mutex_lock(&file->tg->lock);
-	err = tg_charge_locked(file, resource, node, units);
-	mutex_unlock(&file->tg->lock);
-	return err;
-}
-
-/**
- * tg_uncharge_locked() - gives units back
+ * tg_uncharge() - gives units back
  * @file: File. The caller holds tg_device.lock.
  * @resource: Of what.
  * @node: Of window slots: of which node's window. Else 0.
  * @units: How many, of those that it holds.
  */
-void tg_uncharge_locked(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
+void tg_uncharge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
 {
 	struct tg_device *tg = file->tg;
 	bool by_user = resource == TG_RESOURCE_CONTEXTS;
@@ -244,20 +257,6 @@ void tg_uncharge_locked(struct tg_file *file, enum tg_resource resource, u32 nod
 	tg_division_give(&tg->shares[resource].division, &tg->borrowed[account],
 			 by_user ? user_held : file_held, units);
 	*(by_user ? file_held : user_held) -= units;
-}
-
-/**
- * tg_uncharge() - as tg_uncharge_locked()
- * @file: File. The caller does not hold tg_device.lock.
- * @resource: As there.
- * @node: As there.
- * @units: As there.
- */
-void tg_uncharge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
-{
-	mutex_lock(&file->tg->lock);
-	tg_uncharge_locked(file, resource, node, units);
-	mutex_unlock(&file->tg->lock);
 }
 
 static struct tg_user *tg_user_find(struct tg_device *tg, kuid_t uid)
@@ -328,44 +327,3 @@ void tg_account_close(struct tg_file *file)
 	free_uid(file->owner);
 	put_pid(file->opener);
 }
-
-/* For each resource its capacity, what is held beyond guarantees, and refusals. */
-static ssize_t accounts_show(struct device *dev, struct device_attribute *attr, char *buf)
-{
-	struct tg_device *tg = container_of(dev, struct tg_device, dev);
-	u32 i, node, borrowed;
-	int at = 0;
-
-	for (i = 0; i < TG_RESOURCES; i++) {
-		const struct tg_shares *shares = &tg->shares[i];
-
-		mutex_lock(&tg->lock);
-		borrowed = tg->borrowed[i];
-		/* Of the node of which most are. */
-		if (i == TG_RESOURCE_SLOTS)
-			for (node = 1; node < tg->nodes; node++)
-				borrowed = max(borrowed, tg->borrowed[tg_account_of(i, node)]);
-		mutex_unlock(&tg->lock);
-		at += sysfs_emit_at(buf, at, "%s: capacity %u file %u user %u guaranteed %u pool %u borrowed %u refused %lld\n",
-				    tg_resource_names[i], shares->capacity, shares->file_limit,
-				    shares->user_limit, shares->division.guaranteed,
-				    shares->division.pool, borrowed, (s64)atomic64_read(&shares->refused));
-	}
-	return at;
-}
-static DEVICE_ATTR_RO(accounts);
-
-static struct attribute *tg_account_attrs[] = {
-	&dev_attr_accounts.attr,
-	NULL,
-};
-
-static const struct attribute_group tg_account_group = {
-	.attrs = tg_account_attrs,
-};
-
-/* The class device's sysfs files. */
-const struct attribute_group *tg_account_groups[] = {
-	&tg_account_group,
-	NULL,
-};

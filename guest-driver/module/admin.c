@@ -8,32 +8,14 @@
  */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
-#include <linux/sched/signal.h>
 
 #include "driver.h"
 #include "trace.h"
 
-static const char * const tg_opcode_names[] = {
-	[TG_ADMIN_CONTEXT_OPEN] = "CONTEXT_OPEN",
-	[TG_ADMIN_CONTEXT_CLOSE] = "CONTEXT_CLOSE",
-	[TG_ADMIN_GRANT_SET] = "GRANT_SET",
-	[TG_ADMIN_GRANT_CLEAR] = "GRANT_CLEAR",
-	[TG_ADMIN_SEGMENT_PUBLISH] = "SEGMENT_PUBLISH",
-	[TG_ADMIN_SEGMENT_WITHDRAW] = "SEGMENT_WITHDRAW",
-	[TG_ADMIN_LOOKUP] = "LOOKUP",
-	[TG_ADMIN_IMPORT_SET] = "IMPORT_SET",
-	[TG_ADMIN_IMPORT_CLEAR] = "IMPORT_CLEAR",
-	[TG_ADMIN_IMPORT_ACK] = "IMPORT_ACK",
-	[TG_ADMIN_LAUNCH] = "LAUNCH",
-	[TG_ADMIN_COUNTER_SET] = "COUNTER_SET",
-	[TG_ADMIN_COUNTER_GET] = "COUNTER_GET",
-	[TG_ADMIN_QUEUE_SET] = "QUEUE_SET",
-	[TG_ADMIN_QUEUE_RESUME] = "QUEUE_RESUME",
-	[TG_ADMIN_REPLICA_SET] = "REPLICA_SET",
-	[TG_ADMIN_REPLICA_CLEAR] = "REPLICA_CLEAR",
-	[TG_ADMIN_REPLICA_MOVE] = "REPLICA_MOVE",
-	[TG_ADMIN_REPLICA_INVALID] = "REPLICA_INVALID",
-};
+#define TG_OPCODE_NAME(_name)		\
+	[TG_ADMIN_##_name] = #_name
+#define TG_OPCODE_NAMES(...) { __VA_ARGS__ }
+static const char * const tg_opcode_names[] = TG_OPCODES(TG_OPCODE_NAMES, TG_OPCODE_NAME);
 
 /* What the board's status codes look like to a process; 0 means EREMOTEIO. */
 static const int tg_errnos[] = {
@@ -90,23 +72,19 @@ static bool tg_admin_take(struct tg_device *tg, u32 account, enum tg_admin_class
 {
 	struct tg_admin *admin = &tg->admin;
 	struct tg_admin_shares *shares = &admin->shares[class];
+	u32 *held = tg_admin_held(admin, account, class);
 	u32 end = shares->first + shares->count;
-	bool found = false;
-	u32 *held;
+	bool found;
 
 	spin_lock(&admin->lock);
-	held = tg_admin_held(admin, account, class);
-	if (!tg_division_allows(&shares->division, shares->borrowed, *held, 1))
-		goto out;
 	*n = find_next_zero_bit(admin->busy, end, shares->first);
-	found = *n < end;
-	if (!found)
-		goto out;
-	__set_bit(*n, admin->busy);
-	admin->slot[*n].class = class;
-	admin->slot[*n].account = account;
-	tg_division_take(&shares->division, &shares->borrowed, held, 1);
-out:
+	found = *n < end && tg_division_allows(&shares->division, shares->borrowed, *held, 1);
+	if (found) {
+		__set_bit(*n, admin->busy);
+		admin->slot[*n].class = class;
+		admin->slot[*n].account = account;
+		tg_division_take(&shares->division, &shares->borrowed, held, 1);
+	}
 	spin_unlock(&admin->lock);
 	return found;
 }
@@ -305,69 +283,57 @@ static void tg_admin_report(struct tg_device *tg, const union tg_request *reques
 	const struct tg_admin_command *c = &request->command;
 	u32 opcode = le32_to_cpu(c->opcode);
 
-	/* Processes get the status of their own launches. */
 	if (opcode == TG_ADMIN_LAUNCH) {
+		/* Processes get the status of their own launches. */
 		dev_dbg(&tg->dev, "LAUNCH: status %u: context %u, operation %#x, import %u offset %#llx, import %u offset %#llx, length %llu\n",
 			status, le16_to_cpu(request->launch.context), le16_to_cpu(request->launch.operation),
 			le16_to_cpu(request->launch.target), le64_to_cpu(request->launch.target_offset),
 			le16_to_cpu(request->launch.source), le64_to_cpu(request->launch.source_offset),
 			le64_to_cpu(request->launch.length));
-		return;
-	}
-	if (opcode == TG_ADMIN_COUNTER_SET || opcode == TG_ADMIN_COUNTER_GET) {
+	} else if (opcode == TG_ADMIN_COUNTER_SET || opcode == TG_ADMIN_COUNTER_GET) {
 		dev_err_ratelimited(&tg->dev, "%s failed with status %u: counter %u, node %u, page %u\n",
 				    tg_opcode_names[opcode], status,
 				    le32_to_cpu(request->counter.index), le32_to_cpu(request->counter.node),
 				    le32_to_cpu(request->counter.page));
-		return;
-	}
-	if (opcode == TG_ADMIN_QUEUE_SET) {
+	} else if (opcode == TG_ADMIN_QUEUE_SET) {
 		dev_err_ratelimited(&tg->dev, "QUEUE_SET failed with status %u: page %u, %u words of %u bytes, context %u, address %#llx\n",
 				    status, le32_to_cpu(request->queue.page), le32_to_cpu(request->queue.words),
 				    le32_to_cpu(request->queue.width), le32_to_cpu(request->queue.context),
 				    le64_to_cpu(request->queue.address));
-		return;
-	}
-	/* The home is none, has gone, or does not admit this node. */
-	if (opcode == TG_ADMIN_REPLICA_SET) {
+	} else if (opcode == TG_ADMIN_REPLICA_SET) {
+		/* The home is none, has gone, or does not admit this node. */
 		dev_dbg(&tg->dev, "REPLICA_SET: status %u: page %u, mode %u, home node %u, page %u, generation %llu\n",
 			status, le32_to_cpu(request->replica.page), le32_to_cpu(request->replica.mode),
 			le32_to_cpu(request->replica.node), le32_to_cpu(request->replica.home_page),
 			le64_to_cpu(request->replica.home_generation));
-		return;
-	}
-	/*
-	 * Processes get the status of a name that is absent or taken, and of a queue that
-	 * is gone or has no room for another import.
-	 */
-	if (opcode == TG_ADMIN_LOOKUP || status == TG_ERR_NAME_TAKEN ||
-	    (opcode == TG_ADMIN_IMPORT_SET && le16_to_cpu(c->rights) & TG_RIGHT_ENQUEUE)) {
+	} else if (opcode == TG_ADMIN_LOOKUP || status == TG_ERR_NAME_TAKEN ||
+		   (opcode == TG_ADMIN_IMPORT_SET && le16_to_cpu(c->rights) & TG_RIGHT_ENQUEUE)) {
+		/*
+		 * Processes get the status of a name that is absent or taken, and of a queue
+		 * that is gone or has no room for another import.
+		 */
 		dev_dbg(&tg->dev, "%s \"%*pE\" at node %u: status %u\n",
 			tg_opcode_names[opcode], tg_name_length(c->name), c->name,
 			le16_to_cpu(c->node), status);
-		return;
-	}
-	if (tg_admin_is_expected(opcode, status)) {
+	} else if (tg_admin_is_expected(opcode, status)) {
 		dev_dbg(&tg->dev, "%s %u: status %u\n", tg_opcode_names[opcode],
 			opcode == TG_ADMIN_IMPORT_CLEAR ? le16_to_cpu(c->import) : le32_to_cpu(c->index),
 			status);
-		return;
-	}
-	if (status == TG_ERR_PRIVATE_MEMORY) {
+	} else if (status == TG_ERR_PRIVATE_MEMORY) {
 		dev_err_ratelimited(&tg->dev,
 				    "%s: the guest's memory is private: start QEMU with memory-backend-memfd,share=on\n",
 				    tg_opcode_names[opcode]);
-		return;
+	} else {
+		dev_err_ratelimited(&tg->dev,
+				    "%s failed with status %u: context %u, import %u, node %u, index %u, count %u, page %u, generation %llu, length %llu\n",
+				    tg_opcode_names[opcode], status, le16_to_cpu(c->context),
+				    le16_to_cpu(c->import), le16_to_cpu(c->node), le32_to_cpu(c->index), le32_to_cpu(c->count), le32_to_cpu(c->page),
+				    le64_to_cpu(c->generation), le64_to_cpu(c->length));
 	}
-	dev_err_ratelimited(&tg->dev,
-			    "%s failed with status %u: context %u, import %u, node %u, index %u, count %u, page %u, generation %llu, length %llu\n",
-			    tg_opcode_names[opcode], status, le16_to_cpu(c->context),
-			    le16_to_cpu(c->import), le16_to_cpu(c->node), le32_to_cpu(c->index), le32_to_cpu(c->count), le32_to_cpu(c->page),
-			    le64_to_cpu(c->generation), le64_to_cpu(c->length));
 }
 
 /**
- * tg_admin_request() - has the board execute a command
+ * tg_admin() - has the board execute a command
  * @tg: Board. The caller holds op_lock for reading.
  * @file: File whose account it is charged to, or NULL: the driver's own.
  * @class: What its completion depends on.
@@ -381,9 +347,8 @@ static void tg_admin_report(struct tg_device *tg, const union tg_request *reques
  * Return: 0 if the board has executed it (then see @result->status), -ENODEV if
  * the board is gone, -EINTR if the caller was killed.
  */
-int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
-		     enum tg_admin_class class, const union tg_request *request,
-		     struct tg_admin_result *result)
+int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
+	     const union tg_request *request, struct tg_admin_result *result)
 {
 	struct tg_admin *admin = &tg->admin;
 	/* Of a context, not of its file: a killed caller's command may outlive the file. */
@@ -416,25 +381,29 @@ int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
 		tg_admin_report(tg, request, result->status);
 	return err;
 }
-EXPORT_SYMBOL_NS_GPL(tg_admin_request, TG_LAB_NS);
+EXPORT_SYMBOL_NS_GPL(tg_admin, TG_LAB_NS);
 
 /**
- * tg_admin() - has the board execute a struct tg_admin_command
- * @tg: As tg_admin_request().
- * @file: As tg_admin_request().
- * @class: As tg_admin_request().
- * @command: As tg_admin_request().
- * @result: As tg_admin_request().
+ * tg_admin_checked() - has the board execute a command, whose status is its result
+ * @tg: As tg_admin().
+ * @file: As tg_admin().
+ * @class: As tg_admin().
+ * @request: As tg_admin().
+ * @result: As tg_admin(), or NULL.
  *
- * Return: As tg_admin_request().
+ * Return: As tg_admin(); or what tg_status_to_errno() makes of the status.
  */
-int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
-	     const struct tg_admin_command *command,
-	     struct tg_admin_result *result)
+int tg_admin_checked(struct tg_device *tg, const struct tg_file *file,
+		     enum tg_admin_class class, const union tg_request *request,
+		     struct tg_admin_result *result)
 {
-	union tg_request request = { .command = *command };
+	struct tg_admin_result unused;
+	int err;
 
-	return tg_admin_request(tg, file, class, &request, result);
+	if (!result)
+		result = &unused;
+	err = tg_admin(tg, file, class, request, result);
+	return err ? err : tg_status_to_errno(result->status);
 }
 
 /**

@@ -10,10 +10,9 @@
  * Arming and disarming hold counter_lock from the board's command to the entry in the
  * table; the entries themselves are under tg_device.lock, for events.
  */
-#include <linux/eventfd.h>
-
 #include "compat.h"
 #include "driver.h"
+#include "ioctl.h"
 
 #define TG_COUNTER_BITS (TG_COUNTER_READS | TG_COUNTER_WRITES)
 
@@ -32,20 +31,15 @@ static struct tg_page_counter *tg_counter_of(struct tg_file *file, u32 n)
 static int tg_counter_set(const struct tg_remote *remote, u32 n, u32 page, u64 reads, u64 writes)
 {
 	union tg_request request = {
-		.counter = {
-			.opcode = cpu_to_le32(TG_ADMIN_COUNTER_SET),
-			.index = cpu_to_le32(n),
-			.node = cpu_to_le32(remote->node),
-			.page = cpu_to_le32(page),
-			.reads = cpu_to_le64(reads),
-			.writes = cpu_to_le64(writes),
-		},
+		.counter.opcode = cpu_to_le32(TG_ADMIN_COUNTER_SET),
+		.counter.index = cpu_to_le32(n),
+		.counter.node = cpu_to_le32(remote->node),
+		.counter.page = cpu_to_le32(page),
+		.counter.reads = cpu_to_le64(reads),
+		.counter.writes = cpu_to_le64(writes),
 	};
-	struct tg_admin_result result;
-	int err;
 
-	err = tg_admin_request(remote->obj.tg, remote->obj.file, TG_ADMIN_QUICK, &request, &result);
-	return err ? err : tg_status_to_errno(result.status);
+	return tg_admin_checked(remote->obj.tg, remote->obj.file, TG_ADMIN_QUICK, &request, NULL);
 }
 
 /* Makes a counter's number free again. Its eventfd, if any, is the caller's. */
@@ -57,7 +51,7 @@ static struct eventfd_ctx *tg_counter_clear(struct tg_device *tg, u32 n)
 	lockdep_assert_held(&tg->counter_lock);
 	mutex_lock(&tg->lock);
 	eventfd = counter->eventfd;
-	tg_uncharge_locked(counter->remote->obj.file, TG_RESOURCE_COUNTERS, 0, 1);
+	tg_uncharge(counter->remote->obj.file, TG_RESOURCE_COUNTERS, 0, 1);
 	memset(counter, 0, sizeof(*counter));
 	mutex_unlock(&tg->lock);
 	return eventfd;
@@ -96,7 +90,7 @@ static int tg_counter_take(struct tg_device *tg, const struct tg_page_counter *e
 		if (tg->counters[n].remote)
 			continue;
 		mutex_lock(&tg->lock);
-		err = tg_charge_locked(entry->remote->obj.file, TG_RESOURCE_COUNTERS, 0, 1);
+		err = tg_charge(entry->remote->obj.file, TG_RESOURCE_COUNTERS, 0, 1);
 		if (!err)
 			tg->counters[n] = *entry;
 		mutex_unlock(&tg->lock);
@@ -114,22 +108,19 @@ static int tg_counter_arm_locked(struct tg_device *tg, struct tg_remote *remote,
 		.armed = (arg->reads ? TG_COUNTER_READS : 0) |
 			 (arg->writes ? TG_COUNTER_WRITES : 0),
 	};
-	bool open, dead;
-	u32 status;
-	int n, err;
+	int n, err = 0;
 
 	/*
 	 * A close from now on finds the counter, after waiting for counter_lock.
 	 */
 	down_read(&tg->map_lock);
-	open = remote->obj.open;
-	dead = remote->obj.dead;
-	status = remote->status;
+	if (!remote->obj.open)
+		err = -EBADF;
+	else if (remote->obj.dead)
+		err = tg_status_to_errno(remote->status);
 	up_read(&tg->map_lock);
-	if (!open)
-		return -EBADF;
-	if (dead)
-		return tg_status_to_errno(status);
+	if (err)
+		return err;
 
 	n = tg_counter_take(tg, &entry);
 	if (n < 0)
@@ -146,10 +137,9 @@ static int tg_counter_arm_locked(struct tg_device *tg, struct tg_remote *remote,
 
 /**
  * tg_counter_arm() - TG_IOCTL_COUNTER_ARM: counts accesses to a page
- * @file: File that arms it. The caller holds op_lock for reading, and the board
- *	is not gone.
- * @arg: The import, a unit of it, numbers of accesses, and an eventfd or -1. The
- *	counter's number is filled in.
+ * @call: The call, of the file that arms it: the import, a unit of it, numbers of accesses,
+ *	and an eventfd or -1. The counter's number is filled in. The caller holds op_lock
+ *	for reading, and the board is not gone.
  *
  * The eventfd is signalled once when the reads, and once when the writes, get from
  * 1 to 0; and when the board is lost.
@@ -159,17 +149,18 @@ static int tg_counter_arm_locked(struct tg_device *tg, struct tg_remote *remote,
  * that is not an eventfd; -ENOSPC if all counters, or the file's share of them, are in use;
  * of a dead import the reason; -EINTR if killed; -ENODEV if the board is gone.
  */
-int tg_counter_arm(struct tg_file *file, struct tg_counter *arg)
+int tg_counter_arm(struct tg_call *call)
 {
+	struct tg_counter *arg = &call->arg.counter;
 	struct eventfd_ctx *eventfd = NULL;
-	struct tg_device *tg = file->tg;
+	struct tg_device *tg = call->file->tg;
 	struct tg_object *obj;
 	int err;
 
 	lockdep_assert_held(&tg->op_lock);
 	if (arg->reserved || (!arg->reads && !arg->writes))
 		return -EINVAL;
-	obj = tg_object_find(file, TG_MMAP_IMPORT, arg->handle);
+	obj = tg_object_find(call->file, TG_MMAP_IMPORT, arg->handle);
 	if (!obj)
 		return -EBADF;
 	err = -EINVAL;
@@ -177,21 +168,19 @@ int tg_counter_arm(struct tg_file *file, struct tg_counter *arg)
 		goto out;
 	if (arg->eventfd != -1) {
 		eventfd = eventfd_ctx_fdget(arg->eventfd);
-		if (IS_ERR(eventfd)) {
-			err = PTR_ERR(eventfd);
-			eventfd = NULL;
+		err = PTR_ERR_OR_ZERO(eventfd);
+		if (err)
 			goto out;
-		}
 	}
-	err = -EINTR;
-	if (mutex_lock_killable(&tg->counter_lock))
+	err = mutex_lock_killable(&tg->counter_lock);
+	if (err)
 		goto out;
 	err = tg_counter_arm_locked(tg, tg_remote_of(obj), arg, eventfd);
 	mutex_unlock(&tg->counter_lock);
 	if (!err)
 		arg->fired = 0;
 out:
-	if (err && eventfd)
+	if (err && !IS_ERR_OR_NULL(eventfd))
 		eventfd_ctx_put(eventfd);
 	tg_object_put(obj);
 	return err;
@@ -199,22 +188,20 @@ out:
 
 /**
  * tg_counter_read() - TG_IOCTL_COUNTER_READ: the accesses left to count
- * @file: File that armed it. The caller holds op_lock for reading, and the board is not
- *	gone.
- * @arg: The counter's number; reads, writes and fired are filled in.
+ * @call: The call, of the file that armed it: the counter's number; reads, writes and fired
+ *	are filled in. The caller holds op_lock for reading, and the board is not gone.
  *
  * Return: 0; -EBADF for a counter that is not this file's; -EINTR if killed; -ENODEV if
  * the board is gone.
  */
-int tg_counter_read(struct tg_file *file, struct tg_counter *arg)
+int tg_counter_read(struct tg_call *call)
 {
+	struct tg_counter *arg = &call->arg.counter;
 	union tg_request request = {
-		.counter = {
-			.opcode = cpu_to_le32(TG_ADMIN_COUNTER_GET),
-			.index = cpu_to_le32(arg->counter),
-		},
+		.counter.opcode = cpu_to_le32(TG_ADMIN_COUNTER_GET),
+		.counter.index = cpu_to_le32(arg->counter),
 	};
-	struct tg_device *tg = file->tg;
+	struct tg_device *tg = call->file->tg;
 	struct tg_page_counter *counter;
 	struct tg_admin_result result;
 	int err;
@@ -224,13 +211,9 @@ int tg_counter_read(struct tg_file *file, struct tg_counter *arg)
 		return -EINVAL;
 	if (mutex_lock_killable(&tg->counter_lock))
 		return -EINTR;
-	counter = tg_counter_of(file, arg->counter);
-	err = -EBADF;
-	if (!counter)
-		goto out;
-	err = tg_admin_request(tg, file, TG_ADMIN_QUICK, &request, &result);
-	if (!err)
-		err = tg_status_to_errno(result.status);
+	counter = tg_counter_of(call->file, arg->counter);
+	err = counter ? tg_admin_checked(tg, call->file, TG_ADMIN_QUICK, &request, &result) :
+			-EBADF;
 	if (err)
 		goto out;
 	arg->reads = result.generation;
@@ -250,16 +233,16 @@ out:
 
 /**
  * tg_counter_disarm() - TG_IOCTL_COUNTER_DISARM: stops counting
- * @file: File that armed it. The caller holds op_lock for reading, and the board is not
- *	gone.
- * @arg: The counter's number, which is free afterwards.
+ * @call: The call, of the file that armed it: the counter's number, which is free
+ *	afterwards. The caller holds op_lock for reading, and the board is not gone.
  *
  * Return: 0; -EBADF for a counter that is not this file's; -EINTR if killed; -ENODEV if
  * the board is gone.
  */
-int tg_counter_disarm(struct tg_file *file, const struct tg_counter *arg)
+int tg_counter_disarm(struct tg_call *call)
 {
-	struct tg_device *tg = file->tg;
+	const struct tg_counter *arg = &call->arg.counter;
+	struct tg_device *tg = call->file->tg;
 	int err;
 
 	lockdep_assert_held(&tg->op_lock);
@@ -267,7 +250,7 @@ int tg_counter_disarm(struct tg_file *file, const struct tg_counter *arg)
 		return -EINVAL;
 	if (mutex_lock_killable(&tg->counter_lock))
 		return -EINTR;
-	err = tg_counter_of(file, arg->counter) ? tg_counter_end(tg, arg->counter) : -EBADF;
+	err = tg_counter_of(call->file, arg->counter) ? tg_counter_end(tg, arg->counter) : -EBADF;
 	mutex_unlock(&tg->counter_lock);
 	return err;
 }

@@ -12,7 +12,8 @@
 
 #include "driver.h"
 
-static struct dentry *tg_debugfs_root;
+/* The directory of the boards' directories. */
+struct dentry *tg_debugfs_root;
 
 static int contexts_show(struct seq_file *s, void *unused)
 {
@@ -56,8 +57,8 @@ static void tg_show_name(struct seq_file *s, const struct tg_segment *segment)
 	seq_printf(s, " name=\"%*pE\"\n", tg_name_length(segment->name), segment->name);
 }
 
-/* Shows each object of a table. */
-static int tg_show_table(struct seq_file *s, struct xarray *table,
+/* Shows each object of a kind. */
+static int tg_show_table(struct seq_file *s, u32 kind,
 			 void (*show)(struct seq_file *s, struct tg_object *obj))
 {
 	struct tg_device *tg = s->private;
@@ -65,7 +66,7 @@ static int tg_show_table(struct seq_file *s, struct xarray *table,
 	unsigned long handle;
 
 	down_read(&tg->map_lock);
-	xa_for_each(table, handle, obj) {
+	xa_for_each(&tg->objects[kind], handle, obj) {
 		tg_show_object(s, obj);
 		show(s, obj);
 	}
@@ -73,13 +74,11 @@ static int tg_show_table(struct seq_file *s, struct xarray *table,
 	return 0;
 }
 
-/* Defines the file of a table of tg_device, of which @_row shows the rest of each object. */
-#define TG_SHOW_TABLE(_file, _table, _row)				\
+/* Defines the file of a kind of objects, of each of which @_row shows the rest. */
+#define TG_SHOW_TABLE(_file, _kind, _row)				\
 	static int _file##_show(struct seq_file *s, void *unused)	\
 	{								\
-		struct tg_device *tg = s->private;			\
-									\
-		return tg_show_table(s, &tg->_table, _row);		\
+		return tg_show_table(s, _kind, _row);			\
 	}								\
 	DEFINE_SHOW_ATTRIBUTE(_file)
 
@@ -89,7 +88,7 @@ static void tg_show_export(struct seq_file *s, struct tg_object *obj)
 	tg_show_name(s, tg_segment_of(obj));
 }
 
-TG_SHOW_TABLE(exports, segments, tg_show_export);
+TG_SHOW_TABLE(exports, TG_MMAP_EXPORT, tg_show_export);
 
 static void tg_show_import(struct seq_file *s, struct tg_object *obj)
 {
@@ -97,10 +96,10 @@ static void tg_show_import(struct seq_file *s, struct tg_object *obj)
 
 	seq_printf(s, " node=%u page=%u slot=%u slots=%u rights=%#x own=%u state=%#x status=%u\n",
 		   remote->node, remote->page, remote->slot, remote->count, remote->rights,
-		   tg_remote_is_own(remote), remote->state, remote->status);
+		   remote->obj.part, remote->state, remote->status);
 }
 
-TG_SHOW_TABLE(imports, remotes, tg_show_import);
+TG_SHOW_TABLE(imports, TG_MMAP_IMPORT, tg_show_import);
 
 static const char * const tg_stage_names[] = {
 	[TG_STAGE_RUNNING] = "running",
@@ -125,7 +124,7 @@ static void tg_show_queue(struct seq_file *s, struct tg_object *obj)
 	tg_show_name(s, &queue->seg);
 }
 
-TG_SHOW_TABLE(queues, queues, tg_show_queue);
+TG_SHOW_TABLE(queues, TG_MMAP_QUEUE, tg_show_queue);
 
 static void tg_show_replica(struct seq_file *s, struct tg_object *obj)
 {
@@ -145,7 +144,7 @@ static void tg_show_replica(struct seq_file *s, struct tg_object *obj)
 			   replica->pages[i].losses);
 }
 
-TG_SHOW_TABLE(replicas, replicas, tg_show_replica);
+TG_SHOW_TABLE(replicas, TG_MMAP_REPLICA, tg_show_replica);
 
 static int page_counters_show(struct seq_file *s, void *unused)
 {
@@ -215,21 +214,19 @@ static const struct {
 static int counters_show(struct seq_file *s, void *unused)
 {
 	struct tg_device *tg = s->private;
-	int err = 0;
 	u32 i;
 
 	down_read(&tg->op_lock);
 	if (tg_gone(tg)) {
-		err = -ENODEV;
-		goto out;
+		up_read(&tg->op_lock);
+		return -ENODEV;
 	}
 	for (i = 0; i < ARRAY_SIZE(tg_board_counters); i++)
 		seq_printf(s, "%s=%llu\n", tg_board_counters[i].name,
 			   readq(tg->regs + tg_board_counters[i].offset));
 	seq_printf(s, "EVENTS_CONSUMED=%u\n", READ_ONCE(tg->events.consumed));
-out:
 	up_read(&tg->op_lock);
-	return err;
+	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);
 
@@ -252,29 +249,4 @@ void tg_debugfs_add(struct tg_device *tg)
 	debugfs_create_file("commands", 0400, dir, tg, &commands_fops);
 	debugfs_create_file("counters", 0400, dir, tg, &counters_fops);
 	tg->debugfs = dir;
-}
-
-/**
- * tg_debugfs_remove() - mirror of tg_debugfs_add()
- * @tg: Board. No file is being read when this returns.
- */
-void tg_debugfs_remove(struct tg_device *tg)
-{
-	debugfs_remove_recursive(tg->debugfs);
-}
-
-/**
- * tg_debugfs_init() - makes the directory of the boards' directories
- */
-void tg_debugfs_init(void)
-{
-	tg_debugfs_root = debugfs_create_dir(TG_NAME, NULL);
-}
-
-/**
- * tg_debugfs_exit() - mirror of tg_debugfs_init()
- */
-void tg_debugfs_exit(void)
-{
-	debugfs_remove_recursive(tg_debugfs_root);
 }

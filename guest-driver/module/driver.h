@@ -98,6 +98,7 @@
 
 struct dentry;
 struct eventfd_ctx;
+struct tg_call;
 struct tg_object;
 struct user_struct;
 
@@ -127,6 +128,9 @@ struct user_struct;
 /* The rights that a process can have to a replicated segment. */
 #define TG_RIGHTS_REPLICA (TG_RIGHT_READ | TG_RIGHT_WRITE | TG_RIGHT_ATOMIC)
 
+/* Above every kind of objects: TG_MMAP_EXPORT, _IMPORT, _QUEUE and _REPLICA. */
+#define TG_OBJECT_KINDS (TG_MMAP_REPLICA + 1)
+
 /* Words of a status page that count stores taken. */
 #define TG_TAKEN_WORDS (sizeof_field(struct tg_status_page, taken) / sizeof(u64))
 
@@ -151,6 +155,12 @@ struct user_struct;
 
 /* Limit on retries of a command that finds a copy busy, in jiffies. */
 #define TG_JOIN_PATIENCE (10 * HZ)
+
+/*
+ * Pause before a command is repeated that finds another in progress, whose waiter was killed,
+ * in milliseconds.
+ */
+#define TG_CLEAR_AGAIN 20
 
 /* A board that answers, but does not complete a quick command in this time, is dead. */
 #define TG_ADMIN_PATIENCE (30 * HZ)
@@ -194,6 +204,28 @@ union tg_request {
 	struct tg_admin_replica replica;
 };
 static_assert(sizeof(union tg_request) == sizeof(struct tg_admin_command));
+
+/* A list of what @_item makes of the name of each opcode. */
+#define TG_OPCODES(_list, _item)					\
+	_list(_item(CONTEXT_OPEN),					\
+	      _item(CONTEXT_CLOSE),					\
+	      _item(GRANT_SET),						\
+	      _item(GRANT_CLEAR),					\
+	      _item(SEGMENT_PUBLISH),					\
+	      _item(SEGMENT_WITHDRAW),					\
+	      _item(LOOKUP),						\
+	      _item(IMPORT_SET),					\
+	      _item(IMPORT_CLEAR),					\
+	      _item(IMPORT_ACK),					\
+	      _item(LAUNCH),						\
+	      _item(COUNTER_SET),					\
+	      _item(COUNTER_GET),					\
+	      _item(QUEUE_SET),						\
+	      _item(QUEUE_RESUME),					\
+	      _item(REPLICA_SET),					\
+	      _item(REPLICA_CLEAR),					\
+	      _item(REPLICA_MOVE),					\
+	      _item(REPLICA_INVALID))
 
 /**
  * struct tg_admin_block - one command slot in memory shared with the board
@@ -399,10 +431,8 @@ struct tg_events {
  * @shares: How the resources are divided. Not under @lock.
  * @slots: Window slots per node.
  * @memories: All memory the board may write for user processes.
- * @remotes: Imports by number. Changed under @map_lock.
- * @segments: Exports by handle. Changed under @map_lock.
- * @queues: Queues by handle. Changed under @map_lock.
- * @replicas: Replicated segments by handle. Changed under @map_lock.
+ * @objects: Exports, imports, queues and replicated segments, by kind and handle. Changed
+ *	under @map_lock.
  * @admin: Command slots.
  * @events: Event queue.
  * @debugfs: Its directory there.
@@ -447,10 +477,7 @@ struct tg_device {
 	u32 slots;
 	struct list_head memories;
 
-	struct xarray remotes;
-	struct xarray segments;
-	struct xarray queues;
-	struct xarray replicas;
+	struct xarray objects[TG_OBJECT_KINDS];
 
 	struct tg_admin admin;
 	struct tg_events events;
@@ -553,9 +580,7 @@ struct tg_file {
 
 /**
  * struct tg_object_ops - methods of a kind of objects
- * @table: Offset in struct tg_device of the table of them.
  * @charged: Each is one of TG_RESOURCE_IMPORTS. The others have at least one export page.
- * @is_part: Whether it is closed with another object only; NULL if none is.
  * @publish: User processes may name it from now on. Under map_lock for writing. NULL if
  *	nothing is left to do.
  * @quiet: It is closed: wakes all waiters. Under map_lock for writing. NULL if it can have
@@ -567,9 +592,7 @@ struct tg_file {
  * @free: Frees it after the last reference.
  */
 struct tg_object_ops {
-	size_t table;
 	bool charged;
-	bool (*is_part)(struct tg_object *obj);
 	void (*publish)(struct tg_object *obj);
 	void (*quiet)(struct tg_object *obj);
 	void (*end)(struct tg_object *obj);
@@ -591,6 +614,7 @@ struct tg_object_ops {
  * @open: User processes may name it. Under map_lock.
  * @dead: Its pages are gone: for good, or, of a replicated segment and its own import,
  *	until it has a home again. Under map_lock.
+ * @part: It is the own import of a replicated segment, with which alone it is closed.
  * @work: Tears it down.
  * @closing: Among the objects a closing file waits for.
  * @torn_down: It has left the board, or the board has left.
@@ -605,6 +629,7 @@ struct tg_object {
 	u64 size;
 	bool open;
 	bool dead;
+	bool part;
 	struct work_struct work;
 	struct list_head closing;
 	struct completion torn_down;
@@ -616,6 +641,7 @@ struct tg_object {
  * @first: First export page.
  * @count: Number of export pages, 0 if none are reserved.
  * @granted: Number of those granted.
+ * @generation: Of their grant.
  * @published: The name is registered at the board.
  * @name: The name, NUL-padded.
  * @memory: The memory.
@@ -625,6 +651,7 @@ struct tg_segment {
 	u32 first;
 	u32 count;
 	u32 granted;
+	u64 generation;
 	bool published;
 	u8 name[64];
 	struct tg_memory *memory;
@@ -753,11 +780,10 @@ struct tg_replica_page {
  * struct tg_replicated - a replicated segment of this node: the home, or a copy
  * @seg: Its export pages, name and memory.
  * @lock: See the top of this file.
- * @offer: Name, secret, size, nodes and rights that it offers when this node is the home.
+ * @offer: Secret, size, nodes and rights that it offers when this node is the home.
  * @mode: TG_REPLICA_*.
  * @rights: TG_RIGHT_* of its processes.
  * @source: Home that it was made a copy of. Under @lock.
- * @generation: Of its grant. Under @lock.
  * @own: The import through which they store to it. Set under map_lock.
  * @set: Number of its pages that may be replicated at the board. Under @lock.
  * @status: Why it is an orphan, TG_ERR_*, or 0. Under map_lock.
@@ -778,7 +804,6 @@ struct tg_replicated {
 	u32 mode;
 	u32 rights;
 	struct tg_source source;
-	u64 generation;
 	struct tg_remote *own;
 	u32 set;
 	u32 status;
@@ -793,27 +818,17 @@ struct tg_replicated {
 	bool left;
 };
 
-/**
- * tg_segment_of() - the segment an object is part of
- * @obj: Object of kind TG_MMAP_EXPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
- *
- * Return: The segment.
- */
-static inline struct tg_segment *tg_segment_of(struct tg_object *obj)
-{
-	return container_of(obj, struct tg_segment, obj);
-}
+/* The segment that an object of kind TG_MMAP_EXPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA is part of. */
+#define tg_segment_of(_obj) container_of(_obj, struct tg_segment, obj)
 
-/**
- * tg_queue_of() - the queue an object is part of
- * @obj: Object of kind TG_MMAP_QUEUE.
- *
- * Return: The queue.
- */
-static inline struct tg_nqueue *tg_queue_of(struct tg_object *obj)
-{
-	return container_of(obj, struct tg_nqueue, seg.obj);
-}
+/* The queue that an object of kind TG_MMAP_QUEUE is part of. */
+#define tg_queue_of(_obj) container_of(_obj, struct tg_nqueue, seg.obj)
+
+/* The import that an object of kind TG_MMAP_IMPORT is part of. */
+#define tg_remote_of(_obj) container_of(_obj, struct tg_remote, obj)
+
+/* The replicated segment that an object of kind TG_MMAP_REPLICA is part of. */
+#define tg_replica_of(_obj) container_of(_obj, struct tg_replicated, seg.obj)
 
 /**
  * tg_queue_word() - the word for mutual exclusion of a queue's consumers and its driver
@@ -825,39 +840,6 @@ static inline atomic64_t *tg_queue_word(struct tg_nqueue *queue)
 {
 	static_assert(sizeof(queue->control->state) == sizeof(atomic64_t));
 	return (atomic64_t *)&queue->control->state;
-}
-
-/**
- * tg_remote_of() - the import an object is part of
- * @obj: Object of kind TG_MMAP_IMPORT.
- *
- * Return: The import.
- */
-static inline struct tg_remote *tg_remote_of(struct tg_object *obj)
-{
-	return container_of(obj, struct tg_remote, obj);
-}
-
-/**
- * tg_remote_is_own() - whether an import is of this node's own replicated pages
- * @remote: Import.
- *
- * Return: True for the own import of a replicated segment.
- */
-static inline bool tg_remote_is_own(const struct tg_remote *remote)
-{
-	return remote->taken;
-}
-
-/**
- * tg_replica_of() - the replicated segment an object is part of
- * @obj: Object of kind TG_MMAP_REPLICA.
- *
- * Return: The replicated segment.
- */
-static inline struct tg_replicated *tg_replica_of(struct tg_object *obj)
-{
-	return container_of(obj, struct tg_replicated, seg.obj);
 }
 
 /**
@@ -936,9 +918,8 @@ void tg_admin_release(struct tg_device *tg);
 void tg_admin_wake(struct tg_device *tg);
 void tg_admin_collect(struct tg_device *tg, u32 n);
 int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
-	     const struct tg_admin_command *command,
-	     struct tg_admin_result *result);
-int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
+	     const union tg_request *request, struct tg_admin_result *result);
+int tg_admin_checked(struct tg_device *tg, const struct tg_file *file,
 		     enum tg_admin_class class, const union tg_request *request,
 		     struct tg_admin_result *result);
 int tg_admin_exclusive(struct tg_device *tg, const union tg_request *request,
@@ -947,22 +928,18 @@ bool tg_admin_memory_works(struct tg_device *tg);
 int tg_status_to_errno(u32 status);
 
 /* account.c */
-extern const struct attribute_group *tg_account_groups[];
 int tg_accounts_init(struct tg_device *tg);
 void tg_accounts_exit(struct tg_device *tg);
 int tg_account_open(struct tg_file *file);
 void tg_account_close(struct tg_file *file);
 int tg_charge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
 void tg_uncharge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
-int tg_charge_locked(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
-void tg_uncharge_locked(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
 
 /* events.c */
 int tg_events_init(struct tg_device *tg);
 void tg_events_exit(struct tg_device *tg);
 void tg_events_consume(struct tg_device *tg);
 irqreturn_t tg_irq_thread(int irq, void *data);
-void tg_events_stop(struct tg_device *tg);
 
 /* memory.c */
 struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
@@ -977,7 +954,7 @@ void tg_object_publish(struct tg_object *obj);
 struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle);
 void tg_object_put(struct tg_object *obj);
 void tg_object_discard(struct tg_object *obj);
-int tg_object_close(struct tg_file *file, u32 kind, u32 handle);
+int tg_object_close(struct tg_call *call);
 void tg_object_kill_locked(struct tg_object *obj);
 void tg_object_end(struct tg_object *obj);
 void tg_file_close_objects(struct tg_file *file, unsigned long end);
@@ -987,22 +964,18 @@ int tg_segment_init(struct tg_segment *segment, struct tg_file *file, u32 kind,
 		    const u8 *name, u64 size);
 int tg_segment_take_pages(struct tg_segment *segment, u32 count);
 int tg_segment_allocate(struct tg_segment *segment, u32 count);
-int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
-		     u64 *generation);
-int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
-			u64 generation);
+int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg);
+int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg);
 int tg_segment_withdraw(struct tg_segment *segment);
 int tg_segment_revoke(struct tg_segment *segment);
-int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
-		      struct tg_object **created);
-bool tg_segment_leave(struct tg_segment *segment);
+int tg_segment_create(struct tg_call *call);
+bool tg_segment_leave(struct tg_object *obj);
 extern const struct tg_object_ops tg_segment_ops;
 
 /* import.c */
 int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
 		     struct tg_admin_result *result);
-int tg_remote_create(struct tg_file *file, struct tg_import *arg,
-		     struct tg_object **created);
+int tg_remote_create(struct tg_call *call);
 int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
 			 struct tg_remote **created);
 int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status);
@@ -1013,8 +986,8 @@ void tg_remote_revive(struct tg_remote *remote);
 void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
 void tg_remotes_down(struct tg_device *tg, u32 node, u32 status);
 void tg_remotes_lost(struct tg_device *tg);
-int tg_remote_state(struct tg_file *file, struct tg_import_state *arg);
-int tg_remote_ack(struct tg_file *file, u32 handle);
+int tg_remote_state(struct tg_call *call);
+int tg_remote_ack(struct tg_call *call);
 
 /* map.c */
 int tg_mmap(struct file *filp, struct vm_area_struct *vma);
@@ -1025,19 +998,18 @@ void tg_zap_context(struct tg_file *file);
 bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
 
 /* counter.c */
-int tg_counter_arm(struct tg_file *file, struct tg_counter *arg);
-int tg_counter_read(struct tg_file *file, struct tg_counter *arg);
-int tg_counter_disarm(struct tg_file *file, const struct tg_counter *arg);
+int tg_counter_arm(struct tg_call *call);
+int tg_counter_read(struct tg_call *call);
+int tg_counter_disarm(struct tg_call *call);
 void tg_counters_end(struct tg_remote *remote);
 void tg_counter_event(struct tg_device *tg, u32 n, u64 value);
 void tg_counters_lost(struct tg_device *tg);
 
 /* queue.c */
-int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
-		    struct tg_object **created);
-int tg_queue_attach(struct tg_file *file, struct tg_queue *arg);
-int tg_queue_service(struct tg_file *file, u32 handle);
-int tg_queue_state(struct tg_file *file, struct tg_queue_state *arg);
+int tg_queue_create(struct tg_call *call);
+int tg_queue_attach(struct tg_call *call);
+int tg_queue_service(struct tg_call *call);
+int tg_queue_state(struct tg_call *call);
 int tg_queue_begin(struct tg_nqueue *queue);
 void tg_queue_done(struct tg_nqueue *queue);
 unsigned int tg_queue_patience(void);
@@ -1050,13 +1022,12 @@ extern const struct tg_object_ops tg_queue_ops;
 void tg_queues_lost(struct tg_device *tg);
 
 /* replica.c */
-int tg_replicate(struct tg_file *file, struct tg_replica *arg,
-		 struct tg_object **created);
+int tg_replicate(struct tg_call *call);
 int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *source, u32 i,
 			u32 *status);
-int tg_replica_adopt(struct tg_file *file, u32 handle);
-int tg_replica_move(struct tg_file *file, u32 handle);
-int tg_replica_state(struct tg_file *file, struct tg_replica_state *arg);
+int tg_replica_adopt(struct tg_call *call);
+int tg_replica_move(struct tg_call *call);
+int tg_replica_state(struct tg_call *call);
 void tg_replica_orphan(struct tg_replicated *replica, u32 status);
 void tg_replica_event(struct tg_device *tg, u32 home, u64 value);
 extern const struct tg_object_ops tg_replica_ops;
@@ -1069,8 +1040,7 @@ u32 tg_replica_pages_home(const struct tg_replicated *replica);
 bool tg_replica_pages_any_home(struct tg_replicated *replica);
 void tg_replica_pages_forget(struct tg_replicated *replica);
 void tg_replica_pages_leave(struct tg_replicated *replica);
-void tg_replica_pages_end(struct tg_replicated *replica);
-void tg_replica_pages_quiet(struct tg_replicated *replica);
+void tg_replica_pages_end(struct tg_object *obj);
 bool tg_replica_page_is_home(struct tg_replicated *replica, u32 i, u32 *moves);
 void tg_replica_page_moved_here(struct tg_replicated *replica, u32 i, u32 moves);
 void tg_replica_page_moved(struct tg_replicated *replica, u32 i, u32 home);
@@ -1084,14 +1054,12 @@ void tg_replicas_lost(struct tg_device *tg);
 s64 tg_holder_join(struct tg_nqueue *queue);
 bool tg_holder_gone(struct tg_nqueue *queue, u32 *owner);
 void tg_holders_evict(struct tg_nqueue *queue);
-void tg_holders_free(struct tg_nqueue *queue);
+void tg_holders_free(struct list_head *list);
 int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
 
 /* debugfs.c */
-void tg_debugfs_init(void);
-void tg_debugfs_exit(void);
+extern struct dentry *tg_debugfs_root;
 void tg_debugfs_add(struct tg_device *tg);
-void tg_debugfs_remove(struct tg_device *tg);
 
 /* ioctl.c */
 long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);

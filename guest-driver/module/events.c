@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The interrupt and the event queue. */
 #include <linux/dma-mapping.h>
-#include <linux/interrupt.h>
 #include <linux/log2.h>
 #include <linux/moduleparam.h>
 
@@ -178,15 +177,6 @@ int tg_events_init(struct tg_device *tg)
 					  events->size * sizeof(*events->ring),
 					  &events->dma, GFP_KERNEL);
 	return events->ring ? 0 : -ENOMEM;
-}
-
-/**
- * tg_events_stop() - ends works that events have started
- * @tg: Board, whose events are not consumed any more.
- */
-void tg_events_stop(struct tg_device *tg)
-{
-	cancel_delayed_work_sync(&tg->events.ack_error);
 }
 
 /**

@@ -5,11 +5,10 @@
  * replicated segment, see replica.c.
  */
 #include <linux/cred.h>
-#include <linux/dma-mapping.h>
 #include <linux/slab.h>
-#include <linux/uidgid.h>
 
 #include "driver.h"
+#include "ioctl.h"
 
 /* Handles have 16 bits in an mmap offset. */
 #define TG_SEGMENT_LIMIT 0x10000
@@ -31,7 +30,7 @@ int tg_segment_take_pages(struct tg_segment *segment, u32 count)
 	err = -ENOSPC;
 	first = bitmap_find_next_zero_area(tg->pages_used, tg->export_pages, 0, count, 0);
 	if (first < tg->export_pages)
-		err = tg_charge_locked(segment->obj.file, TG_RESOURCE_PAGES, 0, count);
+		err = tg_charge(segment->obj.file, TG_RESOURCE_PAGES, 0, count);
 	if (!err) {
 		bitmap_set(tg->pages_used, first, count);
 		segment->first = first;
@@ -79,36 +78,34 @@ static u32 tg_segment_run(const struct tg_segment *segment, u32 i)
  * @segment: Segment with pages and memory, of which nothing is granted. The caller
  *	holds op_lock for reading.
  * @arg: Nodes, rights and bytes.
- * @generation: 0; that of the grant is filled here.
  *
  * Return: 0 or a negative errno.
  */
-int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
-		     u64 *generation)
+int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg)
 {
 	struct tg_device *tg = segment->obj.tg;
-	struct tg_admin_command command = {
-		.opcode = cpu_to_le32(TG_ADMIN_GRANT_SET),
-		.rights = cpu_to_le16(arg->rights_owner | arg->rights_others),
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_GRANT_SET),
+		.command.rights = cpu_to_le16(arg->rights_owner | arg->rights_others),
 	};
+	struct tg_admin_command *command = &request.command;
 	struct tg_admin_result result;
 	u32 i, count;
 	int err;
 
-	tg_put_nodes(command.nodes, arg->nodes);
+	tg_put_nodes(command->nodes, arg->nodes);
+	segment->generation = 0;
 	for (i = 0; i < segment->count; i = segment->granted) {
 		count = tg_segment_run(segment, i);
-		command.index = cpu_to_le32(segment->first + i);
-		command.count = cpu_to_le32(count);
-		command.address = cpu_to_le64(segment->memory->chunk[i].dma);
-		command.length = cpu_to_le64(min_t(u64, arg->length - i * TG_UNIT, count * TG_UNIT));
-		command.generation = cpu_to_le64(*generation);
-		err = tg_admin(tg, segment->obj.file, TG_ADMIN_QUICK, &command, &result);
+		command->index = cpu_to_le32(segment->first + i);
+		command->count = cpu_to_le32(count);
+		command->address = cpu_to_le64(segment->memory->chunk[i].dma);
+		command->length = cpu_to_le64(min_t(u64, arg->length - i * TG_UNIT, count * TG_UNIT));
+		command->generation = cpu_to_le64(segment->generation);
+		err = tg_admin_checked(tg, segment->obj.file, TG_ADMIN_QUICK, &request, &result);
 		if (err)
 			return err;
-		if (result.status != TG_OK)
-			return tg_status_to_errno(result.status);
-		*generation = result.generation;
+		segment->generation = result.generation;
 		segment->granted = i + count;
 	}
 	return 0;
@@ -117,39 +114,34 @@ int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
 /**
  * tg_segment_announce() - publishes a segment whose pages are granted
  * @segment: Segment. The caller holds op_lock for reading.
- * @arg: Name, secret and rights.
- * @generation: Of the grant.
+ * @arg: Secret, rights and bytes.
  *
  * Return: 0 or a negative errno.
  */
-int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
-			u64 generation)
+int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg)
 {
-	struct tg_admin_command command = {
-		.opcode = cpu_to_le32(TG_ADMIN_SEGMENT_PUBLISH),
-		.rights_owner = cpu_to_le16(arg->rights_owner),
-		.rights_others = cpu_to_le16(arg->rights_others),
-		.uid = cpu_to_le32(from_kuid(&init_user_ns, current_fsuid())),
-		.index = cpu_to_le32(segment->first),
-		.count = cpu_to_le32(segment->count),
-		.generation = cpu_to_le64(generation),
-		.length = cpu_to_le64(arg->length),
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_SEGMENT_PUBLISH),
+		.command.rights_owner = cpu_to_le16(arg->rights_owner),
+		.command.rights_others = cpu_to_le16(arg->rights_others),
+		.command.uid = cpu_to_le32(from_kuid(&init_user_ns, current_fsuid())),
+		.command.index = cpu_to_le32(segment->first),
+		.command.count = cpu_to_le32(segment->count),
+		.command.generation = cpu_to_le64(segment->generation),
+		.command.length = cpu_to_le64(arg->length),
 	};
-	struct tg_admin_result result;
 	int err;
 
-	memcpy(command.secret, arg->secret, sizeof(command.secret));
-	memcpy(command.name, arg->name, sizeof(command.name));
-	err = tg_admin(segment->obj.tg, segment->obj.file, TG_ADMIN_QUICK, &command, &result);
-	if (err)
-		return err;
-	segment->published = result.status == TG_OK;
-	return tg_status_to_errno(result.status);
+	memcpy(request.command.secret, arg->secret, sizeof(request.command.secret));
+	memcpy(request.command.name, segment->name, sizeof(request.command.name));
+	err = tg_admin_checked(segment->obj.tg, segment->obj.file, TG_ADMIN_QUICK, &request, NULL);
+	segment->published = !err;
+	return err;
 }
 
 /**
  * tg_segment_init() - begins the life of a segment
- * @segment: Zeroed segment; the caller frees it if this fails.
+ * @segment: Zeroed segment, which is freed if this fails.
  * @file: File that makes it.
  * @kind: TG_MMAP_EXPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @name: Its name, NUL-padded to 64 bytes.
@@ -166,25 +158,20 @@ int tg_segment_init(struct tg_segment *segment, struct tg_file *file, u32 kind,
 }
 
 /**
- * tg_segment_create() - exports memory
- * @file: File that exports. The caller holds op_lock for reading, and the board is
- *	not gone.
- * @arg: The request. Its name has been checked.
- * @created: The segment, also if this fails midway; NULL if there is nothing to
- *	discard.
+ * tg_segment_create() - TG_IOCTL_EXPORT: exports memory
+ * @call: The call, of the file that exports. The caller holds op_lock for reading, and the
+ *	board is not gone.
  *
  * Return: 0 or a negative errno.
  */
-int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
-		      struct tg_object **created)
+int tg_segment_create(struct tg_call *call)
 {
-	struct tg_device *tg = file->tg;
+	struct tg_export *arg = &call->arg.export;
+	struct tg_device *tg = call->file->tg;
 	struct tg_segment *segment;
-	u64 generation = 0;
 	u32 count;
 	int err;
 
-	*created = NULL;
 	if (!arg->length || arg->length > 1ULL << tg->offset_bits ||
 	    (arg->rights_owner | arg->rights_others) & ~TG_RIGHTS_ALL)
 		return -EINVAL;
@@ -195,19 +182,20 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 	segment = kzalloc(sizeof(*segment), GFP_KERNEL_ACCOUNT);
 	if (!segment)
 		return -ENOMEM;
-	err = tg_segment_init(segment, file, TG_MMAP_EXPORT, arg->name, arg->length);
-	if (err) {
-		kfree(segment);
+	err = tg_segment_init(segment, call->file, TG_MMAP_EXPORT, arg->name, arg->length);
+	if (err)
 		return err;
-	}
-	*created = &segment->obj;
+	call->created = &segment->obj;
 	err = tg_segment_allocate(segment, count);
+	if (!err)
+		err = tg_segment_grant(segment, arg);
+	if (!err)
+		err = tg_segment_announce(segment, arg);
 	if (err)
 		return err;
-	err = tg_segment_grant(segment, arg, &generation);
-	if (err)
-		return err;
-	return tg_segment_announce(segment, arg, generation);
+	arg->handle = segment->obj.handle;
+	arg->offset = tg_mmap_offset(TG_MMAP_EXPORT, arg->handle);
+	return 0;
 }
 
 /**
@@ -220,19 +208,16 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
  */
 int tg_segment_revoke(struct tg_segment *segment)
 {
-	struct tg_admin_command clear = {
-		.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
-		.index = cpu_to_le32(segment->first),
-		.count = cpu_to_le32(segment->granted),
+	union tg_request clear = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
+		.command.index = cpu_to_le32(segment->first),
+		.command.count = cpu_to_le32(segment->granted),
 	};
-	struct tg_admin_result result;
 	int err;
 
 	if (!segment->granted)
 		return 0;
-	err = tg_admin(segment->obj.tg, segment->obj.file, TG_ADMIN_REVOKE, &clear, &result);
-	if (!err)
-		err = tg_status_to_errno(result.status);
+	err = tg_admin_checked(segment->obj.tg, segment->obj.file, TG_ADMIN_REVOKE, &clear, NULL);
 	if (!err)
 		segment->granted = 0;
 	return err;
@@ -247,13 +232,13 @@ int tg_segment_revoke(struct tg_segment *segment)
  */
 int tg_segment_withdraw(struct tg_segment *segment)
 {
-	struct tg_admin_command withdraw = { .opcode = cpu_to_le32(TG_ADMIN_SEGMENT_WITHDRAW) };
+	union tg_request withdraw = { .command.opcode = cpu_to_le32(TG_ADMIN_SEGMENT_WITHDRAW) };
 	struct tg_admin_result result;
 	int err;
 
 	if (!segment->published)
 		return 0;
-	memcpy(withdraw.name, segment->name, sizeof(withdraw.name));
+	memcpy(withdraw.command.name, segment->name, sizeof(withdraw.command.name));
 	err = tg_admin(segment->obj.tg, segment->obj.file, TG_ADMIN_QUICK, &withdraw, &result);
 	if (!err)
 		segment->published = false;
@@ -262,15 +247,16 @@ int tg_segment_withdraw(struct tg_segment *segment)
 
 /**
  * tg_segment_leave() - removes a segment from the board
- * @segment: Segment, finished or not, mapped nowhere. The caller holds op_lock
- *	for reading.
+ * @obj: Segment, queue or replicated segment, finished or not, mapped nowhere. The caller
+ *	holds op_lock for reading.
  *
  * Return: True if the board has released it. If the board is gone or does not release it,
  * the memory stays until the board is removed.
  */
-bool tg_segment_leave(struct tg_segment *segment)
+bool tg_segment_leave(struct tg_object *obj)
 {
-	struct tg_device *tg = segment->obj.tg;
+	struct tg_segment *segment = tg_segment_of(obj);
+	struct tg_device *tg = obj->tg;
 
 	if (tg_gone(tg) || tg_segment_withdraw(segment) || tg_segment_revoke(segment))
 		return false;
@@ -282,15 +268,10 @@ bool tg_segment_leave(struct tg_segment *segment)
 	if (segment->count) {
 		mutex_lock(&tg->lock);
 		bitmap_clear(tg->pages_used, segment->first, segment->count);
-		tg_uncharge_locked(segment->obj.file, TG_RESOURCE_PAGES, 0, segment->count);
+		tg_uncharge(obj->file, TG_RESOURCE_PAGES, 0, segment->count);
 		mutex_unlock(&tg->lock);
 	}
 	return true;
-}
-
-static bool tg_export_leave(struct tg_object *obj)
-{
-	return tg_segment_leave(tg_segment_of(obj));
 }
 
 static void tg_export_free(struct tg_object *obj)
@@ -299,7 +280,6 @@ static void tg_export_free(struct tg_object *obj)
 }
 
 const struct tg_object_ops tg_segment_ops = {
-	.table = offsetof(struct tg_device, segments),
-	.leave = tg_export_leave,
+	.leave = tg_segment_leave,
 	.free = tg_export_free,
 };

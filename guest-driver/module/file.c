@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The character device: open files and their contexts, read() and poll(). */
-#include <linux/eventfd.h>
 #include <linux/poll.h>
 #include <linux/random.h>
 #include <linux/slab.h>
-#include <linux/string.h>
 #include <linux/uaccess.h>
 
 #include "compat.h"
@@ -24,7 +22,7 @@ static int tg_context_take(struct tg_file *file, u32 start)
 	err = -EBUSY;
 	context = find_next_zero_bit(tg->contexts_used, tg->contexts, start);
 	if (context < tg->contexts)
-		err = tg_charge_locked(file, TG_RESOURCE_CONTEXTS, 0, 1);
+		err = tg_charge(file, TG_RESOURCE_CONTEXTS, 0, 1);
 	if (!err) {
 		__set_bit(context, tg->contexts_used);
 		/* It has no events yet; it counts among those of its process. */
@@ -44,17 +42,17 @@ static void tg_context_free(struct tg_file *file, u32 context, bool number)
 		tg->files[context] = NULL;
 	if (number)
 		__clear_bit(context, tg->contexts_used);
-	tg_uncharge_locked(file, TG_RESOURCE_CONTEXTS, 0, 1);
+	tg_uncharge(file, TG_RESOURCE_CONTEXTS, 0, 1);
 	mutex_unlock(&tg->lock);
 }
 
 /* Opens a context with the file's status page. */
 static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 {
-	struct tg_admin_command command = {
-		.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_OPEN),
-		.address = cpu_to_le64(file->status->chunk[0].dma),
-		.key = cpu_to_le64(file->key),
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_OPEN),
+		.command.address = cpu_to_le64(file->status->chunk[0].dma),
+		.command.key = cpu_to_le64(file->key),
 	};
 	struct tg_admin_result result;
 	int context, err;
@@ -64,9 +62,9 @@ static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 		context = tg_context_take(file, start);
 		if (context < 0)
 			return context;
-		command.context = cpu_to_le16(context);
+		request.command.context = cpu_to_le16(context);
 		file->context = context;
-		err = tg_admin(tg, file, TG_ADMIN_QUICK, &command, &result);
+		err = tg_admin(tg, file, TG_ADMIN_QUICK, &request, &result);
 		if (err) {
 			tg_context_free(file, context, true);
 			return err;
@@ -79,24 +77,6 @@ static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 	return tg_status_to_errno(result.status);
 }
 
-/* Stops the delivery of a context's events to its file. */
-static void tg_context_detach(struct tg_file *file)
-{
-	mutex_lock(&file->tg->lock);
-	file->tg->files[file->context] = NULL;
-	mutex_unlock(&file->tg->lock);
-}
-
-static void tg_file_notify(struct tg_file *file)
-{
-	lockdep_assert_held(&file->tg->lock);
-	/* Counted before the wake-up, so that the woken reader finds it. */
-	atomic64_inc(&file->events);
-	wake_up_interruptible_poll(&file->wait, EPOLLIN | EPOLLRDNORM);
-	if (file->notify)
-		tg_eventfd_signal(file->notify);
-}
-
 /**
  * tg_context_event() - an armed or notifying operation of a context is done
  * @tg: Board.
@@ -106,10 +86,18 @@ static void tg_file_notify(struct tg_file *file)
  */
 void tg_context_event(struct tg_device *tg, u32 context)
 {
+	struct tg_file *file;
+
 	mutex_lock(&tg->lock);
-	/* Its file may have been closed since. */
-	if (context < tg->contexts && tg->files[context])
-		tg_file_notify(tg->files[context]);
+	file = context < tg->contexts ? tg->files[context] : NULL;
+	/* Otherwise it has been closed since. */
+	if (file) {
+		/* Counted before the wake-up, so that the woken reader finds it. */
+		atomic64_inc(&file->events);
+		wake_up_interruptible_poll(&file->wait, EPOLLIN | EPOLLRDNORM);
+		if (file->notify)
+			tg_eventfd_signal(file->notify);
+	}
 	mutex_unlock(&tg->lock);
 }
 
@@ -180,19 +168,17 @@ static void tg_file_release(struct kref *ref)
 static void tg_file_work(struct work_struct *work)
 {
 	struct tg_file *file = container_of(work, struct tg_file, work);
-	struct tg_admin_command command = {
-		.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE),
-		.context = cpu_to_le16(file->context),
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE),
+		.command.context = cpu_to_le16(file->context),
 	};
 	struct tg_device *tg = file->tg;
-	struct tg_admin_result result;
 
 	/* The last works, which have ended its objects, are about to return. */
 	destroy_workqueue(file->workers);
 	down_read(&tg->op_lock);
 	/* Otherwise the page and the number stay until the board is removed. */
-	if (!tg_gone(tg) && !tg_admin(tg, file, TG_ADMIN_QUICK, &command, &result) &&
-	    result.status == TG_OK) {
+	if (!tg_gone(tg) && !tg_admin_checked(tg, file, TG_ADMIN_QUICK, &request, NULL)) {
 		tg_memory_free(tg, file->status);
 		tg_context_free(file, file->context, true);
 	}
@@ -285,7 +271,10 @@ static int tg_release(struct inode *inode, struct file *filp)
 	struct tg_file *file = filp->private_data;
 	unsigned long now;
 
-	tg_context_detach(file);
+	/* Its context's events are delivered to it no more. */
+	mutex_lock(&file->tg->lock);
+	file->tg->files[file->context] = NULL;
+	mutex_unlock(&file->tg->lock);
 	if (file->notify)
 		eventfd_ctx_put(file->notify);
 	tg_file_close_objects(file, end);

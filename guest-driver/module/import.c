@@ -7,9 +7,9 @@
 #include <linux/delay.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
-#include <linux/uidgid.h>
 
 #include "driver.h"
+#include "ioctl.h"
 
 /* Numbers the context page can name; the last means the whole context. */
 #define TG_REMOTE_LIMIT TG_CONTEXT_QUIET_ALL
@@ -32,7 +32,7 @@ static int tg_remote_take_slots(struct tg_device *tg, struct tg_remote *remote, 
 	err = -ENOSPC;
 	slot = bitmap_find_next_zero_area(used, tg->slots, 0, count, 0);
 	if (slot < tg->slots)
-		err = tg_charge_locked(remote->obj.file, TG_RESOURCE_SLOTS, remote->node, count);
+		err = tg_charge(remote->obj.file, TG_RESOURCE_SLOTS, remote->node, count);
 	if (!err) {
 		bitmap_set(used, slot, count);
 		remote->slot = slot;
@@ -55,17 +55,17 @@ int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
 		     struct tg_admin_result *result)
 {
 	struct tg_device *tg = file->tg;
-	struct tg_admin_command command = {
-		.opcode = cpu_to_le32(TG_ADMIN_LOOKUP),
-		.node = cpu_to_le16(arg->node),
-		.rights = cpu_to_le16(arg->rights),
-		.uid = cpu_to_le32(from_kuid(&init_user_ns, current_fsuid())),
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_LOOKUP),
+		.command.node = cpu_to_le16(arg->node),
+		.command.rights = cpu_to_le16(arg->rights),
+		.command.uid = cpu_to_le32(from_kuid(&init_user_ns, current_fsuid())),
 	};
 	int err;
 
-	memcpy(command.secret, arg->secret, sizeof(command.secret));
-	memcpy(command.name, arg->name, sizeof(command.name));
-	err = tg_admin(tg, file, TG_ADMIN_REMOTE, &command, result);
+	memcpy(request.command.secret, arg->secret, sizeof(request.command.secret));
+	memcpy(request.command.name, arg->name, sizeof(request.command.name));
+	err = tg_admin(tg, file, TG_ADMIN_REMOTE, &request, result);
 	if (err)
 		return err;
 	arg->status = result->status;
@@ -93,18 +93,18 @@ int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
 /* Has the board open an import, whose slots are reserved. */
 static int tg_remote_set(struct tg_remote *remote, u64 generation, u32 *status)
 {
-	struct tg_admin_command command = {
-		.opcode = cpu_to_le32(TG_ADMIN_IMPORT_SET),
-		.node = cpu_to_le16(remote->node),
-		.context = cpu_to_le16(remote->obj.file->context),
-		.import = cpu_to_le16(remote->obj.handle),
-		.rights = cpu_to_le16(remote->rights),
-		.index = cpu_to_le32(remote->slot),
-		.count = cpu_to_le32(remote->count),
-		.page = cpu_to_le32(remote->page),
-		.taken = cpu_to_le32(remote->taken),
-		.generation = cpu_to_le64(generation),
-		.length = cpu_to_le64(remote->obj.size),
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_SET),
+		.command.node = cpu_to_le16(remote->node),
+		.command.context = cpu_to_le16(remote->obj.file->context),
+		.command.import = cpu_to_le16(remote->obj.handle),
+		.command.rights = cpu_to_le16(remote->rights),
+		.command.index = cpu_to_le32(remote->slot),
+		.command.count = cpu_to_le32(remote->count),
+		.command.page = cpu_to_le32(remote->page),
+		.command.taken = cpu_to_le32(remote->taken),
+		.command.generation = cpu_to_le64(generation),
+		.command.length = cpu_to_le64(remote->obj.size),
 	};
 	struct tg_admin_result result;
 	enum tg_admin_class class;
@@ -112,7 +112,7 @@ static int tg_remote_set(struct tg_remote *remote, u64 generation, u32 *status)
 
 	/* The import of a queue first reserves receive credits at its node. */
 	class = remote->rights & TG_RIGHT_ENQUEUE ? TG_ADMIN_REMOTE : TG_ADMIN_QUICK;
-	err = tg_admin(remote->obj.tg, remote->obj.file, class, &command, &result);
+	err = tg_admin(remote->obj.tg, remote->obj.file, class, &request, &result);
 	if (err) {
 		/* Killed: the board may still open it. */
 		remote->set = true;
@@ -141,33 +141,25 @@ static struct tg_remote *tg_remote_new(struct tg_file *file, u32 node, u32 right
 	remote->obj.size = size;
 	err = tg_object_init(&remote->obj, file, TG_MMAP_IMPORT,
 			     min_t(u32, file->tg->import_limit, TG_REMOTE_LIMIT));
-	if (err) {
-		kfree(remote);
-		return ERR_PTR(err);
-	}
-	return remote;
+	return err ? ERR_PTR(err) : remote;
 }
 
 /**
- * tg_remote_create() - imports a segment
- * @file: File that imports. The caller holds op_lock for reading, and the board is
- *	not gone.
- * @arg: The request. Its name has been checked. On failure its status is the board's, if
- *	the board has refused.
- * @created: The import, also if this fails midway; NULL if there is nothing to
- *	discard.
+ * tg_remote_create() - TG_IOCTL_IMPORT: imports a segment
+ * @call: The call, of the file that imports. The caller holds op_lock for reading, and the
+ *	board is not gone. On failure its status is the board's, if the board has refused.
  *
  * Return: 0 or a negative errno.
  */
-int tg_remote_create(struct tg_file *file, struct tg_import *arg,
-		     struct tg_object **created)
+int tg_remote_create(struct tg_call *call)
 {
+	struct tg_import *arg = &call->arg.import;
+	struct tg_file *file = call->file;
 	struct tg_device *tg = file->tg;
 	struct tg_admin_result found;
 	struct tg_remote *remote;
 	int err;
 
-	*created = NULL;
 	arg->status = TG_OK;
 	arg->width = 0;
 	if (!arg->rights || arg->rights & ~TG_RIGHTS_ALL || arg->reserved)
@@ -187,11 +179,17 @@ int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 	remote = tg_remote_new(file, arg->node, arg->rights, found.index, found.length);
 	if (IS_ERR(remote))
 		return PTR_ERR(remote);
-	*created = &remote->obj;
+	call->created = &remote->obj;
 	err = tg_remote_take_slots(tg, remote, found.count);
+	if (!err)
+		err = tg_remote_set(remote, found.generation, &arg->status);
 	if (err)
 		return err;
-	return tg_remote_set(remote, found.generation, &arg->status);
+	arg->length = remote->obj.size;
+	arg->handle = remote->obj.handle;
+	arg->offset = tg_mmap_offset(arg->rights == TG_RIGHT_ENQUEUE ? TG_MMAP_ENQUEUE :
+				     TG_MMAP_IMPORT, arg->handle);
+	return 0;
 }
 
 /* Reserves a word of the file's status page: 0 or -ENOSPC. */
@@ -232,6 +230,7 @@ int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
 	if (IS_ERR(remote))
 		return PTR_ERR(remote);
 	*created = remote;
+	remote->obj.part = true;
 	err = tg_remote_take_word(remote);
 	if (err)
 		return err;
@@ -256,18 +255,15 @@ int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status)
 	return tg_remote_set(remote, generation, status);
 }
 
-/* Pause before a refused command is repeated, in milliseconds. */
-#define TG_CLEAR_AGAIN 20
-
 /*
  * Has the board close an import. If the caller of its IMPORT_SET was killed, that command may
  * still be in progress: then the import is closed once it is open, or was never opened.
  */
 static bool tg_remote_clear(struct tg_remote *remote)
 {
-	struct tg_admin_command clear = {
-		.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR),
-		.import = cpu_to_le16(remote->obj.handle),
+	union tg_request clear = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR),
+		.command.import = cpu_to_le16(remote->obj.handle),
 	};
 	struct tg_device *tg = remote->obj.tg;
 	struct tg_admin_result result;
@@ -317,7 +313,7 @@ static bool tg_remote_leave(struct tg_object *obj)
 	mutex_lock(&tg->lock);
 	if (remote->count) {
 		bitmap_clear(tg->slots_used[remote->node], remote->slot, remote->count);
-		tg_uncharge_locked(remote->obj.file, TG_RESOURCE_SLOTS, remote->node,
+		tg_uncharge(remote->obj.file, TG_RESOURCE_SLOTS, remote->node,
 				   remote->count);
 	}
 	if (remote->taken)
@@ -355,20 +351,13 @@ static void tg_remote_quiet(struct tg_object *obj)
 	wake_up_all(&remote->wait);
 }
 
-static bool tg_remote_is_part(struct tg_object *obj)
-{
-	return tg_remote_is_own(tg_remote_of(obj));
-}
-
 static void tg_remote_free(struct tg_object *obj)
 {
 	kfree(tg_remote_of(obj));
 }
 
 const struct tg_object_ops tg_remote_ops = {
-	.table = offsetof(struct tg_device, remotes),
 	.charged = true,
-	.is_part = tg_remote_is_part,
 	.quiet = tg_remote_quiet,
 	.leave = tg_remote_leave,
 	.free = tg_remote_free,
@@ -444,7 +433,7 @@ void tg_remote_event(struct tg_device *tg, u32 index, u64 value)
 	u32 before;
 
 	down_write(&tg->map_lock);
-	obj = xa_load(&tg->remotes, index);
+	obj = xa_load(&tg->objects[TG_MMAP_IMPORT], index);
 	if (!obj || obj->dead)
 		goto out;
 	remote = tg_remote_of(obj);
@@ -484,7 +473,7 @@ void tg_remotes_down(struct tg_device *tg, u32 node, u32 status)
 	unsigned long handle;
 
 	down_write(&tg->map_lock);
-	xa_for_each(&tg->remotes, handle, obj) {
+	xa_for_each(&tg->objects[TG_MMAP_IMPORT], handle, obj) {
 		struct tg_remote *remote = tg_remote_of(obj);
 
 		if (remote->node != tg->node && (node == TG_ALL_NODES || remote->node == node))
@@ -502,67 +491,52 @@ void tg_remotes_lost(struct tg_device *tg)
 	struct tg_object *obj;
 	unsigned long handle;
 
-	xa_for_each(&tg->remotes, handle, obj)
+	xa_for_each(&tg->objects[TG_MMAP_IMPORT], handle, obj)
 		tg_remote_die(tg_remote_of(obj), TG_ERR_RESET);
 }
 
 /**
  * tg_remote_state() - TG_IOCTL_STATE
- * @file: File.
- * @arg: The import's handle in, its state out.
+ * @call: The call, on the import, whose state is filled in.
  *
- * Return: 0 or a negative errno.
+ * Return: 0.
  */
-int tg_remote_state(struct tg_file *file, struct tg_import_state *arg)
+int tg_remote_state(struct tg_call *call)
 {
-	struct tg_object *obj = tg_object_find(file, TG_MMAP_IMPORT, arg->handle);
-	struct tg_device *tg = file->tg;
+	const struct tg_remote *remote = tg_remote_of(call->obj);
+	struct tg_device *tg = call->file->tg;
 
-	if (!obj)
-		return -EBADF;
 	down_read(&tg->map_lock);
-	arg->state = tg_remote_of(obj)->state;
-	arg->status = tg_remote_of(obj)->status;
+	call->arg.state.state = remote->state;
+	call->arg.state.status = remote->status;
 	up_read(&tg->map_lock);
-	tg_object_put(obj);
 	return 0;
 }
 
 /**
  * tg_remote_ack() - TG_IOCTL_ACK
- * @file: File. The caller holds op_lock for reading, and the board is not gone.
- * @handle: The import's handle.
+ * @call: The call, on the import. The caller holds op_lock for reading, and the board is not
+ *	gone.
  *
  * The board reports the new state before the command's completion. A dead
  * import stays dead; only its alert is cleared.
  *
  * Return: 0 or a negative errno.
  */
-int tg_remote_ack(struct tg_file *file, u32 handle)
+int tg_remote_ack(struct tg_call *call)
 {
-	struct tg_object *obj = tg_object_find(file, TG_MMAP_IMPORT, handle);
-	struct tg_admin_command command = {
-		.opcode = cpu_to_le32(TG_ADMIN_IMPORT_ACK),
-		.import = cpu_to_le16(handle),
+	struct tg_object *obj = call->obj;
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_ACK),
+		.command.import = cpu_to_le16(obj->handle),
 	};
-	struct tg_device *tg = file->tg;
-	struct tg_admin_result result;
+	struct tg_device *tg = obj->tg;
 	bool dead;
-	int err;
 
-	if (!obj)
-		return -EBADF;
 	down_write(&tg->map_lock);
 	dead = obj->dead;
 	if (dead)
 		tg_remote_unalert(tg_remote_of(obj));
 	up_write(&tg->map_lock);
-	err = 0;
-	if (!dead) {
-		err = tg_admin(tg, file, TG_ADMIN_QUICK, &command, &result);
-		if (!err)
-			err = tg_status_to_errno(result.status);
-	}
-	tg_object_put(obj);
-	return err;
+	return dead ? 0 : tg_admin_checked(tg, call->file, TG_ADMIN_QUICK, &request, NULL);
 }

@@ -7,10 +7,7 @@
  * must be zero, so that a newer program is refused only what this driver does not support;
  * see copy_struct_from_user().
  */
-#include <linux/eventfd.h>
-#include <linux/ioctl.h>
 #include <linux/module.h>
-#include <linux/string.h>
 #include <linux/uaccess.h>
 
 #include "compat.h"
@@ -59,53 +56,6 @@ static int tg_ioctl_info(struct tg_call *call)
 	return 0;
 }
 
-static int tg_ioctl_export(struct tg_call *call)
-{
-	struct tg_export *arg = &call->arg.export;
-	int err;
-
-	err = tg_segment_create(call->file, arg, &call->created);
-	if (err)
-		return err;
-	arg->handle = call->created->handle;
-	arg->offset = tg_mmap_offset(TG_MMAP_EXPORT, arg->handle);
-	return 0;
-}
-
-static int tg_ioctl_import(struct tg_call *call)
-{
-	struct tg_import *arg = &call->arg.import;
-	int err;
-
-	err = tg_remote_create(call->file, arg, &call->created);
-	if (err)
-		return err;
-	arg->length = call->created->size;
-	arg->handle = call->created->handle;
-	arg->offset = tg_mmap_offset(arg->rights == TG_RIGHT_ENQUEUE ? TG_MMAP_ENQUEUE :
-				     TG_MMAP_IMPORT, arg->handle);
-	return 0;
-}
-
-static int tg_ioctl_counter_arm(struct tg_call *call)
-{
-	struct tg_counter *arg = &call->arg.counter;
-	struct tg_device *tg = call->file->tg;
-	int err;
-
-	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_counter_arm(call->file, arg);
-	up_read(&tg->op_lock);
-	if (err || !tg_reply(call))
-		return err;
-	/* No process has got its number; if one has guessed it, it may be disarmed already. */
-	down_read(&tg->op_lock);
-	if (!tg_gone(tg))
-		tg_counter_disarm(call->file, arg);
-	up_read(&tg->op_lock);
-	return -EFAULT;
-}
-
 /*
  * TG_IOCTL_NOTIFY: an eventfd for CONTEXT events, in place of the one before.
  * It is signalled at once if there were some since the last read(), so that none
@@ -133,123 +83,77 @@ static int tg_ioctl_notify(struct tg_call *call)
 	return 0;
 }
 
-/* Closes an object of the kind that the table says. */
-static int tg_ioctl_close(struct tg_call *call)
-{
-	return tg_object_close(call->file, call->op->kind, call->arg.handle.handle);
-}
-
-/* Handlers that only pass on the file and what else the function takes. */
-static int tg_ioctl_state(struct tg_call *call)
-{
-	return tg_remote_state(call->file, &call->arg.state);
-}
-
-static int tg_ioctl_ack(struct tg_call *call)
-{
-	return tg_remote_ack(call->file, call->arg.handle.handle);
-}
-
-static int tg_ioctl_counter_read(struct tg_call *call)
-{
-	return tg_counter_read(call->file, &call->arg.counter);
-}
-
-static int tg_ioctl_counter_disarm(struct tg_call *call)
-{
-	return tg_counter_disarm(call->file, &call->arg.counter);
-}
-
-static int tg_ioctl_queue_create(struct tg_call *call)
-{
-	return tg_queue_create(call->file, &call->arg.queue, &call->created);
-}
-
-static int tg_ioctl_queue_attach(struct tg_call *call)
-{
-	return tg_queue_attach(call->file, &call->arg.queue);
-}
-
-static int tg_ioctl_queue_service(struct tg_call *call)
-{
-	return tg_queue_service(call->file, call->arg.handle.handle);
-}
-
-static int tg_ioctl_queue_state(struct tg_call *call)
-{
-	return tg_queue_state(call->file, &call->arg.queue_state);
-}
-
-static int tg_ioctl_replicate(struct tg_call *call)
-{
-	return tg_replicate(call->file, &call->arg.replica, &call->created);
-}
-
-static int tg_ioctl_replica_state(struct tg_call *call)
-{
-	return tg_replica_state(call->file, &call->arg.replica_state);
-}
-
-static int tg_ioctl_replica_adopt(struct tg_call *call)
-{
-	return tg_replica_adopt(call->file, call->arg.handle.handle);
-}
-
-static int tg_ioctl_replica_move(struct tg_call *call)
-{
-	return tg_replica_move(call->file, call->arg.handle.handle);
-}
-
 /*
  * The last field is that of the first version of the structure: later versions may add
  * fields, none are removed.
  */
 static const struct tg_ioctl tg_ioctls[] = {
 	TG_IOCTL(TG_IOCTL_INFO, tg_ioctl_info, tg_info, key, .board = true),
-	TG_IOCTL(TG_IOCTL_EXPORT, tg_ioctl_export, tg_export, offset,
+	TG_IOCTL(TG_IOCTL_EXPORT, tg_segment_create, tg_export, offset,
 		 .board = true, .named = true),
-	TG_IOCTL(TG_IOCTL_UNEXPORT, tg_ioctl_close, tg_handle, handle, .kind = TG_MMAP_EXPORT),
-	TG_IOCTL(TG_IOCTL_IMPORT, tg_ioctl_import, tg_import, reserved,
+	TG_IOCTL(TG_IOCTL_UNEXPORT, tg_object_close, tg_handle, handle, .kind = TG_MMAP_EXPORT),
+	TG_IOCTL(TG_IOCTL_IMPORT, tg_remote_create, tg_import, reserved,
 		 .board = true, .named = true, .reply = TG_REPLY_ALWAYS),
-	TG_IOCTL(TG_IOCTL_UNIMPORT, tg_ioctl_close, tg_handle, handle, .kind = TG_MMAP_IMPORT),
-	TG_IOCTL(TG_IOCTL_STATE, tg_ioctl_state, tg_import_state, status),
-	TG_IOCTL(TG_IOCTL_ACK, tg_ioctl_ack, tg_handle, handle, .board = true),
-	TG_IOCTL(TG_IOCTL_COUNTER_ARM, tg_ioctl_counter_arm, tg_counter, reserved,
-		 .reply = TG_REPLY_BY_HANDLER),
-	TG_IOCTL(TG_IOCTL_COUNTER_READ, tg_ioctl_counter_read, tg_counter, reserved,
-		 .board = true),
-	TG_IOCTL(TG_IOCTL_COUNTER_DISARM, tg_ioctl_counter_disarm, tg_counter, reserved,
+	TG_IOCTL(TG_IOCTL_UNIMPORT, tg_object_close, tg_handle, handle, .kind = TG_MMAP_IMPORT),
+	TG_IOCTL(TG_IOCTL_STATE, tg_remote_state, tg_import_state, status,
+		 .kind = TG_MMAP_IMPORT),
+	TG_IOCTL(TG_IOCTL_ACK, tg_remote_ack, tg_handle, handle,
+		 .board = true, .kind = TG_MMAP_IMPORT),
+	/* No process has got its number then; if one has guessed it, it may be disarmed already. */
+	TG_IOCTL(TG_IOCTL_COUNTER_ARM, tg_counter_arm, tg_counter, reserved,
+		 .board = true, .undo = tg_counter_disarm),
+	TG_IOCTL(TG_IOCTL_COUNTER_READ, tg_counter_read, tg_counter, reserved, .board = true),
+	TG_IOCTL(TG_IOCTL_COUNTER_DISARM, tg_counter_disarm, tg_counter, reserved,
 		 .board = true),
 	TG_IOCTL(TG_IOCTL_NOTIFY, tg_ioctl_notify, tg_notify, eventfd),
-	TG_IOCTL(TG_IOCTL_QUEUE_CREATE, tg_ioctl_queue_create, tg_queue, length,
+	TG_IOCTL(TG_IOCTL_QUEUE_CREATE, tg_queue_create, tg_queue, length,
 		 .board = true, .named = true),
-	TG_IOCTL(TG_IOCTL_QUEUE_ATTACH, tg_ioctl_queue_attach, tg_queue, length),
-	TG_IOCTL(TG_IOCTL_QUEUE_DESTROY, tg_ioctl_close, tg_handle, handle,
+	TG_IOCTL(TG_IOCTL_QUEUE_ATTACH, tg_queue_attach, tg_queue, length),
+	TG_IOCTL(TG_IOCTL_QUEUE_DESTROY, tg_object_close, tg_handle, handle,
 		 .kind = TG_MMAP_QUEUE),
-	TG_IOCTL(TG_IOCTL_QUEUE_SERVICE, tg_ioctl_queue_service, tg_handle, handle),
-	TG_IOCTL(TG_IOCTL_QUEUE_STATE, tg_ioctl_queue_state, tg_queue_state, evictions),
-	TG_IOCTL(TG_IOCTL_REPLICATE, tg_ioctl_replicate, tg_replica, reserved,
+	TG_IOCTL(TG_IOCTL_QUEUE_SERVICE, tg_queue_service, tg_handle, handle,
+		 .kind = TG_MMAP_QUEUE),
+	TG_IOCTL(TG_IOCTL_QUEUE_STATE, tg_queue_state, tg_queue_state, evictions,
+		 .kind = TG_MMAP_QUEUE),
+	TG_IOCTL(TG_IOCTL_REPLICATE, tg_replicate, tg_replica, reserved,
 		 .board = true, .named = true, .reply = TG_REPLY_ALWAYS),
-	TG_IOCTL(TG_IOCTL_REPLICA_LEAVE, tg_ioctl_close, tg_handle, handle,
+	TG_IOCTL(TG_IOCTL_REPLICA_LEAVE, tg_object_close, tg_handle, handle,
 		 .kind = TG_MMAP_REPLICA),
-	TG_IOCTL(TG_IOCTL_REPLICA_STATE, tg_ioctl_replica_state, tg_replica_state, status),
-	TG_IOCTL(TG_IOCTL_REPLICA_ADOPT, tg_ioctl_replica_adopt, tg_handle, handle,
-		 .board = true),
-	TG_IOCTL(TG_IOCTL_REPLICA_MOVE, tg_ioctl_replica_move, tg_handle, handle,
-		 .board = true),
+	TG_IOCTL(TG_IOCTL_REPLICA_STATE, tg_replica_state, tg_replica_state, status,
+		 .kind = TG_MMAP_REPLICA),
+	TG_IOCTL(TG_IOCTL_REPLICA_ADOPT, tg_replica_adopt, tg_handle, handle,
+		 .board = true, .kind = TG_MMAP_REPLICA),
+	TG_IOCTL(TG_IOCTL_REPLICA_MOVE, tg_replica_move, tg_handle, handle,
+		 .board = true, .kind = TG_MMAP_REPLICA),
 };
 
-static int tg_ioctl_run(struct tg_call *call)
+/* Runs a handler on the object that the structure names, if it names one. */
+static int tg_ioctl_run_on_object(struct tg_call *call, int (*run)(struct tg_call *call))
+{
+	u32 kind = call->op->kind;
+	int err;
+
+	if (!kind)
+		return run(call);
+	call->obj = tg_object_find(call->file, kind, call->arg.handle.handle);
+	if (!call->obj)
+		return -EBADF;
+	err = run(call);
+	tg_object_put(call->obj);
+	return err;
+}
+
+static int tg_ioctl_run(struct tg_call *call, int (*run)(struct tg_call *call))
 {
 	struct tg_device *tg = call->file->tg;
 	int err;
 
-	if (call->op->named && !tg_name_is_valid(call->arg.named.name))
+	if (call->op->named && !tg_name_is_valid(call->arg.export.name))
 		return -EINVAL;
 	if (!call->op->board)
-		return call->op->run(call);
+		return tg_ioctl_run_on_object(call, run);
 	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : call->op->run(call);
+	err = tg_gone(tg) ? -ENODEV : tg_ioctl_run_on_object(call, run);
 	up_read(&tg->op_lock);
 	return err;
 }
@@ -261,8 +165,11 @@ static int tg_ioctl_finish(struct tg_call *call, int err)
 
 	if (_IOC_DIR(op->cmd) & _IOC_READ &&
 	    (op->reply == TG_REPLY_ALWAYS || (op->reply == TG_REPLY_ON_SUCCESS && !err)) &&
-	    tg_reply(call) && !err)
+	    tg_reply(call) && !err) {
 		err = -EFAULT;
+		if (op->undo)
+			tg_ioctl_run(call, op->undo);
+	}
 	if (!call->created)
 		return err;
 	if (err)
@@ -349,7 +256,7 @@ static int tg_ioctl_of(const struct tg_ioctl *ops, u32 count, unsigned int nr, u
 	if (call->arg.head.flags)
 		return -EINVAL;
 	call->op = op;
-	return tg_ioctl_finish(call, tg_ioctl_run(call));
+	return tg_ioctl_finish(call, tg_ioctl_run(call, op->run));
 }
 
 /**

@@ -21,19 +21,18 @@ struct tg_ioctl_head {
 	__u32 flags;
 };
 
-/* The first fields of those that name a segment, a queue or a replicated segment. */
-struct tg_ioctl_named {
-	struct tg_ioctl_head head;
-	__u8 name[64];
-};
-static_assert(offsetof(struct tg_ioctl_named, name) == offsetof(struct tg_export, name));
-static_assert(offsetof(struct tg_ioctl_named, name) == offsetof(struct tg_import, name));
-static_assert(offsetof(struct tg_ioctl_named, name) == offsetof(struct tg_queue, name));
-static_assert(offsetof(struct tg_ioctl_named, name) == offsetof(struct tg_replica, name));
+/* Those that name a segment, a queue or a replicated segment begin like a struct tg_export. */
+static_assert(offsetof(struct tg_export, name) == offsetof(struct tg_import, name));
+static_assert(offsetof(struct tg_export, name) == offsetof(struct tg_queue, name));
+static_assert(offsetof(struct tg_export, name) == offsetof(struct tg_replica, name));
+
+/* Those that name an object, and no more than that, begin like a struct tg_handle. */
+static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_import_state, handle));
+static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_queue_state, handle));
+static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_replica_state, handle));
 
 union tg_ioctl_arg {
 	struct tg_ioctl_head head;
-	struct tg_ioctl_named named;
 	struct tg_info info;
 	struct tg_export export;
 	struct tg_import import;
@@ -56,6 +55,7 @@ union tg_ioctl_arg {
  * @user: The caller's structure.
  * @size: Bytes of it that are written back.
  * @arg: Its copy.
+ * @obj: Object that it names, held; or NULL.
  * @created: Object that the handler has made, also if it failed midway; or NULL. It is
  *	published after success and after the structure is written back, else discarded.
  */
@@ -65,6 +65,7 @@ struct tg_call {
 	void __user *user;
 	u32 size;
 	union tg_ioctl_arg arg;
+	struct tg_object *obj;
 	struct tg_object *created;
 };
 
@@ -85,15 +86,19 @@ enum tg_reply_when {
  * @cmd: Its request number.
  * @min_size: Bytes of the first version of its structure.
  * @run: Handles it: 0 or a negative errno.
+ * @undo: Undoes it, as it was run, if its structure cannot be written back. NULL if nothing
+ *	is left to do.
  * @board: Run under op_lock for reading, and only while the board is not gone.
- * @named: Its structure is a struct tg_ioctl_named, whose name is checked before.
+ * @named: Its structure begins like a struct tg_export, whose name is checked before.
  * @reply: When the structure is written back.
- * @kind: Kind of object, for a handler of several.
+ * @kind: Kind of the object that its structure, which begins like a struct tg_handle, names.
+ *	The object is found before, and put after it runs. 0: none.
  */
 struct tg_ioctl {
 	unsigned int cmd;
 	u32 min_size;
 	int (*run)(struct tg_call *call);
+	int (*undo)(struct tg_call *call);
 	bool board;
 	bool named;
 	enum tg_reply_when reply;

@@ -9,19 +9,9 @@
 #include "ioctl.h"
 #include "lab.h"
 
-static int tg_lab_launch(struct tg_call *call)
-{
-	return tg_launch(call->file, &call->arg.launch);
-}
-
-static int tg_lab_queue_pop(struct tg_call *call)
-{
-	return tg_queue_pop(call->file, &call->arg.queue_pop, call->user);
-}
-
 static const struct tg_ioctl tg_lab_ioctls[] = {
-	TG_IOCTL(TG_IOCTL_LAUNCH, tg_lab_launch, tg_launch, slot, .reply = TG_REPLY_ALWAYS),
-	TG_IOCTL(TG_IOCTL_QUEUE_POP, tg_lab_queue_pop, tg_queue_pop, value,
+	TG_IOCTL(TG_IOCTL_LAUNCH, tg_launch, tg_launch, slot, .reply = TG_REPLY_ALWAYS),
+	TG_IOCTL(TG_IOCTL_QUEUE_POP, tg_queue_pop, tg_queue_pop, value,
 		 .reply = TG_REPLY_BY_HANDLER),
 };
 

@@ -3,15 +3,12 @@
 #ifndef TELEGRAPHOS_LAB_H
 #define TELEGRAPHOS_LAB_H
 
-#include "telegraphos.h"
-
-struct tg_file;
+struct tg_call;
 
 /* launch.c */
-int tg_launch(struct tg_file *file, struct tg_launch *arg);
+int tg_launch(struct tg_call *call);
 
 /* lab_queue.c */
-int tg_queue_pop(struct tg_file *file, const struct tg_queue_pop *arg,
-		 struct tg_queue_pop __user *user);
+int tg_queue_pop(struct tg_call *call);
 
 #endif /* TELEGRAPHOS_LAB_H */

@@ -9,6 +9,7 @@
 #include <linux/uaccess.h>
 
 #include "driver.h"
+#include "ioctl.h"
 #include "lab.h"
 
 /* Attempts to change a word that a process may change all the time. */
@@ -45,14 +46,9 @@ static int tg_queue_hand_over(struct tg_nqueue *queue, u64 __user *user)
 	u64 value;
 	int err;
 
-	switch (tg_queue_peek(queue, &value)) {
-	case 0:
-		return -EAGAIN;
-	case 1:
-		break;
-	default:
-		return -EIO;
-	}
+	err = tg_queue_peek(queue, &value);
+	if (err <= 0)
+		return err ? -EIO : -EAGAIN;
 	/* Another process may delay a page fault: none under these locks. */
 	pagefault_disable();
 	err = __put_user(value, user);
@@ -79,9 +75,7 @@ static int tg_queue_pop_once(struct tg_nqueue *queue, u64 __user *user)
 
 /**
  * tg_queue_pop() - TG_IOCTL_QUEUE_POP: dequeues, by the driver's list of buffers
- * @file: File.
- * @arg: The queue's handle.
- * @user: Where the element goes.
+ * @call: The call: the queue's handle, and the caller's structure, to which the element goes.
  *
  * Waits, killably, while a consumer is dequeueing, at most for about twice
  * queue_hold_ms. An element that cannot be copied to the caller stays.
@@ -90,9 +84,10 @@ static int tg_queue_pop_once(struct tg_nqueue *queue, u64 __user *user)
  * -EINVAL for a reserved field; -EBADF for a queue that is not this file's, or is closed;
  * -EFAULT; -EIO if the queue is dead; -EINTR if killed; -ENODEV if the board is gone.
  */
-int tg_queue_pop(struct tg_file *file, const struct tg_queue_pop *arg,
-		 struct tg_queue_pop __user *user)
+int tg_queue_pop(struct tg_call *call)
 {
+	const struct tg_queue_pop *arg = &call->arg.queue_pop;
+	struct tg_queue_pop __user *user = call->user;
 	unsigned long end = jiffies + 2 * msecs_to_jiffies(tg_queue_patience());
 	unsigned long pause = TG_POP_SLEEP_MIN;
 	struct tg_nqueue *queue;
@@ -104,7 +99,7 @@ int tg_queue_pop(struct tg_file *file, const struct tg_queue_pop *arg,
 		return -EINVAL;
 	if (!access_ok(&user->value, sizeof(user->value)))
 		return -EFAULT;
-	obj = tg_object_find(file, TG_MMAP_QUEUE, arg->handle);
+	obj = tg_object_find(call->file, TG_MMAP_QUEUE, arg->handle);
 	if (!obj)
 		return -EBADF;
 	queue = tg_queue_of(obj);

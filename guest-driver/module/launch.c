@@ -38,13 +38,13 @@
 #include <linux/cpu.h>
 #include <linux/delay.h>
 #include <linux/io.h>
-#include <linux/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/smp.h>
 #include <linux/timekeeping.h>
 #include <linux/uaccess.h>
 
 #include "driver.h"
+#include "ioctl.h"
 #include "lab.h"
 
 /* Limit on the time until all others are parked, in nanoseconds, and on attempts. */
@@ -174,18 +174,16 @@ static int tg_launch_plain(struct tg_file *file, struct tg_launch *arg)
 {
 	bool copy = tg_launch_op(arg) == TG_OP_COPY;
 	union tg_request request = {
-		.launch = {
-			.opcode = cpu_to_le32(TG_ADMIN_LAUNCH),
-			.context = cpu_to_le16(file->context),
-			.target = cpu_to_le16(arg->target),
-			.source = cpu_to_le16(copy ? arg->source : 0),
-			.operation = cpu_to_le16(arg->operation),
-			.target_offset = cpu_to_le64(arg->target_address),
-			.source_offset = cpu_to_le64(copy ? arg->source_address : 0),
-			.length = cpu_to_le64(copy ? arg->length : 0),
-			.operand = cpu_to_le64(arg->operand),
-			.compare = cpu_to_le64(arg->compare),
-		},
+		.launch.opcode = cpu_to_le32(TG_ADMIN_LAUNCH),
+		.launch.context = cpu_to_le16(file->context),
+		.launch.target = cpu_to_le16(arg->target),
+		.launch.source = cpu_to_le16(copy ? arg->source : 0),
+		.launch.operation = cpu_to_le16(arg->operation),
+		.launch.target_offset = cpu_to_le64(arg->target_address),
+		.launch.source_offset = cpu_to_le64(copy ? arg->source_address : 0),
+		.launch.length = cpu_to_le64(copy ? arg->length : 0),
+		.launch.operand = cpu_to_le64(arg->operand),
+		.launch.compare = cpu_to_le64(arg->compare),
 	};
 	struct tg_admin_result result;
 	int err;
@@ -198,7 +196,7 @@ static int tg_launch_plain(struct tg_file *file, struct tg_launch *arg)
 	/* The board refuses an import that is closed meanwhile: it checks the context. */
 	down_read(&file->tg->op_lock);
 	err = tg_gone(file->tg) ? -ENODEV :
-	      tg_admin_request(file->tg, file, TG_ADMIN_OPERATION, &request, &result);
+	      tg_admin(file->tg, file, TG_ADMIN_OPERATION, &request, &result);
 	up_read(&file->tg->op_lock);
 	if (err)
 		return err;
@@ -329,11 +327,8 @@ static int tg_special_try(struct tg_special *special, struct mm_struct *mm)
 	int err;
 
 	down_read(&tg->op_lock);
-	err = -ENODEV;
-	if (tg_gone(tg))
-		goto out;
-	err = -EINTR;
-	if (mutex_lock_killable(&tg_special_lock))
+	err = tg_gone(tg) ? -ENODEV : mutex_lock_killable(&tg_special_lock);
+	if (err)
 		goto out;
 	/* No processor joins meanwhile. */
 	cpus_read_lock();
@@ -516,8 +511,8 @@ static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
 
 /**
  * tg_launch() - TG_IOCTL_LAUNCH: an atomic or a copy, from the kernel
- * @file: File that launches. The caller holds no lock.
- * @arg: The operation. Its value and status are filled in, also if this fails.
+ * @call: The call, of the file that launches. Its value and status are filled in, also if this
+ *	fails. The caller holds no lock.
  *
  * Blocks until it is done. If the caller is killed, the board completes it.
  *
@@ -525,21 +520,23 @@ static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
  * is not in a window of this file; -EBADF for an import that is not this file's; -EFAULT for
  * an address that the page tables do not allow, or of a dead import; -EBUSY for a slot that another such call uses, or if the other
  * processors could not be stopped; -EINTR if killed; -ENODEV if the board is gone;
- * or what tg_status_to_errno() makes of the status in @arg.
+ * or what tg_status_to_errno() makes of the call's status.
  */
-int tg_launch(struct tg_file *file, struct tg_launch *arg)
+int tg_launch(struct tg_call *call)
 {
+	struct tg_launch *arg = &call->arg.launch;
+
 	arg->value = 0;
 	arg->status = TG_OK;
-	if (tg_gone(file->tg))
+	if (tg_gone(call->file->tg))
 		return -ENODEV;
 	if (!tg_launch_is_valid(arg))
 		return -EINVAL;
 	switch (arg->style) {
 	case TG_STYLE_PLAIN:
-		return tg_launch_plain(file, arg);
+		return tg_launch_plain(call->file, arg);
 	case TG_STYLE_SPECIAL:
-		return tg_launch_special(file, arg);
+		return tg_launch_special(call->file, arg);
 	default:
 		return -EINVAL;
 	}

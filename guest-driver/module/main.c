@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Probe, removal and reset of boards. */
+#include <linux/debugfs.h>
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/fs.h>
 #include <linux/fs_context.h>
-#include <linux/interrupt.h>
 #include <linux/module.h>
 #include <linux/mount.h>
 #include <linux/property.h>
@@ -128,15 +128,15 @@ static void tg_watch(struct work_struct *work)
 {
 	struct tg_device *tg = container_of(to_delayed_work(work), struct tg_device, watch);
 	/* The last page is never granted: the command has no effect. */
-	struct tg_admin_command command = {
-		.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
-		.index = cpu_to_le32(tg->export_pages - 1),
-		.count = cpu_to_le32(1),
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
+		.command.index = cpu_to_le32(tg->export_pages - 1),
+		.command.count = cpu_to_le32(1),
 	};
 	struct tg_admin_result result;
 
 	down_read(&tg->op_lock);
-	if (!tg_gone(tg) && !tg_admin(tg, NULL, TG_ADMIN_QUICK, &command, &result) &&
+	if (!tg_gone(tg) && !tg_admin(tg, NULL, TG_ADMIN_QUICK, &request, &result) &&
 	    !bitmap_empty(tg->contexts_used, tg->contexts))
 		tg_device_watch(tg);
 	up_read(&tg->op_lock);
@@ -268,10 +268,8 @@ static void tg_quiesce(struct tg_device *tg)
 static int tg_revoke_all(struct tg_device *tg, unsigned long end)
 {
 	union tg_request request = {
-		.command = {
-			.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
-			.count = cpu_to_le32(tg->export_pages),
-		},
+		.command.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
+		.command.count = cpu_to_le32(tg->export_pages),
 	};
 
 	return tg_admin_exclusive(tg, &request, end);
@@ -297,8 +295,7 @@ static int tg_start(struct tg_device *tg)
 }
 
 /* As tg_take_down(). False if the board did not answer in time. */
-static bool tg_withdraw_all(struct tg_device *tg, struct xarray *segments,
-			    unsigned long end)
+static bool tg_withdraw_all(struct tg_device *tg, u32 kind, unsigned long end)
 {
 	union tg_request request = {
 		.command.opcode = cpu_to_le32(TG_ADMIN_SEGMENT_WITHDRAW),
@@ -306,7 +303,7 @@ static bool tg_withdraw_all(struct tg_device *tg, struct xarray *segments,
 	struct tg_object *obj;
 	unsigned long i;
 
-	xa_for_each(segments, i, obj) {
+	xa_for_each(&tg->objects[kind], i, obj) {
 		const struct tg_segment *segment = tg_segment_of(obj);
 
 		if (!segment->published)
@@ -325,34 +322,31 @@ static bool tg_withdraw_all(struct tg_device *tg, struct xarray *segments,
  */
 static bool tg_take_down(struct tg_device *tg)
 {
+	union tg_request disarm = { .counter.opcode = cpu_to_le32(TG_ADMIN_COUNTER_SET) };
+	union tg_request unimport = { .command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR) };
+	union tg_request close = { .command.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE) };
 	unsigned long end = jiffies + TG_CLOSE_PATIENCE;
-	union tg_request request = { };
 	struct tg_object *obj;
 	unsigned long i;
 
 	if (!tg_device_answers(tg) || tg_revoke_all(tg, end) ||
-	    !tg_withdraw_all(tg, &tg->segments, end) ||
-	    !tg_withdraw_all(tg, &tg->queues, end) ||
-	    !tg_withdraw_all(tg, &tg->replicas, end))
+	    !tg_withdraw_all(tg, TG_MMAP_EXPORT, end) ||
+	    !tg_withdraw_all(tg, TG_MMAP_QUEUE, end) ||
+	    !tg_withdraw_all(tg, TG_MMAP_REPLICA, end))
 		return false;
-	request.counter.opcode = cpu_to_le32(TG_ADMIN_COUNTER_SET);
 	for (i = 0; i < tg->counter_limit; i++) {
-		request.counter.index = cpu_to_le32(i);
-		if (tg->counters[i].remote && tg_admin_exclusive(tg, &request, end))
+		disarm.counter.index = cpu_to_le32(i);
+		if (tg->counters[i].remote && tg_admin_exclusive(tg, &disarm, end))
 			return false;
 	}
-	memset(&request, 0, sizeof(request));
-	request.command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR);
-	xa_for_each(&tg->remotes, i, obj) {
-		request.command.import = cpu_to_le16(obj->handle);
-		if (tg_remote_of(obj)->set && tg_admin_exclusive(tg, &request, end))
+	xa_for_each(&tg->objects[TG_MMAP_IMPORT], i, obj) {
+		unimport.command.import = cpu_to_le16(obj->handle);
+		if (tg_remote_of(obj)->set && tg_admin_exclusive(tg, &unimport, end))
 			return false;
 	}
-	memset(&request, 0, sizeof(request));
-	request.command.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE);
 	for_each_set_bit(i, tg->contexts_used, tg->contexts) {
-		request.command.context = cpu_to_le16(i);
-		if (tg_admin_exclusive(tg, &request, end))
+		close.command.context = cpu_to_le16(i);
+		if (tg_admin_exclusive(tg, &close, end))
 			return false;
 	}
 	return true;
@@ -361,24 +355,21 @@ static bool tg_take_down(struct tg_device *tg)
 static void tg_device_release(struct device *dev)
 {
 	struct tg_device *tg = container_of(dev, struct tg_device, dev);
-	u32 node;
+	u32 node, kind;
 
 	if (tg->slots_used)
 		for (node = 0; node < tg->nodes; node++)
 			bitmap_free(tg->slots_used[node]);
 	kvfree(tg->slots_used);
 	bitmap_free(tg->pages_used);
-	xa_destroy(&tg->remotes);
-	xa_destroy(&tg->segments);
-	xa_destroy(&tg->queues);
-	xa_destroy(&tg->replicas);
+	for (kind = 0; kind < TG_OBJECT_KINDS; kind++)
+		xa_destroy(&tg->objects[kind]);
 	bitmap_free(tg->contexts_used);
 	kvfree(tg->files);
 	kvfree(tg->counters);
 	tg_accounts_exit(tg);
 	tg_admin_release(tg);
-	if (tg->mapping_inode)
-		iput(tg->mapping_inode);
+	iput(tg->mapping_inode);
 	ida_free(&tg_minors, MINOR(dev->devt) - MINOR(tg_devt));
 	kfree(tg);
 }
@@ -388,6 +379,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 {
 	struct tg_device *tg;
 	int minor, err;
+	u32 kind;
 
 	tg = kzalloc(sizeof(*tg), GFP_KERNEL);
 	if (!tg)
@@ -405,14 +397,11 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	mutex_init(&tg->lock);
 	INIT_LIST_HEAD(&tg->users);
 	INIT_LIST_HEAD(&tg->memories);
-	xa_init_flags(&tg->remotes, XA_FLAGS_ALLOC);
-	xa_init_flags(&tg->segments, XA_FLAGS_ALLOC);
-	xa_init_flags(&tg->queues, XA_FLAGS_ALLOC);
-	xa_init_flags(&tg->replicas, XA_FLAGS_ALLOC);
+	for (kind = 0; kind < TG_OBJECT_KINDS; kind++)
+		xa_init_flags(&tg->objects[kind], XA_FLAGS_ALLOC);
 
 	device_initialize(&tg->dev);
 	tg->dev.class = &tg_class;
-	tg->dev.groups = tg_account_groups;
 	tg->dev.parent = &pdev->dev;
 	tg->dev.devt = MKDEV(MAJOR(tg_devt), MINOR(tg_devt) + minor);
 	tg->dev.release = tg_device_release;
@@ -542,7 +531,7 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 err_stop:
 	tg_quiesce(tg);
 	free_irq(pci_irq_vector(pdev, 0), tg);
-	tg_events_stop(tg);
+	cancel_delayed_work_sync(&tg->events.ack_error);
 err_vectors:
 	pci_free_irq_vectors(pdev);
 err_quiesce:
@@ -585,12 +574,13 @@ static void tg_remove(struct pci_dev *pdev)
 {
 	struct tg_device *tg = pci_get_drvdata(pdev);
 
-	tg_debugfs_remove(tg);
+	/* No file there is being read after this. */
+	debugfs_remove(tg->debugfs);
 	cdev_device_del(&tg->cdev, &tg->dev);
 	tg_stop(tg);
 	cancel_delayed_work_sync(&tg->watch);
 	free_irq(pci_irq_vector(pdev, 0), tg);
-	tg_events_stop(tg);
+	cancel_delayed_work_sync(&tg->events.ack_error);
 	pci_free_irq_vectors(pdev);
 	tg_memory_free_all(tg);
 	tg_events_exit(tg);
@@ -608,18 +598,13 @@ static void tg_shutdown(struct pci_dev *pdev)
 	tg_stop(pci_get_drvdata(pdev));
 }
 
-static void tg_reset_prepare(struct pci_dev *pdev)
-{
-	tg_stop(pci_get_drvdata(pdev));
-}
-
 static void tg_reset_done(struct pci_dev *pdev)
 {
 	dev_notice(&pdev->dev, "reset: all exports and imports are gone; unbind and bind the driver to use the board again\n");
 }
 
 static const struct pci_error_handlers tg_error_handlers = {
-	.reset_prepare = tg_reset_prepare,
+	.reset_prepare = tg_shutdown,
 	.reset_done = tg_reset_done,
 };
 
@@ -646,29 +631,27 @@ static int __init tg_init(void)
 	if (!tg_workers)
 		return -ENOMEM;
 	tg_ack_workers = alloc_workqueue(TG_NAME "_acks", WQ_UNBOUND | WQ_HIGHPRI, 0);
-	if (!tg_ack_workers) {
-		err = -ENOMEM;
+	err = -ENOMEM;
+	if (!tg_ack_workers)
 		goto err_workers;
-	}
 	tg_mount = kern_mount(&tg_fs);
-	if (IS_ERR(tg_mount)) {
-		err = PTR_ERR(tg_mount);
+	err = PTR_ERR_OR_ZERO(tg_mount);
+	if (err)
 		goto err_ack_workers;
-	}
 	err = class_register(&tg_class);
 	if (err)
 		goto err_mount;
 	err = alloc_chrdev_region(&tg_devt, 0, TG_MINORS, TG_NAME);
 	if (err)
 		goto err_class;
-	tg_debugfs_init();
+	tg_debugfs_root = debugfs_create_dir(TG_NAME, NULL);
 	err = pci_register_driver(&tg_driver);
 	if (err)
 		goto err_debugfs;
 	return 0;
 
 err_debugfs:
-	tg_debugfs_exit();
+	debugfs_remove(tg_debugfs_root);
 	unregister_chrdev_region(tg_devt, TG_MINORS);
 err_class:
 	class_unregister(&tg_class);
@@ -684,7 +667,7 @@ err_workers:
 static void __exit tg_exit(void)
 {
 	pci_unregister_driver(&tg_driver);
-	tg_debugfs_exit();
+	debugfs_remove(tg_debugfs_root);
 	/* The last teardowns. A file's workers end before its context does. */
 	wait_event(tg_files_gone, !atomic_read(&tg_files));
 	/* After these no reference to a board is left, and none of this code runs. */

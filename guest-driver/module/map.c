@@ -24,7 +24,6 @@
  * though all are mapped by the same.
  */
 #include <linux/file.h>
-#include <linux/mm.h>
 #include <linux/sched/signal.h>
 
 #include "compat.h"
@@ -101,7 +100,7 @@ void tg_zap_context(struct tg_file *file)
  * struct tg_pause - the condition that a page fault waits for
  * @file: File of a congested context, else NULL.
  * @obj: The object that is accessed; NULL for a context.
- * @wait: Its wait queue.
+ * @wait: The wait queue; NULL if there is nothing to wait for.
  * @tries: For a page that is not valid, the number of its fills; NULL for a congested import.
  * @before: Value of @tries at the fault.
  */
@@ -149,7 +148,7 @@ static vm_fault_t tg_fault_wait(struct vm_fault *vmf, const struct tg_pause *pau
 	if (flags & FAULT_FLAG_RETRY_NOWAIT)
 		return VM_FAULT_RETRY;
 
-	/* The mapping may go; the file also holds this module. */
+	/* The mapping may go; the file also holds its context's state, and this module. */
 	filp = get_file(vmf->vma->vm_file);
 	if (pause->obj)
 		kref_get(&pause->obj->ref);
@@ -162,34 +161,6 @@ static vm_fault_t tg_fault_wait(struct vm_fault *vmf, const struct tg_pause *pau
 		tg_object_put(pause->obj);
 	fput(filp);
 	return VM_FAULT_RETRY;
-}
-
-static vm_fault_t tg_fault_congested(struct vm_fault *vmf, struct tg_remote *remote)
-{
-	const struct tg_pause pause = { .obj = &remote->obj, .wait = &remote->wait };
-
-	return tg_fault_wait(vmf, &pause);
-}
-
-/* The open file keeps its context's state, see tg_fault_wait(). */
-static vm_fault_t tg_fault_context(struct vm_fault *vmf, struct tg_file *file)
-{
-	const struct tg_pause pause = { .file = file, .wait = &file->calm };
-
-	return tg_fault_wait(vmf, &pause);
-}
-
-static vm_fault_t tg_fault_invalid(struct vm_fault *vmf, struct tg_replicated *replica,
-				   u32 unit, u32 tries)
-{
-	const struct tg_pause pause = {
-		.obj = &replica->seg.obj,
-		.wait = &replica->wait,
-		.tries = &replica->pages[unit].tries,
-		.before = tries,
-	};
-
-	return tg_fault_wait(vmf, &pause);
 }
 
 /* Maps a page of a copy, and the others of its unit, which are valid with it. */
@@ -215,20 +186,16 @@ static vm_fault_t tg_fault_unit(struct vm_fault *vmf, struct tg_object *obj,
 	return ret;
 }
 
-/* The apertures are the quarters of the window. */
-#define TG_APERTURE_PLAIN 0
-#define TG_APERTURE_ARGUMENT 1
-#define TG_APERTURE_ENQUEUE 2
-
+/* The apertures are the quarters of the window: plain, argument, enqueue. */
 static u64 tg_aperture(unsigned long kind)
 {
 	switch (kind) {
 	case TG_MMAP_ARGUMENT:
-		return TG_APERTURE_ARGUMENT;
+		return 1;
 	case TG_MMAP_ENQUEUE:
-		return TG_APERTURE_ENQUEUE;
+		return 2;
 	default:
-		return TG_APERTURE_PLAIN;
+		return 0;
 	}
 }
 
@@ -249,23 +216,24 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	struct tg_object *obj = vma->vm_private_data;
 	unsigned long kind = vmf->pgoff >> TG_PGOFF_KIND_SHIFT;
 	unsigned long page = vmf->pgoff & TG_PGOFF_MASK;
+	struct tg_pause pause = { .obj = obj };
+	vm_fault_t ret = VM_FAULT_SIGBUS;
 	struct tg_device *tg = file->tg;
+	struct tg_replicated *replica;
 	struct tg_remote *remote;
-	u32 unit, tries;
-	vm_fault_t ret;
+	u32 unit;
 	u64 pfn;
 
 	down_read(&tg->map_lock);
-	ret = VM_FAULT_SIGBUS;
 	if (tg_gone(tg) || (obj && (obj->dead || page >= tg_pages(obj->size))))
 		goto out;
 
 	switch (kind) {
 	case TG_MMAP_CONTEXT:
 		if (file->congested) {
-			trace_tg_fault(tg, vmf, VM_FAULT_RETRY);
-			up_read(&tg->map_lock);
-			return tg_fault_context(vmf, file);
+			pause.file = file;
+			pause.wait = &file->calm;
+			goto out;
 		}
 		pfn = (tg->contexts_base + ((u64)file->context << TG_UNIT_SHIFT)) >> PAGE_SHIFT;
 		break;
@@ -276,11 +244,12 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 		pfn = tg_memory_pfn(tg_segment_of(obj)->memory, page);
 		break;
 	case TG_MMAP_REPLICA:
+		replica = tg_replica_of(obj);
 		unit = page / (TG_UNIT >> PAGE_SHIFT);
-		if (!tg_replica_page_see(tg_replica_of(obj), unit, &tries)) {
-			trace_tg_fault(tg, vmf, VM_FAULT_RETRY);
-			up_read(&tg->map_lock);
-			return tg_fault_invalid(vmf, tg_replica_of(obj), unit, tries);
+		if (!tg_replica_page_see(replica, unit, &pause.before)) {
+			pause.wait = &replica->wait;
+			pause.tries = &replica->pages[unit].tries;
+			goto out;
 		}
 		ret = tg_fault_unit(vmf, obj, page);
 		goto out;
@@ -290,9 +259,8 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	case TG_MMAP_REPLICA_WINDOW:
 		remote = tg_remote_of(obj);
 		if (remote->state & TG_STATE_CONGESTED) {
-			trace_tg_fault(tg, vmf, VM_FAULT_RETRY);
-			up_read(&tg->map_lock);
-			return tg_fault_congested(vmf, remote);
+			pause.wait = &remote->wait;
+			goto out;
 		}
 		pfn = tg_window_pfn(remote, tg_aperture(kind), page);
 		break;
@@ -301,9 +269,9 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	}
 	ret = vmf_insert_pfn(vma, vmf->address, pfn);
 out:
-	trace_tg_fault(tg, vmf, ret);
+	trace_tg_fault(tg, vmf, pause.wait ? VM_FAULT_RETRY : ret);
 	up_read(&tg->map_lock);
-	return ret;
+	return pause.wait ? tg_fault_wait(vmf, &pause) : ret;
 }
 
 static void tg_vma_open(struct vm_area_struct *vma)
@@ -353,7 +321,7 @@ static int tg_remote_map(const struct tg_remote *remote, unsigned long kind,
 {
 	if ((kind == TG_MMAP_ENQUEUE) != (remote->rights == TG_RIGHT_ENQUEUE))
 		return -EACCES;
-	if (kind == TG_MMAP_REPLICA_WINDOW && !tg_remote_is_own(remote))
+	if (kind == TG_MMAP_REPLICA_WINDOW && !remote->obj.part)
 		return -EACCES;
 	switch (kind) {
 	case TG_MMAP_ENQUEUE:
@@ -375,33 +343,6 @@ static int tg_remote_map(const struct tg_remote *remote, unsigned long kind,
 			*denied |= VM_WRITE;
 	}
 	return 0;
-}
-
-/* The flags that keep mprotect from adding what is denied. */
-static vm_flags_t tg_may(vm_flags_t denied)
-{
-	vm_flags_t may = 0;
-
-	if (denied & VM_READ)
-		may |= VM_MAYREAD;
-	if (denied & VM_WRITE)
-		may |= VM_MAYWRITE;
-	if (denied & VM_EXEC)
-		may |= VM_MAYEXEC;
-	return may;
-}
-
-/* The object of a mapping, to be put, or NULL. */
-static struct tg_object *tg_mmap_find(struct tg_file *file, unsigned long kind, u32 handle)
-{
-	switch (kind) {
-	case TG_MMAP_EXPORT:
-	case TG_MMAP_QUEUE:
-	case TG_MMAP_REPLICA:
-		return tg_object_find(file, kind, handle);
-	default:
-		return tg_object_find(file, TG_MMAP_IMPORT, handle);
-	}
 }
 
 /**
@@ -436,26 +377,30 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 	case TG_MMAP_STATUS:
 		denied |= VM_WRITE;
 		break;
+	case TG_MMAP_REPLICA:
+		denied |= VM_WRITE;
+		fallthrough;
 	case TG_MMAP_EXPORT:
 	case TG_MMAP_QUEUE:
+		obj = tg_object_find(file, kind, handle);
+		if (!obj)
+			return -EINVAL;
+		break;
 	case TG_MMAP_IMPORT:
 	case TG_MMAP_ARGUMENT:
 	case TG_MMAP_ENQUEUE:
-	case TG_MMAP_REPLICA:
 	case TG_MMAP_REPLICA_WINDOW:
-		obj = tg_mmap_find(file, kind, handle);
+		obj = tg_object_find(file, TG_MMAP_IMPORT, handle);
 		if (!obj)
 			return -EINVAL;
-		limit = tg_pages(obj->size);
-		io = obj->kind == TG_MMAP_IMPORT;
-		if (io)
-			err = tg_remote_map(tg_remote_of(obj), kind, &denied, &needed);
-		else if (kind == TG_MMAP_REPLICA)
-			denied |= VM_WRITE;
+		io = true;
+		err = tg_remote_map(tg_remote_of(obj), kind, &denied, &needed);
 		break;
 	default:
 		return -EINVAL;
 	}
+	if (obj)
+		limit = tg_pages(obj->size);
 	if ((!obj && handle) || first >= limit || vma_pages(vma) > limit - first)
 		err = -EINVAL;
 	else if (vma->vm_flags & denied || (vma->vm_flags & needed) != needed)
@@ -463,7 +408,10 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 	if (err)
 		goto err_put;
 
-	vm_flags_clear(vma, tg_may(denied));
+	/* Nor can mprotect() add what is denied: VM_MAY* is VM_* << 4 there, too. */
+	static_assert(VM_READ << 4 == VM_MAYREAD && VM_WRITE << 4 == VM_MAYWRITE &&
+		      VM_EXEC << 4 == VM_MAYEXEC);
+	vm_flags_clear(vma, denied << 4);
 	vm_flags_set(vma, VM_PFNMAP | VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	if (io)
 		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);

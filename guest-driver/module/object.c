@@ -14,18 +14,14 @@
 #include <linux/slab.h>
 
 #include "driver.h"
+#include "ioctl.h"
 
-static const struct tg_object_ops * const tg_object_kinds[] = {
+static const struct tg_object_ops * const tg_object_kinds[TG_OBJECT_KINDS] = {
 	[TG_MMAP_EXPORT] = &tg_segment_ops,
 	[TG_MMAP_IMPORT] = &tg_remote_ops,
 	[TG_MMAP_QUEUE] = &tg_queue_ops,
 	[TG_MMAP_REPLICA] = &tg_replica_ops,
 };
-
-static struct xarray *tg_object_table(struct tg_device *tg, const struct tg_object_ops *ops)
-{
-	return (void *)tg + ops->table;
-}
 
 static void tg_object_release(struct kref *ref)
 {
@@ -46,15 +42,24 @@ void tg_object_put(struct tg_object *obj)
 }
 EXPORT_SYMBOL_NS_GPL(tg_object_put, TG_LAB_NS);
 
+static void tg_object_uncharge(struct tg_object *obj)
+{
+	if (!obj->ops->charged)
+		return;
+	mutex_lock(&obj->tg->lock);
+	tg_uncharge(obj->file, TG_RESOURCE_IMPORTS, 0, 1);
+	mutex_unlock(&obj->tg->lock);
+}
+
 /**
  * tg_object_end() - removes an object from the board and from its table
  * @obj: Object, closed, whose work has ended. The caller does not hold op_lock.
  */
 void tg_object_end(struct tg_object *obj)
 {
-	struct xarray *table = tg_object_table(obj->tg, obj->ops);
 	struct tg_file *file = obj->file;
 	struct tg_device *tg = obj->tg;
+	struct xarray *table = &tg->objects[obj->kind];
 	bool left;
 
 	down_read(&tg->op_lock);
@@ -68,8 +73,8 @@ void tg_object_end(struct tg_object *obj)
 		/* The board may still use the number: it stays taken. */
 		xa_store(table, obj->handle, NULL, 0);
 	up_write(&tg->map_lock);
-	if (left && obj->ops->charged)
-		tg_uncharge(file, TG_RESOURCE_IMPORTS, 0, 1);
+	if (left)
+		tg_object_uncharge(obj);
 	if (obj->ops->left)
 		obj->ops->left(obj);
 
@@ -90,7 +95,7 @@ static void tg_object_work(struct work_struct *work)
 
 /**
  * tg_object_init() - enters an object into the table of its kind
- * @obj: Zeroed object; the caller frees it if this fails.
+ * @obj: Zeroed object, ready to be freed by its kind's method, as happens if this fails.
  * @file: File that makes it.
  * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @limit: Upper bound of its handle, exclusive.
@@ -112,22 +117,27 @@ int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 li
 	init_completion(&obj->torn_down);
 
 	if (obj->ops->charged) {
+		mutex_lock(&tg->lock);
 		err = tg_charge(file, TG_RESOURCE_IMPORTS, 0, 1);
+		mutex_unlock(&tg->lock);
 		if (err)
-			return err;
+			goto err_free;
 	}
 	down_write(&tg->map_lock);
-	err = xa_alloc(tg_object_table(tg, obj->ops), &obj->handle, obj,
-		       XA_LIMIT(0, limit - 1), GFP_KERNEL_ACCOUNT);
+	err = xa_alloc(&tg->objects[kind], &obj->handle, obj, XA_LIMIT(0, limit - 1),
+		       GFP_KERNEL_ACCOUNT);
 	up_write(&tg->map_lock);
 	if (err) {
-		if (obj->ops->charged)
-			tg_uncharge(file, TG_RESOURCE_IMPORTS, 0, 1);
-		return err == -EBUSY ? -ENOSPC : err;
+		tg_object_uncharge(obj);
+		goto err_free;
 	}
 	refcount_inc(&file->users);
 	get_device(&tg->dev);
 	return 0;
+
+err_free:
+	obj->ops->free(obj);
+	return err == -EBUSY ? -ENOSPC : err;
 }
 
 /**
@@ -143,17 +153,6 @@ void tg_object_publish(struct tg_object *obj)
 	up_write(&obj->tg->map_lock);
 }
 
-static struct tg_object *tg_object_find_locked(struct tg_file *file, u32 kind, u32 handle)
-{
-	struct tg_object *obj = xa_load(tg_object_table(file->tg, tg_object_kinds[kind]), handle);
-
-	lockdep_assert_held(&file->tg->map_lock);
-	if (!obj || obj->file != file || !obj->open)
-		return NULL;
-	kref_get(&obj->ref);
-	return obj;
-}
-
 /**
  * tg_object_find() - an object of a file
  * @file: File.
@@ -167,7 +166,11 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle)
 	struct tg_object *obj;
 
 	down_read(&file->tg->map_lock);
-	obj = tg_object_find_locked(file, kind, handle);
+	obj = xa_load(&file->tg->objects[kind], handle);
+	if (obj && obj->file == file && obj->open)
+		kref_get(&obj->ref);
+	else
+		obj = NULL;
 	up_read(&file->tg->map_lock);
 	return obj;
 }
@@ -185,12 +188,6 @@ void tg_object_kill_locked(struct tg_object *obj)
 	if (obj->ops->quiet)
 		obj->ops->quiet(obj);
 	tg_zap(obj);
-}
-
-/* Whether an object is closed with another one only. */
-static bool tg_object_is_part(struct tg_object *obj)
-{
-	return obj->ops->is_part && obj->ops->is_part(obj);
 }
 
 static void tg_object_tear_down(struct tg_object *obj)
@@ -220,38 +217,31 @@ void tg_object_discard(struct tg_object *obj)
 
 /**
  * tg_object_close() - tears down an object
- * @file: File.
- * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
- * @handle: Its handle.
+ * @call: The call, on the object.
  *
  * Its mappings are zapped at once. Waits, killably, until the board has released it.
  *
- * Return: 0; -EBADF if the file has no such object; -EBUSY for the own import of a
+ * Return: 0; -EBADF if it has been closed meanwhile; -EBUSY for the own import of a
  * replicated segment; -EINTR if killed.
  */
-int tg_object_close(struct tg_file *file, u32 kind, u32 handle)
+int tg_object_close(struct tg_call *call)
 {
-	struct tg_device *tg = file->tg;
-	struct tg_object *obj;
-	bool part;
-	int err;
+	struct tg_object *obj = call->obj;
+	struct tg_device *tg = obj->tg;
+	int err = 0;
 
 	down_write(&tg->map_lock);
-	obj = tg_object_find_locked(file, kind, handle);
-	part = obj && tg_object_is_part(obj);
-	if (obj && !part)
+	if (!obj->open)
+		err = -EBADF;
+	else if (obj->part)
+		err = -EBUSY;
+	else
 		tg_object_kill_locked(obj);
 	up_write(&tg->map_lock);
-	if (!obj)
-		return -EBADF;
-	if (part) {
-		tg_object_put(obj);
-		return -EBUSY;
-	}
+	if (err)
+		return err;
 	tg_object_tear_down(obj);
-	err = wait_for_completion_killable(&obj->torn_down);
-	tg_object_put(obj);
-	return err ? -EINTR : 0;
+	return wait_for_completion_killable(&obj->torn_down) ? -EINTR : 0;
 }
 
 static void tg_file_collect(struct tg_file *file, u32 kind, struct list_head *list)
@@ -259,8 +249,8 @@ static void tg_file_collect(struct tg_file *file, u32 kind, struct list_head *li
 	struct tg_object *obj;
 	unsigned long handle;
 
-	xa_for_each(tg_object_table(file->tg, tg_object_kinds[kind]), handle, obj) {
-		if (obj->file != file || !obj->open || tg_object_is_part(obj))
+	xa_for_each(&file->tg->objects[kind], handle, obj) {
+		if (obj->file != file || !obj->open || obj->part)
 			continue;
 		kref_get(&obj->ref);
 		tg_object_kill_locked(obj);

@@ -28,15 +28,12 @@
  * TG_IOCTL_QUEUE_POP of telegraphos_lab.ko. The kernel's own dequeue is BUSY like any other,
  * under an owner number that no process has.
  */
-#include <linux/delay.h>
 #include <linux/log2.h>
 #include <linux/moduleparam.h>
-#include <linux/pagemap.h>
-#include <linux/sched/signal.h>
 #include <linux/slab.h>
-#include <linux/uaccess.h>
 
 #include "driver.h"
+#include "ioctl.h"
 #include "trace.h"
 
 #define TG_QUEUE_HOLD_MIN 1
@@ -157,16 +154,16 @@ static int tg_queue_revoke(struct tg_nqueue *queue)
 /* Resumes the board after the first buffer has been copied. */
 static int tg_queue_resume(struct tg_nqueue *queue)
 {
-	struct tg_admin_command command = {
-		.opcode = cpu_to_le32(TG_ADMIN_QUEUE_RESUME),
-		.index = cpu_to_le32(queue->seg.first),
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_QUEUE_RESUME),
+		.command.index = cpu_to_le32(queue->seg.first),
 	};
 	struct tg_object *obj = &queue->seg.obj;
 	struct tg_admin_result result;
 	int err;
 
 	lockdep_assert_held(&queue->lock);
-	err = tg_admin(obj->tg, obj->file, TG_ADMIN_QUICK, &command, &result);
+	err = tg_admin(obj->tg, obj->file, TG_ADMIN_QUICK, &request, &result);
 	if (err == -EINTR)
 		/* The caller is being killed; a worker continues, since senders wait. */
 		tg_queue_schedule(queue);
@@ -307,7 +304,7 @@ void tg_queue_event(struct tg_device *tg, u64 value)
 	unsigned long handle;
 
 	down_read(&tg->map_lock);
-	xa_for_each(&tg->queues, handle, obj) {
+	xa_for_each(&tg->objects[TG_MMAP_QUEUE], handle, obj) {
 		queue = tg_queue_of(obj);
 		if (!queue->seg.count || queue->seg.first != page)
 			continue;
@@ -335,21 +332,13 @@ int tg_queue_begin(struct tg_nqueue *queue)
 	int err;
 
 	down_read(&tg->op_lock);
-	err = -ENODEV;
-	if (tg_gone(tg))
-		goto err_op;
-	err = -EINTR;
-	if (mutex_lock_killable(&queue->lock))
-		goto err_op;
-	err = -EBADF;
-	if (READ_ONCE(queue->ended))
-		goto err_lock;
-	return 0;
-
-err_lock:
-	mutex_unlock(&queue->lock);
-err_op:
-	up_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : mutex_lock_killable(&queue->lock);
+	if (!err && READ_ONCE(queue->ended)) {
+		mutex_unlock(&queue->lock);
+		err = -EBADF;
+	}
+	if (err)
+		up_read(&tg->op_lock);
 	return err;
 }
 EXPORT_SYMBOL_NS_GPL(tg_queue_begin, TG_LAB_NS);
@@ -373,44 +362,33 @@ static bool tg_queue_may_continue(struct tg_nqueue *queue)
 
 /**
  * tg_queue_service() - TG_IOCTL_QUEUE_SERVICE: handles an overflow if there is one
- * @file: File.
- * @handle: The queue's handle.
+ * @call: The call, on the queue.
  *
  * Waits, killably, while a consumer is dequeueing, at most for about queue_hold_ms.
  * TG_QUEUE_FULL is clear on return; TG_QUEUE_HELD may be set.
  *
- * Return: 0; -EBADF for a queue that is not this file's, or is closed; -EIO if it is dead;
- * -EINTR if killed; -ENODEV if the board is gone.
+ * Return: 0; -EBADF for a queue that is closed; -EIO if it is dead; -EINTR if killed; -ENODEV
+ * if the board is gone.
  */
-int tg_queue_service(struct tg_file *file, u32 handle)
+int tg_queue_service(struct tg_call *call)
 {
-	struct tg_object *obj = tg_object_find(file, TG_MMAP_QUEUE, handle);
-	struct tg_nqueue *queue;
+	struct tg_object *obj = call->obj;
+	struct tg_nqueue *queue = tg_queue_of(obj);
 	int err;
 
-	if (!obj)
-		return -EBADF;
-	queue = tg_queue_of(obj);
 	for (;;) {
 		err = tg_queue_begin(queue);
 		if (err)
-			break;
+			return err;
 		err = tg_queue_handle(queue);
 		tg_queue_done(queue);
 		if (err != -EBUSY)
-			break;
-		err = wait_event_killable(queue->wait, tg_queue_may_continue(queue));
-		if (err) {
-			err = -EINTR;
-			break;
-		}
-		if (READ_ONCE(obj->dead)) {
-			err = tg_gone(file->tg) ? -ENODEV : -EBADF;
-			break;
-		}
+			return err;
+		if (wait_event_killable(queue->wait, tg_queue_may_continue(queue)))
+			return -EINTR;
+		if (READ_ONCE(obj->dead))
+			return tg_gone(obj->tg) ? -ENODEV : -EBADF;
 	}
-	tg_object_put(obj);
-	return err;
 }
 
 /**
@@ -487,24 +465,20 @@ EXPORT_SYMBOL_NS_GPL(tg_queue_take, TG_LAB_NS);
 
 /**
  * tg_queue_state() - TG_IOCTL_QUEUE_STATE
- * @file: File.
- * @arg: The queue's handle in, its state out: the driver's, and BUSY from the control
- *	page.
+ * @call: The call, on the queue, whose state is filled in: the driver's, and BUSY from the
+ *	control page.
  *
  * Return: 0 or a negative errno.
  */
-int tg_queue_state(struct tg_file *file, struct tg_queue_state *arg)
+int tg_queue_state(struct tg_call *call)
 {
-	struct tg_object *obj = tg_object_find(file, TG_MMAP_QUEUE, arg->handle);
-	struct tg_nqueue *queue;
+	struct tg_queue_state *arg = &call->arg.queue_state;
+	struct tg_nqueue *queue = tg_queue_of(call->obj);
 	int err;
 
-	if (!obj)
-		return -EBADF;
-	queue = tg_queue_of(obj);
 	err = tg_queue_begin(queue);
 	if (err && err != -ENODEV)
-		goto out;
+		return err;
 	arg->state = 0;
 	arg->status = queue->status;
 	if (err) {
@@ -525,10 +499,7 @@ int tg_queue_state(struct tg_file *file, struct tg_queue_state *arg)
 	arg->evictions = queue->evictions;
 	if (!err)
 		tg_queue_done(queue);
-	err = 0;
-out:
-	tg_object_put(obj);
-	return err;
+	return 0;
 }
 
 /* Checks the shape of a queue (SPEC item 5, E7), its quota and its rights. */
@@ -598,31 +569,27 @@ static int tg_queue_allocate(struct tg_nqueue *queue)
 	return 0;
 }
 
-static int tg_queue_grant(struct tg_nqueue *queue, u64 *generation)
+static int tg_queue_grant(struct tg_nqueue *queue)
 {
 	struct tg_object *obj = &queue->seg.obj;
 	union tg_request request = {
-		.queue = {
-			.opcode = cpu_to_le32(TG_ADMIN_QUEUE_SET),
-			.page = cpu_to_le32(queue->seg.first),
-			.words = cpu_to_le32(queue->about.words),
-			.width = cpu_to_le32(queue->about.width),
-			.context = cpu_to_le32(obj->file->context),
-			.address = cpu_to_le64(queue->seg.memory->chunk[0].dma),
-		},
+		.queue.opcode = cpu_to_le32(TG_ADMIN_QUEUE_SET),
+		.queue.page = cpu_to_le32(queue->seg.first),
+		.queue.words = cpu_to_le32(queue->about.words),
+		.queue.width = cpu_to_le32(queue->about.width),
+		.queue.context = cpu_to_le32(obj->file->context),
+		.queue.address = cpu_to_le64(queue->seg.memory->chunk[0].dma),
 	};
 	struct tg_admin_result result;
 	int err;
 
 	tg_put_nodes(request.queue.nodes, queue->about.nodes);
-	err = tg_admin_request(obj->tg, obj->file, TG_ADMIN_QUICK, &request, &result);
+	err = tg_admin_checked(obj->tg, obj->file, TG_ADMIN_QUICK, &request, &result);
 	if (err)
 		return err;
-	if (result.status == TG_OK) {
-		queue->seg.granted = 1;
-		*generation = result.generation;
-	}
-	return tg_status_to_errno(result.status);
+	queue->seg.granted = 1;
+	queue->seg.generation = result.generation;
+	return 0;
 }
 
 /* Describes the queue, and gives the caller an owner number. */
@@ -641,26 +608,22 @@ static int tg_queue_describe(struct tg_nqueue *queue, struct tg_queue *arg)
 
 /**
  * tg_queue_create() - TG_IOCTL_QUEUE_CREATE
- * @file: File that makes it. The caller holds op_lock for reading, and the board is not gone.
- * @arg: The request. Its name has been checked. The fields for the caller are filled in.
- * @created: The queue, also if this fails midway; NULL if there is nothing to
- *	discard.
+ * @call: The call, of the file that makes it. The caller holds op_lock for reading, and the
+ *	board is not gone.
  *
  * Return: 0 or a negative errno.
  */
-int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
-		    struct tg_object **created)
+int tg_queue_create(struct tg_call *call)
 {
+	struct tg_queue *arg = &call->arg.queue;
 	struct tg_export offer = {
 		.rights_owner = arg->rights_owner,
 		.rights_others = arg->rights_others,
 	};
 	struct tg_nqueue *queue;
 	struct tg_queue *about;
-	u64 generation = 0;
 	int err;
 
-	*created = NULL;
 	if (!tg_queue_is_valid(arg))
 		return -EINVAL;
 	queue = kzalloc(sizeof(*queue), GFP_KERNEL_ACCOUNT);
@@ -678,12 +641,10 @@ int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
 	memset(about->secret, 0, sizeof(about->secret));
 	about->arena = PAGE_SIZE;
 	about->length = PAGE_SIZE + (u64)tg_queue_chunks(arg) * tg_queue_chunk(arg);
-	err = tg_segment_init(&queue->seg, file, TG_MMAP_QUEUE, arg->name, about->length);
-	if (err) {
-		kfree(queue);
+	err = tg_segment_init(&queue->seg, call->file, TG_MMAP_QUEUE, arg->name, about->length);
+	if (err)
 		return err;
-	}
-	*created = &queue->seg.obj;
+	call->created = &queue->seg.obj;
 	about->handle = queue->seg.obj.handle;
 	about->offset = tg_mmap_offset(TG_MMAP_QUEUE, about->handle);
 
@@ -691,15 +652,14 @@ int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
 	if (!err)
 		err = tg_segment_take_pages(&queue->seg, 1);
 	if (!err)
-		err = tg_queue_grant(queue, &generation);
+		err = tg_queue_grant(queue);
 	if (err)
 		return err;
 	about->page = queue->seg.first;
 	/* Its senders see one buffer. */
 	offer.length = arg->words * arg->width;
-	memcpy(offer.name, arg->name, sizeof(offer.name));
 	memcpy(offer.secret, arg->secret, sizeof(offer.secret));
-	err = tg_segment_announce(&queue->seg, &offer, generation);
+	err = tg_segment_announce(&queue->seg, &offer);
 	if (err)
 		return err;
 	return tg_queue_describe(queue, arg);
@@ -707,20 +667,20 @@ int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
 
 /**
  * tg_queue_attach() - TG_IOCTL_QUEUE_ATTACH
- * @file: File.
- * @arg: The queue's handle in; its description, and the caller's owner number, out.
+ * @call: The call: the queue's handle in; its description, and the caller's owner number, out.
  *
  * Return: 0; -EBADF for a queue that is not this file's; -ENOMEM; -ENOSPC if too many
  * processes have it; -ENODEV if the board is gone.
  */
-int tg_queue_attach(struct tg_file *file, struct tg_queue *arg)
+int tg_queue_attach(struct tg_call *call)
 {
+	struct tg_queue *arg = &call->arg.queue;
 	struct tg_object *obj;
 	int err;
 
-	if (tg_gone(file->tg))
+	if (tg_gone(call->file->tg))
 		return -ENODEV;
-	obj = tg_object_find(file, TG_MMAP_QUEUE, arg->handle);
+	obj = tg_object_find(call->file, TG_MMAP_QUEUE, arg->handle);
 	if (!obj)
 		return -EBADF;
 	err = tg_queue_describe(tg_queue_of(obj), arg);
@@ -743,7 +703,7 @@ void tg_queues_lost(struct tg_device *tg)
 	struct tg_object *obj;
 	unsigned long handle;
 
-	xa_for_each(&tg->queues, handle, obj)
+	xa_for_each(&tg->objects[TG_MMAP_QUEUE], handle, obj)
 		tg_queue_quiet(obj);
 }
 
@@ -766,10 +726,10 @@ static bool tg_queue_leave(struct tg_object *obj)
 {
 	struct tg_nqueue *queue = tg_queue_of(obj);
 
-	if (!tg_segment_leave(&queue->seg))
+	if (!tg_segment_leave(obj))
 		return false;
 	if (queue->control_memory)
-		tg_memory_free(queue->seg.obj.tg, queue->control_memory);
+		tg_memory_free(obj->tg, queue->control_memory);
 	return true;
 }
 
@@ -777,14 +737,13 @@ static void tg_queue_free(struct tg_object *obj)
 {
 	struct tg_nqueue *queue = tg_queue_of(obj);
 
-	tg_holders_free(queue);
+	tg_holders_free(&queue->holders);
 	kvfree(queue->buffers.order);
 	kvfree(queue->buffers.base);
 	kfree(queue);
 }
 
 const struct tg_object_ops tg_queue_ops = {
-	.table = offsetof(struct tg_device, queues),
 	.quiet = tg_queue_quiet,
 	.end = tg_queue_end,
 	.leave = tg_queue_leave,

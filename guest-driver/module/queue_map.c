@@ -12,7 +12,6 @@
  * An eviction revokes all existing mappings (E13). They stay in the processes, and every
  * access to them is SIGBUS; a new mapping works.
  */
-#include <linux/mm.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
@@ -61,7 +60,11 @@ static void tg_holder_free(struct tg_holder *holder)
 	kfree(holder);
 }
 
-static void tg_holder_free_list(struct list_head *list)
+/**
+ * tg_holders_free() - frees holders
+ * @list: Holders without mappings that no queue has any more, or whose queue has no references.
+ */
+void tg_holders_free(struct list_head *list)
 {
 	struct tg_holder *holder, *next;
 
@@ -111,15 +114,6 @@ void tg_holders_evict(struct tg_nqueue *queue)
 		if (holder->mappings)
 			WRITE_ONCE(holder->state, TG_HOLDER_EVICTED);
 	spin_unlock(&queue->guard);
-}
-
-/**
- * tg_holders_free() - frees all holders of a queue
- * @queue: Queue without mappings or references.
- */
-void tg_holders_free(struct tg_nqueue *queue)
-{
-	tg_holder_free_list(&queue->holders);
 }
 
 static bool tg_owner_is_used(struct tg_nqueue *queue, u32 owner)
@@ -197,7 +191,7 @@ static s64 tg_holder_add(struct tg_nqueue *queue, struct mm_struct *mm,
 	}
 	result = holder ? holder->owner : -ENOSPC;
 	spin_unlock(&queue->guard);
-	tg_holder_free_list(&stale);
+	tg_holders_free(&stale);
 	return result;
 }
 

@@ -39,12 +39,9 @@
  */
 #include <linux/delay.h>
 #include <linux/slab.h>
-#include <linux/string.h>
 
 #include "driver.h"
-
-/* Pause before a REPLICA_CLEAR that finds a join in progress is repeated, in milliseconds. */
-#define TG_CLEAR_AGAIN 20
+#include "ioctl.h"
 
 /* Sets the nodes of the grant: 0, or -EINVAL if this node has no bit. */
 static int tg_replica_admit(const struct tg_replicated *replica, struct tg_export *grant)
@@ -79,8 +76,7 @@ static int tg_replica_grant(struct tg_replicated *replica)
 	err = tg_replica_admit(replica, &grant);
 	if (err)
 		return err;
-	replica->generation = 0;
-	return tg_segment_grant(&replica->seg, &grant, &replica->generation);
+	return tg_segment_grant(&replica->seg, &grant);
 }
 
 /**
@@ -100,14 +96,12 @@ int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *s
 {
 	struct tg_device *tg = replica->seg.obj.tg;
 	union tg_request request = {
-		.replica = {
-			.opcode = cpu_to_le32(TG_ADMIN_REPLICA_SET),
-			.page = cpu_to_le32(replica->seg.first + i),
-			.mode = cpu_to_le32(replica->mode),
-			.node = cpu_to_le32(source->node),
-			.home_page = cpu_to_le32(source->page + i),
-			.home_generation = cpu_to_le64(source->generation),
-		},
+		.replica.opcode = cpu_to_le32(TG_ADMIN_REPLICA_SET),
+		.replica.page = cpu_to_le32(replica->seg.first + i),
+		.replica.mode = cpu_to_le32(replica->mode),
+		.replica.node = cpu_to_le32(source->node),
+		.replica.home_page = cpu_to_le32(source->page + i),
+		.replica.home_generation = cpu_to_le64(source->generation),
 	};
 	u32 losses = tg_replica_page_losses(replica, i);
 	struct tg_admin_result result;
@@ -117,7 +111,7 @@ int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *s
 	lockdep_assert_held(&replica->lock);
 	class = source->node == tg->node ? TG_ADMIN_QUICK : TG_ADMIN_REMOTE;
 	replica->set = max(replica->set, i + 1);
-	err = tg_admin_request(tg, replica->seg.obj.file, class, &request, &result);
+	err = tg_admin(tg, replica->seg.obj.file, class, &request, &result);
 	if (err)
 		return err;
 	if (result.status == TG_OK) {
@@ -152,14 +146,14 @@ static int tg_replica_set(struct tg_replicated *replica, const struct tg_source 
  */
 static int tg_replica_clear(struct tg_replicated *replica)
 {
-	struct tg_admin_command clear = { .opcode = cpu_to_le32(TG_ADMIN_REPLICA_CLEAR) };
+	union tg_request clear = { .command.opcode = cpu_to_le32(TG_ADMIN_REPLICA_CLEAR) };
 	struct tg_segment *segment = &replica->seg;
 	unsigned long end = jiffies + TG_JOIN_PATIENCE;
 	struct tg_admin_result result;
 	int err;
 
 	while (replica->set) {
-		clear.index = cpu_to_le32(segment->first + replica->set - 1);
+		clear.command.index = cpu_to_le32(segment->first + replica->set - 1);
 		err = tg_admin(segment->obj.tg, segment->obj.file, TG_ADMIN_DRAIN, &clear, &result);
 		if (err)
 			return err;
@@ -192,15 +186,15 @@ static int tg_replica_attach(struct tg_replicated *replica, const struct tg_sour
 	err = tg_replica_grant(replica);
 	if (err)
 		return err;
-	here.generation = replica->generation;
+	here.generation = segment->generation;
 	replica->source = source ? *source : here;
 	err = tg_replica_set(replica, &replica->source, status);
 	if (err)
 		return err;
-	err = tg_remote_open_own(replica->own, replica->generation, status);
+	err = tg_remote_open_own(replica->own, segment->generation, status);
 	if (err || source)
 		return err;
-	return tg_segment_announce(segment, &replica->offer, replica->generation);
+	return tg_segment_announce(segment, &replica->offer);
 }
 
 /* Mirror of tg_replica_attach(), also if that has failed midway. Nothing is mapped. */
@@ -289,11 +283,11 @@ static void tg_replica_describe(const struct tg_replicated *replica, struct tg_r
 }
 
 /* Makes the home, or a copy of @source, with the @rights of its processes. */
-static int tg_replica_create(struct tg_file *file, struct tg_replica *arg, u32 rights,
-			     const struct tg_source *source, u64 size,
-			     struct tg_object **created)
+static int tg_replica_create(struct tg_call *call, u32 rights, const struct tg_source *source,
+			     u64 size)
 {
-	struct tg_device *tg = file->tg;
+	struct tg_replica *arg = &call->arg.replica;
+	struct tg_device *tg = call->file->tg;
 	struct tg_replicated *replica;
 	u32 count;
 	int err;
@@ -315,19 +309,15 @@ static int tg_replica_create(struct tg_file *file, struct tg_replica *arg, u32 r
 		kfree(replica);
 		return err;
 	}
-	memcpy(replica->offer.name, arg->name, sizeof(replica->offer.name));
 	memcpy(replica->offer.secret, arg->secret, sizeof(replica->offer.secret));
 	memcpy(replica->offer.nodes, arg->nodes, sizeof(replica->offer.nodes));
 	replica->offer.length = size;
 	replica->offer.rights_owner = arg->rights_owner;
 	replica->offer.rights_others = arg->rights_others;
-	err = tg_segment_init(&replica->seg, file, TG_MMAP_REPLICA, arg->name, size);
-	if (err) {
-		tg_replica_pages_exit(replica);
-		kfree(replica);
+	err = tg_segment_init(&replica->seg, call->file, TG_MMAP_REPLICA, arg->name, size);
+	if (err)
 		return err;
-	}
-	*created = &replica->seg.obj;
+	call->created = &replica->seg.obj;
 	err = tg_replica_allocate(replica, count);
 	if (err)
 		return err;
@@ -367,7 +357,7 @@ static struct tg_replicated *tg_replica_find_naive(struct tg_file *file, const u
 	unsigned long handle;
 
 	down_read(&tg->map_lock);
-	xa_for_each(&tg->replicas, handle, obj) {
+	xa_for_each(&tg->objects[TG_MMAP_REPLICA], handle, obj) {
 		struct tg_replicated *replica = tg_replica_of(obj);
 
 		if (obj->file == file && obj->open && replica->mode == TG_REPLICA_NAIVE &&
@@ -417,11 +407,8 @@ out:
 
 /**
  * tg_replicate() - TG_IOCTL_REPLICATE: makes or joins a replicated segment
- * @file: File that makes it. The caller holds op_lock for reading, and the board is not gone.
- * @arg: The request. Its name has been checked. The fields for the caller are filled in; on
- *	failure its status is the board's, if the board has refused.
- * @created: The segment, also if this fails midway; NULL if there is nothing to
- *	discard or to publish.
+ * @call: The call, of the file that makes it. The caller holds op_lock for reading, and the
+ *	board is not gone. On failure its status is the board's, if the board has refused.
  *
  * A join requests the rights that it gives for its own uid, or, if it gives none, those to
  * load and to store; the rights that it gives are its offer if it becomes the home. Blocks,
@@ -431,35 +418,34 @@ out:
  * -ENOENT for a naive join of a segment that this file has not made, or if that node has no
  * such segment; -EMSGSIZE for one of another size; -ENOSPC if pages, imports, window
  * slots, or the status page's words are used up; -ENOMEM; -EINTR if killed; -ENODEV
- * if the board is gone; or what tg_status_to_errno() makes of the status in @arg.
+ * if the board is gone; or what tg_status_to_errno() makes of the call's status.
  */
-int tg_replicate(struct tg_file *file, struct tg_replica *arg,
-		 struct tg_object **created)
+int tg_replicate(struct tg_call *call)
 {
+	struct tg_replica *arg = &call->arg.replica;
 	u32 rights = arg->rights_owner | arg->rights_others;
 	struct tg_source source;
 	u64 size;
 	int err;
 
-	*created = NULL;
 	arg->status = TG_OK;
 	if (rights & ~TG_RIGHTS_REPLICA || arg->reserved ||
 	    arg->mode < TG_REPLICA_NAIVE || arg->mode > TG_REPLICA_INVALIDATE)
 		return -EINVAL;
 	if (arg->home != TG_REPLICA_HERE) {
 		if (arg->mode == TG_REPLICA_NAIVE)
-			return tg_replica_join_naive(file, arg);
+			return tg_replica_join_naive(call->file, arg);
 		rights = arg->rights_owner ? : TG_RIGHT_READ | TG_RIGHT_WRITE;
 	}
 	/* A copy without a right to read it is useless. */
 	if (!(rights & TG_RIGHT_READ))
 		return -EINVAL;
 	if (arg->home == TG_REPLICA_HERE)
-		return tg_replica_create(file, arg, rights, NULL, arg->length, created);
-	err = tg_replica_look_up(file, arg, rights, &source, &size);
+		return tg_replica_create(call, rights, NULL, arg->length);
+	err = tg_replica_look_up(call->file, arg, rights, &source, &size);
 	if (err)
 		return err;
-	return tg_replica_create(file, arg, rights, &source, size, created);
+	return tg_replica_create(call, rights, &source, size);
 }
 
 static void tg_replica_publish(struct tg_object *obj)
@@ -469,30 +455,27 @@ static void tg_replica_publish(struct tg_object *obj)
 
 /**
  * tg_replica_adopt() - TG_IOCTL_REPLICA_ADOPT: an orphan becomes the home
- * @file: File. The caller holds op_lock for reading, and the board is not gone.
- * @handle: The segment's handle.
+ * @call: The call, on the segment. The caller holds op_lock for reading, and the board is not
+ *	gone.
  *
  * Its memory, import number and mappings stay; the latter fill again. Its stores are
  * counted from 0. If this fails it is still an orphan, and this may be called again.
  *
- * Return: 0; -EBADF for a segment that is not this file's, or is closed; -EINVAL for one that
- * is not an orphan; -EEXIST if this node has another segment of its name; -EINTR if
- * killed; -EIO or -ENODEV if the board is gone.
+ * Return: 0; -EBADF for a segment that is closed; -EINVAL for one that is not an orphan;
+ * -EEXIST if this node has another segment of its name; -EINTR if killed; -EIO or -ENODEV if
+ * the board is gone.
  */
-int tg_replica_adopt(struct tg_file *file, u32 handle)
+int tg_replica_adopt(struct tg_call *call)
 {
-	struct tg_object *obj = tg_object_find(file, TG_MMAP_REPLICA, handle);
-	struct tg_device *tg = file->tg;
-	struct tg_replicated *replica;
+	struct tg_object *obj = call->obj;
+	struct tg_replicated *replica = tg_replica_of(obj);
+	struct tg_device *tg = obj->tg;
 	u32 orphaned, status;
 	int err;
 
-	if (!obj)
-		return -EBADF;
-	replica = tg_replica_of(obj);
 	err = tg_replica_begin(replica, &orphaned);
 	if (err)
-		goto out;
+		return err;
 	err = orphaned ? tg_replica_detach(replica) : -EINVAL;
 	if (!err)
 		err = tg_replica_attach(replica, NULL, &status);
@@ -508,8 +491,6 @@ int tg_replica_adopt(struct tg_file *file, u32 handle)
 		up_write(&tg->map_lock);
 	}
 	mutex_unlock(&replica->lock);
-out:
-	tg_object_put(obj);
 	return err;
 }
 
@@ -527,18 +508,16 @@ static int tg_replica_may_move(const struct tg_replicated *replica)
 /* Moves the home here of all pages that have it elsewhere. */
 static int tg_replica_move_pages(struct tg_replicated *replica)
 {
-	struct tg_admin_command move = { .opcode = cpu_to_le32(TG_ADMIN_REPLICA_MOVE) };
-	struct tg_admin_result result;
+	union tg_request move = { .command.opcode = cpu_to_le32(TG_ADMIN_REPLICA_MOVE) };
+	const struct tg_object *obj = &replica->seg.obj;
 	u32 i, moves;
 	int err;
 
 	for (i = 0; i < replica->seg.count; i++) {
 		if (tg_replica_page_is_home(replica, i, &moves))
 			continue;
-		move.index = cpu_to_le32(replica->seg.first + i);
-		err = tg_admin(replica->seg.obj.tg, replica->seg.obj.file, TG_ADMIN_REMOTE, &move, &result);
-		if (!err)
-			err = tg_status_to_errno(result.status);
+		move.command.index = cpu_to_le32(replica->seg.first + i);
+		err = tg_admin_checked(obj->tg, obj->file, TG_ADMIN_REMOTE, &move, NULL);
 		if (err)
 			return err;
 		tg_replica_page_moved_here(replica, i, moves);
@@ -548,40 +527,35 @@ static int tg_replica_move_pages(struct tg_replicated *replica)
 
 /**
  * tg_replica_move() - TG_IOCTL_REPLICA_MOVE: a copy becomes the home, while stores continue
- * @file: File. The caller holds op_lock for reading, and the board is not gone.
- * @handle: The segment's handle.
+ * @call: The call, on the segment. The caller holds op_lock for reading, and the board is not
+ *	gone.
  *
  * Does nothing at the home. If this fails midway, some pages have their home here, and the
  * next call moves the rest; the state names this node as the home when all have.
  * Blocks, killably.
  *
- * Return: 0; -EBADF for a segment that is not this file's, or is closed; -EINVAL for a naive
- * one or one of mode TG_REPLICA_INVALIDATE; -EACCES for a copy joined for less than to
- * load, to store and to atomics; -EEXIST if this node has another segment of its name;
- * -EBUSY if it is moving elsewhere; -EREMOTEIO if it has no home that releases it; -EINTR
- * if killed; -ENODEV if the board is gone; for an orphan, or if the home goes, what
- * tg_status_to_errno() makes of the reason.
+ * Return: 0; -EBADF for a segment that is closed; -EINVAL for a naive one or one of mode
+ * TG_REPLICA_INVALIDATE; -EACCES for a copy joined for less than to load, to store and to
+ * atomics; -EEXIST if this node has another segment of its name; -EBUSY if it is moving
+ * elsewhere; -EREMOTEIO if it has no home that releases it; -EINTR if killed; -ENODEV if the
+ * board is gone; for an orphan, or if the home goes, what tg_status_to_errno() makes of the
+ * reason.
  */
-int tg_replica_move(struct tg_file *file, u32 handle)
+int tg_replica_move(struct tg_call *call)
 {
-	struct tg_object *obj = tg_object_find(file, TG_MMAP_REPLICA, handle);
-	struct tg_replicated *replica;
-	struct tg_segment *segment;
+	struct tg_replicated *replica = tg_replica_of(call->obj);
+	struct tg_segment *segment = &replica->seg;
 	bool announced = false;
 	u32 orphaned;
 	int err;
 
-	if (!obj)
-		return -EBADF;
-	replica = tg_replica_of(obj);
-	segment = &replica->seg;
 	err = tg_replica_begin(replica, &orphaned);
 	if (err)
-		goto out;
+		return err;
 	err = orphaned ? tg_status_to_errno(orphaned) : tg_replica_may_move(replica);
 	/* First, since a page that has moved must have a name. */
 	if (!err && !segment->published) {
-		err = tg_segment_announce(segment, &replica->offer, replica->generation);
+		err = tg_segment_announce(segment, &replica->offer);
 		announced = !err;
 	}
 	if (!err) {
@@ -590,33 +564,28 @@ int tg_replica_move(struct tg_file *file, u32 handle)
 			tg_segment_withdraw(segment);
 	}
 	mutex_unlock(&replica->lock);
-out:
-	tg_object_put(obj);
 	return err;
 }
 
 /**
  * tg_replica_state() - TG_IOCTL_REPLICA_STATE
- * @file: File.
- * @arg: The segment's handle in, its home and status out.
+ * @call: The call, on the segment, whose home and status are filled in.
  *
- * Return: 0 or -EBADF.
+ * Return: 0.
  */
-int tg_replica_state(struct tg_file *file, struct tg_replica_state *arg)
+int tg_replica_state(struct tg_call *call)
 {
-	struct tg_object *obj = tg_object_find(file, TG_MMAP_REPLICA, arg->handle);
-	struct tg_device *tg = file->tg;
+	struct tg_replica_state *arg = &call->arg.replica_state;
+	const struct tg_replicated *replica = tg_replica_of(call->obj);
+	struct tg_device *tg = call->file->tg;
 
-	if (!obj)
-		return -EBADF;
 	down_read(&tg->map_lock);
-	arg->home = tg_replica_pages_home(tg_replica_of(obj));
-	arg->status = tg_replica_of(obj)->status;
+	arg->home = tg_replica_pages_home(replica);
+	arg->status = replica->status;
 	/* The board is lost, and with it the copy. */
 	if (tg_gone(tg) && !arg->status)
 		arg->status = TG_ERR_RESET;
 	up_read(&tg->map_lock);
-	tg_object_put(obj);
 	return 0;
 }
 
@@ -654,7 +623,7 @@ void tg_replica_event(struct tg_device *tg, u32 home, u64 value)
 	unsigned long handle;
 
 	down_write(&tg->map_lock);
-	xa_for_each(&tg->replicas, handle, obj) {
+	xa_for_each(&tg->objects[TG_MMAP_REPLICA], handle, obj) {
 		struct tg_replicated *replica = tg_replica_of(obj);
 		const struct tg_segment *segment = &replica->seg;
 
@@ -678,7 +647,7 @@ static void tg_replica_quiet(struct tg_object *obj)
 
 	if (replica->own)
 		tg_object_kill_locked(&replica->own->obj);
-	tg_replica_pages_quiet(replica);
+	wake_up_all(&replica->wait);
 }
 
 static void tg_replica_end(struct tg_object *obj)
@@ -700,12 +669,7 @@ static bool tg_replica_leave(struct tg_object *obj)
 	if (tg_gone(obj->tg) || tg_segment_withdraw(&replica->seg) || tg_replica_clear(replica))
 		return false;
 	tg_replica_pages_leave(replica);
-	return tg_segment_leave(&replica->seg);
-}
-
-static void tg_replica_left(struct tg_object *obj)
-{
-	tg_replica_pages_end(tg_replica_of(obj));
+	return tg_segment_leave(obj);
 }
 
 static void tg_replica_free(struct tg_object *obj)
@@ -719,11 +683,10 @@ static void tg_replica_free(struct tg_object *obj)
 }
 
 const struct tg_object_ops tg_replica_ops = {
-	.table = offsetof(struct tg_device, replicas),
 	.publish = tg_replica_publish,
 	.quiet = tg_replica_quiet,
 	.end = tg_replica_end,
 	.leave = tg_replica_leave,
-	.left = tg_replica_left,
+	.left = tg_replica_pages_end,
 	.free = tg_replica_free,
 };

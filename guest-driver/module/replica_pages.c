@@ -271,7 +271,7 @@ static bool tg_replica_page_hide(struct tg_replicated *replica, u32 i)
 /* Acknowledges all lost pages but those that are kept. Waits for no other node. */
 static void tg_replica_ack(struct tg_replicated *replica)
 {
-	struct tg_admin_command ack = { .opcode = cpu_to_le32(TG_ADMIN_REPLICA_INVALID) };
+	union tg_request ack = { .command.opcode = cpu_to_le32(TG_ADMIN_REPLICA_INVALID) };
 	struct tg_admin_result result;
 	bool kept = false;
 	u32 i;
@@ -284,7 +284,7 @@ static void tg_replica_ack(struct tg_replicated *replica)
 			kept = true;
 			continue;
 		}
-		ack.index = cpu_to_le32(replica->seg.first + i);
+		ack.command.index = cpu_to_le32(replica->seg.first + i);
 		/* Its status does not matter: a page that is no copy any more needs none. */
 		if (tg_admin(replica->seg.obj.tg, NULL, TG_ADMIN_QUICK, &ack, &result))
 			break;
@@ -432,24 +432,15 @@ void tg_replica_pages_leave(struct tg_replicated *replica)
 
 /**
  * tg_replica_pages_end() - cancels a delayed acknowledgement
- * @replica: Replicated segment that is not in the table any more.
+ * @obj: Replicated segment that is not in the table any more.
  *
  * Otherwise its timer could fire when the module has gone: the destruction of a workqueue
  * waits for works, and not for their timers.
  */
-void tg_replica_pages_end(struct tg_replicated *replica)
+void tg_replica_pages_end(struct tg_object *obj)
 {
-	if (cancel_delayed_work_sync(&replica->ack))
-		tg_object_put(&replica->seg.obj);
-}
-
-/**
- * tg_replica_pages_quiet() - a replicated segment is closed: wakes the faults that wait
- * @replica: Replicated segment. The caller holds map_lock for writing.
- */
-void tg_replica_pages_quiet(struct tg_replicated *replica)
-{
-	wake_up_all(&replica->wait);
+	if (cancel_delayed_work_sync(&tg_replica_of(obj)->ack))
+		tg_object_put(obj);
 }
 
 /**
@@ -461,6 +452,6 @@ void tg_replicas_lost(struct tg_device *tg)
 	struct tg_object *obj;
 	unsigned long handle;
 
-	xa_for_each(&tg->replicas, handle, obj)
-		tg_replica_pages_quiet(tg_replica_of(obj));
+	xa_for_each(&tg->objects[TG_MMAP_REPLICA], handle, obj)
+		wake_up_all(&tg_replica_of(obj)->wait);
 }

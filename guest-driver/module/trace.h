@@ -14,27 +14,8 @@
 
 #include "driver.h"
 
-#define tg_show_opcode(opcode)						\
-	__print_symbolic(opcode,					\
-		{ TG_ADMIN_CONTEXT_OPEN, "CONTEXT_OPEN" },		\
-		{ TG_ADMIN_CONTEXT_CLOSE, "CONTEXT_CLOSE" },		\
-		{ TG_ADMIN_GRANT_SET, "GRANT_SET" },			\
-		{ TG_ADMIN_GRANT_CLEAR, "GRANT_CLEAR" },		\
-		{ TG_ADMIN_SEGMENT_PUBLISH, "SEGMENT_PUBLISH" },	\
-		{ TG_ADMIN_SEGMENT_WITHDRAW, "SEGMENT_WITHDRAW" },	\
-		{ TG_ADMIN_LOOKUP, "LOOKUP" },				\
-		{ TG_ADMIN_IMPORT_SET, "IMPORT_SET" },			\
-		{ TG_ADMIN_IMPORT_CLEAR, "IMPORT_CLEAR" },		\
-		{ TG_ADMIN_IMPORT_ACK, "IMPORT_ACK" },			\
-		{ TG_ADMIN_LAUNCH, "LAUNCH" },				\
-		{ TG_ADMIN_COUNTER_SET, "COUNTER_SET" },		\
-		{ TG_ADMIN_COUNTER_GET, "COUNTER_GET" },		\
-		{ TG_ADMIN_QUEUE_SET, "QUEUE_SET" },			\
-		{ TG_ADMIN_QUEUE_RESUME, "QUEUE_RESUME" },		\
-		{ TG_ADMIN_REPLICA_SET, "REPLICA_SET" },		\
-		{ TG_ADMIN_REPLICA_CLEAR, "REPLICA_CLEAR" },		\
-		{ TG_ADMIN_REPLICA_MOVE, "REPLICA_MOVE" },		\
-		{ TG_ADMIN_REPLICA_INVALID, "REPLICA_INVALID" })
+#define tg_opcode_symbol(name) { TG_ADMIN_##name, #name }
+#define tg_show_opcode(...) __print_symbolic(__entry->opcode, __VA_ARGS__)
 
 #define tg_show_event(kind)						\
 	__print_symbolic(kind,						\
@@ -78,7 +59,7 @@ TRACE_EVENT(tg_admin_command,
 		__entry->seq = le32_to_cpu(request->command.seq);
 	),
 	TP_printk("board=%u slot=%u seq=%u opcode=%s", __entry->board, __entry->slot,
-		  __entry->seq, tg_show_opcode(__entry->opcode))
+		  __entry->seq, TG_OPCODES(tg_show_opcode, tg_opcode_symbol))
 );
 
 /* A completion has been found. */
