@@ -119,7 +119,7 @@ pub enum Error {
     #[error("{what} not found at {}; {remedy}", path.display())]
     Missing {
         /// What was looked for.
-        what: &'static str,
+        what: String,
         /// Where.
         path: PathBuf,
         /// What to do.
@@ -137,5 +137,17 @@ impl Error {
     pub(crate) fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.as_ref().to_path_buf();
         move |source| Error::Io { what, path, source }
+    }
+
+    pub(crate) fn build(what: impl Into<String>, status: impl ToString, log: impl Into<String>) -> Error {
+        Error::Build { what: what.into(), status: status.to_string(), log: log.into() }
+    }
+
+    pub(crate) fn missing(what: impl Into<String>, path: impl AsRef<Path>, remedy: impl Into<String>) -> Error {
+        Error::Missing { what: what.into(), path: path.as_ref().to_path_buf(), remedy: remedy.into() }
+    }
+
+    pub(crate) fn no_package(wanted: impl Into<String>, looked: impl Into<String>, remedy: impl Into<String>) -> Error {
+        Error::NoPackage { wanted: wanted.into(), looked: looked.into(), remedy: remedy.into() }
     }
 }

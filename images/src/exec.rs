@@ -45,6 +45,16 @@ impl Output {
         let all: Vec<_> = all.lines().filter(|l| !l.trim().is_empty()).collect();
         all[all.len().saturating_sub(lines)..].join("\n")
     }
+
+    /// The error of a program that was to do `what`, with the last lines of everything it said.
+    pub(crate) fn failed(&self, what: impl Into<String>, lines: usize) -> Error {
+        Error::build(what, self.status, self.tail(lines))
+    }
+
+    /// This, or that error if it does not say that it was successful.
+    pub(crate) fn success(self, what: impl FnOnce() -> String, lines: usize) -> Result<Output> {
+        if self.status.success() { Ok(self) } else { Err(self.failed(what(), lines)) }
+    }
 }
 
 /// Runs `command` to its end, calling `tick` now and then. Its output goes through files, so no pipe can fill up.

@@ -30,11 +30,8 @@ impl Store {
             command.args(["--features", features]);
         }
         let messages = self.build("the counting plugin", &mut command)?;
-        messages.lines().find_map(library).ok_or_else(|| Error::Build {
-            what: "building the counting plugin".into(),
-            status: "no shared library was made".into(),
-            log: String::new(),
-        })
+        let made = messages.lines().find_map(library);
+        made.ok_or_else(|| Error::build("building the counting plugin", "no shared library was made", ""))
     }
 }
 

@@ -24,17 +24,13 @@ pub struct Source {
 /// Names of options a derived source keeps.
 const KEPT: [&str; 2] = ["check-valid-until", "check-date"];
 
-/// Reads the deb822 form (`*.sources`). Disabled and source-only stanzas are left out.
-pub fn parse_deb822(text: &str) -> Vec<Source> {
-    let mut all = Vec::new();
-    let mut stanza: Vec<(String, String)> = Vec::new();
-    for line in text.lines().chain([""]) {
-        if line.starts_with('#') {
-            continue;
-        }
+/// Stanzas of `field: value` lines, the fields in lower case. Values keep their continued lines; lines with `#` are
+/// comments.
+pub(crate) fn stanzas(text: &str) -> Vec<Vec<(String, String)>> {
+    let (mut all, mut stanza) = (Vec::new(), Vec::<(String, String)>::new());
+    for line in text.lines().chain([""]).filter(|line| !line.starts_with('#')) {
         if line.trim().is_empty() {
-            all.extend(deb822_source(&stanza));
-            stanza.clear();
+            all.push(std::mem::take(&mut stanza));
         } else if line.starts_with([' ', '\t']) {
             if let Some((_, value)) = stanza.last_mut() {
                 value.push('\n');
@@ -45,6 +41,11 @@ pub fn parse_deb822(text: &str) -> Vec<Source> {
         }
     }
     all
+}
+
+/// Reads the deb822 form (`*.sources`). Disabled and source-only stanzas are left out.
+pub fn parse_deb822(text: &str) -> Vec<Source> {
+    stanzas(text).iter().filter_map(|stanza| deb822_source(stanza)).collect()
 }
 
 fn deb822_source(stanza: &[(String, String)]) -> Option<Source> {
@@ -140,6 +141,11 @@ pub struct Host {
 const STABLE: [&str; 2] = ["bookworm", "trixie"];
 
 impl Host {
+    /// This host.
+    pub(crate) fn here() -> Result<Host> {
+        Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))
+    }
+
     /// Reads os-release, the sources in `etc` (normally `/etc/apt`) and looks for the Debian keyring.
     pub fn read(os_release: &Path, etc: &Path) -> Result<Host> {
         let os = std::fs::read_to_string(os_release).map_err(Error::io("cannot read", os_release))?;
