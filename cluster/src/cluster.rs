@@ -2,13 +2,12 @@
 //! A cluster: one fabric process, a HIB process and a QEMU for each node, in one private directory.
 
 use crate::guest::{Guest, NodeOptions, Plan};
-use crate::launch::{Logs, read_log, start_fabric};
-use crate::process::{Memory, Process};
+use crate::launch::{Logs, start_fabric};
+use crate::process::Process;
 use crate::rundir::{MachineLock, RunDir};
 use crate::settings::Settings;
-use crate::{ProgressMode, Result, interrupt};
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::{ProgressMode, Result, interrupt, lock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telegraphos_images::{Guest as Image, KernelSeries, Manifest, Qemu, Store};
 use telegraphos_wire::WindowLayout;
@@ -72,12 +71,6 @@ impl Builder {
     /// Guest kernel; 6.12 without this.
     pub fn kernel(mut self, series: KernelSeries) -> Builder {
         self.settings.kernel = Some(series);
-        self
-    }
-
-    /// Memory of each guest in MiB; 256 without this.
-    pub fn memory_mib(mut self, mib: u32) -> Builder {
-        self.settings.memory_mib = Some(mib);
         self
     }
 
@@ -224,29 +217,19 @@ impl Cluster {
     fn start_fabric(&self) -> Result<()> {
         let socket = self.plan.fabric_socket();
         let process = start_fabric(&socket, &self.fabric_options, &self.plan.logs.path("fabric"))?;
-        *self.fabric.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+        *lock(&self.fabric) = Some(process);
         Ok(())
     }
 
     /// Ends the fabric at once, as a crash would.
     pub fn kill_fabric(&self) {
-        *self.fabric.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.fabric) = None;
     }
 
     /// Starts the fabric anew; HIBs join it by themselves.
     pub fn restart_fabric(&self) -> Result<()> {
         self.kill_fabric();
         self.start_fabric()
-    }
-
-    /// Memory of the fabric process.
-    pub fn fabric_memory(&self) -> Option<Memory> {
-        self.fabric.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.memory()
-    }
-
-    /// Everything the fabric has logged.
-    pub fn fabric_log(&self) -> String {
-        read_log(&self.plan.logs.path("fabric"))
     }
 
     /// Its nodes, by id.
@@ -269,14 +252,9 @@ impl Cluster {
         self.plan.kvm
     }
 
-    /// Its private directory: sockets and, without `log_dir`, logs.
-    pub fn run_dir(&self) -> &Path {
-        &self.plan.run_dir
-    }
-
     /// Process ids of everything it runs.
     pub fn pids(&self) -> Vec<u32> {
-        let fabric = self.fabric.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Process::pid);
+        let fabric = lock(&self.fabric).as_ref().map(Process::pid);
         fabric.into_iter().chain(self.guests.iter().flat_map(Guest::pids)).collect()
     }
 }

@@ -7,15 +7,15 @@ use crate::launch::{Logs, PROMPT, read_log, start_hib, wait_for_socket};
 use crate::process::{Memory, Process};
 use crate::qmp::Qmp;
 use crate::rundir::FABRIC;
-use crate::{Error, Result, interrupt};
+use crate::{Error, Result, interrupt, lock};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use telegraphos_images::{Guest as Image, Qemu};
+use telegraphos_images::{Guest as Image, Qemu, TCG};
 
 /// The HIB in QEMU.
 const DEVICE: &str = "hib";
@@ -40,8 +40,6 @@ pub struct NodeOptions {
     pub shell: bool,
     /// A `pci-testdev`, the baseline for accesses to a device inside QEMU.
     pub test_device: bool,
-    /// More words for the guest kernel's command line.
-    pub append: String,
     /// More options of `telegraphos-hib`, name and value.
     pub hib_options: Vec<(String, String)>,
     /// Another QEMU than the cluster's.
@@ -60,7 +58,6 @@ impl Default for NodeOptions {
             wait_for_device: true,
             shell: false,
             test_device: false,
-            append: String::new(),
             hib_options: Vec::new(),
             qemu: None,
             qemu_options: Vec::new(),
@@ -114,10 +111,6 @@ impl Drop for Vm {
         self.process.kill();
         self.line.close();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Guest {
@@ -268,15 +261,7 @@ impl Guest {
         if let Some(khz) = crate::clock::tsc_khz().filter(|_| !plan.kvm) {
             append += &format!(" tsc_early_khz={khz}");
         }
-        append += &format!(" {}", self.options.append);
-        let mut args = plan.image.qemu_args(&append);
-        if plan.kvm {
-            for arg in &mut args {
-                if arg == "tcg,thread=multi" {
-                    *arg = "kvm".into();
-                }
-            }
-        }
+        let mut args = plan.image.qemu_args(if plan.kvm { "kvm" } else { TCG }, &append);
         let mut add = |name: &str, value: String| args.extend([name.into(), OsString::from(value)]);
         add("-name", format!("telegraphos-node{}", self.node));
         let size = format!("{}M", plan.memory_mib);

@@ -3,11 +3,10 @@
 
 mod cost;
 
-use super::written;
+use super::print;
 use crate::{Error, Result};
 use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -69,7 +68,7 @@ pub(super) fn sim(args: &SimArgs, quiet: bool) -> Result<u8> {
         (false, true) => json(serde_json::to_string_pretty(&report))? + "\n",
         (false, false) => report.to_string(),
     };
-    written(std::io::stdout().write_all(text.as_bytes()))?;
+    print(&text)?;
     match report.check() {
         Ok(()) => Ok(0),
         Err(e) => {

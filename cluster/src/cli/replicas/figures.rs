@@ -90,6 +90,11 @@ impl Figures {
         (!times.is_empty()).then(|| (quartiles(times), quartiles(ratios)))
     }
 
+    /// The bursts of so many words at the copy with so many counters.
+    pub(super) fn bursts_of(&self, counters: u16, words: u64) -> &[Burst] {
+        self.bursts.get(&(counters, words)).map_or(&[], Vec::as_slice)
+    }
+
     pub(super) fn series(&self) -> Vec<Vec<Case>> {
         let mut series: Vec<Vec<Case>> = Vec::new();
         for case in self.cases.keys() {
