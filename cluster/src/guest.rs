@@ -308,7 +308,7 @@ impl Guest {
     pub(crate) fn poll_boot(&self, boots: u64) -> Result<bool> {
         interrupt::check()?;
         let Some(line) = self.line() else {
-            return Err(self.ended("QEMU", "it was not started".into(), "while the guest boots"));
+            return Err(Error::ended("QEMU", "it was not started", "while the guest boots", self.tails()));
         };
         if line.wait_for_boot(boots, Duration::from_millis(10)) {
             return Ok(true);
@@ -316,14 +316,10 @@ impl Guest {
         for process in [lock(&self.vm).as_mut().map(|vm| &mut vm.process), lock(&self.hib).as_mut()] {
             let Some(process) = process else { continue };
             if let Some(status) = process.ended() {
-                return Err(self.ended(process.what(), status.to_string(), "while the guest boots"));
+                return Err(Error::ended(process.what(), status, "while the guest boots", self.tails()));
             }
         }
         Ok(false)
-    }
-
-    fn ended(&self, what: &str, status: String, during: &str) -> Error {
-        Error::Ended { what: what.into(), status, during: during.into(), tail: self.tails() }
     }
 
     /// Times the guest has booted under the present QEMU.

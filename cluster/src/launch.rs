@@ -74,12 +74,7 @@ pub(crate) fn wait_for_socket(path: &Path, process: &mut Process, tails: impl Fn
     while !listens_seen_by(path, &pid) {
         interrupt::check()?;
         if let Some(status) = process.ended() {
-            return Err(Error::Ended {
-                what: process.what().into(),
-                status: status.to_string(),
-                during: "at its start".into(),
-                tail: tails(),
-            });
+            return Err(Error::ended(process.what(), status, "at its start", tails()));
         }
         if begun.elapsed() > PROMPT {
             return Err(Error::TimedOut {

@@ -139,7 +139,7 @@ impl Namespaces {
         }
         let tail = format!("\n{}", String::from_utf8_lossy(&output.stderr).trim_end());
         let during = format!("while network namespaces were joined ({NEEDED}; and a kernel with veth)");
-        Err(Error::Ended { what, status: output.status.to_string(), during, tail })
+        Err(Error::ended(what, output.status, during, tail))
     }
 }
 

@@ -45,7 +45,7 @@ impl<'a> Apt<'a> {
     /// there and fresh.
     pub(crate) fn open(store: &'a Store, lock: &'a Lock, choose: impl FnOnce(&Host) -> Release) -> Result<Apt<'a>> {
         if std::env::consts::ARCH != "x86_64" {
-            return Err(Error::Unsupported(format!(
+            return Err(Error::Failed(format!(
                 "this host is {}, guests are amd64; run on an amd64 host",
                 std::env::consts::ARCH
             )));
@@ -146,11 +146,9 @@ impl<'a> Apt<'a> {
             let path = pool.join(&deb.file);
             let Some(sha256) = intact(deb, &path)? else {
                 let _ = fs::remove_file(&path);
-                return Err(Error::Apt {
-                    what: format!("fetching {what}"),
-                    detail: format!("{} is not what the signed package list says", deb.file),
-                    remedy: "try again; if it stays, check the mirror and the disk".into(),
-                });
+                let detail = format!("{} is not what the signed package list says", deb.file);
+                let remedy = "try again; if it stays, check the mirror and the disk";
+                return Err(Error::apt(format!("fetching {what}"), detail, remedy));
             };
             let record = PackageRecord {
                 name: deb.name.clone(),
@@ -233,7 +231,10 @@ impl<'a> Apt<'a> {
 fn explain(what: &str, release: &str, keyring: &str, detail: String) -> Error {
     let has = |words: &[&str]| words.iter().any(|w| detail.contains(w));
     if has(&["NO_PUBKEY", "Missing key", "is not signed", "no longer signed", "verification failed"]) {
-        return Error::KeyringTooOld { suite: release.into(), keyring: keyring.into(), detail };
+        return Error::Failed(format!(
+            "the host's Debian keyring {keyring} does not know the keys that sign {release}; run once as root:\n    \
+             apt-get update && apt-get install --yes debian-archive-keyring\nand try again\n(apt said: {detail})"
+        ));
     }
     let remedy = if has(&["resolv", "onnect", "timed out", "etwork is unreachable"]) {
         "the mirror of the host's apt configuration cannot be reached: check the network and try again"
@@ -244,16 +245,14 @@ fn explain(what: &str, release: &str, keyring: &str, detail: String) -> Error {
     } else {
         "check that the host's own `apt-get update` works and try again"
     };
-    Error::Apt { what: what.into(), detail, remedy: remedy.into() }
+    Error::apt(what, detail, remedy)
 }
 
 /// Read after the host's own configuration, so proxies and credentials stay and only places change.
 fn config(dir: &Path, release: &Release) -> Result<String> {
     let dir = dir.display().to_string();
     if dir.contains(['"', '\n']) {
-        return Err(Error::Unsupported(format!(
-            "the cache's path has a quote or newline, which apt cannot take: {dir}"
-        )));
+        return Err(Error::Failed(format!("the cache's path has a quote or newline, which apt cannot take: {dir}")));
     }
     let target = release.target.as_ref().map(|t| format!("APT::Default-Release \"{t}\";\n")).unwrap_or_default();
     Ok(format!(

@@ -2,6 +2,7 @@
 //! Runs the host's programs so that a cancelled caller leaves none of them behind.
 
 use crate::{Error, Result};
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -47,7 +48,7 @@ impl Output {
     }
 
     /// The error of a program that was to do `what`, with the last lines of everything it said.
-    pub(crate) fn failed(&self, what: impl Into<String>, lines: usize) -> Error {
+    pub(crate) fn failed(&self, what: impl Display, lines: usize) -> Error {
         Error::build(what, self.status, self.tail(lines))
     }
 

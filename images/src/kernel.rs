@@ -70,7 +70,7 @@ impl FromStr for KernelSeries {
         KernelSeries::ALL
             .into_iter()
             .find(|s| s.to_string() == text)
-            .ok_or_else(|| Error::Unsupported(format!("unknown kernel series {text:?}; expected 6.1, 6.12 or newest")))
+            .ok_or_else(|| Error::Failed(format!("unknown kernel series {text:?}; expected 6.1, 6.12 or newest")))
     }
 }
 
@@ -179,8 +179,8 @@ fn fetch(store: &Store, lock: &Lock, series: KernelSeries, at: &Path) -> Result<
             let remedy = format!("the package {image} has a layout unknown to this program; report it");
             Error::missing("the kernel", scratch.join("boot"), remedy)
         })?;
-    let elf =
-        vmlinux::extract(&store::read(&vmlinuz)?).map_err(|source| Error::Vmlinuz { path: vmlinuz.clone(), source })?;
+    let elf = vmlinux::extract(&store::read(&vmlinuz)?)
+        .map_err(|source| Error::Failed(format!("cannot unpack the kernel {}: {source}", vmlinuz.display())))?;
     store::write(&at.join("vmlinux"), &elf)?;
     store::write(&at.join("release"), uname.as_bytes())?;
     fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;

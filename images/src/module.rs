@@ -179,7 +179,7 @@ impl Mistake {
         let text = String::from_utf8_lossy(sources.get(&name).map_or(&[], Vec::as_slice)).into_owned();
         let places = text.matches(self.right).count();
         if places != 1 {
-            return Err(Error::Unsupported(format!(
+            return Err(Error::Failed(format!(
                 "{:?} occurs {places} times in guest-driver/{name}; expected once: name another place for the mistake",
                 self.right
             )));

@@ -19,7 +19,7 @@ impl Store {
             v if v >= INTERFACE_7 => ("plugin", None),
             v if v >= INTERFACE_4 => ("plugin-api-v4", Some("plugin-api-v4")),
             old => {
-                return Err(Error::Unsupported(format!(
+                return Err(Error::Failed(format!(
                     "QEMU {old} cannot load the counting plugin: expected {INTERFACE_4} or newer"
                 )));
             }

@@ -100,22 +100,23 @@ fn check(store: &Store, program: &Path) -> Result<Version> {
     let ask = |args: &[&str]| exec::run(Command::new(program).args(args), &store.cancel, || ());
     let out = ask(&["--version"])?;
     let first = out.stdout.lines().next().unwrap_or("").to_owned();
-    let unfit = |found: String, missing: &str| Error::QemuUnfit {
-        program: program.display().to_string(),
-        found,
-        missing: missing.into(),
-        wanted: MIN_VERSION.to_string(),
+    let unfit = |found: String| {
+        Error::Failed(format!(
+            "QEMU too old or without vfio-user: {} is version {found}, wanted is {MIN_VERSION} or newer with the device \
+             vfio-user-pci; install a newer QEMU, or unset TELEGRAPHOS_QEMU to use Debian's",
+            program.display()
+        ))
     };
     let version = first
         .strip_prefix("QEMU emulator version ")
         .and_then(Version::parse)
-        .ok_or_else(|| unfit(format!("unknown (it printed {first:?})"), ""))?;
+        .ok_or_else(|| unfit(format!("unknown (it printed {first:?})")))?;
     if version < MIN_VERSION {
-        return Err(unfit(version.to_string(), ""));
+        return Err(unfit(version.to_string()));
     }
     let devices = ask(&["-device", "help"])?.stdout;
     if !devices.contains("\"vfio-user-pci\"") {
-        return Err(unfit(version.to_string(), " and lacks the device vfio-user-pci"));
+        return Err(unfit(format!("{version} and lacks the device vfio-user-pci")));
     }
     Ok(version)
 }

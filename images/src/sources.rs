@@ -245,28 +245,18 @@ fn best(host: &Host, security: bool) -> Option<&Source> {
         STABLE.contains(&suite) || suite == "forky" || (debian && (suite == host.codename || ALIASES.contains(&suite)))
     };
     let is_security = |s: &str| s.strip_suffix("-security").or_else(|| s.strip_suffix("/updates")).is_some_and(&base);
-    let mut best: Option<(u32, &Source)> = None;
-    for source in &host.sources {
+    let usable = host.sources.iter().filter(|source| {
         let wanted = source.suites.iter().any(|s| if security { is_security(s) } else { base(s) });
         let debian = source.signed_by.as_deref().is_none_or(|s| s.contains("debian-archive"));
-        if !wanted || !debian || !source.components.iter().any(|c| c == "main") || source.uris.is_empty() {
-            continue;
-        }
-        let mut score = 0;
-        // Debian's own archive has an "-updates" suite at the same address.
-        let updates = |s: &Source| s.suites.iter().any(|s| s.strip_suffix("-updates").is_some_and(&base));
-        if updates(source) || host.sources.iter().any(|o| updates(o) && o.uris == source.uris) {
-            score += 4;
-        }
-        if source.signed_by.is_some() {
-            score += 2;
-        }
-        if source.uris.iter().any(|u| u.trim_end_matches('/').ends_with(if security { "security" } else { "debian" })) {
-            score += 1;
-        }
-        if best.is_none_or(|(s, _)| score > s) {
-            best = Some((score, source));
-        }
-    }
-    best.map(|(_, source)| source)
+        wanted && debian && source.components.iter().any(|c| c == "main") && !source.uris.is_empty()
+    });
+    // Debian's own archive has an "-updates" suite at the same address.
+    let updates = |s: &Source| s.suites.iter().any(|s| s.strip_suffix("-updates").is_some_and(base));
+    let ending = if security { "security" } else { "debian" };
+    usable.min_by_key(|source| {
+        let debians = updates(source) || host.sources.iter().any(|o| updates(o) && o.uris == source.uris);
+        let named = source.uris.iter().any(|u| u.trim_end_matches('/').ends_with(ending));
+        // What comes first counts most; of equals the first wins.
+        std::cmp::Reverse((debians, source.signed_by.is_some(), named))
+    })
 }

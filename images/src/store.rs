@@ -121,7 +121,7 @@ impl Store {
         }
         let temporary = self.temporary(&lock)?;
         let manifest = make(&lock, temporary.path())?;
-        let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::Unsupported(e.to_string()))?;
+        let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::Failed(e.to_string()))?;
         write(&temporary.path().join(MANIFEST), text.as_bytes())?;
         if let Some(above) = place.parent() {
             make_dir(above)?;
@@ -167,7 +167,7 @@ fn read_manifest(place: &Path) -> Option<Manifest> {
 fn default_place(env: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
     let places = [("TELEGRAPHOS_CACHE", ""), ("XDG_CACHE_HOME", "telegraphos"), ("HOME", ".cache/telegraphos")];
     places.into_iter().find_map(|(name, below)| Some(env(name)?.join(below))).ok_or_else(|| {
-        Error::Unsupported(
+        Error::Failed(
             "no place for the cache: none of TELEGRAPHOS_CACHE, XDG_CACHE_HOME and HOME is set; set TELEGRAPHOS_CACHE \
              to a directory with 2 GB of room"
                 .into(),

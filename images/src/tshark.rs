@@ -59,7 +59,7 @@ fn check(store: &Store, program: &Program, shown: &str) -> Result<Version> {
     let out = exec::run(program.command().arg("--version"), &store.cancel, || ())?;
     let first = out.stdout.lines().next().unwrap_or("");
     let unfit = |why: String| {
-        Err(Error::Unsupported(format!(
+        Err(Error::Failed(format!(
             "{shown} will not do: {why}; expected tshark {MIN_VERSION} or newer with Lua: unset TELEGRAPHOS_TSHARK to have \
              Debian's fetched"
         )))

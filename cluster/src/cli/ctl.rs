@@ -5,7 +5,7 @@ mod show;
 
 use self::show::show;
 use super::terminal::readable;
-use super::{control, print, written};
+use super::{control, print, usage, written};
 use crate::{Error, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use std::io::Write;
@@ -194,7 +194,7 @@ fn request(command: Command) -> Result<Request> {
         Command::Topology => Request::Topology {},
         Command::Faults { command: None | Some(FaultsCommand::List) } => Request::Faults {},
         Command::Faults { command: Some(FaultsCommand::Set { on, faults }) } => {
-            let faults = faults.join(" ").parse().map_err(|e: Unknown| Error::Usage(e.to_string()))?;
+            let faults = faults.join(" ").parse::<FaultSpec>().map_err(usage)?;
             Request::SetFaults { on, faults }
         }
         Command::Faults { command: Some(FaultsCommand::Clear { on }) } => Request::ClearFaults { on },

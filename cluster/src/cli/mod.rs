@@ -256,6 +256,11 @@ fn written(result: std::io::Result<()>) -> Result<()> {
     })
 }
 
+/// What is wrong with an argument, or with what it names.
+fn usage(e: impl std::fmt::Display) -> Error {
+    Error::Usage(e.to_string())
+}
+
 /// Prints a text that is whole lines.
 fn print(text: &str) -> Result<()> {
     written(std::io::stdout().write_all(text.as_bytes()))

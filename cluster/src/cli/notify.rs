@@ -111,24 +111,21 @@ fn tables(figures: &Figures) -> String {
         out += &format!("{title}: median, ratio to {REQ}\n");
         out += &row("senders", &|senders| senders.to_string());
         let baseline = figures.of(quantity, REQ);
-        for method in figures.shown(quantity) {
-            let Some(by) = figures.of(quantity, method) else { continue };
-            out += &row(method, &|senders| match (by.get(&senders), baseline.and_then(|by| by.get(&senders))) {
-                (Some([median, ..]), Some([base, ..])) => {
-                    format!("{} {:>7}x", short(median / unit), short(median / base))
-                }
-                (Some([median, ..]), None) => short(median / unit),
-                (None, _) => "-".into(),
-            });
-        }
+        let rows = |cell: &dyn Fn(Option<&Quartiles>, u32) -> String| -> String {
+            let methods = figures.shown(quantity).filter_map(|m| Some((m, figures.of(quantity, m)?)));
+            methods.map(|(method, by)| row(method, &|senders| cell(by.get(&senders), senders))).collect()
+        };
+        out += &rows(&|found, senders| match (found, baseline.and_then(|by| by.get(&senders))) {
+            (Some([median, ..]), Some([base, ..])) => {
+                format!("{} {:>7}x", short(median / unit), short(median / base))
+            }
+            (Some([median, ..]), None) => short(median / unit),
+            (None, _) => "-".into(),
+        });
         out += "  a quarter below, a quarter above\n";
-        for method in figures.shown(quantity) {
-            let Some(by) = figures.of(quantity, method) else { continue };
-            out += &row(method, &|senders| {
-                by.get(&senders)
-                    .map_or("-".into(), |[_, low, high]| format!("{}-{}", short(low / unit), short(high / unit)))
-            });
-        }
+        out += &rows(&|found, _| {
+            found.map_or("-".into(), |[_, low, high]| format!("{}-{}", short(low / unit), short(high / unit)))
+        });
         out += "\n";
     }
     out += "lost, of all sent (flag and flag-look: of those sent while the receiver polls)\n";

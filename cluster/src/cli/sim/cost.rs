@@ -113,11 +113,9 @@ fn measure(nodes: u32, topology: &str, seed: u64) -> Result<Cost> {
         .arg(workload.path())
         .output()
         .map_err(|source| Error::Spawn { what: "a simulation".into(), source })?;
-    serde_json::from_slice(&output.stdout).map_err(|_| Error::Ended {
-        what: format!("the simulation of {nodes} nodes"),
-        status: output.status.to_string(),
-        during: "before it printed its cost".into(),
-        tail: format!("\n{}", String::from_utf8_lossy(&output.stderr)),
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        let tail = format!("\n{}", String::from_utf8_lossy(&output.stderr));
+        Error::ended(format!("the simulation of {nodes} nodes"), output.status, "before it printed its cost", tail)
     })
 }
 
