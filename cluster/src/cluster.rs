@@ -8,20 +8,8 @@ use crate::rundir::{MachineLock, RunDir};
 use crate::settings::Settings;
 use crate::{ProgressMode, Result, interrupt, lock};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use telegraphos_images::{Guest as Image, KernelSeries, Manifest, Qemu, Store};
-use telegraphos_wire::WindowLayout;
-
-/// Size of the window that HIBs with these options have. Options that make no sense are for the HIB to refuse.
-fn window_bytes(hib: &[(String, String)]) -> u64 {
-    let default = WindowLayout::default();
-    let bits = |wanted: &str, default: u8| {
-        hib.iter().find(|(name, _)| name == wanted).and_then(|(_, value)| value.parse().ok()).unwrap_or(default)
-    };
-    WindowLayout::new(bits("node-bits", default.node_bits), bits("offset-bits", default.offset_bits))
-        .unwrap_or(default)
-        .bar_size()
-}
 
 /// Choices about a cluster to be booted.
 #[derive(Clone, Debug, Default)]
@@ -128,29 +116,11 @@ impl Builder {
         let logs = Logs::open(&settings, &run_dir)?;
         let nodes = settings.nodes.unwrap_or(2);
         let manifest = prepared.manifest();
-        let plan = Arc::new(Plan {
-            qemu: prepared.qemu,
-            image: prepared.image,
-            kvm,
-            memory_mib: settings.memory_mib.unwrap_or(256),
-            smp: settings.smp.unwrap_or(1),
-            boot_limit: Duration::from_secs(settings.boot_limit.unwrap_or(180)),
-            run_dir: run_dir.path().to_path_buf(),
-            logs,
-            window_bytes: window_bytes(&settings.hib),
-            hib_options: settings.hib.clone(),
-        });
+        let plan = Arc::new(Plan { prepared, settings, kvm, run_dir: run_dir.path().to_path_buf(), logs });
         let options = |node| special.iter().find(|(n, _)| *n == node).map_or(&each, |(_, o)| o).clone();
         let guests = (0..nodes).map(|node| Guest::new(node, options(node), Arc::clone(&plan))).collect();
-        let cluster = Cluster {
-            guests,
-            fabric: Mutex::default(),
-            fabric_options: settings.fabric.clone(),
-            plan,
-            manifest,
-            _run_dir: run_dir,
-            _lock: lock,
-        };
+        let fabric = Mutex::default();
+        let cluster = Cluster { guests, fabric, plan, manifest, _run_dir: run_dir, _lock: lock };
         cluster.start(progress, &options)?;
         Ok(cluster)
     }
@@ -162,7 +132,6 @@ pub struct Cluster {
     // In this order they are dropped: QEMUs and HIBs, fabric, directory, lock.
     guests: Vec<Guest>,
     fabric: Mutex<Option<Process>>,
-    fabric_options: Vec<(String, String)>,
     plan: Arc<Plan>,
     manifest: Manifest,
     _run_dir: RunDir,
@@ -198,7 +167,7 @@ impl Cluster {
             let mut still = Vec::new();
             for guest in waiting {
                 if !guest.poll_boot(0)? {
-                    if begun.elapsed() > self.plan.boot_limit {
+                    if begun.elapsed() > self.plan.boot_limit() {
                         return Err(guest.boot_timed_out());
                     }
                     still.push(guest);
@@ -216,7 +185,7 @@ impl Cluster {
 
     fn start_fabric(&self) -> Result<()> {
         let socket = self.plan.fabric_socket();
-        let process = start_fabric(&socket, &self.fabric_options, &self.plan.logs.path("fabric"))?;
+        let process = start_fabric(&socket, &self.plan.settings.fabric, &self.plan.logs.path("fabric"))?;
         *lock(&self.fabric) = Some(process);
         Ok(())
     }

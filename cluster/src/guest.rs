@@ -2,11 +2,13 @@
 //! One node of a cluster: its virtual machine and its HIB.
 
 use crate::agent::Line;
+use crate::cluster::Prepared;
 use crate::command::GuestCommand;
 use crate::launch::{Logs, PROMPT, read_log, start_hib, wait_for_socket};
 use crate::process::{Memory, Process};
 use crate::qmp::Qmp;
 use crate::rundir::FABRIC;
+use crate::settings::Settings;
 use crate::{Error, Result, interrupt, lock};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -15,7 +17,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use telegraphos_images::{Guest as Image, Qemu, TCG};
+use telegraphos_images::{Qemu, TCG};
+use telegraphos_wire::WindowLayout;
 
 /// The HIB in QEMU.
 const DEVICE: &str = "hib";
@@ -68,18 +71,12 @@ impl Default for NodeOptions {
 /// What every node of a cluster has in common.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) qemu: Qemu,
-    pub(crate) image: Image,
+    pub(crate) prepared: Prepared,
+    /// `hib` has the options of every HIB, unless a node has others.
+    pub(crate) settings: Settings,
     pub(crate) kvm: bool,
-    pub(crate) memory_mib: u32,
-    pub(crate) smp: u32,
-    pub(crate) boot_limit: Duration,
     pub(crate) run_dir: PathBuf,
     pub(crate) logs: Logs,
-    /// Size of the window's BAR.
-    pub(crate) window_bytes: u64,
-    /// Options of every HIB, unless a node has others.
-    pub(crate) hib_options: Vec<(String, String)>,
 }
 
 impl Plan {
@@ -87,6 +84,21 @@ impl Plan {
     pub(crate) fn fabric_socket(&self) -> PathBuf {
         self.run_dir.join(FABRIC)
     }
+
+    pub(crate) fn boot_limit(&self) -> Duration {
+        Duration::from_secs(self.settings.boot_limit.unwrap_or(180))
+    }
+}
+
+/// Size of the window that HIBs with these options have. Options that make no sense are for the HIB to refuse.
+fn window_bytes(hib: &[(String, String)]) -> u64 {
+    let default = WindowLayout::default();
+    let bits = |wanted: &str, default: u8| {
+        hib.iter().find(|(name, _)| name == wanted).and_then(|(_, value)| value.parse().ok()).unwrap_or(default)
+    };
+    WindowLayout::new(bits("node-bits", default.node_bits), bits("offset-bits", default.offset_bits))
+        .unwrap_or(default)
+        .bar_size()
 }
 
 /// One node.
@@ -200,7 +212,7 @@ impl Guest {
 
     pub(crate) fn start_hib(&self) -> Result<()> {
         let (socket, fabric, log) = (self.socket("hib"), self.plan.fabric_socket(), self.log("hib"));
-        let (common, own) = (&self.plan.hib_options, &self.options.hib_options);
+        let (common, own) = (&self.plan.settings.hib, &self.options.hib_options);
         *lock(&self.hib) = Some(start_hib(self.node, &socket, &fabric, common, own, &log)?);
         Ok(())
     }
@@ -236,7 +248,7 @@ impl Guest {
             // Left by an earlier QEMU.
             let _ = fs::remove_file(self.socket(kind));
         }
-        let mut command = self.options.qemu.as_ref().unwrap_or(&self.plan.qemu).command();
+        let mut command = self.options.qemu.as_ref().unwrap_or(&self.plan.prepared.qemu).command();
         command.args(self.qemu_args());
         let mut process = Process::start(format!("QEMU of node {}", self.node), command, &self.log("qemu"))?;
         let path = self.socket("agent");
@@ -261,12 +273,12 @@ impl Guest {
         if let Some(khz) = crate::clock::tsc_khz().filter(|_| !plan.kvm) {
             append += &format!(" tsc_early_khz={khz}");
         }
-        let mut args = plan.image.qemu_args(if plan.kvm { "kvm" } else { TCG }, &append);
+        let mut args = plan.prepared.image.qemu_args(if plan.kvm { "kvm" } else { TCG }, &append);
         let mut add = |name: &str, value: String| args.extend([name.into(), OsString::from(value)]);
         add("-name", format!("telegraphos-node{}", self.node));
-        let size = format!("{}M", plan.memory_mib);
+        let size = format!("{}M", plan.settings.memory_mib.unwrap_or(256));
         add("-m", size.clone());
-        add("-smp", plan.smp.to_string());
+        add("-smp", plan.settings.smp.unwrap_or(1).to_string());
         add(
             "-object",
             match self.options.shared_memory {
@@ -282,7 +294,7 @@ impl Guest {
         add("-serial", "chardev:agent".into());
         add("-qmp", format!("unix:{},server=on,wait=off", path(self.socket("qmp"))));
         // Twice the window: firmware gives a port without reservation too little for a window plugged later.
-        let reserve = plan.window_bytes * 2;
+        let reserve = window_bytes(&plan.settings.hib) * 2;
         add("-device", format!("pcie-root-port,id={PORT},chassis=1,slot=1,pref64-reserve={reserve}"));
         if self.options.hib {
             add("-device", self.device().to_string());
@@ -331,7 +343,7 @@ impl Guest {
     pub fn wait_for_boot(&self, boots: u64) -> Result<()> {
         let begun = Instant::now();
         while !self.poll_boot(boots)? {
-            if begun.elapsed() > self.plan.boot_limit {
+            if begun.elapsed() > self.plan.boot_limit() {
                 return Err(self.boot_timed_out());
             }
         }
@@ -342,7 +354,7 @@ impl Guest {
     pub(crate) fn boot_timed_out(&self) -> Error {
         Error::TimedOut {
             what: format!("the boot of node {}", self.node),
-            limit: self.plan.boot_limit,
+            limit: self.plan.boot_limit(),
             remedy: "on a slow machine give --boot-limit more",
             tail: self.tails(),
         }

@@ -6,7 +6,7 @@ use crate::manifest::FileRecord;
 use crate::module::{KO, LAB_KO, forget_old};
 use crate::store::{self, Store, read};
 use crate::{KernelSeries, Manifest, Result};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 /// A bootable guest.
@@ -135,7 +135,7 @@ impl Guest {
         }
         let machine = "q35,memory-backend=ram,hpet=off,smm=off,vmport=off,usb=off,sata=off,smbus=off";
         let mut args = vec!["-nodefaults".into(), "-no-user-config".into()];
-        for (option, value) in [
+        let options: [(&str, &OsStr); 7] = [
             ("-display", "none".as_ref()),
             ("-machine", machine.as_ref()),
             ("-accel", accelerator.as_ref()),
@@ -143,7 +143,8 @@ impl Guest {
             ("-kernel", self.kernel.as_os_str()),
             ("-initrd", self.initramfs.as_os_str()),
             ("-append", command_line.as_ref()),
-        ] {
+        ];
+        for (option, value) in options {
             args.extend([option.into(), value.to_owned()]);
         }
         args
