@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The harness's end of a guest's agent line: one reader thread per guest hands each message to its command.
 
-use crate::{Error, Result};
+use crate::{Error, Result, lock};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -56,7 +56,7 @@ impl Line {
             .name(format!("agent {node}"))
             .spawn(move || {
                 shared.read(reader);
-                shared.close();
+                shared.change("the guest's agent line was closed: QEMU has ended", |state| state.closed = true);
             })
             .map_err(spawn)?;
         Ok(line)
@@ -112,14 +112,14 @@ impl Line {
     /// Sends one message; blocks while the agent does not read.
     pub(crate) fn send(&self, message: &ToGuest) -> Result<(), String> {
         let frame = encode(message).map_err(|e| e.to_string())?;
-        let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.0.turn);
         (&self.0.socket).write_all(&frame).map_err(|e| format!("the guest's agent line: {e}"))
     }
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn read(&self, mut reader: UnixStream) {
@@ -148,16 +148,11 @@ impl Shared {
     fn take(&self, message: ToHost) {
         let (id, last) = match message {
             ToHost::Hello { release, uptime_ms } => {
-                let orphans = {
-                    let mut state = self.state();
+                return self.change("the guest was restarted", |state| {
                     state.boots += 1;
                     state.release = release;
                     state.uptime_ms = uptime_ms;
-                    std::mem::take(&mut state.commands)
-                };
-                self.changed.notify_all();
-                end(orphans, "the guest was restarted");
-                return;
+                });
             }
             ToHost::Pong { .. } => return,
             ToHost::Started { id, .. }
@@ -176,20 +171,17 @@ impl Shared {
         }
     }
 
-    fn close(&self) {
-        let orphans = {
+    /// Changes the state in a way that ends all commands, for this reason.
+    fn change(&self, why: &str, change: impl FnOnce(&mut State)) {
+        let commands = {
             let mut state = self.state();
-            state.closed = true;
+            change(&mut state);
             std::mem::take(&mut state.commands)
         };
         self.changed.notify_all();
-        end(orphans, "the guest's agent line was closed: QEMU has ended");
-    }
-}
-
-fn end(commands: HashMap<u32, SyncSender<ToHost>>, why: &str) {
-    for (id, sender) in commands {
-        // A full channel keeps its messages; its receiver then finds the channel closed.
-        let _ = sender.try_send(ToHost::Error { id, text: why.into() });
+        for (id, sender) in commands {
+            // A full channel keeps its messages; its receiver then finds the channel closed.
+            let _ = sender.try_send(ToHost::Error { id, text: why.into() });
+        }
     }
 }

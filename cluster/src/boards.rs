@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use telegraphos_device::client::{Client, ClientError, Guest};
 use telegraphos_fabric::control::{ControlClient, default_path};
-use telegraphos_images::{Ip, Store};
+use telegraphos_images::{Program, Store};
 
 /// Several fabric processes of one fabric, each with one switch and in a separate network namespace, joined in a row
 /// by trunks.
@@ -56,7 +56,7 @@ impl Row {
     }
 
     /// Makes the network and starts the processes; their sockets.
-    fn start(&self, common: &Options, ip: Ip, run_dir: &Path, logs: &Logs) -> Result<Vec<(Process, PathBuf)>> {
+    fn start(&self, common: &Options, ip: Program, run_dir: &Path, logs: &Logs) -> Result<Vec<(Process, PathBuf)>> {
         let file = run_dir.join("topology.toml");
         fs::write(&file, self.topology()).map_err(Error::io("cannot write", &file))?;
         let mut network = Namespaces::new(self.switches.len(), ip, &logs.path("fabric.network"))?;

@@ -2,27 +2,14 @@
 //! A cluster: one fabric process, a HIB process and a QEMU for each node, in one private directory.
 
 use crate::guest::{Guest, NodeOptions, Plan};
-use crate::launch::{Logs, read_log, start_fabric};
-use crate::process::{Memory, Process};
+use crate::launch::{Logs, start_fabric};
+use crate::process::Process;
 use crate::rundir::{MachineLock, RunDir};
 use crate::settings::Settings;
-use crate::{ProgressMode, Result, interrupt};
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use crate::{ProgressMode, Result, interrupt, lock};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use telegraphos_images::{Guest as Image, KernelSeries, Manifest, Qemu, Store};
-use telegraphos_wire::WindowLayout;
-
-/// Size of the window that HIBs with these options have. Options that make no sense are for the HIB to refuse.
-fn window_bytes(hib: &[(String, String)]) -> u64 {
-    let default = WindowLayout::default();
-    let bits = |wanted: &str, default: u8| {
-        hib.iter().find(|(name, _)| name == wanted).and_then(|(_, value)| value.parse().ok()).unwrap_or(default)
-    };
-    WindowLayout::new(bits("node-bits", default.node_bits), bits("offset-bits", default.offset_bits))
-        .unwrap_or(default)
-        .bar_size()
-}
 
 /// Choices about a cluster to be booted.
 #[derive(Clone, Debug, Default)]
@@ -72,12 +59,6 @@ impl Builder {
     /// Guest kernel; 6.12 without this.
     pub fn kernel(mut self, series: KernelSeries) -> Builder {
         self.settings.kernel = Some(series);
-        self
-    }
-
-    /// Memory of each guest in MiB; 256 without this.
-    pub fn memory_mib(mut self, mib: u32) -> Builder {
-        self.settings.memory_mib = Some(mib);
         self
     }
 
@@ -135,29 +116,11 @@ impl Builder {
         let logs = Logs::open(&settings, &run_dir)?;
         let nodes = settings.nodes.unwrap_or(2);
         let manifest = prepared.manifest();
-        let plan = Arc::new(Plan {
-            qemu: prepared.qemu,
-            image: prepared.image,
-            kvm,
-            memory_mib: settings.memory_mib.unwrap_or(256),
-            smp: settings.smp.unwrap_or(1),
-            boot_limit: Duration::from_secs(settings.boot_limit.unwrap_or(180)),
-            run_dir: run_dir.path().to_path_buf(),
-            logs,
-            window_bytes: window_bytes(&settings.hib),
-            hib_options: settings.hib.clone(),
-        });
+        let plan = Arc::new(Plan { prepared, settings, kvm, run_dir: run_dir.path().to_path_buf(), logs });
         let options = |node| special.iter().find(|(n, _)| *n == node).map_or(&each, |(_, o)| o).clone();
         let guests = (0..nodes).map(|node| Guest::new(node, options(node), Arc::clone(&plan))).collect();
-        let cluster = Cluster {
-            guests,
-            fabric: Mutex::default(),
-            fabric_options: settings.fabric.clone(),
-            plan,
-            manifest,
-            _run_dir: run_dir,
-            _lock: lock,
-        };
+        let fabric = Mutex::default();
+        let cluster = Cluster { guests, fabric, plan, manifest, _run_dir: run_dir, _lock: lock };
         cluster.start(progress, &options)?;
         Ok(cluster)
     }
@@ -169,7 +132,6 @@ pub struct Cluster {
     // In this order they are dropped: QEMUs and HIBs, fabric, directory, lock.
     guests: Vec<Guest>,
     fabric: Mutex<Option<Process>>,
-    fabric_options: Vec<(String, String)>,
     plan: Arc<Plan>,
     manifest: Manifest,
     _run_dir: RunDir,
@@ -205,7 +167,7 @@ impl Cluster {
             let mut still = Vec::new();
             for guest in waiting {
                 if !guest.poll_boot(0)? {
-                    if begun.elapsed() > self.plan.boot_limit {
+                    if begun.elapsed() > self.plan.boot_limit() {
                         return Err(guest.boot_timed_out());
                     }
                     still.push(guest);
@@ -223,30 +185,20 @@ impl Cluster {
 
     fn start_fabric(&self) -> Result<()> {
         let socket = self.plan.fabric_socket();
-        let process = start_fabric(&socket, &self.fabric_options, &self.plan.logs.path("fabric"))?;
-        *self.fabric.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+        let process = start_fabric(&socket, &self.plan.settings.fabric, &self.plan.logs.path("fabric"))?;
+        *lock(&self.fabric) = Some(process);
         Ok(())
     }
 
     /// Ends the fabric at once, as a crash would.
     pub fn kill_fabric(&self) {
-        *self.fabric.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.fabric) = None;
     }
 
     /// Starts the fabric anew; HIBs join it by themselves.
     pub fn restart_fabric(&self) -> Result<()> {
         self.kill_fabric();
         self.start_fabric()
-    }
-
-    /// Memory of the fabric process.
-    pub fn fabric_memory(&self) -> Option<Memory> {
-        self.fabric.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.memory()
-    }
-
-    /// Everything the fabric has logged.
-    pub fn fabric_log(&self) -> String {
-        read_log(&self.plan.logs.path("fabric"))
     }
 
     /// Its nodes, by id.
@@ -269,14 +221,9 @@ impl Cluster {
         self.plan.kvm
     }
 
-    /// Its private directory: sockets and, without `log_dir`, logs.
-    pub fn run_dir(&self) -> &Path {
-        &self.plan.run_dir
-    }
-
     /// Process ids of everything it runs.
     pub fn pids(&self) -> Vec<u32> {
-        let fabric = self.fabric.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Process::pid);
+        let fabric = lock(&self.fabric).as_ref().map(Process::pid);
         fabric.into_iter().chain(self.guests.iter().flat_map(Guest::pids)).collect()
     }
 }

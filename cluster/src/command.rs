@@ -3,6 +3,7 @@
 
 use crate::agent::Line;
 use crate::{Error, Result, interrupt};
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use telegraphos_agent::{Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost};
@@ -117,17 +118,8 @@ impl OutputLine {
 
 impl GuestCommand {
     pub(crate) fn new(node: usize, line: Result<Line, String>, argv: Vec<String>) -> GuestCommand {
-        let limit = Duration::from_secs(120);
-        GuestCommand {
-            line,
-            node,
-            argv,
-            user: User::default(),
-            env: Vec::new(),
-            input: Vec::new(),
-            keep_input: false,
-            limit,
-        }
+        let (user, env, input, limit) = (User::default(), Vec::new(), Vec::new(), Duration::from_secs(120));
+        GuestCommand { line, node, argv, user, env, input, keep_input: false, limit }
     }
 
     /// As root; without this as `tg`.
@@ -180,8 +172,7 @@ impl GuestCommand {
             id,
             messages,
             pid: 0,
-            input: self.input,
-            input_sent: 0,
+            input: self.input.into(),
             input_window: STDIN_WINDOW as usize,
             input_closed: self.keep_input,
             partial: Default::default(),
@@ -226,14 +217,14 @@ pub struct Running {
     id: u32,
     messages: Receiver<ToHost>,
     pid: u32,
-    input: Vec<u8>,
-    input_sent: usize,
+    /// What is still to be sent.
+    input: VecDeque<u8>,
     input_window: usize,
     /// Closed, or not to be closed.
     input_closed: bool,
     /// Beginnings of lines: standard output, standard error.
     partial: [Vec<u8>; 2],
-    ready: std::collections::VecDeque<OutputLine>,
+    ready: VecDeque<OutputLine>,
     ended: Option<Exit>,
 }
 
@@ -244,7 +235,7 @@ impl Running {
 
     /// Sends more standard input to a command started with [`GuestCommand::keep_input_open`].
     pub fn write(&mut self, text: &str) -> Result<()> {
-        self.input.extend_from_slice(text.as_bytes());
+        self.input.extend(text.as_bytes());
         self.feed()
     }
 
@@ -271,14 +262,13 @@ impl Running {
 
     /// Sends as much input as the agent takes.
     fn feed(&mut self) -> Result<()> {
-        while self.input_sent < self.input.len() {
-            let n = (self.input.len() - self.input_sent).min(MAX_DATA).min(self.input_window);
+        while !self.input.is_empty() {
+            let n = self.input.len().min(MAX_DATA).min(self.input_window);
             if n == 0 {
                 return Ok(());
             }
-            let bytes = self.input[self.input_sent..self.input_sent + n].to_vec();
+            let bytes = self.input.drain(..n).collect();
             self.line.send(&ToGuest::Stdin { id: self.id, bytes }).map_err(|e| self.fail(e))?;
-            self.input_sent += n;
             self.input_window -= n;
         }
         if !self.input_closed {

@@ -130,6 +130,15 @@ impl Error {
         move |source| Error::Io { what, path, source, remedy: "" }
     }
 
+    pub(crate) fn ended(
+        what: impl Into<String>,
+        status: impl ToString,
+        during: impl Into<String>,
+        tail: String,
+    ) -> Error {
+        Error::Ended { what: what.into(), status: status.to_string(), during: during.into(), tail }
+    }
+
     /// The command's exit code for this error (see `telegraphos --help`).
     pub fn exit_code(&self) -> u8 {
         match self {

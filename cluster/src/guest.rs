@@ -2,20 +2,23 @@
 //! One node of a cluster: its virtual machine and its HIB.
 
 use crate::agent::Line;
+use crate::cluster::Prepared;
 use crate::command::GuestCommand;
 use crate::launch::{Logs, PROMPT, read_log, start_hib, wait_for_socket};
 use crate::process::{Memory, Process};
 use crate::qmp::Qmp;
 use crate::rundir::FABRIC;
-use crate::{Error, Result, interrupt};
+use crate::settings::Settings;
+use crate::{Error, Result, interrupt, lock};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use telegraphos_images::{Guest as Image, Qemu};
+use telegraphos_images::{Qemu, TCG};
+use telegraphos_wire::WindowLayout;
 
 /// The HIB in QEMU.
 const DEVICE: &str = "hib";
@@ -40,8 +43,6 @@ pub struct NodeOptions {
     pub shell: bool,
     /// A `pci-testdev`, the baseline for accesses to a device inside QEMU.
     pub test_device: bool,
-    /// More words for the guest kernel's command line.
-    pub append: String,
     /// More options of `telegraphos-hib`, name and value.
     pub hib_options: Vec<(String, String)>,
     /// Another QEMU than the cluster's.
@@ -60,7 +61,6 @@ impl Default for NodeOptions {
             wait_for_device: true,
             shell: false,
             test_device: false,
-            append: String::new(),
             hib_options: Vec::new(),
             qemu: None,
             qemu_options: Vec::new(),
@@ -71,18 +71,12 @@ impl Default for NodeOptions {
 /// What every node of a cluster has in common.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) qemu: Qemu,
-    pub(crate) image: Image,
+    pub(crate) prepared: Prepared,
+    /// `hib` has the options of every HIB, unless a node has others.
+    pub(crate) settings: Settings,
     pub(crate) kvm: bool,
-    pub(crate) memory_mib: u32,
-    pub(crate) smp: u32,
-    pub(crate) boot_limit: Duration,
     pub(crate) run_dir: PathBuf,
     pub(crate) logs: Logs,
-    /// Size of the window's BAR.
-    pub(crate) window_bytes: u64,
-    /// Options of every HIB, unless a node has others.
-    pub(crate) hib_options: Vec<(String, String)>,
 }
 
 impl Plan {
@@ -90,6 +84,21 @@ impl Plan {
     pub(crate) fn fabric_socket(&self) -> PathBuf {
         self.run_dir.join(FABRIC)
     }
+
+    pub(crate) fn boot_limit(&self) -> Duration {
+        Duration::from_secs(self.settings.boot_limit.unwrap_or(180))
+    }
+}
+
+/// Size of the window that HIBs with these options have. Options that make no sense are for the HIB to refuse.
+fn window_bytes(hib: &[(String, String)]) -> u64 {
+    let default = WindowLayout::default();
+    let bits = |wanted: &str, default: u8| {
+        hib.iter().find(|(name, _)| name == wanted).and_then(|(_, value)| value.parse().ok()).unwrap_or(default)
+    };
+    WindowLayout::new(bits("node-bits", default.node_bits), bits("offset-bits", default.offset_bits))
+        .unwrap_or(default)
+        .bar_size()
 }
 
 /// One node.
@@ -114,10 +123,6 @@ impl Drop for Vm {
         self.process.kill();
         self.line.close();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Guest {
@@ -207,7 +212,7 @@ impl Guest {
 
     pub(crate) fn start_hib(&self) -> Result<()> {
         let (socket, fabric, log) = (self.socket("hib"), self.plan.fabric_socket(), self.log("hib"));
-        let (common, own) = (&self.plan.hib_options, &self.options.hib_options);
+        let (common, own) = (&self.plan.settings.hib, &self.options.hib_options);
         *lock(&self.hib) = Some(start_hib(self.node, &socket, &fabric, common, own, &log)?);
         Ok(())
     }
@@ -243,7 +248,7 @@ impl Guest {
             // Left by an earlier QEMU.
             let _ = fs::remove_file(self.socket(kind));
         }
-        let mut command = self.options.qemu.as_ref().unwrap_or(&self.plan.qemu).command();
+        let mut command = self.options.qemu.as_ref().unwrap_or(&self.plan.prepared.qemu).command();
         command.args(self.qemu_args());
         let mut process = Process::start(format!("QEMU of node {}", self.node), command, &self.log("qemu"))?;
         let path = self.socket("agent");
@@ -268,20 +273,12 @@ impl Guest {
         if let Some(khz) = crate::clock::tsc_khz().filter(|_| !plan.kvm) {
             append += &format!(" tsc_early_khz={khz}");
         }
-        append += &format!(" {}", self.options.append);
-        let mut args = plan.image.qemu_args(&append);
-        if plan.kvm {
-            for arg in &mut args {
-                if arg == "tcg,thread=multi" {
-                    *arg = "kvm".into();
-                }
-            }
-        }
+        let mut args = plan.prepared.image.qemu_args(if plan.kvm { "kvm" } else { TCG }, &append);
         let mut add = |name: &str, value: String| args.extend([name.into(), OsString::from(value)]);
         add("-name", format!("telegraphos-node{}", self.node));
-        let size = format!("{}M", plan.memory_mib);
+        let size = format!("{}M", plan.settings.memory_mib.unwrap_or(256));
         add("-m", size.clone());
-        add("-smp", plan.smp.to_string());
+        add("-smp", plan.settings.smp.unwrap_or(1).to_string());
         add(
             "-object",
             match self.options.shared_memory {
@@ -297,7 +294,7 @@ impl Guest {
         add("-serial", "chardev:agent".into());
         add("-qmp", format!("unix:{},server=on,wait=off", path(self.socket("qmp"))));
         // Twice the window: firmware gives a port without reservation too little for a window plugged later.
-        let reserve = plan.window_bytes * 2;
+        let reserve = window_bytes(&plan.settings.hib) * 2;
         add("-device", format!("pcie-root-port,id={PORT},chassis=1,slot=1,pref64-reserve={reserve}"));
         if self.options.hib {
             add("-device", self.device().to_string());
@@ -323,7 +320,7 @@ impl Guest {
     pub(crate) fn poll_boot(&self, boots: u64) -> Result<bool> {
         interrupt::check()?;
         let Some(line) = self.line() else {
-            return Err(self.ended("QEMU", "it was not started".into(), "while the guest boots"));
+            return Err(Error::ended("QEMU", "it was not started", "while the guest boots", self.tails()));
         };
         if line.wait_for_boot(boots, Duration::from_millis(10)) {
             return Ok(true);
@@ -331,14 +328,10 @@ impl Guest {
         for process in [lock(&self.vm).as_mut().map(|vm| &mut vm.process), lock(&self.hib).as_mut()] {
             let Some(process) = process else { continue };
             if let Some(status) = process.ended() {
-                return Err(self.ended(process.what(), status.to_string(), "while the guest boots"));
+                return Err(Error::ended(process.what(), status, "while the guest boots", self.tails()));
             }
         }
         Ok(false)
-    }
-
-    fn ended(&self, what: &str, status: String, during: &str) -> Error {
-        Error::Ended { what: what.into(), status, during: during.into(), tail: self.tails() }
     }
 
     /// Times the guest has booted under the present QEMU.
@@ -350,7 +343,7 @@ impl Guest {
     pub fn wait_for_boot(&self, boots: u64) -> Result<()> {
         let begun = Instant::now();
         while !self.poll_boot(boots)? {
-            if begun.elapsed() > self.plan.boot_limit {
+            if begun.elapsed() > self.plan.boot_limit() {
                 return Err(self.boot_timed_out());
             }
         }
@@ -361,7 +354,7 @@ impl Guest {
     pub(crate) fn boot_timed_out(&self) -> Error {
         Error::TimedOut {
             what: format!("the boot of node {}", self.node),
-            limit: self.plan.boot_limit,
+            limit: self.plan.boot_limit(),
             remedy: "on a slow machine give --boot-limit more",
             tail: self.tails(),
         }

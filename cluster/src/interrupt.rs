@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ctrl-C: a flag that every wait of this crate looks at, so that the ordinary way out (errors and `Drop`) cleans up.
 
-use crate::{Error, Result};
+use crate::{Error, Result, lock};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 static FLAGS: Mutex<Vec<Arc<AtomicBool>>> = Mutex::new(Vec::new());
@@ -16,7 +16,7 @@ pub fn catch_signals() -> Result<()> {
         if COUNT.fetch_add(1, Ordering::SeqCst) >= 4 {
             std::process::exit(130);
         }
-        for flag in FLAGS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for flag in lock(&FLAGS).iter() {
             flag.store(true, Ordering::SeqCst);
         }
     };
@@ -36,15 +36,15 @@ pub fn check() -> Result<()> {
 
 /// Has this flag raised, too, when a signal comes.
 pub(crate) fn forward(flag: Arc<AtomicBool>) {
-    FLAGS.lock().unwrap_or_else(PoisonError::into_inner).push(flag);
+    lock(&FLAGS).push(flag);
 }
 
 /// Sleeps, unless a signal comes.
 pub fn sleep(time: Duration) -> Result<()> {
-    let end = std::time::Instant::now() + time;
+    let end = Instant::now() + time;
     loop {
         check()?;
-        let left = end.saturating_duration_since(std::time::Instant::now());
+        let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a cluster starts HIBs and fabrics: their command lines, logs, and the sockets that they listen on.
 
-use crate::process::{Process, listens_in, tail};
+use crate::process::{Process, listens_seen_by, tail};
 use crate::rundir::RunDir;
 use crate::{Error, Result, Settings, interrupt};
 use std::fs;
@@ -70,15 +70,11 @@ pub(crate) fn start_hib(
 /// or if the user interrupts; `tails` are the ends of its logs, for the error.
 pub(crate) fn wait_for_socket(path: &Path, process: &mut Process, tails: impl Fn() -> String) -> Result<()> {
     let begun = Instant::now();
-    while !listens_in(process, path) {
+    let pid = process.pid().to_string();
+    while !listens_seen_by(path, &pid) {
         interrupt::check()?;
         if let Some(status) = process.ended() {
-            return Err(Error::Ended {
-                what: process.what().into(),
-                status: status.to_string(),
-                during: "at its start".into(),
-                tail: tails(),
-            });
+            return Err(Error::ended(process.what(), status, "at its start", tails()));
         }
         if begun.elapsed() > PROMPT {
             return Err(Error::TimedOut {

@@ -59,6 +59,7 @@ pub use telegraphos_fabric::control;
 pub use telegraphos_images::Progress as ProgressMode;
 
 use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Serves as HIB or fabric if this process was started as one of a cluster's; `main` then returns what this returns.
 /// To be called first, before any thread is started.
@@ -73,4 +74,9 @@ pub fn reexecuted() -> Option<ExitCode> {
         "__namespace" => namespaces::hold(),
         _ => None,
     }
+}
+
+/// Locks, also what a thread that has panicked has held.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

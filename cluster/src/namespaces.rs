@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use telegraphos_images::Ip;
+use telegraphos_images::Program;
 
 const NEEDED: &str = "network namespaces need root, or user namespaces for ordinary users (sysctl user.max_user_namespaces, \
                       kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)";
@@ -27,7 +27,7 @@ pub(crate) struct Namespaces {
     /// The user namespace they belong to, if not this process's.
     user: Option<OwnedFd>,
     each: Vec<OwnedFd>,
-    ip: Ip,
+    ip: Program,
     cables: usize,
 }
 
@@ -53,7 +53,7 @@ fn enter(user: Option<BorrowedFd<'_>>) -> rustix::io::Result<()> {
 
 impl Namespaces {
     /// Makes `count` of them, each with its loopback interface up. `log` takes the output of helper processes.
-    pub(crate) fn new(count: usize, ip: Ip, log: &Path) -> Result<Namespaces> {
+    pub(crate) fn new(count: usize, ip: Program, log: &Path) -> Result<Namespaces> {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let mut made = Namespaces { user: None, each: Vec::new(), ip, cables: 0 };
         for number in 0..count {
@@ -139,7 +139,7 @@ impl Namespaces {
         }
         let tail = format!("\n{}", String::from_utf8_lossy(&output.stderr).trim_end());
         let during = format!("while network namespaces were joined ({NEEDED}; and a kernel with veth)");
-        Err(Error::Ended { what, status: output.status.to_string(), during, tail })
+        Err(Error::ended(what, output.status, during, tail))
     }
 }
 

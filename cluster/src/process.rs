@@ -7,8 +7,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// A child process. Killed when dropped.
@@ -23,28 +23,20 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Runs a job on a thread that runs as long as this process. The kernel ties a child's parent-death signal to the
 /// *thread* that forked it: a child forked by a passing thread would be killed when that thread ends.
 fn on_lasting_thread<T: Send + 'static>(job: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    static SPAWNER: Mutex<Option<Sender<Job>>> = Mutex::new(None);
+    static SPAWNER: LazyLock<io::Result<Sender<Job>>> = LazyLock::new(|| {
+        let (jobs, queue) = channel::<Job>();
+        let serve = move || queue.into_iter().for_each(|job| job());
+        std::thread::Builder::new().name("spawner".into()).spawn(serve).map(|_| jobs)
+    });
+    let ended = || io::Error::other("the spawning thread has ended");
     let (answer, result) = channel();
     let job: Job = Box::new(move || {
         // The caller waits for it below.
         let _ = answer.send(job());
     });
-    {
-        let mut spawner = SPAWNER.lock().unwrap_or_else(PoisonError::into_inner);
-        let jobs = match spawner.take() {
-            Some(jobs) => jobs,
-            None => {
-                let (jobs, queue) = channel::<Job>();
-                std::thread::Builder::new()
-                    .name("spawner".into())
-                    .spawn(move || queue.into_iter().for_each(|j| j()))?;
-                jobs
-            }
-        };
-        jobs.send(job).map_err(|_| io::Error::other("the spawning thread has ended"))?;
-        *spawner = Some(jobs);
-    }
-    result.recv().map_err(|_| io::Error::other("the spawning thread has ended"))?
+    let jobs = SPAWNER.as_ref().map_err(|e| io::Error::new(e.kind(), e.to_string()))?;
+    jobs.send(job).map_err(|_| ended())?;
+    result.recv().map_err(|_| ended())?
 }
 
 impl Process {
@@ -169,12 +161,8 @@ pub(crate) fn listens(path: &Path) -> bool {
     listens_seen_by(path, "self")
 }
 
-/// The same, of a process that may be in another network namespace.
-pub(crate) fn listens_in(process: &Process, path: &Path) -> bool {
-    listens_seen_by(path, &process.pid().to_string())
-}
-
-fn listens_seen_by(path: &Path, process: &str) -> bool {
+/// The same, of a process that may be in another network namespace: its number, or `self`.
+pub(crate) fn listens_seen_by(path: &Path, process: &str) -> bool {
     /// `__SO_ACCEPTCON` in the flags column.
     const LISTENING: &str = "00010000";
     let Some(path) = path.to_str() else { return false };

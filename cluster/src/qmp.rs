@@ -4,7 +4,7 @@
 use crate::{Error, Result, interrupt};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,8 +18,9 @@ const EVENTS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Qmp {
     node: usize,
-    socket: UnixStream,
-    buffer: Vec<u8>,
+    socket: BufReader<UnixStream>,
+    /// The beginning of a line.
+    line: Vec<u8>,
     events: VecDeque<Value>,
     serial: u64,
 }
@@ -32,9 +33,10 @@ impl Qmp {
     }
 
     fn over(node: usize, socket: UnixStream, limit: Duration) -> Result<Qmp> {
-        let mut qmp = Qmp { node, socket, buffer: Vec::new(), events: VecDeque::new(), serial: 0 };
+        let socket = BufReader::new(socket);
+        let mut qmp = Qmp { node, socket, line: Vec::new(), events: VecDeque::new(), serial: 0 };
         let io = |e: std::io::Error| Error::Qmp { node, command: "(connect)".into(), why: e.to_string() };
-        qmp.socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(io)?;
+        qmp.socket.get_ref().set_read_timeout(Some(Duration::from_millis(50))).map_err(io)?;
         let end = Instant::now() + limit;
         while qmp.receive("(greeting)", end)?.is_none_or(|m| m.get("QMP").is_none()) {
             if Instant::now() >= end {
@@ -52,26 +54,22 @@ impl Qmp {
     /// The next object, or nothing at `end`.
     fn receive(&mut self, command: &str, end: Instant) -> Result<Option<Value>> {
         loop {
-            if let Some(length) = self.buffer.iter().position(|b| *b == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=length).collect();
-                return serde_json::from_slice(&line)
-                    .map(Some)
-                    .map_err(|e| self.fail(command, format!("bad JSON: {e}")));
-            }
-            if self.buffer.len() > LONGEST {
-                return Err(self.fail(command, format!("a line longer than {LONGEST} bytes")));
-            }
             interrupt::check()?;
-            let mut bytes = [0; 4096];
-            match self.socket.read(&mut bytes) {
-                Ok(0) => return Err(self.fail(command, "QEMU closed the connection".into())),
-                Ok(n) => self.buffer.extend_from_slice(&bytes[..n]),
+            let left = (LONGEST + 1).saturating_sub(self.line.len()) as u64;
+            match (&mut self.socket).take(left).read_until(b'\n', &mut self.line) {
+                Ok(_) if self.line.ends_with(b"\n") => {
+                    let message = serde_json::from_slice(&std::mem::take(&mut self.line));
+                    return message.map(Some).map_err(|e| self.fail(command, format!("bad JSON: {e}")));
+                }
+                Ok(_) if self.line.len() > LONGEST => {
+                    return Err(self.fail(command, format!("a line longer than {LONGEST} bytes")));
+                }
+                Ok(_) => return Err(self.fail(command, "QEMU closed the connection".into())),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     if Instant::now() >= end {
                         return Ok(None);
                     }
                 }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(self.fail(command, e.to_string())),
             }
         }
@@ -92,7 +90,7 @@ impl Qmp {
         let id = self.serial;
         let mut line = json!({"execute": command, "arguments": arguments, "id": id}).to_string();
         line.push('\n');
-        self.socket.write_all(line.as_bytes()).map_err(|e| self.fail(command, e.to_string()))?;
+        self.socket.get_mut().write_all(line.as_bytes()).map_err(|e| self.fail(command, e.to_string()))?;
         let end = Instant::now() + limit;
         while let Some(mut message) = self.receive(command, end)? {
             if message.get("id") != Some(&json!(id)) {
@@ -132,7 +130,6 @@ impl Qmp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufRead, BufReader};
 
     const SOON: Duration = Duration::from_secs(5);
 

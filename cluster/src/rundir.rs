@@ -2,13 +2,13 @@
 //! The private directory of one cluster (sockets, logs), and the lock that lets one cluster at a time use the machine.
 
 use crate::process::listens;
-use crate::{Error, ProgressMode, Result, interrupt};
+use crate::{Error, ProgressMode, Result, interrupt, lock};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use telegraphos_fabric::control::default_path;
 use tempfile::TempDir;
@@ -34,15 +34,14 @@ impl RunDir {
             Some(parent) => parent.to_path_buf(),
             None => default_parent(),
         };
-        let prefix = format!("telegraphos-{}-", rustix::process::getuid().as_raw());
-        sweep(&parent, &prefix);
+        sweep(&parent);
         let remedy = "; name a writable directory with --run-dir or $XDG_RUNTIME_DIR";
         let io = |what| {
             let path = parent.clone();
             move |source| Error::Io { what, path, source, remedy }
         };
         let dir = tempfile::Builder::new()
-            .prefix(&prefix)
+            .prefix(&prefix())
             .permissions(fs::Permissions::from_mode(0o700))
             .tempdir_in(&parent)
             .map_err(io("cannot make the directory for sockets and logs in"))?;
@@ -90,30 +89,33 @@ pub(crate) fn usual_parents() -> Vec<PathBuf> {
 
 /// The control sockets of all running fabrics of this user, in these directories.
 pub(crate) fn control_sockets(parents: &[PathBuf]) -> Vec<PathBuf> {
-    let uid = rustix::process::getuid().as_raw();
-    let prefix = format!("telegraphos-{uid}-");
-    let entries = parents.iter().flat_map(|parent| fs::read_dir(parent).into_iter().flatten().flatten());
-    let own = entries.filter(|entry| {
-        entry.file_name().to_str().is_some_and(|n| n.starts_with(&prefix))
+    let own = parents.iter().flat_map(|parent| own_dirs(parent));
+    own.map(|dir| default_path(&dir.join(FABRIC))).filter(|path| listens(path)).collect()
+}
+
+/// How names of this user's directories begin.
+fn prefix() -> String {
+    format!("telegraphos-{}-", rustix::process::getuid().as_raw())
+}
+
+/// Directories of this user's clusters in this one.
+fn own_dirs(parent: &Path) -> impl Iterator<Item = PathBuf> {
+    let (uid, prefix) = (rustix::process::getuid().as_raw(), prefix());
+    let own = move |entry: &fs::DirEntry| {
+        entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix))
             && entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == uid)
-    });
-    own.map(|entry| default_path(&entry.path().join(FABRIC))).filter(|path| listens(path)).collect()
+    };
+    fs::read_dir(parent).into_iter().flatten().flatten().filter(own).map(|entry| entry.path())
 }
 
 /// Removes directories of this user's clusters that no process owns any more.
-fn sweep(parent: &Path, prefix: &str) {
-    let uid = rustix::process::getuid().as_raw();
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let own = entry.file_name().to_str().is_some_and(|n| n.starts_with(prefix))
-            && entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == uid);
-        if !own {
-            continue;
-        }
-        let Ok(owner) = File::open(entry.path().join(OWNER)) else { continue };
+fn sweep(parent: &Path) {
+    for dir in own_dirs(parent) {
+        let Ok(owner) = File::open(dir.join(OWNER)) else { continue };
         if rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            log::info!("removing {}, left by a harness that was killed", entry.path().display());
+            log::info!("removing {}, left by a harness that was killed", dir.display());
             // If it fails, the next one tries again.
-            let _ = fs::remove_dir_all(entry.path());
+            let _ = fs::remove_dir_all(dir);
         }
     }
 }
@@ -127,9 +129,9 @@ impl MachineLock {
     /// Waits for the right; clusters of one process share it.
     pub(crate) fn acquire(progress: ProgressMode) -> Result<Arc<MachineLock>> {
         static HELD: Mutex<Weak<MachineLock>> = Mutex::new(Weak::new());
-        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lock) = held.upgrade() {
-            return Ok(lock);
+        let mut held = lock(&HELD);
+        if let Some(right) = held.upgrade() {
+            return Ok(right);
         }
         let path = std::env::temp_dir().join("telegraphos.lock");
         let file = open_lock(&path).map_err(|source| Error::Io {
@@ -153,9 +155,9 @@ impl MachineLock {
         if let Some(step) = step {
             step.done();
         }
-        let lock = Arc::new(MachineLock(file));
-        *held = Arc::downgrade(&lock);
-        Ok(lock)
+        let right = Arc::new(MachineLock(file));
+        *held = Arc::downgrade(&right);
+        Ok(right)
     }
 }
 

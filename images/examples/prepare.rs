@@ -4,7 +4,7 @@
 //! default kernel's guest.
 use std::process::ExitCode;
 use std::time::Instant;
-use telegraphos_images::{KernelSeries, Progress, Result, Store, kvm_usable};
+use telegraphos_images::{KernelSeries, Progress, Result, Store, TCG, kvm_usable};
 
 fn run() -> Result<bool> {
     let store = Store::open(None, Progress::Auto)?;
@@ -20,7 +20,7 @@ fn run() -> Result<bool> {
             "qemu" => {
                 let qemu = store.qemu()?;
                 print!("{}", qemu.manifest);
-                println!("{:?}\n{:?}\nKVM: {:?}", qemu.origin, qemu.command(), kvm_usable());
+                println!("{:?}\nKVM: {:?}", qemu.command(), kvm_usable());
             }
             "tshark" => {
                 let tshark = store.tshark()?;
@@ -49,7 +49,7 @@ fn run() -> Result<bool> {
                 let guest = store.guest(series.parse()?)?;
                 print!("{}", guest.manifest);
                 println!("{}\n{}", guest.kernel.display(), guest.initramfs.display());
-                println!("{:?}", guest.qemu_args(""));
+                println!("{:?}", guest.qemu_args(TCG, ""));
             }
         }
         println!("# {word}: {:.2} s", begun.elapsed().as_secs_f64());

@@ -4,7 +4,7 @@
 
 use crate::exec;
 use crate::manifest::PackageRecord;
-use crate::sources::{Host, Release, derive};
+use crate::sources::{Host, Release, derive, stanzas};
 use crate::store::{self, Lock, Store};
 use crate::{Error, Manifest, Result};
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) struct Apt<'a> {
     store: &'a Store,
     lock: &'a Lock,
-    release: Release,
+    pub(crate) release: Release,
     keyring: String,
     dir: PathBuf,
 }
@@ -41,24 +41,26 @@ pub(crate) struct Fetched {
 const FRESH: Duration = Duration::from_secs(3600);
 
 impl<'a> Apt<'a> {
-    /// Writes the configuration and sees to it that the lists are there and fresh.
-    pub(crate) fn open(store: &'a Store, lock: &'a Lock, host: &Host, release: &Release) -> Result<Apt<'a>> {
+    /// Writes the configuration for the release that `choose` names for this host, and sees to it that the lists are
+    /// there and fresh.
+    pub(crate) fn open(store: &'a Store, lock: &'a Lock, choose: impl FnOnce(&Host) -> Release) -> Result<Apt<'a>> {
         if std::env::consts::ARCH != "x86_64" {
-            return Err(Error::Unsupported(format!(
+            return Err(Error::Failed(format!(
                 "this host is {}, guests are amd64; run on an amd64 host",
                 std::env::consts::ARCH
             )));
         }
-        let sources = derive(host, release)?;
+        let host = Host::here()?;
+        let release = choose(&host);
+        let sources = derive(&host, &release)?;
         let dir = store.path().join("apt").join(&release.name);
         for sub in ["state", "lists/partial", "cache/archives/partial"] {
-            let path = dir.join(sub);
-            fs::create_dir_all(&path).map_err(Error::io("cannot create", &path))?;
+            store::make_dir(dir.join(sub))?;
         }
         store::write(&dir.join("status"), b"")?;
         store::write(&dir.join("debian.sources"), sources.text.as_bytes())?;
-        store::write(&dir.join("apt.conf"), config(&dir, release)?.as_bytes())?;
-        let apt = Apt { store, lock, release: release.clone(), keyring: sources.keyring, dir };
+        store::write(&dir.join("apt.conf"), config(&dir, &release)?.as_bytes())?;
+        let apt = Apt { store, lock, release, keyring: sources.keyring, dir };
         let stamp = apt.dir.join("stamp");
         let fresh = fs::read(&stamp).is_ok_and(|of| of == sources.text.as_bytes())
             && fs::metadata(&stamp).and_then(|m| m.modified()).is_ok_and(|t| t.elapsed().is_ok_and(|age| age < FRESH));
@@ -70,10 +72,11 @@ impl<'a> Apt<'a> {
     }
 
     fn update(&self) -> Result<()> {
-        let step = self.store.progress.step(format!("Reading Debian's package lists of {}", self.release.name), None);
+        let lists = format!("package lists of {}", self.release.name);
+        let step = self.store.progress.step(format!("Reading Debian's {lists}"), None);
         let mut command = self.tool("apt-get");
         command.args(["update", "-q", "--allow-releaseinfo-change", "-o", "APT::Update::Error-Mode=any"]);
-        self.run(&mut command, || (), || format!("reading the package lists of {}", self.release.name))?;
+        self.run(&mut command, || (), || format!("reading the {lists}"))?;
         step.done();
         Ok(())
     }
@@ -84,22 +87,19 @@ impl<'a> Apt<'a> {
         Ok(out.lines().map(|l| l.trim().to_owned()).collect())
     }
 
-    /// Fields of the candidates of these packages, one map each. Packages without a candidate are left out.
+    /// Fields of the candidates of these packages, one map each, by lower-case names. Packages without a candidate are left out.
     pub(crate) fn show(&self, names: &[String]) -> Result<Vec<HashMap<String, String>>> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let out = exec::run(
-            self.tool("apt-cache").args(["show", "--no-all-versions"]).args(names),
-            &self.store.cancel,
-            || (),
-        )?;
-        Ok(paragraphs(&out.stdout))
+        let mut show = self.tool("apt-cache");
+        show.args(["show", "--no-all-versions"]).args(names);
+        Ok(paragraphs(&exec::run(&mut show, &self.store.cancel, || ())?.stdout))
     }
 
     /// The newest of some packages by upstream version. `None` when the release has none of them.
     pub(crate) fn version(&self, name: &str) -> Result<Option<String>> {
-        Ok(self.show(&[name.to_owned()])?.into_iter().next().and_then(|mut p| p.remove("Version")))
+        Ok(self.show(&[name.to_owned()])?.into_iter().next().and_then(|mut p| p.remove("version")))
     }
 
     /// These packages and what they depend on.
@@ -123,7 +123,7 @@ impl<'a> Apt<'a> {
     /// Brings packages into the pool and checks every one against the hash in the signed metadata.
     pub(crate) fn fetch(&self, what: &str, debs: &[Deb]) -> Result<Vec<Fetched>> {
         let pool = self.store.path().join("debs");
-        fs::create_dir_all(&pool).map_err(Error::io("cannot create", &pool))?;
+        store::make_dir(&pool)?;
         let expected = self.hashes(debs)?;
         let intact = |deb: &Deb, path: &Path| -> Result<Option<String>> {
             if !path.exists() {
@@ -146,11 +146,9 @@ impl<'a> Apt<'a> {
             let path = pool.join(&deb.file);
             let Some(sha256) = intact(deb, &path)? else {
                 let _ = fs::remove_file(&path);
-                return Err(Error::Apt {
-                    what: format!("fetching {what}"),
-                    detail: format!("{} is not what the signed package list says", deb.file),
-                    remedy: "try again; if it stays, check the mirror and the disk".into(),
-                });
+                let detail = format!("{} is not what the signed package list says", deb.file);
+                let remedy = "try again; if it stays, check the mirror and the disk";
+                return Err(Error::apt(format!("fetching {what}"), detail, remedy));
             };
             let record = PackageRecord {
                 name: deb.name.clone(),
@@ -197,7 +195,7 @@ impl<'a> Apt<'a> {
         let out = self.ask(&mut command)?;
         Ok(paragraphs(&out)
             .into_iter()
-            .filter_map(|mut p| Some(((p.remove("Package")?, p.remove("Version")?), p.remove("SHA256")?)))
+            .filter_map(|mut p| Some(((p.remove("package")?, p.remove("version")?), p.remove("sha256")?)))
             .collect())
     }
 
@@ -233,7 +231,10 @@ impl<'a> Apt<'a> {
 fn explain(what: &str, release: &str, keyring: &str, detail: String) -> Error {
     let has = |words: &[&str]| words.iter().any(|w| detail.contains(w));
     if has(&["NO_PUBKEY", "Missing key", "is not signed", "no longer signed", "verification failed"]) {
-        return Error::KeyringTooOld { suite: release.into(), keyring: keyring.into(), detail };
+        return Error::Failed(format!(
+            "the host's Debian keyring {keyring} does not know the keys that sign {release}; run once as root:\n    \
+             apt-get update && apt-get install --yes debian-archive-keyring\nand try again\n(apt said: {detail})"
+        ));
     }
     let remedy = if has(&["resolv", "onnect", "timed out", "etwork is unreachable"]) {
         "the mirror of the host's apt configuration cannot be reached: check the network and try again"
@@ -244,20 +245,15 @@ fn explain(what: &str, release: &str, keyring: &str, detail: String) -> Error {
     } else {
         "check that the host's own `apt-get update` works and try again"
     };
-    Error::Apt { what: what.into(), detail, remedy: remedy.into() }
+    Error::apt(what, detail, remedy)
 }
 
 /// Read after the host's own configuration, so proxies and credentials stay and only places change.
 fn config(dir: &Path, release: &Release) -> Result<String> {
-    let path = |sub: &str| {
-        let path = dir.join(sub).display().to_string();
-        if path.contains(['"', '\n']) {
-            return Err(Error::Unsupported(format!(
-                "the cache's path has a quote or newline, which apt cannot take: {path}"
-            )));
-        }
-        Ok(path)
-    };
+    let dir = dir.display().to_string();
+    if dir.contains(['"', '\n']) {
+        return Err(Error::Failed(format!("the cache's path has a quote or newline, which apt cannot take: {dir}")));
+    }
     let target = release.target.as_ref().map(|t| format!("APT::Default-Release \"{t}\";\n")).unwrap_or_default();
     Ok(format!(
         "\
@@ -272,13 +268,13 @@ fn config(dir: &Path, release: &Release) -> Result<String> {
 #clear Acquire::IndexTargets::deb::DEP-11-icons-hidpi;
 #clear Acquire::IndexTargets::deb::Contents-deb;
 #clear Acquire::IndexTargets::deb::CNF;
-Dir::State \"{state}\";
-Dir::State::lists \"{lists}\";
-Dir::State::status \"{status}\";
-Dir::State::extended_states \"{extended}\";
-Dir::Cache \"{cache}\";
-Dir::Cache::archives \"{archives}\";
-Dir::Etc::sourcelist \"{sources}\";
+Dir::State \"{dir}/state\";
+Dir::State::lists \"{dir}/lists\";
+Dir::State::status \"{dir}/status\";
+Dir::State::extended_states \"{dir}/state/extended_states\";
+Dir::Cache \"{dir}/cache\";
+Dir::Cache::archives \"{dir}/cache/archives\";
+Dir::Etc::sourcelist \"{dir}/debian.sources\";
 Dir::Etc::sourceparts \"/dev/null\";
 Dir::Etc::preferences \"/dev/null\";
 Dir::Etc::preferencesparts \"/dev/null\";
@@ -292,14 +288,7 @@ Acquire::AllowWeakRepositories \"false\";
 Acquire::Languages \"none\";
 // apt runs as the user, and the sandbox user could not write the user's cache.
 APT::Sandbox::User \"root\";
-{target}",
-        state = path("state")?,
-        lists = path("lists")?,
-        status = path("status")?,
-        extended = path("state/extended_states")?,
-        cache = path("cache")?,
-        archives = path("cache/archives")?,
-        sources = path("debian.sources")?,
+{target}"
     ))
 }
 
@@ -312,20 +301,10 @@ fn parse_uri_line(line: &str) -> Option<Deb> {
     Some(Deb { name: name.into(), version: version.replace("%3a", ":"), file: file.into(), size })
 }
 
-/// Paragraphs of `Field: value`; continued lines are dropped.
+/// Those paragraphs of a text that have fields.
 fn paragraphs(text: &str) -> Vec<HashMap<String, String>> {
-    let mut all = Vec::new();
-    let mut one = HashMap::new();
-    for line in text.lines().chain([""]) {
-        if line.is_empty() {
-            if !one.is_empty() {
-                all.push(std::mem::take(&mut one));
-            }
-        } else if let Some((key, value)) = line.split_once(": ").filter(|_| !line.starts_with(' ')) {
-            one.insert(key.to_owned(), value.trim().to_owned());
-        }
-    }
-    all
+    let all = stanzas(text).into_iter().filter(|stanza| !stanza.is_empty());
+    all.map(|stanza| stanza.into_iter().collect()).collect()
 }
 
 /// Lays a package and all it depends on over `root`. `what` names it while it is fetched, `part` in the manifest.
@@ -339,7 +318,7 @@ pub(crate) fn install(
 ) -> Result<Manifest> {
     let debs = apt.fetch(what, &apt.closure(&[package])?)?;
     unpack(store, what, &debs, root)?;
-    Ok(Manifest { parts: vec![part], packages: debs.into_iter().map(|d| d.record).collect(), files: Vec::new() })
+    Ok(Manifest::of(part, debs))
 }
 
 /// The same with the version that a Debian release has, whatever the host's; `remedy` is for when it has none.
@@ -351,13 +330,8 @@ pub(crate) fn install_from(
     remedy: &str,
     root: &Path,
 ) -> Result<Manifest> {
-    let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
-    let apt = Apt::open(store, lock, &host, &Release::named(release))?;
-    let debian = apt.version(package)?.ok_or_else(|| Error::NoPackage {
-        wanted: package.into(),
-        looked: release.into(),
-        remedy: remedy.into(),
-    })?;
+    let apt = Apt::open(store, lock, |_| Release::named(release))?;
+    let debian = apt.version(package)?.ok_or_else(|| Error::no_package(package, release, remedy))?;
     let what = format!("{package} {debian}");
     install(store, &apt, package, &what, format!("{what} (Debian {release})"), root)
 }
@@ -366,35 +340,20 @@ pub(crate) fn install_from(
 pub(crate) fn unpack(store: &Store, what: &str, debs: &[Fetched], root: &Path) -> Result<()> {
     // The merged layout is a maintainer script's work on bookworm, so it is made beforehand.
     for dir in ["bin", "sbin", "lib", "lib64"] {
-        let path = root.join("usr").join(dir);
-        fs::create_dir_all(&path).map_err(Error::io("cannot create", &path))?;
-        let link = root.join(dir);
-        if link.symlink_metadata().is_err() {
-            std::os::unix::fs::symlink(format!("usr/{dir}"), &link).map_err(Error::io("cannot link", &link))?;
-        }
+        store::make_dir(root.join("usr").join(dir))?;
+        store::link(format!("usr/{dir}"), &root.join(dir))?;
     }
     let step = store.progress.step(format!("Unpacking {what}"), None);
     for deb in debs {
-        if store.cancel.load(std::sync::atomic::Ordering::Relaxed) {
-            return Err(Error::Interrupted);
-        }
-        unpack_one(
-            &deb.path,
-            root,
-            &[
-                "--exclude=./usr/share/doc/*",
-                "--exclude=./usr/share/man/*",
-                "--exclude=./usr/share/locale/*",
-                "--exclude=./usr/share/info/*",
-            ],
-        )?;
+        store.check_cancelled()?;
+        unpack_one(&deb.path, root, &["doc", "man", "locale", "info"].map(|dir| format!("./usr/share/{dir}/*")))?;
     }
     step.done();
     Ok(())
 }
 
-/// Lays the files of one package that `tar_args` select over `root`.
-pub(crate) fn unpack_one(deb: &Path, root: &Path, tar_args: &[&str]) -> Result<()> {
+/// Lays the files of one package over `root`, but for those that match a pattern of `excluded`.
+pub(crate) fn unpack_one(deb: &Path, root: &Path, excluded: &[impl AsRef<str>]) -> Result<()> {
     let mut source = exec::Guarded(
         Command::new("dpkg-deb")
             .arg("--fsys-tarfile")
@@ -409,7 +368,7 @@ pub(crate) fn unpack_one(deb: &Path, root: &Path, tar_args: &[&str]) -> Result<(
     command.args(["--extract", "--keep-directory-symlink", "--no-same-owner", "--no-same-permissions", "--directory"]);
     let out = command
         .arg(root)
-        .args(tar_args)
+        .args(excluded.iter().map(|pattern| format!("--exclude={}", pattern.as_ref())))
         .stdin(pipe)
         .env("LC_ALL", "C")
         .output()
@@ -417,11 +376,8 @@ pub(crate) fn unpack_one(deb: &Path, root: &Path, tar_args: &[&str]) -> Result<(
     drop(command);
     let packed = source.0.wait().map_err(|e| exec::spawn_error("dpkg-deb", e))?;
     if !out.status.success() || !packed.success() {
-        return Err(Error::Build {
-            what: format!("unpacking {}", deb.display()),
-            status: format!("dpkg-deb {packed}, tar {}", out.status),
-            log: String::from_utf8_lossy(&out.stderr).into_owned(),
-        });
+        let status = format!("dpkg-deb {packed}, tar {}", out.status);
+        return Err(Error::build(format!("unpacking {}", deb.display()), status, String::from_utf8_lossy(&out.stderr)));
     }
     Ok(())
 }
@@ -445,7 +401,7 @@ mod tests {
     fn paragraphs_are_told_apart() {
         let p = paragraphs("Package: a\nVersion: 1\nDescription: x\n more: text\n\nPackage: b\nVersion: 2\n");
         assert_eq!(p.len(), 2);
-        assert_eq!(p[1]["Version"], "2");
+        assert_eq!(p[1]["version"], "2");
         assert!(!p[0].contains_key(" more"));
     }
 

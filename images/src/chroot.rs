@@ -7,17 +7,6 @@ use crate::{Error, Result};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// How a root can be entered on this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Root, with a private mount namespace.
-    RootMounts,
-    /// Root that may not mount (a plain container): no /proc inside.
-    RootPlain,
-    /// An ordinary user in a user namespace.
-    UserNamespace,
-}
-
 /// Mounts what kbuild's tools need (objtool of 7.x reads /proc), then becomes the command.
 const ENTER: &str = r#"set -e
 root="$1"; shift
@@ -35,38 +24,39 @@ mkdir -p "$root/proc/self" "$root/dev" "$root/tmp"
 [ -c "$root/dev/null" ] || mknod -m 666 "$root/dev/null" c 1 3
 exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LC_ALL=C "$@""#;
 
+/// Options of `unshare` for an ordinary user, who is root in a user namespace.
+const USER: [&str; 2] = ["--user", "--map-root-user"];
+
 /// A command line to run inside `root`.
 pub(crate) fn run(store: &Store, root: &Path, argv: &[&str]) -> Result<exec::Output> {
-    let way = way(store)?;
-    let mut command = Command::new(if way == Way::RootPlain { "sh" } else { "unshare" });
-    match way {
-        Way::RootMounts => command.args(["--mount", "--propagation", "private", "--", "sh"]),
-        Way::UserNamespace => {
-            command.args(["--user", "--map-root-user", "--mount", "--propagation", "private", "--", "sh"])
-        }
-        Way::RootPlain => &mut command,
+    let (mut command, script) = match options(store)? {
+        Some(options) => (unshare(options, "sh"), ENTER),
+        None => (Command::new("sh"), ENTER_PLAIN),
     };
-    command.arg("-c").arg(if way == Way::RootPlain { ENTER_PLAIN } else { ENTER }).arg("enter").arg(root).args(argv);
+    command.args(["-c", script, "enter"]).arg(root).args(argv);
     exec::run(&mut command, &store.cancel, || ())
 }
 
-fn way(store: &Store) -> Result<Way> {
-    let can = |args: &[&str]| {
-        Command::new("unshare")
-            .args(args)
-            .args(["--mount", "--propagation", "private", "--", "true"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .map(|s| s.success())
-            .map_err(|e| exec::spawn_error("unshare", e))
+/// A program in a private mount namespace.
+fn unshare(options: &[&str], program: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(options).args(["--mount", "--propagation", "private", "--", program]);
+    command
+}
+
+/// Options of `unshare` with which a root can be entered on this host; none for a root user that may not mount (in a
+/// plain container), who has no /proc inside.
+fn options(store: &Store) -> Result<Option<&'static [&'static str]>> {
+    let can = |options: &[&str]| {
+        let mut trial = unshare(options, "true");
+        trial.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        trial.status().map(|status| status.success()).map_err(|e| exec::spawn_error("unshare", e))
     };
     if rustix::process::geteuid().is_root() {
-        return Ok(if can(&[])? { Way::RootMounts } else { Way::RootPlain });
+        return Ok(if can(&[])? { Some(&[]) } else { None });
     }
-    if can(&["--user", "--map-root-user"])? {
-        return Ok(Way::UserNamespace);
+    if can(&USER)? {
+        return Ok(Some(&USER));
     }
     let setting =
         |name: &str| std::fs::read_to_string(Path::new("/proc/sys").join(name)).ok().map(|s| s.trim().to_owned());
@@ -99,16 +89,14 @@ fn needs_root(setting: impl Fn(&str) -> Option<String>, again: &str) -> Error {
     ];
     for (knob, off, on) in knobs {
         if setting(knob).as_deref() == Some(off) {
-            return Error::NeedsRoot {
-                reason: format!("building the guest driver needs root or user namespaces, and {knob} is {off} here",),
-                command: format!("sysctl -w {}={on}", knob.replace('/', ".")),
-            };
+            let reason = format!("building the guest driver needs root or user namespaces, and {knob} is {off} here");
+            return Error::needs_root(reason, format!("sysctl -w {}={on}", knob.replace('/', ".")));
         }
     }
-    Error::NeedsRoot {
-        reason: "building the guest driver needs root or user namespaces, and this host refuses the latter".into(),
-        command: again.into(),
-    }
+    Error::needs_root(
+        "building the guest driver needs root or user namespaces, and this host refuses the latter",
+        again,
+    )
 }
 
 #[cfg(test)]

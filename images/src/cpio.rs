@@ -66,21 +66,8 @@ impl Cpio {
         self.inode = self.inode.wrapping_add(1);
         let links = if mode & DIR == DIR && mode & FILE != FILE { 2 } else { 1 };
         // No time stamps: equal content must give an equal archive.
-        let fields = [
-            self.inode,
-            mode,
-            0,
-            0,
-            links,
-            0,
-            content.len() as u32,
-            0,
-            0,
-            device.0,
-            device.1,
-            path.len() as u32 + 1,
-            0,
-        ];
+        let (size, name) = (content.len() as u32, path.len() as u32 + 1);
+        let fields = [self.inode, mode, 0, 0, links, 0, size, 0, 0, device.0, device.1, name, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
             self.bytes.extend_from_slice(format!("{field:08X}").as_bytes());
@@ -93,9 +80,7 @@ impl Cpio {
     }
 
     fn pad(&mut self) {
-        while self.bytes.len() % 4 != 0 {
-            self.bytes.push(0);
-        }
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong, each with what to do next.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// Result of this crate.
@@ -41,93 +42,9 @@ pub enum Error {
         /// What was found instead.
         why: String,
     },
-    /// apt could not verify a suite with the host's keyring.
-    #[error(
-        "the host's Debian keyring {keyring} does not know the keys that sign {suite}; run once as root:\n    apt-get \
-         update && apt-get install --yes debian-archive-keyring\nand try again\n(apt said: {detail})"
-    )]
-    KeyringTooOld {
-        /// The suite apt refused.
-        suite: String,
-        /// The keyring in use.
-        keyring: String,
-        /// apt's own line.
-        detail: String,
-    },
-    /// apt-get failed for another reason. Whatever it had fetched in part is removed.
-    #[error("{what} failed: {detail}\n{remedy}; nothing partial was kept")]
-    Apt {
-        /// What was fetched.
-        what: String,
-        /// apt's error lines.
-        detail: String,
-        /// What to do.
-        remedy: String,
-    },
-    /// No suite that was searched has the package.
-    #[error("no package {wanted} in {looked}; {remedy}")]
-    NoPackage {
-        /// Package or pattern.
-        wanted: String,
-        /// Suites that were searched.
-        looked: String,
-        /// What to do.
-        remedy: String,
-    },
-    /// QEMU named by the user cannot serve as a host for the HIB.
-    #[error(
-        "QEMU too old or without vfio-user: {program} is version {found}{missing}, wanted is {wanted} or newer with the \
-         device vfio-user-pci; install a newer QEMU, or unset TELEGRAPHOS_QEMU to use Debian's"
-    )]
-    QemuUnfit {
-        /// The program that was tried.
-        program: String,
-        /// The version it printed, or what it printed instead of one.
-        found: String,
-        /// Empty, or a remark that the device is missing.
-        missing: String,
-        /// The least version that will do.
-        wanted: String,
-    },
-    /// Something needs root once.
-    #[error("{reason}; run once as root:\n    {command}\nand try again")]
-    NeedsRoot {
-        /// What is missing.
-        reason: String,
-        /// The one command.
-        command: String,
-    },
-    /// A build failed.
-    #[error("{what} failed ({status}):\n{log}")]
-    Build {
-        /// What was built.
-        what: String,
-        /// Exit status.
-        status: String,
-        /// The end of its output.
-        log: String,
-    },
-    /// A kernel image could not be unpacked.
-    #[error("cannot unpack the kernel {}: {source}", path.display())]
-    Vmlinuz {
-        /// The compressed kernel.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: crate::vmlinux::VmlinuxError,
-    },
-    /// Something expected was not where it should be.
-    #[error("{what} not found at {}; {remedy}", path.display())]
-    Missing {
-        /// What was looked for.
-        what: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// What to do.
-        remedy: String,
-    },
-    /// The host is of a kind this crate cannot work on.
+    /// Anything else. The functions below make the texts that several places use.
     #[error("{0}")]
-    Unsupported(String),
+    Failed(String),
     /// The caller's cancel flag was raised.
     #[error("interrupted")]
     Interrupted,
@@ -137,5 +54,30 @@ impl Error {
     pub(crate) fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.as_ref().to_path_buf();
         move |source| Error::Io { what, path, source }
+    }
+
+    /// apt-get failed. Whatever it had fetched in part is removed.
+    pub(crate) fn apt(what: impl Display, detail: impl Display, remedy: impl Display) -> Error {
+        Error::Failed(format!("{what} failed: {detail}\n{remedy}; nothing partial was kept"))
+    }
+
+    /// A program that makes something failed; `log` is the end of its output.
+    pub(crate) fn build(what: impl Display, status: impl Display, log: impl Display) -> Error {
+        Error::Failed(format!("{what} failed ({status}):\n{log}"))
+    }
+
+    /// Something expected is not where it should be.
+    pub(crate) fn missing(what: impl Display, path: impl AsRef<Path>, remedy: impl Display) -> Error {
+        Error::Failed(format!("{what} not found at {}; {remedy}", path.as_ref().display()))
+    }
+
+    /// Something needs root once: this command.
+    pub(crate) fn needs_root(reason: impl Display, command: impl Display) -> Error {
+        Error::Failed(format!("{reason}; run once as root:\n    {command}\nand try again"))
+    }
+
+    /// None of the releases that were searched has the package.
+    pub(crate) fn no_package(wanted: impl Display, looked: impl Display, remedy: impl Display) -> Error {
+        Error::Failed(format!("no package {wanted} in {looked}; {remedy}"))
     }
 }

@@ -2,6 +2,7 @@
 //! Runs the host's programs so that a cancelled caller leaves none of them behind.
 
 use crate::{Error, Result};
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -44,6 +45,16 @@ impl Output {
         let all = format!("{}\n{}", self.stdout.trim_end(), self.stderr.trim_end());
         let all: Vec<_> = all.lines().filter(|l| !l.trim().is_empty()).collect();
         all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
+    /// The error of a program that was to do `what`, with the last lines of everything it said.
+    pub(crate) fn failed(&self, what: impl Display, lines: usize) -> Error {
+        Error::build(what, self.status, self.tail(lines))
+    }
+
+    /// This, or that error if it does not say that it was successful.
+    pub(crate) fn success(self, what: impl FnOnce() -> String, lines: usize) -> Result<Output> {
+        if self.status.success() { Ok(self) } else { Err(self.failed(what(), lines)) }
     }
 }
 

@@ -4,19 +4,14 @@
 use crate::cpio::Cpio;
 use crate::manifest::FileRecord;
 use crate::module::{KO, LAB_KO, forget_old};
-use crate::store::{self, Store};
-use crate::{Error, KernelSeries, Manifest, Result};
-use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
+use crate::store::{self, Store, read};
+use crate::{KernelSeries, Manifest, Result};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 
 /// A bootable guest.
 #[derive(Clone, Debug)]
 pub struct Guest {
-    /// The requested kernel.
-    pub series: KernelSeries,
-    /// `uname -r` of the guest.
-    pub release: String,
     /// The uncompressed kernel.
     pub kernel: PathBuf,
     /// The initramfs.
@@ -27,6 +22,8 @@ pub struct Guest {
 
 /// Changes when this file packs the same content in another way.
 const FORMAT: &str = "1";
+/// The accelerator of QEMU that emulates, with a thread for each processor.
+pub const TCG: &str = "tcg,thread=multi";
 const INIT: &str = include_str!("../rootfs/init");
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\ntg:x:1000:1000:tg:/home/tg:/bin/sh\n";
 const GROUP: &str = "root:x:0:\ntty:x:5:\ntelegraphos:x:990:tg\ntg:x:1000:\n";
@@ -46,27 +43,24 @@ impl Store {
 
         let mut contents = Vec::new();
         for (name, path) in &tools {
-            contents.push((name.as_str(), fs::read(path).map_err(Error::io("cannot read", path))?));
+            contents.push((name.as_str(), read(path)?));
         }
-        let ko = fs::read(&module.path).map_err(Error::io("cannot read", &module.path))?;
-        let lab = fs::read(&module.lab).map_err(Error::io("cannot read", &module.lab))?;
+        let (ko, lab) = (read(&module.path)?, read(&module.lab)?);
+        let etc = [PASSWD, GROUP, MDEV, PROFILE].concat();
         let userland_id = userland.manifest.parts.join("\n");
         let kernel_id = kernel.manifest.parts.join("\n");
-        let fixed = [
+        let fixed: [(&str, &[u8]); 7] = [
             ("format", FORMAT.as_bytes()),
             ("kernel", kernel_id.as_bytes()),
             ("userland", userland_id.as_bytes()),
             ("init", INIT.as_bytes()),
-            ("etc", [PASSWD, GROUP, MDEV, PROFILE].concat().as_bytes()).to_owned(),
+            ("etc", etc.as_bytes()),
             ("module", &ko),
             ("lab", &lab),
-        ]
-        .map(|(n, c)| (n, c.to_vec()));
-        let key = store::sha256_parts(
-            fixed.iter().map(|(n, c)| (*n, c.as_slice())).chain(contents.iter().map(|(n, c)| (*n, c.as_slice()))),
-        );
+        ];
+        let key = store::sha256_parts(fixed.into_iter().chain(contents.iter().map(|(n, c)| (*n, c.as_slice()))));
 
-        let (dir, mut manifest) = self.artefact(&format!("guest/{series}-{}", &key[..16]), |_, at| {
+        let (dir, image) = self.artefact(&format!("guest/{series}-{}", &key[..16]), |_, at| {
             forget_old(self, "guest", series);
             let mut image = Cpio::default();
             for dir in ["dev", "proc", "sys", "tmp", "run", "root", "home/tg", "etc", "bin", "usr/lib"] {
@@ -74,12 +68,15 @@ impl Store {
             }
             // The kernel opens it before anything is mounted.
             image.char_device("dev/console", 0o600, 5, 1);
-            for (link, target) in
-                [("sbin", "bin"), ("lib64", "usr/lib64"), ("usr/bin", "../bin"), ("usr/sbin", "../bin")]
-            {
+            for (link, target) in [
+                ("sbin", "bin"),
+                ("lib64", "usr/lib64"),
+                ("usr/bin", "../bin"),
+                ("usr/sbin", "../bin"),
+                ("lib", "usr/lib"),
+            ] {
                 image.symlink(link, target);
             }
-            image.symlink("lib", "usr/lib");
             image.file("init", 0o755, INIT.as_bytes());
             for (name, text) in [("passwd", PASSWD), ("group", GROUP), ("mdev.conf", MDEV), ("profile", PROFILE)] {
                 image.file(&format!("etc/{name}"), 0o644, text.as_bytes());
@@ -100,36 +97,21 @@ impl Store {
             for applet in userland.applets(self)?.iter().filter(|a| !own(a)) {
                 image.symlink(&format!("bin/{applet}"), "busybox");
             }
-            let path = at.join("initramfs");
-            store::write(&path, &image.finish())?;
-            Ok(Manifest {
-                parts: Vec::new(),
-                packages: Vec::new(),
-                files: vec![FileRecord { name: "initramfs".into(), sha256: store::sha256_file(&path)? }],
-            })
+            store::write(&at.join("initramfs"), &image.finish())?;
+            Ok(Manifest { files: vec![FileRecord::of(at, "initramfs")?], ..Manifest::default() })
         })?;
-        let mut whole = kernel.manifest.clone();
-        whole.merge(&userland.manifest);
-        whole.merge(&module.manifest);
-        whole.merge(&manifest);
-        manifest = whole;
-        Ok(Guest {
-            series,
-            release: kernel.release,
-            kernel: kernel.vmlinux,
-            initramfs: dir.join("initramfs"),
-            manifest,
-        })
+        let mut manifest = kernel.manifest;
+        for other in [&userland.manifest, &module.manifest, &image] {
+            manifest.merge(other);
+        }
+        Ok(Guest { kernel: kernel.vmlinux, initramfs: dir.join("initramfs"), manifest })
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(Error::io("cannot read", path))
-}
-
 impl Guest {
-    /// QEMU options that boot this guest fastest: machine, processor, kernel and command line, to which `append` is
-    /// added (see `rootfs/init` for the words that it accepts). The caller adds memory, processors and devices:
+    /// QEMU options that boot this guest fastest: machine, processor, `accelerator` ([`TCG`] or `kvm`), kernel and
+    /// command line, to which `append` is added (see `rootfs/init` for the words that it accepts). The caller adds
+    /// memory, processors and devices:
     ///
     /// - `-m 256M -object memory-backend-memfd,id=ram,size=256M,share=on`: the machine takes the backend named `ram`;
     ///   without `share=on` a HIB cannot reach guest memory;
@@ -140,7 +122,7 @@ impl Guest {
     ///   above the sum of its 64-bit BARs: firmware gives a port without it 2 MiB, and a window plugged later stays
     ///   without address ("failed to assign");
     /// - `-qmp ...`, `-no-reboot` where wanted.
-    pub fn qemu_args(&self, append: &str) -> Vec<OsString> {
+    pub fn qemu_args(&self, accelerator: &str, append: &str) -> Vec<OsString> {
         // no_timer_check and tsc=reliable: a loaded host makes an emulated guest doubt its timers. cryptomgr.notests:
         // Debian's kernels test every cipher at boot, 0.7 s of 3.6 when emulated.
         let mut command_line = String::from(
@@ -151,23 +133,20 @@ impl Guest {
             command_line.push(' ');
             command_line.push_str(append.trim());
         }
-        let mut args: Vec<OsString> = [
-            "-nodefaults",
-            "-no-user-config",
-            "-display",
-            "none",
-            "-machine",
-            "q35,memory-backend=ram,hpet=off,smm=off,vmport=off,usb=off,sata=off,smbus=off",
-            "-accel",
-            "tcg,thread=multi",
-            "-cpu",
-            "max",
-        ]
-        .map(OsString::from)
-        .into();
-        args.extend(["-kernel".into(), self.kernel.clone().into_os_string()]);
-        args.extend(["-initrd".into(), self.initramfs.clone().into_os_string()]);
-        args.extend(["-append".into(), command_line.into()]);
+        let machine = "q35,memory-backend=ram,hpet=off,smm=off,vmport=off,usb=off,sata=off,smbus=off";
+        let mut args = vec!["-nodefaults".into(), "-no-user-config".into()];
+        let options: [(&str, &OsStr); 7] = [
+            ("-display", "none".as_ref()),
+            ("-machine", machine.as_ref()),
+            ("-accel", accelerator.as_ref()),
+            ("-cpu", "max".as_ref()),
+            ("-kernel", self.kernel.as_os_str()),
+            ("-initrd", self.initramfs.as_os_str()),
+            ("-append", command_line.as_ref()),
+        ];
+        for (option, value) in options {
+            args.extend([option.into(), value.to_owned()]);
+        }
         args
     }
 }

@@ -70,15 +70,13 @@ impl FromStr for KernelSeries {
         KernelSeries::ALL
             .into_iter()
             .find(|s| s.to_string() == text)
-            .ok_or_else(|| Error::Unsupported(format!("unknown kernel series {text:?}; expected 6.1, 6.12 or newest")))
+            .ok_or_else(|| Error::Failed(format!("unknown kernel series {text:?}; expected 6.1, 6.12 or newest")))
     }
 }
 
 /// A kernel in the cache.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The requested series.
-    pub series: KernelSeries,
     /// `uname -r` of it.
     pub release: String,
     /// The uncompressed ELF kernel, for QEMU's `-kernel`.
@@ -114,46 +112,41 @@ impl Store {
     pub fn kernel(&self, series: KernelSeries) -> Result<Kernel> {
         let (dir, manifest) = self.artefact(&format!("kernel/{series}"), |lock, at| fetch(self, lock, series, at))?;
         let release = fs::read_to_string(dir.join("release")).map_err(Error::io("cannot read", dir.join("release")))?;
-        Ok(Kernel { series, release, vmlinux: dir.join("vmlinux"), root: dir.join("root"), manifest })
+        Ok(Kernel { release, vmlinux: dir.join("vmlinux"), root: dir.join("root"), manifest })
     }
 }
 
 fn fetch(store: &Store, lock: &Lock, series: KernelSeries, at: &Path) -> Result<Manifest> {
-    let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
-    let mut best: Option<(Apt<'_>, Release, String)> = None;
+    let mut best: Option<(Apt<'_>, String)> = None;
     let mut looked = Vec::new();
-    for release in series.releases(&host) {
+    for release in series.releases(&Host::here()?) {
         looked.push(release.name.clone());
-        let apt = Apt::open(store, lock, &host, &release)?;
+        let apt = Apt::open(store, lock, |_| release)?;
         let names: Vec<_> = apt.names(series.prefix())?.into_iter().filter(|n| kernel_release(n).is_some()).collect();
         let candidates = apt.show(&names)?;
         let found = candidates
             .iter()
-            .filter_map(|p| kernel_release(p.get("Package")?))
+            .filter_map(|p| kernel_release(p.get("package")?))
             .max_by_key(|r| numbers(r))
             .map(str::to_owned);
         let Some(found) = found else { continue };
-        let better = best.as_ref().is_none_or(|(_, _, old)| upstream(&found) > upstream(old));
-        if better {
-            best = Some((apt, release, found));
+        if best.as_ref().is_none_or(|(_, old)| upstream(&found) > upstream(old)) {
+            best = Some((apt, found));
         }
         if series != KernelSeries::Newest {
             break;
         }
     }
-    let Some((apt, release, uname)) = best else {
-        return Err(Error::NoPackage {
-            wanted: format!("{}*{FLAVOUR}", series.prefix()),
-            looked: looked.join(", "),
-            remedy: "add Debian's security archive to the host's apt sources, or take another kernel series".into(),
-        });
+    let Some((apt, uname)) = best else {
+        let remedy = "add Debian's security archive to the host's apt sources, or take another kernel series";
+        return Err(Error::no_package(format!("{}*{FLAVOUR}", series.prefix()), looked.join(", "), remedy));
     };
 
     // Since 7.2 linux-image is an empty package over linux-binary and linux-modules.
     let image = format!("linux-image-{uname}");
     let binary = format!("linux-binary-{uname}");
     let split =
-        apt.show(std::slice::from_ref(&image))?.iter().any(|p| p.get("Depends").is_some_and(|d| d.contains(&binary)));
+        apt.show(std::slice::from_ref(&image))?.iter().any(|p| p.get("depends").is_some_and(|d| d.contains(&binary)));
     let image = if split { binary } else { image };
     let headers = format!("linux-headers-{uname}");
     let mut wanted: Vec<&str> = BUILD_TOOLS.to_vec();
@@ -174,45 +167,38 @@ fn fetch(store: &Store, lock: &Lock, series: KernelSeries, at: &Path) -> Result<
     finish_root(&root)?;
 
     let scratch = at.join("image");
-    fs::create_dir(&scratch).map_err(Error::io("cannot create", &scratch))?;
+    store::make_dir(&scratch)?;
     for deb in &images {
-        apt::unpack_one(&deb.path, &scratch, &["--exclude=*/kernel"])?;
+        apt::unpack_one(&deb.path, &scratch, &["*/kernel"])?;
     }
     let vmlinuz = [format!("boot/vmlinuz-{uname}"), format!("usr/lib/modules/{uname}/vmlinuz")]
         .map(|p| scratch.join(p))
         .into_iter()
         .find(|p| p.is_file())
-        .ok_or_else(|| Error::Missing {
-            what: "the kernel",
-            path: scratch.join("boot"),
-            remedy: format!("the package {image} has a layout unknown to this program; report it"),
+        .ok_or_else(|| {
+            let remedy = format!("the package {image} has a layout unknown to this program; report it");
+            Error::missing("the kernel", scratch.join("boot"), remedy)
         })?;
-    let bytes = fs::read(&vmlinuz).map_err(Error::io("cannot read", &vmlinuz))?;
-    let elf = vmlinux::extract(&bytes).map_err(|source| Error::Vmlinuz { path: vmlinuz.clone(), source })?;
+    let elf = vmlinux::extract(&store::read(&vmlinuz)?)
+        .map_err(|source| Error::Failed(format!("cannot unpack the kernel {}: {source}", vmlinuz.display())))?;
     store::write(&at.join("vmlinux"), &elf)?;
     store::write(&at.join("release"), uname.as_bytes())?;
     fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
 
     let version = images.first().map(|d| d.record.version.clone()).unwrap_or_default();
-    Ok(Manifest {
-        parts: vec![format!("kernel {uname} {version} (Debian {})", release.name)],
-        packages: images.into_iter().chain(tools).map(|d| d.record).collect(),
-        files: vec![FileRecord { name: "vmlinux".into(), sha256: store::sha256_file(&at.join("vmlinux"))? }],
-    })
+    let part = format!("kernel {uname} {version} (Debian {})", apt.release.name);
+    let files = vec![FileRecord::of(at, "vmlinux")?];
+    Ok(Manifest { files, ..Manifest::of(part, images.into_iter().chain(tools)) })
 }
 
 /// What maintainer scripts would have done, as far as a build needs it.
 fn finish_root(root: &Path) -> Result<()> {
     let bin = root.join("usr/bin");
     for (link, target) in [("awk", "mawk"), ("sh", "dash")] {
-        let link = bin.join(link);
-        if link.symlink_metadata().is_err() {
-            std::os::unix::fs::symlink(target, &link).map_err(Error::io("cannot link", &link))?;
-        }
+        store::link(target, &bin.join(link))?;
     }
     for dir in ["tmp", "proc", "dev", "build"] {
-        let dir = root.join(dir);
-        fs::create_dir_all(&dir).map_err(Error::io("cannot create", &dir))?;
+        store::make_dir(root.join(dir))?;
     }
     Ok(())
 }

@@ -27,29 +27,21 @@ pub fn kvm_usable() -> KvmState {
 
 /// The rule behind [`kvm_usable`], as a function of what the host answered.
 pub fn kvm_state(open: io::Result<()>, cpuinfo: &str) -> KvmState {
+    let unusable = |reason: String| KvmState::PresentButUnusable { reason };
     match open {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => KvmState::Absent,
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => KvmState::PresentButUnusable {
-            reason: format!("/dev/kvm cannot be opened ({e}); add yourself to the group kvm"),
-        },
-        Err(e) => KvmState::PresentButUnusable { reason: format!("/dev/kvm cannot be opened ({e})") },
-        Ok(()) => {
-            let virtualises = cpuinfo
-                .lines()
-                .filter_map(|line| line.split_once(':'))
-                .filter(|(key, _)| key.trim() == "flags")
-                .any(|(_, flags)| flags.split_whitespace().any(|f| f == "vmx" || f == "svm"));
-            if virtualises {
-                KvmState::Usable
-            } else {
-                KvmState::PresentButUnusable {
-                    reason: "/dev/kvm opens, but /proc/cpuinfo shows neither vmx nor svm, so it cannot run a guest \
-                             kernel"
-                        .into(),
-                }
-            }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return KvmState::Absent,
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            return unusable(format!("/dev/kvm cannot be opened ({e}); add yourself to the group kvm"));
         }
+        Err(e) => return unusable(format!("/dev/kvm cannot be opened ({e})")),
+        Ok(()) => {}
     }
+    let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let virtualises = |flags: &str| flags.split_whitespace().any(|flag| flag == "vmx" || flag == "svm");
+    if fields.any(|(key, value)| key.trim() == "flags" && virtualises(value)) {
+        return KvmState::Usable;
+    }
+    unusable("/dev/kvm opens, but /proc/cpuinfo shows neither vmx nor svm, so it cannot run a guest kernel".into())
 }
 
 #[cfg(test)]

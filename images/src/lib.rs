@@ -43,14 +43,14 @@ mod userland;
 mod vmlinux;
 
 pub use error::{Error, Result};
-pub use guest::Guest;
-pub use iproute::Ip;
+pub use guest::{Guest, TCG};
 pub use kernel::{Kernel, KernelSeries};
 pub use kvm::{KvmState, kvm_state, kvm_usable};
 pub use manifest::{FileRecord, Manifest, PackageRecord};
 pub use module::{Mistake, Module, Report};
+pub use prefix::Program;
 pub use progress::{Progress, Step};
-pub use qemu::{MIN_VERSION, Origin, Qemu, Version};
+pub use qemu::{MIN_VERSION, Qemu, Version};
 pub use rust::{OLDEST_RUST, Rust};
 pub use store::Store;
 pub use tshark::Tshark;

@@ -3,10 +3,10 @@
 
 use crate::apt::{self, Apt};
 use crate::manifest::FileRecord;
-use crate::sources::{Host, Release};
+use crate::sources::Host;
 use crate::store::{self, Lock, Store};
 use crate::tools::source_root;
-use crate::{Error, Kernel, KernelSeries, Manifest, Result, chroot};
+use crate::{Error, Kernel, KernelSeries, Manifest, Result, chroot, exec};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
@@ -78,13 +78,13 @@ impl Store {
             let build = Build::run(self, lock, &kernel, &sources, &["W=1", "modules"])?.success(&kernel)?;
             let mut files = Vec::new();
             for name in [KO, LAB_KO] {
-                let (made, built) = (build.place.0.join("module").join(name), at.join(name));
-                fs::copy(&made, &built).map_err(Error::io("the build left no module to copy:", &made))?;
-                files.push(FileRecord { name: name.into(), sha256: store::sha256_file(&built)? });
+                let made = build.place.0.join("module").join(name);
+                fs::copy(&made, at.join(name)).map_err(Error::io("the build left no module to copy:", &made))?;
+                files.push(FileRecord::of(at, name)?);
             }
             store::write(&at.join("warnings"), findings(&build.log).join("\n").as_bytes())?;
             step.done();
-            Ok(Manifest { parts: vec![format!("driver built for {}", kernel.release)], packages: Vec::new(), files })
+            Ok(Manifest { files, ..Manifest::of(format!("driver built for {}", kernel.release), []) })
         })?;
         let warnings = fs::read_to_string(dir.join("warnings")).unwrap_or_default();
         let warnings = warnings.lines().map(str::to_owned).collect();
@@ -118,45 +118,39 @@ impl Store {
         let version = |m: &Manifest, name| m.package(name).map(|p| p.version.clone()).unwrap_or_default();
         let sparse = format!("sparse {}", version(&kernel.manifest, "sparse"));
         // A sparse older than the kernel stops in its headers, and does not reach the driver.
-        if let Some(stop) = checked.log.lines().find(|l| l.starts_with("/usr/src/") && l.contains(" error: ")) {
-            let plain = Build::run(self, &lock, &kernel, &sources, &["W=1", "modules"])?.success(&kernel)?;
-            report.findings.extend(findings(&plain.log));
-            report.ran.push(format!("gcc W=1 for {}", kernel.release));
-            report.ran.push(format!("NOT {sparse}, which cannot read this kernel's headers ({stop})"));
+        let stop = checked.log.lines().find(|l| l.starts_with("/usr/src/") && l.contains(" error: "));
+        let (build, sparse) = if let Some(stop) = stop {
+            let sparse = format!("NOT {sparse}, which cannot read this kernel's headers ({stop})");
+            (Build::run(self, &lock, &kernel, &sources, &["W=1", "modules"])?.success(&kernel)?, sparse)
         } else {
             let checked = checked.success(&kernel)?;
             checked.sparse_ran(&kernel)?;
-            report.findings.extend(findings(&checked.log));
-            report.ran.push(format!("gcc W=1 for {}", kernel.release));
-            report.ran.push(sparse);
-        }
+            (checked, sparse)
+        };
+        report.findings.extend(findings(&build.log));
+        report.ran.extend([format!("gcc W=1 for {}", kernel.release), sparse]);
 
         let root = checks.join("root");
         let place = Sources::lay(&root, &sources)?;
-        let files = |ends: &[&str]| {
-            let wanted = sources.keys().filter(|n| ends.iter().any(|e| n.ends_with(e)));
-            wanted.map(|n| format!("/{INSIDE}/{n}")).collect::<Vec<_>>()
-        };
-        let mut perl = |script: &[&str], files: Vec<String>, words: &[&str]| -> Result<()> {
+        let files = sources.keys().filter(|name| name.ends_with(".c") || name.ends_with(".h"));
+        let files: Vec<_> = files.map(|name| format!("/{INSIDE}/{name}")).collect();
+        let mut perl = |script: &[&str], words: &[&str]| -> Result<()> {
             let mut argv = vec!["/usr/bin/perl"];
-            argv.extend(script);
-            argv.extend(files.iter().map(String::as_str));
+            argv.extend(script.iter().copied().chain(files.iter().map(String::as_str)));
             let out = chroot::run(self, &root, &argv)?;
             let all = format!("{}{}", out.stdout, out.stderr);
             let said: Vec<_> = all.lines().filter(|l| words.iter().any(|w| l.contains(w))).collect();
             if said.is_empty() && !out.status.success() {
-                let what = script[0].to_owned();
-                return Err(Error::Build { what, status: out.status.to_string(), log: out.tail(20) });
+                return Err(out.failed(script[0], 20));
             }
             report.findings.extend(said.iter().map(|l| l.replace(&format!("/{INSIDE}/"), "")));
             Ok(())
         };
         perl(
             &["/checkpatch/checkpatch.pl", "--no-tree", "--terse", "--no-summary", "--color=never", "--file"],
-            files(&[".c", ".h"]),
             &["ERROR:", "WARNING:", "CHECK:"],
         )?;
-        perl(&["/checkpatch/kernel-doc", "-none", "-Wall"], files(&[".c", ".h"]), &["warning:", "error:"])?;
+        perl(&["/checkpatch/kernel-doc", "-none", "-Wall"], &["warning:", "error:"])?;
         drop(place);
         let linux_source = checks_manifest.packages.iter().find(|p| p.name.starts_with("linux-source-"));
         report.ran.push(format!(
@@ -185,7 +179,7 @@ impl Mistake {
         let text = String::from_utf8_lossy(sources.get(&name).map_or(&[], Vec::as_slice)).into_owned();
         let places = text.matches(self.right).count();
         if places != 1 {
-            return Err(Error::Unsupported(format!(
+            return Err(Error::Failed(format!(
                 "{:?} occurs {places} times in guest-driver/{name}; expected once: name another place for the mistake",
                 self.right
             )));
@@ -203,11 +197,8 @@ fn sources() -> Result<BTreeMap<String, Vec<u8>>> {
         collect(&base, &base.join(dir), &mut found)?;
     }
     if !found.contains_key("module/Kbuild") && !found.contains_key("module/Makefile") {
-        return Err(Error::Missing {
-            what: "the guest driver's Kbuild",
-            path: base.join("module"),
-            remedy: "check out the whole project, or set TELEGRAPHOS_SOURCE to where it is".into(),
-        });
+        let remedy = "check out the whole project, or set TELEGRAPHOS_SOURCE to where it is";
+        return Err(Error::missing("the guest driver's Kbuild", base.join("module"), remedy));
     }
     Ok(found)
 }
@@ -226,7 +217,7 @@ fn collect(base: &Path, dir: &Path, found: &mut BTreeMap<String, Vec<u8>>) -> Re
         if path.is_dir() {
             collect(base, &path, found)?;
         } else if path.is_file() && !name.starts_with('.') && !PRODUCTS.iter().any(|p| name.ends_with(p)) {
-            let content = fs::read(&path).map_err(Error::io("cannot read", &path))?;
+            let content = store::read(&path)?;
             let name = path.strip_prefix(base).unwrap_or(&path).to_string_lossy().into_owned();
             found.insert(name, content);
         }
@@ -245,7 +236,7 @@ impl Sources {
         for (name, content) in sources {
             let path = base.join(name);
             if let Some(dir) = path.parent() {
-                fs::create_dir_all(dir).map_err(Error::io("cannot create", dir))?;
+                store::make_dir(dir)?;
             }
             fs::write(&path, content).map_err(Error::io("cannot write", &path))?;
         }
@@ -262,10 +253,9 @@ impl Drop for Sources {
 /// One run of kbuild inside a kernel's root. What it made is gone when this is dropped.
 struct Build {
     place: Sources,
-    status: std::process::ExitStatus,
+    output: exec::Output,
     /// Everything it said.
     log: String,
-    tail: String,
 }
 
 impl Build {
@@ -283,25 +273,23 @@ impl Build {
         // W=1 needs scripts/kernel-doc, which Debian's headers lack; check_module runs it separately.
         let mut argv = vec!["/usr/bin/make", "-C", &headers, &directory, &jobs, "cmd_checkdoc="];
         argv.extend(targets);
-        let out = chroot::run(store, &kernel.root, &argv)?;
-        let log = format!("{}{}", out.stdout, out.stderr);
-        Ok(Build { place, status: out.status, log, tail: out.tail(40) })
+        let output = chroot::run(store, &kernel.root, &argv)?;
+        let log = format!("{}{}", output.stdout, output.stderr);
+        Ok(Build { place, output, log })
     }
 
     fn sparse_ran(&self, kernel: &Kernel) -> Result<()> {
         if self.log.lines().any(|l| l.trim_start().starts_with("CHECK ")) {
             return Ok(());
         }
-        let what = format!("running sparse for {}", kernel.release);
-        Err(Error::Build { what, status: "it did not run".into(), log: self.log.clone() })
+        Err(Error::build(format!("running sparse for {}", kernel.release), "it did not run", self.log.as_str()))
     }
 
     fn success(self, kernel: &Kernel) -> Result<Build> {
-        if self.status.success() {
+        if self.output.status.success() {
             return Ok(self);
         }
-        let what = format!("building the driver for {}", kernel.release);
-        Err(Error::Build { what, status: self.status.to_string(), log: self.tail.clone() })
+        Err(self.output.failed(format!("building the driver for {}", kernel.release), 40))
     }
 }
 
@@ -328,21 +316,17 @@ fn finding(line: &str) -> Option<String> {
 
 /// perl and the kernel's checkpatch.
 fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
-    let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
-    let release: Release = host.release();
-    let apt = Apt::open(store, lock, &host, &release)?;
-    let best = apt
-        .names("linux-source-")?
-        .into_iter()
-        .filter(|n| n.trim_start_matches("linux-source-").split('.').all(|p| p.parse::<u32>().is_ok()))
-        .max_by_key(|n| {
-            n.trim_start_matches("linux-source-").split('.').map(|p| p.parse().unwrap_or(0)).collect::<Vec<u32>>()
-        })
-        .ok_or_else(|| Error::NoPackage {
-            wanted: "linux-source-*".into(),
-            looked: release.name.clone(),
-            remedy: "check the host's apt sources".into(),
-        })?;
+    const PREFIX: &str = "linux-source-";
+    let apt = Apt::open(store, lock, Host::release)?;
+    let release = &apt.release.name;
+    // Others, such as metapackages, have a name that is no version.
+    let version = |name: &str| -> Option<Vec<u32>> {
+        name.trim_start_matches(PREFIX).split('.').map(|part| part.parse().ok()).collect()
+    };
+    let names = apt.names(PREFIX)?.into_iter().filter(|name| version(name).is_some());
+    let best = names
+        .max_by_key(|name| version(name))
+        .ok_or_else(|| Error::no_package(format!("{PREFIX}*"), release, "check the host's apt sources"))?;
     let mut debs = apt.closure(&["perl", "bash", "coreutils", "dash", "diffutils", "tar", "xz-utils"])?;
     debs.extend(apt.single(&[&best])?);
     let (source, tools): (Vec<_>, Vec<_>) =
@@ -350,12 +334,11 @@ fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     let root = at.join("root");
     apt::unpack(store, "checkpatch and perl", &tools, &root)?;
     for dir in ["tmp", "proc", "dev", "build", "checkpatch"] {
-        let dir = root.join(dir);
-        fs::create_dir_all(&dir).map_err(Error::io("cannot create", &dir))?;
+        store::make_dir(root.join(dir))?;
     }
     let step = store.progress.step("Taking checkpatch out of the kernel source", None);
     for deb in &source {
-        apt::unpack_one(&deb.path, &root.join("tmp"), &["--exclude=./usr/share/*"])?;
+        apt::unpack_one(&deb.path, &root.join("tmp"), &["./usr/share/*"])?;
     }
     let tarball = format!("/tmp/usr/src/{best}.tar.xz");
     let files = ["checkpatch.pl", "spelling.txt", "const_structs.checkpatch", "kernel-doc"]
@@ -363,31 +346,17 @@ fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     let mut argv =
         vec!["/usr/bin/tar", "-xJf", &tarball, "-C", "/checkpatch", "--strip-components=2", "--no-same-owner"];
     argv.extend(files.iter().map(String::as_str));
-    let out = chroot::run(store, &root, &argv)?;
-    if !out.status.success() {
-        return Err(Error::Build {
-            what: format!("unpacking {tarball}"),
-            status: out.status.to_string(),
-            log: out.tail(10),
-        });
-    }
+    chroot::run(store, &root, &argv)?.success(|| format!("unpacking {tarball}"), 10)?;
     let scratch = root.join("tmp/usr");
     fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
     step.done();
-    Ok(Manifest {
-        parts: vec![format!("checkpatch of {best} (Debian {})", release.name)],
-        packages: source.into_iter().chain(tools).map(|d| d.record).collect(),
-        files: Vec::new(),
-    })
+    Ok(Manifest::of(format!("checkpatch of {best} (Debian {release})"), source.into_iter().chain(tools)))
 }
 
 /// Removes artefacts of `kind` and series that have not been used for a day; each edit of the sources makes a new
 /// one.
 pub(crate) fn forget_old(store: &Store, kind: &str, series: KernelSeries) {
-    let Ok(entries) = fs::read_dir(store.path().join(kind)) else {
-        return;
-    };
-    for entry in entries.flatten() {
+    for entry in fs::read_dir(store.path().join(kind)).into_iter().flatten().flatten() {
         let old = entry
             .metadata()
             .and_then(|m| m.modified())

@@ -19,7 +19,7 @@ impl Store {
             v if v >= INTERFACE_7 => ("plugin", None),
             v if v >= INTERFACE_4 => ("plugin-api-v4", Some("plugin-api-v4")),
             old => {
-                return Err(Error::Unsupported(format!(
+                return Err(Error::Failed(format!(
                     "QEMU {old} cannot load the counting plugin: expected {INTERFACE_4} or newer"
                 )));
             }
@@ -30,11 +30,8 @@ impl Store {
             command.args(["--features", features]);
         }
         let messages = self.build("the counting plugin", &mut command)?;
-        messages.lines().find_map(library).ok_or_else(|| Error::Build {
-            what: "building the counting plugin".into(),
-            status: "no shared library was made".into(),
-            log: String::new(),
-        })
+        let made = messages.lines().find_map(library);
+        made.ok_or_else(|| Error::build("building the counting plugin", "no shared library was made", ""))
     }
 }
 

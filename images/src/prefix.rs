@@ -1,40 +1,69 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of Debian's packages that lie under a prefix of our own: they run through their own dynamic loader with
-//! their own libraries, so the host's are neither needed nor disturbed.
+//! Programs that this crate finds: the host's, or those of Debian's packages that lie under a prefix of our own. The
+//! latter run through their own dynamic loader with their own libraries, so the host's are neither needed nor
+//! disturbed.
 
+use crate::store::environment;
 use crate::{Error, Result};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-/// What to run, and the arguments before the program's own.
-pub(crate) struct Program {
-    /// The prefix's dynamic loader.
-    pub(crate) loader: PathBuf,
-    /// Its arguments: where the libraries are, and the program.
+/// Directories of libraries below a prefix, those first that are searched first.
+const LIBRARIES: [&str; 3] = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/pulseaudio", "usr/lib"];
+
+/// A program, ready to run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
     pub(crate) args: Vec<OsString>,
+    pub(crate) env: Vec<(OsString, OsString)>,
 }
 
-/// How to run `program` (a path below `prefix`) with the libraries in `libraries` (directories below it). `directory`
-/// is that of the cache, which a user may remove to have everything fetched again.
-pub(crate) fn program(
-    prefix: &Path,
-    [what, what_loader]: [&'static str; 2],
-    directory: &str,
-    program: &str,
-    libraries: &[&str],
-) -> Result<Program> {
-    let loader = prefix.join("usr/lib64/ld-linux-x86-64.so.2");
-    let program = prefix.join(program);
-    for (what, path) in [(what_loader, &loader), (what, &program)] {
-        if !path.exists() {
-            return Err(Error::Missing {
-                what,
-                path: path.clone(),
-                remedy: format!("remove the directory {directory} from the cache and try again"),
-            });
-        }
+impl Program {
+    /// A program of the host.
+    pub(crate) fn of_host(path: PathBuf) -> Program {
+        Program { path, args: Vec::new(), env: Vec::new() }
     }
-    let libraries: Vec<OsString> = libraries.iter().map(|dir| prefix.join(dir).into_os_string()).collect();
-    let args = vec!["--library-path".into(), libraries.join(OsString::from(":").as_os_str()), program.into_os_string()];
-    Ok(Program { loader, args })
+
+    /// Debian's `name`, whose path is `program` below `prefix`. `directory` is that of the cache, which a user may
+    /// remove to have everything fetched again.
+    pub(crate) fn of_prefix(prefix: &Path, name: &str, directory: &str, program: &str) -> Result<Program> {
+        let loader = prefix.join("usr/lib64/ld-linux-x86-64.so.2");
+        let program = prefix.join(program);
+        for (what, path) in [("the dynamic loader of ", &loader), ("", &program)] {
+            if !path.exists() {
+                let remedy = format!("remove the directory {directory} from the cache and try again");
+                return Err(Error::missing(format!("{what}Debian's {name}"), path, remedy));
+            }
+        }
+        let libraries = LIBRARIES.map(|dir| prefix.join(dir).into_os_string()).join(OsString::from(":").as_os_str());
+        let args = vec!["--library-path".into(), libraries, program.into_os_string()];
+        Ok(Program { path: loader, args, env: Vec::new() })
+    }
+
+    /// A command that runs it; add its own arguments.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(&self.args).envs(self.env.iter().cloned());
+        command
+    }
+}
+
+/// What `check` says of the program that the environment variable names (and then it must do), else of the first in
+/// `PATH` of this file name, if that will do.
+pub(crate) fn find<T>(
+    what: &str,
+    variable: &str,
+    file: &str,
+    check: impl Fn(PathBuf) -> Result<T>,
+) -> Result<Option<T>> {
+    if let Some(path) = environment(variable) {
+        return check(path).map(Some);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let Some(path) = std::env::split_paths(&path).map(|dir| dir.join(file)).find(|path| path.is_file()) else {
+        return Ok(None);
+    };
+    Ok(check(path).inspect_err(|e| log::info!("the host's {what} is left alone: {e}")).ok())
 }

@@ -3,11 +3,10 @@
 
 use crate::apt::{self, Apt};
 use crate::exec;
-use crate::prefix;
-use crate::sources::{Host, Release};
+use crate::prefix::{self, Program};
+use crate::sources::Release;
 use crate::store::{Lock, Store};
 use crate::{Error, Manifest, Result};
-use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,38 +43,20 @@ impl fmt::Display for Version {
     }
 }
 
-/// Where a QEMU comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// `$TELEGRAPHOS_QEMU`.
-    Environment(PathBuf),
-    /// The host's `PATH`.
-    Host(PathBuf),
-    /// Unpacked from Debian's packages into this prefix.
-    Debian(PathBuf),
-}
-
 /// A QEMU with `vfio-user-pci`, ready to run.
 #[derive(Clone, Debug)]
 pub struct Qemu {
     /// Its version.
     pub version: Version,
-    /// Where it comes from.
-    pub origin: Origin,
     /// What it is made of.
     pub manifest: Manifest,
-    program: PathBuf,
-    args: Vec<OsString>,
-    env: Vec<(OsString, OsString)>,
+    program: Program,
 }
 
 impl Qemu {
-    /// A command that runs it; add the machine's own options. Unpacked packages run through their own dynamic loader
-    /// with their own libraries, so the host's are neither needed nor disturbed.
+    /// A command that runs it; add the machine's own options.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(&self.args).envs(self.env.iter().cloned());
-        command
+        self.program.command()
     }
 }
 
@@ -87,21 +68,8 @@ impl Store {
     /// `$TELEGRAPHOS_QEMU` if set (and then it must do), else the host's if it is [`MIN_VERSION`] or newer with
     /// `vfio-user-pci`, else Debian's newest, fetched once.
     pub fn qemu(&self) -> Result<Qemu> {
-        if let Some(path) = std::env::var_os("TELEGRAPHOS_QEMU").filter(|v| !v.is_empty()) {
-            let path = PathBuf::from(path);
-            let version = check(self, &path)?;
-            return Ok(plain(path.clone(), version, Origin::Environment(path)));
-        }
-        for dir in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
-            let path = dir.join(NAME);
-            if !path.is_file() {
-                continue;
-            }
-            match check(self, &path) {
-                Ok(version) => return Ok(plain(path.clone(), version, Origin::Host(path))),
-                Err(e) => log::info!("the host's QEMU is left alone: {e}"),
-            }
-            break;
+        if let Some(qemu) = prefix::find("QEMU", "TELEGRAPHOS_QEMU", NAME, |path| plain(self, path))? {
+            return Ok(qemu);
         }
         let (prefix, manifest) = self.artefact("qemu/debian", |lock, at| unpack(self, lock, at))?;
         from_prefix(&prefix, manifest)
@@ -111,13 +79,9 @@ impl Store {
     /// guests, but no HIB.
     pub fn qemu_of(&self, release: &str) -> Result<Qemu> {
         let make = |lock: &Lock, at: &Path| {
-            let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
-            let apt = Apt::open(self, lock, &host, &Release::named(release))?;
-            let debian = apt.version(PACKAGE)?.ok_or_else(|| Error::NoPackage {
-                wanted: PACKAGE.into(),
-                looked: release.into(),
-                remedy: "name a release that has it, such as trixie".into(),
-            })?;
+            let apt = Apt::open(self, lock, |_| Release::named(release))?;
+            let remedy = "name a release that has it, such as trixie";
+            let debian = apt.version(PACKAGE)?.ok_or_else(|| Error::no_package(PACKAGE, release, remedy))?;
             unpack_version(self, &apt, release, &debian, at)
         };
         let (prefix, manifest) = self.artefact(&format!("qemu/{release}"), make)?;
@@ -125,10 +89,10 @@ impl Store {
     }
 }
 
-fn plain(program: PathBuf, version: Version, origin: Origin) -> Qemu {
-    let part = format!("QEMU {version} ({})", program.display());
-    let manifest = Manifest { parts: vec![part], ..Manifest::default() };
-    Qemu { version, origin, manifest, program, args: Vec::new(), env: Vec::new() }
+fn plain(store: &Store, path: PathBuf) -> Result<Qemu> {
+    let version = check(store, &path)?;
+    let manifest = Manifest::of(format!("QEMU {version} ({})", path.display()), []);
+    Ok(Qemu { version, manifest, program: Program::of_host(path) })
 }
 
 /// Reads the version and the devices of a QEMU.
@@ -136,61 +100,48 @@ fn check(store: &Store, program: &Path) -> Result<Version> {
     let ask = |args: &[&str]| exec::run(Command::new(program).args(args), &store.cancel, || ());
     let out = ask(&["--version"])?;
     let first = out.stdout.lines().next().unwrap_or("").to_owned();
-    let unfit = |found: String, missing: &str| Error::QemuUnfit {
-        program: program.display().to_string(),
-        found,
-        missing: missing.into(),
-        wanted: MIN_VERSION.to_string(),
+    let unfit = |found: String| {
+        Error::Failed(format!(
+            "QEMU too old or without vfio-user: {} is version {found}, wanted is {MIN_VERSION} or newer with the device \
+             vfio-user-pci; install a newer QEMU, or unset TELEGRAPHOS_QEMU to use Debian's",
+            program.display()
+        ))
     };
     let version = first
         .strip_prefix("QEMU emulator version ")
         .and_then(Version::parse)
-        .ok_or_else(|| unfit(format!("unknown (it printed {first:?})"), ""))?;
+        .ok_or_else(|| unfit(format!("unknown (it printed {first:?})")))?;
     if version < MIN_VERSION {
-        return Err(unfit(version.to_string(), ""));
+        return Err(unfit(version.to_string()));
     }
     let devices = ask(&["-device", "help"])?.stdout;
     if !devices.contains("\"vfio-user-pci\"") {
-        return Err(unfit(version.to_string(), " and lacks the device vfio-user-pci"));
+        return Err(unfit(format!("{version} and lacks the device vfio-user-pci")));
     }
     Ok(version)
 }
 
 /// Debian's packages of the newest QEMU that will do, and all they depend on.
 fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
-    let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
     let mut looked = Vec::new();
     for name in ["trixie-backports", "testing"] {
-        let apt = Apt::open(store, lock, &host, &Release::named(name))?;
-        let Some(debian) = apt.version(PACKAGE)? else {
-            looked.push(format!("{name} (none)"));
+        let apt = Apt::open(store, lock, |_| Release::named(name))?;
+        let debian = apt.version(PACKAGE)?.unwrap_or_else(|| "none".into());
+        if Version::parse(upstream(&debian)).is_none_or(|version| version < MIN_VERSION) {
+            looked.push(format!("{name} ({debian})"));
             continue;
-        };
-        match Version::parse(upstream(&debian)) {
-            Some(version) if version >= MIN_VERSION => {}
-            _ => {
-                looked.push(format!("{name} ({debian})"));
-                continue;
-            }
         }
         let manifest = unpack_version(store, &apt, name, &debian, at)?;
         // It must start here and know the device before it is kept.
         let trial = from_prefix(at, manifest.clone())?;
         let out = exec::run(trial.command().args(["-device", "help"]), &store.cancel, || ())?;
         if !out.stdout.contains("\"vfio-user-pci\"") {
-            return Err(Error::Build {
-                what: format!("the first start of Debian's QEMU {debian}"),
-                status: out.status.to_string(),
-                log: out.tail(10),
-            });
+            return Err(out.failed(format!("the first start of Debian's QEMU {debian}"), 10));
         }
         return Ok(manifest);
     }
-    Err(Error::NoPackage {
-        wanted: format!("qemu-system-x86 >= {MIN_VERSION}"),
-        looked: looked.join(", "),
-        remedy: "set TELEGRAPHOS_QEMU to a QEMU that will do".into(),
-    })
+    let remedy = "set TELEGRAPHOS_QEMU to a QEMU that will do";
+    Err(Error::no_package(format!("{PACKAGE} >= {MIN_VERSION}"), looked.join(", "), remedy))
 }
 
 /// A Debian version without its epoch.
@@ -207,25 +158,15 @@ fn unpack_version(store: &Store, apt: &Apt<'_>, release: &str, debian: &str, at:
 
 /// How to run the packages unpacked under `at`.
 fn from_prefix(at: &Path, manifest: Manifest) -> Result<Qemu> {
-    let names = ["Debian's QEMU", "the dynamic loader of Debian's QEMU"];
-    let libraries = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/pulseaudio", "usr/lib"];
-    let prefix::Program { loader, mut args } =
-        prefix::program(at, names, "qemu", "usr/bin/qemu-system-x86_64", &libraries)?;
+    let mut program = Program::of_prefix(at, "QEMU", "qemu", "usr/bin/qemu-system-x86_64")?;
     let debian = manifest.package(PACKAGE).map(|p| p.version.clone()).unwrap_or_default();
     let version = Version::parse(upstream(&debian)).unwrap_or(MIN_VERSION);
     for dir in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
-        args.push("-L".into());
-        args.push(at.join(dir).into_os_string());
+        program.args.extend(["-L".into(), at.join(dir).into_os_string()]);
     }
     let modules = at.join("usr/lib/x86_64-linux-gnu/qemu").into_os_string();
-    Ok(Qemu {
-        version,
-        origin: Origin::Debian(at.to_path_buf()),
-        manifest,
-        program: loader,
-        args,
-        env: vec![("QEMU_MODULE_DIR".into(), modules)],
-    })
+    program.env.push(("QEMU_MODULE_DIR".into(), modules));
+    Ok(Qemu { version, manifest, program })
 }
 
 #[cfg(test)]

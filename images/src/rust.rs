@@ -2,7 +2,7 @@
 //! The oldest Rust that the project promises to compile with, from Debian's packages.
 
 use crate::apt::{self, Apt};
-use crate::sources::{Host, Release};
+use crate::sources::Release;
 use crate::store::{self, Lock, Store};
 use crate::{Error, Manifest, Result, exec};
 use std::fs;
@@ -52,15 +52,11 @@ impl Store {
 }
 
 fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
-    let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
-    let apt = Apt::open(store, lock, &host, &Release::named(RELEASE))?;
+    let apt = Apt::open(store, lock, |_| Release::named(RELEASE))?;
     let version = apt.version("rustc")?.unwrap_or_default();
     if !version.starts_with(OLDEST_RUST) {
-        return Err(Error::NoPackage {
-            wanted: format!("rustc {OLDEST_RUST}"),
-            looked: RELEASE.into(),
-            remedy: "raise rust-version in Cargo.toml, and the version here, to what that release has".into(),
-        });
+        let remedy = "raise rust-version in Cargo.toml, and the version here, to what that release has";
+        return Err(Error::no_package(format!("rustc {OLDEST_RUST}"), RELEASE, remedy));
     }
     let mut debs = apt.closure(&PACKAGES)?;
     debs.retain(|deb| !C_COMPILER.iter().any(|beginning| deb.name.starts_with(beginning)));
@@ -68,7 +64,7 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     let debs = apt.fetch(&what, &debs)?;
     apt::unpack(store, &what, &debs, &at.join("root"))?;
     let bin = at.join("bin");
-    fs::create_dir(&bin).map_err(Error::io("cannot create", &bin))?;
+    store::make_dir(&bin)?;
     for program in PACKAGES {
         let script = bin.join(program);
         store::write(&script, wrapper(program).as_bytes())?;
@@ -77,18 +73,11 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
         // It must start here before it is kept.
         let out = exec::run(Command::new(&script).arg("--version"), &store.cancel, || ())?;
         if !out.status.success() || !out.stdout.starts_with(&format!("{program} {OLDEST_RUST}.")) {
-            return Err(Error::Build {
-                what: format!("starting {program}"),
-                status: format!("{}, having printed {:?}", out.status, out.stdout),
-                log: out.tail(10),
-            });
+            let status = format!("{}, having printed {:?}", out.status, out.stdout);
+            return Err(Error::build(format!("starting {program}"), status, out.tail(10)));
         }
     }
-    Ok(Manifest {
-        parts: vec![format!("{what} (Debian {RELEASE})")],
-        packages: debs.into_iter().map(|deb| deb.record).collect(),
-        files: Vec::new(),
-    })
+    Ok(Manifest::of(format!("{what} (Debian {RELEASE})"), debs))
 }
 
 /// A script beside the packages' root, wherever that is, which runs a program through their own loader. What a

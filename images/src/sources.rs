@@ -24,17 +24,13 @@ pub struct Source {
 /// Names of options a derived source keeps.
 const KEPT: [&str; 2] = ["check-valid-until", "check-date"];
 
-/// Reads the deb822 form (`*.sources`). Disabled and source-only stanzas are left out.
-pub fn parse_deb822(text: &str) -> Vec<Source> {
-    let mut all = Vec::new();
-    let mut stanza: Vec<(String, String)> = Vec::new();
-    for line in text.lines().chain([""]) {
-        if line.starts_with('#') {
-            continue;
-        }
+/// Stanzas of `field: value` lines, the fields in lower case. Values keep their continued lines; lines with `#` are
+/// comments.
+pub(crate) fn stanzas(text: &str) -> Vec<Vec<(String, String)>> {
+    let (mut all, mut stanza) = (Vec::new(), Vec::<(String, String)>::new());
+    for line in text.lines().chain([""]).filter(|line| !line.starts_with('#')) {
         if line.trim().is_empty() {
-            all.extend(deb822_source(&stanza));
-            stanza.clear();
+            all.push(std::mem::take(&mut stanza));
         } else if line.starts_with([' ', '\t']) {
             if let Some((_, value)) = stanza.last_mut() {
                 value.push('\n');
@@ -45,6 +41,11 @@ pub fn parse_deb822(text: &str) -> Vec<Source> {
         }
     }
     all
+}
+
+/// Reads the deb822 form (`*.sources`). Disabled and source-only stanzas are left out.
+pub fn parse_deb822(text: &str) -> Vec<Source> {
+    stanzas(text).iter().filter_map(|stanza| deb822_source(stanza)).collect()
 }
 
 fn deb822_source(stanza: &[(String, String)]) -> Option<Source> {
@@ -140,6 +141,11 @@ pub struct Host {
 const STABLE: [&str; 2] = ["bookworm", "trixie"];
 
 impl Host {
+    /// This host.
+    pub(crate) fn here() -> Result<Host> {
+        Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))
+    }
+
     /// Reads os-release, the sources in `etc` (normally `/etc/apt`) and looks for the Debian keyring.
     pub fn read(os_release: &Path, etc: &Path) -> Result<Host> {
         let os = std::fs::read_to_string(os_release).map_err(Error::io("cannot read", os_release))?;
@@ -239,28 +245,18 @@ fn best(host: &Host, security: bool) -> Option<&Source> {
         STABLE.contains(&suite) || suite == "forky" || (debian && (suite == host.codename || ALIASES.contains(&suite)))
     };
     let is_security = |s: &str| s.strip_suffix("-security").or_else(|| s.strip_suffix("/updates")).is_some_and(&base);
-    let mut best: Option<(u32, &Source)> = None;
-    for source in &host.sources {
+    let usable = host.sources.iter().filter(|source| {
         let wanted = source.suites.iter().any(|s| if security { is_security(s) } else { base(s) });
         let debian = source.signed_by.as_deref().is_none_or(|s| s.contains("debian-archive"));
-        if !wanted || !debian || !source.components.iter().any(|c| c == "main") || source.uris.is_empty() {
-            continue;
-        }
-        let mut score = 0;
-        // Debian's own archive has an "-updates" suite at the same address.
-        let updates = |s: &Source| s.suites.iter().any(|s| s.strip_suffix("-updates").is_some_and(&base));
-        if updates(source) || host.sources.iter().any(|o| updates(o) && o.uris == source.uris) {
-            score += 4;
-        }
-        if source.signed_by.is_some() {
-            score += 2;
-        }
-        if source.uris.iter().any(|u| u.trim_end_matches('/').ends_with(if security { "security" } else { "debian" })) {
-            score += 1;
-        }
-        if best.is_none_or(|(s, _)| score > s) {
-            best = Some((score, source));
-        }
-    }
-    best.map(|(_, source)| source)
+        wanted && debian && source.components.iter().any(|c| c == "main") && !source.uris.is_empty()
+    });
+    // Debian's own archive has an "-updates" suite at the same address.
+    let updates = |s: &Source| s.suites.iter().any(|s| s.strip_suffix("-updates").is_some_and(base));
+    let ending = if security { "security" } else { "debian" };
+    usable.min_by_key(|source| {
+        let debians = updates(source) || host.sources.iter().any(|o| updates(o) && o.uris == source.uris);
+        let named = source.uris.iter().any(|u| u.trim_end_matches('/').ends_with(ending));
+        // What comes first counts most; of equals the first wins.
+        std::cmp::Reverse((debians, source.signed_by.is_some(), named))
+    })
 }

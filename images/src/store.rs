@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The cache of everything fetched and built. Cheap to clone; processes may share one directory.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Store {
     pub fn open(dir: Option<PathBuf>, progress: Progress) -> Result<Store> {
         let root = match dir {
             Some(dir) => dir,
-            None => default_place(|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from))?,
+            None => default_place(environment)?,
         };
         fs::create_dir_all(&root).map_err(Error::io("cannot create the cache directory", &root))?;
         let root = root.canonicalize().map_err(Error::io("cannot use the cache directory", &root))?;
@@ -60,6 +60,10 @@ impl Store {
         Ok(())
     }
 
+    pub(crate) fn check_cancelled(&self) -> Result<()> {
+        if self.cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
     pub(crate) fn lock(&self) -> Result<Lock> {
         let path = self.root.join("lock");
         let file = File::options()
@@ -68,33 +72,24 @@ impl Store {
             .write(true)
             .open(&path)
             .map_err(Error::io("cannot open the cache's lock", &path))?;
-        let failed = |e: rustix::io::Errno| Error::io("cannot lock", &path)(e.into());
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let step = self.progress.step("Waiting for another process that fills the cache", None);
-                loop {
-                    if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
-                        return Err(Error::Interrupted);
-                    }
-                    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                        Ok(()) => break,
-                        Err(rustix::io::Errno::WOULDBLOCK) => {
-                            std::thread::sleep(std::time::Duration::from_millis(100));
-                        }
-                        Err(e) => return Err(failed(e)),
-                    }
-                }
-                step.done();
+        let mut step = None;
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                Err(e) => return Err(Error::io("cannot lock", &path)(e.into())),
             }
-            Err(e) => return Err(failed(e)),
+            step.get_or_insert_with(|| self.progress.step("Waiting for another process that fills the cache", None));
+            self.check_cancelled()?;
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        if let Some(step) = step {
+            step.done();
         }
         // The holder of the lock owns all temporary files: those here were left by a process that was killed.
-        if let Ok(dir) = fs::read_dir(&self.root) {
-            for entry in dir.flatten() {
-                if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
-                    let _ = fs::remove_dir_all(entry.path());
-                }
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
+                let _ = fs::remove_dir_all(entry.path());
             }
         }
         Ok(Lock(file))
@@ -126,10 +121,10 @@ impl Store {
         }
         let temporary = self.temporary(&lock)?;
         let manifest = make(&lock, temporary.path())?;
-        let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::Unsupported(e.to_string()))?;
+        let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::Failed(e.to_string()))?;
         write(&temporary.path().join(MANIFEST), text.as_bytes())?;
         if let Some(above) = place.parent() {
-            fs::create_dir_all(above).map_err(Error::io("cannot create", above))?;
+            make_dir(above)?;
         }
         // Anything without a manifest is the rest of something interrupted.
         let _ = fs::remove_dir_all(&place);
@@ -170,20 +165,36 @@ fn read_manifest(place: &Path) -> Option<Manifest> {
 }
 
 fn default_place(env: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
-    if let Some(dir) = env("TELEGRAPHOS_CACHE") {
-        return Ok(dir);
+    let places = [("TELEGRAPHOS_CACHE", ""), ("XDG_CACHE_HOME", "telegraphos"), ("HOME", ".cache/telegraphos")];
+    places.into_iter().find_map(|(name, below)| Some(env(name)?.join(below))).ok_or_else(|| {
+        Error::Failed(
+            "no place for the cache: none of TELEGRAPHOS_CACHE, XDG_CACHE_HOME and HOME is set; set TELEGRAPHOS_CACHE \
+             to a directory with 2 GB of room"
+                .into(),
+        )
+    })
+}
+
+/// The path that an environment variable has; an empty one counts as unset.
+pub(crate) fn environment(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Makes a directory and those above it.
+pub(crate) fn make_dir(path: impl AsRef<Path>) -> Result<()> {
+    fs::create_dir_all(&path).map_err(Error::io("cannot create", &path))
+}
+
+/// Makes a symbolic link, unless something is in its place.
+pub(crate) fn link(target: impl AsRef<Path>, link: &Path) -> Result<()> {
+    if link.symlink_metadata().is_ok() {
+        return Ok(());
     }
-    if let Some(dir) = env("XDG_CACHE_HOME") {
-        return Ok(dir.join("telegraphos"));
-    }
-    if let Some(home) = env("HOME") {
-        return Ok(home.join(".cache/telegraphos"));
-    }
-    Err(Error::Unsupported(
-        "no place for the cache: none of TELEGRAPHOS_CACHE, XDG_CACHE_HOME and HOME is set; set TELEGRAPHOS_CACHE to a \
-         directory with 2 GB of room"
-            .into(),
-    ))
+    std::os::unix::fs::symlink(target, link).map_err(Error::io("cannot link", link))
+}
+
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(Error::io("cannot read", path))
 }
 
 /// Writes a file under another name and renames it, so that a reader never sees a part of it.
@@ -225,7 +236,6 @@ pub(crate) fn sha256_parts<'a>(parts: impl IntoIterator<Item = (&'a str, &'a [u8
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
 
     fn open(dir: &Path) -> Store {
         Store::open(Some(dir.to_path_buf()), Progress::Silent).unwrap()

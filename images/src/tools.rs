@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Builds our own programs for the guest: static, by a nested cargo in its own target directory.
 
-use crate::store::Store;
+use crate::store::{Store, environment};
 use crate::{Error, Result, exec};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,14 +12,10 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Where the project's sources are: `$TELEGRAPHOS_SOURCE`, else where this crate was built.
 pub(crate) fn source_root() -> Result<PathBuf> {
-    let root = match std::env::var_os("TELEGRAPHOS_SOURCE").filter(|v| !v.is_empty()) {
-        Some(dir) => PathBuf::from(dir),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
-    };
-    root.canonicalize().ok().filter(|r| r.join("guest-driver").is_dir()).ok_or_else(|| Error::Missing {
-        what: "the project's sources (a directory with guest-driver in it)",
-        path: root,
-        remedy: "set TELEGRAPHOS_SOURCE to a checkout of the project".into(),
+    let root = environment("TELEGRAPHOS_SOURCE").unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    root.canonicalize().ok().filter(|root| root.join("guest-driver").is_dir()).ok_or_else(|| {
+        let what = "the project's sources (a directory with guest-driver in it)";
+        Error::missing(what, root, "set TELEGRAPHOS_SOURCE to a checkout of the project")
     })
 }
 
@@ -50,12 +46,9 @@ fn leaks(name: &str) -> bool {
 /// it finds crates.
 pub(crate) fn cargo(target: &str) -> Result<Command> {
     let root = source_root()?;
-    let target = match std::env::var_os("CARGO_TARGET_DIR").filter(|v| !v.is_empty()) {
-        // Relative ones start where the outer cargo was started, which is unknown here.
-        Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
-        _ => root.join("target"),
-    }
-    .join(target);
+    // A relative one starts where the outer cargo was started, which is unknown here.
+    let outer = environment("CARGO_TARGET_DIR").filter(|dir| dir.is_absolute());
+    let target = outer.unwrap_or_else(|| root.join("target")).join(target);
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(leaks) {
@@ -97,31 +90,17 @@ impl Store {
         // The step is shown only if cargo has something to do.
         let begun = std::time::Instant::now();
         let mut step = None;
-        let out = exec::run(command, &self.cancel, || {
+        let mut out = exec::run(command, &self.cancel, || {
             if step.is_none() && begun.elapsed().as_millis() > 700 {
                 step = Some(self.progress.step(format!("Building {what}"), None));
             }
         })?;
-        if !out.status.success() {
-            return Err(Error::Build {
-                what: format!("building {what}"),
-                status: out.status.to_string(),
-                log: out
-                    .stderr
-                    .lines()
-                    .rev()
-                    .take(40)
-                    .collect::<Vec<_>>()
-                    .into_iter()
-                    .rev()
-                    .collect::<Vec<_>>()
-                    .join("\n"),
-            });
-        }
+        let messages = std::mem::take(&mut out.stdout);
+        out.success(|| format!("building {what}"), 40)?;
         if let Some(step) = step {
             step.done();
         }
-        Ok(out.stdout)
+        Ok(messages)
     }
 }
 

@@ -4,11 +4,10 @@
 
 use crate::apt;
 use crate::exec;
-use crate::prefix;
+use crate::prefix::{self, Program};
 use crate::qemu::Version;
 use crate::store::{self, Lock, Store};
 use crate::{Error, Manifest, Result};
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,17 +25,13 @@ pub struct Tshark {
     pub version: Version,
     /// What it is made of.
     pub manifest: Manifest,
-    program: PathBuf,
-    args: Vec<OsString>,
-    env: Vec<(OsString, OsString)>,
+    program: Program,
 }
 
 impl Tshark {
     /// A command that runs it; add its options.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(&self.args).envs(self.env.iter().cloned());
-        command
+        self.program.command()
     }
 }
 
@@ -44,41 +39,29 @@ impl Store {
     /// `$TELEGRAPHOS_TSHARK` if set (and then it must do), else the host's if it is 4.4 or newer and has Lua, else
     /// Debian's, fetched once.
     pub fn tshark(&self) -> Result<Tshark> {
-        if let Some(path) = std::env::var_os("TELEGRAPHOS_TSHARK").filter(|v| !v.is_empty()) {
-            return plain(self, PathBuf::from(path));
-        }
-        for dir in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
-            let path = dir.join(PACKAGE);
-            if !path.is_file() {
-                continue;
-            }
-            match plain(self, path) {
-                Ok(found) => return Ok(found),
-                Err(e) => log::info!("the host's tshark is left alone: {e}"),
-            }
-            break;
+        if let Some(tshark) = prefix::find("tshark", "TELEGRAPHOS_TSHARK", PACKAGE, |path| plain(self, path))? {
+            return Ok(tshark);
         }
         let (prefix, manifest) = self.artefact("tshark/debian", |lock, at| unpack(self, lock, at))?;
         from_prefix(&prefix, manifest)
     }
 }
 
-fn plain(store: &Store, program: PathBuf) -> Result<Tshark> {
-    let version = check(store, [Command::new(&program), Command::new(&program)], &program)?;
-    let part = format!("tshark {version} ({})", program.display());
-    let manifest = Manifest { parts: vec![part], ..Manifest::default() };
-    Ok(Tshark { version, manifest, program, args: Vec::new(), env: Vec::new() })
+fn plain(store: &Store, path: PathBuf) -> Result<Tshark> {
+    let shown = path.display().to_string();
+    let program = Program::of_host(path);
+    let version = check(store, &program, &shown)?;
+    Ok(Tshark { version, manifest: Manifest::of(format!("tshark {version} ({shown})"), []), program })
 }
 
 /// Reads the version of a tshark and tries Lua.
-fn check(store: &Store, [mut ask, mut trial]: [Command; 2], program: &Path) -> Result<Version> {
-    let out = exec::run(ask.arg("--version"), &store.cancel, || ())?;
+fn check(store: &Store, program: &Program, shown: &str) -> Result<Version> {
+    let out = exec::run(program.command().arg("--version"), &store.cancel, || ())?;
     let first = out.stdout.lines().next().unwrap_or("");
     let unfit = |why: String| {
-        Err(Error::Unsupported(format!(
-            "{} will not do: {why}; expected tshark {MIN_VERSION} or newer with Lua: unset TELEGRAPHOS_TSHARK to have \
-             Debian's fetched",
-            program.display()
+        Err(Error::Failed(format!(
+            "{shown} will not do: {why}; expected tshark {MIN_VERSION} or newer with Lua: unset TELEGRAPHOS_TSHARK to have \
+             Debian's fetched"
         )))
     };
     let Some(version) = Some(first).filter(|line| line.starts_with("TShark")).and_then(Version::parse) else {
@@ -93,7 +76,7 @@ fn check(store: &Store, [mut ask, mut trial]: [Command; 2], program: &Path) -> R
     store::write(&script, format!("print({TRIAL:?})\n").as_bytes())?;
     store::write(&empty, &EMPTY)?;
     let script = format!("lua_script:{}", script.display());
-    let out = exec::run(trial.arg("-X").arg(script).arg("-r").arg(&empty), &store.cancel, || ())?;
+    let out = exec::run(program.command().arg("-X").arg(script).arg("-r").arg(&empty), &store.cancel, || ())?;
     if !out.stdout.contains(TRIAL) {
         return unfit(format!("it does not run a Lua script for this user: {}", out.tail(3)));
     }
@@ -114,28 +97,21 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     // It runs no scripts for root, which CI mostly is, unless its own configuration allows it. It finds that beside
     // its loader.
     let plugins = at.join(PLUGINS);
-    std::fs::create_dir_all(&plugins).map_err(Error::io("cannot create", &plugins))?;
+    store::make_dir(&plugins)?;
     store::write(&plugins.join("init.lua"), b"run_user_scripts_when_superuser = true\n")?;
     // It must start here before it is kept.
     let trial = from_prefix(at, manifest.clone())?;
-    check(store, [trial.command(), trial.command()], at)?;
+    check(store, &trial.program, &at.display().to_string())?;
     Ok(manifest)
 }
 
 /// How to run the packages unpacked under `at`.
 fn from_prefix(at: &Path, manifest: Manifest) -> Result<Tshark> {
-    let names = ["Debian's tshark", "the dynamic loader of Debian's tshark"];
-    let libraries = ["usr/lib/x86_64-linux-gnu", "usr/lib"];
-    let program = prefix::program(at, names, "tshark", "usr/bin/tshark", &libraries)?;
+    let mut program = Program::of_prefix(at, "tshark", PACKAGE, "usr/bin/tshark")?;
+    // Not the user's configuration, which may change what is shown.
+    program.env.push(("XDG_CONFIG_HOME".into(), at.join("no-configuration").into_os_string()));
     let version = manifest.package(PACKAGE).and_then(|package| Version::parse(&package.version)).unwrap_or(MIN_VERSION);
-    Ok(Tshark {
-        version,
-        manifest,
-        program: program.loader,
-        args: program.args,
-        // Not the user's configuration, which may change what is shown.
-        env: vec![("XDG_CONFIG_HOME".into(), at.join("no-configuration").into_os_string())],
-    })
+    Ok(Tshark { version, manifest, program })
 }
 
 #[cfg(test)]

@@ -22,22 +22,13 @@ impl Store {
 
     pub(crate) fn userland(&self) -> Result<Userland> {
         let (dir, manifest) = self.artefact("userland", |lock, at| {
-            let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
-            let release = host.release();
-            let apt = Apt::open(self, lock, &host, &release)?;
+            let apt = Apt::open(self, lock, Host::release)?;
             let debs = apt.fetch("busybox and lspci", &apt.closure(&["busybox-static", "pciutils", "pci.ids"])?)?;
             apt::unpack(self, "busybox and lspci", &debs, &at.join("root"))?;
             let version = |name| debs.iter().find(|d| d.record.name == name).map_or("?", |d| d.record.version.as_str());
-            Ok(Manifest {
-                parts: vec![format!(
-                    "busybox {}, pciutils {} (Debian {})",
-                    version("busybox-static"),
-                    version("pciutils"),
-                    release.name
-                )],
-                packages: debs.into_iter().map(|d| d.record).collect(),
-                files: Vec::new(),
-            })
+            let (busybox, pciutils) = (version("busybox-static"), version("pciutils"));
+            let part = format!("busybox {busybox}, pciutils {pciutils} (Debian {})", apt.release.name);
+            Ok(Manifest::of(part, debs))
         })?;
         Ok(Userland { root: dir.join("root"), manifest })
     }
@@ -52,12 +43,10 @@ impl Userland {
         self.find("lspci", &["usr/bin/lspci", "usr/sbin/lspci"])
     }
 
-    fn find(&self, what: &'static str, at: &[&str]) -> Result<PathBuf> {
-        at.iter().map(|p| self.root.join(p)).find(|p| p.is_file()).ok_or_else(|| Error::Missing {
-            what,
-            path: self.root.join(at[0]),
-            remedy: "remove the directory userland from the cache and try again".into(),
-        })
+    fn find(&self, what: &str, at: &[&str]) -> Result<PathBuf> {
+        let remedy = "remove the directory userland from the cache and try again";
+        let mut places = at.iter().map(|path| self.root.join(path));
+        places.find(|path| path.is_file()).ok_or_else(|| Error::missing(what, self.root.join(at[0]), remedy))
     }
 
     /// Names of busybox's applets, which it says itself.
@@ -76,24 +65,16 @@ impl Userland {
         let out = exec::run(&mut command, &store.cancel, || ())?;
         let mut all = vec![(LOADER.to_owned(), loader)];
         for line in out.stdout.lines() {
-            let Some(path) = line.split_once(" => ").and_then(|(_, r)| r.split_whitespace().next()) else {
-                continue;
-            };
-            let path = PathBuf::from(path);
-            let Ok(inside) = path.strip_prefix(&self.root) else {
-                continue;
-            };
+            let library = line.split_once(" => ").and_then(|(_, place)| place.split_whitespace().next());
+            let Some(path) = library.map(PathBuf::from) else { continue };
+            let Ok(inside) = path.strip_prefix(&self.root) else { continue };
             let inside = inside.to_string_lossy().into_owned();
             if !inside.ends_with("ld-linux-x86-64.so.2") {
                 all.push((inside, path));
             }
         }
         if all.len() < 2 {
-            return Err(Error::Build {
-                what: format!("listing the libraries of {}", program.display()),
-                status: out.status.to_string(),
-                log: out.tail(10),
-            });
+            return Err(out.failed(format!("listing the libraries of {}", program.display()), 10));
         }
         Ok(all)
     }

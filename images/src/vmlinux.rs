@@ -68,10 +68,7 @@ pub fn extract(image: &[u8]) -> Result<Vec<u8>, VmlinuxError> {
         }
         [0x02, 0x21, 0x4c, 0x18, rest @ ..] => lz4_legacy(rest)?,
         _ => {
-            let mut magic = [0; 4];
-            for (m, b) in magic.iter_mut().zip(payload) {
-                *m = *b;
-            }
+            let magic = std::array::from_fn(|n| payload.get(n).copied().unwrap_or(0));
             return Err(VmlinuxError::UnknownCompression(magic));
         }
     };

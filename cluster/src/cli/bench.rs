@@ -5,10 +5,10 @@
 //! HIBs, and what a plain `memcpy` into memory shared between two processes would take here.
 
 use super::plot::{self, Chart, Line};
-use super::{Context, run, written};
-use crate::{Cluster, Error, OutputLine, ProgressMode, Result, User, sleep};
+use super::replicas::quartiles;
+use super::{Context, print, run};
+use crate::{Cluster, Error, ProgressMode, Result, User, sleep};
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use telegraphos_agent::Figure;
@@ -62,21 +62,19 @@ fn memcpy(size: u64) -> std::io::Result<f64> {
     let target =
         unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)? };
     let count = (1 << 24 >> size.max(1).ilog2()).clamp(1, 1 << 12);
-    let mut samples: Vec<f64> = (0..9)
-        .map(|_| {
-            let begun = Instant::now();
-            for _ in 0..count {
-                // SAFETY: both are `length` bytes and do not overlap.
-                unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target.cast::<u8>(), length) };
-                std::hint::black_box(target);
-            }
-            begun.elapsed().as_nanos() as f64 / f64::from(count)
-        })
-        .collect();
+    let sample = |_| {
+        let begun = Instant::now();
+        for _ in 0..count {
+            // SAFETY: both are `length` bytes and do not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target.cast::<u8>(), length) };
+            std::hint::black_box(target);
+        }
+        begun.elapsed().as_nanos() as f64 / f64::from(count)
+    };
+    let [median, ..] = quartiles((0..9).map(sample).collect());
     // SAFETY: mapped above, not used any more.
     unsafe { munmap(target, length)? };
-    samples.sort_by(f64::total_cmp);
-    Ok(samples[samples.len() / 2])
+    Ok(median)
 }
 
 impl Row {
@@ -109,17 +107,8 @@ pub(super) fn bench(context: Context, rounds: u32, picture: Option<PathBuf>) -> 
     let idle = idle(&cluster)?;
     say(&format!("Measuring, {rounds} rounds of every operation in turn ..."));
     let mut figures = Figures::default();
-    let argv = ["tg-bench", "--rounds", &rounds.to_string()].map(str::to_owned);
-    let code = run::everywhere(cluster.guests(), User::Root, None, &argv, &mut |node, line| {
-        match line {
-            OutputLine::Stdout(text) if read(&text, &mut figures) => {}
-            OutputLine::Stdout(text) | OutputLine::Stderr(text) => eprintln!("[{node}] {text}"),
-        }
-        Ok(())
-    })?;
-    if code == 0 && figures.rows.is_empty() {
-        return Err(Error::Command { node: 0, command: "tg-bench".into(), why: "it printed no results".into() });
-    }
+    let take = |text: &str| read(text, &mut figures);
+    let code = run::measure(cluster.guests(), User::Root, "tg-bench", rounds, quiet, take)?;
     let mut out = String::new();
     let title = format!(
         "{:<16} {:>13}  {:<22}{:>9}  to pci-testdev (launches: to launch-plain; 10 000 stores: to store)",
@@ -137,7 +126,7 @@ pub(super) fn bench(context: Context, rounds: u32, picture: Option<PathBuf>) -> 
             &format!("HIB {}: {} ms of processor; {memory} KiB beyond guest memory\n", guest.node(), spent.as_millis());
     }
     out += &format!("\n{}", cluster.manifest());
-    written(std::io::stdout().write_all(out.as_bytes()))?;
+    print(&out)?;
     Ok(code)
 }
 
@@ -146,8 +135,6 @@ fn copies(copies: &BTreeMap<u64, BTreeMap<String, [f64; 3]>>, picture: Option<Pa
     if copies.is_empty() {
         return Ok(String::new());
     }
-    let failed =
-        |source| Error::Io { what: "cannot measure memcpy in", path: "shared memory".into(), source, remedy: "" };
     let mut out = String::from("\n");
     let ops = ["put", "get", "loads"];
     out += &format!("{:>10} {:>13}", "bytes", "memcpy");
@@ -157,7 +144,7 @@ fn copies(copies: &BTreeMap<u64, BTreeMap<String, [f64; 3]>>, picture: Option<Pa
     out += "   median times; ratios to memcpy into memory shared with another process, on this host\n";
     let mut lines: Vec<Line> = ["memcpy"].iter().chain(&ops).map(|name| Line::new(name)).collect();
     for (size, by_op) in copies {
-        let base = memcpy(*size).map_err(failed)?;
+        let base = memcpy(*size).map_err(Error::io("cannot measure memcpy in", "shared memory"))?;
         let throughput = |ns: f64| *size as f64 / ns * 1e3;
         out += &format!("{size:>10} {:>10.3} us", base / 1e3);
         lines[0].points.push((*size as f64, throughput(base)));
@@ -173,7 +160,7 @@ fn copies(copies: &BTreeMap<u64, BTreeMap<String, [f64; 3]>>, picture: Option<Pa
         out += "\n";
     }
     if let Some(path) = picture {
-        out += &plot::write(&path, &[Chart { title: "Block copies", x_title: "bytes", y_title: "MB/s", lines }])?;
+        out += &plot::write(&path, &[Chart::new("Block copies", "bytes", "MB/s", lines)])?;
     }
     Ok(out)
 }

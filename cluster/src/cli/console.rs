@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `telegraphos up` and `telegraphos console`: a terminal at a guest's console.
 
+use super::terminal::{Changed, readable};
 use super::{Context, written};
 use crate::{Cluster, Error, Result, interrupt};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::termios::{self, OptionalActions, Termios};
-use std::io::{IsTerminal, Read, Stdin, Write};
+use rustix::termios::Termios;
+use std::io::{IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -102,53 +102,33 @@ impl Keys {
     }
 }
 
-/// The terminal in raw mode until dropped.
-struct Raw(Stdin, Termios);
-
-impl Raw {
-    fn enter() -> Result<Raw> {
-        let stdin = std::io::stdin();
-        let io = |e: rustix::io::Errno| Error::Io {
-            what: "cannot set",
-            path: "the terminal".into(),
-            source: e.into(),
-            remedy: "",
-        };
-        let before = termios::tcgetattr(&stdin).map_err(io)?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        termios::tcsetattr(&stdin, OptionalActions::Now, &raw).map_err(io)?;
-        Ok(Raw(stdin, before))
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        // The terminal may be gone.
-        let _ = termios::tcsetattr(&self.0, OptionalActions::Now, &self.1);
-        eprintln!();
-    }
-}
-
 fn attach(socket: &Path, check: &dyn Fn() -> Result<()>) -> Result<Left> {
     let fail = |what| Error::io(what, socket);
     let mut line = UnixStream::connect(socket).map_err(fail("cannot connect to the console"))?;
     line.set_write_timeout(Some(Duration::from_secs(5))).map_err(fail("cannot use the console"))?;
-    let raw = Raw::enter()?;
+    let raw = Changed::by(Termios::make_raw)?;
+    let left = converse(&mut line, &fail, check);
+    drop(raw);
+    eprintln!();
+    left
+}
+
+/// Passes on what is typed and what the guest writes, until the user leaves. `fail` names the console in errors.
+fn converse<F: FnOnce(std::io::Error) -> Error>(
+    line: &mut UnixStream,
+    fail: &dyn Fn(&'static str) -> F,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<Left> {
+    let stdin = std::io::stdin();
     let mut keys = Keys::default();
     let mut bytes = [0; 4096];
     loop {
         check()?;
         interrupt::check()?;
-        let mut fds = [PollFd::new(&raw.0, PollFlags::IN), PollFd::new(&line, PollFlags::IN)];
-        let wait = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-        match rustix::event::poll(&mut fds, Some(&wait)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(fail("cannot wait for the console")(e.into())),
-        }
-        let ready = fds.map(|fd| !fd.revents().is_empty());
+        let fds = [stdin.as_fd(), line.as_fd()];
+        let ready = readable(fds, Duration::from_millis(200)).map_err(fail("cannot wait for the console"))?;
         if ready[0] {
-            let n = rustix::io::read(raw.0.as_fd(), &mut bytes).map_err(|e| fail("cannot read keys for")(e.into()))?;
+            let n = rustix::io::read(&stdin, &mut bytes).map_err(|e| fail("cannot read keys for")(e.into()))?;
             if n == 0 {
                 return Ok(Left::Quit);
             }
@@ -161,12 +141,8 @@ fn attach(socket: &Path, check: &dyn Fn() -> Result<()>) -> Result<Left> {
         if ready[1] {
             let n = line.read(&mut bytes).map_err(fail("cannot read the console"))?;
             if n == 0 {
-                return Err(Error::Io {
-                    what: "the virtual machine has closed its console",
-                    path: socket.to_path_buf(),
-                    source: std::io::ErrorKind::UnexpectedEof.into(),
-                    remedy: "",
-                });
+                let closed = std::io::ErrorKind::UnexpectedEof.into();
+                return Err(fail("the virtual machine has closed its console")(closed));
             }
             let mut out = std::io::stdout();
             written(out.write_all(&bytes[..n]).and_then(|()| out.flush()))?;

@@ -4,11 +4,14 @@
 mod show;
 
 use self::show::show;
-use super::{control, written};
+use super::terminal::readable;
+use super::{control, print, usage, written};
 use crate::{Error, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::time::Duration;
 use telegraphos_fabric::control::protocol::SLOW;
 use telegraphos_fabric::control::target::{Unknown, parse_time};
 use telegraphos_fabric::control::{FaultSpec, Request, Response, Target};
@@ -51,7 +54,7 @@ enum Command {
     /// Everything that is counted, again and again, as lines of JSON
     Watch {
         /// Time between two lines, from 50ms
-        #[arg(long, default_value = "1s", value_name = "TIME", value_parser = time)]
+        #[arg(long, default_value = "1s", value_name = "TIME", value_parser = parse_time)]
         every: u64,
     },
     /// Switches, nodes and trunks
@@ -73,7 +76,8 @@ enum Command {
     Partition {
         /// Groups with | between them, switches with commas: '0,1|2'
         #[arg(value_parser = groups)]
-        groups: Groups,
+        // Written so, it is one argument for clap.
+        groups: std::vec::Vec<Vec<String>>,
     },
     /// Ends the partition
     Heal,
@@ -83,7 +87,8 @@ enum Command {
         node: u16,
         /// Bytes per second, such as 64kB/s, or off [default: 64kB/s]
         #[arg(value_parser = speed)]
-        bytes: Option<Speed>,
+        // Written so, clap takes the inner one as a value: none is as fast as ever.
+        bytes: Option<std::option::Option<u64>>,
     },
     /// Cuts a node off and keeps it out
     Crash {
@@ -149,18 +154,6 @@ enum LinkState {
     Up,
 }
 
-/// clap takes a `Vec` for several arguments.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Groups(Vec<Vec<String>>);
-
-/// Bytes per second, none for as fast as ever; clap takes an `Option` for an argument that may be missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Speed(Option<u64>);
-
-fn time(text: &str) -> std::result::Result<u64, String> {
-    parse_time(text).map_err(|e| e.to_string())
-}
-
 /// A link, also without what a number or a name cannot be mistaken for.
 fn target(text: &str) -> std::result::Result<Target, String> {
     let plain = !text.contains(':') && !["all", "links", "trunks"].contains(&text);
@@ -172,20 +165,21 @@ fn target(text: &str) -> std::result::Result<Target, String> {
     full.parse().map_err(|e: Unknown| e.to_string())
 }
 
-fn groups(text: &str) -> std::result::Result<Groups, String> {
+fn groups(text: &str) -> std::result::Result<Vec<Vec<String>>, String> {
     let groups: Vec<Vec<String>> =
         text.split('|').map(|group| group.split(',').map(|s| s.trim().to_owned()).collect()).collect();
     if groups.len() < 2 || groups.iter().flatten().any(String::is_empty) {
         return Err(format!("{text:?} is no partition: expected switches such as '0,1|2,3'"));
     }
-    Ok(Groups(groups))
+    Ok(groups)
 }
 
-fn speed(text: &str) -> std::result::Result<Speed, String> {
+/// Bytes per second; none for as fast as ever.
+fn speed(text: &str) -> std::result::Result<Option<u64>, String> {
     match text {
-        "off" => Ok(Speed(None)),
+        "off" => Ok(None),
         text => match format!("rate={text}").parse::<FaultSpec>() {
-            Ok(FaultSpec(plan)) => Ok(Speed(plan.rate)),
+            Ok(FaultSpec(plan)) => Ok(plan.rate),
             Err(e) => Err(format!("{e}, or off")),
         },
     }
@@ -200,14 +194,14 @@ fn request(command: Command) -> Result<Request> {
         Command::Topology => Request::Topology {},
         Command::Faults { command: None | Some(FaultsCommand::List) } => Request::Faults {},
         Command::Faults { command: Some(FaultsCommand::Set { on, faults }) } => {
-            let faults = faults.join(" ").parse().map_err(|e: Unknown| Error::Usage(e.to_string()))?;
+            let faults = faults.join(" ").parse::<FaultSpec>().map_err(usage)?;
             Request::SetFaults { on, faults }
         }
         Command::Faults { command: Some(FaultsCommand::Clear { on }) } => Request::ClearFaults { on },
         Command::Link { on, state } => Request::Link { on, up: state == LinkState::Up },
-        Command::Partition { groups } => Request::Partition { groups: groups.0 },
+        Command::Partition { groups } => Request::Partition { groups },
         Command::Heal => Request::Heal {},
-        Command::Slow { node, bytes } => Request::Slow { node, bytes_per_second: bytes.unwrap_or(Speed(Some(SLOW))).0 },
+        Command::Slow { node, bytes } => Request::Slow { node, bytes_per_second: bytes.unwrap_or(Some(SLOW)) },
         Command::Crash { node } => Request::Crash { node },
         Command::Restore { node } => Request::Restore { node },
         Command::Capture { command: CaptureCommand::Stop } => Request::CaptureStop {},
@@ -234,22 +228,17 @@ pub(super) fn ctl(args: CtlArgs) -> Result<u8> {
         }
     }
     let response = client.ask(&request)?;
-    let text = if args.json { response.line() } else { show(&response) };
-    written(out.write_all(text.as_bytes()))?;
+    print(&if args.json { response.line() } else { show(&response) })?;
     Ok(0)
 }
 
 /// The next answer of a watch, however long it takes, unless a signal comes.
 fn next(client: &mut telegraphos_fabric::control::ControlClient) -> Result<Response> {
-    use rustix::event::{PollFd, PollFlags, Timespec};
     loop {
         crate::check_interrupt()?;
-        let wait = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-        let mut fds = [PollFd::new(client.stream(), PollFlags::IN)];
-        match rustix::event::poll(&mut fds, Some(&wait)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Ok(client.next_answer()?),
-            Err(e) => return Err(Error::io("cannot wait for", "the fabric")(e.into())),
+        let wait = readable([client.stream().as_fd()], Duration::from_millis(200));
+        if wait.map_err(Error::io("cannot wait for", "the fabric"))? == [true] {
+            return Ok(client.next_answer()?);
         }
     }
 }

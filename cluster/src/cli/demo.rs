@@ -3,13 +3,14 @@
 //!
 //! The processes compare the values and measure; this side shows their results.
 
-use super::{Context, written};
-use crate::{Cluster, Error, GuestCommand, OutputLine, ProgressMode, Result};
+use super::{Context, run, written};
+use crate::{Error, Guest, ProgressMode, Result};
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use telegraphos_agent::Figure;
+
+/// How long one side may continue after the other has failed: it would wait long for it.
+const GRACE: Duration = Duration::from_secs(20);
 
 fn title(op: &str) -> String {
     match op {
@@ -49,7 +50,15 @@ pub(super) fn demo(context: Context, corrupt: bool) -> Result<u8> {
     let mut rows = Vec::new();
     let mut all_right = true;
     let mut mismatches = Vec::new();
-    let code = together(&cluster, corrupt, &mut |node, line| {
+    let command = |guest: &Guest| {
+        let (role, peer) = if guest.node() == 0 { ("A", "1") } else { ("B", "0") };
+        let mut argv = vec!["tg-demo", "--role", role, "--peer", peer];
+        if corrupt && role == "B" {
+            argv.push("--inject-corruption");
+        }
+        guest.argv(&argv)
+    };
+    let code = run::everywhere(cluster.guests(), command, None, Some(GRACE), &mut |node, line| {
         if let Some((row, right)) = row(line.text()) {
             written(writeln!(out, "  {row}"))?;
             rows.push(row);
@@ -78,73 +87,6 @@ pub(super) fn demo(context: Context, corrupt: bool) -> Result<u8> {
         }
     }
     Ok(code)
-}
-
-/// How long one side may continue after the other has failed: it would wait long for it.
-const GRACE: Duration = Duration::from_secs(20);
-
-/// Runs both sides and shows their lines as they come; the first exit code that is not 0.
-fn together(cluster: &Cluster, corrupt: bool, show: &mut dyn FnMut(usize, OutputLine) -> Result<()>) -> Result<u8> {
-    let (sender, lines) = channel();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for guest in cluster.guests() {
-            let sender: Sender<(usize, Result<Event>)> = sender.clone();
-            let (role, peer) = if guest.node() == 0 { ("A", "1") } else { ("B", "0") };
-            let mut argv = vec!["tg-demo", "--role", role, "--peer", peer];
-            if corrupt && role == "B" {
-                argv.push("--inject-corruption");
-            }
-            let (command, stop) = (guest.argv(&argv), &stop);
-            scope.spawn(move || {
-                // Fails only if no more events are needed.
-                let report = |event| drop(sender.send((guest.node(), event)));
-                if let Err(e) = follow(command, stop, &|event| report(Ok(event))) {
-                    report(Err(e));
-                }
-            });
-        }
-        drop(sender);
-        let mut failed: Option<(u8, Instant)> = None;
-        let result = loop {
-            match lines.recv_timeout(Duration::from_millis(100)) {
-                Ok((node, Ok(Event::Line(line)))) => {
-                    if let Err(e) = show(node, line) {
-                        break Err(e);
-                    }
-                }
-                Ok((_, Ok(Event::Ended(0)))) => {}
-                Ok((_, Ok(Event::Ended(code)))) => drop(failed.get_or_insert((code, Instant::now()))),
-                Ok((_, Err(e))) => break Err(e),
-                Err(RecvTimeoutError::Disconnected) => break Ok(failed.map_or(0, |(code, _)| code)),
-                Err(RecvTimeoutError::Timeout) => match failed {
-                    Some((code, at)) if at.elapsed() > GRACE => break Ok(code),
-                    _ => {}
-                },
-            }
-        };
-        stop.store(true, Ordering::Relaxed);
-        result
-    })
-}
-
-enum Event {
-    Line(OutputLine),
-    Ended(u8),
-}
-
-fn follow(command: GuestCommand, stop: &AtomicBool, report: &dyn Fn(Event)) -> Result<()> {
-    let mut running = command.spawn()?;
-    // Dropped, it is killed.
-    while !stop.load(Ordering::Relaxed) {
-        if let Some(line) = running.next_line(Duration::from_millis(200))? {
-            report(Event::Line(line));
-        } else if let Some(status) = running.ended() {
-            report(Event::Ended(status.code()));
-            break;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

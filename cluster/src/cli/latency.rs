@@ -7,12 +7,12 @@
 //! each round; everybody sleeps until something comes, as boards do.
 
 use super::replicas::quartiles;
-use super::{Context, written};
+use super::terminal::readable;
+use super::{Context, print};
 use crate::launch::start_fabric;
 use crate::process::Process;
 use crate::rundir::{MachineLock, RunDir};
 use crate::{Error, Result, interrupt};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::UdpSocket;
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use telegraphos_fabric::keys;
 use telegraphos_link::LinkClient;
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Status, WindowLayout};
+use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, Packet, RemoteAddr, Status, WindowLayout};
 
 /// Ping-pongs of one sample.
 const COUNT: u32 = 50;
@@ -37,8 +37,8 @@ const TRUNKS: [(&str, &str); 4] = [("unix", UNIX), ("ring", UNIX), ("udp", UDP),
 const UNIX: &str = "unix stream";
 const UDP: &str = "udp";
 
-fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Error {
-    move |source| Error::Io { what, path: "of the benchmark".into(), source, remedy: "" }
+fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+    Error::io(what, "of the benchmark")
 }
 
 /// One end of a link, as a board has it.
@@ -69,9 +69,7 @@ impl Node {
     fn packet(&mut self, begun: Instant, only_packets: bool) -> std::io::Result<Option<Packet>> {
         loop {
             self.link.flush()?;
-            let fd = self.link.fd();
-            let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-            poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&second))?;
+            readable([self.link.fd()], Duration::from_secs(1))?;
             let mut frames = std::mem::take(&mut self.frames);
             let closed = self.link.receive(&mut frames)?.closed;
             let mut packet = None;
@@ -117,23 +115,11 @@ impl Node {
 
     /// A store to node `peer`, and its answer.
     fn ping(&mut self, peer: NodeId, tag: u32) -> std::io::Result<()> {
-        let at = RemoteAddr { page: 0, offset: 0, generation: 0 };
-        let body = Body::Write {
-            at,
-            context: 0,
-            epoch: telegraphos_wire::ImportEpoch::default(),
-            size: 8,
-            data: u64::from(tag),
-        };
+        let (at, epoch) = (RemoteAddr { page: 0, offset: 0, generation: 0 }, ImportEpoch::default());
+        let body = Body::Write { at, context: 0, epoch, size: 8, data: u64::from(tag) };
         let target = self.peers.get(&peer).copied().unwrap_or(0);
-        self.send(&Frame::Packet(Packet {
-            src: self.node,
-            dst: peer,
-            tag,
-            incarnation: self.incarnation,
-            target,
-            body,
-        }))?;
+        let (src, incarnation) = (self.node, self.incarnation);
+        self.send(&Frame::Packet(Packet { src, dst: peer, tag, incarnation, target, body }))?;
         self.packet(Instant::now(), true).map(drop)
     }
 
@@ -165,38 +151,34 @@ struct Case {
     _processes: Vec<Process>,
 }
 
+type RawMessage = [u8; MESSAGE];
+
+/// A message to another thread, which sends it back until that fails.
+fn raw(
+    name: &str,
+    mut echo: impl FnMut(&mut RawMessage) -> std::io::Result<()> + Send + 'static,
+    mut ping: impl FnMut(&mut RawMessage) -> std::io::Result<()> + 'static,
+) -> Case {
+    let _: JoinHandle<()> = std::thread::spawn(move || while echo(&mut [0; MESSAGE]).is_ok() {});
+    Case { name: name.to_owned(), ping: Box::new(move |_| ping(&mut [0; MESSAGE])), _processes: Vec::new() }
+}
+
 fn raw_unix() -> std::io::Result<Case> {
     let (mut near, mut far) = UnixStream::pair()?;
-    let _: JoinHandle<()> = std::thread::spawn(move || {
-        let mut message = [0; MESSAGE];
-        while far.read_exact(&mut message).is_ok() && far.write_all(&message).is_ok() {}
-    });
     near.set_read_timeout(Some(PATIENCE))?;
-    let ping = move |_| {
-        let mut message = [0; MESSAGE];
-        near.write_all(&message)?;
-        near.read_exact(&mut message)
-    };
-    Ok(Case { name: UNIX.to_owned(), ping: Box::new(ping), _processes: Vec::new() })
+    let echo = move |message: &mut RawMessage| far.read_exact(message).and_then(|()| far.write_all(message));
+    Ok(raw(UNIX, echo, move |message| near.write_all(message).and_then(|()| near.read_exact(message))))
 }
 
 fn raw_udp() -> std::io::Result<Case> {
     let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
     near.connect(far.local_addr()?)?;
     far.connect(near.local_addr()?)?;
+    // The echo ends after a while without a packet, or when the other socket is closed.
     far.set_read_timeout(Some(PATIENCE))?;
-    let _: JoinHandle<()> = std::thread::spawn(move || {
-        let mut message = [0; MESSAGE];
-        // Ends after a while without a packet, or when the other socket is closed.
-        while far.recv(&mut message).is_ok() && far.send(&message).is_ok() {}
-    });
     near.set_read_timeout(Some(PATIENCE))?;
-    let ping = move |_| {
-        let mut message = [0; MESSAGE];
-        near.send(&message)?;
-        near.recv(&mut message).map(drop)
-    };
-    Ok(Case { name: UDP.to_owned(), ping: Box::new(ping), _processes: Vec::new() })
+    let echo = move |message: &mut RawMessage| far.recv(message).and_then(|_| far.send(message)).map(drop);
+    Ok(raw(UDP, echo, move |message| near.send(message).and_then(|_| near.recv(message)).map(drop)))
 }
 
 fn through(name: String, sockets: [&Path; 2], processes: Vec<Process>) -> Result<Case> {
@@ -284,7 +266,7 @@ pub(super) fn latency(context: Context, rounds: u32) -> Result<u8> {
         }
     }
     step.done();
-    written(std::io::stdout().write_all(table(&samples).as_bytes()))?;
+    print(&table(&samples))?;
     Ok(0)
 }
 
@@ -308,11 +290,8 @@ fn table(samples: &BTreeMap<String, Vec<f64>>) -> String {
     line("one fabric", Some(("the whole way, of a raw unix stream", ratios)));
     for (kind, raw) in TRUNKS {
         let name = format!("trunk {kind}");
-        let added = of(&name)
-            .into_iter()
-            .zip(of("one fabric"))
-            .zip(of(raw))
-            .map(|((with, without), raw)| (with - without) / raw);
+        let rounds = of(&name).into_iter().zip(of("one fabric")).zip(of(raw));
+        let added = rounds.map(|((with, without), raw)| (with - without) / raw);
         let what = format!("what the second switch and the trunk add, of raw {raw}");
         line(&name, Some((&what, added.collect())));
     }

@@ -13,11 +13,13 @@ mod replay;
 mod replicas;
 mod run;
 mod sim;
+mod terminal;
 mod top;
 
 use crate::{Error, NodeOptions, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -250,8 +252,18 @@ impl Context {
 fn written(result: std::io::Result<()>) -> Result<()> {
     result.map_err(|e| match e.kind() {
         std::io::ErrorKind::BrokenPipe => Error::Interrupted,
-        _ => Error::Io { what: "cannot write to", path: "standard output".into(), source: e, remedy: "" },
+        _ => Error::io("cannot write to", "standard output")(e),
     })
+}
+
+/// What is wrong with an argument, or with what it names.
+fn usage(e: impl std::fmt::Display) -> Error {
+    Error::Usage(e.to_string())
+}
+
+/// Prints a text that is whole lines.
+fn print(text: &str) -> Result<()> {
+    written(std::io::stdout().write_all(text.as_bytes()))
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@
 
 use super::plot::{self, Chart, Line};
 use super::replicas::{Quartiles, short};
-use super::{Context, run, written};
-use crate::{Error, OutputLine, ProgressMode, Result, User};
+use super::{Context, print, run};
+use crate::{Error, ProgressMode, Result, User};
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 use telegraphos_agent::Figure;
 
@@ -60,25 +59,15 @@ pub(super) fn notify(mut context: Context, rounds: u32, picture: Option<PathBuf>
         eprintln!("Measuring, {rounds} rounds of every method with every number of senders, in turn ...");
     }
     let mut figures = Figures::default();
-    let argv = ["tg-notify", "--rounds", &rounds.to_string()].map(str::to_owned);
-    let code = run::everywhere(cluster.guests(), User::Tg, None, &argv, &mut |node, line| {
-        match line {
-            OutputLine::Stdout(text) if read(&text, &mut figures) => {}
-            OutputLine::Stdout(text) if text.starts_with("ROUND") && quiet => {}
-            OutputLine::Stdout(text) | OutputLine::Stderr(text) => eprintln!("[{node}] {text}"),
-        }
-        Ok(())
-    })?;
-    if code == 0 && figures.methods.is_empty() {
-        return Err(Error::Command { node: 0, command: "tg-notify".into(), why: "it printed no results".into() });
-    }
+    let take = |text: &str| read(text, &mut figures);
+    let code = run::measure(cluster.guests(), User::Tg, "tg-notify", rounds, quiet, take)?;
     let mut out = tables(&figures);
     if let Some(path) = picture.filter(|_| !figures.methods.is_empty()) {
         out += &plot::write(&path, &charts(&figures))?;
         out += "\n";
     }
     out += &cluster.manifest().to_string();
-    written(std::io::stdout().write_all(out.as_bytes()))?;
+    print(&out)?;
     Ok(code)
 }
 
@@ -122,24 +111,21 @@ fn tables(figures: &Figures) -> String {
         out += &format!("{title}: median, ratio to {REQ}\n");
         out += &row("senders", &|senders| senders.to_string());
         let baseline = figures.of(quantity, REQ);
-        for method in figures.shown(quantity) {
-            let Some(by) = figures.of(quantity, method) else { continue };
-            out += &row(method, &|senders| match (by.get(&senders), baseline.and_then(|by| by.get(&senders))) {
-                (Some([median, ..]), Some([base, ..])) => {
-                    format!("{} {:>7}x", short(median / unit), short(median / base))
-                }
-                (Some([median, ..]), None) => short(median / unit),
-                (None, _) => "-".into(),
-            });
-        }
+        let rows = |cell: &dyn Fn(Option<&Quartiles>, u32) -> String| -> String {
+            let methods = figures.shown(quantity).filter_map(|m| Some((m, figures.of(quantity, m)?)));
+            methods.map(|(method, by)| row(method, &|senders| cell(by.get(&senders), senders))).collect()
+        };
+        out += &rows(&|found, senders| match (found, baseline.and_then(|by| by.get(&senders))) {
+            (Some([median, ..]), Some([base, ..])) => {
+                format!("{} {:>7}x", short(median / unit), short(median / base))
+            }
+            (Some([median, ..]), None) => short(median / unit),
+            (None, _) => "-".into(),
+        });
         out += "  a quarter below, a quarter above\n";
-        for method in figures.shown(quantity) {
-            let Some(by) = figures.of(quantity, method) else { continue };
-            out += &row(method, &|senders| {
-                by.get(&senders)
-                    .map_or("-".into(), |[_, low, high]| format!("{}-{}", short(low / unit), short(high / unit)))
-            });
-        }
+        out += &rows(&|found, _| {
+            found.map_or("-".into(), |[_, low, high]| format!("{}-{}", short(low / unit), short(high / unit)))
+        });
         out += "\n";
     }
     out += "lost, of all sent (flag and flag-look: of those sent while the receiver polls)\n";
@@ -153,28 +139,19 @@ fn tables(figures: &Figures) -> String {
 
 fn charts(figures: &Figures) -> [Chart<'static>; 3] {
     let lines = |quantity: &str| -> Vec<Line> {
-        figures
-            .methods
-            .iter()
-            .map(|method| {
-                let mut line = Line::new(method);
-                if figures.shown(quantity).any(|shown| shown == method) {
-                    for (senders, values) in figures.of(quantity, method).into_iter().flatten() {
-                        let [median, low, high] = values.map(|v| v / 1e3);
-                        line.points.push((f64::from(*senders), median));
-                        line.spread.push((f64::from(*senders), low, high));
-                    }
-                }
-                line
-            })
-            .collect()
+        let line = |method: &String| {
+            let shown = figures.shown(quantity).any(|shown| shown == method);
+            let by_senders = figures.of(quantity, method).filter(|_| shown).into_iter().flatten();
+            Line::of_spreads(method, by_senders.map(|(senders, ns)| (f64::from(*senders), ns.map(|ns| ns / 1e3))))
+        };
+        figures.methods.iter().map(line).collect()
     };
     [
         ("send", "Sender: one notification, behind its message"),
         ("take", "Receiver: a look that finds a message, per message"),
         ("empty", "Receiver: a look that finds nothing"),
     ]
-    .map(|(quantity, title)| Chart { title, x_title: "senders", y_title: "us", lines: lines(quantity) })
+    .map(|(quantity, title)| Chart::new(title, "senders", "us", lines(quantity)))
 }
 
 #[cfg(test)]

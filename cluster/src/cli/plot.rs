@@ -22,6 +22,17 @@ impl Line {
     pub(super) fn new(name: &str) -> Line {
         Line { name: name.to_owned(), points: Vec::new(), spread: Vec::new() }
     }
+
+    pub(super) fn through(name: &str, points: impl Iterator<Item = (f64, f64)>) -> Line {
+        Line { points: points.collect(), ..Line::new(name) }
+    }
+
+    /// Medians, and what a part of the values is below and above.
+    pub(super) fn of_spreads(name: &str, spreads: impl Iterator<Item = (f64, [f64; 3])>) -> Line {
+        let spreads = spreads.map(|(x, [median, low, high])| ((x, median), (x, low, high)));
+        let (points, spread) = spreads.unzip();
+        Line { points, spread, ..Line::new(name) }
+    }
 }
 
 /// Curves in one frame. Those without points are left out, but keep their colour, so that several charts can share
@@ -68,7 +79,11 @@ pub(super) fn write(path: &Path, charts: &[Chart<'_>]) -> Result<String> {
     Ok(format!("plotted in {}\n", path.display()))
 }
 
-impl Chart<'_> {
+impl<'a> Chart<'a> {
+    pub(super) fn new(title: &'a str, x_title: &'a str, y_title: &'a str, lines: Vec<Line>) -> Chart<'a> {
+        Chart { title, x_title, y_title, lines }
+    }
+
     fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Drawn {
         let spread = self.lines.iter().flat_map(|line| &line.spread);
         let spread = spread.flat_map(|(x, low, high)| [(*x, *low), (*x, *high)]);

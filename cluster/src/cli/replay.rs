@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `telegraphos replay`: feeds a capture to switches and prints what they do otherwise.
 
-use super::written;
-use crate::{Error, Result};
+use super::{usage, written};
+use crate::Result;
 use std::io::{self, Write};
 use std::path::Path;
 use telegraphos_capture::{Difference, Ended, Replay};
@@ -18,7 +18,7 @@ pub(super) fn replay(file: &Path, limit: u64) -> Result<u8> {
         }
     });
     written(failed)?;
-    let outcome = outcome.map_err(|e| Error::Usage(e.to_string()))?;
+    let outcome = outcome.map_err(usage)?;
     let left_out = outcome.differences - printed;
     if left_out > 0 {
         written(writeln!(out, "... and {left_out} more; --limit {} prints all", outcome.differences))?;

@@ -9,12 +9,11 @@ mod figures;
 mod measure;
 mod show;
 
-use super::{Context, plot, written};
+use super::{Context, plot, print};
 use crate::{Error, Result};
 use figures::HOMES;
 pub(super) use figures::{Quartiles, quartiles, short};
 use measure::{Bench, CACHES, NODES};
-use std::io::Write;
 use std::path::PathBuf;
 
 pub(super) fn replicas(context: Context, rounds: u32, picture: Option<PathBuf>) -> Result<u8> {
@@ -39,7 +38,7 @@ pub(super) fn replicas(context: Context, rounds: u32, picture: Option<PathBuf>) 
     if let Some(path) = picture {
         out += &plot::write(&path, &show::charts(&figures, &packets))?;
     }
-    written(std::io::stdout().write_all(out.as_bytes()))?;
+    print(&out)?;
     for line in &wrong {
         eprintln!("telegraphos: {line}");
     }

@@ -3,16 +3,15 @@
 
 mod cost;
 
-use super::written;
+use super::{print, usage};
 use crate::{Error, Result};
 use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telegraphos_sim::units::parse_time;
-use telegraphos_sim::{Report, Simulation, SimulationError, Workload};
+use telegraphos_sim::{Report, Simulation, Workload};
 use telegraphos_topology::Topology;
 
 #[derive(Debug, Args)]
@@ -52,7 +51,7 @@ pub(super) fn sim(args: &SimArgs, quiet: bool) -> Result<u8> {
     }
     let mut workload = match &args.workload {
         Some(path) => read(path)?,
-        None => Workload::parse("").map_err(|e| Error::Usage(e.to_string()))?,
+        None => Workload::parse("").map_err(usage)?,
     };
     workload.load.duration = args.duration.or(workload.load.duration);
     let (report, spent) =
@@ -63,13 +62,12 @@ pub(super) fn sim(args: &SimArgs, quiet: bool) -> Result<u8> {
     if !quiet && !args.measure {
         eprintln!("{}", spent.show(&report));
     }
-    let json = |value: serde_json::Result<String>| value.map_err(|e| Error::Usage(e.to_string()));
     let text = match (args.measure, args.json) {
-        (true, _) => json(serde_json::to_string(&cost::Cost::of(&report, &spent)?))? + "\n",
-        (false, true) => json(serde_json::to_string_pretty(&report))? + "\n",
+        (true, _) => serde_json::to_string(&cost::Cost::of(&report, &spent)?).map_err(usage)? + "\n",
+        (false, true) => serde_json::to_string_pretty(&report).map_err(usage)? + "\n",
         (false, false) => report.to_string(),
     };
-    written(std::io::stdout().write_all(text.as_bytes()))?;
+    print(&text)?;
     match report.check() {
         Ok(()) => Ok(0),
         Err(e) => {
@@ -109,15 +107,13 @@ impl Spent {
 }
 
 fn run(workload: Workload, nodes: u32, flag: &str, seed: u64) -> Result<(Report, Spent)> {
-    let usage = |e: &dyn std::fmt::Display| Error::Usage(e.to_string());
-    let topology = Topology::parse_flag(flag, nodes).map_err(|e| usage(&e))?;
-    let failed = |e: SimulationError| usage(&e);
+    let topology = Topology::parse_flag(flag, nodes).map_err(usage)?;
     let before = processor_time();
-    let mut simulation = Simulation::new(workload, Arc::new(topology), flag, seed).map_err(failed)?;
-    simulation.set_up().map_err(failed)?;
+    let mut simulation = Simulation::new(workload, Arc::new(topology), flag, seed).map_err(usage)?;
+    simulation.set_up().map_err(usage)?;
     let set_up = processor_time() - before;
     let (start, before) = (Instant::now(), processor_time());
-    simulation.operate().map_err(failed)?;
+    simulation.operate().map_err(usage)?;
     let spent = Spent { set_up, operations: start.elapsed(), processor: processor_time() - before };
     Ok((simulation.report(), spent))
 }

@@ -23,8 +23,6 @@
 
 mod figure;
 
-use std::fmt;
-
 use crc32c::crc32c;
 pub use figure::{Chaos, Figure, Received, Spread, rounded};
 use serde::de::DeserializeOwned;
@@ -45,19 +43,12 @@ const HEADER: usize = 10;
 const TRAILER: usize = 4;
 
 /// A message did not fit a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the message takes {length} bytes, a frame holds {MAX_PAYLOAD}; send less at once")]
 pub struct TooLong {
     /// Bytes it would have needed.
     pub length: usize,
 }
-
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the message takes {} bytes, a frame holds {MAX_PAYLOAD}; send less at once", self.length)
-    }
-}
-
-impl std::error::Error for TooLong {}
 
 /// From the harness to the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

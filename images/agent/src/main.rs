@@ -6,11 +6,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::termios::{self, OptionalActions};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
 use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
 
 /// Commands that may run at once.
@@ -27,19 +28,19 @@ struct Job {
     stdin: Option<ChildStdin>,
     pending: VecDeque<u8>,
     close_stdin: bool,
-    stdout: Option<ChildStdout>,
-    stderr: Option<ChildStderr>,
+    /// Standard output and standard error.
+    outputs: [Option<File>; 2],
     status: Option<ExitStatus>,
     /// The host that started it is gone; its messages are dropped.
     muted: bool,
 }
 
 struct Agent {
-    line: std::fs::File,
+    line: File,
     out: VecDeque<u8>,
     decoder: Decoder,
-    jobs: BTreeMap<u64, Job>,
-    serial: u64,
+    /// In the order of their start.
+    jobs: Vec<Job>,
 }
 
 fn main() -> ExitCode {
@@ -67,13 +68,8 @@ impl Agent {
         settings.make_raw();
         settings.set_speed(115_200)?;
         termios::tcsetattr(&line, OptionalActions::Now, &settings)?;
-        let mut agent = Agent {
-            line: line.into(),
-            out: VecDeque::new(),
-            decoder: Decoder::default(),
-            jobs: BTreeMap::new(),
-            serial: 0,
-        };
+        let (out, decoder, jobs) = (VecDeque::new(), Decoder::default(), Vec::new());
+        let mut agent = Agent { line: line.into(), out, decoder, jobs };
         agent.hello();
         Ok(agent)
     }
@@ -92,20 +88,10 @@ impl Agent {
         }
     }
 
-    fn error(&mut self, id: u32, text: impl Into<String>) {
-        let mut text = text.into();
-        while text.len() > 1024 {
-            text.pop();
-        }
-        self.say(&ToHost::Error { id, text });
-    }
-
     fn serve(&mut self) -> io::Result<()> {
         loop {
             self.write_line()?;
-            let free = self.out.len() <= OUT_HIGH;
-            let busy = self.jobs.values().any(|j| j.status.is_some());
-            self.wait(if busy && free { Some(0) } else { None })?;
+            self.wait()?;
             if self.out.len() <= OUT_LIMIT {
                 self.read_line()?;
             }
@@ -114,7 +100,8 @@ impl Agent {
     }
 
     /// Sleeps until something can be done. Which it was is found out by trying: everything is non-blocking.
-    fn wait(&self, timeout: Option<i64>) -> io::Result<()> {
+    fn wait(&self) -> io::Result<()> {
+        let free = self.out.len() <= OUT_HIGH;
         let mut line = PollFlags::empty();
         if self.out.len() <= OUT_LIMIT {
             line |= PollFlags::IN;
@@ -123,20 +110,20 @@ impl Agent {
             line |= PollFlags::OUT;
         }
         let mut fds = vec![PollFd::new(&self.line, line)];
-        for job in self.jobs.values() {
+        for job in &self.jobs {
             if job.status.is_none() {
                 fds.push(PollFd::new(&job.watch, PollFlags::IN));
             }
-            if self.out.len() <= OUT_HIGH {
-                fds.extend(job.stdout.as_ref().map(|f| PollFd::new(f, PollFlags::IN)));
-                fds.extend(job.stderr.as_ref().map(|f| PollFd::new(f, PollFlags::IN)));
+            if free {
+                fds.extend(job.outputs.iter().flatten().map(|f| PollFd::new(f, PollFlags::IN)));
             }
             if !job.pending.is_empty() {
                 fds.extend(job.stdin.as_ref().map(|f| PollFd::new(f, PollFlags::OUT)));
             }
         }
-        let timeout = timeout.map(|s| Timespec { tv_sec: s, tv_nsec: 0 });
-        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+        // What has ended may have left output.
+        let at_once = (free && self.jobs.iter().any(|j| j.status.is_some())).then_some(Timespec::default());
+        match rustix::event::poll(&mut fds, at_once.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(e) => Err(e.into()),
         }
@@ -172,77 +159,63 @@ impl Agent {
     }
 
     fn handle(&mut self, message: ToGuest) {
-        match message {
+        let (id, done) = match message {
             ToGuest::Attach => {
-                for job in self.jobs.values_mut() {
+                for job in &mut self.jobs {
                     job.muted = true;
                     let _ = job.signal(Signal::KILL);
                 }
-                self.hello();
+                return self.hello();
             }
-            ToGuest::Ping { nonce } => self.say(&ToHost::Pong { nonce }),
-            ToGuest::Run { id, uid, gid, argv, env, cwd } => {
-                if self.job(id).is_some() {
-                    return self.error(id, format!("command id {id} is in use; choose another"));
-                }
-                if self.jobs.len() >= MAX_JOBS {
-                    return self.error(id, format!("{MAX_JOBS} commands run already; wait for one to end"));
-                }
-                match spawn(id, uid, gid, &argv, &env, cwd.as_deref()) {
-                    Ok(job) => {
-                        self.say(&ToHost::Started { id, pid: job.child.id() });
-                        self.jobs.insert(self.serial, job);
-                        self.serial += 1;
-                    }
-                    Err(e) => {
-                        let name = argv.first().map_or("", String::as_str);
-                        self.error(id, format!("cannot run {name:?}: {e}"));
-                    }
-                }
-            }
-            ToGuest::Stdin { id, bytes } => {
-                let Some(job) = self.job(id) else {
-                    return self.error(id, format!("no command {id} runs"));
-                };
-                if job.close_stdin || job.pending.len() + bytes.len() > STDIN_WINDOW as usize {
-                    let text = format!("{} bytes of input beyond the window or after the end", bytes.len());
-                    return self.error(id, text);
-                }
-                job.pending.extend(bytes);
-            }
-            ToGuest::CloseStdin { id } => match self.job(id) {
-                Some(job) => job.close_stdin = true,
-                None => self.error(id, format!("no command {id} runs")),
-            },
+            ToGuest::Ping { nonce } => return self.say(&ToHost::Pong { nonce }),
+            ToGuest::Run { id, uid, gid, argv, env, cwd } => (id, self.run(id, uid, gid, &argv, &env, cwd.as_deref())),
+            ToGuest::Stdin { id, bytes } => (id, self.job(id).and_then(|job| job.take(bytes))),
+            ToGuest::CloseStdin { id } => (id, self.job(id).map(|job| job.close_stdin = true)),
             ToGuest::Signal { id, signal } => {
-                let result = match (self.job(id), Signal::from_named_raw(signal)) {
-                    (None, _) => Err(format!("no command {id} runs")),
-                    (_, None) => Err(format!("{signal} is no signal")),
-                    (Some(job), Some(signal)) => job.signal(signal).map_err(|e| e.to_string()),
-                };
-                if let Err(text) = result {
-                    self.error(id, text);
-                }
+                let named = Signal::from_named_raw(signal).ok_or_else(|| format!("{signal} is no signal"));
+                (id, self.job(id).and_then(|job| job.signal(named?).map_err(|e| e.to_string())))
             }
+        };
+        if let Err(mut text) = done {
+            while text.len() > 1024 {
+                text.pop();
+            }
+            self.say(&ToHost::Error { id, text });
         }
     }
 
-    fn job(&mut self, id: u32) -> Option<&mut Job> {
-        self.jobs.values_mut().find(|j| j.id == id && !j.muted)
+    fn run(
+        &mut self,
+        id: u32,
+        uid: u32,
+        gid: u32,
+        argv: &[String],
+        env: &[(String, String)],
+        cwd: Option<&str>,
+    ) -> Result<(), String> {
+        if self.job(id).is_ok() {
+            return Err(format!("command id {id} is in use; choose another"));
+        }
+        if self.jobs.len() >= MAX_JOBS {
+            return Err(format!("{MAX_JOBS} commands run already; wait for one to end"));
+        }
+        let name = argv.first().map_or("", String::as_str);
+        let job = spawn(id, uid, gid, argv, env, cwd).map_err(|e| format!("cannot run {name:?}: {e}"))?;
+        self.say(&ToHost::Started { id, pid: job.child.id() });
+        self.jobs.push(job);
+        Ok(())
+    }
+
+    fn job(&mut self, id: u32) -> Result<&mut Job, String> {
+        self.jobs.iter_mut().find(|j| j.id == id && !j.muted).ok_or_else(|| format!("no command {id} runs"))
     }
 
     /// One round over all commands: input, output, end.
     fn work(&mut self) {
-        let serials: Vec<_> = self.jobs.keys().copied().collect();
-        for serial in serials {
-            // Taken out, so that its messages can be appended meanwhile.
-            let Some(mut job) = self.jobs.remove(&serial) else {
-                continue;
-            };
-            if !self.work_on(&mut job) {
-                self.jobs.insert(serial, job);
-            }
-        }
+        // Taken out, so that their messages can be appended meanwhile.
+        let mut jobs = std::mem::take(&mut self.jobs);
+        jobs.retain_mut(|job| !self.work_on(job));
+        self.jobs = jobs;
     }
 
     /// Whether the command has ended and that is reported.
@@ -256,33 +229,27 @@ impl Agent {
         }
         // Output that was written before the end is reported before the end.
         let mut drained = true;
-        for error in [false, true] {
+        for (stream, from) in job.outputs.iter_mut().enumerate() {
             if !job.muted && self.out.len() > OUT_HIGH {
                 drained = false;
                 continue;
             }
-            let read = if error { read_some(&mut job.stderr) } else { read_some(&mut job.stdout) };
-            let Some(bytes) = read else { continue };
+            let Some(bytes) = read_some(from) else { continue };
             drained = false;
-            if job.muted {
-                continue;
-            }
             let id = job.id;
-            self.say(&if error { ToHost::Stderr { id, bytes } } else { ToHost::Stdout { id, bytes } });
-        }
-        match job.status {
-            Some(status) if drained => {
-                if !job.muted {
-                    let exit = match (status.code(), status.signal()) {
-                        (Some(code), _) => Exit::Code(code),
-                        (None, signal) => Exit::Signal(signal.unwrap_or(0)),
-                    };
-                    self.say(&ToHost::Exited { id: job.id, exit });
-                }
-                true
+            if !job.muted {
+                self.say(&if stream == 0 { ToHost::Stdout { id, bytes } } else { ToHost::Stderr { id, bytes } });
             }
-            _ => false,
         }
+        let Some(status) = job.status.filter(|_| drained) else { return false };
+        if !job.muted {
+            let exit = match (status.code(), status.signal()) {
+                (Some(code), _) => Exit::Code(code),
+                (None, signal) => Exit::Signal(signal.unwrap_or(0)),
+            };
+            self.say(&ToHost::Exited { id: job.id, exit });
+        }
+        true
     }
 }
 
@@ -293,6 +260,15 @@ impl Job {
             Some(pid) if self.status.is_none() => rustix::process::kill_process_group(pid, signal),
             _ => Ok(()),
         }
+    }
+
+    /// Takes input for it.
+    fn take(&mut self, bytes: Vec<u8>) -> Result<(), String> {
+        if self.close_stdin || self.pending.len() + bytes.len() > STDIN_WINDOW as usize {
+            return Err(format!("{} bytes of input beyond the window or after the end", bytes.len()));
+        }
+        self.pending.extend(bytes);
+        Ok(())
     }
 
     /// Moves waiting input on; returns how many bytes left.
@@ -323,7 +299,7 @@ impl Job {
 }
 
 /// Up to [`MAX_DATA`] bytes; nothing when there are none now. The end of the stream closes it.
-fn read_some<R: Read>(from: &mut Option<R>) -> Option<Vec<u8>> {
+fn read_some(from: &mut Option<File>) -> Option<Vec<u8>> {
     let reader = from.as_mut()?;
     let mut bytes = vec![0; MAX_DATA];
     match reader.read(&mut bytes) {
@@ -351,10 +327,7 @@ fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)],
     command
         .args(args)
         .env_clear()
-        .env("PATH", path)
-        .env("HOME", &user.home)
-        .env("USER", &user.name)
-        .env("TERM", "dumb")
+        .envs([("PATH", path), ("HOME", &user.home), ("USER", &user.name), ("TERM", "dumb")])
         .envs(env.iter().map(|(k, v)| (k, v)))
         .current_dir(cwd.unwrap_or("/"))
         .stdin(Stdio::piped())
@@ -379,40 +352,32 @@ fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)],
         return Err(io::Error::other("the agent is not root and cannot become another user"));
     }
     let mut child = command.spawn()?;
-    let prepare = |child: &mut Child| -> io::Result<OwnedFd> {
-        let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no process id"))?;
-        let watch = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
-        let fds = [
-            child.stdin.as_ref().map(AsFd::as_fd),
-            child.stdout.as_ref().map(AsFd::as_fd),
-            child.stderr.as_ref().map(AsFd::as_fd),
-        ];
-        for fd in fds.into_iter().flatten() {
-            let flags = rustix::fs::fcntl_getfl(fd)?;
-            rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;
-        }
-        Ok(watch)
-    };
-    let watch = match prepare(&mut child) {
-        Ok(watch) => watch,
-        Err(e) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(e);
-        }
-    };
+    let watch = prepare(&child).inspect_err(|_| {
+        let _ = child.kill();
+        let _ = child.wait();
+    })?;
+    let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
     Ok(Job {
         id,
         watch,
         stdin: child.stdin.take(),
-        stdout: child.stdout.take(),
-        stderr: child.stderr.take(),
+        outputs: outputs.map(|fd| fd.map(File::from)),
         child,
         pending: VecDeque::new(),
         close_stdin: false,
         status: None,
         muted: false,
     })
+}
+
+/// Makes a child's pipes non-blocking; a descriptor that can be read when the child has ended.
+fn prepare(child: &Child) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no process id"))?;
+    let (stdin, stdout, stderr) = (child.stdin.as_ref(), child.stdout.as_ref(), child.stderr.as_ref());
+    for fd in [stdin.map(AsFd::as_fd), stdout.map(AsFd::as_fd), stderr.map(AsFd::as_fd)].into_iter().flatten() {
+        rustix::io::ioctl_fionbio(fd, true)?;
+    }
+    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// What /etc/passwd and /etc/group say about a user.

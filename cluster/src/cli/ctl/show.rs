@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fabric's answers as text.
 
+use super::super::top::table::Side::{Left, Right};
 use super::super::top::table::{Column, Table};
 use super::super::top::text::{bytes, duration, ranges};
 use std::fmt::Write;
-use telegraphos_fabric::control::snapshot::{FaultsView, Snapshot, Status, TopologyView, class_name};
+use telegraphos_fabric::control::snapshot::{
+    FaultsView, Flows, Snapshot, Status, TopologyView, Traffic, TrunkEnd, class_name,
+};
 use telegraphos_fabric::control::{Done, Response, Target};
 
 /// An answer as lines for a reader.
@@ -54,64 +57,57 @@ fn show_status(status: &Status) -> String {
 }
 
 fn show_statistics(snapshot: &Snapshot) -> String {
-    let mut columns = vec![Column::left("LINK"), Column::left("CLASS")];
-    let numbers = [
-        "FROM PKT", "BYTES", "WAITING", "MAX", "STALLS", "DROPPED", "TO PKT", "BYTES", "WAITING", "MAX", "STALLS",
-        "DROPPED",
-    ];
-    columns.extend(numbers.map(Column::right));
-    let mut table = Table::new(columns);
     let links = snapshot.ports.iter().map(|p| (Target::Node(p.node).to_string(), &p.classes));
     let trunks = snapshot.trunks.iter().map(|t| (format!("trunk:{} at switch {}", t.name, t.switch), &t.classes));
+    let mut rows: Vec<(String, &str, Flows)> = Vec::new();
     for (name, classes) in links.chain(trunks) {
-        for (class, flows) in classes.iter().filter(|(_, f)| **f != Default::default()) {
-            let mut row = vec![name.clone(), class_name(class).to_owned()];
-            for f in [flows.received, flows.sent] {
-                let fields = [f.packets, f.bytes, f.depth, f.depth_max, f.stalls, f.dropped];
-                row.extend(fields.map(|n| n.to_string()));
-            }
-            table.row(row);
-        }
+        let used = classes.iter().filter(|(_, flows)| **flows != Flows::default());
+        rows.extend(used.map(|(class, flows)| (name.clone(), class_name(class), *flows)));
     }
+    let columns: [Column<(String, &str, Flows)>; 14] = [
+        ("LINK", Left, 0, |(name, ..)| name.clone()),
+        ("CLASS", Left, 0, |(_, class, _)| (*class).to_owned()),
+        ("FROM PKT", Right, 0, |(.., flows)| flows.received.packets.to_string()),
+        ("BYTES", Right, 0, |(.., flows)| flows.received.bytes.to_string()),
+        ("WAITING", Right, 0, |(.., flows)| flows.received.depth.to_string()),
+        ("MAX", Right, 0, |(.., flows)| flows.received.depth_max.to_string()),
+        ("STALLS", Right, 0, |(.., flows)| flows.received.stalls.to_string()),
+        ("DROPPED", Right, 0, |(.., flows)| flows.received.dropped.to_string()),
+        ("TO PKT", Right, 0, |(.., flows)| flows.sent.packets.to_string()),
+        ("BYTES", Right, 0, |(.., flows)| flows.sent.bytes.to_string()),
+        ("WAITING", Right, 0, |(.., flows)| flows.sent.depth.to_string()),
+        ("MAX", Right, 0, |(.., flows)| flows.sent.depth_max.to_string()),
+        ("STALLS", Right, 0, |(.., flows)| flows.sent.stalls.to_string()),
+        ("DROPPED", Right, 0, |(.., flows)| flows.sent.dropped.to_string()),
+    ];
     let t = snapshot.totals;
     let mut out = format!(
         "{} joined, {} refused, {} thrown out, {} requests to absent nodes answered\n\n",
         t.joined, t.refused, t.violations, t.answered
     );
-    out += &table.text();
+    out += &Table::new(&rows, &columns).text();
     if !snapshot.trunks.is_empty() {
-        let mut table = Table::new(vec![
-            Column::left("TRUNK"),
-            Column::left("VIA"),
-            Column::left("STATE"),
-            Column::right("RTT"),
-            Column::right("RESENT"),
-            Column::right("RESETS"),
-        ]);
-        for t in &snapshot.trunks {
-            table.row(vec![
-                format!("{} at switch {}", t.name, t.switch),
-                t.transport.clone(),
-                if t.up { "up" } else { "DOWN" }.into(),
-                t.rtt_us.map_or("-".into(), duration),
-                t.retransmissions.to_string(),
-                t.resets.to_string(),
-            ]);
-        }
+        let columns: [Column<TrunkEnd>; 6] = [
+            ("TRUNK", Left, 0, |t| format!("{} at switch {}", t.name, t.switch)),
+            ("VIA", Left, 0, |t| t.transport.clone()),
+            ("STATE", Left, 0, |t| if t.up { "up" } else { "DOWN" }.into()),
+            ("RTT", Right, 0, |t| t.rtt_us.map_or("-".into(), duration)),
+            ("RESENT", Right, 0, |t| t.retransmissions.to_string()),
+            ("RESETS", Right, 0, |t| t.resets.to_string()),
+        ];
         out.push('\n');
-        out += &table.text();
+        out += &Table::new(&snapshot.trunks, &columns).text();
     }
     if !snapshot.pairs.is_empty() {
-        let mut table = Table::new(vec![Column::left("PAIR"), Column::right("PACKETS"), Column::right("BYTES")]);
-        for pair in &snapshot.pairs {
-            let total = pair.classes.total();
-            let name = format!("{} -> {}", pair.source, pair.destination);
-            table.row(vec![name, total.packets.to_string(), total.bytes.to_string()]);
-        }
-        let rest = snapshot.other_pairs.total();
-        table.row(vec!["all others".into(), rest.packets.to_string(), rest.bytes.to_string()]);
+        let pairs = snapshot.pairs.iter().map(|p| (format!("{} -> {}", p.source, p.destination), p.classes.total()));
+        let rows: Vec<_> = pairs.chain([("all others".to_owned(), snapshot.other_pairs.total())]).collect();
+        let columns: [Column<(String, Traffic)>; 3] = [
+            ("PAIR", Left, 0, |(name, _)| name.clone()),
+            ("PACKETS", Right, 0, |(_, total)| total.packets.to_string()),
+            ("BYTES", Right, 0, |(_, total)| total.bytes.to_string()),
+        ];
         out.push('\n');
-        out += &table.text();
+        out += &Table::new(&rows, &columns).text();
     }
     out
 }

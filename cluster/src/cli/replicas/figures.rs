@@ -90,16 +90,15 @@ impl Figures {
         (!times.is_empty()).then(|| (quartiles(times), quartiles(ratios)))
     }
 
+    /// The bursts of so many words at the copy with so many counters.
+    pub(super) fn bursts_of(&self, counters: u16, words: u64) -> &[Burst] {
+        self.bursts.get(&(counters, words)).map_or(&[], Vec::as_slice)
+    }
+
     pub(super) fn series(&self) -> Vec<Vec<Case>> {
-        let mut series: Vec<Vec<Case>> = Vec::new();
-        for case in self.cases.keys() {
-            match series.iter_mut().find(|one| (one[0].at_home, one[0].home) == (case.at_home, case.home)) {
-                Some(one) => one.push(*case),
-                None => series.push(vec![*case]),
-            }
-        }
-        series.reverse();
-        series
+        let cases: Vec<Case> = self.cases.keys().copied().collect();
+        let series = cases.chunk_by(|a, b| (a.at_home, a.home) == (b.at_home, b.home));
+        series.rev().map(<[Case]>::to_vec).collect()
     }
 }
 

@@ -156,19 +156,18 @@ impl Bench {
         Ok(Target::of(page, if case.at_home { page.home } else { page.copies[0] }))
     }
 
-    fn next(&mut self) -> u64 {
-        self.value += 1;
-        self.value
-    }
-
     fn store(&mut self, target: &Target, offset: u64) -> Result<u64> {
-        let value = self.next();
-        self.boards.ask(target.writer, |guest| store(guest, target.window + offset, value))?;
-        Ok(value)
+        self.value += 1;
+        let (window, value) = (target.window + offset, self.value.to_le_bytes());
+        self.boards.ask(target.writer, |guest| guest.client.store(client::WINDOW, window, &value))?;
+        Ok(self.value)
     }
 
     fn quiet(&mut self, writer: usize) -> Result<()> {
-        self.boards.ask(writer, quiet)
+        self.boards.ask(writer, |guest| match guest.quiet()? {
+            Status::Ok => Ok(()),
+            status => Err(ClientError::Store { status }),
+        })
     }
 
     /// Stores as many values from an offset on to one word after the other, or all to one, in one go.
@@ -351,15 +350,11 @@ impl Bench {
                 let found = (link.sent(kind), link.received(kind));
                 let expected = expected(&page, target.writer, HOMES[case.home].0 == HOMES[0].0, node, kind);
                 if found != expected {
+                    let (place, (out, back), (must_out, must_back)) = (case.name(), found, expected);
                     wrong.push(format!(
-                        "{} copies, store at {}: {kind:?} packets on the link of node {node} for {COUNTED} updates: {} out and \
-                         {} in, expected {} and {}",
-                        case.copies,
-                        case.name(),
-                        found.0,
-                        found.1,
-                        expected.0,
-                        expected.1
+                        "{} copies, store at {place}: {kind:?} packets on the link of node {node} for {COUNTED} updates: \
+                         {out} out and {back} in, expected {must_out} and {must_back}",
+                        case.copies
                     ));
                 }
             }
@@ -385,33 +380,14 @@ fn expected(page: &Page, writer: usize, by_switch: bool, node: usize, kind: Pack
     let (home, copy) = (node == page.home, page.copies.contains(&node));
     let (writes, updated) = (node == writer && !home, home && node != writer);
     let (out, back) = match kind {
-        PacketKind::Reflected => (
-            if !home {
-                0
-            } else if by_switch {
-                1
-            } else {
-                copies
-            },
-            copy.into(),
-        ),
+        PacketKind::Reflected if home => (if by_switch { 1 } else { copies }, copy.into()),
+        PacketKind::Reflected => (0, copy.into()),
         PacketKind::CopyAck => (copy.into(), if home { copies } else { 0 }),
         PacketKind::Update => (writes.into(), updated.into()),
         PacketKind::WriteAck => (updated.into(), writes.into()),
         PacketKind::Write | PacketKind::Other => (0, 0),
     };
     (COUNTED * out, COUNTED * back)
-}
-
-fn store(guest: &mut Guest, window: u64, value: u64) -> std::result::Result<(), ClientError> {
-    guest.client.store(client::WINDOW, window, &value.to_le_bytes())
-}
-
-fn quiet(guest: &mut Guest) -> std::result::Result<(), ClientError> {
-    match guest.quiet()? {
-        Status::Ok => Ok(()),
-        status => Err(ClientError::Store { status }),
-    }
 }
 
 fn nanoseconds(begun: Instant) -> f64 {

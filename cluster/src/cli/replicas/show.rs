@@ -14,6 +14,8 @@ fn row(name: &str, cells: impl Iterator<Item = String>) -> String {
     format!("{name:<13}{cells}\n")
 }
 
+type Field = fn(&Packets) -> f64;
+
 /// Shows bursts at a copy, beside those with most counters.
 type ShowBursts<'a> = dyn Fn(&[Burst], &[Burst]) -> String + 'a;
 
@@ -40,7 +42,6 @@ pub(super) fn tables(figures: &Figures, packets: &[Packets]) -> String {
     }
     out += "packets for one update, counted on the links\n";
     out += &row("copies", columns().map(|copies| copies.to_string()));
-    type Field = fn(&Packets) -> f64;
     let fields: [(&str, Field); 4] = [
         ("home, out", |p| p.home_out),
         ("home, acks", |p| p.home_in),
@@ -58,10 +59,8 @@ pub(super) fn tables(figures: &Figures, packets: &[Packets]) -> String {
     let bursts = |title: &str, show: &ShowBursts<'_>| {
         let mut out = format!("\n{title}\n{}", row("words", WORDS.iter().map(u64::to_string)));
         for (_, counters) in CACHES {
-            let cells = WORDS.iter().map(|words| {
-                let of = |counters| figures.bursts.get(&(counters, *words)).map_or(&[][..], Vec::as_slice);
-                show(of(counters), of(MOST))
-            });
+            let cells =
+                WORDS.iter().map(|words| show(figures.bursts_of(counters, *words), figures.bursts_of(MOST, *words)));
             out += &row(&format!("{counters} counters"), cells);
         }
         out
@@ -86,81 +85,39 @@ pub(super) fn tables(figures: &Figures, packets: &[Packets]) -> String {
 /// What the charts of `--plot` show.
 pub(super) fn charts(figures: &Figures, packets: &[Packets]) -> [Chart<'static>; 6] {
     let series = figures.series();
-    let ratios = |figure: Figure| -> Vec<Line> {
-        let one = |cases: &Vec<Case>| {
-            let mut line = Line::new(&cases[0].name());
-            for case in cases {
-                let Some((_, [median, low, high])) = figures.of(*case, figure) else { continue };
-                line.points.push((case.copies as f64, median));
-                line.spread.push((case.copies as f64, low, high));
-            }
-            line
+    let ratios = |title, figure| {
+        let line = |cases: &Vec<Case>| {
+            let of = |case: &Case| Some((case.copies as f64, figures.of(*case, figure)?.1));
+            Line::of_spreads(&cases[0].name(), cases.iter().filter_map(of))
         };
-        series.iter().map(one).collect()
+        Chart::new(title, "copies", "ratio", series.iter().map(line).collect())
     };
-    let counted = || -> Vec<Line> {
-        let mut lines = Vec::new();
-        for (home, (_, name)) in HOMES.iter().enumerate() {
-            let mut line = Line::new(&format!("sent, {name}"));
-            let of = packets.iter().filter(|p| p.case.home == home && p.case.at_home);
-            line.points = of.map(|p| (p.case.copies as f64, p.home_out)).collect();
-            lines.push(line);
-        }
-        let mut acks = Line::new("acks");
-        let of = packets.iter().filter(|p| p.case.home == 0 && p.case.at_home);
-        acks.points = of.map(|p| (p.case.copies as f64, p.home_in)).collect();
-        lines.push(acks);
-        lines
+    let counted = |name: &str, home: usize, field: Field| {
+        let of = packets.iter().filter(|p| p.case.home == home && p.case.at_home);
+        Line::through(name, of.map(|p| (p.case.copies as f64, field(p))))
     };
-    let stalls = |which: fn(&Burst) -> f64| -> Vec<Line> {
-        let one = |(_, counters): &(usize, u16)| {
-            let mut line = Line::new(&format!("{counters} counters"));
-            for words in WORDS {
-                let bursts = figures.bursts.get(&(*counters, words)).map_or(&[][..], Vec::as_slice);
-                let [stalls, low, high] = quartiles(bursts.iter().map(which).collect());
-                // A logarithm has no place for none.
-                if stalls > 0.0 {
-                    line.points.push((words as f64, stalls));
-                    line.spread.push((words as f64, low, high));
-                }
-            }
-            line
+    let sent =
+        HOMES.iter().enumerate().map(|(home, (_, name))| counted(&format!("sent, {name}"), home, |p| p.home_out));
+    let counted = sent.chain([counted("acks", 0, |p| p.home_in)]).collect();
+    let stalls = |title, which: fn(&Burst) -> f64| {
+        let line = |(_, counters): &(usize, u16)| {
+            let of = |words: &u64| {
+                let bursts = figures.bursts_of(*counters, *words);
+                (*words as f64, quartiles(bursts.iter().map(which).collect()))
+            };
+            // A logarithm has no place for none.
+            let some = WORDS.iter().map(of).filter(|(_, [stalls, ..])| *stalls > 0.0);
+            Line::of_spreads(&format!("{counters} counters"), some)
         };
-        CACHES.iter().map(one).collect()
+        Chart::new(title, "words", "stalls", CACHES.iter().map(line).collect())
     };
-    let x_title = "copies";
     [
-        Chart {
-            title: "A store until every copy has it and has said so, to an ordinary one",
-            x_title,
-            y_title: "ratio",
-            lines: ratios(Figure::Quiet),
-        },
-        Chart {
-            title: "A store until the last copy shows it, to an ordinary one",
-            x_title,
-            y_title: "ratio",
-            lines: ratios(Figure::Last),
-        },
-        Chart {
-            title: "One of 64 stores in one go, until all are quiet, to an ordinary one",
-            x_title,
-            y_title: "ratio",
-            lines: ratios(Figure::Stream),
-        },
-        Chart { title: "Packets for one update on the home's link", x_title, y_title: "packets", lines: counted() },
-        Chart {
-            title: "Stalls of 100 stores to different words, in one go, at a copy",
-            x_title: "words",
-            y_title: "stalls",
-            lines: stalls(|burst| burst.at_once),
-        },
-        Chart {
-            title: "Stalls of 100 stores to different words, one after the other, at a copy",
-            x_title: "words",
-            y_title: "stalls",
-            lines: stalls(|burst| burst.one_by_one),
-        },
+        ratios("A store until every copy has it and has said so, to an ordinary one", Figure::Quiet),
+        ratios("A store until the last copy shows it, to an ordinary one", Figure::Last),
+        ratios("One of 64 stores in one go, until all are quiet, to an ordinary one", Figure::Stream),
+        Chart::new("Packets for one update on the home's link", "copies", "packets", counted),
+        stalls("Stalls of 100 stores to different words, in one go, at a copy", |burst| burst.at_once),
+        stalls("Stalls of 100 stores to different words, one after the other, at a copy", |burst| burst.one_by_one),
     ]
 }
 

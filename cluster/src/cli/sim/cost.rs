@@ -3,10 +3,10 @@
 //! own, so that its memory is its own.
 
 use super::super::plot::{self, Chart, Line};
-use super::{Spent, written};
+use super::super::print;
+use super::Spent;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use telegraphos_sim::Report;
@@ -15,6 +15,9 @@ use telegraphos_sim::Report;
 const OPERATIONS: u32 = 500_000;
 /// Sizes: squares, so that they fill a torus.
 const SIZES: [u32; 9] = [16, 64, 144, 256, 576, 1024, 1600, 2304, 4096];
+
+const TITLE: &str =
+    "topology        nodes  set up s     wall s   packets/s ns/packet CPU  ns/hop CPU  bytes/packet     KiB/node\n";
 
 /// What one run has cost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -65,19 +68,7 @@ pub(super) fn cost(most: u32, seed: u64, picture: Option<&Path>) -> Result<u8> {
         return Err(Error::Usage(format!("nodes is {most}: expected at least {} with --cost", SIZES[0])));
     }
     let mut series = Vec::new();
-    let title = format!(
-        "{:<14}{:>7}{:>10}{:>11}{:>12}{:>14}{:>12}{:>14}{:>13}\n",
-        "topology",
-        "nodes",
-        "set up s",
-        "wall s",
-        "packets/s",
-        "ns/packet CPU",
-        "ns/hop CPU",
-        "bytes/packet",
-        "KiB/node"
-    );
-    written(std::io::stdout().write_all(title.as_bytes()))?;
+    print(TITLE)?;
     for name in ["star", "torus"] {
         let mut costs = Vec::new();
         for nodes in &sizes {
@@ -94,14 +85,13 @@ pub(super) fn cost(most: u32, seed: u64, picture: Option<&Path>) -> Result<u8> {
                 cost.per_packet(cost.memory as f64),
                 cost.memory as f64 / f64::from(*nodes) / 1024.0,
             );
-            written(std::io::stdout().write_all(line.as_bytes()))?;
+            print(&line)?;
             costs.push(cost);
         }
         series.push((name, costs));
     }
     if let Some(path) = picture {
-        let plotted = plot::write(path, &charts(&series))?;
-        written(std::io::stdout().write_all(plotted.as_bytes()))?;
+        print(&plot::write(path, &charts(&series))?)?;
     }
     Ok(0)
 }
@@ -123,29 +113,18 @@ fn measure(nodes: u32, topology: &str, seed: u64) -> Result<Cost> {
         .arg(workload.path())
         .output()
         .map_err(|source| Error::Spawn { what: "a simulation".into(), source })?;
-    serde_json::from_slice(&output.stdout).map_err(|_| Error::Ended {
-        what: format!("the simulation of {nodes} nodes"),
-        status: output.status.to_string(),
-        during: "before it printed its cost".into(),
-        tail: format!("\n{}", String::from_utf8_lossy(&output.stderr)),
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        let tail = format!("\n{}", String::from_utf8_lossy(&output.stderr));
+        Error::ended(format!("the simulation of {nodes} nodes"), output.status, "before it printed its cost", tail)
     })
 }
 
 fn charts(series: &[(&str, Vec<Cost>)]) -> [Chart<'static>; 5] {
     let lines = |value: fn(&Cost) -> f64| -> Vec<Line> {
-        let one = |(name, costs): &(&str, Vec<Cost>)| {
-            let mut line = Line::new(name);
-            line.points = costs.iter().map(|cost| (f64::from(cost.nodes), value(cost))).collect();
-            line
-        };
-        series.iter().map(one).collect()
+        let points = |costs: &[Cost]| -> Vec<_> { costs.iter().map(|c| (f64::from(c.nodes), value(c))).collect() };
+        series.iter().map(|(name, costs)| Line::through(name, points(costs).into_iter())).collect()
     };
-    let chart = |title: &'static str, y_title: &'static str, value: fn(&Cost) -> f64| Chart {
-        title,
-        x_title: "nodes",
-        y_title,
-        lines: lines(value),
-    };
+    let chart = |title: &'static str, y_title: &'static str, value| Chart::new(title, "nodes", y_title, lines(value));
     [
         chart("Processor time for a packet", "ns", |cost| cost.per_packet(cost.processor) * 1e9),
         chart("Processor time for a hop of a packet", "ns", |cost| cost.processor / cost.hops.max(1) as f64 * 1e9),

@@ -8,11 +8,11 @@ pub(super) mod table;
 pub(super) mod text;
 mod view;
 
-use super::{control, written};
+use super::{control, print};
 use crate::{Error, Result, interrupt};
 use clap::Args;
 use screen::Screen;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use telegraphos_fabric::control::target::parse_time;
@@ -90,7 +90,7 @@ fn once(args: &TopArgs, terminal: bool) -> Result<u8> {
     let width = if terminal { screen::size().0 } else { columns.unwrap_or(WIDE) };
     let lines = View::new(before.as_ref(), &now).lines(width, usize::MAX);
     let text: String = lines.iter().map(|line| format!("{}\n", line.text)).collect();
-    written(std::io::stdout().write_all(text.as_bytes()))?;
+    print(&text)?;
     Ok(0)
 }
 

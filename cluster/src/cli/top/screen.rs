@@ -2,11 +2,12 @@
 //! The terminal while `telegraphos top` has it.
 
 use super::view::{Line, Style};
+use crate::cli::terminal::{Changed, readable};
 use crate::cli::written;
 use crate::{Error, Result};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::termios::{self, LocalModes, OptionalActions, Termios};
+use rustix::termios::{self, LocalModes};
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// The other screen, without a cursor.
@@ -24,24 +25,14 @@ pub(super) fn size() -> (usize, usize) {
 /// The terminal as it was before is restored when this is dropped.
 pub(super) struct Screen {
     /// Keys are not echoed and are read at once; Ctrl-C is still a signal.
-    before: Option<Termios>,
+    keys: Option<Changed>,
 }
 
 impl Screen {
     pub(super) fn enter() -> Result<Screen> {
-        let stdin = std::io::stdin();
-        let mut before = None;
-        if stdin.is_terminal() {
-            let failed = |e: rustix::io::Errno| Error::io("cannot set", "the terminal")(e.into());
-            let was = termios::tcgetattr(&stdin).map_err(failed)?;
-            let mut quiet = was.clone();
-            quiet.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-            termios::tcsetattr(&stdin, OptionalActions::Now, &quiet).map_err(failed)?;
-            before = Some(was);
-        }
-        let screen = Screen { before };
-        let mut out = std::io::stdout();
-        written(out.write_all(ENTER.as_bytes()).and_then(|()| out.flush()))?;
+        let quiet = || Changed::by(|modes| modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO));
+        let screen = Screen { keys: std::io::stdin().is_terminal().then(quiet).transpose()? };
+        put(ENTER)?;
         Ok(screen)
     }
 
@@ -59,23 +50,18 @@ impl Screen {
             text += &format!("{on}{}{off}\x1b[K{end}", line.text);
         }
         text += "\x1b[J";
-        let mut out = std::io::stdout();
-        written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+        put(&text)
     }
 
     /// Waits for a key that ends it, at most so long; whether it came.
     pub(super) fn quit_within(&self, time: Duration) -> Result<bool> {
-        if self.before.is_none() {
+        if self.keys.is_none() {
             crate::sleep(time)?;
             return Ok(false);
         }
         let stdin = std::io::stdin();
-        let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
-        let wait = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-        match rustix::event::poll(&mut fds, Some(&wait)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
-            Ok(_) => {}
-            Err(e) => return Err(Error::io("cannot wait for", "a key")(e.into())),
+        if readable([stdin.as_fd()], time).map_err(Error::io("cannot wait for", "a key"))? == [false] {
+            return Ok(false);
         }
         let mut keys = [0; 64];
         match rustix::io::read(&stdin, &mut keys) {
@@ -90,10 +76,11 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         // The terminal may be gone.
-        let mut out = std::io::stdout();
-        let _ = out.write_all(LEAVE.as_bytes()).and_then(|()| out.flush());
-        if let Some(before) = &self.before {
-            let _ = termios::tcsetattr(std::io::stdin(), OptionalActions::Now, before);
-        }
+        let _ = put(LEAVE);
     }
+}
+
+fn put(text: &str) -> Result<()> {
+    let mut out = std::io::stdout();
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }

@@ -2,45 +2,33 @@
 //! A table of text that drops its least important columns where it does not fit.
 
 /// What is between two columns.
-const GAP: usize = 2;
+const GAP: &str = "  ";
 
-/// A column.
-#[derive(Clone, Debug)]
-pub(crate) struct Column {
-    title: &'static str,
-    right: bool,
-    /// Columns with greater numbers go first; 0 stays.
-    expendable: u8,
+/// Where texts are in a column: numbers are at the right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
 }
 
-impl Column {
-    /// Text.
-    pub(crate) fn left(title: &'static str) -> Column {
-        Column { title, right: false, expendable: 0 }
-    }
-
-    /// Numbers.
-    pub(crate) fn right(title: &'static str) -> Column {
-        Column { title, right: true, expendable: 0 }
-    }
-
-    /// It may be left out; columns with greater numbers go first.
-    pub(crate) fn expendable(mut self, order: u8) -> Column {
-        self.expendable = order;
-        self
-    }
-}
+/// A column of rows `R`: its title, where its texts are, when it is left out (columns with greater numbers go first; 0
+/// stays), and its text in a row.
+pub(crate) type Column<R> = (&'static str, Side, u8, fn(&R) -> String);
 
 /// A table.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    columns: Vec<Column>,
-    rows: Vec<Vec<String>>,
+    columns: Vec<Texts>,
+    lines: usize,
 }
 
-/// Characters; everything shown is ASCII or a name the fabric has checked.
-fn length(text: &str) -> usize {
-    text.chars().count()
+/// What is in a column: the title, then a text for each row.
+#[derive(Clone, Debug)]
+struct Texts {
+    side: Side,
+    expendable: u8,
+    width: usize,
+    texts: Vec<String>,
 }
 
 /// At most so many characters of it.
@@ -49,14 +37,14 @@ pub(crate) fn cut(text: &str, width: usize) -> &str {
 }
 
 impl Table {
-    pub(crate) fn new(columns: Vec<Column>) -> Table {
-        Table { columns, rows: Vec::new() }
-    }
-
-    /// Adds a row, one text for each column.
-    pub(crate) fn row(&mut self, row: Vec<String>) {
-        debug_assert_eq!(row.len(), self.columns.len());
-        self.rows.push(row);
+    pub(crate) fn new<R>(rows: &[R], columns: &[Column<R>]) -> Table {
+        let columns = columns.iter().map(|(title, side, expendable, text)| {
+            let texts: Vec<String> = std::iter::once((*title).to_owned()).chain(rows.iter().map(text)).collect();
+            // Characters; everything shown is ASCII or a name the fabric has checked.
+            let width = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+            Texts { side: *side, expendable: *expendable, width, texts }
+        });
+        Table { columns: columns.collect(), lines: rows.len() + 1 }
     }
 
     /// The whole table, of whatever width, each line with its end.
@@ -66,55 +54,40 @@ impl Table {
 
     /// The line of titles, then one for each row, none longer than `width`.
     pub(crate) fn lines(&self, width: usize) -> Vec<String> {
-        let widths: Vec<usize> = (0..self.columns.len())
-            .map(|c| {
-                let cells = self.rows.iter().filter_map(|row| row.get(c)).map(|cell| length(cell));
-                cells.chain([length(self.columns[c].title)]).max().unwrap_or(0)
-            })
-            .collect();
-        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
-        loop {
-            let total = shown.iter().map(|c| widths[*c]).sum::<usize>() + GAP * shown.len().saturating_sub(1);
-            let victim = shown.iter().rposition(|c| {
-                let e = self.columns[*c].expendable;
-                e > 0 && shown.iter().all(|o| self.columns[*o].expendable <= e)
-            });
-            match victim {
-                Some(victim) if total > width => shown.remove(victim),
-                _ => break,
+        let mut shown: Vec<&Texts> = self.columns.iter().collect();
+        while shown.iter().map(|c| c.width + GAP.len()).sum::<usize>() > width.saturating_add(GAP.len()) {
+            let most = shown.iter().map(|c| c.expendable).max().unwrap_or(0);
+            match shown.iter().rposition(|c| c.expendable == most && most > 0) {
+                Some(victim) => shown.remove(victim),
+                None => break,
             };
         }
-        let line = |cell: &dyn Fn(usize) -> String| {
-            let mut line = String::new();
-            for (i, c) in shown.iter().enumerate() {
-                let (cell, pad) = (cell(*c), widths[*c]);
-                if i > 0 {
-                    line.push_str(&" ".repeat(GAP));
-                }
-                line += &if self.columns[*c].right { format!("{cell:>pad$}") } else { format!("{cell:<pad$}") };
-            }
-            cut(&line, width).trim_end().to_owned()
+        let line = |n: usize| {
+            let cells = shown.iter().map(|Texts { side, width, texts, .. }| match side {
+                Side::Left => format!("{:<width$}", texts[n]),
+                Side::Right => format!("{:>width$}", texts[n]),
+            });
+            cut(&cells.collect::<Vec<_>>().join(GAP), width).trim_end().to_owned()
         };
-        let titles = line(&|c| self.columns[c].title.to_owned());
-        let rows = self.rows.iter().map(|row| line(&|c| row.get(c).cloned().unwrap_or_default()));
-        std::iter::once(titles).chain(rows).collect()
+        (0..self.lines).map(line).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Side::{Left, Right};
     use super::*;
 
     #[test]
     fn what_does_not_fit_is_given_up_in_order() {
-        let columns = vec![
-            Column::left("NAME"),
-            Column::right("RATE"),
-            Column::right("MAX").expendable(2),
-            Column::right("DROPS").expendable(1),
+        let rows = [["a", "12", "3", "400000"]];
+        let columns: [Column<[&str; 4]>; 4] = [
+            ("NAME", Left, 0, |r| r[0].into()),
+            ("RATE", Right, 0, |r| r[1].into()),
+            ("MAX", Right, 2, |r| r[2].into()),
+            ("DROPS", Right, 1, |r| r[3].into()),
         ];
-        let mut table = Table::new(columns);
-        table.row(vec!["a".into(), "12".into(), "3".into(), "400000".into()]);
+        let table = Table::new(&rows, &columns);
         assert_eq!(table.lines(99), ["NAME  RATE  MAX   DROPS", "a       12    3  400000"]);
         assert_eq!(table.lines(22), ["NAME  RATE   DROPS", "a       12  400000"]);
         assert_eq!(table.lines(12), ["NAME  RATE", "a       12"]);

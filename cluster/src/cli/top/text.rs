@@ -53,19 +53,12 @@ pub(crate) fn duration(us: u64) -> String {
 
 /// Numbers in ascending order, three and more in a row as `a-b`.
 pub(crate) fn ranges(numbers: &[u16]) -> String {
-    let mut parts = Vec::new();
-    let mut at = 0;
-    while let Some(first) = numbers.get(at) {
-        let run =
-            numbers[at..].iter().enumerate().take_while(|(i, n)| usize::from(**n) == usize::from(*first) + i).count();
-        if run >= 3 {
-            parts.push(format!("{first}-{}", numbers[at + run - 1]));
-        } else {
-            parts.extend(numbers[at..at + run].iter().map(u16::to_string));
-        }
-        at += run;
-    }
-    parts.join(", ")
+    let runs = numbers.chunk_by(|a, b| u32::from(*a) + 1 == u32::from(*b));
+    let parts = runs.flat_map(|run| match run {
+        [first, _, .., last] => vec![format!("{first}-{last}")],
+        few => few.iter().map(u16::to_string).collect(),
+    });
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

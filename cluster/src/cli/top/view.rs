@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What `telegraphos top` shows of two snapshots: pure text, so that it can be compared with what it is meant to be.
 
+use super::table::Side::{Left, Right};
 use super::table::{Column, Table, cut};
 use super::text::{bytes, duration, ranges, short};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use telegraphos_fabric::control::snapshot::{Flow, Flows, Pair, PortState, Snapshot, TrunkEnd};
+use telegraphos_fabric::control::FaultSpec;
+use telegraphos_fabric::control::snapshot::{Flow, Flows, Pair, Port, PortState, Snapshot, TrunkEnd};
 
 /// How a line is to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +42,41 @@ fn since(now: u64, before: u64) -> f64 {
     now.saturating_sub(before) as f64
 }
 
+/// A link or an end of a trunk, and what happened there.
+struct Row<'a, T> {
+    of: &'a T,
+    /// How long its state has been what it is.
+    age: String,
+    total: Flows,
+    /// Per second: received and sent.
+    packets: [f64; 2],
+    bytes: [f64; 2],
+    /// Per second, both ways.
+    stalls: f64,
+}
+
+impl<T> Row<'_, T> {
+    fn waiting(&self) -> String {
+        short((self.total.received.depth + self.total.sent.depth) as f64)
+    }
+}
+
+/// A pair, and the packets and bytes that it sends in a second, as far as known.
+type Rated<'a> = (&'a Pair, Option<[f64; 2]>);
+
+fn faults(faults: &FaultSpec) -> String {
+    if faults.is_none() { String::new() } else { faults.to_string() }
+}
+
 /// A part of the screen that can have more lines than fit.
-struct Section {
+struct Section<'a> {
     table: Table,
     bad: Vec<bool>,
     /// What to say of those that are left out, given how many are shown.
-    rest: Box<dyn Fn(usize) -> String>,
+    rest: Box<dyn Fn(usize) -> String + 'a>,
 }
 
-impl Section {
+impl Section<'_> {
     fn rows(&self) -> usize {
         self.bad.len()
     }
@@ -57,12 +86,10 @@ impl Section {
         if self.rows() == 0 || most < 2 {
             return Vec::new();
         }
-        let mut all = self.table.lines(width).into_iter();
-        let mut out: Vec<Line> = all.next().map(|title| line(Style::Title, title)).into_iter().collect();
         let shown = if self.rows() < most { self.rows() } else { most - 2 };
-        out.extend(
-            all.zip(&self.bad).take(shown).map(|(text, bad)| line(if *bad { Style::Bad } else { Style::Plain }, text)),
-        );
+        let rows = self.bad.iter().take(shown).map(|bad| if *bad { Style::Bad } else { Style::Plain });
+        let styles = std::iter::once(Style::Title).chain(rows);
+        let mut out: Vec<Line> = styles.zip(self.table.lines(width)).map(|(style, text)| line(style, text)).collect();
         if shown < self.rows() {
             out.push(line(Style::Plain, cut(&(self.rest)(shown), width)));
         }
@@ -84,12 +111,16 @@ impl<'a> View<'a> {
         since(now, before.unwrap_or(0)) / self.seconds
     }
 
-    /// Packets and bytes per second of a way: received and sent.
-    fn rates(&self, now: &Flows, before: Option<Flows>, of: fn(&Flow) -> u64) -> [f64; 2] {
-        [
-            self.rate(of(&now.received), before.map(|b| of(&b.received))),
-            self.rate(of(&now.sent), before.map(|b| of(&b.sent))),
-        ]
+    fn row<T>(&self, of: &'a T, since_us: u64, total: Flows, before: Option<Flows>) -> Row<'a, T> {
+        let rates = |counter: fn(&Flow) -> u64| {
+            [
+                self.rate(counter(&total.received), before.map(|b| counter(&b.received))),
+                self.rate(counter(&total.sent), before.map(|b| counter(&b.sent))),
+            ]
+        };
+        let age = duration(self.now.process.uptime_us.saturating_sub(since_us));
+        let stalls = rates(|f| f.stalls).iter().sum();
+        Row { of, age, total, packets: rates(|f| f.packets), bytes: rates(|f| f.bytes), stalls }
     }
 
     fn head(&self, width: usize) -> Vec<Line> {
@@ -122,69 +153,40 @@ impl<'a> View<'a> {
         vec![line(Style::Plain, cut(first)), line(Style::Plain, cut(second))]
     }
 
-    fn ports(&self, all_fit: bool) -> Section {
-        let mut before = BTreeMap::new();
-        if let Some(b) = self.before {
-            before.extend(b.ports.iter().map(|p| (p.node, p.classes.total())));
-        }
-        let mut ports: Vec<_> = self.now.ports.iter().collect();
+    fn ports(&self, all_fit: bool) -> Section<'a> {
+        let before = self.before.iter().flat_map(|b| &b.ports).map(|p| (p.node, p.classes.total()));
+        let before: BTreeMap<u16, Flows> = before.collect();
+        let row = |p: &'a Port| self.row(p, p.since_us, p.classes.total(), before.get(&p.node).copied());
+        let mut rows: Vec<Row<'a, Port>> = self.now.ports.iter().map(row).collect();
         if !all_fit {
             // The busiest, since not all can be shown; of equals those that are down.
-            let moved = |node: u16, total: &Flows| {
-                let [a, b] = self.rates(total, before.get(&node).copied(), |f| f.bytes);
-                (a + b) as u64
-            };
-            ports.sort_by_cached_key(|p| {
-                (std::cmp::Reverse(moved(p.node, &p.classes.total())), p.state == PortState::Up, p.node)
-            });
+            let moved = |[received, sent]: [f64; 2]| (received + sent) as u64;
+            rows.sort_by_cached_key(|r| (Reverse(moved(r.bytes)), r.of.state == PortState::Up, r.of.node));
         }
-        let mut table = Table::new(vec![
-            Column::right("NODE"),
-            Column::right("SWITCH").expendable(6),
-            Column::left("STATE"),
-            Column::right("FOR").expendable(3),
-            Column::right("PKT/S FROM"),
-            Column::right("TO"),
-            Column::right("BYTES/S FROM").expendable(1),
-            Column::right("TO").expendable(1),
-            Column::right("WAITING").expendable(4),
-            Column::right("MAX").expendable(7),
-            Column::right("STALLS/S").expendable(2),
-            Column::right("DROPPED").expendable(5),
-            Column::left("FAULTS").expendable(8),
-        ]);
-        let mut bad = Vec::new();
-        for p in &ports {
-            let (total, before) = (p.classes.total(), before.get(&p.node).copied());
-            let packets = self.rates(&total, before, |f| f.packets);
-            let moved = self.rates(&total, before, |f| f.bytes);
-            let [stalls_from, stalls_to] = self.rates(&total, before, |f| f.stalls);
-            let state = match p.state {
-                PortState::Up => "up",
-                PortState::Down => "DOWN",
-                PortState::Crashed => "CRASHED",
-            };
-            bad.push(p.state != PortState::Up);
-            table.row(vec![
-                p.node.to_string(),
-                p.switch.to_string(),
-                state.into(),
-                duration(self.now.process.uptime_us.saturating_sub(p.since_us)),
-                short(packets[0]),
-                short(packets[1]),
-                short(moved[0]),
-                short(moved[1]),
-                short((total.received.depth + total.sent.depth) as f64),
-                short(total.received.depth_max.max(total.sent.depth_max) as f64),
-                short(stalls_from + stalls_to),
-                short((total.received.dropped + total.sent.dropped) as f64),
-                if p.faults.is_none() { String::new() } else { p.faults.to_string() },
-            ]);
-        }
-        let order: Vec<(u16, bool)> = ports.iter().map(|p| (p.node, p.state == PortState::Up)).collect();
+        let columns: [Column<Row<'_, Port>>; 13] = [
+            ("NODE", Right, 0, |r| r.of.node.to_string()),
+            ("SWITCH", Right, 6, |r| r.of.switch.to_string()),
+            ("STATE", Left, 0, |r| match r.of.state {
+                PortState::Up => "up".into(),
+                PortState::Down => "DOWN".into(),
+                PortState::Crashed => "CRASHED".into(),
+            }),
+            ("FOR", Right, 3, |r| r.age.clone()),
+            ("PKT/S FROM", Right, 0, |r| short(r.packets[0])),
+            ("TO", Right, 0, |r| short(r.packets[1])),
+            ("BYTES/S FROM", Right, 1, |r| short(r.bytes[0])),
+            ("TO", Right, 1, |r| short(r.bytes[1])),
+            ("WAITING", Right, 4, Row::waiting),
+            ("MAX", Right, 7, |r| short(r.total.received.depth_max.max(r.total.sent.depth_max) as f64)),
+            ("STALLS/S", Right, 2, |r| short(r.stalls)),
+            ("DROPPED", Right, 5, |r| short((r.total.received.dropped + r.total.sent.dropped) as f64)),
+            ("FAULTS", Left, 8, |r| faults(&r.of.faults)),
+        ];
+        let (table, bad) = (Table::new(&rows, &columns), rows.iter().map(|r| r.of.state != PortState::Up).collect());
         let rest = move |shown: usize| {
-            let left = &order[shown..];
-            let mut down: Vec<u16> = left.iter().filter(|(_, up)| !up).map(|(node, _)| *node).collect();
+            let left = &rows[shown..];
+            let down = left.iter().filter(|r| r.of.state != PortState::Up);
+            let mut down: Vec<u16> = down.map(|r| r.of.node).collect();
             down.sort_unstable();
             let down = if down.is_empty() { String::new() } else { format!("; down: {}", ranges(&down)) };
             format!("... and {} quieter nodes{down}", left.len())
@@ -192,102 +194,67 @@ impl<'a> View<'a> {
         Section { table, bad, rest: Box::new(rest) }
     }
 
-    fn trunks(&self) -> Section {
-        let key = |t: &TrunkEnd| (t.name.clone(), t.switch);
-        let mut before = BTreeMap::new();
-        if let Some(b) = self.before {
-            before.extend(b.trunks.iter().map(|t| (key(t), t)));
-        }
-        let mut table = Table::new(vec![
-            Column::left("TRUNK"),
-            Column::right("AT").expendable(6),
-            Column::left("VIA").expendable(5),
-            Column::left("STATE"),
-            Column::right("FOR").expendable(3),
-            Column::right("PKT/S IN"),
-            Column::right("OUT"),
-            Column::right("BYTES/S IN").expendable(1),
-            Column::right("OUT").expendable(1),
-            Column::right("WAITING").expendable(4),
-            Column::right("STALLS/S").expendable(2),
-            Column::right("RTT").expendable(4),
-            Column::right("RESENT/S").expendable(3),
-            Column::right("RESETS").expendable(7),
-            Column::left("FAULTS").expendable(8),
-        ]);
+    fn trunks(&self) -> Section<'a> {
+        let key = |t: &'a TrunkEnd| (t.name.as_str(), t.switch);
+        let before: BTreeMap<_, _> = self.before.iter().flat_map(|b| &b.trunks).map(|t| (key(t), t)).collect();
+        // Each with the packets that it resends in a second.
+        let row = |t: &'a TrunkEnd| {
+            let before = before.get(&key(t));
+            let resent = self.rate(t.retransmissions, before.map(|b| b.retransmissions));
+            (self.row(t, t.since_us, t.classes.total(), before.map(|b| b.classes.total())), resent)
+        };
+        let mut rows: Vec<(Row<'a, TrunkEnd>, f64)> = self.now.trunks.iter().map(row).collect();
         // Those that are down first: they must not be among those left out.
-        let mut trunks: Vec<_> = self.now.trunks.iter().collect();
-        trunks.sort_by_key(|t| t.up);
-        let mut bad = Vec::new();
-        for t in &trunks {
-            let earlier = before.get(&key(t));
-            let (total, before) = (t.classes.total(), earlier.map(|b| b.classes.total()));
-            let packets = self.rates(&total, before, |f| f.packets);
-            let moved = self.rates(&total, before, |f| f.bytes);
-            let [stalls_in, stalls_out] = self.rates(&total, before, |f| f.stalls);
-            bad.push(!t.up);
-            table.row(vec![
-                t.name.clone(),
-                t.switch.to_string(),
-                t.transport.clone(),
-                if t.up { "up" } else { "DOWN" }.into(),
-                duration(self.now.process.uptime_us.saturating_sub(t.since_us)),
-                short(packets[0]),
-                short(packets[1]),
-                short(moved[0]),
-                short(moved[1]),
-                short((total.received.depth + total.sent.depth) as f64),
-                short(stalls_in + stalls_out),
-                t.rtt_us.map_or("-".into(), duration),
-                short(self.rate(t.retransmissions, earlier.map(|b| b.retransmissions))),
-                t.resets.to_string(),
-                if t.faults.is_none() { String::new() } else { t.faults.to_string() },
-            ]);
-        }
-        let count = trunks.len();
-        Section { table, bad, rest: Box::new(move |shown| format!("... and {} more ends of trunks", count - shown)) }
-    }
-
-    fn pairs(&self) -> Section {
-        let key = |p: &Pair| (p.source, p.destination);
-        let mut before = BTreeMap::new();
-        if let Some(b) = self.before {
-            before.extend(b.pairs.iter().map(|p| (key(p), p.classes.total())));
-        }
-        // A pair that was not among the hottest before has no rate yet: what it had then is not known.
-        let known = |p: &Pair| self.before.is_none() || before.contains_key(&key(p));
-        let mut pairs: Vec<(&Pair, Option<[f64; 2]>)> = Vec::new();
-        for p in &self.now.pairs {
-            let (now, then) = (p.classes.total(), before.get(&key(p)));
-            let rate = [self.rate(now.packets, then.map(|t| t.packets)), self.rate(now.bytes, then.map(|t| t.bytes))];
-            pairs.push((p, known(p).then_some(rate)));
-        }
-        pairs.sort_by(|(a, x), (b, y)| {
-            let bytes = |r: &Option<[f64; 2]>| r.map_or(0.0, |r| r[1]);
-            bytes(y).total_cmp(&bytes(x)).then(key(a).cmp(&key(b)))
-        });
-        let mut table = Table::new(vec![
-            Column::left("HOTTEST PAIRS"),
-            Column::right("PKT/S"),
-            Column::right("BYTES/S"),
-            Column::right("PACKETS").expendable(1),
-        ]);
-        for (p, rate) in &pairs {
-            let shown = |n: Option<f64>| n.map_or("-".into(), short);
-            let packets = p.classes.total().packets;
-            table.row(vec![
-                format!("{} -> {}", p.source, p.destination),
-                shown(rate.map(|r| r[0])),
-                shown(rate.map(|r| r[1])),
-                short(packets as f64),
-            ]);
-        }
-        let count = pairs.len();
+        rows.sort_by_key(|(r, _)| r.of.up);
+        let columns: [Column<(Row<'_, TrunkEnd>, f64)>; 15] = [
+            ("TRUNK", Left, 0, |(r, _)| r.of.name.clone()),
+            ("AT", Right, 6, |(r, _)| r.of.switch.to_string()),
+            ("VIA", Left, 5, |(r, _)| r.of.transport.clone()),
+            ("STATE", Left, 0, |(r, _)| if r.of.up { "up" } else { "DOWN" }.into()),
+            ("FOR", Right, 3, |(r, _)| r.age.clone()),
+            ("PKT/S IN", Right, 0, |(r, _)| short(r.packets[0])),
+            ("OUT", Right, 0, |(r, _)| short(r.packets[1])),
+            ("BYTES/S IN", Right, 1, |(r, _)| short(r.bytes[0])),
+            ("OUT", Right, 1, |(r, _)| short(r.bytes[1])),
+            ("WAITING", Right, 4, |(r, _)| r.waiting()),
+            ("STALLS/S", Right, 2, |(r, _)| short(r.stalls)),
+            ("RTT", Right, 4, |(r, _)| r.of.rtt_us.map_or("-".into(), duration)),
+            ("RESENT/S", Right, 3, |(_, resent)| short(*resent)),
+            ("RESETS", Right, 7, |(r, _)| r.of.resets.to_string()),
+            ("FAULTS", Left, 8, |(r, _)| faults(&r.of.faults)),
+        ];
+        let (table, bad) = (Table::new(&rows, &columns), rows.iter().map(|(r, _)| !r.of.up).collect());
         Section {
             table,
-            bad: vec![false; count],
-            rest: Box::new(move |shown| format!("... and {} cooler pairs", count - shown)),
+            bad,
+            rest: Box::new(move |shown| format!("... and {} more ends of trunks", rows.len() - shown)),
         }
+    }
+
+    fn pairs(&self) -> Section<'a> {
+        let key = |p: &Pair| (p.source, p.destination);
+        let before = self.before.iter().flat_map(|b| &b.pairs).map(|p| (key(p), p.classes.total()));
+        let before: BTreeMap<_, _> = before.collect();
+        let row = |p: &'a Pair| {
+            let (now, then) = (p.classes.total(), before.get(&key(p)));
+            let rates = [self.rate(now.packets, then.map(|t| t.packets)), self.rate(now.bytes, then.map(|t| t.bytes))];
+            // A pair that was not among the hottest before has no rate yet: what it had then is not known.
+            (p, Some(rates).filter(|_| self.before.is_none() || then.is_some()))
+        };
+        let mut rows: Vec<Rated<'a>> = self.now.pairs.iter().map(row).collect();
+        rows.sort_by(|(a, x), (b, y)| {
+            let bytes = |rates: &Option<[f64; 2]>| rates.map_or(0.0, |[_, bytes]| bytes);
+            bytes(y).total_cmp(&bytes(x)).then(key(a).cmp(&key(b)))
+        });
+        let columns: [Column<Rated<'_>>; 4] = [
+            ("HOTTEST PAIRS", Left, 0, |(p, _)| format!("{} -> {}", p.source, p.destination)),
+            ("PKT/S", Right, 0, |(_, rates)| rates.map_or("-".into(), |[packets, _]| short(packets))),
+            ("BYTES/S", Right, 0, |(_, rates)| rates.map_or("-".into(), |[_, bytes]| short(bytes))),
+            ("PACKETS", Right, 1, |(p, _)| short(p.classes.total().packets as f64)),
+        ];
+        let (table, count) = (Table::new(&rows, &columns), rows.len());
+        let rest = Box::new(move |shown| format!("... and {} cooler pairs", count - shown));
+        Section { table, bad: vec![false; count], rest }
     }
 
     /// The whole table, in at most so many columns and lines.
