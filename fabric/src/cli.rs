@@ -66,7 +66,7 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(from) = &cli.check {
         return match check::run(from, cli.settings.nodes, cli.draw.as_deref()) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(e) if e.is_failure() => {
+            Err(e) if e.is_failure => {
                 eprintln!("telegraphos-fabric: {e}");
                 ExitCode::FAILURE
             }
