@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
+use telegraphos_service::settings::{SettingsError, read};
 use telegraphos_service::{command, signals};
 
 use crate::check;
@@ -53,9 +54,23 @@ enum Command {
     Keys(crate::keys::Keys),
 }
 
+impl Cli {
+    /// Adds the settings of the file. `args` are those that this was parsed from: they win.
+    fn complete(&mut self, args: Vec<OsString>) -> Result<(), SettingsError> {
+        if let Some(file) = &self.config {
+            self.settings = read(file)?;
+            // Parsed before without an error.
+            let matches = Cli::command().get_matches_from(args);
+            self.settings.update_from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+        }
+        Ok(())
+    }
+}
+
 /// Runs the command: `args` starts with the program's name. Returns after a signal or an error.
 pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli: Cli = match command::parse(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let mut cli: Cli = match command::parse(args.clone()) {
         Ok(cli) => cli,
         Err(code) => return code,
     };
@@ -66,22 +81,18 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(from) = &cli.check {
         return match check::run(from, cli.settings.nodes, cli.draw.as_deref()) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(e) if e.is_failure() => {
+            Err(e) if e.is_failure => {
                 eprintln!("telegraphos-fabric: {e}");
                 ExitCode::FAILURE
             }
             Err(e) => command::usage("telegraphos-fabric", &e),
         };
     }
-    let settings = match &cli.config {
-        Some(file) => Settings::read(file).map(|base| cli.settings.or(base)),
-        None => Ok(cli.settings),
-    };
-    let (settings, config) = match settings.and_then(|s| s.config().map(|config| (s, config))) {
-        Ok(both) => both,
+    let config = match cli.complete(args).and_then(|()| cli.settings.config()) {
+        Ok(config) => config,
         Err(e) => return command::usage("telegraphos-fabric", &e),
     };
-    command::start_log(settings.log.as_deref(), settings.log_format, None);
+    command::start_log(cli.settings.log.as_deref(), cli.settings.log_format, None);
     command::exit_code(serve(config))
 }
 
@@ -96,10 +107,34 @@ fn serve(config: Config) -> Result<(), FabricError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+    use telegraphos_wire::WindowLayout;
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("fabric.toml");
+        let text = "listen = \"/a\"\nnodes = 3\nnode-bits = 5\ncredits = 7\nreply-limit = 9\nfault = [\"a=down\"]\n\
+                    capture-link = [\"node:1\", \"node:2\"]\n";
+        std::fs::write(&file, text).unwrap();
+        let file = file.to_str().unwrap();
+        let args = ["fabric", "--listen", "/b", "--nodes", "4", "--capture-link", "node:3", "--config", file];
+        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        let mut cli = Cli::try_parse_from(&args).unwrap();
+        cli.complete(args).unwrap();
+        assert_eq!(
+            (cli.settings.fault.as_slice(), cli.settings.capture_link.as_slice()),
+            (&["a=down".to_owned()][..], &["node:3".to_owned()][..])
+        );
+        cli.settings.fault.clear();
+        let config = cli.settings.config().unwrap();
+        assert_eq!(config.listen, Path::new("/b"));
+        assert_eq!((config.nodes, config.credits, config.reply_limit), (4, 7, Some(9)));
+        assert_eq!(config.window, Some(WindowLayout { node_bits: 5, offset_bits: 26 }));
     }
 }

@@ -29,55 +29,25 @@ const EARLIER: Duration = Duration::days(1);
 
 const CA: &str = "ca";
 
-/// Why there are no keys.
+/// Why there are no keys: names the file or the name, and says what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum KeysError {
-    /// Nothing is overwritten.
-    #[error("{} exists and is not overwritten: whoever uses it would be locked out; choose another name, or move it away", .0.display())]
-    Exists(PathBuf),
-    /// The file system refuses.
-    #[error("cannot {action} {}: {error}", path.display())]
-    File {
-        /// What was to be done.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// No cluster there.
-    #[error("{} holds no cluster: make one with `telegraphos-fabric keys new-cluster {}`", .0.display(), .0.display())]
-    NoCluster(PathBuf),
-    /// Others can read the CA's key.
-    #[error("{} may be read by others (mode {mode:04o}): whoever has it can be any process; chmod 600 it, or make a new cluster", path.display())]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
-    /// The two files are not of one cluster.
-    #[error("{} is not the certificate of the key {}: put back the pair that was made together", certificate.display(), key.display())]
-    Mismatch {
-        /// The CA's certificate.
-        certificate: PathBuf,
-        /// The CA's key.
-        key: PathBuf,
-    },
-    /// No name of a process.
-    #[error(
-        "{0:?} is no name for a process: expected letters, digits, hyphens and dots (host-b), at most 64, and not \"ca\""
-    )]
-    Name(String),
-    /// Not made.
-    #[error("cannot make a certificate: {0}")]
-    Certificate(#[from] rcgen::Error),
+#[error("{0}")]
+pub struct KeysError(String);
+
+impl From<rcgen::Error> for KeysError {
+    fn from(error: rcgen::Error) -> KeysError {
+        KeysError(format!("cannot make a certificate: {error}"))
+    }
 }
 
 fn file<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> KeysError + 'a {
+    let path = path.display();
     move |error| match error.kind() {
-        io::ErrorKind::AlreadyExists => KeysError::Exists(path.to_owned()),
-        _ => KeysError::File { action, path: path.to_owned(), error },
+        io::ErrorKind::AlreadyExists => KeysError(format!(
+            "{path} exists and is not overwritten: whoever uses it would be locked out; choose another name, or move \
+             it away"
+        )),
+        _ => KeysError(format!("cannot {action} {path}: {error}")),
     }
 }
 
@@ -141,22 +111,36 @@ fn good_name(name: &str) -> bool {
 /// Makes a certificate and a key for the process `name` of the cluster in `dir`, valid for `days` days.
 pub fn new_process(dir: &Path, name: &str, days: u32) -> Result<(), KeysError> {
     if !good_name(name) {
-        return Err(KeysError::Name(name.to_owned()));
+        return Err(KeysError(format!(
+            "{name:?} is no name for a process: expected letters, digits, hyphens and dots (host-b), at most 64, and \
+             not \"ca\""
+        )));
     }
     let (ca_pem, ca_key) = (dir.join("ca.pem"), dir.join("ca.key"));
     let read = |path: &Path| match std::fs::read_to_string(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(KeysError::NoCluster(dir.to_owned())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(KeysError(format!(
+            "{0} holds no cluster: make one with `telegraphos-fabric keys new-cluster {0}`",
+            dir.display()
+        ))),
         other => other.map_err(file("read", path)),
     };
     let mode = std::fs::metadata(&ca_key).map_or(0, |meta| meta.mode() & 0o7777);
     if mode & 0o077 != 0 {
-        return Err(KeysError::Exposed { path: ca_key, mode });
+        return Err(KeysError(format!(
+            "{} may be read by others (mode {mode:04o}): whoever has it can be any process; chmod 600 it, or make a new \
+             cluster",
+            ca_key.display()
+        )));
     }
     let key = KeyPair::from_pem(&read(&ca_key)?)?;
     let parsed = pem::parse(read(&ca_pem)?).ok();
     let public = key.public_key_raw();
     if !parsed.is_some_and(|pem| pem.contents().windows(public.len()).any(|part| part == public)) {
-        return Err(KeysError::Mismatch { certificate: ca_pem, key: ca_key });
+        return Err(KeysError(format!(
+            "{} is not the certificate of the key {}: put back the pair that was made together",
+            ca_pem.display(),
+            ca_key.display()
+        )));
     }
     let issuer = Issuer::new(authority(&key), key);
     let mut params = CertificateParams::new(vec![name.to_owned()])?;
@@ -270,14 +254,18 @@ mod tests {
         assert!(error.contains("holds no cluster") && error.contains("new-cluster"), "{error}");
         new_cluster(dir).unwrap();
         let before = std::fs::read(dir.join("ca.key")).unwrap();
-        assert!(matches!(new_cluster(dir), Err(KeysError::Exists(path)) if path == dir.join("ca.key")));
+        let exists = |path: &Path| format!("{} exists and is not overwritten: ", path.display());
+        let error = new_cluster(dir).unwrap_err().to_string();
+        assert!(error.starts_with(&exists(&dir.join("ca.key"))), "{error}");
         assert_eq!(std::fs::read(dir.join("ca.key")).unwrap(), before);
         // Half of a pair is not left behind.
         std::fs::write(dir.join("a.pem"), "precious").unwrap();
-        assert!(matches!(new_process(dir, "a", 1), Err(KeysError::Exists(path)) if path == dir.join("a.pem")));
+        let error = new_process(dir, "a", 1).unwrap_err().to_string();
+        assert!(error.starts_with(&exists(&dir.join("a.pem"))), "{error}");
         assert!(!dir.join("a.key").exists());
         for name in ["", "ca", "a b", "../x", "a/b", "10.0.0.1", "sha256:00", "-", &"x".repeat(65)] {
-            assert!(matches!(new_process(dir, name, 1), Err(KeysError::Name(_))), "{name:?}");
+            let error = new_process(dir, name, 1).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{name:?} is no name for a process: ")), "{error}");
         }
         std::fs::set_permissions(dir.join("ca.key"), std::fs::Permissions::from_mode(0o640)).unwrap();
         let error = new_process(dir, "b", 1).unwrap_err().to_string();
@@ -287,6 +275,7 @@ mod tests {
         new_cluster(other.path()).unwrap();
         std::fs::set_permissions(dir.join("ca.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::copy(other.path().join("ca.pem"), dir.join("ca.pem")).unwrap();
-        assert!(matches!(new_process(dir, "b", 1), Err(KeysError::Mismatch { .. })));
+        let error = new_process(dir, "b", 1).unwrap_err().to_string();
+        assert!(error.contains("ca.pem is not the certificate of the key "), "{error}");
     }
 }

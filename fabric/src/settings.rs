@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be configured, once: the same names on the command line and in the TOML file. The command line wins.
 
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use telegraphos_capture::{CaptureOptions, Link};
 use telegraphos_quic::QuicOptions;
 use telegraphos_service::logging::LogFormat;
-use telegraphos_service::settings::{SettingsError, read};
+use telegraphos_service::settings::SettingsError;
 use telegraphos_transport::faults::Schedule;
 use telegraphos_wire::WindowLayout;
 
@@ -111,43 +112,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads a TOML file; an unknown key is refused by name.
-    pub fn read(file: &Path) -> Result<Settings, SettingsError> {
-        read(file)
-    }
-
-    /// These settings, completed by `other`'s.
-    #[must_use]
-    pub fn or(self, other: Settings) -> Settings {
-        Settings {
-            listen: self.listen.or(other.listen),
-            nodes: self.nodes.or(other.nodes),
-            node_bits: self.node_bits.or(other.node_bits),
-            offset_bits: self.offset_bits.or(other.offset_bits),
-            credits: self.credits.or(other.credits),
-            reply_limit: self.reply_limit.or(other.reply_limit),
-            topology: self.topology.or(other.topology),
-            process: self.process.or(other.process),
-            fault: if self.fault.is_empty() { other.fault } else { self.fault },
-            faults: self.faults.or(other.faults),
-            seed: self.seed.or(other.seed),
-            certificate: self.certificate.or(other.certificate),
-            key: self.key.or(other.key),
-            peers_ca: self.peers_ca.or(other.peers_ca),
-            insecure_trunks: self.insecure_trunks.or(other.insecure_trunks),
-            capture: self.capture.or(other.capture),
-            capture_link: if self.capture_link.is_empty() { other.capture_link } else { self.capture_link },
-            capture_limit: self.capture_limit.or(other.capture_limit),
-            capture_snap: self.capture_snap.or(other.capture_snap),
-            silence_ms: self.silence_ms.or(other.silence_ms),
-            stall_ms: self.stall_ms.or(other.stall_ms),
-            control: self.control.or(other.control),
-            metrics: self.metrics.or(other.metrics),
-            log: self.log.or(other.log),
-            log_format: self.log_format.or(other.log_format),
-        }
-    }
-
     /// The configuration they make, with defaults.
     pub fn config(&self) -> Result<Config, SettingsError> {
         let listen = self.listen.clone().ok_or(SettingsError::Missing("listen"))?;
@@ -215,10 +179,10 @@ impl Settings {
             config.faults.push((name.to_owned(), plan));
         }
         if let Some(file) = &self.faults {
-            let text = std::fs::read_to_string(file)
-                .map_err(|e| SettingsError::Read { file: file.clone(), why: e.to_string() })?;
-            config.schedule =
-                Schedule::parse(&text).map_err(|e| SettingsError::Parse { file: file.clone(), why: e.to_string() })?;
+            let name = format!("configuration file {}", file.display());
+            let text =
+                fs::read_to_string(file).map_err(|e| SettingsError::refused(format!("cannot read the {name}"), e))?;
+            config.schedule = Schedule::parse(&text).map_err(|e| SettingsError::refused(name, e))?;
         }
         config.seed = self.seed.unwrap_or(config.seed);
         if let Some(file) = &self.capture {
@@ -255,6 +219,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
@@ -266,18 +231,8 @@ mod tests {
     #[test]
     fn an_unknown_key_is_refused_by_name_and_file() {
         let (_dir, file) = written("listen = \"/tmp/x\"\nnode = 3\n");
-        let error = Settings::read(&file).unwrap_err().to_string();
+        let error = telegraphos_service::settings::read::<Settings>(&file).unwrap_err().to_string();
         assert!(error.contains("`node`") && error.contains("fabric.toml") && error.contains("line 2"), "{error}");
-    }
-
-    #[test]
-    fn the_command_line_wins_over_the_file() {
-        let (_dir, file) = written("listen = \"/a\"\nnodes = 3\nnode-bits = 5\ncredits = 7\nreply-limit = 9\n");
-        let command = Settings { listen: Some("/b".into()), nodes: Some(4), ..Settings::default() };
-        let config = command.or(Settings::read(&file).unwrap()).config().unwrap();
-        assert_eq!(config.listen, Path::new("/b"));
-        assert_eq!((config.nodes, config.credits, config.reply_limit), (4, 7, Some(9)));
-        assert_eq!(config.window, Some(WindowLayout { node_bits: 5, offset_bits: 26 }));
     }
 
     #[test]

@@ -34,21 +34,21 @@ fn client(control: &Path) -> ControlClient {
 }
 
 fn status(client: &mut ControlClient) -> Status {
-    match client.ask(&Request::Status {}).unwrap() {
+    match client.request(&Request::Status {}).unwrap() {
         Response::Status(status) => status,
         other => panic!("{other:?}"),
     }
 }
 
 fn snapshot(client: &mut ControlClient) -> Snapshot {
-    match client.ask(&Request::Statistics {}).unwrap() {
+    match client.request(&Request::Statistics {}).unwrap() {
         Response::Statistics(snapshot) => snapshot,
         other => panic!("{other:?}"),
     }
 }
 
 fn refused(client: &mut ControlClient, request: &Request) -> String {
-    match client.ask(request).unwrap_err() {
+    match client.request(request).unwrap_err() {
         ClientError::Refused(e) => e.text,
         other => panic!("{other}"),
     }
@@ -131,18 +131,18 @@ fn a_crashed_node_is_kept_out_until_it_is_restored() {
         (Request::Crash { node: 1 }, Request::Restore { node: 1 }),
         (Request::Link { on: Target::Node(1), up: false }, Request::Link { on: Target::Node(1), up: true }),
     ] {
-        assert_eq!(client.tell(&out).unwrap(), Done::changed(1));
+        assert_eq!(client.command(&out).unwrap(), Done::changed(1));
         down(&mut first, 1);
         while second.next().is_some() {}
-        assert_eq!(client.tell(&out).unwrap(), Done::changed(0), "it is out already");
-        let Response::Faults(view) = client.ask(&Request::Faults {}).unwrap() else { panic!() };
+        assert_eq!(client.command(&out).unwrap(), Done::changed(0), "it is out already");
+        let Response::Faults(view) = client.request(&Request::Faults {}).unwrap() else { panic!() };
         assert_eq!(view.crashed.len() + view.faults.len(), 1, "{view:?}");
         let crashed = view.crashed == [1];
         let state = snapshot(&mut client).ports[1].state;
         assert_eq!(state, if crashed { PortState::Crashed } else { PortState::Down });
         let mut again = Node::hello(&served.path, 1, WindowLayout::default(), 256);
         assert_eq!(again.next(), None, "its connection is ended without a word");
-        assert_eq!(client.tell(&back).unwrap(), Done::changed(1));
+        assert_eq!(client.command(&back).unwrap(), Done::changed(1));
         let incarnation = second.incarnation;
         second = Node::join(&served, 1);
         assert!(second.incarnation > incarnation);
@@ -172,7 +172,7 @@ fn trunks_go_down_and_come_back_and_a_partition_heals() {
         (Request::Partition { groups: vec![vec!["0".into(), "x1y0".into()], vec!["x2y0".into()]] }, Request::Heal {}),
         (Request::Link { on: Target::Trunks, up: false }, Request::Link { on: Target::Trunks, up: true }),
     ] {
-        let changed = client.tell(&cut).unwrap();
+        let changed = client.command(&cut).unwrap();
         assert_eq!(
             changed,
             Done::changed(if cut == (Request::Link { on: Target::Trunks, up: false }) { 2 } else { 1 })
@@ -180,7 +180,7 @@ fn trunks_go_down_and_come_back_and_a_partition_heals() {
         down(&mut first, 2);
         down(&mut last, 0);
         assert!(snapshot(&mut client).trunks.iter().any(|t| !t.up && t.resets > 0));
-        client.tell(&heal).unwrap();
+        client.command(&heal).unwrap();
         up(&mut first, 2);
         up(&mut last, 0);
         (first, last) = exchange(first, last, 50);
@@ -190,7 +190,7 @@ fn trunks_go_down_and_come_back_and_a_partition_heals() {
     assert!(now.trunks.iter().all(|t| t.classes.request.received.packets >= 150), "{:?}", now.trunks);
     // Each packet is counted once as a pair's, by the switch of its sender.
     assert!(now.pairs.iter().all(|p| p.classes.total().packets == 300), "{:?}", now.pairs);
-    let Response::Faults(view) = client.ask(&Request::Faults {}).unwrap() else { panic!() };
+    let Response::Faults(view) = client.request(&Request::Faults {}).unwrap() else { panic!() };
     assert_eq!(view, Default::default());
 }
 
@@ -201,14 +201,14 @@ fn faults_are_set_seen_counted_and_cleared() {
     let (first, last) = two(&served, 0, 1);
     let set = |on: Target, faults: &str| Request::SetFaults { on, faults: faults.parse().unwrap() };
     let trunk = Target::Trunk("x0y0-x1y0".into());
-    assert_eq!(client.tell(&set(trunk.clone(), "latency=2ms")).unwrap(), Done::changed(1));
-    assert_eq!(client.tell(&set(Target::Links, "latency=1ms jitter=1ms")).unwrap(), Done::changed(2));
-    assert_eq!(client.tell(&Request::Slow { node: 1, bytes_per_second: Some(1 << 20) }).unwrap(), Done::changed(1));
+    assert_eq!(client.command(&set(trunk.clone(), "latency=2ms")).unwrap(), Done::changed(1));
+    assert_eq!(client.command(&set(Target::Links, "latency=1ms jitter=1ms")).unwrap(), Done::changed(2));
+    assert_eq!(client.command(&Request::Slow { node: 1, bytes_per_second: Some(1 << 20) }).unwrap(), Done::changed(1));
     let (mut first, mut last) = exchange(first, last, 100);
     let now = snapshot(&mut client);
     assert_eq!(now.ports[0].faults.to_string(), "latency=1ms jitter=1ms");
     assert!(now.trunks[0].faulted > 0 && now.trunks[0].faults.to_string() == "latency=2ms", "{:?}", now.trunks[0]);
-    let Response::Faults(view) = client.ask(&Request::Faults {}).unwrap() else { panic!() };
+    let Response::Faults(view) = client.request(&Request::Faults {}).unwrap() else { panic!() };
     let listed: Vec<String> = view.faults.iter().map(|f| format!("{} {}", f.on, f.faults)).collect();
     let expected = [
         "node:0 latency=1ms jitter=1ms",
@@ -217,15 +217,15 @@ fn faults_are_set_seen_counted_and_cleared() {
     ];
     assert_eq!(listed, expected);
     // A fault that a reliable transport cannot have ends it; it comes back.
-    client.tell(&set(trunk, "down")).unwrap();
+    client.command(&set(trunk, "down")).unwrap();
     down(&mut first, 1);
     down(&mut last, 0);
-    assert_eq!(client.tell(&Request::ClearFaults { on: Target::All }).unwrap(), Done::changed(3));
+    assert_eq!(client.command(&Request::ClearFaults { on: Target::All }).unwrap(), Done::changed(3));
     // Perhaps more than once, as the trunk came and went.
     while snapshot(&mut client).trunks.iter().any(|t| !t.up) {
         std::thread::yield_now();
     }
-    let Response::Faults(view) = client.ask(&Request::Faults {}).unwrap() else { panic!() };
+    let Response::Faults(view) = client.request(&Request::Faults {}).unwrap() else { panic!() };
     assert_eq!(view, Default::default());
 }
 
@@ -234,12 +234,12 @@ fn a_node_alone_is_slow_until_it_is_not() {
     let (_served, control) = controlled(None);
     let mut client = client(&control);
     let listed = |client: &mut ControlClient| {
-        let Response::Faults(view) = client.ask(&Request::Faults {}).unwrap() else { panic!() };
+        let Response::Faults(view) = client.request(&Request::Faults {}).unwrap() else { panic!() };
         view.faults.iter().map(|f| format!("{} {}", f.on, f.faults)).collect::<Vec<_>>()
     };
-    client.tell(&Request::Slow { node: 3, bytes_per_second: Some(64_000) }).unwrap();
+    client.command(&Request::Slow { node: 3, bytes_per_second: Some(64_000) }).unwrap();
     assert_eq!(listed(&mut client), ["node:3 rate=64000B/s only=send"]);
-    client.tell(&Request::Slow { node: 3, bytes_per_second: None }).unwrap();
+    client.command(&Request::Slow { node: 3, bytes_per_second: None }).unwrap();
     assert!(listed(&mut client).is_empty());
 }
 
@@ -252,7 +252,7 @@ fn a_capture_is_begun_and_ended_while_packets_cross() {
     let path = file.to_str().unwrap().to_owned();
     let start = Request::CaptureStart { file: path.clone(), on: Target::Node(0) };
     let (first, last) = two(&served, 0, 1);
-    assert_eq!(client.tell(&start).unwrap(), Done::changed(1));
+    assert_eq!(client.command(&start).unwrap(), Done::changed(1));
     exchange(first, last, 100);
     let capture = status(&mut client).capture.unwrap();
     assert_eq!(
@@ -260,7 +260,7 @@ fn a_capture_is_begun_and_ended_while_packets_cross() {
         (path.as_str(), &["node 0".to_owned()][..], 0)
     );
     assert!(capture.records >= 400, "{capture:?}");
-    assert_eq!(client.tell(&Request::CaptureStop {}).unwrap().note, path);
+    assert_eq!(client.command(&Request::CaptureStop {}).unwrap().note, path);
     assert_eq!(status(&mut client).capture, None);
     assert!(std::fs::metadata(&file).unwrap().len() > 400 * 32);
     let again = refused(&mut client, &start);
@@ -284,10 +284,10 @@ fn a_capture_that_begins_amid_traffic_can_be_replayed() {
     while crossed(&mut client) < 1000 {
         assert!(!crossing.is_finished(), "all packets crossed before the capture began");
     }
-    client.tell(&Request::CaptureStart { file: file.to_str().unwrap().to_owned(), on: Target::All }).unwrap();
+    client.command(&Request::CaptureStart { file: file.to_str().unwrap().to_owned(), on: Target::All }).unwrap();
     let before = crossed(&mut client);
     while crossed(&mut client) < before + 2000 && !crossing.is_finished() {}
-    client.tell(&Request::CaptureStop {}).unwrap();
+    client.command(&Request::CaptureStop {}).unwrap();
     let mut differences = Vec::new();
     let outcome = telegraphos_capture::replay(&file, |difference| differences.push(difference.to_string())).unwrap();
     assert_eq!((outcome.ended, outcome.switches, differences), (telegraphos_capture::Ended::Whole, 2, Vec::new()));
@@ -298,7 +298,7 @@ fn a_capture_that_begins_amid_traffic_can_be_replayed() {
 #[test]
 fn the_topology_is_told() {
     let (_served, control) = controlled(Some(Plan::in_one_process(Topology::parse_flag("mesh:2x1", 4).unwrap())));
-    let Response::Topology(view) = client(&control).ask(&Request::Topology {}).unwrap() else { panic!() };
+    let Response::Topology(view) = client(&control).request(&Request::Topology {}).unwrap() else { panic!() };
     assert_eq!(view.digest.len(), 16);
     let switches: Vec<_> = view.switches.iter().map(|s| (s.switch, s.name.as_str(), s.here, s.nodes.len())).collect();
     assert_eq!(switches, [(0, "x0y0", true, 2), (1, "x1y0", true, 2)]);

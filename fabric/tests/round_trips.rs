@@ -37,7 +37,7 @@ impl Process {
     }
 
     fn ask(&self, request: &Request) -> Option<Response> {
-        ControlClient::connect(&self.control).ok()?.ask(request).ok()
+        ControlClient::connect(&self.control).ok()?.request(request).ok()
     }
 
     /// The one end of a trunk here, once it has a round trip.

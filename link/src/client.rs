@@ -29,19 +29,9 @@ use crate::send_queue::SendQueue;
 pub const OUT_LIMIT: usize = 8 << 20;
 
 /// The output buffer is full: the fabric does not read, or more was sent than credits allow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{OUT_LIMIT} bytes already wait for the fabric, which does not read: reconnect, or send within credits")]
 pub struct OutputFull;
-
-impl core::fmt::Display for OutputFull {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(
-            f,
-            "{OUT_LIMIT} bytes already wait for the fabric, which does not read: reconnect, or send within credits"
-        )
-    }
-}
-
-impl core::error::Error for OutputFull {}
 
 /// What one [`LinkClient::receive`] brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

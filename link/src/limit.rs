@@ -3,41 +3,31 @@
 
 use std::collections::BTreeMap;
 
-/// Lines admitted at once.
-const BURST: u64 = 20;
-/// Microseconds after which one more is admitted.
-const REFILL: u64 = 1_000_000;
+use telegraphos_accounts::Rate;
 
-/// A token bucket for one kind of line.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bucket {
-    /// Lines of the burst that have been used.
-    used: u64,
-    since: u64,
+/// Lines admitted at once; then one a second.
+const BURST: u64 = 20;
+
+/// The lines of one kind.
+#[derive(Debug)]
+struct Lines {
+    rate: Rate,
     suppressed: u64,
 }
 
-impl Bucket {
-    /// Whether it is as a new one.
-    fn is_full(&self, now: u64) -> bool {
-        self.suppressed == 0 && now.saturating_sub(self.since) / REFILL >= self.used
+impl Default for Lines {
+    fn default() -> Lines {
+        Lines { rate: Rate::new(1, BURST as u32), suppressed: 0 }
     }
+}
 
+impl Lines {
     fn admit(&mut self, now: u64) -> Option<u64> {
-        let refilled = now.saturating_sub(self.since) / REFILL;
-        if refilled > 0 {
-            self.used = self.used.saturating_sub(refilled);
-            self.since += refilled * REFILL;
+        if self.rate.take(now) {
+            return Some(std::mem::take(&mut self.suppressed));
         }
-        if self.used == 0 {
-            self.since = now;
-        }
-        if self.used >= BURST {
-            self.suppressed += 1;
-            return None;
-        }
-        self.used += 1;
-        Some(std::mem::take(&mut self.suppressed))
+        self.suppressed += 1;
+        None
     }
 }
 
@@ -45,7 +35,7 @@ impl Bucket {
 /// others are one.
 #[derive(Debug, Default)]
 pub struct Limiter {
-    buckets: BTreeMap<(&'static str, u64), Bucket>,
+    buckets: BTreeMap<(&'static str, u64), Lines>,
 }
 
 /// Peers that have a bucket of their own.
@@ -68,7 +58,7 @@ impl Limiter {
         let known = self.buckets.contains_key(&(kind, peer));
         if !known && self.buckets.len() >= MOST_PEERS {
             // Those that have their whole burst again are as good as new.
-            self.buckets.retain(|_, bucket| !bucket.is_full(now));
+            self.buckets.retain(|_, lines| lines.suppressed > 0 || !lines.rate.is_full(now));
         }
         let peer = if known || self.buckets.len() < MOST_PEERS { peer } else { OTHERS };
         self.buckets.entry((kind, peer)).or_default().admit(now).map(Suffix)
@@ -134,7 +124,7 @@ mod tests {
             limiter.admit("k", 5);
         }
         assert_eq!(limiter.admit("k", 5), None);
-        let later = 5 + BURST * REFILL;
+        let later = 5 + BURST * 1_000_000;
         assert_eq!(limiter.admit("k", later), Some(Suffix(BURST + 1)));
         assert!((1..BURST).all(|_| limiter.admit("k", later) == Some(Suffix(0))));
         assert_eq!(limiter.admit("k", later), None);

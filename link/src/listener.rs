@@ -33,7 +33,7 @@ pub enum ListenError {
     },
     /// The directory is missing or not to be written.
     #[error(
-        "cannot listen at {}: its directory {} {why}: {hint}, or choose another {option}",
+        "cannot listen at {}: its directory {} {why}, or choose another {option}",
         path.display(),
         directory.display()
     )]
@@ -42,10 +42,8 @@ pub enum ListenError {
         path: PathBuf,
         /// Its directory.
         directory: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with it, and what to do.
         why: &'static str,
-        /// What to do.
-        hint: &'static str,
         /// What named it.
         option: &'static str,
     },
@@ -115,18 +113,13 @@ impl Listener {
     fn bind_kind(path: &Path, option: &'static str, kind: SocketType) -> Result<Listener, ListenError> {
         let directory = directory_of(path);
         let failed = |errno| {
-            let of_directory = |why, hint| ListenError::Directory {
-                path: path.to_owned(),
-                directory: directory.to_owned(),
-                why,
-                hint,
-                option,
-            };
+            let of_directory =
+                |why| ListenError::Directory { path: path.to_owned(), directory: directory.to_owned(), why, option };
             match errno {
-                Errno::NOENT => of_directory("does not exist", "create it"),
-                Errno::NOTDIR => of_directory("is not a directory", "name one"),
-                Errno::ACCESS | Errno::PERM => of_directory("is not writable for this user", "change its mode"),
-                Errno::ROFS => of_directory("is on a read-only file system", "remount it"),
+                Errno::NOENT => of_directory("does not exist: create it"),
+                Errno::NOTDIR => of_directory("is not a directory: name one"),
+                Errno::ACCESS | Errno::PERM => of_directory("is not writable for this user: change its mode"),
+                Errno::ROFS => of_directory("is on a read-only file system: remount it"),
                 errno => ListenError::Io { path: path.to_owned(), option, errno },
             }
         };

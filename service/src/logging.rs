@@ -2,12 +2,11 @@
 //! The log of a server: filtered by `env_logger`'s filters, which can be changed while it runs; as text for people, or
 //! one JSON object per line for machines (`docs/monitoring.md`).
 
-use std::fmt::Display;
 use std::io::Write;
 use std::sync::{PoisonError, RwLock};
 
-use log::kv::{Error as KvError, Key, Value, VisitSource, VisitValue};
-use log::{Level, LevelFilter, Log, Metadata, Record};
+use log::kv::{Error as KvError, Key, Value, VisitSource};
+use log::{LevelFilter, Log, Metadata, Record};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -146,16 +145,6 @@ fn check(filter: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn level_name(level: Level) -> &'static str {
-    match level {
-        Level::Error => "error",
-        Level::Warn => "warn",
-        Level::Info => "info",
-        Level::Debug => "debug",
-        Level::Trace => "trace",
-    }
-}
-
 struct Line<'a> {
     time: &'a str,
     node: Option<u16>,
@@ -166,7 +155,7 @@ impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("time", self.time)?;
-        map.serialize_entry("level", level_name(self.record.level()))?;
+        map.serialize_entry("level", &self.record.level().as_str().to_ascii_lowercase())?;
         map.serialize_entry("target", self.record.target())?;
         map.serialize_entry("message", &self.record.args().to_string())?;
         let mut pairs =
@@ -201,47 +190,21 @@ impl<M: SerializeMap> Pairs<M> {
 }
 
 impl<'kvs, M: SerializeMap> VisitSource<'kvs> for Pairs<M> {
+    /// Numbers and truth values are written as such, all else as text.
     fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), KvError> {
-        value.visit(Field { pairs: self, key: key.as_str() })
-    }
-}
-
-/// One value: numbers and truth values as such, all else as text.
-struct Field<'a, M: SerializeMap> {
-    pairs: &'a mut Pairs<M>,
-    key: &'a str,
-}
-
-impl<'v, M: SerializeMap> VisitValue<'v> for Field<'_, M> {
-    fn visit_any(&mut self, value: Value<'_>) -> Result<(), KvError> {
-        self.text(&value);
+        let key = key.as_str();
+        if let Some(number) = value.to_u64() {
+            self.entry(key, &number);
+        } else if let Some(number) = value.to_i64() {
+            self.entry(key, &number);
+        } else if let Some(number) = value.to_f64() {
+            self.entry(key, &number);
+        } else if let Some(truth) = value.to_bool() {
+            self.entry(key, &truth);
+        } else {
+            self.entry(key, &value.to_string());
+        }
         Ok(())
-    }
-
-    fn visit_u64(&mut self, value: u64) -> Result<(), KvError> {
-        self.pairs.entry(self.key, &value);
-        Ok(())
-    }
-
-    fn visit_i64(&mut self, value: i64) -> Result<(), KvError> {
-        self.pairs.entry(self.key, &value);
-        Ok(())
-    }
-
-    fn visit_f64(&mut self, value: f64) -> Result<(), KvError> {
-        self.pairs.entry(self.key, &value);
-        Ok(())
-    }
-
-    fn visit_bool(&mut self, value: bool) -> Result<(), KvError> {
-        self.pairs.entry(self.key, &value);
-        Ok(())
-    }
-}
-
-impl<M: SerializeMap> Field<'_, M> {
-    fn text(&mut self, value: &dyn Display) {
-        self.pairs.entry(self.key, &value.to_string());
     }
 }
 
@@ -255,6 +218,7 @@ fn json(time: &str, node: Option<u16>, record: &Record<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use log::Level;
 
     fn line(node: Option<u16>, args: std::fmt::Arguments<'_>, pairs: &dyn log::kv::Source) -> String {
         let record =

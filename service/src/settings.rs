@@ -2,27 +2,11 @@
 //! What settings of all servers have in common: one TOML file with the names of the command line, and why they are
 //! refused.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Why settings are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// The file cannot be read.
-    #[error("cannot read the configuration file {}: {why}", file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// The file is not what was expected; names key and line.
-    #[error("configuration file {}: {why}", file.display())]
-    Parse {
-        /// The file.
-        file: PathBuf,
-        /// Key, line and what was expected.
-        why: String,
-    },
     /// Something needed is missing.
     #[error("--{0} is missing: give it on the command line, or as `{0}` in the configuration file")]
     Missing(&'static str),
@@ -36,10 +20,10 @@ pub enum SettingsError {
         /// What was expected.
         expected: String,
     },
-    /// A value that cannot be.
+    /// A value that cannot be, or a file.
     #[error("{what}: {why}")]
     Refused {
-        /// The setting as on the command line, or the settings, such as `--node-bits, --offset-bits`.
+        /// The setting as on the command line, or the settings, such as `--node-bits, --offset-bits`; or the file.
         what: String,
         /// The reason.
         why: String,
@@ -56,8 +40,8 @@ impl SettingsError {
 /// Reads the settings of a server from its TOML file. Errors name the file, and the key that is unknown or has a wrong
 /// value.
 pub fn read<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, SettingsError> {
+    let name = format!("configuration file {}", file.display());
     let text =
-        std::fs::read_to_string(file).map_err(|e| SettingsError::Read { file: file.to_owned(), why: e.to_string() })?;
-    toml::from_str(&text)
-        .map_err(|e| SettingsError::Parse { file: file.to_owned(), why: e.to_string().trim_end().to_owned() })
+        std::fs::read_to_string(file).map_err(|e| SettingsError::refused(format!("cannot read the {name}"), e))?;
+    toml::from_str(&text).map_err(|e| SettingsError::refused(name, e.to_string().trim_end()))
 }

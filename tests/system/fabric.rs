@@ -34,12 +34,12 @@ fn options(silence_ms: u64) -> Settings {
 
 fn set_faults(control: &mut ControlClient, trunk: &str, faults: &str) -> Result<()> {
     let on = Target::Trunk(trunk.to_owned());
-    control.ask(&Request::SetFaults { on, faults: faults.parse()? })?;
+    control.request(&Request::SetFaults { on, faults: faults.parse()? })?;
     Ok(())
 }
 
 fn snapshot(control: &mut ControlClient) -> Result<Snapshot> {
-    match control.ask(&Request::Statistics {})? {
+    match control.request(&Request::Statistics {})? {
         Response::Statistics(snapshot) => Ok(snapshot),
         other => anyhow::bail!("statistics are {other:?}"),
     }

@@ -221,13 +221,13 @@ pub(super) fn ctl(args: CtlArgs) -> Result<u8> {
     let mut client = control::connect(args.control.as_deref())?;
     let mut out = std::io::stdout();
     if let Request::Watch { .. } = request {
-        let mut line = client.ask(&request)?.line();
+        let mut line = client.request(&request)?.line();
         loop {
             written(out.write_all(line.as_bytes()).and_then(|()| out.flush()))?;
             line = next(&mut client)?.line();
         }
     }
-    let response = client.ask(&request)?;
+    let response = client.request(&request)?;
     print(&if args.json { response.line() } else { show(&response) })?;
     Ok(0)
 }

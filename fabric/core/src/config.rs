@@ -81,11 +81,16 @@ pub struct SwitchConfig {
 }
 
 /// Why a configuration is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// `nodes` is outside 1..=[`MAX_NODES`].
+    #[error("number of nodes is {0}: expected 1 to {MAX_NODES}")]
     Nodes(u32),
     /// The window addresses fewer nodes than `nodes`.
+    #[error(
+        "number of nodes is {nodes}, but the window addresses only {window}: expected at most {window}; raise the \
+         window's node bits or lower the nodes"
+    )]
     WindowNodes {
         /// Nodes configured.
         nodes: u32,
@@ -93,13 +98,16 @@ pub enum ConfigError {
         window: u32,
     },
     /// The window layout is impossible.
+    #[error("{0}")]
     Window(LayoutError),
     /// A class has no credits.
+    #[error("credits of class {class} are 0: expected at least 1, or nothing of it could be sent")]
     Credits {
         /// The class's number.
         class: u8,
     },
     /// The topology has another number of nodes.
+    #[error("number of nodes is {nodes}, but the topology has {topology}: expected the same")]
     TopologyNodes {
         /// Nodes configured.
         nodes: u32,
@@ -107,6 +115,7 @@ pub enum ConfigError {
         topology: u32,
     },
     /// The topology has no such switch.
+    #[error("switch {switch}: expected one below {switches}, the number of switches of the topology")]
     NoSwitch {
         /// The switch configured.
         switch: SwitchId,
@@ -114,36 +123,12 @@ pub enum ConfigError {
         switches: u16,
     },
     /// The switch has trunks and no window layout.
+    #[error(
+        "no window layout: expected one, since the switches of a fabric cannot agree on one; give --node-bits and \
+         --offset-bits"
+    )]
     NoWindow,
 }
-
-impl core::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            ConfigError::Nodes(n) => write!(f, "number of nodes is {n}: expected 1 to {MAX_NODES}"),
-            ConfigError::WindowNodes { nodes, window } => write!(
-                f,
-                "number of nodes is {nodes}, but the window addresses only {window}: expected at most {window}; raise \
-                 the window's node bits or lower the nodes"
-            ),
-            ConfigError::Window(e) => write!(f, "{e}"),
-            ConfigError::Credits { class } => {
-                write!(f, "credits of class {class} are 0: expected at least 1, or nothing of it could be sent")
-            }
-            ConfigError::TopologyNodes { nodes, topology } => {
-                write!(f, "number of nodes is {nodes}, but the topology has {topology}: expected the same")
-            }
-            ConfigError::NoSwitch { switch, switches } => {
-                write!(f, "switch {switch}: expected one below {switches}, the number of switches of the topology")
-            }
-            ConfigError::NoWindow => f.write_str(
-                "no window layout: expected one, since the switches of a fabric cannot agree on one; give --node-bits and --offset-bits",
-            ),
-        }
-    }
-}
-
-impl core::error::Error for ConfigError {}
 
 impl SwitchConfig {
     /// The defaults for a number of nodes.

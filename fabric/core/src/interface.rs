@@ -95,17 +95,22 @@ pub enum Action {
 }
 
 /// What a port did wrong after it joined, or before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Violation {
     /// Bytes that are no frame.
+    #[error("sent bytes that are no frame")]
     Malformed,
     /// A frame that HIBs do not send, or a second Hello.
+    #[error("sent a frame that only a fabric sends, or a second hello")]
     Unexpected,
     /// A packet without a credit of its class.
+    #[error("sent a packet of class {0:?} without a credit")]
     NoCredit(Class),
     /// A packet in another node's name.
+    #[error("sent a packet in the name of node {0}")]
     ForgedSource(NodeId),
     /// A packet to a node id that cannot exist.
+    #[error("sent a packet to node {node}: expected a node below {nodes}")]
     Destination {
         /// The destination.
         node: NodeId,
@@ -113,6 +118,7 @@ pub enum Violation {
         nodes: u32,
     },
     /// More credits returned than were used.
+    #[error("returned more credits of class {class:?} than were used: {held} of the {offered} it offered")]
     CreditOverflow {
         /// The class.
         class: Class,
@@ -122,6 +128,7 @@ pub enum Violation {
         offered: u32,
     },
     /// Too many replies wait for one node.
+    #[error("sent more replies than it can have received requests: {waiting} wait for one node, limit {limit}")]
     Replies {
         /// Replies that wait.
         waiting: u64,
@@ -129,6 +136,7 @@ pub enum Violation {
         limit: u64,
     },
     /// A reset to an incarnation that is not above the last, or too far above it.
+    #[error("was reset to incarnation {announced:#x}: expected more than the last, {last:#x}")]
     Incarnation {
         /// The incarnation announced.
         announced: u64,
@@ -136,13 +144,16 @@ pub enum Violation {
         last: u64,
     },
     /// A multicast about a page without a group.
+    #[error("sent a multicast about page {page} and had named no group for it")]
     NoGroup {
         /// The page.
         page: u32,
     },
     /// A multicast of a class that has none.
+    #[error("sent a multicast of class {0:?}: expected {expected:?}", expected = Class::Reflected)]
     MulticastClass(Class),
     /// A group with a member that cannot be: the sender, or one not above the member before it.
+    #[error("named node {node} in the group of page {page}: expected others, in ascending order")]
     GroupMember {
         /// The page.
         page: u32,
@@ -150,6 +161,7 @@ pub enum Violation {
         node: NodeId,
     },
     /// More groups of a node than the switch keeps.
+    #[error("named {count} groups: expected at most {limit}")]
     Groups {
         /// Groups.
         count: u64,
@@ -157,6 +169,7 @@ pub enum Violation {
         limit: u64,
     },
     /// A reset, though the node has joined and been reset too often.
+    #[error("joined and was reset more often than {burst} times at once and {per_second} times a second")]
     Presence {
         /// How often it may at once.
         burst: u32,
@@ -164,6 +177,7 @@ pub enum Violation {
         per_second: u32,
     },
     /// More members in a node's groups than the switch keeps.
+    #[error("named groups with {count} members together: expected at most {limit}")]
     Memberships {
         /// Members of all its groups.
         count: u64,
@@ -171,6 +185,7 @@ pub enum Violation {
         limit: u64,
     },
     /// No frame arrived for too long, in spite of probes.
+    #[error("was silent for {} ms: expected at most {}", silence / 1000, limit / 1000)]
     Silent {
         /// Microseconds of silence.
         silence: u64,
@@ -178,6 +193,7 @@ pub enum Violation {
         limit: u64,
     },
     /// It returned no credit for too long, while packets waited for one.
+    #[error("returned no credit of class {class:?} for {} ms while packets waited for one", limit / 1000)]
     Stalled {
         /// The class of the packets.
         class: Class,
@@ -185,8 +201,10 @@ pub enum Violation {
         limit: u64,
     },
     /// By a trunk: something about or from a node that cannot come this way.
+    #[error("sent something of or for node {0}, which is not on its way")]
     Astray(NodeId),
     /// By a trunk: a packet on a layer that is not its own.
+    #[error("sent a packet on layer {layer}: expected that of its route, below {layers}")]
     Layer {
         /// The layer it came on.
         layer: u8,
@@ -224,58 +242,6 @@ impl Violation {
             Violation::Silent { .. } => Refusal::Silent,
             Violation::Presence { .. } => Refusal::Rate,
             _ => Refusal::Protocol,
-        }
-    }
-}
-
-impl core::fmt::Display for Violation {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Violation::Malformed => f.write_str("sent bytes that are no frame"),
-            Violation::Unexpected => f.write_str("sent a frame that only a fabric sends, or a second hello"),
-            Violation::NoCredit(class) => write!(f, "sent a packet of class {class:?} without a credit"),
-            Violation::ForgedSource(node) => write!(f, "sent a packet in the name of node {node}"),
-            Violation::Destination { node, nodes } => {
-                write!(f, "sent a packet to node {node}: expected a node below {nodes}")
-            }
-            Violation::CreditOverflow { class, held, offered } => {
-                write!(f, "returned more credits of class {class:?} than were used: {held} of the {offered} it offered")
-            }
-            Violation::Replies { waiting, limit } => {
-                write!(
-                    f,
-                    "sent more replies than it can have received requests: {waiting} wait for one node, limit {limit}"
-                )
-            }
-            Violation::Incarnation { announced, last } => {
-                write!(f, "was reset to incarnation {announced:#x}: expected more than the last, {last:#x}")
-            }
-            Violation::NoGroup { page } => {
-                write!(f, "sent a multicast about page {page} and had named no group for it")
-            }
-            Violation::MulticastClass(class) => {
-                write!(f, "sent a multicast of class {class:?}: expected {:?}", Class::Reflected)
-            }
-            Violation::GroupMember { page, node } => {
-                write!(f, "named node {node} in the group of page {page}: expected others, in ascending order")
-            }
-            Violation::Groups { count, limit } => write!(f, "named {count} groups: expected at most {limit}"),
-            Violation::Presence { burst, per_second } => {
-                write!(f, "joined and was reset more often than {burst} times at once and {per_second} times a second")
-            }
-            Violation::Memberships { count, limit } => {
-                write!(f, "named groups with {count} members together: expected at most {limit}")
-            }
-            Violation::Silent { silence, limit } => {
-                write!(f, "was silent for {} ms: expected at most {}", silence / 1000, limit / 1000)
-            }
-            Violation::Stalled { class, limit } => {
-                write!(f, "returned no credit of class {class:?} for {} ms while packets waited for one", limit / 1000)
-            }
-            Violation::Astray(node) => write!(f, "sent something of or for node {node}, which is not on its way"),
-            Violation::Layer { layer, layers } => {
-                write!(f, "sent a packet on layer {layer}: expected that of its route, below {layers}")
-            }
         }
     }
 }
@@ -423,7 +389,7 @@ impl core::fmt::Display for Diagnostic {
                 write!(f, "trunk {trunk} to switch {to} has broken; {dropped} packets dropped")
             }
             Diagnostic::TrunkRefused { trunk, reason, offered, expected, by_peer } => {
-                let who = if by_peer { "the other end refused" } else { "refused what wanted to be" };
+                let who = if by_peer { "the other end refused" } else { "refused a connection that was to be" };
                 write!(f, "{who} trunk {trunk}: ")?;
                 match reason {
                     Refusal::Topology => write!(

@@ -47,6 +47,15 @@ pub(crate) enum Kind {
     Trunk { trunk: TrunkId, layers: u8 },
 }
 
+impl Kind {
+    fn layers(self) -> u8 {
+        match self {
+            Kind::Node(_) => 1,
+            Kind::Trunk { layers, .. } => layers,
+        }
+    }
+}
+
 /// What an output sends next.
 #[derive(Debug)]
 pub(crate) enum Next {
@@ -114,10 +123,7 @@ pub(crate) struct Neighbour {
 impl Neighbour {
     /// `given`: credits of each class (and layer) that it may use.
     pub(crate) fn new(kind: Kind, port: PortId, room: u32, given: [u32; 4], offered: [u32; 4]) -> Neighbour {
-        let layers = match kind {
-            Kind::Node(_) => 1,
-            Kind::Trunk { layers, .. } => layers,
-        };
+        let layers = kind.layers();
         let by_channel = |of: [u32; 4]| {
             let mut all = [0; MAX_CHANNELS];
             for channel in Channel::all(layers) {
@@ -155,13 +161,6 @@ impl Neighbour {
         matches!(self.kind, Kind::Trunk { .. })
     }
 
-    fn layers(&self) -> u8 {
-        match self.kind {
-            Kind::Node(_) => 1,
-            Kind::Trunk { layers, .. } => layers,
-        }
-    }
-
     /// Whether packets of the channel travel against credits here. A node takes every reply, since it sent the request.
     pub(crate) fn credited(&self, channel: Channel) -> bool {
         channel.class() != Class::Reply || self.is_trunk()
@@ -170,7 +169,7 @@ impl Neighbour {
     /// The channels with credits.
     pub(crate) fn credited_channels(&self) -> impl Iterator<Item = Channel> + use<> {
         let trunk = self.is_trunk();
-        Channel::all(self.layers()).filter(move |channel| trunk || channel.class() != Class::Reply)
+        Channel::all(self.kind.layers()).filter(move |channel| trunk || channel.class() != Class::Reply)
     }
 
     /// Whether credits of the channel are to be returned now: when the neighbour holds no more than are owed to it. So
@@ -466,7 +465,7 @@ impl Neighbour {
 
     /// Whether indices that a snapshot holds are within what they index.
     pub(crate) fn is_sound(&self, kind: Kind, ports: usize) -> bool {
-        let channels = Channel::all(self.layers()).count();
+        let channels = Channel::all(self.kind.layers()).count();
         self.kind == kind
             && self.turns.len() == channels
             && usize::from(self.rotation) < channels
@@ -476,7 +475,7 @@ impl Neighbour {
 
     /// Checks that the bookkeeping is consistent; see `Switch::audit`.
     pub(crate) fn audit(&self) -> Result<(), String> {
-        for channel in Channel::all(self.layers()) {
+        for channel in Channel::all(self.kind.layers()) {
             let (index, class) = (channel.index(), channel.class());
             for (node, lane) in &self.lanes {
                 let turns = self.turns[index].iter().filter(|n| *n == node).count();

@@ -72,7 +72,7 @@ impl ControlClient {
     }
 
     /// Sends a request and waits for the answer; an error answer is [`ClientError::Refused`].
-    pub fn ask(&mut self, request: &Request) -> Result<Response, ClientError> {
+    pub fn request(&mut self, request: &Request) -> Result<Response, ClientError> {
         self.stream.get_mut().write_all(request.line().as_bytes())?;
         self.next_answer()
     }
@@ -86,15 +86,9 @@ impl ControlClient {
         }
     }
 
-    /// Sends a request and returns the answer's line, without its newline.
-    pub fn ask_raw(&mut self, request: &Request) -> Result<String, ClientError> {
-        self.stream.get_mut().write_all(request.line().as_bytes())?;
-        self.line()
-    }
-
     /// Sends a command; an answer that is not [`Response::Done`] is an error.
-    pub fn tell(&mut self, request: &Request) -> Result<Done, ClientError> {
-        match self.ask(request)? {
+    pub fn command(&mut self, request: &Request) -> Result<Done, ClientError> {
+        match self.request(request)? {
             Response::Done(done) => Ok(done),
             other => Err(ClientError::Answer(format!("expected done, not {other:?}"))),
         }

@@ -2,12 +2,12 @@
 //! The control socket: queries and commands to a running fabric (`docs/control.md`).
 //!
 //! ```text
-//!   ctl, top, scripts ── ControlClient ══ Unix stream, lines of JSON ══ ControlServer ── Controlled (the fabric)
+//!   ctl, top, scripts ── ControlClient ══ Unix stream, lines of JSON ══ ControlServer ── the fabric
 //! ```
 //!
 //! [`protocol`] has requests and answers, [`snapshot`] what is counted and reported, [`target`] how links, trunks and
 //! faults are named. All three are used by both ends. The server is driven by the fabric's own loop and depends on the
-//! fabric only as [`Controlled`].
+//! fabric only as a function from requests to answers.
 
 mod client;
 pub mod protocol;
@@ -17,7 +17,7 @@ pub mod target;
 
 pub use client::{ClientError, ControlClient};
 pub use protocol::{Done, ErrorAnswer, ErrorKind, Request, Response};
-pub use server::{ControlServer, Controlled, Limits};
+pub use server::{ControlServer, Limits};
 pub use snapshot::Snapshot;
 pub use target::{FaultSpec, Target};
 

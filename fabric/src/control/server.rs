@@ -17,39 +17,8 @@ use rustix::net::{self, RecvFlags};
 use telegraphos_link::limit::Limiter;
 use telegraphos_link::listener::{ListenError, Listener};
 use telegraphos_link::send_queue::SendQueue;
-use telegraphos_wire::NodeId;
 
 use super::protocol::{Done, ErrorAnswer, ErrorKind, MAX_REQUEST, Request, Response};
-use super::snapshot::{FaultsView, Snapshot, Status, TopologyView};
-use super::target::{FaultSpec, Target};
-
-/// The queries and commands of a fabric. Errors name the value and what was expected.
-pub trait Controlled {
-    /// The state in short.
-    fn status(&mut self) -> Status;
-    /// Everything counted.
-    fn snapshot(&mut self) -> Snapshot;
-    /// Switches and trunks.
-    fn topology(&mut self) -> TopologyView;
-    /// What is made to go wrong.
-    fn faults(&mut self) -> FaultsView;
-    /// Sets faults in place of those before; [`FaultSpec::default`] ends them.
-    fn set_faults(&mut self, on: &Target, faults: &FaultSpec) -> Result<Done, String>;
-    /// Takes links or trunks down, or lets them up.
-    fn set_link(&mut self, on: &Target, up: bool) -> Result<Done, String>;
-    /// Cuts groups of switches off from each other; no group ends it.
-    fn partition(&mut self, groups: &[Vec<String>]) -> Result<Done, String>;
-    /// Makes a node slow.
-    fn slow(&mut self, node: NodeId, bytes_per_second: Option<u64>) -> Result<Done, String>;
-    /// Cuts a node off and keeps it out (`true`), or lets it in again.
-    fn crash(&mut self, node: NodeId, out: bool) -> Result<Done, String>;
-    /// Begins a capture.
-    fn capture_start(&mut self, file: &Path, on: &Target) -> Result<Done, String>;
-    /// Ends the capture.
-    fn capture_stop(&mut self) -> Result<Done, String>;
-    /// Changes what is logged.
-    fn log(&mut self, filter: &str) -> Result<Done, String>;
-}
 
 /// How much clients may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +166,8 @@ impl ControlServer {
     }
 
     /// Does what can be done now, without waiting. `now` is in microseconds of any clock that does not go back.
-    pub fn ready(&mut self, now: u64, controlled: &mut impl Controlled) {
+    /// `perform` answers a query or performs a command; its errors name the value and what was expected.
+    pub fn ready(&mut self, now: u64, perform: &mut impl FnMut(&Request) -> Result<Response, String>) {
         let mut events = Vec::with_capacity(64);
         match epoll::wait(
             &self.epoll,
@@ -224,7 +194,7 @@ impl ControlServer {
             self.accept(now);
         }
         for index in 0..self.clients.len() {
-            self.serve(index, now, controlled);
+            self.serve(index, now, perform);
         }
     }
 
@@ -337,7 +307,7 @@ impl ControlServer {
     }
 
     /// One request of a client, or one answer of its watch; and what the socket takes of it.
-    fn serve(&mut self, index: usize, now: u64, controlled: &mut impl Controlled) {
+    fn serve(&mut self, index: usize, now: u64, perform: &mut impl FnMut(&Request) -> Result<Response, String>) {
         let Some(client) = self.clients.get_mut(index).and_then(Option::as_mut) else { return };
         if client.output.is_empty() && !client.closing {
             if let Some(line) = client.line() {
@@ -347,8 +317,8 @@ impl ControlServer {
                     Ok(line) if line.iter().all(u8::is_ascii_whitespace) => {}
                     Ok(line) => {
                         let response = match Request::parse(&line) {
-                            Ok(Request::Watch { every_ms }) => self.watch(index, every_ms, now, controlled),
-                            Ok(request) => perform(&request, controlled),
+                            Ok(Request::Watch { every_ms }) => self.watch(index, every_ms, now, perform),
+                            Ok(request) => answer_to(&request, perform),
                             Err(e) => Response::Error(e),
                         };
                         self.answer(index, &response);
@@ -366,19 +336,24 @@ impl ControlServer {
                 // Intervals that passed meanwhile are skipped.
                 let missed = now.saturating_sub(watch.next) / watch.every_us;
                 watch.next = watch.next.saturating_add((missed + 1).saturating_mul(watch.every_us));
-                let response = Response::Statistics(controlled.snapshot());
-                self.answer(index, &response);
+                self.answer(index, &answer_to(&Request::Statistics {}, perform));
             }
         }
         self.flush(index, now);
     }
 
-    fn watch(&mut self, index: usize, every_ms: u64, now: u64, controlled: &mut impl Controlled) -> Response {
+    fn watch(
+        &mut self,
+        index: usize,
+        every_ms: u64,
+        now: u64,
+        perform: &mut impl FnMut(&Request) -> Result<Response, String>,
+    ) -> Response {
         let every_us = every_ms.saturating_mul(1000);
         if let Some(client) = self.clients.get_mut(index).and_then(Option::as_mut) {
             client.watch = (every_us > 0).then(|| Watch { every_us, next: now.saturating_add(every_us) });
         }
-        if every_us > 0 { Response::Statistics(controlled.snapshot()) } else { Response::Done(Done::default()) }
+        if every_us > 0 { answer_to(&Request::Statistics {}, perform) } else { Response::Done(Done::default()) }
     }
 
     fn flush(&mut self, index: usize, now: u64) {
@@ -426,26 +401,6 @@ impl ControlServer {
     }
 }
 
-fn perform(request: &Request, controlled: &mut impl Controlled) -> Response {
-    let done = match request {
-        Request::Status {} => return Response::Status(controlled.status()),
-        Request::Statistics {} | Request::Watch { .. } => return Response::Statistics(controlled.snapshot()),
-        Request::Topology {} => return Response::Topology(controlled.topology()),
-        Request::Faults {} => return Response::Faults(controlled.faults()),
-        Request::SetFaults { on, faults } => controlled.set_faults(on, faults),
-        Request::ClearFaults { on } => controlled.set_faults(on, &FaultSpec::default()),
-        Request::Link { on, up } => controlled.set_link(on, *up),
-        Request::Partition { groups } => controlled.partition(groups),
-        Request::Heal {} => controlled.partition(&[]),
-        Request::Slow { node, bytes_per_second } => controlled.slow(*node, *bytes_per_second),
-        Request::Crash { node } => controlled.crash(*node, true),
-        Request::Restore { node } => controlled.crash(*node, false),
-        Request::CaptureStart { file, on } => controlled.capture_start(Path::new(file), on),
-        Request::CaptureStop {} => controlled.capture_stop(),
-        Request::Log { level } => controlled.log(level),
-    };
-    match done {
-        Ok(done) => Response::Done(done),
-        Err(text) => Response::Error(ErrorAnswer::refused(text)),
-    }
+fn answer_to(request: &Request, perform: &mut impl FnMut(&Request) -> Result<Response, String>) -> Response {
+    perform(request).unwrap_or_else(|text| Response::Error(ErrorAnswer::refused(text)))
 }

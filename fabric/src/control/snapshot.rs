@@ -13,15 +13,31 @@ fn none<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A struct of counters, all of which are left out of the JSON at 0, with their names and their sum.
-macro_rules! counters {
-    ($(#[doc = $about:literal])* $name:ident { $($(#[doc = $doc:literal])* $field:ident,)* }) => {
-        $(#[doc = $about])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields, default)]
-        pub struct $name {
-            $($(#[doc = $doc])* #[serde(skip_serializing_if = "none")] pub $field: u64,)*
+/// Structs that are reported, with public fields; those with a `?` are left out of the JSON while zero or empty.
+macro_rules! report {
+    (@ $head:tt [$($done:tt)*] $(#[$about:meta])* $field:ident?: $type:ty, $($more:tt)*) => {
+        report! {
+            @ $head [$($done)* $(#[$about])* #[serde(skip_serializing_if = "none")] pub $field: $type,] $($more)*
         }
+    };
+    (@ $head:tt [$($done:tt)*] $(#[$about:meta])* $field:ident: $type:ty, $($more:tt)*) => {
+        report! { @ $head [$($done)* $(#[$about])* pub $field: $type,] $($more)* }
+    };
+    (@ [$(#[$about:meta])* $name:ident] [$($fields:tt)*]) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name { $($fields)* }
+    };
+    ($($(#[$about:meta])* $name:ident { $($fields:tt)* })*) => {
+        $(report! { @ [$(#[$about])* $name] [] $($fields)* })*
+    };
+}
+
+/// A report of counters, with their names and their sum.
+macro_rules! counters {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        report! { $(#[$about])* #[derive(Copy)] $name { $($(#[$doc])* $field?: u64,)* } }
 
         impl $name {
             /// Each counter with its name.
@@ -117,16 +133,15 @@ counters! {
     }
 }
 
-/// Both ways, as the switch sees them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Flows {
-    /// From the node or the other switch.
-    #[serde(skip_serializing_if = "none")]
-    pub received: Flow,
-    /// To it.
-    #[serde(skip_serializing_if = "none")]
-    pub sent: Flow,
+report! {
+    /// Both ways, as the switch sees them.
+    #[derive(Copy)]
+    Flows {
+        /// From the node or the other switch.
+        received?: Flow,
+        /// To it.
+        sent?: Flow,
+    }
 }
 
 impl PerClass<Flows> {
@@ -152,82 +167,67 @@ pub enum PortState {
     Crashed,
 }
 
-/// A node's port. Nodes that never joined have none in a snapshot.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Port {
-    /// The node.
-    pub node: NodeId,
-    /// The switch it is attached to.
-    #[serde(skip_serializing_if = "none")]
-    pub switch: u16,
-    /// Whether it is there.
-    pub state: PortState,
-    /// Its incarnation, or the last it had.
-    #[serde(skip_serializing_if = "none")]
-    pub incarnation: u64,
-    /// When it came or went: microseconds since the start of the process.
-    #[serde(skip_serializing_if = "none")]
-    pub since_us: u64,
-    /// How often it joined.
-    #[serde(skip_serializing_if = "none")]
-    pub joins: u64,
-    /// Faults of its link.
-    #[serde(skip_serializing_if = "none")]
-    pub faults: FaultSpec,
-    /// By class.
-    pub classes: PerClass<Flows>,
-}
+report! {
+    /// A node's port. Nodes that never joined have none in a snapshot.
+    Port {
+        /// The node.
+        node: NodeId,
+        /// The switch it is attached to.
+        switch?: u16,
+        /// Whether it is there.
+        state: PortState,
+        /// Its incarnation, or the last it had.
+        incarnation?: u64,
+        /// When it came or went: microseconds since the start of the process.
+        since_us?: u64,
+        /// How often it joined.
+        joins?: u64,
+        /// Faults of its link.
+        faults?: FaultSpec,
+        /// By class.
+        classes: PerClass<Flows>,
+    }
 
-/// One end of a trunk: each process reports the ends it has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TrunkEnd {
-    /// The trunk's name: those of its switches with a dash, the switch with the lower number first.
-    pub name: String,
-    /// The switch at this end.
-    pub switch: u16,
-    /// The switch at the other end.
-    pub peer: u16,
-    /// What carries it: `process`, `unix`, `ring`, `unix-datagram`, `udp`, `quic`.
-    pub transport: String,
-    /// Whether packets can cross.
-    pub up: bool,
-    /// Its session: rises whenever it comes up again.
-    #[serde(skip_serializing_if = "none")]
-    pub session: u64,
-    /// When it came up or went down.
-    #[serde(skip_serializing_if = "none")]
-    pub since_us: u64,
-    /// How often it went down.
-    #[serde(skip_serializing_if = "none")]
-    pub resets: u64,
-    /// Microseconds of a round trip to the other switch and back; none before the first was measured.
-    #[serde(skip_serializing_if = "none")]
-    pub rtt_us: Option<u64>,
-    /// Datagrams sent again.
-    #[serde(skip_serializing_if = "none")]
-    pub retransmissions: u64,
-    /// Datagrams that the faults lost, doubled, reordered or corrupted.
-    #[serde(skip_serializing_if = "none")]
-    pub faulted: u64,
-    /// Faults that are set.
-    #[serde(skip_serializing_if = "none")]
-    pub faults: FaultSpec,
-    /// By class, all layers together.
-    pub classes: PerClass<Flows>,
-}
+    /// One end of a trunk: each process reports the ends it has.
+    TrunkEnd {
+        /// The trunk's name: those of its switches with a dash, the switch with the lower number first.
+        name: String,
+        /// The switch at this end.
+        switch: u16,
+        /// The switch at the other end.
+        peer: u16,
+        /// What carries it: `process`, `unix`, `ring`, `unix-datagram`, `udp`, `quic`.
+        transport: String,
+        /// Whether packets can cross.
+        up: bool,
+        /// Its session: rises whenever it comes up again.
+        session?: u64,
+        /// When it came up or went down.
+        since_us?: u64,
+        /// How often it went down.
+        resets?: u64,
+        /// Microseconds of a round trip to the other switch and back; none before the first was measured.
+        rtt_us?: Option<u64>,
+        /// Datagrams sent again.
+        retransmissions?: u64,
+        /// Datagrams that the faults lost, doubled, reordered or corrupted.
+        faulted?: u64,
+        /// Faults that are set.
+        faults?: FaultSpec,
+        /// By class, all layers together.
+        classes: PerClass<Flows>,
+    }
 
-/// Packets from one node to another, since they were first kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Pair {
-    /// The sender.
-    pub source: NodeId,
-    /// The receiver.
-    pub destination: NodeId,
-    /// By class.
-    pub classes: PerClass<Traffic>,
+    /// Packets from one node to another, since they were first kept.
+    #[derive(Copy)]
+    Pair {
+        /// The sender.
+        source: NodeId,
+        /// The receiver.
+        destination: NodeId,
+        /// By class.
+        classes: PerClass<Traffic>,
+    }
 }
 
 counters! {
@@ -255,24 +255,24 @@ impl PerClass<Traffic> {
     }
 }
 
-/// The process itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Process {
-    /// Its id.
-    pub pid: u32,
-    /// Its version.
-    pub version: String,
-    /// Where its HIBs come to.
-    pub listen: String,
-    /// Microseconds since its start.
-    pub uptime_us: u64,
-    /// Resident memory in bytes.
-    pub memory: u64,
-    /// Processor time used, in microseconds.
-    pub cpu_us: u64,
-    /// How often its loop was woken.
-    pub wakeups: u64,
+report! {
+    /// The process itself.
+    Process {
+        /// Its id.
+        pid: u32,
+        /// Its version.
+        version: String,
+        /// Where its HIBs come to.
+        listen: String,
+        /// Microseconds since its start.
+        uptime_us: u64,
+        /// Resident memory in bytes.
+        memory: u64,
+        /// Processor time used, in microseconds.
+        cpu_us: u64,
+        /// How often its loop was woken.
+        wakeups: u64,
+    }
 }
 
 impl Process {
@@ -300,31 +300,25 @@ fn resident(status: &str) -> u64 {
     field.map_or(0, |kib: u64| kib.saturating_mul(1024))
 }
 
-/// Joins, refusals, and requests to absent nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Totals {
-    /// Nodes that joined.
-    #[serde(skip_serializing_if = "none")]
-    pub joined: u64,
-    /// Joiners refused.
-    #[serde(skip_serializing_if = "none")]
-    pub refused: u64,
-    /// Nodes and trunks disconnected for breaking the protocol.
-    #[serde(skip_serializing_if = "none")]
-    pub violations: u64,
-    /// Requests to absent nodes that a switch answered.
-    #[serde(skip_serializing_if = "none")]
-    pub answered: u64,
-    /// Unidentified connections ended to make room for others.
-    #[serde(skip_serializing_if = "none")]
-    pub unidentified: u64,
-    /// How often a node was not read for a while, because it sent too much that no credit pays for.
-    #[serde(skip_serializing_if = "none")]
-    pub rests: u64,
-    /// Attempts to connect for trunks.
-    #[serde(skip_serializing_if = "none")]
-    pub callers: Callers,
+report! {
+    /// Joins, refusals, and requests to absent nodes.
+    #[derive(Copy)]
+    Totals {
+        /// Nodes that joined.
+        joined?: u64,
+        /// Joiners refused.
+        refused?: u64,
+        /// Nodes and trunks disconnected for breaking the protocol.
+        violations?: u64,
+        /// Requests to absent nodes that a switch answered.
+        answered?: u64,
+        /// Unidentified connections ended to make room for others.
+        unidentified?: u64,
+        /// How often a node was not read for a while, because it sent too much that no credit pays for.
+        rests?: u64,
+        /// Attempts to connect for trunks.
+        callers?: Callers,
+    }
 }
 
 counters! {
@@ -345,122 +339,100 @@ counters! {
     }
 }
 
-/// Everything that is counted, at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Snapshot {
-    /// The process.
-    pub process: Process,
-    /// Nodes of the cluster, present or not.
-    pub nodes: u32,
-    /// Joins and refusals.
-    #[serde(skip_serializing_if = "none")]
-    pub totals: Totals,
-    /// Nodes attached to switches of this process that have joined at least once, by number.
-    #[serde(skip_serializing_if = "none")]
-    pub ports: Vec<Port>,
-    /// Ends of trunks in this process, by name.
-    #[serde(skip_serializing_if = "none")]
-    pub trunks: Vec<TrunkEnd>,
-    /// The hottest pairs, the greatest first.
-    #[serde(skip_serializing_if = "none")]
-    pub pairs: Vec<Pair>,
-    /// All other pairs together.
-    #[serde(skip_serializing_if = "none")]
-    pub other_pairs: PerClass<Traffic>,
-}
+report! {
+    /// Everything that is counted, at one moment.
+    Snapshot {
+        /// The process.
+        process: Process,
+        /// Nodes of the cluster, present or not.
+        nodes: u32,
+        /// Joins and refusals.
+        totals?: Totals,
+        /// Nodes attached to switches of this process that have joined at least once, by number.
+        ports?: Vec<Port>,
+        /// Ends of trunks in this process, by name.
+        trunks?: Vec<TrunkEnd>,
+        /// The hottest pairs, the greatest first.
+        pairs?: Vec<Pair>,
+        /// All other pairs together.
+        other_pairs?: PerClass<Traffic>,
+    }
 
-/// The state of the process in short.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Status {
-    /// The protocol's version.
-    pub protocol: u32,
-    /// The process.
-    pub process: Process,
-    /// Nodes of the cluster, present or not.
-    pub nodes: u32,
-    /// Those that are present at switches of this process.
-    pub present: Vec<NodeId>,
-    /// Switches of this process.
-    pub switches: Vec<u16>,
-    /// Ends of trunks in this process.
-    pub trunks: u32,
-    /// Those that are up.
-    pub trunks_up: u32,
-    /// What is being captured.
-    #[serde(skip_serializing_if = "none")]
-    pub capture: Option<Capture>,
-    /// The filter of the log.
-    pub log: String,
-}
+    /// The state of the process in short.
+    Status {
+        /// The protocol's version.
+        protocol: u32,
+        /// The process.
+        process: Process,
+        /// Nodes of the cluster, present or not.
+        nodes: u32,
+        /// Those that are present at switches of this process.
+        present: Vec<NodeId>,
+        /// Switches of this process.
+        switches: Vec<u16>,
+        /// Ends of trunks in this process.
+        trunks: u32,
+        /// Those that are up.
+        trunks_up: u32,
+        /// What is being captured.
+        capture?: Option<Capture>,
+        /// The filter of the log.
+        log: String,
+    }
 
-/// A capture that is being written.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Capture {
-    /// The file.
-    pub file: String,
-    /// What is captured, such as `node 3`; none means everything.
-    #[serde(skip_serializing_if = "none")]
-    pub links: Vec<String>,
-    /// Frames and notes written.
-    pub records: u64,
-    /// Those that could not be written.
-    pub lost: u64,
-}
+    /// A capture that is being written.
+    Capture {
+        /// The file.
+        file: String,
+        /// What is captured, such as `node 3`; none means everything.
+        links?: Vec<String>,
+        /// Frames and notes written.
+        records: u64,
+        /// Those that could not be written.
+        lost: u64,
+    }
 
-/// The topology, from the view of this process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TopologyView {
-    /// The same in all processes of the fabric, as 16 hexadecimal digits.
-    pub digest: String,
-    /// Its switches, by number.
-    pub switches: Vec<SwitchView>,
-    /// Its trunks, by number.
-    pub trunks: Vec<TrunkView>,
-}
+    /// The topology, from the view of this process.
+    TopologyView {
+        /// The same in all processes of the fabric, as 16 hexadecimal digits.
+        digest: String,
+        /// Its switches, by number.
+        switches: Vec<SwitchView>,
+        /// Its trunks, by number.
+        trunks: Vec<TrunkView>,
+    }
 
-/// A switch of the topology.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SwitchView {
-    /// Its number.
-    pub switch: u16,
-    /// Its name, if the topology's file gives one.
-    #[serde(skip_serializing_if = "none")]
-    pub name: String,
-    /// Whether this process hosts it.
-    pub here: bool,
-    /// Its nodes.
-    pub nodes: Vec<NodeId>,
-}
+    /// A switch of the topology.
+    SwitchView {
+        /// Its number.
+        switch: u16,
+        /// Its name, if the topology's file gives one.
+        name?: String,
+        /// Whether this process hosts it.
+        here: bool,
+        /// Its nodes.
+        nodes: Vec<NodeId>,
+    }
 
-/// A trunk of the topology.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TrunkView {
-    /// Its name.
-    pub name: String,
-    /// The lower of its switches.
-    pub a: u16,
-    /// The higher.
-    pub b: u16,
-}
+    /// A trunk of the topology.
+    TrunkView {
+        /// Its name.
+        name: String,
+        /// The lower of its switches.
+        a: u16,
+        /// The higher.
+        b: u16,
+    }
 
-/// Everything that is made to go wrong now.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FaultsView {
-    /// Links and trunks with faults, or down by command.
-    pub faults: Vec<FaultView>,
-    /// Groups of switches that are cut off from each other; empty when there is no partition.
-    #[serde(skip_serializing_if = "none")]
-    pub partition: Vec<Vec<u16>>,
-    /// Crashed nodes.
-    #[serde(skip_serializing_if = "none")]
-    pub crashed: Vec<NodeId>,
+    /// Everything that is made to go wrong now.
+    FaultsView {
+        /// Links and trunks with faults, or down by command.
+        faults: Vec<FaultView>,
+        /// Groups of switches that are cut off from each other; empty when there is no partition.
+        partition?: Vec<Vec<u16>>,
+        /// Crashed nodes.
+        crashed?: Vec<NodeId>,
+    }
 }
 
 /// What is wrong with one link or trunk.

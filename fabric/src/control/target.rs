@@ -39,11 +39,25 @@ impl fmt::Display for Target {
     }
 }
 
-impl From<Target> for String {
-    fn from(target: Target) -> String {
-        target.to_string()
-    }
+/// In JSON they are their texts.
+macro_rules! as_text {
+    ($($type:ty),*) => {
+        $(impl From<$type> for String {
+            fn from(value: $type) -> String {
+                value.to_string()
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = Unknown;
+
+            fn try_from(text: String) -> Result<$type, Unknown> {
+                text.parse()
+            }
+        })*
+    };
 }
+as_text!(Target, FaultSpec);
 
 /// Why a name or value is refused: names it and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,14 +96,6 @@ impl FromStr for Target {
     }
 }
 
-impl TryFrom<String> for Target {
-    type Error = Unknown;
-
-    fn try_from(text: String) -> Result<Target, Unknown> {
-        text.parse()
-    }
-}
-
 /// Faults of one link or trunk, in the words of a [`FaultPlan`]: `latency=5ms jitter=1ms loss=2%`; no words are no
 /// faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,20 +120,6 @@ impl FromStr for FaultSpec {
 
     fn from_str(text: &str) -> Result<FaultSpec, Unknown> {
         text.parse().map(FaultSpec).map_err(|e: PlanError| Unknown(e.to_string()))
-    }
-}
-
-impl From<FaultSpec> for String {
-    fn from(spec: FaultSpec) -> String {
-        spec.to_string()
-    }
-}
-
-impl TryFrom<String> for FaultSpec {
-    type Error = Unknown;
-
-    fn try_from(text: String) -> Result<FaultSpec, Unknown> {
-        text.parse()
     }
 }
 

@@ -36,19 +36,18 @@ pub(crate) fn parse(bytes: &[u8]) -> Parsed {
     }
 }
 
-fn reason(status: u16) -> &'static str {
+/// The reason of an error status, and what was expected.
+fn explanation(status: u16) -> (&'static str, &'static str) {
     match status {
-        200 => "OK",
-        400 => "Bad Request",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        431 => "Request Header Fields Too Large",
-        _ => "Service Unavailable",
+        400 => ("Bad Request", "expected a request such as GET /metrics HTTP/1.1"),
+        404 => ("Not Found", "expected /metrics"),
+        405 => ("Method Not Allowed", "expected GET"),
+        431 => ("Request Header Fields Too Large", "expected at most 64 header fields in 8192 bytes"),
+        _ => ("Service Unavailable", "the fabric did not answer"),
     }
 }
 
-fn response(status: u16, kind: &str, body: &str, head: bool) -> Vec<u8> {
-    let reason = reason(status);
+fn response(status: u16, reason: &str, kind: &str, body: &str, head: bool) -> Vec<u8> {
     let allow = if status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
     let mut bytes = format!(
         "HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\r\n",
@@ -62,19 +61,13 @@ fn response(status: u16, kind: &str, body: &str, head: bool) -> Vec<u8> {
 
 /// The answer with the metrics; without them if only the `head` was requested.
 pub(crate) fn metrics(body: &str, head: bool) -> Vec<u8> {
-    response(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", body, head)
+    response(200, "OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", body, head)
 }
 
 /// The answer with an error status, and what was expected.
 pub(crate) fn refuse(status: u16) -> Vec<u8> {
-    let hint = match status {
-        400 => "expected a request such as GET /metrics HTTP/1.1",
-        404 => "expected /metrics",
-        405 => "expected GET",
-        431 => "expected at most 64 header fields in 8192 bytes",
-        _ => "the fabric did not answer",
-    };
-    response(status, "text/plain; charset=utf-8", &format!("{status} {}: {hint}\n", reason(status)), false)
+    let (reason, expected) = explanation(status);
+    response(status, reason, "text/plain; charset=utf-8", &format!("{status} {reason}: {expected}\n"), false)
 }
 
 #[cfg(test)]

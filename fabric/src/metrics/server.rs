@@ -25,18 +25,10 @@ const REST: Duration = Duration::from_secs(1);
 
 /// Why there is no endpoint.
 #[derive(Debug, thiserror::Error)]
-pub enum MetricsError {
-    /// The port is taken.
-    #[error("--metrics {0}: another process listens there; choose another port, or 0 for any that is free")]
-    InUse(MetricsAddress),
-    /// The system refuses.
-    #[error("--metrics {address}: {source}")]
-    Io {
-        /// The address.
-        address: MetricsAddress,
-        /// The reason.
-        source: io::Error,
-    },
+#[error("--metrics {address}: {why}")]
+pub struct MetricsError {
+    address: MetricsAddress,
+    why: String,
 }
 
 /// The endpoint; it ends when dropped.
@@ -51,9 +43,12 @@ impl MetricsServer {
     /// Listens at `address` and answers with statistics requested over `fabric`, whose other end a
     /// [`ControlServer`](crate::control::ControlServer) has adopted.
     pub fn start(address: MetricsAddress, fabric: UnixStream) -> Result<MetricsServer, MetricsError> {
-        let failed = |source: io::Error| match source.kind() {
-            ErrorKind::AddrInUse => MetricsError::InUse(address),
-            _ => MetricsError::Io { address, source },
+        let failed = |error: io::Error| match error.kind() {
+            ErrorKind::AddrInUse => {
+                let why = "another process listens there; choose another port, or 0 for any that is free".to_owned();
+                MetricsError { address, why }
+            }
+            _ => MetricsError { address, why: error.to_string() },
         };
         let listener = TcpListener::bind(address.0).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -107,12 +102,6 @@ struct Serving {
     resting: Option<Instant>,
 }
 
-/// Whether a connection stays open.
-enum Next {
-    Keep,
-    Close,
-}
-
 impl Serving {
     fn run(mut self) {
         loop {
@@ -120,15 +109,12 @@ impl Serving {
             if self.resting.is_some_and(|until| until <= now) {
                 self.resting = None;
             }
-            let Some((ended, accept, ready)) = self.wait(now) else { return };
-            if ended {
-                return;
-            }
+            let Some((accept, ready)) = self.wait(now) else { return };
             let now = Instant::now();
             let mut ready = ready.into_iter();
             let clients = std::mem::take(&mut self.clients);
             for mut client in clients {
-                let stays = !ready.next().unwrap_or(false) || matches!(self.serve(&mut client), Next::Keep);
+                let stays = !ready.next().unwrap_or(false) || self.serve(&mut client);
                 if stays && client.until > now {
                     self.clients.push(client);
                 }
@@ -139,9 +125,9 @@ impl Serving {
         }
     }
 
-    /// Waits until something can be done: whether the fabric has gone, whether there is a connection to accept, and
-    /// which clients are ready.
-    fn wait(&self, now: Instant) -> Option<(bool, bool, Vec<bool>)> {
+    /// Waits until something can be done: whether there is a connection to accept, and which clients are ready; none if
+    /// the fabric has gone.
+    fn wait(&self, now: Instant) -> Option<(bool, Vec<bool>)> {
         let deadline = self.clients.iter().map(|c| c.until).chain(self.resting).min();
         // Rounded up: a wake-up before the deadline would find nothing to do.
         let timeout = deadline.map(|d| d.saturating_duration_since(now) + Duration::from_millis(1));
@@ -154,15 +140,15 @@ impl Serving {
             fds.push(PollFd::new(&client.stream, flags));
         }
         match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Some((false, false, vec![false; self.clients.len()])),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => {
                 warn!("metrics: cannot wait for requests: {e}; ending the endpoint");
                 return None;
             }
         }
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        Some((ready[0], ready[1], ready[2..].to_vec()))
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let (ended, accept) = (ready.next()?, ready.next()?);
+        (!ended).then(|| (accept, ready.collect()))
     }
 
     fn accept(&mut self, now: Instant) {
@@ -190,26 +176,25 @@ impl Serving {
         }
     }
 
-    fn serve(&mut self, client: &mut Client) -> Next {
-        match self.step(client) {
-            Ok(next) => next,
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Next::Keep,
-            Err(_) => Next::Close,
-        }
+    /// Whether the connection stays open.
+    fn serve(&mut self, client: &mut Client) -> bool {
+        let passes = |e: &io::Error| matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+        self.step(client).unwrap_or_else(|e| passes(&e))
     }
 
-    fn step(&mut self, client: &mut Client) -> io::Result<Next> {
+    /// The same, or an error, which may pass.
+    fn step(&mut self, client: &mut Client) -> io::Result<bool> {
         let mut piece = [0; MAX_REQUEST];
         match &mut client.state {
             State::Reading(bytes) => {
                 let room = MAX_REQUEST - bytes.len();
                 let n = client.stream.read(&mut piece[..room])?;
                 if n == 0 {
-                    return Ok(Next::Close);
+                    return Ok(false);
                 }
                 bytes.extend_from_slice(&piece[..n]);
                 let answer = match http::parse(bytes) {
-                    Parsed::Incomplete => return Ok(Next::Keep),
+                    Parsed::Incomplete => return Ok(true),
                     Parsed::Metrics { head } => self.metrics(head),
                     Parsed::Refused(status) => http::refuse(status),
                 };
@@ -222,21 +207,17 @@ impl Serving {
                 }
                 client.stream.shutdown(Shutdown::Write)?;
                 client.state = State::Ending;
-                Ok(Next::Keep)
+                Ok(true)
             }
-            State::Ending => {
-                let n = client.stream.read(&mut piece)?;
-                Ok(if n == 0 { Next::Close } else { Next::Keep })
-            }
+            State::Ending => Ok(client.stream.read(&mut piece)? > 0),
         }
     }
 
     fn metrics(&mut self, head: bool) -> Vec<u8> {
-        match self.fabric.ask(&Request::Statistics {}) {
-            Ok(Response::Statistics(snapshot)) => match encode(snapshot) {
-                Ok(text) => http::metrics(&text, head),
-                Err(_) => http::refuse(503),
-            },
+        match self.fabric.request(&Request::Statistics {}) {
+            Ok(Response::Statistics(snapshot)) => {
+                encode(snapshot).map_or_else(|_| http::refuse(503), |text| http::metrics(&text, head))
+            }
             Ok(_) => http::refuse(503),
             Err(e) => {
                 debug!("metrics: {e}");

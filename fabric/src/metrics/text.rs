@@ -10,7 +10,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::control::snapshot::{Flow, Flows, PerClass, Port, PortState, Snapshot, TrunkEnd, class_name};
+use crate::control::snapshot::{Flow, Flows, PerClass, Port, PortState, Snapshot, Traffic, TrunkEnd, class_name};
+use Number::{Counter, Gauge, GaugeSeconds, Seconds};
 
 /// The text of all metrics.
 pub fn encode(snapshot: Snapshot) -> Result<String, fmt::Error> {
@@ -35,17 +36,17 @@ enum Number {
 impl Number {
     fn kind(&self) -> MetricType {
         match self {
-            Number::Counter(_) | Number::Seconds(_) => MetricType::Counter,
-            Number::Gauge(_) | Number::GaugeSeconds(_) => MetricType::Gauge,
+            Counter(_) | Seconds(_) => MetricType::Counter,
+            Gauge(_) | GaugeSeconds(_) => MetricType::Gauge,
         }
     }
 
     fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
         match self {
-            Number::Counter(n) => ConstCounter::new(*n).encode(encoder),
-            Number::Seconds(s) => ConstCounter::new(*s).encode(encoder),
-            Number::Gauge(n) => ConstGauge::new(*n).encode(encoder),
-            Number::GaugeSeconds(s) => ConstGauge::new(*s).encode(encoder),
+            Counter(n) => ConstCounter::new(*n).encode(encoder),
+            Seconds(s) => ConstCounter::new(*s).encode(encoder),
+            Gauge(n) => ConstGauge::new(*n).encode(encoder),
+            GaugeSeconds(s) => ConstGauge::new(*s).encode(encoder),
         }
     }
 }
@@ -74,64 +75,40 @@ type Label = (&'static str, String);
 /// The name and help of a metric, and its value in a port or trunk.
 type Value<T, N> = (&'static str, &'static str, fn(&T) -> N);
 
-/// What is counted for each class and direction: its name and help for ports and for trunks, and where it is found.
-struct Counted {
-    name: &'static str,
-    help: &'static str,
-    value: fn(&Flow) -> u64,
-    number: fn(u64) -> Number,
-}
-
-const COUNTED: [Counted; 7] = [
-    Counted { name: "packets", help: "Packets on the link", value: |f| f.packets, number: Number::Counter },
-    Counted { name: "bytes", help: "Bytes of packets on the link", value: |f| f.bytes, number: Number::Counter },
-    Counted { name: "queue_packets", help: "Packets in the switch now", value: |f| f.depth, number: Number::Gauge },
-    Counted {
-        name: "queue_packets_max",
-        help: "The most packets that ever were in the switch",
-        value: |f| f.depth_max,
-        number: Number::Gauge,
-    },
-    Counted {
-        name: "stalls",
-        help: "Packets that had to wait for a credit, for room or for others",
-        value: |f| f.stalls,
-        number: Number::Counter,
-    },
-    Counted {
-        name: "credit_stalls",
-        help: "Packets that had to wait and found no credit",
-        value: |f| f.credit_stalls,
-        number: Number::Counter,
-    },
-    Counted {
-        name: "dropped_packets",
-        help: "Packets dropped because their sender or receiver had gone",
-        value: |f| f.dropped,
-        number: Number::Counter,
-    },
+/// What is counted for each class and direction of ports and of trunks. A way that nothing has ever taken has the first
+/// two, both 0, and no more.
+const COUNTED: [Value<Flow, Number>; 7] = [
+    ("packets", "Packets on the link", |f| Counter(f.packets)),
+    ("bytes", "Bytes of packets on the link", |f| Counter(f.bytes)),
+    ("queue_packets", "Packets in the switch now", |f| Gauge(f.depth)),
+    ("queue_packets_max", "The most packets that ever were in the switch", |f| Gauge(f.depth_max)),
+    ("stalls", "Packets that had to wait for a credit, for room or for others", |f| Counter(f.stalls)),
+    ("credit_stalls", "Packets that had to wait and found no credit", |f| Counter(f.credit_stalls)),
+    ("dropped_packets", "Packets dropped because their sender or receiver had gone", |f| Counter(f.dropped)),
 ];
 
-/// Samples of one counter for each class and direction. A way that nothing has ever taken has packets and bytes, both
-/// 0, and no more.
+/// The metrics of [`COUNTED`], with a name that begins so, of the ports or trunks with these labels.
 fn flows<'a>(
-    classes: &'a PerClass<Flows>,
-    labels: Vec<Label>,
-    counted: &'a Counted,
-) -> impl Iterator<Item = (Vec<Label>, Number)> + 'a {
-    let always = ["packets", "bytes"].contains(&counted.name);
-    classes.iter().flat_map(|(class, f)| [(class, "received", f.received), (class, "sent", f.sent)]).filter_map(
-        move |(class, direction, flow)| {
-            let value = (counted.value)(&flow);
-            if !always && value == 0 && flow.packets == 0 {
-                return None;
-            }
-            let mut labels = labels.clone();
-            labels.push(("class", class_name(class).to_owned()));
-            labels.push(("direction", direction.to_owned()));
-            Some((labels, (counted.number)(value)))
-        },
-    )
+    encoder: &mut DescriptorEncoder<'_>,
+    prefix: &str,
+    ways: impl Iterator<Item = (Vec<Label>, &'a PerClass<Flows>)> + Clone,
+) -> fmt::Result {
+    for (nth, (name, help, value)) in COUNTED.into_iter().enumerate() {
+        let samples = ways.clone().flat_map(move |(labels, classes)| {
+            let ways = classes.iter().flat_map(|(class, f)| [(class, "received", f.received), (class, "sent", f.sent)]);
+            ways.filter_map(move |(class, direction, flow)| {
+                let number = value(&flow);
+                if nth >= 2 && flow.packets == 0 && matches!(number, Counter(0) | Gauge(0)) {
+                    return None;
+                }
+                let mut labels = labels.clone();
+                labels.extend([("class", class_name(class).to_owned()), ("direction", direction.to_owned())]);
+                Some((labels, number))
+            })
+        });
+        family(encoder, &format!("{prefix}{name}"), help, samples)?;
+    }
+    Ok(())
 }
 
 fn of_port(port: &Port) -> Vec<Label> {
@@ -155,86 +132,69 @@ impl Metrics {
     fn process(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Snapshot { process, totals, nodes, .. } = &self.0;
         let version = [("version", process.version.clone())];
-        family(e, "telegraphos_build", "The version of the fabric, as a label", [(version, Number::Gauge(1))])?;
+        family(e, "telegraphos_build", "The version of the fabric, as a label", [(version, Gauge(1))])?;
         for (name, help, number) in [
-            ("uptime_seconds", "Time since the start", Number::GaugeSeconds(seconds(process.uptime_us))),
-            ("memory_bytes", "Resident memory", Number::Gauge(process.memory)),
-            ("cpu_seconds", "Processor time used", Number::Seconds(seconds(process.cpu_us))),
-            ("wakeups", "Times the loop was woken", Number::Counter(process.wakeups)),
-            ("nodes", "Nodes of the cluster, present or not", Number::Gauge(u64::from(*nodes))),
-            ("joins", "Nodes that joined", Number::Counter(totals.joined)),
-            ("refused_joins", "Joiners refused", Number::Counter(totals.refused)),
-            (
-                "violations",
-                "Nodes and trunks disconnected for breaking the protocol",
-                Number::Counter(totals.violations),
-            ),
-            ("answered_requests", "Requests to absent nodes that a switch answered", Number::Counter(totals.answered)),
+            ("uptime_seconds", "Time since the start", GaugeSeconds(seconds(process.uptime_us))),
+            ("memory_bytes", "Resident memory", Gauge(process.memory)),
+            ("cpu_seconds", "Processor time used", Seconds(seconds(process.cpu_us))),
+            ("wakeups", "Times the loop was woken", Counter(process.wakeups)),
+            ("nodes", "Nodes of the cluster, present or not", Gauge(u64::from(*nodes))),
+            ("joins", "Nodes that joined", Counter(totals.joined)),
+            ("refused_joins", "Joiners refused", Counter(totals.refused)),
+            ("violations", "Nodes and trunks disconnected for breaking the protocol", Counter(totals.violations)),
+            ("answered_requests", "Requests to absent nodes that a switch answered", Counter(totals.answered)),
             (
                 "unidentified_ended",
                 "Unidentified connections ended to make room for others",
-                Number::Counter(totals.unidentified),
+                Counter(totals.unidentified),
             ),
             (
                 "rests",
                 "Times a node was not read for a while, because it sent too much that no credit pays for",
-                Number::Counter(totals.rests),
+                Counter(totals.rests),
             ),
         ] {
             number.encode(e.encode_descriptor(&format!("telegraphos_{name}"), help, None, number.kind())?)?;
         }
         // Where there are no trunks there are no callers for them.
         let callers = totals.callers.iter().filter(|(_, count)| *count > 0 || !self.0.trunks.is_empty());
-        let callers = callers.map(|(result, count)| ([("result", result)], Number::Counter(count)));
+        let callers = callers.map(|(result, count)| ([("result", result)], Counter(count)));
         family(e, "telegraphos_trunk_callers", "Attempts to connect for trunks over datagrams", callers)
     }
 
     fn ports(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let ports = &self.0.ports;
         let values: [Value<Port, Number>; 3] = [
-            ("up", "Whether the node is present", |p| Number::Gauge(u64::from(p.state == PortState::Up))),
-            ("incarnation", "The node's incarnation", |p| Number::Gauge(p.incarnation)),
-            ("joins", "How often the node joined", |p| Number::Counter(p.joins)),
+            ("up", "Whether the node is present", |p| Gauge(u64::from(p.state == PortState::Up))),
+            ("incarnation", "The node's incarnation", |p| Gauge(p.incarnation)),
+            ("joins", "How often the node joined", |p| Counter(p.joins)),
         ];
         for (name, help, value) in values {
             family(e, &format!("telegraphos_node_{name}"), help, ports.iter().map(|p| (of_port(p), value(p))))?;
         }
-        for counted in &COUNTED {
-            let name = format!("telegraphos_{}", counted.name);
-            let samples = ports.iter().flat_map(|p| flows(&p.classes, of_port(p), counted));
-            family(e, &name, counted.help, samples)?;
-        }
-        Ok(())
+        flows(e, "telegraphos_", ports.iter().map(|p| (of_port(p), &p.classes)))
     }
 
     fn trunks(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let trunks = &self.0.trunks;
         let samples = trunks.iter().map(|t| {
             let mut labels = of_trunk(t);
-            labels.push(("peer", t.peer.to_string()));
-            labels.push(("transport", t.transport.clone()));
-            (labels, Number::Gauge(u64::from(t.up)))
+            labels.extend([("peer", t.peer.to_string()), ("transport", t.transport.clone())]);
+            (labels, Gauge(u64::from(t.up)))
         });
         family(e, "telegraphos_trunk_up", "Whether packets can cross the trunk", samples)?;
         let values: [Value<TrunkEnd, Option<Number>>; 5] = [
-            ("session", "The trunk's session", |t| Some(Number::Gauge(t.session))),
-            ("resets", "How often the trunk went down", |t| Some(Number::Counter(t.resets))),
-            ("round_trip_seconds", "Round trip to the other switch", |t| {
-                Some(Number::GaugeSeconds(seconds(t.rtt_us?)))
-            }),
-            ("retransmissions", "Datagrams sent again", |t| Some(Number::Counter(t.retransmissions))),
-            ("faulted", "Datagrams hit by faults that are set", |t| Some(Number::Counter(t.faulted))),
+            ("session", "The trunk's session", |t| Some(Gauge(t.session))),
+            ("resets", "How often the trunk went down", |t| Some(Counter(t.resets))),
+            ("round_trip_seconds", "Round trip to the other switch", |t| Some(GaugeSeconds(seconds(t.rtt_us?)))),
+            ("retransmissions", "Datagrams sent again", |t| Some(Counter(t.retransmissions))),
+            ("faulted", "Datagrams hit by faults that are set", |t| Some(Counter(t.faulted))),
         ];
         for (name, help, value) in values {
             let samples = trunks.iter().filter_map(|t| Some((of_trunk(t), value(t)?)));
             family(e, &format!("telegraphos_trunk_{name}"), help, samples)?;
         }
-        for counted in &COUNTED {
-            let name = format!("telegraphos_trunk_{}", counted.name);
-            let samples = trunks.iter().flat_map(|t| flows(&t.classes, of_trunk(t), counted));
-            family(e, &name, counted.help, samples)?;
-        }
-        Ok(())
+        flows(e, "telegraphos_trunk_", trunks.iter().map(|t| (of_trunk(t), &t.classes)))
     }
 
     fn pairs(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -242,24 +202,19 @@ impl Metrics {
         let labelled = pairs.iter().map(|p| (p.source.to_string(), p.destination.to_string(), &p.classes));
         let other = ("other".to_owned(), "other".to_owned(), other_pairs);
         let all: Vec<_> = labelled.chain([other]).collect();
-        let samples = |value: fn(u64, u64) -> u64| {
-            all.iter().flat_map(move |(source, destination, classes)| {
+        let values: [Value<Traffic, Number>; 2] = [
+            ("packets", "Packets of the hottest pairs of nodes, and of all others", |t| Counter(t.packets)),
+            ("bytes", "Bytes of the hottest pairs of nodes, and of all others", |t| Counter(t.bytes)),
+        ];
+        for (name, help, value) in values {
+            let samples = all.iter().flat_map(|(source, destination, classes)| {
                 classes.iter().filter(|(_, t)| t.packets > 0).map(move |(class, t)| {
-                    let labels = [
-                        ("source", source.clone()),
-                        ("destination", destination.clone()),
-                        ("class", class_name(class).to_owned()),
-                    ];
-                    (labels, Number::Counter(value(t.packets, t.bytes)))
+                    let class = class_name(class).to_owned();
+                    ([("source", source.clone()), ("destination", destination.clone()), ("class", class)], value(t))
                 })
-            })
-        };
-        family(
-            e,
-            "telegraphos_pair_packets",
-            "Packets of the hottest pairs of nodes, and of all others",
-            samples(|p, _| p),
-        )?;
-        family(e, "telegraphos_pair_bytes", "Bytes of the hottest pairs of nodes, and of all others", samples(|_, b| b))
+            });
+            family(e, &format!("telegraphos_pair_{name}"), help, samples)?;
+        }
+        Ok(())
     }
 }

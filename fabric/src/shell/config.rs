@@ -10,13 +10,12 @@ use telegraphos_fabric_core::pairs::DEFAULT_PAIRS;
 use telegraphos_fabric_core::{ConfigError, SwitchConfig};
 use telegraphos_link::listener::ListenError;
 use telegraphos_topology::Plan;
-use telegraphos_transport::OpenError;
 use telegraphos_transport::faults::{FaultPlan, Schedule, UnknownLink};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::DEFAULT_CREDITS;
 
 use crate::metrics::{MetricsAddress, MetricsError};
-use crate::transports::{self, AddressError};
+use crate::transports;
 
 /// Default microseconds after which a silent port is disconnected.
 const DEFAULT_SILENCE: u64 = 10_000_000;
@@ -122,21 +121,13 @@ pub enum FabricError {
     /// There is no socket for HIBs.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// A trunk cannot be listened for.
+    /// A trunk cannot be listened for, or its address cannot be.
     #[error("trunk {name}: {why}")]
     Trunk {
         /// Its name.
         name: String,
         /// Why.
-        why: Box<OpenError>,
-    },
-    /// The address of a trunk cannot be.
-    #[error("trunk {name}: {why}")]
-    Address {
-        /// Its name.
-        name: String,
-        /// Why.
-        why: AddressError,
+        why: String,
     },
     /// Faults of what is not there.
     #[error("--fault: {0}")]

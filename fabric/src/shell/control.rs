@@ -2,12 +2,12 @@
 //! The fabric's commands: what clients of its control socket can change.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use log::info;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use telegraphos_capture::{CaptureOptions, Link};
-use telegraphos_fabric_core::{Attached, PortId};
+use telegraphos_fabric_core::PortId;
 use telegraphos_service::logging;
 use telegraphos_topology::SwitchId;
 use telegraphos_transport::faults::{Direction, FaultPlan};
@@ -16,9 +16,9 @@ use telegraphos_wire::link::Frame;
 
 use super::config::{Config, FabricError, system};
 use super::faults::{link_name, trunk_name};
+use super::trunks::TrunkEnd;
 use super::{ControlServer, Fabric, Limits, MetricsServer};
-use crate::control::snapshot::{FaultsView, Snapshot, Status, TopologyView};
-use crate::control::{Controlled, Done, FaultSpec, Target};
+use crate::control::{Done, FaultSpec, Request, Response, Target};
 
 /// Names in a message.
 const FEW: usize = 12;
@@ -51,12 +51,10 @@ pub(super) fn serve(config: &Config) -> Result<(Option<ControlServer>, Option<Me
         Some(server) => server,
         None => control.insert(ControlServer::new(Limits::default()).map_err(system("create an epoll set"))?),
     };
-    let pair = || -> Result<(UnixStream, UnixStream), rustix::io::Errno> {
-        UnixStream::pair().map_err(|e| rustix::io::Errno::from_io_error(&e).unwrap_or(rustix::io::Errno::IO))
-    };
-    let (near, far) = pair().map_err(system("create a pair of sockets"))?;
-    server.adopt(far.into(), 0).map_err(system("watch a socket"))?;
-    let metrics = MetricsServer::start(address, near)?;
+    let pair = net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let (near, far) = pair.map_err(system("create a pair of sockets"))?;
+    server.adopt(far, 0).map_err(system("watch a socket"))?;
+    let metrics = MetricsServer::start(address, near.into())?;
     Ok((control, Some(metrics)))
 }
 
@@ -68,7 +66,7 @@ impl Fabric {
             return;
         }
         if let Some(mut control) = self.control.take() {
-            control.ready(self.now, self);
+            control.ready(self.now, &mut |request| self.perform(request));
             self.control = Some(control);
         }
     }
@@ -81,14 +79,6 @@ impl Fabric {
         }
         self.close(port);
         true
-    }
-
-    /// Ends a connection once its output was offered to it.
-    fn close(&mut self, port: PortId) {
-        if let Some(connection) = self.connection(port) {
-            connection.closing = true;
-        }
-        self.touch(port);
     }
 
     /// The name of the trunk between two switches.
@@ -168,15 +158,15 @@ impl Fabric {
 
     /// Ends the connection of a node, if it has one; the caller keeps it out.
     fn end_node(&mut self, node: NodeId) {
-        let ports = self.switches.iter().flat_map(|hosted| hosted.switch.open_ports());
-        let port = ports.filter(|(attached, ..)| *attached == Attached::Node(node)).map(|(_, port, _)| port).next();
-        if let Some(port) = port {
+        if let Some(port) = self.port_of(node) {
             self.close(port);
         }
     }
 
-    /// What a command has changed about an end of a trunk.
-    fn trunk_changed(&mut self, index: usize, was: bool) {
+    /// Changes whether an end of a trunk is kept down.
+    fn change_trunk(&mut self, index: usize, change: impl FnOnce(&mut TrunkEnd)) {
+        let was = self.trunks[index].kept_down();
+        change(&mut self.trunks[index]);
         let is = self.trunks[index].kept_down();
         if is && !was {
             for port in self.trunks[index].ports.clone() {
@@ -205,24 +195,36 @@ impl Fabric {
     }
 }
 
-impl Controlled for Fabric {
-    fn status(&mut self) -> Status {
-        self.status_now()
+// ---- commands ----
+
+impl Fabric {
+    /// Answers a query, or performs a command. Errors name the value and what was expected.
+    fn perform(&mut self, request: &Request) -> Result<Response, String> {
+        Ok(Response::Done(match request {
+            Request::Status {} => return Ok(Response::Status(self.status_now())),
+            Request::Statistics {} | Request::Watch { .. } => return Ok(Response::Statistics(self.snapshot_now())),
+            Request::Topology {} => return Ok(Response::Topology(self.topology_now())),
+            Request::Faults {} => return Ok(Response::Faults(self.faults_now())),
+            Request::SetFaults { on, faults } => self.change_faults(on, faults)?,
+            Request::ClearFaults { on } => self.change_faults(on, &FaultSpec::default())?,
+            Request::Link { on, up } => self.set_link(on, *up)?,
+            Request::Partition { groups } => self.partition(groups)?,
+            Request::Heal {} => self.partition(&[])?,
+            Request::Slow { node, bytes_per_second } => self.slow(*node, *bytes_per_second)?,
+            Request::Crash { node } => self.crash(*node, true)?,
+            Request::Restore { node } => self.crash(*node, false)?,
+            Request::CaptureStart { file, on } => self.capture_to(Path::new(file), on)?,
+            Request::CaptureStop {} => self.end_capture()?,
+            Request::Log { level } => {
+                logging::set_filter(level)?;
+                info!("control: the log's filter is {level} by command");
+                Done::changed(1)
+            }
+        }))
     }
 
-    fn snapshot(&mut self) -> Snapshot {
-        self.snapshot_now()
-    }
-
-    fn topology(&mut self) -> TopologyView {
-        self.topology_now()
-    }
-
-    fn faults(&mut self) -> FaultsView {
-        self.faults_now()
-    }
-
-    fn set_faults(&mut self, on: &Target, faults: &FaultSpec) -> Result<Done, String> {
+    /// Sets faults in place of those before; [`FaultSpec::default`] ends them.
+    fn change_faults(&mut self, on: &Target, faults: &FaultSpec) -> Result<Done, String> {
         let names = self.names_of(on)?;
         info!(
             "control: {on}: {} by command",
@@ -235,6 +237,7 @@ impl Controlled for Fabric {
         Ok(Done::changed(names.len()))
     }
 
+    /// Takes links or trunks down, or lets them up.
     fn set_link(&mut self, on: &Target, up: bool) -> Result<Done, String> {
         let (nodes, ends) = self.meant(on)?;
         info!("control: {on} is {} by command", if up { "up" } else { "down" });
@@ -248,16 +251,15 @@ impl Controlled for Fabric {
         }
         let mut trunks = BTreeSet::new();
         for index in ends {
-            let was = self.trunks[index].kept_down();
             if self.trunks[index].down == up {
                 trunks.insert(self.trunks[index].trunk);
             }
-            self.trunks[index].down = !up;
-            self.trunk_changed(index, was);
+            self.change_trunk(index, |end| end.down = !up);
         }
         Ok(Done::changed(changed + trunks.len()))
     }
 
+    /// Cuts groups of switches off from each other; no group ends it.
     fn partition(&mut self, groups: &[Vec<String>]) -> Result<Done, String> {
         let mut members: BTreeMap<SwitchId, usize> = BTreeMap::new();
         let mut partition = Vec::new();
@@ -278,12 +280,10 @@ impl Controlled for Fabric {
         for index in 0..self.trunks.len() {
             let (a, b) = self.trunks[index].ids;
             let apart = matches!((members.get(&a), members.get(&b)), (Some(x), Some(y)) if x != y);
-            let was = self.trunks[index].kept_down();
             if self.trunks[index].cut != apart {
                 cut.insert(self.trunks[index].trunk);
             }
-            self.trunks[index].cut = apart;
-            self.trunk_changed(index, was);
+            self.change_trunk(index, |end| end.cut = apart);
         }
         self.commands.partition = partition;
         let mut done = Done::changed(cut.len());
@@ -293,6 +293,7 @@ impl Controlled for Fabric {
         Ok(done)
     }
 
+    /// Makes a node slow.
     fn slow(&mut self, node: NodeId, bytes_per_second: Option<u64>) -> Result<Done, String> {
         let node = self.node(node)?;
         let link = self.faults.link(&link_name(node));
@@ -310,6 +311,7 @@ impl Controlled for Fabric {
         Ok(Done::changed(usize::from(plan != before)))
     }
 
+    /// Cuts a node off and keeps it out (`out`), or lets it in again.
     fn crash(&mut self, node: NodeId, out: bool) -> Result<Done, String> {
         let node = self.node(node)?;
         let new = if out { self.commands.crashed.insert(node) } else { self.commands.crashed.remove(&node) };
@@ -322,7 +324,7 @@ impl Controlled for Fabric {
         Ok(Done::changed(usize::from(new)))
     }
 
-    fn capture_start(&mut self, file: &Path, on: &Target) -> Result<Done, String> {
+    fn capture_to(&mut self, file: &Path, on: &Target) -> Result<Done, String> {
         let (nodes, ends) = self.meant(on)?;
         let mut links: Vec<Link> = nodes.into_iter().map(Link::Node).collect();
         links.extend(ends.into_iter().map(|index| Link::Trunk(self.trunks[index].ids.0, self.trunks[index].ids.1)));
@@ -337,16 +339,10 @@ impl Controlled for Fabric {
         Ok(Done::changed(count))
     }
 
-    fn capture_stop(&mut self) -> Result<Done, String> {
+    fn end_capture(&mut self) -> Result<Done, String> {
         let Some(capturing) = &self.capturing else { return Err("nothing is being captured".into()) };
         let file = capturing.file.display().to_string();
         self.stop_capture();
         Ok(Done { changed: 1, note: file })
-    }
-
-    fn log(&mut self, filter: &str) -> Result<Done, String> {
-        logging::set_filter(filter)?;
-        info!("control: the log's filter is {filter} by command");
-        Ok(Done::changed(1))
     }
 }

@@ -31,8 +31,8 @@ pub(super) struct Doorway {
     unidentified: Account<u32>,
     /// By process: its connections that are nodes'. These go before others.
     known: BTreeMap<u32, usize>,
-    /// The listener is not watched until then.
-    closed_until: Option<u64>,
+    /// The listener is not watched until then; `None` while it is.
+    pub(super) closed_until: Option<u64>,
     /// Connections ended to make place for others.
     pub(super) ended: u64,
 }
@@ -41,11 +41,6 @@ impl Doorway {
     /// Open, without connections.
     pub(super) fn new(rate: Rate) -> Doorway {
         Doorway { rate, unidentified: Account::new(UNIDENTIFIED), known: BTreeMap::new(), closed_until: None, ended: 0 }
-    }
-
-    /// When to watch the listener again, in microseconds; `None` while it is watched.
-    pub(super) fn closed_until(&self) -> Option<u64> {
-        self.closed_until
     }
 
     /// One more unidentified connection, if there is room for it.

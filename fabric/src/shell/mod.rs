@@ -40,14 +40,14 @@ use capturing::Capturing;
 use config::system;
 use log::{debug, info};
 use rustix::io::Errno;
-use telegraphos_fabric_core::{Action, Diagnostic, Event, Part, PortId, Switch};
+use telegraphos_fabric_core::{Action, Attached, Diagnostic, Event, Part, PortId, Switch};
 use telegraphos_link::limit::Limiter;
 use telegraphos_link::listener::Listener;
 use telegraphos_topology::{SwitchId, Topology};
 use telegraphos_transport::faults::{Faults, Schedule};
 use telegraphos_transport::{Acceptor, Transport};
-use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::{Frame, incarnation_at};
+use telegraphos_wire::{NodeId, WindowLayout};
 
 use crate::control::{ControlServer, Limits};
 use crate::metrics::MetricsServer;
@@ -245,10 +245,10 @@ impl Fabric {
     /// When there is something to do without any event.
     fn deadline(&self) -> Option<u64> {
         let transports = self.timed.values().copied();
-        let trunks = self.trunks.iter().filter_map(TrunkEnd::deadline);
+        let trunks = self.trunks.iter().filter_map(|end| end.retry);
         let acceptors = self.acceptors.iter().filter_map(|acceptor| acceptor.deadline());
         let resting =
-            self.resting.iter().flatten().copied().chain(self.doorway.closed_until()).chain(self.unpaid.deadline());
+            self.resting.iter().flatten().copied().chain(self.doorway.closed_until).chain(self.unpaid.deadline());
         let control = self.control.as_ref().and_then(ControlServer::deadline);
         let scheduled = self.schedule.deadline();
         let all = transports.chain(trunks).chain(acceptors).chain(resting);
@@ -262,7 +262,7 @@ impl Fabric {
         due.into_iter().for_each(|port| self.ready(port, false));
         self.end_rests();
         self.open_trunks();
-        if self.doorway.closed_until().is_some_and(|at| at <= now) {
+        if self.doorway.closed_until.is_some_and(|at| at <= now) {
             self.open_doorway();
         }
         let due = self.tick.is_some_and(|at| at <= now);
@@ -286,6 +286,12 @@ impl Fabric {
     }
 
     // ---- connections ----
+
+    /// The port of a node that has joined.
+    fn port_of(&self, node: NodeId) -> Option<PortId> {
+        let mut open = self.switches.iter().flat_map(|hosted| hosted.switch.open_ports());
+        open.find(|(attached, ..)| *attached == Attached::Node(node)).map(|(_, port, _)| port)
+    }
 
     /// A new connection gets a port. If it cannot be watched it is ended, and nothing else.
     fn connect(&mut self, transport: Box<dyn Transport>, switch: usize, role: Role) -> Result<PortId, Errno> {
@@ -385,6 +391,14 @@ impl Fabric {
         }
     }
 
+    /// Ends a connection once its output was offered to it.
+    fn close(&mut self, port: PortId) {
+        if let Some(connection) = self.connection(port) {
+            connection.closing = true;
+        }
+        self.touch(port);
+    }
+
     /// Sends what each connection has queued; connections that get more by it follow in the next round.
     fn flush(&mut self) {
         for _ in 0..self.touched.len() {
@@ -466,12 +480,7 @@ impl Fabric {
                     }
                     self.touch(port);
                 }
-                Action::Close(port) => {
-                    if let Some(connection) = self.connection(port) {
-                        connection.closing = true;
-                    }
-                    self.touch(port);
-                }
+                Action::Close(port) => self.close(port),
                 Action::Diagnostic(diagnostic) => self.diagnostic(switch, &diagnostic),
             }
         }

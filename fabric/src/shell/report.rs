@@ -3,7 +3,6 @@
 
 use log::{Level, info, log, warn};
 use telegraphos_fabric_core::{Attached, Diagnostic, PortId, Statistics};
-use telegraphos_link::limit::Suffix;
 use telegraphos_wire::Class;
 
 use super::Fabric;
@@ -17,41 +16,29 @@ const PROCESSES: u64 = 4 << 32;
 /// Those that are not known.
 const OTHERS: u64 = 5 << 32;
 
-/// The node or trunk that a diagnostic is about.
-fn about(diagnostic: &Diagnostic) -> Option<Attached> {
+/// The kind of line and the level of a diagnostic, and the node or trunk that it is about.
+fn classify(diagnostic: &Diagnostic) -> (&'static str, Level, Option<Attached>) {
     match *diagnostic {
         Diagnostic::Joined { node, .. }
         | Diagnostic::Left { node, .. }
         | Diagnostic::Reset { node, .. }
         | Diagnostic::Reached { node, .. }
-        | Diagnostic::Lost { node }
-        | Diagnostic::Exhausted { node, .. }
-        | Diagnostic::Refused { node: Some(node), .. } => Some(Attached::Node(node)),
-        Diagnostic::Violation { who, .. } => Some(who),
-        Diagnostic::TrunkUp { trunk, to, .. } | Diagnostic::TrunkDown { trunk, to, .. } => {
-            Some(Attached::Trunk(trunk, to))
+        | Diagnostic::Lost { node } => ("joins", Level::Info, Some(Attached::Node(node))),
+        Diagnostic::TrunkUp { trunk, to, .. } => ("trunks", Level::Info, Some(Attached::Trunk(trunk, to))),
+        Diagnostic::TrunkDown { trunk, to, .. } => ("trunks", Level::Warn, Some(Attached::Trunk(trunk, to))),
+        Diagnostic::Exhausted { node, .. } | Diagnostic::Refused { node: Some(node), .. } => {
+            ("complaints", Level::Warn, Some(Attached::Node(node)))
         }
-        Diagnostic::Refused { node: None, .. } | Diagnostic::TrunkRefused { .. } => None,
+        Diagnostic::Violation { who, .. } => ("complaints", Level::Warn, Some(who)),
+        Diagnostic::Refused { node: None, .. } | Diagnostic::TrunkRefused { .. } => ("complaints", Level::Warn, None),
     }
 }
 
 impl Fabric {
     /// Logs a diagnostic of a switch, whose name is empty if it is alone; rate-limited by peer.
     pub(super) fn log_diagnostic(&mut self, switch: &str, diagnostic: &Diagnostic) {
-        let (kind, level) = match diagnostic {
-            Diagnostic::Joined { .. }
-            | Diagnostic::Left { .. }
-            | Diagnostic::Reset { .. }
-            | Diagnostic::Reached { .. }
-            | Diagnostic::Lost { .. } => ("joins", Level::Info),
-            Diagnostic::TrunkUp { .. } => ("trunks", Level::Info),
-            Diagnostic::TrunkDown { .. } => ("trunks", Level::Warn),
-            Diagnostic::Refused { .. }
-            | Diagnostic::Exhausted { .. }
-            | Diagnostic::Violation { .. }
-            | Diagnostic::TrunkRefused { .. } => ("complaints", Level::Warn),
-        };
-        let peer = match about(diagnostic) {
+        let (kind, level, about) = classify(diagnostic);
+        let peer = match about {
             Some(Attached::Node(node)) => u64::from(node),
             Some(Attached::Trunk(trunk, _)) => TRUNKS + u64::from(trunk),
             None => OTHERS,
@@ -59,7 +46,7 @@ impl Fabric {
         if let Some(more) = self.limiter.admit_of(kind, peer, self.now) {
             let colon = if switch.is_empty() { "" } else { ": " };
             // Besides the words, for machines.
-            match about(diagnostic) {
+            match about {
                 Some(Attached::Node(node)) => log!(level, node = node; "{switch}{colon}{diagnostic}{more}"),
                 Some(Attached::Trunk(trunk, to)) => {
                     log!(level, trunk = trunk, to = to; "{switch}{colon}{diagnostic}{more}");
@@ -71,7 +58,7 @@ impl Fabric {
 
     /// Logs a warning about no peer in particular; rate-limited.
     pub(super) fn complain(&mut self, what: std::fmt::Arguments<'_>) {
-        if let Some(more) = self.admit("complaints") {
+        if let Some(more) = self.limiter.admit("complaints", self.now) {
             warn!("{what}{more}");
         }
     }
@@ -97,10 +84,6 @@ impl Fabric {
         if let Some(more) = self.limiter.admit_of("complaints", peer, self.now) {
             warn!("{what}{more}");
         }
-    }
-
-    fn admit(&mut self, kind: &'static str) -> Option<Suffix> {
-        self.limiter.admit(kind, self.now)
     }
 
     /// Logs the totals of each switch.

@@ -2,7 +2,7 @@
 //! Serves connections in turns: reads their frames, and sends what the switch has for them.
 
 use log::debug;
-use telegraphos_fabric_core::{Attached, Event, PortId};
+use telegraphos_fabric_core::{Event, PortId};
 use telegraphos_transport::Received;
 use telegraphos_wire::link::Frame;
 
@@ -80,18 +80,13 @@ impl Fabric {
                 self.work = FRAME;
                 match next {
                     Ok(Some(frame)) => {
-                        if self.must_wait(port, &frame) {
-                            flow.spend(CALL);
+                        let waits = self.must_wait(port, &frame);
+                        if waits || self.must_rest(port, &frame) {
+                            flow.spend(if waits { CALL } else { 0 });
                             if let Some(connection) = self.connection(port) {
                                 connection.put_back(frame);
                             }
-                            return (flow, true);
-                        }
-                        if self.must_rest(port, &frame) {
-                            if let Some(connection) = self.connection(port) {
-                                connection.put_back(frame);
-                            }
-                            return (flow, false);
+                            return (flow, waits);
                         }
                         if self.kept_out(port, &frame) {
                             return (flow, false);
@@ -154,11 +149,7 @@ impl Fabric {
         if self.connection(port).is_none_or(|connection| connection.role != Role::Unidentified) {
             return false;
         }
-        let old = {
-            let mut open = self.switches.iter().flat_map(|hosted| hosted.switch.open_ports());
-            open.find(|(attached, ..)| *attached == Attached::Node(*node)).map(|(_, port, _)| port)
-        };
-        let Some(old) = old.filter(|old| *old != port) else { return false };
+        let Some(old) = self.port_of(*node).filter(|old| *old != port) else { return false };
         let Some(connection) = self.connection(old) else { return false };
         if !connection.ended && !watch::hung_up(connection.transport.fd()) {
             return false;

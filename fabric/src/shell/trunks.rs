@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ends of trunks in this process: how each is opened, and opened again.
 
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use log::{debug, warn};
 use rustix::io::Errno;
 use telegraphos_fabric_core::{Attached, Event, PortId};
-use telegraphos_quic::{Peer, QuicOptions};
+use telegraphos_quic::Peer;
 use telegraphos_topology::{Plan, SwitchId, TrunkAddress, TrunkId};
 use telegraphos_transport::faults::{Faults, FaultyTransport, LinkFaults};
 use telegraphos_transport::{Acceptor, InProcess, Transport};
@@ -62,12 +63,12 @@ pub(super) struct TrunkEnd {
     /// Its connections, the newest last.
     pub(super) ports: Vec<PortId>,
     /// When to try to open it, if this end opens it.
-    retry: Option<u64>,
+    pub(super) retry: Option<u64>,
     backoff: u64,
     /// When it was opened last.
     opened: u64,
     /// The last log line said that it cannot be opened.
-    told_down: bool,
+    logged_down: bool,
 }
 
 /// The ends of all trunks of the switches here, and the acceptors for them.
@@ -106,8 +107,8 @@ impl Trunks {
                     };
                     // The plan has one for each trunk between processes.
                     let Some(meeting) = plan.address(trunk) else { continue };
-                    let address =
-                        Address::from_str(&meeting.at).map_err(|why| FabricError::Address { name: name(), why })?;
+                    let failed = |why: &dyn Display| FabricError::Trunk { name: name(), why: why.to_string() };
+                    let address = Address::from_str(&meeting.at).map_err(|why| failed(&why))?;
                     if meeting.listener != from {
                         end(switch, from, to, Way::Connect(address));
                         continue;
@@ -122,13 +123,12 @@ impl Trunks {
                             let other = plan.address(trunk as TrunkId).filter(|other| other.at == meeting.at)?;
                             plan.process_of(other.caller)
                         });
-                        let quic = peers(config, callers);
-                        let quic = quic.map(|quic| QuicOptions { addresses: calling_from(plan, &meeting.at), ..quic });
-                        let Options { common, allow_insecure, .. } = config.transport.clone();
-                        let common = telegraphos_transport::Options { named: "trunk", faults: Some(link), ..common };
-                        let options = Options { common, quic, allow_insecure };
-                        let acceptor = transports::listen(&address, &options)
-                            .map_err(|why| FabricError::Trunk { name: name(), why: Box::new(why) })?;
+                        let mut options = options(config, link, callers);
+                        options.common.named = "trunk";
+                        if let Some(quic) = &mut options.quic {
+                            quic.addresses = calling_from(plan, &meeting.at);
+                        }
+                        let acceptor = transports::listen(&address, &options).map_err(|why| failed(&why))?;
                         listening.push((&meeting.at, index));
                         trunks.acceptors.push(acceptor);
                     }
@@ -155,10 +155,14 @@ fn calling_from(plan: &Plan, at: &str) -> Vec<IpAddr> {
     callers.iter().filter_map(|caller| caller.from).chain(listens).collect()
 }
 
-/// The credentials for trunks to these processes.
-fn peers<'a>(config: &Config, processes: impl Iterator<Item = &'a str>) -> Option<QuicOptions> {
-    let peers = processes.map(|name| Peer::Name(name.to_owned())).collect();
-    config.transport.quic.clone().map(|quic| QuicOptions { peers, ..quic })
+/// How trunks to these processes are opened.
+fn options<'a>(config: &Config, faults: LinkFaults, processes: impl Iterator<Item = &'a str>) -> Options {
+    let mut options = config.transport.clone();
+    options.common.faults = Some(faults);
+    if let Some(quic) = &mut options.quic {
+        quic.peers = processes.map(|name| Peer::Name(name.to_owned())).collect();
+    }
+    options
 }
 
 impl TrunkEnd {
@@ -177,7 +181,7 @@ impl TrunkEnd {
             retry: if opens { Some(0) } else { None },
             backoff: BACKOFF.0,
             opened: 0,
-            told_down: false,
+            logged_down: false,
         }
     }
 
@@ -191,11 +195,6 @@ impl TrunkEnd {
         if !matches!(self.way, Way::Listen(_)) {
             (self.backoff, self.retry) = (BACKOFF.0, Some(now));
         }
-    }
-
-    /// When [`Fabric::open_trunks`] has something to do for it.
-    pub(super) fn deadline(&self) -> Option<u64> {
-        self.retry
     }
 
     /// It is to be tried again, later each time, unless it was open for a while.
@@ -254,12 +253,9 @@ impl Fabric {
             }
             Way::Connect(address) => {
                 // The trunk's name: a restarted caller's new connection ends its old one at once.
-                let name = u64::from(self.trunks[index].trunk) + 1;
-                let faults = Some(self.trunk_faults(index));
-                let quic = peers(&self.config, self.process_beyond(index).into_iter());
-                let Options { common, allow_insecure, .. } = self.config.transport.clone();
-                let common = telegraphos_transport::Options { name, faults, ..common };
-                let options = Options { common, quic, allow_insecure };
+                let mut options =
+                    options(&self.config, self.trunk_faults(index), self.process_beyond(index).into_iter());
+                options.common.name = u64::from(self.trunks[index].trunk) + 1;
                 transports::connect(address, &options).map_err(|e| e.to_string())
             }
         };
@@ -267,11 +263,11 @@ impl Fabric {
             Ok(()) => {}
             Err(why) => {
                 let end = &mut self.trunks[index];
-                if end.told_down {
+                if end.logged_down {
                     debug!("still no trunk {}: {why}", end.name);
                 } else {
                     warn!("no trunk {}: {why} (trying again until it is there)", end.name);
-                    end.told_down = true;
+                    end.logged_down = true;
                 }
                 end.again(self.now);
             }
@@ -331,8 +327,7 @@ impl Fabric {
             connection.transport.set_faults(&link);
             // One acceptor may serve several processes; each speaks for its own switches.
             if let Some(peer) = connection.transport.peer().filter(|peer| Some(peer) != expected.as_ref()) {
-                connection.closing = true;
-                self.touch(port);
+                self.close(port);
                 let expected = expected.unwrap_or_default();
                 let name = self.trunks[index].name.clone();
                 self.complain_of(
@@ -365,23 +360,16 @@ impl Fabric {
     /// A connection becomes this end of a trunk; its switch sends the opening frame.
     fn join_end(&mut self, index: usize, port: PortId) {
         if self.trunks[index].kept_down() {
-            if let Some(connection) = self.connection(port) {
-                connection.closing = true;
-            }
-            self.touch(port);
-            return;
+            return self.close(port);
         }
         if self.trunks[index].ports.len() >= MOST {
             // The oldest may be the trunk, the newest may be the one that replaces it: one in between makes room.
             if let Some(between) = self.trunks[index].ports.get(1).copied() {
-                if let Some(connection) = self.connection(between) {
-                    connection.closing = true;
-                }
-                self.touch(between);
+                self.close(between);
             }
         }
         let end = &mut self.trunks[index];
-        (end.opened, end.told_down) = (self.now, false);
+        (end.opened, end.logged_down) = (self.now, false);
         end.ports.push(port);
         let (switch, trunk) = (end.switch, end.trunk);
         if let Some(connection) = self.connection(port) {

@@ -236,10 +236,10 @@ fn a_stream_of_the_process_itself_is_served_and_never_dropped_for_others() {
     let thread = std::thread::spawn(move || {
         let mut client = ControlClient::over(near).unwrap();
         let set = Request::SetFaults { on: Target::All, faults: "loss=7%".parse().unwrap() };
-        assert_eq!(client.tell(&set).unwrap(), Done::changed(1));
-        let refused = client.tell(&Request::Crash { node: 99 }).unwrap_err();
+        assert_eq!(client.command(&set).unwrap(), Done::changed(1));
+        let refused = client.command(&Request::Crash { node: 99 }).unwrap_err();
         assert!(matches!(refused, ClientError::Refused(_)), "{refused}");
-        assert!(client.ask_raw(&Request::Topology {}).unwrap().starts_with("{\"topology\""));
+        assert!(client.request(&Request::Topology {}).unwrap().line().starts_with("{\"topology\""));
         client
     });
     while !thread.is_finished() {

@@ -3,12 +3,12 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use telegraphos_fabric::control::snapshot::{
     FaultView, FaultsView, Port, PortState, Process, Snapshot, Status, SwitchView, TopologyView,
 };
-use telegraphos_fabric::control::{ControlServer, Controlled, Done, FaultSpec, Limits, Response, Target};
+use telegraphos_fabric::control::{ControlServer, Done, FaultSpec, Limits, Request, Response, Target};
 
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
@@ -20,15 +20,46 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    fn note(&mut self, text: String) -> Result<Done, String> {
-        self.commands.push(text);
-        Ok(Done::changed(1))
-    }
-}
-
-impl Controlled for Fake {
-    fn status(&mut self) -> Status {
-        Status { protocol: 1, nodes: 64, present: vec![0, 3], log: "info".into(), ..Status::default() }
+    pub(crate) fn perform(&mut self, request: &Request) -> Result<Response, String> {
+        let command = match request {
+            Request::Status {} => {
+                let present = vec![0, 3];
+                return Ok(Response::Status(Status {
+                    protocol: 1,
+                    nodes: 64,
+                    present,
+                    log: "info".into(),
+                    ..Status::default()
+                }));
+            }
+            Request::Statistics {} | Request::Watch { .. } => return Ok(Response::Statistics(self.snapshot())),
+            Request::Topology {} => {
+                let switch = SwitchView { here: true, nodes: vec![0, 1], ..SwitchView::default() };
+                let digest = "0123456789abcdef".into();
+                return Ok(Response::Topology(TopologyView { digest, switches: vec![switch], trunks: Vec::new() }));
+            }
+            Request::Faults {} => {
+                let faults = self.faults.iter();
+                let faults = faults.map(|(on, faults)| FaultView { on: on.clone(), faults: *faults, down: false });
+                return Ok(Response::Faults(FaultsView { faults: faults.collect(), ..FaultsView::default() }));
+            }
+            Request::SetFaults { on, faults } => return Ok(self.set_faults(on, *faults)),
+            Request::ClearFaults { on } => return Ok(self.set_faults(on, FaultSpec::default())),
+            Request::Link { on, up } => format!("link {on} {up}"),
+            Request::Partition { groups } => format!("partition {groups:?}"),
+            Request::Heal {} => "partition []".to_owned(),
+            Request::Slow { node, bytes_per_second } => format!("slow {node} {bytes_per_second:?}"),
+            Request::Crash { node } | Request::Restore { node } if *node >= 64 => {
+                return Err(format!("node is {node}: expected 0 to 63"));
+            }
+            Request::Crash { node } => format!("crash {node} true"),
+            Request::Restore { node } => format!("crash {node} false"),
+            Request::CaptureStart { file, on } => format!("capture {file} {on}"),
+            Request::CaptureStop {} => "capture stop".to_owned(),
+            Request::Log { level } => format!("log {level}"),
+        };
+        self.commands.push(command);
+        Ok(Response::Done(Done::changed(1)))
     }
 
     fn snapshot(&mut self) -> Snapshot {
@@ -38,53 +69,12 @@ impl Controlled for Fake {
         Snapshot { process, nodes: 64, ports: (0..self.ports).map(port).collect(), ..Snapshot::default() }
     }
 
-    fn topology(&mut self) -> TopologyView {
-        let switch = SwitchView { here: true, nodes: vec![0, 1], ..SwitchView::default() };
-        TopologyView { digest: "0123456789abcdef".into(), switches: vec![switch], trunks: Vec::new() }
-    }
-
-    fn faults(&mut self) -> FaultsView {
-        let view = |(on, faults): &(Target, FaultSpec)| FaultView { on: on.clone(), faults: *faults, down: false };
-        FaultsView { faults: self.faults.iter().map(view).collect(), ..FaultsView::default() }
-    }
-
-    fn set_faults(&mut self, on: &Target, faults: &FaultSpec) -> Result<Done, String> {
+    fn set_faults(&mut self, on: &Target, faults: FaultSpec) -> Response {
         self.faults.retain(|(other, _)| other != on);
         if !faults.is_none() {
-            self.faults.push((on.clone(), *faults));
+            self.faults.push((on.clone(), faults));
         }
-        Ok(Done::changed(1))
-    }
-
-    fn set_link(&mut self, on: &Target, up: bool) -> Result<Done, String> {
-        self.note(format!("link {on} {up}"))
-    }
-
-    fn partition(&mut self, groups: &[Vec<String>]) -> Result<Done, String> {
-        self.note(format!("partition {groups:?}"))
-    }
-
-    fn slow(&mut self, node: u16, bytes_per_second: Option<u64>) -> Result<Done, String> {
-        self.note(format!("slow {node} {bytes_per_second:?}"))
-    }
-
-    fn crash(&mut self, node: u16, out: bool) -> Result<Done, String> {
-        if node >= 64 {
-            return Err(format!("node is {node}: expected 0 to 63"));
-        }
-        self.note(format!("crash {node} {out}"))
-    }
-
-    fn capture_start(&mut self, file: &Path, on: &Target) -> Result<Done, String> {
-        self.note(format!("capture {} {on}", file.display()))
-    }
-
-    fn capture_stop(&mut self) -> Result<Done, String> {
-        self.note("capture stop".into())
-    }
-
-    fn log(&mut self, filter: &str) -> Result<Done, String> {
-        self.note(format!("log {filter}"))
+        Response::Done(Done::changed(1))
     }
 }
 
@@ -115,7 +105,7 @@ impl Served {
     pub(crate) fn turn(&mut self) {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         for _ in 0..100_000 {
-            self.server.ready(self.now, &mut self.fake);
+            self.server.ready(self.now, &mut |request| self.fake.perform(request));
             let fd = self.server.fd();
             let mut fds = [PollFd::new(&fd, PollFlags::IN)];
             let readable = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0;

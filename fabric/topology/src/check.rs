@@ -17,8 +17,6 @@
 //! - One channel waits for the next on some route. Where the layer of a step depends on the place and the destination
 //!   only, these pairs are the first two steps of some route; else (graphs) each route is walked.
 
-use std::fmt;
-
 use crate::dependencies::Dependencies;
 use crate::{Hop, SwitchId, Topology, TrunkId};
 
@@ -63,12 +61,18 @@ pub struct Channel {
 }
 
 /// A promise that a topology does not keep. Routes are lists of names of switches.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// Packets could block each other for ever: in each of these channels one waits for room in the next, and in the
     /// last for room in the first.
+    #[error(
+        "packets could wait for each other in a circle: {}; expected none: allow more layers, or remove a trunk of \
+         the circle",
+        circle(.0)
+    )]
     Cycle(Vec<Channel>),
     /// A route does not arrive.
+    #[error("the route {} does not lead to {destination}: expected one that does", .route.join(" -> "))]
     Lost {
         /// Where it leads.
         route: Vec<String>,
@@ -76,6 +80,11 @@ pub enum CheckError {
         destination: String,
     },
     /// A way back uses other trunks.
+    #[error(
+        "the way there is {}, the way back is {}: expected the same trunks",
+        .there.join(" -> "),
+        .back.join(" -> ")
+    )]
     Asymmetric {
         /// The way there.
         there: Vec<String>,
@@ -83,6 +92,7 @@ pub enum CheckError {
         back: Vec<String>,
     },
     /// A step uses a layer that does not exist.
+    #[error("the route {} uses layer {layer}: expected layers below {layers}", .route.join(" -> "))]
     Layer {
         /// The route.
         route: Vec<String>,
@@ -93,42 +103,18 @@ pub enum CheckError {
     },
 }
 
-impl fmt::Display for CheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CheckError::Cycle(channels) => {
-                write!(f, "packets could wait for each other in a circle: ")?;
-                let layer = channels.first().map_or(0, |c| c.layer);
-                if channels.iter().all(|c| c.layer == layer) {
-                    for channel in channels {
-                        write!(f, "{} -> ", channel.from)?;
-                    }
-                    write!(f, "{} (layer {layer})", channels.first().map_or("", |c| &c.from))?;
-                } else {
-                    for channel in channels {
-                        write!(f, "{} -({})-> ", channel.from, channel.layer)?;
-                    }
-                    write!(f, "{} (layers in brackets)", channels.first().map_or("", |c| &c.from))?;
-                }
-                write!(f, "; expected none: allow more layers, or remove a trunk of the circle")
-            }
-            CheckError::Lost { route, destination } => {
-                write!(f, "the route {} does not lead to {destination}: expected one that does", route.join(" -> "))
-            }
-            CheckError::Asymmetric { there, back } => write!(
-                f,
-                "the way there is {}, the way back is {}: expected the same trunks",
-                there.join(" -> "),
-                back.join(" -> ")
-            ),
-            CheckError::Layer { route, layer, layers } => {
-                write!(f, "the route {} uses layer {layer}: expected layers below {layers}", route.join(" -> "))
-            }
-        }
-    }
+/// A cycle of channels by their names, with its layer, or with that of each channel where they differ.
+fn circle(channels: &[Channel]) -> String {
+    let (start, layer) = channels.first().map_or(("", 0), |first| (first.from.as_str(), first.layer));
+    let one_layer = channels.iter().all(|channel| channel.layer == layer);
+    let step = |Channel { from, layer, .. }: &Channel| match one_layer {
+        true => format!("{from} -> "),
+        false => format!("{from} -({layer})-> "),
+    };
+    let steps: String = channels.iter().map(step).collect();
+    let layers = if one_layer { format!("layer {layer}") } else { "layers in brackets".to_owned() };
+    format!("{steps}{start} ({layers})")
 }
-
-impl std::error::Error for CheckError {}
 
 impl Topology {
     /// Proves the promises of the crate's introduction from the routes, or says which one is broken. Takes about a

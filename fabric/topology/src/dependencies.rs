@@ -7,6 +7,9 @@
 
 use std::collections::VecDeque;
 
+use petgraph::algo::kosaraju_scc;
+use petgraph::graph::DiGraph;
+
 use crate::{Hop, SwitchId, Topology, TrunkId};
 
 /// Cycles are looked for from so many channels: from all of a small topology.
@@ -96,11 +99,19 @@ impl<'a> Dependencies<'a> {
 
     /// The shortest cycle, or one of the shortest; among very many channels, of those through some of them.
     pub(crate) fn cycle(&self) -> Option<Vec<usize>> {
-        // What is left when channels without predecessors or without successors are removed until there are none of
-        // either kind.
-        let mut left = self.remaining(&vec![true; self.used.len()], false);
-        left = self.remaining(&left, true);
-        let starts: Vec<usize> = (0..left.len()).filter(|channel| left[*channel]).collect();
+        let channels = 0..self.used.len();
+        let pairs = channels.flat_map(|channel| self.waits(channel).map(move |on| (channel as u32, on as u32)));
+        let components = kosaraju_scc(&DiGraph::<(), ()>::from_edges(pairs));
+        // No channel waits for itself: those in a cycle are those with others in their component.
+        let mut starts: Vec<usize> = components
+            .iter()
+            .filter(|component| component.len() > 1)
+            .flatten()
+            .map(|channel| channel.index())
+            .collect();
+        starts.sort_unstable();
+        let mut left = vec![false; self.used.len()];
+        starts.iter().for_each(|channel| left[*channel] = true);
         let mut best: Option<Vec<usize>> = None;
         // Channels of one ring have neighbouring numbers: with a stride, each large region gets its share.
         for start in starts.iter().step_by(starts.len().div_ceil(STARTS).max(1)) {
@@ -109,48 +120,10 @@ impl<'a> Dependencies<'a> {
                 best = Some(shorter);
             }
         }
-        // The stride may have met only channels between two cycles; from any of them a walk comes round in one.
-        best.or_else(|| starts.first().and_then(|start| self.walk(*start, &left)))
+        best
     }
 
-    /// Takes away, from the channels `left`, those that no other one of them waits for; `backward`: those that wait for
-    /// none.
-    fn remaining(&self, left: &[bool], backward: bool) -> Vec<bool> {
-        let mut left = left.to_vec();
-        let mut degree = vec![0u32; left.len()];
-        // For `backward` the rows are needed by column.
-        let mut waiting: Vec<Vec<u32>> = if backward { vec![Vec::new(); left.len()] } else { Vec::new() };
-        for channel in 0..left.len() {
-            for on in self.waits(channel).filter(|on| left[channel] && left[*on]) {
-                if backward {
-                    degree[channel] += 1;
-                    waiting[on].push(channel as u32);
-                } else {
-                    degree[on] += 1;
-                }
-            }
-        }
-        let mut free: Vec<usize> = (0..left.len()).filter(|channel| left[*channel] && degree[*channel] == 0).collect();
-        while let Some(channel) = free.pop() {
-            left[channel] = false;
-            let release = |next: usize| {
-                if left[next] {
-                    degree[next] -= 1;
-                    if degree[next] == 0 {
-                        free.push(next);
-                    }
-                }
-            };
-            if backward {
-                waiting[channel].iter().map(|next| *next as usize).for_each(release);
-            } else {
-                self.waits(channel).for_each(release);
-            }
-        }
-        left
-    }
-
-    /// The shortest cycle through one channel, if it is of at most `most` channels.
+    /// The shortest cycle through one channel by channels that are `left`, if it is of at most `most` channels.
     fn cycle_through(&self, start: usize, left: &[bool], most: usize) -> Option<Vec<usize>> {
         let mut from = vec![usize::MAX; left.len()];
         let mut queue = VecDeque::from([(start, 1)]);
@@ -174,19 +147,6 @@ impl<'a> Dependencies<'a> {
             }
         }
         None
-    }
-
-    /// Some cycle, by walking on until a channel comes again: each one left waits for one that is left.
-    fn walk(&self, start: usize, left: &[bool]) -> Option<Vec<usize>> {
-        let mut place = vec![usize::MAX; left.len()];
-        let mut path = Vec::new();
-        let mut at = start;
-        while place[at] == usize::MAX {
-            place[at] = path.len();
-            path.push(at);
-            at = self.waits(at).find(|next| left[*next])?;
-        }
-        Some(path.split_off(place[at]))
     }
 }
 

@@ -11,7 +11,6 @@ use std::cmp::Ordering;
 
 use crate::digest::Digest;
 use crate::layers;
-use crate::lists::Lists;
 use crate::{Hop, SwitchId, Trunk, TrunkId};
 
 /// No trunk: in the tables, that of a switch to itself.
@@ -29,7 +28,7 @@ pub(crate) struct Graph {
 
 impl Graph {
     /// The routes of a connected graph, in at most `layers` layers; and how many it takes.
-    pub(crate) fn new(switches: u16, trunks: &[Trunk], trunks_of: &Lists, layers: u8) -> (Graph, usize) {
+    pub(crate) fn new(switches: u16, trunks: &[Trunk], trunks_of: &[Vec<TrunkId>], layers: u8) -> (Graph, usize) {
         let toward = (0..switches).flat_map(|root| least_paths(root, switches, trunks, trunks_of)).collect();
         let size = usize::from(switches).pow(2);
         let mut graph = Graph { switches, toward, layer: vec![0; size], layers: 1 };
@@ -74,7 +73,7 @@ impl Graph {
 }
 
 /// For each switch the first trunk of its least path to `root`.
-fn least_paths(root: SwitchId, switches: u16, trunks: &[Trunk], trunks_of: &Lists) -> Vec<TrunkId> {
+fn least_paths(root: SwitchId, switches: u16, trunks: &[Trunk], trunks_of: &[Vec<TrunkId>]) -> Vec<TrunkId> {
     let mut toward = vec![NONE; switches.into()];
     // The trunks of each switch's path, greatest first, so that comparing vectors compares sets; those of the same
     // length only.
@@ -87,7 +86,7 @@ fn least_paths(root: SwitchId, switches: u16, trunks: &[Trunk], trunks_of: &List
         // All paths of this ring of switches are final: those of the next are one trunk longer.
         let mut next_ring = Vec::new();
         for at in ring {
-            for &trunk in trunks_of.get(at) {
+            for &trunk in &trunks_of[usize::from(at)] {
                 let next = usize::from(trunks[usize::from(trunk)].other_end(at));
                 let further = distance[usize::from(at)] + 1;
                 if distance[next] < further {

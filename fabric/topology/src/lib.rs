@@ -48,7 +48,7 @@ mod tree;
 pub use bugs::Bug;
 pub use check::{Channel, CheckError, CheckReport};
 pub use error::TopologyError;
-pub use plan::{Plan, PlanError, TrunkAddress};
+pub use plan::{Plan, TrunkAddress};
 pub use shape::Shape;
 pub use telegraphos_wire::NodeId;
 pub use topology::{Hop, Topology, Trunk};

@@ -10,7 +10,8 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::topology::{check_names, is_name, spread};
+use crate::error::{missing_nodes, refused};
+use crate::topology::{NAME_EXPECTED, check_names, checked_layers, checked_nodes, is_name, spread, unknown_switch};
 use crate::{DEFAULT_NODES, MAX_LAYERS, MAX_NODES, NodeId, Shape, SwitchId, Topology, TopologyError, TrunkId};
 
 /// The process of all switches, if the file names none.
@@ -40,134 +41,6 @@ pub struct TrunkAddress {
     pub caller: SwitchId,
     /// The address that it connects from, if the file says so.
     pub from: Option<IpAddr>,
-}
-
-/// Why a file is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    /// Not TOML, an unknown key, or a value of the wrong type; names line, key and what was expected.
-    #[error("{0}")]
-    Parse(String),
-    /// Neither kind of description.
-    #[error("neither `topology` nor [[switch]]: expected one of them, such as topology = \"torus:4x4\"")]
-    Empty,
-    /// Both kinds.
-    #[error("topology = \"{topology}\" and {other}: expected either a regular topology or [[switch]] and [[trunk]]")]
-    Both {
-        /// The regular topology.
-        topology: String,
-        /// What else is there.
-        other: &'static str,
-    },
-    /// Not a list of nodes.
-    #[error(
-        "switch `{switch}`: nodes = \"{text}\": expected numbers below {MAX_NODES} and ranges of them, such as \"0-5,9\"; a switch without nodes has no `nodes`"
-    )]
-    NodeList {
-        /// The switch.
-        switch: String,
-        /// What was given.
-        text: String,
-    },
-    /// A node at two switches, or twice at one.
-    #[error("node {node} is at switch `{first}` and at switch `{second}`: expected each node once")]
-    DuplicateNode {
-        /// The node.
-        node: NodeId,
-        /// One switch.
-        first: String,
-        /// The other; perhaps the same.
-        second: String,
-    },
-    /// A node that is not below the number of nodes.
-    #[error("switch `{switch}`: node {node}, but nodes = {nodes}: expected numbers below it")]
-    NodeRange {
-        /// The node.
-        node: NodeId,
-        /// Its switch.
-        switch: String,
-        /// Number of nodes.
-        nodes: u32,
-    },
-    /// A process name that is not one.
-    #[error("switch `{switch}`: process = \"{process}\": expected a name of 1 to 64 letters, digits, '.', '_' or '-'")]
-    Process {
-        /// The switch.
-        switch: String,
-        /// What was given.
-        process: String,
-    },
-    /// Only some switches have a process.
-    #[error("switch `{without}` has no `process`, switch `{with}` has one: expected one for each switch or for none")]
-    MissingProcess {
-        /// A switch without.
-        without: String,
-        /// A switch with one.
-        with: String,
-    },
-    /// A trunk between processes without an address.
-    #[error(
-        "trunk between `{a}` and `{b}` has no `at`: expected the address where the process `{listener}` listens and `{caller}` connects, such as at = \"udp:10.0.0.1:7001\""
-    )]
-    MissingAddress {
-        /// One end.
-        a: String,
-        /// The other end.
-        b: String,
-        /// The process of the first.
-        listener: String,
-        /// The process of the other.
-        caller: String,
-    },
-    /// A trunk within a process with an address.
-    #[error(
-        "trunk between `{a}` and `{b}`: at = \"{at}\": expected none, both switches are in the process `{process}`"
-    )]
-    NeedlessAddress {
-        /// One end.
-        a: String,
-        /// The other end.
-        b: String,
-        /// The address.
-        at: String,
-        /// The process.
-        process: String,
-    },
-    /// An address that cannot be one.
-    #[error("trunk between `{a}` and `{b}`: at = \"{at}\": expected TRANSPORT:ADDRESS, such as udp:10.0.0.1:7001")]
-    Address {
-        /// One end.
-        a: String,
-        /// The other end.
-        b: String,
-        /// The address.
-        at: String,
-    },
-    /// An address to connect from that is none, or of a trunk without a connection.
-    #[error("trunk between `{a}` and `{b}`: from = \"{from}\": expected an IP address, such as 10.0.0.2, and `at`")]
-    From {
-        /// One end.
-        a: String,
-        /// The other end.
-        b: String,
-        /// What was given.
-        from: String,
-    },
-    /// Two processes are to listen at one address.
-    #[error(
-        "at = \"{at}\": the processes `{first}` and `{second}` would both listen there; expected addresses of their own"
-    )]
-    DuplicateAddress {
-        /// The address.
-        at: String,
-        /// One process.
-        first: String,
-        /// The other.
-        second: String,
-    },
-    /// The topology itself.
-    #[error(transparent)]
-    Topology(#[from] TopologyError),
 }
 
 #[derive(Deserialize)]
@@ -210,25 +83,26 @@ impl Plan {
     }
 
     /// What a file describes.
-    pub fn from_toml(text: &str) -> Result<Plan, PlanError> {
-        let file: File = toml::from_str(text).map_err(|e| PlanError::Parse(e.to_string().trim_end().to_owned()))?;
-        let layers = file.layers.unwrap_or(MAX_LAYERS.into());
-        let layers = u8::try_from(layers).map_err(|_| TopologyError::Layers { layers })?;
-        let nodes = file.nodes.map(|nodes| match u32::try_from(nodes) {
-            Ok(nodes) if (1..=MAX_NODES).contains(&nodes) => Ok(nodes),
-            _ => Err(TopologyError::Nodes { nodes }),
-        });
-        let nodes = nodes.transpose()?;
+    pub fn from_toml(text: &str) -> Result<Plan, TopologyError> {
+        // Of a wrong type or an unknown key TOML names line, key and what was expected.
+        let file: File = toml::from_str(text).map_err(|e| refused!("{}", e.to_string().trim_end()))?;
+        let layers = checked_layers(file.layers.unwrap_or(MAX_LAYERS.into()))?;
+        let nodes = file.nodes.map(checked_nodes).transpose()?;
         if let Some(topology) = file.topology {
             if !file.switch.is_empty() || !file.trunk.is_empty() {
                 let other = if file.switch.is_empty() { "[[trunk]]" } else { "[[switch]]" };
-                return Err(PlanError::Both { topology, other });
+                return Err(refused!(
+                    "topology = \"{topology}\" and {other}: expected either a regular topology or [[switch]] and \
+                     [[trunk]]"
+                ));
             }
             let shape: Shape = topology.parse()?;
             return Ok(Plan::in_one_process(Topology::new(shape, nodes.unwrap_or(DEFAULT_NODES), layers)?));
         }
         if file.switch.is_empty() {
-            return Err(PlanError::Empty);
+            return Err(refused!(
+                "neither `topology` nor [[switch]]: expected one of them, such as topology = \"torus:4x4\""
+            ));
         }
         let names: Vec<String> = file.switch.iter().map(|switch| switch.name.clone()).collect();
         check_names(&names)?;
@@ -268,41 +142,57 @@ impl Plan {
     }
 
     /// Puts the addresses of the file at their trunks.
-    fn add_addresses(&mut self, entries: &[TrunkEntry], ends: &[(SwitchId, SwitchId)]) -> Result<(), PlanError> {
+    fn add_addresses(&mut self, entries: &[TrunkEntry], ends: &[(SwitchId, SwitchId)]) -> Result<(), TopologyError> {
         let mut listeners: HashMap<&str, usize> = HashMap::new();
         for (entry, &(listener, caller)) in entries.iter().zip(ends) {
-            let [a, b] = entry.between.clone();
+            let described = format!("trunk between `{}` and `{}`", entry.between[0], entry.between[1]);
             let (listening, calling) = (self.process_index(listener), self.process_index(caller));
-            let process = |index: usize| self.processes[index].clone();
+            let process = |index: usize| &self.processes[index];
             let from = match &entry.from {
                 None => None,
                 Some(text) => match text.parse::<IpAddr>() {
                     Ok(from) if entry.at.is_some() => Some(from),
-                    _ => return Err(PlanError::From { a, b, from: text.clone() }),
+                    _ => {
+                        return Err(refused!(
+                            "{described}: from = \"{text}\": expected an IP address, such as 10.0.0.2, and `at`"
+                        ));
+                    }
                 },
             };
-            let Some(at) = entry.at.clone() else {
+            let Some(at) = &entry.at else {
                 if listening == calling {
                     continue;
                 }
                 let (listener, caller) = (process(listening), process(calling));
-                return Err(PlanError::MissingAddress { a, b, listener, caller });
+                return Err(refused!(
+                    "{described} has no `at`: expected the address where the process `{listener}` listens and \
+                     `{caller}` connects, such as at = \"udp:10.0.0.1:7001\""
+                ));
             };
             if listening == calling {
-                return Err(PlanError::NeedlessAddress { a, b, at, process: process(listening) });
+                return Err(refused!(
+                    "{described}: at = \"{at}\": expected none, both switches are in the process `{}`",
+                    process(listening)
+                ));
             }
             // Each transport checks its own addresses.
             if !at.split_once(':').is_some_and(|(transport, place)| is_name(transport) && !place.is_empty()) {
-                return Err(PlanError::Address { a, b, at });
+                return Err(refused!(
+                    "{described}: at = \"{at}\": expected TRANSPORT:ADDRESS, such as udp:10.0.0.1:7001"
+                ));
             }
-            let first = *listeners.entry(entry.at.as_deref().unwrap_or_default()).or_insert(listening);
+            let first = *listeners.entry(at).or_insert(listening);
             if first != listening {
-                return Err(PlanError::DuplicateAddress { at, first: process(first), second: process(listening) });
+                let (first, second) = (process(first), process(listening));
+                return Err(refused!(
+                    "at = \"{at}\": the processes `{first}` and `{second}` would both listen there; expected \
+                     addresses of their own"
+                ));
             }
             let here =
                 self.topology.trunks().iter().position(|t| (t.a, t.b) == (listener.min(caller), listener.max(caller)));
             if let Some(trunk) = here {
-                self.addresses[trunk] = Some(TrunkAddress { at, listener, caller, from });
+                self.addresses[trunk] = Some(TrunkAddress { at: at.clone(), listener, caller, from });
             }
         }
         Ok(())
@@ -310,7 +200,7 @@ impl Plan {
 }
 
 /// The names of the processes, and for each switch the index of its own.
-fn processes(switches: &[SwitchEntry]) -> Result<(Vec<String>, Vec<usize>), PlanError> {
+fn processes(switches: &[SwitchEntry]) -> Result<(Vec<String>, Vec<usize>), TopologyError> {
     let Some(with) = switches.iter().find(|switch| switch.process.is_some()) else {
         return Ok((vec![ONE_PROCESS.to_owned()], vec![0; switches.len()]));
     };
@@ -318,10 +208,14 @@ fn processes(switches: &[SwitchEntry]) -> Result<(Vec<String>, Vec<usize>), Plan
     let mut of = Vec::new();
     for switch in switches {
         let Some(process) = &switch.process else {
-            return Err(PlanError::MissingProcess { without: switch.name.clone(), with: with.name.clone() });
+            return Err(refused!(
+                "switch `{}` has no `process`, switch `{}` has one: expected one for each switch or for none",
+                switch.name,
+                with.name
+            ));
         };
         if !is_name(process) {
-            return Err(PlanError::Process { switch: switch.name.clone(), process: process.clone() });
+            return Err(refused!("switch `{}`: process = \"{process}\": {NAME_EXPECTED}", switch.name));
         }
         of.push(names.iter().position(|name| name == process).unwrap_or_else(|| {
             names.push(process.clone());
@@ -332,18 +226,18 @@ fn processes(switches: &[SwitchEntry]) -> Result<(Vec<String>, Vec<usize>), Plan
 }
 
 /// The ends of the trunks by number, in the order of the file.
-fn ends(names: &[String], trunks: &[TrunkEntry]) -> Result<Vec<(SwitchId, SwitchId)>, PlanError> {
+fn ends(names: &[String], trunks: &[TrunkEntry]) -> Result<Vec<(SwitchId, SwitchId)>, TopologyError> {
     // At most MAX_GRAPH_SWITCHES.
     let ids: HashMap<&str, SwitchId> = names.iter().map(String::as_str).zip(0..).collect();
     let end = |trunk: &TrunkEntry, name: &String| {
-        let [a, b] = trunk.between.clone();
-        ids.get(name.as_str()).copied().ok_or(TopologyError::UnknownSwitch { a, b, unknown: name.clone() })
+        let [a, b] = &trunk.between;
+        ids.get(name.as_str()).copied().ok_or_else(|| unknown_switch(a, b, name))
     };
     trunks.iter().map(|trunk| Ok((end(trunk, &trunk.between[0])?, end(trunk, &trunk.between[1])?))).collect()
 }
 
 /// The switch of each node: as the switches say, or spread evenly if none of them says anything.
-fn places(switches: &[SwitchEntry], nodes: Option<u32>) -> Result<Vec<SwitchId>, PlanError> {
+fn places(switches: &[SwitchEntry], nodes: Option<u32>) -> Result<Vec<SwitchId>, TopologyError> {
     if switches.iter().all(|switch| switch.nodes.is_none()) {
         // At most MAX_GRAPH_SWITCHES.
         return Ok(spread(nodes.unwrap_or(DEFAULT_NODES), 0, switches.len() as u16));
@@ -351,26 +245,34 @@ fn places(switches: &[SwitchEntry], nodes: Option<u32>) -> Result<Vec<SwitchId>,
     let mut place: Vec<Option<SwitchId>> = vec![None; nodes.map_or(0, |nodes| nodes as usize)];
     for (id, switch) in (0..).zip(switches) {
         let Some(text) = &switch.nodes else { continue };
-        let list =
-            node_list(text).ok_or_else(|| PlanError::NodeList { switch: switch.name.clone(), text: text.clone() })?;
+        let name = &switch.name;
+        let list = node_list(text).ok_or_else(|| {
+            refused!(
+                "switch `{name}`: nodes = \"{text}\": expected numbers below {MAX_NODES} and ranges of them, such as \
+                 \"0-5,9\"; a switch without nodes has no `nodes`"
+            )
+        })?;
         for node in list.into_iter().flatten() {
             let index = usize::from(node);
             if index >= place.len() {
                 if let Some(nodes) = nodes {
-                    return Err(PlanError::NodeRange { node, switch: switch.name.clone(), nodes });
+                    return Err(refused!(
+                        "switch `{name}`: node {node}, but nodes = {nodes}: expected numbers below it"
+                    ));
                 }
                 place.resize(index + 1, None);
             }
             if let Some(first) = place[index].replace(id) {
-                let first = switches[usize::from(first)].name.clone();
-                return Err(PlanError::DuplicateNode { node, first, second: switch.name.clone() });
+                let first = &switches[usize::from(first)].name;
+                return Err(refused!(
+                    "node {node} is at switch `{first}` and at switch `{name}`: expected each node once"
+                ));
             }
         }
     }
-    let missing: Vec<NodeId> = (0..).zip(&place).filter(|(_, at)| at.is_none()).map(|(node, _)| node).collect();
-    if !missing.is_empty() {
-        // At most MAX_NODES.
-        return Err(TopologyError::MissingNodes { missing, nodes: place.len() as u32 }.into());
+    let mut missing = (0..).zip(&place).filter(|(_, at)| at.is_none()).map(|(node, _)| node).peekable();
+    if missing.peek().is_some() {
+        return Err(missing_nodes(missing, place.len()));
     }
     Ok(place.into_iter().flatten().collect())
 }

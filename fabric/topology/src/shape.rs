@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::error::refused;
 use crate::{MAX_SWITCHES, TopologyError};
 
 /// A regular topology.
@@ -47,7 +48,7 @@ impl Shape {
             Shape::Star => Some(1),
             Shape::Tree { arity, depth } => {
                 if arity < 2 || depth == 0 {
-                    return Err(TopologyError::TreeSize { arity, depth });
+                    return Err(refused!("topology {self}: expected an arity of at least 2 and a depth of at least 1"));
                 }
                 // 1 + arity + arity^2 + ...: more than 12 levels are too many even of two.
                 (0..depth).try_fold(1u32, |sum, _| {
@@ -56,12 +57,14 @@ impl Shape {
             }
             Shape::Mesh { width, height } | Shape::Torus { width, height } => {
                 if width == 0 || height == 0 {
-                    return Err(TopologyError::GridSize { shape: self });
+                    return Err(refused!("topology {self}: expected a width and a height of at least 1"));
                 }
                 Some(u32::from(width) * u32::from(height)).filter(|count| *count <= MAX_SWITCHES)
             }
         };
-        count.and_then(|count| u16::try_from(count).ok()).ok_or(TopologyError::TooManySwitches { shape: self })
+        count.and_then(|count| u16::try_from(count).ok()).ok_or_else(|| {
+            refused!("topology {self} has more than {MAX_SWITCHES} switches: expected at most {MAX_SWITCHES}")
+        })
     }
 }
 
@@ -80,7 +83,12 @@ impl FromStr for Shape {
     type Err = TopologyError;
 
     fn from_str(text: &str) -> Result<Shape, TopologyError> {
-        let unknown = || TopologyError::Flag { text: text.to_owned() };
+        let unknown = || {
+            refused!(
+                "topology `{text}`: expected star, tree:ARITYxDEPTH, mesh:WIDTHxHEIGHT or torus:WIDTHxHEIGHT, such as \
+                 torus:4x4"
+            )
+        };
         if text == "star" {
             return Ok(Shape::Star);
         }

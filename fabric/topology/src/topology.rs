@@ -4,11 +4,12 @@
 use std::collections::HashSet;
 
 use crate::digest::Digest;
+use crate::error::{missing_nodes, refused};
 use crate::graph::Graph;
 use crate::grid::Grid;
-use crate::lists::Lists;
+use crate::lists::lists;
 use crate::tree::Tree;
-use crate::{MAX_GRAPH_SWITCHES, MAX_LAYERS, MAX_NODES, NodeId, Shape, SwitchId, TopologyError, TrunkId};
+use crate::{MAX_GRAPH_SWITCHES, MAX_LAYERS, MAX_NODES, MAX_SWITCHES, NodeId, Shape, SwitchId, TopologyError, TrunkId};
 
 /// What joins two switches; there is at most one trunk between any two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,9 +43,9 @@ pub struct Hop {
 pub struct Topology {
     pub(crate) routing: Routing,
     trunks: Vec<Trunk>,
-    trunks_of: Lists,
+    trunks_of: Vec<Vec<TrunkId>>,
     switch_of: Vec<SwitchId>,
-    nodes_of: Lists,
+    nodes_of: Vec<Vec<NodeId>>,
     switches: u16,
     /// The given names; regular topologies derive them.
     names: Option<Vec<String>>,
@@ -64,21 +65,6 @@ impl Topology {
         Topology::assemble(Routing::Star, 1, Vec::new(), spread(nodes.clamp(1, MAX_NODES), 0, 1))
     }
 
-    /// A tree with the nodes at its leaves: a root and `depth` levels below, each switch with `arity` below itself.
-    pub fn tree(arity: u16, depth: u16, nodes: u32) -> Result<Topology, TopologyError> {
-        Topology::new(Shape::Tree { arity, depth }, nodes, MAX_LAYERS)
-    }
-
-    /// A mesh of `width` x `height` switches.
-    pub fn mesh(width: u16, height: u16, nodes: u32) -> Result<Topology, TopologyError> {
-        Topology::new(Shape::Mesh { width, height }, nodes, MAX_LAYERS)
-    }
-
-    /// A torus of `width` x `height` switches.
-    pub fn torus(width: u16, height: u16, nodes: u32) -> Result<Topology, TopologyError> {
-        Topology::new(Shape::Torus { width, height }, nodes, MAX_LAYERS)
-    }
-
     /// A regular topology as on the command line: `star`, `tree:4x2`, `mesh:4x4`, `torus:4x4`.
     pub fn parse_flag(text: &str, nodes: u32) -> Result<Topology, TopologyError> {
         Topology::new(text.parse()?, nodes, MAX_LAYERS)
@@ -88,7 +74,8 @@ impl Topology {
     /// are spread evenly, in the order of their numbers, over the switches; of a tree, over its leaves. A torus with a
     /// ring of five or more switches needs two layers, all others one.
     pub fn new(shape: Shape, nodes: u32, layers: u8) -> Result<Topology, TopologyError> {
-        check_counts(nodes, layers)?;
+        checked_nodes(nodes.into())?;
+        checked_layers(layers.into())?;
         let switches = shape.switches()?;
         match shape {
             Shape::Star => Ok(Topology::star(nodes)),
@@ -125,14 +112,14 @@ impl Topology {
         switch_of: Vec<SwitchId>,
         layers: u8,
     ) -> Result<Topology, TopologyError> {
-        let nodes = u32::try_from(switch_of.len()).unwrap_or(u32::MAX);
-        check_counts(nodes, layers)?;
+        checked_nodes(switch_of.len() as u64)?;
+        checked_layers(layers.into())?;
         check_names(&names)?;
         // At most MAX_GRAPH_SWITCHES.
         let switches = names.len() as u16;
         let trunks = checked_trunks(&names, trunks)?;
         if let Some((node, _)) = switch_of.iter().enumerate().find(|(_, at)| **at >= switches) {
-            return Err(TopologyError::MissingNodes { missing: vec![node as NodeId], nodes });
+            return Err(missing_nodes([node as NodeId].into_iter(), switch_of.len()));
         }
         let mut topology = Topology::assemble(Routing::Star, switches, trunks, switch_of);
         topology.names = Some(names);
@@ -155,9 +142,12 @@ impl Topology {
         }
         match reached.iter().position(|reached| !reached) {
             // Below the number of switches.
-            Some(switch) => {
-                Err(TopologyError::Disconnected { from: self.name(0), unreached: self.name(switch as SwitchId) })
-            }
+            Some(switch) => Err(refused!(
+                "switch `{}` cannot be reached from switch `{}`: expected every two to be joined by trunks; add a \
+                 trunk",
+                self.name(switch as SwitchId),
+                self.name(0)
+            )),
             None => Ok(()),
         }
     }
@@ -170,8 +160,8 @@ impl Topology {
     ) -> Topology {
         let trunks: Vec<Trunk> = trunks.into_iter().map(|(p, q)| Trunk { a: p.min(q), b: p.max(q) }).collect();
         let ends = (0..).zip(&trunks).flat_map(|(id, t)| [(t.a, id), (t.b, id)]);
-        let trunks_of = Lists::new(switches.into(), ends);
-        let nodes_of = Lists::new(switches.into(), switch_of.iter().copied().zip(0..));
+        let trunks_of = lists(switches, ends);
+        let nodes_of = lists(switches, switch_of.iter().copied().zip(0..));
         Topology { routing, trunks, trunks_of, switch_of, nodes_of, switches, names: None }
     }
 
@@ -245,7 +235,7 @@ impl Topology {
 
     /// The trunks of one switch, ascending.
     pub fn trunks_of(&self, at: SwitchId) -> &[TrunkId] {
-        self.trunks_of.get(at)
+        self.trunks_of.get(usize::from(at)).map_or(&[], Vec::as_slice)
     }
 
     /// Where the trunk leads to from `at`; `at` itself if it is no trunk of that switch.
@@ -264,7 +254,7 @@ impl Topology {
 
     /// The nodes of a switch, ascending.
     pub fn nodes_of(&self, switch: SwitchId) -> impl Iterator<Item = NodeId> + '_ {
-        self.nodes_of.get(switch).iter().copied()
+        self.nodes_of.get(usize::from(switch)).into_iter().flatten().copied()
     }
 
     /// The next step at switch `at` of the route from `source` to `destination`, on which `at` is (it may be `source`).
@@ -299,14 +289,16 @@ impl Topology {
     }
 }
 
-fn check_counts(nodes: u32, layers: u8) -> Result<(), TopologyError> {
-    if nodes == 0 || nodes > MAX_NODES {
-        return Err(TopologyError::Nodes { nodes: nodes.into() });
-    }
-    if layers == 0 || layers > MAX_LAYERS {
-        return Err(TopologyError::Layers { layers: layers.into() });
-    }
-    Ok(())
+/// A number of nodes that a fabric can have.
+pub(crate) fn checked_nodes(nodes: u64) -> Result<u32, TopologyError> {
+    let fits = u32::try_from(nodes).ok().filter(|nodes| (1..=MAX_NODES).contains(nodes));
+    fits.ok_or_else(|| refused!("nodes is {nodes}: expected 1 to {MAX_NODES}"))
+}
+
+/// A number of layers that trunks can have.
+pub(crate) fn checked_layers(layers: u64) -> Result<u8, TopologyError> {
+    let fits = u8::try_from(layers).ok().filter(|layers| (1..=MAX_LAYERS).contains(layers));
+    fits.ok_or_else(|| refused!("layers is {layers}: expected 1 to {MAX_LAYERS}"))
 }
 
 /// Checks the names of a graph's switches.
@@ -315,19 +307,25 @@ fn check_counts(nodes: u32, layers: u8) -> Result<(), TopologyError> {
 /// There are none or too many, one is no name, or two are equal.
 pub(crate) fn check_names(names: &[String]) -> Result<(), TopologyError> {
     if names.is_empty() || names.len() > MAX_GRAPH_SWITCHES {
-        return Err(TopologyError::Switches { switches: names.len() });
+        return Err(refused!(
+            "{} switches: expected 1 to {MAX_GRAPH_SWITCHES} (a star, tree, mesh or torus may have {MAX_SWITCHES})",
+            names.len()
+        ));
     }
     let mut seen = HashSet::new();
     for name in names {
         if !is_name(name) {
-            return Err(TopologyError::Name { name: name.clone() });
+            return Err(refused!("switch `{name}`: {NAME_EXPECTED}"));
         }
         if !seen.insert(name) {
-            return Err(TopologyError::DuplicateSwitch { name: name.clone() });
+            return Err(refused!("switch `{name}` is there twice: expected each name once"));
         }
     }
     Ok(())
 }
+
+/// What [`is_name`] allows, for a message.
+pub(crate) const NAME_EXPECTED: &str = "expected a name of 1 to 64 letters, digits, '.', '_' or '-'";
 
 /// Whether this can be the name of a switch or a process.
 pub(crate) fn is_name(text: &str) -> bool {
@@ -343,18 +341,27 @@ fn checked_trunks(
     let mut sorted = Vec::with_capacity(trunks.len());
     for &(p, q) in trunks {
         if let Some(unknown) = [p, q].into_iter().find(|end| usize::from(*end) >= names.len()) {
-            return Err(TopologyError::UnknownSwitch { a: name(p), b: name(q), unknown: name(unknown) });
+            return Err(unknown_switch(&name(p), &name(q), &name(unknown)));
         }
         if p == q {
-            return Err(TopologyError::SelfTrunk { name: name(p) });
+            return Err(refused!("trunk between `{}` and itself: expected two switches", name(p)));
         }
         sorted.push((p.min(q), p.max(q)));
     }
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(TopologyError::DuplicateTrunk { a: name(pair[0].0), b: name(pair[0].1) }),
+        Some(pair) => Err(refused!(
+            "trunk between `{}` and `{}` is there twice: expected at most one between two switches; remove one",
+            name(pair[0].0),
+            name(pair[0].1)
+        )),
         None => Ok(sorted),
     }
+}
+
+/// One end of a trunk between `a` and `b` does not exist.
+pub(crate) fn unknown_switch(a: &str, b: &str, unknown: &str) -> TopologyError {
+    refused!("trunk between `{a}` and `{b}`: there is no switch `{unknown}`; expected the name of a switch")
 }
 
 /// The switch of each node, if `nodes` are spread evenly over `count` switches from `first` on.

@@ -27,7 +27,7 @@ fn it_counts_what_walking_all_routes_counts() {
         };
         assert_eq!(t.check().unwrap(), expected, "{flag}");
     }
-    assert_eq!(Topology::mesh(2, 1, 1).unwrap().check().unwrap().mean_distance(), 1.0);
+    assert_eq!(Topology::parse_flag("mesh:2x1", 1).unwrap().check().unwrap().mean_distance(), 1.0);
     assert_eq!(Topology::star(1).check().unwrap().mean_distance(), 0.0);
 }
 
@@ -71,8 +71,8 @@ fn found(bug: Bug, t: &Topology) -> CheckError {
 
 #[test]
 fn each_deliberate_bug_is_found() {
-    let mesh = |bug| Topology::mesh(3, 3, 9).unwrap().with_bug(bug);
-    let torus = |side, bug| Topology::torus(side, side, 9).unwrap().with_bug(bug);
+    let mesh = |bug| Topology::parse_flag("mesh:3x3", 9).unwrap().with_bug(bug);
+    let torus = |side, bug| Topology::parse_flag(&format!("torus:{side}x{side}"), 9).unwrap().with_bug(bug);
     let ring = |switches: u16, bug| {
         let trunks: Vec<_> = (0..switches).map(|i| (i, (i + 1) % switches)).collect();
         Topology::graph_with_bug(names(switches.into()), &trunks, vec![0], 4, bug).unwrap()

@@ -11,7 +11,7 @@ use telegraphos_topology::{MAX_NODES, Topology};
 fn i13_routes_of_meshes_up_to_8x8_keep_all_promises_in_one_layer() {
     for width in 1..=8 {
         for height in 1..=8 {
-            let mesh = Topology::mesh(width, height, 64).unwrap();
+            let mesh = Topology::parse_flag(&format!("mesh:{width}x{height}"), 64).unwrap();
             assert_eq!(mesh.layers(), 1);
             promises(&mesh).unwrap_or_else(|e| panic!("mesh:{width}x{height}: {e}"));
         }
@@ -22,7 +22,7 @@ fn i13_routes_of_meshes_up_to_8x8_keep_all_promises_in_one_layer() {
 fn i13_routes_of_toruses_up_to_8x8_keep_all_promises_in_two_layers() {
     for width in 1..=8 {
         for height in 1..=8 {
-            let torus = Topology::torus(width, height, 64).unwrap();
+            let torus = Topology::parse_flag(&format!("torus:{width}x{height}"), 64).unwrap();
             assert_eq!(torus.layers(), if width.max(height) >= 5 { 2 } else { 1 });
             promises(&torus).unwrap_or_else(|e| panic!("torus:{width}x{height}: {e}"));
         }
@@ -32,7 +32,7 @@ fn i13_routes_of_toruses_up_to_8x8_keep_all_promises_in_two_layers() {
 #[test]
 fn i13_routes_of_trees_keep_all_promises_in_one_layer() {
     for (arity, depth) in [(2, 1), (2, 2), (2, 5), (3, 3), (4, 2), (7, 2), (40, 1)] {
-        let tree = Topology::tree(arity, depth, 64).unwrap();
+        let tree = Topology::parse_flag(&format!("tree:{arity}x{depth}"), 64).unwrap();
         assert_eq!(tree.layers(), 1);
         promises(&tree).unwrap_or_else(|e| panic!("tree:{arity}x{depth}: {e}"));
         // Nodes are at the leaves, which have only the trunk up.

@@ -69,7 +69,7 @@ pub(super) fn top(args: TopArgs) -> Result<u8> {
 }
 
 fn ask(client: &mut ControlClient) -> Result<Snapshot> {
-    match client.ask(&Request::Statistics {})? {
+    match client.request(&Request::Statistics {})? {
         Response::Statistics(snapshot) => Ok(snapshot),
         other => {
             let text = format!("expected statistics, not {}", other.line().trim_end());

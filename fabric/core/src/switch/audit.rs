@@ -25,7 +25,7 @@ impl Switch {
             neighbour.audit().map_err(|e| format!("output of {}: {e}", self.name(index)))?;
             let mut replies: BTreeMap<usize, u64> = BTreeMap::new();
             for (from, channel, queued) in neighbour.waiting() {
-                if !self.state.presence.get(usize::from(from)).is_some_and(|presence| presence.up) {
+                if !self.is_up(from) {
                     return Err(format!(
                         "output of {} holds packets of node {from}, which is absent",
                         self.name(index)
@@ -67,13 +67,13 @@ impl Switch {
                     neighbour.multicasts, copies[index]
                 ));
             }
-            if neighbour.replies_beyond != beyond[index] {
-                let (counted, waiting) = (neighbour.replies_beyond, beyond[index]);
-                return Err(format!("replies of {name} before trunks: {counted} counted, {waiting} wait"));
-            }
-            if neighbour.replies_waiting != waiting_replies[index] {
-                let (counted, waiting) = (neighbour.replies_waiting, waiting_replies[index]);
-                return Err(format!("replies of {name}: {counted} counted, {waiting} wait"));
+            for (what, counted, waiting) in [
+                (" before trunks", neighbour.replies_beyond, beyond[index]),
+                ("", neighbour.replies_waiting, waiting_replies[index]),
+            ] {
+                if counted != waiting {
+                    return Err(format!("replies of {name}{what}: {counted} counted, {waiting} wait"));
+                }
             }
             neighbour.groups.audit().map_err(|e| format!("groups of {name}: {e}"))?;
             for channel in neighbour.credited_channels() {

@@ -32,9 +32,8 @@ impl Switch {
             return self.refuse(port, Some(node), Refusal::Rate, offered, expected, out);
         }
         let Some(incarnation) = self.next_incarnation(node) else {
-            let last = self.state.presence.get(usize::from(node)).map_or(0, |presence| presence.incarnation);
             Switch::report(out, Diagnostic::Exhausted { port, node });
-            return self.refuse(port, Some(node), Refusal::Protocol, last, 0, out);
+            return self.refuse(port, Some(node), Refusal::Protocol, self.last_incarnation(node), 0, out);
         };
 
         self.state.adopted = if self.config.window.is_none() { Some(window) } else { None };
@@ -128,7 +127,7 @@ impl Switch {
         incarnation: u64,
         out: &mut Vec<Action>,
     ) -> Result<(), Violation> {
-        let last = self.state.presence.get(usize::from(node)).map_or(0, |presence| presence.incarnation);
+        let last = self.last_incarnation(node);
         let believed = bug!(BelieveIncarnation) || incarnation.saturating_sub(last) <= MOST_AHEAD;
         if incarnation <= last || !believed {
             return Err(Violation::Incarnation { announced: incarnation, last });

@@ -112,7 +112,7 @@ impl Switch {
         let class = self.config.class_of(&queued.packet);
         let to = match self.index_of(destination) {
             Some(to) => self.neighbour(to).map(|_| (to, 0)),
-            None if self.state.presence.get(usize::from(destination)).is_some_and(|presence| presence.up) => {
+            None if self.is_up(destination) => {
                 // The trunk is there: else the node could not be reached.
                 self.hop(source, destination).filter(|(to, _)| *to != index && self.neighbour(*to).is_some())
             }
@@ -184,7 +184,7 @@ impl Switch {
         let mut absent = Vec::new();
         let mut beyond: BTreeMap<(PortIndex, u8), Vec<NodeId>> = BTreeMap::new();
         for dst in members {
-            let up = self.state.presence.get(usize::from(dst)).is_some_and(|presence| presence.up);
+            let up = self.is_up(dst);
             match self.index_of(dst) {
                 Some(to) if up => here.push((to, dst)),
                 None if up => match self.hop(packet.src, dst) {
@@ -199,7 +199,7 @@ impl Switch {
         // The multicast itself counts as one until all have their copy.
         self.copies(index, number, 1 + here.len() as u32 + beyond.len() as u32);
         for (to, dst) in here {
-            let target = if bug!(AnyLife) { 0 } else { self.own_incarnation(dst) };
+            let target = if bug!(AnyLife) { 0 } else { self.last_incarnation(dst) };
             let packet = Packet { dst, target, ..packet.clone() };
             self.enter(to, Channel::new(CLASS, 0), Queued { packet, members: Vec::new(), paid }, out);
         }
@@ -219,10 +219,6 @@ impl Switch {
     pub(super) fn channel_beyond(&self, class: Class, layer: u8) -> Channel {
         let class = if class == Class::Enqueue && bug!(MixClasses) { Class::Request } else { class };
         Channel::new(class, if bug!(OneLayer) { 0 } else { layer })
-    }
-
-    fn own_incarnation(&self, node: NodeId) -> u64 {
-        self.state.presence.get(usize::from(node)).map_or(0, |presence| presence.incarnation)
     }
 
     fn copies(&mut self, index: PortIndex, multicast: u32, count: u32) {
@@ -292,18 +288,17 @@ impl Switch {
         if let Some(counted) = self.class_statistics(to, channel.class()) {
             counted.depth = counted.depth.saturating_sub(1);
         }
+        if channel.class() != Class::Reply {
+            return;
+        }
         let trunk = to >= self.nodes_here;
-        if channel.class() == Class::Reply {
-            if let Some(index) = self.index_of(source) {
-                if let Some(sender) = self.neighbour_mut(index) {
-                    sender.replies_waiting = sender.replies_waiting.saturating_sub(1);
-                    if trunk {
-                        sender.replies_beyond = sender.replies_beyond.saturating_sub(1);
-                        // The node may have been gated.
-                        self.touched.push(index);
-                    }
-                }
-            }
+        let Some(index) = self.index_of(source) else { return };
+        let Some(sender) = self.neighbour_mut(index) else { return };
+        sender.replies_waiting = sender.replies_waiting.saturating_sub(1);
+        if trunk {
+            sender.replies_beyond = sender.replies_beyond.saturating_sub(1);
+            // The node may have been gated.
+            self.touched.push(index);
         }
     }
 
@@ -338,10 +333,7 @@ impl Switch {
             match next {
                 Next::Control(frame) => out.push(Action::Send(port, frame)),
                 Next::Answer(packet) => {
-                    if let Some(counted) = self.class_statistics(index, Class::Reply) {
-                        counted.sent_packets += 1;
-                        counted.sent_bytes += bytes(&packet);
-                    }
+                    self.count_sent(index, Class::Reply, &packet);
                     out.push(Action::Send(port, Frame::Packet(packet)));
                 }
                 Next::Packet { from, channel, queued } => {
@@ -355,10 +347,7 @@ impl Switch {
     /// A packet leaves the switch.
     fn sent(&mut self, to: PortIndex, channel: Channel, port: PortId, queued: Queued, out: &mut Vec<Action>) {
         let Queued { packet, members, paid } = queued;
-        if let Some(counted) = self.class_statistics(to, channel.class()) {
-            counted.sent_packets += 1;
-            counted.sent_bytes += bytes(&packet);
-        }
+        self.count_sent(to, channel.class(), &packet);
         let trunk = to >= self.nodes_here;
         if !trunk && channel.class() != Class::Reply {
             if let Some(receiver) = self.neighbour_mut(to) {
@@ -390,6 +379,13 @@ impl Switch {
     }
 
     // ---- bookkeeping ----
+
+    fn count_sent(&mut self, index: PortIndex, class: Class, packet: &Packet) {
+        if let Some(counted) = self.class_statistics(index, class) {
+            counted.sent_packets += 1;
+            counted.sent_bytes += bytes(packet);
+        }
+    }
 
     /// Counts a packet from or to a port as dropped.
     pub(super) fn count_lost(&mut self, index: PortIndex, class: Class) {

@@ -5,6 +5,7 @@ use telegraphos_topology::{SwitchId, TrunkId};
 use telegraphos_wire::NodeId;
 
 use super::{PortIndex, Presence, Switch};
+use crate::config::Part;
 use crate::neighbour::Kind;
 
 impl Switch {
@@ -22,6 +23,16 @@ impl Switch {
         }
     }
 
+    /// Whether a node can be reached.
+    pub(super) fn is_up(&self, node: NodeId) -> bool {
+        self.state.presence.get(usize::from(node)).is_some_and(|presence| presence.up)
+    }
+
+    /// The incarnation of a node, or the last it had.
+    pub(super) fn last_incarnation(&self, node: NodeId) -> u64 {
+        self.state.presence.get(usize::from(node)).map_or(0, |presence| presence.incarnation)
+    }
+
     /// The open ports that are notified of a node: all nodes of this switch but itself, and the trunks of its tree.
     fn ports_to_notify(&self, node: NodeId) -> Vec<PortIndex> {
         let itself = self.index_of(node);
@@ -36,9 +47,13 @@ impl Switch {
 
     /// Whether the tree of a node's routes continues by a trunk of this switch.
     fn continues_by(&self, node: NodeId, trunk: TrunkId) -> bool {
-        let Some(part) = &self.config.part else { return false };
-        let Some(source) = part.topology.switch_of(node) else { return false };
-        part.topology.children(part.switch, source).any(|child| child == trunk)
+        self.switch_of(node).is_some_and(|source| self.tree_continues_by(source, trunk))
+    }
+
+    /// The same of the nodes of a switch.
+    pub(super) fn tree_continues_by(&self, source: SwitchId, trunk: TrunkId) -> bool {
+        let Some(Part { topology, switch }) = &self.config.part else { return false };
+        topology.children(*switch, source).any(|child| child == trunk)
     }
 
     /// Whether what a node sends arrives by a trunk of this switch.

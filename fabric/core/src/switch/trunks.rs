@@ -21,7 +21,7 @@ impl Switch {
             out.push(Action::Close(port));
             return;
         };
-        let epoch = self.state.epochs.get(index - self.nodes_here).copied().unwrap_or(0);
+        let epoch = self.epoch(index);
         let frame = Frame::Trunk {
             version: PROTOCOL_VERSION,
             switch: part.switch,
@@ -81,7 +81,7 @@ impl Switch {
         }
         // Both ends must compute the same epoch, and each connection another one: a connection whose handshake began
         // before another was joined would reuse its epoch.
-        let now = self.state.epochs.get(index - self.nodes_here).copied().unwrap_or(0);
+        let now = self.epoch(index);
         if sent != now && !bug!(JoinStale) {
             return refused(self, Refusal::Handshake, sent, now, false, out);
         }
@@ -100,10 +100,7 @@ impl Switch {
         self.statistics.trunks_joined += 1;
         Switch::report(out, Diagnostic::TrunkUp { port, trunk, to, epoch });
         self.open(port, index, neighbour);
-        self.notify_all(index, |switch, source| {
-            let Some(Part { topology, switch: here }) = &switch.config.part else { return false };
-            topology.children(*here, source).any(|child| child == trunk)
-        });
+        self.notify_all(index, |switch, source| switch.tree_continues_by(source, trunk));
     }
 
     /// A frame of a joined trunk.
@@ -122,22 +119,15 @@ impl Switch {
             Frame::Forward { layer, members, packet } => self.forwarded(index, trunk, layer, members, packet, out),
             Frame::TrunkCredit { class, layer, count } => self.credited(index, class, layer, count),
             Frame::Reach { node, incarnation, session } => {
-                self.valid_destination(node)?;
-                if !self.arrives_by(node, trunk) {
-                    return Err(Violation::Astray(node));
-                }
-                let epoch = self.state.epochs.get(index - self.nodes_here).copied().unwrap_or(0);
-                let session = if bug!(ForgetSession) { 0 } else { session.wrapping_add(epoch) };
+                self.check_arrival(node, trunk)?;
+                let session = if bug!(ForgetSession) { 0 } else { session.wrapping_add(self.epoch(index)) };
                 Switch::report(out, Diagnostic::Reached { node, incarnation });
                 self.arrived(node, incarnation, session);
                 Ok(())
             }
             Frame::NodeDown { node } => {
-                self.valid_destination(node)?;
-                if !self.arrives_by(node, trunk) {
-                    return Err(Violation::Astray(node));
-                }
-                if self.state.presence.get(usize::from(node)).is_some_and(|presence| presence.up) {
+                self.check_arrival(node, trunk)?;
+                if self.is_up(node) {
                     self.node_lost(node);
                     Switch::report(out, Diagnostic::Lost { node });
                 }
@@ -160,6 +150,17 @@ impl Switch {
             | Frame::Group { .. }
             | Frame::Trunk { .. } => Err(Violation::Unexpected),
         }
+    }
+
+    /// The number of a trunk, by its port index.
+    fn epoch(&self, index: PortIndex) -> u64 {
+        self.state.epochs.get(index - self.nodes_here).copied().unwrap_or(0)
+    }
+
+    /// Checks that news of a node come by this trunk.
+    fn check_arrival(&self, node: NodeId, trunk: TrunkId) -> Result<(), Violation> {
+        self.valid_destination(node)?;
+        if self.arrives_by(node, trunk) { Ok(()) } else { Err(Violation::Astray(node)) }
     }
 
     /// Checks that the route from `source` to `destination` uses this trunk, and this layer of it.
@@ -190,14 +191,10 @@ impl Switch {
         }
         self.valid_destination(packet.src)?;
         let multicast = packet.dst == MULTICAST;
-        if multicast {
-            for member in &members {
-                self.valid_destination(*member)?;
-                self.check_route(trunk, layer, packet.src, *member)?;
-            }
-        } else {
-            self.valid_destination(packet.dst)?;
-            self.check_route(trunk, layer, packet.src, packet.dst)?;
+        let destinations = if multicast { members.as_slice() } else { std::slice::from_ref(&packet.dst) };
+        for destination in destinations {
+            self.valid_destination(*destination)?;
+            self.check_route(trunk, layer, packet.src, *destination)?;
         }
         let class = self.config.class_of(&packet);
         if multicast && class != Class::Reflected {
@@ -205,13 +202,12 @@ impl Switch {
         }
         let channel = self.channel_beyond(class, layer);
         self.received(index, channel, &packet)?;
-        let up = self.state.presence.get(usize::from(packet.src)).is_some_and(|presence| presence.up);
         let paid = Paid { index: index as u16, channel, multicast: None };
         let astray = !self.arrives_by(packet.src, trunk);
         if astray && bug!(BlameMessenger) {
             return Err(Violation::Astray(packet.src));
         }
-        if !up || astray {
+        if !self.is_up(packet.src) || astray {
             // Either a reply that arrived before the Reach of its sender, for which no request is pending, or a forged
             // source that an honest switch forwarded.
             self.release(Some(paid));
