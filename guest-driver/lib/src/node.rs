@@ -10,7 +10,6 @@ use crate::eventfd::poll_fd;
 use crate::launch_style::LaunchStyle;
 use crate::quiet::Scope;
 use crate::remote::ImportBuilder;
-use crate::segment::ExportBuilder;
 use crate::slots::Slots;
 use crate::sys;
 use rustix::event::PollFlags;
@@ -176,11 +175,6 @@ impl Node {
             context: info.context,
             counters: info.counters,
         })
-    }
-
-    /// Exports `size` bytes of new, zeroed memory under `name`.
-    pub fn export(&self, name: &str, size: u64) -> ExportBuilder {
-        ExportBuilder::new(&self.context, name, size)
     }
 
     /// Imports the segment `name` of `node`, which may be this node.

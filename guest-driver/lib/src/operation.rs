@@ -59,12 +59,12 @@ impl<T: sealed::Outcome> Outcome for T {}
 
 /// Launches an operation, for the caller to wait for.
 fn launch<T: Outcome>(launch: &Launch<'_>) -> Result<Operation<T>> {
-    let context = &launch.target.context;
+    let context = &launch.target.handle.context;
     Ok(Operation {
         context: context.clone(),
         progress: launch.start(context.clone(), &mut Backoff::new(None))?,
         operation: launch.operation,
-        label: launch.target.label.clone(),
+        label: launch.target.handle.label.clone(),
         outcome: PhantomData,
     })
 }
@@ -72,7 +72,7 @@ fn launch<T: Outcome>(launch: &Launch<'_>) -> Result<Operation<T>> {
 /// Launches an operation and waits for it.
 fn perform<T: Outcome>(launch: &Launch<'_>) -> Result<T> {
     let mut backoff = Backoff::new(None);
-    let context = &launch.target.context;
+    let context = &launch.target.handle.context;
     let answer = launch.start(&**context, &mut backoff)?.wait(&mut backoff)?;
     result(context, answer, &backoff, || launch.what())
 }
@@ -224,10 +224,10 @@ fn copy_launch<'a>(
     if length == 0 || length > MAX_COPY {
         return Err(Error::argument("the length of a copy", length, format!("1 to {MAX_COPY} bytes")));
     }
-    if !Arc::ptr_eq(&dst.context, &src.context) {
+    if !Arc::ptr_eq(&dst.handle.context, &src.handle.context) {
         return Err(Error::argument(
             "the source of a copy",
-            format!("an import of another Node than that of {}", dst.label),
+            format!("an import of another Node than that of {}", dst.handle.label),
             "source and destination imported through the same Node",
         ));
     }

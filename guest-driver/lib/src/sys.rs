@@ -75,12 +75,8 @@ impl Mapping {
     /// Maps `length` bytes from `offset`, for what `rights` allow.
     pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, length: usize, rights: Rights) -> Result<Mapping, Errno> {
         let mut protection = ProtFlags::empty();
-        if rights.contains(Rights::READ) {
-            protection |= ProtFlags::READ;
-        }
-        if rights.contains(Rights::WRITE) {
-            protection |= ProtFlags::WRITE;
-        }
+        protection.set(ProtFlags::READ, rights.contains(Rights::READ));
+        protection.set(ProtFlags::WRITE, rights.contains(Rights::WRITE));
         // SAFETY: a new mapping at an address of the kernel's choice touches no other memory of this process.
         let at = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd.as_fd(), offset)? };
         let at = NonNull::new(at.cast()).ok_or(Errno::FAULT)?;

@@ -6,7 +6,8 @@ use super::sender::QueueImportBuilder;
 use crate::access_policy::{AccessPolicy, READ_WRITE, access_options, mode_digits, name_bytes};
 use crate::backoff::Backoff;
 use crate::context::Context;
-use crate::error::{Error, Object, Result, latched, log_failed_drop};
+use crate::error::{Error, Object, Result, latched};
+use crate::handle::{End, Handle};
 use crate::node::Node;
 use crate::sys::{self, Mapping};
 use rustix::io::Errno;
@@ -127,7 +128,7 @@ impl QueueBuilder {
             quota: request.quota,
             errno,
         })?;
-        Queue::map(self.context, self.name, &request, Some(std::process::id()))
+        Queue::map(self.context, self.name, &request, Some((sys::queue_destroy, "ending")))
     }
 }
 
@@ -189,9 +190,9 @@ pub struct QueueState {
 /// ```
 #[derive(Debug)]
 pub struct Queue {
-    context: Arc<Context>,
+    /// Unmapped before the queue is ended.
+    mapping: Mapping,
     name: String,
-    handle: u32,
     page: u32,
     shape: Shape,
     quota: u32,
@@ -200,22 +201,10 @@ pub struct Queue {
     exclusive: Mutex<()>,
     /// Word 0 of the first buffer when the queue was last found empty.
     seen: AtomicU32,
-    /// The process that created it, and that ends it; `None` if it was attached.
-    creator: Option<u32>,
     /// Bytes from the control page to the arena.
     arena: usize,
-    /// `None` only while it is dropped.
-    mapping: Option<Mapping>,
-}
-
-/// The outcome of a pass through the dequeue section.
-enum Outcome {
-    /// So many elements were taken.
-    Took(usize),
-    /// There was none; word 0 of the first buffer was this.
-    Empty(u32),
-    /// Another process was in the dequeue section until the limit.
-    TimedOut,
+    /// One that was attached does not end the queue.
+    handle: Handle,
 }
 
 impl Queue {
@@ -250,44 +239,33 @@ impl Queue {
             ),
             errno => node.context.device.error(&format!("attaching the queue of handle {handle}"), errno),
         })?;
-        let end = answer.name.iter().position(|byte| *byte == 0).unwrap_or(answer.name.len());
-        let name = String::from_utf8_lossy(&answer.name[..end]).into_owned();
+        let name = answer.name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = String::from_utf8_lossy(name).into_owned();
         Queue::map(node.context.clone(), name, &answer, None)
     }
 
-    /// Maps the queue that the driver has described. Ends it if that fails and this process has created it.
-    fn map(context: Arc<Context>, name: String, answer: &uapi::Queue, creator: Option<u32>) -> Result<Queue> {
-        let what = Object::Queue.of(&name, context.id);
-        let mapped = match shape_of(answer) {
-            Some(shape) => {
-                let mapping = context.device.map(answer.offset, answer.length, READ_WRITE, &what);
-                mapping.map(|mapping| (shape, mapping))
-            }
-            None => Err(Error::Os { what: format!("the driver describes {what} as {answer:?}"), errno: Errno::PROTO }),
-        };
-        let (shape, mapping) = match mapped {
-            Ok(mapped) => mapped,
-            Err(error) => {
-                if creator.is_some() {
-                    // The caller gets the first error.
-                    let _ = sys::queue_destroy(context.device.fd(), &mut sys::handle(answer.handle));
-                }
-                return Err(error);
-            }
-        };
+    /// Maps the queue that the driver has described.
+    fn map(context: Arc<Context>, name: String, answer: &uapi::Queue, end: Option<End>) -> Result<Queue> {
+        let label = Object::Queue.of(&name, context.id);
+        // From here on it is ended if anything fails.
+        let mut handle = Handle::new(context, answer.handle, label, end);
+        // A forked child has a copy of this object, but does not own the queue.
+        handle.owner = Some(std::process::id());
+        let shape = shape_of(answer).ok_or_else(|| {
+            let what = format!("the driver describes {} as {answer:?}", handle.label);
+            Error::Os { what, errno: Errno::PROTO }
+        })?;
         Ok(Queue {
-            context,
+            mapping: handle.map(answer.offset, answer.length, READ_WRITE)?,
             name,
-            handle: answer.handle,
             page: answer.page,
             shape,
             quota: answer.quota,
             dequeue: Dequeue::new(shape, answer.quota, answer.owner),
             exclusive: Mutex::default(),
             seen: AtomicU32::new(0),
-            creator,
             arena: answer.arena as usize,
-            mapping: Some(mapping),
+            handle,
         })
     }
 
@@ -303,15 +281,15 @@ impl Queue {
 
     /// The driver's handle, by which processes that share the open file [attach](Queue::attach).
     pub fn handle(&self) -> u32 {
-        self.handle
+        self.handle.number
     }
 
     fn what(&self) -> String {
-        Object::Queue.of(&self.name, self.context.id)
+        self.handle.label.to_string()
     }
 
     fn base(&self) -> *mut u8 {
-        self.mapping.as_ref().map_or(std::ptr::null_mut(), Mapping::at)
+        self.mapping.at()
     }
 
     fn control(&self, offset: usize) -> &AtomicU64 {
@@ -354,19 +332,19 @@ impl Queue {
     }
 
     /// Passes elements to `with` until it breaks or there are no more. While other processes are in the dequeue
-    /// section, waits until `backoff` ends.
-    fn take(&self, backoff: &mut Backoff, mut with: impl FnMut(u64) -> ControlFlow<()>) -> Result<Outcome> {
+    /// section, waits until `backoff` ends. Returns word 0 of the first buffer if the queue was empty.
+    fn take(&self, backoff: &mut Backoff, mut with: impl FnMut(u64) -> ControlFlow<()>) -> Result<Option<u32>> {
         let _exclusive = self.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let mut count = 0;
-            let counting = |value| {
+            let mut took = false;
+            let noting = |value| {
                 let more = with(value);
-                count += 1;
+                took = true;
                 more
             };
-            let Ok(pass) = self.dequeue.pass(&mut Mapped { queue: self, inside: false }, counting);
+            let Ok(pass) = self.dequeue.pass(&mut Mapped { queue: self, inside: false }, noting);
             match pass {
-                Pass::Busy if !backoff.wait() => return Ok(Outcome::TimedOut),
+                Pass::Busy if !backoff.wait() => return Ok(None),
                 Pass::Busy => {}
                 Pass::Full => self.service()?,
                 Pass::Dead => return Err(self.failed("taking an element", Errno::IO)),
@@ -375,13 +353,12 @@ impl Queue {
                     return match (found, called) {
                         (Ok(Found::Empty { seen }), Ok(())) => {
                             self.seen.store(seen, Ordering::Relaxed);
-                            Ok(Outcome::Empty(seen))
+                            Ok(Some(seen))
                         }
-                        // Whatever is wrong, these are taken; the next pass fails as well.
-                        _ if count > 0 => Ok(Outcome::Took(count)),
+                        // Whatever is wrong, elements are taken; the next pass fails as well.
+                        _ if took => Ok(None),
                         (Err(broken), _) => Err(Error::Broken { what: self.what(), broken }),
-                        (_, Err(error)) => Err(error),
-                        (Ok(Found::Took { count }), Ok(())) => Ok(Outcome::Took(count)),
+                        (_, called) => called.map(|()| None),
                     };
                 }
             }
@@ -396,13 +373,13 @@ impl Queue {
             }
         }
         let ended = if errno == Errno::BADF { " (it has ended)" } else { "" };
-        self.context.device.error(&format!("{}{ended}: {action}", self.what()), errno)
+        self.handle.context.device.error(&format!("{}{ended}: {action}", self.what()), errno)
     }
 
     /// Makes the driver handle an overflow, and returns when it has.
     fn service(&self) -> Result<()> {
         loop {
-            match sys::queue_service(self.context.device.fd(), &mut sys::handle(self.handle)) {
+            match sys::queue_service(self.handle.context.device.fd(), &mut sys::handle(self.handle())) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.failed("handling an overflow", errno)),
@@ -431,15 +408,11 @@ impl Queue {
     ) -> Result<std::result::Result<R, Option<u32>>> {
         let mut with = Some(with);
         let mut result = None;
-        let outcome = self.take(backoff, |value| {
+        let empty = self.take(backoff, |value| {
             result = with.take().map(|with| with(value));
             ControlFlow::Break(())
         })?;
-        Ok(match (outcome, result) {
-            (_, Some(result)) => Ok(result),
-            (Outcome::Empty(seen), None) => Err(Some(seen)),
-            (Outcome::Took(_) | Outcome::TimedOut, None) => Err(None),
-        })
+        Ok(result.ok_or(empty))
     }
 
     /// Takes as many elements as there are and `values` has room for, oldest first, in one pass: how many. They are
@@ -447,8 +420,10 @@ impl Queue {
     pub fn pop_batch(&self, values: &mut [u64]) -> Result<usize> {
         let mut free = values.iter_mut();
         let Some(mut target) = free.next() else { return Ok(0) };
-        let outcome = self.take(&mut Backoff::new(None), |value| {
+        let mut count = 0;
+        self.take(&mut Backoff::new(None), |value| {
             *target = value;
+            count += 1;
             match free.next() {
                 Some(next) => {
                     target = next;
@@ -457,10 +432,7 @@ impl Queue {
                 None => ControlFlow::Break(()),
             }
         })?;
-        Ok(match outcome {
-            Outcome::Took(count) => count,
-            Outcome::Empty(_) | Outcome::TimedOut => 0,
-        })
+        Ok(count)
     }
 
     /// Takes the oldest element, waiting for one: asleep until the board's interrupt. `None` when `timeout` has
@@ -488,7 +460,7 @@ impl Queue {
         let backoff = Backoff::new(timeout);
         loop {
             // Before the pass: an event that comes after it, and is read by another thread, is noticed.
-            let epoch = self.context.completions.epoch();
+            let epoch = self.handle.context.completions.epoch();
             let seen = match self.one(&mut Backoff::new(backoff.left()), |value| value)? {
                 Ok(value) => return Ok(Some(value)),
                 Err(seen) => seen,
@@ -497,10 +469,13 @@ impl Queue {
                 return Ok(None);
             }
             let Some(seen) = seen else { continue };
-            let signalled = || self.context.completions.epoch() != epoch;
-            self.context.completions.fd(&self.context.device)?;
+            let signalled = || self.handle.context.completions.epoch() != epoch;
+            self.handle.context.completions.fd(&self.handle.context.device)?;
             self.arm_with(armed(seen));
-            self.context.completions.wait(&self.context.device, &backoff, || signalled() || changed(seen))?;
+            self.handle
+                .context
+                .completions
+                .wait(&self.handle.context.device, &backoff, || signalled() || changed(seen))?;
         }
     }
 
@@ -516,13 +491,13 @@ impl Queue {
     }
 
     fn arm_with(&self, seen: u32) {
-        self.context.slots.write_register(context::QUEUE_ARM, u64::from(self.page) << 32 | u64::from(seen));
+        self.handle.context.slots.write_register(context::QUEUE_ARM, u64::from(self.page) << 32 | u64::from(seen));
     }
 
     /// Makes [`Node::completions`] readable at the next element, for a program's own `poll`; at once if there has been
     /// one since the queue was last found empty. So: pop until the queue is empty, arm, poll, read, and repeat.
     pub fn arm(&self) -> Result<()> {
-        self.context.completions.fd(&self.context.device)?;
+        self.handle.context.completions.fd(&self.handle.context.device)?;
         self.arm_with(self.seen.load(Ordering::Relaxed));
         Ok(())
     }
@@ -531,8 +506,8 @@ impl Queue {
     /// baseline for [`Queue::try_pop`]. Needs `telegraphos_lab.ko`.
     pub fn pop_in_kernel(&self) -> Result<Option<u64>> {
         loop {
-            let mut pop = uapi::QueuePop { handle: self.handle, ..uapi::QueuePop::default() };
-            match sys::queue_pop(self.context.device.fd(), &mut pop) {
+            let mut pop = uapi::QueuePop { handle: self.handle(), ..uapi::QueuePop::default() };
+            match sys::queue_pop(self.handle.context.device.fd(), &mut pop) {
                 Ok(()) => return Ok(Some(pop.value)),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
@@ -554,9 +529,9 @@ impl Queue {
 
     /// Its state. A system call.
     pub fn state(&self) -> Result<QueueState> {
-        let mut state = uapi::QueueState { handle: self.handle, ..uapi::QueueState::default() };
+        let mut state = uapi::QueueState { handle: self.handle(), ..uapi::QueueState::default() };
         let action = || format!("{}: asking for its state", self.what());
-        self.context.device.call(sys::queue_state, &mut state, action)?;
+        self.handle.context.device.call(sys::queue_state, &mut state, action)?;
         let has = |bit: u64| u64::from(state.state) & bit != 0;
         Ok(QueueState {
             dead: has(DEAD).then(|| latched(state.status).unwrap_or(Status::Stale)),
@@ -570,24 +545,10 @@ impl Queue {
 
     /// Ends the queue, if this process has created it: its senders' imports are gone, and elements not taken are lost.
     /// One that was attached is only unmapped. Dropping does the same, and only logs errors.
-    pub fn close(mut self) -> Result<()> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.mapping = None;
-        // A forked child has a copy of this object, but does not own the queue.
-        if self.creator.take() != Some(std::process::id()) {
-            return Ok(());
-        }
-        let action = || format!("ending {}", self.what());
-        self.context.device.call(sys::queue_destroy, &mut sys::handle(self.handle), action)
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        log_failed_drop(self.end());
+    pub fn close(self) -> Result<()> {
+        let Queue { mapping, handle, .. } = self;
+        drop(mapping);
+        handle.close()
     }
 }
 

@@ -47,7 +47,7 @@ impl QueueImportBuilder {
         }
         let offset = uapi::mmap_offset(uapi::MMAP_ENQUEUE, remote.handle());
         // Only its first word is used.
-        let aperture = remote.map(offset, u64::from(answer.width), Rights::WRITE)?;
+        let aperture = remote.handle.map(offset, u64::from(answer.width), Rights::WRITE)?;
         Ok(RemoteQueue { aperture, remote, width: answer.width })
     }
 }
@@ -155,7 +155,7 @@ impl RemoteQueue {
     /// the message.
     pub fn put_notify<T: Word>(&self, segment: &Remote, offset: u64, data: &[T], value: u64) -> Result<()> {
         if segment.node() != self.node() {
-            let (node, label) = (self.node(), &self.remote.label);
+            let (node, label) = (self.node(), &self.remote.handle.label);
             let expected = format!("{node}, the node of {label}: only towards one node are stores in order");
             return Err(Error::argument("the node of the data", segment.node(), expected));
         }
