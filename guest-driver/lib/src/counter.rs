@@ -2,16 +2,12 @@
 //! Page access counters: how often a remote page was read and written (s1, SPEC item 22).
 
 use crate::backoff::Backoff;
-#[cfg(test)]
-use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::eventfd::{new_eventfd, wait_readable};
 use crate::handle::{End, Handle};
 use crate::remote::Remote;
 use crate::sys;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-#[cfg(test)]
-use std::sync::Arc;
 use std::time::Duration;
 use telegraphos_wire::{event, uapi};
 
@@ -107,7 +103,7 @@ impl Remote {
 impl PageCounter {
     /// For tests of what does not reach the board: its event comes from [`PageCounter::fire`].
     #[cfg(test)]
-    pub(crate) fn without_board(context: &Arc<Context>) -> PageCounter {
+    pub(crate) fn without_board(context: &std::sync::Arc<crate::context::Context>) -> PageCounter {
         PageCounter { handle: Handle::new(context.clone(), 0, "x", None), event: new_eventfd().unwrap() }
     }
 

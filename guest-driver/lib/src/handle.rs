@@ -3,7 +3,7 @@
 
 use crate::context::Context;
 use crate::destination::Destination;
-use crate::error::{Result, log_failed_drop};
+use crate::error::{Error, Result};
 use crate::sys::{self, Mapping};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -79,6 +79,10 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        log_failed_drop(self.shut());
+        match self.shut() {
+            // When the board is gone, so is the object.
+            Ok(()) | Err(Error::Gone { .. }) => {}
+            Err(error) => log::warn!("{error}"),
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::slots::Slots;
 use crate::sys;
 use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -234,13 +234,10 @@ impl Node {
     /// Fails when the board is gone.
     pub fn wait_error(&self, timeout: Option<Duration>) -> Result<bool> {
         let (device, backoff) = (&self.context.device, Backoff::new(timeout));
-        loop {
-            match poll_fd(device.fd(), PollFlags::PRI, backoff.left()) {
-                Ok(events) if events.intersects(PollFlags::HUP | PollFlags::NVAL) => return Err(device.gone()),
-                Ok(events) => return Ok(!events.is_empty()),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(device.error("waiting for errors", errno)),
-            }
+        match retry_on_intr(|| poll_fd(device.fd(), PollFlags::PRI, backoff.left())) {
+            Ok(events) if events.intersects(PollFlags::HUP | PollFlags::NVAL) => Err(device.gone()),
+            Ok(events) => Ok(!events.is_empty()),
+            Err(errno) => Err(device.error("waiting for errors", errno)),
         }
     }
 }

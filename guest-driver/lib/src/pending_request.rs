@@ -59,11 +59,8 @@ impl<C: Deref<Target = Context>> PendingRequest<C> {
             if let Some(answer) = self.poll() {
                 return Ok(Some(answer));
             }
-            if !backoff.wait() {
+            if !backoff.wait_checked(|| self.context.device.check())? {
                 return Ok(None);
-            }
-            if backoff.should_check() {
-                self.context.device.check()?;
             }
         }
     }

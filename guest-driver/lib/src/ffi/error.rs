@@ -34,9 +34,7 @@ pub(super) fn guard<R: Success>(action: impl FnOnce() -> Result<R>) -> c_int {
 
 functions! { ERRORS;
     /// Orders all earlier accesses of this thread before all later ones. It does not wait for them, as tg_quiet does.
-    fn tg_fence() -> () = {
-        crate::fence();
-    };
+    fn tg_fence() -> () = crate::fence();
 
     /// The meaning of a result, positive or negative. Valid until the thread's next call of this function.
     fn tg_strerror(error: c_int) -> *const c_char = {

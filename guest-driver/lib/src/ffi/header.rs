@@ -4,8 +4,8 @@
 use super::{Handle, Window, broadcast, counter, error, node, operation, queue, remote, replicated, segment, sync};
 use crate::sync::Barrier;
 use crate::{
-    Broadcast, BroadcastConsumer, Node, Operation, PageCounter, Queue, Remote, RemoteQueue, Replicated, Rights,
-    Segment, Status,
+    Broadcast, BroadcastConsumer, LaunchStyle, Node, Operation, PageCounter, Queue, Remote, RemoteQueue, Replicated,
+    Rights, Segment, Status,
 };
 use std::ffi::{c_int, c_void};
 use std::fmt::Write;
@@ -140,8 +140,8 @@ macro_rules! record {
     };
 }
 
-/// Functions of the C interface: `functions! { TABLE; fn NAME(ARGUMENTS) -> RESULT = BODY; ... }`. Bodies are unsafe code
-/// that relies on the promises of the module's documentation.
+/// Functions of the C interface: `functions! { TABLE; fn NAME(ARGUMENTS) -> RESULT = BODY; ... }`. Bodies are unsafe
+/// code that relies on the promises of the module's documentation.
 macro_rules! functions {
     ($table:ident;
         $( $(#[doc = $doc:literal])* fn $name:ident($( $argument:ident : $type:ty ),*) -> $result:ty = $body:expr; )*
@@ -172,9 +172,9 @@ macro_rules! functions {
     };
 }
 
-/// Functions that differ only in the width of a word have one body:
-/// `words! { TABLE(SUBJECT: TYPE, OFFSET); [BODY] NAME(ARGUMENTS); ... [BODY] ... }`. All take the subject and the offset
-/// before the arguments of that width.
+/// Functions that differ only in the width of a word, with one body for all:
+/// `words! { TABLE(SUBJECT: TYPE, OFFSET); [BODY] NAME(ARGUMENTS); ... [BODY] ... }`. Each takes the subject and the
+/// offset before the arguments of its width.
 macro_rules! words {
     ($table:ident($subject:ident : $of:ty, $offset:ident);
         $( [$body:expr] $( $(#[doc = $doc:literal])* $name:ident($( $argument:ident : $type:ty ),*); )* )*
@@ -262,9 +262,13 @@ pub fn header() -> String {
         let _ = writeln!(out, "typedef struct {tag} {name};");
     }
     out.push('\n');
+    let styles = LaunchStyle::ALL.map(|style| {
+        let (name, doc) = node::STYLES[style as usize];
+        (name, style as u64, doc)
+    });
     let tables = [
         ("Rights", Rights::NAMES),
-        ("Launch styles", node::STYLES),
+        ("Launch styles", &styles),
         ("Modes of replicated segments", telegraphos_wire::admin::MODES),
         ("Status codes, as in tg_state and from tg_last_status", Status::ALL),
     ];

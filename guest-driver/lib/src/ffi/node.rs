@@ -7,28 +7,12 @@ use std::ffi::{c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Values of `tg_set_launch_style`.
-pub(super) const STYLES: &[(&str, u64, &str)] = &[
-    (
-        "TG_STYLE_PLAIN",
-        LaunchStyle::Plain as u64,
-        "A system call that does everything in the kernel; needs telegraphos_lab.ko.",
-    ),
-    (
-        "TG_STYLE_SPECIAL",
-        LaunchStyle::Special as u64,
-        "Telegraphos I: special mode, in a system call; needs telegraphos_lab.ko.",
-    ),
-    (
-        "TG_STYLE_CONTEXT",
-        LaunchStyle::Context as u64,
-        "Telegraphos II: contexts and keys, from user level. The default.",
-    ),
-    (
-        "TG_STYLE_LOAD",
-        LaunchStyle::Load as u64,
-        "The same, but the last access of an atomic is a load that returns its result.",
-    ),
+/// Names and comments of the values of `tg_set_launch_style`, by their numbers.
+pub(super) const STYLES: [(&str, &str); 4] = [
+    ("TG_STYLE_PLAIN", "A system call that does everything in the kernel; needs telegraphos_lab.ko."),
+    ("TG_STYLE_SPECIAL", "Telegraphos I: special mode, in a system call; needs telegraphos_lab.ko."),
+    ("TG_STYLE_CONTEXT", "Telegraphos II: contexts and keys, from user level. The default."),
+    ("TG_STYLE_LOAD", "The same, but the last access of an atomic is a load that returns its result."),
 ];
 
 functions! { BOARD;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notification queues of this node.
+//! Notification queues, of this node and of others.
 
 use super::error::guard;
 use super::remote::state_of;
@@ -175,7 +175,7 @@ functions! { QUEUES;
     /// Returns when every earlier element has been appended; -EAGAIN after so many nanoseconds (negative: never), then
     /// it may be called again.
     fn tg_queue_quiet(queue: *const RemoteQueue, nanoseconds: i64) -> c_int =
-        call(queue, |q| q.quiet_within(limit(nanoseconds)));
+        call(queue, |q| q.remote.quiet_within(limit(nanoseconds)));
 
     /// The state of an imported queue.
     fn tg_queue_state_of(queue: *const RemoteQueue, state: *mut ImportState) -> c_int =

@@ -2,7 +2,6 @@
 //! A queue of this node: its builder, its mapping, and waiting for its elements.
 
 use super::dequeue::{Dequeue, Found, Memory, Orders, Pass};
-use super::sender::QueueImportBuilder;
 use crate::access_policy::{AccessPolicy, READ_WRITE, access_options, mode_digits, name_bytes};
 use crate::backoff::Backoff;
 use crate::context::Context;
@@ -10,14 +9,14 @@ use crate::error::{Error, Object, Result, latched};
 use crate::handle::{End, Handle};
 use crate::node::Node;
 use crate::sys::{self, Mapping};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use telegraphos_wire::queue::{Control, DEAD, FULL, HEAD_WORD, HELD, NEXT_WORD, Shape, TAIL_WORD};
-use telegraphos_wire::{NodeId, Rights, Status, context, queue, uapi};
+use telegraphos_wire::{Rights, Status, context, queue, uapi};
 
 /// How to make a queue; made by [`Queue::create`].
 ///
@@ -222,11 +221,6 @@ impl Queue {
         }
     }
 
-    /// Imports the queue `name` of node `id`, which may be this node, to append to it.
-    pub fn import(node: &Node, id: NodeId, name: &str) -> QueueImportBuilder {
-        QueueImportBuilder::new(node, id, name)
-    }
-
     /// A queue that another process has created through the same open file ([`Node::from_fd`]), or that this process
     /// has created before it lost the mapping, by its [`Queue::handle`]. Dropping it does not end the queue.
     pub fn attach(node: &Node, handle: u32) -> Result<Queue> {
@@ -288,14 +282,10 @@ impl Queue {
         self.handle.label.to_string()
     }
 
-    fn base(&self) -> *mut u8 {
-        self.mapping.at()
-    }
-
     fn control(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: callers pass the offset of a word of the control page, with which the mapping begins; it lasts as
         // long as this queue, and all accesses to these words are atomic.
-        unsafe { AtomicU64::from_ptr(self.base().add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(self.mapping.at().add(offset).cast()) }
     }
 
     fn flags(&self) -> &AtomicU64 {
@@ -305,7 +295,7 @@ impl Queue {
     /// Where a word of the arena lies.
     fn at(&self, word: u32) -> *mut u8 {
         debug_assert!(u64::from(word) < (1 + u64::from(self.quota)) * u64::from(self.shape.words()));
-        self.base().wrapping_add(self.arena + word as usize * usize::from(self.shape.width()))
+        self.mapping.at().wrapping_add(self.arena + word as usize * usize::from(self.shape.width()))
     }
 
     fn load(&self, word: u32) -> u64 {
@@ -378,13 +368,9 @@ impl Queue {
 
     /// Makes the driver handle an overflow, and returns when it has.
     fn service(&self) -> Result<()> {
-        loop {
-            match sys::queue_service(self.handle.context.device.fd(), &mut sys::handle(self.handle())) {
-                Ok(()) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.failed("handling an overflow", errno)),
-            }
-        }
+        let fd = self.handle.context.device.fd();
+        retry_on_intr(|| sys::queue_service(fd, &mut sys::handle(self.handle())))
+            .map_err(|errno| self.failed("handling an overflow", errno))
     }
 
     /// Takes the oldest element; `None` if there is none. No system call, unless the queue has overflowed.
@@ -418,19 +404,15 @@ impl Queue {
     /// Takes as many elements as there are and `values` has room for, oldest first, in one pass: how many. They are
     /// taken one by one: a process that is killed meanwhile loses none but those already stored to `values`.
     pub fn pop_batch(&self, values: &mut [u64]) -> Result<usize> {
-        let mut free = values.iter_mut();
-        let Some(mut target) = free.next() else { return Ok(0) };
-        let mut count = 0;
+        let (mut count, most) = (0, values.len());
+        if most == 0 {
+            return Ok(0);
+        }
         self.take(&mut Backoff::new(None), |value| {
-            *target = value;
+            // Below `most`, or the pass had ended.
+            values[count] = value;
             count += 1;
-            match free.next() {
-                Some(next) => {
-                    target = next;
-                    ControlFlow::Continue(())
-                }
-                None => ControlFlow::Break(()),
-            }
+            if count < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         Ok(count)
     }
@@ -457,10 +439,11 @@ impl Queue {
         armed: impl Fn(u32) -> u32,
         changed: impl Fn(u32) -> bool,
     ) -> Result<Option<u64>> {
+        let Context { completions, device, .. } = &*self.handle.context;
         let backoff = Backoff::new(timeout);
         loop {
             // Before the pass: an event that comes after it, and is read by another thread, is noticed.
-            let epoch = self.handle.context.completions.epoch();
+            let epoch = completions.epoch();
             let seen = match self.one(&mut Backoff::new(backoff.left()), |value| value)? {
                 Ok(value) => return Ok(Some(value)),
                 Err(seen) => seen,
@@ -469,13 +452,9 @@ impl Queue {
                 return Ok(None);
             }
             let Some(seen) = seen else { continue };
-            let signalled = || self.handle.context.completions.epoch() != epoch;
-            self.handle.context.completions.fd(&self.handle.context.device)?;
+            completions.fd(device)?;
             self.arm_with(armed(seen));
-            self.handle
-                .context
-                .completions
-                .wait(&self.handle.context.device, &backoff, || signalled() || changed(seen))?;
+            completions.wait(device, &backoff, || completions.epoch() != epoch || changed(seen))?;
         }
     }
 
@@ -505,19 +484,16 @@ impl Queue {
     /// Takes the oldest element by a system call that does everything in the kernel, as the paper's PAL code did: the
     /// baseline for [`Queue::try_pop`]. Needs `telegraphos_lab.ko`.
     pub fn pop_in_kernel(&self) -> Result<Option<u64>> {
-        loop {
-            let mut pop = uapi::QueuePop { handle: self.handle(), ..uapi::QueuePop::default() };
-            match sys::queue_pop(self.handle.context.device.fd(), &mut pop) {
-                Ok(()) => return Ok(Some(pop.value)),
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR) => {}
-                Err(Errno::NOTTY) => {
-                    let what = "taking an element in the kernel is for comparisons, and its module is not loaded: insmod \
-                                telegraphos_lab.ko";
-                    return Err(self.failed(what, Errno::NOTTY));
-                }
-                Err(errno) => return Err(self.failed("taking an element in the kernel", errno)),
+        let mut pop = uapi::QueuePop { handle: self.handle(), ..uapi::QueuePop::default() };
+        match retry_on_intr(|| sys::queue_pop(self.handle.context.device.fd(), &mut pop)) {
+            Ok(()) => Ok(Some(pop.value)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(Errno::NOTTY) => {
+                let what = "taking an element in the kernel is for comparisons, and its module is not loaded: insmod \
+                            telegraphos_lab.ko";
+                Err(self.failed(what, Errno::NOTTY))
             }
+            Err(errno) => Err(self.failed("taking an element in the kernel", errno)),
         }
     }
 

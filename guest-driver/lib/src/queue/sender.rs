@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A queue of another node.
 
+use super::receiver::Queue;
 use crate::access::{Instructions, Word};
 use crate::access_policy::Secret;
 use crate::error::{Error, Object, Result};
@@ -27,12 +28,15 @@ pub struct QueueImportBuilder {
     import: ImportBuilder,
 }
 
-impl QueueImportBuilder {
-    pub(super) fn new(node: &Node, id: NodeId, name: &str) -> QueueImportBuilder {
+impl Queue {
+    /// Imports the queue `name` of node `id`, which may be this node, to append to it.
+    pub fn import(node: &Node, id: NodeId, name: &str) -> QueueImportBuilder {
         let import = ImportBuilder::new(&node.context, Object::Queue, id, name).rights(Rights::ENQUEUE);
         QueueImportBuilder { import }
     }
+}
 
+impl QueueImportBuilder {
     /// The queue's secret.
     pub fn secret(self, secret: Secret) -> Self {
         QueueImportBuilder { import: self.import.secret(secret) }
@@ -72,7 +76,7 @@ impl QueueImportBuilder {
 pub struct RemoteQueue {
     /// Unmapped before the import is closed.
     aperture: Mapping,
-    remote: Remote,
+    pub(crate) remote: Remote,
     width: u32,
 }
 
@@ -176,11 +180,6 @@ impl RemoteQueue {
     /// [`RemoteQueue::quiet`] that fails after `timeout` with [`Error::Pending`]; it may be called again.
     pub fn quiet_timeout(&self, timeout: Duration) -> Result<()> {
         self.remote.quiet_timeout(timeout)
-    }
-
-    /// [`RemoteQueue::quiet`] with a limit, or without (`None`).
-    pub(crate) fn quiet_within(&self, limit: Option<Duration>) -> Result<()> {
-        self.remote.quiet_within(limit)
     }
 
     /// Its state. A system call.

@@ -7,7 +7,6 @@ use super::segment::Replicated;
 use crate::access::{AtomicWord, Word};
 use crate::counter::PageCounter;
 use crate::error::{Error, Result};
-use crate::operation::Outcome;
 use crate::remote::Remote;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -136,7 +135,7 @@ impl Adaptive {
     }
 
     /// Fetch-and-add at the home, wrapping; when it returns, every copy has it (SPEC E20).
-    pub fn fetch_add<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<T> {
+    pub fn fetch_add<T: AtomicWord>(&self, offset: u64, value: T) -> Result<T> {
         self.access(offset, |remote| remote.fetch_add(offset, value), |copy| copy.fetch_add(offset, value))
     }
 
@@ -160,6 +159,7 @@ impl Adaptive {
     }
 
     /// Makes an access by the import, or by the copy once there is one.
+    #[cold]
     fn either<R>(
         &self,
         far: impl FnOnce(&Remote) -> Result<R>,

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::destination::Destination;
 use crate::error::{Error, Object, Result, latched};
 use crate::handle::Handle;
-use crate::operation::{Operation, Outcome};
+use crate::operation::Operation;
 use crate::remote::{Remote, State};
 use crate::sys::{self, Mapping};
 use rustix::io::Errno;
@@ -369,28 +369,28 @@ impl Replicated {
 
     /// Fetch-and-store at the home, multicast to all copies (SPEC E20): the word becomes `value`; gives what it was.
     /// When it returns, every copy has it. See [`Remote::swap`].
-    pub fn swap<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<T> {
+    pub fn swap<T: AtomicWord>(&self, offset: u64, value: T) -> Result<T> {
         self.window.swap(offset, value)
     }
 
     /// Fetch-and-add at the home, wrapping; as [`Replicated::swap`].
-    pub fn fetch_add<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<T> {
+    pub fn fetch_add<T: AtomicWord>(&self, offset: u64, value: T) -> Result<T> {
         self.window.fetch_add(offset, value)
     }
 
     /// [`Replicated::fetch_add`] that does not wait.
-    pub fn fetch_add_nbi<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<Operation<T>> {
+    pub fn fetch_add_nbi<T: AtomicWord>(&self, offset: u64, value: T) -> Result<Operation<T>> {
         self.window.fetch_add_nbi(offset, value)
     }
 
     /// Fetch-and-increment at the home, wrapping; as [`Replicated::swap`].
-    pub fn fetch_inc<T: AtomicWord + Outcome>(&self, offset: u64) -> Result<T> {
+    pub fn fetch_inc<T: AtomicWord>(&self, offset: u64) -> Result<T> {
         self.window.fetch_inc(offset)
     }
 
     /// Compare-and-swap at the home; as [`Replicated::swap`]. The word has become `value` exactly if the result is
     /// `expected`.
-    pub fn compare_swap<T: AtomicWord + Outcome>(&self, offset: u64, expected: T, value: T) -> Result<T> {
+    pub fn compare_swap<T: AtomicWord>(&self, offset: u64, expected: T, value: T) -> Result<T> {
         self.window.compare_swap(offset, expected, value)
     }
 
