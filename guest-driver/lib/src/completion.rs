@@ -42,12 +42,6 @@ impl CompletionChannel {
         Ok(self.fd.get_or_init(|| fd).as_fd())
     }
 
-    /// For tests: an eventfd that is registered with no driver.
-    #[cfg(test)]
-    pub(crate) fn without_board(&self) {
-        self.fd.set(new_eventfd().unwrap()).unwrap();
-    }
-
     /// Makes the eventfd readable from this side.
     pub(crate) fn signal(&self, device: &Device) -> Result<()> {
         match rustix::io::write(self.fd(device)?, &1u64.to_ne_bytes()) {
@@ -123,6 +117,13 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicU32};
     use std::sync::mpsc;
+
+    impl CompletionChannel {
+        /// An eventfd that is registered with no driver.
+        pub(crate) fn without_board(&self) {
+            self.fd.set(new_eventfd().unwrap()).unwrap();
+        }
+    }
 
     /// Threads that sleep, and one that ends one after the other with a single event each: all of them wake.
     #[test]

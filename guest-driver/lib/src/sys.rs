@@ -87,29 +87,6 @@ impl Mapping {
     pub(crate) fn at(&self) -> *mut u8 {
         self.at.as_ptr()
     }
-
-    /// Zeroed memory of this process, in place of the board's.
-    #[cfg(test)]
-    pub(crate) fn anonymous(length: usize) -> Mapping {
-        // SAFETY: as in `new`.
-        let at = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        };
-        Mapping { at: NonNull::new(at.unwrap().cast()).unwrap(), length }
-    }
-
-    /// The same memory at two addresses.
-    #[cfg(test)]
-    pub(crate) fn anonymous_twice(length: usize) -> [Mapping; 2] {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(length as u64).unwrap();
-        [0, 1].map(|_| Mapping::new(file.as_fd(), 0, length, crate::READ_WRITE).unwrap())
-    }
 }
 
 impl Drop for Mapping {
@@ -124,6 +101,29 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Mapping {
+        /// Zeroed memory of this process, in place of the board's.
+        pub(crate) fn anonymous(length: usize) -> Mapping {
+            // SAFETY: as in `new`.
+            let at = unsafe {
+                rustix::mm::mmap_anonymous(
+                    std::ptr::null_mut(),
+                    length,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::PRIVATE,
+                )
+            };
+            Mapping { at: NonNull::new(at.unwrap().cast()).unwrap(), length }
+        }
+
+        /// The same memory at two addresses.
+        pub(crate) fn anonymous_twice(length: usize) -> [Mapping; 2] {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(length as u64).unwrap();
+            [0, 1].map(|_| Mapping::new(file.as_fd(), 0, length, crate::READ_WRITE).unwrap())
+        }
+    }
 
     #[test]
     fn ioctls_are_those_of_the_interface() {

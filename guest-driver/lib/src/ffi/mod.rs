@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! header      the C declarations, and the text of the header
-//! node, segment, remote, operation, barrier, queue, remote_queue, counter, replicated, broadcast, consumer, error
-//!             one file per type: its records, its functions, and helpers of its own
+//! node, segment, remote, operation, sync, queue, counter, replicated, broadcast, error
+//!             one file per kind of object: its records, its functions, and helpers of its own
 //! ```
 //!
 //! # Safety

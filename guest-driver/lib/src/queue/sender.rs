@@ -199,12 +199,6 @@ impl RemoteQueue {
         drop(aperture);
         remote.close()
     }
-
-    /// For tests of what does not reach the board.
-    #[cfg(test)]
-    fn without_board(remote: Remote, width: u32) -> RemoteQueue {
-        RemoteQueue { aperture: Mapping::anonymous(4096), remote, width }
-    }
 }
 
 #[cfg(test)]
@@ -213,6 +207,13 @@ mod tests {
     use crate::access_policy::{FULL, READ_WRITE};
     use crate::context::Context;
     use std::sync::Arc;
+
+    impl RemoteQueue {
+        /// For tests of what does not reach the board.
+        fn without_board(remote: Remote, width: u32) -> RemoteQueue {
+            RemoteQueue { aperture: Mapping::anonymous(4096), remote, width }
+        }
+    }
 
     fn queue(context: &Arc<Context>, width: u32) -> RemoteQueue {
         RemoteQueue::without_board(Remote::without_board(context, 9, 3, Rights::ENQUEUE), width)

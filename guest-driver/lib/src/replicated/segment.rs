@@ -129,30 +129,6 @@ impl Replicated {
         }
     }
 
-    /// For tests of what does not reach the board: copy and window are different memory.
-    #[cfg(test)]
-    pub(crate) fn without_board(context: &Arc<Context>, rights: Rights) -> Replicated {
-        Replicated::in_memory(context, rights, Mapping::anonymous(4096), Mapping::anonymous(4096))
-    }
-
-    /// For tests whose stores reach the copy at once, and are not counted taken.
-    #[cfg(test)]
-    pub(crate) fn mirrored(context: &Arc<Context>, rights: Rights) -> Replicated {
-        let [copy, window] = Mapping::anonymous_twice(4096);
-        Replicated::in_memory(context, rights, copy, window)
-    }
-
-    #[cfg(test)]
-    fn in_memory(context: &Arc<Context>, rights: Rights, copy: Mapping, window: Mapping) -> Replicated {
-        let (length, rights_owner) = (4000, rights.0);
-        let answer = uapi::Replica { length, import: 9, taken: 7, rights_owner, ..uapi::Replica::default() };
-        let label = Object::Replicated.of("x", 2);
-        let handle = Handle::new(context.clone(), 3, label, Some((sys::replica_leave, "leaving")));
-        let replicated = Replicated::of(handle, "x", &answer, ReplicaMode::Counters, copy, window);
-        replicated.window.set_arguments();
-        replicated
-    }
-
     /// Its name.
     pub fn name(&self) -> &str {
         self.window.name()
@@ -429,6 +405,29 @@ impl Replicated {
 mod tests {
     use super::*;
     use crate::access::Instructions;
+
+    impl Replicated {
+        /// For tests of what does not reach the board: copy and window are different memory.
+        pub(crate) fn without_board(context: &Arc<Context>, rights: Rights) -> Replicated {
+            Replicated::in_memory(context, rights, Mapping::anonymous(4096), Mapping::anonymous(4096))
+        }
+
+        /// For tests whose stores reach the copy at once, and are not counted taken.
+        pub(crate) fn mirrored(context: &Arc<Context>, rights: Rights) -> Replicated {
+            let [copy, window] = Mapping::anonymous_twice(4096);
+            Replicated::in_memory(context, rights, copy, window)
+        }
+
+        fn in_memory(context: &Arc<Context>, rights: Rights, copy: Mapping, window: Mapping) -> Replicated {
+            let (length, rights_owner) = (4000, rights.0);
+            let answer = uapi::Replica { length, import: 9, taken: 7, rights_owner, ..uapi::Replica::default() };
+            let label = Object::Replicated.of("x", 2);
+            let handle = Handle::new(context.clone(), 3, label, Some((sys::replica_leave, "leaving")));
+            let replicated = Replicated::of(handle, "x", &answer, ReplicaMode::Counters, copy, window);
+            replicated.window.set_arguments();
+            replicated
+        }
+    }
 
     const ALL: Rights = Rights(READ_WRITE.0 | Rights::ATOMIC.0);
 
