@@ -131,7 +131,7 @@ impl Launch<'_> {
         let low = self.pass(&request)?;
         let registers = registers_of(request.slot);
         request.context.slots.write_register(registers + context::LENGTH, self.length | low);
-        let launch = context::Launch { operation: self.operation, notify: false, cookie: request.cookie() };
+        let launch = context::Launch { operation: self.operation, notify: false, cookie: request.cookie };
         request.submit(registers + context::LAUNCH, launch.encode());
         Ok(Progress::InFlight(request))
     }

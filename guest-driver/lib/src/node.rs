@@ -136,10 +136,10 @@ impl Node {
             Error::argument("the driver's context number", info.context, format!("0 to {}", context::COUNT - 1))
         })?;
         let check_every = if shared { Duration::from_millis(20) } else { Duration::from_secs(1) };
-        let device = Device::new(path, fd, check_every);
+        let device = Device { path, fd, check_every };
         // Both pages are at least this long; the kernel rounds up to its page size.
         let map = |kind, rights, what: &str| {
-            let what = format!("the {what} page of {}", device.path().display());
+            let what = format!("the {what} page of {}", device.path.display());
             device.map(uapi::mmap_offset(kind, 0), context::STATUS_SIZE, rights, &what)
         };
         let context_page = map(uapi::MMAP_CONTEXT, READ_WRITE, "context")?;
@@ -159,7 +159,7 @@ impl Node {
 
     /// The device file.
     pub fn path(&self) -> &Path {
-        self.context.device.path()
+        &self.context.device.path
     }
 
     /// The properties of the board, and whether its link is up now. A system call.

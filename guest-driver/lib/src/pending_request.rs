@@ -14,7 +14,8 @@ use telegraphos_wire::context;
 pub(crate) struct PendingRequest<C: Deref<Target = Context>> {
     pub(crate) context: C,
     pub(crate) slot: u32,
-    cookie: u64,
+    /// The number that the answer will bear.
+    pub(crate) cookie: u64,
     submitted: bool,
     armed: bool,
     answer: Option<Answer>,
@@ -31,11 +32,6 @@ impl<C: Deref<Target = Context>> PendingRequest<C> {
                 return None;
             }
         }
-    }
-
-    /// The number that the answer will bear.
-    pub(crate) fn cookie(&self) -> u64 {
-        self.cookie
     }
 
     /// Submits the request with one store to a register of the context page. From now on the slot is the board's until
