@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Polling with growing pauses, and a deadline.
 
+use crate::error::Result;
 use std::time::{Duration, Instant};
 
 /// Polls before the thread yields its processor for the first time: the board may well run on another one.
@@ -48,10 +49,14 @@ impl Backoff {
         true
     }
 
-    /// Whether it is time to check with the driver that waiting still makes sense. A system call costs as much as many
-    /// polls, so this is true after some 64 ms of sleeping, and each 64 ms after that.
-    pub(crate) fn should_check(&self) -> bool {
-        self.polls > SPINS + YIELDS && self.polls % CHECK_EVERY == 0
+    /// [`Backoff::wait`] that from time to time checks with the driver that waiting still makes sense. A system call
+    /// costs as much as many polls, so this calls `check` after some 64 ms of sleeping, and each 64 ms after that.
+    pub(crate) fn wait_checked(&mut self, check: impl FnOnce() -> Result<()>) -> Result<bool> {
+        let more = self.wait();
+        if more && self.polls > SPINS + YIELDS && self.polls % CHECK_EVERY == 0 {
+            check()?;
+        }
+        Ok(more)
     }
 
     /// Time until the limit; `None` without one.

@@ -17,19 +17,14 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use telegraphos_wire::uapi;
 
-#[derive(Debug, Default)]
-struct Waiters {
-    /// Whether a thread polls the eventfd.
-    has_leader: bool,
-}
-
 /// The eventfd of a context, made at its first use.
 #[derive(Debug, Default)]
 pub(crate) struct CompletionChannel {
     fd: OnceLock<OwnedFd>,
     creation: Mutex<()>,
-    waiters: Mutex<Waiters>,
-    /// Incremented whenever waiters must look again. Changed under `waiters`.
+    /// Whether a thread polls the eventfd.
+    has_leader: Mutex<bool>,
+    /// Incremented whenever waiters must look again. Changed under `has_leader`.
     epoch: AtomicU64,
     notified: Condvar,
 }
@@ -47,12 +42,6 @@ impl CompletionChannel {
         Ok(self.fd.get_or_init(|| fd).as_fd())
     }
 
-    /// For tests: an eventfd that is registered with no driver.
-    #[cfg(test)]
-    pub(crate) fn without_board(&self) {
-        self.fd.set(new_eventfd().unwrap()).unwrap();
-    }
-
     /// Makes the eventfd readable from this side.
     pub(crate) fn signal(&self, device: &Device) -> Result<()> {
         match rustix::io::write(self.fd(device)?, &1u64.to_ne_bytes()) {
@@ -68,15 +57,15 @@ impl CompletionChannel {
         self.epoch.load(Ordering::Acquire)
     }
 
-    fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn has_leader(&self) -> MutexGuard<'_, bool> {
+        self.has_leader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes all waiters; with `resign`, one of them becomes the leader.
     fn notify(&self, resign: bool) {
-        let mut waiters = self.waiters();
+        let mut has_leader = self.has_leader();
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        waiters.has_leader &= !resign;
+        *has_leader &= !resign;
         self.notified.notify_all();
     }
 
@@ -85,22 +74,22 @@ impl CompletionChannel {
     pub(crate) fn wait(&self, device: &Device, backoff: &Backoff, mut done: impl FnMut() -> bool) -> Result<()> {
         let fd = self.fd(device)?;
         loop {
-            let mut waiters = self.waiters();
+            let mut has_leader = self.has_leader();
             // Under the lock: an event that comes after this call raises the epoch that is waited for.
             if done() || backoff.expired() {
                 return Ok(());
             }
-            if !waiters.has_leader {
-                waiters.has_leader = true;
-                drop(waiters);
+            if !*has_leader {
+                *has_leader = true;
+                drop(has_leader);
                 let result = self.lead(fd, device, backoff, &mut done);
                 self.notify(true);
                 return result;
             }
             let epoch = self.epoch();
             let time = backoff.left().unwrap_or(Duration::MAX).min(device.check_every);
-            let asleep = |waiters: &mut Waiters| waiters.has_leader && self.epoch() == epoch;
-            drop(self.notified.wait_timeout_while(waiters, time, asleep));
+            let asleep = |has_leader: &mut bool| *has_leader && self.epoch() == epoch;
+            drop(self.notified.wait_timeout_while(has_leader, time, asleep));
         }
     }
 
@@ -128,6 +117,13 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicU32};
     use std::sync::mpsc;
+
+    impl CompletionChannel {
+        /// An eventfd that is registered with no driver.
+        pub(crate) fn without_board(&self) {
+            self.fd.set(new_eventfd().unwrap()).unwrap();
+        }
+    }
 
     /// Threads that sleep, and one that ends one after the other with a single event each: all of them wake.
     #[test]

@@ -2,13 +2,12 @@
 //! Page access counters: how often a remote page was read and written (s1, SPEC item 22).
 
 use crate::backoff::Backoff;
-use crate::context::Context;
-use crate::error::{Error, Result, log_failed_drop};
+use crate::error::{Error, Result};
 use crate::eventfd::{new_eventfd, wait_readable};
+use crate::handle::{End, Handle};
 use crate::remote::Remote;
 use crate::sys;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Duration;
 use telegraphos_wire::{event, uapi};
 
@@ -34,10 +33,15 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Debug)]
 pub struct PageCounter {
-    context: Arc<Context>,
-    number: u32,
+    handle: Handle,
     event: OwnedFd,
-    label: Arc<str>,
+}
+
+/// Disarms them.
+const END: End = (disarm, "disarming the access counters of");
+
+fn disarm(fd: BorrowedFd<'_>, handle: &mut uapi::Handle) -> rustix::io::Result<()> {
+    sys::counter_disarm(fd, &mut uapi::Counter { counter: handle.handle, ..uapi::Counter::default() })
 }
 
 /// The values of page access counters.
@@ -71,9 +75,10 @@ impl Remote {
     /// Fails with [`Error::Argument`] for a page beyond the segment or when both are 0, and with
     /// [`Status::NoSpace`](crate::Status::NoSpace) when all of the board's counters are armed.
     pub fn arm_counter(&self, page: u32, reads: u64, writes: u64) -> Result<PageCounter> {
-        let pages = self.size().div_ceil(self.context.unit);
+        let Handle { context, label, .. } = &self.handle;
+        let pages = self.size().div_ceil(context.unit);
         if u64::from(page) >= pages {
-            let expected = format!("below {pages}, the units of {}", self.label);
+            let expected = format!("below {pages}, the units of {label}");
             return Err(Error::argument("the page of an access counter", page, expected));
         }
         if reads == 0 && writes == 0 {
@@ -89,18 +94,17 @@ impl Remote {
             writes,
             ..uapi::Counter::default()
         };
-        let device = &self.context.device;
-        sys::counter_arm(device.fd(), &mut counter)
-            .map_err(|errno| device.refusal(format!("arming access counters of {}", self.label), errno))?;
-        Ok(PageCounter { context: self.context.clone(), number: counter.counter, event, label: self.label.clone() })
+        sys::counter_arm(context.device.fd(), &mut counter)
+            .map_err(|errno| context.device.refusal(format!("arming access counters of {label}"), errno))?;
+        Ok(PageCounter { handle: Handle::new(context.clone(), counter.counter, label.clone(), Some(END)), event })
     }
 }
 
 impl PageCounter {
     /// For tests of what does not reach the board: its event comes from [`PageCounter::fire`].
     #[cfg(test)]
-    pub(crate) fn without_board(context: &Arc<Context>) -> PageCounter {
-        PageCounter { context: context.clone(), number: u32::MAX, event: new_eventfd().unwrap(), label: "x".into() }
+    pub(crate) fn without_board(context: &std::sync::Arc<crate::context::Context>) -> PageCounter {
+        PageCounter { handle: Handle::new(context.clone(), 0, "x", None), event: new_eventfd().unwrap() }
     }
 
     /// Signals the event, as the driver does.
@@ -111,9 +115,8 @@ impl PageCounter {
 
     /// The present values. A system call.
     pub fn read(&self) -> Result<Count> {
-        let mut counter = uapi::Counter { counter: self.number, ..uapi::Counter::default() };
-        let action = || format!("reading the access counters of {}", self.label);
-        self.context.device.call(sys::counter_read, &mut counter, action)?;
+        let mut counter = uapi::Counter { counter: self.handle.number, ..uapi::Counter::default() };
+        self.handle.call(sys::counter_read, &mut counter, "reading the access counters of")?;
         let fired = |bit: u64| u64::from(counter.fired) & bit != 0;
         Ok(Count {
             reads: counter.reads,
@@ -140,18 +143,8 @@ impl PageCounter {
     }
 
     /// Disarms them. Dropping does the same, and only logs errors.
-    pub fn disarm(mut self) -> Result<()> {
-        self.shut()
-    }
-
-    fn shut(&mut self) -> Result<()> {
-        if self.number == u32::MAX {
-            return Ok(());
-        }
-        let number = std::mem::replace(&mut self.number, u32::MAX);
-        let mut counter = uapi::Counter { counter: number, ..uapi::Counter::default() };
-        let action = || format!("disarming the access counters of {}", self.label);
-        self.context.device.call(sys::counter_disarm, &mut counter, action)
+    pub fn disarm(self) -> Result<()> {
+        self.handle.close()
     }
 }
 
@@ -159,11 +152,5 @@ impl PageCounter {
 impl AsFd for PageCounter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
-    }
-}
-
-impl Drop for PageCounter {
-    fn drop(&mut self) {
-        log_failed_drop(self.shut());
     }
 }

@@ -5,30 +5,21 @@ use crate::error::{Error, Result, status_of};
 use crate::sys::{self, Mapping};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use telegraphos_wire::{Rights, uapi};
 
 /// An open `/dev/telegraphosN`.
 #[derive(Debug)]
 pub(crate) struct Device {
-    path: PathBuf,
-    fd: OwnedFd,
+    /// Where it was opened, for messages.
+    pub(crate) path: PathBuf,
+    pub(crate) fd: OwnedFd,
     /// How often a sleeping thread checks that the board is still there, and for events that another process has read.
     pub(crate) check_every: Duration,
 }
 
 impl Device {
-    /// The device behind `fd`, which was opened at `path`.
-    pub(crate) fn new(path: PathBuf, fd: OwnedFd, check_every: Duration) -> Device {
-        Device { path, fd, check_every }
-    }
-
-    /// The path it was opened at, for messages.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Its descriptor, for system calls.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -89,6 +80,6 @@ impl Device {
     pub(crate) fn without_board() -> Device {
         let null = std::fs::File::options().read(true).write(true).open("/dev/null").unwrap();
         // An hour: tests show that no thread sleeps that should not.
-        Device::new("/dev/null".into(), null.into(), Duration::from_secs(3600))
+        Device { path: "/dev/null".into(), fd: null.into(), check_every: Duration::from_secs(3600) }
     }
 }

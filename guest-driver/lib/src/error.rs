@@ -258,14 +258,6 @@ impl Error {
     }
 }
 
-/// Logs why an object could not be closed while it was dropped. When the board is gone, so is the object: no warning.
-pub(crate) fn log_failed_drop(result: Result<()>) {
-    match result {
-        Ok(()) | Err(Error::Gone { .. }) => {}
-        Err(error) => log::warn!("{error}"),
-    }
-}
-
 /// The error in a status field, if there is one.
 pub(crate) fn latched(status: u32) -> Option<Status> {
     Some(Status::from_u16(status as u16)).filter(|status| !status.is_ok())

@@ -16,10 +16,8 @@ pub(crate) fn new_eventfd() -> Result<OwnedFd> {
 /// Waits for `events` of a descriptor, at most `time` (`None`: for ever): those that have come, or none when the time
 /// has passed. `EINTR` is an error like any other.
 pub(crate) fn poll_fd(fd: BorrowedFd<'_>, events: PollFlags, time: Option<Duration>) -> rustix::io::Result<PollFlags> {
-    let time = time.map(|time| Timespec {
-        tv_sec: time.as_secs().min(i64::MAX as u64) as i64,
-        tv_nsec: time.subsec_nanos().into(),
-    });
+    // What does not fit is for ever.
+    let time = time.and_then(|time| Timespec::try_from(time).ok());
     let mut fds = [PollFd::new(&fd, events)];
     poll(&mut fds, time.as_ref())?;
     Ok(fds[0].revents())

@@ -76,7 +76,7 @@ impl<C: Deref<Target = Context>> Progress<C> {
 impl Launch<'_> {
     /// The operation's name in messages.
     pub(crate) fn what(&self) -> String {
-        describe(self.operation, &self.target.label)
+        describe(self.operation, &self.target.handle.label)
     }
 
     /// Launches the operation, in the context's style. Waits for a free slot, until `backoff` ends with
@@ -88,7 +88,7 @@ impl Launch<'_> {
         }
         let Some(request) = PendingRequest::new(context, SlotUse::Operation, backoff) else {
             let what = format!("a free slot for {}", self.what());
-            return Err(self.target.context.pending(what, backoff));
+            return Err(self.target.handle.context.pending(what, backoff));
         };
         match style {
             LaunchStyle::Load => match self.operation {
@@ -131,7 +131,7 @@ impl Launch<'_> {
         let low = self.pass(&request)?;
         let registers = registers_of(request.slot);
         request.context.slots.write_register(registers + context::LENGTH, self.length | low);
-        let launch = context::Launch { operation: self.operation, notify: false, cookie: request.cookie() };
+        let launch = context::Launch { operation: self.operation, notify: false, cookie: request.cookie };
         request.submit(registers + context::LAUNCH, launch.encode());
         Ok(Progress::InFlight(request))
     }

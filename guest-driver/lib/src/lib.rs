@@ -36,6 +36,7 @@
 //! | `operation`, `launch` | [`Operation`]: atomics and block copies, and how they are launched ([`LaunchStyle`]) |
 //! | [`queue`] | [`Queue`], [`RemoteQueue`]: notification queues |
 //! | `context`, `device` | what all objects of one open board share: the device file, slots, completion channel |
+//! | `handle` | what the driver keeps for one object, until it is ended |
 //! | `slots`, `completion` | waiting for the board, by polling or asleep |
 //! | [`sync`] | locks and barriers between nodes |
 //! | `counter` | [`PageCounter`]: how often a page was read and written |
@@ -102,6 +103,7 @@ mod device;
 mod error;
 mod eventfd;
 pub mod ffi;
+mod handle;
 mod launch;
 mod launch_style;
 mod node;

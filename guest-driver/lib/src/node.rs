@@ -10,12 +10,11 @@ use crate::eventfd::poll_fd;
 use crate::launch_style::LaunchStyle;
 use crate::quiet::Scope;
 use crate::remote::ImportBuilder;
-use crate::segment::ExportBuilder;
 use crate::slots::Slots;
 use crate::sys;
 use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -137,10 +136,10 @@ impl Node {
             Error::argument("the driver's context number", info.context, format!("0 to {}", context::COUNT - 1))
         })?;
         let check_every = if shared { Duration::from_millis(20) } else { Duration::from_secs(1) };
-        let device = Device::new(path, fd, check_every);
+        let device = Device { path, fd, check_every };
         // Both pages are at least this long; the kernel rounds up to its page size.
         let map = |kind, rights, what: &str| {
-            let what = format!("the {what} page of {}", device.path().display());
+            let what = format!("the {what} page of {}", device.path.display());
             device.map(uapi::mmap_offset(kind, 0), context::STATUS_SIZE, rights, &what)
         };
         let context_page = map(uapi::MMAP_CONTEXT, READ_WRITE, "context")?;
@@ -160,7 +159,7 @@ impl Node {
 
     /// The device file.
     pub fn path(&self) -> &Path {
-        self.context.device.path()
+        &self.context.device.path
     }
 
     /// The properties of the board, and whether its link is up now. A system call.
@@ -176,11 +175,6 @@ impl Node {
             context: info.context,
             counters: info.counters,
         })
-    }
-
-    /// Exports `size` bytes of new, zeroed memory under `name`.
-    pub fn export(&self, name: &str, size: u64) -> ExportBuilder {
-        ExportBuilder::new(&self.context, name, size)
     }
 
     /// Imports the segment `name` of `node`, which may be this node.
@@ -240,13 +234,10 @@ impl Node {
     /// Fails when the board is gone.
     pub fn wait_error(&self, timeout: Option<Duration>) -> Result<bool> {
         let (device, backoff) = (&self.context.device, Backoff::new(timeout));
-        loop {
-            match poll_fd(device.fd(), PollFlags::PRI, backoff.left()) {
-                Ok(events) if events.intersects(PollFlags::HUP | PollFlags::NVAL) => return Err(device.gone()),
-                Ok(events) => return Ok(!events.is_empty()),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(device.error("waiting for errors", errno)),
-            }
+        match retry_on_intr(|| poll_fd(device.fd(), PollFlags::PRI, backoff.left())) {
+            Ok(events) if events.intersects(PollFlags::HUP | PollFlags::NVAL) => Err(device.gone()),
+            Ok(events) => Ok(!events.is_empty()),
+            Err(errno) => Err(device.error("waiting for errors", errno)),
         }
     }
 }

@@ -27,14 +27,9 @@ mod sealed {
     impl Outcome for () {
         fn from_word(_: u64) {}
     }
-    impl Outcome for u32 {
-        fn from_word(word: u64) -> u32 {
-            word as u32
-        }
-    }
-    impl Outcome for u64 {
-        fn from_word(word: u64) -> u64 {
-            word
+    impl<T: crate::access::AtomicWord> Outcome for T {
+        fn from_word(word: u64) -> T {
+            T::from_u64(word)
         }
     }
 }
@@ -59,12 +54,12 @@ impl<T: sealed::Outcome> Outcome for T {}
 
 /// Launches an operation, for the caller to wait for.
 fn launch<T: Outcome>(launch: &Launch<'_>) -> Result<Operation<T>> {
-    let context = &launch.target.context;
+    let context = &launch.target.handle.context;
     Ok(Operation {
         context: context.clone(),
         progress: launch.start(context.clone(), &mut Backoff::new(None))?,
         operation: launch.operation,
-        label: launch.target.label.clone(),
+        label: launch.target.handle.label.clone(),
         outcome: PhantomData,
     })
 }
@@ -72,7 +67,7 @@ fn launch<T: Outcome>(launch: &Launch<'_>) -> Result<Operation<T>> {
 /// Launches an operation and waits for it.
 fn perform<T: Outcome>(launch: &Launch<'_>) -> Result<T> {
     let mut backoff = Backoff::new(None);
-    let context = &launch.target.context;
+    let context = &launch.target.handle.context;
     let answer = launch.start(&**context, &mut backoff)?.wait(&mut backoff)?;
     result(context, answer, &backoff, || launch.what())
 }
@@ -224,10 +219,10 @@ fn copy_launch<'a>(
     if length == 0 || length > MAX_COPY {
         return Err(Error::argument("the length of a copy", length, format!("1 to {MAX_COPY} bytes")));
     }
-    if !Arc::ptr_eq(&dst.context, &src.context) {
+    if !Arc::ptr_eq(&dst.handle.context, &src.handle.context) {
         return Err(Error::argument(
             "the source of a copy",
-            format!("an import of another Node than that of {}", dst.label),
+            format!("an import of another Node than that of {}", dst.handle.label),
             "source and destination imported through the same Node",
         ));
     }
@@ -275,48 +270,43 @@ impl Remote {
     }
 
     /// Fetch-and-store: the word becomes `value`; gives what it was.
-    pub fn swap<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<T> {
+    pub fn swap<T: AtomicWord>(&self, offset: u64, value: T) -> Result<T> {
         perform(&self.atomic(offset, AtomicOp::Swap, value, T::from_u64(0))?)
     }
 
     /// [`Remote::swap`] that does not wait.
-    pub fn swap_nbi<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<Operation<T>> {
+    pub fn swap_nbi<T: AtomicWord>(&self, offset: u64, value: T) -> Result<Operation<T>> {
         launch(&self.atomic(offset, AtomicOp::Swap, value, T::from_u64(0))?)
     }
 
     /// Adds `value`, wrapping; gives what the word was.
-    pub fn fetch_add<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<T> {
+    pub fn fetch_add<T: AtomicWord>(&self, offset: u64, value: T) -> Result<T> {
         perform(&self.atomic(offset, AtomicOp::Add, value, T::from_u64(0))?)
     }
 
     /// [`Remote::fetch_add`] that does not wait.
-    pub fn fetch_add_nbi<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<Operation<T>> {
+    pub fn fetch_add_nbi<T: AtomicWord>(&self, offset: u64, value: T) -> Result<Operation<T>> {
         launch(&self.atomic(offset, AtomicOp::Add, value, T::from_u64(0))?)
     }
 
     /// Adds 1, wrapping; gives what the word was.
-    pub fn fetch_inc<T: AtomicWord + Outcome>(&self, offset: u64) -> Result<T> {
+    pub fn fetch_inc<T: AtomicWord>(&self, offset: u64) -> Result<T> {
         self.fetch_add(offset, T::from_u64(1))
     }
 
     /// [`Remote::fetch_inc`] that does not wait.
-    pub fn fetch_inc_nbi<T: AtomicWord + Outcome>(&self, offset: u64) -> Result<Operation<T>> {
+    pub fn fetch_inc_nbi<T: AtomicWord>(&self, offset: u64) -> Result<Operation<T>> {
         self.fetch_add_nbi(offset, T::from_u64(1))
     }
 
     /// The word becomes `value` if it is `expected`; gives what it was, so it has been changed exactly if that is
     /// `expected`.
-    pub fn compare_swap<T: AtomicWord + Outcome>(&self, offset: u64, expected: T, value: T) -> Result<T> {
+    pub fn compare_swap<T: AtomicWord>(&self, offset: u64, expected: T, value: T) -> Result<T> {
         perform(&self.atomic(offset, AtomicOp::CompareSwap, value, expected)?)
     }
 
     /// [`Remote::compare_swap`] that does not wait.
-    pub fn compare_swap_nbi<T: AtomicWord + Outcome>(
-        &self,
-        offset: u64,
-        expected: T,
-        value: T,
-    ) -> Result<Operation<T>> {
+    pub fn compare_swap_nbi<T: AtomicWord>(&self, offset: u64, expected: T, value: T) -> Result<Operation<T>> {
         launch(&self.atomic(offset, AtomicOp::CompareSwap, value, expected)?)
     }
 

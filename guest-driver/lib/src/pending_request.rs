@@ -14,7 +14,8 @@ use telegraphos_wire::context;
 pub(crate) struct PendingRequest<C: Deref<Target = Context>> {
     pub(crate) context: C,
     pub(crate) slot: u32,
-    cookie: u64,
+    /// The number that the answer will bear.
+    pub(crate) cookie: u64,
     submitted: bool,
     armed: bool,
     answer: Option<Answer>,
@@ -31,11 +32,6 @@ impl<C: Deref<Target = Context>> PendingRequest<C> {
                 return None;
             }
         }
-    }
-
-    /// The number that the answer will bear.
-    pub(crate) fn cookie(&self) -> u64 {
-        self.cookie
     }
 
     /// Submits the request with one store to a register of the context page. From now on the slot is the board's until
@@ -59,11 +55,8 @@ impl<C: Deref<Target = Context>> PendingRequest<C> {
             if let Some(answer) = self.poll() {
                 return Ok(Some(answer));
             }
-            if !backoff.wait() {
+            if !backoff.wait_checked(|| self.context.device.check())? {
                 return Ok(None);
-            }
-            if backoff.should_check() {
-                self.context.device.check()?;
             }
         }
     }

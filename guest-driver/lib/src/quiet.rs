@@ -35,7 +35,7 @@ impl Context {
         };
         let what = || match scope {
             Scope::Import(_, what) => what.to_owned(),
-            Scope::All => format!("all imports of {}", self.device.path().display()),
+            Scope::All => format!("all imports of {}", self.device.path.display()),
         };
         let mut backoff = Backoff::new(limit);
         let pending = |backoff: &Backoff| self.pending(format!("quiet of {}", what()), backoff);
@@ -43,7 +43,7 @@ impl Context {
             return Err(pending(&backoff));
         };
         fence();
-        let word = number << context::COOKIE_BITS | request.cookie();
+        let word = number << context::COOKIE_BITS | request.cookie;
         request.submit(context::QUIET + 8 * u64::from(request.slot), word);
         let Some((status, _)) = request.wait(&mut backoff)? else { return Err(pending(&backoff)) };
         fence();

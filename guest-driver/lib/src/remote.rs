@@ -6,7 +6,8 @@ use crate::access_policy::{FULL, READ_WRITE, Secret, name_bytes};
 use crate::bounds::check;
 use crate::context::Context;
 use crate::destination::Destination;
-use crate::error::{Error, Object, Result, latched, log_failed_drop, status_of};
+use crate::error::{Error, Object, Result, latched, status_of};
+use crate::handle::Handle;
 use crate::quiet::Scope;
 use crate::sys::{self, Mapping};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,7 +70,7 @@ impl ImportBuilder {
         }
         let (mut remote, answer) = self.import()?;
         if remote.rights.0 & READ_WRITE.0 != 0 {
-            remote.mapping = Some(remote.map(answer.offset, remote.size, remote.rights)?);
+            remote.mapping = Some(remote.handle.map(answer.offset, remote.size, remote.rights)?);
         }
         Ok(remote)
     }
@@ -87,14 +88,15 @@ impl ImportBuilder {
             let status = latched(request.status).or_else(|| status_of(errno));
             Error::Import { object: self.object, name: self.name.clone(), node: u32::from(self.node), status, errno }
         })?;
+        let label = self.object.of(&self.name, self.node);
         // From here on it is closed if anything fails.
-        let label = self.object.of(&self.name, self.node).into();
-        let (handle, size) = (request.handle, request.length);
-        let remote = Remote::unmapped(&self.context, self.node, &self.name, label, handle, size, self.rights);
-        if remote.writes() {
-            remote.context.destinations.enter(remote.destination());
+        let mut handle = Handle::new(self.context, request.handle, label, Some((sys::unimport, "closing")));
+        if self.rights.contains(Rights::ENQUEUE) {
+            handle.enter(Destination::Queue(request.handle));
+        } else if self.rights.0 & !Rights::READ.0 != 0 {
+            handle.enter(Destination::Segments(self.node));
         }
-        Ok((remote, request))
+        Ok((Remote::new(handle, self.node, &self.name, request.length, self.rights, None), request))
     }
 }
 
@@ -143,22 +145,18 @@ pub struct State {
 /// ```
 #[derive(Debug)]
 pub struct Remote {
-    pub(crate) context: Arc<Context>,
+    /// The window; `None` without the rights to load and to store. Unmapped before the import is closed.
+    mapping: Option<Mapping>,
+    /// The same addresses in the argument aperture, from the first launch on. Unmapped before the import is closed.
+    arguments: OnceLock<Mapping>,
     node: NodeId,
     name: String,
-    /// Its name in messages.
-    pub(crate) label: Arc<str>,
-    handle: u32,
     size: u64,
     rights: Rights,
-    /// The window; `None` without the rights to load and to store.
-    mapping: Option<Mapping>,
-    /// The same addresses in the argument aperture, from the first launch on.
-    arguments: OnceLock<Mapping>,
     /// The context's count of errors when this import was last found without one.
     sound_at: AtomicU64,
-    /// The import is a replicated segment's window, and is closed with that.
-    borrowed: bool,
+    /// Of the window of a replicated segment, one that does not end the import: leaving the segment does.
+    pub(crate) handle: Handle,
 }
 
 macro_rules! sized {
@@ -178,29 +176,17 @@ macro_rules! sized {
 }
 
 impl Remote {
-    /// An import without a window.
-    fn unmapped(
-        context: &Arc<Context>,
+    /// The import of that handle, with its window if there is one.
+    pub(crate) fn new(
+        handle: Handle,
         node: NodeId,
         name: &str,
-        label: Arc<str>,
-        handle: u32,
         size: u64,
         rights: Rights,
+        mapping: Option<Mapping>,
     ) -> Remote {
-        Remote {
-            context: context.clone(),
-            node,
-            name: name.into(),
-            label,
-            handle,
-            size,
-            rights,
-            mapping: None,
-            arguments: OnceLock::new(),
-            sound_at: AtomicU64::new(0),
-            borrowed: false,
-        }
+        let (arguments, sound_at) = (OnceLock::new(), AtomicU64::new(0));
+        Remote { mapping, arguments, node, name: name.into(), size, rights, sound_at, handle }
     }
 
     /// The node it belongs to.
@@ -225,7 +211,7 @@ impl Remote {
 
     /// The driver's handle, which is the number of the import.
     pub fn handle(&self) -> u32 {
-        self.handle
+        self.handle.number
     }
 
     /// Where the window lies in this process, for programs that make loads and stores of their own: naturally aligned
@@ -237,32 +223,16 @@ impl Remote {
 
     /// Its name in messages.
     pub(crate) fn what(&self) -> String {
-        self.label.to_string()
+        self.handle.label.to_string()
     }
 
     /// For tests of what does not reach the board.
     #[cfg(test)]
     pub(crate) fn without_board(context: &Arc<Context>, handle: u32, node: NodeId, rights: Rights) -> Remote {
-        let label = Object::Segment.of("x", node).into();
-        let mut remote = Remote::unmapped(context, node, "x", label, handle, 4000, rights);
+        let handle =
+            Handle::new(context.clone(), handle, Object::Segment.of("x", node), Some((sys::unimport, "closing")));
+        let remote = Remote::new(handle, node, "x", 4000, rights, Some(Mapping::anonymous(4096)));
         remote.set_arguments();
-        remote.mapping = Some(Mapping::anonymous(4096));
-        remote
-    }
-
-    /// The window of a replicated segment on this node, as an import that closing the segment closes; `size` in bytes.
-    pub(crate) fn of_replicated(
-        context: &Arc<Context>,
-        name: &str,
-        label: Arc<str>,
-        handle: u32,
-        size: u64,
-        rights: Rights,
-        window: Mapping,
-    ) -> Remote {
-        let mut remote = Remote::unmapped(context, context.id, name, label, handle, size, rights);
-        remote.mapping = Some(window);
-        remote.borrowed = true;
         remote
     }
 
@@ -272,28 +242,13 @@ impl Remote {
         self.arguments.set(Mapping::anonymous(4096)).unwrap();
     }
 
-    fn destination(&self) -> Destination {
-        match self.rights.contains(Rights::ENQUEUE) {
-            true => Destination::Queue(self.handle),
-            false => Destination::Segments(self.node),
-        }
-    }
-
-    fn writes(&self) -> bool {
-        self.rights.0 & !Rights::READ.0 != 0
-    }
-
-    /// Maps `size` bytes of it, which lie at `offset` of the device.
-    pub(crate) fn map(&self, offset: u64, size: u64, rights: Rights) -> Result<Mapping> {
-        self.context.device.map(offset, size, rights, &self.label)
-    }
-
     /// The first byte of this import's argument aperture, which is mapped at the first call.
     pub(crate) fn arguments(&self) -> Result<*mut u8> {
         if let Some(mapping) = self.arguments.get() {
             return Ok(mapping.at());
         }
-        let mapping = self.map(uapi::mmap_offset(uapi::MMAP_ARGUMENT, self.handle), self.size, Rights::WRITE)?;
+        let offset = uapi::mmap_offset(uapi::MMAP_ARGUMENT, self.handle());
+        let mapping = self.handle.map(offset, self.size, Rights::WRITE)?;
         // If two threads map it at once, one mapping is kept, and the other is unmapped.
         Ok(self.arguments.get_or_init(|| mapping).at())
     }
@@ -303,9 +258,9 @@ impl Remote {
         check::<T>(offset, count as u64, self.size, || self.what())?;
         if !self.rights.contains(right) {
             let right = if right == Rights::READ { "load" } else { "store" };
-            let remedy = match self.borrowed {
-                true => "Replicated::store counts what load waits for",
-                false => "import it with that right",
+            let remedy = match self.handle.ends() {
+                true => "import it with that right",
+                false => "Replicated::store counts what load waits for",
             };
             return Err(self.lacks(right, remedy));
         }
@@ -378,13 +333,13 @@ impl Remote {
 
     /// [`Remote::quiet`] with a limit, or without (`None`).
     pub(crate) fn quiet_within(&self, limit: Option<Duration>) -> Result<()> {
-        self.context.quiet(Scope::Import(self.handle, &self.label), limit)
+        self.handle.context.quiet(Scope::Import(self.handle(), &self.handle.label), limit)
     }
 
     /// Its state. A system call.
     pub fn state(&self) -> Result<State> {
-        let mut state = uapi::ImportState { handle: self.handle, ..uapi::ImportState::default() };
-        self.context.device.call(sys::state, &mut state, || format!("asking for the state of {}", self.label))?;
+        let mut state = uapi::ImportState { handle: self.handle(), ..uapi::ImportState::default() };
+        self.handle.call(sys::state, &mut state, "asking for the state of")?;
         let has = |bit: u64| u64::from(state.state) & bit != 0;
         Ok(State {
             congested: has(uapi::STATE_CONGESTED),
@@ -398,7 +353,7 @@ impl Remote {
     /// last call; else a system call.
     pub(crate) fn check_sound(&self) -> Result<()> {
         // The count rises with the first error of each import, and with the first after it was acknowledged.
-        let errors = self.context.slots.errors();
+        let errors = self.handle.context.slots.errors();
         if errors != self.sound_at.load(Ordering::Relaxed) {
             let State { cut, dead, error, .. } = self.state()?;
             if cut || dead || error.is_some() {
@@ -411,38 +366,13 @@ impl Remote {
 
     /// Clears the latched error and accepts stores again after a cut. The lost stores stay lost.
     pub fn acknowledge(&self) -> Result<()> {
-        let action = || format!("acknowledging {}", self.label);
-        self.context.device.call(sys::acknowledge, &mut sys::handle(self.handle), action)
+        self.handle.call(sys::acknowledge, &mut sys::handle(self.handle()), "acknowledging")
     }
 
     /// Closes the import after its outstanding stores. Dropping does the same, and only logs errors.
-    pub fn close(mut self) -> Result<()> {
-        self.shut()
-    }
-
-    /// Removes its mappings.
-    pub(crate) fn unmap(&mut self) {
-        self.mapping = None;
-        self.arguments.take();
-    }
-
-    fn shut(&mut self) -> Result<()> {
-        self.unmap();
-        if self.handle == u32::MAX || self.borrowed {
-            return Ok(());
-        }
-        let destination = self.destination();
-        let mut handle = sys::handle(std::mem::replace(&mut self.handle, u32::MAX));
-        let closed = self.context.device.call(sys::unimport, &mut handle, || format!("closing {}", self.label));
-        if self.writes() {
-            self.context.destinations.leave(destination);
-        }
-        closed
-    }
-}
-
-impl Drop for Remote {
-    fn drop(&mut self) {
-        log_failed_drop(self.shut());
+    pub fn close(self) -> Result<()> {
+        let Remote { mapping, arguments, handle, .. } = self;
+        drop((mapping, arguments));
+        handle.close()
     }
 }

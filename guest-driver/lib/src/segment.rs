@@ -5,7 +5,9 @@ use crate::access::Word;
 use crate::access_policy::{AccessPolicy, FULL, READ_WRITE, Secret, access_options, mode_digits, name_bytes};
 use crate::bounds::check;
 use crate::context::Context;
-use crate::error::{Error, Object, Result, log_failed_drop};
+use crate::error::{Error, Object, Result};
+use crate::handle::Handle;
+use crate::node::Node;
 use crate::remote::{ImportBuilder, Remote};
 use crate::sys::{self, Mapping};
 use std::sync::{Arc, OnceLock};
@@ -36,11 +38,11 @@ pub struct ExportBuilder {
     access: AccessPolicy,
 }
 
-impl ExportBuilder {
-    /// An export of `size` bytes under `name`.
-    pub(crate) fn new(context: &Arc<Context>, name: &str, size: u64) -> ExportBuilder {
+impl Node {
+    /// Exports `size` bytes of new, zeroed memory under `name`.
+    pub fn export(&self, name: &str, size: u64) -> ExportBuilder {
         ExportBuilder {
-            context: context.clone(),
+            context: self.context.clone(),
             name: name.into(),
             size,
             owner: FULL,
@@ -48,7 +50,9 @@ impl ExportBuilder {
             access: AccessPolicy::default(),
         }
     }
+}
 
+impl ExportBuilder {
     access_options! {
         self.access;
         /// Access rights, as the mode of a file: `0o600` (the default) admits processes of the exporter's user id, on
@@ -105,20 +109,18 @@ impl ExportBuilder {
             size: self.size,
             errno,
         })?;
+        let label = Object::Segment.of(&self.name, self.context.id);
         // From here on it is withdrawn if anything fails.
-        let mut segment = Segment {
-            rights: Rights(request.rights_owner),
-            context: self.context,
-            name: self.name,
-            handle: request.handle,
-            size: self.size,
-            secret: self.access.secret,
-            mapping: None,
+        let handle = Handle::new(self.context, request.handle, label, Some((sys::unexport, "withdrawing")));
+        Ok(Segment {
             own: OnceLock::new(),
-        };
-        segment.mapping =
-            Some(segment.context.device.map(request.offset, segment.size, READ_WRITE, &segment.what())?);
-        Ok(segment)
+            mapping: handle.map(request.offset, self.size, READ_WRITE)?,
+            name: self.name,
+            size: self.size,
+            rights: Rights(request.rights_owner),
+            secret: self.access.secret,
+            handle,
+        })
     }
 }
 
@@ -156,17 +158,16 @@ fn rights_of_mode(mode: u32) -> Result<(Rights, Rights)> {
 /// ```
 #[derive(Debug)]
 pub struct Segment {
-    context: Arc<Context>,
+    /// Its import on this node, made at the first use. Closed before the memory is withdrawn.
+    own: OnceLock<Box<Remote>>,
+    /// Unmapped before the memory is withdrawn.
+    mapping: Mapping,
     name: String,
-    handle: u32,
     size: u64,
     /// The rights of processes of this user.
     rights: Rights,
     secret: Secret,
-    /// `None` only during creation and drop.
-    mapping: Option<Mapping>,
-    /// Its import on this node, made at the first use.
-    own: OnceLock<Box<Remote>>,
+    handle: Handle,
 }
 
 impl Segment {
@@ -182,17 +183,13 @@ impl Segment {
 
     /// The driver's handle.
     pub fn handle(&self) -> u32 {
-        self.handle
+        self.handle.number
     }
 
     /// Where the memory lies in this process, for programs that make accesses of their own: atomic ones, since other
     /// nodes change it meanwhile. Valid until the segment is dropped.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.mapping.as_ref().map_or(std::ptr::null_mut(), Mapping::at)
-    }
-
-    fn what(&self) -> String {
-        Object::Segment.of(&self.name, self.context.id)
+        self.mapping.at()
     }
 
     /// This segment as an import of its own node, made at the first call and kept: the local side of copies, and what
@@ -203,7 +200,8 @@ impl Segment {
         if let Some(remote) = self.own.get() {
             return Ok(remote);
         }
-        let import = ImportBuilder::new(&self.context, Object::Segment, self.context.id, &self.name);
+        let context = &self.handle.context;
+        let import = ImportBuilder::new(context, Object::Segment, context.id, &self.name);
         let remote = Box::new(import.rights(Rights(self.rights.0 & FULL.0)).secret(self.secret).open()?);
         // If two threads make it at once, one import is kept, and the other is closed.
         Ok(self.own.get_or_init(|| remote))
@@ -211,7 +209,7 @@ impl Segment {
 
     #[inline]
     fn word<T: Word>(&self, offset: u64) -> Result<*mut T> {
-        check::<T>(offset, 1, self.size, || self.what())?;
+        check::<T>(offset, 1, self.size, || self.handle.label.to_string())?;
         // `offset` lies within the mapping, so it fits an address.
         Ok(self.as_ptr().wrapping_add(offset as usize).cast())
     }
@@ -235,24 +233,10 @@ impl Segment {
 
     /// Withdraws the name and the memory; returns when no other node can reach it any more. Dropping does the same, and
     /// only logs errors.
-    pub fn close(mut self) -> Result<()> {
-        self.withdraw()
-    }
-
-    fn withdraw(&mut self) -> Result<()> {
-        self.own.take();
-        self.mapping = None;
-        if self.handle == u32::MAX {
-            return Ok(());
-        }
-        let mut handle = sys::handle(std::mem::replace(&mut self.handle, u32::MAX));
-        self.context.device.call(sys::unexport, &mut handle, || format!("withdrawing {}", self.what()))
-    }
-}
-
-impl Drop for Segment {
-    fn drop(&mut self) {
-        log_failed_drop(self.withdraw());
+    pub fn close(self) -> Result<()> {
+        let Segment { own, mapping, handle, .. } = self;
+        drop((own, mapping));
+        handle.close()
     }
 }
 

@@ -235,44 +235,6 @@ impl Slots {
         Some((Status::from_u16((word >> context::COOKIE_BITS) as u16), self.status_word(context::VALUE_OFFSET + at)))
     }
 
-    /// Takes the word last stored to a register, as the board does: 0 if there is none since.
-    #[cfg(test)]
-    pub(crate) fn take_register(&self, offset: u64) -> u64 {
-        // SAFETY: the test's own page.
-        unsafe { AtomicU64::from_ptr(self.context_page.at().add(offset as usize).cast()) }.swap(0, Ordering::AcqRel)
-    }
-
-    /// The word last stored to a register of the context page.
-    #[cfg(test)]
-    pub(crate) fn register(&self, offset: u64) -> u64 {
-        // SAFETY: the test's own page.
-        unsafe { u64::load_acquire(self.context_page.at().add(offset as usize).cast()) }
-    }
-
-    /// Answers the request in a slot, as the board does.
-    #[cfg(test)]
-    pub(crate) fn give_answer(&self, slot: u32, status: Status, value: u64) {
-        let at = 8 * u64::from(slot);
-        self.write(context::VALUE_OFFSET + at, value);
-        self.write(at, (status as u64) << context::COOKIE_BITS | self.cookie(slot));
-    }
-
-    #[cfg(test)]
-    pub(crate) fn count_error(&self) {
-        self.write(context::ERRORS_OFFSET, self.errors() + 1);
-    }
-
-    #[cfg(test)]
-    pub(crate) fn count_taken(&self, index: u32, count: u64) {
-        self.write(context::TAKEN_OFFSET + 8 * u64::from(index), count);
-    }
-
-    #[cfg(test)]
-    fn write(&self, offset: u64, word: u64) {
-        // SAFETY: the test's own page.
-        unsafe { u64::store_release(self.status_page.at().add(offset as usize).cast(), word) };
-    }
-
     /// The number of operations launched and not yet done.
     pub(crate) fn unfinished(&self) -> u32 {
         let operations = self.used.load(Ordering::Relaxed) & self.operations.load(Ordering::Relaxed);
@@ -292,6 +254,40 @@ fn bits(mut word: u64) -> impl Iterator<Item = u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Slots {
+        /// Takes the word last stored to a register, as the board does: 0 if there is none since.
+        pub(crate) fn take_register(&self, offset: u64) -> u64 {
+            // SAFETY: the test's own page.
+            unsafe { AtomicU64::from_ptr(self.context_page.at().add(offset as usize).cast()) }.swap(0, Ordering::AcqRel)
+        }
+
+        /// The word last stored to a register of the context page.
+        pub(crate) fn register(&self, offset: u64) -> u64 {
+            // SAFETY: the test's own page.
+            unsafe { u64::load_acquire(self.context_page.at().add(offset as usize).cast()) }
+        }
+
+        /// Answers the request in a slot, as the board does.
+        pub(crate) fn give_answer(&self, slot: u32, status: Status, value: u64) {
+            let at = 8 * u64::from(slot);
+            self.write(context::VALUE_OFFSET + at, value);
+            self.write(at, (status as u64) << context::COOKIE_BITS | self.cookie(slot));
+        }
+
+        pub(crate) fn count_error(&self) {
+            self.write(context::ERRORS_OFFSET, self.errors() + 1);
+        }
+
+        pub(crate) fn count_taken(&self, index: u32, count: u64) {
+            self.write(context::TAKEN_OFFSET + 8 * u64::from(index), count);
+        }
+
+        fn write(&self, offset: u64, word: u64) {
+            // SAFETY: the test's own page.
+            unsafe { u64::store_release(self.status_page.at().add(offset as usize).cast(), word) };
+        }
+    }
 
     fn slots() -> Slots {
         Slots::new(Mapping::anonymous(8192), Mapping::anonymous(4096))

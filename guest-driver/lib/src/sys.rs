@@ -75,12 +75,8 @@ impl Mapping {
     /// Maps `length` bytes from `offset`, for what `rights` allow.
     pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, length: usize, rights: Rights) -> Result<Mapping, Errno> {
         let mut protection = ProtFlags::empty();
-        if rights.contains(Rights::READ) {
-            protection |= ProtFlags::READ;
-        }
-        if rights.contains(Rights::WRITE) {
-            protection |= ProtFlags::WRITE;
-        }
+        protection.set(ProtFlags::READ, rights.contains(Rights::READ));
+        protection.set(ProtFlags::WRITE, rights.contains(Rights::WRITE));
         // SAFETY: a new mapping at an address of the kernel's choice touches no other memory of this process.
         let at = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd.as_fd(), offset)? };
         let at = NonNull::new(at.cast()).ok_or(Errno::FAULT)?;
@@ -90,29 +86,6 @@ impl Mapping {
     /// Its first byte.
     pub(crate) fn at(&self) -> *mut u8 {
         self.at.as_ptr()
-    }
-
-    /// Zeroed memory of this process, in place of the board's.
-    #[cfg(test)]
-    pub(crate) fn anonymous(length: usize) -> Mapping {
-        // SAFETY: as in `new`.
-        let at = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        };
-        Mapping { at: NonNull::new(at.unwrap().cast()).unwrap(), length }
-    }
-
-    /// The same memory at two addresses.
-    #[cfg(test)]
-    pub(crate) fn anonymous_twice(length: usize) -> [Mapping; 2] {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(length as u64).unwrap();
-        [0, 1].map(|_| Mapping::new(file.as_fd(), 0, length, crate::READ_WRITE).unwrap())
     }
 }
 
@@ -128,6 +101,29 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Mapping {
+        /// Zeroed memory of this process, in place of the board's.
+        pub(crate) fn anonymous(length: usize) -> Mapping {
+            // SAFETY: as in `new`.
+            let at = unsafe {
+                rustix::mm::mmap_anonymous(
+                    std::ptr::null_mut(),
+                    length,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::PRIVATE,
+                )
+            };
+            Mapping { at: NonNull::new(at.unwrap().cast()).unwrap(), length }
+        }
+
+        /// The same memory at two addresses.
+        pub(crate) fn anonymous_twice(length: usize) -> [Mapping; 2] {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(length as u64).unwrap();
+            [0, 1].map(|_| Mapping::new(file.as_fd(), 0, length, crate::READ_WRITE).unwrap())
+        }
+    }
 
     #[test]
     fn ioctls_are_those_of_the_interface() {

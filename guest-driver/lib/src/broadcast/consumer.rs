@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A consumer of a broadcast.
 
+use super::producer::Broadcast;
 use super::ring::{Consumer, Found, Joined, Shape};
 use crate::access_policy::Secret;
 use crate::backoff::Backoff;
@@ -31,11 +32,16 @@ pub struct BroadcastJoinBuilder {
     join: JoinBuilder,
 }
 
-impl BroadcastJoinBuilder {
-    pub(super) fn new(node: &Node, producer: NodeId, name: &str) -> BroadcastJoinBuilder {
+impl Broadcast {
+    /// Becomes a consumer of the broadcast `name` whose producer is on node `producer`, another than this. A node has
+    /// one copy, which belongs to one process: further consumers there are threads of that process
+    /// ([`BroadcastConsumer::another`]).
+    pub fn join(node: &Node, producer: NodeId, name: &str) -> BroadcastJoinBuilder {
         BroadcastJoinBuilder { join: Replicated::join(node, producer, name) }
     }
+}
 
+impl BroadcastJoinBuilder {
     /// The broadcast's secret.
     pub fn secret(self, secret: Secret) -> Self {
         BroadcastJoinBuilder { join: self.join.secret(secret) }
@@ -69,14 +75,6 @@ pub struct BroadcastConsumer {
     ended: bool,
 }
 
-/// The outcome of a poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Poll {
-    Message,
-    Empty,
-    Ended,
-}
-
 impl BroadcastConsumer {
     pub(super) fn of(segment: Arc<Replicated>) -> Result<BroadcastConsumer> {
         let mut backoff = Backoff::new(Some(CREATION_LIMIT));
@@ -88,11 +86,8 @@ impl BroadcastConsumer {
                 Joined::Unsound => ("with other words in it", "a broadcast of this version"),
                 Joined::Full => ("with no place free", "a broadcast made for more .consumers()"),
             };
-            return Err(Error::Argument {
-                what: "the replicated segment",
-                value: format!("{}, {value}", segment.what()),
-                expected: expected.into(),
-            });
+            let value = format!("{}, {value}", segment.what());
+            return Err(Error::argument("the replicated segment", value, expected));
         };
         Ok(BroadcastConsumer { consumer: Some(consumer), segment, ended: false })
     }
@@ -121,24 +116,25 @@ impl BroadcastConsumer {
         format!("broadcast {:?}", self.segment.name())
     }
 
-    fn poll(&mut self, message: &mut Vec<u8>) -> Result<Poll> {
+    /// Takes the next message into `message`: true, false at the end, `None` if there is none yet.
+    fn poll(&mut self, message: &mut Vec<u8>) -> Result<Option<bool>> {
         if self.ended {
-            return Ok(Poll::Ended);
+            return Ok(Some(false));
         }
-        let evicted = || Error::Evicted { what: format!("broadcast {:?}", self.segment.name()) };
-        let Some(consumer) = &mut self.consumer else { return Err(evicted()) };
-        match consumer.pop(&*self.segment, message)? {
-            Found::Message => Ok(Poll::Message),
-            Found::Empty => Ok(Poll::Empty),
+        let found = match &mut self.consumer {
+            Some(consumer) => consumer.pop(&*self.segment, message)?,
+            None => Found::Evicted,
+        };
+        match found {
+            Found::Message => Ok(Some(true)),
+            Found::Empty => Ok(None),
             Found::Ended => {
                 self.ended = true;
-                self.quit()?;
-                Ok(Poll::Ended)
+                self.quit().map(|()| Some(false))
             }
             Found::Evicted => {
-                let evicted = evicted();
                 self.quit()?;
-                Err(evicted)
+                Err(Error::Evicted { what: self.what() })
             }
         }
     }
@@ -148,7 +144,7 @@ impl BroadcastConsumer {
     ///
     /// Fails with [`Error::Evicted`] when the producer has evicted this consumer.
     pub fn try_pop_into(&mut self, message: &mut Vec<u8>) -> Result<bool> {
-        Ok(self.poll(message)? == Poll::Message)
+        Ok(self.poll(message)? == Some(true))
     }
 
     /// Takes the next message, if there is one.
@@ -163,16 +159,11 @@ impl BroadcastConsumer {
     pub fn pop_into(&mut self, message: &mut Vec<u8>, timeout: Option<Duration>) -> Result<bool> {
         let mut backoff = Backoff::new(timeout);
         loop {
-            match self.poll(message)? {
-                Poll::Message => return Ok(true),
-                Poll::Ended => return Ok(false),
-                Poll::Empty => {}
+            if let Some(more) = self.poll(message)? {
+                return Ok(more);
             }
-            if !backoff.wait() {
+            if !backoff.wait_checked(|| self.segment.check_alive())? {
                 return Err(self.segment.pending(format!("a message of {}", self.what()), &backoff));
-            }
-            if backoff.should_check() {
-                self.segment.check_alive()?;
             }
         }
     }

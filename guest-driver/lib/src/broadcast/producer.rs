@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The producer of a broadcast.
 
-use super::consumer::{BroadcastConsumer, BroadcastJoinBuilder};
+use super::consumer::BroadcastConsumer;
 use super::ring::{self, Memory, Producer, Shape};
 use crate::access::publish;
 use crate::access_policy::{AccessPolicy, access_options};
 use crate::backoff::Backoff;
 use crate::error::{Error, Result};
 use crate::node::Node;
-use crate::replicated::{Replicated, ReplicatedBuilder};
+use crate::replicated::Replicated;
 use std::sync::Arc;
 use std::time::Duration;
-use telegraphos_wire::NodeId;
 
 /// How to make a broadcast; made by [`Broadcast::create`].
 ///
@@ -80,14 +79,11 @@ impl BroadcastBuilder {
         })
     }
 
-    fn segment(&self, shape: Shape) -> ReplicatedBuilder {
-        Replicated::create(&self.node, &self.name, shape.bytes()).access(self.access.clone())
-    }
-
     /// Makes the replicated segment, whose home this node is, and in it an empty ring.
     pub fn create(self) -> Result<Broadcast> {
         let shape = self.shape()?;
-        let segment = Arc::new(self.segment(shape).create()?);
+        let segment = Replicated::create(&self.node, &self.name, shape.bytes()).access(self.access).create()?;
+        let segment = Arc::new(segment);
         let producer = Producer::create(shape, &*segment)?;
         Ok(Broadcast { segment, producer })
     }
@@ -129,13 +125,6 @@ impl Broadcast {
         }
     }
 
-    /// Becomes a consumer of the broadcast `name` whose producer is on node `producer`, another than this. A node has
-    /// one copy, which belongs to one process: further consumers there are threads of that process
-    /// ([`BroadcastConsumer::another`]).
-    pub fn join(node: &Node, producer: NodeId, name: &str) -> BroadcastJoinBuilder {
-        BroadcastJoinBuilder::new(node, producer, name)
-    }
-
     /// A consumer on the producer's own node, for another thread of this process.
     pub fn consumer(&self) -> Result<BroadcastConsumer> {
         BroadcastConsumer::of(self.segment.clone())
@@ -169,11 +158,8 @@ impl Broadcast {
     ) -> Result<()> {
         let mut backoff = Backoff::new(timeout);
         while !done(self)? {
-            if !backoff.wait() {
+            if !backoff.wait_checked(|| self.segment.check_alive())? {
                 return Err(self.segment.pending(format!("{what} {}", self.what()), &backoff));
-            }
-            if backoff.should_check() {
-                self.segment.check_alive()?;
             }
         }
         Ok(())
@@ -184,11 +170,8 @@ impl Broadcast {
     pub fn try_push(&mut self, message: &[u8]) -> Result<bool> {
         let most = self.shape().message();
         if message.len() > most as usize {
-            return Err(Error::Argument {
-                what: "the length of a message",
-                value: message.len().to_string(),
-                expected: format!("at most {most} bytes, or a broadcast made with a larger .message()"),
-            });
+            let expected = format!("at most {most} bytes, or a broadcast made with a larger .message()");
+            return Err(Error::argument("the length of a message", message.len(), expected));
         }
         self.producer.push(&*self.segment, message)
     }

@@ -27,12 +27,10 @@ functions! { COUNTERS;
     /// writes-th store of this node there; 0 counts none.
     fn tg_counter_arm(
         remote: *const Remote, page: u32, reads: u64, writes: u64, counter: *mut *mut PageCounter
-    ) -> c_int {
-        give(counter, || given(remote)?.arm_counter(page, reads, writes))
-    }
+    ) -> c_int = give(counter, || given(remote)?.arm_counter(page, reads, writes));
 
     /// The values of access counters.
-    fn tg_counter_read(counter: *const PageCounter, count: *mut CountState) -> c_int {
+    fn tg_counter_read(counter: *const PageCounter, count: *mut CountState) -> c_int =
         fill(count, "the place for the count", || {
             let found = given(counter)?.read()?;
             Ok(CountState {
@@ -42,21 +40,15 @@ functions! { COUNTERS;
                 writes_fired: found.writes_fired.into(),
                 reserved: [0; 6],
             })
-        })
-    }
+        });
 
     /// Waits for an event of access counters: 1, or 0 after so many nanoseconds (negative: for ever).
-    fn tg_counter_wait(counter: *const PageCounter, nanoseconds: i64) -> c_int {
-        call(counter, |c| c.wait(limit(nanoseconds)))
-    }
+    fn tg_counter_wait(counter: *const PageCounter, nanoseconds: i64) -> c_int =
+        call(counter, |c| c.wait(limit(nanoseconds)));
 
     /// An eventfd that becomes readable at each event of access counters. It ends with them.
-    fn tg_counter_fd(counter: *const PageCounter) -> c_int {
-        call(counter, |c| Ok(c.as_fd().as_raw_fd()))
-    }
+    fn tg_counter_fd(counter: *const PageCounter) -> c_int = call(counter, |c| Ok(c.as_fd().as_raw_fd()));
 
     /// Disarms access counters.
-    fn tg_counter_disarm(counter: *mut PageCounter) -> c_int {
-        take(counter, PageCounter::disarm)
-    }
+    fn tg_counter_disarm(counter: *mut PageCounter) -> c_int = take(counter, PageCounter::disarm);
 }

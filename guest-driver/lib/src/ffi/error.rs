@@ -34,12 +34,10 @@ pub(super) fn guard<R: Success>(action: impl FnOnce() -> Result<R>) -> c_int {
 
 functions! { ERRORS;
     /// Orders all earlier accesses of this thread before all later ones. It does not wait for them, as tg_quiet does.
-    fn tg_fence() -> () {
-        crate::fence();
-    }
+    fn tg_fence() -> () = crate::fence();
 
     /// The meaning of a result, positive or negative. Valid until the thread's next call of this function.
-    fn tg_strerror(error: c_int) -> *const c_char {
+    fn tg_strerror(error: c_int) -> *const c_char = {
         // Linux has no larger errno.
         let text = match i32::try_from(error.unsigned_abs()) {
             Ok(0) => "Done.".to_owned(),
@@ -56,15 +54,11 @@ functions! { ERRORS;
             *last.borrow_mut() = c_text(text);
             last.borrow().as_ptr()
         })
-    }
+    };
 
     /// The board's reason for the last failure in this thread: TG_ERR_*, or TG_OK if the board was not the reason.
-    fn tg_last_status() -> c_int {
-        LAST_STATUS.get() as c_int
-    }
+    fn tg_last_status() -> c_int = LAST_STATUS.get() as c_int;
 
     /// The message of the last failure in this thread, with what to do. Valid until the thread's next call that fails.
-    fn tg_last_error() -> *const c_char {
-        LAST_ERROR.with(|last| last.borrow().as_ptr())
-    }
+    fn tg_last_error() -> *const c_char = LAST_ERROR.with(|last| last.borrow().as_ptr());
 }

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The C declarations of types and functions, and the text of the header.
 
-use super::{
-    CountState, ExportOptions, Handle, ImportState, QueueOptions, QueueStatus, ReplicatedState, Window, barrier,
-    broadcast, consumer, counter, error, node, operation, queue, remote, remote_queue, replicated, segment,
-};
+use super::{Handle, Window, broadcast, counter, error, node, operation, queue, remote, replicated, segment, sync};
 use crate::sync::Barrier;
 use crate::{
-    Broadcast, BroadcastConsumer, Node, Operation, PageCounter, Queue, Remote, RemoteQueue, Replicated, Rights,
-    Segment, Status,
+    Broadcast, BroadcastConsumer, LaunchStyle, Node, Operation, PageCounter, Queue, Remote, RemoteQueue, Replicated,
+    Rights, Segment, Status,
 };
 use std::ffi::{c_int, c_void};
 use std::fmt::Write;
@@ -48,7 +45,7 @@ impl CType for Window {
 
 macro_rules! c_types {
     ($( $type:ty => $name:literal; )*) => { $(
-        impl CType for $type {
+        impl $crate::ffi::header::CType for $type {
             fn declare(name: &str) -> String {
                 format!("{} {name}", $name)
             }
@@ -67,12 +64,6 @@ c_types! {
     u64 => "uint64_t";
     i64 => "int64_t";
     c_int => "int";
-    CountState => "tg_count";
-    ExportOptions => "tg_export_options";
-    ImportState => "tg_state";
-    QueueOptions => "tg_queue_options";
-    QueueStatus => "tg_queue_status";
-    ReplicatedState => "tg_replicated_state";
 }
 
 /// Opaque types: `TYPE => "C NAME", "STRUCT", "NAME IN ERRORS", "COMMENT";`
@@ -135,6 +126,7 @@ macro_rules! record {
         #[repr(C)]
         #[derive(Clone, Copy, Debug)]
         pub struct $name { $( $(#[doc = $fdoc])* pub $field: $type, )* }
+        c_types! { $name => $cname; }
 
         pub(super) const $table: $crate::ffi::header::Record = $crate::ffi::header::Record {
             name: $cname,
@@ -148,11 +140,11 @@ macro_rules! record {
     };
 }
 
-/// Functions of the C interface: `functions! { TABLE; fn NAME(ARGUMENTS) -> RESULT { BODY } ... }`. Bodies are unsafe
+/// Functions of the C interface: `functions! { TABLE; fn NAME(ARGUMENTS) -> RESULT = BODY; ... }`. Bodies are unsafe
 /// code that relies on the promises of the module's documentation.
 macro_rules! functions {
     ($table:ident;
-        $( $(#[doc = $doc:literal])* fn $name:ident($( $argument:ident : $type:ty ),*) -> $result:ty $body:block )*
+        $( $(#[doc = $doc:literal])* fn $name:ident($( $argument:ident : $type:ty ),*) -> $result:ty = $body:expr; )*
     ) => {
         $(
             $(#[doc = $doc])*
@@ -180,18 +172,17 @@ macro_rules! functions {
     };
 }
 
-/// Functions that differ only in the width of a word: `words! { TABLE: CALL(SUBJECT: TYPE); NAME(ARGUMENTS); ... }`.
-/// Each calls `CALL` with the subject, an offset, and the arguments of that width.
+/// Functions that differ only in the width of a word, with one body for all:
+/// `words! { TABLE(SUBJECT: TYPE, OFFSET); [BODY] NAME(ARGUMENTS); ... [BODY] ... }`. Each takes the subject and the
+/// offset before the arguments of its width.
 macro_rules! words {
-    ($table:ident: $call:ident($subject:ident : $of:ty);
-        $( $(#[doc = $doc:literal])* $name:ident($( $argument:ident : $type:ty ),*); )*
+    ($table:ident($subject:ident : $of:ty, $offset:ident);
+        $( [$body:expr] $( $(#[doc = $doc:literal])* $name:ident($( $argument:ident : $type:ty ),*); )* )*
     ) => {
-        functions! { $table; $(
+        functions! { $table; $( $(
             $(#[doc = $doc])*
-            fn $name($subject: $of, offset: u64 $(, $argument: $type)*) -> c_int {
-                $call($subject, offset $(, $argument)*)
-            }
-        )* }
+            fn $name($subject: $of, $offset: u64 $(, $argument: $type)*) -> c_int = $body;
+        )* )* }
     };
 }
 
@@ -210,34 +201,22 @@ const FUNCTIONS: &[&[Function]] = &[
     node::BOARD,
     segment::EXPORTS,
     remote::IMPORTS,
-    remote::PUT,
-    remote::GET,
+    remote::WORDS,
     remote::QUIET,
     node::QUIET,
     remote::STATE,
     node::LAUNCHES,
     segment::REMOTE,
-    operation::SWAP,
-    operation::FETCH_ADD,
-    operation::FETCH_INC,
-    operation::COMPARE_SWAP,
-    operation::SWAP_NBI,
-    operation::FETCH_ADD_NBI,
-    operation::COMPARE_SWAP_NBI,
-    operation::COPIES,
+    operation::ATOMICS,
     operation::OPERATIONS,
     node::COMPLETIONS,
-    remote::LOCK,
-    barrier::BARRIERS,
+    sync::LOCKS_AND_BARRIERS,
     queue::QUEUES,
-    remote_queue::REMOTE_QUEUES,
     counter::COUNTERS,
     replicated::SEGMENTS,
-    replicated::STORE,
-    replicated::LOAD,
+    replicated::WORDS,
     replicated::STATE,
     broadcast::BROADCASTS,
-    consumer::CONSUMERS,
     node::ERRORS,
     error::ERRORS,
 ];
@@ -283,9 +262,13 @@ pub fn header() -> String {
         let _ = writeln!(out, "typedef struct {tag} {name};");
     }
     out.push('\n');
+    let styles = LaunchStyle::ALL.map(|style| {
+        let (name, doc) = node::STYLES[style as usize];
+        (name, style as u64, doc)
+    });
     let tables = [
         ("Rights", Rights::NAMES),
-        ("Launch styles", node::STYLES),
+        ("Launch styles", &styles),
         ("Modes of replicated segments", telegraphos_wire::admin::MODES),
         ("Status codes, as in tg_state and from tg_last_status", Status::ALL),
     ];

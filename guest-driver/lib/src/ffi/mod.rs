@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! header      the C declarations, and the text of the header
-//! node, segment, remote, operation, barrier, queue, remote_queue, counter, replicated, broadcast, consumer, error
-//!             one file per type: its records, its functions, and helpers of its own
+//! node, segment, remote, operation, sync, queue, counter, replicated, broadcast, error
+//!             one file per kind of object: its records, its functions, and helpers of its own
 //! ```
 //!
 //! # Safety
@@ -20,22 +20,18 @@
 
 #[macro_use]
 mod header;
-mod barrier;
 mod broadcast;
-mod consumer;
 mod counter;
 mod error;
 mod node;
 mod operation;
 mod queue;
 mod remote;
-mod remote_queue;
 mod replicated;
 mod segment;
+mod sync;
 
-pub use barrier::*;
 pub use broadcast::*;
-pub use consumer::*;
 pub use counter::*;
 pub use error::*;
 pub use header::header;
@@ -43,11 +39,11 @@ pub use node::*;
 pub use operation::*;
 pub use queue::*;
 pub use remote::*;
-pub use remote_queue::*;
 pub use replicated::*;
 pub use segment::*;
+pub use sync::*;
 
-use crate::{Error, Result};
+use crate::{Error, Result, Secret};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::Duration;
 
@@ -187,6 +183,18 @@ unsafe fn fill<T>(out: *mut T, what: &'static str, make: impl FnOnce() -> Result
     })
 }
 
+/// Stores `value` for C, unless `out` is NULL.
+///
+/// # Safety
+/// As the module says.
+unsafe fn offer<T>(out: *mut T, value: T) -> Result<()> {
+    if !out.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { out.write(value) };
+    }
+    Ok(())
+}
+
 /// Hands a new object to C.
 ///
 /// # Safety
@@ -215,6 +223,20 @@ unsafe fn take<T>(handle: *mut T, close: impl FnOnce(T) -> Result<()>) -> c_int 
 unsafe fn free<T>(handle: *mut T) {
     // SAFETY: the caller's promise.
     unsafe { take(handle, |_| Ok(())) };
+}
+
+/// A secret from C; zeros, which mean none, for NULL.
+///
+/// # Safety
+/// As the module says.
+unsafe fn secret_of(bytes: *const u8) -> Secret {
+    // SAFETY: the caller's promise.
+    unsafe { bytes.cast::<Secret>().as_ref() }.copied().unwrap_or_default()
+}
+
+/// A builder with an option from C, where zero stands for the default.
+fn with<B, T: Default + PartialEq>(builder: B, option: T, set: impl FnOnce(B, T) -> B) -> B {
+    if option == T::default() { builder } else { set(builder, option) }
 }
 
 /// Nanoseconds from C, negative for no limit.

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notification queues of this node.
+//! Notification queues, of this node and of others.
 
 use super::error::guard;
+use super::remote::state_of;
 use super::segment::access;
-use super::{call, fill, get_or, give, given, limit, missing, name_of, take};
-use crate::{Error, Node, Queue, Result, Status};
+use super::{
+    ImportState, Window, call, fill, get_or, give, given, given_as, given_slice, limit, missing, name_of, secret_of,
+    take, with,
+};
+use crate::{Error, Node, Queue, QueueBuilder, Remote, RemoteQueue, Result, Status};
 use std::ffi::{c_char, c_int};
 
 record! { QUEUE_OPTIONS, "tg_queue_options",
@@ -71,83 +75,59 @@ functions! { QUEUES;
     /// Makes a notification queue under a name.
     fn tg_queue_create(
         node: *const Node, name: *const c_char, options: *const QueueOptions, queue: *mut *mut Queue
-    ) -> c_int {
-        give(queue, || {
-            let mut builder = Queue::create(given(node)?, name_of(name)?);
-            if let Some(options) = options.as_ref() {
-                builder = builder.access(access(options.mode, options.secret, options.nodes, options.node_count)?);
-                builder = match options.width {
-                    0 | 4 => builder,
-                    8 => builder.wide(),
-                    other => return Err(Error::argument("the width of a queue", other, "4 or 8 bytes")),
-                };
-                if options.words != 0 {
-                    builder = builder.words(options.words);
-                }
-                if options.quota != 0 {
-                    builder = builder.quota(options.quota);
-                }
-                builder = match options.limit {
-                    0 => builder,
-                    u32::MAX => builder.limit(0),
-                    limit => builder.limit(limit),
-                };
-            }
-            builder.create()
-        })
-    }
+    ) -> c_int = give(queue, || {
+        let mut builder = Queue::create(given(node)?, name_of(name)?);
+        if let Some(options) = options.as_ref() {
+            builder = builder.access(access(options.mode, options.secret, options.nodes, options.node_count)?);
+            builder = match options.width {
+                0 | 4 => builder,
+                8 => builder.wide(),
+                other => return Err(Error::argument("the width of a queue", other, "4 or 8 bytes")),
+            };
+            builder = with(builder, options.words, QueueBuilder::words);
+            builder = with(builder, options.quota, QueueBuilder::quota);
+            builder = with(builder, options.limit, |b, limit| b.limit(if limit == u32::MAX { 0 } else { limit }));
+        }
+        builder.create()
+    });
 
     /// A queue that another process has created through the same open file (tg_open_fd), or that this process has
     /// created before it lost the mapping, by its tg_queue_handle.
-    fn tg_queue_attach(node: *const Node, handle: u32, queue: *mut *mut Queue) -> c_int {
-        give(queue, || Queue::attach(given(node)?, handle))
-    }
+    fn tg_queue_attach(node: *const Node, handle: u32, queue: *mut *mut Queue) -> c_int =
+        give(queue, || Queue::attach(given(node)?, handle));
 
     /// The number by which processes that share the open file attach a queue; UINT32_MAX for NULL.
-    fn tg_queue_handle(queue: *const Queue) -> u32 {
-        get_or(queue, u32::MAX, Queue::handle)
-    }
+    fn tg_queue_handle(queue: *const Queue) -> u32 = get_or(queue, u32::MAX, Queue::handle);
 
     /// Takes the oldest element: 1, or 0 if there is none. No system call, unless the queue has overflowed.
-    fn tg_queue_try_pop(queue: *const Queue, value: *mut u64) -> c_int {
-        pop(queue, value, Queue::try_pop)
-    }
+    fn tg_queue_try_pop(queue: *const Queue, value: *mut u64) -> c_int = pop(queue, value, Queue::try_pop);
 
     /// Takes the oldest element, asleep until there is one: 1, or 0 after so many nanoseconds (negative: never).
-    fn tg_queue_pop_wait(queue: *const Queue, nanoseconds: i64, value: *mut u64) -> c_int {
-        pop(queue, value, |q| q.pop_wait(limit(nanoseconds)))
-    }
+    fn tg_queue_pop_wait(queue: *const Queue, nanoseconds: i64, value: *mut u64) -> c_int =
+        pop(queue, value, |q| q.pop_wait(limit(nanoseconds)));
 
     /// Takes up to count elements, oldest first: how many, 0 if there is none.
-    fn tg_queue_pop_batch(queue: *const Queue, values: *mut u64, count: u32) -> c_int {
-        guard(|| {
-            if values.is_null() {
-                return Err(missing("the place for the elements"));
-            }
-            let count = count.min(c_int::MAX as u32) as usize;
-            Ok(given(queue)?.pop_batch(std::slice::from_raw_parts_mut(values, count))? as c_int)
-        })
-    }
+    fn tg_queue_pop_batch(queue: *const Queue, values: *mut u64, count: u32) -> c_int = guard(|| {
+        if values.is_null() {
+            return Err(missing("the place for the elements"));
+        }
+        let count = count.min(c_int::MAX as u32) as usize;
+        Ok(given(queue)?.pop_batch(std::slice::from_raw_parts_mut(values, count))? as c_int)
+    });
 
     /// Takes the oldest element by a system call that does everything in the kernel, as a baseline: 1, or 0 if there
     /// is none.
-    fn tg_queue_pop_in_kernel(queue: *const Queue, value: *mut u64) -> c_int {
-        pop(queue, value, Queue::pop_in_kernel)
-    }
+    fn tg_queue_pop_in_kernel(queue: *const Queue, value: *mut u64) -> c_int = pop(queue, value, Queue::pop_in_kernel);
 
     /// Makes tg_completions readable at the next element; at once if there has been one since a pop last found nothing.
-    fn tg_queue_arm(queue: *const Queue) -> c_int {
-        call(queue, Queue::arm)
-    }
+    fn tg_queue_arm(queue: *const Queue) -> c_int = call(queue, Queue::arm);
 
     /// The number of times that the linked buffers of a queue have reached the limit: when it rises, consumers are
     /// slow.
-    fn tg_queue_limits(queue: *const Queue) -> u64 {
-        get_or(queue, 0, Queue::limits)
-    }
+    fn tg_queue_limits(queue: *const Queue) -> u64 = get_or(queue, 0, Queue::limits);
 
     /// The state of a queue.
-    fn tg_queue_status_of(queue: *const Queue, status: *mut QueueStatus) -> c_int {
+    fn tg_queue_status_of(queue: *const Queue, status: *mut QueueStatus) -> c_int =
         fill(status, "the place for the status", || {
             let found = given(queue)?.state()?;
             Ok(QueueStatus {
@@ -159,11 +139,51 @@ functions! { QUEUES;
                 held: found.held.into(),
                 reserved: [0; 6],
             })
-        })
-    }
+        });
 
     /// Ends a queue that this process has created, with the elements not taken; one that was attached is only unmapped.
-    fn tg_queue_close(queue: *mut Queue) -> c_int {
-        take(queue, Queue::close)
-    }
+    fn tg_queue_close(queue: *mut Queue) -> c_int = take(queue, Queue::close);
+
+    /// Imports a queue of a node, to append to it. The secret has 16 bytes, or is NULL.
+    fn tg_queue_import(
+        node: *const Node, id: u16, name: *const c_char, secret: *const u8, queue: *mut *mut RemoteQueue
+    ) -> c_int = give(queue, || Queue::import(given(node)?, id, name_of(name)?).secret(secret_of(secret)).open());
+
+    /// Appends with one store instruction, after all earlier puts of this thread to that node, and returns before the
+    /// other node has it.
+    fn tg_queue_enqueue(queue: *const RemoteQueue, value: u64) -> c_int = call(queue, |q| q.enqueue(value));
+
+    /// Stores count words of 8 bytes from offset of an import of the same node on, then appends value: a consumer that
+    /// pops it sees them. Not appended while that import has an error.
+    fn tg_queue_put_notify(
+        queue: *const RemoteQueue, remote: *const Remote, offset: u64, words: *const u64, count: u64, value: u64
+    ) -> c_int = call(queue, |queue| {
+        let count = usize::try_from(count).ok().filter(|count| *count <= isize::MAX as usize / 8).ok_or_else(|| {
+            Error::argument("the number of words", count, "what fits this process's address space")
+        })?;
+        let words = given_slice(words, count, "the data")?;
+        queue.put_notify(given_as(remote, "the import of the data")?, offset, words, value)
+    });
+
+    /// Where to store an element directly: one aligned scalar store of tg_queue_width bytes.
+    fn tg_queue_aperture(queue: *const RemoteQueue) -> Window =
+        Window(get_or(queue, std::ptr::null_mut(), |q| q.as_ptr().cast()));
+
+    /// Bytes of an imported queue's words, 4 or 8.
+    fn tg_queue_width(queue: *const RemoteQueue) -> u32 = get_or(queue, 0, RemoteQueue::width);
+
+    /// Returns when every earlier element has been appended; -EAGAIN after so many nanoseconds (negative: never), then
+    /// it may be called again.
+    fn tg_queue_quiet(queue: *const RemoteQueue, nanoseconds: i64) -> c_int =
+        call(queue, |q| q.remote.quiet_within(limit(nanoseconds)));
+
+    /// The state of an imported queue.
+    fn tg_queue_state_of(queue: *const RemoteQueue, state: *mut ImportState) -> c_int =
+        state_of(state, || given(queue)?.state());
+
+    /// Clears the latched error of an imported queue and accepts elements again after a cut. Lost elements stay lost.
+    fn tg_queue_acknowledge(queue: *const RemoteQueue) -> c_int = call(queue, RemoteQueue::acknowledge);
+
+    /// Closes the import of a queue after its outstanding elements.
+    fn tg_queue_unimport(queue: *mut RemoteQueue) -> c_int = take(queue, RemoteQueue::close);
 }

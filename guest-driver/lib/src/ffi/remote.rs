@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Imports: single loads and stores, and locks.
 
-use super::{Handle, Window, call, fill, get_or, give, given, limit, missing, name_of, take};
-use crate::sync::{LockMemory, TicketLock};
-use crate::{Node, Remote, Result, Rights, Secret, State, Status, Word};
+use super::{Window, call, fill, get_or, give, given, name_of, secret_of, take, with};
+use crate::{ImportBuilder, Node, Remote, Result, Rights, State, Status};
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
@@ -21,20 +20,6 @@ record! { IMPORT_STATE, "tg_state",
         /// The first error since the last tg_acknowledge: TG_ERR_*, or TG_OK.
         pub status: u32,
     }
-}
-
-/// # Safety
-/// As the module says.
-unsafe fn put<T: Word>(remote: *const Remote, offset: u64, value: T) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { call(remote, |r| r.put(offset, value)) }
-}
-
-/// # Safety
-/// As the module says.
-unsafe fn get<T: Word>(remote: *const Remote, offset: u64, value: *mut T) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { fill(value, "the place for the value", || given(remote)?.get(offset)) }
 }
 
 /// Stores the state of an import.
@@ -56,78 +41,29 @@ pub(super) unsafe fn state_of(state: *mut ImportState, action: impl FnOnce() -> 
     unsafe { fill(state, "the place for the state", state_of) }
 }
 
-/// Takes a ticket lock, which C unlocks by the number stored to `ticket`.
-///
-/// # Safety
-/// As the module says.
-pub(super) unsafe fn lock<M: LockMemory + Handle>(
-    memory: *const M,
-    offset: u64,
-    nanoseconds: i64,
-    ticket: *mut u64,
-) -> c_int {
-    let lock = |memory: &M| {
-        if ticket.is_null() {
-            return Err(missing("the place for the ticket"));
-        }
-        let lock = TicketLock::new(memory, offset)?;
-        let guard = match limit(nanoseconds) {
-            Some(limit) => lock.lock_timeout(limit)?,
-            None => lock.lock()?,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { ticket.write(guard.ticket()) };
-        std::mem::forget(guard);
-        Ok(())
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call(memory, lock) }
-}
-
-/// Unlocks a ticket lock by the number that [`lock`] has stored.
-///
-/// # Safety
-/// As the module says.
-pub(super) unsafe fn unlock<M: LockMemory + Handle>(memory: *const M, offset: u64, ticket: u64) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { call(memory, |memory| TicketLock::new(memory, offset)?.unlock(ticket)) }
-}
-
 functions! { IMPORTS;
     /// Imports a segment of a node for the rights TG_RIGHT_*; 0 means loads, stores, atomics and copies. The secret has
     /// 16 bytes, or is NULL.
     fn tg_import(
         node: *const Node, id: u16, name: *const c_char, rights: u16, secret: *const u8, remote: *mut *mut Remote
-    ) -> c_int {
-        give(remote, || {
-            let mut builder = given(node)?.import(id, name_of(name)?);
-            if rights != 0 {
-                builder = builder.rights(Rights(rights));
-            }
-            if let Some(secret) = secret.cast::<Secret>().as_ref() {
-                builder = builder.secret(*secret);
-            }
-            builder.open()
-        })
-    }
+    ) -> c_int = give(remote, || {
+        let builder = given(node)?.import(id, name_of(name)?).secret(secret_of(secret));
+        with(builder, Rights(rights), ImportBuilder::rights).open()
+    });
 
     /// Closes an import after its outstanding stores.
-    fn tg_unimport(remote: *mut Remote) -> c_int {
-        take(remote, Remote::close)
-    }
+    fn tg_unimport(remote: *mut Remote) -> c_int = take(remote, Remote::close);
 
     /// Where the window of an import lies: for aligned words of 1, 2, 4 or 8 bytes, never for memcpy.
-    fn tg_remote_window(remote: *const Remote) -> Window {
-        Window(get_or(remote, std::ptr::null_mut(), |r| r.as_ptr().cast()))
-    }
+    fn tg_remote_window(remote: *const Remote) -> Window =
+        Window(get_or(remote, std::ptr::null_mut(), |r| r.as_ptr().cast()));
 
     /// Bytes of an import.
-    fn tg_remote_size(remote: *const Remote) -> u64 {
-        get_or(remote, 0, Remote::size)
-    }
+    fn tg_remote_size(remote: *const Remote) -> u64 = get_or(remote, 0, Remote::size);
 }
 
-words! { PUT: put(remote: *const Remote);
+words! { WORDS(remote: *const Remote, offset);
+    [call(remote, |r| r.put(offset, value))]
     /// Stores with one instruction, and returns before the other node has the value.
     tg_put8(value: u8);
     /// See tg_put8.
@@ -136,9 +72,7 @@ words! { PUT: put(remote: *const Remote);
     tg_put32(value: u32);
     /// See tg_put8.
     tg_put64(value: u64);
-}
-
-words! { GET: get(remote: *const Remote);
+    [fill(value, "the place for the value", || given(remote)?.get(offset))]
     /// Loads with one instruction, behind all earlier stores to that node. All ones may mean that it failed: see
     /// tg_state_of.
     tg_get8(value: *mut u8);
@@ -152,37 +86,18 @@ words! { GET: get(remote: *const Remote);
 
 functions! { QUIET;
     /// Returns when every earlier store to this import has been performed and acknowledged.
-    fn tg_quiet(remote: *const Remote) -> c_int {
-        call(remote, Remote::quiet)
-    }
+    fn tg_quiet(remote: *const Remote) -> c_int = call(remote, Remote::quiet);
 
     /// tg_quiet that fails with -EAGAIN after so many nanoseconds; it may be called again.
-    fn tg_quiet_timeout(remote: *const Remote, nanoseconds: u64) -> c_int {
-        call(remote, |r| r.quiet_timeout(Duration::from_nanos(nanoseconds)))
-    }
+    fn tg_quiet_timeout(remote: *const Remote, nanoseconds: u64) -> c_int =
+        call(remote, |r| r.quiet_timeout(Duration::from_nanos(nanoseconds)));
 }
 
 functions! { STATE;
     /// The state of an import.
-    fn tg_state_of(remote: *const Remote, state: *mut ImportState) -> c_int {
-        state_of(state, || given(remote)?.state())
-    }
+    fn tg_state_of(remote: *const Remote, state: *mut ImportState) -> c_int =
+        state_of(state, || given(remote)?.state());
 
     /// Clears the latched error of an import and accepts stores again after a cut. Lost stores stay lost.
-    fn tg_acknowledge(remote: *const Remote) -> c_int {
-        call(remote, Remote::acknowledge)
-    }
-}
-
-functions! { LOCK;
-    /// Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many
-    /// nanoseconds (negative: never, and in turn). ticket is for tg_unlock.
-    fn tg_lock(remote: *const Remote, offset: u64, nanoseconds: i64, ticket: *mut u64) -> c_int {
-        lock(remote, offset, nanoseconds, ticket)
-    }
-
-    /// Waits for quiet of all imports of the node handle, then hands the lock to the next ticket.
-    fn tg_unlock(remote: *const Remote, offset: u64, ticket: u64) -> c_int {
-        unlock(remote, offset, ticket)
-    }
+    fn tg_acknowledge(remote: *const Remote) -> c_int = call(remote, Remote::acknowledge);
 }

@@ -49,39 +49,32 @@ functions! { EXPORTS;
     /// Exports size bytes of new, zeroed memory under a name.
     fn tg_export(
         node: *const Node, name: *const c_char, size: u64, options: *const ExportOptions, segment: *mut *mut Segment
-    ) -> c_int {
-        give(segment, || {
-            let builder = given(node)?.export(name_of(name)?, size);
-            builder.access(access_of(options)?).create()
-        })
-    }
+    ) -> c_int = give(segment, || {
+        let builder = given(node)?.export(name_of(name)?, size);
+        builder.access(access_of(options)?).create()
+    });
 
     /// Withdraws an export; returns when no other node can reach it.
-    fn tg_unexport(segment: *mut Segment) -> c_int {
-        take(segment, Segment::close)
-    }
+    fn tg_unexport(segment: *mut Segment) -> c_int = take(segment, Segment::close);
 
     /// Where the memory of an export lies. Other nodes change it at any time: use atomic loads
     /// and stores.
-    fn tg_segment_memory(segment: *const Segment) -> *mut c_void {
-        get_or(segment, std::ptr::null_mut(), |s| s.as_ptr().cast())
-    }
+    fn tg_segment_memory(segment: *const Segment) -> *mut c_void =
+        get_or(segment, std::ptr::null_mut(), |s| s.as_ptr().cast());
 
     /// Bytes of an export.
-    fn tg_segment_size(segment: *const Segment) -> u64 {
-        get_or(segment, 0, Segment::size)
-    }
+    fn tg_segment_size(segment: *const Segment) -> u64 = get_or(segment, 0, Segment::size);
 }
 
 functions! { REMOTE;
     /// An export as an import of its own node, for copies and for the owner's atomics; NULL on failure. It belongs to
     /// the export: do not close it.
-    fn tg_segment_remote(segment: *const Segment) -> *const Remote {
+    fn tg_segment_remote(segment: *const Segment) -> *const Remote = {
         let mut found = std::ptr::null();
         guard(|| {
             found = std::ptr::from_ref(given(segment)?.remote()?);
             Ok(())
         });
         found
-    }
+    };
 }

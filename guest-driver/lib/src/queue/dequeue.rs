@@ -30,19 +30,6 @@ use telegraphos_wire::queue::{
     BUSY, DEAD, FULL, HEAD_WORD, HELD, HeaderWord, NEXT_WORD, OWNER_SHIFT, Shape, TAIL_WORD,
 };
 
-/// How entering the dequeue section ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Entry {
-    /// Inside: no other consumer takes elements, and the driver does not change the buffers, until [`Dequeue::leave`].
-    Entered,
-    /// Another consumer is inside: wait a little, and try again.
-    Busy,
-    /// An overflow is not handled yet: call the driver (TG_IOCTL_QUEUE_SERVICE), and try again.
-    Full,
-    /// The queue is broken or gone.
-    Dead,
-}
-
 /// The result of a pass that was inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Found {
@@ -61,11 +48,11 @@ pub enum Found {
 /// How a pass through the dequeue section ended. [`Memory`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
-    /// Not inside, see [`Entry::Busy`].
+    /// Another consumer is inside: wait a little, and try again.
     Busy,
-    /// Not inside, see [`Entry::Full`].
+    /// An overflow is not handled yet: call the driver (TG_IOCTL_QUEUE_SERVICE), and try again.
     Full,
-    /// Not inside, see [`Entry::Dead`].
+    /// The queue is broken or gone.
     Dead,
     /// Entered and left.
     Left {
@@ -132,11 +119,8 @@ impl Dequeue {
         memory: &mut M,
         mut with: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Pass, M::Stop> {
-        match self.enter(memory)? {
-            Entry::Entered => {}
-            Entry::Busy => return Ok(Pass::Busy),
-            Entry::Full => return Ok(Pass::Full),
-            Entry::Dead => return Ok(Pass::Dead),
+        if let Some(outside) = self.enter(memory)? {
+            return Ok(outside);
         }
         let mut freed = false;
         let found = match self.take(memory, &mut freed, &mut with) {
@@ -149,23 +133,25 @@ impl Dequeue {
     }
 
     /// From neither BUSY nor FULL to BUSY, with the owner number (E11). HELD stays: emptying buffers is what ends it.
-    pub fn enter<M: Memory>(&self, memory: &mut M) -> Result<Entry, M::Stop> {
+    /// `None` once inside: no other consumer takes elements, and the driver does not change the buffers, until
+    /// [`Dequeue::leave`]. Otherwise why not.
+    pub fn enter<M: Memory>(&self, memory: &mut M) -> Result<Option<Pass>, M::Stop> {
         #[cfg(feature = "literal")]
         if self.literal == Literal::Unprotected {
-            return Ok(Entry::Entered);
+            return Ok(None);
         }
         let mut seen = memory.state()?;
         loop {
             // BUSY before FULL: the consumer inside calls the driver when it leaves.
             match seen {
-                _ if seen & DEAD != 0 => return Ok(Entry::Dead),
-                _ if seen & BUSY != 0 => return Ok(Entry::Busy),
-                _ if seen & FULL != 0 => return Ok(Entry::Full),
+                _ if seen & DEAD != 0 => return Ok(Some(Pass::Dead)),
+                _ if seen & BUSY != 0 => return Ok(Some(Pass::Busy)),
+                _ if seen & FULL != 0 => return Ok(Some(Pass::Full)),
                 _ => {}
             }
             let new = seen & FLAGS | BUSY | u64::from(self.owner) << OWNER_SHIFT;
             match memory.enter(seen, new)? {
-                Ok(_) => return Ok(Entry::Entered),
+                Ok(_) => return Ok(None),
                 // Another party has changed it: each turn of this loop is the success of one.
                 Err(now) => seen = now,
             }

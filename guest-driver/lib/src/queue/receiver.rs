@@ -2,21 +2,21 @@
 //! A queue of this node: its builder, its mapping, and waiting for its elements.
 
 use super::dequeue::{Dequeue, Found, Memory, Orders, Pass};
-use super::sender::QueueImportBuilder;
 use crate::access_policy::{AccessPolicy, READ_WRITE, access_options, mode_digits, name_bytes};
 use crate::backoff::Backoff;
 use crate::context::Context;
-use crate::error::{Error, Object, Result, latched, log_failed_drop};
+use crate::error::{Error, Object, Result, latched};
+use crate::handle::{End, Handle};
 use crate::node::Node;
 use crate::sys::{self, Mapping};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use telegraphos_wire::queue::{Control, DEAD, FULL, HEAD_WORD, HELD, NEXT_WORD, Shape, TAIL_WORD};
-use telegraphos_wire::{NodeId, Rights, Status, context, queue, uapi};
+use telegraphos_wire::{Rights, Status, context, queue, uapi};
 
 /// How to make a queue; made by [`Queue::create`].
 ///
@@ -127,7 +127,7 @@ impl QueueBuilder {
             quota: request.quota,
             errno,
         })?;
-        Queue::map(self.context, self.name, &request, Some(std::process::id()))
+        Queue::map(self.context, self.name, &request, Some((sys::queue_destroy, "ending")))
     }
 }
 
@@ -189,9 +189,9 @@ pub struct QueueState {
 /// ```
 #[derive(Debug)]
 pub struct Queue {
-    context: Arc<Context>,
+    /// Unmapped before the queue is ended.
+    mapping: Mapping,
     name: String,
-    handle: u32,
     page: u32,
     shape: Shape,
     quota: u32,
@@ -200,22 +200,10 @@ pub struct Queue {
     exclusive: Mutex<()>,
     /// Word 0 of the first buffer when the queue was last found empty.
     seen: AtomicU32,
-    /// The process that created it, and that ends it; `None` if it was attached.
-    creator: Option<u32>,
     /// Bytes from the control page to the arena.
     arena: usize,
-    /// `None` only while it is dropped.
-    mapping: Option<Mapping>,
-}
-
-/// The outcome of a pass through the dequeue section.
-enum Outcome {
-    /// So many elements were taken.
-    Took(usize),
-    /// There was none; word 0 of the first buffer was this.
-    Empty(u32),
-    /// Another process was in the dequeue section until the limit.
-    TimedOut,
+    /// One that was attached does not end the queue.
+    handle: Handle,
 }
 
 impl Queue {
@@ -233,11 +221,6 @@ impl Queue {
         }
     }
 
-    /// Imports the queue `name` of node `id`, which may be this node, to append to it.
-    pub fn import(node: &Node, id: NodeId, name: &str) -> QueueImportBuilder {
-        QueueImportBuilder::new(node, id, name)
-    }
-
     /// A queue that another process has created through the same open file ([`Node::from_fd`]), or that this process
     /// has created before it lost the mapping, by its [`Queue::handle`]. Dropping it does not end the queue.
     pub fn attach(node: &Node, handle: u32) -> Result<Queue> {
@@ -250,44 +233,33 @@ impl Queue {
             ),
             errno => node.context.device.error(&format!("attaching the queue of handle {handle}"), errno),
         })?;
-        let end = answer.name.iter().position(|byte| *byte == 0).unwrap_or(answer.name.len());
-        let name = String::from_utf8_lossy(&answer.name[..end]).into_owned();
+        let name = answer.name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = String::from_utf8_lossy(name).into_owned();
         Queue::map(node.context.clone(), name, &answer, None)
     }
 
-    /// Maps the queue that the driver has described. Ends it if that fails and this process has created it.
-    fn map(context: Arc<Context>, name: String, answer: &uapi::Queue, creator: Option<u32>) -> Result<Queue> {
-        let what = Object::Queue.of(&name, context.id);
-        let mapped = match shape_of(answer) {
-            Some(shape) => {
-                let mapping = context.device.map(answer.offset, answer.length, READ_WRITE, &what);
-                mapping.map(|mapping| (shape, mapping))
-            }
-            None => Err(Error::Os { what: format!("the driver describes {what} as {answer:?}"), errno: Errno::PROTO }),
-        };
-        let (shape, mapping) = match mapped {
-            Ok(mapped) => mapped,
-            Err(error) => {
-                if creator.is_some() {
-                    // The caller gets the first error.
-                    let _ = sys::queue_destroy(context.device.fd(), &mut sys::handle(answer.handle));
-                }
-                return Err(error);
-            }
-        };
+    /// Maps the queue that the driver has described.
+    fn map(context: Arc<Context>, name: String, answer: &uapi::Queue, end: Option<End>) -> Result<Queue> {
+        let label = Object::Queue.of(&name, context.id);
+        // From here on it is ended if anything fails.
+        let mut handle = Handle::new(context, answer.handle, label, end);
+        // A forked child has a copy of this object, but does not own the queue.
+        handle.owner = Some(std::process::id());
+        let shape = shape_of(answer).ok_or_else(|| {
+            let what = format!("the driver describes {} as {answer:?}", handle.label);
+            Error::Os { what, errno: Errno::PROTO }
+        })?;
         Ok(Queue {
-            context,
+            mapping: handle.map(answer.offset, answer.length, READ_WRITE)?,
             name,
-            handle: answer.handle,
             page: answer.page,
             shape,
             quota: answer.quota,
             dequeue: Dequeue::new(shape, answer.quota, answer.owner),
             exclusive: Mutex::default(),
             seen: AtomicU32::new(0),
-            creator,
             arena: answer.arena as usize,
-            mapping: Some(mapping),
+            handle,
         })
     }
 
@@ -303,21 +275,17 @@ impl Queue {
 
     /// The driver's handle, by which processes that share the open file [attach](Queue::attach).
     pub fn handle(&self) -> u32 {
-        self.handle
+        self.handle.number
     }
 
     fn what(&self) -> String {
-        Object::Queue.of(&self.name, self.context.id)
-    }
-
-    fn base(&self) -> *mut u8 {
-        self.mapping.as_ref().map_or(std::ptr::null_mut(), Mapping::at)
+        self.handle.label.to_string()
     }
 
     fn control(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: callers pass the offset of a word of the control page, with which the mapping begins; it lasts as
         // long as this queue, and all accesses to these words are atomic.
-        unsafe { AtomicU64::from_ptr(self.base().add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(self.mapping.at().add(offset).cast()) }
     }
 
     fn flags(&self) -> &AtomicU64 {
@@ -327,7 +295,7 @@ impl Queue {
     /// Where a word of the arena lies.
     fn at(&self, word: u32) -> *mut u8 {
         debug_assert!(u64::from(word) < (1 + u64::from(self.quota)) * u64::from(self.shape.words()));
-        self.base().wrapping_add(self.arena + word as usize * usize::from(self.shape.width()))
+        self.mapping.at().wrapping_add(self.arena + word as usize * usize::from(self.shape.width()))
     }
 
     fn load(&self, word: u32) -> u64 {
@@ -354,19 +322,19 @@ impl Queue {
     }
 
     /// Passes elements to `with` until it breaks or there are no more. While other processes are in the dequeue
-    /// section, waits until `backoff` ends.
-    fn take(&self, backoff: &mut Backoff, mut with: impl FnMut(u64) -> ControlFlow<()>) -> Result<Outcome> {
+    /// section, waits until `backoff` ends. Returns word 0 of the first buffer if the queue was empty.
+    fn take(&self, backoff: &mut Backoff, mut with: impl FnMut(u64) -> ControlFlow<()>) -> Result<Option<u32>> {
         let _exclusive = self.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let mut count = 0;
-            let counting = |value| {
+            let mut took = false;
+            let noting = |value| {
                 let more = with(value);
-                count += 1;
+                took = true;
                 more
             };
-            let Ok(pass) = self.dequeue.pass(&mut Mapped { queue: self, inside: false }, counting);
+            let Ok(pass) = self.dequeue.pass(&mut Mapped { queue: self, inside: false }, noting);
             match pass {
-                Pass::Busy if !backoff.wait() => return Ok(Outcome::TimedOut),
+                Pass::Busy if !backoff.wait() => return Ok(None),
                 Pass::Busy => {}
                 Pass::Full => self.service()?,
                 Pass::Dead => return Err(self.failed("taking an element", Errno::IO)),
@@ -375,13 +343,12 @@ impl Queue {
                     return match (found, called) {
                         (Ok(Found::Empty { seen }), Ok(())) => {
                             self.seen.store(seen, Ordering::Relaxed);
-                            Ok(Outcome::Empty(seen))
+                            Ok(Some(seen))
                         }
-                        // Whatever is wrong, these are taken; the next pass fails as well.
-                        _ if count > 0 => Ok(Outcome::Took(count)),
+                        // Whatever is wrong, elements are taken; the next pass fails as well.
+                        _ if took => Ok(None),
                         (Err(broken), _) => Err(Error::Broken { what: self.what(), broken }),
-                        (_, Err(error)) => Err(error),
-                        (Ok(Found::Took { count }), Ok(())) => Ok(Outcome::Took(count)),
+                        (_, called) => called.map(|()| None),
                     };
                 }
             }
@@ -396,18 +363,14 @@ impl Queue {
             }
         }
         let ended = if errno == Errno::BADF { " (it has ended)" } else { "" };
-        self.context.device.error(&format!("{}{ended}: {action}", self.what()), errno)
+        self.handle.context.device.error(&format!("{}{ended}: {action}", self.what()), errno)
     }
 
     /// Makes the driver handle an overflow, and returns when it has.
     fn service(&self) -> Result<()> {
-        loop {
-            match sys::queue_service(self.context.device.fd(), &mut sys::handle(self.handle)) {
-                Ok(()) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.failed("handling an overflow", errno)),
-            }
-        }
+        let fd = self.handle.context.device.fd();
+        retry_on_intr(|| sys::queue_service(fd, &mut sys::handle(self.handle())))
+            .map_err(|errno| self.failed("handling an overflow", errno))
     }
 
     /// Takes the oldest element; `None` if there is none. No system call, unless the queue has overflowed.
@@ -431,36 +394,27 @@ impl Queue {
     ) -> Result<std::result::Result<R, Option<u32>>> {
         let mut with = Some(with);
         let mut result = None;
-        let outcome = self.take(backoff, |value| {
+        let empty = self.take(backoff, |value| {
             result = with.take().map(|with| with(value));
             ControlFlow::Break(())
         })?;
-        Ok(match (outcome, result) {
-            (_, Some(result)) => Ok(result),
-            (Outcome::Empty(seen), None) => Err(Some(seen)),
-            (Outcome::Took(_) | Outcome::TimedOut, None) => Err(None),
-        })
+        Ok(result.ok_or(empty))
     }
 
     /// Takes as many elements as there are and `values` has room for, oldest first, in one pass: how many. They are
     /// taken one by one: a process that is killed meanwhile loses none but those already stored to `values`.
     pub fn pop_batch(&self, values: &mut [u64]) -> Result<usize> {
-        let mut free = values.iter_mut();
-        let Some(mut target) = free.next() else { return Ok(0) };
-        let outcome = self.take(&mut Backoff::new(None), |value| {
-            *target = value;
-            match free.next() {
-                Some(next) => {
-                    target = next;
-                    ControlFlow::Continue(())
-                }
-                None => ControlFlow::Break(()),
-            }
+        let (mut count, most) = (0, values.len());
+        if most == 0 {
+            return Ok(0);
+        }
+        self.take(&mut Backoff::new(None), |value| {
+            // Below `most`, or the pass had ended.
+            values[count] = value;
+            count += 1;
+            if count < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
-        Ok(match outcome {
-            Outcome::Took(count) => count,
-            Outcome::Empty(_) | Outcome::TimedOut => 0,
-        })
+        Ok(count)
     }
 
     /// Takes the oldest element, waiting for one: asleep until the board's interrupt. `None` when `timeout` has
@@ -485,10 +439,11 @@ impl Queue {
         armed: impl Fn(u32) -> u32,
         changed: impl Fn(u32) -> bool,
     ) -> Result<Option<u64>> {
+        let Context { completions, device, .. } = &*self.handle.context;
         let backoff = Backoff::new(timeout);
         loop {
             // Before the pass: an event that comes after it, and is read by another thread, is noticed.
-            let epoch = self.context.completions.epoch();
+            let epoch = completions.epoch();
             let seen = match self.one(&mut Backoff::new(backoff.left()), |value| value)? {
                 Ok(value) => return Ok(Some(value)),
                 Err(seen) => seen,
@@ -497,10 +452,9 @@ impl Queue {
                 return Ok(None);
             }
             let Some(seen) = seen else { continue };
-            let signalled = || self.context.completions.epoch() != epoch;
-            self.context.completions.fd(&self.context.device)?;
+            completions.fd(device)?;
             self.arm_with(armed(seen));
-            self.context.completions.wait(&self.context.device, &backoff, || signalled() || changed(seen))?;
+            completions.wait(device, &backoff, || completions.epoch() != epoch || changed(seen))?;
         }
     }
 
@@ -516,13 +470,13 @@ impl Queue {
     }
 
     fn arm_with(&self, seen: u32) {
-        self.context.slots.write_register(context::QUEUE_ARM, u64::from(self.page) << 32 | u64::from(seen));
+        self.handle.context.slots.write_register(context::QUEUE_ARM, u64::from(self.page) << 32 | u64::from(seen));
     }
 
     /// Makes [`Node::completions`] readable at the next element, for a program's own `poll`; at once if there has been
     /// one since the queue was last found empty. So: pop until the queue is empty, arm, poll, read, and repeat.
     pub fn arm(&self) -> Result<()> {
-        self.context.completions.fd(&self.context.device)?;
+        self.handle.context.completions.fd(&self.handle.context.device)?;
         self.arm_with(self.seen.load(Ordering::Relaxed));
         Ok(())
     }
@@ -530,19 +484,16 @@ impl Queue {
     /// Takes the oldest element by a system call that does everything in the kernel, as the paper's PAL code did: the
     /// baseline for [`Queue::try_pop`]. Needs `telegraphos_lab.ko`.
     pub fn pop_in_kernel(&self) -> Result<Option<u64>> {
-        loop {
-            let mut pop = uapi::QueuePop { handle: self.handle, ..uapi::QueuePop::default() };
-            match sys::queue_pop(self.context.device.fd(), &mut pop) {
-                Ok(()) => return Ok(Some(pop.value)),
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR) => {}
-                Err(Errno::NOTTY) => {
-                    let what = "taking an element in the kernel is for comparisons, and its module is not loaded: insmod \
-                                telegraphos_lab.ko";
-                    return Err(self.failed(what, Errno::NOTTY));
-                }
-                Err(errno) => return Err(self.failed("taking an element in the kernel", errno)),
+        let mut pop = uapi::QueuePop { handle: self.handle(), ..uapi::QueuePop::default() };
+        match retry_on_intr(|| sys::queue_pop(self.handle.context.device.fd(), &mut pop)) {
+            Ok(()) => Ok(Some(pop.value)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(Errno::NOTTY) => {
+                let what = "taking an element in the kernel is for comparisons, and its module is not loaded: insmod \
+                            telegraphos_lab.ko";
+                Err(self.failed(what, Errno::NOTTY))
             }
+            Err(errno) => Err(self.failed("taking an element in the kernel", errno)),
         }
     }
 
@@ -554,9 +505,9 @@ impl Queue {
 
     /// Its state. A system call.
     pub fn state(&self) -> Result<QueueState> {
-        let mut state = uapi::QueueState { handle: self.handle, ..uapi::QueueState::default() };
+        let mut state = uapi::QueueState { handle: self.handle(), ..uapi::QueueState::default() };
         let action = || format!("{}: asking for its state", self.what());
-        self.context.device.call(sys::queue_state, &mut state, action)?;
+        self.handle.context.device.call(sys::queue_state, &mut state, action)?;
         let has = |bit: u64| u64::from(state.state) & bit != 0;
         Ok(QueueState {
             dead: has(DEAD).then(|| latched(state.status).unwrap_or(Status::Stale)),
@@ -570,24 +521,10 @@ impl Queue {
 
     /// Ends the queue, if this process has created it: its senders' imports are gone, and elements not taken are lost.
     /// One that was attached is only unmapped. Dropping does the same, and only logs errors.
-    pub fn close(mut self) -> Result<()> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.mapping = None;
-        // A forked child has a copy of this object, but does not own the queue.
-        if self.creator.take() != Some(std::process::id()) {
-            return Ok(());
-        }
-        let action = || format!("ending {}", self.what());
-        self.context.device.call(sys::queue_destroy, &mut sys::handle(self.handle), action)
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        log_failed_drop(self.end());
+    pub fn close(self) -> Result<()> {
+        let Queue { mapping, handle, .. } = self;
+        drop(mapping);
+        handle.close()
     }
 }
 

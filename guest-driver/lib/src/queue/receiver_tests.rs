@@ -77,17 +77,15 @@ fn attach(memory: &OwnedFd, context: Arc<Context>, width: u32, owner: u32) -> Qu
     let answer = answer(width, owner);
     let shape = shape_of(&answer).unwrap();
     Queue {
-        mapping: Some(Mapping::new(memory.as_fd(), 0, answer.length as usize, READ_WRITE).unwrap()),
-        context,
+        mapping: Mapping::new(memory.as_fd(), 0, answer.length as usize, READ_WRITE).unwrap(),
+        handle: Handle::new(context, 1, Object::Queue.of("x", 0), None),
         name: "x".into(),
-        handle: 1,
         page: answer.page,
         shape,
         quota: QUOTA,
         dequeue: Dequeue::new(shape, QUOTA, owner),
         exclusive: Mutex::default(),
         seen: AtomicU32::new(0),
-        creator: None,
         arena: answer.arena as usize,
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A queue of another node.
 
+use super::receiver::Queue;
 use crate::access::{Instructions, Word};
 use crate::access_policy::Secret;
 use crate::error::{Error, Object, Result};
@@ -27,12 +28,15 @@ pub struct QueueImportBuilder {
     import: ImportBuilder,
 }
 
-impl QueueImportBuilder {
-    pub(super) fn new(node: &Node, id: NodeId, name: &str) -> QueueImportBuilder {
+impl Queue {
+    /// Imports the queue `name` of node `id`, which may be this node, to append to it.
+    pub fn import(node: &Node, id: NodeId, name: &str) -> QueueImportBuilder {
         let import = ImportBuilder::new(&node.context, Object::Queue, id, name).rights(Rights::ENQUEUE);
         QueueImportBuilder { import }
     }
+}
 
+impl QueueImportBuilder {
     /// The queue's secret.
     pub fn secret(self, secret: Secret) -> Self {
         QueueImportBuilder { import: self.import.secret(secret) }
@@ -47,7 +51,7 @@ impl QueueImportBuilder {
         }
         let offset = uapi::mmap_offset(uapi::MMAP_ENQUEUE, remote.handle());
         // Only its first word is used.
-        let aperture = remote.map(offset, u64::from(answer.width), Rights::WRITE)?;
+        let aperture = remote.handle.map(offset, u64::from(answer.width), Rights::WRITE)?;
         Ok(RemoteQueue { aperture, remote, width: answer.width })
     }
 }
@@ -72,7 +76,7 @@ impl QueueImportBuilder {
 pub struct RemoteQueue {
     /// Unmapped before the import is closed.
     aperture: Mapping,
-    remote: Remote,
+    pub(crate) remote: Remote,
     width: u32,
 }
 
@@ -155,7 +159,7 @@ impl RemoteQueue {
     /// the message.
     pub fn put_notify<T: Word>(&self, segment: &Remote, offset: u64, data: &[T], value: u64) -> Result<()> {
         if segment.node() != self.node() {
-            let (node, label) = (self.node(), &self.remote.label);
+            let (node, label) = (self.node(), &self.remote.handle.label);
             let expected = format!("{node}, the node of {label}: only towards one node are stores in order");
             return Err(Error::argument("the node of the data", segment.node(), expected));
         }
@@ -178,11 +182,6 @@ impl RemoteQueue {
         self.remote.quiet_timeout(timeout)
     }
 
-    /// [`RemoteQueue::quiet`] with a limit, or without (`None`).
-    pub(crate) fn quiet_within(&self, limit: Option<Duration>) -> Result<()> {
-        self.remote.quiet_within(limit)
-    }
-
     /// Its state. A system call.
     pub fn state(&self) -> Result<State> {
         self.remote.state()
@@ -200,12 +199,6 @@ impl RemoteQueue {
         drop(aperture);
         remote.close()
     }
-
-    /// For tests of what does not reach the board.
-    #[cfg(test)]
-    fn without_board(remote: Remote, width: u32) -> RemoteQueue {
-        RemoteQueue { aperture: Mapping::anonymous(4096), remote, width }
-    }
 }
 
 #[cfg(test)]
@@ -214,6 +207,13 @@ mod tests {
     use crate::access_policy::{FULL, READ_WRITE};
     use crate::context::Context;
     use std::sync::Arc;
+
+    impl RemoteQueue {
+        /// For tests of what does not reach the board.
+        fn without_board(remote: Remote, width: u32) -> RemoteQueue {
+            RemoteQueue { aperture: Mapping::anonymous(4096), remote, width }
+        }
+    }
 
     fn queue(context: &Arc<Context>, width: u32) -> RemoteQueue {
         RemoteQueue::without_board(Remote::without_board(context, 9, 3, Rights::ENQUEUE), width)

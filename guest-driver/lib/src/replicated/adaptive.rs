@@ -7,7 +7,6 @@ use super::segment::Replicated;
 use crate::access::{AtomicWord, Word};
 use crate::counter::PageCounter;
 use crate::error::{Error, Result};
-use crate::operation::Outcome;
 use crate::remote::Remote;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -54,18 +53,16 @@ pub struct Adaptive {
 #[derive(Debug)]
 struct Import {
     remote: Remote,
-    unit: u64,
     /// One for each page. An expired one is armed again if no copy can be made.
     counters: Vec<Mutex<PageCounter>>,
 }
 
 impl Import {
     fn new(remote: Remote, reads: u64, writes: u64) -> Result<Import> {
-        let unit = remote.context.unit;
-        let pages = remote.size().div_ceil(unit) as u32;
+        let pages = remote.size().div_ceil(remote.handle.context.unit) as u32;
         let counters =
             (0..pages).map(|page| remote.arm_counter(page, reads, writes).map(Mutex::new)).collect::<Result<_>>()?;
-        Ok(Import { remote, unit, counters })
+        Ok(Import { remote, counters })
     }
 
     /// Whether the counter of that page has expired since the last call.
@@ -74,6 +71,12 @@ impl Import {
             Some(counter) => counter.lock().unwrap_or_else(PoisonError::into_inner).wait(Some(Duration::ZERO)),
             None => Ok(false),
         }
+    }
+
+    /// The page of `offset` if its counter has expired since the last call.
+    fn fired_at(&self, offset: u64) -> Result<Option<usize>> {
+        let page = (offset / self.remote.handle.context.unit) as usize;
+        Ok(self.fired(page)?.then_some(page))
     }
 
     /// A page whose counter has expired since the last call.
@@ -100,18 +103,14 @@ impl JoinBuilder {
     /// node has made `reads` loads from one of its pages (64 KiB), or `writes` stores and atomics to it, by the board's
     /// page access counters (SPEC item 22); 0 counts none. See [`Adaptive`].
     pub fn when_used(self, reads: u64, writes: u64) -> Result<Adaptive> {
-        Adaptive::open(self, reads, writes)
+        let remote = self.import()?;
+        let (home, label) = (remote.node(), remote.handle.label.clone());
+        let import = RwLock::new(Some(Import::new(remote, reads, writes)?));
+        Ok(Adaptive { join: self, home, label, reads, writes, import, making: Mutex::new(()), copy: OnceLock::new() })
     }
 }
 
 impl Adaptive {
-    fn open(join: JoinBuilder, reads: u64, writes: u64) -> Result<Adaptive> {
-        let remote = join.import()?;
-        let (home, label) = (remote.node(), remote.label.clone());
-        let import = RwLock::new(Some(Import::new(remote, reads, writes)?));
-        Ok(Adaptive { join, home, label, reads, writes, import, making: Mutex::new(()), copy: OnceLock::new() })
-    }
-
     /// The node that was the home when this was opened.
     pub fn opened_at(&self) -> NodeId {
         self.home
@@ -126,46 +125,31 @@ impl Adaptive {
     /// failed, or by [`Replicated::load`] from the copy. Never older than the last store of this process.
     #[inline]
     pub fn load<T: Word>(&self, offset: u64) -> Result<T> {
-        match self.copy.get() {
-            Some(copy) => copy.load(offset),
-            None => self.access(offset, |remote| remote.get(offset), |copy| copy.load(offset)),
-        }
+        self.access(offset, |remote| remote.get(offset), |copy| copy.load(offset))
     }
 
     /// Stores `value` at `offset`, in the home and all copies; returns before any has it.
     #[inline]
     pub fn store<T: Word>(&self, offset: u64, value: T) -> Result<()> {
-        match self.copy.get() {
-            Some(copy) => copy.store(offset, value),
-            None => self.access(offset, |remote| remote.put(offset, value), |copy| copy.store(offset, value)),
-        }
+        self.access(offset, |remote| remote.put(offset, value), |copy| copy.store(offset, value))
     }
 
     /// Fetch-and-add at the home, wrapping; when it returns, every copy has it (SPEC E20).
-    pub fn fetch_add<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<T> {
-        match self.copy.get() {
-            Some(copy) => copy.fetch_add(offset, value),
-            None => self.access(offset, |remote| remote.fetch_add(offset, value), |copy| copy.fetch_add(offset, value)),
-        }
+    pub fn fetch_add<T: AtomicWord>(&self, offset: u64, value: T) -> Result<T> {
+        self.access(offset, |remote| remote.fetch_add(offset, value), |copy| copy.fetch_add(offset, value))
     }
 
     /// Returns when the home and every copy have every earlier store and atomic of this process to the segment (SPEC
     /// E19).
     pub fn quiet(&self) -> Result<()> {
-        match self.copy.get() {
-            Some(copy) => copy.quiet(),
-            None => self.either(Remote::quiet, Replicated::quiet).map(|_| ()),
-        }
+        self.either(Remote::quiet, Replicated::quiet)
     }
 
     /// Makes the copy if a counter has expired: whether there is a copy now. For programs that make accesses other than
     /// [`Adaptive::load`] and the like, which check the counters themselves.
     pub fn look(&self) -> Result<bool> {
         if self.copy.get().is_none() {
-            let fired = self.import().as_ref().map(Import::any_fired).transpose()?.flatten();
-            if let Some(page) = fired {
-                self.alarm(page)?;
-            }
+            self.check(Import::any_fired)?;
         }
         Ok(self.copy.get().is_some())
     }
@@ -175,6 +159,7 @@ impl Adaptive {
     }
 
     /// Makes an access by the import, or by the copy once there is one.
+    #[cold]
     fn either<R>(
         &self,
         far: impl FnOnce(&Remote) -> Result<R>,
@@ -189,25 +174,27 @@ impl Adaptive {
         }
     }
 
-    #[cold]
+    /// Makes an access by the copy if there is one; else by the import, and looks at the counter of the page.
+    #[inline]
     fn access<R>(
         &self,
         offset: u64,
         far: impl FnOnce(&Remote) -> Result<R>,
         near: impl FnOnce(&Replicated) -> Result<R>,
     ) -> Result<R> {
-        let result = self.either(far, near)?;
-        let fired = match self.import().as_ref() {
-            Some(import) => {
-                let page = (offset / import.unit) as usize;
-                import.fired(page)?.then_some(page)
-            }
-            None => None,
-        };
-        if let Some(page) = fired {
-            self.alarm(page)?;
+        if let Some(copy) = self.copy.get() {
+            return near(copy);
         }
+        let result = self.either(far, near)?;
+        self.check(|import| import.fired_at(offset))?;
         Ok(result)
+    }
+
+    /// Makes the copy if `fired` finds an expired counter.
+    #[cold]
+    fn check(&self, fired: impl FnOnce(&Import) -> Result<Option<usize>>) -> Result<()> {
+        let page = self.import().as_ref().map(fired).transpose()?.flatten();
+        page.map_or(Ok(()), |page| self.alarm(page))
     }
 
     /// Makes the copy, because the counter of that page has expired.
@@ -264,7 +251,7 @@ mod tests {
             label: "x".into(),
             reads: 8,
             writes: 0,
-            import: RwLock::new(Some(Import { remote, unit: 65536, counters })),
+            import: RwLock::new(Some(Import { remote, counters })),
             making: Mutex::new(()),
             copy: OnceLock::new(),
         }

@@ -77,10 +77,6 @@ pub struct ReplicatedBuilder {
 }
 
 impl ReplicatedBuilder {
-    pub(super) fn new(node: &Node, name: &str, size: u64) -> ReplicatedBuilder {
-        ReplicatedBuilder { common: Common::new(node, name), size }
-    }
-
     /// How stores reach the copies; [`ReplicaMode::Counters`] by default.
     pub fn replica_mode(mut self, mode: ReplicaMode) -> Self {
         self.common.replica_mode = mode;
@@ -119,7 +115,7 @@ impl ReplicatedBuilder {
             errno,
         })?;
         let home = context.id;
-        Replicated::map(context, name, home, &request)
+        Replicated::map(context, &name, home, &request)
     }
 }
 
@@ -142,10 +138,6 @@ pub struct JoinBuilder {
 }
 
 impl JoinBuilder {
-    pub(super) fn new(node: &Node, home: NodeId, name: &str) -> JoinBuilder {
-        JoinBuilder { common: Common::new(node, name), home }
-    }
-
     /// The mode of the segment, which is not naive; [`ReplicaMode::Counters`] by default.
     pub fn replica_mode(mut self, mode: ReplicaMode) -> Self {
         self.common.replica_mode = mode;
@@ -204,7 +196,7 @@ impl JoinBuilder {
         }
         let answer = self.replicate()?;
         let Common { context, name, .. } = self.common;
-        Replicated::map(context, name, self.home, &answer)
+        Replicated::map(context, &name, self.home, &answer)
     }
 }
 
@@ -215,13 +207,13 @@ impl Replicated {
     /// [joins](Replicated::join_peer) each other.
     #[allow(clippy::new_ret_no_self, reason = "as Node::export and Node::import, it returns a builder")]
     pub fn create(node: &Node, name: &str, size: u64) -> ReplicatedBuilder {
-        ReplicatedBuilder::new(node, name, size)
+        ReplicatedBuilder { common: Common::new(node, name), size }
     }
 
     /// A copy on this node of the segment `name` whose home is node `home`, another than this. A node has one
     /// copy of it, which belongs to one process and is shared by its threads.
     pub fn join(node: &Node, home: NodeId, name: &str) -> JoinBuilder {
-        JoinBuilder::new(node, home, name)
+        JoinBuilder { common: Common::new(node, name), home }
     }
 
     /// Makes a [naive](ReplicaMode::Naive) segment take the stores of node `peer` too, which has created it under the
@@ -237,11 +229,11 @@ impl Replicated {
                 "ReplicaMode::Naive: others are joined at their home",
             ));
         }
-        let node = Node { context: self.context.clone() };
+        let node = Node { context: self.handle.context.clone() };
         let join = Replicated::join(&node, peer, self.name()).secret(self.secret).replica_mode(ReplicaMode::Naive);
         let answer = join.replicate()?;
-        if answer.handle != self.handle {
-            let what = format!("joining node {peer} to {}: the driver joined it to another", self.label);
+        if answer.handle != self.handle() {
+            let what = format!("joining node {peer} to {}: the driver joined it to another", self.handle.label);
             return Err(Error::Os { what, errno: Errno::PROTO });
         }
         Ok(())

@@ -16,7 +16,7 @@ impl Replicated {
         // The board may store its last count only after it has answered the first.
         self.window.quiet()?;
         self.window.quiet()?;
-        self.stores.forget_lost(&self.context.slots);
+        self.stores.forget_lost(&self.handle.context.slots);
         Ok(())
     }
 
@@ -24,15 +24,17 @@ impl Replicated {
     /// nodes leave their copies and join here. The program must see to it that only one node does so. Stores start
     /// afresh; those in flight may be lost. No other thread uses the segment meanwhile.
     pub fn adopt(&self) -> Result<()> {
-        let device = &self.context.device;
-        sys::replica_adopt(device.fd(), &mut sys::handle(self.handle)).map_err(|errno| match errno {
-            Errno::INVAL => {
-                Error::argument("the copy to be adopted", format!("{}, which has a home", self.label), "an orphan")
-            }
-            errno => device.refusal(format!("adopting {}", self.label), errno),
+        let device = &self.handle.context.device;
+        sys::replica_adopt(device.fd(), &mut sys::handle(self.handle())).map_err(|errno| match errno {
+            Errno::INVAL => Error::argument(
+                "the copy to be adopted",
+                format!("{}, which has a home", self.handle.label),
+                "an orphan",
+            ),
+            errno => device.refusal(format!("adopting {}", self.handle.label), errno),
         })?;
         // The board counts from 0.
-        self.stores.forget_lost(&self.context.slots);
+        self.stores.forget_lost(&self.handle.context.slots);
         Ok(())
     }
 
@@ -62,9 +64,9 @@ impl Replicated {
                 "ReplicaMode::Counters or ReplicaMode::Owner",
             ));
         }
-        let device = &self.context.device;
-        let action = || format!("moving the home of {} here", self.label);
-        sys::replica_move(device.fd(), &mut sys::handle(self.handle)).map_err(|errno| match errno {
+        let device = &self.handle.context.device;
+        let action = || format!("moving the home of {} here", self.handle.label);
+        sys::replica_move(device.fd(), &mut sys::handle(self.handle())).map_err(|errno| match errno {
             Errno::ACCESS => self.window.lacks("become the home", "join it with a mode of 6"),
             // The one status here that has no errno.
             Errno::REMOTEIO => Error::Failed { what: action(), status: Status::NotHome },

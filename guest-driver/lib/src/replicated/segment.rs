@@ -9,8 +9,9 @@ use crate::backoff::Backoff;
 use crate::bounds::check;
 use crate::context::Context;
 use crate::destination::Destination;
-use crate::error::{Error, Object, Result, latched, log_failed_drop};
-use crate::operation::{Operation, Outcome};
+use crate::error::{Error, Object, Result, latched};
+use crate::handle::Handle;
+use crate::operation::Operation;
 use crate::remote::{Remote, State};
 use crate::sys::{self, Mapping};
 use rustix::io::Errno;
@@ -70,120 +71,72 @@ pub struct ReplicaState {
 /// ```
 #[derive(Debug)]
 pub struct Replicated {
-    pub(super) context: Arc<Context>,
-    name: String,
-    pub(super) label: Arc<str>,
-    /// `u32::MAX` once it is left.
-    pub(super) handle: u32,
-    size: u64,
+    /// This node's copy, read-only. Unmapped before the segment is left, as is the window.
+    copy: Mapping,
+    /// The import behind the window; for atomics and loads, since stores through it would not be counted.
+    pub(super) window: Remote,
     rights: Rights,
     pub(super) replica_mode: ReplicaMode,
     pub(super) secret: Secret,
     pub(super) stores: Stores,
-    /// This node's copy, read-only. `None` only once it is left.
-    copy: Option<Mapping>,
-    /// The import behind the window; for atomics and loads, since stores through it would not be counted.
-    pub(super) window: Remote,
+    pub(super) handle: Handle,
 }
 
 impl Replicated {
-    /// Maps what the driver has described; leaves it again if that fails.
-    pub(super) fn map(context: Arc<Context>, name: String, home: NodeId, answer: &uapi::Replica) -> Result<Replicated> {
-        let label: Arc<str> = Object::Replicated.of(&name, home).into();
-        let rights = Rights(answer.rights_owner);
-        let device = &context.device;
-        let mapped = (|| {
-            let replica_mode = ReplicaMode::from_u32(answer.mode);
-            let (Some(replica_mode), true) = (replica_mode, answer.taken < context::TAKEN_WORDS && answer.length > 0)
-            else {
-                let what = format!("the driver describes {label} as {answer:?}");
-                return Err(Error::Os { what, errno: Errno::PROTO });
-            };
-            // With the count of another segment, loads would not wait.
-            let before = context.slots.taken(answer.taken);
-            if before != 0 {
-                let what =
-                    format!("{label}: word taken[{}] is {before} before the first store: expected 0", answer.taken);
-                return Err(Error::Os { what, errno: Errno::PROTO });
-            }
-            let copy = device.map(answer.offset, answer.length, Rights::READ, &label)?;
-            let window = device.map(answer.window, answer.length, Rights(rights.0 & READ_WRITE.0), &label)?;
-            Ok((replica_mode, copy, window))
-        })();
-        let (replica_mode, copy, window) = match mapped {
-            Ok(mapped) => mapped,
-            Err(error) => {
-                // The caller gets the first error.
-                let _ = sys::replica_leave(device.fd(), &mut sys::handle(answer.handle));
-                return Err(error);
-            }
-        };
-        Ok(Replicated::of(context, name, label, answer, rights, replica_mode, copy, window))
+    /// Maps the segment that the driver describes in `answer`.
+    pub(super) fn map(context: Arc<Context>, name: &str, home: NodeId, answer: &uapi::Replica) -> Result<Replicated> {
+        let label = Object::Replicated.of(name, home);
+        // From here on it is left if anything fails.
+        let handle = Handle::new(context, answer.handle, label, Some((sys::replica_leave, "leaving")));
+        let unsound = |what| Error::Os { what, errno: Errno::PROTO };
+        let replica_mode = ReplicaMode::from_u32(answer.mode)
+            .filter(|_| answer.taken < context::TAKEN_WORDS && answer.length > 0)
+            .ok_or_else(|| unsound(format!("the driver describes {} as {answer:?}", handle.label)))?;
+        // With the count of another segment, loads would not wait.
+        let before = handle.context.slots.taken(answer.taken);
+        if before != 0 {
+            let word = format!("word taken[{}] is {before} before the first store: expected 0", answer.taken);
+            return Err(unsound(format!("{}: {word}", handle.label)));
+        }
+        let copy = handle.map(answer.offset, answer.length, Rights::READ)?;
+        let window = handle.map(answer.window, answer.length, Rights(answer.rights_owner & READ_WRITE.0))?;
+        Ok(Replicated::of(handle, name, answer, replica_mode, copy, window))
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the parts of one object, in one place")]
     fn of(
-        context: Arc<Context>,
-        name: String,
-        label: Arc<str>,
+        mut handle: Handle,
+        name: &str,
         answer: &uapi::Replica,
-        rights: Rights,
         replica_mode: ReplicaMode,
         copy: Mapping,
         window: Mapping,
     ) -> Replicated {
-        let without_stores = Rights(rights.0 & (Rights::READ.0 | Rights::ATOMIC.0));
-        let window =
-            Remote::of_replicated(&context, &name, label.clone(), answer.import, answer.length, without_stores, window);
+        let rights = Rights(answer.rights_owner);
         if rights != Rights::READ {
-            context.destinations.enter(Destination::Copies(answer.import));
+            handle.enter(Destination::Copies(answer.import));
         }
+        let without_stores = Rights(rights.0 & (Rights::READ.0 | Rights::ATOMIC.0));
+        let context = handle.context.clone();
+        let (node, import) = (context.id, Handle::new(context, answer.import, handle.label.clone(), None));
         Replicated {
-            context,
-            name,
-            label,
-            handle: answer.handle,
-            size: answer.length,
+            copy,
+            window: Remote::new(import, node, name, answer.length, without_stores, Some(window)),
             rights,
             replica_mode,
             secret: answer.secret,
             stores: Stores::new(answer.taken),
-            copy: Some(copy),
-            window,
+            handle,
         }
-    }
-
-    /// For tests of what does not reach the board: copy and window are different memory.
-    #[cfg(test)]
-    pub(crate) fn without_board(context: &Arc<Context>, rights: Rights) -> Replicated {
-        Replicated::in_memory(context, rights, Mapping::anonymous(4096), Mapping::anonymous(4096))
-    }
-
-    /// For tests whose stores reach the copy at once, and are not counted taken.
-    #[cfg(test)]
-    pub(crate) fn mirrored(context: &Arc<Context>, rights: Rights) -> Replicated {
-        let [copy, window] = Mapping::anonymous_twice(4096);
-        Replicated::in_memory(context, rights, copy, window)
-    }
-
-    #[cfg(test)]
-    fn in_memory(context: &Arc<Context>, rights: Rights, copy: Mapping, window: Mapping) -> Replicated {
-        let answer = uapi::Replica { length: 4000, import: 9, taken: 7, handle: 3, ..uapi::Replica::default() };
-        let label = Object::Replicated.of("x", 2).into();
-        let mode = ReplicaMode::Counters;
-        let replicated = Replicated::of(context.clone(), "x".into(), label, &answer, rights, mode, copy, window);
-        replicated.window.set_arguments();
-        replicated
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.name
+        self.window.name()
     }
 
     /// Its size in bytes.
     pub fn size(&self) -> u64 {
-        self.size
+        self.window.size()
     }
 
     /// How stores reach the copies.
@@ -198,12 +151,12 @@ impl Replicated {
 
     /// The driver's handle.
     pub fn handle(&self) -> u32 {
-        self.handle
+        self.handle.number
     }
 
     /// Its name in messages.
     pub(crate) fn what(&self) -> String {
-        self.label.to_string()
+        self.handle.label.to_string()
     }
 
     /// Where this node's copy lies, read-only, for programs that make atomic loads of their own. Valid until the
@@ -213,7 +166,7 @@ impl Replicated {
     /// [`Replicated::settle`] before it, or use [`Replicated::load`]. For words that only other processes store to, it
     /// is the same as [`Replicated::load`].
     pub fn as_ptr(&self) -> *const u8 {
-        self.copy.as_ref().map_or(std::ptr::null(), |copy| copy.at().cast_const())
+        self.copy.at()
     }
 
     /// Where the window lies, for programs that make stores of their own: naturally aligned words of 1, 2, 4 or 8
@@ -248,14 +201,14 @@ impl Replicated {
 
     #[inline(always)]
     fn loads<T: Word>(&self, offset: u64, count: usize) -> Result<*const T> {
-        check::<T>(offset, count as u64, self.size, || self.what())?;
+        check::<T>(offset, count as u64, self.size(), || self.what())?;
         // `offset` lies within the mapping, so it fits an address.
         Ok(self.as_ptr().wrapping_add(offset as usize).cast())
     }
 
     #[inline(always)]
     fn stores<T: Word>(&self, offset: u64, count: usize) -> Result<*mut T> {
-        check::<T>(offset, count as u64, self.size, || self.what())?;
+        check::<T>(offset, count as u64, self.size(), || self.what())?;
         if !self.rights.contains(Rights::WRITE) {
             return Err(self.window.lacks("store", "join it with a mode of 6"));
         }
@@ -303,7 +256,7 @@ impl Replicated {
     #[inline]
     pub fn load<T: Word>(&self, offset: u64) -> Result<T> {
         let at = self.loads::<T>(offset, 1)?;
-        if !self.stores.settled(&self.context.slots) {
+        if !self.stores.settled(&self.handle.context.slots) {
             self.settle(None)?;
         }
         // SAFETY: `loads` checked bounds and alignment; board and processors store to the copy word by word,
@@ -314,7 +267,7 @@ impl Replicated {
     /// Loads words from `offset` on, in order. Every word moves at once, the whole does not.
     pub fn load_slice<T: Word>(&self, offset: u64, values: &mut [T]) -> Result<()> {
         let at = self.loads::<T>(offset, values.len())?;
-        if !self.stores.settled(&self.context.slots) {
+        if !self.stores.settled(&self.handle.context.slots) {
             self.settle(None)?;
         }
         for (index, value) in values.iter_mut().enumerate() {
@@ -355,15 +308,16 @@ impl Replicated {
             // A load through the window returns after all stores made before it.
             _ => self.window.get::<u8>(0).map(|_| ()),
         };
-        if self.stores.settle(&self.context.slots, &mut backoff, || self.check_alive(), follow)? {
+        if self.stores.settle(&self.handle.context.slots, &mut backoff, || self.check_alive(), follow)? {
             return Ok(());
         }
-        Err(self.context.pending(format!("the board to take the stores to {}", self.label), &backoff))
+        let what = format!("the board to take the stores to {}", self.handle.label);
+        Err(self.handle.context.pending(what, &backoff))
     }
 
     /// [`Error::Pending`]: `what` did not happen within the limit of `backoff`.
     pub(crate) fn pending(&self, what: String, backoff: &Backoff) -> Error {
-        self.context.pending(what, backoff)
+        self.handle.context.pending(what, backoff)
     }
 
     /// Fails if a store is lost, or if the copy is an orphan. System calls.
@@ -391,28 +345,28 @@ impl Replicated {
 
     /// Fetch-and-store at the home, multicast to all copies (SPEC E20): the word becomes `value`; gives what it was.
     /// When it returns, every copy has it. See [`Remote::swap`].
-    pub fn swap<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<T> {
+    pub fn swap<T: AtomicWord>(&self, offset: u64, value: T) -> Result<T> {
         self.window.swap(offset, value)
     }
 
     /// Fetch-and-add at the home, wrapping; as [`Replicated::swap`].
-    pub fn fetch_add<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<T> {
+    pub fn fetch_add<T: AtomicWord>(&self, offset: u64, value: T) -> Result<T> {
         self.window.fetch_add(offset, value)
     }
 
     /// [`Replicated::fetch_add`] that does not wait.
-    pub fn fetch_add_nbi<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<Operation<T>> {
+    pub fn fetch_add_nbi<T: AtomicWord>(&self, offset: u64, value: T) -> Result<Operation<T>> {
         self.window.fetch_add_nbi(offset, value)
     }
 
     /// Fetch-and-increment at the home, wrapping; as [`Replicated::swap`].
-    pub fn fetch_inc<T: AtomicWord + Outcome>(&self, offset: u64) -> Result<T> {
+    pub fn fetch_inc<T: AtomicWord>(&self, offset: u64) -> Result<T> {
         self.window.fetch_inc(offset)
     }
 
     /// Compare-and-swap at the home; as [`Replicated::swap`]. The word has become `value` exactly if the result is
     /// `expected`.
-    pub fn compare_swap<T: AtomicWord + Outcome>(&self, offset: u64, expected: T, value: T) -> Result<T> {
+    pub fn compare_swap<T: AtomicWord>(&self, offset: u64, expected: T, value: T) -> Result<T> {
         self.window.compare_swap(offset, expected, value)
     }
 
@@ -423,12 +377,10 @@ impl Replicated {
 
     /// The home, and why the copy is an orphan.
     fn home_state(&self) -> Result<(NodeId, Option<Status>)> {
-        let mut state = uapi::ReplicaState { handle: self.handle, ..uapi::ReplicaState::default() };
-        self.context
-            .device
-            .call(sys::replica_state, &mut state, || format!("asking for the state of {}", self.label))?;
+        let mut state = uapi::ReplicaState { handle: self.handle(), ..uapi::ReplicaState::default() };
+        self.handle.call(sys::replica_state, &mut state, "asking for the state of")?;
         let home = match u64::from(state.home) {
-            uapi::REPLICA_HERE => self.context.id,
+            uapi::REPLICA_HERE => self.handle.context.id,
             home => home as NodeId,
         };
         Ok((home, latched(state.status)))
@@ -442,28 +394,10 @@ impl Replicated {
 
     /// Leaves the segment, once this process's stores have been acknowledged. If this node is its home, the other
     /// copies become orphans. Dropping does the same, and only logs errors.
-    pub fn leave(mut self) -> Result<()> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.copy = None;
-        self.window.unmap();
-        if self.handle == u32::MAX {
-            return Ok(());
-        }
-        let mut handle = sys::handle(std::mem::replace(&mut self.handle, u32::MAX));
-        let left = self.context.device.call(sys::replica_leave, &mut handle, || format!("leaving {}", self.label));
-        if self.rights != Rights::READ {
-            self.context.destinations.leave(Destination::Copies(self.window.handle()));
-        }
-        left
-    }
-}
-
-impl Drop for Replicated {
-    fn drop(&mut self) {
-        log_failed_drop(self.end());
+    pub fn leave(self) -> Result<()> {
+        let Replicated { copy, window, handle, .. } = self;
+        drop((copy, window));
+        handle.close()
     }
 }
 
@@ -471,6 +405,29 @@ impl Drop for Replicated {
 mod tests {
     use super::*;
     use crate::access::Instructions;
+
+    impl Replicated {
+        /// For tests of what does not reach the board: copy and window are different memory.
+        pub(crate) fn without_board(context: &Arc<Context>, rights: Rights) -> Replicated {
+            Replicated::in_memory(context, rights, Mapping::anonymous(4096), Mapping::anonymous(4096))
+        }
+
+        /// For tests whose stores reach the copy at once, and are not counted taken.
+        pub(crate) fn mirrored(context: &Arc<Context>, rights: Rights) -> Replicated {
+            let [copy, window] = Mapping::anonymous_twice(4096);
+            Replicated::in_memory(context, rights, copy, window)
+        }
+
+        fn in_memory(context: &Arc<Context>, rights: Rights, copy: Mapping, window: Mapping) -> Replicated {
+            let (length, rights_owner) = (4000, rights.0);
+            let answer = uapi::Replica { length, import: 9, taken: 7, rights_owner, ..uapi::Replica::default() };
+            let label = Object::Replicated.of("x", 2);
+            let handle = Handle::new(context.clone(), 3, label, Some((sys::replica_leave, "leaving")));
+            let replicated = Replicated::of(handle, "x", &answer, ReplicaMode::Counters, copy, window);
+            replicated.window.set_arguments();
+            replicated
+        }
+    }
 
     const ALL: Rights = Rights(READ_WRITE.0 | Rights::ATOMIC.0);
 
@@ -491,7 +448,7 @@ mod tests {
     fn take(replicated: &Replicated, offset: usize, value: u64) {
         // SAFETY: the test's own page.
         unsafe { u64::store_release(replicated.as_ptr().cast_mut().add(offset).cast(), value) };
-        replicated.context.slots.count_taken(7, replicated.context.slots.taken(7) + 1);
+        replicated.handle.context.slots.count_taken(7, replicated.handle.context.slots.taken(7) + 1);
     }
 
     fn settled(replicated: &Replicated) -> bool {
@@ -513,7 +470,7 @@ mod tests {
             expected[at..at + T::SIZE].copy_from_slice(&value.to_le_bytes()[..T::SIZE]);
             assert_eq!(bytes(&replicated), (expected, vec![0; 4096]), "{} bytes", T::SIZE);
             assert!(!settled(&replicated));
-            replicated.context.slots.count_taken(7, 1);
+            replicated.handle.context.slots.count_taken(7, 1);
             assert!(settled(&replicated));
         }
         one::<u8>(0x11);
@@ -586,14 +543,14 @@ mod tests {
         }
         assert_eq!(replicated.load::<u64>(24).unwrap(), 5);
         // As if the board had taken more than was ever announced.
-        replicated.context.slots.count_taken(7, 100);
+        replicated.handle.context.slots.count_taken(7, 100);
         replicated.store(32, 6u64).unwrap();
-        assert!(!replicated.stores.settled(&replicated.context.slots));
+        assert!(!replicated.stores.settled(&replicated.handle.context.slots));
         assert_eq!(replicated.load::<u64>(32).unwrap(), 6);
         // A process that cannot store has nothing to follow.
         let reader = Replicated::without_board(&board(), Rights::READ);
         assert!(!reader.trapped_ptr().is_null());
-        assert!(reader.stores.settled(&reader.context.slots));
+        assert!(reader.stores.settled(&reader.handle.context.slots));
     }
 
     #[test]
@@ -628,10 +585,10 @@ mod tests {
         use telegraphos_wire::AtomicOp;
         let replicated = Replicated::without_board(&board(), ALL);
         let mut operation = replicated.fetch_add_nbi(64, 7u64).unwrap();
-        let launch = replicated.context.slots.register(context::REGISTERS + context::LAUNCH);
+        let launch = replicated.handle.context.slots.register(context::REGISTERS + context::LAUNCH);
         let launch = context::Launch::decode(launch).unwrap();
         assert_eq!(launch.operation, context::Operation::Atomic { op: AtomicOp::Add, size: 8 });
-        replicated.context.slots.give_answer(0, Status::Ok, 35);
+        replicated.handle.context.slots.give_answer(0, Status::Ok, 35);
         assert_eq!(operation.wait(None).unwrap(), 35);
         // Atomics are not stores: no load waits for them.
         assert!(settled(&replicated));

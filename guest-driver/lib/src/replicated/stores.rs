@@ -65,11 +65,8 @@ impl Stores {
             return follow().map(|()| true);
         }
         while slots.taken(self.index) < issued {
-            if !backoff.wait() {
+            if !backoff.wait_checked(&check)? {
                 return Ok(false);
-            }
-            if backoff.should_check() {
-                check()?;
             }
         }
         Ok(true)

@@ -122,11 +122,11 @@ impl Neighbours for Ring {
     }
 
     fn pause(&self, round: usize, backoff: &mut Backoff) -> Result<()> {
-        if !backoff.wait() {
+        if !backoff.wait_checked(|| self.check_alive())? {
             let what = format!("round {round} of barrier {:?}", self.own.name());
             return Err(self.node.context.pending(what, backoff));
         }
-        if backoff.should_check() { self.check_alive() } else { Ok(()) }
+        Ok(())
     }
 }
 

@@ -88,11 +88,11 @@ macro_rules! words {
             }
 
             fn quiet(&self) -> Result<()> {
-                $window(self).context.quiet(Scope::All, None)
+                $window(self).handle.context.quiet(Scope::All, None)
             }
 
             fn unfinished(&self) -> u32 {
-                $window(self).context.slots.unfinished()
+                $window(self).handle.context.slots.unfinished()
             }
 
             $($failure)*

@@ -195,7 +195,7 @@ proptest! {
                     }
                     got.extend(values);
                 }
-                Act::Pop(_) => prop_assert_eq!(bench.clone().dequeue().enter(&mut bench), Ok(Entry::Full)),
+                Act::Pop(_) => prop_assert_eq!(bench.clone().dequeue().enter(&mut bench), Ok(Some(Pass::Full))),
                 Act::Kill(most, steps) => {
                     bench.budget = steps;
                     let mut values = vec![];
@@ -338,16 +338,16 @@ fn wrong_words_are_named() {
 fn e11_others_inside_and_overflows_are_distinguished() {
     let mut bench = Bench::new(8, 4, 1);
     for (state, entry) in [
-        (0, Entry::Entered),
-        (HELD, Entry::Entered),
-        (BUSY | 9 << OWNER_SHIFT, Entry::Busy),
-        (BUSY | FULL, Entry::Busy),
-        (FULL, Entry::Full),
-        (DEAD | BUSY | FULL, Entry::Dead),
+        (0, None),
+        (HELD, None),
+        (BUSY | 9 << OWNER_SHIFT, Some(Pass::Busy)),
+        (BUSY | FULL, Some(Pass::Busy)),
+        (FULL, Some(Pass::Full)),
+        (DEAD | BUSY | FULL, Some(Pass::Dead)),
     ] {
         bench.state = state;
         assert_eq!(bench.dequeue().enter(&mut bench), Ok(entry), "{state:#x}");
-        if entry == Entry::Entered {
+        if entry.is_none() {
             assert_eq!(bench.state, state | BUSY | u64::from(OWNER) << OWNER_SHIFT);
             bench.state |= FULL;
             assert_eq!(bench.dequeue().leave(&mut bench, false), Ok(true));
