@@ -39,6 +39,16 @@ impl Role {
     }
 }
 
+/// What a connection holds in this process, besides its transport.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) switch: usize,
+    pub(super) role: Role,
+    pub(super) queued: bool,
+    pub(super) process: Option<u32>,
+    pub(super) unidentified: bool,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -112,6 +122,12 @@ impl Connection {
             probed: None,
             answered_after: None,
         }
+    }
+
+    /// What is to be released when it ends.
+    pub(super) fn place(&self) -> Place {
+        let Connection { switch, role, queued, process, unidentified, .. } = *self;
+        Place { switch, role, queued, process, unidentified }
     }
 
     /// What it is watched for.

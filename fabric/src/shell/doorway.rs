@@ -49,6 +49,12 @@ impl Doorway {
         self.unidentified.take(process, 1).is_ok()
     }
 
+    /// Unidentified connections of this process.
+    #[cfg(test)]
+    pub(super) fn held(&self, process: u32) -> u64 {
+        self.unidentified.held(&process)
+    }
+
     /// A connection of this process has ended, or is no longer unidentified.
     pub(super) fn left(&mut self, process: u32, unidentified: bool) {
         if unidentified {

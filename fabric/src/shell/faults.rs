@@ -6,7 +6,7 @@
 
 use log::{info, warn};
 use telegraphos_capture::Link;
-use telegraphos_fabric_core::{Attached, Event, PortId};
+use telegraphos_fabric_core::{Attached, PortId};
 use telegraphos_topology::SwitchId;
 use telegraphos_transport::faults::{FaultPlan, FaultyTransport, LinkFaults, UnknownLink};
 use telegraphos_wire::NodeId;
@@ -98,11 +98,11 @@ impl Fabric {
         if connection.faulty || matches!(connection.role, Role::Trunk(_)) {
             return;
         }
-        let switch = connection.switch;
+        let place = connection.place();
         if let Err(e) = self.wrap(port, link) {
             self.complain(format_args!("node {node}: no place for its faults: {e}; its link is ended"));
             // The connection went with its transport.
-            self.event(switch, Event::PortClosed { port });
+            self.vacate(port, place);
         }
     }
 

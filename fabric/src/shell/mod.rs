@@ -53,7 +53,7 @@ use crate::control::{ControlServer, Limits};
 use crate::metrics::MetricsServer;
 
 pub use config::{Config, FabricError};
-use connection::{Connection, OUT_ROOM, Role};
+use connection::{Connection, OUT_ROOM, Place, Role};
 use control::Commands;
 use doorway::Doorway;
 use sessions::Sessions;
@@ -312,20 +312,26 @@ impl Fabric {
     /// Forgets a connection.
     fn end(&mut self, port: PortId) {
         let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::take) else { return };
-        let (switch, role) = (connection.switch, connection.role);
-        self.timed.remove(&port);
-        if connection.queued {
-            let of = |queue: &mut VecDeque<PortId>| queue.retain(|queued| *queued != port);
-            of(if role.is_identified() { &mut self.turns.identified } else { &mut self.turns.unidentified });
-        }
-        if let Some(process) = connection.process {
-            self.doorway.left(process, connection.unidentified);
-        }
-        if let Role::Trunk(index) = role {
+        let place = connection.place();
+        if let Role::Trunk(index) = place.role {
             self.sessions.transport_ended(index, connection.transport.statistics());
         }
         // Closing the descriptor takes it out of the epoll set.
         drop(connection);
+        self.vacate(port, place);
+    }
+
+    /// Releases what a connection that has ended held in this process, and tells its switch.
+    fn vacate(&mut self, port: PortId, place: Place) {
+        let Place { switch, role, .. } = place;
+        self.timed.remove(&port);
+        if place.queued {
+            let of = |queue: &mut VecDeque<PortId>| queue.retain(|queued| *queued != port);
+            of(if role.is_identified() { &mut self.turns.identified } else { &mut self.turns.unidentified });
+        }
+        if let Some(process) = place.process {
+            self.doorway.left(process, place.unidentified);
+        }
         if !matches!(role, Role::Unidentified | Role::Caller(_)) {
             self.event(switch, Event::PortClosed { port });
         }

@@ -6,8 +6,10 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use telegraphos_transport::faults::FaultPlan;
 use telegraphos_transport::{Options, Received, TransportStatistics, UnixTransport};
 
+use super::faults::link_name;
 use super::*;
 
 fn fabric() -> (tempfile::TempDir, Fabric) {
@@ -72,6 +74,27 @@ fn a_connection_that_cannot_be_watched_ends_alone() {
     fabric.watch.remove(connection.transport.fd()).unwrap();
     fabric.flush();
     assert!(fabric.connection(lost).is_none() && fabric.connection(kept).is_some());
+}
+
+/// A link that cannot have the faults it is to have leaves nothing behind: no turn, no timer, no charge.
+#[test]
+fn a_link_without_a_place_for_its_faults_is_ended_whole() {
+    let (_dir, mut fabric) = fabric();
+    let plan = FaultPlan { latency: 1000, ..FaultPlan::default() };
+    fabric.faults.link(&link_name(1));
+    fabric.set_faults(&link_name(1), plan).unwrap();
+    let (near, _far) = UnixStream::pair().unwrap();
+    let port = fabric.connect(Box::new(Stuck(near)), 0, Role::Unidentified).unwrap();
+    assert!(fabric.doorway.charge(7));
+    let connection = fabric.connection(port).unwrap();
+    (connection.process, connection.unidentified) = (Some(7), true);
+    // What epoll does not watch has no place for faults.
+    connection.transport = Box::new(Stuck(tempfile::tempfile().unwrap()));
+    fabric.ready(port, false);
+    fabric.timed.insert(port, 1000);
+    fabric.place_faults_of(port, 1);
+    assert!(fabric.connection(port).is_none() && fabric.turns.is_empty() && fabric.timed.is_empty());
+    assert_eq!(fabric.doorway.held(7), 0);
 }
 
 /// Where the places of connections without a name are used up, the process that has most of them makes place, and a
