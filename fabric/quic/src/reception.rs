@@ -21,6 +21,7 @@ use crate::entry::Key;
 const CONNECTIONS: u64 = 1024;
 
 /// See the module. Times are microseconds.
+#[derive(Debug)]
 pub(crate) struct Reception {
     /// For log lines.
     local: SocketAddr,
@@ -142,15 +143,5 @@ impl Reception {
     /// The counters, without rejected datagrams.
     pub(crate) fn statistics(&self) -> AcceptorStatistics {
         self.counted
-    }
-}
-
-impl std::fmt::Debug for Reception {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reception")
-            .field("queue", &self.queue)
-            .field("counted", &self.counted)
-            .field("connections", &self.connections)
-            .finish_non_exhaustive()
     }
 }

@@ -2,7 +2,7 @@
 //! One end of a connection, from handshake to end, around a sender and a receiver.
 
 use crate::bugs::Bug;
-use crate::config::{Config, ConfigError, Identity};
+use crate::config::{Config, ConfigError, Identity, require};
 use crate::datagram::{Datagram, Greeting, Kind};
 use crate::receiver::Receiver;
 use crate::rtt::RoundTrip;
@@ -112,9 +112,7 @@ impl Connection {
 
     fn new(config: Config, identity: Identity, now: u64) -> Result<Connection, ConfigError> {
         config.check()?;
-        if identity.id == 0 {
-            return Err(ConfigError::Id);
-        }
+        require(identity.id != 0, format_args!("connection id is 0: expected a random number that is not"))?;
         let first = Sequence(identity.sequence);
         Ok(Connection {
             id: identity.id,

@@ -26,7 +26,7 @@ pub(crate) struct Nack {
 }
 
 /// The receiving half of a connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Receiver {
     buffer: VecDeque<u8>,
     expected: Sequence,
@@ -49,19 +49,7 @@ pub(crate) struct Receiver {
 impl Receiver {
     /// A receiver that expects the number `expected` first.
     pub(crate) fn new(expected: Sequence) -> Receiver {
-        Receiver {
-            buffer: VecDeque::new(),
-            expected,
-            finished: false,
-            refused: None,
-            nack: None,
-            wanting: None,
-            room: false,
-            unacknowledged: 0,
-            due: None,
-            now: false,
-            echo: 0,
-        }
+        Receiver { expected, ..Receiver::default() }
     }
 
     /// Number of the next segment; all before it were received.

@@ -36,7 +36,7 @@ struct Pause {
 }
 
 /// The sending half of a connection: unsent bytes, and segments in flight.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sender {
     unsent: VecDeque<u8>,
     /// Sent at least once and not acknowledged; the first has number `base`.
@@ -65,21 +65,11 @@ impl Sender {
     /// A sender that numbers its segments from `first` on.
     pub(crate) fn new(config: &Config, first: Sequence) -> Sender {
         Sender {
-            unsent: VecDeque::new(),
-            segments: VecDeque::new(),
             base: first,
-            cursor: 0,
-            round: 0,
             window: config.window,
             mtu: config.mtu,
             allowed: u32::from(config.window) * PART,
-            pause: None,
-            ask: false,
-            progress: 0,
-            times: 0,
-            closing: false,
-            finish_cut: false,
-            spare: Vec::new(),
+            ..Sender::default()
         }
     }
 

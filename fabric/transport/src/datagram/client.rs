@@ -41,7 +41,7 @@ impl DatagramTransport {
         let failed = |e: io::Error| OpenError::connect(address, e, "is the name right?");
         let socket = match address {
             DatagramAddress::Udp(at) => Socket::udp(address, &at.resolve().map_err(failed)?, longest)?,
-            DatagramAddress::Unix(path) => Socket::unix(address, path, longest)?,
+            DatagramAddress::Unix(path) => Socket::unix(path, longest)?,
         };
         DatagramTransport::over(with_faults(socket, options.faults.as_ref()), config, address, options)
     }
