@@ -69,7 +69,7 @@ impl Acceptor for QuicAcceptor {
     fn accept(&mut self, now: u64) -> io::Result<Option<Box<dyn Transport>>> {
         let mut driver = lock(&self.shared);
         driver.pump(now, None)?;
-        let accepted = driver.accept(|udp| Ok(Arc::new(Waker::new(udp.fd())?)))?;
+        let accepted = driver.accept()?;
         drop(driver);
         Ok(accepted.map(|(key, waker)| {
             Box::new(QuicTransport::accepted(self.shared.clone(), key, waker)) as Box<dyn Transport>

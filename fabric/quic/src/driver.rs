@@ -36,7 +36,6 @@ const SERVER: &str = "telegraphos";
 pub(crate) type Shared = Mutex<Driver>;
 
 /// A socket, the engine and its connections. Times are microseconds of the callers' clock.
-#[derive(Debug)]
 pub(crate) struct Driver {
     endpoint: Endpoint,
     network: Network,
@@ -59,6 +58,16 @@ pub(crate) struct Driver {
     bug: Option<Bug>,
     datagram: Box<[u8]>,
     scratch: Vec<u8>,
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver")
+            .field("local", &self.network.udp().local())
+            .field("entries", &self.entries)
+            .field("reception", &self.reception)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Driver {
@@ -137,20 +146,11 @@ impl Driver {
     pub(crate) fn pump(&mut self, now: u64, current: Option<Key>) -> io::Result<()> {
         self.clock.advance(now);
         self.begin()?;
-        let mut buffer = std::mem::take(&mut self.datagram);
-        let mut result = Ok(());
         for _ in 0..BATCH {
-            match self.network.receive(now, &mut buffer) {
-                Ok(Some((len, from))) => self.arrived(from, &buffer[..len], current),
-                Ok(None) => break,
-                Err(e) => {
-                    result = Err(e);
-                    break;
-                }
-            }
+            let Some((len, from)) = self.network.receive(now, &mut self.datagram)? else { break };
+            let bytes = BytesMut::from(&self.datagram[..len]);
+            self.arrived(from, bytes, current);
         }
-        self.datagram = buffer;
-        result?;
         self.due(current);
         self.transmit(now, current)
     }
@@ -166,10 +166,10 @@ impl Driver {
     }
 
     /// Processes a datagram.
-    fn arrived(&mut self, from: SocketAddr, bytes: &[u8], current: Option<Key>) {
+    fn arrived(&mut self, from: SocketAddr, bytes: BytesMut, current: Option<Key>) {
         let now = self.clock.instant();
         self.scratch.clear();
-        match self.endpoint.handle(now, from, None, None, BytesMut::from(bytes), &mut self.scratch) {
+        match self.endpoint.handle(now, from, None, None, bytes, &mut self.scratch) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let Some(&key) = self.handles.get(&handle) else { return };
                 if let Some(entry) = self.entries.get_mut(&key) {
@@ -396,7 +396,7 @@ impl Driver {
                 Owner::Transport(waker) => Some(waker),
                 _ => None,
             });
-            for waker in transports.chain(self.reception.acceptor()) {
+            for waker in transports.chain(&self.reception.acceptor) {
                 waker.watch_room(self.network.udp().fd(), wanted);
             }
         }
@@ -416,11 +416,8 @@ impl Driver {
         timers.chain(self.network.deadline()).min()
     }
 
-    /// The next connection to be accepted. `waker` makes its descriptor; if that fails, the connection stays queued.
-    pub(crate) fn accept(
-        &mut self,
-        waker: impl FnOnce(&Udp) -> io::Result<Arc<Waker>>,
-    ) -> io::Result<Option<(Key, Arc<Waker>)>> {
+    /// The next connection to be accepted, with its waker; if that cannot be made, the connection stays queued.
+    pub(crate) fn accept(&mut self) -> io::Result<Option<(Key, Arc<Waker>)>> {
         while let Some(key) = self.reception.first() {
             let Some(entry) = self.entries.get_mut(&key) else {
                 self.reception.pop();
@@ -433,7 +430,7 @@ impl Driver {
                 self.forget(key);
                 continue;
             }
-            let waker = waker(self.network.udp())?;
+            let waker = Arc::new(Waker::new(self.network.udp().fd())?);
             if self.watched {
                 waker.watch_room(self.network.udp().fd(), true);
             }
@@ -464,7 +461,7 @@ impl Driver {
     /// A user has gone: the others are woken to take over its timers. After the last one all connections are closed.
     fn hand_over(&mut self) {
         let used = |e: &Entry| matches!(e.owner, Owner::Transport(_) | Owner::Queue);
-        if self.reception.acceptor().is_none() && !self.entries.values().any(used) {
+        if self.reception.acceptor.is_none() && !self.entries.values().any(used) {
             for key in self.keys(|_, _| true) {
                 self.run_out(key);
                 self.close(key);
@@ -473,7 +470,7 @@ impl Driver {
         // Errors of the socket show again in the next call of a user.
         let _ = self.transmit(self.clock.last(), None);
         self.entries.values().for_each(Entry::wake);
-        if let Some(acceptor) = self.reception.acceptor() {
+        if let Some(acceptor) = &self.reception.acceptor {
             acceptor.signal();
         }
     }
@@ -602,6 +599,6 @@ impl Driver {
 
     /// Counters of the acceptor.
     pub(crate) fn accepted(&self) -> AcceptorStatistics {
-        AcceptorStatistics { rejected: self.rejected, ..self.reception.statistics() }
+        AcceptorStatistics { rejected: self.rejected, ..self.reception.counted }
     }
 }

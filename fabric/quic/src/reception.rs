@@ -21,16 +21,17 @@ use crate::entry::Key;
 const CONNECTIONS: u64 = 1024;
 
 /// See the module. Times are microseconds.
-#[derive(Debug)]
 pub(crate) struct Reception {
     /// For log lines.
     local: SocketAddr,
-    acceptor: Option<Arc<Waker>>,
+    /// The acceptor's waker, until [`Reception::close`].
+    pub(crate) acceptor: Option<Arc<Waker>>,
     /// Connections to be accepted.
     queue: VecDeque<Key>,
     admission: Admission,
     connections: Account<Peer>,
-    counted: AcceptorStatistics,
+    /// Without rejected datagrams.
+    pub(crate) counted: AcceptorStatistics,
     limiter: Limiter,
 }
 
@@ -129,19 +130,19 @@ impl Reception {
         self.queue.pop_front();
     }
 
-    /// The acceptor's waker, until [`Reception::close`].
-    pub(crate) fn acceptor(&self) -> Option<&Arc<Waker>> {
-        self.acceptor.as_ref()
-    }
-
     /// Empties the queue; nothing is accepted any more.
     pub(crate) fn close(&mut self) {
         self.acceptor = None;
         self.queue.clear();
     }
+}
 
-    /// The counters, without rejected datagrams.
-    pub(crate) fn statistics(&self) -> AcceptorStatistics {
-        self.counted
+impl std::fmt::Debug for Reception {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reception")
+            .field("queue", &self.queue)
+            .field("counted", &self.counted)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
     }
 }

@@ -57,11 +57,6 @@ impl Transport for QuicTransport {
         self.waker.fd()
     }
 
-    fn wants_write(&self) -> bool {
-        // The descriptor becomes readable by room in the socket too, when something waits for it.
-        false
-    }
-
     fn deadline(&self) -> Option<u64> {
         lock(&self.shared).deadline()
     }

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use crate::{Datagrams, TransportStatistics, lock};
+use crate::{Datagrams, lock};
 
 /// Datagrams of one peer that wait to be processed, at most: more than are read from a socket at once.
 const INBOX: usize = 256;
@@ -30,10 +30,10 @@ pub struct Inbox(Arc<Mutex<VecDeque<Vec<u8>>>>);
 
 impl Inbox {
     /// Adds a datagram; it is lost if too many wait.
-    pub fn put(&self, bytes: &[u8]) {
+    pub fn put(&self, datagram: Vec<u8>) {
         let mut waiting = lock(&self.0);
         if waiting.len() < INBOX {
-            waiting.push_back(bytes.to_vec());
+            waiting.push_back(datagram);
         }
     }
 }
@@ -83,10 +83,6 @@ impl<S: SharedSocket> Datagrams for Branch<S> {
     fn flush(&mut self, _now: u64) -> io::Result<()> {
         self.full = false;
         Ok(())
-    }
-
-    fn statistics(&self) -> TransportStatistics {
-        TransportStatistics::default()
     }
 }
 

@@ -108,7 +108,7 @@ impl DatagramTransport {
 
 impl Transport for DatagramTransport {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.user.fd()
+        self.user.waker.fd()
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -152,7 +152,7 @@ impl Transport for DatagramTransport {
     }
 
     fn statistics(&self) -> TransportStatistics {
-        self.user.statistics(&self.connection, self.socket.statistics())
+        self.user.statistics(&self.connection, self.socket.faults())
     }
 }
 

@@ -102,17 +102,11 @@ impl Hub {
         self.now = now;
         let mut busy = BTreeSet::new();
         for _ in 0..BATCH {
-            let mut buffer = std::mem::take(&mut self.buffer);
-            let received = self.socket.receive(&mut buffer);
-            if let Ok(Some((len, from))) = &received {
-                if let Some(peer) = self.peer(from) {
-                    peer.inbox.put(&buffer[..*len]);
-                    busy.insert(from.clone());
-                }
-            }
-            self.buffer = buffer;
-            if received?.is_none() {
-                break;
+            let Some((len, from)) = self.socket.receive(&mut self.buffer)? else { break };
+            let datagram = self.buffer[..len].to_vec();
+            if let Some(peer) = self.peer(&from) {
+                peer.inbox.put(datagram);
+                busy.insert(from);
             }
         }
         let due = |peer: &Peer| peer.datagrams.deadline().is_some_and(|at| at <= now);

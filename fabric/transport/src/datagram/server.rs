@@ -92,11 +92,7 @@ impl Acceptor for DatagramAcceptor {
             accepted: counted.established,
             crowded: counted.crowded,
             displaced: counted.displaced,
-            rejected: counted.foreign
-                + counted.checksum_errors
-                + counted.length_errors
-                + counted.version_errors
-                + counted.malformed,
+            rejected: counted.foreign + counted.damaged(),
             ..AcceptorStatistics::default()
         }
     }
@@ -123,7 +119,7 @@ fn lost() -> io::Error {
 
 impl Transport for AcceptedTransport {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.user.fd()
+        self.user.waker.fd()
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -137,7 +133,7 @@ impl Transport for AcceptedTransport {
         }
         let connection = hub.core.connection_mut(self.key).ok_or_else(lost)?;
         let received = self.user.receive(connection, buffer);
-        if self.user.has_ended() {
+        if self.user.ended {
             hub.detach(self.key);
         }
         received
@@ -173,10 +169,10 @@ impl Transport for AcceptedTransport {
 
     fn statistics(&self) -> TransportStatistics {
         let mut hub = lock(&self.hub);
-        let below = hub.datagrams_of(self.key).map(|(datagrams, _)| datagrams.statistics()).unwrap_or_default();
+        let faults = hub.datagrams_of(self.key).map_or(0, |(datagrams, _)| datagrams.faults());
         match hub.core.connection(self.key) {
-            Some(connection) => self.user.statistics(connection, below),
-            None => self.user.counted(),
+            Some(connection) => self.user.statistics(connection, faults),
+            None => self.user.counted,
         }
     }
 }

@@ -12,7 +12,7 @@ use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrAny, Sock
 
 use crate::branch::SharedSocket;
 use crate::unix::connect_unix;
-use crate::{DatagramAddress, Datagrams, OpenError, TransportStatistics, scheme};
+use crate::{DatagramAddress, Datagrams, OpenError, scheme};
 
 /// Bytes of the kernel's buffers; it grants at most `net.core.rmem_max`.
 const KERNEL_BUFFER: usize = 4 << 20;
@@ -95,7 +95,6 @@ pub(super) struct Socket {
     path: Option<PathBuf>,
     longest: usize,
     full: bool,
-    counted: TransportStatistics,
 }
 
 impl Socket {
@@ -121,7 +120,7 @@ impl Socket {
     }
 
     fn new(fd: OwnedFd, path: Option<PathBuf>, longest: usize) -> Socket {
-        Socket { fd, path, longest, full: false, counted: TransportStatistics::default() }
+        Socket { fd, path, longest, full: false }
     }
 
     fn reconnect(&self) {
@@ -149,10 +148,8 @@ impl Datagrams for Socket {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let outcome = sent(|| net::send(&self.fd, bytes, flags))?;
         self.full = matches!(outcome, Sent::Later);
-        match outcome {
-            Sent::Yes => self.counted.sent_datagrams += 1,
-            Sent::Later => {}
-            Sent::Lost => self.reconnect(),
+        if matches!(outcome, Sent::Lost) {
+            self.reconnect();
         }
         Ok(!self.full)
     }
@@ -160,10 +157,7 @@ impl Datagrams for Socket {
     fn receive(&mut self, _now: u64, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match net::recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((_, len)) => {
-                    self.counted.received_datagrams += 1;
-                    return Ok(Some(len.min(buffer.len())));
-                }
+                Ok((_, len)) => return Ok(Some(len.min(buffer.len()))),
                 // The error of an earlier datagram; its loss will be noticed.
                 Err(Errno::INTR | Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH) => {}
                 Err(Errno::AGAIN) => return Ok(None),
@@ -176,10 +170,6 @@ impl Datagrams for Socket {
     fn flush(&mut self, _now: u64) -> io::Result<()> {
         self.full = false;
         Ok(())
-    }
-
-    fn statistics(&self) -> TransportStatistics {
-        self.counted
     }
 }
 

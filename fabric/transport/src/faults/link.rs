@@ -207,11 +207,6 @@ impl LinkFaults {
         }
     }
 
-    /// Changes with each change of the plan.
-    pub(super) fn version(&self) -> u64 {
-        self.0.version.load(Ordering::Acquire)
-    }
-
     /// A signal that is raised when the plan changes.
     pub(super) fn change_signal(&self) -> Result<ChangeSignal, Errno> {
         let fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -270,7 +265,7 @@ impl Seen {
 
     /// The present plan, and whether it has changed since the last call.
     pub(super) fn update(&mut self) -> (FaultPlan, bool) {
-        let version = self.link.version();
+        let version = self.link.0.version.load(Ordering::Acquire);
         let changed = version != self.version;
         if changed {
             self.version = version;
