@@ -142,26 +142,19 @@ wire.records = {
 
 -- Each field has one type, whatever its width here or there: Wireshark reads 1 to 4 bytes into a 32-bit field.
 local fields = {}
+local makers = { Text = ProtoField.string, Bytes = ProtoField.bytes, Flag = ProtoField.bool }
 local function declare(name, show, len)
   if fields[name] then return end
   local abbr, title = "telegraphos." .. name, name:gsub("_", " ")
-  local names = wire.values[show]
-  if show == "Text" then
-    fields[name] = ProtoField.string(abbr, title)
-  elseif show == "Bytes" then
-    fields[name] = ProtoField.bytes(abbr, title)
-  elseif show == "Flag" then
-    fields[name] = ProtoField.bool(abbr, title)
-  elseif show == "Rights" then
-    fields[name] = ProtoField.uint32(abbr, title, base.HEX)
+  -- Rights are bits: their names are added where they are shown.
+  local names = show ~= "Rights" and wire.values[show] or show == "Node" and wire.nodes
+  if makers[show] then
+    fields[name] = makers[show](abbr, title)
   elseif names then
     fields[name] = ProtoField.uint32(abbr, title, base.DEC, names)
-  elseif show == "Node" then
-    fields[name] = ProtoField.uint32(abbr, title, base.DEC, wire.nodes)
-  elseif len > 4 then
-    fields[name] = ProtoField.uint64(abbr, title, show == "Hex" and base.HEX or base.DEC)
   else
-    fields[name] = ProtoField.uint32(abbr, title, show == "Hex" and base.HEX or base.DEC)
+    local make = len > 4 and ProtoField.uint64 or ProtoField.uint32
+    fields[name] = make(abbr, title, (show == "Hex" or show == "Rights") and base.HEX or base.DEC)
   end
 end
 local function declare_all(list)

@@ -11,6 +11,8 @@ pub(crate) const MICROSECONDS: u8 = 6;
 const MAX_OPTION: usize = u16::MAX as usize;
 
 pub(crate) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+/// Says in which order the bytes of numbers are.
+pub(crate) const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
@@ -71,7 +73,7 @@ fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
 /// Appends a section header with the program's name and `comment`, in as many options as it needs.
 pub(crate) fn section_header(out: &mut Vec<u8>, program: &str, comment: &str) {
     block(out, SECTION_HEADER, |out| {
-        out.extend_from_slice(&0x1a2b_3c4d_u32.to_le_bytes());
+        out.extend_from_slice(&BYTE_ORDER.to_le_bytes());
         out.extend_from_slice(&1u16.to_le_bytes());
         out.extend_from_slice(&0u16.to_le_bytes());
         // Its length is not known beforehand.

@@ -2,11 +2,11 @@
 //! Reads captures, as far as they go.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
-use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGOption, PcapNGReader};
+use pcap_parser::traits::PcapNGPacketBlock;
+use pcap_parser::{Block, InterfaceDescriptionBlock, PcapNGOption, parse_block_be, parse_block_le};
 
 use crate::config::{FORMAT, Header, TITLE};
 use crate::pcapng::{self, Direction};
@@ -14,6 +14,8 @@ use crate::{Link, SwitchId};
 
 /// Bytes of one block, at most: beyond it a file is damaged. The header of the largest topology has room.
 const MAX_BLOCK: usize = 8 << 20;
+/// Bytes of the shortest block; in a section header they include the order of bytes.
+const SHORTEST_BLOCK: usize = 12;
 
 /// One frame or record of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,79 +83,53 @@ pub enum ReadError {
     },
 }
 
-#[derive(Debug)]
-struct Interface {
-    link: Link,
-    switch: SwitchId,
-}
-
 /// A capture, record by record.
+#[derive(Debug)]
 pub struct Reader {
-    inner: PcapNGReader<File>,
+    input: BufReader<File>,
     file: PathBuf,
     header: Header,
-    interfaces: Vec<Interface>,
+    /// The link of each interface and the switch it belongs to.
+    interfaces: Vec<(Link, SwitchId)>,
     big_endian: bool,
     records: u64,
-}
-
-impl std::fmt::Debug for Reader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").field("file", &self.file).field("records", &self.records).finish_non_exhaustive()
-    }
-}
-
-/// What a block was.
-enum Step {
-    Header(Result<Header, String>, bool),
-    Interface(Result<Interface, String>),
-    Packet(Result<Captured, String>),
-    Other,
+    /// The block that was read last, and where it begins.
+    block: Vec<u8>,
+    offset: u64,
 }
 
 impl Reader {
     /// Opens a capture and reads its header.
     pub fn open(file: &Path) -> Result<Reader, ReadError> {
         let io = |why: String| ReadError::Io { file: file.to_owned(), why };
-        let foreign = |why: String| ReadError::Foreign { file: file.to_owned(), why };
         let opened = File::open(file).map_err(|e| io(e.to_string()))?;
         if opened.metadata().map_err(|e| io(e.to_string()))?.is_dir() {
             return Err(io("it is a directory".into()));
         }
-        let inner = match PcapNGReader::new(64 << 10, opened) {
-            Ok(inner) => inner,
-            // Its first read may have been short, or its header long.
-            Err(PcapError::Incomplete(_)) => Reader::reopen(file)?,
-            Err(PcapError::ReadError) => return Err(io("reading failed".into())),
-            Err(_) => return Err(foreign("it does not begin as a pcapng file does".into())),
+        let mut reader = Reader {
+            input: BufReader::with_capacity(64 << 10, opened),
+            file: file.to_owned(),
+            header: Header::new(0, Vec::new(), false, &[]),
+            interfaces: Vec::new(),
+            big_endian: false,
+            records: 0,
+            block: Vec::new(),
+            offset: 0,
         };
-        let header = Header::new(0, Vec::new(), false, &[]);
-        let mut reader =
-            Reader { inner, file: file.to_owned(), header, interfaces: Vec::new(), big_endian: false, records: 0 };
-        match reader.step()? {
-            Some(Step::Header(Ok(header), big_endian)) => {
-                reader.header = header;
-                reader.big_endian = big_endian;
-                Ok(reader)
-            }
-            Some(Step::Header(Err(why), _)) => Err(foreign(why)),
-            _ => Err(foreign("it does not begin with a section header".into())),
+        let read = reader.next_block();
+        let foreign = |why: String| ReadError::Foreign { file: file.to_owned(), why };
+        let begins = &reader.block[..reader.block.len().min(4)];
+        if !pcapng::SECTION_HEADER.to_le_bytes().starts_with(begins) {
+            return Err(foreign("it does not begin as a pcapng file does".into()));
         }
-    }
-
-    /// With a buffer for the longest header.
-    fn reopen(file: &Path) -> Result<PcapNGReader<File>, ReadError> {
-        let io = |why: String| ReadError::Io { file: file.to_owned(), why };
-        let opened = File::open(file).map_err(|e| io(e.to_string()))?;
-        PcapNGReader::new(MAX_BLOCK, opened).map_err(|e| match e {
-            PcapError::Incomplete(_) if begins_like_pcapng(file) => {
-                ReadError::Cut { file: file.to_owned(), offset: 0, records: 0 }
-            }
-            PcapError::Incomplete(_) => {
-                ReadError::Foreign { file: file.to_owned(), why: "it does not begin as a pcapng file does".into() }
-            }
-            _ => io("reading failed".into()),
-        })
+        if !read? {
+            return Err(reader.cut());
+        }
+        let Ok((_, Block::SectionHeader(section))) = parse_block_le(&reader.block) else {
+            return Err(foreign("it does not begin as a pcapng file does".into()));
+        };
+        reader.header = read_header(&text(&section.options, pcapng::COMMENT).concat()).map_err(foreign)?;
+        Ok(reader)
     }
 
     /// The configuration in the file's section header.
@@ -169,75 +145,91 @@ impl Reader {
     /// The next frame or record; `None` at the end of a file that ends where a block ends. After an error there is
     /// nothing more.
     pub fn next_record(&mut self) -> Result<Option<Captured>, ReadError> {
-        loop {
-            let offset = self.inner.consumed() as u64;
-            let damaged =
-                |records, file: &Path, why| ReadError::Damaged { file: file.to_owned(), offset, records, why };
-            match self.step()? {
-                None => return Ok(None),
-                Some(Step::Packet(Ok(captured))) => {
-                    self.records += 1;
-                    return Ok(Some(captured));
-                }
-                Some(Step::Interface(Ok(interface))) => self.interfaces.push(interface),
-                Some(Step::Other) => {}
-                Some(Step::Header(..)) => {
-                    let why = "a second section begins: expected one, files that were joined cannot be read".into();
-                    return Err(damaged(self.records, &self.file, why));
-                }
-                Some(Step::Packet(Err(why)) | Step::Interface(Err(why))) => {
-                    return Err(damaged(self.records, &self.file, why));
-                }
+        while self.next_block()? {
+            if let Some(captured) = self.take_block().map_err(|why| self.damaged(why))? {
+                self.records += 1;
+                return Ok(Some(captured));
             }
         }
+        Ok(None)
     }
 
-    /// One block.
-    fn step(&mut self) -> Result<Option<Step>, ReadError> {
-        let offset = self.inner.consumed() as u64;
-        let (file, records) = (self.file.clone(), self.records);
-        let cut = || ReadError::Cut { file: file.clone(), offset, records };
-        let damaged = |why: &str| ReadError::Damaged { file: file.clone(), offset, records, why: why.into() };
-        loop {
-            let (interfaces, epoch, big_endian) = (&self.interfaces, self.header.epoch, self.big_endian);
-            match self.inner.next() {
-                Ok((used, block)) => {
-                    let step = read_block(block, interfaces, epoch, big_endian, records);
-                    self.inner.consume(used);
-                    return Ok(Some(step));
-                }
-                Err(PcapError::Eof) => return Ok(None),
-                Err(PcapError::UnexpectedEof) => return Err(cut()),
-                Err(PcapError::Incomplete(_)) => {
-                    let before = (self.inner.data().len(), self.inner.reader_exhausted());
-                    match self.inner.refill() {
-                        Ok(()) => {}
-                        Err(_) => return Err(ReadError::Io { file, why: "reading failed".into() }),
-                    }
-                    // Neither more bytes nor the end of the file.
-                    if before == (self.inner.data().len(), self.inner.reader_exhausted()) && !self.inner.grow(MAX_BLOCK)
-                    {
-                        return Err(if before.1 { cut() } else { damaged("a block says that it is too long") });
-                    }
-                }
-                Err(PcapError::BufferTooSmall) => {
-                    // Once: then the longest valid block fits.
-                    if !self.inner.grow(MAX_BLOCK) {
-                        return Err(damaged("a block says that it is longer than any can be"));
-                    }
-                    let _ = self.inner.refill();
-                }
-                Err(_) => return Err(damaged("these bytes are no pcapng block")),
+    /// Reads the next block; false at the end of the file.
+    fn next_block(&mut self) -> Result<bool, ReadError> {
+        self.offset += self.block.len() as u64;
+        self.block.clear();
+        let whole = self.fill(SHORTEST_BLOCK)?;
+        if self.block.is_empty() {
+            return Ok(false);
+        }
+        let words: [[u8; 4]; 3] = std::array::from_fn(|at| field(&self.block, 4 * at));
+        if u32::from_le_bytes(words[0]) == pcapng::SECTION_HEADER {
+            self.big_endian = u32::from_be_bytes(words[2]) == pcapng::BYTE_ORDER;
+        }
+        let length = self.number(words[1]) as usize;
+        if whole && length > MAX_BLOCK {
+            return Err(self.damaged("a block says that it is longer than any can be".into()));
+        }
+        if whole && self.fill(length)? { Ok(true) } else { Err(self.cut()) }
+    }
+
+    /// Reads until the block has `length` bytes; false if the file ends before.
+    fn fill(&mut self, length: usize) -> Result<bool, ReadError> {
+        let more = length.saturating_sub(self.block.len()) as u64;
+        let read = self.input.by_ref().take(more).read_to_end(&mut self.block);
+        read.map_err(|e| ReadError::Io { file: self.file.clone(), why: e.to_string() })?;
+        Ok(self.block.len() >= length)
+    }
+
+    fn cut(&self) -> ReadError {
+        ReadError::Cut { file: self.file.clone(), offset: self.offset, records: self.records }
+    }
+
+    fn damaged(&self, why: String) -> ReadError {
+        ReadError::Damaged { file: self.file.clone(), offset: self.offset, records: self.records, why }
+    }
+
+    fn number(&self, bytes: [u8; 4]) -> u32 {
+        if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    }
+
+    /// Notes what the block that was read describes, or returns the frame or record in it.
+    fn take_block(&mut self) -> Result<Option<Captured>, String> {
+        let parse = if self.big_endian { parse_block_be } else { parse_block_le };
+        let (_, block) = parse(&self.block).map_err(|_| "these bytes are no pcapng block")?;
+        match block {
+            Block::SectionHeader(_) => {
+                Err("a second section begins: expected one, files that were joined cannot be read".into())
             }
+            Block::InterfaceDescription(interface) => {
+                self.interfaces.push(read_interface(&interface)?);
+                Ok(None)
+            }
+            Block::EnhancedPacket(packet) => {
+                let Some((link, switch)) = self.interfaces.get(packet.if_id as usize).copied() else {
+                    return Err(format!("a packet of interface {}, which is not described", packet.if_id));
+                };
+                let since_1970 = i64::from(packet.ts_high) << 32 | i64::from(packet.ts_low);
+                let number = |code| Some(self.number(value(&packet.options, code)?.try_into().ok()?));
+                Ok(Some(Captured {
+                    index: self.records + 1,
+                    time: since_1970.saturating_sub(self.header.epoch).max(0) as u64,
+                    link,
+                    switch,
+                    direction: number(pcapng::EPB_FLAGS).map_or(Direction::None, Direction::from_flags),
+                    port: number(pcapng::EPB_QUEUE),
+                    bytes: packet.packet_data().to_vec(),
+                    length: packet.origlen,
+                    comments: text(&packet.options, pcapng::COMMENT),
+                }))
+            }
+            _ => Ok(None),
         }
     }
 }
 
-/// As far as it goes.
-fn begins_like_pcapng(file: &Path) -> bool {
-    let mut first = Vec::new();
-    let read = File::open(file).and_then(|file| file.take(4).read_to_end(&mut first));
-    read.is_ok() && pcapng::SECTION_HEADER.to_le_bytes().starts_with(&first)
+fn field(bytes: &[u8], at: usize) -> [u8; 4] {
+    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).unwrap_or_default()
 }
 
 fn text(options: &[PcapNGOption<'_>], code: u16) -> Vec<String> {
@@ -245,52 +237,20 @@ fn text(options: &[PcapNGOption<'_>], code: u16) -> Vec<String> {
     found.filter_map(|option| Some(String::from_utf8_lossy(option.as_bytes().ok()?).into_owned())).collect()
 }
 
-fn number(options: &[PcapNGOption<'_>], code: u16, big_endian: bool) -> Option<u32> {
-    let option = options.iter().find(|option| option.code.0 == code)?;
-    let bytes = <[u8; 4]>::try_from(option.as_bytes().ok()?).ok()?;
-    Some(if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+fn value<'a>(options: &'a [PcapNGOption<'_>], code: u16) -> Option<&'a [u8]> {
+    options.iter().find(|option| option.code.0 == code)?.as_bytes().ok()
 }
 
-fn read_block(block: PcapBlockOwned<'_>, interfaces: &[Interface], epoch: i64, big_endian: bool, records: u64) -> Step {
-    let PcapBlockOwned::NG(block) = block else { return Step::Other };
-    match block {
-        Block::SectionHeader(section) => {
-            let comment = text(&section.options, pcapng::COMMENT).concat();
-            Step::Header(read_header(&comment), section.big_endian())
-        }
-        Block::InterfaceDescription(interface) => {
-            let option = |code| text(&interface.options, code).pop().unwrap_or_default();
-            let resolution = interface.options.iter().find(|o| o.code.0 == pcapng::IF_TSRESOL);
-            let resolution = resolution.and_then(|o| o.as_bytes().ok()?.first().copied());
-            let (name, at) = (option(pcapng::IF_NAME), option(pcapng::IF_DESCRIPTION));
-            Step::Interface(match (name.parse::<Link>(), at.parse::<Link>()) {
-                _ if resolution.unwrap_or(pcapng::MICROSECONDS) != pcapng::MICROSECONDS => {
-                    Err(format!("the timestamps of interface {name:?} are not in microseconds"))
-                }
-                (Ok(link), Ok(Link::Switch(switch))) => Ok(Interface { link, switch }),
-                (Err(e), _) => Err(e.to_string()),
-                (_, _) => Err(format!("interface {name:?} is described as {at:?}: expected the switch it belongs to")),
-            })
-        }
-        Block::EnhancedPacket(packet) => {
-            let Some(interface) = interfaces.get(packet.if_id as usize) else {
-                return Step::Packet(Err(format!("a packet of interface {}, which is not described", packet.if_id)));
-            };
-            let since_1970 = i64::from(packet.ts_high) << 32 | i64::from(packet.ts_low);
-            Step::Packet(Ok(Captured {
-                index: records + 1,
-                time: since_1970.saturating_sub(epoch).max(0) as u64,
-                link: interface.link,
-                switch: interface.switch,
-                direction: number(&packet.options, pcapng::EPB_FLAGS, big_endian)
-                    .map_or(Direction::None, Direction::from_flags),
-                port: number(&packet.options, pcapng::EPB_QUEUE, big_endian),
-                bytes: packet.packet_data().to_vec(),
-                length: packet.origlen,
-                comments: text(&packet.options, pcapng::COMMENT),
-            }))
-        }
-        _ => Step::Other,
+fn read_interface(interface: &InterfaceDescriptionBlock<'_>) -> Result<(Link, SwitchId), String> {
+    let option = |code| text(&interface.options, code).pop().unwrap_or_default();
+    let (name, at) = (option(pcapng::IF_NAME), option(pcapng::IF_DESCRIPTION));
+    let resolution = value(&interface.options, pcapng::IF_TSRESOL).and_then(|value| value.first().copied());
+    if resolution.unwrap_or(pcapng::MICROSECONDS) != pcapng::MICROSECONDS {
+        return Err(format!("the timestamps of interface {name:?} are not in microseconds"));
+    }
+    match (name.parse::<Link>().map_err(|e| e.to_string())?, at.parse::<Link>()) {
+        (link, Ok(Link::Switch(switch))) => Ok((link, switch)),
+        _ => Err(format!("interface {name:?} is described as {at:?}: expected the switch it belongs to")),
     }
 }
 

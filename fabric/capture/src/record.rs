@@ -126,69 +126,26 @@ pub enum RecordError {
 impl Record {
     /// Appends the record to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&[0; HEAD_LEN]);
-        let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
-        let kind = match self {
-            Record::Opened { port, room } => {
-                put(&port.to_le_bytes());
-                put(&room.to_le_bytes());
-                OPENED
-            }
-            Record::TrunkOpened { port, room, trunk } => {
-                put(&port.to_le_bytes());
-                put(&room.to_le_bytes());
-                put(&trunk.to_le_bytes());
-                put(&[0; 2]);
-                TRUNK_OPENED
-            }
-            Record::Tick(now) => {
-                put(&now.to_le_bytes());
-                TICK
-            }
-            Record::Room { port, room } => {
-                put(&port.to_le_bytes());
-                put(&room.to_le_bytes());
-                ROOM
-            }
-            Record::Closed(port) => {
-                put(&port.to_le_bytes());
-                CLOSED
-            }
-            Record::Malformed { port, bytes } => {
-                put(&port.to_le_bytes());
-                put(bytes);
-                MALFORMED
-            }
-            Record::Close(port) => {
-                put(&port.to_le_bytes());
-                CLOSE
-            }
-            Record::Notice(text) => {
-                put(text.as_bytes());
-                NOTICE
-            }
-            Record::Comment(text) => {
-                put(text.as_bytes());
-                COMMENT
-            }
-            Record::Gap(missing) => {
-                put(&missing.to_le_bytes());
-                GAP
-            }
-            Record::End(records) => {
-                put(&records.to_le_bytes());
-                END
-            }
-            Record::State { more, text } => {
-                put(&more.to_le_bytes());
-                put(text.as_bytes());
-                STATE
-            }
+        let halves = |long: &u64| [*long as u32, (*long >> 32) as u32];
+        let (kind, words, tail): (u8, &[u32], &[u8]) = match self {
+            Record::Opened { port, room } => (OPENED, &[*port, *room], &[]),
+            Record::TrunkOpened { port, room, trunk } => (TRUNK_OPENED, &[*port, *room, u32::from(*trunk)], &[]),
+            Record::Tick(now) => (TICK, &halves(now), &[]),
+            Record::Room { port, room } => (ROOM, &[*port, *room], &[]),
+            Record::Closed(port) => (CLOSED, &[*port], &[]),
+            Record::Malformed { port, bytes } => (MALFORMED, &[*port], bytes),
+            Record::Close(port) => (CLOSE, &[*port], &[]),
+            Record::Notice(text) => (NOTICE, &[], text.as_bytes()),
+            Record::Comment(text) => (COMMENT, &[], text.as_bytes()),
+            Record::Gap(missing) => (GAP, &halves(missing), &[]),
+            Record::End(records) => (END, &halves(records), &[]),
+            Record::State { more, text } => (STATE, &[*more], text.as_bytes()),
         };
-        let length = (out.len() - start) as u32;
-        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
-        out[start + 4..start + HEAD_LEN].copy_from_slice(&[kind, RECORD_VERSION, 0, 0]);
+        let length = (HEAD_LEN + 4 * words.len() + tail.len()) as u32;
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(&[kind, RECORD_VERSION, 0, 0]);
+        words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        out.extend_from_slice(tail);
     }
 
     /// The record of an event; a frame is captured as it is.

@@ -54,27 +54,9 @@ pub enum CaptureError {
         /// Why.
         source: io::Error,
     },
-    /// A link that no switch of the process can have.
-    #[error("--capture-link {link}: no switch of this process has it; expected {expected}")]
-    NoLink {
-        /// The link.
-        link: Link,
-        /// Those there are.
-        expected: String,
-    },
-    /// A limit in which not even the header has room, or a snap length below a frame's head.
-    #[error("--{name} is {value}: expected at least {least} bytes")]
-    TooSmall {
-        /// The option.
-        name: &'static str,
-        /// Its value.
-        value: u64,
-        /// The least.
-        least: u64,
-    },
-    /// The configuration cannot be written down.
-    #[error("cannot write down the configuration in the capture: {0}")]
-    Header(String),
+    /// An option that cannot be for these switches, or their configuration cannot be written down.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// Why a capture stopped before its end. The fabric continues.
@@ -124,6 +106,15 @@ pub struct CaptureStatistics {
     pub stopped: u64,
 }
 
+/// Where, when and which way something happened.
+#[derive(Clone, Copy)]
+struct Place {
+    switch: SwitchId,
+    link: Link,
+    now: u64,
+    direction: Direction,
+}
+
 /// A capture in the making. None of its methods waits for the file but [`finish`](Recorder::finish), and none fails:
 /// see [`stopped`](Recorder::stopped).
 #[derive(Debug)]
@@ -137,7 +128,6 @@ pub struct Recorder {
     /// Left out since the last record that was taken.
     gap: u64,
     statistics: CaptureStatistics,
-    stopped: bool,
     reached_limit: bool,
     /// Reused between records.
     frame: Vec<u8>,
@@ -147,18 +137,21 @@ pub struct Recorder {
 impl Recorder {
     /// Begins a capture of these switches of one topology.
     pub fn create(options: CaptureOptions, switches: &[(SwitchId, &SwitchConfig)]) -> Result<Recorder, CaptureError> {
-        if let Some(limit) = options.limit.filter(|limit| *limit < MIN_LIMIT) {
-            return Err(CaptureError::TooSmall { name: "capture-limit", value: limit, least: MIN_LIMIT });
-        }
-        if let Some(snap) = options.snap.filter(|snap| (*snap as usize) < HEAD_LEN) {
-            return Err(CaptureError::TooSmall { name: "capture-snap", value: snap.into(), least: HEAD_LEN as u64 });
+        let least = [("limit", options.limit, MIN_LIMIT), ("snap", options.snap.map(u64::from), HEAD_LEN as u64)];
+        for (name, value, least) in least {
+            if let Some(value) = value.filter(|value| *value < least) {
+                let why = format!("--capture-{name} is {value}: expected at least {least} bytes");
+                return Err(CaptureError::Refused(why));
+            }
         }
         for link in &options.links {
             check_link(*link, switches)?;
         }
         let links = options.links.iter().map(Link::to_string).collect();
         let header = Header::new(options.epoch, links, options.late, switches);
-        let header = header.to_text().map_err(|e| CaptureError::Header(e.to_string()))?;
+        let header = header
+            .to_text()
+            .map_err(|e| CaptureError::Refused(format!("cannot write down the configuration in the capture: {e}")))?;
         let sink = Sink::open(&options.file, options.new)
             .map_err(|source| CaptureError::Create { file: options.file.clone(), source })?;
         let mut recorder = Recorder {
@@ -169,7 +162,6 @@ impl Recorder {
             switches: switches.iter().map(|(id, config)| (*id, Ports::new(*id, config))).collect(),
             gap: 0,
             statistics: CaptureStatistics::default(),
-            stopped: false,
             reached_limit: false,
             frame: Vec::new(),
             blocks: Vec::new(),
@@ -213,12 +205,10 @@ impl Recorder {
     /// An event, before the switch handles it at `now` (microseconds).
     pub fn event(&mut self, switch: SwitchId, event: &Event, now: u64) {
         let Some(ports) = self.switches.get_mut(&switch) else { return };
-        let link = ports.before(event);
+        let place = Place { switch, link: ports.before(event), now, direction: Direction::Inbound };
         match (event, Record::of(event)) {
-            (Event::Frame { port, frame }, _) => self.frame(switch, link, *port, frame, Direction::Inbound, now),
-            (_, Some(record)) => {
-                self.record(switch, link, now, Direction::Inbound, &record, record.describe().as_deref())
-            }
+            (Event::Frame { port, frame }, _) => self.frame(place, *port, frame),
+            (_, Some(record)) => self.record(place, &record),
             (_, None) => {}
         }
     }
@@ -227,123 +217,94 @@ impl Recorder {
     pub fn malformed(&mut self, switch: SwitchId, port: PortId, bytes: &[u8], now: u64) {
         let Some(ports) = self.switches.get_mut(&switch) else { return };
         let link = ports.before(&Event::Malformed { port });
-        let record = Record::Malformed { port, bytes: bytes[..bytes.len().min(MAX_MALFORMED)].to_vec() };
-        self.record(switch, link, now, Direction::Inbound, &record, record.describe().as_deref());
+        let bytes = bytes[..bytes.len().min(MAX_MALFORMED)].to_vec();
+        let place = Place { switch, link, now, direction: Direction::Inbound };
+        self.record(place, &Record::Malformed { port, bytes });
     }
 
     /// An action that the switch has answered the last event with.
     pub fn action(&mut self, switch: SwitchId, action: &Action, now: u64) {
         let Some(ports) = self.switches.get(&switch) else { return };
+        let link = match action {
+            Action::Send(port, _) | Action::Close(port) => ports.link(*port),
+            Action::Diagnostic(_) => Link::Switch(switch),
+        };
+        let place = Place { switch, link, now, direction: Direction::Outbound };
         match action {
-            Action::Send(port, frame) => {
-                let link = ports.link(*port);
-                self.frame(switch, link, *port, frame, Direction::Outbound, now);
-            }
-            Action::Close(port) => {
-                let (link, record) = (ports.link(*port), Record::Close(*port));
-                self.record(switch, link, now, Direction::Outbound, &record, record.describe().as_deref());
-            }
-            Action::Diagnostic(notice) => {
-                let record = Record::Notice(format!("{notice:?}"));
-                let link = Link::Switch(switch);
-                self.record(switch, link, now, Direction::Outbound, &record, Some(&notice.to_string()));
-            }
+            Action::Send(port, frame) => self.frame(place, *port, frame),
+            Action::Close(port) => self.record(place, &Record::Close(*port)),
+            Action::Diagnostic(notice) => self.write(place, None, usize::MAX, |bytes| {
+                Record::Notice(format!("{notice:?}")).encode(bytes);
+                Some(notice.to_string())
+            }),
         }
     }
 
     /// Something worth knowing about a link, which no switch has seen: a fault, a drop.
     pub fn comment(&mut self, switch: SwitchId, link: Link, text: &str, now: u64) {
-        let record = Record::Comment(text.to_owned());
-        self.record(switch, link, now, Direction::None, &record, Some(text));
+        self.record(Place { switch, link, now, direction: Direction::None }, &Record::Comment(text.to_owned()));
     }
 
     fn say(&mut self, switch: SwitchId, now: u64, record: &Record) {
-        self.record(switch, Link::Switch(switch), now, Direction::None, record, record.describe().as_deref());
+        self.record(Place { switch, link: Link::Switch(switch), now, direction: Direction::None }, record);
     }
 
-    fn frame(&mut self, switch: SwitchId, link: Link, port: PortId, frame: &Frame, direction: Direction, now: u64) {
-        if !self.wanted(link) {
-            return;
-        }
-        let mut bytes = std::mem::take(&mut self.frame);
-        bytes.clear();
-        frame.encode(&mut bytes);
+    fn frame(&mut self, place: Place, port: PortId, frame: &Frame) {
         let snap = self.options.snap.map_or(usize::MAX, |snap| snap as usize);
-        self.write(switch, link, now, direction, Some(port), None, &bytes, snap);
-        self.frame = bytes;
+        self.write(place, Some(port), snap, |bytes| {
+            frame.encode(bytes);
+            None
+        });
     }
 
-    fn record(
-        &mut self,
-        switch: SwitchId,
-        link: Link,
-        now: u64,
-        direction: Direction,
-        record: &Record,
-        comment: Option<&str>,
-    ) {
-        if !self.wanted(link) {
-            return;
-        }
-        let mut bytes = std::mem::take(&mut self.frame);
-        bytes.clear();
-        record.encode(&mut bytes);
-        self.write(switch, link, now, direction, None, comment, &bytes, usize::MAX);
-        self.frame = bytes;
+    fn record(&mut self, place: Place, record: &Record) {
+        self.write(place, None, usize::MAX, |bytes| {
+            record.encode(bytes);
+            record.describe()
+        });
     }
 
-    fn wanted(&mut self, link: Link) -> bool {
-        if self.stopped {
-            self.statistics.after_stop += 1;
-            return false;
-        }
-        self.filter.as_ref().is_none_or(|links| links.contains(&link))
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "all that a packet block says")]
+    /// Writes what `encode` appends, at most `snap` bytes of it, with the comment that it returns.
     fn write(
         &mut self,
-        switch: SwitchId,
-        link: Link,
-        now: u64,
-        direction: Direction,
-        port: Option<u32>,
-        comment: Option<&str>,
-        bytes: &[u8],
+        place: Place,
+        port: Option<PortId>,
         snap: usize,
+        encode: impl FnOnce(&mut Vec<u8>) -> Option<String>,
     ) {
+        let Place { switch, link, now, direction } = place;
+        if self.statistics.stopped > 0 {
+            self.statistics.after_stop += 1;
+            return;
+        }
+        if self.filter.as_ref().is_some_and(|links| !links.contains(&link)) {
+            return;
+        }
         let time = self.options.epoch.saturating_add_unsigned(now).max(0) as u64;
         self.blocks.clear();
         let next = self.interfaces.len() as u32;
-        let known = self.interfaces.get(&(switch, link)).copied();
-        let interface = known.unwrap_or(next);
-        if known.is_none() {
-            pcapng::interface(
-                &mut self.blocks,
-                &link.to_string(),
-                &Link::Switch(switch).to_string(),
-                self.options.snap.unwrap_or(0),
-            );
+        let interface = self.interfaces.get(&(switch, link)).copied().unwrap_or(next);
+        if interface == next {
+            let (name, at) = (link.to_string(), Link::Switch(switch).to_string());
+            pcapng::interface(&mut self.blocks, &name, &at, self.options.snap.unwrap_or(0));
         }
         if self.gap > 0 {
             let gap = Record::Gap(self.gap);
-            let mut bytes = Vec::new();
-            gap.encode(&mut bytes);
+            self.frame.clear();
+            gap.encode(&mut self.frame);
             let text = gap.describe();
             let about = Packet { interface, time, direction: Direction::None, port: None, comment: text.as_deref() };
-            pcapng::packet(&mut self.blocks, about, &bytes, usize::MAX);
+            pcapng::packet(&mut self.blocks, about, &self.frame, usize::MAX);
         }
         let records = 1 + u64::from(self.gap > 0);
-        pcapng::packet(&mut self.blocks, Packet { interface, time, direction, port, comment }, bytes, snap);
+        self.frame.clear();
+        let comment = encode(&mut self.frame);
+        let about = Packet { interface, time, direction, port, comment: comment.as_deref() };
+        pcapng::packet(&mut self.blocks, about, &self.frame, snap);
         let after = self.statistics.bytes + self.blocks.len() as u64;
-        if self.options.limit.is_some_and(|limit| after + LAST_WORDS > limit) {
-            self.stopped = true;
-            self.reached_limit = true;
-            self.statistics.stopped = 1;
-            self.statistics.after_stop += 1;
-            return;
-        }
-        match self.sink.push(&self.blocks) {
+        self.reached_limit = self.options.limit.is_some_and(|limit| after + LAST_WORDS > limit);
+        let pushed = if self.reached_limit { Pushed::Failed } else { self.sink.push(&self.blocks) };
+        match pushed {
             Pushed::Taken => {
                 self.interfaces.insert((switch, link), interface);
                 self.gap = 0;
@@ -355,7 +316,6 @@ impl Recorder {
                 self.statistics.missing += 1;
             }
             Pushed::Failed => {
-                self.stopped = true;
                 self.statistics.stopped = 1;
                 self.statistics.after_stop += 1;
             }
@@ -368,7 +328,6 @@ impl Recorder {
         let file = || self.options.file.clone();
         if let Some(failure) = self.sink.take_failure() {
             let stopped = Stopped::Write { file: file(), offset: failure.offset, source: failure.source };
-            self.stopped = true;
             self.statistics.stopped = 1;
             return Some(stopped);
         }
@@ -383,7 +342,7 @@ impl Recorder {
 
     /// Ends the capture at `now`: what waits is written, for which it waits some seconds at most.
     pub fn finish(mut self, now: u64) -> Result<CaptureStatistics, Stopped> {
-        if let Some(switch) = self.switches.keys().next().copied().filter(|_| !self.stopped) {
+        if let Some(switch) = self.switches.keys().next().copied().filter(|_| self.statistics.stopped == 0) {
             let end = Record::End(self.statistics.records);
             // The end is recorded whatever links are captured; it has room within the limit.
             self.filter = None;
@@ -419,5 +378,6 @@ fn check_link(link: Link, switches: &[(SwitchId, &SwitchConfig)]) -> Result<(), 
             None => (u32::from(node) < nodes, format!("`node:N`, N below {nodes}")),
         },
     };
-    if fits { Ok(()) } else { Err(CaptureError::NoLink { link, expected }) }
+    let why = || format!("--capture-link {link}: no switch of this process has it; expected {expected}");
+    if fits { Ok(()) } else { Err(CaptureError::Refused(why())) }
 }

@@ -167,15 +167,17 @@ fn write(shared: &Shared, mut file: File, path: PathBuf) {
             break;
         }
         let (written, result) = write_all(&mut file, &bytes);
-        if result.is_err() && file.metadata().is_ok_and(|m| m.file_type().is_file()) {
-            // Half a block at the end would look like a damaged file.
-            let whole = pcapng::whole_blocks(&bytes[..written]) as u64;
-            let _ = file.set_len(offset + whole);
-            fail(shared, offset + whole, result);
-            break;
-        }
-        if result.is_err() {
-            fail(shared, offset + written as u64, result);
+        if let Err(source) = result {
+            let mut there = written;
+            if file.metadata().is_ok_and(|m| m.file_type().is_file()) {
+                // Half a block at the end would look like a damaged file.
+                there = pcapng::whole_blocks(&bytes[..written]);
+                let _ = file.set_len(offset + there as u64);
+            }
+            let mut state = shared.lock();
+            state.written = offset + there as u64;
+            state.failed = true;
+            state.failure = Some(Failure { offset: state.written, source });
             break;
         }
         shared.lock().written += written as u64;
@@ -184,13 +186,6 @@ fn write(shared: &Shared, mut file: File, path: PathBuf) {
     state.done = true;
     state.waiting = Vec::new();
     shared.done.notify_all();
-}
-
-fn fail(shared: &Shared, offset: u64, result: io::Result<()>) {
-    let mut state = shared.lock();
-    state.written = offset;
-    state.failed = true;
-    state.failure = result.err().map(|source| Failure { offset, source });
 }
 
 /// How many were written, and how it ended.

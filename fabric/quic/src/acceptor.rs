@@ -4,9 +4,10 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use telegraphos_transport::{Acceptor, AcceptorStatistics, HostPort, OpenError, SharedSocket, Transport, Waker};
+use rustix::io::Errno;
+use telegraphos_transport::{Acceptor, AcceptorStatistics, HostPort, OpenError, SharedSocket, Transport, Waker, lock};
 
 use crate::config::Engine;
 use crate::driver::{Driver, Shared};
@@ -35,23 +36,19 @@ impl QuicAcceptor {
         let (engine, server) = engine
             .map_err(|e| refused(io::Error::new(io::ErrorKind::InvalidInput, e), "correct it and start again"))?;
         let udp = Udp::bind(to).map_err(|e| {
-            refused(
-                e.into(),
-                match e {
-                    rustix::io::Errno::ADDRINUSE => "another process uses this port: stop it, or choose another port",
-                    rustix::io::Errno::ADDRNOTAVAIL => {
-                        "this host does not have that address: name one that it has, or 0.0.0.0"
-                    }
-                    rustix::io::Errno::ACCESS => "ports below 1024 are for root: choose a higher one",
-                    _ => "choose another address",
-                },
-            )
+            let hint = match e {
+                Errno::ADDRINUSE => "another process uses this port: stop it, or choose another port",
+                Errno::ADDRNOTAVAIL => "this host does not have that address: name one that it has, or 0.0.0.0",
+                Errno::ACCESS => "ports below 1024 are for root: choose a higher one",
+                _ => "choose another address",
+            };
+            refused(e.into(), hint)
         })?;
         let waker = Waker::new(udp.fd()).map_err(|e| refused(e.into(), "raise the limit of open files (ulimit -n)"))?;
         let (waker, udp) = (Arc::new(waker), Arc::new(udp));
         let local = udp.local();
-        let driver = Driver::listening(&engine, server, udp, options, waker.clone());
-        Ok(QuicAcceptor { shared: Shared::new(driver), waker, local })
+        let driver = Driver::new(&engine, udp, options, Some((server, waker.clone())));
+        Ok(QuicAcceptor { shared: Arc::new(Mutex::new(driver)), waker, local })
     }
 
     /// The address it listens at; if any free port was requested, with that port.
@@ -66,13 +63,13 @@ impl Acceptor for QuicAcceptor {
     }
 
     fn deadline(&self) -> Option<u64> {
-        self.shared.lock().deadline()
+        lock(&self.shared).deadline()
     }
 
     fn accept(&mut self, now: u64) -> io::Result<Option<Box<dyn Transport>>> {
-        let mut driver = self.shared.lock();
+        let mut driver = lock(&self.shared);
         driver.pump(now, None)?;
-        let accepted = driver.accept(|udp| Ok(Arc::new(Waker::new(udp.fd())?)))?;
+        let accepted = driver.accept()?;
         drop(driver);
         Ok(accepted.map(|(key, waker)| {
             Box::new(QuicTransport::accepted(self.shared.clone(), key, waker)) as Box<dyn Transport>
@@ -80,12 +77,12 @@ impl Acceptor for QuicAcceptor {
     }
 
     fn statistics(&self) -> AcceptorStatistics {
-        self.shared.lock().accepted()
+        lock(&self.shared).accepted()
     }
 }
 
 impl Drop for QuicAcceptor {
     fn drop(&mut self) {
-        self.shared.lock().stop_accepting();
+        lock(&self.shared).stop_accepting();
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Test: a peer that shows no certificate, and one that speaks another protocol.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use quinn_proto::ClientConfig;
 use quinn_proto::crypto::rustls::QuicClientConfig;
@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsa
 use telegraphos_transport::{Acceptor, HostPort, SharedSocket, Transport, Waker};
 
 use crate::config::{ALPN, Engine};
-use crate::driver::{Driver, Shared};
+use crate::driver::Driver;
 use crate::udp::Udp;
 use crate::{Options, QuicAcceptor, QuicOptions, QuicTransport};
 
@@ -59,7 +59,7 @@ fn refusal(shows: bool, protocol: &[u8]) -> (String, telegraphos_transport::Acce
     let udp = Arc::new(Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap());
     let waker = Arc::new(Waker::new(udp.fd()).unwrap());
     let (driver, key) = Driver::connecting(&engine, client, udp, &options, acceptor.local(), waker.clone());
-    let mut transport = QuicTransport::accepted(Shared::new(driver), key, waker);
+    let mut transport = QuicTransport::accepted(Arc::new(Mutex::new(driver)), key, waker);
     let start = std::time::Instant::now();
     loop {
         let now = start.elapsed().as_micros() as u64;

@@ -33,6 +33,10 @@ const ACK_DELAY: Duration = Duration::from_millis(5);
 /// Handshakes that wait to be accepted or refused; here each is decided at once.
 const INCOMING: usize = 16;
 
+/// The error without [`Options::quic`].
+const MISSING: &str = "no certificate was given: name this process's certificate, its key and the CA of its peers \
+                       (telegraphos-fabric keys makes them)";
+
 /// The configuration of either end, made from [`Options`].
 pub(crate) struct Engine {
     pub(crate) endpoint: Arc<EndpointConfig>,
@@ -97,13 +101,13 @@ fn endpoint(key: &PrivateKeyDer<'static>) -> EndpointConfig {
 impl Engine {
     /// Reads the files that `options` name. `at`: the address that this end listens at or connects to.
     pub(crate) fn new(options: &Options, at: SocketAddr) -> Result<Engine, CredentialsError> {
-        let quic = options.quic.as_ref().ok_or(CredentialsError::Missing)?;
+        let quic = options.quic.as_ref().ok_or_else(|| CredentialsError(MISSING.to_owned()))?;
         let credentials = quic.load()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = PeerVerifier::new(quic.peers.clone(), credentials.authorities.clone(), &provider)
-            .map_err(CredentialsError::Tls)?;
+            .map_err(CredentialsError::tls)?;
         let mut endpoint = endpoint(&credentials.key);
-        endpoint.max_udp_payload_size(LONGEST).map_err(|e| CredentialsError::Tls(e.to_string()))?;
+        endpoint.max_udp_payload_size(LONGEST).map_err(CredentialsError::tls)?;
         Ok(Engine {
             endpoint: Arc::new(endpoint),
             verifier: Arc::new(verifier),
@@ -120,7 +124,7 @@ impl Engine {
         let Tls { provider, options, credentials } = &self.tls;
         let mut tls = rustls::ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|e| CredentialsError::Tls(e.to_string()))?
+            .map_err(CredentialsError::tls)?
             .dangerous() // only because the verifier is not the library's
             .with_custom_certificate_verifier(self.verifier.clone())
             .with_client_auth_cert(credentials.chain.clone(), credentials.key.clone_key())
@@ -129,7 +133,7 @@ impl Engine {
         // SNI would show the name to everyone on the path, and is not needed.
         tls.enable_sni = false;
         tls.resumption = rustls::client::Resumption::disabled();
-        let tls = QuicClientConfig::try_from(tls).map_err(|e| CredentialsError::Tls(e.to_string()))?;
+        let tls = QuicClientConfig::try_from(tls).map_err(CredentialsError::tls)?;
         let mut config = ClientConfig::new(Arc::new(tls));
         config.transport_config(self.transport.clone());
         Ok(config)
@@ -140,14 +144,14 @@ impl Engine {
         let Tls { provider, options, credentials } = &self.tls;
         let mut tls = rustls::ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|e| CredentialsError::Tls(e.to_string()))?
+            .map_err(CredentialsError::tls)?
             .with_client_cert_verifier(self.verifier.clone())
             .with_single_cert(credentials.chain.clone(), credentials.key.clone_key())
             .map_err(|e| options.mismatch(&e))?;
         tls.alpn_protocols = vec![ALPN.to_vec()];
         // No resumption: each connection is authenticated anew.
         tls.send_tls13_tickets = 0;
-        let tls = QuicServerConfig::try_from(tls).map_err(|e| CredentialsError::Tls(e.to_string()))?;
+        let tls = QuicServerConfig::try_from(tls).map_err(CredentialsError::tls)?;
         let mut config = ServerConfig::with_crypto(Arc::new(tls));
         config
             .transport_config(self.transport.clone())

@@ -47,25 +47,20 @@ impl std::str::FromStr for Peer {
     type Err = CredentialsError;
 
     fn from_str(text: &str) -> Result<Peer, CredentialsError> {
+        let wrong = || {
+            let expected = "expected a name as in a certificate (host-b), or sha256: and 64 hexadecimal digits";
+            CredentialsError(format!("{text:?} is no peer: {expected}"))
+        };
         let Some(digits) = text.strip_prefix(PIN) else {
             return match ServerName::try_from(text) {
                 Ok(ServerName::DnsName(_)) => Ok(Peer::Name(text.to_owned())),
-                _ => Err(CredentialsError::Peer(text.to_owned())),
+                _ => Err(wrong()),
             };
         };
-        let digits: Vec<u8> = digits.bytes().filter(|byte| *byte != b':').collect();
-        let mut pin = [0; 32];
-        if digits.len() != 2 * pin.len() {
-            return Err(CredentialsError::Peer(text.to_owned()));
-        }
-        for (byte, pair) in pin.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |at: usize| char::from(pair[at]).to_digit(16).and_then(|d| u8::try_from(d).ok());
-            match (digit(0), digit(1)) {
-                (Some(high), Some(low)) => *byte = high << 4 | low,
-                _ => return Err(CredentialsError::Peer(text.to_owned())),
-            }
-        }
-        Ok(Peer::Pinned(pin))
+        let digits: Option<Vec<u8>> =
+            digits.chars().filter(|c| *c != ':').map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+        let digits: [u8; 64] = digits.and_then(|digits| digits.try_into().ok()).ok_or_else(wrong)?;
+        Ok(Peer::Pinned(std::array::from_fn(|at| digits[2 * at] << 4 | digits[2 * at + 1])))
     }
 }
 
@@ -81,58 +76,21 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Why authentication cannot be set up.
+/// Why authentication cannot be set up: what is wrong, and what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    /// No options at all.
-    #[error(
-        "no certificate was given: name this process's certificate, its key and the CA of its peers \
-         (telegraphos-fabric keys makes them)"
-    )]
-    Missing,
-    /// No peer was named.
-    #[error("no peer was named: say the name in the certificate of the other end, or its sha256:FINGERPRINT")]
-    NoPeers,
-    /// Peers by name, without the CA.
-    #[error("the peer {0} is given by name, but no CA to check it with: give the file of the CA's certificate")]
-    NoAuthority(String),
-    /// A text that names no peer.
-    #[error("{0:?} is no peer: expected a name as in a certificate (host-b), or sha256: and 64 hexadecimal digits")]
-    Peer(String),
-    /// A file that cannot be read.
-    #[error("cannot read the {what} {}: {error}; name a file that this user can read", path.display())]
-    File {
-        /// Which of the files.
-        what: &'static str,
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// Others can read the key.
-    #[error(
-        "the private key {} may be read by others (mode {mode:04o}): anyone with it can pass for this process; \
-         make a new one if others may have seen it, and chmod 600 it", path.display()
-    )]
-    Exposed {
-        /// Its path.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
-    /// A file with other contents than expected.
-    #[error("the {what} {} {why}", path.display())]
-    Content {
-        /// Which of the files.
-        what: &'static str,
-        /// Its path.
-        path: PathBuf,
-        /// What is wrong, and what to do.
-        why: String,
-    },
+#[error("{0}")]
+pub struct CredentialsError(pub(crate) String);
+
+impl CredentialsError {
     /// The TLS library refuses.
-    #[error("TLS cannot be set up: {0}")]
-    Tls(String),
+    pub(crate) fn tls(error: impl fmt::Display) -> CredentialsError {
+        CredentialsError(format!("TLS cannot be set up: {error}"))
+    }
+
+    /// A file has other contents than expected: `why` says what is wrong, and what to do.
+    fn content(what: &str, path: &Path, why: impl fmt::Display) -> CredentialsError {
+        CredentialsError(format!("the {what} {} {why}", path.display()))
+    }
 }
 
 /// The contents of the files.
@@ -147,8 +105,11 @@ const CERTIFICATE: &str = "certificate";
 const KEY: &str = "private key";
 const CA: &str = "CA certificate";
 
-fn read(what: &'static str, path: &Path) -> Result<(Vec<u8>, std::fs::Metadata), CredentialsError> {
-    let failed = |error| CredentialsError::File { what, path: path.to_owned(), error };
+fn read(what: &str, path: &Path) -> Result<(Vec<u8>, std::fs::Metadata), CredentialsError> {
+    let failed = |error: io::Error| {
+        let path = path.display();
+        CredentialsError(format!("cannot read the {what} {path}: {error}; name a file that this user can read"))
+    };
     let file = std::fs::File::open(path).map_err(failed)?;
     let meta = file.metadata().map_err(failed)?;
     if !meta.is_file() {
@@ -159,13 +120,13 @@ fn read(what: &'static str, path: &Path) -> Result<(Vec<u8>, std::fs::Metadata),
     Ok((bytes, meta))
 }
 
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
-    let wrong = |why: String| CredentialsError::Content { what, path: path.to_owned(), why };
+fn certificates(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
     let (bytes, _) = read(what, path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let found = found.map_err(|e| wrong(format!("is no PEM file: {e}")))?;
+    let found = found.map_err(|e| CredentialsError::content(what, path, format_args!("is no PEM file: {e}")))?;
     if found.is_empty() {
-        return Err(wrong("holds no certificate: expected -----BEGIN CERTIFICATE-----".to_owned()));
+        let why = "holds no certificate: expected -----BEGIN CERTIFICATE-----";
+        return Err(CredentialsError::content(what, path, why));
     }
     Ok(found)
 }
@@ -174,32 +135,33 @@ fn key(path: &Path) -> Result<PrivateKeyDer<'static>, CredentialsError> {
     let (bytes, meta) = read(KEY, path)?;
     let mode = meta.mode() & 0o7777;
     if mode & 0o077 != 0 {
-        return Err(CredentialsError::Exposed { path: path.to_owned(), mode });
+        return Err(CredentialsError(format!(
+            "the private key {} may be read by others (mode {mode:04o}): anyone with it can pass for this process; \
+             make a new one if others may have seen it, and chmod 600 it",
+            path.display()
+        )));
     }
-    PrivateKeyDer::from_pem_slice(&bytes).map_err(|e| CredentialsError::Content {
-        what: KEY,
-        path: path.to_owned(),
-        why: format!("holds no private key in PEM: {e}"),
-    })
+    PrivateKeyDer::from_pem_slice(&bytes)
+        .map_err(|e| CredentialsError::content(KEY, path, format_args!("holds no private key in PEM: {e}")))
 }
 
 impl QuicOptions {
     /// Reads and checks the files. Fails for the first that is wrong.
     pub(crate) fn load(&self) -> Result<Credentials, CredentialsError> {
         if self.peers.is_empty() {
-            return Err(CredentialsError::NoPeers);
+            let expected = "say the name in the certificate of the other end, or its sha256:FINGERPRINT";
+            return Err(CredentialsError(format!("no peer was named: {expected}")));
         }
         let mut authorities = RootCertStore::empty();
         if let Some(path) = &self.peers_ca {
             for certificate in certificates(CA, path)? {
-                authorities.add(certificate).map_err(|e| CredentialsError::Content {
-                    what: CA,
-                    path: path.clone(),
-                    why: format!("cannot be used: {e}"),
-                })?;
+                authorities
+                    .add(certificate)
+                    .map_err(|e| CredentialsError::content(CA, path, format_args!("cannot be used: {e}")))?;
             }
         } else if let Some(name) = self.peers.iter().find(|peer| matches!(peer, Peer::Name(_))) {
-            return Err(CredentialsError::NoAuthority(name.to_string()));
+            let missing = "but no CA to check it with: give the file of the CA's certificate";
+            return Err(CredentialsError(format!("the peer {name} is given by name, {missing}")));
         }
         Ok(Credentials { chain: certificates(CERTIFICATE, &self.certificate)?, key: key(&self.key)?, authorities })
     }
@@ -207,15 +169,13 @@ impl QuicOptions {
     /// The error for what the TLS library refuses of certificate and key together.
     pub(crate) fn mismatch(&self, error: &rustls::Error) -> CredentialsError {
         match error {
-            rustls::Error::InconsistentKeys(_) => CredentialsError::Content {
-                what: KEY,
-                path: self.key.clone(),
-                why: format!(
-                    "is not the key of the certificate {}: name the two that belong together",
-                    self.certificate.display()
-                ),
-            },
-            other => CredentialsError::Tls(other.to_string()),
+            rustls::Error::InconsistentKeys(_) => {
+                let certificate = self.certificate.display();
+                let why =
+                    format_args!("is not the key of the certificate {certificate}: name the two that belong together");
+                CredentialsError::content(KEY, &self.key, why)
+            }
+            other => CredentialsError::tls(other),
         }
     }
 }

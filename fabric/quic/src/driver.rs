@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{
@@ -33,21 +33,7 @@ const LINGER: u64 = 1_000_000;
 const SERVER: &str = "telegraphos";
 
 /// A driver shared by its users.
-#[derive(Debug)]
-pub(crate) struct Shared(Mutex<Driver>);
-
-impl Shared {
-    /// Shares a driver.
-    pub(crate) fn new(driver: Driver) -> Arc<Shared> {
-        Arc::new(Shared(Mutex::new(driver)))
-    }
-
-    /// The driver, for one call.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Driver> {
-        // Nothing that holds it panics, and if it did the state would be stale, not unsound.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(crate) type Shared = Mutex<Driver>;
 
 /// A socket, the engine and its connections. Times are microseconds of the callers' clock.
 pub(crate) struct Driver {
@@ -85,13 +71,14 @@ impl std::fmt::Debug for Driver {
 }
 
 impl Driver {
-    fn new(
+    /// A driver without connections. If it listens, the waker is signalled while connections can be accepted.
+    pub(crate) fn new(
         engine: &Engine,
         udp: Arc<Udp>,
         options: &Options,
-        server: Option<ServerConfig>,
-        acceptor: Option<Arc<Waker>>,
+        listening: Option<(ServerConfig, Arc<Waker>)>,
     ) -> Driver {
+        let (server, acceptor) = listening.unzip();
         Driver {
             reception: Reception::new(engine, udp.local(), acceptor),
             endpoint: Endpoint::new(engine.endpoint.clone(), server.map(Arc::new), true, None),
@@ -112,17 +99,6 @@ impl Driver {
         }
     }
 
-    /// A driver that listens. `waker` is signalled while connections can be accepted.
-    pub(crate) fn listening(
-        engine: &Engine,
-        server: ServerConfig,
-        udp: Arc<Udp>,
-        options: &Options,
-        waker: Arc<Waker>,
-    ) -> Driver {
-        Driver::new(engine, udp, options, Some(server), Some(waker))
-    }
-
     /// A driver with a single connection, which begins at the first call, and its key.
     pub(crate) fn connecting(
         engine: &Engine,
@@ -132,7 +108,7 @@ impl Driver {
         to: SocketAddr,
         waker: Arc<Waker>,
     ) -> (Driver, Key) {
-        let driver = Driver { begin: Some((client, to, waker)), ..Driver::new(engine, udp, options, None, None) };
+        let driver = Driver { begin: Some((client, to, waker)), ..Driver::new(engine, udp, options, None) };
         let key = driver.next;
         (driver, key)
     }
@@ -170,20 +146,11 @@ impl Driver {
     pub(crate) fn pump(&mut self, now: u64, current: Option<Key>) -> io::Result<()> {
         self.clock.advance(now);
         self.begin()?;
-        let mut buffer = std::mem::take(&mut self.datagram);
-        let mut result = Ok(());
         for _ in 0..BATCH {
-            match self.network.receive(now, &mut buffer) {
-                Ok(Some((len, from))) => self.arrived(from, &buffer[..len], current),
-                Ok(None) => break,
-                Err(e) => {
-                    result = Err(e);
-                    break;
-                }
-            }
+            let Some((len, from)) = self.network.receive(now, &mut self.datagram)? else { break };
+            let bytes = BytesMut::from(&self.datagram[..len]);
+            self.arrived(from, bytes, current);
         }
-        self.datagram = buffer;
-        result?;
         self.due(current);
         self.transmit(now, current)
     }
@@ -199,10 +166,10 @@ impl Driver {
     }
 
     /// Processes a datagram.
-    fn arrived(&mut self, from: SocketAddr, bytes: &[u8], current: Option<Key>) {
+    fn arrived(&mut self, from: SocketAddr, bytes: BytesMut, current: Option<Key>) {
         let now = self.clock.instant();
         self.scratch.clear();
-        match self.endpoint.handle(now, from, None, None, BytesMut::from(bytes), &mut self.scratch) {
+        match self.endpoint.handle(now, from, None, None, bytes, &mut self.scratch) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let Some(&key) = self.handles.get(&handle) else { return };
                 if let Some(entry) = self.entries.get_mut(&key) {
@@ -264,19 +231,25 @@ impl Driver {
 
     /// Ends a handshake without notifying the client, to make room for another.
     fn displace(&mut self, key: Key) {
-        let Some(entry) = self.entries.remove(&key) else { return };
+        let Some(entry) = self.remove(key) else { return };
         let last = self.clock.last();
         self.reception.displaced(entry.connection.remote_address(), last.saturating_sub(entry.born), last);
-        self.remove(key, &entry);
     }
 
-    /// Gives back what the engine and the accounts hold for a removed connection.
-    fn remove(&mut self, key: Key, entry: &Entry) {
+    /// Removes a connection and gives back what the engine and the accounts hold for it.
+    fn remove(&mut self, key: Key) -> Option<Entry> {
+        let entry = self.entries.remove(&key)?;
         self.reception.ended(key, entry.charged.as_ref());
         if !entry.drained {
             self.handles.remove(&entry.handle);
             self.endpoint.handle_event(entry.handle, EndpointEvent::drained());
         }
+        Some(entry)
+    }
+
+    /// The connections that are `wanted`.
+    fn keys(&self, wanted: impl Fn(Key, &Entry) -> bool) -> Vec<Key> {
+        self.entries.iter().filter(|(key, entry)| wanted(**key, entry)).map(|(key, _)| *key).collect()
     }
 
     /// Processes the engine's events of a connection and wakes its user.
@@ -361,9 +334,7 @@ impl Driver {
     fn forget(&mut self, key: Key) {
         let gone = |e: &Entry| e.drained && matches!(e.owner, Owner::None | Owner::Lingers(_));
         if self.entries.get(&key).is_some_and(gone) {
-            if let Some(entry) = self.entries.remove(&key) {
-                self.remove(key, &entry);
-            }
+            self.remove(key);
         }
     }
 
@@ -399,9 +370,7 @@ impl Driver {
     /// Sends what connections have to send, except that of `except`.
     fn transmit(&mut self, now: u64, except: Option<Key>) -> io::Result<()> {
         self.network.flush(now)?;
-        let dirty: Vec<Key> =
-            self.entries.iter().filter(|(key, e)| e.dirty && except != Some(**key)).map(|(key, _)| *key).collect();
-        for key in dirty {
+        for key in self.keys(|key, entry| entry.dirty && except != Some(key)) {
             while !self.network.is_full() {
                 let Some(entry) = self.entries.get_mut(&key) else { break };
                 self.scratch.clear();
@@ -427,7 +396,7 @@ impl Driver {
                 Owner::Transport(waker) => Some(waker),
                 _ => None,
             });
-            for waker in transports.chain(self.reception.acceptor()) {
+            for waker in transports.chain(&self.reception.acceptor) {
                 waker.watch_room(self.network.udp().fd(), wanted);
             }
         }
@@ -447,11 +416,8 @@ impl Driver {
         timers.chain(self.network.deadline()).min()
     }
 
-    /// The next connection to be accepted. `waker` makes its descriptor; if that fails, the connection stays queued.
-    pub(crate) fn accept(
-        &mut self,
-        waker: impl FnOnce(&Udp) -> io::Result<Arc<Waker>>,
-    ) -> io::Result<Option<(Key, Arc<Waker>)>> {
+    /// The next connection to be accepted, with its waker; if that cannot be made, the connection stays queued.
+    pub(crate) fn accept(&mut self) -> io::Result<Option<(Key, Arc<Waker>)>> {
         while let Some(key) = self.reception.first() {
             let Some(entry) = self.entries.get_mut(&key) else {
                 self.reception.pop();
@@ -464,7 +430,7 @@ impl Driver {
                 self.forget(key);
                 continue;
             }
-            let waker = waker(self.network.udp())?;
+            let waker = Arc::new(Waker::new(self.network.udp().fd())?);
             if self.watched {
                 waker.watch_room(self.network.udp().fd(), true);
             }
@@ -482,13 +448,7 @@ impl Driver {
     pub(crate) fn stop_accepting(&mut self) {
         self.endpoint.set_server_config(None);
         self.reception.close();
-        let orphans: Vec<Key> = self
-            .entries
-            .iter()
-            .filter(|(_, e)| matches!(e.owner, Owner::None | Owner::Queue))
-            .map(|(k, _)| *k)
-            .collect();
-        for key in orphans {
+        for key in self.keys(|_, entry| matches!(entry.owner, Owner::None | Owner::Queue)) {
             if let Some(entry) = self.entries.get_mut(&key) {
                 entry.owner = Owner::None;
             }
@@ -501,9 +461,8 @@ impl Driver {
     /// A user has gone: the others are woken to take over its timers. After the last one all connections are closed.
     fn hand_over(&mut self) {
         let used = |e: &Entry| matches!(e.owner, Owner::Transport(_) | Owner::Queue);
-        if self.reception.acceptor().is_none() && !self.entries.values().any(used) {
-            let rest: Vec<Key> = self.entries.keys().copied().collect();
-            for key in rest {
+        if self.reception.acceptor.is_none() && !self.entries.values().any(used) {
+            for key in self.keys(|_, _| true) {
                 self.run_out(key);
                 self.close(key);
             }
@@ -511,7 +470,7 @@ impl Driver {
         // Errors of the socket show again in the next call of a user.
         let _ = self.transmit(self.clock.last(), None);
         self.entries.values().for_each(Entry::wake);
-        if let Some(acceptor) = self.reception.acceptor() {
+        if let Some(acceptor) = &self.reception.acceptor {
             acceptor.signal();
         }
     }
@@ -640,6 +599,6 @@ impl Driver {
 
     /// Counters of the acceptor.
     pub(crate) fn accepted(&self) -> AcceptorStatistics {
-        AcceptorStatistics { rejected: self.rejected, ..self.reception.statistics() }
+        AcceptorStatistics { rejected: self.rejected, ..self.reception.counted }
     }
 }

@@ -30,38 +30,30 @@ fn alert(code: TransportErrorCode) -> Option<u8> {
     u64::from(code).checked_sub(0x100).and_then(|alert| u8::try_from(alert).ok())
 }
 
-/// The text of an alert about a certificate and what to do; `owner` is the certificate's owner, as `its`.
-fn certificate(alert: u8, owner: &str) -> Option<String> {
-    Some(match alert {
-        42 => format!(
-            "{owner} certificate names no peer that is expected: compare its name with the peers that are accepted"
-        ),
-        43 => format!("{owner} certificate is not made for this: make one with telegraphos-fabric keys"),
-        44 => format!("{owner} certificate has been revoked"),
-        45 => format!("{owner} certificate has expired, or is not valid yet: make a new one, or set the clock"),
-        46 | 49 => format!("{owner} certificate is not accepted"),
-        48 => format!(
-            "{owner} certificate is signed by an unknown CA: use one certificate authority for the whole cluster"
-        ),
+/// The text of an alert and what to do; `owner` is the owner of the certificate that it may be about, as `its`.
+fn alert_text(alert: u8, owner: &str) -> Option<String> {
+    let why = match alert {
+        42 => "names no peer that is expected: compare its name with the peers that are accepted",
+        43 => "is not made for this: make one with telegraphos-fabric keys",
+        44 => "has been revoked",
+        45 => "has expired, or is not valid yet: make a new one, or set the clock",
+        46 | 49 => "is not accepted",
+        48 => "is signed by an unknown CA: use one certificate authority for the whole cluster",
         51 => {
-            format!("a signature of {owner} certificate is wrong: certificate and key, or CA, do not belong together")
+            let why = "certificate is wrong: certificate and key, or CA, do not belong together";
+            return Some(format!("a signature of {owner} {why}"));
         }
-        116 => format!("{owner} certificate is missing: every process needs one"),
+        ALERT_VERSION | ALERT_PROTOCOL => {
+            return Some("it speaks another protocol: is it a fabric of Telegraphos of the same version?".to_owned());
+        }
+        116 => "is missing: every process needs one",
         _ => return None,
-    })
+    };
+    Some(format!("{owner} certificate {why}"))
 }
 
 const ALERT_VERSION: u8 = 70;
 const ALERT_PROTOCOL: u8 = 120;
-
-fn other(alert: u8) -> Option<&'static str> {
-    match alert {
-        ALERT_VERSION | ALERT_PROTOCOL => {
-            Some("it speaks another protocol: is it a fabric of Telegraphos of the same version?")
-        }
-        _ => None,
-    }
-}
 
 /// The text for `reason`. `established`: whether the connection was ever established; `peer`: address of the peer.
 pub(crate) fn ending(reason: &ConnectionError, established: bool, peer: SocketAddr) -> Ending {
@@ -81,8 +73,7 @@ pub(crate) fn ending(reason: &ConnectionError, established: bool, peer: SocketAd
         // This end refuses.
         ConnectionError::TransportError(error) => match alert(error.code) {
             Some(alert) => {
-                let why = certificate(alert, "its").or_else(|| other(alert).map(str::to_owned));
-                let why = why.unwrap_or_else(|| "the TLS handshake failed".to_owned());
+                let why = alert_text(alert, "its").unwrap_or_else(|| "the TLS handshake failed".to_owned());
                 Ending::Failed(ErrorKind::PermissionDenied, format!("the peer is refused: {why} ({})", error.reason))
             }
             None => Ending::Failed(ErrorKind::InvalidData, format!("the peer broke the protocol: {error}")),
@@ -90,8 +81,7 @@ pub(crate) fn ending(reason: &ConnectionError, established: bool, peer: SocketAd
         // The peer refuses.
         ConnectionError::ConnectionClosed(close) => match alert(close.error_code) {
             Some(alert) => {
-                let why = certificate(alert, "this process's").or_else(|| other(alert).map(str::to_owned));
-                let why = why.unwrap_or_else(|| format!("{close}"));
+                let why = alert_text(alert, "this process's").unwrap_or_else(|| close.to_string());
                 Ending::Failed(ErrorKind::PermissionDenied, format!("the peer refuses: {why}"))
             }
             None if close.error_code == TransportErrorCode::NO_ERROR => Ending::Gone("the peer closed the connection"),

@@ -45,6 +45,7 @@ pub(crate) enum Change {
 }
 
 /// A connection.
+#[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) handle: ConnectionHandle,
     pub(crate) connection: Connection,
@@ -290,17 +291,5 @@ impl Entry {
             Some(id) if self.ending.is_none() => self.connection.send_stream(id).finish().is_err(),
             _ => true,
         }
-    }
-}
-
-impl std::fmt::Debug for Entry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entry")
-            .field("remote", &self.connection.remote_address())
-            .field("owner", &self.owner)
-            .field("peer", &self.peer)
-            .field("established", &self.established)
-            .field("ending", &self.ending)
-            .finish_non_exhaustive()
     }
 }

@@ -98,7 +98,7 @@ impl Network {
         for _ in 0..BATCH {
             let Some((len, from)) = self.udp.receive(buffer)? else { break };
             let Some(path) = self.path(from) else { return Ok(Some((len, from))) };
-            path.arrived.put(&buffer[..len]);
+            path.arrived.put(buffer[..len].to_vec());
         }
         for (peer, path) in &mut self.paths {
             if let Some(len) = path.datagrams.receive(now, buffer)? {
@@ -131,6 +131,6 @@ impl Network {
 
     /// How many faults were injected on the path to `peer`.
     pub(crate) fn faults(&self, peer: &SocketAddr) -> u64 {
-        self.paths.get(peer).map_or(0, |path| path.datagrams.statistics().faults)
+        self.paths.get(peer).map_or(0, |path| path.datagrams.faults())
     }
 }

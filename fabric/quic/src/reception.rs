@@ -24,12 +24,14 @@ const CONNECTIONS: u64 = 1024;
 pub(crate) struct Reception {
     /// For log lines.
     local: SocketAddr,
-    acceptor: Option<Arc<Waker>>,
+    /// The acceptor's waker, until [`Reception::close`].
+    pub(crate) acceptor: Option<Arc<Waker>>,
     /// Connections to be accepted.
     queue: VecDeque<Key>,
     admission: Admission,
     connections: Account<Peer>,
-    counted: AcceptorStatistics,
+    /// Without rejected datagrams.
+    pub(crate) counted: AcceptorStatistics,
     limiter: Limiter,
 }
 
@@ -128,20 +130,10 @@ impl Reception {
         self.queue.pop_front();
     }
 
-    /// The acceptor's waker, until [`Reception::close`].
-    pub(crate) fn acceptor(&self) -> Option<&Arc<Waker>> {
-        self.acceptor.as_ref()
-    }
-
     /// Empties the queue; nothing is accepted any more.
     pub(crate) fn close(&mut self) {
         self.acceptor = None;
         self.queue.clear();
-    }
-
-    /// The counters, without rejected datagrams.
-    pub(crate) fn statistics(&self) -> AcceptorStatistics {
-        self.counted
     }
 }
 

@@ -4,10 +4,10 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use telegraphos_transport::faults::LinkFaults;
-use telegraphos_transport::{HostPort, OpenError, Received, SharedSocket, Transport, TransportStatistics, Waker};
+use telegraphos_transport::{HostPort, OpenError, Received, SharedSocket, Transport, TransportStatistics, Waker, lock};
 
 use crate::config::Engine;
 use crate::driver::{Driver, Shared};
@@ -43,7 +43,7 @@ impl QuicTransport {
         let waker = Arc::new(waker);
         let udp = Arc::new(udp);
         let (driver, key) = Driver::connecting(&engine, client, udp, options, to, waker.clone());
-        Ok(QuicTransport { shared: Shared::new(driver), key, waker })
+        Ok(QuicTransport { shared: Arc::new(Mutex::new(driver)), key, waker })
     }
 
     /// The transport of the driver's connection `key`, which `waker` wakes.
@@ -57,46 +57,41 @@ impl Transport for QuicTransport {
         self.waker.fd()
     }
 
-    fn wants_write(&self) -> bool {
-        // The descriptor becomes readable by room in the socket too, when something waits for it.
-        false
-    }
-
     fn deadline(&self) -> Option<u64> {
-        self.shared.lock().deadline()
+        lock(&self.shared).deadline()
     }
 
     fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Received> {
-        self.shared.lock().receive(self.key, now, buffer)
+        lock(&self.shared).receive(self.key, now, buffer)
     }
 
     fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<usize> {
-        self.shared.lock().send(self.key, now, bytes)
+        lock(&self.shared).send(self.key, now, bytes)
     }
 
     fn flush(&mut self, now: u64) -> io::Result<bool> {
-        self.shared.lock().flush(self.key, now)
+        lock(&self.shared).flush(self.key, now)
     }
 
     fn end_reason(&self) -> Option<&'static str> {
-        self.shared.lock().end_reason(self.key)
+        lock(&self.shared).end_reason(self.key)
     }
 
     fn peer(&self) -> Option<String> {
-        self.shared.lock().peer(self.key)
+        lock(&self.shared).peer(self.key)
     }
 
     fn set_faults(&mut self, link: &LinkFaults) -> bool {
-        self.shared.lock().set_faults(self.key, link)
+        lock(&self.shared).set_faults(self.key, link)
     }
 
     fn statistics(&self) -> TransportStatistics {
-        self.shared.lock().statistics(self.key)
+        lock(&self.shared).statistics(self.key)
     }
 }
 
 impl Drop for QuicTransport {
     fn drop(&mut self) {
-        self.shared.lock().release(self.key);
+        lock(&self.shared).release(self.key);
     }
 }

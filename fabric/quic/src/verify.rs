@@ -31,16 +31,10 @@ impl PeerVerifier {
         authorities: RootCertStore,
         provider: &Arc<CryptoProvider>,
     ) -> Result<PeerVerifier, String> {
-        let connecting = if authorities.is_empty() {
-            None
-        } else {
-            let roots = Arc::new(authorities.clone());
-            Some(
-                WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
-                    .build()
-                    .map_err(|e| e.to_string())?,
-            )
-        };
+        let roots = (!authorities.is_empty()).then(|| Arc::new(authorities.clone()));
+        let connecting =
+            roots.map(|roots| WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build());
+        let connecting = connecting.transpose().map_err(|e| e.to_string())?;
         Ok(PeerVerifier { peers, authorities, algorithms: provider.signature_verification_algorithms, connecting })
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sizes, limits and times of a connection.
 
+use std::fmt;
+
 use crate::bugs::Bug;
 use crate::datagram::{Datagram, Discard, MAX_PAYLOAD};
 use crate::sequence::Sequence;
@@ -50,55 +52,14 @@ pub struct Identity {
     pub sequence: u32,
 }
 
-/// Why a configuration or an identity is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// `window` is outside 1..=[`Config::MAX_WINDOW`].
-    #[error("window is {0} segments: expected 1 to {max}", max = Config::MAX_WINDOW)]
-    Window(u16),
-    /// `window_floor` is 0.
-    #[error("window_floor is 0 segments: expected at least 1")]
-    WindowFloor,
-    /// `mtu` is outside 1..=[`MAX_PAYLOAD`].
-    #[error("mtu is {0} bytes: expected 1 to {MAX_PAYLOAD}")]
-    Mtu(u16),
-    /// `send_buffer` or `receive_buffer` is smaller than one segment.
-    #[error(
-        "a buffer has {bytes} bytes: expected at least {mtu}, the bytes of one segment; raise the buffer or lower the mtu"
-    )]
-    Buffer {
-        /// The smaller of the two buffers.
-        bytes: usize,
-        /// Bytes of a segment.
-        mtu: u16,
-    },
-    /// The three timeouts, in microseconds, are 0 or not in order.
-    #[error("timeouts are {min}, {initial} and {max} us (least, initial, most): expected 0 < least <= initial <= most")]
-    Timeouts {
-        /// The shortest.
-        min: u64,
-        /// The first.
-        initial: u64,
-        /// The longest.
-        max: u64,
-    },
-    /// `silence` is shorter than four of the longest timeouts: a few losses in a row would end the connection.
-    #[error(
-        "silence is {silence} us: expected at least {least} us, four of the longest timeouts; raise it or lower timeout_max",
-        least = timeout_max.saturating_mul(4)
-    )]
-    Silence {
-        /// The silence, in microseconds.
-        silence: u64,
-        /// The longest timeout, in microseconds.
-        timeout_max: u64,
-    },
-    /// `connections` is 0.
-    #[error("connections of a listener are 0: expected at least 1")]
-    Connections,
-    /// The connection id is 0.
-    #[error("connection id is 0: expected a random number that is not")]
-    Id,
+/// Why a configuration or an identity is refused: the field, its value, and what was expected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+/// The error `why` unless `holds`.
+pub(crate) fn require(holds: bool, why: fmt::Arguments<'_>) -> Result<(), ConfigError> {
+    if holds { Ok(()) } else { Err(ConfigError(why.to_string())) }
 }
 
 impl Default for Config {
@@ -128,30 +89,39 @@ impl Config {
 
     /// Checks every field against its range and against the others.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if self.window == 0 || self.window > Config::MAX_WINDOW {
-            return Err(ConfigError::Window(self.window));
-        }
-        if self.window_floor == 0 {
-            return Err(ConfigError::WindowFloor);
-        }
-        if self.mtu == 0 || usize::from(self.mtu) > MAX_PAYLOAD {
-            return Err(ConfigError::Mtu(self.mtu));
-        }
+        let Config { window, window_floor, mtu, silence, connections, .. } = *self;
+        let most = Config::MAX_WINDOW;
+        require((1..=most).contains(&window), format_args!("window is {window} segments: expected 1 to {most}"))?;
+        require(window_floor > 0, format_args!("window_floor is 0 segments: expected at least 1"))?;
+        require(
+            (1..=MAX_PAYLOAD).contains(&usize::from(mtu)),
+            format_args!("mtu is {mtu} bytes: expected 1 to {MAX_PAYLOAD}"),
+        )?;
         let bytes = self.send_buffer.min(self.receive_buffer);
-        if bytes < usize::from(self.mtu) {
-            return Err(ConfigError::Buffer { bytes, mtu: self.mtu });
-        }
+        require(
+            bytes >= usize::from(mtu),
+            format_args!(
+                "a buffer has {bytes} bytes: expected at least {mtu}, the bytes of one segment; raise the buffer or \
+                 lower the mtu"
+            ),
+        )?;
         let (min, initial, max) = (self.timeout_min, self.timeout_initial, self.timeout_max);
-        if min == 0 || initial < min || max < initial {
-            return Err(ConfigError::Timeouts { min, initial, max });
-        }
-        if self.silence < max.saturating_mul(4) {
-            return Err(ConfigError::Silence { silence: self.silence, timeout_max: max });
-        }
-        if self.connections == 0 {
-            return Err(ConfigError::Connections);
-        }
-        Ok(())
+        require(
+            0 < min && min <= initial && initial <= max,
+            format_args!(
+                "timeouts are {min}, {initial} and {max} us (least, initial, most): expected 0 < least <= initial <= most"
+            ),
+        )?;
+        let least = max.saturating_mul(4);
+        // A few losses in a row would end the connection.
+        require(
+            silence >= least,
+            format_args!(
+                "silence is {silence} us: expected at least {least} us, four of the longest timeouts; raise it or lower \
+                 timeout_max"
+            ),
+        )?;
+        require(connections > 0, format_args!("connections of a listener are 0: expected at least 1"))
     }
 
     /// The timeout after `times` consecutive expirations: doubled each time, within `timeout_min..=timeout_max`.

@@ -2,7 +2,7 @@
 //! One end of a connection, from handshake to end, around a sender and a receiver.
 
 use crate::bugs::Bug;
-use crate::config::{Config, ConfigError, Identity};
+use crate::config::{Config, ConfigError, Identity, require};
 use crate::datagram::{Datagram, Greeting, Kind};
 use crate::receiver::Receiver;
 use crate::rtt::RoundTrip;
@@ -112,9 +112,7 @@ impl Connection {
 
     fn new(config: Config, identity: Identity, now: u64) -> Result<Connection, ConfigError> {
         config.check()?;
-        if identity.id == 0 {
-            return Err(ConfigError::Id);
-        }
+        require(identity.id != 0, format_args!("connection id is 0: expected a random number that is not"))?;
         let first = Sequence(identity.sequence);
         Ok(Connection {
             id: identity.id,
@@ -200,7 +198,7 @@ impl Connection {
 
     /// The other side has closed, and all that it sent has been read.
     pub fn at_end(&self) -> bool {
-        self.receiver.finished() && self.receiver.available() == 0
+        self.receiver.finished && self.receiver.available() == 0
     }
 
     /// Closes the sending direction: what was queued is still sent, then the end is signalled. Reading continues.
@@ -212,7 +210,7 @@ impl Connection {
 
     /// [`Connection::close`] was called.
     pub fn closing(&self) -> bool {
-        self.sender.closing()
+        self.sender.closing
     }
 
     /// Aborts the connection. One Reset is sent; if it is lost, the other side finds out by the next datagram it sends.
@@ -359,7 +357,7 @@ impl Connection {
             Kind::Probe => self.receiver.answer(datagram.stamp),
             Kind::Acknowledge | Kind::Open | Kind::Accept | Kind::Reset => {}
         }
-        if self.receiver.finished() && self.sender.finished() {
+        if self.receiver.finished && self.sender.finished() {
             self.end(End::Closed);
         }
     }
@@ -375,7 +373,7 @@ impl Connection {
     /// Whether both directions were delivered. Only the acknowledgement of this side's end may be missing: the other
     /// side, which is gone, cannot send it again.
     fn complete(&self) -> bool {
-        self.receiver.finished() && self.sender.delivered()
+        self.receiver.finished && self.sender.delivered()
     }
 
     fn take_ended(&mut self, now: u64, why: End, datagram: &Datagram<'_>) {
@@ -399,7 +397,7 @@ impl Connection {
             State::Ended(_) => return None,
             State::Opening | State::Answering => greeting,
             State::Established => [
-                self.receiver.deadline(),
+                self.receiver.due,
                 self.sender.deadline(&self.config, self.trip.timeout(&self.config)),
                 (!self.config.has(Bug::NoKeepAlive)).then(|| self.probe_at()),
             ]
@@ -486,7 +484,7 @@ impl Connection {
         let kind = if answering { Kind::Accept } else { Kind::Open };
         Datagram {
             sequence: self.first,
-            acknowledge: self.receiver.expected(),
+            acknowledge: self.receiver.expected,
             echo: self.greeted,
             payload: &greeting.encode(),
             ..Datagram::bare(kind, self.peer, self.id, now)
@@ -496,7 +494,7 @@ impl Connection {
     }
 
     fn next_established(&mut self, now: u64, out: &mut Vec<u8>) -> bool {
-        if let Some(nack) = self.receiver.take_nack() {
+        if let Some(nack) = self.receiver.nack.take() {
             match nack.kind {
                 Kind::NackCapacity => self.statistics.capacity_nacks_sent += 1,
                 _ => self.statistics.sequence_nacks_sent += 1,
@@ -505,11 +503,11 @@ impl Connection {
             self.header(now, nack.kind, nack.echo, nack.round).encode(out);
             return true;
         }
-        if self.receiver.take_room() {
+        if std::mem::take(&mut self.receiver.room) {
             self.encode(now, Kind::Room, out);
             return true;
         }
-        let head = self.header(now, Kind::Data, 0, self.sender.round());
+        let head = self.header(now, Kind::Data, 0, self.sender.round);
         if let Some(segment) = self.sender.poll(&self.config, now, &mut self.statistics) {
             Datagram {
                 kind: if segment.finish { Kind::Finish } else { Kind::Data },
@@ -537,7 +535,7 @@ impl Connection {
     fn header(&self, now: u64, kind: Kind, echo: u32, round: u16) -> Datagram<'static> {
         Datagram {
             sequence: self.sender.next(),
-            acknowledge: self.receiver.expected(),
+            acknowledge: self.receiver.expected,
             echo,
             round,
             ..Datagram::bare(kind, self.peer, self.id, now)
@@ -546,6 +544,6 @@ impl Connection {
 
     fn encode(&mut self, now: u64, kind: Kind, out: &mut Vec<u8>) {
         let echo = self.receiver.acknowledged();
-        self.header(now, kind, echo, self.sender.round()).encode(out);
+        self.header(now, kind, echo, self.sender.round).encode(out);
     }
 }

@@ -68,19 +68,9 @@ pub enum Kind {
 
 impl Kind {
     fn from_u8(value: u8) -> Option<Kind> {
-        Some(match value {
-            1 => Kind::Open,
-            2 => Kind::Accept,
-            3 => Kind::Data,
-            4 => Kind::Finish,
-            5 => Kind::Acknowledge,
-            6 => Kind::NackSequence,
-            7 => Kind::NackCapacity,
-            8 => Kind::Room,
-            9 => Kind::Probe,
-            10 => Kind::Reset,
-            _ => return None,
-        })
+        use Kind::*;
+        let all = [Open, Accept, Data, Finish, Acknowledge, NackSequence, NackCapacity, Room, Probe, Reset];
+        all.into_iter().find(|kind| *kind as u8 == value)
     }
 }
 
@@ -126,16 +116,9 @@ pub enum Discard {
     Malformed,
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..at + 2).and_then(|b| b.try_into().ok()).map_or(0, u16::from_le_bytes)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+/// The bytes at `at`; 0 if they are not there.
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes.get(at..at + N).and_then(|b| b.try_into().ok()).unwrap_or([0; N])
 }
 
 /// CRC-32C of a datagram of at least [`HEADER_LEN`] bytes, its checksum field taken as zero.
@@ -147,7 +130,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 /// The payload of a datagram, if the length is the one in the header.
 fn payload(bytes: &[u8]) -> Result<&[u8], Discard> {
     let payload = bytes.get(HEADER_LEN..).ok_or(Discard::Short)?;
-    if payload.len() != usize::from(u16_at(bytes, 2)) {
+    if payload.len() != usize::from(u16::from_le_bytes(field(bytes, 2))) {
         return Err(Discard::Length);
     }
     Ok(payload)
@@ -178,7 +161,7 @@ impl<'a> Datagram<'a> {
     /// Why it must be discarded; lengths are checked first, then the checksum, then the fields.
     pub fn parse(bytes: &'a [u8]) -> Result<Datagram<'a>, Discard> {
         payload(bytes)?;
-        if checksum(bytes) != u32_at(bytes, 4) {
+        if checksum(bytes) != u32::from_le_bytes(field(bytes, 4)) {
             return Err(Discard::Checksum);
         }
         Datagram::decode(bytes)
@@ -193,13 +176,13 @@ impl<'a> Datagram<'a> {
         let flags = bytes[42];
         let datagram = Datagram {
             kind: Kind::from_u8(bytes[1]).ok_or(Discard::Malformed)?,
-            to: u64_at(bytes, 8),
-            from: u64_at(bytes, 16),
-            sequence: Sequence(u32_at(bytes, 24)),
-            acknowledge: Sequence(u32_at(bytes, 28)),
-            stamp: u32_at(bytes, 32),
-            echo: u32_at(bytes, 36),
-            round: u16_at(bytes, 40),
+            to: u64::from_le_bytes(field(bytes, 8)),
+            from: u64::from_le_bytes(field(bytes, 16)),
+            sequence: Sequence(u32::from_le_bytes(field(bytes, 24))),
+            acknowledge: Sequence(u32::from_le_bytes(field(bytes, 28))),
+            stamp: u32::from_le_bytes(field(bytes, 32)),
+            echo: u32::from_le_bytes(field(bytes, 36)),
+            round: u16::from_le_bytes(field(bytes, 40)),
             ask: flags & ASK != 0,
             deliberate: flags & DELIBERATE != 0,
             payload,
@@ -258,7 +241,11 @@ impl Greeting {
 
     /// `None` if the length is wrong, or the window or the payload size is 0.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Greeting> {
-        let greeting = Greeting { window: u16_at(bytes, 0), mtu: u16_at(bytes, 2), name: u64_at(bytes, 4) };
+        let greeting = Greeting {
+            window: u16::from_le_bytes(field(bytes, 0)),
+            mtu: u16::from_le_bytes(field(bytes, 2)),
+            name: u64::from_le_bytes(field(bytes, 4)),
+        };
         (bytes.len() == GREETING_LEN && greeting.window > 0 && greeting.mtu > 0).then_some(greeting)
     }
 }

@@ -233,18 +233,14 @@ impl<P: Clone + PartialEq> Listener<P> {
         if self.config.has(Bug::KeepReplaced) {
             return;
         }
-        for entry in self.entries.values_mut() {
-            let same = if name == 0 { entry.peer == peer } else { entry.connection.name() == name };
-            if !same || entry.age >= age {
-                continue;
-            }
-            if !matches!(entry.connection.state(), State::Ended(_)) {
-                entry.connection.replaced();
-                self.statistics.restarts += u64::from(entry.accepted);
-            }
+        let same = |e: &Entry<P>| if name == 0 { e.peer == peer } else { e.connection.name() == name };
+        let ended = |e: &Entry<P>| matches!(e.connection.state(), State::Ended(_));
+        for entry in self.entries.values_mut().filter(|e| e.age < age && same(e) && !ended(e)) {
+            entry.connection.replaced();
+            self.statistics.restarts += u64::from(entry.accepted);
         }
-        let ended = |e: &Entry<P>| !e.accepted && matches!(e.connection.state(), State::Ended(_));
-        let ended: Vec<Key> = self.entries.iter().filter(|(_, e)| ended(e)).map(|(key, _)| *key).collect();
+        let ended = self.entries.iter().filter(|(_, e)| !e.accepted && ended(e));
+        let ended: Vec<Key> = ended.map(|(key, _)| *key).collect();
         ended.into_iter().for_each(|key| drop(self.forget(key)));
     }
 

@@ -26,21 +26,25 @@ pub(crate) struct Nack {
 }
 
 /// The receiving half of a connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Receiver {
     buffer: VecDeque<u8>,
-    expected: Sequence,
-    finished: bool,
+    /// Number of the next segment; all before it were received.
+    pub(crate) expected: Sequence,
+    /// The end of the stream was received; bytes before it may still have to be read.
+    pub(crate) finished: bool,
     /// Refusals since the last accepted segment.
     refused: Option<Refused>,
-    nack: Option<Nack>,
+    /// To be sent.
+    pub(crate) nack: Option<Nack>,
     /// Bytes of the segment for which there was no room.
     wanting: Option<usize>,
-    room: bool,
+    /// To be announced.
+    pub(crate) room: bool,
     /// Segments accepted and not acknowledged.
     unacknowledged: u32,
     /// When they must be acknowledged.
-    due: Option<u64>,
+    pub(crate) due: Option<u64>,
     now: bool,
     /// Stamp of the first of them.
     echo: u32,
@@ -49,29 +53,7 @@ pub(crate) struct Receiver {
 impl Receiver {
     /// A receiver that expects the number `expected` first.
     pub(crate) fn new(expected: Sequence) -> Receiver {
-        Receiver {
-            buffer: VecDeque::new(),
-            expected,
-            finished: false,
-            refused: None,
-            nack: None,
-            wanting: None,
-            room: false,
-            unacknowledged: 0,
-            due: None,
-            now: false,
-            echo: 0,
-        }
-    }
-
-    /// Number of the next segment; all before it were received.
-    pub(crate) fn expected(&self) -> Sequence {
-        self.expected
-    }
-
-    /// Whether the end of the stream was received; bytes before it may still have to be read.
-    pub(crate) fn finished(&self) -> bool {
-        self.finished
+        Receiver { expected, ..Receiver::default() }
     }
 
     /// Bytes that can be read.
@@ -180,21 +162,6 @@ impl Receiver {
             self.room = !config.has(Bug::ForgetRoom);
         }
         read
-    }
-
-    /// When an acknowledgement must be sent.
-    pub(crate) fn deadline(&self) -> Option<u64> {
-        self.due
-    }
-
-    /// Takes the NACK to send, if there is one.
-    pub(crate) fn take_nack(&mut self) -> Option<Nack> {
-        self.nack.take()
-    }
-
-    /// Takes the request to announce room.
-    pub(crate) fn take_room(&mut self) -> bool {
-        std::mem::take(&mut self.room)
     }
 
     /// Whether an acknowledgement must be sent at `now`.

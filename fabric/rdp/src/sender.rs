@@ -36,7 +36,7 @@ struct Pause {
 }
 
 /// The sending half of a connection: unsent bytes, and segments in flight.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sender {
     unsent: VecDeque<u8>,
     /// Sent at least once and not acknowledged; the first has number `base`.
@@ -44,7 +44,8 @@ pub(crate) struct Sender {
     base: Sequence,
     /// The next of `segments` to send in this round; those before it are in flight.
     cursor: usize,
-    round: u16,
+    /// How often the sender has gone back, modulo 2^16.
+    pub(crate) round: u16,
     window: u16,
     mtu: u16,
     /// How many may be in flight now, in [`PART`]s: at most the window, fewer after losses.
@@ -56,7 +57,8 @@ pub(crate) struct Sender {
     progress: u64,
     /// Timeouts since then.
     times: u32,
-    closing: bool,
+    /// [`Sender::close`] was called.
+    pub(crate) closing: bool,
     finish_cut: bool,
     spare: Vec<Vec<u8>>,
 }
@@ -65,21 +67,11 @@ impl Sender {
     /// A sender that numbers its segments from `first` on.
     pub(crate) fn new(config: &Config, first: Sequence) -> Sender {
         Sender {
-            unsent: VecDeque::new(),
-            segments: VecDeque::new(),
             base: first,
-            cursor: 0,
-            round: 0,
             window: config.window,
             mtu: config.mtu,
             allowed: u32::from(config.window) * PART,
-            pause: None,
-            ask: false,
-            progress: 0,
-            times: 0,
-            closing: false,
-            finish_cut: false,
-            spare: Vec::new(),
+            ..Sender::default()
         }
     }
 
@@ -88,11 +80,6 @@ impl Sender {
         self.window = self.window.min(window);
         self.mtu = self.mtu.min(mtu);
         self.allowed = u32::from(self.window) * PART;
-    }
-
-    /// How often the sender has gone back, modulo 2^16.
-    pub(crate) fn round(&self) -> u16 {
-        self.round
     }
 
     /// Number of the next new segment.
@@ -120,11 +107,6 @@ impl Sender {
     /// Queues the end: it is sent behind all bytes, and no more are accepted.
     pub(crate) fn close(&mut self) {
         self.closing = true;
-    }
-
-    /// Whether [`Sender::close`] was called.
-    pub(crate) fn closing(&self) -> bool {
-        self.closing
     }
 
     /// Whether everything was acknowledged, the end included.

@@ -3,7 +3,7 @@
 
 /// The number of a segment. Two numbers can be compared while fewer than 2^31 segments lie between them; a window is at
 /// most [`Config::MAX_WINDOW`](crate::Config::MAX_WINDOW).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Sequence(pub u32);
 
 impl Sequence {
@@ -15,11 +15,6 @@ impl Sequence {
     /// How many segments this is after `other`; negative if before.
     pub fn since(self, other: Sequence) -> i32 {
         self.0.wrapping_sub(other.0) as i32
-    }
-
-    /// How many segments this is after `base`, if that is not negative.
-    pub fn offset(self, base: Sequence) -> Option<u32> {
-        u32::try_from(self.since(base)).ok()
     }
 }
 
@@ -33,7 +28,5 @@ mod tests {
         assert_eq!(last.plus(1), Sequence(0));
         assert_eq!(last.plus(3).since(last), 3);
         assert_eq!(last.since(last.plus(3)), -3);
-        assert_eq!(last.plus(3).offset(last), Some(3));
-        assert_eq!(last.offset(last.plus(3)), None);
     }
 }

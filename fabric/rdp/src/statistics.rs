@@ -62,6 +62,11 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// Datagrams that were not valid.
+    pub fn damaged(&self) -> u64 {
+        self.checksum_errors + self.length_errors + self.version_errors + self.malformed
+    }
+
     /// Counts a discarded datagram by its reason.
     pub(crate) fn discarded(&mut self, why: Discard) {
         match why {

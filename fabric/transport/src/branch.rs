@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use crate::{Datagrams, TransportStatistics};
+use crate::{Datagrams, lock};
 
 /// Datagrams of one peer that wait to be processed, at most: more than are read from a socket at once.
 const INBOX: usize = 256;
@@ -29,16 +29,11 @@ pub trait SharedSocket: Send + Sync + Debug {
 pub struct Inbox(Arc<Mutex<VecDeque<Vec<u8>>>>);
 
 impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Vec<u8>>> {
-        // The queue is consistent after each call, even if a holder panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a datagram; it is lost if too many wait.
-    pub fn put(&self, bytes: &[u8]) {
-        let mut waiting = self.lock();
+    pub fn put(&self, datagram: Vec<u8>) {
+        let mut waiting = lock(&self.0);
         if waiting.len() < INBOX {
-            waiting.push_back(bytes.to_vec());
+            waiting.push_back(datagram);
         }
     }
 }
@@ -81,17 +76,13 @@ impl<S: SharedSocket> Datagrams for Branch<S> {
     }
 
     fn receive(&mut self, _now: u64, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let next = self.inbox.lock().pop_front();
+        let next = lock(&self.inbox.0).pop_front();
         Ok(next.map(|bytes| copy(&bytes, buffer)))
     }
 
     fn flush(&mut self, _now: u64) -> io::Result<()> {
         self.full = false;
         Ok(())
-    }
-
-    fn statistics(&self) -> TransportStatistics {
-        TransportStatistics::default()
     }
 }
 

@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::{Options, Received, Transport, TransportStatistics};
+use crate::{Options, Received, Transport, TransportStatistics, lock};
 
 /// The state of one end, which both ends change.
 #[derive(Debug)]
@@ -51,34 +51,22 @@ pub struct InProcess {
 impl InProcess {
     /// Two ends that are connected.
     pub fn pair(options: &Options) -> io::Result<(InProcess, InProcess)> {
-        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (first, second) = (event()?, event()?);
-        let lent = [first.try_clone()?, second.try_clone()?];
-        let ends = [first, second].map(|event| End {
-            event,
-            signalled: false,
-            arriving: VecDeque::new(),
-            wants_room: false,
-            dropped: false,
-        });
-        let ends = Arc::new(Mutex::new(ends));
-        let [a, b] = [0, 1].map(|me| (me, Arc::clone(&ends)));
-        let [event_a, event_b] = lent;
-        let end = |(me, ends), event| InProcess {
-            ends,
+        let end = || -> io::Result<End> {
+            let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            Ok(End { event, signalled: false, arriving: VecDeque::new(), wants_room: false, dropped: false })
+        };
+        let pair = [end()?, end()?];
+        let (first, second) = (pair[0].event.try_clone()?, pair[1].event.try_clone()?);
+        let ends = Arc::new(Mutex::new(pair));
+        let end = |me, event| InProcess {
+            ends: Arc::clone(&ends),
             me,
             event,
             limit: options.buffer.max(1),
             dirty: false,
             counted: TransportStatistics::default(),
         };
-        Ok((end(a, event_a), end(b, event_b)))
-    }
-
-    /// This end and the other.
-    fn ends(ends: &Mutex<[End; 2]>, me: usize) -> (MutexGuard<'_, [End; 2]>, usize, usize) {
-        // The state is consistent even after a panic: no call panics in between.
-        (ends.lock().unwrap_or_else(PoisonError::into_inner), me, 1 - me)
+        Ok((end(0, first), end(1, second)))
     }
 }
 
@@ -88,7 +76,7 @@ impl Transport for InProcess {
     }
 
     fn receive(&mut self, _now: u64, buffer: &mut [u8]) -> io::Result<Received> {
-        let (mut ends, me, peer) = InProcess::ends(&self.ends, self.me);
+        let (mut ends, me, peer) = (lock(&self.ends), self.me, 1 - self.me);
         let n = io::Read::read(&mut ends[me].arriving, buffer)?;
         if n > 0 {
             self.counted.received_bytes += n as u64;
@@ -110,7 +98,7 @@ impl Transport for InProcess {
     }
 
     fn send(&mut self, _now: u64, bytes: &[u8]) -> io::Result<usize> {
-        let (mut ends, me, peer) = InProcess::ends(&self.ends, self.me);
+        let (mut ends, me, peer) = (lock(&self.ends), self.me, 1 - self.me);
         if ends[peer].dropped {
             return Ok(bytes.len());
         }
@@ -123,7 +111,7 @@ impl Transport for InProcess {
     }
 
     fn flush(&mut self, _now: u64) -> io::Result<bool> {
-        let (mut ends, me, peer) = InProcess::ends(&self.ends, self.me);
+        let (mut ends, me, peer) = (lock(&self.ends), self.me, 1 - self.me);
         if self.dirty && !ends[peer].arriving.is_empty() && !ends[peer].signalled {
             ends[peer].signal();
             self.counted.wakes += 1;
@@ -139,7 +127,7 @@ impl Transport for InProcess {
 
 impl Drop for InProcess {
     fn drop(&mut self) {
-        let (mut ends, me, peer) = InProcess::ends(&self.ends, self.me);
+        let (mut ends, me, peer) = (lock(&self.ends), self.me, 1 - self.me);
         ends[me].dropped = true;
         ends[me].arriving = VecDeque::new();
         ends[peer].signal();

@@ -30,7 +30,7 @@ mod unix;
 mod waker;
 
 pub use branch::{Branch, Inbox, SharedSocket};
-pub use datagram::{AcceptedTransport, DatagramAcceptor, DatagramAddress, DatagramTransport};
+pub use datagram::{AcceptedTransport, BoundSocket, DatagramAcceptor, DatagramAddress, DatagramTransport};
 pub use error::OpenError;
 pub use host::HostPort;
 pub use in_process::InProcess;
@@ -39,3 +39,11 @@ pub use ring::{RingAcceptor, RingTransport};
 pub use traits::{Acceptor, AcceptorStatistics, Datagrams, Received, Transport, TransportStatistics};
 pub use unix::{UnixAcceptor, UnixTransport};
 pub use waker::Waker;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a mutex protects, even if a holder of the lock panicked: nothing here or in `telegraphos-quic` panics between
+/// two steps of one change.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -161,8 +161,10 @@ pub trait Datagrams: Send + Debug {
         false
     }
 
-    /// What it counted so far.
-    fn statistics(&self) -> TransportStatistics;
+    /// Faults injected so far.
+    fn faults(&self) -> u64 {
+        0
+    }
 }
 
 /// Counters of one end of a connection, since it was made. What a transport does not have stays 0.

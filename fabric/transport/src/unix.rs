@@ -5,18 +5,26 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use telegraphos_link::listener::Listener;
 use telegraphos_link::send_queue::SendQueue;
 
 use crate::{Acceptor, OpenError, Options, Received, Transport, TransportStatistics, scheme};
 
-/// A connected Unix stream socket of the file at `path`; not waited for. `scheme` is for the error.
-pub(crate) fn connect_stream(path: &Path, scheme: &str) -> Result<OwnedFd, OpenError> {
-    let failed = |e: Errno| {
+/// The socket that `make` makes, connected to that of the file at `path`; not waited for. `scheme` is for the error.
+pub(crate) fn connect_unix(
+    path: &Path,
+    scheme: &str,
+    make: impl FnOnce() -> Result<OwnedFd, Errno>,
+) -> Result<OwnedFd, OpenError> {
+    let connected = SocketAddrUnix::new(path).and_then(|at| {
+        let socket = make()?;
+        retry_on_intr(|| net::connect(&socket, &at))?;
+        Ok(socket)
+    });
+    connected.map_err(|e| {
         let hint = match e {
-            Errno::NOENT => "is the process that listens there running?",
             Errno::CONNREFUSED => "the process that listened there has ended: start it again",
             Errno::ACCESS | Errno::PERM => "run as the user of the other process: its socket has mode 0600",
             Errno::AGAIN => "the other process is busy: try again",
@@ -27,17 +35,13 @@ pub(crate) fn connect_stream(path: &Path, scheme: &str) -> Result<OwnedFd, OpenE
             _ => "is the process that listens there running?",
         };
         OpenError::connect(&format_args!("{scheme}:{}", path.display()), e, hint)
-    };
-    let at = SocketAddrUnix::new(path).map_err(failed)?;
+    })
+}
+
+/// A connected Unix stream socket of the file at `path`.
+pub(crate) fn connect_stream(path: &Path, scheme: &str) -> Result<OwnedFd, OpenError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let stream = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed)?;
-    loop {
-        match net::connect(&stream, &at) {
-            Ok(()) => return Ok(stream),
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(failed(e)),
-        }
-    }
+    connect_unix(path, scheme, || net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None))
 }
 
 /// A Unix stream as a transport.

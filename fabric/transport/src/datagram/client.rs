@@ -41,7 +41,7 @@ impl DatagramTransport {
         let failed = |e: io::Error| OpenError::connect(address, e, "is the name right?");
         let socket = match address {
             DatagramAddress::Udp(at) => Socket::udp(address, &at.resolve().map_err(failed)?, longest)?,
-            DatagramAddress::Unix(path) => Socket::unix(address, path, longest)?,
+            DatagramAddress::Unix(path) => Socket::unix(path, longest)?,
         };
         DatagramTransport::over(with_faults(socket, options.faults.as_ref()), config, address, options)
     }
@@ -108,7 +108,7 @@ impl DatagramTransport {
 
 impl Transport for DatagramTransport {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.user.fd()
+        self.user.waker.fd()
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -152,7 +152,7 @@ impl Transport for DatagramTransport {
     }
 
     fn statistics(&self) -> TransportStatistics {
-        self.user.statistics(&self.connection, self.socket.statistics())
+        self.user.statistics(&self.connection, self.socket.faults())
     }
 }
 

@@ -4,16 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::net::SocketAddrAny;
 use telegraphos_link::limit::Limiter;
 use telegraphos_rdp_core::{Config, Identity, Key, Listener, State};
 
 use super::parameters::{BATCH, RETRY, buffer, fresh, longest, with_faults};
-use super::socket::{Shared, receive_from};
-use crate::branch::{Branch, Inbox};
+use super::socket::BoundSocket;
+use crate::branch::{Branch, Inbox, SharedSocket};
 use crate::faults::LinkFaults;
 use crate::{Datagrams, Waker};
 
@@ -31,16 +30,9 @@ struct Peer {
     retry: Option<u64>,
 }
 
-/// A connection that lost its user before everything was acknowledged; delivery is tried until `until` (microseconds).
-#[derive(Debug)]
-struct Lingering {
-    key: Key,
-    until: u64,
-}
-
 #[derive(Debug)]
 pub(super) struct Hub {
-    socket: Arc<Shared>,
+    socket: Arc<BoundSocket>,
     pub(super) core: Listener<SocketAddrAny>,
     peers: BTreeMap<SocketAddrAny, Peer>,
     /// Of connections that have a user.
@@ -48,7 +40,9 @@ pub(super) struct Hub {
     /// The acceptor's.
     acceptor: Option<Arc<Waker>>,
     accepted: VecDeque<Key>,
-    lingering: Vec<Lingering>,
+    /// Connections that lost their users before everything was acknowledged, and until when (microseconds) delivery is
+    /// tried.
+    lingering: Vec<(Key, u64)>,
     fresh: Identity,
     longest: usize,
     silence: u64,
@@ -72,29 +66,19 @@ fn origin(address: &SocketAddrAny) -> u64 {
     }
 }
 
-/// A hub shared by its users.
-#[derive(Clone, Debug)]
-pub(super) struct SharedHub(Arc<Mutex<Hub>>);
-
-impl SharedHub {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Hub> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Hub {
     /// A hub for its acceptor and the connections.
     pub(super) fn shared(
-        socket: OwnedFd,
+        socket: BoundSocket,
         config: Config,
         faults: Option<LinkFaults>,
         acceptor: Arc<Waker>,
-    ) -> io::Result<SharedHub> {
+    ) -> io::Result<Arc<Mutex<Hub>>> {
         let (longest, silence, buffer) = (longest(&config), config.silence, buffer(&config));
         let core =
             Listener::with_origins(config, origin).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        Ok(SharedHub(Arc::new(Mutex::new(Hub {
-            socket: Arc::new(Shared(socket)),
+        Ok(Arc::new(Mutex::new(Hub {
+            socket: Arc::new(socket),
             core,
             peers: BTreeMap::new(),
             wakers: BTreeMap::new(),
@@ -110,12 +94,7 @@ impl Hub {
             limiter: Limiter::default(),
             logged: 0,
             now: 0,
-        }))))
-    }
-
-    /// A waker of one more user of the socket.
-    pub(super) fn waker(&self) -> io::Result<Arc<Waker>> {
-        Ok(Arc::new(Waker::new(self.socket.0.as_fd())?))
+        })))
     }
 
     /// Reads the socket, processes expired timers, and wakes the users that have something to do, except the caller's.
@@ -123,17 +102,11 @@ impl Hub {
         self.now = now;
         let mut busy = BTreeSet::new();
         for _ in 0..BATCH {
-            let mut buffer = std::mem::take(&mut self.buffer);
-            let received = receive_from(&self.socket, &mut buffer);
-            if let Ok(Some((len, from))) = &received {
-                if let Some(peer) = self.peer(from) {
-                    peer.inbox.put(&buffer[..*len]);
-                    busy.insert(from.clone());
-                }
-            }
-            self.buffer = buffer;
-            if received?.is_none() {
-                break;
+            let Some((len, from)) = self.socket.receive(&mut self.buffer)? else { break };
+            let datagram = self.buffer[..len].to_vec();
+            if let Some(peer) = self.peer(&from) {
+                peer.inbox.put(datagram);
+                busy.insert(from);
             }
         }
         let due = |peer: &Peer| peer.datagrams.deadline().is_some_and(|at| at <= now);
@@ -238,19 +211,18 @@ impl Hub {
         Ok(())
     }
 
-    /// The next connection for the acceptor.
-    pub(super) fn accept(&mut self) -> Option<Key> {
+    /// The next connection for the acceptor, and the waker of its user, who is woken at once. If no waker can be made,
+    /// the connection is closed.
+    pub(super) fn accept(&mut self) -> io::Result<Option<(Key, Arc<Waker>)>> {
         let key = self.accepted.pop_front();
         if let (true, Some(waker)) = (self.accepted.is_empty(), &self.acceptor) {
             waker.clear();
         }
-        key
-    }
-
-    /// Gives a connection its user, which is woken at once.
-    pub(super) fn attach(&mut self, key: Key, waker: Arc<Waker>) {
+        let Some(key) = key else { return Ok(None) };
+        let waker = Arc::new(Waker::new(self.socket.fd()).inspect_err(|_| self.release(key))?);
         waker.signal();
-        self.wakers.insert(key, waker);
+        self.wakers.insert(key, waker.clone());
+        Ok(Some((key, waker)))
     }
 
     /// The user of a connection has seen its end: it is not woken any more.
@@ -277,7 +249,7 @@ impl Hub {
         let now = self.now;
         if let Some(connection) = self.core.connection_mut(key) {
             connection.close();
-            self.lingering.push(Lingering { key, until: now.saturating_add(self.silence) });
+            self.lingering.push((key, now.saturating_add(self.silence)));
         }
         let _ = self.transmit(now);
     }
@@ -287,15 +259,15 @@ impl Hub {
         let core = &mut self.core;
         let datagram = &mut self.datagram;
         let peers = &mut self.peers;
-        self.lingering.retain(|lingering| {
-            let Some(connection) = core.connection_mut(lingering.key) else { return false };
+        self.lingering.retain(|&(key, until)| {
+            let Some(connection) = core.connection_mut(key) else { return false };
             let over = matches!(connection.state(), State::Ended(_));
-            if !over && connection.outstanding() > 0 && now < lingering.until {
+            if !over && connection.outstanding() > 0 && now < until {
                 return true;
             }
-            let address = core.peer(lingering.key).cloned();
+            let address = core.peer(key).cloned();
             let peer = address.and_then(|address| peers.get_mut(&address));
-            if let (Some(mut connection), Some(peer)) = (core.remove(lingering.key), peer) {
+            if let (Some(mut connection), Some(peer)) = (core.remove(key), peer) {
                 // The end, and a Reset.
                 while connection.poll_transmit(now, datagram) {
                     let _ = peer.datagrams.send(now, datagram);
@@ -312,7 +284,7 @@ impl Hub {
     /// The earliest deadline of all connections.
     pub(super) fn deadline(&self) -> Option<u64> {
         let peers = self.peers.values().flat_map(|peer| [peer.retry, peer.datagrams.deadline()]).flatten().min();
-        let lingering = self.lingering.iter().map(|l| l.until).min();
+        let lingering = self.lingering.iter().map(|(_, until)| *until).min();
         [self.core.deadline(), peers, lingering].into_iter().flatten().min()
     }
 

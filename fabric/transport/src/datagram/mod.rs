@@ -26,3 +26,4 @@ mod user;
 pub use address::DatagramAddress;
 pub use client::DatagramTransport;
 pub use server::{AcceptedTransport, DatagramAcceptor};
+pub use socket::BoundSocket;

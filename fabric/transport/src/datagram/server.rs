@@ -2,25 +2,26 @@
 //! The server: one socket, connections by address and connection id.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
 
 use telegraphos_link::listener::Listener;
 use telegraphos_rdp_core::Key;
 
 use super::address::DatagramAddress;
-use super::hub::{Hub, SharedHub};
+use super::hub::Hub;
 use super::parameters::config;
-use super::socket::bind_udp;
+use super::socket::{BoundSocket, bind_udp};
 use super::user::{User, end_reason};
+use crate::branch::SharedSocket;
 use crate::faults::LinkFaults;
-use crate::{Acceptor, AcceptorStatistics, OpenError, Options, Received, Transport, TransportStatistics, Waker};
+use crate::{Acceptor, AcceptorStatistics, OpenError, Options, Received, Transport, TransportStatistics, Waker, lock};
 
 /// Accepts RDP connections. It must be served as long as it exists, also for its connections: handshakes are answered
 /// and connections whose transport was dropped deliver the rest by its calls.
 #[derive(Debug)]
 pub struct DatagramAcceptor {
-    hub: SharedHub,
+    hub: Arc<Mutex<Hub>>,
     waker: Arc<Waker>,
     address: DatagramAddress,
     /// The file of a Unix socket.
@@ -37,22 +38,21 @@ impl DatagramAcceptor {
         let mut address = address.clone();
         let (socket, file) = match &mut address {
             DatagramAddress::Udp(at) => {
-                let resolved = at.resolve();
-                let resolved = resolved
-                    .map_err(|e| OpenError::listen(&DatagramAddress::Udp(at.clone()), e, "is the name right?"))?;
-                let socket = bind_udp(&DatagramAddress::Udp(at.clone()), &resolved)?;
-                if let Ok(bound) = rustix::net::getsockname(&socket).and_then(std::net::SocketAddr::try_from) {
+                let named = DatagramAddress::Udp(at.clone());
+                let resolved = at.resolve().map_err(|e| OpenError::listen(&named, e, "is the name right?"))?;
+                let socket = bind_udp(&named, &resolved)?;
+                if let Ok(bound) = rustix::net::getsockname(socket.fd()).and_then(std::net::SocketAddr::try_from) {
                     at.port = bound.port();
                 }
                 (socket, None)
             }
             DatagramAddress::Unix(path) => {
                 let file = Listener::bind_datagram(path, options.named)?;
-                (file.fd().try_clone_to_owned().map_err(failed)?, Some(file))
+                (BoundSocket(file.fd().try_clone_to_owned().map_err(failed)?), Some(file))
             }
         };
         let config = config(&address, options);
-        let waker = Arc::new(Waker::new(socket.as_fd()).map_err(|e| failed(e.into()))?);
+        let waker = Arc::new(Waker::new(socket.fd()).map_err(|e| failed(e.into()))?);
         let hub = Hub::shared(socket, config, options.faults.clone(), waker.clone()).map_err(failed)?;
         Ok(DatagramAcceptor { hub, waker, address, _file: file })
     }
@@ -69,22 +69,14 @@ impl Acceptor for DatagramAcceptor {
     }
 
     fn deadline(&self) -> Option<u64> {
-        self.hub.lock().deadline()
+        lock(&self.hub).deadline()
     }
 
     fn accept(&mut self, now: u64) -> io::Result<Option<Box<dyn Transport>>> {
-        let mut hub = self.hub.lock();
+        let mut hub = lock(&self.hub);
         hub.pump(now, None)?;
         hub.transmit(now)?;
-        let Some(key) = hub.accept() else { return Ok(None) };
-        let waker = match hub.waker() {
-            Ok(waker) => waker,
-            Err(e) => {
-                hub.release(key);
-                return Err(e);
-            }
-        };
-        hub.attach(key, waker.clone());
+        let Some((key, waker)) = hub.accept()? else { return Ok(None) };
         drop(hub);
         Ok(Some(Box::new(AcceptedTransport {
             hub: self.hub.clone(),
@@ -94,17 +86,13 @@ impl Acceptor for DatagramAcceptor {
     }
 
     fn statistics(&self) -> AcceptorStatistics {
-        let hub = self.hub.lock();
+        let hub = lock(&self.hub);
         let counted = hub.core.statistics();
         AcceptorStatistics {
             accepted: counted.established,
             crowded: counted.crowded,
             displaced: counted.displaced,
-            rejected: counted.foreign
-                + counted.checksum_errors
-                + counted.length_errors
-                + counted.version_errors
-                + counted.malformed,
+            rejected: counted.foreign + counted.damaged(),
             ..AcceptorStatistics::default()
         }
     }
@@ -112,14 +100,14 @@ impl Acceptor for DatagramAcceptor {
 
 impl Drop for DatagramAcceptor {
     fn drop(&mut self) {
-        self.hub.lock().stop();
+        lock(&self.hub).stop();
     }
 }
 
 /// An RDP connection that the other side opened.
 #[derive(Debug)]
 pub struct AcceptedTransport {
-    hub: SharedHub,
+    hub: Arc<Mutex<Hub>>,
     key: Key,
     user: User,
 }
@@ -131,34 +119,34 @@ fn lost() -> io::Error {
 
 impl Transport for AcceptedTransport {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.user.fd()
+        self.user.waker.fd()
     }
 
     fn deadline(&self) -> Option<u64> {
-        self.hub.lock().deadline_of(self.key)
+        lock(&self.hub).deadline_of(self.key)
     }
 
     fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Received> {
-        let mut hub = self.hub.lock();
+        let mut hub = lock(&self.hub);
         if hub.core.connection(self.key).is_none_or(|c| c.available() == 0) {
             hub.pump(now, Some(self.key))?;
         }
         let connection = hub.core.connection_mut(self.key).ok_or_else(lost)?;
         let received = self.user.receive(connection, buffer);
-        if self.user.has_ended() {
+        if self.user.ended {
             hub.detach(self.key);
         }
         received
     }
 
     fn send(&mut self, _now: u64, bytes: &[u8]) -> io::Result<usize> {
-        let mut hub = self.hub.lock();
+        let mut hub = lock(&self.hub);
         Ok(self.user.send(hub.core.connection_mut(self.key).ok_or_else(lost)?, bytes))
     }
 
     /// True when the other side has acknowledged everything.
     fn flush(&mut self, now: u64) -> io::Result<bool> {
-        let mut hub = self.hub.lock();
+        let mut hub = lock(&self.hub);
         hub.now = now;
         if self.user.must_pump() {
             hub.pump(now, Some(self.key))?;
@@ -172,25 +160,25 @@ impl Transport for AcceptedTransport {
     }
 
     fn end_reason(&self) -> Option<&'static str> {
-        self.hub.lock().core.connection(self.key).and_then(end_reason)
+        lock(&self.hub).core.connection(self.key).and_then(end_reason)
     }
 
     fn set_faults(&mut self, link: &LinkFaults) -> bool {
-        self.hub.lock().datagrams_of(self.key).is_some_and(|(datagrams, _)| datagrams.set_faults(link))
+        lock(&self.hub).datagrams_of(self.key).is_some_and(|(datagrams, _)| datagrams.set_faults(link))
     }
 
     fn statistics(&self) -> TransportStatistics {
-        let mut hub = self.hub.lock();
-        let below = hub.datagrams_of(self.key).map(|(datagrams, _)| datagrams.statistics()).unwrap_or_default();
+        let mut hub = lock(&self.hub);
+        let faults = hub.datagrams_of(self.key).map_or(0, |(datagrams, _)| datagrams.faults());
         match hub.core.connection(self.key) {
-            Some(connection) => self.user.statistics(connection, below),
-            None => self.user.counted(),
+            Some(connection) => self.user.statistics(connection, faults),
+            None => self.user.counted,
         }
     }
 }
 
 impl Drop for AcceptedTransport {
     fn drop(&mut self) {
-        self.hub.lock().release(self.key);
+        lock(&self.hub).release(self.key);
     }
 }

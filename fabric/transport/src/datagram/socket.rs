@@ -4,17 +4,20 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::branch::SharedSocket;
-use crate::{DatagramAddress, Datagrams, OpenError, TransportStatistics};
+use crate::unix::connect_unix;
+use crate::{DatagramAddress, Datagrams, OpenError, scheme};
 
 /// Bytes of the kernel's buffers; it grants at most `net.core.rmem_max`.
 const KERNEL_BUFFER: usize = 4 << 20;
+/// Datagrams without a source, and errors of earlier ones, that one call skips.
+const PENDING_ERRORS: usize = 64;
 
 /// The outcome of sending a datagram.
 enum Sent {
@@ -47,35 +50,41 @@ fn sent(send: impl FnMut() -> Result<usize, Errno>) -> io::Result<Sent> {
     }
 }
 
-fn datagram_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+fn datagram_socket(family: AddressFamily, buffer: usize) -> Result<OwnedFd, Errno> {
     let fd = net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
     // As much as the kernel grants; less costs speed only.
-    let _ = set_socket_recv_buffer_size(&fd, KERNEL_BUFFER);
-    let _ = set_socket_send_buffer_size(&fd, KERNEL_BUFFER);
+    let _ = set_socket_recv_buffer_size(&fd, buffer);
+    let _ = set_socket_send_buffer_size(&fd, buffer);
     Ok(fd)
 }
 
-fn family(of: &SocketAddr) -> AddressFamily {
-    if of.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
+fn udp_socket(of: &SocketAddr, buffer: usize) -> Result<OwnedFd, Errno> {
+    datagram_socket(if of.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }, buffer)
 }
 
-/// A server's socket, bound to the first of these addresses that can be.
-pub(super) fn bind_udp(address: &DatagramAddress, at: &[SocketAddr]) -> Result<OwnedFd, OpenError> {
+/// What `open` makes of the first of these addresses that it can be made of.
+fn first<T>(at: &[SocketAddr], open: impl Fn(&SocketAddr) -> Result<T, Errno>) -> Result<T, Errno> {
     let mut failed = Errno::ADDRNOTAVAIL;
     for at in at {
-        let bound = datagram_socket(family(at)).and_then(|fd| net::bind(&fd, at).map(|()| fd));
-        match bound {
-            Ok(fd) => return Ok(fd),
+        match open(at) {
+            Ok(opened) => return Ok(opened),
             Err(e) => failed = e,
         }
     }
-    let hint = match failed {
-        Errno::ADDRINUSE => "another process has this port: stop it, or choose another port",
-        Errno::ADDRNOTAVAIL => "this host does not have this address: choose one that it has",
-        Errno::ACCESS => "ports below 1024 are for the administrator: choose another",
-        _ => "choose another address",
-    };
-    Err(OpenError::listen(address, failed, hint))
+    Err(failed)
+}
+
+/// A server's socket, bound to the first of these addresses that can be.
+pub(super) fn bind_udp(address: &DatagramAddress, at: &[SocketAddr]) -> Result<BoundSocket, OpenError> {
+    first(at, |at| BoundSocket::udp(at, KERNEL_BUFFER)).map_err(|failed| {
+        let hint = match failed {
+            Errno::ADDRINUSE => "another process has this port: stop it, or choose another port",
+            Errno::ADDRNOTAVAIL => "this host does not have this address: choose one that it has",
+            Errno::ACCESS => "ports below 1024 are for the administrator: choose another",
+            _ => "choose another address",
+        };
+        OpenError::listen(address, failed, hint)
+    })
 }
 
 /// A connected datagram socket.
@@ -86,46 +95,32 @@ pub(super) struct Socket {
     path: Option<PathBuf>,
     longest: usize,
     full: bool,
-    counted: TransportStatistics,
 }
 
 impl Socket {
     /// Connected to the first of these addresses that can be. `longest` is in bytes.
     pub(super) fn udp(address: &DatagramAddress, to: &[SocketAddr], longest: usize) -> Result<Socket, OpenError> {
-        let mut failed = Errno::ADDRNOTAVAIL;
-        for to in to {
-            let connected = datagram_socket(family(to)).and_then(|fd| net::connect(&fd, to).map(|()| fd));
-            match connected {
-                Ok(fd) => return Ok(Socket::new(fd, None, longest)),
-                Err(e) => failed = e,
-            }
-        }
-        Err(OpenError::connect(address, failed, "is there a route to this host?"))
+        let connected = first(to, |to| {
+            let fd = udp_socket(to, KERNEL_BUFFER)?;
+            net::connect(&fd, to)?;
+            Ok(Socket::new(fd, None, longest))
+        });
+        connected.map_err(|failed| OpenError::connect(address, failed, "is there a route to this host?"))
     }
 
     /// Connected to the socket at `path`, from which alone it receives. The kernel gives it an abstract name, to which
     /// answers are sent.
-    pub(super) fn unix(address: &DatagramAddress, path: &std::path::Path, longest: usize) -> Result<Socket, OpenError> {
-        let failed = |e: Errno| {
-            let hint = match e {
-                Errno::CONNREFUSED => "the process that listened there has ended: start it again",
-                Errno::ACCESS | Errno::PERM => "run as the user of the other process: its socket has mode 0600",
-                Errno::NAMETOOLONG => "a Unix socket path has at most 107 bytes: choose a shorter one",
-                Errno::PROTOTYPE => "the socket there is of another kind: name the transport that it was made for",
-                Errno::MFILE | Errno::NFILE => "raise the limit of open files (ulimit -n)",
-                _ => "is the process that listens there running?",
-            };
-            OpenError::connect(address, e, hint)
-        };
-        let to = SocketAddrUnix::new(path).map_err(failed)?;
-        let fd = datagram_socket(AddressFamily::UNIX).map_err(failed)?;
-        net::bind(&fd, &SocketAddrUnix::new_unnamed()).map_err(failed)?;
-        net::connect(&fd, &to).map_err(failed)?;
+    pub(super) fn unix(path: &Path, longest: usize) -> Result<Socket, OpenError> {
+        let fd = connect_unix(path, scheme::UNIX_DATAGRAM, || {
+            let fd = datagram_socket(AddressFamily::UNIX, KERNEL_BUFFER)?;
+            net::bind(&fd, &SocketAddrUnix::new_unnamed())?;
+            Ok(fd)
+        })?;
         Ok(Socket::new(fd, Some(path.to_owned()), longest))
     }
 
     fn new(fd: OwnedFd, path: Option<PathBuf>, longest: usize) -> Socket {
-        Socket { fd, path, longest, full: false, counted: TransportStatistics::default() }
+        Socket { fd, path, longest, full: false }
     }
 
     fn reconnect(&self) {
@@ -153,10 +148,8 @@ impl Datagrams for Socket {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let outcome = sent(|| net::send(&self.fd, bytes, flags))?;
         self.full = matches!(outcome, Sent::Later);
-        match outcome {
-            Sent::Yes => self.counted.sent_datagrams += 1,
-            Sent::Later => {}
-            Sent::Lost => self.reconnect(),
+        if matches!(outcome, Sent::Lost) {
+            self.reconnect();
         }
         Ok(!self.full)
     }
@@ -164,10 +157,7 @@ impl Datagrams for Socket {
     fn receive(&mut self, _now: u64, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match net::recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((_, len)) => {
-                    self.counted.received_datagrams += 1;
-                    return Ok(Some(len.min(buffer.len())));
-                }
+                Ok((_, len)) => return Ok(Some(len.min(buffer.len()))),
                 // The error of an earlier datagram; its loss will be noticed.
                 Err(Errno::INTR | Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH) => {}
                 Err(Errno::AGAIN) => return Ok(None),
@@ -181,17 +171,50 @@ impl Datagrams for Socket {
         self.full = false;
         Ok(())
     }
+}
 
-    fn statistics(&self) -> TransportStatistics {
-        self.counted
+/// A datagram socket that is not connected: its peers share it. No call blocks.
+#[derive(Debug)]
+pub struct BoundSocket(pub(super) OwnedFd);
+
+impl BoundSocket {
+    /// A UDP socket that is bound to `at`; `buffer` is in bytes, for each direction, and the kernel may grant fewer.
+    pub fn udp(at: &SocketAddr, buffer: usize) -> Result<BoundSocket, Errno> {
+        let fd = udp_socket(at, buffer)?;
+        net::bind(&fd, at)?;
+        Ok(BoundSocket(fd))
+    }
+
+    /// Receives a datagram, cut to `buffer`: its length and source; `None` if none is there.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, SocketAddrAny)>> {
+        for _ in 0..PENDING_ERRORS {
+            match net::recvfrom(&self.0, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((_, len, Some(peer))) => return Ok(Some((len.min(buffer.len()), peer))),
+                // Without a source it cannot be answered.
+                Ok((_, _, None)) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                // The error of an earlier datagram.
+                Err(
+                    Errno::INTR
+                    | Errno::CONNREFUSED
+                    | Errno::CONNRESET
+                    | Errno::HOSTUNREACH
+                    | Errno::HOSTDOWN
+                    | Errno::NETUNREACH
+                    | Errno::NETDOWN
+                    | Errno::MSGSIZE
+                    | Errno::PROTO
+                    | Errno::NOPROTOOPT
+                    | Errno::OPNOTSUPP,
+                ) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(None)
     }
 }
 
-/// The socket of a server, shared by its peers.
-#[derive(Debug)]
-pub(super) struct Shared(pub(super) OwnedFd);
-
-impl SharedSocket for Shared {
+impl SharedSocket for BoundSocket {
     type Address = SocketAddrAny;
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -201,19 +224,5 @@ impl SharedSocket for Shared {
     fn send_to(&self, to: &SocketAddrAny, bytes: &[u8]) -> io::Result<bool> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         Ok(!matches!(sent(|| net::sendto(&self.0, bytes, flags, to))?, Sent::Later))
-    }
-}
-
-/// Receives a datagram, cut to `buffer`: its length and source; `None` if none is there.
-pub(super) fn receive_from(socket: &Shared, buffer: &mut [u8]) -> io::Result<Option<(usize, SocketAddrAny)>> {
-    loop {
-        match net::recvfrom(&socket.0, &mut *buffer, RecvFlags::DONTWAIT) {
-            Ok((_, len, Some(peer))) => return Ok(Some((len.min(buffer.len()), peer))),
-            // Without a source it cannot be answered.
-            Ok((_, _, None)) => {}
-            Err(Errno::INTR | Errno::CONNREFUSED | Errno::CONNRESET | Errno::HOSTUNREACH | Errno::NETUNREACH) => {}
-            Err(Errno::AGAIN) => return Ok(None),
-            Err(e) => return Err(e.into()),
-        }
     }
 }

@@ -2,7 +2,6 @@
 //! The user's view of a connection: received bytes, the end, wake-ups and counters.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use telegraphos_rdp_core::{Connection, End, State};
@@ -13,25 +12,20 @@ use crate::{Received, TransportStatistics, Waker};
 /// The user of one connection. Calls for connections of a shared socket are serialised by its lock.
 #[derive(Debug)]
 pub(super) struct User {
-    waker: Arc<Waker>,
+    pub(super) waker: Arc<Waker>,
     /// For errors.
     address: DatagramAddress,
     /// The socket was found empty, and nothing else happened since.
     dry: bool,
-    /// `receive` has returned the end.
-    ended: bool,
-    counted: TransportStatistics,
+    /// [`User::receive`] has returned the end or an error.
+    pub(super) ended: bool,
+    pub(super) counted: TransportStatistics,
 }
 
 impl User {
     /// A user that is woken by `waker`; `address` is for errors.
     pub(super) fn new(waker: Arc<Waker>, address: DatagramAddress) -> User {
         User { waker, address, dry: false, ended: false, counted: TransportStatistics::default() }
-    }
-
-    /// The descriptor to poll for readable.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.waker.fd()
     }
 
     /// Reads received bytes. The descriptor stays readable until everything was returned; the error of a connection
@@ -52,11 +46,6 @@ impl User {
             }
         }
         received
-    }
-
-    /// Whether [`User::receive`] has returned the end or an error.
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended
     }
 
     /// Queues bytes and returns how many. If the connection has ended, all of them are dropped, so that the caller does
@@ -83,24 +72,18 @@ impl User {
         }
     }
 
-    /// The counters of a connection, and the faults of the datagrams below it.
-    pub(super) fn statistics(&self, connection: &Connection, below: TransportStatistics) -> TransportStatistics {
+    /// The counters of a connection; `faults` are those of the datagrams below it.
+    pub(super) fn statistics(&self, connection: &Connection, faults: u64) -> TransportStatistics {
         let s = connection.statistics();
-        let damaged = s.checksum_errors + s.length_errors + s.version_errors + s.malformed;
         TransportStatistics {
             received_datagrams: s.datagrams_received,
             sent_datagrams: s.datagrams_sent,
             retransmitted: s.retransmissions,
-            rejected: damaged + s.foreign + s.duplicates + s.out_of_order,
-            faults: below.faults,
+            rejected: s.damaged() + s.foreign + s.duplicates + s.out_of_order,
+            faults,
             round_trip: connection.round_trip(),
             ..self.counted
         }
-    }
-
-    /// The counters without those of a connection.
-    pub(super) fn counted(&self) -> TransportStatistics {
-        self.counted
     }
 }
 

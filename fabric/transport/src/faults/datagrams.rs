@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 use super::lane::Lane;
 use super::link::Seen;
 use super::{Direction, LinkFaults};
+use crate::Datagrams;
 use crate::branch::copy;
-use crate::{Datagrams, TransportStatistics};
 
 /// Datagrams read from the socket in one call of `receive`, which bounds its time under a flood.
 const BATCH: usize = 256;
@@ -133,8 +133,7 @@ impl<D: Datagrams> Datagrams for FaultyDatagrams<D> {
         true
     }
 
-    fn statistics(&self) -> TransportStatistics {
-        let faults = self.seen.link().counts().total();
-        self.inner.statistics().plus(TransportStatistics { faults, ..TransportStatistics::default() })
+    fn faults(&self) -> u64 {
+        self.inner.faults() + self.seen.link().counts().total()
     }
 }

@@ -4,12 +4,13 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::FaultPlan;
+use crate::lock;
 
 /// Which way, seen from the end that has the faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,34 +45,14 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [FaultKind; 9] = [
-        FaultKind::Loss,
-        FaultKind::Corrupt,
-        FaultKind::Duplicate,
-        FaultKind::Reorder,
-        FaultKind::Delay,
-        FaultKind::Rate,
-        FaultKind::Down,
-        FaultKind::Overflow,
-        FaultKind::Reset,
-    ];
-
     /// Its name, for counters and comments.
     pub fn name(self) -> &'static str {
-        match self {
-            FaultKind::Loss => "loss",
-            FaultKind::Corrupt => "corrupt",
-            FaultKind::Duplicate => "duplicate",
-            FaultKind::Reorder => "reorder",
-            FaultKind::Delay => "delay",
-            FaultKind::Rate => "rate",
-            FaultKind::Down => "down",
-            FaultKind::Overflow => "overflow",
-            FaultKind::Reset => "reset",
-        }
+        NAMES[self as usize]
     }
 }
+
+/// By the number of the kind.
+const NAMES: [&str; 9] = ["loss", "corrupt", "duplicate", "reorder", "delay", "rate", "down", "overflow", "reset"];
 
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,7 +93,7 @@ impl<F: Fn(&FaultEvent<'_>) + Send + Sync> FaultSink for F {
 
 /// How often each fault happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FaultCounts([u64; FaultKind::ALL.len()]);
+pub struct FaultCounts([u64; NAMES.len()]);
 
 impl FaultCounts {
     /// Of one kind.
@@ -132,7 +113,7 @@ struct Shared {
     plan: Mutex<FaultPlan>,
     /// Changes with the plan, so that it need not be locked to see that it has not.
     version: AtomicU64,
-    counts: [AtomicU64; FaultKind::ALL.len()],
+    counts: [AtomicU64; NAMES.len()],
     sink: Mutex<Option<Arc<dyn FaultSink>>>,
     /// Of connections, which may be polled while the plan changes.
     signals: Mutex<Vec<Weak<OwnedFd>>>,
@@ -146,11 +127,6 @@ impl fmt::Debug for LinkFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LinkFaults({} seed {}: {})", self.0.name, self.0.seed, self.plan())
     }
-}
-
-/// The data is consistent even if a holder of the lock panicked.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LinkFaults {
@@ -231,11 +207,6 @@ impl LinkFaults {
         }
     }
 
-    /// Changes with each change of the plan.
-    pub(super) fn version(&self) -> u64 {
-        self.0.version.load(Ordering::Acquire)
-    }
-
     /// A signal that is raised when the plan changes.
     pub(super) fn change_signal(&self) -> Result<ChangeSignal, Errno> {
         let fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -294,7 +265,7 @@ impl Seen {
 
     /// The present plan, and whether it has changed since the last call.
     pub(super) fn update(&mut self) -> (FaultPlan, bool) {
-        let version = self.link.version();
+        let version = self.link.0.version.load(Ordering::Acquire);
         let changed = version != self.version;
         if changed {
             self.version = version;
@@ -309,10 +280,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_numbered_in_order() {
-        for (at, kind) in FaultKind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, at);
-        }
+    fn each_kind_has_its_name() {
+        use FaultKind::*;
+        let kinds = [Loss, Corrupt, Duplicate, Reorder, Delay, Rate, Down, Overflow, Reset];
+        assert_eq!(kinds.map(|kind| format!("{kind:?}").to_lowercase()), NAMES);
+        assert_eq!(kinds.map(FaultKind::name), NAMES);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! All links of a process, by name.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::{FaultPlan, LinkFaults};
+use crate::lock;
 
 /// The links of a process and their faults. Clones are the same.
 #[derive(Clone, Debug)]
@@ -29,28 +30,19 @@ impl Faults {
         Faults { seed, links: Arc::default() }
     }
 
-    /// The seed.
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    fn links(&self) -> MutexGuard<'_, BTreeMap<String, LinkFaults>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The link of that name, which is created if it does not exist.
     pub fn link(&self, name: &str) -> LinkFaults {
-        self.links().entry(name.to_owned()).or_insert_with(|| LinkFaults::new(name, self.seed)).clone()
+        lock(&self.links).entry(name.to_owned()).or_insert_with(|| LinkFaults::new(name, self.seed)).clone()
     }
 
     /// The link of that name, if there is one.
     pub fn find(&self, name: &str) -> Option<LinkFaults> {
-        self.links().get(name).cloned()
+        lock(&self.links).get(name).cloned()
     }
 
     /// All links, by name.
     pub fn all(&self) -> Vec<LinkFaults> {
-        self.links().values().cloned().collect()
+        lock(&self.links).values().cloned().collect()
     }
 
     /// Changes the plan of the link of that name, or by `*` of all there are.
@@ -65,7 +57,7 @@ impl Faults {
                 Ok(())
             }
             None => {
-                let known: Vec<String> = self.links().keys().cloned().collect();
+                let known: Vec<String> = lock(&self.links).keys().cloned().collect();
                 Err(UnknownLink { name: name.to_owned(), known: known.join(", ") })
             }
         }

@@ -99,11 +99,6 @@ impl Schedule {
         Ok(Schedule { events, next: 0 })
     }
 
-    /// All changes, those already made included.
-    pub fn events(&self) -> &[Scheduled] {
-        &self.events
-    }
-
     /// When the next change is made, in microseconds after the start.
     pub fn deadline(&self) -> Option<u64> {
         self.events.get(self.next).map(|event| event.at)
@@ -185,6 +180,6 @@ set = "loss=5%"
             let error = Schedule::parse(&text).unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{text}\n{error}");
         }
-        assert_eq!(Schedule::parse("").unwrap().events(), []);
+        assert_eq!(Schedule::parse("").unwrap().events, []);
     }
 }

@@ -90,7 +90,7 @@ impl Rings {
         let words = words(&self.memory, self.out);
         let n = bytes.len().min(self.producer.room(&words)? as usize);
         let at = self.producer.position();
-        let capacity = self.producer.capacity() as usize;
+        let capacity = self.producer.capacity as usize;
         let (first, second) = bytes[..n].split_at(n.min(capacity - at));
         let data = HEAD + self.out * capacity;
         self.memory.write(data + at, first);
@@ -105,7 +105,7 @@ impl Rings {
     fn take(&mut self, there: u32, buffer: &mut [u8]) -> (usize, bool) {
         let n = buffer.len().min(there as usize);
         let at = self.consumer.position();
-        let capacity = self.consumer.capacity() as usize;
+        let capacity = self.consumer.capacity as usize;
         let (first, second) = buffer[..n].split_at_mut(n.min(capacity - at));
         let data = HEAD + (1 - self.out) * capacity;
         self.memory.read(data + at, first);
@@ -328,7 +328,7 @@ impl Transport for RingTransport {
             }
             if there == 0 {
                 self.due = self.due.saturating_add(rings.woken());
-                if self.spin > 0 && !rings.consumer.is_armed() && now.saturating_sub(self.active) < self.spin {
+                if self.spin > 0 && !rings.consumer.armed && now.saturating_sub(self.active) < self.spin {
                     return Ok(Received::Nothing);
                 }
                 let words = words(&rings.memory, 1 - rings.out);

@@ -84,52 +84,30 @@ pub(super) enum Bug {
 #[derive(Debug)]
 pub(super) struct Side {
     /// Bytes of the ring, a power of two below 2^31.
-    capacity: u32,
+    pub(super) capacity: u32,
     /// The producer's tail or the consumer's head.
     own: u32,
     /// This side has set its flag, and has not yet seen it cleared.
-    armed: bool,
-    #[cfg(test)]
+    pub(super) armed: bool,
+    /// Set by tests only.
     bug: Option<Bug>,
 }
 
 impl Side {
     /// A side at index 0; `armed` if its flag is set initially.
     pub(super) fn new(capacity: u32, armed: bool) -> Side {
-        Side {
-            capacity,
-            own: 0,
-            armed,
-            #[cfg(test)]
-            bug: None,
-        }
+        Side { capacity, own: 0, armed, bug: None }
     }
 
     /// The hook of deliberate bugs: always false outside tests.
     #[inline]
     fn has(&self, bug: Bug) -> bool {
-        #[cfg(test)]
-        return self.bug == Some(bug);
-        #[cfg(not(test))]
-        {
-            let _ = bug;
-            false
-        }
-    }
-
-    /// Bytes of the ring.
-    pub(super) fn capacity(&self) -> u32 {
-        self.capacity
+        cfg!(test) && self.bug == Some(bug)
     }
 
     /// The offset in the ring of the next byte to write or read.
     pub(super) fn position(&self) -> usize {
         (self.own & (self.capacity - 1)) as usize
-    }
-
-    /// Whether this side's flag is set, as far as it has seen.
-    pub(super) fn is_armed(&self) -> bool {
-        self.armed
     }
 
     fn checked(&self, waiting: u32) -> Result<u32, Violation> {
