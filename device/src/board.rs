@@ -5,13 +5,13 @@
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use log::{debug, error, warn};
+use log::{debug, error};
 use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig};
 use telegraphos_link::limit::Limiter;
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{UNIT, ids, regs};
+use telegraphos_wire::{UNIT, regs};
 
-use crate::config_space::{self, Builder, ConfigSpace, Ids};
+use crate::config_space::{self, Builder, ConfigSpace};
 use crate::interrupts::Interrupts;
 use crate::memory::{GuestMemory, Mapped};
 use crate::notices;
@@ -50,7 +50,6 @@ pub struct Board {
     /// Rate limit of log lines that the guest or peers can trigger.
     pub(crate) limiter: Limiter,
     now: u64,
-    resets: u64,
     /// The core has work left for the next turn of the loop.
     more: bool,
 }
@@ -68,19 +67,8 @@ fn bar(region: u32) -> Option<Bar> {
 impl Board {
     /// A board just powered on, which maps at most `dma_limit` bytes of guest memory.
     pub fn new(config: HibConfig, dma_limit: u64) -> Board {
-        let ids = Ids {
-            vendor: ids::VENDOR_ID as u16,
-            device: ids::DEVICE_ID_NIC as u16,
-            subsystem_vendor: ids::SUBSYSTEM_VENDOR_ID as u16,
-            subsystem: ids::SUBSYSTEM_ID as u16,
-            revision: ids::REVISION as u8,
-            class: ids::CLASS,
-        };
-        let space = Builder::new(ids).bar64(0, regs::BAR0_SIZE, false).bar64(2, contexts_size(&config), false).bar64(
-            4,
-            config.window.bar_size(),
-            true,
-        );
+        let space = Builder::board().bar64(0, regs::BAR0_SIZE, false).bar64(2, contexts_size(&config), false);
+        let space = space.bar64(4, config.window.bar_size(), true);
         let space =
             if config.msix { space.msix(1, 0, regs::MSIX_TABLE as u32, regs::MSIX_PBA as u32) } else { space.msi() };
         Board {
@@ -92,7 +80,6 @@ impl Board {
             actions: Vec::new(),
             limiter: Limiter::default(),
             now: 0,
-            resets: 0,
             more: false,
             hib: Hib::new(config),
         }
@@ -101,16 +88,6 @@ impl Board {
     /// The core, for inspection.
     pub fn hib(&self) -> &Hib {
         &self.hib
-    }
-
-    /// Interrupts delivered at once, and those deferred by a mask or a missing descriptor.
-    pub fn interrupt_counts(&self) -> (u64, u64) {
-        self.interrupts.counts()
-    }
-
-    /// Resets so far, by request or because the client disconnected.
-    pub fn resets(&self) -> u64 {
-        self.resets
     }
 
     /// The time of the last tick, in microseconds.
@@ -170,9 +147,7 @@ impl Board {
                 Action::Continue => self.more = true,
                 Action::Interrupt => {
                     if let Err(e) = self.interrupts.trigger() {
-                        if let Some(more) = self.limiter.admit("interrupt", self.now) {
-                            warn!("the interrupt could not be raised: {e}{more}");
-                        }
+                        limited!(self.limiter, "interrupt", self.now => warn "the interrupt could not be raised: {e}");
                     }
                 }
                 // Steps complete at once, so none is in flight when `feed` returns.
@@ -262,9 +237,8 @@ impl Backend for Board {
         let mapped = self.memory.map(&map, fd)?;
         debug!("guest memory {:#x} + {:#x} mapped: {mapped:?}", map.address, map.size);
         if mapped == (Mapped::Shared { sealed: false }) {
-            if let Some(more) = self.limiter.admit("unsealed", self.now) {
-                debug!("the file behind guest memory {:#x} is not sealed against shrinking{more}", map.address);
-            }
+            limited!(self.limiter, "unsealed", self.now => debug
+                "the file behind guest memory {:#x} is not sealed against shrinking", map.address);
         }
         Ok(())
     }
@@ -284,7 +258,6 @@ impl Backend for Board {
     }
 
     fn reset(&mut self) {
-        self.resets += 1;
         self.config.reset();
         self.feed(Event::Reset);
         self.interrupts.reset();

@@ -40,35 +40,27 @@ struct Cli {
 
 /// Runs the command: `args` starts with the program's name. Returns when told to stop or when something is wrong.
 pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match command::parse(args) {
-        Ok(cli) => cli,
-        Err(code) => return code,
-    };
-    let usage = |e| command::usage("telegraphos-hib", &e);
-    let settings = match load(cli) {
-        Ok(settings) => settings,
-        Err(e) => return usage(e),
-    };
-    command::start_log(settings.log.as_deref(), settings.log_format, settings.node);
-    let config = match settings.config() {
-        Ok(config) => config,
-        Err(e) => return usage(e),
-    };
-    let options = qemu_options(&config.socket);
-    let node = config.hib.node;
-    command::exit_code(serve(config, node, &options))
+    configure(args).map_or_else(|code| code, |config| command::exit_code(serve(config)))
 }
 
-fn serve(config: Config, node: u16, options: &str) -> Result<(), ServeError> {
+/// Starts the log and says how to serve, or the exit code where that is wrong.
+fn configure(args: impl IntoIterator<Item = OsString>) -> Result<Config, ExitCode> {
+    let usage = |e| command::usage("telegraphos-hib", &e);
+    let settings = load(command::parse(args)?).map_err(usage)?;
+    command::start_log(settings.log.as_deref(), settings.log_format, settings.node);
+    settings.config().map_err(usage)
+}
+
+fn serve(config: Config) -> Result<(), ServeError> {
     // Before any thread is started.
     let guard = Guard::start()
         .inspect_err(|e| warn!("if this process is killed, QEMU may abort: cannot start a guard: {e}"))
         .ok();
     let stop = ShutdownHandle::new()?;
     stop_on_signals(stop.clone())?;
-    let mut server = HibServer::bind_with(config, stop)?;
-    server.guarded_by(guard);
-    announce(node, options);
+    let (node, options) = (config.hib.node, qemu_options(&config.socket));
+    let mut server = HibServer::bind_with(config, stop, guard)?;
+    announce(node, &options);
     server.run()
 }
 

@@ -95,14 +95,9 @@ pub enum ClientError {
 
 type Result<T, E = ClientError> = std::result::Result<T, E>;
 
-/// Wraps the error of a standard library call, for `map_err`.
-fn failed(what: &'static str) -> impl Fn(io::Error) -> ClientError {
-    move |source| ClientError::Io { what, source }
-}
-
 /// Wraps the error of a system call, for `map_err`.
-fn system(what: &'static str) -> impl Fn(Errno) -> ClientError {
-    move |errno| ClientError::Io { what, source: errno.into() }
+fn failed<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> ClientError {
+    move |source| ClientError::Io { what, source: source.into() }
 }
 
 /// Calls `f` until it returns a value, for at most [`PATIENCE`].
@@ -121,6 +116,11 @@ pub fn wait_for<T>(what: &'static str, mut f: impl FnMut() -> Option<T>) -> Resu
             _ => return Err(ClientError::Late { what }),
         }
     }
+}
+
+/// The same for what may fail.
+fn wait_until<T>(what: &'static str, mut f: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    wait_for(what, || f().transpose())?
 }
 
 /// A reply: its header and its body.
@@ -209,7 +209,7 @@ impl Client {
     pub fn call_with(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Result<Reply> {
         let bytes = self.message(command, 0, body);
         let expected = self.id;
-        let sent = self.send(&bytes, fds).map_err(system("cannot send to the board"))?;
+        let sent = self.send(&bytes, fds).map_err(failed("cannot send to the board"))?;
         // The descriptors were sent with the first byte.
         self.stream.write_all(&bytes[sent..]).map_err(failed("cannot send to the board"))?;
         let reply = self.reply()?.ok_or(ClientError::Closed)?;
@@ -328,7 +328,7 @@ pub const MEMORY: u64 = RAM + 0x10_0000;
 
 /// Makes an anonymous file of `size` bytes, as QEMU's `memory-backend-memfd` does.
 pub fn memfd(size: u64) -> Result<OwnedFd> {
-    let failed = system("cannot make a file for guest memory");
+    let failed = failed("cannot make a file for guest memory");
     let fd = rustix::fs::memfd_create("guest-ram", rustix::fs::MemfdFlags::CLOEXEC).map_err(&failed)?;
     rustix::fs::ftruncate(&fd, size).map_err(&failed)?;
     Ok(fd)
@@ -383,10 +383,10 @@ impl<C: AsMut<Client>> Guest<C> {
         client.as_mut().map(map, Some(&ram))?.ok("guest memory")?;
         let mut memory = GuestMemory::default();
         let seen = ram.try_clone().map_err(failed("cannot map guest memory"))?;
-        memory.map(&map, Some(seen)).map_err(|refused| system("cannot map guest memory")(refused.errno))?;
+        memory.map(&map, Some(seen)).map_err(|refused| failed("cannot map guest memory")(refused.errno))?;
         let irq =
             rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)
-                .map_err(system("cannot make an event descriptor"))?;
+                .map_err(failed("cannot make an event descriptor"))?;
         let flags = irq_set::DATA_EVENTFD | irq_set::ACTION_TRIGGER;
         let set = IrqSet { argsz: size_of::<IrqSet>() as u32, flags, index: 1, start: 0, count: 1 };
         client.as_mut().set_irqs(set, &[irq.as_fd()])?.ok("an interrupt")?;
@@ -411,10 +411,9 @@ impl<C: AsMut<Client>> Guest<C> {
     /// Waits until the link to the fabric is up.
     pub fn join(&mut self) -> Result<()> {
         let client = self.client.as_mut();
-        wait_for("joining of the fabric", || match client.register(Register::StatusBits) {
-            Ok(bits) => (bits & regs::STATUS_LINK_UP != 0).then_some(Ok(())),
-            Err(e) => Some(Err(e)),
-        })?
+        wait_until("joining of the fabric", || {
+            Ok((client.register(Register::StatusBits)? & regs::STATUS_LINK_UP != 0).then_some(()))
+        })
     }
 
     /// The 8 bytes at an aligned DMA address, read with one load, as the guest's processor does.
@@ -452,10 +451,7 @@ impl<C: AsMut<Client>> Guest<C> {
         self.write(at, bytemuck::bytes_of(&Command { seq, ..command }))?;
         self.client.as_mut().set_register(Register::AdminDoorbell, slot)?;
         let word = at + admin::COMPLETION_OFFSET as u64;
-        wait_for("the completion of an admin command", || match self.load64(word) {
-            Ok(value) => (value as u32 == seq).then_some(Ok(())),
-            Err(e) => Some(Err(e)),
-        })??;
+        wait_until("the completion of an admin command", || Ok((self.load64(word)? as u32 == seq).then_some(())))?;
         let mut bytes = [0; size_of::<Completion>()];
         self.read(word, &mut bytes)?;
         Ok(bytemuck::pod_read_unaligned(&bytes))
@@ -523,10 +519,10 @@ impl<C: AsMut<Client>> Guest<C> {
             home_generation: home.generation,
             ..ReplicaCommand::default()
         };
-        wait_for("joining of a home page", || match self.admin_ok(set.into()) {
-            Err(ClientError::Failed { status: Status::NodeDown, .. }) => None,
-            done => Some(done.map(drop)),
-        })?
+        wait_until("joining of a home page", || match self.admin_ok(set.into()) {
+            Err(ClientError::Failed { status: Status::NodeDown, .. }) => Ok(None),
+            done => done.map(|_| Some(())),
+        })
     }
 
     /// Closes an import. The command completes when none of its requests is outstanding.
@@ -537,7 +533,7 @@ impl<C: AsMut<Client>> Guest<C> {
     /// Waits until every store of context 0 has been performed; returns the status.
     pub fn quiet(&mut self) -> Result<Status> {
         let cookie = self.begin_quiet()?;
-        wait_for("quiet", || self.done(0, cookie).transpose())?
+        wait_until("quiet", || self.done(0, cookie))
     }
 
     /// Starts a `quiet` of context 0; [`Guest::done`] of slot 0 reports its completion. Returns the cookie.

@@ -5,6 +5,7 @@
 //! this: it sizes and places them itself, and passes mainly the command register through.
 
 use rustix::io::Errno;
+use telegraphos_wire::ids;
 
 /// Bytes of the config space of a conventional PCI function. The board has no extended capability, which would need the
 /// larger space; and a function without a PCI Express capability can be plugged into any slot, root ports included.
@@ -19,23 +20,6 @@ const BUS_MASTER: u16 = 1 << 2;
 /// Status register: a capability list exists.
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 const FIRST_CAPABILITY: usize = 0x40;
-
-/// Identity of a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ids {
-    /// Vendor ID.
-    pub vendor: u16,
-    /// Device ID.
-    pub device: u16,
-    /// Subsystem vendor ID.
-    pub subsystem_vendor: u16,
-    /// Subsystem ID.
-    pub subsystem: u16,
-    /// Revision ID.
-    pub revision: u8,
-    /// Base class, subclass and interface, 24 bits.
-    pub class: u32,
-}
 
 /// The config space of one function.
 #[derive(Clone, Debug)]
@@ -56,16 +40,13 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A type 0 function without BARs and capabilities.
-    pub fn new(ids: Ids) -> Builder {
+    /// A type 0 function with the board's identity, without BARs and capabilities.
+    pub fn board() -> Builder {
         let space = ConfigSpace { values: [0; SIZE], writable: [0; SIZE], initial: [0; SIZE] };
         let mut builder = Builder { space, next_capability: FIRST_CAPABILITY, link: CAPABILITIES };
-        builder.put(0x00, &ids.vendor.to_le_bytes());
-        builder.put(0x02, &ids.device.to_le_bytes());
-        builder.put(0x08, &[ids.revision]);
-        builder.put(0x09, &ids.class.to_le_bytes()[..3]);
-        builder.put(0x2c, &ids.subsystem_vendor.to_le_bytes());
-        builder.put(0x2e, &ids.subsystem.to_le_bytes());
+        builder.put(0x00, &(ids::DEVICE_ID_NIC << 16 | ids::VENDOR_ID).to_le_bytes());
+        builder.put(0x08, &(ids::CLASS << 8 | ids::REVISION).to_le_bytes());
+        builder.put(0x2c, &(ids::SUBSYSTEM_ID << 16 | ids::SUBSYSTEM_VENDOR_ID).to_le_bytes());
         builder.allow(COMMAND, &COMMAND_WRITABLE.to_le_bytes());
         // Cache line size and interrupt line are scratch registers of the system software.
         builder.allow(0x0c, &[0xff]);
@@ -174,8 +155,7 @@ mod tests {
     use super::*;
 
     fn space() -> ConfigSpace {
-        let ids = Ids { vendor: 0x7e1e, device: 1, subsystem_vendor: 2, subsystem: 3, revision: 4, class: 0x028000 };
-        Builder::new(ids).bar64(0, 0x4000, false).bar64(4, 16 << 30, true).msi().build()
+        Builder::board().bar64(0, 0x4000, false).bar64(4, 16 << 30, true).msi().build()
     }
 
     fn get<const N: usize>(space: &ConfigSpace, at: u64) -> [u8; N] {
@@ -199,7 +179,8 @@ mod tests {
         let before: [u8; SIZE] = get(&space, 0);
         space.write(0, &[0xff; SIZE]).unwrap();
         assert_eq!(get::<4>(&space, 0), [0x1e, 0x7e, 1, 0]);
-        assert_eq!(get::<4>(&space, 8), [4, 0, 0x80, 2]);
+        assert_eq!(get::<4>(&space, 8), [1, 0, 0x80, 2]);
+        assert_eq!(get::<4>(&space, 0x2c), [0x1e, 0x7e, 1, 0]);
         assert!(space.bus_master());
         space.reset();
         assert_eq!(get::<SIZE>(&space, 0), before);
@@ -208,8 +189,7 @@ mod tests {
 
     #[test]
     fn capabilities_are_linked() {
-        let ids = Ids { vendor: 1, device: 1, subsystem_vendor: 2, subsystem: 3, revision: 4, class: 5 };
-        let space = Builder::new(ids).msi().msix(1, 0, 0x2000, 0x3000).build();
+        let space = Builder::board().msi().msix(1, 0, 0x2000, 0x3000).build();
         assert_eq!(get::<1>(&space, 0x34), [0x40]);
         assert_eq!(get::<4>(&space, 0x40), [5, 0x50, 0x80, 0]);
         assert_eq!(get::<12>(&space, 0x50), [0x11, 0, 0, 0, 0, 0x20, 0, 0, 0, 0x30, 0, 0]);

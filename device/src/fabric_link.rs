@@ -299,9 +299,7 @@ impl FabricLink {
             }
         }
         if let Some(e) = full {
-            if let Some(more) = limiter.admit("link full", now) {
-                warn!("the link to the fabric is given up: {e}{more}");
-            }
+            limited!(limiter, "link full", now => warn "the link to the fabric is given up: {e}");
             return self.lose(now, &e.to_string());
         }
         self.flush(now)

@@ -13,8 +13,6 @@ use rustix::io::Errno;
 use crate::vfio::Refused;
 use crate::vfio::message::{IrqSet, irq_set};
 
-/// (interrupt index, number of vectors) of the two kinds of MSI.
-const COUNTS: [(u32, u32); 2] = [(MSI, 1), (MSIX, 1)];
 /// Interrupt index of MSI.
 pub const MSI: u32 = 1;
 /// Interrupt index of MSI-X.
@@ -56,15 +54,13 @@ struct Vector {
 }
 
 impl Vector {
-    /// Delivers an interrupt. False if it stays pending.
-    fn trigger(&mut self) -> Result<bool, Errno> {
+    /// Delivers an interrupt, or keeps it pending.
+    fn trigger(&mut self) -> Result<(), Errno> {
         match &self.target {
-            Some(target) if !self.masked => target.signal().map(|()| true),
-            _ => {
-                self.pending = true;
-                Ok(false)
-            }
+            Some(target) if !self.masked => return target.signal(),
+            _ => self.pending = true,
         }
+        Ok(())
     }
 
     /// Delivers a pending interrupt if the vector can now.
@@ -77,40 +73,25 @@ impl Vector {
 }
 
 /// The board's interrupt vectors.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Interrupts {
     msix: bool,
     /// The MSI or MSI-X vector.
     main: Vector,
     /// The error vector: QEMU attaches it, the board never triggers it.
     error: Vector,
-    delivered: u64,
-    deferred: u64,
 }
 
 impl Interrupts {
     /// One vector, of MSI-X if `msix`, else of MSI.
     pub fn new(msix: bool) -> Interrupts {
-        Interrupts { msix, main: Vector::default(), error: Vector::default(), delivered: 0, deferred: 0 }
+        Interrupts { msix, ..Interrupts::default() }
     }
 
     /// Number of vectors of an interrupt index; 0 if the device has none.
     pub fn vectors(&self, index: u32) -> u32 {
-        match index {
-            ERROR => 1,
-            _ if index == self.index() => COUNTS.iter().find(|(i, _)| *i == index).map_or(0, |(_, n)| *n),
-            _ => 0,
-        }
-    }
-
-    /// The interrupt index of the main vector.
-    fn index(&self) -> u32 {
-        if self.msix { MSIX } else { MSI }
-    }
-
-    /// Interrupts delivered at once, and those that stayed pending first.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.delivered, self.deferred)
+        let main = if self.msix { MSIX } else { MSI };
+        u32::from(index == ERROR || index == main)
     }
 
     /// Detaches all descriptors and drops pending interrupts, after the client has disconnected.
@@ -126,31 +107,25 @@ impl Interrupts {
 
     /// Triggers the main vector.
     pub fn trigger(&mut self) -> Result<(), Errno> {
-        if self.main.trigger()? {
-            self.delivered += 1;
-        } else {
-            self.deferred += 1;
-        }
-        Ok(())
+        self.main.trigger()
     }
 
     /// DEVICE_SET_IRQS. `data` holds one byte per vector with DATA_BOOL, and is empty otherwise.
     pub fn set(&mut self, set: &IrqSet, data: &[u8], mut fds: Vec<OwnedFd>) -> Result<(), Refused> {
         let IrqSet { flags, index, start, count, .. } = *set;
         let refused = |why: &str| {
-            Refused::new(
-                Errno::INVAL,
-                format!("DEVICE_SET_IRQS index {index}, vectors {start} + {count}, flags {flags:#x}: {why}"),
-            )
+            Refused::invalid(format!(
+                "DEVICE_SET_IRQS index {index}, vectors {start} + {count}, flags {flags:#x}: {why}"
+            ))
         };
         let kinds = flags & (irq_set::DATA_NONE | irq_set::DATA_BOOL | irq_set::DATA_EVENTFD);
         let actions = flags & (irq_set::ACTION_MASK | irq_set::ACTION_UNMASK | irq_set::ACTION_TRIGGER);
         if kinds.count_ones() != 1 || actions.count_ones() != 1 || kinds | actions != flags {
-            return Err(refused("expected exactly one kind of data and one action"));
+            return refused("expected exactly one kind of data and one action");
         }
         let vectors = self.vectors(index);
         if start.checked_add(count).is_none_or(|end| end > vectors) {
-            return Err(refused(&format!("the device has {vectors} vectors of that index")));
+            return refused(&format!("the device has {vectors} vectors of that index"));
         }
         let vector = if index == ERROR { &mut self.error } else { &mut self.main };
         if count == 0 {
@@ -173,12 +148,12 @@ impl Interrupts {
                     vector.target = Some(Target { fd, blocking: !status.contains(OFlags::NONBLOCK) });
                     vector.deliver_pending().map_err(io)?;
                 }
-                n => return Err(refused(&format!("{n} descriptors, expected one per vector or none"))),
+                n => return refused(&format!("{n} descriptors, expected one per vector or none")),
             },
             (_, irq_set::DATA_EVENTFD) => {
                 return Err(Refused::new(Errno::NOTSUP, "masking through an event descriptor is not supported"));
             }
-            (irq_set::ACTION_TRIGGER, _) if concerned => vector.trigger().map(drop).map_err(io)?,
+            (irq_set::ACTION_TRIGGER, _) if concerned => vector.trigger().map_err(io)?,
             (irq_set::ACTION_MASK, _) if concerned => vector.masked = true,
             (irq_set::ACTION_UNMASK, _) if concerned => {
                 vector.masked = false;
@@ -219,7 +194,6 @@ mod tests {
         irqs.trigger().unwrap();
         irqs.trigger().unwrap();
         assert_eq!(count(&fd), Some(2));
-        assert_eq!(irqs.counts(), (2, 1));
         irqs.set(&set(MSI, NONE | irq_set::ACTION_TRIGGER, 0), &[], Vec::new()).unwrap();
         irqs.trigger().unwrap();
         assert_eq!(count(&fd), None);

@@ -21,6 +21,15 @@
 //! `unsafe` exists in `memory` and `guard` only.
 #![deny(unsafe_code)]
 
+/// Logs a line, unless the rate limit of its kind is exceeded; the next line then has the number of those left out.
+macro_rules! limited {
+    ($limiter:expr, $kind:literal, $now:expr => $level:ident $($text:tt)+) => {
+        if let Some(more) = $limiter.admit($kind, $now) {
+            log::$level!("{}{more}", format_args!($($text)+));
+        }
+    };
+}
+
 mod board;
 pub mod cli;
 pub mod client;

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use telegraphos_accounts::{Account, Shares};
@@ -50,6 +50,23 @@ unsafe impl Send for Mapping {}
 // SAFETY: a shared reference allows only atomic operations on that memory.
 unsafe impl Sync for Mapping {}
 
+/// Lets `$access` use the word of `$size` bytes at `$offset` of a mapping, if that is one of the sizes given.
+macro_rules! with_word {
+    ($mapping:ident, $offset:expr, $size:expr, [$($bytes:literal: $atomic:ty),+], |$word:ident| $access:block) => {{
+        let at = $mapping.at($offset, usize::from($size))?;
+        match $size {
+            $($bytes => {
+                // SAFETY: `at` has checked bounds and alignment relative to the page-aligned base, and the mapping
+                // lives as long as this reference to it. The guest may access the word meanwhile, which is why each
+                // access is atomic.
+                let $word = unsafe { <$atomic>::from_ptr(at.cast()) };
+                Some($access)
+            })+
+            _ => None,
+        }
+    }};
+}
+
 impl Mapping {
     /// Maps `len` bytes of a file, shared.
     fn new(fd: &OwnedFd, offset: u64, len: usize, writable: bool) -> Result<Mapping, Errno> {
@@ -79,74 +96,37 @@ impl Mapping {
     }
 
     /// Loads 1, 2, 4 or 8 bytes; `None` if that is not possible at `offset`.
+    #[allow(clippy::useless_conversion, reason = "only the widest word is a u64 already")]
     fn load(&self, offset: u64, size: u8) -> Option<u64> {
-        if !matches!(size, 1 | 2 | 4 | 8) {
-            return None;
-        }
-        let at = self.at(offset, usize::from(size))?;
-        let value = match size {
-            // SAFETY: `at` checked bounds and alignment relative to the page-aligned base; the mapping lives as long as
-            // `self`. Other writers (the guest) may race, which is why the access is atomic.
-            1 => u64::from(unsafe { AtomicU8::from_ptr(at) }.load(Ordering::Acquire)),
-            // SAFETY: as above.
-            2 => u64::from(unsafe { AtomicU16::from_ptr(at.cast()) }.load(Ordering::Acquire)),
-            // SAFETY: as above.
-            4 => u64::from(unsafe { AtomicU32::from_ptr(at.cast()) }.load(Ordering::Acquire)),
-            // SAFETY: as above.
-            _ => unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Acquire),
-        };
-        Some(value)
+        with_word!(self, offset, size, [1: AtomicU8, 2: AtomicU16, 4: AtomicU32, 8: AtomicU64], |word| {
+            u64::from(word.load(Ordering::Acquire))
+        })
     }
 
     /// Stores 1, 2, 4 or 8 bytes; `None` if that is not possible at `offset`.
     fn store(&self, offset: u64, size: u8, value: u64) -> Option<()> {
-        if !self.writable || !matches!(size, 1 | 2 | 4 | 8) {
+        if !self.writable {
             return None;
         }
-        let at = self.at(offset, usize::from(size))?;
-        match size {
-            // SAFETY: `at` checked bounds and alignment relative to the page-aligned base, the mapping is writable and
-            // lives as long as `self`. Other readers and writers (the guest) may race, which is why the access is
-            // atomic.
-            1 => unsafe { AtomicU8::from_ptr(at) }.store(value as u8, Ordering::Release),
-            // SAFETY: as above.
-            2 => unsafe { AtomicU16::from_ptr(at.cast()) }.store(value as u16, Ordering::Release),
-            // SAFETY: as above.
-            4 => unsafe { AtomicU32::from_ptr(at.cast()) }.store(value as u32, Ordering::Release),
-            // SAFETY: as above.
-            _ => unsafe { AtomicU64::from_ptr(at.cast()) }.store(value, Ordering::Release),
-        }
-        Some(())
+        with_word!(self, offset, size, [1: AtomicU8, 2: AtomicU16, 4: AtomicU32, 8: AtomicU64], |word| {
+            word.store(value as _, Ordering::Release)
+        })
     }
-}
 
-impl Mapping {
     /// Performs an atomic on 4 or 8 bytes and returns the old value; `None` if that is not possible at `offset`.
+    #[allow(clippy::useless_conversion, reason = "as for loads")]
     fn atomic(&self, offset: u64, size: u8, op: AtomicOp, operand: u64, compare: u64) -> Option<u64> {
-        if !self.writable || !matches!(size, 4 | 8) {
+        if !self.writable {
             return None;
         }
-        let at = self.at(offset, usize::from(size))?;
-        Some(if size == 4 {
-            // SAFETY: as for `store`.
-            let word = unsafe { AtomicU32::from_ptr(at.cast()) };
+        with_word!(self, offset, size, [4: AtomicU32, 8: AtomicU64], |word| {
             u64::from(match op {
-                AtomicOp::Swap => word.swap(operand as u32, Ordering::AcqRel),
-                AtomicOp::Add => word.fetch_add(operand as u32, Ordering::AcqRel),
+                AtomicOp::Swap => word.swap(operand as _, Ordering::AcqRel),
+                AtomicOp::Add => word.fetch_add(operand as _, Ordering::AcqRel),
                 AtomicOp::CompareSwap => word
-                    .compare_exchange(compare as u32, operand as u32, Ordering::AcqRel, Ordering::Acquire)
+                    .compare_exchange(compare as _, operand as _, Ordering::AcqRel, Ordering::Acquire)
                     .unwrap_or_else(|found| found),
             })
-        } else {
-            // SAFETY: as for `store`.
-            let word = unsafe { AtomicU64::from_ptr(at.cast()) };
-            match op {
-                AtomicOp::Swap => word.swap(operand, Ordering::AcqRel),
-                AtomicOp::Add => word.fetch_add(operand, Ordering::AcqRel),
-                AtomicOp::CompareSwap => word
-                    .compare_exchange(compare, operand, Ordering::AcqRel, Ordering::Acquire)
-                    .unwrap_or_else(|found| found),
-            }
         })
     }
 
@@ -216,15 +196,10 @@ impl Drop for Mapping {
 }
 
 #[derive(Debug)]
-enum Backing {
-    Shared(Mapping),
-    Private,
-}
-
-#[derive(Debug)]
 struct Map {
     size: u64,
-    backing: Backing,
+    /// `None` if the memory is private.
+    mapping: Option<Mapping>,
 }
 
 /// How the board can access a new map.
@@ -246,6 +221,7 @@ pub enum Mapped {
 #[derive(Debug)]
 pub struct GuestMemory {
     maps: BTreeMap<u64, Map>,
+    /// Bytes of files that are mapped; private maps do not count.
     mapped: Account<()>,
 }
 
@@ -259,21 +235,6 @@ impl GuestMemory {
     /// No maps, with a limit on mapped bytes.
     pub fn new(limit: u64) -> GuestMemory {
         GuestMemory { maps: BTreeMap::new(), mapped: Account::new(Shares::single(limit)) }
-    }
-
-    /// Bytes of files that are mapped; private maps do not count.
-    pub fn mapped(&self) -> u64 {
-        self.mapped.total()
-    }
-
-    /// Number of maps, private ones included.
-    pub fn len(&self) -> usize {
-        self.maps.len()
-    }
-
-    /// Whether there are no maps.
-    pub fn is_empty(&self) -> bool {
-        self.maps.is_empty()
     }
 
     /// Removes all maps, after the client has disconnected.
@@ -306,37 +267,30 @@ impl GuestMemory {
         if self.maps.len() >= MAX_MAPS {
             return Err(refused(Errno::NOSPC, &format!("there are {MAX_MAPS} maps already")));
         }
-        let (backing, mapped) = match fd {
-            None => (Backing::Private, Mapped::Private),
-            Some(fd) => {
-                let stat = rustix::fs::fstat(&fd).map_err(|e| refused(e, "its file cannot be examined"))?;
-                if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-                    let end = offset
-                        .checked_add(size)
-                        .ok_or_else(|| refused(Errno::INVAL, "the file offset wraps around"))?;
-                    if u64::try_from(stat.st_size).unwrap_or(0) < end {
-                        let why = format!("its file has only {:#x} bytes", stat.st_size);
-                        return Err(refused(Errno::INVAL, &why));
-                    }
-                    let len = usize::try_from(size).map_err(|_| refused(Errno::NOMEM, "it is too large"))?;
-                    self.mapped.take((), size).map_err(|e| {
-                        let why = format!("the client {e} bytes: see --dma-limit-gib");
-                        refused(Errno::NOMEM, &why)
-                    })?;
-                    let mapping = Mapping::new(&fd, offset, len, flags & dma_map::WRITE != 0).map_err(|e| {
-                        self.mapped.give(&(), size);
-                        refused(e, &format!("its file cannot be mapped: {e}"))
-                    })?;
-                    let seals = rustix::fs::fcntl_get_seals(fd.as_fd()).unwrap_or(rustix::fs::SealFlags::empty());
-                    let sealed = seals.contains(rustix::fs::SealFlags::SHRINK);
-                    (Backing::Shared(mapping), Mapped::Shared { sealed })
-                } else {
-                    (Backing::Private, Mapped::Private)
-                }
-            }
+        let regular = |fd: OwnedFd| match rustix::fs::fstat(&fd) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => Ok(None),
+            Ok(stat) => Ok(Some((fd, stat.st_size))),
+            Err(e) => Err(refused(e, "its file cannot be examined")),
         };
-        self.maps.insert(address, Map { size, backing });
-        Ok(mapped)
+        let Some((fd, length)) = fd.map(regular).transpose()?.flatten() else {
+            self.maps.insert(address, Map { size, mapping: None });
+            return Ok(Mapped::Private);
+        };
+        let end = offset.checked_add(size).ok_or_else(|| refused(Errno::INVAL, "the file offset wraps around"))?;
+        if u64::try_from(length).unwrap_or(0) < end {
+            return Err(refused(Errno::INVAL, &format!("its file has only {length:#x} bytes")));
+        }
+        let len = usize::try_from(size).map_err(|_| refused(Errno::NOMEM, "it is too large"))?;
+        self.mapped
+            .take((), size)
+            .map_err(|e| refused(Errno::NOMEM, &format!("the client {e} bytes: see --dma-limit-gib")))?;
+        let mapping = Mapping::new(&fd, offset, len, flags & dma_map::WRITE != 0).map_err(|e| {
+            self.mapped.give(&(), size);
+            refused(e, &format!("its file cannot be mapped: {e}"))
+        })?;
+        let seals = rustix::fs::fcntl_get_seals(fd.as_fd()).unwrap_or(SealFlags::empty());
+        self.maps.insert(address, Map { size, mapping: Some(mapping) });
+        Ok(Mapped::Shared { sealed: seals.contains(SealFlags::SHRINK) })
     }
 
     /// Removes the maps within a range (all maps with [`dma_unmap::ALL`]) and returns their total size in bytes.
@@ -371,7 +325,7 @@ impl GuestMemory {
         let mut bytes = 0u64;
         for map in hit.iter().filter_map(|start| self.maps.remove(start)) {
             bytes = bytes.wrapping_add(map.size);
-            if matches!(map.backing, Backing::Shared(_)) {
+            if map.mapping.is_some() {
                 self.mapped.give(&(), map.size);
             }
         }
@@ -380,31 +334,25 @@ impl GuestMemory {
 
     /// Performs a guest-memory step of the core.
     pub fn perform(&self, step: &Step) -> StepResult {
+        let (Step::Load { address, .. }
+        | Step::Store { address, .. }
+        | Step::Atomic { address, .. }
+        | Step::LoadBlock { address, .. }
+        | Step::StoreBlock { address, .. }
+        | Step::LoadCommand { address }) = *step;
+        let (mapping, at) = match self.find(address) {
+            Ok(found) => found,
+            Err(status) => return StepResult::Failed(status),
+        };
         match *step {
-            Step::Atomic { address, size, op, operand, compare } => match self.find(address) {
-                Ok((mapping, offset)) => mapping.atomic(offset, size, op, operand, compare).map(StepResult::Loaded),
-                Err(status) => return StepResult::Failed(status),
-            },
-            Step::LoadBlock { address, length } => match self.find(address) {
-                Ok((mapping, offset)) => mapping.load_block(offset, length).map(StepResult::Block),
-                Err(status) => return StepResult::Failed(status),
-            },
-            Step::StoreBlock { address, ref data } => match self.find(address) {
-                Ok((mapping, offset)) => mapping.store_block(offset, data).map(|()| StepResult::Stored),
-                Err(status) => return StepResult::Failed(status),
-            },
-            Step::Load { address, size } => match self.find(address) {
-                Ok((mapping, offset)) => mapping.load(offset, size).map(StepResult::Loaded),
-                Err(status) => return StepResult::Failed(status),
-            },
-            Step::Store { address, size, data } => match self.find(address) {
-                Ok((mapping, offset)) => mapping.store(offset, size, data).map(|()| StepResult::Stored),
-                Err(status) => return StepResult::Failed(status),
-            },
-            Step::LoadCommand { address } => match self.find(address) {
-                Ok((mapping, offset)) => command(mapping, offset).map(StepResult::Command),
-                Err(status) => return StepResult::Failed(status),
-            },
+            Step::Atomic { size, op, operand, compare, .. } => {
+                mapping.atomic(at, size, op, operand, compare).map(StepResult::Loaded)
+            }
+            Step::LoadBlock { length, .. } => mapping.load_block(at, length).map(StepResult::Block),
+            Step::StoreBlock { ref data, .. } => mapping.store_block(at, data).map(|()| StepResult::Stored),
+            Step::Load { size, .. } => mapping.load(at, size).map(StepResult::Loaded),
+            Step::Store { size, data, .. } => mapping.store(at, size, data).map(|()| StepResult::Stored),
+            Step::LoadCommand { .. } => command(mapping, at).map(StepResult::Command),
         }
         .unwrap_or(StepResult::Failed(Status::MemoryFault))
     }
@@ -416,10 +364,7 @@ impl GuestMemory {
         if offset >= map.size {
             return Err(Status::MemoryFault);
         }
-        match &map.backing {
-            Backing::Shared(mapping) => Ok((mapping, offset)),
-            Backing::Private => Err(Status::PrivateMemory),
-        }
+        map.mapping.as_ref().map(|mapping| (mapping, offset)).ok_or(Status::PrivateMemory)
     }
 }
 
@@ -562,7 +507,7 @@ mod tests {
         assert_eq!(memory.map(&request(0x10_0000, 0x2000, RW), Some(file(0x1000))).unwrap_err().errno, Errno::INVAL);
         let far = DmaMap { offset: u64::MAX - 0xfff, ..request(0x10_0000, 0x1000, RW) };
         assert_eq!(memory.map(&far, Some(file(0x1000))).unwrap_err().errno, Errno::INVAL);
-        assert_eq!(memory.len(), 1);
+        assert_eq!(memory.maps.len(), 1);
         // The very last page of the address space is a page like any other.
         memory.map(&request(u64::MAX - 0xfff, 0x1000, RW), Some(file(0x1000))).unwrap();
         assert_eq!(memory.perform(&Step::Load { address: u64::MAX - 7, size: 8 }), StepResult::Loaded(0));
@@ -581,7 +526,7 @@ mod tests {
             let wanted = if n < fit { Ok(Mapped::Shared { sealed: false }) } else { Err(Errno::NOMEM) };
             assert_eq!(map(&mut memory, n), wanted, "map {n}");
         }
-        assert_eq!((memory.len() as u64, memory.mapped()), (fit, fit * SIZE));
+        assert_eq!((memory.maps.len() as u64, memory.mapped.total()), (fit, fit * SIZE));
         // The address space left is enough for everything else. Unmapped memory can be mapped again, and private memory
         // is not charged.
         drop(vec![1u8; 64 << 20]);
@@ -593,7 +538,7 @@ mod tests {
         memory.unmap(&DmaUnmap { address: 100 * SIZE, ..unmap }).unwrap();
         assert_eq!(map(&mut memory, 99), Err(Errno::NOMEM), "it was not charged");
         memory.clear();
-        assert_eq!((memory.mapped(), map(&mut memory, 99)), (0, Ok(Mapped::Shared { sealed: false })));
+        assert_eq!((memory.mapped.total(), map(&mut memory, 99)), (0, Ok(Mapped::Shared { sealed: false })));
     }
 
     #[test]
@@ -627,6 +572,6 @@ mod tests {
         assert_eq!(memory.perform(&Step::Load { address: 0x1000, size: 1 }), fault);
         assert_eq!(memory.perform(&Step::Load { address: 0x3000, size: 1 }), StepResult::Loaded(0));
         assert_eq!(memory.unmap(&unmap(0, 0, dma_unmap::ALL)).unwrap(), 0x4000);
-        assert!(memory.is_empty());
+        assert!(memory.maps.is_empty());
     }
 }

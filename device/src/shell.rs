@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use log::{debug, info, warn};
+use log::{debug, info};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use telegraphos_device_core::{Event, HibConfig};
@@ -28,7 +28,7 @@ use crate::board::{Board, Clock};
 use crate::fabric_link::{FabricLink, RefusedByFabric};
 use crate::guard::Guard;
 use crate::intake::Intake;
-use crate::vfio::{Connection, Filled, Session, hang_up};
+use crate::vfio::{Connection, Filled, Refused, Session, hang_up};
 
 /// Configuration of a server.
 #[derive(Clone, Debug)]
@@ -64,13 +64,6 @@ pub enum ServeError {
     },
 }
 
-impl ServeError {
-    /// Wraps the error of a failed operation, for `map_err`.
-    pub(crate) fn system(what: &'static str) -> impl Fn(Errno) -> ServeError {
-        move |errno| ServeError::System { what, errno }
-    }
-}
-
 /// Stops a server from another thread or a signal handler.
 #[derive(Clone, Debug)]
 pub struct ShutdownHandle(Arc<OwnedFd>);
@@ -79,7 +72,7 @@ impl ShutdownHandle {
     /// A new handle; a server is started with it.
     pub fn new() -> Result<ShutdownHandle, ServeError> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(ServeError::system("cannot create an event descriptor"))?;
+            .map_err(|errno| ServeError::System { what: "cannot create an event descriptor", errno })?;
         Ok(ShutdownHandle(Arc::new(fd)))
     }
 
@@ -113,11 +106,8 @@ pub struct HibServer {
     clock: Clock,
     spin: u64,
     intake: Intake,
-    messages: u64,
     /// Intake has been paused since the client's socket was last dry.
     paused: bool,
-    /// How many times intake has been paused.
-    pauses: u64,
     /// Buffer, kept to reuse its allocation.
     frames: Vec<Frame>,
 }
@@ -152,12 +142,12 @@ impl Ready {
 impl HibServer {
     /// Binds the socket. QEMU may connect from here on; it is served by [`HibServer::run`].
     pub fn bind(config: Config) -> Result<HibServer, ServeError> {
-        HibServer::bind_with(config, ShutdownHandle::new()?)
+        HibServer::bind_with(config, ShutdownHandle::new()?, None)
     }
 
     /// As [`HibServer::bind`], but stopped by an existing handle. A signal handler that removes the socket must be
-    /// installed before the socket exists, and needs the handle.
-    pub fn bind_with(config: Config, shutdown: ShutdownHandle) -> Result<HibServer, ServeError> {
+    /// installed before the socket exists, and needs the handle. The guard watches each client's connection.
+    pub fn bind_with(config: Config, shutdown: ShutdownHandle, guard: Option<Guard>) -> Result<HibServer, ServeError> {
         let Config { socket, fabric, hib, spin, dma_limit } = config;
         let listener = Listener::bind(&socket, "--socket")?;
         Ok(HibServer {
@@ -166,21 +156,14 @@ impl HibServer {
             board: Board::new(hib, dma_limit),
             session: Session::new(),
             client: None,
-            guard: None,
+            guard,
             shutdown,
             clock: Clock::start(),
             spin,
             intake: Intake::new(0, 0),
-            messages: 0,
             paused: false,
-            pauses: 0,
             frames: Vec::new(),
         })
-    }
-
-    /// Sets the guard that is to watch each client's connection from now on.
-    pub fn guarded_by(&mut self, guard: Option<Guard>) {
-        self.guard = guard;
     }
 
     /// A handle that stops this server.
@@ -295,18 +278,15 @@ impl HibServer {
         self.client.as_ref().is_some_and(|c| c.unread && !c.connection.output.is_full())
     }
 
-    /// Counts and logs the begin of a pause.
+    /// Logs the begin of a pause.
     fn begin_pause(&mut self, now: u64) {
         if std::mem::replace(&mut self.paused, true) {
             return;
         }
-        self.pauses += 1;
-        if let Some(more) = self.board.limiter.admit("intake", now) {
-            let waiting = self.board.hib().waiting();
-            warn!(
-                "the guest has posted more than the network takes: {waiting} stores wait, and no more are taken in for a while{more}"
-            );
-        }
+        let waiting = self.board.hib().waiting();
+        limited!(self.board.limiter, "intake", now => warn
+            "the guest has posted more than the network takes: {waiting} stores wait, and no more are taken in \
+             for a while");
     }
 
     /// One poll of all connections, for at most `timeout` microseconds.
@@ -358,14 +338,14 @@ impl HibServer {
 
     /// Accepts a connection to the socket, or closes it if a QEMU is being served.
     fn accept(&mut self) {
+        let (now, path) = (self.board.now(), self.listener.path().display());
         match self.listener.accept() {
             // A connection without a completed handshake is replaced: it may be a mere probe connection.
             Ok(Some(fd)) if !self.session.negotiated() => {
                 self.session.end();
                 if let Some(Err(e)) = self.guard.as_ref().map(|guard| guard.watch(fd.as_fd())) {
-                    if let Some(more) = self.board.limiter.admit("guard", self.board.now()) {
-                        warn!("if this process is killed, QEMU may abort: the guard does not answer: {e}{more}");
-                    }
+                    limited!(self.board.limiter, "guard", now => warn
+                        "if this process is killed, QEMU may abort: the guard does not answer: {e}");
                 }
                 self.client = Some(Client { connection: Connection::new(fd), unread: false });
                 self.intake = Intake::new(self.clock.now(), self.board.hib().config().load_limit);
@@ -373,19 +353,13 @@ impl HibServer {
             }
             Ok(Some(second)) => {
                 hang_up(second.as_fd());
-                if let Some(more) = self.board.limiter.admit("second client", self.board.now()) {
-                    warn!(
-                        "a second connection to {} was closed: a board serves one QEMU at a time; give each VM a HIB of its \
-                         own{more}",
-                        self.listener.path().display()
-                    );
-                }
+                limited!(self.board.limiter, "second client", now => warn
+                    "a second connection to {path} was closed: a board serves one QEMU at a time; give each VM a \
+                     HIB of its own");
             }
             Ok(None) => {}
             Err(e) => {
-                if let Some(more) = self.board.limiter.admit("accept", self.board.now()) {
-                    warn!("a connection to {} could not be taken: {e}{more}", self.listener.path().display());
-                }
+                limited!(self.board.limiter, "accept", now => warn "a connection to {path} could not be taken: {e}");
             }
         }
     }
@@ -402,12 +376,9 @@ impl HibServer {
                 Ok(Filled::Bytes { drained: d, lost_fds }) => {
                     drained = d;
                     if lost_fds {
-                        if let Some(more) = self.board.limiter.admit("lost fds", now) {
-                            warn!(
-                                "file descriptors of the client were lost: it sent too many at once, or this process has too many \
-                                 open (ulimit -n){more}"
-                            );
-                        }
+                        limited!(self.board.limiter, "lost fds", now => warn
+                            "file descriptors of the client were lost: it sent too many at once, or this process has \
+                             too many open (ulimit -n)");
                     }
                 }
                 Err(e) => closed = Some(format!("reading from it failed: {e}")),
@@ -428,11 +399,9 @@ impl HibServer {
             match input.message() {
                 Ok(Some(message)) => {
                     self.intake.message(now);
-                    self.messages += 1;
-                    if let Err(refused) = self.session.handle(message, &mut self.board, output) {
-                        if let Some(more) = self.board.limiter.admit("message", now) {
-                            warn!("a message of the client was refused: {} ({}){more}", refused.why, refused.errno);
-                        }
+                    if let Err(Refused { why, errno }) = self.session.handle(message, &mut self.board, output) {
+                        limited!(self.board.limiter, "message", now => warn
+                            "a message of the client was refused: {why} ({errno})");
                     }
                     for (token, value) in self.board.take_completed() {
                         self.session.complete(token, value, output);
@@ -470,19 +439,10 @@ impl HibServer {
         if self.session.negotiated() {
             info!("QEMU has gone ({why}); ready for the next one");
             self.board.client_gone();
-        } else if let Some(more) = self.board.limiter.admit("visitor", self.board.now()) {
-            debug!("a connection ended before it began: {why}{more}");
+        } else {
+            let now = self.board.now();
+            limited!(self.board.limiter, "visitor", now => debug "a connection ended before it began: {why}");
         }
         self.session.end();
-    }
-
-    /// How many times intake has been paused.
-    pub fn pauses(&self) -> u64 {
-        self.pauses
-    }
-
-    /// Guest messages received so far.
-    pub fn messages(&self) -> u64 {
-        self.messages
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! QEMU's plugin interface, versions 4 and 5 (QEMU 9.2 to 11.0), through the crate `qemu-plugin`.
 
-use crate::shell::{self, KERNEL, Options};
+use crate::shell::{self, KERNEL};
 use qemu_plugin::install::{Args, Info};
 use qemu_plugin::{
     CallbackFlags, HasCallbacks, Instruction, MemRW, MemoryInfo, PluginId, PluginOp, PluginU64, Register,
@@ -40,15 +40,9 @@ register!(Plugin);
 
 impl Register for Plugin {
     fn register(&mut self, id: PluginId, args: &Args, info: &Info) -> PluginResult<()> {
-        let options = shell::check_target(&info.target_name, info.system.is_some())
-            .and_then(|()| Options::parse(args.raw.iter().cloned()));
-        match options {
-            Ok(options) => shell::start(options),
-            Err(e) => {
-                shell::say(&e);
-                // The crate answers an error with a panic across QEMU's frames.
-                std::process::exit(1);
-            }
+        if !shell::start(&info.target_name, info.system.is_some(), args.raw.iter().cloned()) {
+            // The crate answers an error with a panic across QEMU's frames.
+            std::process::exit(1);
         }
         qemu_plugin_register_atexit_cb(id, |_| shell::finish())
     }

@@ -3,34 +3,32 @@
 //! `include/plugins/qemu-plugin.h`, and our callbacks. In version 7 callbacks get the pointer they were registered with
 //! and no longer the plugin's id.
 
-use crate::shell::{self, KERNEL, Options};
+use crate::shell::{self, KERNEL};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 use telegraphos_plugin_core::{Access, Marker, Retired};
 
-/// A translated block; QEMU's.
-#[repr(C)]
-struct Block {
-    _opaque: [u8; 0],
+/// Declares types of QEMU of which only pointers are known here.
+macro_rules! opaque {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        $($(#[$doc])*
+        #[repr(C)]
+        struct $name {
+            _opaque: [u8; 0],
+        })*
+    };
 }
 
-/// An instruction of a block; QEMU's.
-#[repr(C)]
-struct Instruction {
-    _opaque: [u8; 0],
-}
-
-/// Where an access went; QEMU's.
-#[repr(C)]
-struct HwAddr {
-    _opaque: [u8; 0],
-}
-
-/// One element for each virtual processor; QEMU's.
-#[repr(C)]
-struct Scoreboard {
-    _opaque: [u8; 0],
+opaque! {
+    /// A translated block.
+    Block;
+    /// An instruction of a block.
+    Instruction;
+    /// Where an access went.
+    HwAddr;
+    /// One element for each virtual processor.
+    Scoreboard;
 }
 
 /// A 64-bit counter in each element of a scoreboard.
@@ -146,13 +144,8 @@ pub(crate) unsafe extern "C" fn qemu_plugin_install(
         // SAFETY: the caller's; `at` is below `argc`.
         unsafe { CStr::from_ptr(*argv.add(at)) }.to_string_lossy().into_owned()
     });
-    let options = shell::check_target(&target, info.system_emulation).and_then(|()| Options::parse(arguments));
-    match options {
-        Ok(options) => shell::start(options),
-        Err(e) => {
-            shell::say(&e);
-            return 1;
-        }
+    if !shell::start(&target, info.system_emulation, arguments) {
+        return 1;
     }
     // SAFETY: our own id; the callbacks are functions that stay.
     unsafe {

@@ -9,20 +9,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use telegraphos_plugin_core::{Access, Marker, Observer, Retired};
 
 /// The machine that this observes: markers are x86 instructions.
-pub(crate) const TARGET: &str = "x86_64";
+const TARGET: &str = "x86_64";
 /// Instructions at and above are the kernel's.
 pub(crate) const KERNEL: u64 = 1 << 63;
 
 /// Where the table goes.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
+struct Options {
     /// A file, written whole and renamed into place; else stderr.
     out: Option<PathBuf>,
 }
 
 impl Options {
     /// Reads the plugin's arguments, each `NAME=VALUE`.
-    pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Options, String> {
+    fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Options, String> {
         let mut options = Options::default();
         for argument in arguments {
             match argument.split_once('=') {
@@ -35,7 +35,7 @@ impl Options {
 }
 
 /// Refuses a machine with markers that could not be read.
-pub(crate) fn check_target(name: &str, system: bool) -> Result<(), String> {
+fn check_target(name: &str, system: bool) -> Result<(), String> {
     if name == TARGET && system {
         return Ok(());
     }
@@ -59,14 +59,21 @@ fn shell() -> MutexGuard<'static, Option<Shell>> {
 }
 
 /// A line for the user.
-pub(crate) fn say(text: &str) {
+fn say(text: &str) {
     // Fails only if stderr is closed.
     let _ = writeln!(std::io::stderr(), "telegraphos-plugin: {text}");
 }
 
-/// Begins to observe.
-pub(crate) fn start(options: Options) {
-    *shell() = Some(Shell { observer: Observer::new(), options });
+/// Begins to observe; false if the machine or the plugin's arguments are refused.
+pub(crate) fn start(target: &str, system: bool, arguments: impl IntoIterator<Item = String>) -> bool {
+    match check_target(target, system).and_then(|()| Options::parse(arguments)) {
+        Ok(options) => *shell() = Some(Shell { observer: Observer::new(), options }),
+        Err(e) => {
+            say(&e);
+            return false;
+        }
+    }
+    true
 }
 
 /// Whether accesses are of interest.

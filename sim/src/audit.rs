@@ -33,14 +33,14 @@ impl Simulation {
             if counted.failed + counted.refused + counted.aborted > 0 {
                 return Err(format!("{}: some failed without any fault", operation.name()));
             }
-            let expected = counted.latency.count();
+            let expected = counted.latency.count;
             if found == expected { Ok(()) } else { Err(format!("{what}: {found}, expected {expected}")) }
         };
         let words = self.nodes.iter().map(|node| node.memory.word(Segment::Data.address() + ATOMIC, 8));
         equal("sum of the words that atomics count up", words.sum(), Operation::Atomic)?;
         equal("elements taken from queues", self.statistics.consumed, Operation::Enqueue)?;
         for operation in [Operation::Store, Operation::Load, Operation::Put, Operation::Get, Operation::Multicast] {
-            equal("", self.statistics.operations[operation as usize].latency.count(), operation)?;
+            equal("", self.statistics.operations[operation as usize].latency.count, operation)?;
         }
         if !self.plan.has(Operation::Multicast) {
             return Ok(());

@@ -7,6 +7,7 @@ use crate::memory::Memory;
 use crate::plan::Plan;
 use std::collections::VecDeque;
 use telegraphos_wire::admin::{self, Command, Completion, QueueCommand, ReplicaCommand};
+use telegraphos_wire::event::Entry;
 use telegraphos_wire::queue::{FIRST, HEAD_WORD, HeaderWord, Shape, TAIL_WORD};
 use telegraphos_wire::{NodeId, Status, UNIT};
 
@@ -25,21 +26,6 @@ pub(crate) enum Task {
     Join { home: NodeId },
     /// The queue has been emptied after an overflow.
     Resume,
-}
-
-/// The outcome of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Done {
-    pub(crate) task: Task,
-    pub(crate) status: Status,
-}
-
-/// The fields of a ring event that this driver uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
-    pub(crate) kind: u16,
-    pub(crate) index: u16,
-    pub(crate) value: u64,
 }
 
 /// See the module.
@@ -152,9 +138,9 @@ impl Driver {
         }
     }
 
-    /// The board has stored the last word of the completion at `address`. Returns the outcome if that was the last
-    /// command of its task.
-    pub(crate) fn completed(&mut self, address: u64, memory: &Memory) -> Option<Done> {
+    /// The board has stored the last word of the completion at `address`. Returns the task and its outcome if that
+    /// was its last command.
+    pub(crate) fn completed(&mut self, address: u64, memory: &Memory) -> Option<(Task, Status)> {
         let block = (address - ADMIN) / admin::BLOCK_SIZE as u64;
         let mut completion = Completion::default();
         let at = ADMIN + block * admin::BLOCK_SIZE as u64 + admin::COMPLETION_OFFSET as u64;
@@ -172,19 +158,17 @@ impl Driver {
         }
         self.found = None;
         self.tasks.pop_front();
-        Some(Done { task, status })
+        Some((task, status))
     }
 
     /// Takes the next event from the ring, if there is one.
-    pub(crate) fn take_event(&mut self, memory: &Memory) -> Option<Event> {
-        let entry = EVENTS + u64::from(self.taken & (RING - 1)) * 16;
-        let word = memory.word(entry + 8, 8);
-        let next = self.taken.wrapping_add(1);
-        if word >> 32 != u64::from(next) {
-            return None;
-        }
-        self.taken = next;
-        Some(Event { kind: word as u16, index: (word >> 16) as u16, value: memory.word(entry, 8) })
+    pub(crate) fn take_event(&mut self, memory: &Memory) -> Option<Entry> {
+        let mut entry = Entry::default();
+        let at = EVENTS + u64::from(self.taken & (RING - 1)) * size_of::<Entry>() as u64;
+        memory.read(at, bytemuck::bytes_of_mut(&mut entry));
+        let new = entry.seq == self.taken.wrapping_add(1);
+        self.taken = self.taken.wrapping_add(new.into());
+        new.then_some(entry)
     }
 
     /// Events taken so far: what EVENT_CONSUMER is to hold.

@@ -8,12 +8,13 @@ const PARTS: u32 = 6;
 
 /// A log-linear histogram of durations in picoseconds.
 #[derive(Clone, Debug, Default)]
-pub struct Histogram {
+pub(crate) struct Histogram {
     buckets: Vec<u64>,
-    count: u64,
+    /// How many were counted.
+    pub(crate) count: u64,
     sum: u128,
-    least: Time,
-    greatest: Time,
+    pub(crate) least: Time,
+    pub(crate) greatest: Time,
 }
 
 fn bucket(value: Time) -> usize {
@@ -34,7 +35,7 @@ fn floor(bucket: usize) -> Time {
 
 impl Histogram {
     /// Counts a duration.
-    pub fn add(&mut self, value: Time) {
+    pub(crate) fn add(&mut self, value: Time) {
         let at = bucket(value);
         if at >= self.buckets.len() {
             self.buckets.resize(at + 1, 0);
@@ -46,28 +47,13 @@ impl Histogram {
         self.sum += u128::from(value);
     }
 
-    /// How many were counted.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// The least, exactly.
-    pub fn least(&self) -> Time {
-        self.least
-    }
-
-    /// The greatest, exactly.
-    pub fn greatest(&self) -> Time {
-        self.greatest
-    }
-
     /// Their mean, rounded down.
-    pub fn mean(&self) -> Time {
+    pub(crate) fn mean(&self) -> Time {
         (self.sum / u128::from(self.count.max(1))) as Time
     }
 
     /// The value that `percent` of all are not above, less at most 1/64 of it.
-    pub fn percentile(&self, percent: u64) -> Time {
+    pub(crate) fn percentile(&self, percent: u64) -> Time {
         let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100) as u64;
         let mut seen = 0;
         for (at, count) in self.buckets.iter().enumerate() {
@@ -95,7 +81,7 @@ mod tests {
             let found = h.percentile(percent);
             assert!(found <= exact && exact - found <= exact / 64, "{percent}: {found}, expected {exact}");
         }
-        assert_eq!((h.least(), h.greatest(), h.count(), h.mean()), (7, 700_000, 100_000, 350_003));
+        assert_eq!((h.least, h.greatest, h.count, h.mean()), (7, 700_000, 100_000, 350_003));
     }
 
     #[test]

@@ -81,14 +81,15 @@ pub(crate) fn address(window: WindowLayout, aperture: Aperture, node: NodeId, se
 
 /// The board of a node with so many partners, to which so many nodes may send elements.
 pub(crate) fn board(workload: &Workload, node: NodeId, nodes: u32, partners: usize, senders: u32) -> HibConfig {
-    let mut config = HibConfig::new(node);
-    config.window = window(nodes);
-    config.outstanding = workload.board.outstanding;
-    config.credits = [workload.board.credits; 4];
-    config.contexts = 1;
-    config.imports = (2 + 2 * partners) as u16;
-    config.export_pages = 4;
-    config.hold = workload.queue.hold;
-    config.holds = (senders * workload.queue.hold).max(DEFAULT_CREDITS);
-    config
+    HibConfig {
+        window: window(nodes),
+        outstanding: workload.board.outstanding,
+        credits: [workload.board.credits; 4],
+        contexts: 1,
+        imports: (2 + 2 * partners) as u16,
+        export_pages: 4,
+        hold: workload.queue.hold,
+        holds: (senders * workload.queue.hold).max(DEFAULT_CREDITS),
+        ..HibConfig::new(node)
+    }
 }

@@ -25,9 +25,9 @@ mod driver;
 mod guest;
 mod histogram;
 mod layout;
-mod link;
 mod memory;
 mod node;
+mod output;
 mod pattern;
 mod pipe;
 mod plan;
@@ -42,7 +42,6 @@ mod world;
 
 #[cfg(feature = "bugs")]
 pub use bugs::Bugs;
-pub use histogram::Histogram;
 pub use report::{ClassReport, Fairness, Latency, OperationReport, Packets, Pair, Report, TrunkReport};
 pub use simulation::{Simulation, SimulationError};
 pub use workload::{

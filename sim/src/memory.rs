@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory of a simulated guest: pages that exist when they have been written to.
 
+use std::ops::Range;
 use telegraphos_device_core::{Step, StepResult};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::{Block, Status};
@@ -13,12 +14,17 @@ pub(crate) struct Memory {
     pages: Vec<Option<Box<[u8; PAGE]>>>,
 }
 
-/// What a step has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Changed {
-    Nothing,
-    /// By a store: address, bytes, value before, value.
-    Stored(u64, u8, u64, u64),
+/// What a store has changed: address, bytes, value before, value.
+pub(crate) type Stored = (u64, u8, u64, u64);
+
+/// Divides bytes at an address by pages: the page, the place in it, and the place in the bytes, of each piece.
+fn pieces(address: u64, bytes: usize) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let (start, at) = (done, address as usize + done);
+        done += (bytes - start).min(PAGE - at % PAGE);
+        (start < done).then(|| (at / PAGE, at % PAGE..at % PAGE + (done - start), start..done))
+    })
 }
 
 impl Memory {
@@ -58,37 +64,25 @@ impl Memory {
 
     /// Reads bytes; zero outside.
     pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) {
-        let mut at = address as usize;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let length = rest.len().min(PAGE - at % PAGE);
-            let (now, later) = rest.split_at_mut(length);
-            match self.pages.get(at / PAGE) {
-                Some(Some(page)) => now.copy_from_slice(&page[at % PAGE..at % PAGE + length]),
-                _ => now.fill(0),
+        for (page, at, part) in pieces(address, bytes.len()) {
+            match self.pages.get(page) {
+                Some(Some(page)) => bytes[part].copy_from_slice(&page[at]),
+                _ => bytes[part].fill(0),
             }
-            at += length;
-            rest = later;
         }
     }
 
     /// Writes bytes; ignored outside.
     pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) {
-        let mut at = address as usize;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let length = rest.len().min(PAGE - at % PAGE);
-            let (now, later) = rest.split_at(length);
-            if let Some(page) = self.page_mut(at / PAGE) {
-                page[at % PAGE..at % PAGE + length].copy_from_slice(now);
+        for (page, at, part) in pieces(address, bytes.len()) {
+            if let Some(page) = self.page_mut(page) {
+                page[at].copy_from_slice(&bytes[part]);
             }
-            at += length;
-            rest = later;
         }
     }
 
     /// Performs a step of the board. Fails with a memory fault outside; nothing is changed then.
-    pub(crate) fn perform(&mut self, step: Step) -> (StepResult, Changed) {
+    pub(crate) fn perform(&mut self, step: Step) -> (StepResult, Option<Stored>) {
         let length = match &step {
             Step::Load { size, .. } | Step::Store { size, .. } | Step::Atomic { size, .. } => usize::from(*size),
             Step::LoadBlock { length, .. } => *length as usize,
@@ -102,14 +96,14 @@ impl Memory {
         | Step::StoreBlock { address, .. }
         | Step::LoadCommand { address }) = step;
         if !self.has(address, length) {
-            return (StepResult::Failed(Status::MemoryFault), Changed::Nothing);
+            return (StepResult::Failed(Status::MemoryFault), None);
         }
         let result = match step {
             Step::Load { address, size } => StepResult::Loaded(self.word(address, size)),
             Step::Store { address, size, data } => {
                 let before = self.word(address, size);
                 self.set_word(address, size, data);
-                return (StepResult::Stored, Changed::Stored(address, size, before, data));
+                return (StepResult::Stored, Some((address, size, before, data)));
             }
             Step::Atomic { address, size, op, operand, compare } => {
                 let before = self.word(address, size);
@@ -131,6 +125,6 @@ impl Memory {
                 StepResult::Command(command)
             }
         };
-        (result, Changed::Nothing)
+        (result, None)
     }
 }

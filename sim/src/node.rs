@@ -2,10 +2,10 @@
 //! One node: the real board, and around it the memory, driver and processors of a simulated guest.
 
 use crate::agenda::Kind;
-use crate::driver::{Done, Driver, Task};
+use crate::driver::{Driver, Task};
 use crate::guest::Guest;
 use crate::layout::{self, ADMIN, EVENTS, RING, STATUS, Segment};
-use crate::memory::{Changed, Memory};
+use crate::memory::{Memory, Stored};
 use crate::plan::Plan;
 use crate::units::{MICROSECOND, Time};
 use crate::world::World;
@@ -83,7 +83,10 @@ impl Node {
 
     fn send(&mut self, world: &mut World<'_>, frame: Frame) {
         let costs = &world.plan.workload.costs;
-        world.link.send_up(world.now, frame, self.id, costs, world.agenda);
+        let wire = (costs.link_bandwidth, costs.link_latency + costs.switch_crossing);
+        if let Some(at) = world.up.send(world.now, frame, wire) {
+            world.agenda.add(at, Kind::Up, self.id.into());
+        }
     }
 
     /// Writes a register of the board.
@@ -222,22 +225,22 @@ impl Node {
             Some((next, ..)) => world.agenda.add((*next).max(world.now), Kind::Step, self.id.into()),
             None => self.steps.clear(),
         }
-        let (result, changed) = self.memory.perform(op);
+        let (result, stored) = self.memory.perform(op);
         self.handle(world, Event::StepDone { step, result });
-        if let Changed::Stored(address, size, before, value) = changed {
-            self.stored(world, address, size, before, value);
+        if let Some(stored) = stored {
+            self.stored(world, stored);
         }
     }
 
     /// Passes a stored word to the part of the guest that polls it.
-    fn stored(&mut self, world: &mut World<'_>, address: u64, size: u8, before: u64, value: u64) {
+    fn stored(&mut self, world: &mut World<'_>, (address, size, before, value): Stored) {
         match address {
             STATUS.. if address < STATUS + 8 * context::SLOTS as u64 => {
                 self.guest.slot_done(world, self.id, ((address - STATUS) / 8) as usize, value);
             }
             ADMIN..EVENTS if (address - ADMIN) % admin::BLOCK_SIZE as u64 == admin::COMPLETION_OFFSET as u64 => {
-                if let Some(done) = self.driver.completed(address, &self.memory) {
-                    self.done(world, done);
+                if let Some((task, status)) = self.driver.completed(address, &self.memory) {
+                    self.done(world, task, status);
                 }
                 self.run_driver(world);
             }
@@ -300,17 +303,16 @@ impl Node {
         self.run_driver(world);
     }
 
-    fn done(&mut self, world: &mut World<'_>, done: Done) {
-        let failed = !done.status.is_ok();
-        match done.task {
+    fn done(&mut self, world: &mut World<'_>, task: Task, status: Status) {
+        match task {
             Task::Import { import, .. } => {
-                self.guest.imported(world, self.id, import, done.status);
+                self.guest.imported(world, self.id, import, status);
                 // The name may be published soon, unless the node is down: its return is an event.
-                if failed && !matches!(done.status, Status::NodeDown | Status::LinkDown) {
+                if !matches!(status, Status::Ok | Status::NodeDown | Status::LinkDown) {
                     self.call_driver(world, world.plan.workload.costs.retry);
                 }
             }
-            Task::Join { .. } => self.guest.joined(!failed),
+            Task::Join { .. } => self.guest.joined(status.is_ok()),
             Task::Resume => self.call_consumer(world),
             Task::Context | Task::Export(_) | Task::Close { .. } => {}
         }

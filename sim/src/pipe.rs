@@ -6,6 +6,9 @@ use std::collections::VecDeque;
 use telegraphos_wire::link::{self, Frame};
 use telegraphos_wire::packet;
 
+/// What a wire takes: picoseconds for each byte, and those from its end to the effect of the frame.
+pub(crate) type Wire = (Time, Time);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
@@ -22,27 +25,19 @@ pub(crate) struct Pipe {
 /// Bytes of a frame.
 pub(crate) fn frame_len(frame: &Frame) -> u64 {
     let packet_len = |packet: &telegraphos_wire::Packet| packet::HEADER_LEN + packet.body.payload_len();
-    let body = match frame {
+    let behind_fields = match frame {
         Frame::Packet(packet) => packet_len(packet),
-        Frame::Credit { .. } | Frame::TrunkCredit { .. } | Frame::Reset { .. } => 8,
-        Frame::NodeUp { .. } => 12,
-        Frame::NodeDown { .. } => 4,
-        Frame::Group { members, .. } => 4 + 2 * members.len(),
-        Frame::Hello { .. } => 24,
-        Frame::Welcome { .. } => 28,
-        Frame::Refuse { .. } => 20,
-        Frame::Trunk { .. } => 40,
-        Frame::Reach { .. } => 20,
-        Frame::Forward { members, packet, .. } => 4 + 2 * members.len() + packet_len(packet),
-        Frame::Probe | Frame::Alive => 0,
+        Frame::Group { members, .. } => 2 * members.len(),
+        Frame::Forward { members, packet, .. } => 2 * members.len() + packet_len(packet),
+        _ => 0,
     };
-    (link::HEAD_LEN + body) as u64
+    (link::HEAD_LEN + frame.kind().len + behind_fields) as u64
 }
 
 impl Pipe {
-    /// Takes a frame at `now`. It arrives after its bytes and those before it have left, and `latency` more. True if no
-    /// other was under way.
-    pub(crate) fn send(&mut self, now: Time, frame: Frame, per_byte: Time, latency: Time) -> bool {
+    /// Takes a frame at `now`. It arrives after its bytes and those before it have left, and `latency` more: when, if
+    /// no other was under way.
+    pub(crate) fn send(&mut self, now: Time, frame: Frame, (per_byte, latency): Wire) -> Option<Time> {
         let length = frame_len(&frame);
         let cost = length * per_byte;
         self.free_at = self.free_at.max(now) + cost;
@@ -51,8 +46,9 @@ impl Pipe {
         if matches!(frame, Frame::Packet(_) | Frame::Forward { .. }) {
             self.packets += 1;
         }
-        self.frames.push_back((self.free_at + latency, frame));
-        self.frames.len() == 1
+        let arrival = self.free_at + latency;
+        self.frames.push_back((arrival, frame));
+        (self.frames.len() == 1).then_some(arrival)
     }
 
     /// When everything that it has taken has left its sender.
@@ -134,8 +130,8 @@ mod tests {
     fn a_frame_waits_for_those_before_it() {
         let mut pipe = Pipe::default();
         let credit = || Frame::Credit { class: Class::Request, count: 1 };
-        assert!(pipe.send(100, credit(), 10, 1000));
-        assert!(!pipe.send(150, credit(), 10, 1000));
+        assert_eq!(pipe.send(100, credit(), (10, 1000)), Some(100 + 160 + 1000));
+        assert_eq!(pipe.send(150, credit(), (10, 1000)), None);
         assert_eq!((pipe.next(), pipe.free_at()), (Some(100 + 160 + 1000), 100 + 320));
         assert_eq!(pipe.receive(1259), None);
         assert!(pipe.receive(1260).is_some());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What does not change during a run: the workload, checked, and what follows from it and the number of nodes.
 
-use crate::layout;
+use crate::layout::{self, Segment};
 use crate::pattern::{self, Partners};
 use crate::workload::{Operation, Workload, WorkloadError};
 use telegraphos_device_core::HibConfig;
@@ -70,13 +70,11 @@ impl Plan {
     pub(crate) fn board(&self, node: NodeId) -> HibConfig {
         let index = usize::from(node);
         let partners = self.partners[index].nodes.len();
-        #[allow(unused_mut, reason = "a bug may be put in")]
-        let mut config = layout::board(&self.workload, node, self.nodes, partners, self.senders[index]);
-        #[cfg(feature = "bugs")]
-        {
-            config.bug = self.bugs.board;
+        HibConfig {
+            #[cfg(feature = "bugs")]
+            bug: self.bugs.board,
+            ..layout::board(&self.workload, node, self.nodes, partners, self.senders[index])
         }
-        config
     }
 
     /// The operation of a random number below [`Plan::parts`].
@@ -96,9 +94,13 @@ impl Plan {
         self.mix.iter().any(|(_, other)| *other == operation)
     }
 
-    /// Whether partners need each other's data segment.
-    pub(crate) fn needs_data(&self) -> bool {
-        Operation::ALL.into_iter().any(|o| !matches!(o, Operation::Enqueue | Operation::Multicast) && self.has(o))
+    /// Whether partners need each other's segment of this kind.
+    pub(crate) fn needs(&self, segment: Segment) -> bool {
+        match segment {
+            Segment::Queue => self.has(Operation::Enqueue),
+            Segment::Page => self.has(Operation::Multicast),
+            Segment::Data => self.mix.iter().any(|(_, o)| !matches!(o, Operation::Enqueue | Operation::Multicast)),
+        }
     }
 
     /// Whether copies have their other end in the own data segment.

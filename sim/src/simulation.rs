@@ -4,12 +4,13 @@
 use crate::agenda::{Agenda, Kind};
 use crate::driver::Task;
 use crate::layout::Segment;
-use crate::link::{Direction, Link};
 use crate::node::Node;
+use crate::output::Output;
+use crate::pipe::Pipe;
 use crate::plan::Plan;
 use crate::statistics::Statistics;
 use crate::units::{MICROSECOND, Time};
-use crate::workload::{Fault, FaultKind, Operation, Workload, WorkloadError};
+use crate::workload::{Fault, FaultKind, Workload, WorkloadError};
 use crate::world::World;
 use std::sync::Arc;
 use telegraphos_device_core::Action;
@@ -61,11 +62,12 @@ pub enum SimulationError {
 pub struct Simulation {
     pub(crate) plan: Plan,
     pub(crate) nodes: Vec<Node>,
-    pub(crate) links: Vec<Link>,
+    /// By node: from its board to its switch.
+    pub(crate) ups: Vec<Pipe>,
     /// By switch.
     pub(crate) switches: Vec<Switch>,
-    /// Two for each trunk: from its lower end, from its upper end.
-    pub(crate) trunks: Vec<Direction>,
+    /// Of the switches: one for each node, then two for each trunk, from its lower end and from its upper end.
+    pub(crate) outputs: Vec<Output>,
     pub(crate) topology: Arc<Topology>,
     pub(crate) label: String,
     /// By class: packets that had waited in the switches, and for credits, before the operations.
@@ -112,24 +114,25 @@ impl Simulation {
 
     fn of(plan: Plan, topology: Arc<Topology>, label: &str) -> Result<Simulation, SimulationError> {
         let nodes = plan.nodes;
-        let mut config = SwitchConfig::new(nodes);
-        config.window = Some(plan.window);
-        config.credits = [plan.workload.switch.credits; 4];
-        config.silence = plan.workload.switch.silence.map(|silence| silence / MICROSECOND);
-        config.stall = config.silence;
-        #[cfg(feature = "bugs")]
-        {
-            config.bug = plan.bugs.switch;
-        }
+        let silence = plan.workload.switch.silence.map(|silence| silence / MICROSECOND);
+        let config = SwitchConfig {
+            window: Some(plan.window),
+            credits: [plan.workload.switch.credits; 4],
+            silence,
+            stall: silence,
+            #[cfg(feature = "bugs")]
+            bug: plan.bugs.switch,
+            ..SwitchConfig::new(nodes)
+        };
         let alone = topology.switches() == 1;
         let part = |switch| (!alone).then(|| Part { topology: topology.clone(), switch });
         let switches =
             (0..topology.switches()).map(|id| Switch::new(SwitchConfig { part: part(id), ..config.clone() }));
         let simulation = Simulation {
             nodes: (0..nodes as NodeId).map(|id| Node::new(id, &plan)).collect(),
-            links: (0..nodes).map(|_| Link::default()).collect(),
+            ups: (0..nodes).map(|_| Pipe::default()).collect(),
             switches: switches.collect::<Result<_, _>>()?,
-            trunks: topology.trunks().iter().flat_map(|_| [Direction::default(), Direction::default()]).collect(),
+            outputs: (0..nodes as usize + 2 * topology.trunks().len()).map(|_| Output::default()).collect(),
             label: label.to_owned(),
             waited: [(0, 0); 4],
             statistics: Statistics::default(),
@@ -205,10 +208,10 @@ impl Simulation {
 
     fn export(&mut self, id: NodeId) {
         let index = usize::from(id);
-        if self.plan.needs_data() && (self.plan.senders[index] > 0 || self.plan.needs_own_data()) {
+        if self.plan.needs(Segment::Data) && (self.plan.senders[index] > 0 || self.plan.needs_own_data()) {
             self.task(id, Task::Export(Segment::Data));
         }
-        if self.plan.has(Operation::Enqueue) && self.plan.senders[index] > 0 {
+        if self.plan.needs(Segment::Queue) && self.plan.senders[index] > 0 {
             self.task(id, Task::Export(Segment::Queue));
         }
         if self.plan.home(id).is_some() {
@@ -280,17 +283,9 @@ impl Simulation {
         self.started = self.now;
         self.statistics = Statistics::default();
         self.calls = 0;
-        for link in &mut self.links {
-            link.up.start_counting();
-            link.down.start_counting();
-        }
-        self.trunks.iter_mut().for_each(|direction| direction.pipe.start_counting());
+        let outputs = self.outputs.iter_mut().map(|output| &mut output.pipe);
+        self.ups.iter_mut().chain(outputs).for_each(Pipe::start_counting);
         self.waited = Class::ALL.map(|class| self.waits(class)).map(|(all, credit, _)| (all, credit));
-    }
-
-    /// The moment, in picoseconds since everything was switched on.
-    pub fn now(&self) -> Time {
-        self.now
     }
 
     /// Calls of the agenda since the operations began, in proportion to which a run takes wall time.
@@ -343,48 +338,28 @@ impl Simulation {
         let id = number as NodeId;
         match kind {
             Kind::Fault => self.fault(index),
-            Kind::Up => {
-                let pipe = &mut self.links[index].up;
+            Kind::Up | Kind::Down | Kind::Trunk => {
+                let pipe = match kind {
+                    Kind::Up => &mut self.ups[index],
+                    Kind::Down => &mut self.outputs[index].pipe,
+                    _ => &mut self.outputs[self.plan.nodes as usize + index].pipe,
+                };
                 let Some(frame) = pipe.receive(self.now) else { return };
                 if let Some(at) = pipe.next() {
                     self.agenda.add(at.max(self.now), kind, number);
                 }
-                self.switch_event(self.switch_of(id), SwitchEvent::Frame { port: number, frame });
-            }
-            Kind::Trunk => {
-                let pipe = &mut self.trunks[index].pipe;
-                let Some(frame) = pipe.receive(self.now) else { return };
-                if let Some(at) = pipe.next() {
-                    self.agenda.add(at.max(self.now), kind, number);
-                }
-                // A direction ends where the opposite one starts.
-                let other = number ^ 1;
-                self.switch_event(
-                    self.start_of(other),
-                    SwitchEvent::Frame { port: self.trunk_port(number / 2), frame },
-                );
-            }
-            Kind::Down => {
-                let pipe = &mut self.links[index].down;
-                let Some(frame) = pipe.receive(self.now) else { return };
-                if let Some(at) = pipe.next() {
-                    self.agenda.add(at.max(self.now), kind, number);
-                }
-                self.with(id, |node, world| node.arrive(world, frame));
+                let (switch, port) = match kind {
+                    Kind::Down => return self.with(id, |node, world| node.arrive(world, frame)),
+                    Kind::Up => self.port_of(number),
+                    // A direction ends where the opposite one starts.
+                    _ => self.port_of(self.plan.nodes + (number ^ 1)),
+                };
+                self.switch_event(switch, SwitchEvent::Frame { port, frame });
             }
             Kind::Room => {
-                let room = self.plan.workload.switch.room;
-                match number.checked_sub(self.plan.nodes) {
-                    None => {
-                        let frames = self.links[index].room.free(room);
-                        self.switch_event(self.switch_of(id), SwitchEvent::PortRoom { port: number, frames });
-                    }
-                    Some(direction) => {
-                        let frames = self.trunks[direction as usize].room.free(room);
-                        let port = self.trunk_port(direction / 2);
-                        self.switch_event(self.start_of(direction), SwitchEvent::PortRoom { port, frames });
-                    }
-                }
+                let frames = self.outputs[index].room.free(self.plan.workload.switch.room);
+                let (switch, port) = self.port_of(number);
+                self.switch_event(switch, SwitchEvent::PortRoom { port, frames });
             }
             Kind::Step => self.with(id, |node, world| node.step(world)),
             Kind::Processor => {
@@ -420,7 +395,7 @@ impl Simulation {
             plan: &self.plan,
             agenda: &mut self.agenda,
             statistics: &mut self.statistics,
-            link: &mut self.links[index],
+            up: &mut self.ups[index],
             actions: std::mem::take(&mut self.actions),
         };
         let result = what(&mut self.nodes[index], &mut world);
@@ -434,15 +409,18 @@ impl Simulation {
         self.topology.switch_of(node).unwrap_or(0)
     }
 
-    /// The switch from which a direction of a trunk starts.
-    fn start_of(&self, direction: u32) -> SwitchId {
-        let trunk = self.topology.trunks().get(direction as usize / 2);
-        trunk.map_or(0, |trunk| if direction % 2 == 0 { trunk.a } else { trunk.b })
+    /// The switch and the port of an output. The ports of trunks are numbered behind those of nodes, alike at both ends.
+    fn port_of(&self, output: u32) -> (SwitchId, u32) {
+        let Some(direction) = output.checked_sub(self.plan.nodes) else {
+            return (self.switch_of(output as NodeId), output);
+        };
+        let trunk = &self.topology.trunks()[direction as usize / 2];
+        (if direction % 2 == 0 { trunk.a } else { trunk.b }, self.plan.nodes + direction / 2)
     }
 
-    /// The port of a trunk at both of its ends; those of nodes are numbered by these.
-    fn trunk_port(&self, trunk: u32) -> u32 {
-        self.plan.nodes + trunk
+    /// The two outputs of a trunk.
+    fn outputs_of(&self, trunk: TrunkId) -> [u32; 2] {
+        [0, 1].map(|end| self.plan.nodes + 2 * u32::from(trunk) + end)
     }
 
     fn tick_interval(&self) -> Option<Time> {
@@ -458,18 +436,16 @@ impl Simulation {
             match action {
                 SwitchAction::Send(port, frame) => {
                     let costs = &self.plan.workload.costs;
-                    match port.checked_sub(nodes) {
-                        None => {
-                            let link = &mut self.links[port as usize];
-                            link.send_down(self.now, frame, port as NodeId, costs, &mut self.agenda);
-                        }
+                    let (output, wire, call) = match port.checked_sub(nodes) {
+                        None => (port, (costs.link_bandwidth, costs.link_latency + costs.board), (Kind::Down, port)),
                         Some(trunk) => {
                             let from_upper = self.topology.trunks()[trunk as usize].a != switch;
                             let number = 2 * trunk + u32::from(from_upper);
-                            let direction = &mut self.trunks[number as usize];
-                            direction.send(self.now, frame, number, nodes + number, costs, &mut self.agenda);
+                            let wire = (costs.trunk_bandwidth, costs.trunk_latency + costs.switch_crossing);
+                            (nodes + number, wire, (Kind::Trunk, number))
                         }
-                    }
+                    };
+                    self.outputs[output as usize].send(self.now, frame, wire, call, output, &mut self.agenda);
                 }
                 SwitchAction::Close(port) => ended.push(port),
                 SwitchAction::Diagnostic(_) => {}
@@ -509,31 +485,31 @@ impl Simulation {
 
     fn open_port(&mut self, id: NodeId) {
         let room = self.plan.workload.switch.room;
-        self.links[usize::from(id)].room.open(room);
+        self.outputs[usize::from(id)].room.open(room);
         self.switch_event(self.switch_of(id), SwitchEvent::PortOpened { port: id.into(), room });
     }
 
     /// Loses the packets in flight on a link.
     fn cut_link(&mut self, id: NodeId) {
-        let link = &mut self.links[usize::from(id)];
-        self.statistics.lost += link.up.cut() + link.down.cut();
+        let index = usize::from(id);
+        self.statistics.lost += self.ups[index].cut() + self.outputs[index].pipe.cut();
     }
 
     fn join_trunk(&mut self, trunk: TrunkId) {
         let room = self.plan.workload.switch.room;
-        for direction in [2 * u32::from(trunk), 2 * u32::from(trunk) + 1] {
-            self.trunks[direction as usize].room.open(room);
-            let port = self.trunk_port(trunk.into());
-            self.switch_event(self.start_of(direction), SwitchEvent::TrunkOpened { port, room, trunk });
+        for output in self.outputs_of(trunk) {
+            self.outputs[output as usize].room.open(room);
+            let (switch, port) = self.port_of(output);
+            self.switch_event(switch, SwitchEvent::TrunkOpened { port, room, trunk });
         }
     }
 
     /// Both ends are notified; packets in flight are lost.
     fn break_trunk(&mut self, trunk: TrunkId) {
-        for direction in [2 * u32::from(trunk), 2 * u32::from(trunk) + 1] {
-            self.statistics.lost += self.trunks[direction as usize].pipe.cut();
-            let port = self.trunk_port(trunk.into());
-            self.switch_event(self.start_of(direction), SwitchEvent::PortClosed { port });
+        for output in self.outputs_of(trunk) {
+            self.statistics.lost += self.outputs[output as usize].pipe.cut();
+            let (switch, port) = self.port_of(output);
+            self.switch_event(switch, SwitchEvent::PortClosed { port });
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From a run to its report.
 
-use crate::link::Direction;
+use crate::output::Output;
 use crate::report::{ClassReport, Fairness, HOTTEST, Latency, OperationReport, Packets, Pair, Report, TrunkReport};
 use crate::simulation::{Simulation, SimulationError};
 use crate::units::{SECOND, Time};
@@ -18,7 +18,7 @@ impl Simulation {
 
     /// The report of the operations so far.
     pub fn report(&self) -> Report {
-        let Simulation { plan, nodes, links, statistics, .. } = self;
+        let Simulation { plan, nodes, ups, outputs, statistics, .. } = self;
         let duration = statistics.last_end.saturating_sub(self.started);
         let operations: Vec<OperationReport> = Operation::ALL
             .into_iter()
@@ -29,19 +29,19 @@ impl Simulation {
                 OperationReport {
                     operation: operation.name(),
                     issued: counted.issued,
-                    completed: latency.count(),
+                    completed: latency.count,
                     failed: counted.failed,
                     refused: counted.refused,
                     aborted: counted.aborted,
                     latency: Latency {
-                        min: latency.least(),
+                        min: latency.least,
                         mean: latency.mean(),
                         p50: latency.percentile(50),
                         p90: latency.percentile(90),
                         p99: latency.percentile(99),
-                        max: latency.greatest(),
+                        max: latency.greatest,
                     },
-                    per_second: per_second(latency.count(), duration),
+                    per_second: per_second(latency.count, duration),
                     bytes_per_second: per_second(counted.bytes, duration),
                 }
             })
@@ -76,7 +76,7 @@ impl Simulation {
             .collect();
         let performed: u64 = operations.iter().map(|operation| operation.completed).sum();
         let trunks = self.trunk_reports(duration);
-        let crossed: u64 = links.iter().map(|link| link.up.packets + link.down.packets).sum();
+        let hops = ups.iter().chain(outputs.iter().map(|output| &output.pipe)).map(|pipe| pipe.packets).sum();
         let mut pairs: Vec<Pair> = Vec::new();
         for (node, partners) in nodes.iter().zip(&plan.partners) {
             let traffic = partners.nodes.iter().zip(&node.guest.traffic).filter(|(_, traffic)| traffic.0 > 0);
@@ -99,7 +99,7 @@ impl Simulation {
             packets: Packets {
                 sent: statistics.sent,
                 delivered: statistics.delivered,
-                hops: crossed + trunks.iter().map(|trunk| trunk.packets).sum::<u64>(),
+                hops,
                 lost: statistics.lost,
                 per_operation_milli: statistics.delivered * 1000 / performed.max(1),
             },
@@ -118,8 +118,8 @@ impl Simulation {
     fn trunk_reports(&self, duration: Time) -> Vec<TrunkReport> {
         let directions = self.topology.trunks().iter().flat_map(|trunk| [(trunk.a, trunk.b), (trunk.b, trunk.a)]);
         directions
-            .zip(&self.trunks)
-            .map(|((from, to), Direction { pipe, .. })| TrunkReport {
+            .zip(&self.outputs[self.nodes.len()..])
+            .map(|((from, to), Output { pipe, .. })| TrunkReport {
                 from,
                 to,
                 packets: pipe.packets,

@@ -15,6 +15,10 @@ pub const MILLISECOND: Time = 1_000_000_000;
 /// Picoseconds of a second.
 pub const SECOND: Time = 1_000_000_000_000;
 
+/// Units of times, ascending.
+const UNITS: [(Time, &str); 5] =
+    [(1, "ps"), (NANOSECOND, "ns"), (MICROSECOND, "us"), (MILLISECOND, "ms"), (SECOND, "s")];
+
 /// Reads `"250ns"`, `"1.5us"`, `"3 ms"`, `"2s"` or `"40ps"`.
 pub fn parse_time(text: &str) -> Result<Time, String> {
     let wrong =
@@ -22,15 +26,8 @@ pub fn parse_time(text: &str) -> Result<Time, String> {
     let text = text.trim();
     let at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
     let (number, unit) = text.split_at(at);
-    let unit = match unit {
-        "ps" => 1,
-        "ns" => NANOSECOND,
-        "us" => MICROSECOND,
-        "ms" => MILLISECOND,
-        "s" => SECOND,
-        _ => return Err(wrong()),
-    };
-    scaled(number.trim(), unit).ok_or_else(wrong)
+    let (unit, _) = UNITS.iter().find(|(_, name)| *name == unit).ok_or_else(wrong)?;
+    scaled(number.trim(), *unit).ok_or_else(wrong)
 }
 
 /// Reads `"25Gbit/s"` or `"800 Mbit/s"` as picoseconds for each byte.
@@ -70,12 +67,8 @@ fn scaled(number: &str, unit: u64) -> Option<u64> {
 
 /// A duration as people read it, with at most three digits behind the point.
 pub fn show_time(time: Time) -> String {
-    let (unit, name) = match time {
-        t if t >= 10 * SECOND => (SECOND, "s"),
-        t if t >= 10 * MILLISECOND => (MILLISECOND, "ms"),
-        t if t >= 10 * MICROSECOND => (MICROSECOND, "us"),
-        _ => (NANOSECOND, "ns"),
-    };
+    // The greatest of which there are 10, but at least nanoseconds.
+    let (unit, name) = UNITS.into_iter().skip(2).rev().find(|(unit, _)| time >= 10 * unit).unwrap_or(UNITS[1]);
     let thousandths = (u128::from(time) * 1000 / u128::from(unit)) as u64;
     match (thousandths / 1000, thousandths % 1000) {
         (whole, 0) => format!("{whole} {name}"),

@@ -2,7 +2,7 @@
 //! The world around a node.
 
 use crate::agenda::Agenda;
-use crate::link::Link;
+use crate::pipe::Pipe;
 use crate::plan::Plan;
 use crate::statistics::Statistics;
 use crate::units::Time;
@@ -14,8 +14,8 @@ pub(crate) struct World<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) agenda: &'a mut Agenda,
     pub(crate) statistics: &'a mut Statistics,
-    /// The link of this node.
-    pub(crate) link: &'a mut Link,
+    /// From this node to its switch.
+    pub(crate) up: &'a mut Pipe,
     /// Buffer for the actions of the board, empty between calls.
     pub(crate) actions: Vec<Action>,
 }

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 use crate::field::{Field, Show, Tail, field};
 use crate::packet::{self, Packet, PacketError};
-use crate::schema::{Encoded, Malformed, Number, Record, Slot, kinds, numbers, slots};
+use crate::schema::{Encoded, Malformed, Number, Record, Slot, encoded, kinds, numbers, slots};
 use crate::{Class, NodeId, PROTOCOL_VERSION, WindowLayout};
 
 /// Bytes of the frame head.
@@ -88,13 +88,6 @@ numbers! {
     Rate = 12,
 }
 
-impl Refusal {
-    /// The refusal of a number; [`Refusal::Protocol`] for a number of a later version.
-    pub(crate) fn from_u16(value: u16) -> Refusal {
-        Refusal::known(value).unwrap_or(Refusal::Protocol)
-    }
-}
-
 /// Kinds of the frames that open a link or a trunk: read whatever their version.
 pub(crate) const HELLO: u8 = 1;
 pub(crate) const TRUNK: u8 = 10;
@@ -133,34 +126,11 @@ fn is_layer(number: u8) -> bool {
     number < MAX_LAYERS
 }
 
-impl Encoded<u32> for Class {
-    fn number(&self) -> u32 {
-        *self as u32
-    }
-
-    fn of(number: u32) -> Result<Class, Malformed> {
-        Encoded::<u8>::of(u8::try_from(number).map_err(|_| Malformed::Value)?)
-    }
-}
-
-impl Encoded<u8> for Class {
-    fn number(&self) -> u8 {
-        *self as u8
-    }
-
-    fn of(number: u8) -> Result<Class, Malformed> {
-        Class::from_u8(number).ok_or(Malformed::Value)
-    }
-}
-
-impl Encoded<u16> for Refusal {
-    fn number(&self) -> u16 {
-        *self as u16
-    }
-
-    fn of(number: u16) -> Result<Refusal, Malformed> {
-        Ok(Refusal::from_u16(number))
-    }
+encoded! {
+    Class as u32: |class| *class as u32, |number| Encoded::of(u8::try_from(number).map_err(|_| Malformed::Value)?);
+    Class as u8: |class| *class as u8, |number| Class::from_u8(number).ok_or(Malformed::Value);
+    // The number may be of a later version.
+    Refusal as u16: |refusal| *refusal as u16, |number| Ok(Refusal::known(number).unwrap_or(Refusal::Protocol));
 }
 
 /// Credits of each class.

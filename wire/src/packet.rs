@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::field::{Check, Field, Tail};
-use crate::schema::{Encoded, Malformed, Number, Record, Slot, kinds, numbers, slots};
+use crate::schema::{Malformed, Number, Record, Slot, encoded, kinds, numbers, slots};
 use crate::{ImportEpoch, NodeId, PROTOCOL_VERSION, Status};
 
 pub use crate::MAX_BLOCK;
@@ -218,44 +218,11 @@ impl Slot for Bytes {
     }
 }
 
-impl Encoded<Name> for Box<Name> {
-    fn number(&self) -> Name {
-        **self
-    }
-
-    fn of(name: Name) -> Result<Box<Name>, Malformed> {
-        Ok(Box::new(name))
-    }
-}
-
-impl Encoded<u16> for Status {
-    fn number(&self) -> u16 {
-        *self as u16
-    }
-
-    fn of(number: u16) -> Result<Status, Malformed> {
-        Ok(Status::from_u16(number))
-    }
-}
-
-impl Encoded<u16> for Rights {
-    fn number(&self) -> u16 {
-        self.0
-    }
-
-    fn of(number: u16) -> Result<Rights, Malformed> {
-        Ok(Rights(number))
-    }
-}
-
-impl Encoded<u8> for AtomicOp {
-    fn number(&self) -> u8 {
-        *self as u8
-    }
-
-    fn of(number: u8) -> Result<AtomicOp, Malformed> {
-        AtomicOp::from_u8(number).ok_or(Malformed::Atomic(number))
-    }
+encoded! {
+    Box<Name> as Name: |name| **name, |name| Ok(Box::new(name));
+    Status as u16: |status| *status as u16, |number| Ok(Status::from_u16(number));
+    Rights as u16: |rights| rights.0, |number| Ok(Rights(number));
+    AtomicOp as u8: |op| *op as u8, |number| AtomicOp::from_u8(number).ok_or(Malformed::Atomic(number));
 }
 
 const REQUEST: Option<Class> = Some(Class::Request);

@@ -176,21 +176,26 @@ macro_rules! integers {
 
 integers!(u8, u16, u32, u64);
 
-macro_rules! flags {
-    ($($integer:ty),*) => {
-        $(impl Encoded<$integer> for bool {
-            fn number(&self) -> $integer {
-                <$integer>::from(*self)
+/// Declares values that are numbers on the wire: how each is written, and how it is read.
+macro_rules! encoded {
+    ($($value:ty as $number:ty: |$this:ident| $write:expr, |$read:ident| $of:expr;)*) => {
+        $(impl $crate::schema::Encoded<$number> for $value {
+            fn number(&self) -> $number {
+                let $this = self;
+                $write
             }
 
-            fn of(number: $integer) -> Result<bool, Malformed> {
-                Ok(number != 0)
+            fn of($read: $number) -> Result<$value, $crate::schema::Malformed> {
+                $of
             }
         })*
     };
 }
 
-flags!(u16, u32);
+encoded! {
+    bool as u16: |flag| u16::from(*flag), |number| Ok(number != 0);
+    bool as u32: |flag| u32::from(*flag), |number| Ok(number != 0);
+}
 
 /// Declares an enum of numbers, with all of them in order and a function that reads one.
 macro_rules! numbers {
@@ -422,4 +427,4 @@ macro_rules! kinds {
     };
 }
 
-pub(crate) use {kind, kinds, numbers, slots};
+pub(crate) use {encoded, kind, kinds, numbers, slots};

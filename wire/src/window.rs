@@ -4,15 +4,16 @@
 //! Within a node's range the offset names a slot of the *requester's* import table (`offset >> UNIT_SHIFT`) and a
 //! byte within that unit: a store has no identity on the bus, so the window gives it one.
 
+use crate::schema::numbers;
 use crate::{NodeId, UNIT_SHIFT};
 
 /// Bits that select the aperture, at the top of a window address.
 pub const APERTURE_BITS: u32 = 2;
 
-/// What a store to the window means (settles SPEC E14: REQ and argument passing have windows of their own).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Aperture {
+numbers! {
+    /// What a store to the window means (settles SPEC E14: REQ and argument passing have windows of their own).
+    pub enum Aperture: u8, fn from_u8;
+
     /// Load and store of remote memory.
     Plain = 0,
     /// Shadow: passes a physical address to a context (s1, Telegraphos II launch).
@@ -129,12 +130,9 @@ impl WindowLayout {
     pub fn decode(&self, address: u64) -> WindowAddress {
         let offset = address & ((1 << self.offset_bits) - 1);
         let node = (address >> self.offset_bits) & (u64::from(self.nodes()) - 1);
-        let aperture = match (address >> (self.offset_bits + self.node_bits)) & 3 {
-            0 => Aperture::Plain,
-            1 => Aperture::Argument,
-            2 => Aperture::Enqueue,
-            _ => Aperture::Reserved,
-        };
+        let aperture = (address >> (self.offset_bits + self.node_bits)) & 3;
+        // There is one for each value of these two bits.
+        let aperture = Aperture::from_u8(aperture as u8).unwrap_or(Aperture::Reserved);
         WindowAddress { aperture, node: node as NodeId, offset }
     }
 

@@ -5,6 +5,8 @@
 //! Layouts are those of the vfio-user specification and of `<linux/vfio.h>`; all integers are little-endian. A message
 //! is a [`Header`] of 16 bytes, which contains the length of the message, and a body.
 
+use std::fmt::Display;
+
 use bytemuck::{Pod, Zeroable};
 use rustix::io::Errno;
 use serde::Deserialize;
@@ -89,20 +91,128 @@ pub mod dma_unmap {
     pub const ALL: u32 = 2;
 }
 
-/// The header of every message.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct Header {
-    /// Chosen by the sender and returned in the reply.
-    pub id: u16,
-    /// One of [`command`].
-    pub command: u16,
-    /// Length of the whole message in bytes.
-    pub size: u32,
-    /// Bits of [`flag`].
-    pub flags: u32,
-    /// errno of an error reply, else 0.
-    pub error: u32,
+/// Declares structures whose layout in memory is that of their bytes.
+macro_rules! layouts {
+    ($($(#[$doc:meta])* pub struct $name:ident $fields:tt)*) => {
+        $($(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+        #[repr(C)]
+        pub struct $name $fields)*
+    };
+}
+
+layouts! {
+    /// The header of every message.
+    pub struct Header {
+        /// Chosen by the sender and returned in the reply.
+        pub id: u16,
+        /// One of [`command`].
+        pub command: u16,
+        /// Length of the whole message in bytes.
+        pub size: u32,
+        /// Bits of [`flag`].
+        pub flags: u32,
+        /// errno of an error reply, else 0.
+        pub error: u32,
+    }
+
+    /// Body of DMA_MAP.
+    pub struct DmaMap {
+        /// Bytes of this structure.
+        pub argsz: u32,
+        /// Bits of [`dma_map`].
+        pub flags: u32,
+        /// Offset in the file that comes with the message, if any.
+        pub offset: u64,
+        /// First DMA address.
+        pub address: u64,
+        /// Length in bytes.
+        pub size: u64,
+    }
+
+    /// Body of DMA_UNMAP and of its reply.
+    pub struct DmaUnmap {
+        /// Bytes of this structure.
+        pub argsz: u32,
+        /// Bits of [`dma_unmap`].
+        pub flags: u32,
+        /// First DMA address.
+        pub address: u64,
+        /// Length in bytes; in the reply, the number of bytes unmapped.
+        pub size: u64,
+    }
+
+    /// Body of DEVICE_GET_INFO and of its reply.
+    pub struct DeviceInfo {
+        /// Bytes that the sender can receive, or sends.
+        pub argsz: u32,
+        /// 1: resettable; 2: PCI.
+        pub flags: u32,
+        /// Number of regions.
+        pub regions: u32,
+        /// Number of interrupt indexes.
+        pub irqs: u32,
+    }
+
+    /// Body of DEVICE_GET_REGION_INFO and of its reply.
+    pub struct RegionInfo {
+        /// Bytes that the sender can receive, or sends.
+        pub argsz: u32,
+        /// 1: readable; 2: writable. 4 (mmap) is never set: it would end posted writes for the whole device.
+        pub flags: u32,
+        /// Region index.
+        pub index: u32,
+        /// Offset of the capabilities in this structure; 0, there are none.
+        pub cap_offset: u32,
+        /// Size of the region in bytes.
+        pub size: u64,
+        /// mmap offset; 0, regions cannot be mapped.
+        pub offset: u64,
+    }
+
+    /// Body of DEVICE_GET_IRQ_INFO and of its reply.
+    pub struct IrqInfo {
+        /// Bytes that the sender can receive, or sends.
+        pub argsz: u32,
+        /// 1: interrupts are signalled through event descriptors.
+        pub flags: u32,
+        /// Interrupt index.
+        pub index: u32,
+        /// Number of vectors of this index.
+        pub count: u32,
+    }
+
+    /// Body of DEVICE_SET_IRQS, without its data.
+    pub struct IrqSet {
+        /// Bytes of this structure and its data.
+        pub argsz: u32,
+        /// Bits of [`irq_set`].
+        pub flags: u32,
+        /// Interrupt index.
+        pub index: u32,
+        /// First vector.
+        pub start: u32,
+        /// Number of vectors.
+        pub count: u32,
+    }
+
+    /// Body of REGION_READ and REGION_WRITE and of their replies, without the data.
+    pub struct Access {
+        /// Offset in the region.
+        pub offset: u64,
+        /// Region index.
+        pub region: u32,
+        /// Length in bytes.
+        pub count: u32,
+    }
+
+    /// One store of REGION_WRITE_MULTI.
+    pub struct SmallWrite {
+        /// Region, offset, and length (at most 8 bytes).
+        pub access: Access,
+        /// The bytes, lowest address first.
+        pub data: [u8; 8],
+    }
 }
 
 impl Header {
@@ -110,120 +220,6 @@ impl Header {
     pub fn wants_reply(&self) -> bool {
         self.flags & flag::NO_REPLY == 0
     }
-}
-
-/// Body of DMA_MAP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct DmaMap {
-    /// Bytes of this structure.
-    pub argsz: u32,
-    /// Bits of [`dma_map`].
-    pub flags: u32,
-    /// Offset in the file that comes with the message, if any.
-    pub offset: u64,
-    /// First DMA address.
-    pub address: u64,
-    /// Length in bytes.
-    pub size: u64,
-}
-
-/// Body of DMA_UNMAP and of its reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct DmaUnmap {
-    /// Bytes of this structure.
-    pub argsz: u32,
-    /// Bits of [`dma_unmap`].
-    pub flags: u32,
-    /// First DMA address.
-    pub address: u64,
-    /// Length in bytes; in the reply, the number of bytes unmapped.
-    pub size: u64,
-}
-
-/// Body of DEVICE_GET_INFO and of its reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct DeviceInfo {
-    /// Bytes that the sender can receive, or sends.
-    pub argsz: u32,
-    /// 1: resettable; 2: PCI.
-    pub flags: u32,
-    /// Number of regions.
-    pub regions: u32,
-    /// Number of interrupt indexes.
-    pub irqs: u32,
-}
-
-/// Body of DEVICE_GET_REGION_INFO and of its reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct RegionInfo {
-    /// Bytes that the sender can receive, or sends.
-    pub argsz: u32,
-    /// 1: readable; 2: writable. 4 (mmap) is never set: it would end posted writes for the whole device.
-    pub flags: u32,
-    /// Region index.
-    pub index: u32,
-    /// Offset of the capabilities in this structure; 0, there are none.
-    pub cap_offset: u32,
-    /// Size of the region in bytes.
-    pub size: u64,
-    /// mmap offset; 0, regions cannot be mapped.
-    pub offset: u64,
-}
-
-/// Body of DEVICE_GET_IRQ_INFO and of its reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct IrqInfo {
-    /// Bytes that the sender can receive, or sends.
-    pub argsz: u32,
-    /// 1: interrupts are signalled through event descriptors.
-    pub flags: u32,
-    /// Interrupt index.
-    pub index: u32,
-    /// Number of vectors of this index.
-    pub count: u32,
-}
-
-/// Body of DEVICE_SET_IRQS, without its data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct IrqSet {
-    /// Bytes of this structure and its data.
-    pub argsz: u32,
-    /// Bits of [`irq_set`].
-    pub flags: u32,
-    /// Interrupt index.
-    pub index: u32,
-    /// First vector.
-    pub start: u32,
-    /// Number of vectors.
-    pub count: u32,
-}
-
-/// Body of REGION_READ and REGION_WRITE and of their replies, without the data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct Access {
-    /// Offset in the region.
-    pub offset: u64,
-    /// Region index.
-    pub region: u32,
-    /// Length in bytes.
-    pub count: u32,
-}
-
-/// One store of REGION_WRITE_MULTI.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct SmallWrite {
-    /// Region, offset, and length (at most 8 bytes).
-    pub access: Access,
-    /// The bytes, lowest address first.
-    pub data: [u8; 8],
 }
 
 /// The client's capabilities in VERSION; one that is missing has the default of the specification.
@@ -299,6 +295,11 @@ impl Refused {
     pub fn new(errno: Errno, why: impl Into<String>) -> Refused {
         Refused { errno, why: why.into() }
     }
+
+    /// Refuses an invalid message.
+    pub fn invalid<T>(why: impl Into<String>) -> Result<T, Refused> {
+        Err(Refused::new(Errno::INVAL, why))
+    }
 }
 
 /// The length of a message is invalid, so the start of the next one is unknown.
@@ -317,135 +318,136 @@ pub fn frame(bytes: &[u8]) -> Result<Option<(Header, usize)>, Desync> {
     Ok(Some((header, size)))
 }
 
-/// The structure at the start of a body, and its size in bytes.
-fn take<T: Pod>(name: &str, body: &[u8]) -> Result<(T, usize), Refused> {
-    let size = size_of::<T>();
-    match body.get(..size) {
-        Some(head) => Ok((bytemuck::pod_read_unaligned(head), size)),
-        None => {
-            Err(Refused::new(Errno::INVAL, format!("{name}: body of {} bytes, expected at least {size}", body.len())))
+/// What is left of a message's body, with the name of its command.
+#[derive(Clone, Copy)]
+struct Body<'a> {
+    name: &'static str,
+    rest: &'a [u8],
+}
+
+impl<'a> Body<'a> {
+    fn refused<T>(self, why: impl Display) -> Result<T, Refused> {
+        Refused::invalid(format!("{}: {why}", self.name))
+    }
+
+    /// Takes the structure at its start.
+    fn take<T: Pod>(&mut self) -> Result<T, Refused> {
+        let (found, expected) = (self.rest.len(), size_of::<T>());
+        let Some((head, rest)) = self.rest.split_at_checked(expected) else {
+            return self.refused(format_args!("body of {found} bytes, expected at least {expected}"));
+        };
+        self.rest = rest;
+        Ok(bytemuck::pod_read_unaligned(head))
+    }
+
+    /// All of it, which must have this length.
+    fn data(self, expected: usize) -> Result<&'a [u8], Refused> {
+        match self.rest.len() {
+            found if found == expected => Ok(self.rest),
+            found => self.refused(format_args!("{found} bytes of data, expected {expected}")),
         }
     }
-}
 
-/// Refuses an `argsz` that is too small for the reply.
-fn room(name: &str, argsz: u32, size: usize) -> Result<(), Refused> {
-    if (argsz as usize) < size {
-        return Err(Refused::new(Errno::INVAL, format!("{name}: argsz {argsz}, expected at least {size}")));
+    /// The structure that is all of it.
+    fn whole<T: Pod>(mut self) -> Result<T, Refused> {
+        let value = self.take()?;
+        self.data(0).map(|_| value)
     }
-    Ok(())
-}
 
-/// Refuses data of another length than expected.
-fn exactly(name: &str, found: usize, expected: usize) -> Result<(), Refused> {
-    if found != expected {
-        return Err(Refused::new(Errno::INVAL, format!("{name}: {found} bytes of data, expected {expected}")));
+    /// The structure of an information request, whose reply must fit into its `argsz`.
+    fn info<T: Pod>(mut self) -> Result<T, Refused> {
+        // Each of these structures begins with `argsz`.
+        let (mut first, expected) = (self, size_of::<T>());
+        let info = self.take()?;
+        match first.take::<u32>()? {
+            argsz if argsz as usize >= expected => Ok(info),
+            argsz => self.refused(format_args!("argsz {argsz}, expected at least {expected}")),
+        }
     }
-    Ok(())
+
+    /// Refuses an access of no bytes or of more than [`MAX_DATA`].
+    fn counted(self, access: Access) -> Result<Access, Refused> {
+        match access.count as usize {
+            1..=MAX_DATA => Ok(access),
+            count => self.refused(format_args!("{count} bytes, expected 1 to {MAX_DATA}")),
+        }
+    }
+
+    /// The JSON text of a version message, which may be missing.
+    fn capabilities(self) -> Result<Capabilities, Refused> {
+        match self.rest.split_last() {
+            None | Some((0, [])) => Ok(Capabilities::default()),
+            Some((0, text)) => match serde_json::from_slice::<VersionData>(text) {
+                Ok(data) => Ok(data.capabilities),
+                Err(e) => self.refused(format_args!("the capabilities are not the JSON expected: {e}")),
+            },
+            Some(_) => self.refused("the capabilities do not end with NUL"),
+        }
+    }
 }
 
 impl<'a> Request<'a> {
     /// Parses the body of a message. Never panics. Lengths and counts in the result agree with each other.
     pub fn parse(header: &Header, body: &'a [u8]) -> Result<Request<'a>, Refused> {
+        let body = |name| Body { name, rest: body };
         match header.command {
             command::VERSION => {
-                let ([major, minor], used) = take::<[u16; 2]>("VERSION", body)?;
-                let capabilities = version_data(&body[used..])?;
-                Ok(Request::Version { major, minor, capabilities })
+                let mut body = body("VERSION");
+                let [major, minor] = body.take()?;
+                Ok(Request::Version { major, minor, capabilities: body.capabilities()? })
             }
-            command::DMA_MAP => {
-                let (map, used) = take::<DmaMap>("DMA_MAP", body)?;
-                exactly("DMA_MAP", body.len() - used, 0)?;
-                Ok(Request::DmaMap(map))
-            }
+            command::DMA_MAP => body("DMA_MAP").whole().map(Request::DmaMap),
             command::DMA_UNMAP => {
-                let (unmap, used) = take::<DmaUnmap>("DMA_UNMAP", body)?;
+                let mut body = body("DMA_UNMAP");
+                let unmap: DmaUnmap = body.take()?;
                 if unmap.flags & dma_unmap::GET_DIRTY_BITMAP != 0 {
                     return Err(Refused::new(Errno::NOTSUP, "DMA_UNMAP: dirty page bitmaps are not kept"));
                 }
-                exactly("DMA_UNMAP", body.len() - used, 0)?;
-                Ok(Request::DmaUnmap(unmap))
+                body.data(0).map(|_| Request::DmaUnmap(unmap))
             }
-            command::DEVICE_GET_INFO => {
-                let (info, _) = take::<DeviceInfo>("DEVICE_GET_INFO", body)?;
-                room("DEVICE_GET_INFO", info.argsz, size_of::<DeviceInfo>())?;
-                Ok(Request::DeviceInfo)
-            }
+            command::DEVICE_GET_INFO => body("DEVICE_GET_INFO").info().map(|_: DeviceInfo| Request::DeviceInfo),
             command::DEVICE_GET_REGION_INFO => {
-                let (info, _) = take::<RegionInfo>("DEVICE_GET_REGION_INFO", body)?;
-                room("DEVICE_GET_REGION_INFO", info.argsz, size_of::<RegionInfo>())?;
-                Ok(Request::RegionInfo(info.index))
+                body("DEVICE_GET_REGION_INFO").info().map(|info: RegionInfo| Request::RegionInfo(info.index))
             }
             command::DEVICE_GET_IRQ_INFO => {
-                let (info, _) = take::<IrqInfo>("DEVICE_GET_IRQ_INFO", body)?;
-                room("DEVICE_GET_IRQ_INFO", info.argsz, size_of::<IrqInfo>())?;
-                Ok(Request::IrqInfo(info.index))
+                body("DEVICE_GET_IRQ_INFO").info().map(|info: IrqInfo| Request::IrqInfo(info.index))
             }
             command::DEVICE_SET_IRQS => {
-                let (set, used) = take::<IrqSet>("DEVICE_SET_IRQS", body)?;
-                let data = &body[used..];
+                let mut body = body("DEVICE_SET_IRQS");
+                let set: IrqSet = body.take()?;
                 if set.flags & irq_set::DATA_BOOL != 0 {
-                    exactly("DEVICE_SET_IRQS with DATA_BOOL", data.len(), set.count as usize)?;
+                    Body { name: "DEVICE_SET_IRQS with DATA_BOOL", ..body }.data(set.count as usize)?;
                 }
-                Ok(Request::SetIrqs(set, data))
+                Ok(Request::SetIrqs(set, body.rest))
             }
             command::REGION_READ => {
-                let (access, used) = take::<Access>("REGION_READ", body)?;
-                exactly("REGION_READ", body.len() - used, 0)?;
-                Ok(Request::Read(counted("REGION_READ", access)?))
+                let body = body("REGION_READ");
+                body.counted(body.whole()?).map(Request::Read)
             }
             command::REGION_WRITE => {
-                let (access, used) = take::<Access>("REGION_WRITE", body)?;
-                let access = counted("REGION_WRITE", access)?;
-                exactly("REGION_WRITE", body.len() - used, access.count as usize)?;
-                Ok(Request::Write(access, &body[used..]))
+                let mut body = body("REGION_WRITE");
+                let access = body.take()?;
+                let access = body.counted(access)?;
+                Ok(Request::Write(access, body.data(access.count as usize)?))
             }
             command::REGION_WRITE_MULTI => {
-                let (count, used) = take::<u64>("REGION_WRITE_MULTI", body)?;
-                let data = &body[used..];
+                let mut body = body("REGION_WRITE_MULTI");
+                let (count, found): (u64, _) = (body.take()?, body.rest.len());
                 let expected = usize::try_from(count).ok().and_then(|n| n.checked_mul(size_of::<SmallWrite>()));
-                if expected != Some(data.len()) {
-                    let why = format!("REGION_WRITE_MULTI: {count} stores in {} bytes, expected 24 each", data.len());
-                    return Err(Refused::new(Errno::INVAL, why));
+                if expected != Some(found) {
+                    return body.refused(format_args!("{count} stores in {found} bytes, expected 24 each"));
                 }
-                let writes = SmallWrites(data);
-                for write in writes.iter() {
-                    if write.access.count > 8 {
-                        let why =
-                            format!("REGION_WRITE_MULTI: a store of {} bytes, expected at most 8", write.access.count);
-                        return Err(Refused::new(Errno::INVAL, why));
-                    }
+                let writes = SmallWrites(body.rest);
+                match writes.iter().map(|write| write.access.count).find(|count| *count > 8) {
+                    Some(count) => body.refused(format_args!("a store of {count} bytes, expected at most 8")),
+                    None => Ok(Request::WriteMulti(writes)),
                 }
-                Ok(Request::WriteMulti(writes))
             }
             command::DEVICE_RESET => Ok(Request::Reset),
             // This includes GET_REGION_IO_FDS and DIRTY_PAGES, and DMA_READ and DMA_WRITE, which only a server sends.
             other => Err(Refused::new(Errno::NOTSUP, format!("command {other} is not supported"))),
         }
     }
-}
-
-/// Refuses an access of no bytes or of more than [`MAX_DATA`].
-fn counted(name: &str, access: Access) -> Result<Access, Refused> {
-    if access.count == 0 || access.count as usize > MAX_DATA {
-        let why = format!("{name}: {} bytes, expected 1 to {MAX_DATA}", access.count);
-        return Err(Refused::new(Errno::INVAL, why));
-    }
-    Ok(access)
-}
-
-/// Parses the JSON text of a version message, which may be missing.
-fn version_data(bytes: &[u8]) -> Result<Capabilities, Refused> {
-    let Some((last, text)) = bytes.split_last() else { return Ok(Capabilities::default()) };
-    if *last != 0 {
-        return Err(Refused::new(Errno::INVAL, "VERSION: the capabilities do not end with NUL"));
-    }
-    if text.is_empty() {
-        return Ok(Capabilities::default());
-    }
-    serde_json::from_slice::<VersionData>(text)
-        .map(|data| data.capabilities)
-        .map_err(|e| Refused::new(Errno::INVAL, format!("VERSION: the capabilities are not the JSON expected: {e}")))
 }
 
 /// The capabilities of this server, a subset of the client's: JSON, NUL-terminated.

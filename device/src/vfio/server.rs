@@ -104,29 +104,18 @@ impl Session {
         out: &mut Output,
     ) -> Result<(), Refused> {
         let header = message.header;
-        match header.flags & flag::TYPE {
-            0 => {}
+        let served = match header.flags & flag::TYPE {
+            0 => Request::parse(&header, message.body)
+                .and_then(|request| self.serve(&header, request, message.fds, backend, out)),
             // This side sends no commands, so it expects no replies. Answering one could start an endless exchange.
-            flag::REPLY => return Err(Refused::new(Errno::INVAL, format!("a reply (id {}) to nothing", header.id))),
-            other => {
-                let refused = Refused::new(Errno::INVAL, format!("message type {other}, expected 0 (command)"));
-                return self.refuse(&header, refused, out);
+            flag::REPLY => return Refused::invalid(format!("a reply (id {}) to nothing", header.id)),
+            other => Refused::invalid(format!("message type {other}, expected 0 (command)")),
+        };
+        served.inspect_err(|refused| {
+            if header.wants_reply() {
+                out.error(&header, refused.errno);
             }
-        }
-        let result = Request::parse(&header, message.body)
-            .and_then(|request| self.serve(&header, request, message.fds, backend, out));
-        match result {
-            Ok(()) => Ok(()),
-            Err(refused) => self.refuse(&header, refused, out),
-        }
-    }
-
-    /// Queues the error reply, if one is requested.
-    fn refuse(&mut self, header: &Header, refused: Refused, out: &mut Output) -> Result<(), Refused> {
-        if header.wants_reply() {
-            out.error(header, refused.errno);
-        }
-        Err(refused)
+        })
     }
 
     /// Performs a parsed request.
@@ -140,7 +129,7 @@ impl Session {
     ) -> Result<(), Refused> {
         if let Request::Version { major, minor, capabilities } = request {
             if self.negotiated {
-                return Err(Refused::new(Errno::INVAL, "a second VERSION message"));
+                return Refused::invalid("a second VERSION message");
             }
             if major != 0 {
                 let why = format!("the client speaks protocol {major}.{minor}, expected 0.x");
@@ -157,8 +146,7 @@ impl Session {
             Request::Version { .. } => {}
             Request::DmaMap(map) => {
                 if fds.len() > 1 {
-                    let why = format!("DMA_MAP with {} descriptors, expected 0 or 1", fds.len());
-                    return Err(Refused::new(Errno::INVAL, why));
+                    return Refused::invalid(format!("DMA_MAP with {} descriptors, expected 0 or 1", fds.len()));
                 }
                 backend.dma_map(map, fds.pop())?;
                 self.reply(header, &[], out);
@@ -168,52 +156,33 @@ impl Session {
                 self.reply(header, &[bytemuck::bytes_of(&DmaUnmap { size, ..unmap })], out);
             }
             Request::DeviceInfo => {
-                let info = DeviceInfo {
-                    argsz: size_of::<DeviceInfo>() as u32,
-                    flags: 1 | 2,
-                    regions: REGIONS,
-                    irqs: IRQ_INDEXES,
-                };
+                let argsz = size_of::<DeviceInfo>() as u32;
+                let info = DeviceInfo { argsz, flags: 1 | 2, regions: REGIONS, irqs: IRQ_INDEXES };
                 self.reply(header, &[bytemuck::bytes_of(&info)], out);
             }
             Request::RegionInfo(index) => {
-                if index >= REGIONS {
-                    let why = format!("DEVICE_GET_REGION_INFO of region {index}, expected 0 to {}", REGIONS - 1);
-                    return Err(Refused::new(Errno::INVAL, why));
-                }
+                below("DEVICE_GET_REGION_INFO of region", index, REGIONS)?;
                 let size = backend.region_size(index);
-                let info = RegionInfo {
-                    argsz: size_of::<RegionInfo>() as u32,
-                    flags: if size > 0 { 1 | 2 } else { 0 },
-                    index,
-                    cap_offset: 0,
-                    size,
-                    offset: 0,
-                };
+                let (argsz, flags) = (size_of::<RegionInfo>() as u32, if size > 0 { 1 | 2 } else { 0 });
+                let info = RegionInfo { argsz, flags, index, size, ..RegionInfo::default() };
                 self.reply(header, &[bytemuck::bytes_of(&info)], out);
             }
             Request::IrqInfo(index) => {
-                if index >= IRQ_INDEXES {
-                    let why = format!("DEVICE_GET_IRQ_INFO of index {index}, expected 0 to {}", IRQ_INDEXES - 1);
-                    return Err(Refused::new(Errno::INVAL, why));
-                }
+                below("DEVICE_GET_IRQ_INFO of index", index, IRQ_INDEXES)?;
                 // NORESIZE stays clear, as QEMU expects; so does MASKABLE, since MSI vectors are masked in the guest.
-                let info =
-                    IrqInfo { argsz: size_of::<IrqInfo>() as u32, flags: 1, index, count: backend.vectors(index) };
+                let argsz = size_of::<IrqInfo>() as u32;
+                let info = IrqInfo { argsz, flags: 1, index, count: backend.vectors(index) };
                 self.reply(header, &[bytemuck::bytes_of(&info)], out);
             }
             Request::SetIrqs(set, data) => {
-                if set.index >= IRQ_INDEXES {
-                    let why = format!("DEVICE_SET_IRQS of index {}, expected 0 to {}", set.index, IRQ_INDEXES - 1);
-                    return Err(Refused::new(Errno::INVAL, why));
-                }
+                below("DEVICE_SET_IRQS of index", set.index, IRQ_INDEXES)?;
                 backend.set_irqs(set, data, fds)?;
                 self.reply(header, &[], out);
             }
             Request::Read(access) => {
                 check(backend, &access)?;
                 if !header.wants_reply() {
-                    return Err(Refused::new(Errno::INVAL, "REGION_READ without a reply wanted"));
+                    return Refused::invalid("REGION_READ without a reply wanted");
                 }
                 if self.waiting.len() >= MAX_WAITING {
                     return Err(Refused::new(Errno::BUSY, format!("{MAX_WAITING} loads wait already")));
@@ -278,16 +247,23 @@ pub fn spread(value: u64, data: &mut [u8]) {
     }
 }
 
+/// Refuses an index that is not below `limit`.
+fn below(what: &str, index: u32, limit: u32) -> Result<(), Refused> {
+    if index >= limit {
+        return Refused::invalid(format!("{what} {index}, expected 0 to {}", limit - 1));
+    }
+    Ok(())
+}
+
 /// Refuses an access that is not within its region.
 fn check(backend: &impl Backend, access: &Access) -> Result<(), Refused> {
     let size = if access.region < REGIONS { backend.region_size(access.region) } else { 0 };
     let inside = access.offset.checked_add(u64::from(access.count)).is_some_and(|end| end <= size);
     if !inside {
-        let why = format!(
+        return Refused::invalid(format!(
             "access of {} bytes at {:#x} of region {}: the region has {size} bytes",
             access.count, access.offset, access.region
-        );
-        return Err(Refused::new(Errno::INVAL, why));
+        ));
     }
     Ok(())
 }

@@ -37,14 +37,7 @@ pub struct Access<'a> {
 #[derive(Debug, Default)]
 pub struct Observer {
     open: BTreeMap<u32, Vec<Passage>>,
-    regions: BTreeMap<Region, Statistics>,
-}
-
-#[derive(Debug, Default)]
-struct Statistics {
-    broken: u64,
-    alone: Sum,
-    with_kernel: Sum,
+    regions: BTreeMap<Region, RegionCounts>,
 }
 
 /// One time through a region, not yet ended.
@@ -73,28 +66,19 @@ impl Tally {
     }
 }
 
-/// What passages of one kind had in common.
-#[derive(Debug, Default)]
-struct Sum {
-    passages: u64,
-    instructions: Range,
-    kernel: Range,
-    memory: Accesses,
-    devices: BTreeMap<String, Accesses>,
-}
-
-impl Statistics {
+impl RegionCounts {
     fn add(&mut self, passage: &Passage, ended: Retired) {
         let instructions = ended.user.saturating_sub(passage.begun.user);
         let kernel = ended.kernel.saturating_sub(passage.begun.kernel);
-        let sum = if kernel > 0 { &mut self.with_kernel } else { &mut self.alone };
-        sum.add(passage, instructions, kernel);
+        let passages = if kernel > 0 { &mut self.with_kernel } else { &mut self.alone };
+        passages.add(passage, instructions, kernel);
     }
 }
 
-impl Sum {
+impl Passages {
+    /// Adds one. Devices stay in the order of their names.
     fn add(&mut self, passage: &Passage, instructions: u64, kernel: u64) {
-        let first = self.passages == 0;
+        let first = self.number == 0;
         let merge =
             |range: &mut Range, value: u64| if first { *range = Range::exactly(value) } else { range.add(value) };
         let merge_all = |accesses: &mut Accesses, tally: Tally| {
@@ -107,25 +91,15 @@ impl Sum {
         merge(&mut self.kernel, kernel);
         merge_all(&mut self.memory, passage.memory);
         for name in passage.devices.keys() {
-            if !self.devices.contains_key(name) {
+            if let Err(at) = self.devices.binary_search_by(|(other, _)| other.cmp(name)) {
                 // Earlier passages did not touch it: its ranges begin at zero.
-                self.devices.insert(name.clone(), Accesses::default());
+                self.devices.insert(at, (name.clone(), Accesses::default()));
             }
         }
         for (name, accesses) in &mut self.devices {
             merge_all(accesses, passage.devices.get(name).copied().unwrap_or_default());
         }
-        self.passages += 1;
-    }
-
-    fn report(&self) -> Passages {
-        Passages {
-            number: self.passages,
-            instructions: self.instructions,
-            kernel: self.kernel,
-            memory: self.memory,
-            devices: self.devices.iter().map(|(name, accesses)| (name.clone(), *accesses)).collect(),
-        }
+        self.number += 1;
     }
 }
 
@@ -143,17 +117,18 @@ impl Observer {
                 let passages = self.open.entry(vcpu).or_default();
                 let open = passages.len();
                 passages.retain(|p| p.region != region);
-                if passages.len() < open {
-                    self.regions.entry(region).or_default().broken += 1;
-                }
+                let broken = open - passages.len();
                 passages.push(Passage { region, begun: retired, memory: Tally::default(), devices: BTreeMap::new() });
+                if broken > 0 {
+                    self.region(region).broken += 1;
+                }
             }
             Marker::End(region) => {
                 let passages = self.open.entry(vcpu).or_default();
-                let statistics = self.regions.entry(region).or_default();
-                match passages.iter().position(|p| p.region == region) {
-                    Some(at) => statistics.add(&passages.swap_remove(at), retired),
-                    None => statistics.broken += 1,
+                let ended = passages.iter().position(|p| p.region == region).map(|at| passages.swap_remove(at));
+                match ended {
+                    Some(passage) => self.region(region).add(&passage, retired),
+                    None => self.region(region).broken += 1,
                 }
             }
             Marker::Report => {}
@@ -180,13 +155,11 @@ impl Observer {
 
     /// What has been counted in passages that have ended. Those still open are not in it.
     pub fn report(&self) -> Report {
-        let regions = self.regions.iter().map(|(&region, s)| RegionCounts {
-            region,
-            broken: s.broken,
-            alone: s.alone.report(),
-            with_kernel: s.with_kernel.report(),
-        });
-        Report { regions: regions.collect() }
+        Report { regions: self.regions.values().cloned().collect() }
+    }
+
+    fn region(&mut self, region: Region) -> &mut RegionCounts {
+        self.regions.entry(region).or_insert_with(|| RegionCounts { region, ..RegionCounts::default() })
     }
 }
 

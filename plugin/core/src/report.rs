@@ -23,7 +23,7 @@ use crate::Region;
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt;
+use core::fmt::{self, Display};
 
 /// The least and the most of several passages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Range {
     }
 }
 
-impl fmt::Display for Range {
+impl Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.least == self.most {
             return f.pad(&self.least.to_string());
@@ -129,7 +129,7 @@ pub struct ParseError {
     pub expected: &'static str,
 }
 
-impl fmt::Display for ParseError {
+impl Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {} of the table of counts is {:?}: expected {}", self.line, self.found, self.expected)
     }
@@ -214,9 +214,9 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut lines = alloc::vec![HEADER.map(ToOwned::to_owned)];
+        let mut lines = alloc::vec![HEADER.map(ToOwned::to_owned).to_vec()];
         for r in &self.regions {
             for passages in [&r.alone, &r.with_kernel] {
                 // A region that was only ever broken still has its line.
@@ -224,25 +224,14 @@ impl fmt::Display for Report {
                 if passages.number == 0 && !only_broken {
                     continue;
                 }
-                let line = |instructions: String, kernel: String, a: &Accesses, device: String| {
-                    [
-                        r.region.to_string(),
-                        passages.number.to_string(),
-                        r.broken.to_string(),
-                        instructions,
-                        kernel,
-                        a.loads.to_string(),
-                        a.loaded.to_string(),
-                        a.stores.to_string(),
-                        a.stored.to_string(),
-                        device,
-                    ]
+                let Passages { number, instructions, kernel, memory, devices } = passages;
+                let mut line = |instructions: &dyn Display, kernel: &dyn Display, a: &Accesses, device: &str| {
+                    let region: [&dyn Display; 5] = [&r.region, number, &r.broken, instructions, kernel];
+                    let accesses: [&dyn Display; 5] = [&a.loads, &a.loaded, &a.stores, &a.stored, &device];
+                    lines.push(region.into_iter().chain(accesses).map(ToString::to_string).collect::<Vec<_>>());
                 };
-                let (instructions, kernel) = (passages.instructions.to_string(), passages.kernel.to_string());
-                lines.push(line(instructions, kernel, &passages.memory, NONE.to_owned()));
-                for (name, accesses) in &passages.devices {
-                    lines.push(line(NONE.to_owned(), NONE.to_owned(), accesses, printable(name)));
-                }
+                line(instructions, kernel, memory, NONE);
+                devices.iter().for_each(|(name, accesses)| line(&NONE, &NONE, accesses, &printable(name)));
             }
         }
         let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);

@@ -142,11 +142,7 @@ impl Guest {
             tasks.push(Task::Import { node: id, segment: Segment::Page, import: OWN_PAGE });
         }
         for (import, path) in (PARTNERS..).zip(&mut self.paths) {
-            let wanted = match path.segment {
-                Segment::Data => plan.needs_data(),
-                _ => plan.has(Operation::Enqueue),
-            };
-            if wanted {
+            if plan.needs(path.segment) {
                 tasks.push(Task::Import { node: path.node, segment: path.segment, import });
             }
         }
@@ -190,19 +186,20 @@ impl Guest {
     }
 
     /// A node has come up: imports of it that are not open are opened.
-    pub(crate) fn node_up(&mut self, driver: &mut Driver, node: NodeId) {
-        for (import, path) in (PARTNERS..).zip(&mut self.paths) {
-            if path.node == node && path.retry != Retry::Never {
-                path.open_again(driver, import);
-            }
-        }
+    pub(crate) fn node_up(&self, driver: &mut Driver, node: NodeId) {
+        self.open_again(driver, |path| path.node == node && path.retry != Retry::Never);
     }
 
     /// The driver tries again what did not succeed.
-    pub(crate) fn retry_imports(&mut self, driver: &mut Driver) {
-        for (import, path) in (PARTNERS..).zip(&mut self.paths) {
-            if path.retry == Retry::Later {
-                path.open_again(driver, import);
+    pub(crate) fn retry_imports(&self, driver: &mut Driver) {
+        self.open_again(driver, |path| path.retry == Retry::Later);
+    }
+
+    fn open_again(&self, driver: &mut Driver, which: impl Fn(&Path) -> bool) {
+        for (import, path) in (PARTNERS..).zip(&self.paths).filter(|(_, path)| which(path)) {
+            let task = Task::Import { node: path.node, segment: path.segment, import };
+            if !driver.has(task) {
+                driver.add(task);
             }
         }
     }
@@ -214,10 +211,7 @@ impl Guest {
 
     /// Whether everything could be opened and joined.
     pub(crate) fn is_ready(&self, id: NodeId, plan: &Plan) -> bool {
-        let wanted = |path: &&Path| match path.segment {
-            Segment::Data => plan.needs_data(),
-            _ => plan.has(Operation::Enqueue),
-        };
+        let wanted = |path: &&Path| plan.needs(path.segment);
         let page = plan.home(id).is_none() || (self.own_page && self.has_copy);
         page && (self.own_data || !plan.needs_own_data()) && self.paths.iter().filter(wanted).all(|path| path.open)
     }
@@ -413,15 +407,6 @@ impl Guest {
             }
         }
         self.call(world, id);
-    }
-}
-
-impl Path {
-    fn open_again(&mut self, driver: &mut Driver, import: u16) {
-        let task = Task::Import { node: self.node, segment: self.segment, import };
-        if !driver.has(task) {
-            driver.add(task);
-        }
     }
 }
 

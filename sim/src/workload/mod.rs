@@ -9,6 +9,51 @@ use crate::units::{self, MICROSECOND, NANOSECOND, Time};
 use serde::Deserialize;
 use telegraphos_wire::NodeId;
 
+/// Declares tables of the file: fields, each with its default and perhaps the function that reads it.
+macro_rules! tables {
+    ($($(#[$doc:meta])* pub struct $name:ident {
+        $($(#[$field_doc:meta])* pub $field:ident: $type:ty = $default:expr $(, by $read:literal)?;)*
+    })*) => {
+        $($(#[$doc])*
+        #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+        pub struct $name {
+            $($(#[$field_doc])*
+            $(#[serde(deserialize_with = $read)])?
+            pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> $name {
+                $name { $($field: $default),* }
+            }
+        })*
+    };
+}
+
+/// Declares enums whose values have names in workload files and reports.
+macro_rules! named {
+    ($($(#[$meta:meta])* pub enum $type:ident { $($(#[$doc:meta])* $value:ident = $name:literal,)* })*) => {
+        $($(#[$meta])*
+        #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+        pub enum $type {
+            $($(#[$doc])* #[serde(rename = $name)] $value,)*
+        }
+
+        impl $type {
+            /// All of them.
+            pub const ALL: [$type; [$($name),*].len()] = [$($type::$value),*];
+
+            /// Its name in workload files and reports.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($type::$value => $name,)*
+                }
+            }
+        })*
+    };
+}
+
 /// A workload, as its file says it. Every part may be left out.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -111,48 +156,38 @@ pub struct Mix {
     pub get: u32,
 }
 
-/// Kinds of operations, in the order of all tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Operation {
-    /// A remote store, until its acknowledgement is at the sender's board.
-    Store,
-    /// A remote load, until its value is at the processor.
-    Load,
-    /// A remote fetch-and-add, until its result is in the status page.
-    Atomic,
-    /// An enqueue, until its acknowledgement is at the sender's board.
-    Enqueue,
-    /// A store to a replicated page, until the quiet behind it is in the status page.
-    Multicast,
-    /// A block copy to a partner, until its completion is in the status page.
-    Put,
-    /// A block copy from a partner, likewise.
-    Get,
-}
+named! {
+    /// Kinds of operations, in the order of all tables.
+    #[derive(PartialOrd, Ord, Hash)]
+    pub enum Operation {
+        /// A remote store, until its acknowledgement is at the sender's board.
+        Store = "store",
+        /// A remote load, until its value is at the processor.
+        Load = "load",
+        /// A remote fetch-and-add, until its result is in the status page.
+        Atomic = "atomic",
+        /// An enqueue, until its acknowledgement is at the sender's board.
+        Enqueue = "enqueue",
+        /// A store to a replicated page, until the quiet behind it is in the status page.
+        Multicast = "multicast",
+        /// A block copy to a partner, until its completion is in the status page.
+        Put = "put",
+        /// A block copy from a partner, likewise.
+        Get = "get",
+    }
 
-impl Operation {
-    /// All of them.
-    pub const ALL: [Operation; 7] = [
-        Operation::Store,
-        Operation::Load,
-        Operation::Atomic,
-        Operation::Enqueue,
-        Operation::Multicast,
-        Operation::Put,
-        Operation::Get,
-    ];
-
-    /// Its name in workload files and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Operation::Store => "store",
-            Operation::Load => "load",
-            Operation::Atomic => "atomic",
-            Operation::Enqueue => "enqueue",
-            Operation::Multicast => "multicast",
-            Operation::Put => "put",
-            Operation::Get => "get",
-        }
+    /// What can break.
+    pub enum FaultKind {
+        /// The node's board and guest are gone; their link ends.
+        Crash = "crash",
+        /// It comes back, as a new incarnation.
+        Rejoin = "rejoin",
+        /// The node's board and guest do nothing for a while; their link stands.
+        Hang = "hang",
+        /// The trunk breaks; what is on it is lost.
+        TrunkDown = "trunk-down",
+        /// It is joined again.
+        TrunkUp = "trunk-up",
     }
 }
 
@@ -168,172 +203,94 @@ impl Mix {
     }
 }
 
-/// Bytes of operations.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Sizes {
-    /// Of stores, loads and stores to replicated pages: 1, 2, 4 or 8.
-    pub word: u8,
-    /// Of block copies: up to 24576.
-    pub copy: u32,
-}
+tables! {
+    /// Bytes of operations.
+    pub struct Sizes {
+        /// Of stores, loads and stores to replicated pages: 1, 2, 4 or 8.
+        pub word: u8 = 8;
+        /// Of block copies: up to 24576.
+        pub copy: u32 = 4096;
+    }
 
-impl Default for Sizes {
-    fn default() -> Sizes {
-        Sizes { word: 8, copy: 4096 }
+    /// How fast, and how much in all.
+    pub struct Load {
+        /// Operations of a node under way at once, at most. Without a rate the node issues the next when one is
+        /// complete.
+        pub outstanding: u32 = 4;
+        /// Without a rate: the pause behind a completion.
+        pub think: Time = 0, by "units::time";
+        /// Operations of a node in a second, whether earlier ones are complete or not.
+        pub rate: Option<u64> = None;
+        /// With a rate: so many come at once, as much more seldom.
+        pub burst: u32 = 1;
+        /// Operations of a node in all.
+        pub operations: u64 = 1000;
+        /// Instead: operations are issued for so long.
+        pub duration: Option<Time> = None, by "units::some_time";
+    }
+
+    /// Notification queues, one at each node that is a partner.
+    pub struct Queue {
+        /// Words of the buffer: a power of two from 8 to 8192.
+        pub words: u32 = 256;
+        /// Time in which the consumer takes an element.
+        pub consume: Time = 200 * NANOSECOND, by "units::time";
+        /// Elements that each sender may have on their way.
+        pub hold: u32 = 32;
+    }
+
+    /// Replicated pages: nodes 0..group share one, the next `group` the next, and so on; the first of each group is the
+    /// home.
+    pub struct Replicas {
+        /// Nodes with a copy of the same page, 2 to 64.
+        pub group: u32 = 4;
+    }
+
+    /// What the hardware takes.
+    pub struct Costs {
+        /// Wire between board and switch.
+        pub link_latency: Time = 500 * NANOSECOND, by "units::time";
+        /// Picoseconds for each byte on it; in the file a bandwidth.
+        pub link_bandwidth: Time = 320, by "units::bandwidth";
+        /// Wire between switches.
+        pub trunk_latency: Time = 500 * NANOSECOND, by "units::time";
+        /// Picoseconds for each byte on it; in the file a bandwidth.
+        pub trunk_bandwidth: Time = 80, by "units::bandwidth";
+        /// From the arrival of a frame at a switch to its output.
+        pub switch_crossing: Time = 200 * NANOSECOND, by "units::time";
+        /// From the arrival of a frame at a board to its effect.
+        pub board: Time = 100 * NANOSECOND, by "units::time";
+        /// One access of a board to its guest's memory.
+        pub memory: Time = 100 * NANOSECOND, by "units::time";
+        /// One access of a processor to its board.
+        pub processor: Time = 50 * NANOSECOND, by "units::time";
+        /// From an interrupt to its handler, and between attempts of a driver.
+        pub interrupt: Time = 2 * MICROSECOND, by "units::time";
+        /// Pause of a processor after an operation that was not issued because its partner was unreachable.
+        pub retry: Time = 20 * MICROSECOND, by "units::time";
+    }
+
+    /// Sizes of the boards.
+    pub struct Board {
+        /// Requests in flight to one destination.
+        pub outstanding: u32 = 64;
+        /// Packets of each class that the board offers to take.
+        pub credits: u32 = 256;
+    }
+
+    /// Sizes of the switches.
+    pub struct SwitchSizes {
+        /// Packets of each class that a port takes.
+        pub credits: u32 = 256;
+        /// Frames that an output takes before the first of them has left.
+        pub room: u32 = 8;
+        /// After so long a node that sends nothing, or returns no credit, is declared down; by default never.
+        pub silence: Option<Time> = None, by "units::some_time";
     }
 }
 
 /// The most bytes of one block copy: what lies behind the words of stores and atomics in an exported segment.
 pub const MAX_COPY: u32 = 24_576;
-
-/// How fast, and how much in all.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Load {
-    /// Operations of a node under way at once, at most. Without a rate the node issues the next when one is complete.
-    pub outstanding: u32,
-    /// Without a rate: the pause behind a completion.
-    #[serde(deserialize_with = "units::time")]
-    pub think: Time,
-    /// Operations of a node in a second, whether earlier ones are complete or not.
-    pub rate: Option<u64>,
-    /// With a rate: so many come at once, as much more seldom.
-    pub burst: u32,
-    /// Operations of a node in all.
-    pub operations: u64,
-    /// Instead: operations are issued for so long.
-    #[serde(deserialize_with = "units::some_time")]
-    pub duration: Option<Time>,
-}
-
-impl Default for Load {
-    fn default() -> Load {
-        Load { outstanding: 4, think: 0, rate: None, burst: 1, operations: 1000, duration: None }
-    }
-}
-
-/// Notification queues, one at each node that is a partner.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Queue {
-    /// Words of the buffer: a power of two from 8 to 8192.
-    pub words: u32,
-    /// Time in which the consumer takes an element.
-    #[serde(deserialize_with = "units::time")]
-    pub consume: Time,
-    /// Elements that each sender may have on their way.
-    pub hold: u32,
-}
-
-impl Default for Queue {
-    fn default() -> Queue {
-        Queue { words: 256, consume: 200 * NANOSECOND, hold: 32 }
-    }
-}
-
-/// Replicated pages: nodes 0..group share one, the next `group` the next, and so on; the first of each group is the
-/// home.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Replicas {
-    /// Nodes with a copy of the same page, 2 to 64.
-    pub group: u32,
-}
-
-impl Default for Replicas {
-    fn default() -> Replicas {
-        Replicas { group: 4 }
-    }
-}
-
-/// What the hardware takes.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Costs {
-    /// Wire between board and switch.
-    #[serde(deserialize_with = "units::time")]
-    pub link_latency: Time,
-    /// Picoseconds for each byte on it; in the file a bandwidth.
-    #[serde(deserialize_with = "units::bandwidth")]
-    pub link_bandwidth: Time,
-    /// Wire between switches.
-    #[serde(deserialize_with = "units::time")]
-    pub trunk_latency: Time,
-    /// Picoseconds for each byte on it; in the file a bandwidth.
-    #[serde(deserialize_with = "units::bandwidth")]
-    pub trunk_bandwidth: Time,
-    /// From the arrival of a frame at a switch to its output.
-    #[serde(deserialize_with = "units::time")]
-    pub switch_crossing: Time,
-    /// From the arrival of a frame at a board to its effect.
-    #[serde(deserialize_with = "units::time")]
-    pub board: Time,
-    /// One access of a board to its guest's memory.
-    #[serde(deserialize_with = "units::time")]
-    pub memory: Time,
-    /// One access of a processor to its board.
-    #[serde(deserialize_with = "units::time")]
-    pub processor: Time,
-    /// From an interrupt to its handler, and between attempts of a driver.
-    #[serde(deserialize_with = "units::time")]
-    pub interrupt: Time,
-    /// Pause of a processor after an operation that was not issued because its partner was unreachable.
-    #[serde(deserialize_with = "units::time")]
-    pub retry: Time,
-}
-
-impl Default for Costs {
-    fn default() -> Costs {
-        Costs {
-            link_latency: 500 * NANOSECOND,
-            link_bandwidth: 320,
-            trunk_latency: 500 * NANOSECOND,
-            trunk_bandwidth: 80,
-            switch_crossing: 200 * NANOSECOND,
-            board: 100 * NANOSECOND,
-            memory: 100 * NANOSECOND,
-            processor: 50 * NANOSECOND,
-            interrupt: 2 * MICROSECOND,
-            retry: 20 * MICROSECOND,
-        }
-    }
-}
-
-/// Sizes of the boards.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Board {
-    /// Requests in flight to one destination.
-    pub outstanding: u32,
-    /// Packets of each class that the board offers to take.
-    pub credits: u32,
-}
-
-impl Default for Board {
-    fn default() -> Board {
-        Board { outstanding: 64, credits: 256 }
-    }
-}
-
-/// Sizes of the switches.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct SwitchSizes {
-    /// Packets of each class that a port takes.
-    pub credits: u32,
-    /// Frames that an output takes before the first of them has left.
-    pub room: u32,
-    /// After so long a node that sends nothing, or returns no credit, is declared down; by default never.
-    #[serde(deserialize_with = "units::some_time")]
-    pub silence: Option<Time>,
-}
-
-impl Default for SwitchSizes {
-    fn default() -> SwitchSizes {
-        SwitchSizes { credits: 256, room: 8, silence: None }
-    }
-}
 
 /// Something that breaks.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -351,33 +308,4 @@ pub struct Fault {
     /// How long it hangs.
     #[serde(default, deserialize_with = "units::some_time")]
     pub lasts: Option<Time>,
-}
-
-/// What can break.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum FaultKind {
-    /// The node's board and guest are gone; their link ends.
-    Crash,
-    /// It comes back, as a new incarnation.
-    Rejoin,
-    /// The node's board and guest do nothing for a while; their link stands.
-    Hang,
-    /// The trunk breaks; what is on it is lost.
-    TrunkDown,
-    /// It is joined again.
-    TrunkUp,
-}
-
-impl FaultKind {
-    /// Its name in workload files.
-    pub fn name(self) -> &'static str {
-        match self {
-            FaultKind::Crash => "crash",
-            FaultKind::Rejoin => "rejoin",
-            FaultKind::Hang => "hang",
-            FaultKind::TrunkDown => "trunk-down",
-            FaultKind::TrunkUp => "trunk-up",
-        }
-    }
 }
