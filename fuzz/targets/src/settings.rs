@@ -48,6 +48,6 @@ pub fn settings(data: &[u8]) {
         }
     }
     if let Ok(schedule) = Schedule::parse(text) {
-        let _ = (schedule.events().len(), schedule.deadline());
+        let _ = schedule.deadline();
     }
 }
