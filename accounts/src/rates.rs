@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 
 use crate::Rate;
 
-/// A [`Rate`] for each spender and one for all of them. Bounded: it remembers `spenders` of them; those beyond share
+/// A [`Rate`] for each spender and one for all of them. Bounded: it keeps `spenders` of them; those beyond share
 /// the rate of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rates<K> {

@@ -138,7 +138,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether KVM is to be used, and what the user should know about it.
+    /// Whether KVM is to be used, and a note for the user.
     pub(crate) fn use_kvm(&self) -> Result<(bool, Option<String>)> {
         choose_accelerator(self.accelerator.unwrap_or_default(), &kvm_usable())
     }

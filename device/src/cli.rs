@@ -38,7 +38,7 @@ struct Cli {
     config: Option<PathBuf>,
 }
 
-/// Runs the command: `args` starts with the program's name. Returns when told to stop or when something is wrong.
+/// Runs the command: `args` starts with the program's name. Returns at a shutdown request or an error.
 pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     configure(args).map_or_else(|code| code, |config| command::exit_code(serve(config)))
 }
@@ -93,7 +93,7 @@ pub fn qemu_options(socket: &Path) -> String {
 }
 
 fn announce(node: u16, options: &str) {
-    // Only for people: if nobody reads it, the board serves all the same.
+    // For the reader of the terminal; the board runs whether it is read or not.
     let _ = std::io::Write::write_all(
         &mut std::io::stdout(),
         format!("node {node} is ready. Add to the command line of QEMU (10.1.1 or newer):\n\n  {options}\n\n")

@@ -46,7 +46,7 @@ fn a_reader_that_does_not_read_stops_nobody_and_costs_no_memory() {
             break;
         }
     }
-    // What it is believed to take, and the credits of the sender.
+    // What it is taken to hold, and the credits of the sender.
     assert!((256..=2048 + 256).contains(&sent), "{sent} packets were taken for a reader that does not read");
 
     // The others, one of them with packets stuck on the way to the deaf one, are not held up.
@@ -65,7 +65,7 @@ fn a_reader_that_does_not_read_stops_nobody_and_costs_no_memory() {
         let next = if packet.src == 0 { &mut from_flooder } else { &mut from_a };
         assert_eq!(packet.tag, *next);
         *next += 1;
-        // What it offered beyond what the switch believes was never used.
+        // What it offered beyond what the switch accepts was never used.
         deaf.link.send(&Frame::Credit { class: Class::Request, count: 1 }).unwrap();
     }
 }

@@ -83,14 +83,14 @@ pub struct Kernel {
     pub vmlinux: PathBuf,
     /// What it is made of.
     pub manifest: Manifest,
-    /// Debian root with this kernel's headers and the compiler they want.
+    /// Debian root with this kernel's headers and the compiler they require.
     pub(crate) root: PathBuf,
 }
 
 const FLAVOUR: &str = "-cloud-amd64";
 
 /// What kbuild runs beside the compiler, which the headers depend on. All are `Essential` on Debian, hence no package's
-/// dependency, but for make and what objtool or compression may want.
+/// dependency, but for make and what objtool or compression may require.
 const BUILD_TOOLS: [&str; 13] = [
     "bash",
     "binutils",

@@ -53,7 +53,7 @@ impl fmt::Display for Report {
 /// Directory of the copied sources inside a build root. `module` and `uapi` keep their places to each other.
 const INSIDE: &str = "build/guest-driver";
 /// Has kbuild run sparse, which looks for values of the wrong byte order in every kernel's headers since 4.10. Newer
-/// kbuild asks a script that Debian's headers lack whether sparse is usable, and continues without: hence the second
+/// kbuild calls a script that Debian's headers lack whether sparse is usable, and continues without: hence the second
 /// variable, and the question whether it ran.
 const SPARSE: [&str; 3] = ["C=2", "KBUILD_CHECKSRC=2", "CHECK=/usr/bin/sparse"];
 /// File name of the module.

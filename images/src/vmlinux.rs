@@ -21,7 +21,7 @@ pub enum VmlinuxError {
         /// Length of the file.
         len: u64,
     },
-    /// A compression this module does not know.
+    /// An unsupported compression.
     #[error("its payload begins with {0:02x?}; expected gzip, LZ4 or Zstandard")]
     UnknownCompression([u8; 4]),
     /// The payload does not unpack.

@@ -34,7 +34,7 @@ impl Output {
 /// How many frames an output can take before it must wait until some have left: what `PortRoom` says to the switch.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    /// Frames that the switch believes it can hand out.
+    /// Frames that the switch counts on being able to hand out.
     left: u32,
     called: bool,
 }

@@ -10,7 +10,7 @@
 //!   performed at its destination and acknowledged (SPEC E19). While an import has an unacknowledged (latched) error,
 //!   its status is reported.
 //! - **launch** (Telegraphos II, SPEC item 20): addresses are passed by stores of [`Argument`] words to the *argument*
-//!   aperture of the window, at the address meant, which the page tables of the process must allow; operands by
+//!   aperture of the window, at the target address, which the page tables of the process must allow; operands by
 //!   stores to the slot's registers in this page; the store to `LAUNCH` starts the operation and consumes its
 //!   arguments. A slot keeps its arguments however long the process is interrupted. The previous value of an atomic is
 //!   written to `value[slot]` before `done[slot]`.

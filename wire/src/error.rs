@@ -21,7 +21,7 @@ macro_rules! statuses {
             pub const ALL: &'static [(&'static str, u64, &'static str)] =
                 &[ $( ($c, $value, concat!($($doc),*)), )* ];
 
-            /// The status of a number; numbers this version does not know read as [`Status::Invalid`].
+            /// The status of a number; numbers unknown to this version read as [`Status::Invalid`].
             pub fn from_u16(value: u16) -> Status {
                 match value { $( $value => Status::$name, )* _ => Status::Invalid }
             }

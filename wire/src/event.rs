@@ -76,7 +76,7 @@ c_consts! {
 c_consts! {
     /// Bits of REPLICA for the C header.
     pub REPLICA_BITS: u64, prefix "TG_REPLICA_EVENT_" {
-        /// The page's home has gone or does not serve it any more; the copies may differ.
+        /// The page's home has left or does not serve it any more; the copies may differ.
         REPLICA_ORPHANED as "ORPHANED" = 1,
         /// The page has had another home; `index` is the present one.
         REPLICA_MOVED as "MOVED" = 2,

@@ -282,7 +282,7 @@ kinds! {
         /// Its incarnation.
         incarnation: u64 = Incarnation,
     };
-    /// Fabric -> HIB: `node` has gone.
+    /// Fabric -> HIB: `node` has left.
     NodeDown = 7 "node-down", None, 4, None {
         /// The node.
         node: NodeId = Node,

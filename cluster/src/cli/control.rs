@@ -5,7 +5,7 @@ use crate::{Error, Result, rundir};
 use std::path::{Path, PathBuf};
 use telegraphos_fabric::control::ControlClient;
 
-/// The control socket that is meant: the one named, or that of the one cluster of this user that runs on this machine.
+/// The control socket of a command: the one named, or that of the one cluster of this user that runs on this machine.
 pub(super) fn socket(named: Option<&Path>) -> Result<PathBuf> {
     match named {
         Some(path) => Ok(path.to_owned()),

@@ -177,7 +177,7 @@ pub enum Bug {
     /// Accounts: receive credits are granted first come, first served.
     UnsharedHolds,
     /// Accounts: the requester accepts any number of receive credits that the receiver grants to an import.
-    BelieveHolds,
+    AcceptAnyHolds,
     /// Accounts: a guest can publish any number of names.
     EndlessNames,
     /// Protection: a lookup reveals a segment to nodes that its grant does not admit.

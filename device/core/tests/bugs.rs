@@ -3,7 +3,7 @@
 
 telegraphos_testkit::bug_table! {
     bugs of telegraphos_device_core::Bug;
-    BelieveHolds => "holds_and_names", "100)";
+    AcceptAnyHolds => "holds_and_names", "100)";
     UnsharedHolds => "holds_and_names", "(32, 0)";
     EndlessNames => "holds_and_names", "100)";
     TellOfSegments => "holds_and_names", "probed";

@@ -71,7 +71,7 @@ fn import_all_slots(c: &mut Cluster, id: u16) -> u16 {
     import_all(c, id, "a", 0) + import_all(c, id, "b", 40)
 }
 
-fn believes(bug: Option<Bug>) -> u32 {
+fn accepts(bug: Option<Bug>) -> u32 {
     let mut c = Cluster::new(2, 1, |config| {
         config.bug = bug;
         config.hold = 8;
@@ -90,9 +90,9 @@ fn believes(bug: Option<Bug>) -> u32 {
 }
 
 #[test]
-fn a_receiver_is_not_believed_more_hold_slots_than_were_asked_for() {
-    assert_eq!(believes(None), 8);
-    assert_eq!(believes(Some(Bug::BelieveHolds)), 100);
+fn no_more_hold_slots_are_accepted_than_were_requested() {
+    assert_eq!(accepts(None), 8);
+    assert_eq!(accepts(Some(Bug::AcceptAnyHolds)), 100);
 }
 
 /// Opens and closes imports of a queue whose node no longer answers: few requests wait.

@@ -247,7 +247,7 @@ fn i7_what_is_acknowledged_when_a_copy_is_dropped_all_others_have() {
         c.release();
         c.settle();
         if c.nodes[3].hib.home_of(0).is_some() {
-            return Err("node 3 believes that it is a copy".into());
+            return Err("node 3 counts itself as a copy".into());
         }
         Ok(())
     });

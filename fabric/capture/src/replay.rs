@@ -11,7 +11,7 @@ use telegraphos_wire::link::Frame;
 use crate::ports::Ports;
 use crate::{Captured, Direction, Link, ReadError, Reader, Record, SwitchId};
 
-/// Bytes of the longest state that is believed.
+/// Limit on the length of a state, in bytes.
 const MAX_STATE: usize = 256 << 20;
 
 /// An action, as far as captures have it.

@@ -49,8 +49,8 @@ pub enum Bug {
     UnlimitedReplies,
     /// Joining: a refusal says the values the wrong way round.
     SwapRefusal,
-    /// Protection: a forged source is believed.
-    BelieveSource,
+    /// Protection: a forged source is accepted.
+    AcceptForgedSource,
     /// Multicast: its first member gets two copies.
     DuplicateMulticast,
     /// Multicast: the last member of a group of several gets none.
@@ -61,7 +61,7 @@ pub enum Bug {
     ReleaseEarly,
     /// Multicast: absent members are not answered for.
     ForgetAbsentMember,
-    /// Multicast: a member is sent what was meant for another life of it.
+    /// Multicast: a member is sent what was addressed to another incarnation of it.
     AnyLife,
     /// Multicast, life cycle: groups survive the reset of their node.
     KeepGroups,
@@ -73,10 +73,10 @@ pub enum Bug {
     UnlimitedPresence,
     /// Life cycle: the rate counts each connection of a node separately.
     ForgetPresence,
-    /// Credits: a node is believed whatever it offers.
-    BelieveOffer,
+    /// Credits: any offer of a node is accepted.
+    AcceptAnyOffer,
     /// Life cycle: a node is reset to any greater incarnation.
-    BelieveIncarnation,
+    AcceptAnyIncarnation,
     /// Life cycle: only 32 bits of the base of incarnations are used.
     ShortIncarnation,
     /// Replies: those without a request are bounded for each receiver, not for all together.

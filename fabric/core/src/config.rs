@@ -18,9 +18,9 @@ use crate::CREDITED;
 /// The most nodes a window can address (12 node bits).
 pub const MAX_NODES: u32 = 1 << 12;
 
-/// Credits of each class that a node is believed to have, unless the switch itself gives more: the most that a board
+/// Credits of each class that a node is taken to have, unless the switch itself gives more: the most that a board
 /// can be configured to use, and of enqueues, which wait in the board, the elements that it can hold.
-pub const MAX_BELIEVED: [u32; 4] = [1 << 14, 1 << 11, 1 << 11, 0];
+pub const MAX_ACCEPTED_CREDITS: [u32; 4] = [1 << 14, 1 << 11, 1 << 11, 0];
 
 /// The topology that a switch is part of, and which of its switches it is.
 #[derive(Clone, Debug)]
@@ -56,9 +56,9 @@ pub struct SwitchConfig {
     ///
     /// `None` computes a limit that no node can exceed which sends one reply per request and has never more requests to
     /// answer than it offered credits, however slowly the requester reads: twice the requests that can be on the way
-    /// between the two, that is twice the receiver's credits in the switch plus those the sender offered, as far as it
-    /// is believed ([`MAX_BELIEVED`]). This holds because a port gets its credits back only when no reply waits for it
-    /// any more. Replies without a request may be twice the credits that a node has in the switch, for all receivers
+    /// between the two, that is twice the receiver's credits in the switch plus those the sender offered, up to
+    /// [`MAX_ACCEPTED_CREDITS`]. This holds because a port gets its credits back only when no reply waits for it any
+    /// more. Replies without a request may be twice the credits that a node has in the switch, for all receivers
     /// together.
     pub reply_limit: Option<u32>,
     /// Incarnations given are greater than this; the low 12 bits are ignored. A restarted fabric passes another,
@@ -187,15 +187,15 @@ impl SwitchConfig {
 
     /// The credits of each class that the switch uses, of those that a node offers. The limit is the fabric's: the
     /// replies that a node can make the switch hold do not grow with its own figures.
-    pub(crate) fn believed(&self, offered: &[u32; 4]) -> [u32; 4] {
-        let mut believed = *offered;
-        if !bug!(BelieveOffer) {
+    pub(crate) fn accepted(&self, offered: &[u32; 4]) -> [u32; 4] {
+        let mut accepted = *offered;
+        if !bug!(AcceptAnyOffer) {
             for class in Class::ALL {
-                let entry = &mut believed[class as usize];
-                *entry = (*entry).min(MAX_BELIEVED[class as usize].max(self.credits[class as usize]));
+                let entry = &mut accepted[class as usize];
+                *entry = (*entry).min(MAX_ACCEPTED_CREDITS[class as usize].max(self.credits[class as usize]));
             }
         }
-        believed
+        accepted
     }
 
     /// Packets of the credited classes together.
@@ -203,11 +203,11 @@ impl SwitchConfig {
         CREDITED.iter().map(|c| u64::from(credits[*c as usize])).sum()
     }
 
-    /// The limit on waiting replies from a sender that is believed to have these credits.
-    pub(crate) fn replies_from(&self, believed: &[u32; 4]) -> u64 {
+    /// The limit on waiting replies from a sender that is taken to have these credits.
+    pub(crate) fn replies_from(&self, accepted: &[u32; 4]) -> u64 {
         match self.reply_limit {
             Some(limit) => u64::from(limit),
-            None => 2 * (SwitchConfig::together(believed) + SwitchConfig::together(&self.credits)),
+            None => 2 * (SwitchConfig::together(accepted) + SwitchConfig::together(&self.credits)),
         }
     }
 

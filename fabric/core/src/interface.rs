@@ -339,7 +339,7 @@ pub enum Diagnostic {
         /// The node.
         node: NodeId,
     },
-    /// A node has gone. `dropped` packets, from it and to it, were still in the switch.
+    /// A node has left. `dropped` packets, from it and to it, were still in the switch.
     Left {
         /// The node.
         node: NodeId,

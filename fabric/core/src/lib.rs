@@ -47,7 +47,7 @@ mod switch;
 
 #[cfg(feature = "bugs")]
 pub use bugs::Bug;
-pub use config::{ConfigError, MAX_BELIEVED, MAX_NODES, Part, SwitchConfig};
+pub use config::{ConfigError, MAX_ACCEPTED_CREDITS, MAX_NODES, Part, SwitchConfig};
 pub use interface::{Action, Attached, Diagnostic, Event, PortId, UNLIMITED, Violation};
 pub use statistics::{ClassStatistics, PortStatistics, Statistics};
 pub use switch::restore::Snapshot;

@@ -94,7 +94,7 @@ pub(crate) struct Neighbour {
     pub(crate) unanswered: u64,
 
     // As a receiver.
-    /// Credits of each class (on each layer) that it offered, as far as it is believed.
+    /// Credits of each class (on each layer) that it offered, up to the limit.
     pub(crate) offered: [u32; 4],
     /// Those of them the switch holds.
     pub(crate) credits: [u32; MAX_CHANNELS],
@@ -315,7 +315,7 @@ impl Neighbour {
         self.lanes.iter().flat_map(|(from, lane)| lane.packets().map(|(channel, queued)| (*from, channel, queued)))
     }
 
-    /// The same, taken, of a neighbour that has gone.
+    /// The same, taken, of a neighbour that has left.
     pub(crate) fn into_waiting(self) -> impl Iterator<Item = (NodeId, Channel, Queued)> {
         self.lanes
             .into_iter()

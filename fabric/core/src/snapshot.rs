@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How parts of a [`Snapshot`](crate::Snapshot) are written that serde does not know: packets as on the link, in
+//! How parts of a [`Snapshot`](crate::Snapshot) are written for which serde has no form: packets as on the link, in
 //! hexadecimal.
 
 use serde::de::Error;

@@ -8,7 +8,7 @@ mod common;
 use common::{Failure, class_of, fail, frame, handle, packet};
 use telegraphos_accounts::Rate;
 use telegraphos_fabric_core::{
-    Action, Attached, Bug, Diagnostic, Event, MAX_BELIEVED, PortId, Switch, SwitchConfig, UNLIMITED, Violation,
+    Action, Attached, Bug, Diagnostic, Event, MAX_ACCEPTED_CREDITS, PortId, Switch, SwitchConfig, UNLIMITED, Violation,
 };
 use telegraphos_wire::link::{Frame, MAX_GROUPS, MAX_MEMBERSHIPS, RESET_BITS, Refusal, incarnation_at};
 use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
@@ -308,7 +308,10 @@ fn hoard(bug: Option<Bug>) -> Result<u64, Failure> {
 fn replies_to_itself_are_bounded_by_a_figure_of_the_switch() {
     let waiting = hoard(None).unwrap();
     println!("{waiting} bytes of replies wait when the node is disconnected");
-    assert!(waiting >= 8256 * u64::from(MAX_BELIEVED[Class::Request as usize]), "what it was requests it may answer");
+    assert!(
+        waiting >= 8256 * u64::from(MAX_ACCEPTED_CREDITS[Class::Request as usize]),
+        "what it was requests it may answer"
+    );
 }
 
 /// Nodes that all do not read: a sender of replies without requests has its limit once, not once for each of them.
@@ -346,12 +349,12 @@ fn replies_nobody_asked_for_are_counted_together() {
 /// Credits that are offered beyond the figure of the switch are not used: the rest waits in the switch, on its senders'
 /// credits.
 #[test]
-fn an_offer_is_believed_as_far_as_the_switch_says() {
+fn an_offer_is_accepted_up_to_the_limit_of_the_switch() {
     for class in [Class::Enqueue, Class::Request, Class::Reflected] {
         let mut config = config(None);
         config.credits = [1 << 20; 4];
         config.credits[class as usize] = 1000;
-        let most = MAX_BELIEVED[class as usize];
+        let most = MAX_ACCEPTED_CREDITS[class as usize];
         let mut switch = Switch::new(config).unwrap();
         join(&mut switch, 1);
         join_offering(&mut switch, 0, [u32::MAX; 4]);
@@ -376,8 +379,8 @@ fn each_bug_is_found_by_its_check() {
     assert_eq!(found(groups(Some(Bug::LeakMemberships))), Some("groups_allowed"));
     assert_eq!(found(presence(Some(Bug::UnlimitedPresence))), Some("resets_bounded"));
     assert_eq!(found(presence(Some(Bug::ForgetPresence))), Some("joins_bounded"));
-    assert_eq!(found(hoard(Some(Bug::BelieveOffer)).map(|_| ())), Some("replies_to_itself"));
+    assert_eq!(found(hoard(Some(Bug::AcceptAnyOffer)).map(|_| ())), Some("replies_to_itself"));
     assert_eq!(found(restarts(Some(Bug::ShortIncarnation))), Some("incarnations_grow"));
-    assert_eq!(found(ahead(Some(Bug::BelieveIncarnation))), Some("incarnations_are_left"));
+    assert_eq!(found(ahead(Some(Bug::AcceptAnyIncarnation))), Some("incarnations_are_left"));
     assert_eq!(found(unasked(Some(Bug::UnaskedPerReceiver))), Some("unasked_replies"));
 }

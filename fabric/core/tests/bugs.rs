@@ -20,7 +20,7 @@ telegraphos_testkit::bug_table! {
     CreditsFirst => "invariants", "honest_nodes_stay";
     UnlimitedReplies => "invariants", "replies_bounded";
     SwapRefusal => "invariants", "refusal_values";
-    BelieveSource => "invariants", "forged_source";
+    AcceptForgedSource => "invariants", "forged_source";
     DuplicateMulticast => "invariants", "i8_per_pair_fifo";
     SkipMember => "invariants", "no_loss";
     MulticastOvertakes => "invariants", "i8_per_pair_fifo";
@@ -32,9 +32,9 @@ telegraphos_testkit::bug_table! {
     LeakMemberships => "accounts", "groups_allowed";
     UnlimitedPresence => "accounts", "resets_bounded";
     ForgetPresence => "accounts", "joins_bounded";
-    BelieveOffer => "accounts", "replies_to_itself";
+    AcceptAnyOffer => "accounts", "replies_to_itself";
     UnaskedPerReceiver => "accounts", "unasked_replies";
-    BelieveIncarnation => "accounts", "incarnations_are_left";
+    AcceptAnyIncarnation => "accounts", "incarnations_are_left";
     ShortIncarnation => "accounts", "incarnations_grow";
     ReachOvertakes => "network/main", "life_order";
     KeepDownLocal => "network/main", "presence_told";

@@ -735,7 +735,7 @@ fn chosen_situations_find_each_bug() {
     assert_eq!(found(slow_reader(Some(Bug::CreditsFirst))), Some("honest_nodes_stay"));
     assert_eq!(found(reply_flood(Some(Bug::UnlimitedReplies))), Some("replies_bounded"));
     assert_eq!(found(refusals(Some(Bug::SwapRefusal))), Some("refusal_values"));
-    assert_eq!(found(violations(Some(Bug::BelieveSource))), Some("forged_source"));
+    assert_eq!(found(violations(Some(Bug::AcceptForgedSource))), Some("forged_source"));
     assert_eq!(found(violations(Some(Bug::AcceptWithoutCredit))), Some("no_credit"));
     assert_eq!(found(violations(Some(Bug::KeepGroups))), Some("groups_end_with_a_life"));
     assert_eq!(found(slow_home(Some(Bug::CreditsFirst))), Some("honest_nodes_stay"));

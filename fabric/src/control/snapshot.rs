@@ -160,7 +160,7 @@ impl PerClass<Flows> {
 pub enum PortState {
     /// It has joined.
     Up,
-    /// It had joined, and has gone.
+    /// It had joined, and has left.
     #[default]
     Down,
     /// It is kept out by a command.

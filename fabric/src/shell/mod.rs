@@ -321,7 +321,7 @@ impl Fabric {
         self.vacate(port, place);
     }
 
-    /// Releases what a connection that has ended held in this process, and tells its switch.
+    /// Releases what a connection that has ended held in this process, and reports the end to its switch.
     fn vacate(&mut self, port: PortId, place: Place) {
         let Place { switch, role, .. } = place;
         self.timed.remove(&port);

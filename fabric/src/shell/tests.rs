@@ -66,7 +66,7 @@ fn a_connection_that_cannot_be_watched_ends_alone() {
     assert_eq!(fabric.connect(Box::new(Stuck(file)), 0, Role::Unidentified).unwrap_err(), Errno::PERM);
     assert_eq!(open(&fabric), 1);
 
-    // Nor can it be watched for writable when the set does not know it any more.
+    // Nor can it be watched for writable when the set does not hold it any more.
     let (near, _far) = UnixStream::pair().unwrap();
     let lost = fabric.connect(Box::new(Stuck(near)), 0, Role::Unidentified).unwrap();
     assert_eq!(open(&fabric), 2);

@@ -36,7 +36,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Whether this is meant as the name of a regular topology, right or wrong, and not as that of a file.
+    /// Whether this is to be read as the name of a regular topology, right or wrong, and not as that of a file.
     pub fn is_meant_by(text: &str) -> bool {
         let name = text.split_once(':').map_or(text, |(name, _)| name);
         matches!(name, "star" | "tree" | "mesh" | "torus")

@@ -113,7 +113,7 @@ pub trait Acceptor: Send + Debug {
 pub struct AcceptorStatistics {
     /// Peers that were authenticated and accepted.
     pub accepted: u64,
-    /// Peers refused because of their certificate, or for want of one.
+    /// Peers refused because of their certificate, or for lack of one.
     pub refused: u64,
     /// Handshakes that were not completed: the peer fell silent, aborted, or broke the protocol.
     pub broken: u64,

@@ -54,7 +54,7 @@ impl Waker {
     /// Sets whether the descriptor is also readable when `socket`, the one it was made for, has room.
     pub fn watch_room(&self, socket: BorrowedFd<'_>, on: bool) {
         let flags = if on { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-        // Fails for want of memory only; then the next incoming datagram wakes.
+        // Fails only when memory is exhausted; then the next incoming datagram wakes.
         let _ = epoll::modify(&self.epoll, socket, EventData::new_u64(0), flags);
     }
 }

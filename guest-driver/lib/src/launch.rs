@@ -4,7 +4,7 @@
 //! The default launch is that of Telegraphos II (s1, SPEC item 20), which consists of stores alone:
 //!
 //! ```text
-//!   argument aperture of the import:  at the address meant <- context | slot | which | key      (once or twice)
+//!   argument aperture of the import:  at the target address <- context | slot | which | key      (once or twice)
 //!   the slot's registers:             OPERAND, COMPARE, LENGTH <- ...                            (as needed)
 //!                                     LAUNCH <- operation | cookie                               (starts it)
 //!   status page, written by the HIB:  value[slot], then done[slot] = status | cookie

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of a fixed fabric, as it is meant to be.
+//! The table of a fixed fabric, as it should be.
 
 use super::*;
 use telegraphos_fabric::control::FaultSpec;

@@ -234,8 +234,8 @@ impl Replicas {
             return;
         }
         let slot = replica.clearing.take();
-        // Stores in flight to this page were meant for all copies; there are none now, so the page refuses them (SPEC
-        // E20).
+        // Stores in flight to this page were addressed to all copies; there are none now, so the page refuses them
+        // (SPEC E20).
         if let Some(grant) = below.grants.get_mut(page) {
             grant.resigned = true;
         }

@@ -226,7 +226,7 @@ impl Requester {
         let (slot, number) = opens;
         // Accept at most the credits that this board itself grants to an import: the receiver's reply must not decide
         // how much memory waits here.
-        let most = if ctx.has(Bug::BelieveHolds) { u32::MAX } else { ctx.config.hold };
+        let most = if ctx.has(Bug::AcceptAnyHolds) { u32::MAX } else { ctx.config.hold };
         let dead = self.open_import(number).and_then(|import| import.error.filter(|_| import.dead));
         let status = match (answer, dead) {
             (Err(status), _) | (Ok(_), Some(status)) => status,

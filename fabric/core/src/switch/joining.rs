@@ -37,8 +37,8 @@ impl Switch {
         };
 
         self.state.adopted = if self.config.window.is_none() { Some(window) } else { None };
-        let believed = self.config.believed(&credits);
-        let mut neighbour = Neighbour::new(Kind::Node(node), port, room, self.config.credits, believed);
+        let accepted = self.config.accepted(&credits);
+        let mut neighbour = Neighbour::new(Kind::Node(node), port, room, self.config.credits, accepted);
         neighbour.use_room();
         out.push(Action::Send(port, Frame::Welcome { incarnation, nodes, credits: self.config.credits }));
         Switch::report(out, Diagnostic::Joined { port, node, incarnation });
@@ -128,8 +128,8 @@ impl Switch {
         out: &mut Vec<Action>,
     ) -> Result<(), Violation> {
         let last = self.last_incarnation(node);
-        let believed = bug!(BelieveIncarnation) || incarnation.saturating_sub(last) <= MOST_AHEAD;
-        if incarnation <= last || !believed {
+        let accepted = bug!(AcceptAnyIncarnation) || incarnation.saturating_sub(last) <= MOST_AHEAD;
+        if incarnation <= last || !accepted {
             return Err(Violation::Incarnation { announced: incarnation, last });
         }
         if let Err(rate) = self.presence_changes(node) {

@@ -26,7 +26,7 @@ impl Switch {
         packet: Packet,
         out: &mut Vec<Action>,
     ) -> Result<(), Violation> {
-        if packet.src != node && !bug!(BelieveSource) {
+        if packet.src != node && !bug!(AcceptForgedSource) {
             return Err(Violation::ForgedSource(packet.src));
         }
         let class = self.config.class_of(&packet);

@@ -211,7 +211,7 @@ impl Hub {
         Ok(())
     }
 
-    /// The next connection for the acceptor, and the waker of its user, who is woken at once. If no waker can be made,
+    /// The next connection for the acceptor, and the waker of its user, which is woken at once. If no waker can be made,
     /// the connection is closed.
     pub(super) fn accept(&mut self) -> io::Result<Option<(Key, Arc<Waker>)>> {
         let key = self.accepted.pop_front();

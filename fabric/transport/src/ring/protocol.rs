@@ -77,7 +77,7 @@ pub(super) enum Bug {
     /// There is no fence between the own word and the other side's.
     NoFence,
     /// Indices of the peer are not checked.
-    Believes,
+    AcceptAnyIndex,
 }
 
 /// The private state of one side of a direction: its own index is never read back from shared memory.
@@ -111,7 +111,7 @@ impl Side {
     }
 
     fn checked(&self, waiting: u32) -> Result<u32, Violation> {
-        if waiting > self.capacity && !self.has(Bug::Believes) { Err(Violation) } else { Ok(waiting) }
+        if waiting > self.capacity && !self.has(Bug::AcceptAnyIndex) { Err(Violation) } else { Ok(waiting) }
     }
 
     fn fence<W: Word>(&self) {

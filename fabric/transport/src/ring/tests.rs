@@ -42,7 +42,7 @@ fn impossible_indices_end_the_connection() {
         words(&peer.memory, 0).head.store(head, Release);
         let received = end.receive(0, &mut [0; 64]);
         let sent = end.send(0, b"x");
-        let error = received.err().or(sent.err()).expect("believed").to_string();
+        let error = received.err().or(sent.err()).expect("accepted").to_string();
         assert!(error.contains("index that cannot be"), "{error}");
     }
 }

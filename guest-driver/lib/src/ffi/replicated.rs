@@ -40,7 +40,7 @@ fn replica_mode(number: u32) -> Result<ReplicaMode> {
 
 functions! { SEGMENTS;
     /// Makes a replicated segment of size bytes, zeroed, under a name, with this node as its home. mode is
-    /// TG_REPLICA_*, or 0 for TG_REPLICA_COUNTERS; options say who may join, with mode digits 0, 4 or 6.
+    /// TG_REPLICA_*, or 0 for TG_REPLICA_COUNTERS; options name the nodes that may join, with mode digits 0, 4 or 6.
     fn tg_replicated_create(
         node: *const Node, name: *const c_char, size: u64, mode: u32, options: *const ExportOptions,
         replicated: *mut *mut Replicated

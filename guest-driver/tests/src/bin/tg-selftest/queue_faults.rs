@@ -324,7 +324,7 @@ pub(crate) fn corrupt_while_held(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// `next` leads a consumer nowhere, and never round and round; the driver does not believe it.
+/// `next` leads a consumer nowhere, and never round and round; the driver checks it.
 pub(crate) fn corrupt_next(context: &mut Context<'_>) -> Verdict {
     crate::control::needs_lab(context)?;
     const WORDS: u64 = 8;
