@@ -35,7 +35,6 @@ pub struct Report {
     /// Overflows of queues that drivers handled.
     pub overflows: u64,
     /// Links of boards closed by their switch.
-    #[serde(rename = "thrown_out")]
     pub disconnected: u64,
     /// Faults that happened, of those in the workload.
     pub faults: [u64; 2],

@@ -82,7 +82,7 @@ fn show_statistics(snapshot: &Snapshot) -> String {
     ];
     let t = snapshot.totals;
     let mut out = format!(
-        "{} joined, {} refused, {} thrown out, {} requests to absent nodes answered\n\n",
+        "{} joined, {} refused, {} disconnected, {} requests to absent nodes answered\n\n",
         t.joined, t.refused, t.violations, t.answered
     );
     out += &Table::new(&rows, &columns).text();

@@ -142,7 +142,7 @@ impl<'a> View<'a> {
             None => "rates since the start".to_owned(),
         };
         let second = format!(
-            "{span}; processor {busy:.0}%, {} wake-ups/s, {}; {} joins, {} refused, {} thrown out",
+            "{span}; processor {busy:.0}%, {} wake-ups/s, {}; {} joins, {} refused, {} disconnected",
             short(wakeups),
             bytes(process.memory),
             totals.joined,

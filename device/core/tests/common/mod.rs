@@ -247,7 +247,7 @@ impl Cluster {
     fn switch_event(&mut self, event: SwitchEvent) {
         let Some(fabric) = &mut self.fabric else { return };
         let mut out = Vec::new();
-        let (mut thrown_out, mut notices) = (None, Vec::new());
+        let (mut disconnected, mut notices) = (None, Vec::new());
         fabric.switch.handle(event, &mut out);
         for action in out {
             match action {
@@ -255,11 +255,11 @@ impl Cluster {
                     push(&mut fabric.down[port as usize], frame, Choice::Down(port as u16), &mut self.ready);
                 }
                 // These boards never break the protocol.
-                SwitchAction::Close(port) => thrown_out = Some(port),
+                SwitchAction::Close(port) => disconnected = Some(port),
                 SwitchAction::Diagnostic(notice) => notices.push(notice.to_string()),
             }
         }
-        assert!(thrown_out.is_none(), "the switch threw node {thrown_out:?} out: {notices:?}");
+        assert!(disconnected.is_none(), "the switch disconnected node {disconnected:?}: {notices:?}");
     }
 
     /// A node stops or resumes reading its socket.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Neighbours that lie: whatever frames come by a link or a trunk, the switch agrees with itself, only the liar is
-//! thrown out, and when it is gone everything is as before.
+//! disconnected, and when it is gone everything is as before.
 
 use proptest::prelude::*;
 use telegraphos_fabric_core::{Attached, Bug, Diagnostic};
@@ -134,12 +134,12 @@ proptest! {
     })]
 
     #[test]
-    fn hostile_nodes_are_thrown_out_alone(steps in steps()) {
+    fn hostile_nodes_are_disconnected_alone(steps in steps()) {
         survives(None, &steps, None).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn hostile_trunks_are_thrown_out_alone(trunk in 0u16..3, steps in steps()) {
+    fn hostile_trunks_are_disconnected_alone(trunk in 0u16..3, steps in steps()) {
         survives(Some(trunk), &steps, None).map_err(TestCaseError::fail)?;
     }
 }

@@ -28,7 +28,7 @@ fn pass(network: &mut Network, now: &mut u64, time: u64) -> Result<(), Failure> 
     Ok(())
 }
 
-fn thrown_out(network: &Network) -> Vec<(Attached, Violation)> {
+fn disconnected(network: &Network) -> Vec<(Attached, Violation)> {
     let of = |notice: &Diagnostic| match notice {
         Diagnostic::Violation { who, what, .. } => Some((*who, *what)),
         _ => None,
@@ -65,7 +65,7 @@ fn hung_switch(hangs: u64, bug: Option<Bug>) -> Result<(), Failure> {
     network.honest = false;
     network.honest_nodes = true;
     pass(&mut network, &mut now, hangs)?;
-    let noticed = thrown_out(&network);
+    let noticed = disconnected(&network);
     if hangs > 2 * SILENCE && (network.nodes[0].open.len() + noticed.len() != 2 || network.nodes[2].notified.len() != 1)
     {
         return fail("silence_is_noticed", format!("{noticed:?}; {:?}", network.nodes[0].open));
@@ -75,7 +75,7 @@ fn hung_switch(hangs: u64, bug: Option<Bug>) -> Result<(), Failure> {
     // It has been stopped; the others have not.
     network.tick(now + STEP)?;
     if !network.violations.is_empty() {
-        return fail("the_stopped_do_not_judge", format!("{:?}", thrown_out(&network)));
+        return fail("the_stopped_do_not_judge", format!("{:?}", disconnected(&network)));
     }
     network.honest = true;
     pass(&mut network, &mut now, 3 * SILENCE)?;
@@ -100,8 +100,8 @@ fn keeps_credits(class: Class, bug: Option<Bug>) -> Result<Vec<(Attached, Violat
     network.honest_nodes = true;
     network.send(1, 3, class).unwrap();
     pass(&mut network, &mut now, 4 * STALL)?;
-    let thrown = thrown_out(&network);
-    if thrown.is_empty() && class != Class::Enqueue {
+    let disconnected = disconnected(&network);
+    if disconnected.is_empty() && class != Class::Enqueue {
         return fail("stall_is_noticed", format!("node 1 waits for {:?}", network.nodes[1].open));
     }
     network.nodes[2].stopped = [false; 4];
@@ -109,7 +109,7 @@ fn keeps_credits(class: Class, bug: Option<Bug>) -> Result<Vec<(Attached, Violat
     network.raise()?;
     network.rest()?;
     network.heal()?;
-    Ok(thrown)
+    Ok(disconnected)
 }
 
 /// The handshake of a trunk whose other end never sends anything.
@@ -144,10 +144,10 @@ fn a_late_clock_throws_nobody_out() {
 }
 
 #[test]
-fn who_keeps_credits_is_thrown_out_unless_they_are_of_elements() {
+fn a_node_that_keeps_credits_is_disconnected_unless_they_are_of_elements() {
     for class in [Class::Request, Class::Reflected] {
-        let thrown = keeps_credits(class, None).unwrap();
-        assert_eq!(thrown, [(Attached::Node(2), Violation::Stalled { class, limit: STALL })]);
+        let disconnected = keeps_credits(class, None).unwrap();
+        assert_eq!(disconnected, [(Attached::Node(2), Violation::Stalled { class, limit: STALL })]);
     }
     assert_eq!(keeps_credits(Class::Enqueue, None).unwrap(), []);
 }
