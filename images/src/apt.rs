@@ -87,7 +87,8 @@ impl<'a> Apt<'a> {
         Ok(out.lines().map(|l| l.trim().to_owned()).collect())
     }
 
-    /// Fields of the candidates of these packages, one map each, by lower-case names. Packages without a candidate are left out.
+    /// Fields of the candidates of these packages, one map each, by lower-case names. Packages without a candidate are
+    /// left out.
     pub(crate) fn show(&self, names: &[String]) -> Result<Vec<HashMap<String, String>>> {
         if names.is_empty() {
             return Ok(Vec::new());

@@ -409,7 +409,8 @@ impl Simulation {
         self.topology.switch_of(node).unwrap_or(0)
     }
 
-    /// The switch and the port of an output. The ports of trunks are numbered behind those of nodes, alike at both ends.
+    /// The switch and the port of an output. The ports of trunks are numbered behind those of nodes, alike at both
+    /// ends.
     fn port_of(&self, output: u32) -> (SwitchId, u32) {
         let Some(direction) = output.checked_sub(self.plan.nodes) else {
             return (self.switch_of(output as NodeId), output);
