@@ -10,8 +10,8 @@ use telegraphos_wire::Status;
 impl Requester {
     /// A store to `QUIET[slot]` of a context: waits for the stores of the import `scope`, or of all imports if that is
     /// `None`, and for `operations`, the unfinished ones it concerns, ascending. A quiet for an import that is not open
-    /// in this context is refused but still completed: a process may issue it while its import is being closed (adoption
-    /// of a replicated segment), and must not wait forever.
+    /// in this context is refused but still completed: a process may issue it while its import is being closed
+    /// (adoption of a replicated segment), and must not wait forever.
     pub(crate) fn quiet(
         &mut self,
         ctx: &mut Ctx,
