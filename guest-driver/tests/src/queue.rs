@@ -152,12 +152,11 @@ pub struct Log {
     capacity: usize,
 }
 
-/// Words in front of the entries: how many there are, how many of them are not the one before once more, and some for
-/// any use.
+/// Words in front of the entries: one with their number in the lower half, and in the upper half how many of them are
+/// not the one before once more; and some for any use.
 const HEAD: usize = 8;
-const COUNT: usize = 0;
-const DIFFERENT: usize = 1;
-const NOTES: usize = 2;
+const COUNTS: usize = 0;
+const NOTES: usize = 1;
 
 impl Log {
     /// With room for that many entries.
@@ -177,22 +176,23 @@ impl Log {
         unsafe { AtomicU64::from_ptr(self.mapping.at.cast::<u64>().add(index)) }
     }
 
-    /// One of six words for any use.
+    /// One of seven words for any use.
     pub fn note(&self, number: usize) -> &AtomicU64 {
         self.word(NOTES + number % (HEAD - NOTES))
     }
 
     /// Entries; more than the capacity if some found no room.
     pub fn count(&self) -> u64 {
-        self.word(COUNT).load(Ordering::Acquire)
+        self.word(COUNTS).load(Ordering::Acquire) & u64::from(u32::MAX)
     }
 
     /// Entries that differ from the one before.
     pub fn different(&self) -> u64 {
-        self.word(DIFFERENT).load(Ordering::Acquire)
+        self.word(COUNTS).load(Ordering::Acquire) >> 32
     }
 
-    /// Appends what was handed over to the consumer of that number. Killed amid this, it has appended nothing or all.
+    /// Appends what was handed over to the consumer of that number. Killed amid this, it has appended nothing or all:
+    /// one store publishes the entry and both counts. One consumer at a time.
     pub fn push(&self, value: u64, life: u64) {
         let count = self.count() as usize;
         let again = count > 0 && count <= self.capacity && self.entry(count - 1).0 == value;
@@ -200,10 +200,8 @@ impl Log {
             self.word(HEAD + 2 * count).store(value, Ordering::Relaxed);
             self.word(HEAD + 2 * count + 1).store(life, Ordering::Relaxed);
         }
-        self.word(COUNT).store(count as u64 + 1, Ordering::Release);
-        if !again {
-            self.word(DIFFERENT).fetch_add(1, Ordering::AcqRel);
-        }
+        let different = self.different() + u64::from(!again);
+        self.word(COUNTS).store(different << 32 | (count as u64 + 1), Ordering::Release);
     }
 
     /// An entry: the element, and the number of the consumer.
