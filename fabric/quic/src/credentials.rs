@@ -171,8 +171,7 @@ impl QuicOptions {
         match error {
             rustls::Error::InconsistentKeys(_) => {
                 let certificate = self.certificate.display();
-                let why =
-                    format_args!("is not the key of the certificate {certificate}: name the two that belong together");
+                let why = format!("is not the key of the certificate {certificate}: name the two that belong together");
                 CredentialsError::content(KEY, &self.key, why)
             }
             other => CredentialsError::tls(other),
