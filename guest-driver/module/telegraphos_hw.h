@@ -392,7 +392,7 @@ _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
 #define TG_CONTEXT_CONGESTED 0x1
 
 /* REPLICA event bits */
-/* The page's home has gone or does not serve it any more; the copies may differ. */
+/* The page's home has left or does not serve it any more; the copies may differ. */
 #define TG_REPLICA_EVENT_ORPHANED 0x1
 /* The page has had another home; `index` is the present one. */
 #define TG_REPLICA_EVENT_MOVED 0x2

@@ -511,7 +511,7 @@ int tg_counter_fd(const tg_page_counter *counter);
 int tg_counter_disarm(tg_page_counter *counter);
 
 /* Makes a replicated segment of size bytes, zeroed, under a name, with this node as its home. mode is
- * TG_REPLICA_*, or 0 for TG_REPLICA_COUNTERS; options say who may join, with mode digits 0, 4 or 6. */
+ * TG_REPLICA_*, or 0 for TG_REPLICA_COUNTERS; options name the nodes that may join, with mode digits 0, 4 or 6. */
 int tg_replicated_create(const tg_node *node, const char *name, uint64_t size, uint32_t mode, const tg_export_options *options, tg_replicated **replicated);
 
 /* Makes a copy here of a replicated segment whose home is node home. mode is that of the segment, or 0. options,

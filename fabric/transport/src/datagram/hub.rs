@@ -211,8 +211,8 @@ impl Hub {
         Ok(())
     }
 
-    /// The next connection for the acceptor, and the waker of its user, which is woken at once. If no waker can be made,
-    /// the connection is closed.
+    /// The next connection for the acceptor, and the waker of its user, which is woken at once. If no waker can be
+    /// made, the connection is closed.
     pub(super) fn accept(&mut self) -> io::Result<Option<(Key, Arc<Waker>)>> {
         let key = self.accepted.pop_front();
         if let (true, Some(waker)) = (self.accepted.is_empty(), &self.acceptor) {
