@@ -414,7 +414,7 @@ impl Frame {
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
         let (start, kind) = (out.len(), self.kind());
         out.resize(start + HEAD_LEN + kind.len, 0);
-        self.encode_fields(out, start + HEAD_LEN);
+        self.encode_fields(kind.tail, out, start + HEAD_LEN);
         let len = out.len() - start;
         out[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
         out[start + 4..start + HEAD_LEN].copy_from_slice(&[kind.number, PROTOCOL_VERSION, 0, 0]);
@@ -423,6 +423,7 @@ impl Frame {
 
     /// Parses the first frame of a byte stream: `Ok(None)` if more bytes are needed, `Ok(Some((frame, used)))` with its
     /// length in bytes. After an error the stream cannot be trusted any more. Never panics.
+    #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Option<(Frame, usize)>, FrameError> {
         if bytes.len() < HEAD_LEN {
             return Ok(None);
@@ -448,7 +449,7 @@ impl Frame {
             Malformed::Packet(why) => FrameError::Packet(why),
             Malformed::Atomic(_) | Malformed::Value => unknown,
         })?;
-        Ok(Some((frame.ok_or(unknown)?, total)))
+        Ok(Some((frame, total)))
     }
 }
 

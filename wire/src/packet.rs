@@ -459,19 +459,22 @@ kinds! {
 
 impl Body {
     /// The class of the packet.
+    #[inline]
     pub fn class(&self) -> Class {
         // Every row of the table has one.
         self.kind().class.unwrap_or(Class::Reply)
     }
 
     /// The export page of a request or a multicast; 0 if none.
+    #[inline]
     pub fn page(&self) -> u32 {
-        self.summary().page.unwrap_or(0)
+        self.address_page().unwrap_or(0)
     }
 
     /// The import and epoch of a request that changes memory; `None` for others.
+    #[inline]
     pub fn epoch(&self) -> Option<ImportEpoch> {
-        self.summary().epoch
+        self.import_epoch()
     }
 
     /// The reply that refuses this request with `status`; `None` for a reply.
@@ -503,8 +506,9 @@ impl Body {
     }
 
     /// Bytes behind the header.
+    #[inline]
     pub fn payload_len(&self) -> usize {
-        self.kind().len - HEADER_LEN + self.summary().tail_len
+        self.kind().len - HEADER_LEN + self.tail_len()
     }
 }
 
@@ -563,6 +567,7 @@ impl Check {
 
 impl Packet {
     /// The class of the packet.
+    #[inline]
     pub fn class(&self) -> Class {
         self.body.class()
     }
@@ -578,11 +583,11 @@ impl Packet {
         self.dst.write(&mut fixed[6..]);
         self.tag.write(&mut fixed[8..]);
         self.incarnation.write(&mut fixed[56..]);
-        if self.class() != Class::Reply {
+        if kind.class != REPLY {
             (self.target as u32).write(&mut fixed[40..]);
             ((self.target >> 32) as u32).write(&mut fixed[12..]);
         }
-        self.body.encode_fields(out, start);
+        self.body.encode_fields(kind.tail, out, start);
         out.len() - start
     }
 
@@ -608,14 +613,13 @@ impl Packet {
             Malformed::Packet(why) => why,
             Malformed::Value => unknown,
         })?;
-        let body = body.ok_or(unknown)?;
         let half = |at: usize| u64::from(u32::read(bytes, at));
         Ok(Packet {
             src: u16::read(bytes, 4),
             dst: u16::read(bytes, 6),
             tag: u32::read(bytes, 8),
             incarnation: u64::read(bytes, 56),
-            target: if body.class() == Class::Reply { 0 } else { half(40) | half(12) << 32 },
+            target: if kind.class == REPLY { 0 } else { half(40) | half(12) << 32 },
             body,
         })
     }
@@ -715,7 +719,7 @@ mod tests {
     proptest! {
         #[test]
         fn decode_inverts_encode(body in body(), src: u16, dst: u16, tag: u32, incarnation: u64, target: u64) {
-            let target = if body.class() == Class::Reply { 0 } else { target };
+            let target = if kind.class == REPLY { 0 } else { target };
             let packet = Packet { src, dst, tag, incarnation, target, body };
             let mut bytes = Vec::new();
             let len = packet.encode(&mut bytes);

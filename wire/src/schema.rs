@@ -74,35 +74,53 @@ pub(crate) trait Visit {
     fn slot<S: Slot>(&mut self, value: &S::Value);
 }
 
-/// Writes all slots: the bytes from `start` on begin with the fixed part, which is zero.
-struct Encode<'a> {
-    out: &'a mut Vec<u8>,
-    start: usize,
-}
+/// Writes the fields of all slots into the fixed part, which is zero.
+struct Put<'a>(&'a mut [u8]);
 
-impl Visit for Encode<'_> {
+impl Visit for Put<'_> {
+    #[inline]
     fn slot<S: Slot>(&mut self, value: &S::Value) {
-        S::put(value, &mut self.out[self.start..]);
-        S::extend(value, self.out);
+        S::put(value, self.0);
     }
 }
 
-/// What the slots of a value say of the whole.
-#[derive(Default)]
-pub(crate) struct Summary {
-    /// Bytes behind the fixed part.
-    pub(crate) tail_len: usize,
-    /// The export page of its address; `None` without an address.
-    pub(crate) page: Option<u32>,
-    /// Its import and epoch; `None` without.
-    pub(crate) epoch: Option<ImportEpoch>,
+/// Appends what follows the fixed part.
+struct Extend<'a>(&'a mut Vec<u8>);
+
+impl Visit for Extend<'_> {
+    #[inline]
+    fn slot<S: Slot>(&mut self, value: &S::Value) {
+        S::extend(value, self.0);
+    }
 }
 
-impl Visit for Summary {
+/// Bytes behind the fixed part.
+struct TailLen(usize);
+
+impl Visit for TailLen {
+    #[inline]
     fn slot<S: Slot>(&mut self, value: &S::Value) {
-        self.tail_len += S::tail_len(value);
-        self.page = self.page.or(S::page(value));
-        self.epoch = self.epoch.or(S::epoch(value));
+        self.0 += S::tail_len(value);
+    }
+}
+
+/// The export page of the address; `None` without an address.
+struct Page(Option<u32>);
+
+impl Visit for Page {
+    #[inline]
+    fn slot<S: Slot>(&mut self, value: &S::Value) {
+        self.0 = self.0.or(S::page(value));
+    }
+}
+
+/// The import and epoch; `None` without.
+struct Epoch(Option<ImportEpoch>);
+
+impl Visit for Epoch {
+    #[inline]
+    fn slot<S: Slot>(&mut self, value: &S::Value) {
+        self.0 = self.0.or(S::epoch(value));
     }
 }
 
@@ -111,16 +129,33 @@ pub(crate) trait Record {
     /// Shows all slots to the visitor, in the order of the declaration.
     fn visit(&self, visitor: &mut impl Visit);
 
-    /// Writes the fields into the fixed part, the zeros from `start` to the end of `out`, and appends what follows it.
-    fn encode_fields(&self, out: &mut Vec<u8>, start: usize) {
-        self.visit(&mut Encode { out, start });
+    /// Writes the fields into the fixed part, the zeros from `start` to the end of `out`, and appends its `tail`.
+    fn encode_fields(&self, tail: Tail, out: &mut Vec<u8>, start: usize) {
+        self.visit(&mut Put(&mut out[start..]));
+        if tail != Tail::None {
+            self.visit(&mut Extend(out));
+        }
     }
 
-    /// What the fields say of the whole.
-    fn summary(&self) -> Summary {
-        let mut summary = Summary::default();
-        self.visit(&mut summary);
-        summary
+    /// Bytes behind the fixed part.
+    fn tail_len(&self) -> usize {
+        let mut length = TailLen(0);
+        self.visit(&mut length);
+        length.0
+    }
+
+    /// The export page of its address; `None` without an address.
+    fn address_page(&self) -> Option<u32> {
+        let mut page = Page(None);
+        self.visit(&mut page);
+        page.0
+    }
+
+    /// Its import and epoch; `None` without.
+    fn import_epoch(&self) -> Option<ImportEpoch> {
+        let mut epoch = Epoch(None);
+        self.visit(&mut epoch);
+        epoch.0
     }
 }
 
@@ -141,20 +176,24 @@ pub(crate) trait Encoded<N>: Sized {
 }
 
 impl<N: Number> Encoded<N> for N {
+    #[inline]
     fn number(&self) -> N {
         *self
     }
 
+    #[inline]
     fn of(number: N) -> Result<N, Malformed> {
         Ok(number)
     }
 }
 
 impl<const N: usize> Number for [u8; N] {
+    #[inline]
     fn write(self, bytes: &mut [u8]) {
         bytes[..N].copy_from_slice(&self);
     }
 
+    #[inline]
     fn read(bytes: &[u8], at: usize) -> [u8; N] {
         bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or([0; N])
     }
@@ -163,10 +202,12 @@ impl<const N: usize> Number for [u8; N] {
 macro_rules! integers {
     ($($integer:ty),*) => {
         $(impl Number for $integer {
+            #[inline]
             fn write(self, bytes: &mut [u8]) {
                 self.to_le_bytes().write(bytes);
             }
 
+            #[inline]
             fn read(bytes: &[u8], at: usize) -> $integer {
                 <$integer>::from_le_bytes(Number::read(bytes, at))
             }
@@ -180,11 +221,13 @@ integers!(u8, u16, u32, u64);
 macro_rules! encoded {
     ($($value:ty as $number:ty: |$this:ident| $write:expr, |$read:ident| $of:expr;)*) => {
         $(impl $crate::schema::Encoded<$number> for $value {
+            #[inline]
             fn number(&self) -> $number {
                 let $this = self;
                 $write
             }
 
+            #[inline]
             fn of($read: $number) -> Result<$value, $crate::schema::Malformed> {
                 $of
             }
@@ -215,6 +258,7 @@ macro_rules! numbers {
             pub const ALL: [$type; [$($value),*].len()] = [$($type::$variant),*];
 
             /// The one of a number; `None` for a number that none has.
+            #[inline]
             $read_vis const fn $read(value: $number) -> Option<$type> {
                 match value {
                     $($value => Some($type::$variant),)*
@@ -242,11 +286,13 @@ macro_rules! slots {
             const FIELDS: &'static [$crate::field::Field] =
                 &[$crate::field::field($name, $at, size_of::<$number>(), $crate::field::Show::$show)];
 
+            #[inline]
             fn put(value: &$value, fixed: &mut [u8]) {
                 let number: $number = $crate::schema::Encoded::number(value);
                 $crate::schema::Number::write(number, &mut fixed[$at..]);
             }
 
+            #[inline]
             fn get(bytes: &[u8]) -> Result<$value, $crate::schema::Malformed> {
                 let number = <$number as $crate::schema::Number>::read(bytes, $at);
                 $(if !$holds(number) {
@@ -272,10 +318,12 @@ macro_rules! slots {
             const FIELDS: &'static [$crate::field::Field] =
                 &[$($crate::field::field($name, $at, size_of::<$number>(), $crate::field::Show::$show)),*];
 
+            #[inline]
             fn put(value: &$value, fixed: &mut [u8]) {
                 $($crate::schema::Number::write(value.$field, &mut fixed[$at..]);)*
             }
 
+            #[inline]
             fn get(bytes: &[u8]) -> Result<$value, $crate::schema::Malformed> {
                 Ok($value { $($field: <$number as $crate::schema::Number>::read(bytes, $at)),* })
             }
@@ -380,6 +428,7 @@ macro_rules! kinds {
 
             impl $type {
                 /// The row of the table for its kind.
+                #[inline]
                 pub fn kind(&self) -> &'static $crate::field::Kind {
                     match self {
                         $($type::$variant { .. } => const { &$table[Row::$variant as usize] })*
@@ -387,6 +436,7 @@ macro_rules! kinds {
                 }
 
                 /// The row of the table for a number; `None` if no kind has it.
+                #[inline]
                 pub fn kind_of(number: u8) -> Option<&'static $crate::field::Kind> {
                     match number {
                         $($number => Some(const { &$table[Row::$variant as usize] }),)*
@@ -402,19 +452,21 @@ macro_rules! kinds {
                 self.kind().name
             }
 
-            /// Reads the fields of a kind of this table; `None` for another number. The caller has checked the length.
-            fn get(number: u8, bytes: &[u8]) -> Result<Option<$type>, $crate::schema::Malformed> {
+            /// Reads the fields of a kind of this table. The caller has checked number and length.
+            #[inline]
+            fn get(number: u8, bytes: &[u8]) -> Result<$type, $crate::schema::Malformed> {
                 let _ = bytes;
-                Ok(Some(match number {
+                Ok(match number {
                     $($number => $type::$variant $({
                         $($field: <$slot as $crate::schema::Slot>::get(bytes)?),*
                     })? $((<$whole_slot as $crate::schema::Slot>::get(bytes)?))?,)*
-                    _ => return Ok(None),
-                }))
+                    _ => return Err($crate::schema::Malformed::Value),
+                })
             }
         }
 
         impl $crate::schema::Record for $type {
+            #[inline]
             fn visit(&self, visitor: &mut impl $crate::schema::Visit) {
                 match self {
                     $($type::$variant $({ $($field),* })? $(($whole))? => {

@@ -40,10 +40,10 @@ pub(crate) enum StepOwner {
 
 /// A call that one part defers to a part above it, which it must not call directly. [`Hib`](crate::Hib) dispatches
 /// follow-ups in order after the part returns.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FollowUp {
-    /// A packet from this node to itself: handled like a received packet, without the fabric.
-    Packet(Packet),
+    /// The next packet of this node to itself: handled like a received packet, without the fabric.
+    OwnPacket,
     /// Requests of this source may continue: the one in service has ended, or the condition it waits for may hold now.
     Serve(NodeId),
     /// A request of this source was performed or refused: elements ordered behind it may now be eligible.
@@ -95,6 +95,9 @@ pub(crate) struct Ctx {
     /// Actions collected for the shell while an event is handled.
     pub(crate) out: Vec<Action>,
     follow_ups: VecDeque<FollowUp>,
+    /// Packets of this node to itself, one for each [`FollowUp::OwnPacket`]. Kept apart, since they are much larger
+    /// than the other follow-ups.
+    own_packets: VecDeque<Packet>,
     steps: Numbered<StepOwner>,
     turn: Turn,
 }
@@ -107,6 +110,7 @@ impl std::hash::Hash for Ctx {
             counters: _,
             out: _,
             follow_ups: _,
+            own_packets: _,
             bus_master,
             incarnation,
             resets,
@@ -138,6 +142,7 @@ impl Ctx {
             counters: Counters::default(),
             out: Vec::new(),
             follow_ups: VecDeque::new(),
+            own_packets: VecDeque::new(),
             steps: Numbered::default(),
             turn: Turn::default(),
             config,
@@ -160,7 +165,8 @@ impl Ctx {
     /// destination already sees this node as down.
     pub(crate) fn transmit(&mut self, packet: Packet) {
         if packet.dst == self.config.node {
-            self.follow_ups.push_back(FollowUp::Packet(packet));
+            self.own_packets.push_back(packet);
+            self.follow_ups.push_back(FollowUp::OwnPacket);
         } else if self.link.is_up() {
             self.out.push(Action::Send(packet));
         }
@@ -174,6 +180,11 @@ impl Ctx {
     /// Defers a follow-up to a part above.
     pub(crate) fn defer(&mut self, follow_up: FollowUp) {
         self.follow_ups.push_back(follow_up);
+    }
+
+    /// Takes the packet of the [`FollowUp::OwnPacket`] that was taken last.
+    pub(crate) fn take_own_packet(&mut self) -> Option<Packet> {
+        self.own_packets.pop_front()
     }
 
     /// Takes the oldest follow-up.

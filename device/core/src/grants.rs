@@ -92,6 +92,11 @@ impl Grants {
         self.clearing.push(clearing);
     }
 
+    /// Returns whether there are delayed revocations.
+    pub(crate) fn is_clearing(&self) -> bool {
+        !self.clearing.is_empty()
+    }
+
     /// Takes all delayed revocations, so that the caller can check their pages.
     pub(crate) fn take_clearing(&mut self) -> Vec<Clearing> {
         std::mem::take(&mut self.clearing)

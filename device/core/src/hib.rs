@@ -174,7 +174,7 @@ impl Hib {
             let (kind, index, value) = self.event_of(cause);
             self.ctx.post_event(kind, index, value);
         }
-        self.ctx.link.return_credits(self.ctx.config.offered(), &mut self.ctx.out);
+        self.ctx.link.return_credits(&self.ctx.config, &mut self.ctx.out);
         if self.ctx.resetting && self.ctx.is_quiescent() {
             self.ctx.resetting = false;
             self.ctx.out.push(Action::ResetDone);
@@ -187,7 +187,11 @@ impl Hib {
         loop {
             while let Some(follow_up) = self.ctx.next_follow_up() {
                 match follow_up {
-                    FollowUp::Packet(packet) => self.packet(packet),
+                    FollowUp::OwnPacket => {
+                        if let Some(packet) = self.ctx.take_own_packet() {
+                            self.packet(packet);
+                        }
+                    }
                     FollowUp::Serve(source) => self.serve(source),
                     FollowUp::Performed(source) => self.queues.serve_source(&mut self.ctx, &self.grants, source),
                     FollowUp::OwnEnded(page) => self.replicas.leave_if_done(below_replicas!(self), page),
@@ -411,7 +415,9 @@ impl Hib {
         match self.ctx.take_step(step) {
             Some(StepOwner::Serve(source)) => {
                 if self.responder.stepped(&mut self.ctx, &self.grants, source, result) {
-                    self.ctx.defer(FollowUp::StepEnded);
+                    if self.grants.is_clearing() {
+                        self.ctx.defer(FollowUp::StepEnded);
+                    }
                     self.serve(source);
                 }
             }

@@ -5,7 +5,7 @@
 //! for every sender. [`Link::consumed`] counts packets that leave the board's input buffers; their credits are returned
 //! in batches of a quarter of a buffer.
 
-use crate::Action;
+use crate::{Action, HibConfig};
 use telegraphos_accounts::Shares;
 use telegraphos_wire::Class;
 
@@ -28,13 +28,15 @@ pub(crate) struct Link {
     up: Option<Up>,
     /// Packets of each class that have left the board's input buffers since credits were last returned.
     returned: [u32; 4],
+    /// Some have left since the last call of [`Link::return_credits`].
+    consumed: bool,
 }
 
 impl Link {
     /// The board joined a fabric of `nodes` nodes, with these credits.
     pub(crate) fn come_up(&mut self, credits: [u32; 4], nodes: u32) {
         let up = Up { credits, given: credits, shares: [Shares::single(0); 2], nodes };
-        *self = Link { up: Some(up), returned: [0; 4] };
+        *self = Link { up: Some(up), ..Link::default() };
     }
 
     /// The link and its credits are lost. Returns false if the link was down already.
@@ -98,14 +100,16 @@ impl Link {
     /// A packet received from the switch has left this board's input buffer.
     pub(crate) fn consumed(&mut self, class: Class) {
         self.returned[class as usize] += 1;
+        self.consumed = true;
     }
 
-    /// Emits the return of credits, a quarter of the buffer (`offered`) or more at a time: the switch does not run out
+    /// Emits the return of credits, a quarter of the buffer that was offered or more at a time: the switch does not run out
     /// of credits, and the number of frames stays low.
-    pub(crate) fn return_credits(&mut self, offered: [u32; 4], out: &mut Vec<Action>) {
-        if self.up.is_none() {
+    pub(crate) fn return_credits(&mut self, config: &HibConfig, out: &mut Vec<Action>) {
+        if !std::mem::take(&mut self.consumed) || self.up.is_none() {
             return;
         }
+        let offered = config.offered();
         for class in Class::ALL {
             let count = self.returned[class as usize];
             if count > 0 && count >= offered[class as usize] / 4 {
@@ -123,16 +127,17 @@ mod tests {
     #[test]
     fn what_was_consumed_of_a_link_that_is_gone_is_not_returned_to_the_next() {
         let (mut link, mut out) = (Link::default(), Vec::new());
+        let config = HibConfig { credits: [8; 4], holds: 8, ..HibConfig::default() };
         link.come_up([8; 4], 2);
         (0..7).for_each(|_| link.consumed(Class::Request));
         assert!(link.go_down() && !link.go_down());
-        link.return_credits([8; 4], &mut out);
+        link.return_credits(&config, &mut out);
         link.come_up([8; 4], 2);
         link.consumed(Class::Request);
-        link.return_credits([8; 4], &mut out);
+        link.return_credits(&config, &mut out);
         assert_eq!(out, []);
         link.consumed(Class::Request);
-        link.return_credits([8; 4], &mut out);
+        link.return_credits(&config, &mut out);
         assert_eq!(out, [Action::Credit { class: Class::Request, count: 2 }]);
     }
 
