@@ -64,6 +64,11 @@ pub(crate) fn cargo(target: &str) -> Result<Command> {
         "profile.release.strip=true",
         "--config",
         "profile.release.debug=false",
+        // Of some forty small programs, each links alone; to optimise across crates would take four times as long.
+        "--config",
+        "profile.release.lto=false",
+        "--config",
+        "profile.release.codegen-units=16",
         "--target-dir",
     ]);
     command.arg(&target);
