@@ -2,7 +2,7 @@
 //! Boards without virtual machines: one fabric process or several, and a HIB process for each node, driven by test
 //! clients of this process.
 
-use crate::launch::{Logs, Options, PROMPT, fabric, start_fabric, start_fabric_as, start_hib, wait_for_socket};
+use crate::launch::{Hib, Logs, Options, PROMPT, fabric, start_fabric, start_fabric_as, start_hib, wait_for_socket};
 use crate::namespaces::Namespaces;
 use crate::process::Process;
 use crate::rundir::{FABRIC, MachineLock, RunDir};
@@ -172,7 +172,8 @@ impl Boards {
                 self.taps.push(Tap::bind(&link)?);
             }
             let log = self.logs.of_node("hib", node);
-            self.hibs.push(start_hib(node, &at("hib", node), &link, &settings.hib, &options(node), &log)?);
+            let hib = Hib { node, socket: &at("hib", node), common: &settings.hib, own: &options(node) };
+            self.hibs.push(start_hib(hib, &link, &log)?);
         }
         for (node, fabric) in fabrics.iter().enumerate() {
             let socket = at("hib", node);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cluster: one fabric process, a HIB process and a QEMU for each node, in one private directory.
+//! A cluster: a fabric, and a HIB and a QEMU for each node, in one private directory. Fabric and HIBs have processes of
+//! their own, or share one.
 
 use crate::guest::{Guest, NodeOptions, Plan};
-use crate::launch::{Logs, start_fabric};
+use crate::launch::{Logs, log_end, start_fabric, start_host, wait_for_socket};
 use crate::process::Process;
 use crate::rundir::{MachineLock, RunDir};
-use crate::settings::Settings;
-use crate::{ProgressMode, Result, interrupt, lock};
+use crate::settings::{Processes, Settings};
+use crate::{Error, ProgressMode, Result, interrupt, lock};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use telegraphos_images::{Guest as Image, KernelSeries, Manifest, Qemu, Store};
@@ -146,14 +148,14 @@ impl Cluster {
 
     fn start(&self, progress: ProgressMode, options: &dyn Fn(usize) -> NodeOptions) -> Result<()> {
         let with_hib: Vec<&Guest> = self.guests.iter().filter(|g| options(g.node()).hib).collect();
-        if !with_hib.is_empty() {
-            self.start_fabric()?;
-        }
-        for guest in &with_hib {
-            guest.start_hib()?;
-        }
-        for guest in &with_hib {
-            guest.wait_for_hib()?;
+        match self.plan.processes() {
+            _ if with_hib.is_empty() => {}
+            Processes::One => self.start_host(&with_hib)?,
+            Processes::Each => {
+                self.start_fabric()?;
+                with_hib.iter().try_for_each(|guest| guest.start_hib())?;
+                with_hib.iter().try_for_each(|guest| guest.wait_for_hib())?;
+            }
         }
         let n = self.guests.len();
         let text = format!("Booting {n} virtual machine{}", if n == 1 { "" } else { "s" });
@@ -164,6 +166,7 @@ impl Cluster {
         }
         let mut waiting: Vec<&Guest> = self.guests.iter().collect();
         while !waiting.is_empty() {
+            self.check_fabric()?;
             let mut still = Vec::new();
             for guest in waiting {
                 if !guest.poll_boot(0)? {
@@ -183,6 +186,28 @@ impl Cluster {
         Ok(())
     }
 
+    /// Starts the process that has the fabric and the HIBs of these guests, and waits until it listens everywhere.
+    fn start_host(&self, guests: &[&Guest]) -> Result<()> {
+        let (socket, log) = (self.plan.fabric_socket(), self.plan.logs.path("host"));
+        let sockets: Vec<PathBuf> = guests.iter().map(|guest| guest.hib_socket()).collect();
+        let hibs = guests.iter().zip(&sockets).map(|(guest, socket)| guest.hib(socket));
+        let mut process = start_host(&socket, &self.plan.settings.fabric, hibs, &log)?;
+        for path in sockets.iter().chain([&socket]) {
+            wait_for_socket(path, &mut process, || log_end("the host process", &log))?;
+        }
+        *lock(&self.fabric) = Some(process);
+        Ok(())
+    }
+
+    /// An error if the process with the fabric has ended by itself.
+    pub(crate) fn check_fabric(&self) -> Result<()> {
+        let Some(fabric) = &mut *lock(&self.fabric) else { return Ok(()) };
+        let Some(status) = fabric.ended() else { return Ok(()) };
+        let name = if self.plan.processes() == Processes::One { "host" } else { "fabric" };
+        let tail = log_end(fabric.what(), &self.plan.logs.path(name));
+        Err(Error::ended(fabric.what(), status, "while the guests run", tail))
+    }
+
     fn start_fabric(&self) -> Result<()> {
         let socket = self.plan.fabric_socket();
         let process = start_fabric(&socket, &self.plan.settings.fabric, &self.plan.logs.path("fabric"))?;
@@ -190,12 +215,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends the fabric at once, as a crash would.
+    /// Ends the fabric at once, as a crash would; with one process, all HIBs with it.
     pub fn kill_fabric(&self) {
         *lock(&self.fabric) = None;
     }
 
-    /// Starts the fabric anew; HIBs join it by themselves.
+    /// Starts the fabric anew; HIBs that have processes of their own join it by themselves.
     pub fn restart_fabric(&self) -> Result<()> {
         self.kill_fabric();
         self.start_fabric()

@@ -4,17 +4,17 @@
 use crate::agent::Line;
 use crate::cluster::Prepared;
 use crate::command::GuestCommand;
-use crate::launch::{Logs, PROMPT, read_log, start_hib, wait_for_socket};
+use crate::launch::{Hib, Logs, PROMPT, read_log, start_hib, wait_for_socket};
 use crate::process::{Memory, Process};
 use crate::qmp::Qmp;
 use crate::rundir::FABRIC;
-use crate::settings::Settings;
+use crate::settings::{Processes, Settings};
 use crate::{Error, Result, interrupt, lock};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telegraphos_images::{Qemu, TCG};
@@ -83,6 +83,11 @@ impl Plan {
     /// Where the fabric listens for HIBs.
     pub(crate) fn fabric_socket(&self) -> PathBuf {
         self.run_dir.join(FABRIC)
+    }
+
+    /// How the servers are divided.
+    pub(crate) fn processes(&self) -> Processes {
+        self.settings.processes.unwrap_or(Processes::Each)
     }
 
     pub(crate) fn boot_limit(&self) -> Duration {
@@ -155,7 +160,12 @@ impl Guest {
 
     /// Everything its HIB has logged.
     pub fn hib_log(&self) -> String {
-        read_log(&self.log("hib"))
+        if self.plan.processes() == Processes::Each {
+            return read_log(&self.log("hib"));
+        }
+        let log = read_log(&self.plan.logs.path("host"));
+        let own = format!("node {}: ", self.node);
+        log.lines().filter(|line| line.contains(&own)).flat_map(|line| [line, "\n"]).collect()
     }
 
     /// The ends of its logs, for an error.
@@ -211,22 +221,31 @@ impl Guest {
     // ---- the HIB
 
     pub(crate) fn start_hib(&self) -> Result<()> {
-        let (socket, fabric, log) = (self.socket("hib"), self.plan.fabric_socket(), self.log("hib"));
-        let (common, own) = (&self.plan.settings.hib, &self.options.hib_options);
-        *lock(&self.hib) = Some(start_hib(self.node, &socket, &fabric, common, own, &log)?);
+        let started = start_hib(self.hib(&self.hib_socket()), &self.plan.fabric_socket(), &self.log("hib"))?;
+        *lock(&self.hib) = Some(started);
         Ok(())
+    }
+
+    /// What its HIB is started with.
+    pub(crate) fn hib<'a>(&'a self, socket: &'a Path) -> Hib<'a> {
+        Hib { node: self.node, socket, common: &self.plan.settings.hib, own: &self.options.hib_options }
+    }
+
+    /// Where its HIB listens for QEMU.
+    pub(crate) fn hib_socket(&self) -> PathBuf {
+        self.socket("hib")
     }
 
     /// Waits until the HIB listens for QEMU.
     pub(crate) fn wait_for_hib(&self) -> Result<()> {
-        let path = self.socket("hib");
+        let path = self.hib_socket();
         match &mut *lock(&self.hib) {
             Some(hib) => wait_for_socket(&path, hib, || self.tails()),
             None => Ok(()),
         }
     }
 
-    /// Kills the HIB, as a crash would.
+    /// Kills the HIB, as a crash would, if it has a process of its own.
     pub fn kill_hib(&self) {
         *lock(&self.hib) = None;
     }
@@ -312,7 +331,7 @@ impl Guest {
             "driver": "vfio-user-pci",
             "id": DEVICE,
             "bus": PORT,
-            "socket": {"type": "unix", "path": self.socket("hib")},
+            "socket": {"type": "unix", "path": self.hib_socket()},
         })
     }
 
@@ -425,7 +444,7 @@ impl Guest {
         lock(&self.vm).as_ref()?.process.memory()
     }
 
-    /// Memory of its HIB.
+    /// Memory of its HIB, if it has a process of its own.
     pub fn hib_memory(&self) -> Option<Memory> {
         lock(&self.hib).as_ref()?.memory()
     }

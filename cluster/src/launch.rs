@@ -4,6 +4,7 @@
 use crate::process::{Process, listens_seen_by, tail};
 use crate::rundir::RunDir;
 use crate::{Error, Result, Settings, interrupt};
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -45,25 +46,54 @@ pub(crate) fn start_fabric(socket: &Path, options: &Options, log: &Path) -> Resu
 /// Starts a fabric by its command, and waits until it listens on `socket`. `what` names it in errors.
 pub(crate) fn start_fabric_as(what: String, command: Command, socket: &Path, log: &Path) -> Result<Process> {
     let mut process = Process::start(what, command, log)?;
-    wait_for_socket(socket, &mut process, || format!("\n--- end of the fabric's log\n{}", tail(log, TAIL)))?;
+    wait_for_socket(socket, &mut process, || log_end("the fabric", log))?;
     Ok(process)
 }
 
-/// Starts the HIB of a node; does not wait until it listens. An option in `own` replaces that of the same name in
-/// `common`.
-pub(crate) fn start_hib(
-    node: usize,
+/// What tells HIBs apart: node, socket, and options. An option in `own` replaces that of the same name in `common`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hib<'a> {
+    pub(crate) node: usize,
+    pub(crate) socket: &'a Path,
+    pub(crate) common: &'a Options,
+    pub(crate) own: &'a Options,
+}
+
+impl Hib<'_> {
+    /// Its options on the command line, but for the fabric.
+    fn arguments(self) -> impl Iterator<Item = OsString> {
+        let Hib { node, socket, common, own } = self;
+        let inherited = common.iter().filter(|(name, _)| own.iter().all(|(o, _)| o != name));
+        let options: Vec<_> = inherited.chain(own).map(|named| OsString::from(option(named))).collect();
+        ["--socket".into(), socket.into(), "--node".into(), node.to_string().into()].into_iter().chain(options)
+    }
+}
+
+/// Starts the HIB of a node; does not wait until it listens.
+pub(crate) fn start_hib(hib: Hib<'_>, fabric: &Path, log: &Path) -> Result<Process> {
+    let mut command = role("__hib");
+    command.args(hib.arguments()).arg("--fabric").arg(fabric);
+    Process::start(format!("the HIB of node {}", hib.node), command, log)
+}
+
+/// Starts one process with the fabric and these HIBs; does not wait until it listens.
+pub(crate) fn start_host<'a>(
     socket: &Path,
-    fabric: &Path,
-    common: &Options,
-    own: &Options,
+    options: &Options,
+    hibs: impl Iterator<Item = Hib<'a>>,
     log: &Path,
 ) -> Result<Process> {
-    let inherited = common.iter().filter(|(name, _)| own.iter().all(|(o, _)| o != name));
-    let mut command = role("__hib");
-    command.arg("--socket").arg(socket).arg("--node").arg(node.to_string()).arg("--fabric").arg(fabric);
-    command.args(inherited.chain(own).map(option));
-    Process::start(format!("the HIB of node {node}"), command, log)
+    let mut command = role("__host");
+    command.arg("--listen").arg(socket).args(options.iter().map(option));
+    for hib in hibs {
+        command.arg("--").args(hib.arguments());
+    }
+    Process::start("the host process", command, log)
+}
+
+/// The end of the log of a process, under a heading, for an error.
+pub(crate) fn log_end(what: &str, log: &Path) -> String {
+    format!("\n--- end of the log of {what}\n{}", tail(log, TAIL))
 }
 
 /// Waits until `process` listens on its socket at `path`. Fails if it ends first, if it takes longer than [`PROMPT`],
@@ -134,7 +164,7 @@ impl Logs {
 /// Whether a cluster writes a log of this name.
 fn is_log(name: &str) -> bool {
     let Some(name) = name.strip_suffix(".log") else { return false };
-    name == "fabric"
+    matches!(name, "fabric" | "host")
         || name.split_once('.').is_some_and(|(kind, rest)| match kind {
             "fabric" => true,
             "console" | "qemu" | "hib" => rest.parse::<usize>().is_ok(),
@@ -153,8 +183,15 @@ mod tests {
 
     #[test]
     fn only_logs_of_clusters_are_removed() {
-        for name in ["fabric.log", "fabric.left.log", "fabric.network.log", "console.0.log", "qemu.12.log", "hib.3.log"]
-        {
+        for name in [
+            "fabric.log",
+            "fabric.left.log",
+            "fabric.network.log",
+            "host.log",
+            "console.0.log",
+            "qemu.12.log",
+            "hib.3.log",
+        ] {
             assert!(is_log(name), "{name}");
         }
         for name in ["fabric", "fabrics.log", "hib.x.log", "hib.log", "notes.0.log", "qemu.1.txt", "log"] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Virtual clusters: a fabric process, a HIB process and a stock QEMU for each node, booted in parallel and ended by
-//! one harness process.
+//! Virtual clusters: a fabric and, for each node, a HIB and a stock QEMU, booted in parallel and ended by one harness
+//! process. Fabric and HIBs have processes of their own, or share one ([`Processes`]).
 //!
 //! ```no_run
 //! # fn main() -> telegraphos_cluster::Result<()> {
@@ -25,7 +25,7 @@
 //! - `process` and `rundir` clean up after the harness: children die with it, its directory is removed by it or by the
 //!   next one.
 //!
-//! HIB and fabric run in this same executable, started again with a hidden first argument. A program that boots
+//! HIBs and fabric run in this same executable, started again with a hidden first argument. A program that boots
 //! clusters therefore begins its `main` with [`reexecuted`].
 
 mod agent;
@@ -52,7 +52,7 @@ pub use error::{Error, Result};
 pub use guest::{Guest, NodeOptions};
 pub use interrupt::{catch_signals, check as check_interrupt, interrupted, sleep};
 pub use process::Memory;
-pub use settings::{Accelerator, MAX_NODES, Settings};
+pub use settings::{Accelerator, MAX_NODES, Processes, Settings};
 pub use tap::{LinkCount, PacketKind};
 pub use telegraphos_device::client;
 pub use telegraphos_fabric::control;
@@ -70,6 +70,7 @@ pub fn reexecuted() -> Option<ExitCode> {
     let rest = std::iter::once(program).chain(args);
     match role.to_str()? {
         "__hib" => Some(telegraphos_device::cli_main(rest)),
+        "__host" => Some(telegraphos_host::cli_main(rest)),
         "__fabric" => Some(telegraphos_fabric::cli_main(rest)),
         "__namespace" => namespaces::hold(),
         _ => None,

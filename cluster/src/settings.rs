@@ -23,6 +23,16 @@ pub enum Accelerator {
     Kvm,
 }
 
+/// How the servers of a cluster are divided into processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Processes {
+    /// One process has the fabric and all HIBs: fast.
+    One,
+    /// The fabric and each HIB have processes of their own: isolated.
+    Each,
+}
+
 /// Choices; what is not chosen has the default named here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -44,6 +54,9 @@ pub struct Settings {
     /// What runs guest code [default: auto]
     #[arg(long, value_enum)]
     pub accelerator: Option<Accelerator>,
+    /// Whether fabric and HIBs share one process, or each has one [default: one; each for measurements]
+    #[arg(long, value_enum)]
+    pub processes: Option<Processes>,
     /// Seconds until a guest must be up [default: 180]
     #[arg(long, value_name = "SECONDS")]
     pub boot_limit: Option<u64>,
@@ -114,6 +127,7 @@ impl Settings {
             memory_mib: self.memory_mib.or(base.memory_mib),
             smp: self.smp.or(base.smp),
             accelerator: self.accelerator.or(base.accelerator),
+            processes: self.processes.or(base.processes),
             boot_limit: self.boot_limit.or(base.boot_limit),
             run_dir: self.run_dir.or(base.run_dir),
             log_dir: self.log_dir.or(base.log_dir),
@@ -176,7 +190,7 @@ mod tests {
         use clap::{Args, Command};
         let command = Settings::augment_args(Command::new("x"));
         let names: Vec<&str> = command.get_arguments().filter_map(|a| a.get_long()).collect();
-        let text = "nodes = 3\nkernel = \"6.1\"\nmemory-mib = 512\nsmp = 2\naccelerator = \"tcg\"\nboot-limit = 60\n\
+        let text = "nodes = 3\nkernel = \"6.1\"\nmemory-mib = 512\nsmp = 2\naccelerator = \"tcg\"\nprocesses = \"one\"\nboot-limit = 60\n\
                     run-dir = \"/r\"\nlog-dir = \"/l\"\ncache = \"/c\"\n[hib]\nload-limit-ms = 500\n[fabric]\nnodes = 9\n";
         let settings = read(text).unwrap();
         for name in &names {

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use log::{error, warn};
@@ -53,15 +54,33 @@ fn configure(args: impl IntoIterator<Item = OsString>) -> Result<Config, ExitCod
 
 fn serve(config: Config) -> Result<(), ServeError> {
     // Before any thread is started.
-    let guard = Guard::start()
-        .inspect_err(|e| warn!("if this process is killed, QEMU may abort: cannot start a guard: {e}"))
-        .ok();
+    let guard = start_guard();
     let stop = ShutdownHandle::new()?;
     stop_on_signals(stop.clone())?;
     let (node, options) = (config.hib.node, qemu_options(&config.socket));
     let mut server = HibServer::bind_with(config, stop, guard)?;
     announce(node, &options);
     server.run()
+}
+
+/// Starts a guard, or logs why there is none. To be called before any thread is started.
+pub fn start_guard() -> Option<Arc<Guard>> {
+    Guard::start()
+        .inspect_err(|e| warn!("if this process is killed, QEMU may abort: cannot start a guard: {e}"))
+        .ok()
+        .map(Arc::new)
+}
+
+/// The configuration of a board, from options of `telegraphos-hib` after the program's name, for another program that
+/// serves boards; or what is wrong, printed, and the exit code. Options of the log are refused: it is that program's.
+pub fn configuration(args: impl IntoIterator<Item = OsString>) -> Result<Config, ExitCode> {
+    let usage = |e| command::usage("telegraphos-hib", &e);
+    let settings = load(command::parse(args)?).map_err(usage)?;
+    if settings.log.is_some() || settings.log_format.is_some() {
+        let why = "boards of one process have one log: give these options before the first `--`";
+        return Err(usage(SettingsError::refused("--log and --log-format", why)));
+    }
+    settings.config().map_err(usage)
 }
 
 fn load(cli: Cli) -> Result<Settings, SettingsError> {
@@ -92,7 +111,8 @@ pub fn qemu_options(socket: &Path) -> String {
     )
 }
 
-fn announce(node: u16, options: &str) {
+/// Prints that a node is ready, and the options with which QEMU gets its board.
+pub fn announce(node: u16, options: &str) {
     // For the reader of the terminal; the board runs whether it is read or not.
     let _ = std::io::Write::write_all(
         &mut std::io::stdout(),

@@ -121,6 +121,11 @@ impl FabricLink {
         }
     }
 
+    /// The node of the board.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
     /// Whether the fabric has accepted the board.
     pub fn is_up(&self) -> bool {
         matches!(self.state, State::Joined { .. })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A small second process that closes the connection to QEMU without a reset if this process is killed. `cli` starts
-//! it; `shell` hands it each client's connection.
+//! A small second process that closes the connection to QEMU without a reset if this process is killed. The
+//! command starts it; `shell` hands it each client's connection.
 //!
 //! Linux resets a Unix socket that is closed with unread data in it. QEMU (11.1) aborts, with its guest, when the
 //! socket of a vfio-user device is reset; it tolerates an ordinary end of the stream. A killed process cannot read what
@@ -8,6 +8,7 @@
 //! then closes the connection with [`hang_up`].
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,6 +19,7 @@ use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
+use telegraphos_wire::NodeId;
 
 use crate::vfio::hang_up;
 
@@ -49,8 +51,8 @@ impl Guard {
         }
     }
 
-    /// Makes the guard watch this connection instead of the previous one.
-    pub fn watch(&self, connection: BorrowedFd<'_>) -> Result<(), Errno> {
+    /// Makes the guard watch this connection of a node's board instead of the board's previous one.
+    pub fn watch(&self, node: NodeId, connection: BorrowedFd<'_>) -> Result<(), Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = [connection];
@@ -58,7 +60,12 @@ impl Guard {
             return Err(Errno::NOBUFS);
         }
         // The guard reads at once, so there is room; do not block if it hangs.
-        net::sendmsg(&self.socket, &[IoSlice::new(&[1])], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+        net::sendmsg(
+            &self.socket,
+            &[IoSlice::new(&node.to_ne_bytes())],
+            &mut control,
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        )?;
         Ok(())
     }
 }
@@ -82,17 +89,17 @@ fn run_guard(socket: &OwnedFd) {
         let _ = rustix::stdio::dup2_stdout(&null);
         let _ = rustix::stdio::dup2_stderr(&null);
     }
-    let mut connection: Option<OwnedFd> = None;
+    let mut connections: BTreeMap<NodeId, OwnedFd> = BTreeMap::new();
     loop {
-        let mut byte = [0];
+        let mut node = [0; size_of::<NodeId>()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        match net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+        match net::recvmsg(socket, &mut [IoSliceMut::new(&mut node)], &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) if received.bytes > 0 => {
                 for message in control.drain() {
                     if let RecvAncillaryMessage::ScmRights(fds) = message {
-                        // The previous connection has been hung up by the server.
-                        connection = fds.last().or(connection.take());
+                        // The board's previous connection has been hung up by the server.
+                        connections.extend(fds.last().map(|fd| (NodeId::from_ne_bytes(node), fd)));
                     }
                 }
             }
@@ -100,7 +107,7 @@ fn run_guard(socket: &OwnedFd) {
             _ => break,
         }
     }
-    if let Some(connection) = connection {
+    for connection in connections.values() {
         hang_up(connection.as_fd());
     }
 }

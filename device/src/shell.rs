@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use log::{debug, info};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::Errno;
 use telegraphos_device_core::{Event, HibConfig};
 use telegraphos_link::listener::{ListenError, Listener};
@@ -101,7 +101,7 @@ pub struct HibServer {
     board: Board,
     session: Session,
     client: Option<Client>,
-    guard: Option<Guard>,
+    guard: Option<Arc<Guard>>,
     shutdown: ShutdownHandle,
     clock: Clock,
     spin: u64,
@@ -119,24 +119,16 @@ struct Client {
     unread: bool,
 }
 
-/// Result of a poll.
+/// What a poll has found.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ready {
     shutdown: bool,
     listener: bool,
     client_in: bool,
-    client_out: bool,
     /// The client has closed its end; the input may still hold its last messages.
     client_hung_up: bool,
     link_in: bool,
     link_out: bool,
-}
-
-impl Ready {
-    /// Whether there is anything to do.
-    fn any(&self) -> bool {
-        self.shutdown || self.listener || self.client_in || self.client_out || self.link_in || self.link_out
-    }
 }
 
 impl HibServer {
@@ -147,7 +139,11 @@ impl HibServer {
 
     /// As [`HibServer::bind`], but stopped by an existing handle. A signal handler that removes the socket must be
     /// installed before the socket exists, and needs the handle. The guard watches each client's connection.
-    pub fn bind_with(config: Config, shutdown: ShutdownHandle, guard: Option<Guard>) -> Result<HibServer, ServeError> {
+    pub fn bind_with(
+        config: Config,
+        shutdown: ShutdownHandle,
+        guard: Option<Arc<Guard>>,
+    ) -> Result<HibServer, ServeError> {
         let Config { socket, fabric, hib, spin, dma_limit } = config;
         let listener = Listener::bind(&socket, "--socket")?;
         Ok(HibServer {
@@ -171,6 +167,11 @@ impl HibServer {
         self.shutdown.clone()
     }
 
+    /// Microseconds to poll for work before sleeping.
+    pub fn spin(&self) -> u64 {
+        self.spin
+    }
+
     /// The board, for inspection.
     pub fn board(&self) -> &Board {
         &self.board
@@ -179,34 +180,44 @@ impl HibServer {
     /// Serves one QEMU at a time, until a shutdown is requested or the fabric refuses the board.
     pub fn run(&mut self) -> Result<(), ServeError> {
         loop {
-            let ready = self.wait()?;
-            if ready.shutdown {
-                info!("stopped");
+            let found = self.wait()?;
+            if self.turn(found)? {
                 return Ok(());
             }
-            let now = self.clock.now();
-            self.board.tick(now);
-            self.link.timer(now);
-            // The fabric comes first: its credits and replies make room for the guest's stores.
-            if ready.link_in {
-                let board = &mut self.board;
-                self.link.receive(now, |event| board.feed(event))?;
-            }
-            self.board.turn();
-            if self.pause(now).is_some() && !ready.client_hung_up {
-                self.begin_pause(now);
-            } else if ready.client_in || self.has_unread() {
-                self.serve_client(now, ready.client_in, !ready.client_hung_up);
-            } else if self.intake.idle(now) {
-                self.dry();
-            }
-            // While the last messages of a client that has hung up are served, a waiting connection stays in the
-            // backlog; it is accepted once they are done.
-            if ready.listener && !(ready.client_hung_up && self.client.is_some()) {
-                self.accept();
-            }
-            self.send(now, ready.link_out);
         }
+    }
+
+    /// One turn of the loop, after a poll of [`HibServer::interests`] that found these events, at the latest after
+    /// [`HibServer::timeout`]. Never blocks, and is short whatever the guest does. True if a shutdown was requested.
+    pub fn turn(&mut self, found: [PollFlags; 4]) -> Result<bool, ServeError> {
+        let ready = self.ready(found);
+        if ready.shutdown {
+            info!("stopped");
+            return Ok(true);
+        }
+        let now = self.clock.now();
+        self.board.tick(now);
+        self.link.timer(now);
+        // The fabric comes first: its credits and replies make room for the guest's stores.
+        if ready.link_in {
+            let board = &mut self.board;
+            self.link.receive(now, |event| board.feed(event))?;
+        }
+        self.board.turn();
+        if self.pause(now).is_some() && !ready.client_hung_up {
+            self.begin_pause(now);
+        } else if ready.client_in || self.has_unread() {
+            self.serve_client(now, ready.client_in, !ready.client_hung_up);
+        } else if self.intake.idle(now) {
+            self.dry();
+        }
+        // While the last messages of a client that has hung up are served, a waiting connection stays in the
+        // backlog; it is accepted once they are done.
+        if ready.listener && !(ready.client_hung_up && self.client.is_some()) {
+            self.accept();
+        }
+        self.send(now, ready.link_out);
+        Ok(false)
     }
 
     /// Sends the output of this turn, with one send per connection.
@@ -239,26 +250,24 @@ impl HibServer {
     // ---- waiting ----
 
     /// Waits until a connection is ready, a deadline is reached, or a shutdown is requested.
-    fn wait(&mut self) -> Result<Ready, ServeError> {
-        let now = self.clock.now();
-        let timeout = self.timeout(now);
+    fn wait(&self) -> Result<[PollFlags; 4], ServeError> {
+        let timeout = self.timeout();
         if self.spin > 0 && timeout != Some(0) {
-            let until = now.saturating_add(timeout.map_or(self.spin, |t| t.min(self.spin)));
+            let until = self.clock.now().saturating_add(timeout.map_or(self.spin, |t| t.min(self.spin)));
             while self.clock.now() < until {
-                let ready = self.poll(Some(0))?;
-                if ready.any() {
-                    return Ok(ready);
+                let found = self.poll(Some(0))?;
+                if found.iter().any(|events| !events.is_empty()) {
+                    return Ok(found);
                 }
                 std::hint::spin_loop();
             }
-            let now = self.clock.now();
-            return self.poll(self.timeout(now));
         }
-        self.poll(timeout)
+        self.poll(self.timeout())
     }
 
-    /// Microseconds until the loop must run again without an event; `None` if never.
-    fn timeout(&self, now: u64) -> Option<u64> {
+    /// Microseconds until [`HibServer::turn`] must be called without an event; `None` if never.
+    pub fn timeout(&self) -> Option<u64> {
+        let now = self.clock.now();
         let pause = self.pause(now);
         if pause.is_none() && self.has_unread() {
             return Some(0);
@@ -289,9 +298,8 @@ impl HibServer {
              for a while");
     }
 
-    /// One poll of all connections, for at most `timeout` microseconds.
-    fn poll(&self, timeout: Option<u64>) -> Result<Ready, ServeError> {
-        let paused = self.pause(self.clock.now()).is_some();
+    /// What to poll for before a turn: shutdown, listener, client, fabric.
+    pub fn interests(&self) -> [PollFd<'_>; 4] {
         let mut fds = [
             PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.listener.fd(), PollFlags::IN),
@@ -301,7 +309,7 @@ impl HibServer {
         ];
         if let Some(client) = &self.client {
             let mut flags = PollFlags::empty();
-            if !client.connection.output.is_full() && !paused {
+            if !client.connection.output.is_full() && self.pause(self.clock.now()).is_none() {
                 flags |= PollFlags::IN;
             }
             if !client.connection.output.is_empty() {
@@ -313,25 +321,30 @@ impl HibServer {
             let flags = if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             fds[3] = PollFd::from_borrowed_fd(fd, flags);
         }
-        let timeout =
-            timeout.map(|us| Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000) as i64 * 1000 });
-        match rustix::event::poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(ServeError::System { what: "cannot wait for the connections", errno }),
-        }
-        let [shutdown, listener, client, link] = fds.map(|fd| fd.revents());
+        fds
+    }
+
+    /// One poll of all connections, for at most `timeout` microseconds.
+    fn poll(&self, timeout: Option<u64>) -> Result<[PollFlags; 4], ServeError> {
+        let mut fds = self.interests();
+        telegraphos_service::wait::poll(&mut fds, timeout)
+            .map_err(|errno| ServeError::System { what: "cannot wait for the connections", errno })?;
+        Ok(fds.map(|fd| fd.revents()))
+    }
+
+    /// The meaning of the events that a poll has found.
+    fn ready(&self, [shutdown, listener, client, link]: [PollFlags; 4]) -> Ready {
         let hung_up = PollFlags::HUP | PollFlags::ERR;
         let has_client = self.client.is_some();
         let has_link = self.link.fd().is_some();
-        Ok(Ready {
+        Ready {
             shutdown: shutdown.contains(PollFlags::IN),
             listener: listener.contains(PollFlags::IN),
             client_in: has_client && client.intersects(PollFlags::IN | hung_up),
-            client_out: has_client && client.contains(PollFlags::OUT),
             client_hung_up: has_client && client.contains(PollFlags::HUP),
             link_in: has_link && link.intersects(PollFlags::IN | hung_up),
             link_out: has_link && link.contains(PollFlags::OUT),
-        })
+        }
     }
 
     // ---- the client ----
@@ -343,7 +356,7 @@ impl HibServer {
             // A connection without a completed handshake is replaced: it may be a mere probe connection.
             Ok(Some(fd)) if !self.session.negotiated() => {
                 self.session.end();
-                if let Some(Err(e)) = self.guard.as_ref().map(|guard| guard.watch(fd.as_fd())) {
+                if let Some(Err(e)) = self.guard.as_ref().map(|guard| guard.watch(self.link.node(), fd.as_fd())) {
                     limited!(self.board.limiter, "guard", now => warn
                         "if this process is killed, QEMU may abort: the guard does not answer: {e}");
                 }

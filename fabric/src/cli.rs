@@ -2,7 +2,7 @@
 //! The command `telegraphos-fabric`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -54,14 +54,18 @@ enum Command {
     Keys(crate::keys::Keys),
 }
 
-impl Cli {
-    /// Adds the settings of the file. `args` are those that this was parsed from: they win.
-    fn complete(&mut self, args: Vec<OsString>) -> Result<(), SettingsError> {
-        if let Some(file) = &self.config {
-            self.settings = read(file)?;
+impl Settings {
+    /// Puts these settings, which the command line `args` of `C` has given, over those of a file, if there is one.
+    pub fn complete<C: CommandFactory>(
+        &mut self,
+        file: Option<&Path>,
+        args: Vec<OsString>,
+    ) -> Result<(), SettingsError> {
+        if let Some(file) = file {
+            *self = read(file)?;
             // Parsed before without an error.
-            let matches = Cli::command().get_matches_from(args);
-            self.settings.update_from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+            let matches = C::command().get_matches_from(args);
+            self.update_from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
         }
         Ok(())
     }
@@ -88,7 +92,8 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(e) => command::usage("telegraphos-fabric", &e),
         };
     }
-    let config = match cli.complete(args).and_then(|()| cli.settings.config()) {
+    let completed = cli.settings.complete::<Cli>(cli.config.as_deref(), args);
+    let config = match completed.and_then(|()| cli.settings.config()) {
         Ok(config) => config,
         Err(e) => return command::usage("telegraphos-fabric", &e),
     };
@@ -107,7 +112,6 @@ fn serve(config: Config) -> Result<(), FabricError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
     use telegraphos_wire::WindowLayout;
 
     #[test]
@@ -126,7 +130,7 @@ mod tests {
         let args = ["fabric", "--listen", "/b", "--nodes", "4", "--capture-link", "node:3", "--config", file];
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
         let mut cli = Cli::try_parse_from(&args).unwrap();
-        cli.complete(args).unwrap();
+        cli.settings.complete::<Cli>(cli.config.as_deref(), args).unwrap();
         assert_eq!(
             (cli.settings.fault.as_slice(), cli.settings.capture_link.as_slice()),
             (&["a=down".to_owned()][..], &["node:3".to_owned()][..])

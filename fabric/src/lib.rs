@@ -26,5 +26,5 @@ pub mod transports;
 
 pub use cli::cli_main;
 pub use settings::Settings;
-pub use shell::{Config, Fabric, FabricError, ShutdownHandle};
+pub use shell::{Config, Fabric, FabricError, Rounds, ShutdownHandle};
 pub use telegraphos_service::settings::SettingsError;

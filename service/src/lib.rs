@@ -2,9 +2,11 @@
 //! What every server process of Telegraphos shares: how it begins, logs, reads its settings and ends.
 //!
 //! [`command`] has usage errors and exit codes, [`logging`] the log as text or JSON, [`settings`] the TOML file and why
-//! settings are refused, [`signals`] those that end a process cleanly.
+//! settings are refused, [`signals`] those that end a process cleanly, [`wait`] the wait of its
+//! loop.
 //!
-//! Used by the HIB (`telegraphos-device`), the fabric, and the command `telegraphos` (`telegraphos-cluster`).
+//! Used by the HIB (`telegraphos-device`), the fabric, the host process that has both (`telegraphos-host`), and the
+//! command `telegraphos` (`telegraphos-cluster`).
 //!
 //! Not for this crate: what only one process needs. The fabric alone has control and metrics clients, so their servers
 //! are there. Packets, sockets and guest memory have no place here.
@@ -16,3 +18,4 @@ pub mod command;
 pub mod logging;
 pub mod settings;
 pub mod signals;
+pub mod wait;

@@ -2,6 +2,7 @@
 //! The log of a server: filtered by `env_logger`'s filters, which can be changed while it runs; as text for people, or
 //! one JSON object per line for machines (`docs/monitoring.md`).
 
+use std::cell::Cell;
 use std::io::Write;
 use std::sync::{PoisonError, RwLock};
 
@@ -38,7 +39,7 @@ impl State {
         if format == LogFormat::Json {
             builder.format(move |out, record| {
                 let time = out.timestamp_micros().to_string();
-                writeln!(out, "{}", json(&time, node, record))
+                writeln!(out, "{}", json(&time, NODE.get().or(node), record))
             });
         }
         State { logger: builder.build(), filter: filter.to_owned(), format, node }
@@ -49,6 +50,17 @@ struct ServerLog(RwLock<Option<State>>);
 
 static LOG: ServerLog = ServerLog(RwLock::new(None));
 
+thread_local! {
+    /// The node whose server this thread runs, in a process with several.
+    static NODE: Cell<Option<u16>> = const { Cell::new(None) };
+}
+
+/// From now on, lines of this thread are those of the server of `node`, which they name; with `None` again those of the
+/// process.
+pub fn of_node(node: Option<u16>) {
+    NODE.set(node);
+}
+
 impl Log for ServerLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +69,13 @@ impl Log for ServerLog {
 
     fn log(&self, record: &Record<'_>) {
         if let Some(state) = &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
-            match escaped(record.args()).filter(|_| state.format == LogFormat::Text) {
+            let text = Some(record.args()).filter(|_| state.format == LogFormat::Text);
+            let message = text.and_then(|args| match (escaped(args), NODE.get()) {
+                (escaped, None) => escaped,
+                (Some(message), Some(node)) => Some(format!("node {node}: {message}")),
+                (None, Some(node)) => Some(format!("node {node}: {args}")),
+            });
+            match message {
                 None => state.logger.log(record),
                 Some(message) => state.logger.log(
                     &Record::builder()

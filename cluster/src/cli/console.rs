@@ -48,6 +48,7 @@ pub(super) fn up(context: Context) -> Result<u8> {
 }
 
 fn check(cluster: &Cluster) -> Result<()> {
+    cluster.check_fabric()?;
     cluster.guests().iter().try_for_each(|guest| guest.poll_boot(0).map(drop))
 }
 

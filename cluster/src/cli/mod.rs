@@ -16,7 +16,7 @@ mod sim;
 mod terminal;
 mod top;
 
-use crate::{Error, NodeOptions, ProgressMode, Result, Settings, User, cluster, interrupt};
+use crate::{Error, NodeOptions, Processes, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
@@ -198,16 +198,22 @@ fn execute(cli: Cli) -> Result<u8> {
     let base = cli.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
     let progress = if cli.quiet { ProgressMode::Silent } else { ProgressMode::Auto };
     let context = |settings: Settings| -> Result<Context> {
-        let settings = settings.over(base);
+        let settings = settings.over(base.clone());
         settings.check()?;
         Ok(Context { settings, progress })
     };
+    // What people use is fast; what measures the parts has them apart, unless told otherwise.
+    let fast = |settings: Settings| {
+        let mut context = context(settings)?;
+        context.settings.processes.get_or_insert(Processes::One);
+        Ok::<_, Error>(context)
+    };
     match cli.command {
-        Command::Demo { inject_corruption, settings } => demo::demo(context(settings)?, inject_corruption),
-        Command::Up { settings } => console::up(context(settings)?),
+        Command::Demo { inject_corruption, settings } => demo::demo(fast(settings)?, inject_corruption),
+        Command::Up { settings } => console::up(fast(settings)?),
         Command::Run(args) => {
             let limit = args.limit.map(Duration::from_secs);
-            run::run(context(args.settings)?, args.user, args.lab, limit, &args.argv)
+            run::run(fast(args.settings)?, args.user, args.lab, limit, &args.argv)
         }
         Command::Bench { notify: true, rounds, plot, settings, .. } => {
             notify::notify(context(settings)?, rounds.unwrap_or(8), plot)

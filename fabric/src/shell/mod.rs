@@ -33,6 +33,7 @@ mod views;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -200,42 +201,48 @@ impl Fabric {
     }
 
     /// Serves until shut down; then the socket's file is removed and every connection ends.
-    pub fn run(mut self) -> Result<(), FabricError> {
-        let mut events = Events::new();
-        let mut ready: Vec<Ready> = Vec::new();
-        loop {
-            ready.clear();
-            let limit = match self.turns.is_empty() && self.touched.is_empty() {
-                true => self.deadline().map(|at| at.saturating_sub(self.clock())),
-                false => Some(0),
-            };
-            self.watch.wait(limit, &mut events, &mut ready)?;
-            self.now = self.clock();
-            self.wakeups += 1;
-            let (mut accept, mut control) = (false, false);
-            for ready in &ready {
-                match ready.source {
-                    Source::Stop => {
-                        info!("shutting down");
-                        self.stop_capture();
-                        self.log_statistics();
-                        return Ok(());
-                    }
-                    Source::Listener => accept = true,
-                    Source::Control => control = true,
-                    Source::Acceptor(index) => self.accept_trunk(index as usize),
-                    Source::Port(port) => self.ready(port, ready.ended),
-                }
-            }
-            self.timers();
-            self.take_turns();
-            if accept {
-                self.accept();
-            }
-            self.control(control);
-            self.flush();
-            self.tend_capture();
+    pub fn run(self) -> Result<(), FabricError> {
+        let mut rounds = Rounds::new(self);
+        while !rounds.round(None)? {}
+        Ok(())
+    }
+
+    /// Microseconds until there is something to do without any event; `None` if never.
+    fn timeout(&self) -> Option<u64> {
+        match self.turns.is_empty() && self.touched.is_empty() {
+            true => self.deadline().map(|at| at.saturating_sub(self.clock())),
+            false => Some(0),
         }
+    }
+
+    /// One round of the loop for what is ready. True if it was shut down.
+    fn round(&mut self, ready: &[Ready]) -> bool {
+        self.now = self.clock();
+        self.wakeups += 1;
+        let (mut accept, mut control) = (false, false);
+        for ready in ready {
+            match ready.source {
+                Source::Stop => {
+                    info!("shutting down");
+                    self.stop_capture();
+                    self.log_statistics();
+                    return true;
+                }
+                Source::Listener => accept = true,
+                Source::Control => control = true,
+                Source::Acceptor(index) => self.accept_trunk(index as usize),
+                Source::Port(port) => self.ready(port, ready.ended),
+            }
+        }
+        self.timers();
+        self.take_turns();
+        if accept {
+            self.accept();
+        }
+        self.control(control);
+        self.flush();
+        self.tend_capture();
+        false
     }
 
     fn clock(&self) -> u64 {
@@ -507,6 +514,40 @@ impl Fabric {
         let name = self.switches.get(switch).map_or("", |hosted| hosted.name.as_str()).to_owned();
         self.sessions.diagnostic(switch, diagnostic, self.now);
         self.log_diagnostic(&name, diagnostic);
+    }
+}
+
+/// A fabric in the thread that serves it, round by round: alone ([`Fabric::run`]), or beside other work.
+#[allow(missing_debug_implementations, reason = "events of epoll have none")]
+pub struct Rounds {
+    fabric: Fabric,
+    events: Events,
+    ready: Vec<Ready>,
+}
+
+impl Rounds {
+    /// Of this fabric; nothing is served yet.
+    pub fn new(fabric: Fabric) -> Rounds {
+        Rounds { fabric, events: Events::new(), ready: Vec::new() }
+    }
+
+    /// Readable when a round has something to do.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fabric.watch.fd()
+    }
+
+    /// Microseconds until a round is needed although [`Rounds::fd`] is not readable; `None` if never.
+    pub fn timeout(&self) -> Option<u64> {
+        self.fabric.timeout()
+    }
+
+    /// Waits until there is something to do, for at most `limit` microseconds if given, and does one round of it. True
+    /// if the fabric was shut down: then no further round may be done.
+    pub fn round(&mut self, limit: Option<u64>) -> Result<bool, FabricError> {
+        let limit = limit.into_iter().chain(self.fabric.timeout()).min();
+        self.ready.clear();
+        self.fabric.watch.wait(limit, &mut self.events, &mut self.ready)?;
+        Ok(self.fabric.round(&self.ready))
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the loop waits for: descriptors by what they are, and the handle that ends it.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
@@ -109,6 +109,11 @@ impl Watch {
         epoll::add(&watch.epoll, fd, Source::Stop.data(), epoll::EventFlags::IN)
             .map_err(system("watch a descriptor"))?;
         Ok(watch)
+    }
+
+    /// Readable when something is ready.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 
     /// Watches a descriptor for reading.

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command `telegraphos-host`.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use telegraphos_device::cli::{announce, configuration, start_guard};
+use telegraphos_device::{HibServer, qemu_options};
+use telegraphos_fabric::{Fabric, FabricError, ShutdownHandle};
+use telegraphos_service::settings::SettingsError;
+use telegraphos_service::{command, signals};
+
+use crate::{Host, HostError, MAX_BOARDS};
+
+/// The name of the program, in usage errors.
+const PROGRAM: &str = "telegraphos-host";
+/// What separates the options of the boards.
+const SEPARATOR: &str = "--";
+
+#[derive(Debug, Parser)]
+#[command(
+    name = PROGRAM,
+    version,
+    about = "The boards of a host's virtual machines and the switch between them, in one process",
+    override_usage = "telegraphos-host [OPTIONS] -- [OPTIONS OF telegraphos-hib] [-- ...]",
+    after_help = "\
+Examples:
+  telegraphos-host --listen /tmp/fabric.sock -- --socket /tmp/hib0.sock --node 0 -- --socket /tmp/hib1.sock --node 1
+      Prints for each node the options with which QEMU (10.1.1 or newer) gets its board. HIBs of other processes may
+      join at /tmp/fabric.sock as with telegraphos-fabric, which has the same options.
+
+  telegraphos-host --config fabric.toml -- --config node0.toml -- --config node1.toml
+      The files are those of telegraphos-fabric and of telegraphos-hib; `fabric` is not needed for a board.
+
+Exit codes: 0 stopped by SIGINT or SIGTERM, 1 error, 2 wrong usage or configuration."
+)]
+struct Cli {
+    #[command(flatten)]
+    fabric: telegraphos_fabric::Settings,
+    /// Read the fabric's settings from a TOML file with the same names
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The options of each board, as telegraphos-hib has them; `--` stands between two boards
+    #[arg(last = true, value_name = "OPTIONS OF A BOARD")]
+    boards: Vec<OsString>,
+}
+
+/// All configurations of a process.
+struct Configs {
+    fabric: telegraphos_fabric::Config,
+    boards: Vec<telegraphos_device::Config>,
+}
+
+/// Runs the command: `args` starts with the program's name. Returns at a shutdown request or an error.
+pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    configure(args.into_iter().collect()).map_or_else(|code| code, |configs| command::exit_code(serve(configs)))
+}
+
+/// Starts the log and says what to serve, or the exit code where that is wrong.
+fn configure(args: Vec<OsString>) -> Result<Configs, ExitCode> {
+    let usage = |e: SettingsError| command::usage(PROGRAM, &e);
+    let mut cli: Cli = command::parse(args.clone())?;
+    cli.fabric.complete::<Cli>(cli.config.as_deref(), args).map_err(usage)?;
+    let fabric = cli.fabric.config().map_err(usage)?;
+    let groups: Vec<&[OsString]> = cli.boards.split(|arg| arg == SEPARATOR).filter(|group| !group.is_empty()).collect();
+    if groups.len() > MAX_BOARDS {
+        return Err(command::usage(PROGRAM, &HostError::TooMany(groups.len())));
+    }
+    let mut boards = Vec::new();
+    let mut nodes = BTreeSet::new();
+    for group in groups {
+        let named = [OsStr::new("telegraphos-hib"), OsStr::new("--fabric"), fabric.listen.as_os_str()];
+        let board = configuration(named.into_iter().chain(group.iter().map(OsString::as_os_str)).map(OsStr::to_owned))?;
+        if !nodes.insert(board.hib.node) {
+            let why = format!("{} is given to two boards; expected a number of its own for each", board.hib.node);
+            return Err(usage(SettingsError::refused("--node", why)));
+        }
+        boards.push(board);
+    }
+    command::start_log(cli.fabric.log.as_deref(), cli.fabric.log_format, None);
+    Ok(Configs { fabric, boards })
+}
+
+fn serve(Configs { fabric, boards }: Configs) -> Result<(), HostError> {
+    // Before any thread is started.
+    let guard = start_guard();
+    // Signals before sockets: there is no moment in which one would leave a socket behind.
+    let stop = ShutdownHandle::new()?;
+    let handle = stop.clone();
+    signals::on_stop(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
+    let fabric = Fabric::bind_with(fabric, stop)?;
+    let mut servers = Vec::new();
+    for config in boards {
+        let (node, options) = (config.hib.node, qemu_options(&config.socket));
+        let failed = |source| HostError::Board { node, source };
+        // Boards end with the fabric: nobody has a handle of their own.
+        let stop = telegraphos_device::ShutdownHandle::new().map_err(failed)?;
+        servers.push((node, HibServer::bind_with(config, stop, guard.clone()).map_err(failed)?));
+        announce(node, &options);
+    }
+    Host::new(fabric, servers)?.run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn of(args: &[&str]) -> Result<Configs, ExitCode> {
+        configure(args.iter().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_each_board_stand_behind_a_separator() {
+        let line = ["x", "--listen", "/f", "--nodes", "4", "--", "--socket", "/a", "--node", "0"];
+        let second = ["--", "--socket", "/b", "--node", "3", "--load-limit-ms", "7"];
+        let configs = of(&[&line[..], &second].concat()).unwrap();
+        assert_eq!((configs.fabric.nodes, configs.boards.len()), (4, 2));
+        let b = &configs.boards[1];
+        assert_eq!((b.fabric.to_str(), b.socket.to_str()), (Some("/f"), Some("/b")));
+        assert_eq!((b.hib.node, b.hib.load_limit), (3, 7000));
+        assert!(of(&line[..5]).unwrap().boards.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_is_a_usage_error() {
+        let board = |node: &'static str| ["--", "--socket", "/a", "--node", node];
+        let with = |boards: &[&[&'static str]]| of(&[&["x", "--listen", "/f"][..], &boards.concat()].concat());
+        assert!(with(&[&board("1"), &board("1")]).is_err(), "a node twice");
+        assert!(with(&[&["--", "--socket", "/a", "--node", "0", "--log", "debug"]]).is_err(), "two logs");
+        assert!(with(&[&["--", "--socket", "/a"]]).is_err(), "no node");
+        assert!(with(&[&["--", "--socket", "/a", "--node", "0", "--fabric", "/g"]]).is_err(), "another fabric");
+        let many: Vec<String> = (0..=MAX_BOARDS).map(|node| node.to_string()).collect();
+        let many: Vec<&str> = many.iter().flat_map(|node| ["--", "--socket", "/a", "--node", node]).collect();
+        assert!(of(&[&["x", "--listen", "/f"][..], &many].concat()).is_err(), "too many");
+    }
+}
