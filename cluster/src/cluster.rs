@@ -4,13 +4,13 @@
 
 use crate::guest::{Guest, NodeOptions, Plan};
 use crate::launch::{Logs, log_end, start_fabric, start_host, wait_for_socket};
-use crate::process::Process;
+use crate::process::{Memory, Process};
 use crate::rundir::{MachineLock, RunDir};
 use crate::settings::{Processes, Settings};
 use crate::{Error, ProgressMode, Result, interrupt, lock};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use telegraphos_images::{Guest as Image, KernelSeries, Manifest, Qemu, Store};
 
 /// Choices about a cluster to be booted.
@@ -234,6 +234,16 @@ impl Cluster {
     /// Node `node`, which must be one of the cluster's.
     pub fn node(&self, node: usize) -> &Guest {
         &self.guests[node]
+    }
+
+    /// The processes that have the HIBs: what each has, the processor time that it has used, and its memory. None of a
+    /// process that has ended.
+    pub fn servers(&self) -> Vec<(String, Duration, Memory)> {
+        let used = |name: String, process: &Process| Some((name, process.cpu_time()?, process.memory()?));
+        match self.plan.processes() {
+            Processes::One => lock(&self.fabric).iter().filter_map(|host| used("all HIBs".into(), host)).collect(),
+            Processes::Each => self.guests.iter().filter_map(|guest| guest.of_hib(used)).collect(),
+        }
     }
 
     /// What QEMU and the guests are made of.

@@ -456,9 +456,9 @@ impl Guest {
         }
     }
 
-    /// Processor time its HIB has used.
-    pub fn hib_cpu_time(&self) -> Option<Duration> {
-        lock(&self.hib).as_ref()?.cpu_time()
+    /// Calls `f` with a name for its HIB and the process of it, if it has one of its own.
+    pub(crate) fn of_hib<T>(&self, f: impl Fn(String, &Process) -> Option<T>) -> Option<T> {
+        f(format!("HIB {}", self.node), lock(&self.hib).as_ref()?)
     }
 
     /// Process ids of its QEMU and its HIB, of those that run.

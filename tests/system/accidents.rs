@@ -105,6 +105,31 @@ pub(crate) fn hib_killed(cluster: &Cluster) -> Result<()> {
     both_ways(a, b)
 }
 
+/// The one process with fabric and boards is killed: the guests and their QEMUs live on, without boards.
+pub(crate) fn host_process_killed(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    let mut export = Export::of(b, "outlives", "64K")?;
+    export.set_word(0, 5)?;
+    let mut load = a.argv(&["tg-load", "1", "outlives", "0", "--watch"]).spawn()?;
+    let first = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
+    ensure!(first == 5, "loaded {first:#x}: expected 5");
+    for guest in cluster.guests() {
+        let (own, log) = (format!("node {}: QEMU has connected", guest.node()), guest.hib_log());
+        ensure!(
+            log.contains(&own) && log.lines().all(|line| line.contains(&own[..7])),
+            "the log is not its own:\n{log}"
+        );
+    }
+    cluster.kill_fabric();
+    let after = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
+    ensure!(after == ALL_ONES, "without boards {after:#x} was loaded: expected all-ones");
+    for guest in cluster.guests() {
+        guest.sh("true").check().context("a guest must live on without its board")?;
+        guest.qmp("query-status", json!({})).context("and so must its QEMU")?;
+    }
+    Ok(())
+}
+
 pub(crate) fn fabric_killed(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
     let (flood, _watch) = flood(a, b)?;

@@ -21,7 +21,7 @@ mod whole;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use telegraphos_cluster::{Builder, Cluster, Settings, User};
+use telegraphos_cluster::{Builder, Cluster, Processes, Settings, User};
 use telegraphos_images::{KernelSeries, Mistake, Progress, Store};
 use telegraphos_testkit::Scale;
 use telegraphos_tests::Suite;
@@ -50,6 +50,7 @@ fn main() -> ExitCode {
     without_machines(&mut suite, Scale::from_env());
     four_nodes(&mut suite, Scale::from_env());
     one_counter(&mut suite);
+    one_process(&mut suite);
     oldest_kernel(&mut suite);
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
@@ -134,6 +135,27 @@ fn one_counter(suite: &mut Suite) {
         "one-counter",
         Cluster::builder().nodes(2).hib_option("pending-writes", "1"),
         &[("item26_one_counter_stalls_and_is_right", &replicas::one_counter_stalls_and_is_right)],
+    );
+}
+
+/// The boards and the fabric in one process, as people get them from `telegraphos run`.
+fn one_process(suite: &mut Suite) {
+    let mut builder = Cluster::builder().nodes(3);
+    builder = builder.settings(Settings { processes: Some(Processes::One), ..Settings::default() });
+    with_cluster(
+        suite,
+        "one-process",
+        builder,
+        &[
+            ("one_process_selftest", &|c| whole::selftest(c, User::Root)),
+            ("one_process_i8_flood_stalls_and_loses_nothing", &|c| {
+                pressure::i8_flood_stalls_and_loses_nothing(c, Scale::Ci)
+            }),
+            ("one_process_idle_costs_nothing", &pressure::an_idle_board_costs_nothing),
+            ("one_process_reset_by_the_button", &accidents::reset_button),
+            ("one_process_guest_logs_are_silent", &whole::guest_logs_are_silent),
+            ("one_process_killed", &accidents::host_process_killed),
+        ],
     );
 }
 

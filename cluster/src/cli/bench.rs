@@ -120,10 +120,8 @@ pub(super) fn bench(context: Context, rounds: u32, picture: Option<PathBuf>) -> 
     }
     out += &copies(&figures.copies, picture)?;
     out += &format!("\nidle for {} s:\n", IDLE.as_secs());
-    for (guest, spent) in cluster.guests().iter().zip(idle) {
-        let memory = guest.hib_memory().map_or(0, |m| m.own());
-        out +=
-            &format!("HIB {}: {} ms of processor; {memory} KiB beyond guest memory\n", guest.node(), spent.as_millis());
+    for ((name, _, memory), spent) in cluster.servers().into_iter().zip(idle) {
+        out += &format!("{name}: {} ms of processor; {} KiB beyond guest memory\n", spent.as_millis(), memory.own());
     }
     out += &format!("\n{}", cluster.manifest());
     print(&out)?;
@@ -165,9 +163,9 @@ fn copies(copies: &BTreeMap<u64, BTreeMap<String, [f64; 3]>>, picture: Option<Pa
     Ok(out)
 }
 
-/// The processor time each HIB takes while nothing happens.
+/// The processor time that each process of HIBs takes while nothing happens.
 fn idle(cluster: &Cluster) -> Result<Vec<Duration>> {
-    let used = || cluster.guests().iter().map(|g| g.hib_cpu_time().unwrap_or_default()).collect::<Vec<_>>();
+    let used = || cluster.servers().into_iter().map(|(_, used, _)| used).collect::<Vec<_>>();
     let before = used();
     sleep(IDLE)?;
     Ok(used().into_iter().zip(before).map(|(after, before)| after.saturating_sub(before)).collect())

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Boards and a fabric in one process, with a test client in the place of each QEMU.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use telegraphos_device::client::{Client, ClientError, Guest, RAM, window};
+use telegraphos_device::{HibServer, Settings};
+use telegraphos_fabric::{Fabric, ShutdownHandle};
+use telegraphos_host::{Host, HostError, MAX_BOARDS};
+use telegraphos_testkit::eventually;
+use telegraphos_wire::{Rights, Status};
+
+/// Exported memory.
+const MEMORY: u64 = RAM + 0x10_0000;
+
+fn socket(dir: &Path, node: u16) -> PathBuf {
+    dir.join(format!("hib{node}.sock"))
+}
+
+fn board(dir: &Path, node: u16) -> (u16, HibServer) {
+    let settings = Settings {
+        socket: Some(socket(dir, node)),
+        node: Some(node),
+        fabric: Some(dir.join("fabric.sock")),
+        node_bits: Some(7),
+        ..Settings::default()
+    };
+    (node, HibServer::bind(settings.config().unwrap()).unwrap())
+}
+
+/// A host process, as a thread of this one.
+struct Running {
+    dir: tempfile::TempDir,
+    stop: ShutdownHandle,
+    thread: JoinHandle<Result<(), HostError>>,
+}
+
+impl Running {
+    fn start(nodes: u16) -> Running {
+        let dir = tempfile::tempdir().unwrap();
+        let fabric = Fabric::bind(telegraphos_fabric::Config::new(dir.path().join("fabric.sock"))).unwrap();
+        let stop = fabric.shutdown_handle();
+        let boards = (0..nodes).map(|node| board(dir.path(), node)).collect();
+        let thread = std::thread::spawn(move || Host::new(fabric, boards)?.run());
+        Running { dir, stop, thread }
+    }
+
+    fn guest(&self, node: u16) -> Guest {
+        let mut guest = Guest::boot(Client::new(&socket(self.dir.path(), node)).unwrap()).unwrap();
+        guest.join().unwrap();
+        guest.open_context(0).unwrap();
+        guest
+    }
+}
+
+/// Makes a page of `of` an import of `from`, with the number of its node.
+fn import(from: &mut Guest, of: &mut Guest, node: u16) {
+    let rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+    let pages = of.grant(node, 0, 1, MEMORY, rights).unwrap();
+    // Until its node is known here.
+    eventually("the node", || match from.import(node, &pages, rights) {
+        Err(ClientError::Failed { status: Status::NodeDown, .. }) => None,
+        done => Some(done.unwrap()),
+    });
+}
+
+#[test]
+fn stores_loads_and_quiet_between_boards_of_one_process() {
+    let host = Running::start(3);
+    let mut guests: Vec<Guest> = (0..3).map(|node| host.guest(node)).collect();
+    for (from, to) in [(0usize, 1usize), (1, 2), (2, 0)] {
+        let [a, b] = guests.get_disjoint_mut([from, to]).unwrap();
+        import(a, b, to as u16);
+        for n in 0..2000u64 {
+            let at = 8 * (n % 512);
+            a.client.store(4, window(to as u16, to as u16, at), &(n + 1).to_le_bytes()).unwrap();
+        }
+        assert_eq!(a.quiet().unwrap(), Status::Ok);
+        for word in 0..512u64 {
+            let last = 1 + word + 512 * ((1999 - word) / 512);
+            assert_eq!(b.load64(MEMORY + 8 * word).unwrap(), last);
+            assert_eq!(a.client.read(4, window(to as u16, to as u16, 8 * word), 8).unwrap(), last);
+        }
+    }
+    host.stop.shut_down();
+    host.thread.join().unwrap().unwrap();
+    let left: Vec<_> = std::fs::read_dir(host.dir.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_guest_that_goes_ends_nobody_else() {
+    let host = Running::start(2);
+    let (mut a, mut b) = (host.guest(0), host.guest(1));
+    import(&mut a, &mut b, 1);
+    drop(b);
+    eventually("the loss of the other guest", || {
+        (a.client.read(4, window(1, 1, 0), 8).unwrap() == u64::MAX).then_some(())
+    });
+    let mut b = host.guest(1);
+    import(&mut b, &mut a, 0);
+    b.client.store(4, window(0, 0, 0), &7u64.to_le_bytes()).unwrap();
+    assert_eq!(b.quiet().unwrap(), Status::Ok);
+    assert_eq!(a.load64(MEMORY).unwrap(), 7);
+    host.stop.shut_down();
+    host.thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_board_of_another_process_joins() {
+    let host = Running::start(1);
+    let (node, mut other) = board(host.dir.path(), 1);
+    let stop = other.shutdown_handle();
+    let thread = std::thread::spawn(move || other.run());
+    let (mut a, mut b) = (host.guest(0), host.guest(node));
+    import(&mut a, &mut b, node);
+    a.client.store(4, window(1, 1, 0), &9u64.to_le_bytes()).unwrap();
+    assert_eq!(a.quiet().unwrap(), Status::Ok);
+    assert_eq!(b.load64(MEMORY).unwrap(), 9);
+    stop.shutdown();
+    thread.join().unwrap().unwrap();
+    host.stop.shut_down();
+    host.thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_refused_board_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let fabric = Fabric::bind(telegraphos_fabric::Config {
+        nodes: 2,
+        ..telegraphos_fabric::Config::new(dir.path().join("fabric.sock"))
+    });
+    let error = Host::new(fabric.unwrap(), vec![board(dir.path(), 5)]).unwrap().run().unwrap_err().to_string();
+    for part in ["the board of node 5", "outside the cluster of 2 nodes", "--nodes"] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn too_many_boards_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let fabric = Fabric::bind(telegraphos_fabric::Config::new(dir.path().join("fabric.sock"))).unwrap();
+    let boards = (0..=MAX_BOARDS as u16).map(|node| board(dir.path(), node)).collect();
+    let error = Host::new(fabric, boards).err().unwrap().to_string();
+    assert!(error.contains("65 boards") && error.contains("at most 64"), "{error}");
+}
