@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::fs::{FileType, SealFlags};
@@ -134,57 +135,55 @@ impl Mapping {
     fn load_block(&self, offset: u64, length: u32) -> Option<Block> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(length as usize).filter(|end| *end <= self.len)?;
-        let mut bytes = vec![0; length as usize];
-        for (at, piece) in pieces(start, end) {
-            // SAFETY: `pieces` stays within start..end, which lies within the mapping, and gives 8 bytes only where
-            // they are aligned. The guest may write meanwhile, which is why each access is atomic.
-            unsafe {
-                let address = self.base.as_ptr().add(at);
-                if piece == 8 {
-                    let word = AtomicU64::from_ptr(address.cast()).load(Ordering::Relaxed);
-                    bytes[at - start..at - start + 8].copy_from_slice(&word.to_ne_bytes());
-                } else {
-                    bytes[at - start] = AtomicU8::from_ptr(address).load(Ordering::Relaxed);
-                }
+        let mut block = Arc::<[u8]>::new_uninit_slice(length as usize);
+        let bytes: *mut u8 = Arc::get_mut(&mut block)?.as_mut_ptr().cast();
+        let (words, tail) = whole_words(start, end);
+        // SAFETY: all accesses to the mapping are within start..end, which lies within it; words are aligned. The guest
+        // may write meanwhile, which is why each of them is atomic. `bytes` has `length` bytes, which this alone can
+        // access, and all of them are written: those before the words, the words, and those behind.
+        unsafe {
+            let load = |at: usize| {
+                let byte = AtomicU8::from_ptr(self.base.as_ptr().add(at)).load(Ordering::Relaxed);
+                bytes.add(at - start).write(byte);
+            };
+            (start..words).for_each(load);
+            let (from, to) = (self.base.as_ptr().add(words).cast::<u64>(), bytes.add(words - start).cast::<u64>());
+            for word in 0..(tail - words) / 8 {
+                to.add(word).write_unaligned(AtomicU64::from_ptr(from.add(word)).load(Ordering::Relaxed));
             }
+            (tail..end).for_each(load);
+            fence(Ordering::Acquire);
+            Some(block.assume_init())
         }
-        fence(Ordering::Acquire);
-        Some(bytes.into())
     }
 
     /// Stores a block of any alignment, with word accesses where it covers whole words.
     fn store_block(&self, offset: u64, bytes: &[u8]) -> Option<()> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(bytes.len()).filter(|end| *end <= self.len && self.writable)?;
+        let (words, tail) = whole_words(start, end);
         fence(Ordering::Release);
-        for (at, piece) in pieces(start, end) {
-            // SAFETY: as in `load_block`; the mapping is writable.
-            unsafe {
-                let address = self.base.as_ptr().add(at);
-                if piece == 8 {
-                    let mut word = [0; 8];
-                    word.copy_from_slice(&bytes[at - start..at - start + 8]);
-                    AtomicU64::from_ptr(address.cast()).store(u64::from_ne_bytes(word), Ordering::Relaxed);
-                } else {
-                    AtomicU8::from_ptr(address).store(bytes[at - start], Ordering::Relaxed);
-                }
+        // SAFETY: as in `load_block`; the mapping is writable.
+        unsafe {
+            let store = |at: usize| {
+                AtomicU8::from_ptr(self.base.as_ptr().add(at)).store(bytes[at - start], Ordering::Relaxed);
+            };
+            (start..words).for_each(store);
+            let to = self.base.as_ptr().add(words).cast::<u64>();
+            let from = bytes[words - start..tail - start].as_ptr().cast::<u64>();
+            for word in 0..(tail - words) / 8 {
+                AtomicU64::from_ptr(to.add(word)).store(from.add(word).read_unaligned(), Ordering::Relaxed);
             }
+            (tail..end).for_each(store);
         }
         Some(())
     }
 }
 
-/// Divides a range into aligned 8-byte words, with single bytes at both ends: (offset, size) of each piece.
-fn pieces(start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
-    let mut at = start;
-    std::iter::from_fn(move || {
-        if at >= end {
-            return None;
-        }
-        let size = if at % 8 == 0 && end - at >= 8 { 8 } else { 1 };
-        at += size;
-        Some((at - size, size))
-    })
+/// Where the aligned 8-byte words within a range begin and end; both are the end of the range if there is none.
+fn whole_words(start: usize, end: usize) -> (usize, usize) {
+    let words = start.next_multiple_of(8).min(end);
+    (words, words + (end - words) / 8 * 8)
 }
 
 impl Drop for Mapping {
