@@ -41,6 +41,8 @@ mod lane;
 mod neighbour;
 mod nodes;
 pub mod pairs;
+mod ports;
+mod presences;
 mod snapshot;
 mod statistics;
 mod switch;

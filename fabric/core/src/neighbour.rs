@@ -67,57 +67,126 @@ pub(crate) enum Next {
     Packet { from: NodeId, channel: Channel, queued: Queued },
 }
 
+/// Senders whose lane offers a packet, by channel, in the order of service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "Vec<VecDeque<NodeId>>", into = "Vec<VecDeque<NodeId>>")]
+struct Turns {
+    by_channel: Vec<VecDeque<NodeId>>,
+    /// One bit for each channel with senders: each packet asks for it, and most often there are none.
+    filled: u16,
+}
+
+const _: () = assert!(MAX_CHANNELS <= u16::BITS as usize);
+
+impl From<Vec<VecDeque<NodeId>>> for Turns {
+    fn from(by_channel: Vec<VecDeque<NodeId>>) -> Turns {
+        let mut turns = Turns { by_channel, filled: 0 };
+        turns.update();
+        turns
+    }
+}
+
+impl From<Turns> for Vec<VecDeque<NodeId>> {
+    fn from(turns: Turns) -> Vec<VecDeque<NodeId>> {
+        turns.by_channel
+    }
+}
+
+impl Turns {
+    fn update(&mut self) {
+        let filled = self.by_channel.iter().take(MAX_CHANNELS).enumerate().filter(|(_, senders)| !senders.is_empty());
+        self.filled = filled.fold(0, |filled, (index, _)| filled | 1 << index);
+    }
+
+    /// Number of channels.
+    fn channels(&self) -> usize {
+        self.by_channel.len()
+    }
+
+    fn is_empty(&self, channel: Channel) -> bool {
+        self.filled >> channel.index() & 1 == 0
+    }
+
+    /// The senders of a channel.
+    fn of(&self, channel: Channel) -> &VecDeque<NodeId> {
+        &self.by_channel[channel.index()]
+    }
+
+    fn push(&mut self, channel: Channel, node: NodeId) {
+        self.by_channel[channel.index()].push_back(node);
+        self.filled |= 1 << channel.index();
+    }
+
+    fn pop(&mut self, channel: Channel) -> Option<NodeId> {
+        if self.is_empty(channel) {
+            return None;
+        }
+        let senders = &mut self.by_channel[channel.index()];
+        #[cfg(feature = "bugs")]
+        crate::bugs::reorder_turns(senders);
+        let node = senders.pop_front();
+        if senders.is_empty() {
+            self.filled &= !(1 << channel.index());
+        }
+        node
+    }
+
+    fn remove(&mut self, node: NodeId) {
+        self.by_channel.iter_mut().for_each(|senders| senders.retain(|n| *n != node));
+        self.update();
+    }
+}
+
 /// All arrays are indexed by channel; what is in the place of a link's reply class is unused.
+///
+/// The order of the fields in memory is that in which they are written here: what each packet looks at comes first and
+/// is together, since with thousands of ports little of them is in a cache.
+#[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Neighbour {
     pub(crate) kind: Kind,
+    /// The channel to serve next, of those that are served round-robin.
+    rotation: u8,
+    /// A Probe is to be sent.
+    pub(crate) probe: bool,
     pub(crate) port: PortId,
     /// Frames the port can take now.
     pub(crate) room: u32,
-
-    // As a sender. Of each channel: credits = held + packets in the switch + owed.
-    /// Credits it holds.
-    pub(crate) held: [u32; MAX_CHANNELS],
-    /// Credits of packets that have left the switch and are not returned yet.
-    pub(crate) owed: [u32; MAX_CHANNELS],
-    /// A node's groups.
-    pub(crate) groups: Groups,
-    /// Its multicasts with copies in the switch, by the lowest numbers that were free: how many copies. Each counts as
-    /// one packet.
-    pub(crate) multicasts: BTreeMap<u32, u32>,
-    /// Replies of this node that wait for trunks.
-    pub(crate) replies_beyond: u64,
-    /// Replies of this node that wait for anything.
-    pub(crate) replies_waiting: u64,
-    /// Bytes of the longest replies to the requests that it has taken and not answered; see
-    /// [`Neighbour::takes_answer`].
-    pub(crate) unanswered: u64,
-
-    // As a receiver.
-    /// Credits of each class (on each layer) that it offered, up to the limit.
-    pub(crate) offered: [u32; 4],
-    /// Those of them the switch holds.
-    pub(crate) credits: [u32; MAX_CHANNELS],
+    turns: Turns,
     /// What waits, by sender; idle lanes are not kept.
     lanes: BTreeMap<NodeId, Lane>,
-    /// By channel: the senders whose lane offers a packet, in the order of service.
-    turns: Vec<VecDeque<NodeId>>,
-    /// The channel to serve next, of those that are served round-robin.
-    rotation: u8,
     /// Senders whose mark waits only for room.
     marks: VecDeque<NodeId>,
     /// Answers on behalf of absent nodes.
     #[serde(with = "crate::snapshot::packets")]
     answers: VecDeque<Packet>,
+    /// Nodes whose NodeDown is still to be sent.
+    down: NodeSet,
+    /// As a receiver: the credits the switch holds, of those that it offered.
+    pub(crate) credits: [u32; MAX_CHANNELS],
+    /// As a receiver: credits of each class (on each layer) that it offered, up to the limit.
+    pub(crate) offered: [u32; 4],
+    /// Replies of this node that wait for trunks.
+    pub(crate) replies_beyond: u64,
+    /// As a sender: credits it holds. Of each channel: credits = held + packets in the switch + owed.
+    pub(crate) held: [u32; MAX_CHANNELS],
+    /// Credits of packets that have left the switch and are not returned yet.
+    pub(crate) owed: [u32; MAX_CHANNELS],
+    /// Replies of this node that wait for anything.
+    pub(crate) replies_waiting: u64,
+    /// Bytes of the longest replies to the requests that it has taken and not answered; see
+    /// [`Neighbour::takes_answer`].
+    pub(crate) unanswered: u64,
+    /// An Alive is to be sent.
+    pub(crate) alive: bool,
     /// Nodes that the neighbour was notified of.
     #[serde(rename = "told")]
     notified: NodeSet,
-    /// Nodes whose NodeDown is still to be sent.
-    down: NodeSet,
-    /// A Probe is to be sent.
-    pub(crate) probe: bool,
-    /// An Alive is to be sent.
-    pub(crate) alive: bool,
+    /// Its multicasts with copies in the switch, by the lowest numbers that were free: how many copies. Each counts as
+    /// one packet.
+    pub(crate) multicasts: BTreeMap<u32, u32>,
+    /// A node's groups.
+    pub(crate) groups: Groups,
 }
 
 impl Neighbour {
@@ -145,7 +214,7 @@ impl Neighbour {
             offered,
             credits: by_channel(offered),
             lanes: BTreeMap::new(),
-            turns: vec![VecDeque::new(); Channel::all(layers).count()],
+            turns: vec![VecDeque::new(); Channel::all(layers).count()].into(),
             rotation: 0,
             marks: VecDeque::new(),
             answers: VecDeque::new(),
@@ -201,7 +270,7 @@ impl Neighbour {
     /// Relies on the switch having sent everything it could before (see `Switch::audit`).
     pub(crate) fn take_at_once(&mut self, from: NodeId, channel: Channel) -> Option<PortId> {
         let credited = !self.credited(channel)
-            || self.credits[channel.index()] > 0 && self.turns[channel.index()].is_empty() && !self.gated();
+            || self.credits[channel.index()] > 0 && self.turns.is_empty(channel) && !self.gated();
         if self.room == 0 || !credited || self.lanes.contains_key(&from) {
             return None;
         }
@@ -247,7 +316,7 @@ impl Neighbour {
         let offered = lane.offers(channel);
         lane.push(channel, queued);
         if !offered && lane.offers(channel) {
-            self.turns[channel.index()].push_back(from);
+            self.turns.push(channel, from);
         }
     }
 
@@ -299,9 +368,7 @@ impl Neighbour {
             if let Some(lane) = self.lanes.remove(&node) {
                 dropped.extend(lane.into_packets());
                 self.marks.retain(|n| *n != node);
-                for turns in &mut self.turns {
-                    turns.retain(|n| *n != node);
-                }
+                self.turns.remove(node);
             }
         }
         if self.notified.remove(node) && !bug!(ForgetDown) {
@@ -325,9 +392,7 @@ impl Neighbour {
     /// Whether packets of the class wait for credits of this neighbour.
     pub(crate) fn starved(&self, class: Class) -> bool {
         let mut channels = self.credited_channels().filter(|channel| channel.class() == class);
-        channels.any(|channel| {
-            self.credits[channel.index()] == 0 && !self.turns[channel.index()].is_empty() && !self.gated()
-        })
+        channels.any(|channel| self.credits[channel.index()] == 0 && !self.turns.is_empty(channel) && !self.gated())
     }
 
     /// The next frame for this neighbour that nothing holds back but room.
@@ -384,10 +449,10 @@ impl Neighbour {
     fn take_mark(&mut self, node: NodeId) -> Option<Frame> {
         let lane = self.lanes.get_mut(&node)?;
         let Mark { incarnation, session } = lane.take_mark()?;
-        for channel in Channel::all(self.turns.len() as u8 / 4) {
+        for channel in Channel::all(self.turns.channels() as u8 / 4) {
             // Replies pass marks: their turns are there already.
             if channel.class() != Class::Reply && lane.offers(channel) {
-                self.turns[channel.index()].push_back(node);
+                self.turns.push(channel, node);
             }
         }
         if lane.idle() {
@@ -418,7 +483,7 @@ impl Neighbour {
 
     /// A packet of the next channel, round-robin, of those with credits.
     fn take_turn(&mut self) -> Option<Next> {
-        let count = self.turns.len() as u8;
+        let count = self.turns.channels() as u8;
         let at = self.rotation;
         let turns = Channel::all(count / 4).cycle().skip(usize::from(at)).take(usize::from(count));
         for channel in turns {
@@ -437,15 +502,12 @@ impl Neighbour {
         if !self.may_leave(channel) {
             return None;
         }
-        let turns = &mut self.turns[channel.index()];
-        #[cfg(feature = "bugs")]
-        crate::bugs::reorder_turns(turns);
-        let from = turns.pop_front()?;
+        let from = self.turns.pop(channel)?;
         let lane = self.lanes.get_mut(&from)?;
         let marked = lane.mark().is_some();
         let queued = lane.take(channel)?;
         if lane.offers(channel) {
-            self.turns[channel.index()].push_back(from);
+            self.turns.push(channel, from);
         }
         if lane.idle() {
             self.lanes.remove(&from);
@@ -467,7 +529,7 @@ impl Neighbour {
     pub(crate) fn is_sound(&self, kind: Kind, ports: usize) -> bool {
         let channels = Channel::all(self.kind.layers()).count();
         self.kind == kind
-            && self.turns.len() == channels
+            && self.turns.channels() == channels
             && usize::from(self.rotation) < channels
             && self.lanes.values().all(|lane| lane.is_sound(channels))
             && self.waiting().all(|(_, _, queued)| queued.paid.is_none_or(|paid| usize::from(paid.index) < ports))
@@ -478,12 +540,12 @@ impl Neighbour {
         for channel in Channel::all(self.kind.layers()) {
             let (index, class) = (channel.index(), channel.class());
             for (node, lane) in &self.lanes {
-                let turns = self.turns[index].iter().filter(|n| *n == node).count();
+                let turns = self.turns.of(channel).iter().filter(|n| *n == node).count();
                 if turns != usize::from(lane.offers(channel)) {
                     return Err(format!("lane of node {node} has {turns} turns in {channel:?}"));
                 }
             }
-            if let Some(node) = self.turns[index].iter().find(|n| !self.lanes.contains_key(n)) {
+            if let Some(node) = self.turns.of(channel).iter().find(|n| !self.lanes.contains_key(n)) {
                 return Err(format!("node {node} has a turn in {channel:?} and no lane"));
             }
             let (credits, offered) = (self.credits[index], self.offered[class as usize]);

@@ -81,6 +81,10 @@ impl Clock {
 
     /// A frame arrived by an open port.
     pub(super) fn frame_received(&mut self, index: usize) {
+        // At time 0 all times are 0: without a clock nothing is written.
+        if self.now == 0 {
+            return;
+        }
         if let Some(received) = self.received.get_mut(index) {
             *received = self.now;
         }

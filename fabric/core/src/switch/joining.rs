@@ -47,9 +47,7 @@ impl Switch {
         self.notify_all(index, |_, _| true);
         self.arrived(node, incarnation, 0);
         // Itself, too.
-        if let (Some(presence), Some(neighbour)) =
-            (self.state.presence.get(usize::from(node)).copied(), self.neighbour_mut(index))
-        {
+        if let (Some(presence), Some(neighbour)) = (self.state.presence.get(node), self.neighbour_mut(index)) {
             neighbour.push_mark(node, presence.mark());
         }
         self.touched.push(index);
@@ -94,7 +92,7 @@ impl Switch {
 
     /// The base incarnation of the node's next join; `None` when 64 bits hold no greater one.
     fn next_incarnation(&self, node: NodeId) -> Option<u64> {
-        let last = self.state.presence.get(usize::from(node))?.incarnation;
+        let last = self.state.presence.get(node)?.incarnation;
         #[cfg(feature = "bugs")]
         if bug!(ReuseIncarnation) {
             return Some(last.max(1 << RESET_BITS));
@@ -188,7 +186,7 @@ impl Switch {
     ) {
         self.statistics.refused += 1;
         self.clock.closed(port);
-        self.state.ports.remove(&port);
+        self.state.ports.remove(port);
         out.push(Action::Send(port, Frame::Refuse { reason, offered, expected }));
         out.push(Action::Close(port));
         Switch::report(out, Diagnostic::Refused { port, node, reason, offered, expected });
@@ -196,7 +194,7 @@ impl Switch {
 
     /// Sends a refusal for a violation and closes an open port.
     pub(super) fn disconnect(&mut self, port: PortId, what: Violation, out: &mut Vec<Action>) {
-        let Some(Port::Open { index }) = self.state.ports.get(&port).copied() else { return };
+        let Some(Port::Open { index }) = self.state.ports.get(port).copied() else { return };
         self.statistics.violations += 1;
         let (offered, expected) = what.values();
         out.push(Action::Send(port, Frame::Refuse { reason: what.refusal(), offered, expected }));
@@ -210,7 +208,7 @@ impl Switch {
     /// Forgets a port: of an open one, drops the packets from and to its neighbour and notifies the others. Idempotent.
     pub(super) fn close(&mut self, port: PortId, out: &mut Vec<Action>) {
         self.clock.closed(port);
-        let Some(Port::Open { index }) = self.state.ports.remove(&port) else { return };
+        let Some(Port::Open { index }) = self.state.ports.remove(port) else { return };
         let Some(neighbour) = self.state.neighbours.get_mut(index).and_then(Option::take) else { return };
         let kind = neighbour.kind;
         let mut total = 0;
@@ -242,7 +240,7 @@ impl Switch {
             }
             Kind::Trunk { trunk, .. } => {
                 for node in 0..self.state.presence.len() as NodeId {
-                    if self.state.presence[usize::from(node)].up && self.arrives_by(node, trunk) {
+                    if self.is_up(node) && self.arrives_by(node, trunk) {
                         total += self.node_lost(node);
                         Switch::report(out, Diagnostic::Lost { node });
                     }

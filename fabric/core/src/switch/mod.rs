@@ -10,7 +10,6 @@ pub(crate) mod restore;
 mod time;
 mod trunks;
 
-use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
@@ -19,9 +18,10 @@ use telegraphos_wire::link::{Frame, RESET_BITS, Refusal};
 use telegraphos_wire::{Class, NodeId, WindowLayout};
 
 use crate::config::{ConfigError, Part};
-use crate::lane::Mark;
 use crate::neighbour::{Kind, Neighbour};
 use crate::pairs::Pairs;
+use crate::ports::PortMap;
+use crate::presences::{Presence, Presences};
 use crate::statistics::ClassStatistics;
 use crate::{Action, Attached, Diagnostic, Event, PortId, PortStatistics, Statistics, SwitchConfig, Violation};
 use clock::Clock;
@@ -47,30 +47,14 @@ enum Port {
     },
 }
 
-/// The last known presence of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Presence {
-    up: bool,
-    /// Of a node that is not up: its last one.
-    incarnation: u64,
-    /// 0 of a node of this switch.
-    session: u64,
-}
-
-impl Presence {
-    fn mark(&self) -> Mark {
-        Mark { incarnation: self.incarnation, session: self.session }
-    }
-}
-
 /// The protocol state: what models hash and compare. Statistics, limits and time are not in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct State {
-    ports: BTreeMap<PortId, Port>,
+    ports: PortMap<Port>,
     /// By port index.
     neighbours: Vec<Option<Neighbour>>,
     /// By node id, of the whole fabric.
-    presence: Vec<Presence>,
+    presence: Presences,
     /// By trunk of this switch: its number, which grows whenever it is joined.
     epochs: Vec<u64>,
     /// The layout adopted from the first joiner, where none is configured.
@@ -133,8 +117,8 @@ pub struct State {
 #[derive(Clone, Debug)]
 pub struct Switch {
     config: SwitchConfig,
-    /// By node id, the index of a node of this switch; [`NO_PORT`] for others.
-    index_by_node: Vec<u16>,
+    /// The nodes of this switch in ascending order, by index.
+    here: Vec<NodeId>,
     /// This switch's trunks, in the order of their indices.
     trunks: Vec<TrunkId>,
     /// Nodes of this switch: the first trunk's index.
@@ -146,9 +130,6 @@ pub struct Switch {
     /// Outputs that may have something to send; empty between events.
     touched: Vec<PortIndex>,
 }
-
-/// The index of nodes of other switches.
-const NO_PORT: u16 = u16::MAX;
 
 impl PartialEq for Switch {
     fn eq(&self, other: &Self) -> bool {
@@ -171,7 +152,6 @@ impl Switch {
         let _on = crate::bugs::turn_on(config.bug, config.credits);
         config.check()?;
         let nodes = config.nodes as usize;
-        let mut index_by_node = vec![NO_PORT; nodes];
         let (here, trunks): (Vec<NodeId>, Vec<TrunkId>) = match &config.part {
             None => ((0..config.nodes as NodeId).collect(), Vec::new()),
             Some(Part { topology, switch }) => {
@@ -179,12 +159,7 @@ impl Switch {
             }
         };
         let mut ports = Vec::with_capacity(here.len() + trunks.len());
-        for (index, node) in here.iter().enumerate() {
-            if let Some(entry) = index_by_node.get_mut(usize::from(*node)) {
-                *entry = index as u16;
-            }
-            ports.push(Attached::Node(*node));
-        }
+        ports.extend(here.iter().copied().map(Attached::Node));
         if let Some(Part { topology, switch }) = &config.part {
             ports.extend(trunks.iter().map(|trunk| Attached::Trunk(*trunk, topology.other_end(*trunk, *switch))));
         }
@@ -193,9 +168,9 @@ impl Switch {
         let base = crate::bugs::base(base);
         Ok(Switch {
             state: State {
-                ports: BTreeMap::new(),
+                ports: PortMap::default(),
                 neighbours: vec![None; ports.len()],
-                presence: vec![Presence { up: false, incarnation: base, session: 0 }; nodes],
+                presence: Presences::new(nodes, Presence { up: false, incarnation: base, session: 0 }),
                 epochs: vec![if bug!(ForgetEpochs) { 0 } else { base >> RESET_BITS }; trunks.len()],
                 adopted: None,
             },
@@ -208,8 +183,8 @@ impl Switch {
                     .collect(),
                 ..Statistics::default()
             },
-            index_by_node,
             nodes_here: here.len(),
+            here,
             trunks,
             config,
             touched: Vec::new(),
@@ -238,7 +213,7 @@ impl Switch {
 
     /// The incarnation of a reachable node, without sessions; `None` for others.
     pub fn incarnation(&self, node: NodeId) -> Option<u64> {
-        self.state.presence.get(usize::from(node)).filter(|presence| presence.up).map(|presence| presence.incarnation)
+        self.state.presence.get(node).filter(|presence| presence.up).map(|presence| presence.incarnation)
     }
 
     /// The window layout in force: the configured one, or that of the present nodes.
@@ -265,7 +240,7 @@ impl Switch {
                 self.state.ports.insert(port, Port::Waiting { room });
             }
             Event::TrunkOpened { port, room, trunk } => self.greet(port, room, trunk, out),
-            Event::PortRoom { port, frames } => match self.state.ports.get_mut(&port) {
+            Event::PortRoom { port, frames } => match self.state.ports.get_mut(port) {
                 Some(Port::Waiting { room } | Port::Greeting { room, .. }) => *room = frames,
                 Some(Port::Open { index }) => {
                     let index = *index;
@@ -276,7 +251,7 @@ impl Switch {
                 }
                 None => {}
             },
-            Event::Frame { port, frame } => match self.state.ports.get(&port).copied() {
+            Event::Frame { port, frame } => match self.state.ports.get(port).copied() {
                 Some(Port::Open { index }) => {
                     self.clock.frame_received(index);
                     let done = match self.neighbour(index).map(|neighbour| neighbour.kind) {
@@ -293,7 +268,7 @@ impl Switch {
                 // Disconnected: frames that were still in flight are ignored.
                 None => {}
             },
-            Event::Malformed { port } => match self.state.ports.get(&port).copied() {
+            Event::Malformed { port } => match self.state.ports.get(port).copied() {
                 Some(Port::Waiting { .. } | Port::Greeting { .. }) => {
                     self.refuse(port, None, Refusal::Handshake, 0, 0, out);
                 }
@@ -366,7 +341,12 @@ impl Switch {
 
     /// The index of a node of this switch.
     fn index_of(&self, node: NodeId) -> Option<PortIndex> {
-        self.index_by_node.get(usize::from(node)).filter(|index| **index != NO_PORT).map(|index| usize::from(*index))
+        match &self.config.part {
+            None => Some(usize::from(node)).filter(|index| *index < self.nodes_here),
+            // The topology is shared: a table for each switch would grow with nodes times switches.
+            Some(part) if part.topology.switch_of(node) == Some(part.switch) => self.here.binary_search(&node).ok(),
+            Some(_) => None,
+        }
     }
 
     fn index_of_trunk(&self, trunk: TrunkId) -> Option<PortIndex> {

@@ -248,7 +248,7 @@ impl Switch {
     /// Translates between the incarnations at another switch and those that this switch's nodes see, which include the
     /// session: see [`Switch`], "Trunks".
     fn translate(&self, class: Class, copy: bool, packet: &mut Packet) {
-        let Some(presence) = self.state.presence.get(usize::from(packet.src)) else { return };
+        let Some(presence) = self.state.presence.get(packet.src) else { return };
         let session = session_part(presence.session);
         if class == Class::Reply {
             // The requester's incarnation, as the replier's switch announced it.

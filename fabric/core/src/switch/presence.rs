@@ -4,17 +4,20 @@
 use telegraphos_topology::{SwitchId, TrunkId};
 use telegraphos_wire::NodeId;
 
-use super::{PortIndex, Presence, Switch};
+use super::{PortIndex, Switch};
 use crate::config::Part;
 use crate::neighbour::Kind;
+use crate::presences::Presence;
 
 impl Switch {
     /// A node has joined, was reset, or can be reached again: the neighbours on its routes are notified, behind what it
     /// sent before.
     pub(super) fn arrived(&mut self, node: NodeId, incarnation: u64, session: u64) {
         let presence = Presence { up: true, incarnation, session };
-        let Some(entry) = self.state.presence.get_mut(usize::from(node)) else { return };
-        *entry = presence;
+        if usize::from(node) >= self.state.presence.len() {
+            return;
+        }
+        self.state.presence.set(node, presence);
         for index in self.ports_to_notify(node) {
             if let Some(neighbour) = self.neighbour_mut(index) {
                 neighbour.push_mark(node, presence.mark());
@@ -25,12 +28,12 @@ impl Switch {
 
     /// Whether a node can be reached.
     pub(super) fn is_up(&self, node: NodeId) -> bool {
-        self.state.presence.get(usize::from(node)).is_some_and(|presence| presence.up)
+        self.state.presence.is_up(node)
     }
 
     /// The incarnation of a node, or the last it had.
     pub(super) fn last_incarnation(&self, node: NodeId) -> u64 {
-        self.state.presence.get(usize::from(node)).map_or(0, |presence| presence.incarnation)
+        self.state.presence.get(node).map_or(0, |presence| presence.incarnation)
     }
 
     /// The open ports that are notified of a node: all nodes of this switch but itself, and the trunks of its tree.
@@ -64,7 +67,7 @@ impl Switch {
     /// Notifies the neighbour of a new port of all reachable nodes from whose switch `goes` is true.
     pub(super) fn notify_all(&mut self, index: PortIndex, goes: impl Fn(&Switch, SwitchId) -> bool) {
         for node in 0..self.state.presence.len() as NodeId {
-            let presence = self.state.presence[usize::from(node)];
+            let Some(presence) = self.state.presence.get(node) else { continue };
             if presence.up && goes(self, self.switch_of(node).unwrap_or(0)) {
                 if let Some(neighbour) = self.neighbour_mut(index) {
                     neighbour.push_mark(node, presence.mark());
@@ -77,9 +80,7 @@ impl Switch {
     /// A node is down: its packets are dropped, and every neighbour that was notified of it gets a NodeDown. Returns
     /// how many packets were dropped.
     pub(super) fn node_lost(&mut self, node: NodeId) -> u64 {
-        if let Some(presence) = self.state.presence.get_mut(usize::from(node)) {
-            presence.up = false;
-        }
+        self.state.presence.set_down(node);
         let mut total = 0;
         for index in 0..self.state.neighbours.len() {
             let Some(neighbour) = self.state.neighbours.get_mut(index).and_then(Option::as_mut) else { continue };

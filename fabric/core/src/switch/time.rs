@@ -46,7 +46,7 @@ impl Switch {
             .filter(|(_, age)| *age >= limit)
             .collect();
         for (port, age) in overdue {
-            match self.state.ports.get(&port).copied() {
+            match self.state.ports.get(port).copied() {
                 Some(Port::Greeting { index, .. }) => {
                     self.close(port, out);
                     out.push(Action::Close(port));

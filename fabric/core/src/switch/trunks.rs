@@ -52,7 +52,7 @@ impl Switch {
         let refused = |switch: &mut Switch, reason, offered, expected, by_peer: bool, out: &mut Vec<Action>| {
             switch.statistics.refused += 1;
             switch.clock.closed(port);
-            switch.state.ports.remove(&port);
+            switch.state.ports.remove(port);
             if !by_peer {
                 out.push(Action::Send(port, Frame::Refuse { reason, offered, expected }));
             }
