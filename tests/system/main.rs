@@ -140,8 +140,8 @@ fn one_counter(suite: &mut Suite) {
 
 /// The boards and the fabric in one process, as people get them from `telegraphos run`.
 fn one_process(suite: &mut Suite) {
-    let mut builder = Cluster::builder().nodes(3);
-    builder = builder.settings(Settings { processes: Some(Processes::One), ..Settings::default() });
+    let settings = Settings { processes: Some(Processes::One), ..Settings::default() };
+    let builder = Cluster::builder().nodes(2).settings(settings);
     with_cluster(
         suite,
         "one-process",
