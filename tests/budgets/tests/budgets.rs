@@ -6,6 +6,8 @@
 //! operation; the difference is the cost of the operations alone, without set-up. It is exact: the next run gives the
 //! same number. It is not a time: a cache miss costs as much as a hit.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test fail as it does")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
