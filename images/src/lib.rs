@@ -7,7 +7,8 @@
 //! - [`Store`] is the cache and the only entrance. What it has made once it hands out again without asking the
 //!   network or any tool; what it lacks it makes whole in a temporary directory and renames into place.
 //! - [`Qemu`] finds the host's QEMU if it can serve `vfio-user-pci`, else runs Debian's from a private prefix.
-//! - [`Tshark`] is the same for the tests of the Wireshark dissector, [`Rust`] for the oldest compiler that must do.
+//! - [`Tshark`] is the same for the tests of the Wireshark dissector, [`Rust`] for the oldest compiler that must do,
+//!   [`Store::valgrind`] for the budgets of instructions.
 //! - [`Kernel`] is a Debian kernel with the build root (headers and the compiler it needs) that fits it.
 //! - [`Guest`] is a bootable image: that kernel, an initramfs with busybox, the driver, the guest tools, the agent.
 //! - [`Manifest`] records which versions went into any of them.
@@ -40,6 +41,7 @@ mod store;
 mod tools;
 mod tshark;
 mod userland;
+mod valgrind;
 mod vmlinux;
 
 pub use error::{Error, Result};
@@ -53,5 +55,6 @@ pub use progress::{Progress, Step};
 pub use qemu::{MIN_VERSION, Qemu, Version};
 pub use rust::{OLDEST_RUST, Rust};
 pub use store::Store;
+pub use tools::nested_cargo;
 pub use tshark::Tshark;
 pub use vmlinux::{VmlinuxError, extract};

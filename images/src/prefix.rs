@@ -50,6 +50,12 @@ impl Program {
     }
 }
 
+/// The first file of this name in `PATH`.
+pub(crate) fn in_path(file: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|dir| dir.join(file)).find(|path| path.is_file())
+}
+
 /// What `check` says of the program that the environment variable names (and then it must do), else of the first in
 /// `PATH` of this file name, if that will do.
 pub(crate) fn find<T>(
@@ -61,9 +67,6 @@ pub(crate) fn find<T>(
     if let Some(path) = environment(variable) {
         return check(path).map(Some);
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let Some(path) = std::env::split_paths(&path).map(|dir| dir.join(file)).find(|path| path.is_file()) else {
-        return Ok(None);
-    };
+    let Some(path) = in_path(file) else { return Ok(None) };
     Ok(check(path).inspect_err(|e| log::info!("the host's {what} is left alone: {e}")).ok())
 }

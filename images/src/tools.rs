@@ -42,20 +42,26 @@ fn leaks(name: &str) -> bool {
         .contains(&name)
 }
 
-/// A nested cargo in the project's sources, for a target directory of this name, with nothing of an outer one but where
-/// it finds crates.
-pub(crate) fn cargo(target: &str) -> Result<Command> {
-    let root = source_root()?;
-    // A relative one starts where the outer cargo was started, which is unknown here.
-    let outer = environment("CARGO_TARGET_DIR").filter(|dir| dir.is_absolute());
-    let target = outer.unwrap_or_else(|| root.join("target")).join(target);
+/// A nested cargo, started in the project's sources, with nothing of an outer one but where it finds crates.
+pub fn nested_cargo() -> Result<Command> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(leaks) {
             command.env_remove(&name);
         }
     }
-    command.current_dir(&root).args([
+    command.current_dir(source_root()?);
+    Ok(command)
+}
+
+/// The nested cargo that builds the guest's programs, for a target directory of this name.
+pub(crate) fn cargo(target: &str) -> Result<Command> {
+    let root = source_root()?;
+    // A relative one starts where the outer cargo was started, which is unknown here.
+    let outer = environment("CARGO_TARGET_DIR").filter(|dir| dir.is_absolute());
+    let target = outer.unwrap_or_else(|| root.join("target")).join(target);
+    let mut command = nested_cargo()?;
+    command.args([
         "build",
         "--release",
         "--locked",

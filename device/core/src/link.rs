@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn what_was_consumed_of_a_link_that_is_gone_is_not_returned_to_the_next() {
         let (mut link, mut out) = (Link::default(), Vec::new());
-        let config = HibConfig { credits: [8; 4], holds: 8, ..HibConfig::default() };
+        let config = HibConfig { credits: [8; 4], holds: 8, ..HibConfig::new(0) };
         link.come_up([8; 4], 2);
         (0..7).for_each(|_| link.consumed(Class::Request));
         assert!(link.go_down() && !link.go_down());

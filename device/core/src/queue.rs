@@ -22,7 +22,8 @@ use crate::ctx::{Ctx, FollowUp, StepOwner};
 use crate::events::Cause;
 use crate::grants::{Grant, Grants};
 use crate::{Bar, Notice, Step, StepResult};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
 use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::queue::{FIRST, HEAD_WORD, HeaderWord, Shape, TAIL_WORD};
@@ -108,12 +109,21 @@ impl Queue {
 }
 
 /// The queues of the board.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug)]
 pub(crate) struct NotificationQueues {
     /// By export page. Each queue also has a grant.
     queues: BTreeMap<u32, Queue>,
+    /// The queues that may have pending elements: all that have, and some that had. Not part of the hashed state.
+    waiting: BTreeSet<u32>,
     /// Receive credits by importing node, counted in imports ([`HibConfig::hold`] credits each).
     receive_credits: Account<NodeId>,
+}
+
+impl Hash for NotificationQueues {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let NotificationQueues { queues, waiting: _, receive_credits } = self;
+        (queues, receive_credits).hash(state);
+    }
 }
 
 /// How the receive credits are divided: half of them in guaranteed parts for all nodes, the rest first come, first
@@ -149,7 +159,11 @@ fn is_eligible(ctx: &Ctx, element: &Element) -> bool {
 impl NotificationQueues {
     /// No queues; all receive credits are free.
     pub(crate) fn new(config: &HibConfig) -> NotificationQueues {
-        NotificationQueues { queues: BTreeMap::new(), receive_credits: Account::new(credit_shares(config)) }
+        NotificationQueues {
+            queues: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            receive_credits: Account::new(credit_shares(config)),
+        }
     }
 
     /// Returns whether the export page has a queue.
@@ -367,6 +381,9 @@ impl NotificationQueues {
                     queue.pending.push_back(Element { packet, data });
                 }
                 self.serve(ctx, grants, at.page);
+                if self.queues.get(&at.page).is_some_and(|queue| !queue.pending.is_empty()) {
+                    self.waiting.insert(at.page);
+                }
             }
             Err(status) => refuse_element(ctx, packet, status),
         }
@@ -397,10 +414,12 @@ impl NotificationQueues {
     pub(crate) fn serve_source(&mut self, ctx: &mut Ctx, grants: &Grants, source: NodeId) {
         let waits =
             |queue: &Queue| queue.state == QueueState::Idle && queue.pending.iter().any(|e| e.packet.src == source);
-        if self.queues.is_empty() {
+        if self.waiting.is_empty() {
             return;
         }
-        let pages: Vec<u32> = self.queues.iter().filter(|(_, q)| waits(q)).map(|(page, _)| *page).collect();
+        let queues = &self.queues;
+        self.waiting.retain(|page| queues.get(page).is_some_and(|queue| !queue.pending.is_empty()));
+        let pages: Vec<u32> = self.waiting.iter().filter(|page| queues.get(page).is_some_and(waits)).copied().collect();
         for page in pages {
             self.serve(ctx, grants, page);
         }

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Each operation keeps its budget of instructions (`budgets.toml`), and costs the same in a large cluster as in a
+//! small one.
+//!
+//! The program of this package is built as shipped programs are and runs under callgrind, for two counts of each
+//! operation; the difference is the cost of the operations alone, without set-up. It is exact: the next run gives the
+//! same number. It is not a time: a cache miss costs as much as a hit.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test fail as it does")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Deserialize;
+use telegraphos_images::{Progress, Store, nested_cargo};
+use telegraphos_testkit::Scale;
+
+const OPERATIONS: [&str; 7] = ["store-own", "store", "load-own", "load", "fetch-add", "enqueue", "reflected"];
+/// A multiple of all periods: credits are returned in batches, tables grow by doubling.
+const COUNT: u64 = 512;
+/// The function of the program that performs one operation COUNT times.
+const FUNCTION: &str = "operations::perform";
+const TABLE: &str = "tests/budgets/budgets.toml";
+const RENEW: &str = "TELEGRAPHOS_SCALE=full TELEGRAPHOS_BLESS=1 cargo test -p telegraphos-budgets";
+
+/// Percent above which a cost is too much, and below which its budget is no limit any more.
+const MARGIN: (f64, f64) = (2.0, 10.0);
+/// The same with another compiler than that of the table: it generates other code.
+const MARGIN_OF_OTHERS: (f64, f64) = (10.0, 20.0);
+/// Percent by which a cost may differ in a larger cluster.
+const FLAT: f64 = 5.0;
+
+/// Instructions of one operation, by its name.
+type Costs = BTreeMap<String, f64>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    /// The version of Rust that the budgets were measured with.
+    compiler: String,
+    /// The budgets.
+    instructions: Costs,
+    /// What grows, as known: by the arguments, percent of each operation.
+    grows: BTreeMap<String, Costs>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Builds the program with the profile that programs are shipped with.
+fn program() -> PathBuf {
+    // Cargo puts CARGO_TARGET_TMPDIR into the target directory; another directory would build everything once more.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("..");
+    let mut cargo = nested_cargo().expect("the sources");
+    cargo.args(["build", "--release", "--locked", "--message-format=json-render-diagnostics", "--target-dir"]);
+    let output = cargo.arg(target).args(["-p", env!("CARGO_PKG_NAME"), "--bin", "operations"]).output();
+    let output = output.expect("cargo starts");
+    assert!(output.status.success(), "cargo: {}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8(output.stdout).expect("messages");
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let paths: Vec<PathBuf> = messages.filter_map(|message| Some(message["executable"].as_str()?.into())).collect();
+    assert_eq!(paths.len(), 1, "{paths:?}: expected one program");
+    paths[0].clone()
+}
+
+/// The version of the toolchain that builds [`program`]: its cargo has the number of its compiler.
+fn compiler() -> String {
+    let mut cargo = nested_cargo().expect("the sources");
+    let output = cargo.args(["--version", "--verbose"]).output().expect("cargo starts");
+    let text = String::from_utf8(output.stdout).expect("a version");
+    let release = text.lines().find_map(|line| line.strip_prefix("release: "));
+    release.unwrap_or_else(|| panic!("cargo printed {text:?}: expected a line release")).to_owned()
+}
+
+/// Instructions of `count` of each operation.
+fn instructions(valgrind: &mut Command, program: &Path, count: u64, sizes: &[&str]) -> Vec<u64> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("out");
+    valgrind.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}", file.display()));
+    valgrind.args([format!("--dump-before={FUNCTION}"), format!("--dump-after={FUNCTION}")]);
+    let output = valgrind.arg(program).arg(count.to_string()).args(OPERATIONS).args(sizes).output();
+    let output = output.expect("valgrind starts");
+    assert!(output.status.success(), "{sizes:?}: {}", String::from_utf8_lossy(&output.stderr));
+    // out.1, out.2 and so on are the parts of the run, in order; those that end with the function are its calls.
+    let mut calls = Vec::new();
+    for number in 1.. {
+        let Ok(part) = fs::read_to_string(directory.path().join(format!("out.{number}"))) else { break };
+        if part.lines().any(|line| line == format!("desc: Trigger: --dump-after={FUNCTION}")) {
+            let total = part.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());
+            calls.push(total.expect("each part has a total"));
+        }
+    }
+    assert_eq!(calls.len(), OPERATIONS.len(), "callgrind has not seen each call of {FUNCTION}");
+    calls
+}
+
+/// Measures all operations in clusters of these sizes, one after the other; each twice at the same time.
+fn measure(store: &Store, program: &Path, sizes: &[&str]) -> Costs {
+    let run = |count| {
+        let mut valgrind = store.valgrind().expect("valgrind").command();
+        instructions(&mut valgrind, program, count, sizes)
+    };
+    let (once, twice) = std::thread::scope(|scope| {
+        let once = scope.spawn(|| run(COUNT));
+        let twice = run(2 * COUNT);
+        (once.join().expect("the first run"), twice)
+    });
+    let costs = once.iter().zip(&twice).map(|(once, twice)| (twice - once) as f64 / COUNT as f64);
+    OPERATIONS.map(str::to_owned).into_iter().zip(costs).collect()
+}
+
+/// By how many percent a cost is above what it should be.
+fn percent(cost: f64, of: f64) -> f64 {
+    (cost - of) * 100.0 / of
+}
+
+/// What is wrong with costs, compared with their budgets.
+fn beyond(costs: &Costs, budgets: &Costs, (above, below): (f64, f64)) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (operation, cost) in costs {
+        let Some(budget) = budgets.get(operation) else {
+            wrong.push(format!("{operation}: {cost:.0} instructions, and {TABLE} has no budget"));
+            continue;
+        };
+        let percent = percent(*cost, *budget);
+        let what = if percent > above {
+            format!("more than {above} % above: find what costs so much, or renew the table")
+        } else if percent < -below {
+            format!("more than {below} % below: the budget is stale and no limit any more; renew the table")
+        } else {
+            continue;
+        };
+        wrong.push(format!("{operation}: {cost:.0} instructions, budget {budget:.0} ({percent:+.1} %), {what}"));
+    }
+    let unknown = budgets.keys().filter(|name| !costs.contains_key(*name));
+    wrong.extend(unknown.map(|name| format!("{name}: {TABLE} has a budget, and there is no such operation")));
+    wrong
+}
+
+/// What is wrong with the growth of costs from a small cluster to a larger one.
+fn uneven(sizes: &str, small: &Costs, large: &Costs, known: &Costs) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (operation, cost) in large {
+        let (growth, known) = (percent(*cost, small[operation]), known.get(operation).copied().unwrap_or(0.0));
+        if (growth - known).abs() > FLAT {
+            wrong.push(format!(
+                "{operation} {sizes}: {cost:.0} instructions, {growth:+.1} % of those in a small cluster: expected \
+                 {known:+.1} % within {FLAT} %"
+            ));
+        }
+    }
+    wrong
+}
+
+/// Sizes of the large clusters: one number at a time.
+const LARGE: [&[&str]; 4] = [&["--nodes", "64"], &["--nodes", "1024"], &["--contexts", "256"], &["--queues", "4096"]];
+
+/// Runs at full scale only: the shares of the system's `memcpy` and `malloc` in the counts are those of one processor
+/// and one C library, and it is not known yet by how much others differ.
+#[test]
+fn operations_keep_their_budgets_in_clusters_of_any_size() {
+    if Scale::from_env() != Scale::Full {
+        return;
+    }
+    let store = Store::open(None, Progress::Auto).expect("the cache");
+    let (program, compiler) = (program(), compiler());
+    let small = measure(&store, &program, &[]);
+    for (operation, cost) in &small {
+        println!("{operation:<10} {cost:>8.0}");
+    }
+    let path = root().join(TABLE);
+    let text = fs::read_to_string(&path).expect("the table");
+    if std::env::var("TELEGRAPHOS_BLESS").is_ok_and(|bless| bless == "1") {
+        fs::write(&path, renewed(&text, &compiler, &small)).expect("the table is written");
+        return;
+    }
+    let table: Table = toml::from_str(&text).unwrap_or_else(|e| panic!("{TABLE}: {e}"));
+    let margin = if table.compiler == compiler { MARGIN } else { MARGIN_OF_OTHERS };
+    let mut wrong = beyond(&small, &table.instructions, margin);
+    if !wrong.is_empty() {
+        wrong.push(format!("the table is of Rust {}, this is Rust {compiler}", table.compiler));
+        wrong.push(format!("to renew {TABLE}: {RENEW}; the commit says why the costs changed"));
+    }
+    for sizes in LARGE {
+        let (large, name) = (measure(&store, &program, sizes), sizes.join(" "));
+        for (operation, cost) in &large {
+            println!("{operation:<10} {cost:>8.0} {:+6.1} % {name}", percent(*cost, small[operation]));
+        }
+        let none = Costs::new();
+        wrong.extend(uneven(&name, &small, &large, table.grows.get(&name).unwrap_or(&none)));
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// The table with other budgets. What is before and after them stays.
+fn renewed(text: &str, compiler: &str, costs: &Costs) -> String {
+    let mut out = String::new();
+    let mut within = false;
+    for line in text.lines() {
+        if line.starts_with('[') {
+            within = line == "[instructions]";
+        }
+        let name = line.split(" = ").next().unwrap_or_default();
+        if within && costs.contains_key(name) {
+            continue;
+        }
+        out += &if name == "compiler" { format!("compiler = \"{compiler}\"\n") } else { format!("{line}\n") };
+        if line == "[instructions]" {
+            for operation in OPERATIONS {
+                out += &format!("{operation} = {:.0}\n", costs[operation]);
+            }
+        }
+    }
+    out
+}
+
+fn costs(of: &[(&str, f64)]) -> Costs {
+    of.iter().map(|(name, cost)| ((*name).to_owned(), *cost)).collect()
+}
+
+#[test]
+fn what_is_beyond_its_budget_is_named_with_both_numbers() {
+    let budgets = costs(&[("load", 1000.0), ("store", 1000.0)]);
+    let check = |load, store| beyond(&costs(&[("load", load), ("store", store)]), &budgets, MARGIN).join("\n");
+    assert_eq!(check(1020.0, 900.0), "");
+    let above = check(1021.0, 1000.0);
+    assert!(above.starts_with("load: 1021 instructions, budget 1000 (+2.1 %), more than 2 % above"), "{above}");
+    let below = check(1000.0, 899.0);
+    assert!(below.starts_with("store: 899 instructions, budget 1000 (-10.1 %), more than 10 % below"), "{below}");
+    let other = beyond(&costs(&[("load", 1000.0), ("fetch", 5.0)]), &budgets, MARGIN).join("\n");
+    assert!(other.contains("fetch: 5 instructions") && other.contains("store: "), "{other}");
+}
+
+#[test]
+fn growth_is_seen_as_is_the_end_of_a_known_one() {
+    let small = costs(&[("load", 1000.0)]);
+    let check = |large, known| uneven("--x 9", &small, &costs(&[("load", large)]), &costs(&[("load", known)]));
+    assert!(check(1050.0, 0.0).is_empty() && check(1120.0, 10.0).is_empty());
+    assert!(check(1051.0, 0.0)[0].starts_with("load --x 9: 1051 instructions, +5.1 %"));
+    assert_eq!(check(1000.0, 10.0).len(), 1);
+}
+
+#[test]
+fn renewal_keeps_what_is_around_the_budgets() {
+    let text = "# why\ncompiler = \"1\"\n\n[instructions]\nload = 1\n\n[grows]\nload = 2\n";
+    let costs: Costs = OPERATIONS.iter().map(|name| ((*name).to_owned(), 7.4)).collect();
+    let new = renewed(text, "2", &costs);
+    assert!(new.starts_with("# why\ncompiler = \"2\"\n\n[instructions]\nstore-own = 7\n"), "{new}");
+    assert!(new.ends_with("reflected = 7\n\n[grows]\nload = 2\n") && !new.contains("load = 1"), "{new}");
+}
