@@ -62,7 +62,10 @@ fn import(from: &mut Guest, of: &mut Guest, node: u16) {
     // Until its node is known here.
     eventually("the node", || match from.import(node, &pages, rights) {
         Err(ClientError::Failed { status: Status::NodeDown, .. }) => None,
-        done => Some(done.unwrap()),
+        done => {
+            done.unwrap();
+            Some(())
+        }
     });
 }
 

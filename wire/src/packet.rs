@@ -567,7 +567,6 @@ impl Check {
 
 impl Packet {
     /// The class of the packet.
-    #[inline]
     pub fn class(&self) -> Class {
         self.body.class()
     }
@@ -719,7 +718,7 @@ mod tests {
     proptest! {
         #[test]
         fn decode_inverts_encode(body in body(), src: u16, dst: u16, tag: u32, incarnation: u64, target: u64) {
-            let target = if kind.class == REPLY { 0 } else { target };
+            let target = if body.class() == Class::Reply { 0 } else { target };
             let packet = Packet { src, dst, tag, incarnation, target, body };
             let mut bytes = Vec::new();
             let len = packet.encode(&mut bytes);

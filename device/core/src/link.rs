@@ -103,8 +103,8 @@ impl Link {
         self.consumed = true;
     }
 
-    /// Emits the return of credits, a quarter of the buffer that was offered or more at a time: the switch does not run out
-    /// of credits, and the number of frames stays low.
+    /// Emits the return of credits, a quarter of the buffer that was offered or more at a time: the switch does not
+    /// run out of credits, and the number of frames stays low.
     pub(crate) fn return_credits(&mut self, config: &HibConfig, out: &mut Vec<Action>) {
         if !std::mem::take(&mut self.consumed) || self.up.is_none() {
             return;

@@ -2,8 +2,8 @@
 //! Two boards and a switch in one thread, without sockets, which perform one operation again and again: what the test
 //! beside this program counts the instructions of.
 //!
-//! `operations COUNT OPERATION... [--nodes N] [--contexts N] [--queues N]` performs each operation COUNT times. The same
-//! arguments execute the same instructions: time is a number that each turn increases, and nothing is random.
+//! `operations COUNT OPERATION... [--nodes N] [--contexts N] [--queues N]` performs each operation COUNT times. The
+//! same arguments execute the same instructions: time is a number that each turn increases, and nothing is random.
 // As in an example, what fails panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![forbid(unsafe_code)]
