@@ -34,7 +34,7 @@ pub(crate) fn an_interrupted_measurement_leaves_nothing() -> Result<()> {
         let begun = Instant::now();
         while processes_of(dir.path()).len() < processes {
             ensure!(begun.elapsed() < Duration::from_secs(600), "{processes} processes did not start in 600 s");
-            ensure!(child.try_wait()?.is_none(), "it ended by itself");
+            ensure!(child.0.try_wait()?.is_none(), "it ended by itself");
             std::thread::sleep(Duration::from_millis(5));
         }
         signal(&child, INT)?;
@@ -59,7 +59,7 @@ fn killed(processes: &str, count: usize) -> Result<()> {
     while processes_of(dir.path()).len() < count {
         let late = format!("{count} processes did not start in 60 s: {:?}", processes_of(dir.path()));
         ensure!(begun.elapsed() < Duration::from_secs(60), late);
-        ensure!(child.try_wait()?.is_none(), "it ended by itself");
+        ensure!(child.0.try_wait()?.is_none(), "it ended by itself");
         std::thread::sleep(Duration::from_millis(20));
     }
     signal(&child, KILL)?;
@@ -83,29 +83,39 @@ fn killed(processes: &str, count: usize) -> Result<()> {
     nothing_left(dir.path())
 }
 
-fn up(dir: &Path) -> Result<Child> {
+/// A command that was started. A test that fails must not leave it: it would keep the lock of all clusters.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It has ended, unless the test has failed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn up(dir: &Path) -> Result<Started> {
     start(&["--quiet", "up", "--nodes", "2", "--run-dir"], dir)
 }
 
-fn start(arguments: &[&str], dir: &Path) -> Result<Child> {
-    Ok(command(arguments).arg(dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+fn start(arguments: &[&str], dir: &Path) -> Result<Started> {
+    let mut command = command(arguments);
+    Ok(Started(command.arg(dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
 }
 
-fn signal(child: &Child, signal: i32) -> Result<()> {
-    let status = std::process::Command::new("kill").arg(format!("-{signal}")).arg(child.id().to_string()).status()?;
+fn signal(child: &Started, signal: i32) -> Result<()> {
+    let status = std::process::Command::new("kill").arg(format!("-{signal}")).arg(child.0.id().to_string()).status()?;
     ensure!(status.success(), "kill says {status}");
     Ok(())
 }
 
-fn end(child: &mut Child) -> Result<Option<i32>> {
+fn end(child: &mut Started) -> Result<Option<i32>> {
     let begun = Instant::now();
     loop {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = child.0.try_wait()? {
             return Ok(status.code());
         }
         if begun.elapsed() > Duration::from_secs(30) {
-            child.kill()?;
-            child.wait()?;
             anyhow::bail!("it did not end within 30 s of the signal");
         }
         std::thread::sleep(Duration::from_millis(10));
