@@ -65,6 +65,8 @@ struct Board {
 pub struct Host {
     fabric: Rounds,
     boards: Vec<Board>,
+    /// How long to poll for work before sleeping: as long as the board that wants it longest.
+    spin: Duration,
 }
 
 impl Host {
@@ -73,20 +75,21 @@ impl Host {
         if boards.len() > MAX_BOARDS {
             return Err(HostError::TooMany(boards.len()));
         }
+        let spin = boards.iter().map(|(_, server)| server.spin()).max().map_or(Duration::ZERO, Duration::from_micros);
         let boards = boards.into_iter().map(|(node, server)| Board { node, server }).collect();
-        Ok(Host { fabric: Rounds::new(fabric), boards })
+        Ok(Host { fabric: Rounds::new(fabric), boards, spin })
     }
 
     /// Serves until the fabric is shut down ([`Fabric::shutdown_handle`]), or the first failure.
     pub fn run(&mut self) -> Result<(), HostError> {
-        while !self.turn(None)? {}
+        while !self.turn()? {}
         Ok(())
     }
 
-    /// Waits until there is something to do, for at most `limit` microseconds if given; then each board with something
-    /// to do takes a turn, and the fabric one round. True if the fabric was shut down.
-    pub fn turn(&mut self, limit: Option<u64>) -> Result<bool, HostError> {
-        let found = self.wait(limit)?;
+    /// Waits until there is something to do; then each board with something to do takes a turn, and the fabric one
+    /// round. True if the fabric was shut down.
+    fn turn(&mut self) -> Result<bool, HostError> {
+        let found = self.wait()?;
         let (boards, fabric) = found.split_at(found.len() - 1);
         let mut served = !fabric[0].is_empty();
         for (board, found) in self.boards.iter_mut().zip(boards.chunks_exact(4)) {
@@ -106,18 +109,16 @@ impl Host {
     }
 
     /// Events of each board's four descriptors, then of the fabric's one.
-    fn wait(&self, limit: Option<u64>) -> Result<Vec<PollFlags>, HostError> {
+    fn wait(&self) -> Result<Vec<PollFlags>, HostError> {
         let begun = Instant::now();
-        let spin =
-            self.boards.iter().map(|board| board.server.spin()).max().map_or(Duration::ZERO, Duration::from_micros);
-        while begun.elapsed() < spin {
+        while begun.elapsed() < self.spin {
             let found = self.poll(Some(0))?;
             if self.timeout() == Some(0) || found.iter().any(|events| !events.is_empty()) {
                 return Ok(found);
             }
             std::hint::spin_loop();
         }
-        self.poll(self.timeout().into_iter().chain(limit).min())
+        self.poll(self.timeout())
     }
 
     /// Microseconds until a turn is needed without an event; `None` if never.

@@ -81,17 +81,22 @@ pub(crate) fn qemu_killed_and_started_on_the_same_hib(cluster: &Cluster) -> Resu
     both_ways(a, b)
 }
 
-pub(crate) fn hib_killed(cluster: &Cluster) -> Result<()> {
-    let (a, b) = (cluster.node(3), cluster.node(1));
+/// A process of `a` loads a word of node 1, `b`, again and again: after `kill` it loads all-ones.
+fn loads_ones_after(a: &Guest, b: &Guest, kill: impl FnOnce()) -> Result<()> {
     let mut export = Export::of(b, "outlives", "64K")?;
     export.set_word(0, 5)?;
     let mut load = a.argv(&["tg-load", "1", "outlives", "0", "--watch"]).spawn()?;
     let first = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
     ensure!(first == 5, "loaded {first:#x}: expected 5");
-    a.kill_hib();
+    kill();
     let after = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
-    ensure!(after == ALL_ONES, "without a HIB {after:#x} was loaded: expected all-ones");
-    drop(load);
+    ensure!(after == ALL_ONES, "without its HIB {after:#x} was loaded: expected all-ones");
+    Ok(())
+}
+
+pub(crate) fn hib_killed(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(3), cluster.node(1));
+    loads_ones_after(a, b, || a.kill_hib())?;
     let others = a.sh("true").check().context("the guest must live on without its HIB").and_then(|_| {
         a.qmp("query-status", json!({})).context("and so must its QEMU")?;
         both_ways(b, cluster.node(0)).context("the other nodes must go on")
@@ -107,12 +112,6 @@ pub(crate) fn hib_killed(cluster: &Cluster) -> Result<()> {
 
 /// The one process with fabric and boards is killed: the guests and their QEMUs live on, without boards.
 pub(crate) fn host_process_killed(cluster: &Cluster) -> Result<()> {
-    let (a, b) = (cluster.node(0), cluster.node(1));
-    let mut export = Export::of(b, "outlives", "64K")?;
-    export.set_word(0, 5)?;
-    let mut load = a.argv(&["tg-load", "1", "outlives", "0", "--watch"]).spawn()?;
-    let first = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
-    ensure!(first == 5, "loaded {first:#x}: expected 5");
     for guest in cluster.guests() {
         let (own, log) = (format!("node {}: QEMU has connected", guest.node()), guest.hib_log());
         ensure!(
@@ -120,9 +119,7 @@ pub(crate) fn host_process_killed(cluster: &Cluster) -> Result<()> {
             "the log is not its own:\n{log}"
         );
     }
-    cluster.kill_fabric();
-    let after = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
-    ensure!(after == ALL_ONES, "without boards {after:#x} was loaded: expected all-ones");
+    loads_ones_after(cluster.node(0), cluster.node(1), || cluster.kill_fabric())?;
     for guest in cluster.guests() {
         guest.sh("true").check().context("a guest must live on without its board")?;
         guest.qmp("query-status", json!({})).context("and so must its QEMU")?;
