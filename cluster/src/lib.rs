@@ -72,6 +72,7 @@ pub fn reexecuted() -> Option<ExitCode> {
         "__hib" => Some(telegraphos_device::cli_main(rest)),
         "__host" => Some(telegraphos_host::cli_main(rest)),
         "__fabric" => Some(telegraphos_fabric::cli_main(rest)),
+        "__bench-peers" => Some(cli::bench::peers::serve(rest)),
         "__namespace" => namespaces::hold(),
         _ => None,
     }

@@ -54,7 +54,7 @@ pub struct Settings {
     /// What runs guest code [default: auto]
     #[arg(long, value_enum)]
     pub accelerator: Option<Accelerator>,
-    /// Whether fabric and HIBs share one process, or each has one [default: one; each for measurements]
+    /// Whether fabric and HIBs share one process, or each has one [default: one; each for bench --notify]
     #[arg(long, value_enum)]
     pub processes: Option<Processes>,
     /// Seconds until a guest must be up [default: 180]

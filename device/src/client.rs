@@ -555,14 +555,38 @@ impl<C: AsMut<Client>> Guest<C> {
     /// (1 to 63; 0 is for [`Guest::quiet`]) of context 0. Returns the cookie for [`Guest::done`]; [`Guest::previous`]
     /// then gives the old value.
     pub fn begin_add(&mut self, slot: u8, node: NodeId, window_slot: u16, offset: u64, operand: u64) -> Result<u64> {
+        let operation = Operation::Atomic { op: AtomicOp::Add, size: 8 };
+        self.launch(slot, operation, &[(node, window_slot, offset)], (context::OPERAND, operand))
+    }
+
+    /// Launches a copy of `length` bytes to the first place from the second, each a node, a window slot and an offset
+    /// in it that is a multiple of 8, in slot `slot` of context 0. Returns the cookie for [`Guest::done`].
+    pub fn begin_copy(&mut self, slot: u8, places: [(NodeId, u16, u64); 2], length: u64) -> Result<u64> {
+        self.launch(slot, Operation::Copy, &places, (context::LENGTH, length))
+    }
+
+    /// Launches an operation in a slot of context 0, with these places as arguments and one register besides.
+    fn launch(
+        &mut self,
+        slot: u8,
+        operation: Operation,
+        places: &[(NodeId, u16, u64)],
+        (register, value): (u64, u64),
+    ) -> Result<u64> {
         self.cookie += 1;
         let cookie = self.cookie;
-        let argument = Argument { context: 0, slot, which: 0, key: 0 }.encode();
-        let launch = Launch { operation: Operation::Atomic { op: AtomicOp::Add, size: 8 }, notify: false, cookie };
+        let launch = Launch { operation, notify: false, cookie };
         let registers = context::REGISTERS + context::STRIDE * u64::from(slot);
         let client = self.client.as_mut();
-        client.store(WINDOW, aperture(Aperture::Argument, node, window_slot, offset), &argument.to_le_bytes())?;
-        client.store(CONTEXTS, registers + context::OPERAND, &operand.to_le_bytes())?;
+        for (which, (node, window_slot, offset)) in (0..).zip(places) {
+            let argument = Argument { context: 0, slot, which, key: 0 }.encode();
+            client.store(
+                WINDOW,
+                aperture(Aperture::Argument, *node, *window_slot, *offset),
+                &argument.to_le_bytes(),
+            )?;
+        }
+        client.store(CONTEXTS, registers + register, &value.to_le_bytes())?;
         client.store(CONTEXTS, registers + context::LAUNCH, &launch.encode().to_le_bytes())?;
         Ok(cookie)
     }

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The board's connection to the fabric: connects, performs the handshake, and reconnects when the link breaks. `shell`
-//! owns it.
+//! owns it. A fabric in another process is reached by its socket, one that the same thread serves by its door.
 
+use std::collections::VecDeque;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use log::{debug, info, warn};
 use telegraphos_device_core::Event;
-use telegraphos_link::LinkClient;
 use telegraphos_link::limit::Limiter;
+use telegraphos_link::{Door, LinkClient, MemoryLink, OutputFull, Received, hello};
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 
@@ -30,20 +32,58 @@ pub struct RefusedByFabric {
     pub why: String,
 }
 
+/// A connection.
+#[derive(Debug)]
+enum Link {
+    /// To another process.
+    Stream(LinkClient),
+    /// Within this thread.
+    Memory(MemoryLink),
+}
+
+impl Link {
+    fn send(&mut self, frame: Frame) -> Result<(), OutputFull> {
+        match self {
+            Link::Stream(link) => link.send(&frame),
+            Link::Memory(link) => link.send(frame),
+        }
+    }
+
+    fn receive(&mut self, frames: &mut VecDeque<Frame>) -> io::Result<Received> {
+        match self {
+            Link::Stream(link) => link.receive(frames),
+            Link::Memory(link) => Ok(link.receive(frames)),
+        }
+    }
+
+    fn wants_write(&self) -> bool {
+        matches!(self, Link::Stream(link) if link.wants_write())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Link::Stream(link) => link.flush().map(|_| ()),
+            Link::Memory(_) => Ok(()),
+        }
+    }
+}
+
 #[derive(Debug)]
 enum State {
     /// Not connected; the next attempt is at `until`.
     Waiting { until: u64 },
     /// The opening frame has been sent; the answer must arrive before `until`.
-    Greeting { link: LinkClient, until: u64 },
+    Greeting { link: Link, until: u64 },
     /// The fabric has accepted the board.
-    Joined { link: LinkClient },
+    Joined { link: Link },
 }
 
 /// The board's end of the link, connected or not.
 #[derive(Debug)]
 pub struct FabricLink {
     path: PathBuf,
+    /// Where it joins instead of connecting to `path`.
+    door: Option<Door>,
     node: NodeId,
     window: WindowLayout,
     credits: [u32; 4],
@@ -54,7 +94,7 @@ pub struct FabricLink {
     /// When the last established link was lost.
     lost_at: Option<u64>,
     joined_at: Option<u64>,
-    frames: Vec<Frame>,
+    frames: VecDeque<Frame>,
 }
 
 /// The text of a refusal, with the value offered and the value expected.
@@ -109,6 +149,7 @@ impl FabricLink {
     pub fn new(path: &Path, node: NodeId, window: WindowLayout, credits: [u32; 4]) -> FabricLink {
         FabricLink {
             path: path.to_owned(),
+            door: None,
             node,
             window,
             credits,
@@ -117,8 +158,14 @@ impl FabricLink {
             logged_down: false,
             lost_at: None,
             joined_at: None,
-            frames: Vec::new(),
+            frames: VecDeque::new(),
         }
+    }
+
+    /// From its next connection on, the fabric behind this door takes the place of that at the path. The same thread
+    /// serves it, and calls [`FabricLink::receive`] while the link [needs attention](FabricLink::needs_attention).
+    pub fn join_by(&mut self, door: Door) {
+        self.door = Some(door);
     }
 
     /// The node of the board.
@@ -132,16 +179,24 @@ impl FabricLink {
     }
 
     /// The connection, during the handshake or after it.
-    fn link(&self) -> Option<&LinkClient> {
+    fn link(&self) -> Option<&Link> {
         match &self.state {
             State::Waiting { .. } => None,
             State::Greeting { link, .. } | State::Joined { link } => Some(link),
         }
     }
 
-    /// The descriptor to poll, and whether to poll it for writing, too.
+    /// The descriptor to poll, if there is one, and whether to poll it for writing, too.
     pub fn fd(&self) -> Option<(BorrowedFd<'_>, bool)> {
-        self.link().map(|link| (link.fd(), link.wants_write()))
+        match self.link()? {
+            Link::Stream(link) => Some((link.fd(), link.wants_write())),
+            Link::Memory(_) => None,
+        }
+    }
+
+    /// Whether something has arrived that no descriptor tells of.
+    pub fn needs_attention(&self) -> bool {
+        matches!(self.link(), Some(Link::Memory(link)) if link.needs_attention())
     }
 
     /// When [`FabricLink::timer`] must be called; `None` if it need not be.
@@ -165,8 +220,13 @@ impl FabricLink {
 
     /// Connects and sends the opening frame.
     fn connect(&mut self, now: u64) {
-        let opened = LinkClient::connect(&self.path).and_then(|mut link| {
-            link.hello(self.node, self.window, self.credits).map_err(std::io::Error::other)?;
+        let opened = match &self.door {
+            Some(door) => door.open().map(Link::Memory),
+            None => LinkClient::connect(&self.path).map(Link::Stream),
+        };
+        let (node, window, credits) = (self.node, self.window, self.credits);
+        let opened = opened.and_then(|mut link| {
+            link.send(hello(node, window, credits)).map_err(io::Error::other)?;
             link.flush()?;
             Ok(link)
         });
@@ -277,7 +337,7 @@ impl FabricLink {
             (Frame::Probe, true) => {
                 if let State::Joined { link } = &mut self.state {
                     // A full queue fails again at the next frame, which ends the link.
-                    let _ = link.send(&Frame::Alive);
+                    let _ = link.send(Frame::Alive);
                 }
             }
             (Frame::NodeDown { node }, true) => event(Event::NodeDown { node }),
@@ -300,7 +360,7 @@ impl FabricLink {
         let mut full = None;
         for frame in frames {
             if full.is_none() {
-                full = link.send(&frame).err();
+                full = link.send(frame).err();
             }
         }
         if let Some(e) = full {
@@ -322,7 +382,7 @@ impl FabricLink {
             }
         };
         match flushed {
-            Ok(_) => false,
+            Ok(()) => false,
             // The fabric may have sent a refusal before it closed the connection; it is read first.
             Err(e) if matches!(self.state, State::Greeting { .. }) => {
                 debug!("while greeting the fabric: {e}");

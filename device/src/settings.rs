@@ -89,7 +89,7 @@ settings! {
     fanout_by_switch: bool, "BOOL" (num_args = 0..=1, default_missing_value = "true", require_equals = true);
     /// MSI-X instead of MSI; QEMU up to 11.1.3 aborts when such a device is unplugged
     msix: bool, "BOOL" (num_args = 0..=1, default_missing_value = "true", require_equals = true);
-    /// Microseconds to poll for work before sleeping; costs a processor [default: 0]
+    /// Microseconds to poll for work before sleeping, while that pays and a processor is free [default: 0]
     spin_us: u64, "US";
     /// error, warn, info, debug, trace, or a filter of the crate env_logger [default: info]
     log: String, "LEVEL";

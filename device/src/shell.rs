@@ -21,7 +21,9 @@ use log::{debug, info};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::Errno;
 use telegraphos_device_core::{Event, HibConfig};
+use telegraphos_link::Door;
 use telegraphos_link::listener::{ListenError, Listener};
+use telegraphos_service::spin::Spin;
 use telegraphos_wire::link::Frame;
 
 use crate::board::{Board, Clock};
@@ -172,6 +174,17 @@ impl HibServer {
         self.spin
     }
 
+    /// From now on the fabric is not that of the configuration, but the one behind this door, which the same thread
+    /// serves. For a server that has not taken a turn.
+    pub fn join_by(&mut self, door: Door) {
+        self.link.join_by(door);
+    }
+
+    /// Whether the fabric of the same thread has sent something: then a turn is due.
+    pub fn needs_attention(&self) -> bool {
+        self.link.needs_attention()
+    }
+
     /// The board, for inspection.
     pub fn board(&self) -> &Board {
         &self.board
@@ -179,8 +192,10 @@ impl HibServer {
 
     /// Serves one QEMU at a time, until a shutdown is requested or the fabric refuses the board.
     pub fn run(&mut self) -> Result<(), ServeError> {
+        let mut spin = Spin::new(self.spin);
         loop {
-            let found = self.wait()?;
+            // Until a connection is ready, a deadline is reached, or a shutdown is requested.
+            let found = spin.wait(|| self.timeout(), |timeout| self.poll(timeout))?;
             if self.turn(found)? {
                 return Ok(());
             }
@@ -249,27 +264,11 @@ impl HibServer {
 
     // ---- waiting ----
 
-    /// Waits until a connection is ready, a deadline is reached, or a shutdown is requested.
-    fn wait(&self) -> Result<[PollFlags; 4], ServeError> {
-        let timeout = self.timeout();
-        if self.spin > 0 && timeout != Some(0) {
-            let until = self.clock.now().saturating_add(timeout.map_or(self.spin, |t| t.min(self.spin)));
-            while self.clock.now() < until {
-                let found = self.poll(Some(0))?;
-                if found.iter().any(|events| !events.is_empty()) {
-                    return Ok(found);
-                }
-                std::hint::spin_loop();
-            }
-        }
-        self.poll(self.timeout())
-    }
-
     /// Microseconds until [`HibServer::turn`] must be called without an event; `None` if never.
     pub fn timeout(&self) -> Option<u64> {
         let now = self.clock.now();
         let pause = self.pause(now);
-        if pause.is_none() && self.has_unread() {
+        if pause.is_none() && self.has_unread() || self.link.needs_attention() {
             return Some(0);
         }
         let dry = pause.or(self.intake.deadline()).map(|at| at.saturating_sub(now));
@@ -342,7 +341,7 @@ impl HibServer {
             listener: listener.contains(PollFlags::IN),
             client_in: has_client && client.intersects(PollFlags::IN | hung_up),
             client_hung_up: has_client && client.contains(PollFlags::HUP),
-            link_in: has_link && link.intersects(PollFlags::IN | hung_up),
+            link_in: has_link && link.intersects(PollFlags::IN | hung_up) || self.link.needs_attention(),
             link_out: has_link && link.contains(PollFlags::OUT),
         }
     }

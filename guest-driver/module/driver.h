@@ -56,7 +56,7 @@
  *                     hold it for as long as another process likes. So it is never
  *                     waited for inside op_lock, and user memory is not touched there
  *                     but with page faults disabled.
- * tg_events.lock      Serialises consumption of the event queue.
+ * tg_events.lock      Serialises consumption of the event queue by threads.
  * tg_device.map_lock  The state that page faults depend on. A fault checks and inserts
  *                     under the read lock; a revocation sets the state and zaps under
  *                     the write lock, so no stale entry survives. User memory is never
@@ -65,6 +65,11 @@
  *                     events.
  * tg_nqueue.guard     The holders of a queue's mappings, and the board's events about it.
  * tg_admin.lock       Command slots.
+ * tg_events.guard     Whether a thread consumes events; otherwise the interrupt does, and holds
+ *                     it. Taken with interrupts off.
+ * tg_device.wake_lock
+ *                     The files that get events, and their eventfds: changed under this and
+ *                     tg_device.lock. Taken with interrupts off.
  */
 #ifndef TELEGRAPHOS_DRIVER_H
 #define TELEGRAPHOS_DRIVER_H
@@ -377,8 +382,11 @@ struct tg_user {
  * @ring: Shared with the board.
  * @dma: Where the board finds it.
  * @size: Number of entries, a power of two.
- * @consumed: Running count of events handled.
- * @lock: Held while consuming.
+ * @consumed: Running count of events handled. Changed by a thread that holds @lock and has set
+ *	@threaded, or else by the interrupt under @guard.
+ * @guard: Protects @threaded.
+ * @threaded: A thread consumes.
+ * @lock: Held by threads while consuming.
  * @ack_error: Lets the board report its next error, a while after the last.
  */
 struct tg_events {
@@ -386,6 +394,8 @@ struct tg_events {
 	dma_addr_t dma;
 	u32 size;
 	u32 consumed;
+	spinlock_t guard;
+	bool threaded;
 	struct mutex lock;
 	struct delayed_work ack_error;
 };
@@ -421,9 +431,10 @@ struct tg_events {
  * @counter_lock: See the top of this file.
  * @counters: Page access counters by number. Changed under @counter_lock and
  *	@lock.
+ * @wake_lock: See the top of this file.
  * @lock: Protects the next eight.
  * @contexts_used: Contexts in use.
- * @files: File that gets a context's events, or NULL, by context.
+ * @files: File that gets a context's events, or NULL, by context. Changed under @wake_lock, too.
  * @pages_used: Export pages in use.
  * @slots_used: Window slots in use, one bitmap per node, made when needed.
  * @users: Users that have files open, or hold units.
@@ -465,6 +476,8 @@ struct tg_device {
 
 	struct mutex counter_lock;
 	struct tg_page_counter *counters;
+
+	spinlock_t wake_lock;
 
 	struct mutex lock;
 	unsigned long *contexts_used;
@@ -548,7 +561,8 @@ struct tg_memory {
  * @alerts: Number of imports that poll() reports. Under map_lock.
  * @events: Number of CONTEXT events since the last read().
  * @wait: Readers that wait for them, and pollers.
- * @notify: Signalled at each of them, or NULL. Under tg_device.lock.
+ * @notify: Signalled at each of them, or NULL. Changed under tg_device.lock and
+ *	tg_device.wake_lock.
  * @congested: Launches or stores of its processes to its context page wait at the board.
  *	Under map_lock.
  * @calm: Faults that wait for the end of congestion.
@@ -939,6 +953,7 @@ void tg_uncharge(struct tg_file *file, enum tg_resource resource, u32 node, u32 
 int tg_events_init(struct tg_device *tg);
 void tg_events_exit(struct tg_device *tg);
 void tg_events_consume(struct tg_device *tg);
+irqreturn_t tg_irq(int irq, void *data);
 irqreturn_t tg_irq_thread(int irq, void *data);
 
 /* memory.c */

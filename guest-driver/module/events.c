@@ -108,6 +108,30 @@ static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value
 	}
 }
 
+/* The next event, if it is there. The caller is the one that consumes. */
+static bool tg_event_next(const struct tg_events *events, u16 *kind, u16 *index, u64 *value)
+{
+	struct tg_event *entry = &events->ring[events->consumed & (events->size - 1)];
+	u64 word;
+
+	/* {kind, index, seq}, written last. */
+	word = le64_to_cpu(READ_ONCE(*(__le64 *)&entry->kind));
+	if (upper_32_bits(word) != events->consumed + 1)
+		return false;
+	dma_rmb();
+	*kind = word & 0xffff;
+	*index = word >> 16 & 0xffff;
+	*value = le64_to_cpu(READ_ONCE(entry->value));
+	return true;
+}
+
+/* Gives the board the room of the events consumed. The next one raises an interrupt. */
+static void tg_events_acknowledge(struct tg_device *tg)
+{
+	WRITE_ONCE(tg->last_sign, jiffies);
+	writel(tg->events.consumed, tg->regs + TG_REG_EVENT_CONSUMER);
+}
+
 /**
  * tg_events_consume() - handles every event that is there
  * @tg: Board.
@@ -117,37 +141,87 @@ static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value
 void tg_events_consume(struct tg_device *tg)
 {
 	struct tg_events *events = &tg->events;
+	u16 kind, index;
+	u64 value;
 	u32 before;
 
 	mutex_lock(&events->lock);
+	/* From here on interrupts leave the events to threads, in their order. */
+	spin_lock_irq(&events->guard);
+	events->threaded = true;
+	spin_unlock_irq(&events->guard);
 	do {
 		before = events->consumed;
 		/* At most one lap, then EVENT_CONSUMER is written. */
-		while (events->consumed - before < events->size) {
-			struct tg_event *entry =
-				&events->ring[events->consumed & (events->size - 1)];
-			u64 word, value;
-
-			/* {kind, index, seq}, written last. */
-			word = le64_to_cpu(READ_ONCE(*(__le64 *)&entry->kind));
-			if (upper_32_bits(word) != events->consumed + 1)
-				break;
-			dma_rmb();
-			value = le64_to_cpu(READ_ONCE(entry->value));
+		while (events->consumed - before < events->size &&
+		       tg_event_next(events, &kind, &index, &value)) {
 			events->consumed++;
-			tg_event_handle(tg, word & 0xffff, word >> 16 & 0xffff, value);
+			tg_event_handle(tg, kind, index, value);
 		}
-		if (events->consumed != before) {
-			WRITE_ONCE(tg->last_sign, jiffies);
-			writel(events->consumed, tg->regs + TG_REG_EVENT_CONSUMER);
-		}
+		if (events->consumed != before)
+			tg_events_acknowledge(tg);
 		cond_resched();
 	} while (events->consumed != before && !tg_gone(tg));
+	spin_lock_irq(&events->guard);
+	events->threaded = false;
+	spin_unlock_irq(&events->guard);
 	mutex_unlock(&events->lock);
 }
 
+/* Events that one interrupt handles before it leaves the rest to the thread. */
+#define TG_IRQ_EVENTS 32
+
 /**
- * tg_irq_thread() - the interrupt
+ * tg_irq() - the interrupt
+ * @irq: Its number.
+ * @data: The board.
+ *
+ * Wakes sleepers at once, since waking them is all there is to a CONTEXT event. From the
+ * first other event on, everything is the thread's.
+ *
+ * Return: IRQ_HANDLED, or IRQ_WAKE_THREAD if there may be more.
+ */
+irqreturn_t tg_irq(int irq, void *data)
+{
+	struct tg_device *tg = data;
+	struct tg_events *events = &tg->events;
+	irqreturn_t result = IRQ_HANDLED;
+	u32 begun, acknowledged, before;
+	unsigned long flags;
+	u16 kind, index;
+	u64 value;
+
+	spin_lock_irqsave(&events->guard, flags);
+	if (events->threaded) {
+		/* It may have looked for the last time. */
+		result = IRQ_WAKE_THREAD;
+		goto out;
+	}
+	begun = events->consumed;
+	acknowledged = begun;
+	do {
+		while (tg_event_next(events, &kind, &index, &value)) {
+			if (kind != TG_EVENT_CONTEXT || events->consumed - begun == TG_IRQ_EVENTS) {
+				/* The thread acknowledges at least this one. */
+				result = IRQ_WAKE_THREAD;
+				goto out;
+			}
+			events->consumed++;
+			tg_event_handle(tg, kind, index, value);
+		}
+		before = acknowledged;
+		acknowledged = events->consumed;
+		/* What was posted before this has raised no interrupt: looks again. */
+		if (acknowledged != before)
+			tg_events_acknowledge(tg);
+	} while (acknowledged != before);
+out:
+	spin_unlock_irqrestore(&events->guard, flags);
+	return result;
+}
+
+/**
+ * tg_irq_thread() - what the interrupt has left
  * @irq: Its number.
  * @data: The board.
  *
@@ -171,6 +245,7 @@ int tg_events_init(struct tg_device *tg)
 
 	static_assert(offsetof(struct tg_event, kind) % 8 == 0);
 	mutex_init(&events->lock);
+	spin_lock_init(&events->guard);
 	events->size = event_entries;
 	INIT_DELAYED_WORK(&events->ack_error, tg_ack_error);
 	events->ring = dma_alloc_coherent(&tg->pdev->dev,

@@ -8,6 +8,15 @@
 #include "compat.h"
 #include "driver.h"
 
+/* Which file gets the events of a context: one, or none. */
+static void tg_context_assign(struct tg_device *tg, u32 context, struct tg_file *file)
+{
+	lockdep_assert_held(&tg->lock);
+	spin_lock_irq(&tg->wake_lock);
+	tg->files[context] = file;
+	spin_unlock_irq(&tg->wake_lock);
+}
+
 /*
  * Takes a context number from start on: -EBUSY if all are in use, -ENOSPC if the share of the
  * process or the user is used up.
@@ -26,7 +35,7 @@ static int tg_context_take(struct tg_file *file, u32 start)
 	if (!err) {
 		__set_bit(context, tg->contexts_used);
 		/* It has no events yet; it counts among those of its process. */
-		tg->files[context] = file;
+		tg_context_assign(tg, context, file);
 	}
 	mutex_unlock(&tg->lock);
 	return err ? err : context;
@@ -39,7 +48,7 @@ static void tg_context_free(struct tg_file *file, u32 context, bool number)
 
 	mutex_lock(&tg->lock);
 	if (tg->files[context] == file)
-		tg->files[context] = NULL;
+		tg_context_assign(tg, context, NULL);
 	if (number)
 		__clear_bit(context, tg->contexts_used);
 	tg_uncharge(file, TG_RESOURCE_CONTEXTS, 0, 1);
@@ -82,13 +91,14 @@ static int tg_context_open(struct tg_device *tg, struct tg_file *file)
  * @tg: Board.
  * @context: Context number, as the board names it.
  *
- * The board has written the operation's result before.
+ * The board has written the operation's result before. In any context, interrupts included.
  */
 void tg_context_event(struct tg_device *tg, u32 context)
 {
 	struct tg_file *file;
+	unsigned long flags;
 
-	mutex_lock(&tg->lock);
+	spin_lock_irqsave(&tg->wake_lock, flags);
 	file = context < tg->contexts ? tg->files[context] : NULL;
 	/* Otherwise it has been closed since. */
 	if (file) {
@@ -98,7 +108,7 @@ void tg_context_event(struct tg_device *tg, u32 context)
 		if (file->notify)
 			tg_eventfd_signal(file->notify);
 	}
-	mutex_unlock(&tg->lock);
+	spin_unlock_irqrestore(&tg->wake_lock, flags);
 }
 
 /**
@@ -273,7 +283,7 @@ static int tg_release(struct inode *inode, struct file *filp)
 
 	/* Its context's events are delivered to it no more. */
 	mutex_lock(&file->tg->lock);
-	file->tg->files[file->context] = NULL;
+	tg_context_assign(file->tg, file->context, NULL);
 	mutex_unlock(&file->tg->lock);
 	if (file->notify)
 		eventfd_ctx_put(file->notify);

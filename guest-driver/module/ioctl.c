@@ -74,7 +74,9 @@ static int tg_ioctl_notify(struct tg_call *call)
 			return PTR_ERR(notify);
 	}
 	mutex_lock(&tg->lock);
+	spin_lock_irq(&tg->wake_lock);
 	swap(file->notify, notify);
+	spin_unlock_irq(&tg->wake_lock);
 	if (file->notify && (tg_gone(tg) || atomic64_read(&file->events)))
 		tg_eventfd_signal(file->notify);
 	mutex_unlock(&tg->lock);

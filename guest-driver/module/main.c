@@ -395,6 +395,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	INIT_DELAYED_WORK(&tg->watch, tg_watch);
 	mutex_init(&tg->counter_lock);
 	mutex_init(&tg->lock);
+	spin_lock_init(&tg->wake_lock);
 	INIT_LIST_HEAD(&tg->users);
 	INIT_LIST_HEAD(&tg->memories);
 	for (kind = 0; kind < TG_OBJECT_KINDS; kind++)
@@ -509,8 +510,9 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		dev_err(&pdev->dev, "neither MSI nor MSI-X: error %d\n", err);
 		goto err_quiesce;
 	}
-	err = request_threaded_irq(pci_irq_vector(pdev, 0), NULL, tg_irq_thread,
-				   IRQF_ONESHOT, dev_name(&tg->dev), tg);
+	/* MSI and MSI-X are edges: more may come while the thread runs. */
+	err = request_threaded_irq(pci_irq_vector(pdev, 0), tg_irq, tg_irq_thread, 0,
+				   dev_name(&tg->dev), tg);
 	if (err)
 		goto err_vectors;
 	err = tg_start(tg);

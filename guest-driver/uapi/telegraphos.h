@@ -208,7 +208,7 @@ _Static_assert(sizeof(struct tg_status_page) == 4096, "tg_status_page");
 
 /* The control page of a queue, shared by its consumers and the driver. */
 struct tg_queue_control {
-	/* TG_QUEUE_* bits, and the owner number of the consumer that is BUSY in bits 63:32. */
+	/* TG_QUEUE_* bits, and in bits 63:32 the owner number of the consumer that is BUSY, or was last. */
 	__u64 state;
 	/* Number of limit events: the linked buffers have reached the limit. */
 	__u64 limits;

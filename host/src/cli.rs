@@ -11,6 +11,7 @@ use telegraphos_device::cli::{announce, configuration, start_guard};
 use telegraphos_device::{HibServer, qemu_options};
 use telegraphos_fabric::{Fabric, FabricError, ShutdownHandle};
 use telegraphos_service::settings::SettingsError;
+use telegraphos_service::spin::warn_of_few_processors;
 use telegraphos_service::{command, signals};
 
 use crate::{Host, HostError, MAX_BOARDS};
@@ -92,6 +93,9 @@ fn serve(Configs { fabric, boards }: Configs) -> Result<(), HostError> {
     let handle = stop.clone();
     signals::on_stop(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
     let fabric = Fabric::bind_with(fabric, stop)?;
+    let spin = boards.iter().map(|config| config.spin).max().unwrap_or(0);
+    let what = format!("{} guests and the loop of their boards", boards.len());
+    warn_of_few_processors(spin, boards.len() + 1, &what);
     let mut servers = Vec::new();
     for config in boards {
         let (node, options) = (config.hib.node, qemu_options(&config.socket));

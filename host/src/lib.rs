@@ -9,8 +9,10 @@
 //!
 //! A packet from one guest to another crosses three servers. In processes of their own, each crossing hands over from
 //! one thread to another, which costs more than everything else (docs/architecture.md, "Processes"); here the servers
-//! take turns, and a packet is on its way without anybody being woken. Boards and fabric are those of the separate
-//! processes, with the same settings, sockets, log, control, metrics, captures and faults.
+//! take turns, and a packet is on its way without anybody being woken. Between board and fabric frames are handed over
+//! in memory (`telegraphos_link::MemoryLink`), so that a packet, and the answer to it, usually cross within the turn in
+//! which the guest's message was read. Boards and fabric are those of the separate processes, with the same settings,
+//! log, control, metrics, captures and faults.
 //!
 //! What is given up is the isolation of separate processes: a fault of one server ends all. Turns are short, so that no
 //! guest can keep the others waiting: a board's turn takes 200 us at most, and the fabric's rounds are bounded, too.
@@ -20,12 +22,12 @@ mod cli;
 pub use cli::cli_main;
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use telegraphos_device::{HibServer, ServeError};
 use telegraphos_fabric::{Fabric, FabricError, Rounds};
+use telegraphos_service::spin::Spin;
 use telegraphos_service::{logging, wait};
 
 /// The most boards of one process: their turns add up to what one of them waits for.
@@ -53,6 +55,10 @@ pub enum HostError {
     Wait(Errno),
 }
 
+/// How often in one turn of the host what has crossed between boards and fabric is taken further before the sockets are
+/// looked at again. A load needs two: to the other board and back.
+const PASSES: u32 = 8;
+
 /// A board and its node.
 #[derive(Debug)]
 struct Board {
@@ -60,13 +66,21 @@ struct Board {
     server: HibServer,
 }
 
+impl Board {
+    /// A turn, in the log as its node's.
+    fn turn(&mut self, found: [PollFlags; 4]) -> Result<(), HostError> {
+        logging::of_node(Some(self.node));
+        let turned = self.server.turn(found);
+        logging::of_node(None);
+        turned.map(|_| ()).map_err(|source| HostError::Board { node: self.node, source })
+    }
+}
+
 /// The boards and the fabric of one process; see the crate's documentation.
 #[allow(missing_debug_implementations, reason = "the fabric's rounds have none")]
 pub struct Host {
     fabric: Rounds,
     boards: Vec<Board>,
-    /// How long to poll for work before sleeping: as long as the board that wants it longest.
-    spin: Duration,
 }
 
 impl Host {
@@ -75,50 +89,51 @@ impl Host {
         if boards.len() > MAX_BOARDS {
             return Err(HostError::TooMany(boards.len()));
         }
-        let spin = boards.iter().map(|(_, server)| server.spin()).max().map_or(Duration::ZERO, Duration::from_micros);
-        let boards = boards.into_iter().map(|(node, server)| Board { node, server }).collect();
-        Ok(Host { fabric: Rounds::new(fabric), boards, spin })
+        let fabric = Rounds::new(fabric);
+        let joined = |(node, mut server): (u16, HibServer)| {
+            server.join_by(fabric.door());
+            Board { node, server }
+        };
+        let boards = boards.into_iter().map(joined).collect();
+        Ok(Host { fabric, boards })
     }
 
     /// Serves until the fabric is shut down ([`Fabric::shutdown_handle`]), or the first failure.
     pub fn run(&mut self) -> Result<(), HostError> {
-        while !self.turn()? {}
-        Ok(())
+        // As long as the board that wants it longest.
+        let mut spin = Spin::new(self.boards.iter().map(|board| board.server.spin()).max().unwrap_or(0));
+        loop {
+            let found = spin.wait(|| self.timeout(), |timeout| self.poll(timeout))?;
+            if self.turn(&found)? {
+                return Ok(());
+            }
+        }
     }
 
-    /// Waits until there is something to do; then each board with something to do takes a turn, and the fabric one
-    /// round. True if the fabric was shut down.
-    fn turn(&mut self) -> Result<bool, HostError> {
-        let found = self.wait()?;
+    /// Each board with something to do takes a turn, and the fabric one round; what crosses between them by that is
+    /// taken further. True if the fabric was shut down.
+    fn turn(&mut self, found: &[PollFlags]) -> Result<bool, HostError> {
         let (boards, fabric) = found.split_at(found.len() - 1);
-        let mut served = !fabric[0].is_empty();
         for (board, found) in self.boards.iter_mut().zip(boards.chunks_exact(4)) {
             let found = [found[0], found[1], found[2], found[3]];
-            let due = found.iter().any(|events| !events.is_empty()) || board.server.timeout() == Some(0);
-            if due {
-                served = true;
-                logging::of_node(Some(board.node));
-                let turned = board.server.turn(found);
-                logging::of_node(None);
-                turned.map_err(|source| HostError::Board { node: board.node, source })?;
+            if found.iter().any(|events| !events.is_empty()) || board.server.timeout() == Some(0) {
+                board.turn(found)?;
             }
         }
-        // What the boards have sent crosses the switch in the same turn.
-        let due = served || self.fabric.timeout() == Some(0);
-        Ok(due && self.fabric.round(Some(0))?)
-    }
-
-    /// Events of each board's four descriptors, then of the fabric's one.
-    fn wait(&self) -> Result<Vec<PollFlags>, HostError> {
-        let begun = Instant::now();
-        while begun.elapsed() < self.spin {
-            let found = self.poll(Some(0))?;
-            if self.timeout() == Some(0) || found.iter().any(|events| !events.is_empty()) {
-                return Ok(found);
-            }
-            std::hint::spin_loop();
+        if !fabric[0].is_empty() && self.fabric.round(Some(0))? {
+            return Ok(true);
         }
-        self.poll(self.timeout())
+        for _ in 0..PASSES {
+            let mut crossed = self.fabric.pass();
+            for board in self.boards.iter_mut().filter(|board| board.server.needs_attention()) {
+                crossed = true;
+                board.turn([PollFlags::empty(); 4])?;
+            }
+            if !crossed {
+                break;
+            }
+        }
+        Ok(false)
     }
 
     /// Microseconds until a turn is needed without an event; `None` if never.
@@ -127,7 +142,8 @@ impl Host {
         boards.chain(self.fabric.timeout()).min()
     }
 
-    /// One poll of everything, for at most `timeout` microseconds.
+    /// One poll of everything, for at most `timeout` microseconds: events of each board's four descriptors, then of the
+    /// fabric's one.
     fn poll(&self, timeout: Option<u64>) -> Result<Vec<PollFlags>, HostError> {
         let mut fds: Vec<PollFd<'_>> = self.boards.iter().flat_map(|board| board.server.interests()).collect();
         let fabric = self.fabric.fd();

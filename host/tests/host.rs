@@ -4,10 +4,12 @@
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use telegraphos_device::client::{Client, ClientError, Guest, RAM, window};
 use telegraphos_device::{HibServer, Settings};
-use telegraphos_fabric::{Fabric, ShutdownHandle};
+use telegraphos_fabric::control::{ControlClient, Request, Target, default_path};
+use telegraphos_fabric::{Config, Fabric, ShutdownHandle};
 use telegraphos_host::{Host, HostError, MAX_BOARDS};
 use telegraphos_testkit::eventually;
 use telegraphos_wire::{Rights, Status};
@@ -39,8 +41,14 @@ struct Running {
 
 impl Running {
     fn start(nodes: u16) -> Running {
+        Running::with(nodes, |_| {})
+    }
+
+    fn with(nodes: u16, change: impl FnOnce(&mut Config)) -> Running {
         let dir = tempfile::tempdir().unwrap();
-        let fabric = Fabric::bind(telegraphos_fabric::Config::new(dir.path().join("fabric.sock"))).unwrap();
+        let mut config = Config::new(dir.path().join("fabric.sock"));
+        change(&mut config);
+        let fabric = Fabric::bind(config).unwrap();
         let stop = fabric.shutdown_handle();
         let boards = (0..nodes).map(|node| board(dir.path(), node)).collect();
         let thread = std::thread::spawn(move || Host::new(fabric, boards)?.run());
@@ -113,6 +121,46 @@ fn a_guest_that_goes_ends_nobody_else() {
     host.thread.join().unwrap().unwrap();
 }
 
+/// A link that gets faults while it is in use loses nothing by it, has them from then on, and is without them again.
+#[test]
+fn links_in_memory_have_faults() {
+    const LATENCY: Duration = Duration::from_millis(20);
+    let host = Running::with(2, |config| config.control = Some(default_path(&config.listen)));
+    let (mut a, mut b) = (host.guest(0), host.guest(1));
+    import(&mut a, &mut b, 1);
+    let mut control = ControlClient::connect(&default_path(&host.dir.path().join("fabric.sock"))).unwrap();
+    let mut set = |faults: &str| {
+        control.command(&Request::SetFaults { on: Target::Node(1), faults: faults.parse().unwrap() }).unwrap();
+    };
+    let mut sent = 0u64;
+    let mut round_trip = |a: &mut Guest| {
+        let begun = Instant::now();
+        for _ in 0..100 {
+            sent += 1;
+            a.client.store(4, window(1, 1, 0), &sent.to_le_bytes()).unwrap();
+        }
+        assert_eq!(a.quiet().unwrap(), Status::Ok);
+        assert_eq!(b.load64(MEMORY).unwrap(), sent);
+        begun.elapsed()
+    };
+    round_trip(&mut a);
+    set("latency=20ms");
+    assert!(round_trip(&mut a) >= 2 * LATENCY, "there and back");
+    set("latency=0ms");
+    round_trip(&mut a);
+    // A link that is down breaks, as any connection without loss must; its board comes back.
+    set("down");
+    eventually("the loss of the node", || (a.client.read(4, window(1, 1, 0), 8).unwrap() == u64::MAX).then_some(()));
+    set("latency=0ms");
+    b.join().unwrap();
+    import(&mut b, &mut a, 0);
+    b.client.store(4, window(0, 0, 0), &9u64.to_le_bytes()).unwrap();
+    assert_eq!(b.quiet().unwrap(), Status::Ok);
+    assert_eq!(a.load64(MEMORY).unwrap(), 9);
+    host.stop.shut_down();
+    host.thread.join().unwrap().unwrap();
+}
+
 #[test]
 fn a_board_of_another_process_joins() {
     let host = Running::start(1);
@@ -133,10 +181,7 @@ fn a_board_of_another_process_joins() {
 #[test]
 fn a_refused_board_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let fabric = Fabric::bind(telegraphos_fabric::Config {
-        nodes: 2,
-        ..telegraphos_fabric::Config::new(dir.path().join("fabric.sock"))
-    });
+    let fabric = Fabric::bind(Config { nodes: 2, ..Config::new(dir.path().join("fabric.sock")) });
     let error = Host::new(fabric.unwrap(), vec![board(dir.path(), 5)]).unwrap().run().unwrap_err().to_string();
     for part in ["the board of node 5", "outside the cluster of 2 nodes", "--nodes"] {
         assert!(error.contains(part), "{error}");
@@ -146,7 +191,7 @@ fn a_refused_board_is_named() {
 #[test]
 fn too_many_boards_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let fabric = Fabric::bind(telegraphos_fabric::Config::new(dir.path().join("fabric.sock"))).unwrap();
+    let fabric = Fabric::bind(Config::new(dir.path().join("fabric.sock"))).unwrap();
     let boards = (0..=MAX_BOARDS as u16).map(|node| board(dir.path(), node)).collect();
     let error = Host::new(fabric, boards).err().unwrap().to_string();
     assert!(error.contains("65 boards") && error.contains("at most 64"), "{error}");

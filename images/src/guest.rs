@@ -4,6 +4,7 @@
 use crate::cpio::Cpio;
 use crate::manifest::FileRecord;
 use crate::module::{KO, LAB_KO, forget_old};
+use crate::peers;
 use crate::store::{self, Store, read};
 use crate::{KernelSeries, Manifest, Result};
 use std::ffi::{OsStr, OsString};
@@ -38,12 +39,17 @@ impl Store {
         let kernel = self.kernel(series)?;
         let userland = self.userland()?;
         let tools = self.tools()?;
+        let peers = self.peer_modules(series, &kernel)?;
         // Last, since it alone may need root: what root finds made by the user stays the user's.
         let module = self.module(series)?;
 
         let mut contents = Vec::new();
         for (name, path) in &tools {
             contents.push((name.as_str(), read(path)?));
+        }
+        let mut modules = Vec::new();
+        for (name, path) in &peers {
+            modules.push((name.as_str(), read(path)?));
         }
         let (ko, lab) = (read(&module.path)?, read(&module.lab)?);
         let etc = [PASSWD, GROUP, MDEV, PROFILE].concat();
@@ -58,12 +64,13 @@ impl Store {
             ("module", &ko),
             ("lab", &lab),
         ];
-        let key = store::sha256_parts(fixed.into_iter().chain(contents.iter().map(|(n, c)| (*n, c.as_slice()))));
+        let varied = contents.iter().chain(&modules).map(|(n, c)| (*n, c.as_slice()));
+        let key = store::sha256_parts(fixed.into_iter().chain(varied));
 
         let (dir, image) = self.artefact(&format!("guest/{series}-{}", &key[..16]), |_, at| {
             forget_old(self, "guest", series);
             let mut image = Cpio::default();
-            for dir in ["dev", "proc", "sys", "tmp", "run", "root", "home/tg", "etc", "bin", "usr/lib"] {
+            for dir in ["dev", "proc", "sys", "tmp", "run", "root", "home/tg", "etc", "bin", "usr/lib", peers::INSIDE] {
                 image.dir(dir);
             }
             // The kernel opens it before anything is mounted.
@@ -90,6 +97,9 @@ impl Store {
             image.file("usr/share/misc/pci.ids", 0o644, &read(&userland.root.join("usr/share/misc/pci.ids"))?);
             image.file(&format!("usr/lib/telegraphos/{KO}"), 0o644, &ko);
             image.file(&format!("usr/lib/telegraphos/{LAB_KO}"), 0o644, &lab);
+            for (name, content) in &modules {
+                image.file(&format!("{}/{name}", peers::INSIDE), 0o644, content);
+            }
             for (name, content) in &contents {
                 image.file(&format!("bin/{name}"), 0o755, content);
             }

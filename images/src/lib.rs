@@ -31,6 +31,7 @@ mod kernel;
 mod kvm;
 mod manifest;
 mod module;
+mod peers;
 mod plugin;
 mod prefix;
 mod progress;

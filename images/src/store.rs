@@ -48,7 +48,7 @@ impl Store {
     /// Packages already fetched stay, and are used if they are still the newest.
     pub fn refresh(&self) -> Result<()> {
         let _lock = self.lock()?;
-        for name in ["apt", "qemu", "tshark", "rust", "valgrind", "kernel", "userland", "checks"] {
+        for name in ["apt", "qemu", "tshark", "rust", "valgrind", "kernel", "peers", "userland", "checks"] {
             let path = self.root.join(name);
             match fs::remove_dir_all(&path) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {

@@ -42,6 +42,11 @@ pub struct Received {
     pub closed: bool,
 }
 
+/// The opening frame: a HIB's node, window, and the packets per class that it can take.
+pub fn hello(node: NodeId, window: WindowLayout, credits: [u32; 4]) -> Frame {
+    Frame::Hello { version: PROTOCOL_VERSION, node, window, credits }
+}
+
 /// A HIB's connection to its switch port.
 #[derive(Debug)]
 pub struct LinkClient {
@@ -83,9 +88,9 @@ impl LinkClient {
         self.stream.as_fd()
     }
 
-    /// Queues the opening frame: this HIB's node, window, and the packets per class that it can take.
+    /// Queues the opening frame ([`hello`]).
     pub fn hello(&mut self, node: NodeId, window: WindowLayout, credits: [u32; 4]) -> Result<(), OutputFull> {
-        self.send(&Frame::Hello { version: PROTOCOL_VERSION, node, window, credits })
+        self.send(&hello(node, window, credits))
     }
 
     /// Queues a frame; [`LinkClient::flush`] sends it. Refused, and nothing queued, when [`OUT_LIMIT`] would be
@@ -124,8 +129,8 @@ impl LinkClient {
 
     /// One receive of at most [`BATCH`](crate::BATCH) bytes; the whole frames in it are appended to `frames`. Bytes
     /// that are no frame are an error of kind `InvalidData`, after which the link must be dropped.
-    pub fn receive(&mut self, frames: &mut Vec<Frame>) -> io::Result<Received> {
-        let before = frames.len();
+    pub fn receive(&mut self, frames: &mut impl Extend<Frame>) -> io::Result<Received> {
+        let mut received = 0;
         let closed = match self.input.fill(self.stream.as_fd()) {
             Ok(None) => return Ok(Received::default()),
             Ok(Some(n)) => n == 0,
@@ -136,9 +141,10 @@ impl LinkClient {
         while let Some(frame) = self.input.frame().map_err(|e| {
             io::Error::new(io::ErrorKind::InvalidData, format!("the fabric sent what is no frame: {e}; reconnect"))
         })? {
-            frames.push(frame);
+            frames.extend([frame]);
+            received += 1;
         }
-        Ok(Received { frames: frames.len() - before, closed })
+        Ok(Received { frames: received, closed })
     }
 }
 

@@ -6,7 +6,8 @@
 //!            └ SendQueue                            └ Listener
 //! ```
 //!
-//! [`LinkClient`] is the HIB's end of a link; [`Input`] decodes frames at both ends. [`listener`] and [`send_queue`]
+//! [`LinkClient`] is the HIB's end of a link; [`Input`] decodes frames at both ends. Where HIB and fabric are in one
+//! process a [`MemoryLink`] takes the place of the stream. [`listener`] and [`send_queue`]
 //! serve every Unix socket of Telegraphos, vfio-user and control sockets included; [`limit`] every log line that a
 //! guest or a peer can trigger. The frames themselves are `telegraphos_wire::link`.
 //!
@@ -21,7 +22,9 @@ mod client;
 mod input;
 pub mod limit;
 pub mod listener;
+mod memory;
 pub mod send_queue;
 
-pub use client::{LinkClient, OUT_LIMIT, OutputFull, Received};
+pub use client::{LinkClient, OUT_LIMIT, OutputFull, Received, hello};
 pub use input::{BATCH, Input};
+pub use memory::{Door, MemoryLink};

@@ -2,8 +2,8 @@
 //! What every server process of Telegraphos shares: how it begins, logs, reads its settings and ends.
 //!
 //! [`command`] has usage errors and exit codes, [`logging`] the log as text or JSON, [`settings`] the TOML file and why
-//! settings are refused, [`signals`] those that end a process cleanly, [`wait`] the wait of its
-//! loop.
+//! settings are refused, [`signals`] those that end a process cleanly, [`wait`] the wait of its loop, and [`spin`] how
+//! long it polls before.
 //!
 //! Used by the HIB (`telegraphos-device`), the fabric, the host process that has both (`telegraphos-host`), and the
 //! command `telegraphos` (`telegraphos-cluster`).
@@ -18,4 +18,5 @@ pub mod command;
 pub mod logging;
 pub mod settings;
 pub mod signals;
+pub mod spin;
 pub mod wait;

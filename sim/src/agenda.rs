@@ -61,6 +61,8 @@ const KINDS: [Kind; 12] = [
 const WIDTH: u32 = 12;
 /// Buckets.
 const BUCKETS: usize = 1 << 10;
+/// Calls that are looked at together before they are made.
+const AHEAD: usize = 32;
 /// What the ring of buckets covers, in picoseconds.
 #[cfg(test)]
 const SPAN: Time = (BUCKETS as Time) << WIDTH;
@@ -85,6 +87,8 @@ pub(crate) struct Agenda {
     /// The bucket of the present moment, counted from the beginning of time; its entries are sorted, the next last.
     present: u64,
     sorted: bool,
+    /// The present bucket has been sorted since [`Agenda::next`] was called last.
+    fresh: bool,
     far: BinaryHeap<Reverse<Entry>>,
     entries: usize,
     /// Of those, calls for work in progress; the others are deadlines and faults.
@@ -104,6 +108,7 @@ impl Agenda {
             filled: [0; BUCKETS / 64],
             present: 0,
             sorted: false,
+            fresh: false,
             far: BinaryHeap::new(),
             entries: 0,
             busy: 0,
@@ -164,6 +169,24 @@ impl Agenda {
         Some((at, KINDS[(call >> 27) as usize], call & ((1 << 27) - 1)))
     }
 
+    /// The calls after the one that [`Agenda::next`] has returned last, if it is time to look at them: some of those of
+    /// the same few nanoseconds, each of which is among them once.
+    pub(crate) fn ahead(&mut self) -> Option<impl Iterator<Item = (Kind, u32)> + '_> {
+        let entries = &self.ring[self.present as usize % BUCKETS];
+        if entries.len() < 2 || !std::mem::take(&mut self.fresh) && entries.len() % AHEAD != 0 {
+            return None;
+        }
+        // So many that the next time is when the rest is a multiple.
+        let count = match entries.len() % AHEAD {
+            0 => AHEAD,
+            rest => rest,
+        };
+        Some(entries.iter().rev().take(count).map(|entry| {
+            let call = *entry as u32;
+            (KINDS[(call >> 27) as usize], call & ((1 << 27) - 1))
+        }))
+    }
+
     /// Makes the bucket of the next entry the present one, sorted.
     fn advance(&mut self) -> Option<()> {
         if self.entries == 0 {
@@ -186,7 +209,7 @@ impl Agenda {
         }
         if !self.sorted {
             self.ring[self.present as usize % BUCKETS].sort_unstable_by_key(|entry| Reverse(*entry));
-            self.sorted = true;
+            (self.sorted, self.fresh) = (true, true);
         }
         Some(())
     }

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod ahead;
 mod audit;
 #[cfg(feature = "bugs")]
 mod bugs;
@@ -36,6 +37,7 @@ mod report;
 mod simulation;
 mod statistics;
 mod summary;
+mod trace;
 pub mod units;
 mod workload;
 mod world;

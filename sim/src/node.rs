@@ -7,6 +7,7 @@ use crate::guest::Guest;
 use crate::layout::{self, ADMIN, EVENTS, RING, STATUS, Segment};
 use crate::memory::{Memory, Stored};
 use crate::plan::Plan;
+use crate::trace::Track;
 use crate::units::{MICROSECOND, Time};
 use crate::world::World;
 use std::collections::VecDeque;
@@ -84,6 +85,9 @@ impl Node {
     fn send(&mut self, world: &mut World<'_>, frame: Frame) {
         let costs = &world.plan.workload.costs;
         let wire = (costs.link_bandwidth, costs.link_latency + costs.switch_crossing);
+        if let Some(trace) = &mut world.trace {
+            trace.frame(Track::Up(self.id.into()), world.up, world.now, &frame, wire);
+        }
         if let Some(at) = world.up.send(world.now, frame, wire) {
             world.agenda.add(at, Kind::Up, self.id.into());
         }

@@ -3,6 +3,7 @@
 
 use crate::units::Time;
 use std::collections::VecDeque;
+use telegraphos_wire::Packet;
 use telegraphos_wire::link::{self, Frame};
 use telegraphos_wire::packet;
 
@@ -59,6 +60,14 @@ impl Pipe {
     /// When the first frame arrives.
     pub(crate) fn next(&self) -> Option<Time> {
         self.frames.front().map(|(at, _)| *at)
+    }
+
+    /// The packet of the first frame, if it has one.
+    pub(crate) fn first_packet(&self) -> Option<&Packet> {
+        match self.frames.front() {
+            Some((_, Frame::Packet(packet) | Frame::Forward { packet, .. })) => Some(packet),
+            _ => None,
+        }
     }
 
     /// Takes the first frame if it is there.

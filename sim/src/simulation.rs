@@ -9,9 +9,11 @@ use crate::output::Output;
 use crate::pipe::Pipe;
 use crate::plan::Plan;
 use crate::statistics::Statistics;
+use crate::trace::{Trace, Track};
 use crate::units::{MICROSECOND, Time};
 use crate::workload::{Fault, FaultKind, Workload, WorkloadError};
 use crate::world::World;
+use std::io::{self, Write};
 use std::sync::Arc;
 use telegraphos_device_core::Action;
 use telegraphos_fabric_core::{Action as SwitchAction, Event as SwitchEvent, Part, Switch, SwitchConfig};
@@ -73,7 +75,7 @@ pub struct Simulation {
     /// By class: packets that had waited in the switches, and for credits, before the operations.
     waited: [(u64, u64); 4],
     pub(crate) statistics: Statistics,
-    agenda: Agenda,
+    pub(crate) agenda: Agenda,
     now: Time,
     /// Events of the agenda so far.
     calls: u64,
@@ -82,6 +84,9 @@ pub struct Simulation {
     /// When the first node had issued all of its operations, and what each had completed then, by class.
     pub(crate) shares: Option<(Time, Vec<[u64; 4]>)>,
     pub(crate) faults_met: usize,
+    trace: Option<Trace>,
+    /// Buffer of [`Simulation::look_ahead`].
+    pub(crate) ahead: Vec<(Kind, u32)>,
     actions: Vec<Action>,
     switch_actions: Vec<SwitchAction>,
 }
@@ -142,6 +147,8 @@ impl Simulation {
             started: 0,
             shares: None,
             faults_met: 0,
+            trace: None,
+            ahead: Vec::new(),
             actions: Vec::new(),
             switch_actions: Vec::new(),
             topology,
@@ -204,6 +211,23 @@ impl Simulation {
             Some(node) => Err(SimulationError::SetUp { node: node.id }),
             None => Ok(()),
         }
+    }
+
+    /// From now on, writes what happens to `out`, which should be buffered, as a JSON file for
+    /// <https://ui.perfetto.dev> (`docs/simulator.md`). Call it after [`Simulation::set_up`], and
+    /// [`Simulation::end_trace`] in the end. The report does not depend on it.
+    pub fn trace(&mut self, out: Box<dyn Write + Send>) {
+        let names = self.topology.trunks().iter().flat_map(|trunk| [(trunk.a, trunk.b), (trunk.b, trunk.a)]);
+        let names = names.map(|(from, to)| format!("switch {from} to {to}"));
+        self.trace = Some(Trace::new(out, self.now, self.plan.nodes, names));
+    }
+
+    /// Completes the trace, if there is one.
+    ///
+    /// # Errors
+    /// The first of its writes that failed. The trace is not complete then.
+    pub fn end_trace(&mut self) -> io::Result<()> {
+        self.trace.take().map_or(Ok(()), Trace::end)
     }
 
     fn export(&mut self, id: NodeId) {
@@ -315,6 +339,7 @@ impl Simulation {
         let (at, kind, number) = self.agenda.next()?;
         self.now = at;
         self.calls += 1;
+        self.look_ahead();
         Some((kind, number))
     }
 
@@ -395,6 +420,7 @@ impl Simulation {
             plan: &self.plan,
             agenda: &mut self.agenda,
             statistics: &mut self.statistics,
+            trace: self.trace.as_mut(),
             up: &mut self.ups[index],
             actions: std::mem::take(&mut self.actions),
         };
@@ -411,7 +437,7 @@ impl Simulation {
 
     /// The switch and the port of an output. The ports of trunks are numbered behind those of nodes, alike at both
     /// ends.
-    fn port_of(&self, output: u32) -> (SwitchId, u32) {
+    pub(crate) fn port_of(&self, output: u32) -> (SwitchId, u32) {
         let Some(direction) = output.checked_sub(self.plan.nodes) else {
             return (self.switch_of(output as NodeId), output);
         };
@@ -446,7 +472,13 @@ impl Simulation {
                             (nodes + number, wire, (Kind::Trunk, number))
                         }
                     };
-                    self.outputs[output as usize].send(self.now, frame, wire, call, output, &mut self.agenda);
+                    let output_at = &mut self.outputs[output as usize];
+                    if let Some(trace) = &mut self.trace {
+                        let (kind, number) = call;
+                        let track = if kind == Kind::Down { Track::Down(number) } else { Track::Trunk(number) };
+                        trace.frame(track, &output_at.pipe, self.now, &frame, wire);
+                    }
+                    output_at.send(self.now, frame, wire, call, output, &mut self.agenda);
                 }
                 SwitchAction::Close(port) => ended.push(port),
                 SwitchAction::Diagnostic(_) => {}

@@ -5,6 +5,7 @@ use crate::agenda::Agenda;
 use crate::pipe::Pipe;
 use crate::plan::Plan;
 use crate::statistics::Statistics;
+use crate::trace::Trace;
 use crate::units::Time;
 use telegraphos_device_core::Action;
 
@@ -14,6 +15,8 @@ pub(crate) struct World<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) agenda: &'a mut Agenda,
     pub(crate) statistics: &'a mut Statistics,
+    /// Where to write what happens, if anybody wants to know.
+    pub(crate) trace: Option<&'a mut Trace>,
     /// From this node to its switch.
     pub(crate) up: &'a mut Pipe,
     /// Buffer for the actions of the board, empty between calls.

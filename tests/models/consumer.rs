@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A consumer's pass through the dequeue section: the library's real [`Dequeue::pass`], one access at a time.
+//! A consumer's look from outside, and, unless that shows an empty queue, its pass through the dequeue section: the
+//! library's real [`Dequeue::look`] and [`Dequeue::pass`], one access at a time.
 //!
 //! Between two accesses the model keeps only the earlier results of memory accesses. Each step runs the pass from its
 //! beginning, replays these results, performs the next access on the shared memory, and ends the pass with
@@ -9,7 +10,7 @@ use super::memory::{Arena, WORDS, Word};
 use std::cell::Cell;
 use std::fmt;
 use std::ops::ControlFlow;
-use telegraphos::queue::dequeue::{Dequeue, Memory, Pass};
+use telegraphos::queue::dequeue::{Dequeue, Found, Memory, Pass};
 use telegraphos_wire::queue::{BUSY, FULL, HEAD_WORD, HELD, NEXT_WORD, OWNER_SHIFT};
 
 /// How many elements a pass takes.
@@ -19,6 +20,14 @@ pub(crate) enum Most {
     One,
     /// All: `pop_batch` with sufficient room.
     All,
+}
+
+/// Stands in the answers for those of a look that was not sufficient: the pass after it does not depend on them.
+const LOOKED: u64 = u64::MAX;
+
+/// Whether a consumer with these answers is in a pass, not only looking from outside.
+pub(crate) fn is_in_pass(answers: &[u64]) -> bool {
+    answers.len() > 1 && answers[0] == LOOKED
 }
 
 /// An access, for people and for the checks.
@@ -173,17 +182,28 @@ pub(crate) fn step(
 ) -> Stepped {
     let access = Cell::new(None);
     let mut handed = None;
-    let mut memory = Replay { answers, next: 0, arena, state, access: &access, two_words };
-    let pass = dequeue.pass(&mut memory, |value| {
-        // Not the first time, unless this step's access loaded it.
-        if access.get().is_some() {
-            handed = Some(value as u32);
-        }
-        match most {
-            Most::One => ControlFlow::Break(()),
-            Most::All => ControlFlow::Continue(()),
-        }
-    });
+    let looked = answers.first() == Some(&LOOKED);
+    let mut memory = Replay { answers, next: usize::from(looked), arena, state, access: &access, two_words };
+    let pass = if looked {
+        dequeue.pass(&mut memory, |value| {
+            // Not the first time, unless this step's access loaded it.
+            if access.get().is_some() {
+                handed = Some(value as u32);
+            }
+            match most {
+                Most::One => ControlFlow::Break(()),
+                Most::All => ControlFlow::Continue(()),
+            }
+        })
+    } else {
+        dequeue.look(&mut memory).and_then(|seen| match seen {
+            Some(seen) => Ok(Pass::Left { found: Ok(Found::Empty { seen }), call: false }),
+            None => {
+                *memory.answers = vec![LOOKED];
+                Err(())
+            }
+        })
+    };
     let access = access.get().expect("a pass ends with an access");
     Stepped { access, handed, pass: pass.ok() }
 }

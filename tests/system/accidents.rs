@@ -65,10 +65,15 @@ pub(crate) fn unplugged_and_plugged_while_in_use(cluster: &Cluster) -> Result<()
             Ok(())
         });
     drop(export);
+    // As long as a process has it open, its number is not free for the board that comes.
+    let open = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q /dev/telegraphos";
+    let closed = a.sh(&format!("i=0; while {open}; do i=$((i+1)); [ $i -lt 100 ] || exit 1; sleep 0.1; done"));
+    let closed = closed.as_root().check();
     // Whatever came of it: the parts after this one need the board.
     a.device_add()?;
     a.wait_for_device()?;
     unplugged?;
+    closed?;
     both_ways(a, b)
 }
 

@@ -122,7 +122,7 @@ fn end(child: &mut Started) -> Result<Option<i32>> {
     }
 }
 
-fn nothing_left(dir: &Path) -> Result<()> {
+pub(crate) fn nothing_left(dir: &Path) -> Result<()> {
     let processes = processes_of(dir);
     ensure!(processes.is_empty(), "still run: {processes:?}");
     let files: Vec<_> = fs::read_dir(dir)?.filter_map(|e| Some(e.ok()?.path())).collect();

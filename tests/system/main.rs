@@ -6,6 +6,7 @@
 //! `TELEGRAPHOS_SCALE=full` makes the tests of endurance as long as promised.
 
 mod accidents;
+mod bench;
 mod boards;
 mod counting;
 mod demo;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     oldest_kernel(&mut suite);
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
+    suite.part("bench_measures_everything_and_leaves_nothing", bench::measures_everything_and_leaves_nothing);
     suite.part("demo_shows_its_table", || demo::shows_its_table(Scale::from_env()));
     suite.part("demo_finds_an_injected_corruption", demo::finds_an_injected_corruption);
     let mut newest = None;

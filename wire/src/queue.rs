@@ -61,7 +61,7 @@ c_struct! {
     NATIVE {}
     /// The control page of a queue, shared by its consumers and the driver.
     pub struct Control as "tg_queue_control" {
-        /// TG_QUEUE_* bits, and the owner number of the consumer that is BUSY in bits 63:32.
+        /// TG_QUEUE_* bits, and in bits 63:32 the owner number of the consumer that is BUSY, or was last.
         pub state: u64,
         /// Number of limit events: the linked buffers have reached the limit.
         pub limits: u64,

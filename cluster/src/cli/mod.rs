@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command `telegraphos`.
 
-mod bench;
+pub(crate) mod bench;
 mod console;
 mod control;
 mod ctl;
@@ -81,16 +81,18 @@ enum Command {
                             root -- sh -c 'dmesg | tail'\n\nThe exit code is that of the first command to fail, or 0."
     )]
     Run(RunArgs),
-    /// Measures what stores, loads and an idle board cost, as ratios to a device inside QEMU
-    #[command(
-        after_help = "Examples:\n  telegraphos bench --rounds 100\n  telegraphos bench --plot copies.svg\n  telegraphos \
-                            bench --notify --plot notify.svg\n  telegraphos bench --replicas --plot replicas.svg\n\nNode 0 measures, with accesses to node 1; every \
-                            operation in turn, in each round. Compare ratios: times are those of this machine now.\n\nWith --notify, up to \
+    /// Measures what operations and an idle board cost, beside what others offer in the same guests
+    #[command(after_help = "Examples:\n  telegraphos bench --quick\n  telegraphos bench --json now.json --compare \
+                            before.json\n  telegraphos bench --plot copies.svg\n  telegraphos \
+                            bench --notify --plot notify.svg\n  telegraphos bench --replicas --plot replicas.svg\n\nNode 0 measures, with node 1 \
+                            at the other end: every operation, and every peer (ivshmem, virtio-net, \
+                            bare\nvfio-user servers, memcpy), in turn, in each round; first with boards that sleep, then \
+                            with boards that poll\nfirst, unless --hib spin-us says how. Compare ratios: times are those \
+                            of this machine now. What could not be\nmeasured as it should has marks.\n\nWith --notify, up to \
                             16 processes on nodes 1 and up (of 4 by default) send to node 0, some minutes \
                             long.\n\nWith --replicas, 17 boards without machines and as many clients of this process; a minute or \
                             two. Fails if an update takes more packets on a link than it must.\n\nWith --latency, fabric processes and two nodes of \
-                            this process, some seconds long."
-    )]
+                            this process, some seconds long.")]
     Bench {
         /// Measures notification queues instead, against flags and queues in software, with 1 to 16 senders
         #[arg(long)]
@@ -102,7 +104,16 @@ enum Command {
         /// machines
         #[arg(long, conflicts_with_all = ["notify", "replicas", "plot"])]
         latency: bool,
-        /// Rounds; in each, everything is measured in turn [default: 40; 8 with --notify]
+        /// Some three minutes at most: fewer rounds, shorter streams, fewer copies
+        #[arg(long, conflicts_with_all = ["notify", "replicas", "latency"])]
+        quick: bool,
+        /// Writes all figures into this file: a list of {measure, unit, median, p10, p90, n, baseline, ratio, marks}
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["notify", "replicas", "latency"])]
+        json: Option<PathBuf>,
+        /// Shows what has changed since an earlier file of --json
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["notify", "replicas", "latency"])]
+        compare: Option<PathBuf>,
+        /// Rounds; in each, everything is measured in turn [default: 40; 8 with --notify or --quick]
         #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100_000))]
         rounds: Option<u32>,
         /// Draws the throughput of block copies, or what notifications or replicated pages cost, into this SVG file
@@ -202,7 +213,7 @@ fn execute(cli: Cli) -> Result<u8> {
         settings.check()?;
         Ok(Context { settings, progress })
     };
-    // What people use is fast; what measures the parts has them apart, unless told otherwise.
+    // What people use is fast; what measures the parts by themselves has them apart, unless told otherwise.
     let fast = |settings: Settings| {
         let mut context = context(settings)?;
         context.settings.processes.get_or_insert(Processes::One);
@@ -224,7 +235,9 @@ fn execute(cli: Cli) -> Result<u8> {
         Command::Bench { replicas: true, rounds, plot, settings, .. } => {
             replicas::replicas(context(settings)?, rounds.unwrap_or(40), plot)
         }
-        Command::Bench { rounds, plot, settings, .. } => bench::bench(context(settings)?, rounds.unwrap_or(40), plot),
+        Command::Bench { rounds, quick, json, compare, plot: picture, settings, .. } => {
+            bench::bench(context(settings)?, &bench::Options { rounds, quick, json, compare, picture })
+        }
         Command::Images { refresh, settings } => {
             let context = context(settings)?;
             if refresh {

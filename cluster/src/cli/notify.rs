@@ -60,7 +60,7 @@ pub(super) fn notify(mut context: Context, rounds: u32, picture: Option<PathBuf>
     }
     let mut figures = Figures::default();
     let take = |text: &str| read(text, &mut figures);
-    let code = run::measure(cluster.guests(), User::Tg, "tg-notify", rounds, quiet, take)?;
+    let code = run::measure(cluster.guests(), User::Tg, "tg-notify", rounds, &[], quiet, take)?;
     let mut out = tables(&figures);
     if let Some(path) = picture.filter(|_| !figures.methods.is_empty()) {
         out += &plot::write(&path, &charts(&figures))?;

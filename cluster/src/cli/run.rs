@@ -82,12 +82,13 @@ pub(super) fn measure(
     user: User,
     program: &str,
     rounds: u32,
+    arguments: &[&str],
     quiet: bool,
     mut read: impl FnMut(&str) -> bool + Send,
 ) -> Result<u8> {
     let rounds = rounds.to_string();
     let mut results = false;
-    let command = |guest: &Guest| guest.argv(&[program, "--rounds", &rounds]).user(user);
+    let command = |guest: &Guest| guest.argv(&[&[program, "--rounds", &rounds], arguments].concat()).user(user);
     let code = everywhere(guests, command, None, None, &mut |node, line| {
         match line {
             OutputLine::Stdout(text) if read(&text) => results = true,

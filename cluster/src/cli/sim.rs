@@ -7,6 +7,8 @@ use super::{print, usage};
 use crate::{Error, Result};
 use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,11 +33,14 @@ pub(super) struct SimArgs {
     /// Operations are issued for so long, as in 5ms; the workload's `duration` otherwise
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     duration: Option<u64>,
+    /// Writes the packets of all links and all operations into this file, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Prints the report as JSON
     #[arg(long)]
     json: bool,
     /// Measures what simulating costs instead, from 16 nodes up to --nodes
-    #[arg(long, conflicts_with_all = ["json", "workload", "topology", "duration", "measure"])]
+    #[arg(long, conflicts_with_all = ["json", "workload", "topology", "duration", "measure", "trace"])]
     cost: bool,
     /// With --cost: draws it into this SVG file
     #[arg(long, value_name = "FILE", requires = "cost")]
@@ -54,11 +59,12 @@ pub(super) fn sim(args: &SimArgs, quiet: bool) -> Result<u8> {
         None => Workload::parse("").map_err(usage)?,
     };
     workload.load.duration = args.duration.or(workload.load.duration);
-    let (report, spent) =
-        run(workload, args.nodes, &args.topology, args.seed).map_err(|e| match (e, &args.workload) {
+    let (report, spent) = run(workload, args.nodes, &args.topology, args.seed, args.trace.as_deref()).map_err(|e| {
+        match (e, &args.workload) {
             (Error::Usage(text), Some(path)) => Error::Usage(format!("{}: {text}", path.display())),
             (e, _) => e,
-        })?;
+        }
+    })?;
     if !quiet && !args.measure {
         eprintln!("{}", spent.show(&report));
     }
@@ -106,14 +112,23 @@ impl Spent {
     }
 }
 
-fn run(workload: Workload, nodes: u32, flag: &str, seed: u64) -> Result<(Report, Spent)> {
+fn run(workload: Workload, nodes: u32, flag: &str, seed: u64, trace: Option<&Path>) -> Result<(Report, Spent)> {
     let topology = Topology::parse_flag(flag, nodes).map_err(usage)?;
     let before = processor_time();
     let mut simulation = Simulation::new(workload, Arc::new(topology), flag, seed).map_err(usage)?;
+    // Before the set-up, which may take minutes.
+    let file = trace.map(|path| File::create(path).map_err(Error::io("cannot write the trace", path))).transpose()?;
     simulation.set_up().map_err(usage)?;
     let set_up = processor_time() - before;
+    if let Some(file) = file {
+        simulation.trace(Box::new(BufWriter::new(file)));
+    }
     let (start, before) = (Instant::now(), processor_time());
-    simulation.operate().map_err(usage)?;
+    let operated = simulation.operate();
+    if let Some(path) = trace {
+        simulation.end_trace().map_err(Error::io("cannot write the trace", path))?;
+    }
+    operated.map_err(usage)?;
     let spent = Spent { set_up, operations: start.elapsed(), processor: processor_time() - before };
     Ok((simulation.report(), spent))
 }
@@ -122,4 +137,27 @@ fn run(workload: Workload, nodes: u32, flag: &str, seed: u64) -> Result<(Report,
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_written_or_its_file_is_named() {
+        let run = |path: &Path| {
+            let mut workload = Workload::parse("").unwrap();
+            workload.load.operations = 2;
+            super::run(workload, 4, "star", 1, Some(path)).map_err(|e| e.to_string())
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        run(&path).unwrap();
+        let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert!(trace["traceEvents"].as_array().unwrap().len() > 16);
+        for path in [folder.path().join("none/run.json"), folder.path().to_owned(), "/dev/full".into()] {
+            let text = run(&path).unwrap_err();
+            assert!(text.contains("cannot write the trace") && text.contains(&*path.to_string_lossy()), "{text}");
+        }
+    }
 }

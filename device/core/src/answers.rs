@@ -10,6 +10,7 @@
 //! perform a request.
 
 use crate::HibConfig;
+use crate::by_node::ByNode;
 use std::collections::BTreeMap;
 use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::{Body, ImportEpoch, NodeId, Packet, Status};
@@ -72,7 +73,7 @@ pub(crate) struct Answers {
     refusals: Refusals,
     /// By source: its session, and the number of its requests performed in the current sessions of both nodes, modulo
     /// 2^32.
-    performed: Vec<(u64, u32)>,
+    performed: ByNode<(u64, u32)>,
 }
 
 impl Answers {
@@ -80,7 +81,7 @@ impl Answers {
     pub(crate) fn new(config: &HibConfig) -> Answers {
         Answers {
             refusals: Refusals::new(config.window.nodes(), config.imports),
-            performed: vec![(0, 0); config.window.nodes() as usize],
+            performed: ByNode::new(config.window.nodes(), (0, 0)),
         }
     }
 
@@ -123,15 +124,13 @@ impl Answers {
 
     /// Number of performed requests of the packet's sender in this `session` of it, modulo 2^32; 0 in a new session.
     pub(crate) fn performed(&self, packet: &Packet, session: u64) -> u32 {
-        match self.performed.get(usize::from(packet.src)) {
-            Some((of, count)) if *of == session => *count,
-            _ => 0,
-        }
+        let (of, count) = self.performed[usize::from(packet.src)];
+        if of == session { count } else { 0 }
     }
 
     /// Counts a request of this `session` as performed or refused.
     pub(crate) fn count_performed(&mut self, packet: &Packet, session: u64) {
-        if let Some(entry) = self.performed.get_mut(usize::from(packet.src)) {
+        if let Some(entry) = self.performed.get_mut(packet.src) {
             let count = if entry.0 == session { entry.1 } else { 0 };
             *entry = (session, count.wrapping_add(1));
         }
@@ -140,9 +139,9 @@ impl Answers {
     /// Restarts the counts of all nodes but `own`. Called when this node joins or leaves the fabric. The requests of
     /// this node to itself restart at a reset, because their session is the number of resets.
     pub(crate) fn forget_performed(&mut self, own: NodeId) {
-        let kept = self.performed.get(usize::from(own)).copied();
-        self.performed.fill((0, 0));
-        if let (Some(kept), Some(entry)) = (kept, self.performed.get_mut(usize::from(own))) {
+        let kept = self.performed[usize::from(own)];
+        self.performed.values_mut().for_each(|entry| *entry = (0, 0));
+        if let Some(entry) = self.performed.existing_mut(own) {
             *entry = kept;
         }
     }

@@ -253,7 +253,7 @@ impl Hib {
 
     /// QUEUE_SET. The context that the queue notifies must be open.
     fn queue_set(&mut self, command: &Command) -> Result<u64, Status> {
-        let known = u16::try_from(command.queue().context).is_ok_and(|c| self.requester.contexts.contains_key(&c));
+        let known = u16::try_from(command.queue().context).is_ok_and(|c| self.requester.contexts.contains(c));
         if !known {
             return Err(Status::Invalid);
         }

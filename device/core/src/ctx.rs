@@ -9,6 +9,7 @@ use crate::answers::Answers;
 use crate::config::{Bug, TURN_BLOCKS};
 
 use crate::events::{Cause, Events};
+use crate::keyed::Key;
 use crate::link::Link;
 use crate::numbered::Numbered;
 use crate::registers::Registers;
@@ -29,7 +30,7 @@ pub(crate) enum StepOwner {
     /// The next store of the table write with this number.
     TableWrite(u64),
     /// A block of a copy at this node's end, and the export page it touches.
-    Block { operation: u64, offset: u64, page: u32 },
+    Block { operation: Key, offset: u64, page: u32 },
     /// The state machine of the queue at this export page.
     Queue(u32),
     /// The work in progress on the replicated page at this export page.
@@ -277,7 +278,7 @@ impl Ctx {
 
     /// Starts a table write: a series of 8-byte stores. It waits while bus mastering is off.
     fn write_table(&mut self, stores: impl IntoIterator<Item = (u64, u64)>, after: AfterWrite) {
-        let number = self.tables.insert(stores.into_iter().collect(), after, None, false);
+        let number = self.tables.insert(stores, after, None, false);
         self.advance_write(number);
     }
 
@@ -290,7 +291,7 @@ impl Ctx {
         after: AfterWrite,
         charged: bool,
     ) {
-        let number = self.tables.insert(stores.into_iter().collect(), after, Some(context), charged);
+        let number = self.tables.insert(stores, after, Some(context), charged);
         self.advance_write(number);
     }
 

@@ -9,6 +9,7 @@
 use crate::answers::refusal;
 use crate::config::Bug;
 use crate::ctx::Ctx;
+use crate::table::Table;
 use std::collections::BTreeMap;
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::packet::Name;
@@ -52,7 +53,7 @@ pub(crate) struct Clearing {
 /// All grants and names of the board; see the module documentation.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Grants {
-    pages: BTreeMap<u32, Grant>,
+    pages: Table<Grant>,
     segments: BTreeMap<Name, Segment>,
     generation: u64,
     clearing: Vec<Clearing>,
@@ -69,12 +70,12 @@ fn admits(nodes: &[u64; 4], node: NodeId) -> bool {
 impl Grants {
     /// The grant of an export page.
     pub(crate) fn get(&self, page: u32) -> Option<&Grant> {
-        self.pages.get(&page)
+        self.pages.get(page)
     }
 
     /// The grant of an export page, for modification.
     pub(crate) fn get_mut(&mut self, page: u32) -> Option<&mut Grant> {
-        self.pages.get_mut(&page)
+        self.pages.get_mut(page)
     }
 
     /// Inserts the grant of a queue's page, which the queues have checked.
@@ -84,7 +85,7 @@ impl Grants {
 
     /// Revokes the grant of a page.
     pub(crate) fn remove(&mut self, page: u32) {
-        self.pages.remove(&page);
+        self.pages.remove(page);
     }
 
     /// Delays a revocation until the steps in flight on its pages have ended. Its pages stay in use until then.
@@ -141,7 +142,7 @@ impl Grants {
         let generation = if command.generation == 0 {
             self.new_generation()
         } else {
-            let previous = index.checked_sub(1).and_then(|i| self.pages.get(&i));
+            let previous = index.checked_sub(1).and_then(|i| self.pages.get(i));
             match previous {
                 Some(grant) if grant.generation == command.generation => command.generation,
                 _ => return Err(Status::Stale),
@@ -192,7 +193,7 @@ impl Grants {
             return Err(Status::Invalid);
         }
         let granted = (command.index..end as u32)
-            .all(|page| self.pages.get(&page).is_some_and(|g| g.generation == command.generation));
+            .all(|page| self.pages.get(page).is_some_and(|g| g.generation == command.generation));
         if !granted {
             return Err(Status::NotGranted);
         }
@@ -233,7 +234,7 @@ impl Grants {
         length: u64,
         right: Rights,
     ) -> Result<u64, Status> {
-        let grant = self.pages.get(&at.page).ok_or(Status::NotGranted)?;
+        let grant = self.pages.get(at.page).ok_or(Status::NotGranted)?;
         if grant.generation != at.generation && !ctx.has(Bug::IgnoreGeneration) {
             return Err(Status::Stale);
         }
@@ -263,7 +264,7 @@ impl Grants {
         // Checked first: to a node that the grant does not admit, the segment does not exist, even if it sends the
         // right secret.
         let admitted = |segment: &&Segment| {
-            let grant = self.pages.get(&segment.page).filter(|grant| grant.generation == segment.generation);
+            let grant = self.pages.get(segment.page).filter(|grant| grant.generation == segment.generation);
             grant.is_some_and(|grant| admits(&grant.nodes, source)) || ctx.has(Bug::TellOfSegments)
         };
         let Some(segment) = self.segments.get(&**name).filter(admitted) else { return refuse(Status::NoSegment) };

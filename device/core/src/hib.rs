@@ -274,10 +274,7 @@ impl Hib {
         match cause {
             Cause::AdminDone(slot) => (event::ADMIN_DONE, slot as u16, 0),
             Cause::ImportState(import) => (event::IMPORT_STATE, import, self.requester.import_state(import)),
-            Cause::NodeState(node) => {
-                let peer = self.requester.peers.get(usize::from(node));
-                (event::NODE_STATE, node, peer.and_then(|peer| peer.incarnation).unwrap_or(0))
-            }
+            Cause::NodeState(node) => (event::NODE_STATE, node, self.requester.presence.incarnation(node).unwrap_or(0)),
             Cause::LinkState => (event::LINK_STATE, 0, u64::from(self.ctx.link.is_up())),
             Cause::Error => (event::ERROR, 0, self.ctx.registers.error),
             Cause::Context(context) => (event::CONTEXT, context, 0),
@@ -303,7 +300,7 @@ impl Hib {
     /// Serves a store to a context page: an arm of a queue, or a register of the launcher.
     fn context_write(&mut self, offset: u64, size: u32, data: u64) {
         let number = (offset >> UNIT_SHIFT) as u16;
-        let open = self.requester.contexts.contains_key(&number);
+        let open = self.requester.contexts.contains(number);
         if open {
             self.launcher.count_store(number);
         }
@@ -544,10 +541,14 @@ impl Hib {
         if node == self.ctx.config.node {
             return;
         }
-        let Some(peer) = self.requester.peers.get_mut(usize::from(node)) else { return };
-        let before = peer.incarnation.replace(incarnation);
+        if !self.requester.presence.contains(node) {
+            return;
+        }
+        let before = self.requester.presence.replace(node, Some(incarnation));
         if before != Some(incarnation) {
-            peer.requests_sent = 0;
+            if let Some(peer) = self.requester.peers.existing_mut(node) {
+                peer.requests_sent = 0;
+            }
             self.requester.divide_credits(&mut self.ctx);
             self.ctx.answers.forget_refusals(node);
             self.queues.forget_elements_of(node, Some(incarnation));
@@ -564,8 +565,7 @@ impl Hib {
         if node == self.ctx.config.node {
             return;
         }
-        let Some(peer) = self.requester.peers.get_mut(usize::from(node)) else { return };
-        if peer.incarnation.take().is_none() {
+        if self.requester.presence.replace(node, None).is_none() {
             return;
         }
         self.requester.divide_credits(&mut self.ctx);

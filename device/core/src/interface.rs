@@ -2,6 +2,7 @@
 //! The interface between the core and its shell: events, guest-memory steps, actions and diagnostics.
 
 use telegraphos_wire::admin::Command;
+use telegraphos_wire::link::Frame;
 use telegraphos_wire::{AtomicOp, Block, Class, NodeId, Packet, Status};
 
 /// The BAR of an access.
@@ -221,6 +222,22 @@ pub enum Action {
     ResetDone,
     /// A diagnostic for the (rate-limited) log.
     Notice(Notice),
+}
+
+impl TryFrom<Frame> for Event {
+    type Error = Frame;
+
+    /// The event of a frame from the switch. Fails with the frame if it means nothing to a board, only to its shell.
+    fn try_from(frame: Frame) -> Result<Event, Frame> {
+        Ok(match frame {
+            Frame::Welcome { incarnation, nodes, credits } => Event::LinkUp { incarnation, nodes, credits },
+            Frame::Packet(packet) => Event::Packet(packet),
+            Frame::Credit { class, count } => Event::Credit { class, count },
+            Frame::NodeUp { node, incarnation } => Event::NodeUp { node, incarnation },
+            Frame::NodeDown { node } => Event::NodeDown { node },
+            other => return Err(other),
+        })
+    }
 }
 
 /// The target of a guest store that was dropped.

@@ -31,14 +31,17 @@
 
 mod admin;
 mod answers;
+mod by_node;
 mod config;
 mod control;
 mod counters;
+mod counts;
 mod ctx;
 mod events;
 mod grants;
 mod hib;
 mod interface;
+mod keyed;
 mod launch;
 mod link;
 mod numbered;
@@ -48,6 +51,7 @@ mod registers;
 mod replica;
 mod requester;
 mod responder;
+mod table;
 mod tables;
 
 #[cfg(feature = "bugs")]

@@ -31,14 +31,20 @@ impl<T> Default for Numbered<T> {
 impl<T> Numbered<T> {
     /// Stores an entry and returns its number.
     pub(crate) fn insert(&mut self, entry: T) -> u64 {
+        self.insert_with(|_| entry)
+    }
+
+    /// Stores an entry that contains its number, and returns the number.
+    pub(crate) fn insert_with(&mut self, entry: impl FnOnce(u64) -> T) -> u64 {
         while let Some(Reverse(number)) = self.free.pop() {
             if let Some(slot @ None) = self.entries.get_mut(number) {
-                *slot = Some(entry);
+                *slot = Some(entry(number as u64));
                 return number as u64;
             }
         }
-        self.entries.push(Some(entry));
-        self.entries.len() as u64 - 1
+        let number = self.entries.len() as u64;
+        self.entries.push(Some(entry(number)));
+        number
     }
 
     /// Returns the entry with this number.

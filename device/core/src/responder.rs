@@ -6,6 +6,7 @@
 //! pages, names and receive credits to other parts, and calls the responder to accept, start and finish requests.
 
 use crate::answers::refusal;
+use crate::by_node::ByNode;
 use crate::config::Bug;
 use crate::ctx::{Ctx, FollowUp, StepOwner};
 use crate::grants::Grants;
@@ -27,7 +28,7 @@ struct Inbound {
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Responder {
     /// By source, in order of arrival; the first may be in service.
-    inbound: Vec<VecDeque<Inbound>>,
+    inbound: ByNode<VecDeque<Inbound>>,
     /// By source: the value that the first step of an atomic loaded ([`Bug::SplitAtomic`]).
     #[cfg(feature = "bugs")]
     halves: std::collections::BTreeMap<NodeId, u64>,
@@ -37,7 +38,7 @@ impl Responder {
     /// No requests.
     pub(crate) fn new(config: &HibConfig) -> Responder {
         Responder {
-            inbound: vec![VecDeque::new(); config.window.nodes() as usize],
+            inbound: ByNode::new(config.window.nodes(), VecDeque::new()),
             #[cfg(feature = "bugs")]
             halves: Default::default(),
         }
@@ -46,7 +47,7 @@ impl Responder {
     /// Queues a request. Returns true if it is the first of its source, so that the caller must serve the source.
     pub(crate) fn accept(&mut self, ctx: &mut Ctx, packet: Packet) -> bool {
         let charged = packet.src != ctx.config.node;
-        let Some(queue) = self.inbound.get_mut(usize::from(packet.src)) else {
+        let Some(queue) = self.inbound.get_mut(packet.src) else {
             // Only a switch that serves more nodes than the window addresses sends this.
             ctx.link.consumed(packet.class());
             return false;
@@ -57,7 +58,7 @@ impl Responder {
 
     /// Returns the first request of a source, unless it is in service.
     pub(crate) fn first_of(&mut self, ctx: &Ctx, source: NodeId) -> Option<Packet> {
-        let queue = self.inbound.get_mut(usize::from(source))?;
+        let queue = self.inbound.existing_mut(source)?;
         if ctx.has(Bug::ServeOutOfOrder) && queue.front().is_some_and(|r| r.page.is_none()) {
             let newest = queue.iter().rposition(|r| r.page.is_none()).unwrap_or(0);
             queue.swap(0, newest);
@@ -78,12 +79,12 @@ impl Responder {
             _ => return Err(Status::Invalid),
         };
         let address = grants.translate(ctx, source, at, length, right)?;
-        let step = match packet.body.clone() {
+        let step = match packet.body {
             Body::Write { size, data, .. } => Step::Store { address, size, data },
             Body::Atomic { size, .. } if ctx.has(Bug::SplitAtomic) => Step::Load { address, size },
             Body::Atomic { size, op, operand, compare, .. } => Step::Atomic { address, size, op, operand, compare },
             Body::ReadBlock { length, .. } => Step::LoadBlock { address, length },
-            Body::WriteBlock { data, .. } => Step::StoreBlock { address, data },
+            Body::WriteBlock { ref data, .. } => Step::StoreBlock { address, data: data.clone() },
             _ => Step::Load { address, size: length as u8 },
         };
         self.in_service(source, Some(at.page));
@@ -101,7 +102,7 @@ impl Responder {
         };
         #[cfg(not(feature = "bugs"))]
         let _ = grants;
-        let Some(request) = self.inbound.get(usize::from(source)).and_then(VecDeque::front) else { return false };
+        let Some(request) = self.inbound[usize::from(source)].front() else { return false };
         let body = match (&request.packet.body, result) {
             (_, StepResult::Failed(status)) => {
                 self.refuse(ctx, source, status);
@@ -120,7 +121,7 @@ impl Responder {
     /// complete.
     #[cfg(feature = "bugs")]
     fn second_half(&mut self, ctx: &mut Ctx, grants: &Grants, from: NodeId, done: StepResult) -> Option<StepResult> {
-        let packet = &self.inbound.get(usize::from(from))?.front()?.packet;
+        let packet = &self.inbound[usize::from(from)].front()?.packet;
         let (Body::Atomic { at, size, op, operand, compare, .. }, true) = (&packet.body, ctx.has(Bug::SplitAtomic))
         else {
             return Some(done);
@@ -141,27 +142,27 @@ impl Responder {
 
     /// Returns whether a request of this source for this export page is not answered.
     pub(crate) fn has_for(&self, source: NodeId, page: u32) -> bool {
-        self.inbound.get(usize::from(source)).is_some_and(|queue| queue.iter().any(|r| r.packet.body.page() == page))
+        self.inbound[usize::from(source)].iter().any(|r| r.packet.body.page() == page)
     }
 
     /// The link is lost: the queued requests return no credits to the next one.
     pub(crate) fn forget_credits(&mut self) {
-        self.inbound.iter_mut().flatten().for_each(|request| request.charged = false);
+        self.inbound.values_mut().flatten().for_each(|request| request.charged = false);
     }
 
     /// Returns whether a request for one of these export pages is in service.
     pub(crate) fn serves(&self, page: u32, count: u32) -> bool {
         let end = u64::from(page) + u64::from(count);
         self.inbound
-            .iter()
-            .flat_map(|queue| queue.front())
+            .existing()
+            .filter_map(|(_, queue)| queue.front())
             .filter_map(|request| request.page)
             .any(|p| p >= page && u64::from(p) < end)
     }
 
     /// Marks the first request of a source as in service on an export page, or as not in service.
     pub(crate) fn in_service(&mut self, source: NodeId, page: Option<u32>) {
-        if let Some(request) = self.inbound[usize::from(source)].front_mut() {
+        if let Some(request) = self.inbound.existing_mut(source).and_then(VecDeque::front_mut) {
             request.page = page;
         }
     }
@@ -192,7 +193,7 @@ impl Responder {
     /// Removes the first request of a source, performed or refused, without a reply. Returns its credit and counts it
     /// as performed.
     pub(crate) fn detach(&mut self, ctx: &mut Ctx, source: NodeId) -> Option<Packet> {
-        let queue = &mut self.inbound[usize::from(source)];
+        let queue = self.inbound.existing_mut(source)?;
         let request = queue.pop_front()?;
         if queue.is_empty() {
             // Restarts the ring at the same place in memory, which stays in the cache.
@@ -208,7 +209,7 @@ impl Responder {
 
     /// Drops the requests of a node that is down. A request in service completes, and its reply is dropped.
     pub(crate) fn forget_requests_of(&mut self, ctx: &mut Ctx, node: NodeId) {
-        let queue = &mut self.inbound[usize::from(node)];
+        let Some(queue) = self.inbound.existing_mut(node) else { return };
         let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
         let dropped: Vec<Class> = queue.drain(keep.min(queue.len())..).map(|r| r.packet.class()).collect();
         for class in dropped {
@@ -218,12 +219,13 @@ impl Responder {
 
     /// Refuses the requests that are not in service. Called on reset.
     pub(crate) fn refuse_all(&mut self, ctx: &mut Ctx, status: Status) {
-        for source in 0..self.inbound.len() {
-            let queue = &mut self.inbound[source];
+        let sources: Vec<NodeId> = self.inbound.existing().map(|(source, _)| source).collect();
+        for source in sources {
+            let queue = &mut self.inbound[usize::from(source)];
             let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
             let rest: Vec<Packet> = queue.drain(keep.min(queue.len())..).map(|r| r.packet).collect();
             for packet in rest {
-                if usize::from(ctx.config.node) == source {
+                if ctx.config.node == source {
                     continue;
                 }
                 ctx.link.consumed(packet.class());

@@ -6,8 +6,10 @@
 //! ([`AfterWrite`]). It waits while bus mastering is off. [`Ctx`](crate::ctx::Ctx) creates the writes and starts their
 //! steps; `hib` performs the action.
 
+use crate::counts::Counts;
 use crate::numbered::Numbered;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 /// The action after the last store of a table write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,11 +25,49 @@ pub(crate) enum AfterWrite {
     Counted(u16, u64, u64),
 }
 
+/// Most stores of one table write: the words of an admin completion.
+const MAX_STORES: usize = 5;
+
+/// The remaining stores of a table write, as address and value.
+#[derive(Clone, Debug)]
+struct Stores {
+    stores: [(u64, u64); MAX_STORES],
+    next: usize,
+    end: usize,
+}
+
+impl Stores {
+    fn new(stores: impl IntoIterator<Item = (u64, u64)>) -> Stores {
+        let mut all = Stores { stores: [(0, 0); MAX_STORES], next: 0, end: 0 };
+        for (place, store) in all.stores.iter_mut().zip(stores) {
+            *place = store;
+            all.end += 1;
+        }
+        all
+    }
+
+    fn remaining(&self) -> &[(u64, u64)] {
+        &self.stores[self.next..self.end]
+    }
+
+    /// Removes the first store, and returns its address.
+    fn pop(&mut self) -> u64 {
+        let address = self.remaining().first().map_or(0, |(address, _)| *address);
+        self.next = (self.next + 1).min(self.end);
+        address
+    }
+}
+
+impl Hash for Stores {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.remaining().hash(state);
+    }
+}
+
 /// A table write in progress.
 #[derive(Clone, Debug, Hash)]
 struct TableWrite {
-    /// Remaining stores, as address and value.
-    stores: VecDeque<(u64, u64)>,
+    stores: Stores,
     after: AfterWrite,
     /// The context whose status page is written. It cannot be closed before the write ends.
     context: Option<u16>,
@@ -54,7 +94,7 @@ pub(crate) struct Written {
 pub(crate) struct Tables {
     writes: Numbered<TableWrite>,
     /// Number of writes to each context's status page.
-    by_context: BTreeMap<u16, u32>,
+    by_context: Counts,
     /// Counter words with a write in progress, by address, and their latest values.
     counting: BTreeMap<u64, u64>,
 }
@@ -62,7 +102,7 @@ pub(crate) struct Tables {
 impl Tables {
     /// Returns whether a write to the status page of a context is in progress.
     pub(crate) fn writes_status(&self, context: u16) -> bool {
-        self.by_context.contains_key(&context)
+        self.by_context.get(context) > 0
     }
 
     /// Returns whether a write of the counter word at this address is in progress.
@@ -76,26 +116,28 @@ impl Tables {
         self.counting.insert(address, value).is_none()
     }
 
-    /// Adds a write of 8-byte words at these addresses and returns its number. A write for a `context` delays the close
-    /// of that context; a `charged` one holds one unit of the context's status-word account.
+    /// Adds a write of 8-byte words, at most [`MAX_STORES`], at these addresses and returns its number. A write for a
+    /// `context` delays the close of that context; a `charged` one holds one unit of the context's status-word account.
     pub(crate) fn insert(
         &mut self,
-        stores: VecDeque<(u64, u64)>,
+        stores: impl IntoIterator<Item = (u64, u64)>,
         after: AfterWrite,
         context: Option<u16>,
         charged: bool,
     ) -> u64 {
         if let Some(context) = context {
-            *self.by_context.entry(context).or_default() += 1;
+            self.by_context.increment(context);
         }
+        let stores = Stores::new(stores);
         self.writes.insert(TableWrite { stores, after, context, charged, storing: false })
     }
 
     /// Starts the next store of a write. Returns `None` if a store of it is in flight.
     pub(crate) fn next_store(&mut self, number: u64) -> Option<(u64, u64)> {
         let write = self.writes.get_mut(number).filter(|write| !write.storing)?;
-        write.storing = !write.stores.is_empty();
-        write.stores.front().copied()
+        let next = write.stores.remaining().first().copied();
+        write.storing = next.is_some();
+        next
     }
 
     /// The numbers of the writes in progress, ascending.
@@ -108,18 +150,13 @@ impl Tables {
     pub(crate) fn stepped(&mut self, number: u64, stored: bool) -> Option<(u64, Option<Written>)> {
         let write = self.writes.get_mut(number)?;
         write.storing = false;
-        let (address, _) = write.stores.pop_front().unwrap_or_default();
-        if stored && !write.stores.is_empty() {
+        let address = write.stores.pop();
+        if stored && !write.stores.remaining().is_empty() {
             return Some((address, None));
         }
         let TableWrite { after, context, charged, .. } = self.writes.remove(number)?;
         if let Some(context) = context {
-            match self.by_context.get_mut(&context) {
-                Some(count) if *count > 1 => *count -= 1,
-                _ => {
-                    self.by_context.remove(&context);
-                }
-            }
+            self.by_context.decrement(context);
         }
         let latest = match after {
             AfterWrite::Counted(_, address, value) => {

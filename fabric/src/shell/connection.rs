@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection: frames in and out of a transport.
+//! One connection: frames in and out of a transport. A transport in memory hands them over whole; others carry their
+//! bytes.
 
+use std::collections::VecDeque;
 use std::io;
 
 use telegraphos_link::Input;
@@ -9,7 +11,7 @@ use telegraphos_wire::NodeId;
 use telegraphos_wire::link::{Frame, FrameError, MAX_LEN};
 
 use super::turns::Flow;
-use super::watch::Interest;
+use super::watch::{self, Interest};
 
 /// Frames of the largest size that one connection's output buffer holds: 2 MiB.
 pub(super) const OUT_ROOM: usize = (2 << 20) / MAX_LEN;
@@ -54,11 +56,13 @@ pub(super) struct Place {
 pub(super) struct Connection {
     pub(super) transport: Box<dyn Transport>,
     input: Input,
-    /// A frame that must wait.
-    waiting: Option<Frame>,
+    /// Frames that arrived whole, or must wait: before those in `input`.
+    arrived: VecDeque<Frame>,
     output: Vec<u8>,
     /// Bytes of `output` that the transport has taken.
     taken: usize,
+    /// A frame found no room in memory.
+    overrun: bool,
     /// The switch here that it belongs to, by its index.
     pub(super) switch: usize,
     pub(super) role: Role,
@@ -101,9 +105,10 @@ impl Connection {
             transport,
             // Room for a hello; more when it is identified.
             input: if role.is_identified() { Input::new() } else { Input::small() },
-            waiting: None,
+            arrived: VecDeque::new(),
             output: Vec::new(),
             taken: 0,
+            overrun: false,
             switch,
             role,
             faulty: false,
@@ -140,8 +145,40 @@ impl Connection {
         self.rests_until.is_some() && !self.ended
     }
 
+    /// Whether a link in memory has something to do now, and then whether its other end has gone.
+    pub(super) fn attention(&self) -> Option<bool> {
+        let link = self.transport.memory().filter(|link| link.needs_attention())?;
+        let ended = link.has_ended();
+        (ended || !self.rests()).then_some(ended)
+    }
+
+    /// Whether the other end has gone.
+    pub(super) fn has_hung_up(&self) -> bool {
+        match self.transport.memory() {
+            Some(link) => link.has_ended(),
+            None => watch::hung_up(self.transport.fd()),
+        }
+    }
+
+    /// Something is about to lie between, so that frames pass as bytes. Its descriptor becomes ready as any other's.
+    pub(super) fn as_bytes(&mut self) {
+        if let Some(link) = self.transport.memory() {
+            link.ring();
+            self.input.grow();
+        }
+    }
+
     /// One receive.
     pub(super) fn fill(&mut self, now: u64) -> io::Result<Received> {
+        if let Some(link) = self.transport.memory() {
+            let received = link.receive(&mut self.arrived);
+            return Ok(match received.frames {
+                0 if received.closed => Received::End,
+                0 => Received::Nothing,
+                // No byte was copied.
+                _ => Received::Bytes(0),
+            });
+        }
         let received = self.transport.receive(now, self.input.space())?;
         if let Received::Bytes(n) = received {
             self.input.filled(n);
@@ -151,7 +188,7 @@ impl Connection {
 
     /// The next whole frame.
     pub(super) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
-        match self.waiting.take() {
+        match self.arrived.pop_front() {
             Some(frame) => Ok(Some(frame)),
             None => self.input.frame(),
         }
@@ -159,18 +196,25 @@ impl Connection {
 
     /// Puts a frame back that must wait: it is the next again.
     pub(super) fn put_back(&mut self, frame: Frame) {
-        self.waiting = Some(frame);
+        self.arrived.push_front(frame);
     }
 
     /// Whether the buffer is full without holding a whole frame.
     pub(super) fn is_full(&mut self) -> bool {
-        self.input.space().is_empty()
+        self.transport.memory().is_none() && self.input.space().is_empty()
     }
 
     /// It is identified: frames of any size may come.
     pub(super) fn identified(&mut self, role: Role) {
         self.role = role;
-        self.input.grow();
+        if self.transport.memory().is_none() {
+            self.input.grow();
+        }
+    }
+
+    /// Whether something was received that was not processed.
+    pub(super) fn has_unread(&self) -> bool {
+        !self.arrived.is_empty() || !self.input.unread().is_empty()
     }
 
     /// Bytes that were received and are not a whole frame.
@@ -178,9 +222,16 @@ impl Connection {
         self.input.unread()
     }
 
-    /// Bytes that it takes.
-    pub(super) fn queue(&mut self, frame: &Frame) -> usize {
-        frame.encode(&mut self.output)
+    /// Bytes that are copied for it.
+    pub(super) fn queue(&mut self, frame: Frame) -> usize {
+        match self.transport.memory() {
+            Some(link) => {
+                // The switch sends what there is room for; more than that ends the connection at its next flush.
+                self.overrun |= link.send(frame).is_err();
+                0
+            }
+            None => frame.encode(&mut self.output),
+        }
     }
 
     /// A probe was queued.
@@ -207,12 +258,21 @@ impl Connection {
 
     /// Frames of the largest size for which there is room.
     pub(super) fn room(&self) -> usize {
+        if let Some(link) = self.transport.memory() {
+            return link.room(OUT_ROOM);
+        }
         OUT_ROOM.saturating_sub((self.output.len() - self.taken).div_ceil(MAX_LEN))
     }
 
     /// Sends what is queued as far as the transport takes it. True if the limit of one flush is reached and more is
     /// queued.
     pub(super) fn flush(&mut self, now: u64) -> io::Result<bool> {
+        if self.transport.memory().is_some() {
+            return match self.overrun {
+                true => Err(io::Error::other("its HIB takes no frames, and more were sent than it has room for")),
+                false => Ok(false),
+            };
+        }
         let mut handed_on = 0;
         loop {
             let taken = match self.output.len() - self.taken {

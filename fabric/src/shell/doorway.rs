@@ -8,7 +8,7 @@ use log::debug;
 use rustix::io::Errno;
 use telegraphos_accounts::{Account, Rate, Shares};
 use telegraphos_fabric_core::PortId;
-use telegraphos_transport::UnixTransport;
+use telegraphos_transport::{MemoryTransport, UnixTransport};
 
 use super::Fabric;
 use super::connection::Role;
@@ -92,6 +92,24 @@ impl Fabric {
                     if !made {
                         return self.close_doorway(self.now.saturating_add(REST));
                     }
+                }
+            }
+        }
+    }
+
+    /// Links of HIBs of this process: on nobody's account.
+    pub(super) fn enter(&mut self) {
+        if !self.door.is_knocked() {
+            return;
+        }
+        for link in self.door.enter() {
+            match self.connect(Box::new(MemoryTransport::new(link)), 0, Role::Unidentified) {
+                Ok(port) => {
+                    self.in_memory.push(port);
+                    debug!("connection {} of this process accepted as port {port}", self.accepted);
+                }
+                Err(e) => {
+                    self.complain(format_args!("a connection of this process cannot be watched: {e}; it is ended"))
                 }
             }
         }

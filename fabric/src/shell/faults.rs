@@ -111,6 +111,7 @@ impl Fabric {
             return Ok(());
         };
         self.watch.remove(connection.transport.fd()).map_err(system("stop watching a descriptor"))?;
+        connection.as_bytes();
         let transport = FaultyTransport::new(connection.transport, link).map_err(|e| FabricError::System {
             what: "make a place for faults",
             errno: rustix::io::Errno::from_io_error(&e).unwrap_or(rustix::io::Errno::IO),

@@ -13,7 +13,8 @@
 //! that got frames one send. The rest continues in the next round. A connection's output buffer holds at most
 //! [`connection::OUT_ROOM`] frames: the switch gets the free room and keeps the rest under its own bounds, so a HIB
 //! that does not read costs neither memory nor other connections' time. Without work the loop sleeps; it wakes a few
-//! times per `silence` to probe quiet ports.
+//! times per `silence` to probe quiet ports. HIBs that the same thread serves hand their ends in at a door: what they
+//! send is found by asking, before each round, not by a descriptor.
 
 mod capturing;
 mod config;
@@ -42,6 +43,7 @@ use config::system;
 use log::{debug, info};
 use rustix::io::Errno;
 use telegraphos_fabric_core::{Action, Attached, Diagnostic, Event, Part, PortId, Switch};
+use telegraphos_link::Door;
 use telegraphos_link::limit::Limiter;
 use telegraphos_link::listener::Listener;
 use telegraphos_topology::{SwitchId, Topology};
@@ -91,6 +93,12 @@ pub struct Fabric {
     turns: Turns,
     /// By port: when its transport has something to do without any event.
     timed: BTreeMap<PortId, u64>,
+    /// Where HIBs of this process hand in the ends of their links.
+    door: Door,
+    /// The ports of these, which no descriptor reports.
+    in_memory: Vec<PortId>,
+    /// Buffer, kept to reuse its allocation.
+    attentive: Vec<(PortId, bool)>,
     /// Work of the current turn so far.
     work: i64,
     trunks: Vec<TrunkEnd>,
@@ -162,6 +170,9 @@ impl Fabric {
             connections: Vec::new(),
             turns: Turns::default(),
             timed: BTreeMap::new(),
+            door: Door::default(),
+            in_memory: Vec::new(),
+            attentive: Vec::new(),
             work: 0,
             trunks,
             resting: vec![None; acceptors.len()],
@@ -209,10 +220,26 @@ impl Fabric {
 
     /// Microseconds until there is something to do without any event; `None` if never.
     fn timeout(&self) -> Option<u64> {
-        match self.turns.is_empty() && self.touched.is_empty() {
-            true => self.deadline().map(|at| at.saturating_sub(self.clock())),
-            false => Some(0),
+        match self.is_busy() {
+            false => self.deadline().map(|at| at.saturating_sub(self.clock())),
+            true => Some(0),
         }
+    }
+
+    /// Whether there is something to do at once.
+    fn is_busy(&self) -> bool {
+        !self.turns.is_empty()
+            || !self.touched.is_empty()
+            || self.door.is_knocked()
+            || self.attention().next().is_some()
+    }
+
+    /// The links in memory with something to do, and whether their HIBs have gone.
+    fn attention(&self) -> impl Iterator<Item = (PortId, bool)> + '_ {
+        self.in_memory.iter().filter_map(|port| {
+            let connection = self.connections.get(*port as usize)?.as_ref()?;
+            connection.attention().map(|ended| (*port, ended))
+        })
     }
 
     /// One round of the loop for what is ready. True if it was shut down.
@@ -234,6 +261,12 @@ impl Fabric {
                 Source::Port(port) => self.ready(port, ready.ended),
             }
         }
+        self.enter();
+        // What lies in memory costs no call to find.
+        let mut attention = std::mem::take(&mut self.attentive);
+        attention.extend(self.attention());
+        attention.drain(..).for_each(|(port, ended)| self.ready(port, ended));
+        self.attentive = attention;
         self.timers();
         self.take_turns();
         if accept {
@@ -332,6 +365,7 @@ impl Fabric {
     fn vacate(&mut self, port: PortId, place: Place) {
         let Place { switch, role, .. } = place;
         self.timed.remove(&port);
+        self.in_memory.retain(|other| *other != port);
         if place.queued {
             let of = |queue: &mut VecDeque<PortId>| queue.retain(|queued| *queued != port);
             of(if role.is_identified() { &mut self.turns.identified } else { &mut self.turns.unidentified });
@@ -482,12 +516,13 @@ impl Fabric {
                     self.work += turns::FRAME;
                     let now = self.now;
                     if let Some(connection) = self.connection(port) {
-                        let bytes = connection.queue(&frame);
                         if matches!(frame, Frame::Probe) {
                             connection.probed(now);
                         }
+                        let welcome = matches!(frame, Frame::Welcome { .. });
+                        let bytes = connection.queue(frame);
                         self.work += (bytes / turns::BYTES) as i64;
-                        if matches!(frame, Frame::Welcome { .. }) {
+                        if welcome {
                             self.identified(port, Role::Link);
                         }
                     }
@@ -539,6 +574,21 @@ impl Rounds {
     /// Microseconds until a round is needed although [`Rounds::fd`] is not readable; `None` if never.
     pub fn timeout(&self) -> Option<u64> {
         self.fabric.timeout()
+    }
+
+    /// Where HIBs that are served by the same thread join without a socket.
+    pub fn door(&self) -> Door {
+        self.fabric.door.clone()
+    }
+
+    /// One round without a look at the descriptors, if it is due. True if it was.
+    pub fn pass(&mut self) -> bool {
+        let due = self.timeout() == Some(0);
+        if due {
+            // Only a descriptor can shut it down.
+            self.fabric.round(&[]);
+        }
+        due
     }
 
     /// Waits until there is something to do, for at most `limit` microseconds if given, and does one round of it. True

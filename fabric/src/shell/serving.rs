@@ -6,9 +6,9 @@ use telegraphos_fabric_core::{Event, PortId};
 use telegraphos_transport::Received;
 use telegraphos_wire::link::Frame;
 
+use super::Fabric;
 use super::connection::Role;
 use super::turns::{BYTES, CALL, FRAME, Flow, GROUP, relieve};
-use super::{Fabric, watch};
 
 impl Fabric {
     /// One round of turns.
@@ -74,7 +74,7 @@ impl Fabric {
                     return (flow, false);
                 }
                 if !flow.may_continue() {
-                    return (flow, connection.ended || !connection.unread().is_empty());
+                    return (flow, connection.ended || connection.has_unread());
                 }
                 let next = connection.next();
                 self.work = FRAME;
@@ -151,7 +151,7 @@ impl Fabric {
         }
         let Some(old) = self.port_of(*node).filter(|old| *old != port) else { return false };
         let Some(connection) = self.connection(old) else { return false };
-        if !connection.ended && !watch::hung_up(connection.transport.fd()) {
+        if !connection.ended && !connection.has_hung_up() {
             return false;
         }
         self.ready(old, true);

@@ -393,7 +393,7 @@ impl Fabric {
     pub(super) fn probe_trunk(&mut self, port: PortId) {
         let now = self.now;
         if let Some(connection) = self.connection(port).filter(|connection| connection.may_probe()) {
-            connection.queue(&Frame::Probe);
+            connection.queue(Frame::Probe);
             connection.probed(now);
             self.touch(port);
         }

@@ -22,6 +22,7 @@ mod error;
 pub mod faults;
 mod host;
 mod in_process;
+mod memory;
 mod options;
 mod ring;
 pub mod scheme;
@@ -34,6 +35,7 @@ pub use datagram::{AcceptedTransport, BoundSocket, DatagramAcceptor, DatagramAdd
 pub use error::OpenError;
 pub use host::HostPort;
 pub use in_process::InProcess;
+pub use memory::MemoryTransport;
 pub use options::Options;
 pub use ring::{RingAcceptor, RingTransport};
 pub use traits::{Acceptor, AcceptorStatistics, Datagrams, Received, Transport, TransportStatistics};

@@ -5,6 +5,8 @@ use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use telegraphos_link::MemoryLink;
+
 use crate::faults::LinkFaults;
 
 /// What one [`Transport::receive`] brought.
@@ -65,6 +67,12 @@ pub trait Transport: Send + Debug {
     /// Sends what was queued and processes expired timers. True when nothing is left here and there is room for more;
     /// false when the rest waits for an event.
     fn flush(&mut self, now: u64) -> io::Result<bool>;
+
+    /// The link behind it, if the other end is in this process and nothing lies between: then whole frames may be
+    /// handed over by that, instead of bytes by the other calls.
+    fn memory(&self) -> Option<&MemoryLink> {
+        None
+    }
 
     /// The cause of a [`Received::End`], where it is known: the peer was restarted, or silent for too long.
     fn end_reason(&self) -> Option<&'static str> {

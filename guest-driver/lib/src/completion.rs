@@ -12,7 +12,7 @@ use crate::eventfd::{new_eventfd, wait_readable};
 use crate::sys;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use telegraphos_wire::uapi;
@@ -27,9 +27,22 @@ pub(crate) struct CompletionChannel {
     /// Incremented whenever waiters must look again. Changed under `has_leader`.
     epoch: AtomicU64,
     notified: Condvar,
+    /// The program, or another process, reads the events as well.
+    shared: AtomicBool,
 }
 
 impl CompletionChannel {
+    /// From now on the program, or another process, reads the events as well.
+    pub(crate) fn share(&self) {
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a thread that was not told to may sleep on the channel, and read its events: nobody else does, and it
+    /// works.
+    pub(crate) fn is_private(&self, device: &Device) -> bool {
+        !self.shared.load(Ordering::Relaxed) && self.fd(device).is_ok()
+    }
+
     /// The eventfd, registered with the driver.
     pub(crate) fn fd(&self, device: &Device) -> Result<BorrowedFd<'_>> {
         let _creation = self.creation.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,7 +128,7 @@ impl CompletionChannel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, AtomicU32};
+    use std::sync::atomic::AtomicU32;
     use std::sync::mpsc;
 
     impl CompletionChannel {

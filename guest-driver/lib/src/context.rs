@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A context of the board: what all clones of a node, and all that was made from them, share.
 
+use crate::backoff::CopyPace;
 use crate::completion::CompletionChannel;
 use crate::destination::Destinations;
 use crate::device::Device;
@@ -23,6 +24,7 @@ pub(crate) struct Context {
     pub(crate) slots: Slots,
     pub(crate) completions: CompletionChannel,
     pub(crate) destinations: Destinations,
+    pub(crate) pace: CopyPace,
 }
 
 /// The context's key, a secret between this process and the board: never in a log.
@@ -48,6 +50,7 @@ impl Context {
             slots,
             completions: CompletionChannel::default(),
             destinations: Destinations::default(),
+            pace: CopyPace::default(),
         }
     }
 

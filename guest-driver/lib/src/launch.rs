@@ -132,7 +132,10 @@ impl Launch<'_> {
         let registers = registers_of(request.slot);
         request.context.slots.write_register(registers + context::LENGTH, self.length | low);
         let launch = context::Launch { operation: self.operation, notify: false, cookie: request.cookie };
-        request.submit(registers + context::LAUNCH, launch.encode());
+        match self.operation {
+            context::Operation::Copy => request.submit_copy(registers + context::LAUNCH, launch.encode(), self.length),
+            context::Operation::Atomic { .. } => request.submit(registers + context::LAUNCH, launch.encode()),
+        }
         Ok(Progress::InFlight(request))
     }
 

@@ -149,7 +149,11 @@ impl Node {
             slots.continue_cookies();
         }
         let (id, unit) = (info.node as NodeId, 1 << info.unit_shift.min(63));
-        Ok(Node { context: Arc::new(Context::new(device, id, unit, number, info.key, slots)) })
+        let context = Context::new(device, id, unit, number, info.key, slots);
+        if shared {
+            context.completions.share();
+        }
+        Ok(Node { context: Arc::new(context) })
     }
 
     /// This node's id.
@@ -204,6 +208,7 @@ impl Node {
     /// and queues, and no thread calls [`Operation::wait_event`](crate::Operation::wait_event) or
     /// [`Queue::pop_wait`](crate::Queue::pop_wait) meanwhile, which read it too.
     pub fn completions(&self) -> Result<BorrowedFd<'_>> {
+        self.context.completions.share();
         self.context.completions.fd(&self.context.device)
     }
 

@@ -142,6 +142,10 @@ impl<T: Outcome> Operation<T> {
 
     /// Its result, waited for by polling memory with growing pauses; past `timeout` (`None`: never) [`Error::Pending`],
     /// after which it may be called again. Fails with [`Error::Failed`] if the operation did.
+    ///
+    /// A copy is slept through until shortly before its expected end, known from earlier copies of about its length.
+    /// What is overdue by 20 ms is waited for as by [`Operation::wait_event`], unless the program reads the events
+    /// itself ([`Node::completions`](crate::Node::completions)), or shares its open file with another process.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<T> {
         let mut backoff = Backoff::new(timeout);
         self.progress.wait(&mut backoff)?;

@@ -23,6 +23,7 @@ pub mod flood;
 pub mod launch;
 pub mod mark;
 pub mod notify;
+pub mod pci;
 pub mod peers;
 pub mod queue;
 pub mod random;

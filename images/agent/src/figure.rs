@@ -2,6 +2,7 @@
 //! Results of the tools inside a guest: a line of JSON for each.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A median, and what a part of all values is below and above; each tool says which part.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -96,34 +97,19 @@ pub struct Received {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Figure {
-    /// `tg-bench`: one operation.
-    Bench {
-        /// Which.
-        op: String,
-        /// Nanoseconds, with tenths.
-        ns: Spread,
-        /// Values.
-        rounds: usize,
+    /// `tg-bench`: all that was measured in one round.
+    Round {
+        /// Counted from 1.
+        round: u32,
+        /// Nanoseconds, by operation.
+        ns: BTreeMap<String, f64>,
     },
-    /// `tg-bench`: one operation in proportion to another, round by round.
-    Ratio {
-        /// Which.
+    /// `tg-bench`: what is wrong with the values of an operation.
+    Mark {
+        /// Which; empty: all.
         op: String,
-        /// To which.
-        to: String,
-        /// How many times as long, with tenths.
-        x: Spread,
-    },
-    /// `tg-bench`: one block copy.
-    Copy {
-        /// `put`, `get`, or `loads`.
-        op: String,
-        /// Bytes.
-        size: u64,
-        /// Nanoseconds, with tenths.
-        ns: Spread,
-        /// Values.
-        rounds: usize,
+        /// What.
+        why: String,
     },
     /// `tg-notify`: one part of a notification.
     Notify {
@@ -262,11 +248,14 @@ mod tests {
 
     #[test]
     fn figures_are_lines_of_json() {
-        let spread = Spread::from([85_000.000_4, 80_000.0, 99_000.5]);
-        let bench = Figure::Bench { op: "load".into(), ns: spread, rounds: 40 };
-        let line = r#"{"bench":{"op":"load","ns":{"median":85000.0,"low":80000.0,"high":99000.5},"rounds":40}}"#;
-        assert_eq!(bench.line(), line);
-        assert_eq!(Figure::parse(line), Some(bench));
+        let round = Figure::Round { round: 3, ns: [("load".to_owned(), 85_000.5), ("store".to_owned(), 900.0)].into() };
+        let line = r#"{"round":{"round":3,"ns":{"load":85000.5,"store":900.0}}}"#;
+        assert_eq!(round.line(), line);
+        assert_eq!(Figure::parse(line), Some(round));
+        let ns = Spread::from([85_000.000_4, 80_000.0, 99_000.5]);
+        let notify = Figure::Notify { method: "req".into(), senders: 2, part: "send".into(), ns, samples: 40 };
+        let line = r#"{"notify":{"method":"req","senders":2,"part":"send","ns":{"median":85000.0,"low":80000.0,"high":99000.5},"samples":40}}"#;
+        assert_eq!(notify.line(), line);
         let lost = Figure::Lost { method: "flag".into(), senders: 4, sent: 768, lost: 697 };
         assert_eq!(lost.line(), r#"{"lost":{"method":"flag","senders":4,"sent":768,"lost":697}}"#);
         assert_eq!(Figure::parse(&lost.line()), Some(lost));
@@ -288,7 +277,7 @@ mod tests {
             "",
             "ROUND 1 of 8",
             "BENCH op=load ns=85000 low=80000 high=99000 rounds=40",
-            r#"{"bench":{"op":"load"}}"#,
+            r#"{"round":{"round":3}}"#,
             r#"{"lost":{"method":"flag","senders":4,"sent":768,"lost":-1}}"#,
             r#"{"lost":{"method":"flag","senders":4,"sent":768,"lost":1,"more":1}}"#,
         ] {

@@ -21,6 +21,7 @@
 //! Commands print their measurements as lines of [`Figure`]s.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 mod figure;
 
 use crc32c::crc32c;

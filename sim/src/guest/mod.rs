@@ -295,6 +295,9 @@ impl Guest {
     // ---- what ends ----
 
     fn ended(&mut self, world: &mut World<'_>, id: NodeId, operation: Operation, since: Time, ok: bool) {
+        if let Some(trace) = &mut world.trace {
+            trace.operation(id, operation, since, world.now, ok);
+        }
         let statistics = world.statistics.of(operation);
         if ok {
             statistics.latency.add(world.now - since);

@@ -87,7 +87,7 @@ impl Consumer {
     /// for a free admin slot.
     pub(super) fn is_worth_killing(&self, driver: &Driver) -> bool {
         match &self.mode {
-            Mode::Pass(_) => self.is_amid(),
+            Mode::Pass(answers) => consumer::is_in_pass(answers),
             Mode::Call { .. } | Mode::Wait { .. } => true,
             Mode::Act { .. } => driver.is_at(At::Resume) && !driver.resume_sent,
             Mode::Spin | Mode::Arm { .. } | Mode::Sleep | Mode::Done | Mode::Dead => false,

@@ -2,7 +2,7 @@
 //! Arguments of launches: the argument aperture (Telegraphos II), and special mode (Telegraphos I). `hib` offers every
 //! window access to the launcher first.
 
-use super::{Below, Launcher, Location};
+use super::{Below, LaunchRegisters, Launcher, Location, slot_number};
 use crate::Bar;
 use crate::config::KEY_ATTEMPTS;
 use crate::requester::Requester;
@@ -50,11 +50,15 @@ impl Launcher {
             return;
         }
         let context = u16::from(context);
-        let right_key = below.requester.contexts.get(&context).is_some_and(|c| c.key == key);
+        let right_key = below.requester.contexts.get(context).is_some_and(|c| c.key == key);
         if !right_key || (owner != context && !below.ctx.has(crate::Bug::ForeignContext)) {
             return self.wrong_key(below, number, offset);
         }
-        let Some(argument) = self.registers.entry((context, slot)).or_default().arguments.get_mut(usize::from(which))
+        let Some(argument) = self
+            .registers
+            .get_or_insert_with(slot_number(context, slot), LaunchRegisters::default)
+            .arguments
+            .get_mut(usize::from(which))
         else {
             return below.ctx.bad_access(Bar::Window, offset, size, Status::Argument);
         };
@@ -87,11 +91,11 @@ impl Launcher {
     pub(crate) fn set_special(&mut self, requester: &Requester, value: u64) {
         if let Some((context, slot, _)) = self.special.take() {
             // Special mode ends without a launch: drop its arguments.
-            self.registers.remove(&(context, slot));
+            self.registers.remove(slot_number(context, slot));
         }
         let (context, slot) = ((value >> 8) as u16, value as u8 & 63);
-        if value & regs::SPECIAL_ENTER != 0 && requester.contexts.contains_key(&context) {
-            self.registers.remove(&(context, slot));
+        if value & regs::SPECIAL_ENTER != 0 && requester.contexts.contains(context) {
+            self.registers.remove(slot_number(context, slot));
             self.special = Some((context, slot, 0));
         }
     }
@@ -110,7 +114,7 @@ impl Launcher {
         }
         let location =
             below.requester.slot(&address).and_then(|n| self.locate(below, n, address.slot(), address.within()));
-        let registers = self.registers.entry((context, slot)).or_default();
+        let registers = self.registers.get_or_insert_with(slot_number(context, slot), LaunchRegisters::default);
         match (location, registers.arguments.get_mut(count)) {
             (Some((owner, location)), Some(argument)) if owner == context => {
                 *argument = Some(location);

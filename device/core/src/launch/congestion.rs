@@ -29,7 +29,7 @@ impl Launcher {
     /// The board cannot keep up with the guest's stores: stops each context that issued at least its part of half the
     /// intake limit, which is divided evenly among the storing contexts. The requester stops the active imports.
     pub(crate) fn throttle(&mut self, ctx: &mut Ctx) {
-        let stores = std::mem::take(&mut self.stores);
+        let stores = self.stores.take();
         let part = ctx.config.intake_limit / 2 / (stores.len() as u32).max(1);
         for context in stores.into_iter().filter(|(_, count)| *count >= part).map(|(context, _)| context) {
             let newly_stopped = !self.is_stopped(context);
@@ -43,6 +43,10 @@ impl Launcher {
     /// The guest's socket is empty: releases the contexts that [`Launcher::throttle`] has stopped.
     pub(crate) fn intake_dry(&mut self, ctx: &mut Ctx) {
         self.stores.clear();
+        // Called in each turn: most of them have nothing to release.
+        if self.throttled.is_empty() {
+            return;
+        }
         for context in std::mem::take(&mut self.throttled) {
             if !self.is_stopped(context) {
                 self.congestion_changed(ctx, context, false);

@@ -2,7 +2,7 @@
 //! The page of a context: registers that launch operations and issue quiets; and the LAUNCH admin command. Called by
 //! `hib` for stores to BAR2, and by `control`.
 
-use super::{Below, Launcher, Location, Origin};
+use super::{Below, LaunchRegisters, Launcher, Location, Origin, slot_number};
 use crate::Bar;
 use crate::events::Cause;
 use telegraphos_wire::admin::Command;
@@ -12,7 +12,7 @@ use telegraphos_wire::{Status, UNIT, UNIT_SHIFT};
 impl Launcher {
     /// Counts a store to the page of an open context, for [`Launcher::throttle`].
     pub(crate) fn count_store(&mut self, context: u16) {
-        *self.stores.entry(context).or_default() += 1;
+        self.stores.increment(context);
     }
 
     /// Serves a store to a context page, other than an arm of a queue.
@@ -22,7 +22,7 @@ impl Launcher {
         let end = context::REGISTERS + context::SLOT_COUNT * context::STRIDE;
         let status = if size != 8 || offset % 8 != 0 || within >= end {
             Status::BadSize
-        } else if !below.requester.contexts.contains_key(&number) {
+        } else if !below.requester.contexts.contains(number) {
             Status::Unmapped
         } else if within < context::ARM {
             match self.quiet(below, number, (within / 8) as u8, data) {
@@ -34,7 +34,7 @@ impl Launcher {
         } else {
             let at = within - context::REGISTERS;
             let slot = (at / context::STRIDE) as u8;
-            let registers = self.registers.entry((number, slot)).or_default();
+            let registers = self.registers.get_or_insert_with(slot_number(number, slot), LaunchRegisters::default);
             match at % context::STRIDE {
                 context::OPERAND => registers.operand = data,
                 context::COMPARE => registers.compare = data,
@@ -61,20 +61,20 @@ impl Launcher {
 
     /// Returns whether a slot has an unfinished operation.
     pub(super) fn slot_is_busy(&self, context: u16, slot: u8) -> bool {
-        self.slots.contains_key(&(context, slot))
+        self.slots.contains(slot_number(context, slot))
     }
 
     /// Serves a store of a cookie to `ARM[slot]`: requests an event when the operation or quiet with this cookie
     /// completes, or posts it now if that is complete.
     fn arm(&mut self, below: &mut Below<'_>, number: u16, slot: u8, cookie: u64) {
-        let operation = self.slots.get(&(number, slot)).copied();
-        if let Some(operation) = operation.and_then(|o| self.operations.get_mut(&o)) {
+        let operation = self.slots.get(slot_number(number, slot)).copied();
+        if let Some(operation) = operation.and_then(|o| self.operations.get_mut(o)) {
             if operation.origin == (Origin::Slot { context: number, slot, cookie }) {
                 operation.notify = true;
                 return;
             }
         }
-        let quiet = below.requester.contexts.get_mut(&number).and_then(|c| c.quiets.get_mut(&slot));
+        let quiet = below.requester.contexts.get_mut(number).and_then(|c| c.quiets.get_mut(&slot));
         match quiet {
             Some(quiet) if quiet.cookie == cookie => quiet.notify = true,
             _ => below.ctx.cause(Cause::Context(number)),
@@ -83,9 +83,9 @@ impl Launcher {
 
     /// Serves a store to `LAUNCH` of a slot. The slot's arguments are consumed even if the launch fails.
     fn launch(&mut self, below: &mut Below<'_>, number: u16, slot: u8, word: u64, offset: u64) {
-        let quiet = below.requester.contexts.get(&number).is_some_and(|c| c.quiets.contains_key(&slot));
+        let quiet = below.requester.contexts.get(number).is_some_and(|c| c.quiets.contains_key(&slot));
         let busy = quiet || self.slot_is_busy(number, slot);
-        let registers = self.registers.remove(&(number, slot)).unwrap_or_default();
+        let registers = self.registers.remove(slot_number(number, slot)).unwrap_or_default();
         if self.special.is_some_and(|(c, s, _)| (c, s) == (number, slot)) {
             self.special = None;
         }

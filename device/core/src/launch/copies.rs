@@ -4,6 +4,7 @@
 use super::{Below, Kind, Launcher, Location};
 use crate::config::BLOCKS;
 use crate::ctx::{Ctx, FollowUp, StepOwner};
+use crate::keyed::Key;
 use crate::{Bug, Step, StepResult};
 use telegraphos_wire::{Body, MAX_BLOCK};
 use telegraphos_wire::{NodeId, Rights, Status, UNIT};
@@ -30,7 +31,7 @@ impl Launcher {
                 return;
             }
             let Some(number) = self.destinations[usize::from(node)].copies.pop() else { return };
-            let Some(operation) = self.operations.get_mut(&number) else { continue };
+            let Some(operation) = self.operations.get_mut(number) else { continue };
             if operation.status != Status::Ok {
                 continue; // It ends with its last block in flight.
             }
@@ -94,8 +95,8 @@ impl Launcher {
     }
 
     /// Handles the result of a block's step: sends the loaded block, or ends the stored one.
-    pub(crate) fn block_stepped(&mut self, below: &mut Below<'_>, number: u64, offset: u64, result: StepResult) {
-        let Some(operation) = self.operations.get(&number) else { return };
+    pub(crate) fn block_stepped(&mut self, below: &mut Below<'_>, number: Key, offset: u64, result: StepResult) {
+        let Some(operation) = self.operations.get(number) else { return };
         let (node, kind, failed) = (operation.node, operation.kind, operation.status != Status::Ok);
         let epoch = operation.epoch;
         let Kind::Copy { far, near, get, .. } = kind else { return };
@@ -120,7 +121,7 @@ impl Launcher {
     }
 
     /// Appends a copy to the round-robin order of its node.
-    pub(super) fn queue_copy(&mut self, ctx: &mut Ctx, node: NodeId, context: u16, number: u64) {
+    pub(super) fn queue_copy(&mut self, ctx: &mut Ctx, node: NodeId, context: u16, number: Key) {
         let context = if ctx.has(Bug::TurnsByOperation) { 0 } else { context };
         self.destinations[usize::from(node)].copies.push(context, number);
     }
@@ -133,9 +134,10 @@ impl Launcher {
 
     /// Fails the waiting copies to or from a node that is down. Those without a block in flight end now.
     pub(crate) fn fail_waiting_copies(&mut self, below: &mut Below<'_>, node: NodeId, status: Status) {
-        let mut copies = std::mem::take(&mut self.destinations[usize::from(node)].copies);
+        let Some(destination) = self.destinations.existing_mut(node) else { return };
+        let mut copies = std::mem::take(&mut destination.copies);
         while let Some(number) = copies.pop() {
-            let Some(operation) = self.operations.get_mut(&number) else { continue };
+            let Some(operation) = self.operations.get_mut(number) else { continue };
             if operation.status == Status::Ok {
                 operation.status = status;
                 operation.failed_import = operation.imports[0];

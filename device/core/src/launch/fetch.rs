@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! FETCH: loads that perform an atomic (I14, DESIGN contract 4). Called by `hib` for loads from BAR2.
 
-use super::{Below, Kind, Launcher, Origin};
+use super::{Below, Kind, Launcher, Origin, slot_number};
+use crate::keyed::Key;
 use crate::numbered::ones;
 use crate::requester::Requester;
 use crate::{Bar, Bug, Notice, Token};
@@ -38,13 +39,13 @@ impl Launcher {
         if !matches!(size, 4 | 8) || offset % 8 != 0 {
             return Err((Status::BadSize, None));
         }
-        let Some(context) = below.requester.contexts.get(&number) else { return Err((Status::Unmapped, None)) };
+        let Some(context) = below.requester.contexts.get(number) else { return Err((Status::Unmapped, None)) };
         let slot = (((offset & (UNIT - 1)) - context::FETCH) / 8) as u8;
         let busy = context.quiets.contains_key(&slot) || self.slot_is_busy(number, slot);
         // The arguments are consumed even if the load fails, as by LAUNCH.
         let registers = match below.ctx.has(Bug::FetchKeepsArguments) {
-            true => self.registers.get(&(number, slot)).copied().unwrap_or_default(),
-            false => self.registers.remove(&(number, slot)).unwrap_or_default(),
+            true => self.registers.get(slot_number(number, slot)).copied().unwrap_or_default(),
+            false => self.registers.remove(slot_number(number, slot)).unwrap_or_default(),
         };
         let locations = registers.locations();
         let argument = locations[0].filter(|location| self.is_open(below, location)).map(|location| location.import);
@@ -82,7 +83,7 @@ impl Launcher {
         size: u32,
         status: Status,
     ) {
-        let errors = |requester: &Requester| requester.contexts.get(&number).map(|context| context.errors);
+        let errors = |requester: &Requester| requester.contexts.get(number).map(|context| context.errors);
         let before = errors(below.requester);
         match argument {
             Some(import) => {
@@ -102,25 +103,27 @@ impl Launcher {
         if below.ctx.has(Bug::FetchWithoutLimit) {
             return;
         }
-        while let Some(&(deadline, number)) = self.fetches.first() {
+        while let Some(&(deadline, number)) = self.fetches.front() {
             if deadline > below.ctx.now {
                 return;
             }
+            self.fetches.pop_front();
             self.answer_fetch(below, number, Status::Timeout);
-            self.fetches.remove(&(deadline, number));
         }
     }
 
     /// Completes the load that launched an operation, unless it is complete.
-    pub(super) fn answer_fetch(&mut self, below: &mut Below<'_>, number: u64, status: Status) {
-        let Some(operation) = self.operations.get_mut(&number) else { return };
+    pub(super) fn answer_fetch(&mut self, below: &mut Below<'_>, number: Key, status: Status) {
+        let Some(operation) = self.operations.get_mut(number) else { return };
         let Origin::Load { context, slot, size, token, deadline } = &mut operation.origin else { return };
         let Some(token) = token.take() else { return };
         let (context, slot, size, deadline) = (*context, *slot, *size, *deadline);
         let (argument, kind) = (operation.imports[0], operation.kind);
-        self.fetches.remove(&(deadline, number));
+        if let Ok(at) = self.fetches.binary_search(&(deadline, number)) {
+            self.fetches.remove(at);
+        }
         // No status word is written for it: the process can use the slot again.
-        self.slots.remove(&(context, slot));
+        self.slots.remove(slot_number(context, slot));
         let data = match kind {
             Kind::Atomic { value } if status == Status::Ok => value & ones(u32::from(size)),
             _ => {

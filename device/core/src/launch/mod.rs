@@ -33,16 +33,22 @@ mod turns;
 mod variants;
 
 use self::turns::Destination;
+use crate::by_node::ByNode;
+use crate::counts::Counts;
 use crate::ctx::Ctx;
 use crate::grants::Grants;
+use crate::keyed::{Key, Keyed};
 use crate::numbered::ones;
 use crate::replica::Replicas;
 use crate::requester::Requester;
+use crate::table::Table;
 use crate::{HibConfig, Notice, Token};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::ImportEpoch;
-use telegraphos_wire::{NodeId, Status};
+use telegraphos_wire::{NodeId, Status, context};
 
 /// A location in an import's segment, as named by a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,6 +159,34 @@ impl Operation {
     }
 }
 
+/// The unfinished operations by the context of their imports, ascending. An empty list keeps its memory until its
+/// context is closed; it is not part of the state.
+#[derive(Clone, Default)]
+struct ByContext(Table<Vec<Key>>);
+
+impl ByContext {
+    fn state(&self) -> impl Iterator<Item = (u32, &Vec<Key>)> {
+        self.0.iter().filter(|(_, operations)| !operations.is_empty())
+    }
+}
+
+impl Hash for ByContext {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.state().for_each(|entry| entry.hash(state));
+    }
+}
+
+impl fmt::Debug for ByContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.state()).finish()
+    }
+}
+
+/// The number of a slot of a context among all slots of the board.
+fn slot_number(context: u16, slot: u8) -> u32 {
+    u32::from(context) * context::SLOT_COUNT as u32 + u32::from(slot)
+}
+
 /// The parts that the launcher uses, as the argument of its methods.
 pub(crate) struct Below<'a> {
     pub(crate) ctx: &'a mut Ctx,
@@ -174,21 +208,20 @@ struct Variants {
 /// The launcher of the board; see the module documentation.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Launcher {
-    operations: BTreeMap<u64, Operation>,
-    next: u64,
-    /// Unfinished operations by the context of their imports.
-    by_context: BTreeMap<u16, BTreeSet<u64>>,
-    /// The unfinished operation of each slot.
-    slots: BTreeMap<(u16, u8), u64>,
-    registers: BTreeMap<(u16, u8), LaunchRegisters>,
-    /// Loads of FETCH that are not complete: deadline and operation.
-    fetches: BTreeSet<(u64, u64)>,
+    operations: Keyed<Operation>,
+    by_context: ByContext,
+    /// The unfinished operation of each slot ([`slot_number`]).
+    slots: Table<Key>,
+    /// By slot ([`slot_number`]).
+    registers: Table<LaunchRegisters>,
+    /// Loads of FETCH that are not complete: deadline and operation, both ascending, since all have the same limit.
+    fetches: VecDeque<(u64, Key)>,
     /// Special mode: context, slot, number of arguments passed so far.
     special: Option<(u16, u8, usize)>,
     #[cfg(feature = "bugs")]
     variants: Variants,
     /// Copies to or from each node.
-    destinations: Vec<Destination>,
+    destinations: ByNode<Destination>,
     /// Nodes whose copies wait for the next turn of the shell's loop.
     paused: VecDeque<NodeId>,
     /// Account of the bytes of unfinished copies, by context.
@@ -197,7 +230,7 @@ pub(crate) struct Launcher {
     congested: BTreeSet<u16>,
     throttled: BTreeSet<u16>,
     /// Stores to context pages by context, since the guest's socket was last empty or contexts were last throttled.
-    stores: BTreeMap<u16, u32>,
+    stores: Counts,
 }
 
 impl Launcher {
@@ -206,31 +239,33 @@ impl Launcher {
         let contexts = u64::from(config.contexts);
         let each = |units: u64| Account::new(Shares::equal(contexts.saturating_mul(units), contexts));
         Launcher {
-            operations: BTreeMap::new(),
-            next: 0,
-            by_context: BTreeMap::new(),
-            slots: BTreeMap::new(),
-            registers: BTreeMap::new(),
-            fetches: BTreeSet::new(),
+            operations: Keyed::default(),
+            by_context: ByContext::default(),
+            slots: Table::default(),
+            registers: Table::default(),
+            fetches: VecDeque::new(),
             special: None,
             #[cfg(feature = "bugs")]
             variants: Variants::default(),
-            destinations: vec![Destination::default(); config.window.nodes() as usize],
+            destinations: ByNode::new(config.window.nodes(), Destination::default()),
             paused: VecDeque::new(),
             bytes: each(config.copies_limit),
             congested: BTreeSet::new(),
             throttled: BTreeSet::new(),
-            stores: BTreeMap::new(),
+            stores: Counts::default(),
         }
     }
 
     /// Removes the state of a closed context. Returns whether the context was congested.
     pub(crate) fn forget_context(&mut self, number: u16) -> bool {
-        self.registers.retain(|(context, _), _| *context != number);
+        for slot in 0..context::SLOT_COUNT as u8 {
+            self.registers.remove(slot_number(number, slot));
+        }
+        self.by_context.0.remove(number);
         if self.special.is_some_and(|(context, ..)| context == number) {
             self.special = None;
         }
-        self.stores.remove(&number);
+        self.stores.reset(number);
         let stopped = self.is_stopped(number);
         self.congested.remove(&number);
         self.throttled.remove(&number);
@@ -249,37 +284,36 @@ impl Launcher {
 
     /// The earliest deadline of a load of FETCH.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        self.fetches.first().map(|(at, _)| *at)
+        self.fetches.front().map(|(at, _)| *at)
     }
 
     /// Removes a finished operation from the set of its context.
-    fn forget_operation(&mut self, context: u16, number: u64) {
-        if let Some(operations) = self.by_context.get_mut(&context) {
-            operations.remove(&number);
-            if operations.is_empty() {
-                self.by_context.remove(&context);
+    fn forget_operation(&mut self, context: u16, number: Key) {
+        if let Some(operations) = self.by_context.0.get_mut(context) {
+            if let Ok(at) = operations.binary_search(&number) {
+                operations.remove(at);
             }
         }
     }
 
     /// The unfinished operations of a context that use an import for which `selects` is true, ascending.
-    pub(crate) fn operations_using(&self, context: u16, selects: impl Fn(u16) -> bool) -> Vec<u64> {
-        let uses = |number: &u64| {
-            let operation = self.operations.get(number);
+    pub(crate) fn operations_using(&self, context: u16, selects: impl Fn(u16) -> bool) -> Vec<Key> {
+        let uses = |number: &Key| {
+            let operation = self.operations.get(*number);
             operation.is_some_and(|operation| operation.imports.into_iter().flatten().any(&selects))
         };
-        self.by_context.get(&context).into_iter().flatten().copied().filter(uses).collect()
+        self.by_context.0.get(context).into_iter().flatten().copied().filter(uses).collect()
     }
 
     /// Clears all tables on reset. Loads of FETCH complete with all ones. Operation numbers are not reused.
     pub(crate) fn reset(&mut self, ctx: &mut Ctx) {
         for (_, number) in std::mem::take(&mut self.fetches) {
-            let Some(operation) = self.operations.get(&number) else { continue };
+            let Some(operation) = self.operations.get(number) else { continue };
             if let Origin::Load { size, token: Some(token), .. } = operation.origin {
                 ctx.notice(Notice::FailedLoad { node: operation.node, status: Status::Reset });
                 ctx.read_done(token, ones(u32::from(size)));
             }
         }
-        *self = Launcher { next: self.next, ..Launcher::new(&ctx.config) };
+        *self = Launcher { operations: self.operations.emptied(), ..Launcher::new(&ctx.config) };
     }
 }

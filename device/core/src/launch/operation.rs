@@ -2,9 +2,10 @@
 //! The life cycle of an operation: checks, start, replies, end. Called by the other files of the launcher.
 
 use super::copies::block_length;
-use super::{Below, Kind, Launcher, Location, Operation, Origin};
+use super::{Below, Kind, Launcher, Location, Operation, Origin, slot_number};
 use crate::config::MAX_COPY;
 use crate::ctx::StepOwner;
+use crate::keyed::Key;
 use crate::requester::Waiting;
 use crate::{Notice, Step};
 use telegraphos_wire::Body;
@@ -124,34 +125,37 @@ impl Launcher {
     }
 
     /// Adds an operation to the tables and returns its number.
-    fn begin(&mut self, below: &mut Below<'_>, operation: Operation) -> u64 {
-        let number = self.next;
-        self.next += 1;
-        if let Origin::Slot { context, slot, .. } | Origin::Load { context, slot, .. } = operation.origin {
-            self.slots.insert((context, slot), number);
+    fn begin(&mut self, below: &mut Below<'_>, operation: Operation) -> Key {
+        let (origin, imports) = (operation.origin, operation.imports);
+        let number = self.operations.insert(operation);
+        if let Origin::Slot { context, slot, .. } | Origin::Load { context, slot, .. } = origin {
+            self.slots.insert(slot_number(context, slot), number);
         }
-        if let Origin::Load { deadline, .. } = operation.origin {
-            self.fetches.insert((deadline, number));
+        if let Origin::Load { deadline, .. } = origin {
+            self.fetches.push_back((deadline, number));
         }
-        for import in operation.imports.into_iter().flatten() {
+        for import in imports.into_iter().flatten() {
             if let Some(import) = below.requester.import(import) {
                 import.operations += 1;
-                self.by_context.entry(import.context).or_default().insert(number);
+                let operations = self.by_context.0.get_or_insert_with(import.context, Vec::new);
+                // Both imports may belong to the same context.
+                if operations.last() != Some(&number) {
+                    operations.push(number);
+                }
             }
         }
-        self.operations.insert(number, operation);
         number
     }
 
     /// Sends one request of an operation.
-    pub(super) fn send_part(&mut self, below: &mut Below<'_>, node: NodeId, operation: u64, offset: u64, body: Body) {
+    pub(super) fn send_part(&mut self, below: &mut Below<'_>, node: NodeId, operation: Key, offset: u64, body: Body) {
         below.requester.peers[usize::from(node)].accept(Waiting::Part { operation, offset, body: Box::new(body) });
         below.requester.pump(below.ctx, node);
     }
 
     /// Handles the result of a request of an operation: its reply, or the reason why it has none.
-    pub(crate) fn answered(&mut self, below: &mut Below<'_>, number: u64, offset: u64, answer: Result<Body, Status>) {
-        let Some(operation) = self.operations.get_mut(&number) else { return };
+    pub(crate) fn answered(&mut self, below: &mut Below<'_>, number: Key, offset: u64, answer: Result<Body, Status>) {
+        let Some(operation) = self.operations.get_mut(number) else { return };
         let far = operation.imports[0].unwrap_or_default();
         let body = match answer {
             Ok(body) => body,
@@ -190,8 +194,8 @@ impl Launcher {
     }
 
     /// Ends one part of an operation, and the operation with its last part. An error concerns `import`.
-    pub(super) fn part_done(&mut self, below: &mut Below<'_>, number: u64, status: Status, import: u16) {
-        let Some(operation) = self.operations.get_mut(&number) else { return };
+    pub(super) fn part_done(&mut self, below: &mut Below<'_>, number: Key, status: Status, import: u16) {
+        let Some(operation) = self.operations.get_mut(number) else { return };
         operation.parts = operation.parts.saturating_sub(1);
         if operation.status == Status::Ok && status != Status::Ok {
             operation.status = status;
@@ -216,11 +220,11 @@ impl Launcher {
     }
 
     /// Completes an operation: reports its status to its origin, to quiets and to its import, and returns its charges.
-    pub(super) fn end(&mut self, below: &mut Below<'_>, number: u64) {
-        if let Some(status) = self.operations.get(&number).map(|operation| operation.status) {
+    pub(super) fn end(&mut self, below: &mut Below<'_>, number: Key) {
+        if let Some(status) = self.operations.get(number).map(|operation| operation.status) {
             self.answer_fetch(below, number, status);
         }
-        let Some(operation) = self.operations.remove(&number) else { return };
+        let Some(operation) = self.operations.remove(number) else { return };
         let Operation { origin, notify, node, imports, epoch, kind, status, failed_import, .. } = operation;
         let value = match kind {
             Kind::Atomic { value } if status == Status::Ok => Some(value),
@@ -247,7 +251,7 @@ impl Launcher {
         }
         match origin {
             Origin::Slot { context, slot, cookie } => {
-                self.slots.remove(&(context, slot));
+                self.slots.remove(slot_number(context, slot));
                 below.requester.slot_done(below.ctx, (context, slot), cookie, status, value, notify);
             }
             Origin::Load { context, .. } => below.requester.return_status_word(context),

@@ -2,7 +2,7 @@
 //! The other launch styles that the paper compares (SPEC items 20 and 21). Each needs an operating system that acts at
 //! every context switch. For tests only; no shipped board has them.
 
-use super::{Below, Launcher, Location, Origin, Variants};
+use super::{Below, LaunchRegisters, Launcher, Location, Origin, Variants, slot_number};
 use crate::Launching;
 use crate::ctx::Ctx;
 use telegraphos_wire::context::Operation as Opcode;
@@ -33,7 +33,8 @@ impl Launcher {
             Launching::CommandPages => self.variants.command = Some((location, data)),
             // The argument is attributed to the context in PROCESS; the import may belong to any context.
             Launching::ProcessRegister => {
-                let slot = self.registers.entry((self.variants.process, slot)).or_default();
+                let slot = slot_number(self.variants.process, slot);
+                let slot = self.registers.get_or_insert_with(slot, LaunchRegisters::default);
                 if let Some(argument) = slot.arguments.get_mut(usize::from(which)) {
                     *argument = Some(location);
                 }

@@ -26,7 +26,7 @@ impl Replicas {
         page: u32,
         source: Source,
     ) -> Result<bool, Status> {
-        let replica = self.pages.get_mut(&page).ok_or(Status::Invalid)?;
+        let replica = self.pages.get_mut(page).ok_or(Status::Invalid)?;
         if let Some(status) = replica.orphaned {
             return Err(status);
         }
@@ -43,7 +43,7 @@ impl Replicas {
 
     /// Whether the page is a copy in mode invalidate that processors may have mapped.
     pub(super) fn is_valid_copy(&self, page: u32) -> bool {
-        let replica = self.pages.get(&page);
+        let replica = self.pages.get(page);
         replica.is_some_and(|replica| replica.mode == Mode::Invalidate && replica.filled)
     }
 
@@ -53,13 +53,13 @@ impl Replicas {
         let early = below.ctx.has(Bug::AcknowledgeMapped);
         if !early && !self.charge_deferred(packet.src) {
             // A conforming home never has this many unacknowledged stores.
-            let replica = self.pages.get(&page);
+            let replica = self.pages.get(page);
             if let Some(source) = replica.and_then(|replica| replica.sources.first().copied()) {
                 self.source_lost(below, page, source, Status::NoSpace);
             }
             return Arrival::Done(Status::NotHome);
         }
-        let Some(replica) = self.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
+        let Some(replica) = self.pages.get_mut(page) else { return Arrival::Done(Status::NotHome) };
         if !early {
             replica.deferred.push(packet.clone());
         }
@@ -72,7 +72,7 @@ impl Replicas {
     /// REPLICA_INVALID: the driver has unmapped the page. Sends the deferred acknowledgements. `Err` if the page is not
     /// replicated in mode invalidate.
     pub(crate) fn unmapped(&mut self, ctx: &mut Ctx, page: u32) -> Result<(), Status> {
-        let replica = self.pages.get_mut(&page).filter(|replica| replica.mode == Mode::Invalidate);
+        let replica = self.pages.get_mut(page).filter(|replica| replica.mode == Mode::Invalidate);
         let replica = replica.ok_or(Status::Invalid)?;
         if std::mem::take(&mut replica.invalid) {
             replica.filled = false;
@@ -83,7 +83,7 @@ impl Replicas {
 
     /// Sends the deferred acknowledgements of a page with this status.
     pub(super) fn send_deferred(&mut self, ctx: &mut Ctx, page: u32, status: Status) {
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         for packet in std::mem::take(&mut replica.deferred) {
             self.deferred.give(&packet.src, 1);
             ctx.reply_to(&packet, Body::CopyAck { status });
@@ -93,7 +93,7 @@ impl Replicas {
     /// Copies that an earlier store invalidates and that have not acknowledged it. A processor there may still read the
     /// content before that store, so the next store waits for them too.
     pub(super) fn invalidating_copies(&self, page: u32) -> BTreeSet<NodeId> {
-        let Some(replica) = self.pages.get(&page).filter(|replica| replica.mode == Mode::Invalidate) else {
+        let Some(replica) = self.pages.get(page).filter(|replica| replica.mode == Mode::Invalidate) else {
             return BTreeSet::new();
         };
         let waits = self.multicasts_of(page).filter_map(|tag| self.multicasts.get(&tag)).flat_map(|m| &m.waits);
@@ -103,7 +103,7 @@ impl Replicas {
     /// Removes the copies that a store has been sent to, since it invalidates them. A copy that is still being filled
     /// stays: it applies the store like an update, before the last block of its content.
     pub(super) fn remove_invalidated(&mut self, ctx: &mut Ctx, page: u32) {
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         if replica.mode != Mode::Invalidate {
             return;
         }
@@ -120,7 +120,7 @@ impl Replicas {
 
     /// Enters a forwarded request into the order of answers, if its page is in mode invalidate.
     pub(super) fn begin_in_order(&mut self, number: u64, page: u32) {
-        if self.pages.get(&page).is_some_and(|replica| replica.mode == Mode::Invalidate) {
+        if self.pages.get(page).is_some_and(|replica| replica.mode == Mode::Invalidate) {
             self.in_order.push_back(InOrder { number, page, done: None });
         }
     }

@@ -96,7 +96,7 @@ impl Replicas {
         queue: bool,
     ) -> Result<bool, Status> {
         let new = Membership::new(below, command, queue)?;
-        if let Some(replica) = self.pages.get(&new.page) {
+        if let Some(replica) = self.pages.get(new.page) {
             if new.change_of(replica)? == Change::Refill {
                 return self.refill(below, slot, new.page, new.source);
             }
@@ -114,7 +114,7 @@ impl Replicas {
 
     /// Makes a page, or gives an existing one the mode and home of the command. The home's own page is filled.
     fn make_page(&mut self, below: &mut Below<'_>, new: &Membership) {
-        let replica = self.pages.entry(new.page).or_insert_with(|| ReplicaPage {
+        let replica = self.pages.get_or_insert_with(new.page, || ReplicaPage {
             mode: new.mode,
             generation: new.generation,
             sources: BTreeSet::new(),
@@ -154,7 +154,7 @@ impl Replicas {
 
     /// Sends the Join of a page to its home; the command in `slot` completes when the content has arrived.
     pub(super) fn join_home(&mut self, below: &mut Below<'_>, slot: u32, page: u32, source: Source, mode: Mode) {
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         replica.setting = Some(slot);
         replica.joining = Some(source);
         let (node, home_page, generation) = source;
@@ -179,7 +179,7 @@ impl Replicas {
     /// REPLICA_CLEAR. `Ok(false)`: completes later, when this node's own stores are acknowledged and the homes have
     /// answered the Leave.
     pub(crate) fn clear(&mut self, below: &mut Below<'_>, slot: u32, page: u32) -> Result<bool, Status> {
-        let Some(replica) = self.pages.get_mut(&page) else { return Err(Status::Invalid) };
+        let Some(replica) = self.pages.get_mut(page) else { return Err(Status::Invalid) };
         if replica.setting.is_some() || replica.clearing.is_some() {
             return Err(Status::Busy);
         }
@@ -191,7 +191,7 @@ impl Replicas {
     /// Sends the Leave requests of a page that is being cleared, unless a store of this node's processors for it is
     /// unfinished. Called whenever such a store may have ended.
     pub(crate) fn leave_if_done(&mut self, below: &mut Below<'_>, page: u32) {
-        let replica = self.pages.get(&page);
+        let replica = self.pages.get(page);
         let Some(replica) = replica.filter(|replica| replica.clearing.is_some() && replica.leaving == 0) else {
             return;
         };
@@ -207,7 +207,7 @@ impl Replicas {
         }
         let reachable = |source: &&Source| below.requester.reachable(below.ctx, source.0).is_ok();
         let sources: Vec<Source> = replica.sources.iter().filter(reachable).copied().collect();
-        if let Some(replica) = self.pages.get_mut(&page) {
+        if let Some(replica) = self.pages.get_mut(page) {
             replica.leaving = sources.len().max(1) as u32;
         }
         if sources.is_empty() {
@@ -226,7 +226,7 @@ impl Replicas {
 
     /// A home has answered a Leave, or cannot be reached. After the last one the page is an ordinary page again.
     pub(super) fn leave_answered(&mut self, below: &mut Below<'_>, page: u32) {
-        let Some(replica) = self.pages.get_mut(&page).filter(|replica| replica.leaving > 0) else {
+        let Some(replica) = self.pages.get_mut(page).filter(|replica| replica.leaving > 0) else {
             return;
         };
         replica.leaving -= 1;
@@ -248,7 +248,7 @@ impl Replicas {
     /// Ends replication of a page: its grant is revoked, or it becomes an ordinary page. If a step is in flight, the
     /// page is removed when the step is done.
     pub(crate) fn revoke(&mut self, below: &mut Below<'_>, page: u32) {
-        if let Some(replica) = self.pages.get_mut(&page) {
+        if let Some(replica) = self.pages.get_mut(page) {
             replica.revoked = true;
             self.end_if_revoked(below, page);
         }
@@ -262,7 +262,7 @@ impl Replicas {
     /// Ends a revoked page: refuses what waits, and removes the page unless a step is in flight. False if the page is
     /// not revoked.
     pub(super) fn end_if_revoked(&mut self, below: &mut Below<'_>, page: u32) -> bool {
-        let Some(replica) = self.pages.get_mut(&page).filter(|replica| replica.revoked) else {
+        let Some(replica) = self.pages.get_mut(page).filter(|replica| replica.revoked) else {
             return false;
         };
         let in_flight = usize::from(replica.busy);
@@ -272,12 +272,12 @@ impl Replicas {
         }
         self.end_moving(below.ctx, page, Status::Stale);
         self.send_deferred(below.ctx, page, Status::NotHome);
-        if self.pages.get(&page).is_none_or(|replica| replica.busy) {
+        if self.pages.get(page).is_none_or(|replica| replica.busy) {
             return true;
         }
         self.end_copies(below, page, Status::Stale);
         self.forget_page(below.ctx, page);
-        if let Some(replica) = self.pages.remove(&page) {
+        if let Some(replica) = self.pages.remove(page) {
             for slot in replica.setting.into_iter().chain(replica.clearing) {
                 below.ctx.complete_status(slot, Status::Stale);
             }
@@ -287,7 +287,7 @@ impl Replicas {
 
     /// Notifies all copies of a page, behind everything already sent to them, that this node is no longer their home.
     pub(super) fn end_copies(&mut self, below: &mut Below<'_>, page: u32, why: Status) {
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         let copies: Vec<NodeId> = std::mem::take(&mut replica.copies).into_keys().collect();
         replica.filling.clear();
         let at = RemoteAddr { page, offset: 0, generation: replica.generation };
@@ -301,7 +301,7 @@ impl Replicas {
         self.stop_home_timer(page);
         self.sources.retain(|_, p| *p != page);
         self.pending.retain(|(p, _), _| *p != page);
-        if let Some(replica) = self.pages.get_mut(&page) {
+        if let Some(replica) = self.pages.get_mut(page) {
             replica.sources.clear();
         }
         self.resume_stalled(ctx);
@@ -310,7 +310,7 @@ impl Replicas {
     /// Makes a page an orphan: its home no longer serves it, so its copies may differ. Stores to it are refused until
     /// REPLICA_SET gives it a home again.
     pub(super) fn orphan(&mut self, below: &mut Below<'_>, page: u32, status: Status) {
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         if replica.orphaned.is_some() {
             return;
         }
@@ -354,7 +354,7 @@ impl Replicas {
             let refusal = refusal(&packet.body, status);
             self.answer_in_order(below, number, packet, refusal);
         }
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         let busy = usize::from(replica.busy);
         replica.stale = replica.busy && replica.work.front().is_some_and(ends);
         let rest = replica.work.drain(busy.min(replica.work.len())..);
@@ -367,7 +367,7 @@ impl Replicas {
 
     /// Removes a node from the copies of a page, with the blocks that wait to be sent to it.
     pub(super) fn remove_copy(&mut self, below: &mut Below<'_>, page: u32, node: NodeId) {
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         if replica.copies.remove(&node).is_some() {
             self.announce_group(below.ctx, page);
             self.drop_fills(below, page, node);
@@ -386,7 +386,7 @@ impl Replicas {
             // acknowledgement match no new multicast.
             self.next_tag_epoch(below.ctx);
         }
-        let pages: Vec<u32> = self.pages.keys().copied().collect();
+        let pages: Vec<u32> = self.pages.numbers().collect();
         // Removed first, so that nothing new is sent to it when its missing acknowledgements complete multicasts below.
         for page in &pages {
             self.remove_copy(below, *page, node);
@@ -395,7 +395,7 @@ impl Replicas {
             self.copy_acknowledged(below, node, tag, Status::Ok);
         }
         for page in pages {
-            let Some(replica) = self.pages.get_mut(&page) else { continue };
+            let Some(replica) = self.pages.get_mut(page) else { continue };
             let lost: Vec<Source> = replica.sources.iter().copied().filter(|source| source.0 == node).collect();
             for source in lost {
                 self.source_lost(below, page, source, status);

@@ -48,6 +48,7 @@ use crate::ctx::Ctx;
 use crate::grants::Grants;
 use crate::requester::{Requester, Source};
 use crate::responder::Responder;
+use crate::table::Table;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_accounts::Account;
 use telegraphos_wire::packet::NO_NODE;
@@ -69,7 +70,7 @@ pub(crate) struct Below<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Replicas {
     /// By export page of this node.
-    pages: BTreeMap<u32, ReplicaPage>,
+    pages: Table<ReplicaPage>,
     /// The page here that copies a home's page; the inverse of [`ReplicaPage::sources`].
     sources: BTreeMap<Source, u32>,
     /// The counter cache: for (page, offset of an aligned 8-byte word) the pending writes of each byte (E18).
@@ -118,7 +119,7 @@ impl Replicas {
     /// No replicated page.
     pub(crate) fn new(config: &HibConfig) -> Replicas {
         Replicas {
-            pages: BTreeMap::new(),
+            pages: Table::default(),
             sources: BTreeMap::new(),
             pending: BTreeMap::new(),
             multicasts: BTreeMap::new(),
@@ -185,7 +186,7 @@ impl Replicas {
     /// Node and value of the REPLICA event that reports the page's present state.
     pub(crate) fn event(&self, ctx: &Ctx, page: u32) -> (NodeId, u64) {
         let value = u64::from(page) << 32;
-        let Some(replica) = self.pages.get(&page) else { return (NO_NODE, value) };
+        let Some(replica) = self.pages.get(page) else { return (NO_NODE, value) };
         let orphaned = replica.orphaned.map_or(0, |status| (status as u64) << 16 | event::REPLICA_ORPHANED);
         let moved = if replica.moves > 0 { event::REPLICA_MOVED } else { 0 };
         let invalid = if replica.invalid { event::REPLICA_INVALID } else { 0 };
@@ -195,7 +196,7 @@ impl Replicas {
 
     /// The home of a replicated page of this node; `None` if the page is not replicated, or is an orphan.
     pub(crate) fn home_of(&self, ctx: &Ctx, page: u32) -> Option<NodeId> {
-        let replica = self.pages.get(&page).filter(|replica| replica.orphaned.is_none())?;
+        let replica = self.pages.get(page).filter(|replica| replica.orphaned.is_none())?;
         replica.home_at(ctx.config.node)
     }
 

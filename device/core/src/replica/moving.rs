@@ -21,7 +21,7 @@ impl Replicas {
 
     /// REPLICA_MOVE at the copy that is to become the home. `Ok`: the command completes later.
     pub(crate) fn move_home(&mut self, below: &mut Below<'_>, slot: u32, page: u32) -> Result<(), Status> {
-        let replica = self.pages.get_mut(&page).ok_or(Status::Invalid)?;
+        let replica = self.pages.get_mut(page).ok_or(Status::Invalid)?;
         if !matches!(replica.mode, Mode::Owner | Mode::Counters) {
             return Err(Status::Invalid);
         }
@@ -40,7 +40,7 @@ impl Replicas {
 
     /// Sends the Move request: all earlier stores of this node's processors have been sent to the home.
     pub(super) fn take_home(&mut self, below: &mut Below<'_>, page: u32) {
-        let Some(replica) = self.pages.get(&page) else { return };
+        let Some(replica) = self.pages.get(page) else { return };
         let Some(&(node, home_page, home_generation)) = replica.sources.first() else { return };
         if !matches!(replica.moving, Some(Moving::Taking { .. })) {
             // Another copy has become the home in the meantime.
@@ -53,7 +53,7 @@ impl Replicas {
 
     /// The home has refused the Move, or has not answered in time.
     pub(super) fn move_failed(&mut self, below: &mut Below<'_>, page: u32, status: Status) {
-        let Some(replica) = self.pages.get_mut(&page).filter(|replica| !replica.home) else {
+        let Some(replica) = self.pages.get_mut(page).filter(|replica| !replica.home) else {
             return;
         };
         match replica.moving {
@@ -74,7 +74,7 @@ impl Replicas {
     /// home.
     pub(super) fn join_kept(&mut self, below: &mut Below<'_>, source: NodeId, packet: &Packet, page: u32) -> Served {
         let Body::Join { mode, .. } = packet.body else { return Served::Refused(Status::Invalid) };
-        let Some(replica) = self.pages.get_mut(&page) else {
+        let Some(replica) = self.pages.get_mut(page) else {
             return Served::Refused(Status::NotHome);
         };
         let Some(Moving::Taking { released }) = replica.moving else { return Served::Refused(Status::NotHome) };
@@ -92,7 +92,7 @@ impl Replicas {
 
     /// Makes this node the home, after the old home has joined as the last copy.
     fn become_home(&mut self, below: &mut Below<'_>, page: u32) {
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         replica.home = true;
         replica.moving = None;
         replica.moves += 1;
@@ -116,7 +116,7 @@ impl Replicas {
 
     /// A Move request of a copy: queued as a work item.
     pub(super) fn queue_move(&mut self, below: &mut Below<'_>, source: NodeId, page: u32) -> Served {
-        let Some(replica) = self.pages.get_mut(&page) else {
+        let Some(replica) = self.pages.get_mut(page) else {
             return Served::Refused(Status::NotHome);
         };
         if !replica.home || !replica.can_move() || !replica.copies.contains_key(&source) {
@@ -135,7 +135,7 @@ impl Replicas {
     /// Runs a Move item: everything before it has been multicast, and this node multicasts nothing after it.
     pub(super) fn give_home(&mut self, below: &mut Below<'_>, page: u32, packet: Packet) {
         let Body::Move { page: new_page, generation: new_generation, .. } = packet.body else { return };
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         if replica.copies.get(&packet.src) != Some(&packet.incarnation) || replica.orphaned.is_some() || replica.revoked
         {
             return self.refuse_forward(below.ctx, packet, Status::NotHome);
@@ -163,7 +163,7 @@ impl Replicas {
 
     /// All copies have acknowledged the Rehome, or have been dropped: joins the new home as its last copy.
     pub(super) fn rehome_acknowledged(&mut self, below: &mut Below<'_>, page: u32, packet: Packet) {
-        let Some(replica) = self.pages.get_mut(&page) else {
+        let Some(replica) = self.pages.get_mut(page) else {
             return self.refuse_forward(below.ctx, packet, Status::NotHome);
         };
         let Some(Moving::Giving { to, packet: request @ None }) = &mut replica.moving else {
@@ -186,7 +186,7 @@ impl Replicas {
     /// The new home has failed to take over: this node remains the home. Copies that already joined the other one
     /// become orphans.
     fn stay_home(&mut self, below: &mut Below<'_>, page: u32, status: Status) {
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         let Some(Moving::Giving { to, packet }) = replica.moving.take() else { return };
         let copies: Vec<NodeId> = replica.copies.keys().copied().collect();
         self.sources.remove(&to);
@@ -203,7 +203,7 @@ impl Replicas {
 
     /// The new home has accepted this node as a copy: this node stops being the home.
     fn hand_over(&mut self, ctx: &mut Ctx, page: u32, source: Source) {
-        let Some(replica) = self.pages.get_mut(&page).filter(|replica| replica.home) else { return };
+        let Some(replica) = self.pages.get_mut(page).filter(|replica| replica.home) else { return };
         let Some(Moving::Giving { packet, .. }) = replica.moving.replace(Moving::Following { announced: false }) else {
             return;
         };
@@ -227,7 +227,7 @@ impl Replicas {
         let Body::Rehome { to, page: new_page, generation, .. } = packet.body else {
             return Arrival::Done(Status::Invalid);
         };
-        let Some(replica) = self.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
+        let Some(replica) = self.pages.get_mut(page) else { return Arrival::Done(Status::NotHome) };
         if to == source.0 {
             return self.announced(below, page, source);
         }
@@ -245,7 +245,7 @@ impl Replicas {
             self.source_lost(below, page, source, Status::Stale);
             return Arrival::Done(Status::NotHome);
         }
-        let Some(replica) = self.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
+        let Some(replica) = self.pages.get_mut(page) else { return Arrival::Done(Status::NotHome) };
         replica.sources = [new].into();
         replica.moving = Some(Moving::Following { announced: false });
         replica.moves += 1;
@@ -283,7 +283,7 @@ impl Replicas {
             self.source_lost(below, page, source, status);
         }
         let is_source = self.sources.get(&source) == Some(&page);
-        let moving = self.pages.get(&page).and_then(|replica| replica.moving.as_ref());
+        let moving = self.pages.get(page).and_then(|replica| replica.moving.as_ref());
         if is_source && moving == Some(&Moving::Following { announced: false }) {
             self.start_home_timer(below.ctx, page);
         }
@@ -294,7 +294,7 @@ impl Replicas {
     /// The new home has confirmed that it is the home.
     fn announced(&mut self, below: &mut Below<'_>, page: u32, source: Source) -> Arrival {
         self.hand_over(below.ctx, page, source);
-        let Some(replica) = self.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
+        let Some(replica) = self.pages.get_mut(page) else { return Arrival::Done(Status::NotHome) };
         let Some(Moving::Following { announced }) = &mut replica.moving else { return Arrival::Done(Status::Invalid) };
         *announced = true;
         self.stop_home_timer(page);
@@ -305,7 +305,7 @@ impl Replicas {
     /// Resumes stores with the new home, once the old home has answered everything; the stores it refused are sent
     /// first.
     pub(super) fn follow_if_ready(&mut self, below: &mut Below<'_>, page: u32) {
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         let ready = replica.moving == Some(Moving::Following { announced: true });
         let moves = replica.moves;
         if !ready {
@@ -326,7 +326,7 @@ impl Replicas {
 
     /// Ends a move because the page is an orphan or revoked: refuses the requests that wait for it.
     pub(super) fn end_moving(&mut self, ctx: &mut Ctx, page: u32, status: Status) {
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         let (moving, returned) = (replica.moving.take(), std::mem::take(&mut replica.returned));
         if let Some(Moving::Giving { to, packet }) = moving {
             self.sources.remove(&to);
@@ -341,7 +341,7 @@ impl Replicas {
 
     /// Whether the home refuses requests because the page is moving away.
     pub(super) fn is_giving(&self, ctx: &Ctx, page: u32) -> bool {
-        let replica = self.pages.get(&page);
+        let replica = self.pages.get(page);
         let giving = replica.is_some_and(|replica| matches!(replica.moving, Some(Moving::Giving { .. })));
         giving && !ctx.has(Bug::ServeWhileMoving)
     }

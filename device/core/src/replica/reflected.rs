@@ -88,7 +88,7 @@ impl Replicas {
         if !ctx.config.fanout_by_switch || !ctx.link.is_up() {
             return;
         }
-        let replica = self.pages.get(&page).filter(|replica| replica.copies.len() > 1);
+        let replica = self.pages.get(page).filter(|replica| replica.copies.len() > 1);
         let mut members: Vec<NodeId> = replica.map_or(Vec::new(), |replica| replica.copies.keys().copied().collect());
         let announced = self.groups.remove(&page).unwrap_or_default();
         let others = self.memberships - announced.len();
@@ -133,7 +133,7 @@ impl Replicas {
         let (done, page) = (multicast.waits.is_empty(), multicast.page);
         // A copy may find out that this home has revoked the page before it has applied everything. Since it may become
         // the next home, a store that it lacks is not acknowledged (SPEC I7).
-        let revoked = self.pages.get(&page).is_none_or(|replica| replica.revoked);
+        let revoked = self.pages.get(page).is_none_or(|replica| replica.revoked);
         multicast.missed |=
             revoked && !matches!(status, Status::Ok | Status::Invalidated | Status::NodeDown | Status::Reset);
         let missed = multicast.missed && !below.ctx.has(Bug::AcknowledgeMissed);
@@ -220,7 +220,7 @@ impl Replicas {
         if let Some(arrivals) = self.arrivals.get_mut(&packet.src) {
             arrivals.working = true;
         }
-        if let Some(replica) = self.pages.get_mut(&page) {
+        if let Some(replica) = self.pages.get_mut(page) {
             replica.work.push_back(work);
         }
         self.run_work(below, page);
@@ -245,7 +245,7 @@ impl Replicas {
 
     /// A page that this node's page copies is lost. A naive page only loses a peer; any other page becomes an orphan.
     pub(super) fn source_lost(&mut self, below: &mut Below<'_>, page: u32, source: Source, status: Status) {
-        let Some(replica) = self.pages.get_mut(&page).filter(|r| r.sources.contains(&source)) else {
+        let Some(replica) = self.pages.get_mut(page).filter(|r| r.sources.contains(&source)) else {
             return;
         };
         if replica.mode != Mode::Naive {
@@ -255,7 +255,7 @@ impl Replicas {
         self.sources.remove(&source);
         if replica.joining == Some(source) {
             self.stop_home_timer(page);
-            let Some(replica) = self.pages.get_mut(&page) else { return };
+            let Some(replica) = self.pages.get_mut(page) else { return };
             replica.joining = None;
             if let Some(slot) = replica.setting.take() {
                 below.ctx.complete_status(slot, status);

@@ -30,7 +30,7 @@ impl Replicas {
     /// its incarnation is current.
     pub(crate) fn serve(&mut self, below: &mut Below<'_>, source: NodeId, packet: &Packet) -> Option<Served> {
         let (at, size, right) = target(&packet.body)?;
-        let Some(replica) = self.pages.get(&at.page) else {
+        let Some(replica) = self.pages.get(at.page) else {
             return match packet.body {
                 Body::Update { .. } | Body::Join { .. } | Body::Move { .. } | Body::Leave { .. } => {
                     Some(Served::Refused(Status::NotHome))
@@ -69,7 +69,7 @@ impl Replicas {
     /// Serves a store, an atomic, or a load of an own copy that can be invalid. `at` is the address of the access; the
     /// page exists, is no orphan, and grants the access.
     fn serve_access(&mut self, below: &mut Below<'_>, source: NodeId, packet: &Packet, at: RemoteAddr) -> Served {
-        let Some(replica) = self.pages.get(&at.page) else { return Served::Refused(Status::NotHome) };
+        let Some(replica) = self.pages.get(at.page) else { return Served::Refused(Status::NotHome) };
         let own = source == below.ctx.config.node;
         let (mode, orders, served_by_home) = (replica.mode, replica.orders_stores(), replica.is_served_by_home());
         let ready = replica.filled && !replica.revoked;
@@ -123,7 +123,7 @@ impl Replicas {
     /// Whether a block copy may load from (or store to) this page of this node. `Err` for a store to a replicated page,
     /// since the other copies would not get it, and for a load from a copy that may be invalid.
     pub(crate) fn block_of_replica(&self, page: u32, right: Rights) -> Result<(), Status> {
-        match self.pages.get(&page) {
+        match self.pages.get(page) {
             Some(_) if right.contains(Rights::WRITE) => Err(Status::Rights),
             Some(replica) if replica.is_served_by_home() => Err(Status::Invalidated),
             _ => Ok(()),
@@ -132,7 +132,7 @@ impl Replicas {
 
     /// A Join of a new copy: enters it and starts to send the page's content.
     pub(super) fn join(&mut self, below: &mut Below<'_>, source: NodeId, packet: &Packet, page: u32) -> Served {
-        let Some(replica) = self.pages.get_mut(&page) else {
+        let Some(replica) = self.pages.get_mut(page) else {
             return Served::Refused(Status::NotHome);
         };
         let Body::Join { mode, .. } = packet.body else { return Served::Refused(Status::Invalid) };
@@ -145,7 +145,7 @@ impl Replicas {
         if self.is_barred(below.ctx, page, source) {
             return Served::Refused(Status::Timeout);
         }
-        let Some(replica) = self.pages.get_mut(&page) else {
+        let Some(replica) = self.pages.get_mut(page) else {
             return Served::Refused(Status::NotHome);
         };
         if replica.copies.insert(source, packet.incarnation) == Some(packet.incarnation) {
@@ -164,7 +164,7 @@ impl Replicas {
                 self.count_taken(below, packet);
             }
         }
-        if let Some(replica) = self.pages.get_mut(&page) {
+        if let Some(replica) = self.pages.get_mut(page) {
             replica.work.push_back(work);
         }
         self.run_work(below, page);
@@ -183,12 +183,12 @@ impl Replicas {
     pub(super) fn forward(&mut self, below: &mut Below<'_>, packet: Packet, page: u32) {
         let last = self.ordinals_of(page).next_back();
         let ordinal = last.map_or(0, |last| last + 1);
-        if let Some(replica) = self.pages.get_mut(&page).filter(|replica| replica.keeps_stores()) {
+        if let Some(replica) = self.pages.get_mut(page).filter(|replica| replica.keeps_stores()) {
             let ordinal = replica.returned.last_key_value().map_or(ordinal, |(last, _)| ordinal.max(last + 1));
             replica.returned.insert(ordinal, packet);
             return;
         }
-        let source = self.pages.get(&page).and_then(|replica| replica.sources.first().copied());
+        let source = self.pages.get(page).and_then(|replica| replica.sources.first().copied());
         let Some((home, home_page, generation)) = source else {
             return self.refuse_forward(below.ctx, packet, Status::NotHome);
         };
@@ -216,7 +216,7 @@ impl Replicas {
             _ => crate::numbered::lowest_free(forwards),
         };
         self.begin_in_order(number, page);
-        let replica = self.pages.get(&page);
+        let replica = self.pages.get(page);
         let moves = replica.map_or(0, |replica| replica.moves);
         // A store that the copy already contains is sent even after an earlier one was lost.
         let unconditional = replica.is_some_and(|replica| replica.mode != Mode::Invalidate);
@@ -257,7 +257,7 @@ impl Replicas {
             let for_new_home = status == Status::Moving || status == Status::NotHome && replica.moves != moves;
             for_new_home && replica.orphaned.is_none()
         };
-        match self.pages.get_mut(&page).filter(returns) {
+        match self.pages.get_mut(page).filter(returns) {
             Some(replica) => {
                 replica.returned.insert(ordinal, packet);
             }
@@ -280,7 +280,7 @@ impl Replicas {
         body: Option<Body>,
         status: Status,
     ) {
-        let here = self.pages.get(&page).is_some_and(|replica| replica.mode != Mode::Invalidate);
+        let here = self.pages.get(page).is_some_and(|replica| replica.mode != Mode::Invalidate);
         let alone = here && !status.is_ok() && matches!(packet.body, Body::Write { .. });
         let body = body.unwrap_or_else(|| refusal(&packet.body, status));
         let is_store = matches!(packet.body, Body::Write { .. });
@@ -321,7 +321,7 @@ impl Replicas {
     /// Counts a store as taken in the status page of its context: this node's memory contains it (SPEC E22b).
     pub(super) fn count_taken(&mut self, below: &mut Below<'_>, packet: &Packet) {
         let Some((context, index, count)) = below.requester.count_taken(packet.tag) else { return };
-        let Some(page) = below.requester.contexts.get(&context).map(|c| c.status_page) else { return };
+        let Some(page) = below.requester.contexts.get(context).map(|c| c.status_page) else { return };
         below.ctx.count_in_status(context, page + context::TAKEN_OFFSET + 8 * u64::from(index), count);
     }
 }

@@ -29,7 +29,7 @@ impl Replicas {
         }
         while let Some(&(at, page)) = self.home_deadlines.first().filter(|(at, _)| *at <= below.ctx.now) {
             self.home_deadlines.remove(&(at, page));
-            let Some(replica) = self.pages.get_mut(&page) else { continue };
+            let Some(replica) = self.pages.get_mut(page) else { continue };
             replica.home_deadline = None;
             let joining = replica.joining;
             below.ctx.notice(Notice::SilentHome { page });
@@ -99,7 +99,7 @@ impl Replicas {
 
     /// Notifies a copy, behind everything already sent to it, that this node is no longer its home.
     pub(super) fn end_copy(&mut self, below: &mut Below<'_>, page: u32, node: NodeId, status: Status) {
-        let Some(replica) = self.pages.get(&page) else { return };
+        let Some(replica) = self.pages.get(page) else { return };
         let at = RemoteAddr { page, offset: 0, generation: replica.generation };
         self.multicast(below, &[node], Body::Rehome { at, to: NO_NODE, page: status as u32, generation: 0 }, None);
     }
@@ -130,7 +130,7 @@ impl Replicas {
     /// Queues the block at this offset for a new copy, or makes the copy wait until its node has acknowledged enough
     /// earlier blocks.
     pub(super) fn fill_from(&mut self, page: u32, node: NodeId, offset: u32) {
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         if self.fills.available(&node) > 0 && self.fills.take(node, 1).is_ok() {
             replica.work.push_back(Work::Read(node, offset));
         } else {
@@ -151,7 +151,7 @@ impl Replicas {
                     self.waiting_fills.remove(&node);
                     break;
                 };
-                let waits = self.pages.get_mut(&page).and_then(|replica| replica.filling.remove(&node));
+                let waits = self.pages.get_mut(page).and_then(|replica| replica.filling.remove(&node));
                 if let Some(offset) = waits {
                     self.fill_from(page, node, offset);
                     self.run_work(below, page);
@@ -162,7 +162,7 @@ impl Replicas {
 
     /// Drops the blocks for a removed copy that have not been sent.
     pub(super) fn drop_fills(&mut self, below: &mut Below<'_>, page: u32, node: NodeId) {
-        if let Some(replica) = self.pages.get_mut(&page) {
+        if let Some(replica) = self.pages.get_mut(page) {
             replica.filling.remove(&node);
         }
         if let Some(pages) = self.waiting_fills.get_mut(&node) {
@@ -177,7 +177,7 @@ impl Replicas {
             tags.extend(drops.then_some(outgoing.tag));
             !drops
         });
-        if let Some(replica) = self.pages.get_mut(&page) {
+        if let Some(replica) = self.pages.get_mut(page) {
             let reads_for_copy = |work: &Work| matches!(work, Work::Read(to, _) if *to == node);
             // The result of a step in flight always removes the first item, so the item stays.
             if let Some(first) = replica.work.front_mut().filter(|first| replica.busy && reads_for_copy(first)) {
@@ -202,7 +202,7 @@ impl Replicas {
 
     /// The home has accepted the Join: its first block must arrive within the time limit.
     pub(super) fn join_accepted(&mut self, ctx: &mut Ctx, page: u32, source: Source) {
-        let joining = self.pages.get(&page).is_some_and(|replica| replica.joining == Some(source));
+        let joining = self.pages.get(page).is_some_and(|replica| replica.joining == Some(source));
         if joining {
             self.start_home_timer(ctx, page);
         }
@@ -215,7 +215,7 @@ impl Replicas {
         }
         self.stop_home_timer(page);
         let until = ctx.now.saturating_add(ctx.config.replica_limit);
-        if let Some(replica) = self.pages.get_mut(&page) {
+        if let Some(replica) = self.pages.get_mut(page) {
             replica.home_deadline = Some(until);
             self.home_deadlines.insert((until, page));
         }
@@ -223,7 +223,7 @@ impl Replicas {
 
     /// Stops the timer of the home.
     pub(super) fn stop_home_timer(&mut self, page: u32) {
-        let until = self.pages.get_mut(&page).and_then(|replica| replica.home_deadline.take());
+        let until = self.pages.get_mut(page).and_then(|replica| replica.home_deadline.take());
         if let Some(until) = until {
             self.home_deadlines.remove(&(until, page));
         }

@@ -13,7 +13,7 @@ impl Replicas {
     /// Runs a page's work items until one needs a step.
     pub(super) fn run_work(&mut self, below: &mut Below<'_>, page: u32) {
         loop {
-            let Some(replica) = self.pages.get_mut(&page).filter(|replica| !replica.busy) else {
+            let Some(replica) = self.pages.get_mut(page).filter(|replica| !replica.busy) else {
                 return;
             };
             let (mode, Some(work)) = (replica.mode, replica.work.front().cloned()) else { return };
@@ -42,7 +42,7 @@ impl Replicas {
                 return;
             }
             let failed = !below.ctx.bus_master || below.grants.get(page).is_none();
-            if let Some(replica) = self.pages.get_mut(&page) {
+            if let Some(replica) = self.pages.get_mut(page) {
                 replica.busy = false;
                 replica.work.pop_front();
             }
@@ -93,7 +93,7 @@ impl Replicas {
             vec![(at.offset, size, data)]
         };
         let first = parts.first().copied();
-        let replica = self.pages.get_mut(&page)?;
+        let replica = self.pages.get_mut(page)?;
         if let Some(Work::Apply(_, rest)) = replica.work.front_mut() {
             *rest = parts.into_iter().skip(1).collect();
         }
@@ -102,7 +102,7 @@ impl Replicas {
 
     /// Continues a page after its step in flight.
     pub(crate) fn stepped(&mut self, below: &mut Below<'_>, page: u32, result: StepResult) {
-        let Some(replica) = self.pages.get_mut(&page) else { return };
+        let Some(replica) = self.pages.get_mut(page) else { return };
         // A store of which some bytes are masked takes a step for each part.
         if let (Some(Work::Apply(_, rest)), StepResult::Stored) = (replica.work.front_mut(), &result) {
             if !rest.is_empty() && !replica.revoked {
@@ -141,13 +141,13 @@ impl Replicas {
             (Work::Fill(packet), _) => {
                 let last = matches!(packet.body, Body::Fill { last: true, .. });
                 // Before the next packet is processed: a store behind the last block is one to a complete copy.
-                if self.pages.get(&page).is_some_and(|replica| replica.home_deadline.is_some()) {
+                if self.pages.get(page).is_some_and(|replica| replica.home_deadline.is_some()) {
                     self.start_home_timer(below.ctx, page);
                 }
                 if last {
                     self.stop_home_timer(page);
                 }
-                if let Some(replica) = self.pages.get_mut(&page).filter(|_| last) {
+                if let Some(replica) = self.pages.get_mut(page).filter(|_| last) {
                     replica.filled = true;
                     replica.joining = None;
                     if let Some(slot) = replica.setting.take() {
@@ -157,7 +157,7 @@ impl Replicas {
                 self.acknowledge_copy(below, &packet, Status::Ok);
             }
             (Work::Read(to, offset), StepResult::Block(data)) => {
-                let replica = self.pages.get(&page).filter(|replica| replica.copies.contains_key(&to));
+                let replica = self.pages.get(page).filter(|replica| replica.copies.contains_key(&to));
                 let Some(replica) = replica else { return self.release_block(below, to) };
                 let next = offset + MAX_BLOCK as u32;
                 let last = u64::from(next) >= UNIT;
@@ -179,7 +179,7 @@ impl Replicas {
         if own && !below.ctx.has(Bug::TakenEarly) {
             self.count_taken(below, &packet);
         }
-        let Some(replica) = self.pages.get(&page) else { return };
+        let Some(replica) = self.pages.get(page) else { return };
         if !replica.orders_stores() {
             self.forward(below, packet, page);
             below.ctx.defer(FollowUp::Serve(source));
@@ -220,7 +220,7 @@ impl Replicas {
             Work::Read(to, _) => {
                 self.release_block(below, to);
                 // A copy that cannot be filled is removed.
-                let copy = self.pages.get(&page).is_some_and(|replica| replica.copies.contains_key(&to));
+                let copy = self.pages.get(page).is_some_and(|replica| replica.copies.contains_key(&to));
                 if copy {
                     self.remove_copy(below, page, to);
                     self.end_copy(below, page, to, status);
@@ -235,7 +235,7 @@ impl Replicas {
         let (Body::Reflected { at, .. } | Body::Fill { at, .. }) = packet.body else { return };
         let source = (packet.src, at.page, at.generation);
         let Some(page) = self.sources.get(&source).copied() else { return };
-        if self.pages.get(&page).is_some_and(|replica| !replica.revoked) {
+        if self.pages.get(page).is_some_and(|replica| !replica.revoked) {
             self.source_lost(below, page, source, status);
         }
     }

@@ -2,13 +2,26 @@
 //! Window accesses: checks the address of a store or load, and accepts, sends or fails it. Called by `hib` for BAR4.
 //! Also keeps the pending requests and their deadlines.
 
+use super::deadlines::Limit;
 use super::{Ended, PendingRequest, Rejection, ReplicaRequest, RequestKind, Requester, Target, Waiting, access_size};
 use crate::config::Bug;
 use crate::ctx::Ctx;
+use crate::keyed::Key;
 use crate::numbered::ones;
 use crate::{Bar, Token};
 use telegraphos_wire::window::Aperture;
 use telegraphos_wire::{Body, NodeId, RemoteAddr, Rights, Status, UNIT_SHIFT};
+
+/// Time limit for the reply to a request: which one, and microseconds. Replica requests have a longer limit: no
+/// processor stalls for them, and a node that is not scheduled for longer than a load may take is not silent. A home
+/// that moves first waits for its copies, then for the new home.
+fn time_limit(ctx: &Ctx, kind: &RequestKind) -> (Limit, u64) {
+    match kind {
+        RequestKind::Replica(ReplicaRequest::Move { .. }) => (Limit::Move, ctx.config.replica_limit.saturating_mul(3)),
+        RequestKind::Replica(_) => (Limit::Replica, ctx.config.replica_limit),
+        _ => (Limit::Load, ctx.config.load_limit),
+    }
+}
 
 impl Requester {
     /// Finds and checks the import at a window address. An error names the import if the address is mapped.
@@ -131,7 +144,8 @@ impl Requester {
     /// since. Its requests in flight show when it answers again, since no packet is lost on the way; without any in
     /// flight, the next load is sent as a probe.
     fn is_silent(&self, node: NodeId) -> bool {
-        self.peers.get(usize::from(node)).is_some_and(|peer| peer.silent && peer.unanswered() > 0)
+        let peer = &self.peers[usize::from(node)];
+        peer.silent && peer.unanswered() > 0
     }
 
     /// A packet was received from a node: it is not silent.
@@ -139,7 +153,7 @@ impl Requester {
         if ctx.has(Bug::SilentForEver) {
             return;
         }
-        let Some(peer) = self.peers.get_mut(usize::from(node)) else { return };
+        let Some(peer) = self.peers.existing_mut(node) else { return };
         if peer.silent || !peer.unheard_loads.is_empty() {
             peer.silent = false;
             peer.unheard_loads.clear();
@@ -148,38 +162,27 @@ impl Requester {
 
     /// Appends a pending request to the send queue of its node, behind all earlier stores.
     pub(crate) fn submit(&mut self, ctx: &mut Ctx, node: NodeId, kind: RequestKind, body: Body) {
-        let number = self.next_request;
-        self.next_request += 1;
-        let deadline = ctx.now.saturating_add(self.time_limit(ctx, &kind));
-        if matches!(kind, RequestKind::Load { .. }) && node != ctx.config.node {
+        let (limit, time) = time_limit(ctx, &kind);
+        let deadline = ctx.now.saturating_add(time);
+        let is_load = matches!(kind, RequestKind::Load { .. });
+        let number = self.pending_requests.insert(PendingRequest { node, limit, deadline, kind });
+        if is_load && node != ctx.config.node {
             self.peers[usize::from(node)].unheard_loads.insert(number);
         }
-        self.pending_requests.insert(number, PendingRequest { node, deadline, kind });
-        self.deadlines.insert((deadline, number));
+        self.deadlines.insert(limit, deadline, number);
         self.peers[usize::from(node)].accept(Waiting::PendingRequest { number, body: Box::new(body) });
         self.pump(ctx, node);
     }
 
-    /// Time limit for the reply to a request, in microseconds. Replica requests have a longer limit: no processor
-    /// stalls for them, and a node that is not scheduled for longer than a load may take is not silent. A home that
-    /// moves first waits for its copies, then for the new home.
-    fn time_limit(&self, ctx: &Ctx, kind: &RequestKind) -> u64 {
-        match kind {
-            RequestKind::Replica(ReplicaRequest::Move { .. }) => ctx.config.replica_limit.saturating_mul(3),
-            RequestKind::Replica(_) => ctx.config.replica_limit,
-            _ => ctx.config.load_limit,
-        }
-    }
-
     /// Removes a pending request and its deadline.
-    pub(super) fn take_pending(&mut self, number: u64) -> Option<PendingRequest> {
-        let request = self.pending_requests.remove(&number)?;
-        self.deadlines.remove(&(request.deadline, number));
+    pub(super) fn take_pending(&mut self, number: Key) -> Option<PendingRequest> {
+        let request = self.pending_requests.remove(number)?;
+        self.deadlines.remove(request.limit, request.deadline, number);
         Some(request)
     }
 
     /// Fails a pending request that has no reply.
-    pub(super) fn fail_pending(&mut self, ctx: &mut Ctx, number: u64, status: Status) -> Option<Ended> {
+    pub(super) fn fail_pending(&mut self, ctx: &mut Ctx, number: Key, status: Status) -> Option<Ended> {
         let request = self.take_pending(number)?;
         self.fail_request(ctx, request, status)
     }
@@ -202,13 +205,12 @@ impl Requester {
     /// Fails the pending requests whose deadline has passed, and marks their nodes as silent.
     pub(crate) fn expire(&mut self, ctx: &mut Ctx) -> Vec<Ended> {
         let mut ended = Vec::new();
-        while let Some(&(deadline, number)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= ctx.now) {
-            let node = self.pending_requests.get(&number).map(|request| request.node);
-            if let Some(peer) = node.and_then(|node| self.peers.get_mut(usize::from(node))) {
+        while let Some(number) = self.deadlines.take_due(ctx.now) {
+            let node = self.pending_requests.get(number).map(|request| request.node);
+            if let Some(peer) = node.and_then(|node| self.peers.existing_mut(node)) {
                 peer.silent |= peer.unheard_loads.remove(&number);
             }
             ended.extend(self.fail_pending(ctx, number, Status::Timeout));
-            self.deadlines.remove(&(deadline, number));
         }
         ended
     }

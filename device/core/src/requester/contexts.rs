@@ -17,7 +17,7 @@ impl Requester {
         if context >= ctx.config.contexts || address % context::STATUS_SIZE != 0 || key >> context::KEY_BITS != 0 {
             return Err(Status::Invalid);
         }
-        if self.contexts.contains_key(&context) {
+        if self.contexts.contains(context) {
             return Err(Status::Busy);
         }
         let (quiets, imports) = (BTreeMap::new(), BTreeSet::new());
@@ -27,10 +27,10 @@ impl Requester {
 
     /// CONTEXT_CLOSE. Fails with `Busy` if the context has imports. Its quiets in progress are dropped.
     pub(crate) fn close_context(&mut self, number: u16) -> Result<(), Status> {
-        if self.contexts.get(&number).is_some_and(|context| !context.imports.is_empty()) {
+        if self.contexts.get(number).is_some_and(|context| !context.imports.is_empty()) {
             return Err(Status::Busy);
         }
-        let context = self.contexts.remove(&number).ok_or(Status::Invalid)?;
+        let context = self.contexts.remove(number).ok_or(Status::Invalid)?;
         self.status_words.give(&number, context.quiets.len() as u64);
         Ok(())
     }
@@ -65,7 +65,7 @@ impl Requester {
         value: Option<u64>,
         notify: bool,
     ) {
-        let Some(page) = self.contexts.get(&number).map(|context| context.status_page) else {
+        let Some(page) = self.contexts.get(number).map(|context| context.status_page) else {
             return self.return_status_word(number);
         };
         let at = 8 * u64::from(slot);
@@ -77,7 +77,7 @@ impl Requester {
 
     /// Counts an error in a context's status page.
     pub(crate) fn count_context_error(&mut self, ctx: &mut Ctx, number: u16) {
-        if let Some(context) = self.contexts.get_mut(&number) {
+        if let Some(context) = self.contexts.get_mut(number) {
             context.errors += 1;
             let (address, errors) = (context.status_page + context::ERRORS_OFFSET, context.errors);
             ctx.count_in_status(number, address, errors);

@@ -10,6 +10,7 @@ use super::send_queue::{SendQueue, WaitingElement};
 use super::{InFlight, RequestKind, Requester};
 use crate::config::Bug;
 use crate::ctx::Ctx;
+use crate::keyed::Key;
 use crate::{LostStore, Notice};
 use std::collections::VecDeque;
 use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Status};
@@ -17,8 +18,8 @@ use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Status};
 impl Requester {
     /// The send queue of an open import; `None` if it is not the import of a queue.
     fn send_queue(&mut self, number: u16) -> Option<&mut SendQueue> {
-        let opening = self.open_import(number).filter(|import| import.queue)?.opening;
-        self.send_queues.get_mut(&opening)
+        let send_queue = self.open_import(number)?.send_queue?;
+        self.send_queues.get_mut(send_queue)
     }
 
     /// Sets the epoch of an import's elements.
@@ -30,7 +31,7 @@ impl Requester {
 
     /// Returns whether an import waits for its receive credits.
     pub(crate) fn is_opening(&self, number: u16) -> bool {
-        let send_queue = self.open_import(number).and_then(|import| self.send_queues.get(&import.opening));
+        let send_queue = self.open_import(number).and_then(|import| self.send_queues.get(import.send_queue?));
         send_queue.is_some_and(|send_queue| send_queue.receive_credits.is_none())
     }
 
@@ -49,15 +50,15 @@ impl Requester {
         size: u8,
         data: u64,
     ) {
-        let Some(opening) = self.open_import(number).map(|import| import.opening) else { return };
+        let Some(key) = self.open_import(number).and_then(|import| import.send_queue) else { return };
+        let Some(send_queue) = self.send_queues.get_mut(key) else { return };
         let peer = &mut self.peers[usize::from(node)];
         let behind = peer.accepted();
-        if !peer.enqueuers.contains(&opening) {
-            peer.enqueuers.push_back(opening);
+        if !send_queue.has_turn {
+            send_queue.has_turn = true;
+            peer.enqueuers.push_back(key);
         }
-        if let Some(send_queue) = self.send_queues.get_mut(&opening) {
-            send_queue.waiting.push_back(WaitingElement { behind, at, size, data });
-        }
+        send_queue.waiting.push_back(WaitingElement { behind, at, size, data });
         ctx.counters.enqueues += 1;
     }
 
@@ -66,33 +67,34 @@ impl Requester {
         let own = node == ctx.config.node;
         let mut blocked = 0;
         loop {
-            let peer = &mut self.peers[usize::from(node)];
-            if blocked >= peer.enqueuers.len() {
+            if blocked >= self.peers[usize::from(node)].enqueuers.len() {
                 return;
             }
             if !own && !self.may_send(ctx, node, Class::Enqueue) {
                 return;
             }
             let peer = &mut self.peers[usize::from(node)];
-            let Some(opening) = peer.enqueuers.pop_front() else { return };
-            let Some(send_queue) = self.send_queues.get(&opening) else { continue };
-            let Some(behind) = send_queue.waiting.front().map(|waiting| waiting.behind) else { continue };
+            let Some(key) = peer.enqueuers.pop_front() else { return };
+            let Some(send_queue) = self.send_queues.get_mut(key) else { continue };
+            let Some(behind) = send_queue.waiting.front().map(|waiting| waiting.behind) else {
+                send_queue.has_turn = false;
+                continue;
+            };
             let room = send_queue.receive_credits.is_some_and(|credits| send_queue.unacknowledged < credits);
-            let peer = &mut self.peers[usize::from(node)];
-            peer.enqueuers.push_back(opening);
+            peer.enqueuers.push_back(key);
             if !room || !peer.has_sent(behind) {
                 blocked += 1;
                 continue;
             }
             blocked = 0;
-            self.send_element(ctx, node, opening);
+            self.send_element(ctx, node, key);
         }
     }
 
     /// Sends the first waiting element of a send queue. The caller has checked for a link credit and a receive credit.
-    fn send_element(&mut self, ctx: &mut Ctx, node: NodeId, opening: u64) {
+    fn send_element(&mut self, ctx: &mut Ctx, node: NodeId, key: Key) {
         let own = node == ctx.config.node;
-        let Some(send_queue) = self.send_queues.get_mut(&opening) else { return };
+        let Some(send_queue) = self.send_queues.get_mut(key) else { return };
         let Some(WaitingElement { at, size, data, .. }) = send_queue.waiting.pop_front() else { return };
         if send_queue.waiting.is_empty() {
             super::reset_empty_ring(&mut send_queue.waiting);
@@ -113,15 +115,15 @@ impl Requester {
         let peer = &mut self.peers[usize::from(node)];
         peer.elements_in_flight += 1;
         let after = peer.requests_sent;
-        let tag = self.take_tag(node, InFlight::Element { opening, epoch: epoch.epoch });
+        let tag = self.take_tag(node, InFlight::Element { send_queue: key, epoch: epoch.epoch });
         let body = Body::Enqueue { at, context, epoch, size, data, after };
         let packet = Packet { src: ctx.config.node, dst: node, tag, incarnation: ctx.incarnation, target, body };
         ctx.transmit(packet);
     }
 
     /// Handles the acknowledgement or refusal of an element.
-    pub(crate) fn element_finished(&mut self, ctx: &mut Ctx, opening: u64, epoch: u32, status: Status) {
-        let Some(send_queue) = self.send_queues.get_mut(&opening) else { return };
+    pub(crate) fn element_finished(&mut self, ctx: &mut Ctx, key: Key, epoch: u32, status: Status) {
+        let Some(send_queue) = self.send_queues.get_mut(key) else { return };
         send_queue.unacknowledged = send_queue.unacknowledged.saturating_sub(1);
         if let Some(import) = send_queue.import {
             return self.store_finished(ctx, import, epoch, status);
@@ -134,31 +136,31 @@ impl Requester {
             ctx.counters.dropped += u64::from(dropped) + 1;
             ctx.notice(Notice::LostStore(LostStore { node, import: None, status }));
         }
-        self.end_send_queue(ctx, opening);
+        self.end_send_queue(ctx, key);
     }
 
     /// An element in flight is lost with its node. Returns its import, if that is open.
-    pub(crate) fn element_lost(&mut self, opening: u64) -> Option<u16> {
-        let send_queue = self.send_queues.get_mut(&opening)?;
+    pub(crate) fn element_lost(&mut self, key: Key) -> Option<u16> {
+        let send_queue = self.send_queues.get_mut(key)?;
         send_queue.unacknowledged = send_queue.unacknowledged.saturating_sub(1);
         send_queue.import
     }
 
     /// Detaches a send queue from its closed import. Its elements are still sent.
-    pub(crate) fn detach_send_queue(&mut self, ctx: &mut Ctx, opening: u64) {
-        if let Some(send_queue) = self.send_queues.get_mut(&opening) {
+    pub(crate) fn detach_send_queue(&mut self, ctx: &mut Ctx, key: Key) {
+        if let Some(send_queue) = self.send_queues.get_mut(key) {
             send_queue.import = None;
         }
-        self.end_send_queue(ctx, opening);
+        self.end_send_queue(ctx, key);
     }
 
     /// Removes a send queue that has no import and no elements, and returns its receive credits.
-    fn end_send_queue(&mut self, ctx: &mut Ctx, opening: u64) {
+    fn end_send_queue(&mut self, ctx: &mut Ctx, key: Key) {
         let done = |send_queue: &&SendQueue| {
             send_queue.import.is_none() && send_queue.waiting.is_empty() && send_queue.unacknowledged == 0
         };
-        if self.send_queues.get(&opening).as_ref().is_some_and(done) {
-            if let Some(send_queue) = self.send_queues.remove(&opening) {
+        if self.send_queues.get(key).as_ref().is_some_and(done) {
+            if let Some(send_queue) = self.send_queues.remove(key) {
                 self.return_receive_credits(ctx, send_queue.node, send_queue.queue);
             }
         }
@@ -166,19 +168,17 @@ impl Requester {
 
     /// Removes the send queues of closed imports to a node that is down, and drops their elements.
     pub(crate) fn end_send_queues_to(&mut self, ctx: &mut Ctx, node: NodeId) {
-        let mut dropped = 0;
-        self.send_queues.retain(|_, send_queue| {
-            let ends = send_queue.node == node && send_queue.import.is_none();
-            dropped += if ends { send_queue.waiting.len() as u32 } else { 0 };
-            !ends
-        });
+        let ends = |send_queue: &SendQueue| send_queue.node == node && send_queue.import.is_none();
+        let ended: Vec<Key> = self.send_queues.iter().filter(|(_, s)| ends(s)).map(|(key, _)| key).collect();
+        let ended = ended.into_iter().filter_map(|key| self.send_queues.remove(key));
+        let dropped = ended.map(|send_queue| send_queue.waiting.len() as u32).sum::<u32>();
         self.waiting_total -= dropped;
         ctx.counters.dropped += u64::from(dropped);
     }
 
     /// Number of elements of an import in flight.
     pub(crate) fn elements_in_flight(&self, import: u16) -> u32 {
-        let send_queue = self.open_import(import).and_then(|import| self.send_queues.get(&import.opening));
+        let send_queue = self.open_import(import).and_then(|import| self.send_queues.get(import.send_queue?));
         send_queue.map_or(0, |send_queue| send_queue.unacknowledged)
     }
 
@@ -190,14 +190,14 @@ impl Requester {
             let import = send_queue.import.and_then(|number| self.open_import(number));
             import.is_some_and(|import| import.dead)
         };
-        let all = self.send_queues.values();
+        let all = self.send_queues.iter().map(|(_, send_queue)| send_queue);
         all.filter(|send_queue| send_queue.node == node && send_queue.queue == *at && !dead(send_queue)).count() as u32
     }
 
     /// Requests receive credits for one more import of a queue. The reply completes the admin slot.
     pub(crate) fn open_queue(&mut self, ctx: &mut Ctx, slot: u32, number: u16) {
         let Some(import) = self.open_import(number) else { return };
-        let (node, at, context, opening) = (import.node, import.address(0), import.context, import.opening);
+        let (node, at, context) = (import.node, import.address(0), import.context);
         // Send queues of closed imports remain until the receivers have acknowledged their elements; this bounds their
         // number.
         if self.send_queues.len() >= 2 * usize::from(ctx.config.imports) {
@@ -212,8 +212,12 @@ impl Requester {
             receive_credits: None,
             unacknowledged: 0,
             waiting: VecDeque::new(),
+            has_turn: false,
         };
-        self.send_queues.insert(opening, send_queue);
+        let key = self.send_queues.insert(send_queue);
+        if let Some(import) = self.import(number) {
+            import.send_queue = Some(key);
+        }
         if let Err(status) = self.reachable(ctx, node) {
             return self.reserve_answered(ctx, (slot, number), Err(status));
         }

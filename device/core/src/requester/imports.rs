@@ -44,7 +44,7 @@ impl Requester {
             && Rights::ALL.contains(Rights(rights))
             && command.taken <= context::TAKEN_WORDS
             && (!Rights(rights).contains(Rights::ENQUEUE) || (rights == Rights::ENQUEUE.0 && count == 1))
-            && self.contexts.contains_key(&context);
+            && self.contexts.contains(context);
         if !valid {
             return Err(Status::Invalid);
         }
@@ -63,7 +63,7 @@ impl Requester {
         }
         let peer = &mut self.peers[usize::from(node)];
         peer.slots[range].fill(import + 1);
-        if let Some(context) = self.contexts.get_mut(&context) {
+        if let Some(context) = self.contexts.get_mut(context) {
             context.imports.insert(import);
         }
         self.openings += 1;
@@ -84,6 +84,7 @@ impl Requester {
             operations: 0,
             taken: taken.map(|word| (word, 0)),
             queue: rights == Rights::ENQUEUE.0,
+            send_queue: None,
             bad_keys: 0,
             waiting: 0,
             congested: false,
@@ -133,7 +134,7 @@ impl Requester {
 
     /// Returns whether a store of a count to this word of a context's status page is in progress.
     fn taken_count_in_progress(&self, ctx: &Ctx, context: u16, word: u32) -> bool {
-        let page = self.contexts.get(&context).map(|context| context.status_page);
+        let page = self.contexts.get(context).map(|context| context.status_page);
         page.is_some_and(|page| ctx.tables.counter_in_progress(page + context::TAKEN_OFFSET + 8 * u64::from(word)))
     }
 
@@ -156,15 +157,15 @@ impl Requester {
     pub(crate) fn remove_import(&mut self, ctx: &mut Ctx, number: u16) {
         self.reach_quiets(ctx, number, true);
         let context = self.open_import(number).map(|import| import.context);
-        if let Some(context) = context.and_then(|context| self.contexts.get_mut(&context)) {
+        if let Some(context) = context.and_then(|context| self.contexts.get_mut(context)) {
             context.imports.remove(&number);
         }
         let import = self.imports.get_mut(usize::from(number)).and_then(|import| import.take());
         self.throttled.remove(&number);
         self.closing.remove(&number);
         self.divide_reserve(ctx);
-        if let Some(import) = import.filter(|import| import.queue) {
-            self.detach_send_queue(ctx, import.opening);
+        if let Some(send_queue) = import.and_then(|import| import.send_queue) {
+            self.detach_send_queue(ctx, send_queue);
         }
     }
 

@@ -2,7 +2,8 @@
 //! Errors of imports: lost stores, latched errors, dropped stores, and the end of everything outstanding to a node that
 //! is down. Called by the other files of the requester, and by `hib` for nodes, links and resets.
 
-use super::{Ended, InFlight, PendingRequest, RequestKind, Requester, Waiting, WaitingForward};
+use super::{Ended, InFlight, Peer, PendingRequest, RequestKind, Requester, Waiting, WaitingForward};
+use crate::by_node::ByNode;
 use crate::config::Bug;
 use crate::ctx::Ctx;
 use crate::events::Cause;
@@ -80,7 +81,7 @@ impl Requester {
             let freed = std::mem::take(&mut import.congested) && !import.throttled;
             import.awaited = import.awaited.map(|stores| stores.min(issued));
             // A quiet that waited for dropped stores must not wait for stores issued from now on instead.
-            let quiets = self.contexts.get_mut(&context).map(|context| context.quiets.values_mut());
+            let quiets = self.contexts.get_mut(context).map(|context| context.quiets.values_mut());
             for target in quiets.into_iter().flatten().flat_map(|quiet| &mut quiet.targets) {
                 if target.import == number && target.opening == opening {
                     target.stores = target.stores.min(issued);
@@ -134,8 +135,8 @@ impl Requester {
         let forward = |number| Ended::Forward { number, answer: Err(status) };
         for tag in tags {
             match self.release_tag(tag, node) {
-                Some(InFlight::Element { opening, .. }) => {
-                    if let Some(number) = self.element_lost(opening) {
+                Some(InFlight::Element { send_queue, .. }) => {
+                    if let Some(number) = self.element_lost(send_queue) {
                         self.count_lost(ctx, number);
                     }
                 }
@@ -185,8 +186,7 @@ impl Requester {
 
     /// Clears all tables on reset. Pending loads complete with all ones; lookups are dropped with their admin slots.
     pub(crate) fn reset(&mut self, ctx: &mut Ctx) {
-        let pending_requests: Vec<u64> = self.pending_requests.keys().copied().collect();
-        for number in pending_requests {
+        for number in self.pending_requests.keys() {
             if let Some(PendingRequest { node, kind: RequestKind::Load { token, size, .. }, .. }) =
                 self.take_pending(number)
             {
@@ -195,12 +195,15 @@ impl Requester {
             }
         }
         let mut fresh = Requester::new(&ctx.config);
-        for (new, old) in fresh.peers.iter_mut().zip(&self.peers) {
-            new.incarnation = old.incarnation;
-            // Replies to requests from before the reset must not match.
-            new.tag_generation = old.tag_generation.wrapping_add(1);
+        // Replies to requests from before the reset must not match.
+        let reset = |old: &Peer| Peer { tag_generation: old.tag_generation.wrapping_add(1), ..Peer::default() };
+        fresh.peers = ByNode::new(ctx.config.window.nodes(), reset(self.peers.absent()));
+        for (node, old) in self.peers.existing() {
+            fresh.peers[usize::from(node)] = reset(old);
         }
-        fresh.next_request = self.next_request;
+        std::mem::swap(&mut fresh.presence, &mut self.presence);
+        fresh.pending_requests = self.pending_requests.emptied();
+        fresh.send_queues = self.send_queues.emptied();
         fresh.openings = self.openings;
         fresh.epochs = self.epochs;
         *self = fresh;

@@ -9,19 +9,26 @@
 
 mod access;
 mod contexts;
+mod deadlines;
 mod enqueue;
 mod imports;
 mod losses;
+mod presence;
 mod pressure;
 mod quiet;
 mod send;
 mod send_queue;
 
+use self::deadlines::{Deadlines, Limit};
+use self::presence::Presence;
 use self::send_queue::SendQueue;
+use crate::by_node::ByNode;
 use crate::config::STATUS_WORDS;
 use crate::ctx::Ctx;
+use crate::keyed::{Key, Keyed};
 use crate::numbered::Numbered;
 use crate::page_counters::PageCounters;
+use crate::table::Table;
 use crate::{HibConfig, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_accounts::{Account, Shares};
@@ -67,6 +74,8 @@ pub(crate) struct Import {
     taken: Option<(u32, u64)>,
     /// The import of a queue.
     pub(crate) queue: bool,
+    /// The send queue of an import of a queue.
+    send_queue: Option<Key>,
     /// Launch arguments through the import with a wrong key or for another process's context.
     pub(crate) bad_keys: u32,
     /// Permanently failed: its node went down or was reset, or it had too many wrong keys. An acknowledgement does not
@@ -140,7 +149,7 @@ pub(crate) enum ReplicaRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// Part of an operation: the reply, or the reason why it has none.
-    Part { operation: u64, offset: u64, answer: Result<Body, Status> },
+    Part { operation: Key, offset: u64, answer: Result<Body, Status> },
     /// A request forwarded to the home of a page.
     Forward { number: u64, answer: Result<Body, Status> },
     /// A request about a replicated page.
@@ -151,6 +160,7 @@ pub(crate) enum Ended {
 #[derive(Clone, Debug, Hash)]
 struct PendingRequest {
     node: NodeId,
+    limit: Limit,
     deadline: u64,
     kind: RequestKind,
 }
@@ -166,12 +176,12 @@ pub(crate) enum Waiting {
     },
     /// A pending request by its number in `pending_requests`; absent there if it has timed out.
     PendingRequest {
-        number: u64,
+        number: Key,
         body: Box<Body>,
     },
     /// A part of an operation: the offset of its bytes, and the request.
     Part {
-        operation: u64,
+        operation: Key,
         offset: u64,
         body: Box<Body>,
     },
@@ -197,17 +207,15 @@ pub(crate) struct WaitingForward {
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) enum InFlight {
     Store { import: u16, epoch: u32 },
-    PendingRequest { number: u64 },
-    Part { operation: u64, offset: u64 },
-    Element { opening: u64, epoch: u32 },
+    PendingRequest { number: Key },
+    Part { operation: Key, offset: u64 },
+    Element { send_queue: Key, epoch: u32 },
     Forward { number: u64 },
 }
 
-/// The state that this node keeps for a peer: its incarnation, and the requests to it.
+/// The state that this node keeps for a peer: the requests to it.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Peer {
-    /// `None` while the node is down.
-    pub(crate) incarnation: Option<u64>,
     /// The send queue; each entry has its number in the order of acceptance.
     waiting: VecDeque<(u64, Waiting)>,
     /// Requests from copies on this node to their home, which answers when all copies have applied the store. They have
@@ -226,14 +234,14 @@ pub(crate) struct Peer {
     /// The peer is in `credit_waiters`.
     awaits_credit: bool,
     /// Loads issued since a packet was last received from the peer.
-    unheard_loads: BTreeSet<u64>,
+    unheard_loads: BTreeSet<Key>,
     /// A load has timed out, and no packet was received from the peer since the load was issued.
     silent: bool,
     /// Generation of the tags of requests to this peer: the number of times that all its requests in flight were
     /// abandoned.
     tag_generation: u32,
-    /// Imports of queues with waiting elements, by opening, in round-robin order.
-    pub(crate) enqueuers: VecDeque<u64>,
+    /// Send queues with waiting elements, in round-robin order.
+    pub(crate) enqueuers: VecDeque<Key>,
     /// Window slot -> import + 1, 0 if unmapped; empty until the first import from this node.
     slots: Vec<u16>,
 }
@@ -289,7 +297,7 @@ pub(crate) struct Quiet {
     /// The imports it waits for, ascending.
     targets: Vec<QuietTarget>,
     /// The unfinished operations it waits for, ascending.
-    operations: Vec<u64>,
+    operations: Vec<Key>,
     /// Number of targets and operations that are unfinished.
     unfinished: usize,
     /// The status to report: the first loss among the stores and operations it waits for, or an error that was latched
@@ -326,15 +334,17 @@ pub(crate) struct Context {
 /// The requester of the board; see the module documentation.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Requester {
-    pub(crate) peers: Vec<Peer>,
+    /// Which nodes are up.
+    pub(crate) presence: Presence,
+    pub(crate) peers: ByNode<Peer>,
     imports: Vec<Option<Box<Import>>>,
-    pub(crate) contexts: BTreeMap<u16, Context>,
+    pub(crate) contexts: Table<Context>,
     /// Number of openings so far.
     openings: u64,
     /// The epoch assigned last, of all imports of the board, modulo 2^32.
     epochs: u32,
-    /// Send queues of imports of queues, by opening of the import.
-    pub(crate) send_queues: BTreeMap<u64, SendQueue>,
+    /// Send queues of imports of queues.
+    pub(crate) send_queues: Keyed<SendQueue>,
     /// Queues (node, page, generation) to which a return of receive credits is in flight. True if another return must
     /// follow.
     pub(crate) credit_returns: BTreeMap<(NodeId, u32, u64), bool>,
@@ -343,11 +353,8 @@ pub(crate) struct Requester {
     forwarded_tags: BTreeSet<u32>,
     /// Requests in flight by tag index: upper bits of the tag, destination, request.
     in_flight: Numbered<(u32, NodeId, InFlight)>,
-    pending_requests: BTreeMap<u64, PendingRequest>,
-    /// Number of the next pending request; numbers are not reused.
-    next_request: u64,
-    /// Pending requests by deadline: deadline, number.
-    deadlines: BTreeSet<(u64, u64)>,
+    pending_requests: Keyed<PendingRequest>,
+    deadlines: Deadlines,
     pub(crate) waiting_total: u32,
     /// How the reserve is divided among the open imports.
     reserve: Shares,
@@ -394,18 +401,18 @@ impl Requester {
     /// No imports, no contexts, all nodes down.
     pub(crate) fn new(config: &HibConfig) -> Requester {
         Requester {
-            peers: vec![Peer::default(); config.window.nodes() as usize],
+            presence: Presence::new(config.window.nodes()),
+            peers: ByNode::new(config.window.nodes(), Peer::default()),
             imports: vec![None; usize::from(config.imports)],
-            contexts: BTreeMap::new(),
+            contexts: Table::default(),
             openings: 0,
             epochs: 0,
-            send_queues: BTreeMap::new(),
+            send_queues: Keyed::default(),
             credit_returns: BTreeMap::new(),
             forwarded_tags: BTreeSet::new(),
             in_flight: Numbered::default(),
-            pending_requests: BTreeMap::new(),
-            next_request: 0,
-            deadlines: BTreeSet::new(),
+            pending_requests: Keyed::default(),
+            deadlines: Deadlines::default(),
             waiting_total: 0,
             reserve: Shares::half_guaranteed(config.reserve.into(), 0, u64::MAX),
             intake: 0,
@@ -425,7 +432,7 @@ impl Requester {
         if node == ctx.config.node {
             return ctx.resets;
         }
-        self.peers.get(usize::from(node)).and_then(|peer| peer.incarnation).unwrap_or(0)
+        self.presence.incarnation(node).unwrap_or(0)
     }
 
     /// Checks that a node can be reached; the node itself always can. Fails with `LinkDown`, `BadNode` or `NodeDown`.
@@ -437,22 +444,21 @@ impl Requester {
         if u32::from(node) >= nodes {
             return Err(Status::BadNode);
         }
-        match self.peers.get(usize::from(node)) {
-            Some(peer) if peer.incarnation.is_some() => Ok(()),
-            Some(_) => Err(Status::NodeDown),
+        match self.presence.incarnation(node) {
+            Some(_) => Ok(()),
+            None if self.presence.contains(node) => Err(Status::NodeDown),
             None => Err(Status::BadNode),
         }
     }
 
     /// Divides the credits of the link among the present nodes.
     pub(crate) fn divide_credits(&self, ctx: &mut Ctx) {
-        let present = self.peers.iter().filter(|peer| peer.incarnation.is_some()).count();
-        ctx.link.divide(present as u64);
+        ctx.link.divide(self.presence.present().into());
     }
 
     /// The earliest deadline of a pending request.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        self.deadlines.first().map(|(at, _)| *at)
+        self.deadlines.first().map(|(at, _)| at)
     }
 
     /// Marks an import as active for a launch argument, which is not a store to its segment.
@@ -484,7 +490,7 @@ impl Requester {
 
     /// Records a request in flight and returns its tag.
     pub(crate) fn take_tag(&mut self, node: NodeId, request: InFlight) -> u32 {
-        let tag_generation = self.peers.get(usize::from(node)).map_or(0, |peer| peer.tag_generation);
+        let tag_generation = self.peers[usize::from(node)].tag_generation;
         let upper = tag_generation << TAG_INDEX_BITS;
         upper | self.in_flight.insert((upper, node, request)) as u32
     }
@@ -505,7 +511,7 @@ impl Requester {
 
     /// The import that is mapped at a window address.
     pub(crate) fn slot(&self, address: &WindowAddress) -> Option<u16> {
-        let slots = &self.peers.get(usize::from(address.node))?.slots;
+        let slots = &self.peers[usize::from(address.node)].slots;
         slots.get(address.slot() as usize)?.checked_sub(1)
     }
 }

@@ -58,6 +58,10 @@ impl Requester {
     /// The guest's socket is empty: releases the imports that [`Requester::throttle`] has stopped.
     pub(crate) fn intake_dry(&mut self, ctx: &mut Ctx) {
         self.intake = 0;
+        // Called in each turn: most of them have nothing to release.
+        if self.throttled.is_empty() {
+            return;
+        }
         for number in std::mem::take(&mut self.throttled) {
             let Some(import) = self.import(number) else { continue };
             import.throttled = false;

@@ -5,6 +5,7 @@
 use super::{Quiet, QuietTarget, Requester};
 use crate::config::Bug;
 use crate::ctx::Ctx;
+use crate::keyed::Key;
 use telegraphos_wire::Status;
 
 impl Requester {
@@ -19,10 +20,10 @@ impl Requester {
         slot: u8,
         scope: Option<u16>,
         cookie: u64,
-        operations: Vec<u64>,
+        operations: Vec<Key>,
     ) -> Result<(), Status> {
         // An earlier quiet in this slot is dropped; its status word serves the new one.
-        let Some(context) = self.contexts.get_mut(&number) else { return Err(Status::Unmapped) };
+        let Some(context) = self.contexts.get_mut(number) else { return Err(Status::Unmapped) };
         if context.quiets.remove(&slot).is_none() {
             self.take_status_word(ctx, number)?;
         }
@@ -30,7 +31,7 @@ impl Requester {
             self.slot_done(ctx, (number, slot), cookie, Status::Unmapped, None, false);
             return Err(Status::Rights);
         }
-        let Some(context) = self.contexts.get_mut(&number) else { return Err(Status::Unmapped) };
+        let Some(context) = self.contexts.get_mut(number) else { return Err(Status::Unmapped) };
         let scope = match scope {
             None => context.imports.iter().copied().collect(),
             Some(import) => vec![import],
@@ -47,7 +48,7 @@ impl Requester {
                 import.awaited = Some(import.awaited.map_or(stores, |awaited| awaited.min(stores)));
             }
         }
-        if let Some(context) = self.contexts.get_mut(&number) {
+        if let Some(context) = self.contexts.get_mut(number) {
             context.quiets.insert(slot, Quiet { cookie, notify: false, targets, operations, unfinished, lost });
         }
         self.check_quiet(ctx, number, slot);
@@ -57,21 +58,21 @@ impl Requester {
     /// Records a loss in the quiets of a context that wait for it. They report it even if the driver acknowledges the
     /// error before they complete (SPEC I7, E19).
     pub(super) fn fail_quiets(&mut self, context: u16, status: Status, waits: impl Fn(&Quiet) -> bool) {
-        let Some(context) = self.contexts.get_mut(&context) else { return };
+        let Some(context) = self.contexts.get_mut(context) else { return };
         for quiet in context.quiets.values_mut().filter(|quiet| waits(quiet)) {
             quiet.lost = quiet.lost.or(Some(status));
         }
     }
 
     /// Records a failed operation in the quiets that wait for it, whichever of its imports they concern.
-    pub(crate) fn fail_quiets_of(&mut self, context: u16, operation: u64, status: Status) {
+    pub(crate) fn fail_quiets_of(&mut self, context: u16, operation: Key, status: Status) {
         self.fail_quiets(context, status, |quiet| quiet.operations.contains(&operation));
     }
 
     /// Completes a quiet if everything it waits for is finished.
     fn check_quiet(&mut self, ctx: &mut Ctx, number: u16, slot: u8) {
         let ignore = ctx.has(Bug::QuietIgnoresOutstanding);
-        let Some(context) = self.contexts.get_mut(&number) else { return };
+        let Some(context) = self.contexts.get_mut(number) else { return };
         if context.quiets.get(&slot).is_none_or(|quiet| quiet.unfinished > 0 && !ignore) {
             return;
         }
@@ -95,7 +96,7 @@ impl Requester {
             return;
         }
         let (mut awaited, mut done) = (None, Vec::new());
-        let quiets = self.contexts.get_mut(&context).map(|context| &mut context.quiets);
+        let quiets = self.contexts.get_mut(context).map(|context| &mut context.quiets);
         for (slot, quiet) in quiets.into_iter().flatten() {
             let Ok(at) = quiet.targets.binary_search_by_key(&number, |target| target.import) else { continue };
             let Some(target) = quiet.targets.get_mut(at).filter(|t| t.opening == opening && !t.reached) else {
@@ -118,8 +119,8 @@ impl Requester {
     }
 
     /// Removes a finished operation from the quiets of a context, and completes those with nothing left to wait for.
-    pub(crate) fn operation_ended(&mut self, ctx: &mut Ctx, number: u16, operation: u64) {
-        let Some(context) = self.contexts.get_mut(&number) else { return };
+    pub(crate) fn operation_ended(&mut self, ctx: &mut Ctx, number: u16, operation: Key) {
+        let Some(context) = self.contexts.get_mut(number) else { return };
         let mut done = Vec::new();
         for (slot, quiet) in &mut context.quiets {
             if let Ok(at) = quiet.operations.binary_search(&operation) {

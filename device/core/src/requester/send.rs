@@ -7,6 +7,7 @@ use super::{Ended, InFlight, PendingRequest, RequestKind, Requester, Waiting, Wa
 use crate::config::Bug;
 use crate::ctx::Ctx;
 use crate::ctx::FollowUp;
+use crate::keyed::Key;
 use crate::numbered::ones;
 use crate::{LostStore, Notice};
 use telegraphos_wire::admin::Completion;
@@ -95,7 +96,7 @@ impl Requester {
                     (Body::Write { at, context, epoch, size, data }, InFlight::Store { import, epoch: epoch.epoch })
                 }
                 Waiting::PendingRequest { number, body } => {
-                    if !self.pending_requests.contains_key(&number) {
+                    if !self.pending_requests.contains(number) {
                         continue; // Timed out.
                     }
                     (*body, InFlight::PendingRequest { number })
@@ -243,9 +244,9 @@ impl Requester {
     /// Handles the reply to a request. Returns the result if a part above issued the request.
     pub(crate) fn answered(&mut self, ctx: &mut Ctx, request: InFlight, body: Body) -> Option<Ended> {
         match (request, body) {
-            (InFlight::Element { opening, epoch }, body) => {
+            (InFlight::Element { send_queue, epoch }, body) => {
                 let status = if let Body::WriteAck { status } = body { status } else { Status::Invalid };
-                self.element_finished(ctx, opening, epoch, status);
+                self.element_finished(ctx, send_queue, epoch, status);
             }
             (InFlight::Store { import, epoch }, Body::WriteAck { status }) => {
                 self.store_finished(ctx, import, epoch, status);
@@ -262,7 +263,7 @@ impl Requester {
     }
 
     /// Handles the reply to a pending request; a reply of the wrong kind fails it.
-    fn pending_answered(&mut self, ctx: &mut Ctx, number: u64, body: Body) -> Option<Ended> {
+    fn pending_answered(&mut self, ctx: &mut Ctx, number: Key, body: Body) -> Option<Ended> {
         let request = self.take_pending(number)?;
         match (request.kind, body) {
             (RequestKind::Load { token, size, .. }, Body::ReadReply { status: Status::Ok, data }) => {

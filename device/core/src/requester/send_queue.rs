@@ -30,4 +30,6 @@ pub(crate) struct SendQueue {
     /// Elements in flight.
     pub(super) unacknowledged: u32,
     pub(super) waiting: VecDeque<WaitingElement>,
+    /// It is among the send queues that get turns ([`Peer::enqueuers`](super::Peer::enqueuers)).
+    pub(super) has_turn: bool,
 }

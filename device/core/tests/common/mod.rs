@@ -314,14 +314,7 @@ impl Cluster {
     }
 
     fn arrive(&mut self, id: u16, frame: Frame) {
-        let event = match frame {
-            Frame::Welcome { incarnation, nodes, credits } => Event::LinkUp { incarnation, nodes, credits },
-            Frame::Packet(packet) => Event::Packet(packet),
-            Frame::Credit { class, count } => Event::Credit { class, count },
-            Frame::NodeUp { node, incarnation } => Event::NodeUp { node, incarnation },
-            Frame::NodeDown { node } => Event::NodeDown { node },
-            other => panic!("node {id} was sent {other:?}"),
-        };
+        let event = Event::try_from(frame).unwrap_or_else(|frame| panic!("node {id} was sent {frame:?}"));
         self.event(id, event);
     }
 

@@ -6,7 +6,7 @@ use telegraphos_device_core::Hib;
 
 /// Fields to ignore, by name in the board's debug output: counts (incarnations, requests, numbers that are not reused);
 /// state that is kept until its node's next incarnation; and deliberate bugs.
-const COUNTS: [&str; 18] = [
+const COUNTS: [&str; 17] = [
     "bug",
     "incarnation",
     "posted",
@@ -23,7 +23,6 @@ const COUNTS: [&str; 18] = [
     "refusals",
     "reserve",
     "next",
-    "next_request",
     "counters",
 ];
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state machine.
 
+mod ahead;
 mod audit;
 mod clock;
 mod joining;

@@ -7,7 +7,15 @@
 //!            its word 0 and word 1: empty?                      unlink it, look again (E4); or nothing there
 //!            buffer[head]                                       pass the value on
 //!            word 1 = next head                                 taken
-//!   state:   clear BUSY and owner, look at what it was          leave: clear, then check (E10)
+//!   state:   clear BUSY, look at what it was                    leave: clear, then check (E10)
+//! ```
+//!
+//! The owner number stays in `state` when its process leaves: it says who was inside last. So a process that was may
+//! look from outside, by loads alone ([`Dequeue::look`]), and polling an empty queue changes no memory:
+//!
+//! ```text
+//!   arena:   word 0 of A, word 1 of A, next of A                equal, and 0: nothing there, if all three stood still
+//!   state:   this owner and no flag                             nobody has been inside meanwhile
 //! ```
 //!
 //! Nothing here is unsafe, waits, or keeps state between two calls, and equal answers of the memory lead to equal
@@ -110,6 +118,23 @@ impl Dequeue {
         Dequeue { literal, ..self }
     }
 
+    /// Word 0 of the first buffer if the queue is empty, by four loads, without entering the dequeue section; `None` if
+    /// it is not, or if only a pass can tell. Meanwhile no other thread of this process may be in a pass.
+    ///
+    /// It is exact. `state` is loaded last. It has no flag, and the owner number is this process's: no other consumer
+    /// has been inside since its last pass, so word 1 is the same all the time, and word 0 was equal to it when it was
+    /// loaded. An overflow may have been handled meanwhile; but the driver links the copy before it changes word 1 and
+    /// before the board changes word 0, and only a consumer unlinks it: `next`, loaded after the two, shows it.
+    pub fn look<M: Memory>(&self, memory: &mut M) -> Result<Option<u32>, M::Stop> {
+        let tail = memory.load(TAIL_WORD as u32)?;
+        if memory.load(HEAD_WORD as u32)? != tail || memory.load(NEXT_WORD as u32)? != 0 {
+            return Ok(None);
+        }
+        let quiet = memory.state()? == u64::from(self.owner) << OWNER_SHIFT;
+        // What is not sound is a pass's to report.
+        Ok(self.shape.header(tail).filter(|_| quiet).map(HeaderWord::encode))
+    }
+
     /// One pass through the dequeue section: enter, pass elements to `with` until it breaks, leave.
     ///
     /// `with` is given each element before word 1 says that it is taken: a consumer that is killed has either not taken
@@ -158,9 +183,9 @@ impl Dequeue {
         }
     }
 
-    /// Clears BUSY and the owner number, and checks the word that this returned (clear, then check: E10): whether the
-    /// driver must be called. It must after an overflow meanwhile, and, while senders are held back, when a buffer was
-    /// freed.
+    /// Clears BUSY, and checks the word that this returned (clear, then check: E10): whether the driver must be called.
+    /// The owner number stays, for [`Dequeue::look`]. The driver must be called after an overflow meanwhile, and, while
+    /// senders are held back, when a buffer was freed.
     pub fn leave<M: Memory>(&self, memory: &mut M, freed: bool) -> Result<bool, M::Stop> {
         let must = |word: u64| word & FULL != 0 || (word & HELD != 0 && freed);
         #[cfg(feature = "literal")]
@@ -169,11 +194,11 @@ impl Dequeue {
             Literal::Unprotected => return Ok(false),
             Literal::CheckThenClear => {
                 let word = memory.state()?;
-                memory.leave(FLAGS & !BUSY)?;
+                memory.leave(!BUSY)?;
                 return Ok(must(word));
             }
         }
-        Ok(must(memory.leave(FLAGS & !BUSY)?))
+        Ok(must(memory.leave(!BUSY)?))
     }
 
     fn broken<T, S>(&self, word: u32, value: u64, fault: Fault) -> Result<T, Halt<S>> {

@@ -28,6 +28,7 @@
 //! | Module | What is in it |
 //! |---|---|
 //! | [`dequeue`] | the algorithm, over a memory trait, so that models can run it |
+//! | `passes` | which lets threads look at a queue from outside |
 //! | `receiver` | [`Queue`]: one of this node, and its mapping |
 //! | `sender` | [`RemoteQueue`]: one of another node |
 //!
@@ -43,6 +44,7 @@
 pub mod dequeue;
 #[cfg(test)]
 mod order_tests;
+mod passes;
 mod receiver;
 mod sender;
 

@@ -7,13 +7,14 @@
 //! that no release and acquire orders with another's. Each order that is dropped in turn is found.
 
 use super::dequeue::{Dequeue, Found, Memory, Orders, Pass};
+use super::passes::{Counter, Passes};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
-use telegraphos_wire::queue::{HeaderWord, Shape};
+use telegraphos_wire::queue::{HeaderWord, OWNER_SHIFT, Shape};
 
 const WORDS: u32 = 8;
 const FIRST: usize = 3;
@@ -112,6 +113,16 @@ impl Memory for View<'_> {
     }
 }
 
+impl Counter for AtomicU64 {
+    fn load(&self, order: Ordering) -> u64 {
+        AtomicU64::load(self, order)
+    }
+
+    fn store(&self, value: u64, order: Ordering) {
+        AtomicU64::store(self, value, order);
+    }
+}
+
 /// Takes one element if there is one and no other consumer is inside.
 fn take(queue: &Queue, owner: u32, orders: Orders) -> Option<u32> {
     let mut taken = None;
@@ -175,6 +186,49 @@ fn exclusion(orders: Orders) {
         assert!(mine.is_none() || mine != other, "{mine:?} was taken twice");
         assert!(mine.or(other) == Some(3) || other == Some(3), "{mine:?} and {other:?} were taken");
     });
+}
+
+/// A queue that is never empty, since an element comes before each one that is taken, is not taken for empty by a look
+/// of owner 1, which was inside last. The taker is `owner`; with `counted`, it counts its passes.
+fn looking(orders: Orders, owner: u32, counted: bool) {
+    check(move || {
+        let queue = Queue::new(3, 4);
+        queue.state.store(1 << OWNER_SHIFT, Ordering::Relaxed);
+        let passes = Arc::new(Passes(AtomicU64::new(0)));
+        let look = move |queue: &Queue, passes: &Passes<AtomicU64>| {
+            let Ok(seen) = passes.between(|| Dequeue::new(shape(), 1, 1).look(&mut View { queue, orders }));
+            seen
+        };
+        let looker = thread::spawn({
+            let (queue, passes) = (queue.clone(), passes.clone());
+            move || look(&queue, &passes)
+        });
+        queue.append(BOARD, 77);
+        let passing = counted.then(|| passes.begin());
+        assert_eq!(take(&queue, owner, orders), Some(3));
+        drop(passing);
+        assert_eq!(looker.join().unwrap(), None, "it was never empty");
+        assert_eq!(take(&queue, 1, orders), Some(77));
+        assert_eq!(look(&queue, &passes), Some(header(5).encode()), "it is empty");
+    });
+}
+
+#[test]
+fn i10_a_look_from_outside_never_misses_an_element() {
+    looking(Orders::SOUND, 2, false);
+    looking(Orders::SOUND, 1, true);
+}
+
+#[test]
+#[should_panic(expected = "it was never empty")]
+fn i10_a_look_that_does_not_acquire_misses_what_another_process_does() {
+    looking(Orders { load: Ordering::Relaxed, ..Orders::SOUND }, 2, false);
+}
+
+#[test]
+#[should_panic(expected = "it was never empty")]
+fn i10_a_look_amid_an_uncounted_pass_of_its_process_misses_an_element() {
+    looking(Orders::SOUND, 1, false);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! A queue of this node: its builder, its mapping, and waiting for its elements.
 
 use super::dequeue::{Dequeue, Found, Memory, Orders, Pass};
+use super::passes::Passes;
 use crate::access_policy::{AccessPolicy, READ_WRITE, access_options, mode_digits, name_bytes};
 use crate::backoff::Backoff;
 use crate::context::Context;
@@ -198,6 +199,8 @@ pub struct Queue {
     dequeue: Dequeue,
     /// Excludes other threads of this process; the control page's state word then excludes other processes.
     exclusive: Mutex<()>,
+    /// Changed under it.
+    passes: Passes,
     /// Word 0 of the first buffer when the queue was last found empty.
     seen: AtomicU32,
     /// Bytes from the control page to the arena.
@@ -257,6 +260,7 @@ impl Queue {
             quota: answer.quota,
             dequeue: Dequeue::new(shape, answer.quota, answer.owner),
             exclusive: Mutex::default(),
+            passes: Passes::default(),
             seen: AtomicU32::new(0),
             arena: answer.arena as usize,
             handle,
@@ -282,22 +286,26 @@ impl Queue {
         self.handle.label.to_string()
     }
 
+    #[inline]
     fn control(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: callers pass the offset of a word of the control page, with which the mapping begins; it lasts as
         // long as this queue, and all accesses to these words are atomic.
         unsafe { AtomicU64::from_ptr(self.mapping.at().add(offset).cast()) }
     }
 
+    #[inline]
     fn flags(&self) -> &AtomicU64 {
         self.control(std::mem::offset_of!(Control, state))
     }
 
     /// Where a word of the arena lies.
+    #[inline]
     fn at(&self, word: u32) -> *mut u8 {
         debug_assert!(u64::from(word) < (1 + u64::from(self.quota)) * u64::from(self.shape.words()));
         self.mapping.at().wrapping_add(self.arena + word as usize * usize::from(self.shape.width()))
     }
 
+    #[inline]
     fn load(&self, word: u32) -> u64 {
         let at = self.at(word);
         // SAFETY: the dequeue, the only caller, has checked that the word lies in the arena, and `map` that the arena
@@ -324,7 +332,11 @@ impl Queue {
     /// Passes elements to `with` until it breaks or there are no more. While other processes are in the dequeue
     /// section, waits until `backoff` ends. Returns word 0 of the first buffer if the queue was empty.
     fn take(&self, backoff: &mut Backoff, mut with: impl FnMut(u64) -> ControlFlow<()>) -> Result<Option<u32>> {
+        if let Some(seen) = self.look() {
+            return Ok(Some(seen));
+        }
         let _exclusive = self.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
+        let _passing = self.passes.begin();
         loop {
             let mut took = false;
             let noting = |value| {
@@ -355,6 +367,18 @@ impl Queue {
         }
     }
 
+    /// Word 0 of the first buffer if the queue is empty, without entering the dequeue section: a few loads. `None` if
+    /// it is not, or if a pass is needed to tell: the process that was inside last is another, or is inside.
+    #[inline]
+    fn look(&self) -> Option<u32> {
+        let mut memory = Mapped { queue: self, inside: false };
+        let Ok(seen) = self.passes.between(|| self.dequeue.look(&mut memory));
+        if let Some(seen) = seen {
+            self.seen.store(seen, Ordering::Relaxed);
+        }
+        seen
+    }
+
     /// The error behind an errno of the driver: for EIO, why the queue is dead.
     fn failed(&self, action: &str, errno: Errno) -> Error {
         if errno == Errno::IO {
@@ -382,6 +406,10 @@ impl Queue {
     /// meanwhile, or `with` panics, the element stays in the queue. `with` runs inside the dequeue section: it must be
     /// short, and must not use this queue.
     pub fn try_pop_with<R>(&self, with: impl FnOnce(u64) -> R) -> Result<Option<R>> {
+        // Most polls find nothing: not even what a pass needs is made for these.
+        if self.look().is_some() {
+            return Ok(None);
+        }
         self.one(&mut Backoff::new(None), with).map(|found| found.ok())
     }
 

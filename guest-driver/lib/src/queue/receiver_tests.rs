@@ -85,6 +85,7 @@ fn attach(memory: &OwnedFd, context: Arc<Context>, width: u32, owner: u32) -> Qu
         quota: QUOTA,
         dequeue: Dequeue::new(shape, QUOTA, owner),
         exclusive: Mutex::default(),
+        passes: Passes::default(),
         seen: AtomicU32::new(0),
         arena: answer.arena as usize,
     }
@@ -132,8 +133,45 @@ fn i9_i10_consumers_share_a_queue() {
         });
         got.sort_unstable();
         assert!(got.into_iter().eq(1..=ELEMENTS), "{width} bytes");
-        assert_eq!(board.queue.flags().load(Ordering::Relaxed), 0);
+        let state = board.queue.flags().load(Ordering::Relaxed);
+        assert!([1, 2].contains(&(state >> OWNER_SHIFT)) && state as u32 == 0, "{state:#x}");
     }
+}
+
+/// A poll of an empty queue changes nothing in memory, unless another process was inside last.
+#[test]
+fn an_empty_queue_is_looked_at_from_outside() {
+    let board = Board::new(4);
+    let context = Arc::new(Context::without_board());
+    let (one, other) = (board.consumer(&context, 1), board.consumer(&context, 2));
+    let last = || board.queue.flags().load(Ordering::Relaxed);
+    assert_eq!(one.look(), None, "nobody has been inside yet");
+    assert_eq!(one.try_pop().unwrap(), None);
+    assert_eq!(last(), 1 << OWNER_SHIFT);
+    let seen = board.header(0).encode();
+    assert_eq!((one.look(), other.look()), (Some(seen), None));
+    // It is not even entered: a pass would store the number again, and wait for the lock.
+    let held = one.exclusive.lock().unwrap();
+    assert_eq!(one.try_pop().unwrap(), None);
+    drop(held);
+    board.commit(7);
+    assert_eq!(one.look(), None);
+    assert_eq!(other.try_pop().unwrap(), Some(7));
+    assert_eq!((one.look(), other.look()), (None, Some(board.header(0).encode())));
+    for flag in [BUSY, FULL, HELD, DEAD] {
+        board.queue.flags().store(2 << OWNER_SHIFT | flag, Ordering::Release);
+        assert_eq!(other.look(), None, "{flag:#x}");
+    }
+    board.queue.flags().store(2 << OWNER_SHIFT, Ordering::Release);
+    assert!(other.look().is_some());
+    // A linked buffer, and words that are not sound: for a pass to deal with.
+    board.queue.store(2, 16);
+    assert_eq!(other.look(), None);
+    board.queue.store(2, 0);
+    board.queue.store(0, 3);
+    board.queue.store(1, 3);
+    assert_eq!(other.look(), None);
+    assert!(matches!(other.try_pop(), Err(Error::Broken { .. })));
 }
 
 /// Consumers that sleep, and a board that signals only when it must: no consumer sleeps on an element. Polls without an
@@ -237,7 +275,7 @@ fn an_element_whose_handling_panics_is_not_taken() {
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| queue.try_pop_with(|_| panic!("a bug"))));
     let _ = std::panic::take_hook();
     assert!(panic.is_err());
-    assert_eq!(queue.flags().load(Ordering::Relaxed), 0);
+    assert_eq!(queue.flags().load(Ordering::Relaxed), 1 << OWNER_SHIFT);
     assert_eq!(queue.try_pop_with(|value| value * 10).unwrap(), Some(10));
     let mut batch = [0; 4];
     assert_eq!(queue.pop_batch(&mut []).unwrap(), 0);
@@ -260,7 +298,7 @@ fn scribbled_buffers_are_errors_after_what_was_sound() {
     board.queue.store(1, 2);
     let error = queue.pop_wait(None).unwrap_err();
     assert_eq!(error.status(), Some(Status::QueueHeader));
-    assert_eq!(queue.flags().load(Ordering::Relaxed), 0);
+    assert_eq!(queue.flags().load(Ordering::Relaxed), 1 << OWNER_SHIFT);
     // A sound linked buffer in front of a broken one.
     let header = |index: u64| u64::from(WORDS) << 16 | index;
     for (word, value) in [(2, 16), (16, header(4)), (17, header(3)), (18, 0), (19, 42)] {

@@ -51,6 +51,8 @@ use std::sync::atomic::Ordering;
 /// });
 /// assert_eq!(pass, Pass::Left { found: Ok(Found::Took { count: 1 }), call: false });
 /// assert_eq!((taken, model.arena[1]), (vec![42], 8 << 16 | 4));
+/// // It is empty now, and no other owner has been inside since.
+/// assert_eq!(dequeue.look(&mut model), Ok(Some(8 << 16 | 4)));
 /// ```
 pub trait Memory {
     /// Ends a pass in its middle, for a model's scheduler; [`Infallible`](std::convert::Infallible) for real memory.

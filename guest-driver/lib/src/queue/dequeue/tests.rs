@@ -96,7 +96,7 @@ impl Bench {
         match pass {
             Ok(Pass::Left { found, call }) => {
                 assert_eq!(self.state & BUSY, 0);
-                assert_eq!(self.state >> OWNER_SHIFT, 0);
+                assert_eq!(self.state >> OWNER_SHIFT, u64::from(OWNER));
                 if call {
                     self.handle();
                 }
@@ -188,10 +188,19 @@ proptest! {
                 }
                 Act::Handle => bench.handle(),
                 Act::Pop(most) if bench.state & FULL == 0 => {
+                    let looked = bench.clone().dequeue().look(&mut bench).unwrap();
                     let (found, values) = bench.pop(most);
                     match found.unwrap() {
-                        Found::Took { count } => prop_assert_eq!(count, values.len()),
-                        Found::Empty { seen } => prop_assert_eq!(u64::from(seen), bench.arena[0]),
+                        Found::Took { count } => {
+                            prop_assert_eq!((count, looked), (values.len(), None));
+                        }
+                        Found::Empty { seen } => {
+                            prop_assert_eq!(u64::from(seen), bench.arena[0]);
+                            prop_assert!(looked.is_none_or(|looked| looked == seen), "{:?}", looked);
+                            // It is the one that was inside last.
+                            let again = bench.clone().dequeue().look(&mut bench).unwrap();
+                            prop_assert_eq!(again, Some(seen).filter(|_| bench.state & FLAGS == 0));
+                        }
                     }
                     got.extend(values);
                 }
@@ -209,7 +218,7 @@ proptest! {
                         // Passed on and not taken: at most the last, which comes again.
                         if let Some(last) = values.last() {
                             let mut after = bench.clone();
-                            after.state &= FLAGS & !BUSY;
+                            after.state &= !BUSY;
                             let (_, next) = after.pop(1);
                             if next.first() == Some(last) {
                                 values.pop();
@@ -265,7 +274,7 @@ proptest! {
             Pass::Busy => prop_assert!(state & BUSY != 0),
             Pass::Full => prop_assert!(state & FULL != 0),
             Pass::Left { found, .. } => {
-                prop_assert_eq!(bench.state, state);
+                prop_assert_eq!(bench.state, state | u64::from(OWNER) << OWNER_SHIFT);
                 match found {
                     Ok(Found::Took { count }) => prop_assert_eq!(count, values),
                     Ok(Found::Empty { .. }) => prop_assert_eq!(values, 0),
@@ -351,7 +360,7 @@ fn e11_others_inside_and_overflows_are_distinguished() {
             assert_eq!(bench.state, state | BUSY | u64::from(OWNER) << OWNER_SHIFT);
             bench.state |= FULL;
             assert_eq!(bench.dequeue().leave(&mut bench, false), Ok(true));
-            assert_eq!(bench.state, state | FULL);
+            assert_eq!(bench.state, state | FULL | u64::from(OWNER) << OWNER_SHIFT);
         } else {
             assert_eq!(bench.state, state);
         }
@@ -405,7 +414,7 @@ fn i12_overflow_amid_a_pass_waits_for_its_end() {
                 _ => return None,
             }
         }
-        Some((got, memory.bench.state))
+        Some((got, memory.bench.state & FLAGS))
     };
     let dequeue = Bench::new(8, 4, 2).dequeue();
     for at in 0..60 {

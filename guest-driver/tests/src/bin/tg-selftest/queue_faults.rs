@@ -359,7 +359,7 @@ pub(crate) fn corrupt_next(context: &mut Context<'_>) -> Verdict {
                     other => return Err(Stop::Fail(format!("with next at {what}, a look says {other:?}"))),
                 }
             }
-            same("BUSY after it", memory.state().load(Ordering::SeqCst), 0)?;
+            same("flags after it", memory.state().load(Ordering::SeqCst) as u32, 0)?;
             memory.set(at, before);
         }
         // The driver has its own list.

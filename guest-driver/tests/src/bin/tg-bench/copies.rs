@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Block copies, and what the processor takes for as many bytes, in the guest and on the host.
+
+use crate::bare::Bare;
+use crate::{Options, Round, nanoseconds};
+use std::time::Instant;
+use telegraphos::{Remote, Segment};
+use telegraphos_agent::bench::command;
+use telegraphos_guest_tests::cli::Outcome;
+use telegraphos_guest_tests::raw;
+
+/// Bytes of the segment: the longest copy.
+pub(crate) const DATA: u64 = 16 << 20;
+/// The longest copy that is also tried as a loop of loads.
+const LOADS: u64 = 4 << 10;
+
+/// Bytes, name, and the names of a memcpy in the guest and on the host where it is measured, too.
+type Size = (u64, &'static str, Option<[&'static str; 2]>);
+const SIZES: [Size; 10] = [
+    (64, "64", None),
+    (256, "256", None),
+    (1 << 10, "1k", None),
+    (4 << 10, "4k", Some(["guest_memcpy_4k", "host_memcpy_4k"])),
+    (16 << 10, "16k", None),
+    (64 << 10, "64k", None),
+    (256 << 10, "256k", None),
+    (1 << 20, "1m", Some(["guest_memcpy_1m", "host_memcpy_1m"])),
+    (4 << 20, "4m", None),
+    (DATA, "16m", Some(["guest_memcpy_16m", "host_memcpy_16m"])),
+];
+
+pub(crate) fn round(
+    options: &Options,
+    remote: &Remote,
+    segment: &Segment,
+    bare: &mut Bare,
+    values: &mut Round<'_>,
+) -> Outcome<()> {
+    for (size, label, memcpy) in SIZES {
+        if options.few_copies && memcpy.is_none() {
+            continue;
+        }
+        // Short copies are repeated, since one alone is mostly a wake-up.
+        let count = (64 << 10 >> size.ilog2()).clamp(1, 16);
+        let begun = Instant::now();
+        for _ in 0..count {
+            remote.put_block(0, segment, 0, size)?;
+        }
+        values.ns.insert(format!("put_{label}"), nanoseconds(begun, count));
+        if let Some([guest, host]) = memcpy {
+            values.part(host, |ns| Ok(_ = ns.insert(host.into(), bare.on_host(command::MEMCPY, size)?)));
+            let source = vec![0x5a_u8; size as usize];
+            let mut target = vec![0_u8; size as usize];
+            let begun = Instant::now();
+            target.copy_from_slice(std::hint::black_box(&source));
+            values.ns.insert(guest.into(), nanoseconds(begun, 1));
+            std::hint::black_box(target);
+        }
+        let begun = Instant::now();
+        for _ in 0..count {
+            remote.get_block(0, segment, 0, size)?;
+        }
+        values.ns.insert(format!("get_{label}"), nanoseconds(begun, count));
+        if size <= LOADS && !options.few_copies {
+            let begun = Instant::now();
+            for at in (0..size).step_by(8) {
+                // SAFETY: the offset is aligned and within the segment.
+                unsafe { raw::load::<u64>(remote.as_ptr(), at) };
+            }
+            values.ns.insert(format!("loads_{label}"), nanoseconds(begun, 1));
+        }
+    }
+    Ok(())
+}

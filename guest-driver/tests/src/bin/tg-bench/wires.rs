@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ways from one guest to the other and back. Both nodes have the same list: one sends and waits, the other waits and
+//! sends.
+
+use crate::doorbell::Doorbell;
+use crate::network::Network;
+use crate::pair::Lead;
+use crate::{Round, batch, nanoseconds};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use telegraphos::{FULL, Node, NodeId, Queue, Segment};
+use telegraphos_agent::bench::{shared, slot};
+use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::pci::{Bar, Device};
+use telegraphos_guest_tests::peers::import_patiently;
+use telegraphos_guest_tests::raw;
+
+/// How long one answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Round trips before those that count.
+const WARMING: u64 = 3;
+
+/// Calls until it returns true, without a pause.
+pub(crate) fn poll(patience: Duration, what: &str, mut ready: impl FnMut() -> bool) -> Outcome<()> {
+    let begun = Instant::now();
+    loop {
+        for _ in 0..256 {
+            if ready() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        if begun.elapsed() > patience {
+            return Err(Failure::Refused(format!("{what} has not come in {patience:?}")));
+        }
+    }
+}
+
+/// Memory that both guests map: `ivshmem-plain`.
+#[derive(Debug)]
+pub(crate) struct Shared(Bar);
+
+impl Shared {
+    fn open() -> Outcome<Rc<Shared>> {
+        let absent = || Failure::Refused(format!("there is no ivshmem-plain in slot {:#x}", slot::IVSHMEM));
+        let device = Device::at(slot::IVSHMEM).ok_or_else(absent)?;
+        device.enable()?;
+        Ok(Rc::new(Shared(device.map(2)?)))
+    }
+
+    pub(crate) fn store(&self, at: u64, value: u64) {
+        // SAFETY: places are aligned and in the mapped BAR.
+        unsafe { raw::store::<u64>(self.0.at(), at, value) };
+    }
+
+    pub(crate) fn load(&self, at: u64) -> u64 {
+        // SAFETY: as above.
+        unsafe { raw::load::<u64>(self.0.at(), at) }
+    }
+
+    /// Polls for a value.
+    pub(crate) fn until(&self, at: u64, value: u64, patience: Duration) -> Outcome<()> {
+        poll(patience, "a value in shared memory", || self.load(at) == value)
+    }
+}
+
+/// What a node offers to the other one.
+pub(crate) struct Exports {
+    word: Segment,
+    queue: Queue,
+}
+
+impl Exports {
+    pub(crate) fn new(node: &Node) -> Outcome<Exports> {
+        Ok(Exports {
+            word: node.export("bench-echo", 4096).owner(FULL).others(FULL).create()?,
+            queue: Queue::create(node, "bench-echo-queue").wide().mode(0o606).create()?,
+        })
+    }
+}
+
+/// Devices, ready on this node.
+pub(crate) struct Prepared {
+    shared: Outcome<Rc<Shared>>,
+    doorbell: Outcome<Doorbell>,
+    network: Outcome<Network>,
+}
+
+/// `place` is 0 on the node that measures, 1 on the other.
+pub(crate) fn prepare(place: usize) -> Prepared {
+    let shared = Shared::open();
+    // The doorbell's own memory is the same file.
+    let doorbell = shared.as_ref().map_err(|e| Failure::Refused(e.to_string()));
+    let doorbell = doorbell.and_then(|shared| Doorbell::open(shared.clone(), place));
+    Prepared { shared, doorbell, network: Network::open(place) }
+}
+
+type Step<'a> = Box<dyn FnMut(u64) -> Outcome<()> + 'a>;
+
+struct Wire<'a> {
+    name: &'static str,
+    /// What to send with and to wait with; or why there is nothing.
+    ends: Outcome<(Step<'a>, Step<'a>)>,
+}
+
+pub(crate) struct Wires<'a> {
+    shared: Option<Rc<Shared>>,
+    list: Vec<Wire<'a>>,
+}
+
+fn boxed<'a>(
+    send: impl FnMut(u64) -> Outcome<()> + 'a,
+    wait: impl FnMut(u64) -> Outcome<()> + 'a,
+) -> (Step<'a>, Step<'a>) {
+    (Box::new(send), Box::new(wait))
+}
+
+/// All of them, when both nodes are prepared.
+pub(crate) fn all<'a>(
+    exports: &'a Exports,
+    node: &Node,
+    other: NodeId,
+    place: usize,
+    prepared: Prepared,
+    patience: Duration,
+) -> Outcome<Wires<'a>> {
+    let far = Rc::new(import_patiently(node, other, "bench-echo", patience)?);
+    let queue = Queue::import(node, other, "bench-echo-queue").open()?;
+    let again = |e: &Failure| Failure::Refused(e.to_string());
+    let Prepared { shared, doorbell, network } = prepared;
+    let put = {
+        let far = far.clone();
+        // SAFETY: the first word of a mapped segment.
+        move |value| unsafe { raw::store::<u64>(far.as_ptr(), 0, value) }
+    };
+    let word = &exports.word;
+    let look = move |value: u64| {
+        // SAFETY: the first word of this node's segment.
+        poll(PATIENCE, "a store of the other node", || unsafe { raw::load::<u64>(word.as_ptr(), 0) } == value)
+    };
+    let mut list = vec![Wire {
+        name: "roundtrip_poll",
+        ends: Ok({
+            let put = put.clone();
+            boxed(
+                move |value| {
+                    put(value);
+                    Ok(())
+                },
+                look,
+            )
+        }),
+    }];
+    let asleep = move |value: u64| loop {
+        match exports.queue.pop_wait(Some(PATIENCE))? {
+            Some(found) if found == value => return Ok(()),
+            // Of an order that was given up.
+            Some(_) => {}
+            None => return Err(Failure::Refused(format!("no notification has come in {PATIENCE:?}"))),
+        }
+    };
+    list.push(Wire { name: "roundtrip_sleep", ends: Ok(boxed(move |value| Ok(queue.enqueue(value)?), asleep)) });
+    // One way by the board, and back by the fastest there is.
+    let oneway = shared.as_ref().map_err(again).map(|shared| {
+        let (there, back) = (shared.clone(), shared.clone());
+        match place {
+            0 => boxed(
+                move |value| {
+                    put(value);
+                    Ok(())
+                },
+                move |value| back.until(shared::BACK, value, PATIENCE),
+            ),
+            _ => boxed(
+                move |value| {
+                    there.store(shared::BACK, value);
+                    Ok(())
+                },
+                look,
+            ),
+        }
+    });
+    list.push(Wire { name: "oneway", ends: oneway });
+    let plain = shared.as_ref().map_err(again).map(|shared| {
+        let (there, back) = (shared.clone(), shared.clone());
+        let [mine, theirs] = if place == 0 { shared::PING } else { [shared::PING[1], shared::PING[0]] };
+        boxed(
+            move |value| {
+                there.store(theirs, value);
+                Ok(())
+            },
+            move |value| back.until(mine, value, PATIENCE),
+        )
+    });
+    list.push(Wire { name: "ivshmem_roundtrip", ends: plain });
+    let (looking, asleep) = match doorbell {
+        Ok(doorbell) => {
+            let doorbell = Rc::new(doorbell);
+            let (ring, wait) = (doorbell.clone(), doorbell.clone());
+            let looking = boxed(
+                move |_| {
+                    ring.ring(0);
+                    Ok(())
+                },
+                move |_| wait.look(PATIENCE),
+            );
+            let asleep = doorbell.sleeper().map(|mut sleeper| {
+                let ring = doorbell.clone();
+                boxed(
+                    move |_| {
+                        ring.ring(1);
+                        Ok(())
+                    },
+                    move |_| sleeper.wait(PATIENCE),
+                )
+            });
+            (Ok(looking), asleep)
+        }
+        Err(e) => (Err(again(&e)), Err(e)),
+    };
+    list.push(Wire { name: "doorbell_roundtrip_looking", ends: looking });
+    list.push(Wire { name: "doorbell_roundtrip_asleep", ends: asleep });
+    let (udp, tcp) = match network {
+        Ok(network) => {
+            let Network { udp, tcp } = network;
+            let udp = Rc::new(udp);
+            let (to, from) = (udp.clone(), udp);
+            (
+                Ok(boxed(move |value| to.send(value), move |value| from.wait(value))),
+                tcp.connected().map(|tcp| {
+                    let tcp = Rc::new(tcp);
+                    let (to, from) = (tcp.clone(), tcp);
+                    boxed(move |value| to.send(value), move |value| from.wait(value))
+                }),
+            )
+        }
+        Err(e) => (Err(again(&e)), Err(e)),
+    };
+    list.push(Wire { name: "udp_roundtrip", ends: udp });
+    list.push(Wire { name: "tcp_roundtrip", ends: tcp });
+    Ok(Wires { shared: shared.ok(), list })
+}
+
+impl Wires<'_> {
+    pub(crate) fn shared(&self) -> Option<Rc<Shared>> {
+        self.shared.clone()
+    }
+
+    /// Answers.
+    pub(crate) fn echo(&mut self, index: u64, first: u64, count: u64) -> Outcome<()> {
+        let wire = usize::try_from(index).ok().and_then(|index| self.list.get_mut(index));
+        let wire = wire.ok_or_else(|| Failure::Usage(format!("there is no way of number {index}")))?;
+        let (send, wait) = wire.ends.as_mut().map_err(|e| Failure::Refused(format!("{}: {e}", wire.name)))?;
+        for value in first..first + count {
+            wait(value)?;
+            send(value)?;
+        }
+        Ok(())
+    }
+
+    /// Round trips of every kind; `oneway` is one way only.
+    pub(crate) fn round(&mut self, lead: &mut Lead<'_>, pings: u64, values: &mut Round<'_>) -> Outcome<()> {
+        for (index, Wire { name, ends }) in self.list.iter_mut().enumerate() {
+            if values.given_up.contains(*name) {
+                continue;
+            }
+            let (send, wait) = match ends {
+                Ok(ends) => ends,
+                Err(e) => {
+                    values.give_up(name, &e.to_string());
+                    continue;
+                }
+            };
+            let first = lead.order(index as u64, WARMING + pings)?;
+            values.part(name, |ns| {
+                let mut begun = Instant::now();
+                for value in first..first + WARMING + pings {
+                    if value == first + WARMING {
+                        begun = Instant::now();
+                    }
+                    send(value)?;
+                    wait(value)?;
+                }
+                Ok(_ = ns.insert((*name).into(), nanoseconds(begun, pings)))
+            });
+            lead.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Single loads and stores of shared memory.
+    pub(crate) fn local_round(&self, values: &mut Round<'_>) {
+        const COUNT: u64 = 1000;
+        let Some(shared) = &self.shared else {
+            values.give_up("ivshmem_store", "there is no ivshmem-plain");
+            values.give_up("ivshmem_load", "there is no ivshmem-plain");
+            return;
+        };
+        let store = batch(COUNT, |i| shared.store(shared::FREE + i % 512 * 8, i));
+        let load = batch(COUNT, |i| _ = shared.load(shared::FREE + i % 512 * 8));
+        values.ns.insert("ivshmem_store".into(), store);
+        values.ns.insert("ivshmem_load".into(), load);
+    }
+}

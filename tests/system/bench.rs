@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `telegraphos bench`: one run measures everything, the peers included, and leaves nothing behind.
+
+use crate::command;
+use crate::leftovers::nothing_left;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// What boards cannot do yet.
+const ABSENT: [&str; 2] = ["direct_load", "direct_store"];
+/// Figures of peers, one at least of each kind.
+const PEERS: [&str; 11] = [
+    "testdev_load",
+    "bare_blocked_load",
+    "bare_spinning_oneway",
+    "crate_load",
+    "ivshmem_roundtrip",
+    "doorbell_roundtrip_looking",
+    "doorbell_roundtrip_asleep",
+    "udp_roundtrip",
+    "tcp_roundtrip",
+    "host_memcpy_16m",
+    "host_unix_roundtrip_blocked",
+];
+/// Figures with targets (docs/bench.md).
+const TARGETS: [&str; 13] = [
+    "store_drained_over_bare_spin",
+    "store_isolated_over_bare_spin",
+    "store_drained_over_crate",
+    "load_local_over_bare",
+    "load_remote_over_local",
+    "fetch_add_over_load_local",
+    "put_16m_over_memcpy",
+    "put_1m_over_memcpy",
+    "roundtrip_poll_over_doorbell",
+    "roundtrip_poll_over_udp",
+    "roundtrip_sleep_over_doorbell",
+    "roundtrip_sleep_over_udp",
+    "enqueue_over_best_software_queue",
+];
+
+pub(crate) fn measures_everything_and_leaves_nothing() -> Result<()> {
+    let (files, run_dir) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let json = files.path().join("figures.json");
+    let mut bench = command(&["--quiet", "bench", "--quick", "--rounds", "2", "--hib", "spin-us=0", "--json"]);
+    let output = bench.arg(&json).arg("--run-dir").arg(run_dir.path()).output()?;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.code() == Some(0), "it ended with {}:\n{out}{err}", output.status);
+    nothing_left(run_dir.path())?;
+    let text = fs::read_to_string(&json)?;
+    let list: Vec<Value> = serde_json::from_str(&text).with_context(|| text.clone())?;
+    for figure in &list {
+        let name = figure["measure"].as_str().with_context(|| format!("{figure} has no name"))?;
+        ensure!(out.contains(&format!("| {name} ")), "{name} is not in the table:\n{out}");
+        let number = |field: &str| figure[field].as_f64().filter(|value| value.is_finite() && *value >= 0.0);
+        if ABSENT.contains(&name) {
+            ensure!(number("median").is_none() && figure["marks"][0].is_string(), "{figure}: expected a mark");
+            continue;
+        }
+        for field in ["median", "p10", "p90", "n"] {
+            ensure!(number(field).is_some(), "{figure}: expected a number as {field}");
+        }
+        let rounds = if ["idle", "servers_memory", "start"].contains(&name) { 1 } else { 2 };
+        ensure!(figure["n"] == rounds, "{figure}: expected {rounds} values");
+        ensure!(figure["baseline"].is_null() || number("ratio").is_some(), "{figure}: expected a ratio");
+    }
+    let has = |name: &str| list.iter().filter(|figure| figure["measure"] == name).count() == 1;
+    let missing: Vec<_> = PEERS.iter().chain(&TARGETS).filter(|name| !has(name)).collect();
+    ensure!(missing.is_empty(), "{missing:?} are not in {text}");
+    bad_files_are_named_at_once(files.path())
+}
+
+/// Before anything boots: no cluster is waited for, so these take no time.
+fn bad_files_are_named_at_once(directory: &Path) -> Result<()> {
+    let old = directory.join("old.json");
+    fs::write(&old, r#"[{"measure":"load_local","format":99}]"#)?;
+    for (option, path, code, part) in [
+        ("--json", Path::new("/nonexistent/figures.json"), 3, "cannot write the figures to /nonexistent/figures.json"),
+        ("--compare", Path::new("/nonexistent/old.json"), 3, "cannot read the earlier figures /nonexistent/old.json"),
+        ("--compare", &old, 2, "load_local has format 99, expected 1; measure again"),
+    ] {
+        let output = command(&["bench", option]).arg(path).output()?;
+        let err = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(code) && err.contains(part), "{option}: {}, {err}", output.status);
+        ensure!(!err.contains("Booting"), "{err}");
+    }
+    Ok(())
+}
