@@ -9,7 +9,7 @@ use telegraphos_capture::{CaptureOptions, Recorder};
 use telegraphos_fabric_core::{Action, Event, Switch, SwitchConfig};
 use telegraphos_testkit::Ended;
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{PROTOCOL_VERSION, WindowLayout};
+use telegraphos_wire::{PROTOCOL_VERSION, STREAM_BLOCK, WindowLayout};
 
 /// Captures three nodes that join; of the frames to the last, one says something else.
 fn capture(file: &Path, falsify: bool) {
@@ -21,7 +21,10 @@ fn capture(file: &Path, falsify: bool) {
         |node| Frame::Hello { version: PROTOCOL_VERSION, node, window: WindowLayout::default(), credits: [8; 4] };
     for node in 0..3 {
         let port = 40 + u32::from(node);
-        for event in [Event::PortOpened { port, room: 100 }, Event::Frame { port, frame: hello(node) }] {
+        for event in [
+            Event::PortOpened { port, room: 100, block: STREAM_BLOCK as u32 },
+            Event::Frame { port, frame: hello(node) },
+        ] {
             let mut actions = Vec::new();
             switch.handle(event.clone(), &mut actions);
             recorder.event(0, &event, 1_500_000);

@@ -333,7 +333,7 @@ impl FabricLink {
             }
             (Frame::Packet(packet), true) => event(Event::Packet(packet)),
             (Frame::Credit { class, count }, true) => event(Event::Credit { class, count }),
-            (Frame::NodeUp { node, incarnation }, true) => event(Event::NodeUp { node, incarnation }),
+            (Frame::NodeUp { node, incarnation, block }, true) => event(Event::NodeUp { node, incarnation, block }),
             (Frame::Probe, true) => {
                 if let State::Joined { link } = &mut self.state {
                     // A full queue fails again at the next frame, which ends the link.

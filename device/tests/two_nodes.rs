@@ -15,7 +15,7 @@ use telegraphos_wire::admin::{Command, QueueCommand, ReplicaCommand};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::{HeaderWord, Shape};
 use telegraphos_wire::regs::{self, Register};
-use telegraphos_wire::{Rights, Status, admin};
+use telegraphos_wire::{Rights, STREAM_BLOCK, Status, admin};
 
 const READ: u16 = Rights::READ.0;
 const WRITE: u16 = Rights::WRITE.0;
@@ -479,7 +479,7 @@ fn a_load_that_nobody_answers_is_all_ones_in_time() {
         fabric.write_all(&bytes).unwrap();
     };
     say(Frame::Welcome { incarnation: 0x1000, nodes: 64, credits: [256; 4] });
-    say(Frame::NodeUp { node: 1, incarnation: 0x1000 });
+    say(Frame::NodeUp { node: 1, incarnation: 0x1000, block: STREAM_BLOCK as u32 });
     let mut a = n0.guest();
     let segment = admin::Completion { generation: 1, count: 1, length: 0x1_0000, ..Default::default() };
     a.import(0, 1, &segment, RW);

@@ -14,7 +14,7 @@ use telegraphos_link::listener::ListenError;
 use telegraphos_link::{LinkClient, OUT_LIMIT};
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
+use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, STREAM_BLOCK, Status, WindowLayout};
 
 /// 100 000 stores for each ordered pair of three nodes, all at once, each answered.
 #[test]
@@ -219,7 +219,7 @@ fn a_node_that_comes_back_at_once_is_welcome() {
         let mut one = Node::join(&served, 1);
         assert!(one.incarnation > last && one.incarnation & 0xfff == 0);
         last = one.incarnation;
-        let up = Frame::NodeUp { node: 1, incarnation: last };
+        let up = Frame::NodeUp { node: 1, incarnation: last, block: STREAM_BLOCK as u32 };
         watcher.expect("node 1", |f| *f == up);
         for tag in 0..round {
             one.store(1, tag);
@@ -228,7 +228,7 @@ fn a_node_that_comes_back_at_once_is_welcome() {
         last += 1;
         one.link.flush().unwrap();
         drop(one);
-        let reset = Frame::NodeUp { node: 1, incarnation: last };
+        let reset = Frame::NodeUp { node: 1, incarnation: last, block: STREAM_BLOCK as u32 };
         watcher.expect("the reset", |f| *f == reset);
         watcher.expect("the end of node 1", |f| *f == Frame::NodeDown { node: 1 });
         if round % 2 == 0 {

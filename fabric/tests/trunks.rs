@@ -48,7 +48,8 @@ fn up(node: &mut Node, peer: NodeId) -> u64 {
 fn all_up(node: &mut Node, peers: &[NodeId]) -> Vec<u64> {
     let mut known = std::collections::BTreeMap::new();
     while peers.iter().any(|peer| !known.contains_key(peer)) {
-        if let Frame::NodeUp { node, incarnation } = node.expect("all peers", |f| matches!(f, Frame::NodeUp { .. })) {
+        if let Frame::NodeUp { node, incarnation, .. } = node.expect("all peers", |f| matches!(f, Frame::NodeUp { .. }))
+        {
             known.insert(node, incarnation);
         }
     }

@@ -19,7 +19,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use telegraphos_wire::link::{Frame, MAX_LEN};
-use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
+use telegraphos_wire::{NodeId, PROTOCOL_VERSION, STREAM_BLOCK, WindowLayout};
 
 use crate::input::Input;
 use crate::send_queue::SendQueue;
@@ -163,7 +163,9 @@ mod tests {
     fn frames_survive_any_cut_of_the_stream() {
         use std::io::Write;
         let (mut link, mut peer) = pair();
-        let sent: Vec<Frame> = (0..50).map(|n| Frame::NodeUp { node: n, incarnation: u64::from(n) << 12 }).collect();
+        let sent: Vec<Frame> = (0..50)
+            .map(|n| Frame::NodeUp { node: n, incarnation: u64::from(n) << 12, block: STREAM_BLOCK as u32 })
+            .collect();
         let mut bytes = Vec::new();
         for frame in &sent {
             frame.encode(&mut bytes);

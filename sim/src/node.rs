@@ -194,8 +194,8 @@ impl Node {
                 }
             }
             Frame::Credit { class, count } => self.handle(world, Event::Credit { class, count }),
-            Frame::NodeUp { node, incarnation } => {
-                self.handle(world, Event::NodeUp { node, incarnation });
+            Frame::NodeUp { node, incarnation, block } => {
+                self.handle(world, Event::NodeUp { node, incarnation, block });
                 self.guest.settle(world, self.id, &self.hib, node, false);
             }
             Frame::NodeDown { node } => {

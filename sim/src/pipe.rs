@@ -99,7 +99,7 @@ impl Pipe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telegraphos_wire::{AtomicOp, Block, Body, Class, Packet, RemoteAddr, Status, WindowLayout};
+    use telegraphos_wire::{AtomicOp, Block, Body, Class, Packet, RemoteAddr, STREAM_BLOCK, Status, WindowLayout};
 
     #[test]
     fn frames_have_their_length_on_the_wire() {
@@ -120,7 +120,7 @@ mod tests {
             Frame::Welcome { incarnation: 1, nodes: 2, credits: [1; 4] },
             Frame::Refuse { reason: link::Refusal::Silent, offered: 1, expected: 2 },
             Frame::Credit { class: Class::Request, count: 1 },
-            Frame::NodeUp { node: 1, incarnation: 2 },
+            Frame::NodeUp { node: 1, incarnation: 2, block: STREAM_BLOCK as u32 },
             Frame::NodeDown { node: 1 },
             Frame::Reset { incarnation: 1 },
             Frame::Group { page: 1, members: vec![1, 2, 3] },

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use telegraphos_device_core::Action;
 use telegraphos_fabric_core::{Action as SwitchAction, Event as SwitchEvent, Part, Switch, SwitchConfig};
 use telegraphos_topology::{SwitchId, Topology, TrunkId};
-use telegraphos_wire::{Class, NodeId};
+use telegraphos_wire::{Class, NodeId, STREAM_BLOCK};
 
 /// Why a simulation cannot be run, or has no end.
 #[derive(Debug, thiserror::Error)]
@@ -519,7 +519,10 @@ impl Simulation {
     fn open_port(&mut self, id: NodeId) {
         let room = self.plan.workload.switch.room;
         self.outputs[usize::from(id)].room.open(room);
-        self.switch_event(self.switch_of(id), SwitchEvent::PortOpened { port: id.into(), room });
+        self.switch_event(
+            self.switch_of(id),
+            SwitchEvent::PortOpened { port: id.into(), room, block: STREAM_BLOCK as u32 },
+        );
     }
 
     /// Loses the packets in flight on a link.

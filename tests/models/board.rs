@@ -12,7 +12,9 @@ use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Step, Ste
 use telegraphos_wire::admin::{self, BLOCK_SIZE, COMPLETION_OFFSET, Command, QueueCommand};
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::regs::Register;
-use telegraphos_wire::{Body, ImportEpoch, NodeId, Packet, RemoteAddr, Status, UNIT, WindowLayout, context, event};
+use telegraphos_wire::{
+    Body, ImportEpoch, NodeId, Packet, RemoteAddr, STREAM_BLOCK, Status, UNIT, WindowLayout, context, event,
+};
 
 const NODE: NodeId = 0;
 const PAGE: u32 = 0;
@@ -90,7 +92,7 @@ impl Board {
         };
         event(&mut hib, Event::LinkUp { incarnation: INCARNATION, nodes: u32::from(senders) + 1, credits });
         for node in 1..=senders {
-            event(&mut hib, Event::NodeUp { node, incarnation: INCARNATION });
+            event(&mut hib, Event::NodeUp { node, incarnation: INCARNATION, block: STREAM_BLOCK as u32 });
         }
         event(&mut hib, Event::BusMaster(true));
         register(&mut hib, Register::AdminBase, ADMIN);

@@ -51,9 +51,12 @@ pub use packet::{AtomicOp, Block, Body, Class, Packet, RemoteAddr, Rights};
 pub use window::{Aperture, WindowAddress, WindowLayout};
 
 /// Version of the link and packet formats; a HIB and a fabric that differ refuse each other.
-pub const PROTOCOL_VERSION: u8 = 2;
-/// Bytes of memory that one packet of a block copy carries at most.
-pub const MAX_BLOCK: usize = 8192;
+pub const PROTOCOL_VERSION: u8 = 3;
+/// Bytes of memory that one packet of a block copy carries at most: a frame with it fits into the buffer of a stream.
+pub const MAX_BLOCK: usize = 32768;
+/// The same between nodes that are not both linked to their fabric in memory: what is sent behind a block waits for it.
+/// [`Frame::NodeUp`](link::Frame::NodeUp) names the limit that is in force.
+pub const STREAM_BLOCK: usize = 8192;
 
 /// log2 of the import and export unit in bytes (64 KiB): one import slot, one grant, one context page stride.
 pub const UNIT_SHIFT: u32 = 16;

@@ -104,6 +104,7 @@ slots! {
     Count: u32 as u32, "count" @ 4, Dec;
     Node: NodeId as u16, "node" @ 0, Node;
     Incarnation: u64 as u64, "incarnation" @ 4, Hex;
+    Longest: u32 as u32, "block" @ 12, Dec;
     Page: u32 as u32, "page" @ 0, Dec;
     From: u16 as u16, "switch" @ 4, Dec;
     Peer: u16 as u16, "peer" @ 6, Dec;
@@ -276,11 +277,13 @@ kinds! {
         count: u32 = Count,
     };
     /// Fabric -> HIB: `node` is in the cluster with `incarnation`. A change of incarnation means that it was reset.
-    NodeUp = 6 "node-up", None, 12, None {
+    NodeUp = 6 "node-up", None, 16, None {
         /// The node.
         node: NodeId = Node,
         /// Its incarnation.
         incarnation: u64 = Incarnation,
+        /// Bytes of the longest block in a packet between both: [`STREAM_BLOCK`](crate::STREAM_BLOCK) to [`MAX_BLOCK`].
+        block: u32 = Longest,
     };
     /// Fabric -> HIB: `node` has left.
     NodeDown = 7 "node-down", None, 4, None {
@@ -480,7 +483,7 @@ mod tests {
             Frame::Refuse { reason: Refusal::NodeBits, offered: 6, expected: 7 },
             Frame::Packet(packet.clone()),
             Frame::Credit { class: Class::Reflected, count: 12 },
-            Frame::NodeUp { node: 3, incarnation: 0x2001 },
+            Frame::NodeUp { node: 3, incarnation: 0x2001, block: STREAM_BLOCK as u32 },
             Frame::NodeDown { node: 3 },
             Frame::Reset { incarnation: 0x2002 },
             Frame::Group { page: 0xffff_ffff, members: vec![0, 3, 4095] },

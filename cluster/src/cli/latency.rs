@@ -79,7 +79,7 @@ impl Node {
                         (self.incarnation, self.credits) = (incarnation, credits[Class::Request as usize]);
                     }
                     Frame::Credit { class: Class::Request, count } => self.credits += count,
-                    Frame::NodeUp { node, incarnation } => {
+                    Frame::NodeUp { node, incarnation, .. } => {
                         self.peers.insert(node, incarnation);
                     }
                     Frame::Probe => self.send(&Frame::Alive)?,

@@ -10,8 +10,10 @@ pub const MAX_CONTEXTS: u16 = telegraphos_wire::context::COUNT as u16;
 pub const MAX_COPY: u64 = 16 << 20;
 /// Maximum number of blocks of copies in flight to one destination.
 pub const BLOCKS: u32 = 16;
-/// Blocks that may start before other events are served: some tens of microseconds of copying.
-pub const TURN_BLOCKS: u32 = 8;
+/// Bytes of copies that may start before other events are served: some tens of microseconds of copying.
+pub const TURN_BYTES: u64 = 128 << 10;
+/// What a shorter block counts as: sending one costs as much time as copying so many bytes.
+pub const SHORT_BLOCK: u64 = 16 << 10;
 /// Maximum number of status words of one context that are reserved or wait to be written: twice the number of slots,
 /// since a refused launch needs one as well.
 pub const STATUS_WORDS: u64 = 2 * telegraphos_wire::context::SLOT_COUNT;

@@ -6,7 +6,7 @@
 
 use crate::admin::Admin;
 use crate::answers::Answers;
-use crate::config::{Bug, TURN_BLOCKS};
+use crate::config::{Bug, SHORT_BLOCK, TURN_BYTES};
 
 use crate::events::{Cause, Events};
 use crate::keyed::Key;
@@ -60,15 +60,15 @@ pub(crate) enum FollowUp {
 /// The budget of work that may start before the shell's loop must serve other events.
 #[derive(Clone, Debug, Hash)]
 struct Turn {
-    /// Blocks of copies that may still start.
-    blocks: u32,
+    /// Bytes of copies that may still start.
+    bytes: u64,
     /// [`Action::Continue`] was emitted in this turn.
     continue_pushed: bool,
 }
 
 impl Default for Turn {
     fn default() -> Turn {
-        Turn { blocks: TURN_BLOCKS, continue_pushed: false }
+        Turn { bytes: TURN_BYTES, continue_pushed: false }
     }
 }
 
@@ -389,14 +389,9 @@ impl Ctx {
 
     // ---- the turn of the shell's loop ----
 
-    /// Takes one block from the budget of this turn. Returns false if the budget is spent, after requesting the next
-    /// turn once ([`Action::Continue`]).
-    pub(crate) fn take_block(&mut self) -> bool {
-        if self.has(Bug::CopyAtOnce) {
-            return true;
-        }
-        if self.turn.blocks > 0 {
-            self.turn.blocks -= 1;
+    /// Whether another block may start in this turn. If not, requests the next turn once ([`Action::Continue`]).
+    pub(crate) fn may_copy(&mut self) -> bool {
+        if self.has(Bug::CopyAtOnce) || self.turn.bytes > 0 {
             return true;
         }
         if !self.turn.continue_pushed {
@@ -404,6 +399,11 @@ impl Ctx {
             self.out.push(Action::Continue);
         }
         false
+    }
+
+    /// A block of so many bytes starts: takes it from the budget of this turn.
+    pub(crate) fn copied(&mut self, bytes: u64) {
+        self.turn.bytes = self.turn.bytes.saturating_sub(bytes.max(SHORT_BLOCK));
     }
 
     /// Starts a new turn with a full budget. Called on [`Event::Continue`](crate::Event::Continue).
@@ -443,7 +443,7 @@ impl Ctx {
                 *owner = StepOwner::Cancelled;
             }
         }
-        self.turn.blocks = TURN_BLOCKS;
+        self.turn.bytes = TURN_BYTES;
         self.tables = Tables::default();
         self.registers = Registers::default();
         self.admin = Admin::default();

@@ -7,7 +7,7 @@ use crate::grants::{Clearing, Grants};
 use crate::launch::{self, Launcher};
 use crate::queue::NotificationQueues;
 use crate::replica::{self, Replicas, Served};
-use crate::requester::{Ended, Requester};
+use crate::requester::{Ended, Life, Requester};
 use crate::responder::Responder;
 use crate::tables::{AfterWrite, Written};
 use crate::{Action, Bar, Counters, Event, HibConfig, MAX_CONTEXTS, StepId, StepResult};
@@ -247,7 +247,7 @@ impl Hib {
             }
             Event::LinkUp { incarnation, nodes, credits } => self.link_up(incarnation, nodes, credits),
             Event::LinkDown => self.link_down(),
-            Event::NodeUp { node, incarnation } => self.node_up(node, incarnation),
+            Event::NodeUp { node, incarnation, block } => self.node_up(node, Life::new(incarnation, block)),
             Event::NodeDown { node } => self.node_down(node, Status::NodeDown),
             Event::StepDone { step, result } => self.step_done(step, result),
             Event::Reset => self.reset(),
@@ -537,14 +537,15 @@ impl Hib {
     }
 
     /// A node is present. A new incarnation fails the imports from the earlier one and drops its refusals and elements.
-    fn node_up(&mut self, node: NodeId, incarnation: u64) {
+    fn node_up(&mut self, node: NodeId, life: Life) {
         if node == self.ctx.config.node {
             return;
         }
         if !self.requester.presence.contains(node) {
             return;
         }
-        let before = self.requester.presence.replace(node, Some(incarnation));
+        let before = self.requester.presence.replace(node, Some(life)).map(|before| before.incarnation);
+        let incarnation = life.incarnation;
         if before != Some(incarnation) {
             if let Some(peer) = self.requester.peers.existing_mut(node) {
                 peer.requests_sent = 0;

@@ -77,6 +77,8 @@ pub enum Event {
         node: NodeId,
         /// The incarnation of that node.
         incarnation: u64,
+        /// Bytes of the longest block in a packet to or from that node.
+        block: u32,
     },
     /// A node is down.
     NodeDown {
@@ -233,7 +235,7 @@ impl TryFrom<Frame> for Event {
             Frame::Welcome { incarnation, nodes, credits } => Event::LinkUp { incarnation, nodes, credits },
             Frame::Packet(packet) => Event::Packet(packet),
             Frame::Credit { class, count } => Event::Credit { class, count },
-            Frame::NodeUp { node, incarnation } => Event::NodeUp { node, incarnation },
+            Frame::NodeUp { node, incarnation, block } => Event::NodeUp { node, incarnation, block },
             Frame::NodeDown { node } => Event::NodeDown { node },
             other => return Err(other),
         })

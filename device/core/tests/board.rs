@@ -9,7 +9,7 @@ use common::{Cluster, EVENTS, EXPORTS, name64};
 use telegraphos_device_core::{Bar, Bug, Event, Notice, Step};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::regs::{self, Register};
-use telegraphos_wire::{Rights, Status, UNIT, context, event};
+use telegraphos_wire::{Rights, STREAM_BLOCK, Status, UNIT, context, event};
 
 const RW: Rights = Rights(3);
 const SEEDS: u64 = 200;
@@ -239,7 +239,7 @@ fn i7_a_quiet_does_not_wait_for_stores_behind_an_acknowledged_loss() {
 fn quiet_of_one_import_does_not_wait_for_another() {
     let mut c = pair(3, None);
     let (one, two) = (c.address(1, 0, 0), c.address(2, 0, 0));
-    c.event(0, Event::NodeUp { node: 2, incarnation: 0x1000 });
+    c.event(0, Event::NodeUp { node: 2, incarnation: 0x1000, block: STREAM_BLOCK as u32 });
     for i in 0..100 {
         c.store(0, two, 8, i);
     }
@@ -376,7 +376,14 @@ fn an_event_queue_of_4_entries_loses_none_of_1000_causes() {
             // The driver must see the last of 1000 incarnations whenever it has read all events.
             for i in 1..=1000u32 {
                 for node in 2..8 {
-                    c.event(0, Event::NodeUp { node, incarnation: u64::from(i << 8 | u32::from(node)) });
+                    c.event(
+                        0,
+                        Event::NodeUp {
+                            node,
+                            incarnation: u64::from(i << 8 | u32::from(node)),
+                            block: STREAM_BLOCK as u32,
+                        },
+                    );
                 }
                 raised = raised.max(c.nodes[0].interrupts);
                 for _ in 0..c.rng.below(4) {
@@ -408,7 +415,7 @@ fn an_event_queue_of_4_entries_loses_none_of_1000_causes() {
 /// A peer that has been notified of node 1's reset uses the old grant again, which must be refused.
 fn claim_again(c: &mut Cluster, old: &Completion) {
     let incarnation = c.nodes[1].hib.incarnation();
-    c.event(0, Event::NodeUp { node: 1, incarnation });
+    c.event(0, Event::NodeUp { node: 1, incarnation, block: STREAM_BLOCK as u32 });
     c.admin(0, Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() });
     let forged = Command {
         opcode: admin::IMPORT_SET,

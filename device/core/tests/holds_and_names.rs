@@ -10,7 +10,7 @@ use common::{Cluster, EXPORTS, name64};
 use telegraphos_device_core::{Bug, Event, Notice};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::queue::Shape;
-use telegraphos_wire::{Body, Rights, Status, UNIT, WindowLayout};
+use telegraphos_wire::{Body, Rights, STREAM_BLOCK, Status, UNIT, WindowLayout};
 
 /// Four nodes; node 0 has two queues and receive credits for 32 imports of queues.
 fn with_queues(bug: Option<Bug>) -> Cluster {
@@ -58,7 +58,7 @@ fn one_sender_leaves_hold_slots_to_the_others() {
     c.settle();
     assert_eq!(import_all(&mut c, 1, "a", 0), 4);
     c.event(0, Event::NodeDown { node: 1 });
-    c.event(0, Event::NodeUp { node: 1, incarnation: 0x2000 });
+    c.event(0, Event::NodeUp { node: 1, incarnation: 0x2000, block: STREAM_BLOCK as u32 });
     assert!(import_all(&mut c, 2, "b", 32) >= 4);
     // With the bug, the first node takes all.
     let mut c = with_queues(Some(Bug::UnsharedHolds));

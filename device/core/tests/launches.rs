@@ -6,11 +6,11 @@
 mod common;
 
 use common::{Cluster, EXPORTS, LaunchStep, key_of, status_page};
-use telegraphos_device_core::{Bar, Bug, Event, HibConfig, Notice, STATUS_WORDS, Step, TURN_BLOCKS};
+use telegraphos_device_core::{Bar, Bug, Event, HibConfig, Notice, STATUS_WORDS, Step, TURN_BYTES};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{self, Argument, Launch, Operation};
 use telegraphos_wire::regs::Register;
-use telegraphos_wire::{AtomicOp, MAX_BLOCK, Rights, Status, UNIT, WindowLayout, event};
+use telegraphos_wire::{AtomicOp, MAX_BLOCK, Rights, STREAM_BLOCK, Status, UNIT, WindowLayout, event};
 
 /// Everything but remote enqueue.
 const ALL: Rights = Rights(23);
@@ -107,7 +107,8 @@ fn a_turn_starts_few_blocks(seed: u64, bug: Option<Bug>) -> Result<(), String> {
         turns += 1;
         most = most.max(c.at_once(0, Event::Continue));
     }
-    if most > TURN_BLOCKS as usize {
+    let blocks = TURN_BYTES / MAX_BLOCK as u64;
+    if most as u64 > blocks {
         return Err(format!("{most} blocks in one turn"));
     }
     c.settle();
@@ -117,13 +118,32 @@ fn a_turn_starts_few_blocks(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     assert_eq!((0..4).map(|slot| c.done(0, 0, slot)).collect::<Vec<_>>(), [(0, 9); 4]);
     assert_eq!(c.nodes[0].hib.copying(0), 0);
     // The event of the launch may start some as well.
-    assert!(turns >= 4 * length / MAX_BLOCK as u64 / u64::from(TURN_BLOCKS) - 1, "{turns} turns");
+    assert!(turns >= 4 * length / MAX_BLOCK as u64 / blocks - 1, "{turns} turns");
     Ok(())
 }
 
 #[test]
 fn copies_within_a_node_move_in_turns_between_which_others_are_served() {
     finds(Bug::CopyAtOnce, "blocks in one turn", a_turn_starts_few_blocks);
+}
+
+#[test]
+fn blocks_are_as_long_as_the_link_to_the_node_allows() {
+    for (seed, between) in [(0, STREAM_BLOCK), (1, MAX_BLOCK)] {
+        let mut c = pair(seed, None, |_| {});
+        let n = UNIT + 100;
+        // To itself, to the other node, and from it: the second page begins a block of its own.
+        let copies = [((0, 2 * UNIT), (0, 0), MAX_BLOCK), ((1, 0), (0, 0), between), ((0, 0), (1, 0), between)];
+        for (cookie, (to, from, longest)) in (9..).zip(copies) {
+            c.nodes.iter_mut().for_each(|node| node.blocks.clear());
+            start_copy(&mut c, 0, 0, cookie, to, from, n);
+            c.finish(0, 0, 0, cookie);
+            let lengths: Vec<usize> = c.nodes[usize::from(to.0)].blocks.iter().map(|(_, length)| *length).collect();
+            let whole = UNIT as usize / longest;
+            assert_eq!(lengths.iter().filter(|length| **length == longest).count(), whole, "{to:?} {from:?}");
+            assert_eq!((lengths.len(), lengths.iter().sum::<usize>()), (whole + 1, n as usize), "{to:?} {from:?}");
+        }
+    }
 }
 
 fn contexts_take_turns(seed: u64, bug: Option<Bug>) -> Result<(), String> {
@@ -138,7 +158,7 @@ fn contexts_take_turns(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     c.finish(0, 1, 0, 5);
     let blocks = (c.nodes[1].blocks.len() - before) as u64;
     // As many blocks of the other, and those in flight.
-    let fair = 2 * piece / MAX_BLOCK as u64 + 2 * u64::from(telegraphos_device_core::BLOCKS);
+    let fair = 2 * piece / STREAM_BLOCK as u64 + 2 * u64::from(telegraphos_device_core::BLOCKS);
     if blocks > fair { Err(format!("{blocks} blocks, and {fair} are a fair share")) } else { Ok(()) }
 }
 

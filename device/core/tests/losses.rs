@@ -11,7 +11,7 @@ use telegraphos_device_core::{Bug, Event, Step};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::queue::Shape;
-use telegraphos_wire::{Aperture, AtomicOp, Rights, Status, UNIT, event};
+use telegraphos_wire::{Aperture, AtomicOp, Rights, STREAM_BLOCK, Status, UNIT, event};
 
 /// Everything but remote enqueue.
 const ALL: Rights = Rights(23);
@@ -251,7 +251,7 @@ fn i8_a_node_that_names_any_number_of_imports_takes_no_more_than_its_entries() {
     c.settle();
     assert_eq!((c.nodes[1].hib.refused_epochs(), c.ram_u64(1, EXPORTS)), (17, 2));
     // They are removed with the node's incarnation.
-    c.event(1, Event::NodeUp { node: 2, incarnation: 0x2000 });
+    c.event(1, Event::NodeUp { node: 2, incarnation: 0x2000, block: STREAM_BLOCK as u32 });
     assert_eq!(c.nodes[1].hib.refused_epochs(), 1);
     c.event(1, Event::NodeDown { node: 0 });
     assert_eq!(c.nodes[1].hib.refused_epochs(), 0);

@@ -13,7 +13,7 @@ use telegraphos_wire::admin::{self, Command, QueueCommand};
 use telegraphos_wire::queue::{HEAD_WORD, TAIL_WORD};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{
-    Aperture, AtomicOp, Body, ImportEpoch, Packet, RemoteAddr, Rights, Status, UNIT, context, event,
+    Aperture, AtomicOp, Body, ImportEpoch, Packet, RemoteAddr, Rights, STREAM_BLOCK, Status, UNIT, context, event,
 };
 
 /// Window slot of the import of the queue, and its number.
@@ -226,7 +226,7 @@ fn i8_requests_and_elements_keep_step_after_flaps_and_resets() {
                 c.settle();
                 c.start(0);
                 let incarnation = c.nodes[0].hib.incarnation();
-                c.event(1, Event::NodeUp { node: 0, incarnation });
+                c.event(1, Event::NodeUp { node: 0, incarnation, block: STREAM_BLOCK as u32 });
             }
             1 => {
                 for id in 0..3 {
@@ -236,7 +236,7 @@ fn i8_requests_and_elements_keep_step_after_flaps_and_resets() {
                 for id in 0..3 {
                     c.event(id, Event::LinkUp { incarnation: 0x1000, nodes: 3, credits });
                     for node in 0..3 {
-                        c.event(id, Event::NodeUp { node, incarnation: 0x1000 });
+                        c.event(id, Event::NodeUp { node, incarnation: 0x1000, block: STREAM_BLOCK as u32 });
                     }
                 }
             }
@@ -246,10 +246,10 @@ fn i8_requests_and_elements_keep_step_after_flaps_and_resets() {
                 c.lose_packets();
                 c.event(1, Event::LinkUp { incarnation: 0x2000, nodes: 3, credits });
                 for node in [0, 2] {
-                    c.event(1, Event::NodeUp { node, incarnation: 0x1000 });
+                    c.event(1, Event::NodeUp { node, incarnation: 0x1000, block: STREAM_BLOCK as u32 });
                 }
                 c.event(0, Event::LinkUp { incarnation: 0x1000, nodes: 3, credits });
-                c.event(0, Event::NodeUp { node: 1, incarnation: 0x2000 });
+                c.event(0, Event::NodeUp { node: 1, incarnation: 0x2000, block: STREAM_BLOCK as u32 });
             }
         }
         c.settle();

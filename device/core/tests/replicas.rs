@@ -16,7 +16,7 @@ use telegraphos_fabric_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::packet::NO_NODE;
 use telegraphos_wire::{
-    AtomicOp, Body, Class, ImportEpoch, MAX_BLOCK, Packet, RemoteAddr, Rights, Status, UNIT, event,
+    AtomicOp, Body, Class, ImportEpoch, Packet, RemoteAddr, Rights, STREAM_BLOCK, Status, UNIT, event,
 };
 
 /// Every node stores unique values to two words, at random moments; the values that each copy had are checked.
@@ -530,7 +530,7 @@ fn a_copy_is_not_filled_by_what_an_earlier_home_sent() {
         }
         let command = set(&mut c, 1, 0, admin::COUNTERS);
         c.post(1, command.into());
-        let last = EXPORTS + UNIT - MAX_BLOCK as u64;
+        let last = EXPORTS + UNIT - STREAM_BLOCK as u64;
         c.hold_next(1, |step| matches!(step, Step::StoreBlock { address, .. } if *address == last));
         go(&mut c, net, 0);
         c.settle();
@@ -821,7 +821,7 @@ fn late_acknowledgement(bug: Option<Bug>) -> Result<(), String> {
     };
     let old = handle(store(1));
     assert_eq!(old.iter().map(|s| s.0).collect::<Vec<_>>(), [1, 2]);
-    handle(Event::NodeUp { node: 2, incarnation: 0x1001 });
+    handle(Event::NodeUp { node: 2, incarnation: 0x1001, block: STREAM_BLOCK as u32 });
     handle(ack(1, old[0].1, Status::Ok));
     // It joins again, and refuses a packet for its earlier incarnation, which arrives only now.
     let at = RemoteAddr { page: found.index, offset: 0, generation: found.generation };

@@ -15,7 +15,7 @@ use telegraphos_device_core::{Action, Bug, Event, Notice, Step, StepResult};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::{
-    AtomicOp, Body, Class, ImportEpoch, MAX_BLOCK, NodeId, Packet, RemoteAddr, Status, UNIT, event,
+    AtomicOp, Body, Class, ImportEpoch, NodeId, Packet, RemoteAddr, STREAM_BLOCK, Status, UNIT, event,
 };
 
 fn status(c: &mut Cluster, id: u16, command: impl Into<Command>) -> Status {
@@ -429,7 +429,7 @@ fn a_home_that_accepts_a_join_and_sends_nothing_is_not_waited_for_without_limit(
     let command = set(&mut c, 1, 0, admin::COUNTERS);
     let slot = c.post(1, command.into());
     for round in 1..=8 {
-        let block = EXPORTS + (round - 1) * MAX_BLOCK as u64;
+        let block = EXPORTS + (round - 1) * STREAM_BLOCK as u64;
         c.hold_next(0, |step| matches!(step, Step::LoadBlock { address, .. } if *address == block));
         c.settle();
         c.event(1, Event::Tick { now: round * (LIMIT - 1) });

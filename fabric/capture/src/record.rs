@@ -8,7 +8,7 @@ use telegraphos_wire::layout::{Check, Field, Kind, Show, Tail};
 use telegraphos_wire::link::{FIRST_RECORD_KIND, HEAD_LEN};
 
 /// Version of the records, in the place of a frame's.
-pub const RECORD_VERSION: u8 = 1;
+pub const RECORD_VERSION: u8 = 2;
 
 const OPENED: u8 = FIRST_RECORD_KIND;
 const TRUNK_OPENED: u8 = FIRST_RECORD_KIND + 1;
@@ -32,6 +32,8 @@ pub enum Record {
         port: PortId,
         /// Its room.
         room: u32,
+        /// The longest block on it.
+        block: u32,
     },
     /// [`Event::TrunkOpened`].
     TrunkOpened {
@@ -85,11 +87,12 @@ const fn kind(number: u8, name: &'static str, len: usize, fields: &'static [Fiel
 
 const PORT: Field = Field { name: "port", at: 0, len: 4, show: Show::Dec };
 const ROOM_FIELD: Field = Field { name: "room", at: 4, len: 4, show: Show::Dec };
+const BLOCK: Field = Field { name: "block", at: 8, len: 4, show: Show::Dec };
 const MISSING: Field = Field { name: "missing", at: 0, len: 8, show: Show::Dec };
 
 /// Where their fields are, as those of frames in [`telegraphos_wire::layout`].
 pub const RECORDS: &[Kind] = &[
-    kind(OPENED, "port-opened", 8, &[PORT, ROOM_FIELD], Tail::None),
+    kind(OPENED, "port-opened", 12, &[PORT, ROOM_FIELD, BLOCK], Tail::None),
     kind(
         TRUNK_OPENED,
         "trunk-opened",
@@ -128,7 +131,7 @@ impl Record {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let halves = |long: &u64| [*long as u32, (*long >> 32) as u32];
         let (kind, words, tail): (u8, &[u32], &[u8]) = match self {
-            Record::Opened { port, room } => (OPENED, &[*port, *room], &[]),
+            Record::Opened { port, room, block } => (OPENED, &[*port, *room, *block], &[]),
             Record::TrunkOpened { port, room, trunk } => (TRUNK_OPENED, &[*port, *room, u32::from(*trunk)], &[]),
             Record::Tick(now) => (TICK, &halves(now), &[]),
             Record::Room { port, room } => (ROOM, &[*port, *room], &[]),
@@ -151,7 +154,7 @@ impl Record {
     /// The record of an event; a frame is captured as it is.
     pub fn of(event: &Event) -> Option<Record> {
         Some(match *event {
-            Event::PortOpened { port, room } => Record::Opened { port, room },
+            Event::PortOpened { port, room, block } => Record::Opened { port, room, block },
             Event::TrunkOpened { port, room, trunk } => Record::TrunkOpened { port, room, trunk },
             Event::Tick { now } => Record::Tick(now),
             Event::PortRoom { port, frames } => Record::Room { port, room: frames },
@@ -164,7 +167,7 @@ impl Record {
     /// The event it was, if any.
     pub fn event(&self) -> Option<Event> {
         Some(match *self {
-            Record::Opened { port, room } => Event::PortOpened { port, room },
+            Record::Opened { port, room, block } => Event::PortOpened { port, room, block },
             Record::TrunkOpened { port, room, trunk } => Event::TrunkOpened { port, room, trunk },
             Record::Tick(now) => Event::Tick { now },
             Record::Room { port, room } => Event::PortRoom { port, frames: room },
@@ -204,7 +207,7 @@ impl Record {
         let long = || u64::from(word(0)) | u64::from(word(4)) << 32;
         let text = || String::from_utf8_lossy(&body[kind.len..]).into_owned();
         Ok(match number {
-            OPENED => Record::Opened { port: word(0), room: word(4) },
+            OPENED => Record::Opened { port: word(0), room: word(4), block: word(8) },
             TRUNK_OPENED => Record::TrunkOpened { port: word(0), room: word(4), trunk: word(8) as u16 },
             TICK => Record::Tick(long()),
             ROOM => Record::Room { port: word(0), room: word(4) },
@@ -223,7 +226,9 @@ impl Record {
     /// What it says, for people: the comment in the capture.
     pub(crate) fn describe(&self) -> Option<String> {
         Some(match self {
-            Record::Opened { port, room } => format!("port {port} opened with {}", room_text(*room)),
+            Record::Opened { port, room, block } => {
+                format!("port {port} opened with {} and blocks of at most {block} bytes", room_text(*room))
+            }
             Record::TrunkOpened { port, room, trunk } => {
                 format!("port {port} opened for trunk {trunk} with {}", room_text(*room))
             }
@@ -252,7 +257,7 @@ mod tests {
 
     fn records() -> impl Strategy<Value = Record> {
         prop_oneof![
-            any::<(u32, u32)>().prop_map(|(port, room)| Record::Opened { port, room }),
+            any::<(u32, u32, u32)>().prop_map(|(port, room, block)| Record::Opened { port, room, block }),
             any::<(u32, u32)>().prop_map(|(port, room)| Record::Room { port, room }),
             any::<(u32, u32, u16)>().prop_map(|(port, room, trunk)| Record::TrunkOpened { port, room, trunk }),
             any::<u64>().prop_map(Record::Tick),

@@ -16,7 +16,7 @@ use telegraphos_testkit::{Rng, scale, seed_or};
 use telegraphos_wire::layout::{self, Field, Kind, Show, Tail};
 use telegraphos_wire::link::{Frame, HEAD_LEN};
 use telegraphos_wire::packet::HEADER_LEN;
-use telegraphos_wire::{Body, Class, Packet, Status};
+use telegraphos_wire::{Body, Class, Packet, STREAM_BLOCK, Status};
 
 #[test]
 fn committed_dissector_is_fresh() {
@@ -295,7 +295,7 @@ fn tshark_shows_links_directions_comments_and_which_reply_answers_which_request(
     };
     let hello =
         Frame::Hello { version: 1, node: 3, window: telegraphos_wire::WindowLayout::default(), credits: [1; 4] };
-    recorder.event(0, &Event::PortOpened { port: 5, room: 12 }, 10);
+    recorder.event(0, &Event::PortOpened { port: 5, room: 12, block: STREAM_BLOCK as u32 }, 10);
     recorder.event(0, &Event::Frame { port: 5, frame: hello }, 20);
     recorder.action(0, &Action::Diagnostic(Diagnostic::Joined { port: 5, node: 3, incarnation: 0x1000 }), 20);
     recorder.event(0, &Event::PortRoom { port: 5, frames: 3 }, 30);

@@ -14,12 +14,16 @@ use telegraphos_capture::{
 };
 use telegraphos_fabric_core::{Action, Event, SwitchConfig};
 use telegraphos_testkit::{Rng, scale, seed_or};
-use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::Frame;
+use telegraphos_wire::{STREAM_BLOCK, WindowLayout};
 
 fn fill(recorder: &mut Recorder, frames: u64) {
     for number in 0..frames {
-        recorder.action(0, &Action::Send(3, Frame::NodeUp { node: 1, incarnation: number }), number);
+        recorder.action(
+            0,
+            &Action::Send(3, Frame::NodeUp { node: 1, incarnation: number, block: STREAM_BLOCK as u32 }),
+            number,
+        );
     }
 }
 
@@ -204,7 +208,7 @@ fn only_the_links_asked_for_are_captured_and_the_file_says_which() {
     let mut recorder = recorder(CaptureOptions { links: vec![Link::Node(2)], ..options(&file) }, 8);
     for node in 0..4 {
         let port = 10 + u32::from(node);
-        recorder.event(0, &Event::PortOpened { port, room: 5 }, 1);
+        recorder.event(0, &Event::PortOpened { port, room: 5, block: STREAM_BLOCK as u32 }, 1);
         let window = WindowLayout::default();
         recorder.event(0, &Event::Frame { port, frame: Frame::Hello { version: 1, node, window, credits: [1; 4] } }, 2);
         recorder.action(0, &Action::Send(port, Frame::NodeDown { node: 7 }), 2);

@@ -51,6 +51,8 @@ pub enum Bug {
     SwapRefusal,
     /// Protection: a forged source is accepted.
     AcceptForgedSource,
+    /// Accounts: a packet may carry a longer block than its port may send.
+    AcceptLongBlock,
     /// Multicast: its first member gets two copies.
     DuplicateMulticast,
     /// Multicast: the last member of a group of several gets none.

@@ -38,6 +38,8 @@ pub enum Event {
         port: PortId,
         /// Frames it can take now, or [`UNLIMITED`].
         room: u32,
+        /// Bytes of the longest block in a packet that it may send; see [`Frame::NodeUp`].
+        block: u32,
     },
     /// A connection was made that is to be this trunk, by either side. It has `room` for that many frames.
     TrunkOpened {
@@ -106,6 +108,14 @@ pub enum Violation {
     /// A packet without a credit of its class.
     #[error("sent a packet of class {0:?} without a credit")]
     NoCredit(Class),
+    /// A packet with, or a request for, a longer block than the port may send.
+    #[error("sent a block of {length} bytes, or a request for one: expected at most {most}")]
+    Block {
+        /// Bytes of the block.
+        length: u64,
+        /// The limit of the port.
+        most: u32,
+    },
     /// A packet in another node's name.
     #[error("sent a packet in the name of node {0}")]
     ForgedSource(NodeId),
@@ -219,6 +229,7 @@ impl Violation {
         match *self {
             Violation::Malformed | Violation::Unexpected => (0, 0),
             Violation::NoCredit(class) => (class as u64, 0),
+            Violation::Block { length, most } => (length, most.into()),
             Violation::ForgedSource(node) => (u64::from(node), 0),
             Violation::Destination { node, nodes } => (u64::from(node), u64::from(nodes)),
             Violation::CreditOverflow { held, offered, .. } => (held, u64::from(offered)),

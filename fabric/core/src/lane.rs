@@ -43,6 +43,8 @@ pub(crate) struct Mark {
     pub(crate) incarnation: u64,
     /// Sum of the epochs of the trunks in between.
     pub(crate) session: u64,
+    /// Bytes of the longest block in its packets.
+    pub(crate) block: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use serde::{Deserialize, Serialize};
 use telegraphos_topology::TrunkId;
 use telegraphos_wire::link::{self, Frame};
-use telegraphos_wire::packet::{self, MAX_BLOCK};
+use telegraphos_wire::packet;
 use telegraphos_wire::{Body, Class, NodeId, Packet};
 
 use crate::channel::{Channel, MAX_CHANNELS};
@@ -29,15 +29,15 @@ pub(crate) fn session_part(session: u64) -> u64 {
 /// Bytes on the link of the longest reply to a request.
 fn reply_bytes(request: &Body) -> u64 {
     let payload = match request {
-        Body::ReadBlock { length, .. } => (*length as usize).min(MAX_BLOCK),
+        Body::ReadBlock { length, .. } => *length as usize,
         _ => 0,
     };
     (link::HEAD_LEN + packet::HEADER_LEN + payload) as u64
 }
 
 /// The same for all requests of a class: only loads of the class [`Class::Request`] are answered with blocks.
-fn longest_reply(class: Class) -> u64 {
-    let payload = if class == Class::Request { MAX_BLOCK } else { 0 };
+fn longest_reply(class: Class, block: u32) -> u64 {
+    let payload = if class == Class::Request { block as usize } else { 0 };
     (link::HEAD_LEN + packet::HEADER_LEN + payload) as u64
 }
 
@@ -153,6 +153,8 @@ pub(crate) struct Neighbour {
     pub(crate) port: PortId,
     /// Frames the port can take now.
     pub(crate) room: u32,
+    /// Bytes of the longest block that it may send.
+    pub(crate) block: u32,
     turns: Turns,
     /// What waits, by sender; idle lanes are not kept.
     lanes: BTreeMap<NodeId, Lane>,
@@ -192,7 +194,14 @@ pub(crate) struct Neighbour {
 
 impl Neighbour {
     /// `given`: credits of each class (and layer) that it may use.
-    pub(crate) fn new(kind: Kind, port: PortId, room: u32, given: [u32; 4], offered: [u32; 4]) -> Neighbour {
+    pub(crate) fn new(
+        kind: Kind,
+        port: PortId,
+        room: u32,
+        block: u32,
+        given: [u32; 4],
+        offered: [u32; 4],
+    ) -> Neighbour {
         let layers = kind.layers();
         let by_channel = |of: [u32; 4]| {
             let mut all = [0; MAX_CHANNELS];
@@ -205,6 +214,7 @@ impl Neighbour {
             kind,
             port,
             room,
+            block,
             held: by_channel(given),
             owed: [0; MAX_CHANNELS],
             groups: Groups::default(),
@@ -289,8 +299,10 @@ impl Neighbour {
     /// A request was sent to this node, which may answer it. The count is bounded by what a node can have unanswered,
     /// since some requests get no answer.
     pub(crate) fn expect_reply(&mut self, request: &Packet) {
-        let most: u64 =
-            CREDITED.iter().map(|class| longest_reply(*class) * u64::from(self.offered[*class as usize])).sum();
+        let most: u64 = CREDITED
+            .iter()
+            .map(|class| longest_reply(*class, self.block) * u64::from(self.offered[*class as usize]))
+            .sum();
         self.unanswered = self.unanswered.saturating_add(reply_bytes(&request.body)).min(most);
     }
 
@@ -455,7 +467,7 @@ impl Neighbour {
 
     fn take_mark(&mut self, node: NodeId) -> Option<Frame> {
         let lane = self.lanes.get_mut(&node)?;
-        let Mark { incarnation, session } = lane.take_mark()?;
+        let Mark { incarnation, session, block } = lane.take_mark()?;
         for channel in Channel::all(self.turns.channels() as u8 / 4) {
             // Replies pass marks: their turns are there already.
             if channel.class() != Class::Reply && lane.offers(channel) {
@@ -469,7 +481,10 @@ impl Neighbour {
         }
         self.notified.insert(node);
         Some(match self.kind {
-            Kind::Node(_) => Frame::NodeUp { node, incarnation: incarnation.wrapping_add(session_part(session)) },
+            Kind::Node(_) => {
+                let incarnation = incarnation.wrapping_add(session_part(session));
+                Frame::NodeUp { node, incarnation, block: block.min(self.block) }
+            }
             Kind::Trunk { .. } => Frame::Reach { node, incarnation, session },
         })
     }

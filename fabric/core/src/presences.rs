@@ -20,12 +20,14 @@ pub(crate) struct Presence {
     pub(crate) incarnation: u64,
     /// 0 of a node of this switch.
     pub(crate) session: u64,
+    /// Bytes of the longest block in its packets.
+    pub(crate) block: u32,
 }
 
 impl Presence {
     /// What a notification of the node says.
     pub(crate) fn mark(&self) -> Mark {
-        Mark { incarnation: self.incarnation, session: self.session }
+        Mark { incarnation: self.incarnation, session: self.session, block: self.block }
     }
 }
 
@@ -78,8 +80,8 @@ impl Presences {
     /// The presence of a node.
     pub(crate) fn get(&self, node: NodeId) -> Option<Presence> {
         let life = self.life.get(usize::from(node))?;
-        let (Mark { incarnation, session }, _) = *self.lives.get(usize::from(*life))?;
-        Some(Presence { up: self.is_up(node), incarnation, session })
+        let (Mark { incarnation, session, block }, _) = *self.lives.get(usize::from(*life))?;
+        Some(Presence { up: self.is_up(node), incarnation, session, block })
     }
 
     /// From now on this is the presence of a node; ignored for others than there are.
@@ -140,7 +142,7 @@ impl<'de> Deserialize<'de> for Presences {
         if all.len() > Presences::MAX {
             return Err(D::Error::custom(format!("{} nodes: expected at most {}", all.len(), Presences::MAX)));
         }
-        let mut presences = Presences::new(all.len(), Presence { up: false, incarnation: 0, session: 0 });
+        let mut presences = Presences::new(all.len(), Presence { up: false, incarnation: 0, session: 0, block: 0 });
         (0..).zip(all).for_each(|(node, presence)| presences.set(node, presence));
         Ok(presences)
     }
@@ -152,11 +154,11 @@ mod tests {
 
     #[test]
     fn each_node_has_what_was_set() {
-        let start = Presence { up: false, incarnation: 7, session: 0 };
+        let start = Presence { up: false, incarnation: 7, session: 0, block: 0 };
         let (mut presences, mut plain) = (Presences::new(100, start), vec![start; 100]);
         for step in 0..10_000_u64 {
             let node = (step * 37 % 101) as NodeId;
-            let presence = Presence { up: step % 3 > 0, incarnation: step * step % 17, session: step % 5 };
+            let presence = Presence { up: step % 3 > 0, incarnation: step * step % 17, session: step % 5, block: 1 };
             presences.set(node, presence);
             if let Some(entry) = plain.get_mut(usize::from(node)) {
                 *entry = presence;

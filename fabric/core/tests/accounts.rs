@@ -11,7 +11,7 @@ use telegraphos_fabric_core::{
     Action, Attached, Bug, Diagnostic, Event, MAX_ACCEPTED_CREDITS, PortId, Switch, SwitchConfig, UNLIMITED, Violation,
 };
 use telegraphos_wire::link::{Frame, MAX_GROUPS, MAX_MEMBERSHIPS, RESET_BITS, Refusal, incarnation_at};
-use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
+use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, STREAM_BLOCK, Status, WindowLayout};
 
 const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
 
@@ -24,7 +24,7 @@ fn config(bug: Option<Bug>) -> SwitchConfig {
 
 fn join_offering(switch: &mut Switch, node: NodeId, credits: [u32; 4]) -> Vec<Action> {
     let port = PortId::from(node);
-    handle(switch, Event::PortOpened { port, room: UNLIMITED });
+    handle(switch, Event::PortOpened { port, room: UNLIMITED, block: STREAM_BLOCK as u32 });
     frame(switch, port, Frame::Hello { version: PROTOCOL_VERSION, node, window: WINDOW, credits })
 }
 
@@ -209,7 +209,7 @@ fn a_million_resets_and_joins_are_told_apart() {
             notified,
             [
                 Action::Diagnostic(Diagnostic::Reset { node: 0, incarnation: last }),
-                Action::Send(1, Frame::NodeUp { node: 0, incarnation: last })
+                Action::Send(1, Frame::NodeUp { node: 0, incarnation: last, block: STREAM_BLOCK as u32 })
             ]
         );
     }

@@ -21,6 +21,7 @@ telegraphos_testkit::bug_table! {
     UnlimitedReplies => "invariants", "replies_bounded";
     SwapRefusal => "invariants", "refusal_values";
     AcceptForgedSource => "invariants", "forged_source";
+    AcceptLongBlock => "invariants", "long_block";
     DuplicateMulticast => "invariants", "i8_per_pair_fifo";
     SkipMember => "invariants", "no_loss";
     MulticastOvertakes => "invariants", "i8_per_pair_fifo";

@@ -14,7 +14,9 @@ use telegraphos_fabric_core::{
 };
 use telegraphos_wire::link::{Frame, MAX_MEMBERSHIPS, Refusal};
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{AtomicOp, Body, Class, NodeId, PROTOCOL_VERSION, Packet, Rights, Status, WindowLayout};
+use telegraphos_wire::{
+    AtomicOp, Body, Class, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, Rights, STREAM_BLOCK, Status, WindowLayout,
+};
 use world::{Op, Sizes, World, check_schedule, schedules};
 
 const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
@@ -40,7 +42,7 @@ fn config(nodes: u32, bug: Option<Bug>) -> SwitchConfig {
 /// Opens port `node` and joins as `node`.
 fn join(switch: &mut Switch, node: NodeId) -> Vec<Action> {
     let port = PortId::from(node);
-    handle(switch, Event::PortOpened { port, room: UNLIMITED });
+    handle(switch, Event::PortOpened { port, room: UNLIMITED, block: STREAM_BLOCK as u32 });
     frame(switch, port, hello(node))
 }
 
@@ -84,7 +86,7 @@ proptest! {
         let mut switch = Switch::new(config).unwrap();
         let mut out = Vec::new();
         for port in 0..3 {
-            switch.handle(Event::PortOpened { port, room: 10 }, &mut out);
+            switch.handle(Event::PortOpened { port, room: 10, block: STREAM_BLOCK as u32 }, &mut out);
             switch.handle(Event::Frame { port, frame: hello(port as NodeId) }, &mut out);
         }
         for event in events {
@@ -137,7 +139,7 @@ fn hostile() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => (port.clone(), prop_oneof![0u32..5, Just(UNLIMITED)])
             .prop_map(|(port, frames)| Event::PortRoom { port, frames }),
-        3 => (port.clone(), 0u32..5).prop_map(|(port, room)| Event::PortOpened { port, room }),
+        3 => (port.clone(), 0u32..5).prop_map(|(port, room)| Event::PortOpened { port, room, block: STREAM_BLOCK as u32 }),
         30 => (port.clone(), any_frame).prop_map(|(port, frame)| Event::Frame { port, frame }),
         1 => port.clone().prop_map(|port| Event::Malformed { port }),
         2 => port.prop_map(|port| Event::PortClosed { port }),
@@ -249,7 +251,7 @@ fn refusals(bug: Option<Bug>) -> Result<(), Failure> {
     ] {
         let mut switch = Switch::new(config(5, bug)).unwrap();
         join(&mut switch, 1);
-        handle(&mut switch, Event::PortOpened { port: 7, room: 0 });
+        handle(&mut switch, Event::PortOpened { port: 7, room: 0, block: STREAM_BLOCK as u32 });
         let before = switch.state().clone();
         let actions = frame(&mut switch, 7, first.clone());
         if sent_to(&actions, 7) != [Frame::Refuse { reason, offered, expected }] {
@@ -271,7 +273,20 @@ fn violations(bug: Option<Bug>) -> Result<(), Failure> {
     let group = |members: &[NodeId]| Frame::Group { page: 7, members: members.to_vec() };
     let of_page = |page| Frame::Packet(multicast(1, page, 0, 0));
     let no_group = Violation::NoGroup { page: 7 };
-    let cases: [Case; 16] = [
+    let most = STREAM_BLOCK as u32;
+    let read = |length| {
+        let at = telegraphos_wire::RemoteAddr { page: 3, offset: 0, generation: 1 };
+        Frame::Packet(Packet { body: Body::ReadBlock { at, context: 1, length }, ..packet(1, 0, Class::Request, 0, 0) })
+    };
+    let longer = u64::from(most) + 1;
+    let cases: [Case; 17] = [
+        (
+            "long_block",
+            vec![read(most), read(most + 1)],
+            longer,
+            most.into(),
+            Violation::Block { length: longer, most },
+        ),
         ("forged_source", vec![request(2, 0)], 2, 0, Violation::ForgedSource(2)),
         ("destination", vec![request(1, 3)], 3, 3, Violation::Destination { node: 3, nodes: 3 }),
         ("no_credit", vec![request(1, 0); 5], 1, 0, Violation::NoCredit(Class::Request)),
@@ -365,6 +380,26 @@ fn violations_end_the_violator_alone() {
 }
 
 #[test]
+fn the_longest_block_of_a_pair_is_that_of_both_ports() {
+    let mut switch = Switch::new(config(3, None)).unwrap();
+    let limits = |actions: &[Action], to| {
+        let limit = |frame| if let Frame::NodeUp { node, block, .. } = frame { Some((node, block)) } else { None };
+        sent_to(actions, to).into_iter().filter_map(limit).collect::<Vec<_>>()
+    };
+    let [most, least] = [MAX_BLOCK, STREAM_BLOCK].map(|limit| limit as u32);
+    let mut join = |node: NodeId, block| {
+        handle(&mut switch, Event::PortOpened { port: node.into(), room: UNLIMITED, block });
+        frame(&mut switch, node.into(), hello(node))
+    };
+    assert_eq!(limits(&join(0, most), 0), [(0, most)]);
+    let second = join(1, most);
+    assert_eq!((limits(&second, 0), limits(&second, 1)), (vec![(1, most)], vec![(0, most), (1, most)]));
+    let third = join(2, least);
+    assert_eq!(limits(&third, 0), [(2, least)]);
+    assert_eq!(limits(&third, 2), [(0, least), (1, least), (2, least)]);
+}
+
+#[test]
 fn malformed_bytes_end_their_port() {
     let mut switch = Switch::new(config(2, None)).unwrap();
     join(&mut switch, 0);
@@ -372,7 +407,7 @@ fn malformed_bytes_end_their_port() {
     let actions = handle(&mut switch, Event::Malformed { port: 1 });
     assert!(actions.contains(&Action::Close(1)));
     assert_eq!(sent_to(&actions, 0), [Frame::NodeDown { node: 1 }]);
-    handle(&mut switch, Event::PortOpened { port: 5, room: 1 });
+    handle(&mut switch, Event::PortOpened { port: 5, room: 1, block: STREAM_BLOCK as u32 });
     let actions = handle(&mut switch, Event::Malformed { port: 5 });
     assert_eq!(sent_to(&actions, 5), [Frame::Refuse { reason: Refusal::Handshake, offered: 0, expected: 0 }]);
 }
@@ -425,13 +460,13 @@ fn a_restarted_node_and_a_restarted_fabric_give_greater_incarnations() {
     // More resets than the low bits count.
     let bumped = 0x0123_5000 + 0x1001;
     let notified = frame(&mut switch, 1, Frame::Reset { incarnation: bumped });
-    assert_eq!(sent_to(&notified, 0), [Frame::NodeUp { node: 1, incarnation: bumped }]);
+    assert_eq!(sent_to(&notified, 0), [Frame::NodeUp { node: 1, incarnation: bumped, block: STREAM_BLOCK as u32 }]);
     assert_eq!(sent_to(&notified, 1), []);
     let gone = handle(&mut switch, Event::PortClosed { port: 1 });
     assert_eq!(sent_to(&gone, 0), [Frame::NodeDown { node: 1 }]);
     let again = join(&mut switch, 1);
     assert_eq!(welcome(&again), 0x0123_7000);
-    assert_eq!(sent_to(&again, 0), [Frame::NodeUp { node: 1, incarnation: 0x0123_7000 }]);
+    assert_eq!(sent_to(&again, 0), [Frame::NodeUp { node: 1, incarnation: 0x0123_7000, block: STREAM_BLOCK as u32 }]);
 
     // Used up: refused, not wrapped.
     let mut config = self::config(2, None);
@@ -451,11 +486,11 @@ fn the_window_is_adopted_from_the_first_and_forgotten_with_the_last() {
         window: WindowLayout { node_bits: 1, offset_bits: 20 },
         credits: [1; 4],
     };
-    handle(&mut switch, Event::PortOpened { port: 0, room: 9 });
+    handle(&mut switch, Event::PortOpened { port: 0, room: 9, block: STREAM_BLOCK as u32 });
     let actions = frame(&mut switch, 0, small(0));
     // A window of two nodes makes a cluster of two.
     assert!(matches!(sent_to(&actions, 0)[0], Frame::Welcome { nodes: 2, .. }));
-    handle(&mut switch, Event::PortOpened { port: 1, room: 9 });
+    handle(&mut switch, Event::PortOpened { port: 1, room: 9, block: STREAM_BLOCK as u32 });
     let actions = frame(&mut switch, 1, small(2));
     assert_eq!(sent_to(&actions, 1), [Frame::Refuse { reason: Refusal::NodeRange, offered: 2, expected: 2 }]);
     let actions = join(&mut switch, 2);
@@ -486,7 +521,7 @@ fn credit_returns_are_coalesced() {
     let mut switch = Switch::new(config).unwrap();
     join(&mut switch, 0);
     let receiver = Frame::Hello { version: PROTOCOL_VERSION, node: 1, window: WINDOW, credits: [10_000; 4] };
-    handle(&mut switch, Event::PortOpened { port: 1, room: UNLIMITED });
+    handle(&mut switch, Event::PortOpened { port: 1, room: UNLIMITED, block: STREAM_BLOCK as u32 });
     frame(&mut switch, 1, receiver);
     let mut returned = 0;
     for n in 0..2048 {
@@ -636,7 +671,7 @@ fn groups_are_bounded() {
     let nodes = 4096;
     let mut switch = Switch::new(SwitchConfig::new(nodes)).unwrap();
     let window = WindowLayout { node_bits: 12, offset_bits: 20 };
-    handle(&mut switch, Event::PortOpened { port: 0, room: UNLIMITED });
+    handle(&mut switch, Event::PortOpened { port: 0, room: UNLIMITED, block: STREAM_BLOCK as u32 });
     let hello = Frame::Hello { version: PROTOCOL_VERSION, node: 0, window, credits: [1; 4] };
     frame(&mut switch, 0, hello);
     let all: Vec<NodeId> = (1..nodes as NodeId).collect();
@@ -736,6 +771,7 @@ fn chosen_situations_find_each_bug() {
     assert_eq!(found(reply_flood(Some(Bug::UnlimitedReplies))), Some("replies_bounded"));
     assert_eq!(found(refusals(Some(Bug::SwapRefusal))), Some("refusal_values"));
     assert_eq!(found(violations(Some(Bug::AcceptForgedSource))), Some("forged_source"));
+    assert_eq!(found(violations(Some(Bug::AcceptLongBlock))), Some("long_block"));
     assert_eq!(found(violations(Some(Bug::AcceptWithoutCredit))), Some("no_credit"));
     assert_eq!(found(violations(Some(Bug::KeepGroups))), Some("groups_end_with_a_life"));
     assert_eq!(found(slow_home(Some(Bug::CreditsFirst))), Some("honest_nodes_stay"));

@@ -222,6 +222,11 @@ impl Connection {
         self.input.unread()
     }
 
+    /// Whether its frames are handed over in memory.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.transport.memory().is_some()
+    }
+
     /// Bytes that are copied for it.
     pub(super) fn queue(&mut self, frame: Frame) -> usize {
         match self.transport.memory() {

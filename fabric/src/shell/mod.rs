@@ -50,7 +50,7 @@ use telegraphos_topology::{SwitchId, Topology};
 use telegraphos_transport::faults::{Faults, Schedule};
 use telegraphos_transport::{Acceptor, Transport};
 use telegraphos_wire::link::{Frame, incarnation_at};
-use telegraphos_wire::{NodeId, WindowLayout};
+use telegraphos_wire::{NodeId, STREAM_BLOCK, WindowLayout};
 
 use crate::control::{ControlServer, Limits};
 use crate::metrics::MetricsServer;
@@ -420,7 +420,8 @@ impl Fabric {
                 };
                 let switch = self.switches.iter().position(|hosted| Some(hosted.id) == home).unwrap_or(0);
                 (connection.switch, connection.role) = (switch, Role::Joining);
-                self.event(switch, Event::PortOpened { port, room: OUT_ROOM as u32 });
+                let block = if connection.is_in_memory() { MAX_BLOCK } else { STREAM_BLOCK } as u32;
+                self.event(switch, Event::PortOpened { port, room: OUT_ROOM as u32, block });
                 switch
             }
             Role::Caller(acceptor) => self.identify_trunk(port, acceptor, frame),

@@ -104,10 +104,14 @@ impl Transport for MemoryTransport {
 
 #[cfg(test)]
 mod tests {
+    use telegraphos_wire::STREAM_BLOCK;
+
     use super::*;
 
     fn frames(count: u16) -> Vec<Frame> {
-        (0..count).map(|node| Frame::NodeUp { node, incarnation: u64::from(node) << 12 }).collect()
+        (0..count)
+            .map(|node| Frame::NodeUp { node, incarnation: u64::from(node) << 12, block: STREAM_BLOCK as u32 })
+            .collect()
     }
 
     #[test]

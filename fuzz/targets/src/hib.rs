@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig, Step, StepId, StepResult, Token};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Class, Packet, Status, WindowLayout, regs};
+use telegraphos_wire::{Class, Packet, STREAM_BLOCK, Status, WindowLayout, regs};
 
 use crate::input::Input;
 
@@ -286,7 +286,9 @@ impl World {
             Op::Credit { class, count } => {
                 self.event(at, Event::Credit { class: Class::ALL[usize::from(class) % 4], count })
             }
-            Op::NodeUp { node, incarnation } => self.event(at, Event::NodeUp { node, incarnation }),
+            Op::NodeUp { node, incarnation } => {
+                self.event(at, Event::NodeUp { node, incarnation, block: STREAM_BLOCK as u32 })
+            }
             Op::NodeDown(node) => self.event(at, Event::NodeDown { node }),
             Op::LinkUp { incarnation, credits } => {
                 self.link_down(at);
@@ -399,7 +401,7 @@ impl World {
                 }
                 Action::AnnounceReset { incarnation } => {
                     let node = node.hib.config().node;
-                    self.event(1 - at, Event::NodeUp { node, incarnation });
+                    self.event(1 - at, Event::NodeUp { node, incarnation, block: STREAM_BLOCK as u32 });
                 }
                 Action::Credit { .. }
                 | Action::Group { .. }

@@ -81,7 +81,7 @@ impl Board {
                 Frame::Welcome { incarnation, nodes, credits } => Event::LinkUp { incarnation, nodes, credits },
                 Frame::Packet(packet) => Event::Packet(packet),
                 Frame::Credit { class, count } => Event::Credit { class, count },
-                Frame::NodeUp { node, incarnation } => Event::NodeUp { node, incarnation },
+                Frame::NodeUp { node, incarnation, block } => Event::NodeUp { node, incarnation, block },
                 Frame::NodeDown { node } => Event::NodeDown { node },
                 other => panic!("node {} was sent {other:?}", self.node),
             };

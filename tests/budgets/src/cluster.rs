@@ -10,7 +10,7 @@ use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::{HEAD_WORD, Shape, TAIL_WORD};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{
-    Aperture, NodeId, PROTOCOL_VERSION, Rights, Status, UNIT, WindowAddress, WindowLayout, context,
+    Aperture, NodeId, PROTOCOL_VERSION, Rights, STREAM_BLOCK, Status, UNIT, WindowAddress, WindowLayout, context,
 };
 
 /// How large the cluster is, besides the operation's own part of it.
@@ -202,7 +202,7 @@ impl Cluster {
     fn join(&mut self, node: NodeId) {
         let config = self.boards[0].hib.config();
         let (window, credits) = (config.window, config.offered());
-        self.switch_event(SwitchEvent::PortOpened { port: node.into(), room: UNLIMITED });
+        self.switch_event(SwitchEvent::PortOpened { port: node.into(), room: UNLIMITED, block: STREAM_BLOCK as u32 });
         let frame = Frame::Hello { version: PROTOCOL_VERSION, node, window, credits };
         self.switch_event(SwitchEvent::Frame { port: node.into(), frame });
     }

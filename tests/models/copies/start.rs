@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig, Step, StepResult};
 use telegraphos_wire::admin::{self, COMPLETION_OFFSET, Command, ReplicaCommand};
 use telegraphos_wire::regs::Register;
-use telegraphos_wire::{Block, Class, NodeId, Packet, Rights, UNIT, WindowLayout};
+use telegraphos_wire::{Block, Class, NodeId, Packet, Rights, STREAM_BLOCK, UNIT, WindowLayout};
 
 const INCARNATION: u64 = 1;
 
@@ -32,7 +32,7 @@ pub(super) fn boards(setup: &Setup) -> Vec<Hib> {
         let mut world = Loose { hib: Hib::new(config), out: Vec::new(), answer: None };
         world.event(Event::LinkUp { incarnation: INCARNATION, nodes: n.into(), credits }, None);
         for node in 0..n {
-            world.event(Event::NodeUp { node, incarnation: INCARNATION }, None);
+            world.event(Event::NodeUp { node, incarnation: INCARNATION, block: STREAM_BLOCK as u32 }, None);
         }
         world.event(Event::BusMaster(true), None);
         world.register(Register::AdminBase, ADMIN);

@@ -6,25 +6,24 @@ use crate::config::BLOCKS;
 use crate::ctx::{Ctx, FollowUp, StepOwner};
 use crate::keyed::Key;
 use crate::{Bug, Step, StepResult};
-use telegraphos_wire::{Body, MAX_BLOCK};
-use telegraphos_wire::{NodeId, Rights, Status, UNIT};
+use telegraphos_wire::{Body, NodeId, Rights, Status, UNIT};
 
-/// Length of the block at `offset` of a copy. A block crosses no export page at either end.
-pub(super) fn block_length(far: &Location, near: &Location, length: u64, offset: u64) -> u64 {
+/// Length of the block at `offset` of a copy, at most `limit`. A block crosses no export page at either end.
+pub(super) fn block_length(far: &Location, near: &Location, length: u64, offset: u64, limit: u64) -> u64 {
     let room = |location: &Location| UNIT - ((location.offset + offset) & (UNIT - 1));
-    (length - offset).min(MAX_BLOCK as u64).min(room(far)).min(room(near))
+    (length - offset).min(limit).min(room(far)).min(room(near))
 }
 
 impl Launcher {
     /// Starts blocks of the copies to or from a node, in round-robin order, while the limits [`BLOCKS`] and
-    /// [`TURN_BLOCKS`](crate::TURN_BLOCKS) allow.
+    /// [`TURN_BYTES`](crate::TURN_BYTES) allow.
     pub(super) fn pump_copies(&mut self, below: &mut Below<'_>, node: NodeId) {
         loop {
             let destination = &self.destinations[usize::from(node)];
             if destination.blocks >= BLOCKS || destination.copies.is_empty() {
                 return;
             }
-            if !below.ctx.take_block() {
+            if !below.ctx.may_copy() {
                 if !self.paused.contains(&node) {
                     self.paused.push_back(node);
                 }
@@ -35,9 +34,10 @@ impl Launcher {
             if operation.status != Status::Ok {
                 continue; // It ends with its last block in flight.
             }
-            let Kind::Copy { far, near, get, length, started } = &mut operation.kind else { continue };
+            let Kind::Copy { far, near, get, length, started, limit } = &mut operation.kind else { continue };
             let offset = *started;
-            let count = block_length(far, near, *length, offset);
+            let count = block_length(far, near, *length, offset, *limit);
+            below.ctx.copied(count);
             *started += count;
             let more = *started < *length;
             let (far, near, get) = (*far, *near, *get);

@@ -13,10 +13,11 @@
 //! that were unfinished when it was issued. An operation ends exactly once: performed, refused, or failed because its
 //! node, import or grant is gone.
 //!
-//! A copy is split into blocks of at most [`MAX_BLOCK`] bytes that cross no export page. At most [`BLOCKS`] blocks are
-//! in flight to one destination, with the contexts in round-robin order, so that memory is bounded for any number of
-//! copies. At most [`TURN_BLOCKS`] blocks start before the shell has served other events ([`Action::Continue`]), so
-//! that a turn of its loop is short.
+//! A copy is split into blocks that cross no export page: of at most [`MAX_BLOCK`] bytes within a node and between
+//! nodes of one process, of [`STREAM_BLOCK`] bytes between others. At most [`BLOCKS`] blocks are in flight to one
+//! destination, with the contexts in round-robin order, so that memory is bounded for any number of copies. At most
+//! [`TURN_BYTES`] start before the shell has served other events ([`Action::Continue`]), so that a turn of its loop is
+//! short.
 //!
 //! The resources that a context uses are charged to it: the bytes of its unfinished copies, and its reserved status
 //! words. A context with many bytes of unfinished copies, or with most of the stores since the guest's socket was last
@@ -126,6 +127,8 @@ enum Kind {
         length: u64,
         /// Bytes of the blocks that have been started.
         started: u64,
+        /// Bytes of its longest block.
+        limit: u64,
     },
 }
 

@@ -7,7 +7,7 @@ use super::{Below, Replicas};
 use crate::config::Bug;
 use crate::ctx::{Ctx, FollowUp, StepOwner};
 use crate::{Step, StepResult};
-use telegraphos_wire::{Body, MAX_BLOCK, NodeId, Packet, RemoteAddr, Status, UNIT};
+use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, STREAM_BLOCK, Status, UNIT};
 
 impl Replicas {
     /// Runs a page's work items until one needs a step.
@@ -76,7 +76,9 @@ impl Replicas {
                 Some(Step::StoreBlock { address: address_of(at.offset), data: data.clone() })
             }
             Work::Fill(_) | Work::Cancelled | Work::Move(_) | Work::Take => None,
-            Work::Read(_, offset) => Some(Step::LoadBlock { address: address_of(*offset), length: MAX_BLOCK as u32 }),
+            Work::Read(_, offset) => {
+                Some(Step::LoadBlock { address: address_of(*offset), length: STREAM_BLOCK as u32 })
+            }
         }
     }
 
@@ -159,7 +161,7 @@ impl Replicas {
             (Work::Read(to, offset), StepResult::Block(data)) => {
                 let replica = self.pages.get(page).filter(|replica| replica.copies.contains_key(&to));
                 let Some(replica) = replica else { return self.release_block(below, to) };
-                let next = offset + MAX_BLOCK as u32;
+                let next = offset + STREAM_BLOCK as u32;
                 let last = u64::from(next) >= UNIT;
                 let at = RemoteAddr { page, offset, generation: replica.generation };
                 // The share of the block is released when the copy has acknowledged it.

@@ -20,6 +20,7 @@ mod send;
 mod send_queue;
 
 use self::deadlines::{Deadlines, Limit};
+pub(crate) use self::presence::Life;
 use self::presence::Presence;
 use self::send_queue::SendQueue;
 use crate::by_node::ByNode;

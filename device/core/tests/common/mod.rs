@@ -20,7 +20,8 @@ use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{
-    Aperture, AtomicOp, Block, Class, Packet, Rights, Status, UNIT, WindowAddress, WindowLayout, context,
+    Aperture, AtomicOp, Block, Class, MAX_BLOCK, Packet, Rights, STREAM_BLOCK, Status, UNIT, WindowAddress,
+    WindowLayout, context,
 };
 
 pub(crate) const RAM: usize = 2 << 20;
@@ -186,8 +187,10 @@ impl Cluster {
         for id in 0..n {
             let credits = cluster.nodes[usize::from(id)].hib.config().offered();
             cluster.event(id, Event::LinkUp { incarnation: 0x1000, nodes: u32::from(n), credits });
-            for other in 0..n {
-                cluster.event(id, Event::NodeUp { node: other, incarnation: 0x1000 });
+            // With every other seed as if they were linked in memory.
+            let block = [STREAM_BLOCK, MAX_BLOCK][seed as usize % 2] as u32;
+            for node in 0..n {
+                cluster.event(id, Event::NodeUp { node, incarnation: 0x1000, block });
             }
             cluster.start(id);
         }
@@ -270,7 +273,7 @@ impl Cluster {
 
     /// A node's link comes up.
     pub(crate) fn connect(&mut self, id: u16) {
-        self.switch_event(SwitchEvent::PortOpened { port: u32::from(id), room: UNLIMITED });
+        self.switch_event(SwitchEvent::PortOpened { port: u32::from(id), room: UNLIMITED, block: STREAM_BLOCK as u32 });
         let config = self.nodes[usize::from(id)].hib.config();
         let hello = Frame::Hello {
             version: telegraphos_wire::PROTOCOL_VERSION,

@@ -8,7 +8,9 @@ use telegraphos_fabric_core::{Action, Event, Part, PortId, Switch, SwitchConfig}
 use telegraphos_topology::{SwitchId, Topology};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
+use telegraphos_wire::{
+    Body, Class, ImportEpoch, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, STREAM_BLOCK, Status, WindowLayout,
+};
 
 use telegraphos_testkit::Rng;
 
@@ -153,7 +155,7 @@ impl Run<'_> {
         let port = self.next_port;
         self.next_port += 1;
         let room = self.random.below(40) as u32;
-        self.feed(at, Event::PortOpened { port, room });
+        self.feed(at, Event::PortOpened { port, room, block: STREAM_BLOCK as u32 });
         port
     }
 

@@ -15,7 +15,7 @@ const MOST_AHEAD: u64 = 1 << 45;
 
 impl Switch {
     /// The first frame of a connection: its node joins, or is refused.
-    pub(super) fn hello(&mut self, port: PortId, room: u32, frame: Frame, out: &mut Vec<Action>) {
+    pub(super) fn hello(&mut self, port: PortId, room: u32, block: u32, frame: Frame, out: &mut Vec<Action>) {
         let Frame::Hello { version, node, window, credits } = frame else {
             return self.refuse(port, None, Refusal::Handshake, 0, 0, out);
         };
@@ -38,7 +38,7 @@ impl Switch {
 
         self.state.adopted = if self.config.window.is_none() { Some(window) } else { None };
         let accepted = self.config.accepted(&credits);
-        let mut neighbour = Neighbour::new(Kind::Node(node), port, room, self.config.credits, accepted);
+        let mut neighbour = Neighbour::new(Kind::Node(node), port, room, block, self.config.credits, accepted);
         neighbour.use_room();
         out.push(Action::Send(port, Frame::Welcome { incarnation, nodes, credits: self.config.credits }));
         Switch::report(out, Diagnostic::Joined { port, node, incarnation });

@@ -33,7 +33,7 @@ type PortIndex = usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Port {
     /// No Hello yet.
-    Waiting { room: u32 },
+    Waiting { room: u32, block: u32 },
     /// A trunk in its handshake: the opening frame, with this epoch, is sent; that of the other end is pending.
     Greeting {
         room: u32,
@@ -171,7 +171,7 @@ impl Switch {
             state: State {
                 ports: PortMap::default(),
                 neighbours: vec![None; ports.len()],
-                presence: Presences::new(nodes, Presence { up: false, incarnation: base, session: 0 }),
+                presence: Presences::new(nodes, Presence { up: false, incarnation: base, session: 0, block: 0 }),
                 epochs: vec![if bug!(ForgetEpochs) { 0 } else { base >> RESET_BITS }; trunks.len()],
                 adopted: None,
             },
@@ -235,14 +235,14 @@ impl Switch {
         #[cfg(feature = "bugs")]
         let _on = crate::bugs::turn_on(self.config.bug, self.config.credits);
         match event {
-            Event::PortOpened { port, room } => {
+            Event::PortOpened { port, room, block } => {
                 self.close(port, out);
                 self.clock.opened(port);
-                self.state.ports.insert(port, Port::Waiting { room });
+                self.state.ports.insert(port, Port::Waiting { room, block });
             }
             Event::TrunkOpened { port, room, trunk } => self.greet(port, room, trunk, out),
             Event::PortRoom { port, frames } => match self.state.ports.get_mut(port) {
-                Some(Port::Waiting { room } | Port::Greeting { room, .. }) => *room = frames,
+                Some(Port::Waiting { room, .. } | Port::Greeting { room, .. }) => *room = frames,
                 Some(Port::Open { index }) => {
                     let index = *index;
                     if let Some(neighbour) = self.neighbour_mut(index) {
@@ -264,7 +264,7 @@ impl Switch {
                         self.disconnect(port, what, out);
                     }
                 }
-                Some(Port::Waiting { room }) => self.hello(port, room, frame, out),
+                Some(Port::Waiting { room, block }) => self.hello(port, room, block, frame, out),
                 Some(Port::Greeting { room, index, epoch }) => self.greeted(port, room, index, epoch, frame, out),
                 // Disconnected: frames that were still in flight are ignored.
                 None => {}

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Class, NodeId, Packet, Status};
+use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
 
 use super::{PortIndex, Switch};
 use crate::channel::Channel;
@@ -14,6 +14,15 @@ use crate::lane::{Paid, Queued};
 use crate::neighbour::{Kind, Neighbour, Next, session_part};
 use crate::statistics::bytes;
 use crate::{Action, PortId, SwitchConfig, Violation};
+
+/// Bytes of the block that a packet carries or asks for.
+fn block_len(body: &Body) -> u64 {
+    match body {
+        Body::ReadBlock { length, .. } => u64::from(*length),
+        Body::WriteBlock { data, .. } | Body::Fill { data, .. } | Body::BlockReply { data, .. } => data.len() as u64,
+        _ => 0,
+    }
+}
 
 impl Switch {
     // ---- in ----
@@ -62,9 +71,13 @@ impl Switch {
     /// A packet arrives by `index` on `channel`: its sender's credit is used, and it is counted.
     ///
     /// # Errors
-    /// The sender holds no credit of a channel that needs one.
+    /// The sender holds no credit of a channel that needs one, or the block is longer than it may send.
     pub(super) fn received(&mut self, index: PortIndex, channel: Channel, packet: &Packet) -> Result<(), Violation> {
         let Some(sender) = self.neighbour_mut(index) else { return Ok(()) };
+        let (length, most) = (block_len(&packet.body), sender.block);
+        if length > u64::from(most) && !bug!(AcceptLongBlock) {
+            return Err(Violation::Block { length, most });
+        }
         if sender.credited(channel) {
             match sender.held[channel.index()].checked_sub(1) {
                 Some(held) => sender.held[channel.index()] = held,

@@ -2,7 +2,7 @@
 //! Which nodes can be reached, and the neighbours that are notified of it.
 
 use telegraphos_topology::{SwitchId, TrunkId};
-use telegraphos_wire::NodeId;
+use telegraphos_wire::{NodeId, STREAM_BLOCK};
 
 use super::{PortIndex, Switch};
 use crate::config::Part;
@@ -13,7 +13,9 @@ impl Switch {
     /// A node has joined, was reset, or can be reached again: the neighbours on its routes are notified, behind what it
     /// sent before.
     pub(super) fn arrived(&mut self, node: NodeId, incarnation: u64, session: u64) {
-        let presence = Presence { up: true, incarnation, session };
+        let port = self.index_of(node).and_then(|index| self.neighbour(index));
+        let block = port.map_or(STREAM_BLOCK as u32, |port| port.block);
+        let presence = Presence { up: true, incarnation, session, block };
         if usize::from(node) >= self.state.presence.len() {
             return;
         }

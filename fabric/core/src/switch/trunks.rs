@@ -4,7 +4,7 @@
 use telegraphos_topology::TrunkId;
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, Packet};
+use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, Packet, STREAM_BLOCK};
 
 use super::{Port, PortIndex, Switch};
 use crate::config::Part;
@@ -96,7 +96,7 @@ impl Switch {
             *entry = epoch;
         }
         let kind = Kind::Trunk { trunk, layers: part.topology.layers() };
-        let neighbour = Neighbour::new(kind, port, room, self.config.credits, credits);
+        let neighbour = Neighbour::new(kind, port, room, STREAM_BLOCK as u32, self.config.credits, credits);
         self.statistics.trunks_joined += 1;
         Switch::report(out, Diagnostic::TrunkUp { port, trunk, to, epoch });
         self.open(port, index, neighbour);

@@ -8,7 +8,7 @@ use telegraphos_testkit::scale;
 use telegraphos_topology::TrunkId;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Status, WindowLayout};
+use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, STREAM_BLOCK, Status, WindowLayout};
 
 use crate::common::{multicast, packet};
 use crate::schedule::topology;
@@ -45,7 +45,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         2 => node.clone().prop_map(|node| Frame::NodeDown { node }),
         2 => (number.clone(), members).prop_map(|(page, members)| Frame::Group { page, members }),
         1 => number.clone().prop_map(|n| Frame::Reset { incarnation: 0x1000 + u64::from(n) }),
-        1 => (node.clone(), number.clone()).prop_map(|(node, incarnation)| Frame::NodeUp { node, incarnation: incarnation.into() }),
+        1 => (node.clone(), number.clone()).prop_map(|(node, incarnation)| Frame::NodeUp { node, incarnation: incarnation.into(), block: STREAM_BLOCK as u32 }),
         1 => (node.clone(), 7u8..10, number.clone()).prop_map(|(node, node_bits, credits)| Frame::Hello {
             version: PROTOCOL_VERSION,
             node,

@@ -224,7 +224,7 @@ impl Network {
                     return fail("credits_conserved", format!("node {node} holds {held} of {given} after {count}"));
                 }
             }
-            Frame::NodeUp { node: peer, incarnation } => {
+            Frame::NodeUp { node: peer, incarnation, .. } => {
                 if !hib.heard.insert((peer, incarnation)) && without != Some("incarnation_is_new") {
                     return fail("incarnation_is_new", format!("node {node} heard {incarnation:#x} of {peer} again"));
                 }

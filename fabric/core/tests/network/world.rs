@@ -9,7 +9,7 @@ use telegraphos_fabric_core::{Action, Attached, Bug, Diagnostic, Event, Part, Po
 use telegraphos_topology::{SwitchId, Topology, TrunkId};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, WindowLayout};
+use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, STREAM_BLOCK, WindowLayout};
 
 use crate::common::{Failure, class_of, fail};
 use crate::ledger::Ledger;
@@ -321,7 +321,7 @@ impl Network {
                     switch,
                     match trunk {
                         Some(trunk) => Event::TrunkOpened { port, room, trunk },
-                        None => Event::PortOpened { port, room },
+                        None => Event::PortOpened { port, room, block: STREAM_BLOCK as u32 },
                     },
                 )
             }

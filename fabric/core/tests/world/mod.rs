@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 use telegraphos_fabric_core::{Action, Bug, CREDITED, Diagnostic, Event, PortId, Switch, SwitchConfig};
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, Status, WindowLayout};
+use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, STREAM_BLOCK, Status, WindowLayout};
 
 use crate::common::{Failure, class_of, fail, multicast, packet};
 
@@ -182,7 +182,7 @@ impl World {
         self.next_port += 1;
         let offered = [self.sizes.offered; 4];
         *self.hib(node) = Hib { port: Some(port), room: 3, free: offered, ..Hib::default() };
-        self.event(Event::PortOpened { port, room: 3 })?;
+        self.event(Event::PortOpened { port, room: 3, block: STREAM_BLOCK as u32 })?;
         let window = WindowLayout::default();
         self.event(Event::Frame {
             port,
@@ -356,7 +356,7 @@ impl World {
                     return fail("credits_conserved", format!("node {node} holds {held} of {given} after {count}"));
                 }
             }
-            Frame::NodeUp { node: peer, incarnation } => {
+            Frame::NodeUp { node: peer, incarnation, .. } => {
                 if hib.greatest.insert(peer, incarnation).is_some_and(|g| g >= incarnation) {
                     return fail("incarnation_grows", format!("node {node} heard {incarnation:#x} of {peer} again"));
                 }

@@ -4,7 +4,8 @@
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{
-    AtomicOp, Body, Class, ImportEpoch, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, Status, WindowLayout,
+    AtomicOp, Body, Class, ImportEpoch, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, STREAM_BLOCK, Status,
+    WindowLayout,
 };
 
 pub(super) fn name(text: &str) -> [u8; 64] {
@@ -93,7 +94,7 @@ pub(super) fn streams() -> Vec<(&'static str, Vec<u8>)> {
     ];
     let from_fabric = [
         Frame::Welcome { incarnation: 0x1000, nodes: 4, credits },
-        Frame::NodeUp { node: 1, incarnation: 0x1000 },
+        Frame::NodeUp { node: 1, incarnation: 0x1000, block: STREAM_BLOCK as u32 },
         Frame::Packet(all()[17].clone()),
         Frame::Credit { class: Class::Request, count: 1 },
         Frame::NodeDown { node: 1 },
