@@ -19,7 +19,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use telegraphos_wire::link::{Frame, MAX_LEN};
-use telegraphos_wire::{NodeId, PROTOCOL_VERSION, STREAM_BLOCK, WindowLayout};
+use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 
 use crate::input::Input;
 use crate::send_queue::SendQueue;
@@ -152,6 +152,7 @@ impl LinkClient {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
+    use telegraphos_wire::STREAM_BLOCK;
 
     fn pair() -> (LinkClient, UnixStream) {
         let (a, b) = UnixStream::pair().unwrap();

@@ -459,6 +459,7 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::STREAM_BLOCK;
     use crate::{Body, Status};
     use alloc::vec;
     use proptest::prelude::*;

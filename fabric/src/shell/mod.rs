@@ -50,7 +50,7 @@ use telegraphos_topology::{SwitchId, Topology};
 use telegraphos_transport::faults::{Faults, Schedule};
 use telegraphos_transport::{Acceptor, Transport};
 use telegraphos_wire::link::{Frame, incarnation_at};
-use telegraphos_wire::{NodeId, STREAM_BLOCK, WindowLayout};
+use telegraphos_wire::{MAX_BLOCK, NodeId, STREAM_BLOCK, WindowLayout};
 
 use crate::control::{ControlServer, Limits};
 use crate::metrics::MetricsServer;

@@ -4,7 +4,7 @@
 use telegraphos_capture::{CaptureOptions, Recorder};
 use telegraphos_fabric_core::{Event, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{Body, ImportEpoch, PROTOCOL_VERSION, Packet, RemoteAddr, WindowLayout};
+use telegraphos_wire::{Body, ImportEpoch, PROTOCOL_VERSION, Packet, RemoteAddr, STREAM_BLOCK, WindowLayout};
 
 fn events() -> Vec<(u64, Event)> {
     let mut events = Vec::new();
@@ -15,7 +15,7 @@ fn events() -> Vec<(u64, Event)> {
             window: WindowLayout::default(),
             credits: [4; 4],
         };
-        events.push((10, Event::PortOpened { port, room: UNLIMITED }));
+        events.push((10, Event::PortOpened { port, room: UNLIMITED, block: STREAM_BLOCK as u32 }));
         events.push((20, Event::Frame { port, frame: hello }));
     }
     let at = RemoteAddr { page: 0, offset: 8, generation: 1 };
