@@ -21,6 +21,8 @@ pub(crate) struct Grid {
     pub(crate) torus: bool,
     /// Two layers, if the rings need them.
     pub(crate) dateline: bool,
+    /// 2^32 / width, rounded up: see [`Grid::place`].
+    reciprocal: u64,
     #[cfg(feature = "bugs")]
     pub(crate) bug: Option<crate::Bug>,
 }
@@ -75,6 +77,7 @@ impl Grid {
             height,
             torus,
             dateline,
+            reciprocal: (1_u64 << 32).div_ceil(width.max(1).into()),
             #[cfg(feature = "bugs")]
             bug: None,
         }
@@ -82,7 +85,11 @@ impl Grid {
 
     /// Column and row of a switch.
     pub(crate) fn place(&self, switch: SwitchId) -> (u16, u16) {
-        (switch % self.width, switch / self.width)
+        // A multiplication instead of a division: each packet asks for several places at each switch. It is exact for
+        // 16 bits: the reciprocal times the width is less than 2^16 above 2^32, so the quotient less than 1 / width too
+        // large.
+        let row = (u64::from(switch) * self.reciprocal >> 32) as u16;
+        (switch - row * self.width, row)
     }
 
     /// Trunks along a line of `size` switches. Two switches are joined once, also if they are a ring.

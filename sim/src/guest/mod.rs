@@ -302,6 +302,7 @@ impl Guest {
         if ok {
             statistics.latency.add(world.now - since);
             self.completed[class_of(operation)] += 1;
+            world.watch.completed(id, class_of(operation));
             self.last_end = world.now;
         } else {
             statistics.failed += 1;
@@ -339,9 +340,16 @@ impl Guest {
 
     /// The board may have finished stores and elements for `node`; `ok`: with success.
     pub(crate) fn settle(&mut self, world: &mut World<'_>, id: NodeId, hib: &Hib, node: NodeId, ok: bool) {
-        for index in 0..self.paths.len() {
-            if self.paths[index].node == node && !self.paths[index].pending.is_empty() {
-                self.settle_path(world, id, hib, index, ok);
+        // The node ids of all partners are one cache line or two; their paths are forty.
+        let plan = world.plan;
+        for (partner, other) in plan.partners[usize::from(id)].nodes.iter().enumerate() {
+            if *other != node {
+                continue;
+            }
+            for index in [2 * partner, 2 * partner + 1] {
+                if self.paths.get(index).is_some_and(|path| !path.pending.is_empty()) {
+                    self.settle_path(world, id, hib, index, ok);
+                }
             }
         }
     }

@@ -66,8 +66,9 @@ impl Switch {
     pub(super) fn received(&mut self, index: PortIndex, channel: Channel, packet: &Packet) -> Result<(), Violation> {
         let Some(sender) = self.neighbour_mut(index) else { return Ok(()) };
         if sender.credited(channel) {
-            match sender.held[channel.index()].checked_sub(1) {
-                Some(held) => sender.held[channel.index()] = held,
+            let held = &mut sender.given[channel.index()].held;
+            match held.checked_sub(1) {
+                Some(less) => *held = less,
                 None if bug!(AcceptWithoutCredit) => {}
                 None => return Err(Violation::NoCredit(channel.class())),
             }
@@ -371,7 +372,7 @@ impl Switch {
             return;
         }
         // At most the credits that were given, which are 32 bits.
-        let owed = &mut neighbour.owed[channel.index()];
+        let owed = &mut neighbour.given[channel.index()].owed;
         *owed = owed.saturating_add(1);
         if neighbour.credit_due(channel) {
             self.touched.push(index);
