@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast the simulator is: `speed [NODES [TOPOLOGY [WORKLOAD [SEED [THREADS]]]]]` prints its report and what it took,
-//! for profiles.
+//! How fast the simulator is: `speed [NODES [TOPOLOGY [WORKLOAD [SEED [THREADS]]]]]` prints its report and what it
+//! took, for profiles.
 #![allow(clippy::unwrap_used, reason = "a tool for developers")]
 
 use std::sync::Arc;

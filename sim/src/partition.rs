@@ -43,8 +43,8 @@ pub(crate) struct Partition {
     /// By node: from its board to its switch.
     pub(crate) ups: Vec<Pipe>,
     pub(crate) switches: Vec<Switch>,
-    /// Of the switches: one for each node, then two for each trunk of the cluster, from its lower end and from its upper
-    /// end, of which the partition uses its own.
+    /// Of the switches: one for each node, then two for each trunk of the cluster, from its lower end and from its
+    /// upper end, of which the partition uses its own.
     pub(crate) outputs: Vec<Output>,
     /// What arrives by them, at the node or at a switch of this partition.
     pub(crate) arrivals: Vec<Arrivals>,

@@ -39,6 +39,9 @@ pub enum SimulationError {
     /// A switch refuses its configuration.
     #[error("the switch: {0}")]
     Switch(#[from] telegraphos_fabric_core::ConfigError),
+    /// The threads cannot be created.
+    #[error("cannot create the threads: {0}. Ask for fewer")]
+    Threads(#[source] io::Error),
     /// A node could not open everything it needs.
     #[error("node {node} could not be set up: not all of its imports are open. This is a bug")]
     SetUp {
@@ -134,7 +137,7 @@ impl Simulation {
     /// thread, and so has one whose nodes are not in the order of its switches.
     ///
     /// # Errors
-    /// As [`Simulation::new`].
+    /// As [`Simulation::new`], or the threads cannot be created.
     pub fn threads(mut self, threads: usize) -> Result<Simulation, SimulationError> {
         self.divide(threads)?;
         Ok(self)
@@ -171,7 +174,7 @@ impl Simulation {
             partitions.push(Box::new(partition));
             (first, first_node) = (next, node);
         }
-        self.workers = Workers::new(partitions.len() - 1);
+        self.workers = Workers::new(partitions.len() - 1).map_err(SimulationError::Threads)?;
         self.partitions = partitions;
         Ok(())
     }
@@ -471,8 +474,8 @@ impl Simulation {
         true
     }
 
-    /// Up to which moment, exclusively, partitions can run at the same time, if that is worth it: nothing that one sends
-    /// to another arrives earlier, and all is done by then that does not concern one partition only.
+    /// Up to which moment, exclusively, partitions can run at the same time, if that is worth it: nothing that one
+    /// sends to another arrives earlier, and all is done by then that does not concern one partition only.
     fn window(&self) -> Option<Time> {
         let greetings: i64 = self.partitions.iter().map(|partition| partition.greetings).sum();
         let work: usize = self.partitions.iter().map(|partition| partition.agenda.work()).sum();

@@ -3,6 +3,7 @@
 
 use crate::partition::Partition;
 use crate::units::Time;
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -16,18 +17,18 @@ struct Worker {
 }
 
 impl Worker {
-    fn new() -> Worker {
+    fn new() -> io::Result<Worker> {
         let (jobs, to_do) = channel::<Job>();
         let (give, done) = channel();
-        let thread = std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name("partition".into()).spawn(move || {
             while let Ok((mut partition, end)) = to_do.recv() {
                 partition.run_until(end);
                 if give.send(partition).is_err() {
                     return;
                 }
             }
-        });
-        Worker { jobs: Some(jobs), done, thread: Some(thread) }
+        })?;
+        Ok(Worker { jobs: Some(jobs), done, thread: Some(thread) })
     }
 }
 
@@ -55,8 +56,11 @@ const WORTH: usize = 512;
 
 impl Workers {
     /// So many threads.
-    pub(crate) fn new(count: usize) -> Workers {
-        Workers { workers: (0..count).map(|_| Worker::new()).collect(), worth: WORTH }
+    ///
+    /// # Errors
+    /// One cannot be created.
+    pub(crate) fn new(count: usize) -> io::Result<Workers> {
+        Ok(Workers { workers: (0..count).map(|_| Worker::new()).collect::<Result<_, _>>()?, worth: WORTH })
     }
 
     /// It is always worth it: for checks.

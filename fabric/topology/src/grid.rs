@@ -77,7 +77,7 @@ impl Grid {
         // A multiplication instead of a division: each packet asks for several places at each switch. It is exact for
         // 16 bits: the reciprocal times the width is less than 2^16 above 2^32, so the quotient less than 1 / width too
         // large.
-        let row = (u64::from(switch) * self.reciprocal >> 32) as u16;
+        let row = ((u64::from(switch) * self.reciprocal) >> 32) as u16;
         (switch - row * self.width, row)
     }
 
