@@ -67,7 +67,7 @@ pub struct Simulation {
     pub(crate) topology: Arc<Topology>,
     pub(crate) label: String,
     /// In the order of their switches; one at least.
-    pub(crate) partitions: Vec<Box<Partition>>,
+    pub(crate) partitions: Vec<Partition>,
     workers: Workers,
     /// By class: packets that had waited in the switches, and for credits, before the operations.
     waited: [(u64, u64); 4],
@@ -171,7 +171,7 @@ impl Simulation {
             }
             let switches = (first..next).map(|id| self.new_switch(id)).collect::<Result<_, _>>()?;
             let partition = Partition::new(&self.plan, topology, first..next, first_node..node, switches);
-            partitions.push(Box::new(partition));
+            partitions.push(partition);
             (first, first_node) = (next, node);
         }
         self.workers = Workers::new(partitions.len() - 1).map_err(SimulationError::Threads)?;
@@ -257,7 +257,7 @@ impl Simulation {
             let ups = partition.ups.iter().map(|pipe| pipe.sender.packets);
             ups.chain(partition.outputs.iter().map(|output| output.sender.packets)).sum()
         };
-        self.partitions.iter().map(|partition| of(partition)).sum()
+        self.partitions.iter().map(of).sum()
     }
 
     /// The output of a direction of a trunk, which begins at this switch.

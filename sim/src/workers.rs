@@ -7,12 +7,12 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-type Job = (Box<Partition>, Time);
+type Job = (Partition, Time);
 
 #[derive(Debug)]
 struct Worker {
     jobs: Option<Sender<Job>>,
-    done: Receiver<Box<Partition>>,
+    done: Receiver<Partition>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -75,7 +75,7 @@ impl Workers {
     }
 
     /// Runs all partitions up to a moment, exclusively; each takes its place again.
-    pub(crate) fn run_until(&mut self, partitions: &mut Vec<Box<Partition>>, end: Time) {
+    pub(crate) fn run_until(&mut self, partitions: &mut Vec<Partition>, end: Time) {
         let others = partitions.split_off(1);
         for (worker, partition) in self.workers.iter().zip(others) {
             if let Some(jobs) = &worker.jobs {
