@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast the simulator is: `speed [NODES [TOPOLOGY [WORKLOAD [SEED]]]]` prints its report and what it took, for
-//! profiles.
+//! How fast the simulator is: `speed [NODES [TOPOLOGY [WORKLOAD [SEED [THREADS]]]]]` prints its report and what it
+//! took, for profiles.
 #![allow(clippy::unwrap_used, reason = "a tool for developers")]
 
 use std::sync::Arc;
@@ -8,12 +8,14 @@ use std::time::Instant;
 use telegraphos_sim::{Simulation, Workload};
 use telegraphos_topology::Topology;
 
-/// Nanoseconds that this thread has had a processor, and KiB of memory that it has used at most.
+/// Nanoseconds that the threads of this process have had a processor, and KiB of memory that it has used at most.
 fn used() -> (u64, u64) {
-    let times = std::fs::read_to_string("/proc/self/schedstat").unwrap();
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let times = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap());
+    let time = times.map(|times| times.split(' ').next().unwrap().parse::<u64>().unwrap()).sum();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    (times.split(' ').next().unwrap().parse().unwrap(), peak.trim().trim_end_matches(" kB").parse().unwrap())
+    (time, peak.trim().trim_end_matches(" kB").parse().unwrap())
 }
 
 fn main() {
@@ -22,8 +24,10 @@ fn main() {
     let flag = args.next().unwrap_or_else(|| "star".into());
     let text = args.next().map_or(String::new(), |path| std::fs::read_to_string(path).unwrap());
     let seed = args.next().map_or(1, |n| n.parse().unwrap());
+    let threads = args.next().map_or(1, |n| n.parse().unwrap());
     let topology = Arc::new(Topology::parse_flag(&flag, nodes).unwrap());
-    let mut simulation = Simulation::new(Workload::parse(&text).unwrap(), topology, &flag, seed).unwrap();
+    let simulation = Simulation::new(Workload::parse(&text).unwrap(), topology, &flag, seed).unwrap();
+    let mut simulation = simulation.threads(threads).unwrap();
     simulation.set_up().unwrap();
     let (start, set_up) = (Instant::now(), used().0);
     simulation.operate().unwrap();

@@ -6,7 +6,8 @@
 //! Calls at the same moment are made in the order of kinds and numbers: the order is total, and a run is reproducible.
 //!
 //! Almost all moments are near. Those within the next 4 microseconds go into a ring of buckets, each four nanoseconds
-//! wide; the others wait in a heap.
+//! wide; the others wait in a heap. Deadlines, faults and ticks, which are no work in progress, wait in a heap of their
+//! own, since a run must know when the next of them is.
 
 use crate::units::Time;
 use std::cmp::Reverse;
@@ -67,8 +68,14 @@ const AHEAD: usize = 32;
 #[cfg(test)]
 const SPAN: Time = (BUCKETS as Time) << WIDTH;
 
-/// A moment, and kind and number in one word.
-type Entry = (Time, u32);
+/// A moment, and kind and number of a call in one word: calls are made in ascending order.
+pub(crate) type Moment = (Time, u32);
+type Entry = Moment;
+
+/// Kind and number in one word.
+pub(crate) fn code(kind: Kind, number: u32) -> u32 {
+    (kind as u32) << 27 | number
+}
 
 /// An entry of a bucket: the moment within its width, then kind and number. Compares like the entry, in one
 /// instruction.
@@ -90,9 +97,12 @@ pub(crate) struct Agenda {
     /// The present bucket has been sorted since [`Agenda::next`] was called last.
     fresh: bool,
     far: BinaryHeap<Reverse<Entry>>,
+    /// Calls that are no work, of later buckets than the present one.
+    waiting: BinaryHeap<Reverse<Entry>>,
+    /// Those in the ring and in `far`.
     entries: usize,
-    /// Of those, calls for work in progress; the others are deadlines and faults.
-    busy: usize,
+    /// Of those, the ones that are no work; they are in the present bucket.
+    idle: usize,
 }
 
 /// Whether a call means that work is in progress.
@@ -110,23 +120,46 @@ impl Agenda {
             sorted: false,
             fresh: false,
             far: BinaryHeap::new(),
+            waiting: BinaryHeap::new(),
             entries: 0,
-            busy: 0,
+            idle: 0,
         }
     }
 
     /// Calls `number` of `kind` at `at`, which is not before what was called last.
     pub(crate) fn add(&mut self, at: Time, kind: Kind, number: u32) {
         debug_assert!(at >> WIDTH >= self.present && number < 1 << 27);
-        let call = (kind as u32) << 27 | number;
+        let call = code(kind, number);
+        if !is_work(call) && at >> WIDTH != self.present {
+            return self.waiting.push(Reverse((at, call)));
+        }
+        self.enter((at, call));
+    }
+
+    fn enter(&mut self, entry: Entry) {
         self.entries += 1;
-        self.busy += usize::from(is_work(call));
-        self.place((at, call));
+        self.idle += usize::from(!is_work(entry.1));
+        self.place(entry);
     }
 
     /// Whether any work is in progress.
     pub(crate) fn is_busy(&self) -> bool {
-        self.busy > 0
+        self.entries > self.idle
+    }
+
+    /// Calls for work in progress.
+    pub(crate) fn work(&self) -> usize {
+        self.entries - self.idle
+    }
+
+    /// The moment of the first call that is no work.
+    pub(crate) fn next_idle(&self) -> Option<Time> {
+        let waiting = self.waiting.peek().map(|Reverse((at, _))| *at);
+        if self.idle == 0 {
+            return waiting;
+        }
+        let present = self.ring[self.present as usize % BUCKETS].iter().filter(|entry| !is_work(**entry as u32));
+        present.map(|entry| self.present << WIDTH | entry >> 32).min().or(waiting)
     }
 
     fn place(&mut self, entry: Entry) {
@@ -147,11 +180,19 @@ impl Agenda {
         }
     }
 
-    /// The moment of the next call.
-    #[cfg(test)]
-    pub(crate) fn next_moment(&mut self) -> Option<Time> {
-        self.advance()?;
-        self.ring[self.present as usize % BUCKETS].last().map(|entry| self.present << WIDTH | entry >> 32)
+    /// The next call. Others may still be added before it.
+    pub(crate) fn next_moment(&self) -> Option<Moment> {
+        let entries = &self.ring[self.present as usize % BUCKETS];
+        if let (true, Some(entry)) = (self.sorted, entries.last()) {
+            return Some((self.present << WIDTH | entry >> 32, *entry as u32));
+        }
+        let bucket = if self.entries == 0 { None } else { self.next_filled() };
+        let near = bucket.and_then(|bucket| {
+            let entry = self.ring[bucket as usize % BUCKETS].iter().min()?;
+            Some((bucket << WIDTH | entry >> 32, *entry as u32))
+        });
+        let first = |heap: &BinaryHeap<Reverse<Entry>>| heap.peek().map(|Reverse(entry)| *entry);
+        near.into_iter().chain(first(&self.far)).chain(first(&self.waiting)).min()
     }
 
     /// Takes the next call.
@@ -165,7 +206,7 @@ impl Agenda {
             self.filled[index / 64] &= !(1 << (index % 64));
         }
         self.entries -= 1;
-        self.busy -= usize::from(is_work(call));
+        self.idle -= usize::from(!is_work(call));
         Some((at, KINDS[(call >> 27) as usize], call & ((1 << 27) - 1)))
     }
 
@@ -189,22 +230,18 @@ impl Agenda {
 
     /// Makes the bucket of the next entry the present one, sorted.
     fn advance(&mut self) -> Option<()> {
-        if self.entries == 0 {
-            return None;
-        }
         if self.ring[self.present as usize % BUCKETS].is_empty() {
             self.sorted = false;
-            self.present = match self.next_filled() {
-                Some(bucket) => bucket,
-                None => self.far.peek()?.0.0 >> WIDTH,
-            };
-            while let Some(Reverse(entry)) = self.far.peek() {
-                if entry.0 >> WIDTH >= self.present + BUCKETS as u64 {
-                    break;
-                }
-                let entry = *entry;
-                self.far.pop();
+            let far = |heap: &BinaryHeap<Reverse<Entry>>| heap.peek().map(|Reverse((at, _))| at >> WIDTH);
+            let work = if self.entries == 0 { None } else { self.next_filled().or_else(|| far(&self.far)) };
+            self.present = work.into_iter().chain(far(&self.waiting)).min()?;
+            while far(&self.far).is_some_and(|bucket| bucket < self.present + BUCKETS as u64) {
+                let Some(Reverse(entry)) = self.far.pop() else { break };
                 self.place(entry);
+            }
+            while far(&self.waiting) == Some(self.present) {
+                let Some(Reverse(entry)) = self.waiting.pop() else { break };
+                self.enter(entry);
             }
         }
         if !self.sorted {
@@ -243,11 +280,15 @@ mod tests {
     /// Against a plain heap, with moments near and far, many of them equal.
     #[test]
     fn calls_come_in_order() {
+        let first = |plain: &BinaryHeap<Reverse<(Time, Kind, u32)>>| {
+            plain.peek().map(|Reverse((at, kind, number))| (*at, code(*kind, *number)))
+        };
         for seed in 0..20 {
             let mut random = Random::new(seed, 0);
             let (mut agenda, mut plain) = (Agenda::new(), BinaryHeap::new());
             let mut now = 0;
-            for number in 0..20_000 {
+            for number in 0..2000 {
+                assert_eq!(agenda.next_moment(), first(&plain), "seed {seed}");
                 for _ in 0..random.below(3) {
                     let spans = [1, 10_000, 1 << WIDTH, SPAN, 3 * SPAN, 1000 * SPAN];
                     let span = spans[random.below(6) as usize];
@@ -256,7 +297,10 @@ mod tests {
                     agenda.add(at, kind, number);
                     plain.push(Reverse((at, kind, number)));
                 }
-                assert_eq!(agenda.next_moment(), plain.peek().map(|e| e.0.0), "seed {seed}");
+                let idle = plain.iter().filter(|e| !is_work(code(e.0.1, 0))).map(|e| e.0.0).min();
+                assert_eq!(agenda.next_idle(), idle, "seed {seed}");
+                assert_eq!(agenda.work(), plain.iter().filter(|e| is_work(code(e.0.1, 0))).count(), "seed {seed}");
+                assert_eq!(agenda.next_moment(), first(&plain), "seed {seed}");
                 let next = agenda.next();
                 assert_eq!(next, plain.pop().map(|e| e.0), "seed {seed}");
                 now = next.map_or(now, |n| n.0);

@@ -11,11 +11,10 @@ impl Simulation {
     /// takes time.
     pub fn audit(&self) -> Result<(), String> {
         self.report().check()?;
-        self.switches
-            .iter()
+        self.switches()
             .enumerate()
             .try_for_each(|(id, switch)| switch.audit().map_err(|e| format!("switch {id}: {e}")))?;
-        for node in self.nodes.iter().filter(|node| node.up) {
+        for node in self.nodes().filter(|node| node.up) {
             if !node.hib.is_quiescent() || node.hib.waiting() > 0 {
                 return Err(format!("node {}: its board is not at rest", node.id));
             }
@@ -28,28 +27,29 @@ impl Simulation {
 
     /// Without faults every operation has its effect, once.
     fn audit_effects(&self) -> Result<(), String> {
+        let statistics = self.statistics();
         let equal = |what: &str, found: u64, operation: Operation| {
-            let counted = &self.statistics.operations[operation as usize];
+            let counted = &statistics.operations[operation as usize];
             if counted.failed + counted.refused + counted.aborted > 0 {
                 return Err(format!("{}: some failed without any fault", operation.name()));
             }
             let expected = counted.latency.count;
             if found == expected { Ok(()) } else { Err(format!("{what}: {found}, expected {expected}")) }
         };
-        let words = self.nodes.iter().map(|node| node.memory.word(Segment::Data.address() + ATOMIC, 8));
+        let words = self.nodes().map(|node| node.memory.word(Segment::Data.address() + ATOMIC, 8));
         equal("sum of the words that atomics count up", words.sum(), Operation::Atomic)?;
-        equal("elements taken from queues", self.statistics.consumed, Operation::Enqueue)?;
+        equal("elements taken from queues", statistics.consumed, Operation::Enqueue)?;
         for operation in [Operation::Store, Operation::Load, Operation::Put, Operation::Get, Operation::Multicast] {
-            equal("", self.statistics.operations[operation as usize].latency.count, operation)?;
+            equal("", statistics.operations[operation as usize].latency.count, operation)?;
         }
         if !self.plan.has(Operation::Multicast) {
             return Ok(());
         }
-        for node in &self.nodes {
+        for node in self.nodes() {
             let Some(home) = self.plan.home(node.id) else { continue };
             let page = |id: NodeId| {
                 let mut bytes = vec![0; UNIT as usize];
-                self.nodes[usize::from(id)].memory.read(Segment::Page.address(), &mut bytes);
+                self.node(id).memory.read(Segment::Page.address(), &mut bytes);
                 bytes
             };
             if page(node.id) != page(home) {

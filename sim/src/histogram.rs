@@ -47,6 +47,21 @@ impl Histogram {
         self.sum += u128::from(value);
     }
 
+    /// Counts what another has counted.
+    pub(crate) fn add_all(&mut self, other: &Histogram) {
+        if other.count == 0 {
+            return;
+        }
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(all, one)| *all += one);
+        self.least = if self.count == 0 { other.least } else { self.least.min(other.least) };
+        self.greatest = self.greatest.max(other.greatest);
+        self.count += other.count;
+        self.sum += other.sum;
+    }
+
     /// Their mean, rounded down.
     pub(crate) fn mean(&self) -> Time {
         (self.sum / u128::from(self.count.max(1))) as Time

@@ -86,7 +86,7 @@ impl Node {
         let costs = &world.plan.workload.costs;
         let wire = (costs.link_bandwidth, costs.link_latency + costs.switch_crossing);
         if let Some(trace) = &mut world.trace {
-            trace.frame(Track::Up(self.id.into()), world.up, world.now, &frame, wire);
+            trace.frame(Track::Up(self.id.into()), &world.up.sender, world.now, &frame, wire);
         }
         if let Some(at) = world.up.send(world.now, frame, wire) {
             world.agenda.add(at, Kind::Up, self.id.into());

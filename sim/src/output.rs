@@ -1,33 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The outputs of switches: pipes, and how many frames each can take.
+//! The outputs of switches: sending ends, and how many frames each can take.
 
 use crate::agenda::{Agenda, Kind};
-use crate::pipe::{Pipe, Wire};
+use crate::pipe::{Sender, Wire};
 use crate::units::Time;
 use telegraphos_wire::link::Frame;
 
-/// An output: a switch's end of a node's link, or one direction of a trunk.
+/// An output: a switch's end of a node's link, or of one direction of a trunk.
+#[repr(align(64))]
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    pub(crate) pipe: Pipe,
+    pub(crate) sender: Sender,
     pub(crate) room: Room,
 }
 
+const _: () = assert!(size_of::<Output>() == 64);
+
 impl Output {
-    /// Sends a frame whose arrival is the call `kind`, `number`. `output` is the number of this output.
-    pub(crate) fn send(
-        &mut self,
-        now: Time,
-        frame: Frame,
-        wire: Wire,
-        (kind, number): (Kind, u32),
-        output: u32,
-        agenda: &mut Agenda,
-    ) {
-        if let Some(at) = self.pipe.send(now, frame, wire) {
-            agenda.add(at, kind, number);
-        }
-        self.room.used(now, &self.pipe, output, agenda);
+    /// Sends a frame: when it arrives. `output` is the number of this output.
+    pub(crate) fn send(&mut self, now: Time, frame: &Frame, wire: Wire, output: u32, agenda: &mut Agenda) -> Time {
+        let at = self.sender.send(now, frame, wire);
+        self.room.used(now, &self.sender, output, agenda);
+        at
     }
 }
 
@@ -46,11 +40,11 @@ impl Room {
     }
 
     /// A frame was handed out. When there is no more room, the port says so as soon as half of what it holds has left.
-    fn used(&mut self, now: Time, pipe: &Pipe, output: u32, agenda: &mut Agenda) {
+    fn used(&mut self, now: Time, sender: &Sender, output: u32, agenda: &mut Agenda) {
         self.left = self.left.saturating_sub(1);
         if self.left == 0 && !self.called {
             self.called = true;
-            agenda.add(now + pipe.free_at().saturating_sub(now) / 2, Kind::Room, output);
+            agenda.add(now + sender.free_at().saturating_sub(now) / 2, Kind::Room, output);
         }
     }
 

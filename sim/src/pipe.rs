@@ -10,17 +10,29 @@ use telegraphos_wire::packet;
 /// What a wire takes: picoseconds for each byte, and those from its end to the effect of the frame.
 pub(crate) type Wire = (Time, Time);
 
-/// See the module.
+/// The sending end. It fits into a cache line with what else an output needs: there are some for each switch.
 #[derive(Debug, Default)]
-pub(crate) struct Pipe {
-    frames: VecDeque<(Time, Frame)>,
-    /// The last frame has left its sender.
+pub(crate) struct Sender {
+    /// The last frame has left.
     free_at: Time,
     /// What has crossed, or is on its way.
     pub(crate) bytes: u64,
     pub(crate) packets: u64,
     /// Time in which it was sending.
     pub(crate) busy: Time,
+}
+
+/// The receiving end: what is on its way, by the moment of its arrival.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals {
+    frames: VecDeque<(Time, Frame)>,
+}
+
+/// Both ends.
+#[derive(Debug, Default)]
+pub(crate) struct Pipe {
+    pub(crate) sender: Sender,
+    pub(crate) arrivals: Arrivals,
 }
 
 /// Bytes of a frame.
@@ -35,26 +47,38 @@ pub(crate) fn frame_len(frame: &Frame) -> u64 {
     (link::HEAD_LEN + frame.kind().len + behind_fields) as u64
 }
 
-impl Pipe {
-    /// Takes a frame at `now`. It arrives after its bytes and those before it have left, and `latency` more: when, if
-    /// no other was under way.
-    pub(crate) fn send(&mut self, now: Time, frame: Frame, (per_byte, latency): Wire) -> Option<Time> {
-        let length = frame_len(&frame);
+fn has_packet(frame: &Frame) -> bool {
+    matches!(frame, Frame::Packet(_) | Frame::Forward { .. })
+}
+
+impl Sender {
+    /// Takes a frame at `now`. It arrives after its bytes and those before it have left, and `latency` more: when.
+    pub(crate) fn send(&mut self, now: Time, frame: &Frame, (per_byte, latency): Wire) -> Time {
+        let length = frame_len(frame);
         let cost = length * per_byte;
         self.free_at = self.free_at.max(now) + cost;
         self.bytes += length;
         self.busy += cost;
-        if matches!(frame, Frame::Packet(_) | Frame::Forward { .. }) {
-            self.packets += 1;
-        }
-        let arrival = self.free_at + latency;
-        self.frames.push_back((arrival, frame));
-        (self.frames.len() == 1).then_some(arrival)
+        self.packets += u64::from(has_packet(frame));
+        self.free_at + latency
     }
 
-    /// When everything that it has taken has left its sender.
+    /// When everything that it has taken has left.
     pub(crate) fn free_at(&self) -> Time {
         self.free_at
+    }
+
+    /// Forgets what has crossed.
+    pub(crate) fn start_counting(&mut self) {
+        (self.bytes, self.packets, self.busy) = (0, 0, 0);
+    }
+}
+
+impl Arrivals {
+    /// A frame that will be there at `at`, which is later than those before it: true if no other was under way.
+    pub(crate) fn add(&mut self, at: Time, frame: Frame) -> bool {
+        self.frames.push_back((at, frame));
+        self.frames.len() == 1
     }
 
     /// When the first frame arrives.
@@ -83,17 +107,23 @@ impl Pipe {
         frame
     }
 
-    /// Forgets what has crossed.
-    pub(crate) fn start_counting(&mut self) {
-        (self.bytes, self.packets, self.busy) = (0, 0, 0);
+    /// The link breaks: what is on it is lost.
+    pub(crate) fn cut(&mut self) -> impl Iterator<Item = Frame> + '_ {
+        self.frames.drain(..).map(|(_, frame)| frame)
     }
+}
 
-    /// The link breaks: what is on it is lost. Packets among it.
-    pub(crate) fn cut(&mut self) -> u64 {
-        let lost = self.frames.iter().filter(|(_, f)| matches!(f, Frame::Packet(_) | Frame::Forward { .. })).count();
-        self.frames.clear();
-        lost as u64
+impl Pipe {
+    /// Takes a frame at `now`: when it arrives, if no other was under way.
+    pub(crate) fn send(&mut self, now: Time, frame: Frame, wire: Wire) -> Option<Time> {
+        let at = self.sender.send(now, &frame, wire);
+        self.arrivals.add(at, frame).then_some(at)
     }
+}
+
+/// Packets among frames that were lost.
+pub(crate) fn packets(frames: impl Iterator<Item = Frame>) -> u64 {
+    frames.filter(has_packet).count() as u64
 }
 
 #[cfg(test)]
@@ -141,9 +171,10 @@ mod tests {
         let credit = || Frame::Credit { class: Class::Request, count: 1 };
         assert_eq!(pipe.send(100, credit(), (10, 1000)), Some(100 + 160 + 1000));
         assert_eq!(pipe.send(150, credit(), (10, 1000)), None);
-        assert_eq!((pipe.next(), pipe.free_at()), (Some(100 + 160 + 1000), 100 + 320));
-        assert_eq!(pipe.receive(1259), None);
-        assert!(pipe.receive(1260).is_some());
-        assert_eq!((pipe.next(), pipe.bytes, pipe.busy), (Some(1420), 32, 320));
+        let Pipe { sender, mut arrivals } = pipe;
+        assert_eq!((arrivals.next(), sender.free_at()), (Some(100 + 160 + 1000), 100 + 320));
+        assert_eq!(arrivals.receive(1259), None);
+        assert!(arrivals.receive(1260).is_some());
+        assert_eq!((arrivals.next(), sender.bytes, sender.busy), (Some(1420), 32, 320));
     }
 }

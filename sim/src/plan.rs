@@ -3,8 +3,11 @@
 
 use crate::layout::{self, Segment};
 use crate::pattern::{self, Partners};
+use crate::pipe::Wire;
+use crate::units::Time;
 use crate::workload::{Operation, Workload, WorkloadError};
 use telegraphos_device_core::HibConfig;
+use telegraphos_wire::link::HEAD_LEN;
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::{NodeId, WindowLayout};
 
@@ -75,6 +78,23 @@ impl Plan {
             bug: self.bugs.board,
             ..layout::board(&self.workload, node, self.nodes, partners, self.senders[index])
         }
+    }
+
+    /// What a direction of a trunk takes.
+    pub(crate) fn trunk_wire(&self) -> Wire {
+        let costs = &self.workload.costs;
+        (costs.trunk_bandwidth, costs.trunk_latency + costs.switch_crossing)
+    }
+
+    /// No frame arrives sooner after it was sent by a trunk.
+    pub(crate) fn look_ahead(&self) -> Time {
+        let (per_byte, latency) = self.trunk_wire();
+        latency + HEAD_LEN as u64 * per_byte
+    }
+
+    /// How often switches are told the time, if at all.
+    pub(crate) fn tick_interval(&self) -> Option<Time> {
+        self.workload.switch.silence.map(|silence| silence / 4)
     }
 
     /// The operation of a random number below [`Plan::parts`].

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cluster in virtual time: boards, switches and links, called one after the other as the agenda says.
+//! The cluster in virtual time: boards, switches and links, called as the agendas of the partitions say.
 
-use crate::agenda::{Agenda, Kind};
+use crate::agenda::{Kind, Moment};
 use crate::driver::Task;
-use crate::layout::Segment;
 use crate::node::Node;
 use crate::output::Output;
-use crate::pipe::Pipe;
+use crate::partition::Partition;
 use crate::plan::Plan;
 use crate::statistics::Statistics;
-use crate::trace::{Trace, Track};
+use crate::trace::Trace;
 use crate::units::{MICROSECOND, Time};
+use crate::workers::Workers;
 use crate::workload::{Fault, FaultKind, Workload, WorkloadError};
-use crate::world::World;
 use std::io::{self, Write};
 use std::sync::Arc;
-use telegraphos_device_core::Action;
-use telegraphos_fabric_core::{Action as SwitchAction, Event as SwitchEvent, Part, Switch, SwitchConfig};
+use telegraphos_fabric_core::{Event as SwitchEvent, Part, Switch, SwitchConfig};
 use telegraphos_topology::{SwitchId, Topology, TrunkId};
-use telegraphos_wire::{Class, NodeId, STREAM_BLOCK};
+use telegraphos_wire::{Class, NodeId};
 
 /// Why a simulation cannot be run, or has no end.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +39,9 @@ pub enum SimulationError {
     /// A switch refuses its configuration.
     #[error("the switch: {0}")]
     Switch(#[from] telegraphos_fabric_core::ConfigError),
+    /// The threads cannot be created.
+    #[error("cannot create the threads: {0}. Ask for fewer")]
+    Threads(#[source] io::Error),
     /// A node could not open everything it needs.
     #[error("node {node} could not be set up: not all of its imports are open. This is a bug")]
     SetUp {
@@ -62,37 +63,25 @@ pub enum SimulationError {
 /// A simulated cluster. [`Simulation::run`] does all of it.
 #[derive(Debug)]
 pub struct Simulation {
-    pub(crate) plan: Plan,
-    pub(crate) nodes: Vec<Node>,
-    /// By node: from its board to its switch.
-    pub(crate) ups: Vec<Pipe>,
-    /// By switch.
-    pub(crate) switches: Vec<Switch>,
-    /// Of the switches: one for each node, then two for each trunk, from its lower end and from its upper end.
-    pub(crate) outputs: Vec<Output>,
+    pub(crate) plan: Arc<Plan>,
     pub(crate) topology: Arc<Topology>,
     pub(crate) label: String,
+    /// In the order of their switches; one at least.
+    pub(crate) partitions: Vec<Partition>,
+    workers: Workers,
     /// By class: packets that had waited in the switches, and for credits, before the operations.
     waited: [(u64, u64); 4],
-    pub(crate) statistics: Statistics,
-    pub(crate) agenda: Agenda,
-    now: Time,
-    /// Events of the agenda so far.
-    calls: u64,
     /// When operations began.
     pub(crate) started: Time,
-    /// When the first node had issued all of its operations, and what each had completed then, by class.
-    pub(crate) shares: Option<(Time, Vec<[u64; 4]>)>,
+    /// By node: what it had completed, by class, when the first node had issued all of its operations.
+    pub(crate) shares: Option<Vec<[u64; 4]>>,
     pub(crate) faults_met: usize,
-    trace: Option<Trace>,
-    /// Buffer of [`Simulation::look_ahead`].
-    pub(crate) ahead: Vec<(Kind, u32)>,
-    actions: Vec<Action>,
-    switch_actions: Vec<SwitchAction>,
+    /// The partition that has the trace, if there is one.
+    traced: Option<usize>,
 }
 
 impl Simulation {
-    /// A cluster, switched off. `label` is what reports call its topology.
+    /// A cluster, switched off, for one thread. `label` is what reports call its topology.
     pub fn new(
         workload: Workload,
         topology: Arc<Topology>,
@@ -118,39 +107,16 @@ impl Simulation {
     }
 
     fn of(plan: Plan, topology: Arc<Topology>, label: &str) -> Result<Simulation, SimulationError> {
-        let nodes = plan.nodes;
-        let silence = plan.workload.switch.silence.map(|silence| silence / MICROSECOND);
-        let config = SwitchConfig {
-            window: Some(plan.window),
-            credits: [plan.workload.switch.credits; 4],
-            silence,
-            stall: silence,
-            #[cfg(feature = "bugs")]
-            bug: plan.bugs.switch,
-            ..SwitchConfig::new(nodes)
-        };
-        let alone = topology.switches() == 1;
-        let part = |switch| (!alone).then(|| Part { topology: topology.clone(), switch });
-        let switches =
-            (0..topology.switches()).map(|id| Switch::new(SwitchConfig { part: part(id), ..config.clone() }));
-        let simulation = Simulation {
-            nodes: (0..nodes as NodeId).map(|id| Node::new(id, &plan)).collect(),
-            ups: (0..nodes).map(|_| Pipe::default()).collect(),
-            switches: switches.collect::<Result<_, _>>()?,
-            outputs: (0..nodes as usize + 2 * topology.trunks().len()).map(|_| Output::default()).collect(),
+        let plan = Arc::new(plan);
+        let mut simulation = Simulation {
+            partitions: Vec::new(),
+            workers: Workers::default(),
             label: label.to_owned(),
             waited: [(0, 0); 4],
-            statistics: Statistics::default(),
-            agenda: Agenda::new(),
-            now: 0,
-            calls: 0,
             started: 0,
             shares: None,
             faults_met: 0,
-            trace: None,
-            ahead: Vec::new(),
-            actions: Vec::new(),
-            switch_actions: Vec::new(),
+            traced: None,
             topology,
             plan,
         };
@@ -162,7 +128,71 @@ impl Simulation {
                 _ => {}
             }
         }
+        simulation.divide(1)?;
         Ok(simulation)
+    }
+
+    /// Runs in up to so many threads, at least one, and gives the same report. It is for a cluster that was not set up:
+    /// another is begun anew. A partition has switches with consecutive numbers, so a fabric of one switch has one
+    /// thread, and so has one whose nodes are not in the order of its switches.
+    ///
+    /// # Errors
+    /// As [`Simulation::new`], or the threads cannot be created.
+    pub fn threads(mut self, threads: usize) -> Result<Simulation, SimulationError> {
+        self.divide(threads)?;
+        Ok(self)
+    }
+
+    /// Threads run at the same time whenever they can, also where it takes longer.
+    #[cfg(feature = "bugs")]
+    pub fn eagerly(mut self) -> Simulation {
+        self.workers.be_eager();
+        self
+    }
+
+    /// Divides the cluster into partitions of about equally many nodes and switches.
+    fn divide(&mut self, threads: usize) -> Result<(), SimulationError> {
+        let topology = &self.topology;
+        let count = usize::from(topology.switches());
+        let nodes_of: Vec<u32> =
+            (0..topology.switches()).map(|switch| topology.nodes_of(switch).count() as u32).collect();
+        let ids = || (0..self.plan.nodes as NodeId).map(|node| topology.switch_of(node));
+        let in_order = ids().zip(ids().skip(1)).all(|(switch, next)| switch <= next);
+        let parts = if in_order { threads.clamp(1, count) as u64 } else { 1 };
+        let total = u64::from(self.plan.nodes) + count as u64;
+        let mut partitions = Vec::new();
+        let (mut first, mut first_node, mut node, mut weight) = (0, 0, 0, 0);
+        for (switch, nodes) in (0..topology.switches()).zip(&nodes_of) {
+            node += nodes;
+            weight += u64::from(*nodes) + 1;
+            let next = switch + 1;
+            if next < topology.switches() && weight * parts < total * (partitions.len() as u64 + 1) {
+                continue;
+            }
+            let switches = (first..next).map(|id| self.new_switch(id)).collect::<Result<_, _>>()?;
+            let partition = Partition::new(&self.plan, topology, first..next, first_node..node, switches);
+            partitions.push(partition);
+            (first, first_node) = (next, node);
+        }
+        self.workers = Workers::new(partitions.len() - 1).map_err(SimulationError::Threads)?;
+        self.partitions = partitions;
+        Ok(())
+    }
+
+    fn new_switch(&self, switch: SwitchId) -> Result<Switch, telegraphos_fabric_core::ConfigError> {
+        let plan = &self.plan;
+        let silence = plan.workload.switch.silence.map(|silence| silence / MICROSECOND);
+        let alone = self.topology.switches() == 1;
+        Switch::new(SwitchConfig {
+            window: Some(plan.window),
+            credits: [plan.workload.switch.credits; 4],
+            silence,
+            stall: silence,
+            part: (!alone).then(|| Part { topology: self.topology.clone(), switch }),
+            #[cfg(feature = "bugs")]
+            bug: plan.bugs.switch,
+            ..SwitchConfig::new(plan.nodes)
+        })
     }
 
     fn trunk_between(&self, a: SwitchId, b: SwitchId) -> Option<TrunkId> {
@@ -170,14 +200,98 @@ impl Simulation {
         self.topology.trunks_of(a).iter().find(other).copied()
     }
 
+    // ---- partitions ----
+
+    /// The index of a switch's partition.
+    fn partition_of(&self, switch: SwitchId) -> usize {
+        self.partitions.iter().position(|partition| partition.own.contains(&switch)).unwrap_or(0)
+    }
+
+    /// Something happens to a node, after everything that has happened so far.
+    fn at_node<T>(&mut self, id: NodeId, what: impl FnOnce(&mut Partition) -> T) -> T {
+        let index = self.partition_of(self.topology.switch_of(id).unwrap_or(0));
+        self.at(index, what)
+    }
+
+    /// The same in a partition.
+    fn at<T>(&mut self, index: usize, what: impl FnOnce(&mut Partition) -> T) -> T {
+        let now = self.now();
+        let partition = &mut self.partitions[index];
+        partition.now = now;
+        let result = what(partition);
+        self.settle(index);
+        result
+    }
+
+    /// The moment of the last call.
+    fn now(&self) -> Time {
+        self.partitions.iter().map(|partition| partition.now).max().unwrap_or(0)
+    }
+
+    /// Passes on what a partition has for others.
+    fn settle(&mut self, index: usize) {
+        if !self.partitions[index].crossings.is_empty() {
+            for crossing in std::mem::take(&mut self.partitions[index].crossings) {
+                // A direction ends where the opposite one starts.
+                let (switch, _) = self.partitions[index].port_of(self.plan.nodes + (crossing.direction ^ 1));
+                let to = self.partition_of(switch);
+                self.partitions[to].cross(crossing);
+            }
+        }
+        while let Some(trunk) = self.partitions[index].closed.pop() {
+            self.break_trunk(trunk);
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.partitions.iter().flat_map(|partition| &partition.nodes)
+    }
+
+    pub(crate) fn switches(&self) -> impl Iterator<Item = &Switch> {
+        self.partitions.iter().flat_map(|partition| &partition.switches)
+    }
+
+    /// Packets that have crossed links and trunks: each as often as it made a hop.
+    pub(crate) fn hops(&self) -> u64 {
+        let of = |partition: &Partition| -> u64 {
+            let ups = partition.ups.iter().map(|pipe| pipe.sender.packets);
+            ups.chain(partition.outputs.iter().map(|output| output.sender.packets)).sum()
+        };
+        self.partitions.iter().map(of).sum()
+    }
+
+    /// The output of a direction of a trunk, which begins at this switch.
+    pub(crate) fn output(&self, from: SwitchId, direction: u32) -> &Output {
+        let partition = &self.partitions[self.partition_of(from)];
+        &partition.outputs[partition.place(self.plan.nodes + direction)]
+    }
+
+    /// A node.
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
+        let partition = &self.partitions[self.partition_of(self.topology.switch_of(id).unwrap_or(0))];
+        &partition.nodes[partition.index(id)]
+    }
+
+    /// What all partitions have counted.
+    pub(crate) fn statistics(&self) -> Statistics {
+        let mut all = Statistics::default();
+        self.partitions.iter().for_each(|partition| all.add(&partition.statistics));
+        all
+    }
+
+    // ---- what is done ----
+
     /// Switches everything on, and opens and joins what the workload needs.
     ///
     /// # Errors
     /// [`SimulationError::SetUp`] if a node lacks an import or a copy afterwards.
     pub fn set_up(&mut self) -> Result<(), SimulationError> {
-        if let Some(interval) = self.tick_interval() {
-            for switch in 0..self.switches.len() as u32 {
-                self.agenda.add(self.now + interval, Kind::Switch, switch);
+        let nodes = self.plan.nodes as NodeId;
+        if let Some(interval) = self.plan.tick_interval() {
+            for partition in &mut self.partitions {
+                for switch in partition.own.clone() {
+                    partition.agenda.add(interval, Kind::Switch, switch.into());
+                }
             }
         }
         for trunk in 0..self.topology.trunks().len() as TrunkId {
@@ -185,41 +299,40 @@ impl Simulation {
         }
         self.run_until_idle();
         // One after the other, so that the announcements of all nodes to all nodes are not in flight at once.
-        for id in 0..self.nodes.len() {
-            self.connect(id as NodeId);
+        for id in 0..nodes {
+            self.at_node(id, |partition| partition.connect(id));
             self.run_until_idle();
         }
-        for id in 0..self.nodes.len() {
-            self.export(id as NodeId);
-        }
+        (0..nodes).for_each(|id| self.at_node(id, |partition| partition.export(id)));
         self.run_until_idle();
-        for id in 0..self.nodes.len() {
-            self.import(id as NodeId);
-        }
+        (0..nodes).for_each(|id| self.at_node(id, |partition| partition.import(id)));
         self.run_until_idle();
         // First the homes, then the copies.
         for home in [true, false] {
-            for id in 0..self.nodes.len() as NodeId {
+            for id in 0..nodes {
                 match self.plan.home(id) {
-                    Some(to) if (to == id) == home => self.task(id, Task::Join { home: to }),
+                    Some(to) if (to == id) == home => {
+                        self.at_node(id, |partition| partition.task(id, Task::Join { home: to }));
+                    }
                     _ => {}
                 }
             }
             self.run_until_idle();
         }
-        match self.nodes.iter().find(|node| !node.guest.is_ready(node.id, &self.plan)) {
+        match self.nodes().find(|node| !node.guest.is_ready(node.id, &self.plan)) {
             Some(node) => Err(SimulationError::SetUp { node: node.id }),
             None => Ok(()),
         }
     }
 
     /// From now on, writes what happens to `out`, which should be buffered, as a JSON file for
-    /// <https://ui.perfetto.dev> (`docs/simulator.md`). Call it after [`Simulation::set_up`], and
+    /// <https://ui.perfetto.dev> (`docs/simulator.md`), in one thread. Call it after [`Simulation::set_up`], and
     /// [`Simulation::end_trace`] in the end. The report does not depend on it.
     pub fn trace(&mut self, out: Box<dyn Write + Send>) {
         let names = self.topology.trunks().iter().flat_map(|trunk| [(trunk.a, trunk.b), (trunk.b, trunk.a)]);
         let names = names.map(|(from, to)| format!("switch {from} to {to}"));
-        self.trace = Some(Trace::new(out, self.now, self.plan.nodes, names));
+        self.partitions[0].trace = Some(Trace::new(out, self.now(), self.plan.nodes, names));
+        self.traced = Some(0);
     }
 
     /// Completes the trace, if there is one.
@@ -227,31 +340,8 @@ impl Simulation {
     /// # Errors
     /// The first of its writes that failed. The trace is not complete then.
     pub fn end_trace(&mut self) -> io::Result<()> {
-        self.trace.take().map_or(Ok(()), Trace::end)
-    }
-
-    fn export(&mut self, id: NodeId) {
-        let index = usize::from(id);
-        if self.plan.needs(Segment::Data) && (self.plan.senders[index] > 0 || self.plan.needs_own_data()) {
-            self.task(id, Task::Export(Segment::Data));
-        }
-        if self.plan.needs(Segment::Queue) && self.plan.senders[index] > 0 {
-            self.task(id, Task::Export(Segment::Queue));
-        }
-        if self.plan.home(id).is_some() {
-            self.task(id, Task::Export(Segment::Page));
-        }
-    }
-
-    fn import(&mut self, id: NodeId) {
-        let tasks = self.nodes[usize::from(id)].guest.imports(id, &self.plan);
-        for task in tasks {
-            self.task(id, task);
-        }
-    }
-
-    fn task(&mut self, id: NodeId, task: Task) {
-        self.with(id, |node, world| node.task(world, task));
+        let trace = self.traced.take().and_then(|index| self.partitions[index].trace.take());
+        trace.map_or(Ok(()), Trace::end)
     }
 
     /// Performs all operations, then runs until nothing is in progress.
@@ -260,32 +350,40 @@ impl Simulation {
     /// [`SimulationError::Stuck`] if operations neither end nor fail.
     pub fn operate(&mut self) -> Result<(), SimulationError> {
         self.start_counting();
-        for id in 0..self.nodes.len() as NodeId {
-            self.with(id, |node, world| node.guest.begin(world, id));
+        for id in 0..self.plan.nodes as NodeId {
+            self.at_node(id, |partition| partition.with(id, |node, world| node.guest.begin(world, id)));
         }
         for (index, fault) in self.plan.workload.faults.iter().enumerate() {
-            self.agenda.add(self.started.saturating_add(fault.at), Kind::Fault, index as u32);
+            let at = self.started.saturating_add(fault.at);
+            self.partitions[0].agenda.add(at, Kind::Fault, index as u32);
         }
         let mut checked = 0;
-        while let Some(call) = self.next_call() {
-            self.call(call);
-            if self.statistics.under_way == 0 || self.calls - checked > 100_000 {
-                checked = self.calls;
-                if self.statistics.under_way == 0 && self.all_have_ended() {
+        let mut under_way = self.under_way();
+        while self.advance() {
+            under_way = self.under_way();
+            let calls = self.calls();
+            if under_way == 0 || calls - checked > 100_000 {
+                checked = calls;
+                if under_way == 0 && self.all_have_ended() {
                     break;
                 }
-                if self.now - self.statistics.last_end.max(self.started) > self.patience() {
+                let ended = self.partitions.iter().map(|partition| partition.statistics.last_end).max();
+                if self.now() - ended.unwrap_or(0).max(self.started) > self.patience() {
                     break;
                 }
             }
         }
-        if self.statistics.under_way > 0 || !self.all_have_ended() {
-            let operations = self.statistics.under_way;
-            let after = crate::units::show_time(self.now - self.started);
-            return Err(SimulationError::Stuck { operations, after });
+        if under_way > 0 || !self.all_have_ended() {
+            let after = crate::units::show_time(self.now() - self.started);
+            return Err(SimulationError::Stuck { operations: under_way, after });
         }
         self.run_until_idle();
         Ok(())
+    }
+
+    /// Operations under way.
+    fn under_way(&self) -> u64 {
+        self.partitions.iter().map(|partition| partition.statistics.under_way).sum()
     }
 
     /// How long no operation may end before the run counts as stuck: longer than every limit of a board and every
@@ -297,33 +395,35 @@ impl Simulation {
     }
 
     fn all_have_ended(&mut self) -> bool {
-        (0..self.nodes.len()).all(|index| {
-            let id = index as NodeId;
-            !self.nodes[index].up || self.with(id, |node, world| node.guest.has_ended(world))
+        let now = self.now();
+        self.partitions.iter_mut().all(|partition| {
+            partition.now = now;
+            partition.all_have_ended()
         })
     }
 
     fn start_counting(&mut self) {
-        self.started = self.now;
-        self.statistics = Statistics::default();
-        self.calls = 0;
-        let outputs = self.outputs.iter_mut().map(|output| &mut output.pipe);
-        self.ups.iter_mut().chain(outputs).for_each(Pipe::start_counting);
+        self.started = self.now();
+        for partition in &mut self.partitions {
+            partition.now = self.started;
+            partition.start_counting();
+            partition.watch.turn(true);
+        }
         self.waited = Class::ALL.map(|class| self.waits(class)).map(|(all, credit, _)| (all, credit));
     }
 
     /// Calls of the agenda since the operations began, in proportion to which a run takes wall time.
     pub fn calls(&self) -> u64 {
-        self.calls
+        self.partitions.iter().map(|partition| partition.calls).sum()
     }
 
     /// Packets of a class that have waited in the switches, those of them for a credit, and the most for one output,
     /// since everything was switched on.
     fn waits(&self, class: Class) -> (u64, u64, u64) {
-        let ports = self.switches.iter().flat_map(|switch| &switch.statistics().ports);
+        let ports = self.switches().flat_map(|switch| &switch.statistics().ports);
         let counted = ports.map(|port| &port.classes[class as usize]);
         counted.fold((0, 0, 0), |(all, credit, deepest), c| {
-            (all + c.stalls, credit + c.credit_stalls, deepest.max(c.depth_max))
+            (all + c.stalls, credit + c.credit_stalls, deepest.max(c.depth_max.into()))
         })
     }
 
@@ -335,221 +435,108 @@ impl Simulation {
 
     // ---- the loop ----
 
-    fn next_call(&mut self) -> Option<(Kind, u32)> {
-        let (at, kind, number) = self.agenda.next()?;
-        self.now = at;
-        self.calls += 1;
-        self.look_ahead();
-        Some((kind, number))
-    }
-
     /// Runs until nothing is in progress: only deadlines that will not be exceeded and faults are left.
     fn run_until_idle(&mut self) {
-        while self.agenda.is_busy() {
-            let Some(call) = self.next_call() else { return };
-            self.call(call);
-        }
+        while self.partitions.iter().any(|partition| partition.agenda.is_busy()) && self.advance() {}
     }
 
-    fn call(&mut self, (kind, number): (Kind, u32)) {
-        let index = number as usize;
-        // A node that hangs does nothing; its link stays open.
-        if !matches!(kind, Kind::Fault | Kind::Up | Kind::Trunk | Kind::Room | Kind::Switch) {
-            let until = self.nodes[index].hangs_until;
-            if until > self.now {
-                return self.agenda.add(until, kind, number);
-            }
+    /// Makes the next call, or many of which each partition makes its own at the same time; false if there is none.
+    fn advance(&mut self) -> bool {
+        if self.partitions.len() == 1 {
+            return self.call_next(0);
         }
-        let id = number as NodeId;
-        match kind {
-            Kind::Fault => self.fault(index),
-            Kind::Up | Kind::Down | Kind::Trunk => {
-                let pipe = match kind {
-                    Kind::Up => &mut self.ups[index],
-                    Kind::Down => &mut self.outputs[index].pipe,
-                    _ => &mut self.outputs[self.plan.nodes as usize + index].pipe,
-                };
-                let Some(frame) = pipe.receive(self.now) else { return };
-                if let Some(at) = pipe.next() {
-                    self.agenda.add(at.max(self.now), kind, number);
-                }
-                let (switch, port) = match kind {
-                    Kind::Down => return self.with(id, |node, world| node.arrive(world, frame)),
-                    Kind::Up => self.port_of(number),
-                    // A direction ends where the opposite one starts.
-                    _ => self.port_of(self.plan.nodes + (number ^ 1)),
-                };
-                self.switch_event(switch, SwitchEvent::Frame { port, frame });
-            }
-            Kind::Room => {
-                let frames = self.outputs[index].room.free(self.plan.workload.switch.room);
-                let (switch, port) = self.port_of(number);
-                self.switch_event(switch, SwitchEvent::PortRoom { port, frames });
-            }
-            Kind::Step => self.with(id, |node, world| node.step(world)),
-            Kind::Processor => {
-                self.with(id, |node, world| node.issue(world));
-                self.take_shares(index);
-            }
-            Kind::Driver => self.with(id, |node, world| node.interrupt(world)),
-            Kind::Consumer => self.with(id, |node, world| node.consume(world)),
-            Kind::Deadline => self.with(id, |node, world| node.deadline(world)),
-            Kind::Link => self.reconnect(id),
-            Kind::Switch => {
-                let now = self.now / MICROSECOND;
-                self.switch_event(number as SwitchId, SwitchEvent::Tick { now });
-                if let Some(interval) = self.tick_interval() {
-                    self.agenda.add(self.now + interval, kind, number);
-                }
-            }
+        if let Some(end) = self.window() {
+            self.run_all_until(end);
+            return true;
         }
-    }
-
-    /// Records what each node has completed while all had more to issue.
-    fn take_shares(&mut self, index: usize) {
-        if self.shares.is_none() && self.nodes[index].guest.left == 0 {
-            let shares = self.nodes.iter().map(|node| node.guest.completed).collect();
-            self.shares = Some((self.now, shares));
-        }
-    }
-
-    fn with<T>(&mut self, id: NodeId, what: impl FnOnce(&mut Node, &mut World<'_>) -> T) -> T {
-        let index = usize::from(id);
-        let mut world = World {
-            now: self.now,
-            plan: &self.plan,
-            agenda: &mut self.agenda,
-            statistics: &mut self.statistics,
-            trace: self.trace.as_mut(),
-            up: &mut self.ups[index],
-            actions: std::mem::take(&mut self.actions),
+        let next = self.partitions.iter().enumerate();
+        let Some((_, index)) = next.filter_map(|(index, p)| Some((p.next_moment()?, index))).min() else {
+            return false;
         };
-        let result = what(&mut self.nodes[index], &mut world);
-        self.actions = world.actions;
-        result
+        self.call_next(index)
     }
 
-    // ---- the switches ----
-
-    fn switch_of(&self, node: NodeId) -> SwitchId {
-        self.topology.switch_of(node).unwrap_or(0)
-    }
-
-    /// The switch and the port of an output. The ports of trunks are numbered behind those of nodes, alike at both
-    /// ends.
-    pub(crate) fn port_of(&self, output: u32) -> (SwitchId, u32) {
-        let Some(direction) = output.checked_sub(self.plan.nodes) else {
-            return (self.switch_of(output as NodeId), output);
-        };
-        let trunk = &self.topology.trunks()[direction as usize / 2];
-        (if direction % 2 == 0 { trunk.a } else { trunk.b }, self.plan.nodes + direction / 2)
-    }
-
-    /// The two outputs of a trunk.
-    fn outputs_of(&self, trunk: TrunkId) -> [u32; 2] {
-        [0, 1].map(|end| self.plan.nodes + 2 * u32::from(trunk) + end)
-    }
-
-    fn tick_interval(&self) -> Option<Time> {
-        self.plan.workload.switch.silence.map(|silence| silence / 4)
-    }
-
-    fn switch_event(&mut self, switch: SwitchId, event: SwitchEvent) {
-        let mut actions = std::mem::take(&mut self.switch_actions);
-        self.switches[usize::from(switch)].handle(event, &mut actions);
-        let nodes = self.plan.nodes;
-        let mut ended = Vec::new();
-        for action in actions.drain(..) {
-            match action {
-                SwitchAction::Send(port, frame) => {
-                    let costs = &self.plan.workload.costs;
-                    let (output, wire, call) = match port.checked_sub(nodes) {
-                        None => (port, (costs.link_bandwidth, costs.link_latency + costs.board), (Kind::Down, port)),
-                        Some(trunk) => {
-                            let from_upper = self.topology.trunks()[trunk as usize].a != switch;
-                            let number = 2 * trunk + u32::from(from_upper);
-                            let wire = (costs.trunk_bandwidth, costs.trunk_latency + costs.switch_crossing);
-                            (nodes + number, wire, (Kind::Trunk, number))
-                        }
-                    };
-                    let output_at = &mut self.outputs[output as usize];
-                    if let Some(trace) = &mut self.trace {
-                        let (kind, number) = call;
-                        let track = if kind == Kind::Down { Track::Down(number) } else { Track::Trunk(number) };
-                        trace.frame(track, &output_at.pipe, self.now, &frame, wire);
-                    }
-                    output_at.send(self.now, frame, wire, call, output, &mut self.agenda);
-                }
-                SwitchAction::Close(port) => ended.push(port),
-                SwitchAction::Diagnostic(_) => {}
-            }
+    fn call_next(&mut self, index: usize) -> bool {
+        if let Some(traced) = self.traced.filter(|traced| *traced != index) {
+            self.partitions[index].trace = self.partitions[traced].trace.take();
+            self.traced = Some(index);
         }
-        self.switch_actions = actions;
-        for port in ended {
-            match port.checked_sub(nodes) {
-                None => self.disconnect(port as NodeId),
-                Some(trunk) => self.break_trunk(trunk as TrunkId),
-            }
+        let partition = &mut self.partitions[index];
+        let Some((kind, number)) = partition.call_next() else { return false };
+        let found = partition.watch.has_found();
+        if kind == Kind::Fault {
+            self.fault(number as usize);
         }
-    }
-
-    /// The switch has closed a link. After the link's latency the board notices it and sends Hello again.
-    fn disconnect(&mut self, id: NodeId) {
-        self.statistics.disconnected += 1;
-        self.cut_link(id);
-        self.switch_event(self.switch_of(id), SwitchEvent::PortClosed { port: id.into() });
-        self.agenda.add(self.now + self.plan.workload.costs.link_latency, Kind::Link, id.into());
-    }
-
-    fn reconnect(&mut self, id: NodeId) {
-        if self.nodes[usize::from(id)].up {
-            self.with(id, |node, world| node.link_down(world));
-            // What the board sent before it noticed was sent over the closed link.
-            self.cut_link(id);
-            self.open_port(id);
-            self.with(id, |node, world| node.say_hello(world));
+        self.settle(index);
+        if found {
+            self.take_shares();
         }
+        true
     }
 
-    fn connect(&mut self, id: NodeId) {
-        self.open_port(id);
-        self.with(id, |node, world| node.start(world));
+    /// Up to which moment, exclusively, partitions can run at the same time, if that is worth it: nothing that one
+    /// sends to another arrives earlier, and all is done by then that does not concern one partition only.
+    fn window(&self) -> Option<Time> {
+        let greetings: i64 = self.partitions.iter().map(|partition| partition.greetings).sum();
+        let work: usize = self.partitions.iter().map(|partition| partition.agenda.work()).sum();
+        // A trunk's handshake may close the trunk, at both ends at once.
+        if greetings != 0 || work < self.workers.worth() || self.traced.is_some() {
+            return None;
+        }
+        let first = self.partitions.iter().filter_map(|partition| partition.next_moment()).min()?.0;
+        let idle = self.partitions.iter().filter_map(|partition| partition.agenda.next_idle()).min();
+        let end = first.saturating_add(self.plan.look_ahead()).min(idle.unwrap_or(Time::MAX));
+        (end > first).then_some(end)
     }
 
-    fn open_port(&mut self, id: NodeId) {
-        let room = self.plan.workload.switch.room;
-        self.outputs[usize::from(id)].room.open(room);
-        self.switch_event(
-            self.switch_of(id),
-            SwitchEvent::PortOpened { port: id.into(), room, block: STREAM_BLOCK as u32 },
-        );
+    fn run_all_until(&mut self, end: Time) {
+        self.partitions.iter_mut().for_each(|partition| partition.watch.keep(true));
+        self.workers.run_until(&mut self.partitions, end);
+        (0..self.partitions.len()).for_each(|index| self.settle(index));
+        self.take_shares();
+        self.partitions.iter_mut().for_each(|partition| partition.watch.keep(false));
     }
 
-    /// Loses the packets in flight on a link.
-    fn cut_link(&mut self, id: NodeId) {
-        let index = usize::from(id);
-        self.statistics.lost += self.ups[index].cut() + self.outputs[index].pipe.cut();
+    /// Records what each node has completed while all had more to issue, if that moment has come.
+    fn take_shares(&mut self) {
+        let found: Vec<_> = self.partitions.iter_mut().map(|partition| partition.watch.take()).collect();
+        let Some(moment) = found.iter().filter_map(|(moment, _)| *moment).min() else { return };
+        let mut shares: Vec<[u64; 4]> = self.nodes().map(|node| node.guest.completed).collect();
+        let later = |(at, ..): &&(Moment, NodeId, u8)| *at > moment;
+        for (_, node, class) in found.iter().flat_map(|(_, completions)| completions).filter(later) {
+            shares[usize::from(*node)][usize::from(*class)] -= 1;
+        }
+        self.shares = Some(shares);
+        self.partitions.iter_mut().for_each(|partition| partition.watch.turn(false));
+    }
+
+    // ---- trunks and faults ----
+
+    /// The two outputs of a trunk, and the partitions that they are in.
+    fn ends_of(&self, trunk: TrunkId) -> [(u32, usize); 2] {
+        let ends = self.topology.trunks()[usize::from(trunk)];
+        let output = self.plan.nodes + 2 * u32::from(trunk);
+        [(output, self.partition_of(ends.a)), (output + 1, self.partition_of(ends.b))]
     }
 
     fn join_trunk(&mut self, trunk: TrunkId) {
-        let room = self.plan.workload.switch.room;
-        for output in self.outputs_of(trunk) {
-            self.outputs[output as usize].room.open(room);
-            let (switch, port) = self.port_of(output);
-            self.switch_event(switch, SwitchEvent::TrunkOpened { port, room, trunk });
+        for (output, index) in self.ends_of(trunk) {
+            self.at(index, |partition| partition.open_trunk(output, trunk));
         }
     }
 
     /// Both ends are notified; packets in flight are lost.
     fn break_trunk(&mut self, trunk: TrunkId) {
-        for output in self.outputs_of(trunk) {
-            self.statistics.lost += self.outputs[output as usize].pipe.cut();
-            let (switch, port) = self.port_of(output);
-            self.switch_event(switch, SwitchEvent::PortClosed { port });
+        let ends = self.ends_of(trunk);
+        for (place, (output, index)) in ends.into_iter().enumerate() {
+            // What this end has sent arrives at the other.
+            self.partitions[ends[1 - place].1].cut_trunk(output - self.plan.nodes);
+            self.at(index, |partition| {
+                let (switch, port) = partition.port_of(output);
+                partition.switch_event(switch, SwitchEvent::PortClosed { port });
+            });
         }
     }
-
-    // ---- faults ----
 
     fn fault(&mut self, index: usize) {
         self.faults_met += 1;
@@ -561,33 +548,15 @@ impl Simulation {
             };
         }
         let Some(id) = node else { return };
-        let up = self.nodes[usize::from(id)].up;
-        match kind {
-            FaultKind::Crash if up => self.crash(id),
-            FaultKind::Rejoin if !up => self.rejoin(id),
+        let up = self.node(id).up;
+        self.at_node(id, |partition| match kind {
+            FaultKind::Crash if up => partition.crash(id),
+            FaultKind::Rejoin if !up => partition.rejoin(id),
             FaultKind::Hang if up => {
-                self.nodes[usize::from(id)].hangs_until = self.now.saturating_add(lasts.unwrap_or(0));
+                let index = partition.index(id);
+                partition.nodes[index].hangs_until = partition.now.saturating_add(lasts.unwrap_or(0));
             }
             _ => {}
-        }
-    }
-
-    fn crash(&mut self, id: NodeId) {
-        self.cut_link(id);
-        self.switch_event(self.switch_of(id), SwitchEvent::PortClosed { port: id.into() });
-        self.with(id, |node, world| {
-            node.guest.abort(world);
-            node.up = false;
         });
-        let mut next = Node::new(id, &self.plan);
-        next.guest.succeed(&self.nodes[usize::from(id)].guest);
-        self.nodes[usize::from(id)] = next;
-    }
-
-    fn rejoin(&mut self, id: NodeId) {
-        self.connect(id);
-        self.export(id);
-        self.import(id);
-        self.with(id, |node, world| node.guest.resume(world, id));
     }
 }

@@ -47,7 +47,48 @@ pub(crate) struct Statistics {
     pub(crate) under_way: u64,
 }
 
+impl OperationStatistics {
+    fn add(&mut self, other: &OperationStatistics) {
+        // All fields, so that none is forgotten.
+        let OperationStatistics { issued, latency, failed, refused, aborted, bytes } = other;
+        self.latency.add_all(latency);
+        self.issued += issued;
+        self.failed += failed;
+        self.refused += refused;
+        self.aborted += aborted;
+        self.bytes += bytes;
+    }
+}
+
 impl Statistics {
+    /// Adds those of another partition.
+    pub(crate) fn add(&mut self, other: &Statistics) {
+        let Statistics {
+            operations,
+            sent,
+            delivered,
+            delivered_of,
+            lost,
+            consumed,
+            disorder,
+            last_end,
+            overflows,
+            disconnected,
+            under_way,
+        } = other;
+        self.operations.iter_mut().zip(operations).for_each(|(all, one)| all.add(one));
+        self.delivered_of.iter_mut().zip(delivered_of).for_each(|(all, one)| *all += one);
+        self.sent += sent;
+        self.delivered += delivered;
+        self.lost += lost;
+        self.consumed += consumed;
+        self.disorder += disorder;
+        self.last_end = self.last_end.max(*last_end);
+        self.overflows += overflows;
+        self.disconnected += disconnected;
+        self.under_way += under_way;
+    }
+
     pub(crate) fn of(&mut self, operation: Operation) -> &mut OperationStatistics {
         &mut self.operations[operation as usize]
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From a run to its report.
 
-use crate::output::Output;
 use crate::report::{ClassReport, Fairness, HOTTEST, Latency, OperationReport, Packets, Pair, Report, TrunkReport};
 use crate::simulation::{Simulation, SimulationError};
 use crate::units::{SECOND, Time};
@@ -18,7 +17,7 @@ impl Simulation {
 
     /// The report of the operations so far.
     pub fn report(&self) -> Report {
-        let Simulation { plan, nodes, ups, outputs, statistics, .. } = self;
+        let (plan, statistics) = (&self.plan, self.statistics());
         let duration = statistics.last_end.saturating_sub(self.started);
         let operations: Vec<OperationReport> = Operation::ALL
             .into_iter()
@@ -60,7 +59,7 @@ impl Simulation {
             .filter(|(class, _)| statistics.delivered_of[*class as usize] > 0)
             .map(|(class, name)| {
                 let index = class as usize;
-                let shares = self.shares.iter().flat_map(|(_, shares)| shares.iter().enumerate());
+                let shares = self.shares.iter().flatten().enumerate();
                 let (stalls, credit_stalls, depth_max) = self.waits_of_operations(class);
                 ClassReport {
                     class: name,
@@ -76,9 +75,8 @@ impl Simulation {
             .collect();
         let performed: u64 = operations.iter().map(|operation| operation.completed).sum();
         let trunks = self.trunk_reports(duration);
-        let hops = ups.iter().chain(outputs.iter().map(|output| &output.pipe)).map(|pipe| pipe.packets).sum();
         let mut pairs: Vec<Pair> = Vec::new();
-        for (node, partners) in nodes.iter().zip(&plan.partners) {
+        for (node, partners) in self.nodes().zip(&plan.partners) {
             let traffic = partners.nodes.iter().zip(&node.guest.traffic).filter(|(_, traffic)| traffic.0 > 0);
             pairs.extend(traffic.map(|(to, traffic)| Pair {
                 from: node.id,
@@ -99,7 +97,7 @@ impl Simulation {
             packets: Packets {
                 sent: statistics.sent,
                 delivered: statistics.delivered,
-                hops,
+                hops: self.hops(),
                 lost: statistics.lost,
                 per_operation_milli: statistics.delivered * 1000 / performed.max(1),
             },
@@ -117,16 +115,12 @@ impl Simulation {
 
     fn trunk_reports(&self, duration: Time) -> Vec<TrunkReport> {
         let directions = self.topology.trunks().iter().flat_map(|trunk| [(trunk.a, trunk.b), (trunk.b, trunk.a)]);
-        directions
-            .zip(&self.outputs[self.nodes.len()..])
-            .map(|((from, to), Output { pipe, .. })| TrunkReport {
-                from,
-                to,
-                packets: pipe.packets,
-                bytes: pipe.bytes,
-                load_milli: share_milli(pipe.busy, duration),
-            })
-            .collect()
+        let report = |(direction, (from, to))| {
+            let sender = &self.output(from, direction).sender;
+            let load_milli = share_milli(sender.busy, duration);
+            TrunkReport { from, to, packets: sender.packets, bytes: sender.bytes, load_milli }
+        };
+        (0..).zip(directions).map(report).collect()
     }
 }
 

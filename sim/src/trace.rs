@@ -15,7 +15,7 @@
 //! flow. Operations overlap: they are asynchronous events. Time begins with the operations, in microseconds with six
 //! decimals, which is the simulation's own resolution.
 
-use crate::pipe::{Pipe, Wire, frame_len};
+use crate::pipe::{Sender, Wire, frame_len};
 use crate::units::{MICROSECOND, Time};
 use crate::workload::Operation;
 use std::io::{self, Write};
@@ -115,12 +115,12 @@ impl Trace {
         format!("{}.{:06}", time / MICROSECOND, time % MICROSECOND)
     }
 
-    /// A frame is given to a pipe at `now`; it leaves behind those before it.
-    pub(crate) fn frame(&mut self, track: Track, pipe: &Pipe, now: Time, frame: &Frame, (per_byte, _): Wire) {
+    /// A frame is given to a sender at `now`; it leaves behind those before it.
+    pub(crate) fn frame(&mut self, track: Track, sender: &Sender, now: Time, frame: &Frame, (per_byte, _): Wire) {
         let (Frame::Packet(packet) | Frame::Forward { packet, .. }) = frame else { return };
         let (process, thread) = track.place();
         let bytes = frame_len(frame);
-        let (at, lasts) = (self.at(pipe.free_at().max(now)), self.at(self.origin + bytes * per_byte));
+        let (at, lasts) = (self.at(sender.free_at().max(now)), self.at(self.origin + bytes * per_byte));
         let Packet { src, dst, tag, .. } = *packet;
         let name = packet.body.name();
         self.event(format_args!(

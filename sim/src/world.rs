@@ -4,6 +4,7 @@
 use crate::agenda::Agenda;
 use crate::pipe::Pipe;
 use crate::plan::Plan;
+use crate::shares::Watch;
 use crate::statistics::Statistics;
 use crate::trace::Trace;
 use crate::units::Time;
@@ -15,6 +16,7 @@ pub(crate) struct World<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) agenda: &'a mut Agenda,
     pub(crate) statistics: &'a mut Statistics,
+    pub(crate) watch: &'a mut Watch,
     /// Where to write what happens, if anybody wants to know.
     pub(crate) trace: Option<&'a mut Trace>,
     /// From this node to its switch.

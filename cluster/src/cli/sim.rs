@@ -36,11 +36,15 @@ pub(super) struct SimArgs {
     /// Writes the packets of all links and all operations into this file, for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Threads that run parts of the cluster at the same time, if it has several switches; the report is the same for
+    /// any number
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
     /// Prints the report as JSON
     #[arg(long)]
     json: bool,
     /// Measures what simulating costs instead, from 16 nodes up to --nodes
-    #[arg(long, conflicts_with_all = ["json", "workload", "topology", "duration", "measure", "trace"])]
+    #[arg(long, conflicts_with_all = ["json", "workload", "topology", "duration", "threads", "measure", "trace"])]
     cost: bool,
     /// With --cost: draws it into this SVG file
     #[arg(long, value_name = "FILE", requires = "cost")]
@@ -59,11 +63,9 @@ pub(super) fn sim(args: &SimArgs, quiet: bool) -> Result<u8> {
         None => Workload::parse("").map_err(usage)?,
     };
     workload.load.duration = args.duration.or(workload.load.duration);
-    let (report, spent) = run(workload, args.nodes, &args.topology, args.seed, args.trace.as_deref()).map_err(|e| {
-        match (e, &args.workload) {
-            (Error::Usage(text), Some(path)) => Error::Usage(format!("{}: {text}", path.display())),
-            (e, _) => e,
-        }
+    let (report, spent) = run(workload, args).map_err(|e| match (e, &args.workload) {
+        (Error::Usage(text), Some(path)) => Error::Usage(format!("{}: {text}", path.display())),
+        (e, _) => e,
     })?;
     if !quiet && !args.measure {
         eprintln!("{}", spent.show(&report));
@@ -112,11 +114,14 @@ impl Spent {
     }
 }
 
-fn run(workload: Workload, nodes: u32, flag: &str, seed: u64, trace: Option<&Path>) -> Result<(Report, Spent)> {
-    let topology = Topology::parse_flag(flag, nodes).map_err(usage)?;
+fn run(workload: Workload, args: &SimArgs) -> Result<(Report, Spent)> {
+    let flag = &args.topology;
+    let topology = Topology::parse_flag(flag, args.nodes).map_err(usage)?;
     let before = processor_time();
-    let mut simulation = Simulation::new(workload, Arc::new(topology), flag, seed).map_err(usage)?;
+    let simulation = Simulation::new(workload, Arc::new(topology), flag, args.seed).map_err(usage)?;
+    let mut simulation = simulation.threads(args.threads.into()).map_err(usage)?;
     // Before the set-up, which may take minutes.
+    let trace = args.trace.as_deref();
     let file = trace.map(|path| File::create(path).map_err(Error::io("cannot write the trace", path))).transpose()?;
     simulation.set_up().map_err(usage)?;
     let set_up = processor_time() - before;
@@ -142,13 +147,38 @@ fn processor_time() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+    use std::ffi::OsStr;
+
+    #[derive(Debug, Parser)]
+    struct Parsed {
+        #[command(flatten)]
+        sim: SimArgs,
+    }
+
+    #[test]
+    fn the_report_is_the_same_for_any_number_of_threads() {
+        let report = |threads: &str| {
+            let args = ["sim", "--nodes", "9", "--topology", "torus:3x3", "--threads", threads];
+            let args = Parsed::try_parse_from(args).map_err(|e| e.to_string())?;
+            let mut workload = Workload::parse("").unwrap();
+            workload.load.operations = 20;
+            super::run(workload, &args.sim).map(|(report, _)| report).map_err(|e| e.to_string())
+        };
+        assert_eq!(report("3").unwrap(), report("1").unwrap());
+        for none in ["0", "257", "-1", "two"] {
+            assert!(report(none).unwrap_err().contains("--threads"), "{none}");
+        }
+    }
 
     #[test]
     fn a_trace_is_written_or_its_file_is_named() {
         let run = |path: &Path| {
             let mut workload = Workload::parse("").unwrap();
             workload.load.operations = 2;
-            super::run(workload, 4, "star", 1, Some(path)).map_err(|e| e.to_string())
+            let args = ["sim", "--nodes", "4", "--trace"].map(OsStr::new);
+            let args = Parsed::try_parse_from(args.into_iter().chain([path.as_os_str()])).unwrap();
+            super::run(workload, &args.sim).map_err(|e| e.to_string())
         };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.json");

@@ -69,10 +69,9 @@ pub(crate) enum Next {
 }
 
 /// Senders whose lane offers a packet, by channel, in the order of service.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(from = "Vec<VecDeque<NodeId>>", into = "Vec<VecDeque<NodeId>>")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Turns {
-    by_channel: Vec<VecDeque<NodeId>>,
+    by_channel: Box<[VecDeque<NodeId>]>,
     /// One bit for each channel with senders: each packet asks for it, and most often there are none.
     filled: u16,
 }
@@ -81,15 +80,9 @@ const _: () = assert!(MAX_CHANNELS <= u16::BITS as usize);
 
 impl From<Vec<VecDeque<NodeId>>> for Turns {
     fn from(by_channel: Vec<VecDeque<NodeId>>) -> Turns {
-        let mut turns = Turns { by_channel, filled: 0 };
+        let mut turns = Turns { by_channel: by_channel.into(), filled: 0 };
         turns.update();
         turns
-    }
-}
-
-impl From<Turns> for Vec<VecDeque<NodeId>> {
-    fn from(turns: Turns) -> Vec<VecDeque<NodeId>> {
-        turns.by_channel
     }
 }
 
@@ -138,58 +131,165 @@ impl Turns {
     }
 }
 
+/// Credits of one channel that the neighbour has as a sender: credits = held + packets in the switch + owed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Given {
+    /// The neighbour holds them.
+    pub(crate) held: u32,
+    /// Of packets that have left the switch; they are not returned yet.
+    pub(crate) owed: u32,
+}
+
 /// All arrays are indexed by channel; what is in the place of a link's reply class is unused.
 ///
-/// The order of the fields in memory is that in which they are written here: what each packet looks at comes first and
-/// is together, since with thousands of ports little of them is in a cache.
-#[repr(C)]
+/// The order of the fields in memory is that in which they are written here: of thousands of ports little is in a
+/// cache, so a packet looks at one cache line of the neighbour that it comes from (`given`) and one of the neighbour
+/// that it goes to (`credits`), and at the first of both.
+#[repr(C, align(64))]
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "Saved", into = "Saved")]
 pub(crate) struct Neighbour {
     pub(crate) kind: Kind,
     /// The channel to serve next, of those that are served round-robin.
     rotation: u8,
     /// A Probe is to be sent.
-    pub(crate) probe: bool,
+    probe: bool,
+    /// An Alive is to be sent.
+    alive: bool,
+    /// Something else than packets and credits is to be sent: what [`Neighbour::is_pending`] computes.
+    pending: bool,
     pub(crate) port: PortId,
     /// Frames the port can take now.
     pub(crate) room: u32,
-    /// Bytes of the longest block that it may send.
-    pub(crate) block: u32,
-    turns: Turns,
     /// What waits, by sender; idle lanes are not kept.
     lanes: BTreeMap<NodeId, Lane>,
-    /// Senders whose mark waits only for room.
-    marks: VecDeque<NodeId>,
-    /// Answers on behalf of absent nodes.
-    #[serde(with = "crate::snapshot::packets")]
-    answers: VecDeque<Packet>,
-    /// Nodes whose NodeDown is still to be sent.
-    down: NodeSet,
-    /// As a receiver: the credits the switch holds, of those that it offered.
-    pub(crate) credits: [u32; MAX_CHANNELS],
-    /// As a receiver: credits of each class (on each layer) that it offered, up to the limit.
-    pub(crate) offered: [u32; 4],
+    turns: Turns,
+    // The second cache line, of which two layers use all but the end.
     /// Replies of this node that wait for trunks.
     pub(crate) replies_beyond: u64,
-    /// As a sender: credits it holds. Of each channel: credits = held + packets in the switch + owed.
-    pub(crate) held: [u32; MAX_CHANNELS],
-    /// Credits of packets that have left the switch and are not returned yet.
-    pub(crate) owed: [u32; MAX_CHANNELS],
-    /// Replies of this node that wait for anything.
-    pub(crate) replies_waiting: u64,
+    /// As a receiver: credits of each class (on each layer) that it offered, up to the limit.
+    pub(crate) offered: [u32; 4],
+    /// As a receiver: the credits the switch holds, of those that it offered.
+    pub(crate) credits: [u32; MAX_CHANNELS],
+    /// Senders whose mark waits only for room.
+    marks: VecDeque<NodeId>,
     /// Bytes of the longest replies to the requests that it has taken and not answered; see
     /// [`Neighbour::takes_answer`].
     pub(crate) unanswered: u64,
-    /// An Alive is to be sent.
-    pub(crate) alive: bool,
+    // The fourth.
+    /// As a sender.
+    pub(crate) given: [Given; MAX_CHANNELS],
+    /// Bytes of the longest block that it may send.
+    pub(crate) block: u32,
+    /// Answers on behalf of absent nodes.
+    answers: VecDeque<Packet>,
+    /// Nodes whose NodeDown is still to be sent.
+    down: NodeSet,
     /// Nodes that the neighbour was notified of.
-    #[serde(rename = "told")]
     notified: NodeSet,
+    /// Replies of this node that wait for anything.
+    pub(crate) replies_waiting: u64,
     /// Its multicasts with copies in the switch, by the lowest numbers that were free: how many copies. Each counts as
     /// one packet.
     pub(crate) multicasts: BTreeMap<u32, u32>,
     /// A node's groups.
     pub(crate) groups: Groups,
+}
+
+const _: () = assert!(std::mem::offset_of!(Neighbour, replies_beyond) == 64);
+const _: () = assert!(std::mem::offset_of!(Neighbour, given) == 192);
+
+/// How a neighbour is written into a snapshot.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    kind: Kind,
+    rotation: u8,
+    probe: bool,
+    port: PortId,
+    room: u32,
+    block: u32,
+    turns: Vec<VecDeque<NodeId>>,
+    lanes: BTreeMap<NodeId, Lane>,
+    marks: VecDeque<NodeId>,
+    #[serde(with = "crate::snapshot::packets")]
+    answers: VecDeque<Packet>,
+    down: NodeSet,
+    credits: [u32; MAX_CHANNELS],
+    offered: [u32; 4],
+    replies_beyond: u64,
+    held: [u32; MAX_CHANNELS],
+    owed: [u32; MAX_CHANNELS],
+    replies_waiting: u64,
+    unanswered: u64,
+    alive: bool,
+    #[serde(rename = "told")]
+    notified: NodeSet,
+    multicasts: BTreeMap<u32, u32>,
+    groups: Groups,
+}
+
+impl From<Neighbour> for Saved {
+    fn from(of: Neighbour) -> Saved {
+        Saved {
+            kind: of.kind,
+            rotation: of.rotation,
+            probe: of.probe,
+            port: of.port,
+            room: of.room,
+            block: of.block,
+            turns: of.turns.by_channel.into(),
+            lanes: of.lanes,
+            marks: of.marks,
+            answers: of.answers,
+            down: of.down,
+            credits: of.credits,
+            offered: of.offered,
+            replies_beyond: of.replies_beyond,
+            held: of.given.map(|given| given.held),
+            owed: of.given.map(|given| given.owed),
+            replies_waiting: of.replies_waiting,
+            unanswered: of.unanswered,
+            alive: of.alive,
+            notified: of.notified,
+            multicasts: of.multicasts,
+            groups: of.groups,
+        }
+    }
+}
+
+impl From<Saved> for Neighbour {
+    fn from(saved: Saved) -> Neighbour {
+        let mut given = [Given::default(); MAX_CHANNELS];
+        for (given, (held, owed)) in given.iter_mut().zip(saved.held.into_iter().zip(saved.owed)) {
+            *given = Given { held, owed };
+        }
+        let mut neighbour = Neighbour {
+            kind: saved.kind,
+            rotation: saved.rotation,
+            probe: saved.probe,
+            alive: saved.alive,
+            pending: false,
+            port: saved.port,
+            room: saved.room,
+            block: saved.block,
+            lanes: saved.lanes,
+            turns: saved.turns.into(),
+            replies_beyond: saved.replies_beyond,
+            offered: saved.offered,
+            credits: saved.credits,
+            marks: saved.marks,
+            unanswered: saved.unanswered,
+            given,
+            answers: saved.answers,
+            down: saved.down,
+            notified: saved.notified,
+            replies_waiting: saved.replies_waiting,
+            multicasts: saved.multicasts,
+            groups: saved.groups,
+        };
+        neighbour.pending = neighbour.is_pending();
+        neighbour
+    }
 }
 
 impl Neighbour {
@@ -215,8 +315,7 @@ impl Neighbour {
             port,
             room,
             block,
-            held: by_channel(given),
-            owed: [0; MAX_CHANNELS],
+            given: by_channel(given).map(|held| Given { held, owed: 0 }),
             groups: Groups::default(),
             multicasts: BTreeMap::new(),
             replies_beyond: 0,
@@ -233,13 +332,13 @@ impl Neighbour {
             down: NodeSet::default(),
             probe: false,
             alive: false,
+            pending: false,
         }
     }
 
     /// Reads a word of each cache line that a packet's arrival or departure needs; see `Switch::look_ahead`.
     pub(crate) fn look_ahead(&self) {
-        let queues = (self.lanes.len(), self.marks.len(), self.answers.len(), self.down.is_empty());
-        black_box((self.port, queues, self.credits[0], self.held[0], self.owed[0], self.alive));
+        black_box((self.port, self.replies_beyond, self.given[0].held));
     }
 
     /// Whether the other end is a switch.
@@ -261,7 +360,7 @@ impl Neighbour {
     /// Whether credits of the channel are to be returned now: when the neighbour holds no more than are owed to it. So
     /// it never runs out of credits while there is room, and few frames are needed: one per half of the free credits.
     pub(crate) fn credit_due(&self, channel: Channel) -> bool {
-        let (held, owed) = (self.held[channel.index()], self.owed[channel.index()]);
+        let Given { held, owed } = self.given[channel.index()];
         #[cfg(feature = "bugs")]
         if bug!(StrandCredit) {
             return crate::bugs::all_owed(owed, channel);
@@ -361,6 +460,42 @@ impl Neighbour {
     /// Queues an answer on behalf of an absent node.
     pub(crate) fn push_answer(&mut self, packet: Packet) {
         self.answers.push_back(packet);
+        self.pending = true;
+    }
+
+    /// An Alive is to be sent.
+    pub(crate) fn answer_probe(&mut self) {
+        (self.alive, self.pending) = (true, true);
+    }
+
+    /// A Probe is to be sent.
+    pub(crate) fn ask(&mut self) {
+        (self.probe, self.pending) = (true, true);
+    }
+
+    /// Whether something else than packets and credits is to be sent.
+    fn is_pending(&self) -> bool {
+        self.alive || self.probe || !(self.down.is_empty() && self.answers.is_empty() && self.marks.is_empty())
+    }
+
+    /// The notification of a node, if it can be sent at once, with nothing before it, and where to.
+    pub(crate) fn notify_at_once(&mut self, node: NodeId, mark: Mark) -> Option<(PortId, Frame)> {
+        if self.room == 0 || self.pending || !self.lanes.is_empty() {
+            return None;
+        }
+        self.use_room();
+        Some((self.port, self.notification(node, mark)))
+    }
+
+    fn notification(&mut self, node: NodeId, Mark { incarnation, session, block }: Mark) -> Frame {
+        self.notified.insert(node);
+        match self.kind {
+            Kind::Node(_) => {
+                let incarnation = incarnation.wrapping_add(session_part(session));
+                Frame::NodeUp { node, incarnation, block: block.min(self.block) }
+            }
+            Kind::Trunk { .. } => Frame::Reach { node, incarnation, session },
+        }
     }
 
     /// Queues the notification of `node`, behind everything it sent to this neighbour before.
@@ -376,6 +511,7 @@ impl Neighbour {
         }
         if !marked && lane.mark().is_some() {
             self.marks.push_back(node);
+            self.pending = true;
         }
     }
 
@@ -393,6 +529,7 @@ impl Neighbour {
         if self.notified.remove(node) && !bug!(ForgetDown) {
             self.down.insert(node);
         }
+        self.pending = self.is_pending();
         dropped
     }
 
@@ -417,10 +554,15 @@ impl Neighbour {
     /// The next frame for this neighbour that nothing holds back but room.
     pub(crate) fn next(&mut self) -> Option<Next> {
         // The fast path: for each packet this is called for its sender and its receiver, and most often nothing waits.
-        let control = self.alive || self.probe || !self.down.is_empty() || !self.answers.is_empty();
-        if !control && self.lanes.is_empty() && self.marks.is_empty() {
+        if !self.pending && self.lanes.is_empty() {
             return self.take_credit();
         }
+        let next = self.next_of_all();
+        self.pending = self.is_pending();
+        next
+    }
+
+    fn next_of_all(&mut self) -> Option<Next> {
         // First what is bounded by the number of nodes.
         if let Some(node) = self.down.pop_first() {
             return Some(Next::Control(Frame::NodeDown { node }));
@@ -467,7 +609,7 @@ impl Neighbour {
 
     fn take_mark(&mut self, node: NodeId) -> Option<Frame> {
         let lane = self.lanes.get_mut(&node)?;
-        let Mark { incarnation, session, block } = lane.take_mark()?;
+        let mark = lane.take_mark()?;
         for channel in Channel::all(self.turns.channels() as u8 / 4) {
             // Replies pass marks: their turns are there already.
             if channel.class() != Class::Reply && lane.offers(channel) {
@@ -479,14 +621,7 @@ impl Neighbour {
         } else if lane.mark().is_some() {
             self.marks.push_back(node);
         }
-        self.notified.insert(node);
-        Some(match self.kind {
-            Kind::Node(_) => {
-                let incarnation = incarnation.wrapping_add(session_part(session));
-                Frame::NodeUp { node, incarnation, block: block.min(self.block) }
-            }
-            Kind::Trunk { .. } => Frame::Reach { node, incarnation, session },
-        })
+        Some(self.notification(node, mark))
     }
 
     fn take_credit(&mut self) -> Option<Next> {
@@ -494,8 +629,9 @@ impl Neighbour {
             Kind::Node(_) => Channel::of_link().find(|c| self.credit_due(*c)),
             Kind::Trunk { .. } => self.credited_channels().find(|c| self.credit_due(*c)),
         }?;
-        let count = core::mem::take(&mut self.owed[channel.index()]);
-        self.held[channel.index()] += count;
+        let given = &mut self.given[channel.index()];
+        let count = core::mem::take(&mut given.owed);
+        given.held += count;
         let (class, layer) = (channel.class(), channel.layer());
         Some(Next::Control(match self.kind {
             Kind::Node(_) => Frame::Credit { class, count },
@@ -580,6 +716,9 @@ impl Neighbour {
             if lane.idle() || marks != usize::from(lane.mark().is_some()) {
                 return Err(format!("lane of node {node}: idle {}, {marks} marks", lane.idle()));
             }
+        }
+        if self.pending != self.is_pending() {
+            return Err(format!("pending is {}", self.pending));
         }
         if self.room > 0 {
             if let Some(next) = self.clone().next() {

@@ -40,6 +40,17 @@ pub(crate) struct Presences {
     life: Vec<u16>,
     /// What the nodes have, each once, and how many nodes have it. An entry that none has is free.
     lives: Vec<(Mark, u32)>,
+    /// The entry that was found last of marks with the same [`slot`]: with thousands of nodes there are dozens of
+    /// entries, and nodes that are notified of join in turn.
+    found: [u16; SLOTS],
+}
+
+/// See [`Presences::found`].
+const SLOTS: usize = 32;
+
+/// Nodes differ by their session most, which is a small number in most cases.
+fn slot(mark: Mark) -> usize {
+    (mark.incarnation >> 12).wrapping_add(mark.session) as usize % SLOTS
 }
 
 impl Presences {
@@ -53,6 +64,7 @@ impl Presences {
             up: vec![0; nodes.div_ceil(64)],
             life: vec![0; nodes],
             lives: vec![(presence.mark(), nodes as u32)],
+            found: [0; SLOTS],
         };
         if presence.up {
             (0..nodes).for_each(|node| presences.set_up(node, true));
@@ -94,7 +106,12 @@ impl Presences {
             return;
         }
         self.lives[old].1 -= 1;
-        let same = self.lives.iter().position(|(other, users)| *users > 0 && *other == mark);
+        let found = usize::from(self.found[slot(mark)]);
+        let is_same = |(other, users): &(Mark, u32)| *users > 0 && *other == mark;
+        let same = match self.lives.get(found).filter(|entry| is_same(entry)) {
+            Some(_) => Some(found),
+            None => self.lives.iter().position(is_same),
+        };
         let place = same.or_else(|| self.lives.iter().position(|(_, users)| *users == 0)).unwrap_or(self.lives.len());
         match self.lives.get_mut(place) {
             Some(entry) => *entry = (mark, entry.1 + 1),
@@ -102,6 +119,7 @@ impl Presences {
         }
         // No more entries than nodes.
         self.life[node] = place as u16;
+        self.found[slot(mark)] = place as u16;
     }
 
     /// A node is not up any more.

@@ -5,7 +5,9 @@ use telegraphos_wire::{Packet, link, packet};
 
 use crate::Attached;
 
-/// Counters of one port and class since the start of the switch. A trunk's layers count together.
+/// Counters of one port and class since the start of the switch. A trunk's layers count together. All of them are one
+/// cache line, since each packet counts at two ports.
+#[repr(align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStatistics {
     /// Packets accepted from the port.
@@ -21,12 +23,14 @@ pub struct ClassStatistics {
     /// Those of them that found no credit.
     pub credit_stalls: u64,
     /// Packets that wait for the port now.
-    pub depth: u64,
+    pub depth: u32,
     /// The most that ever waited.
-    pub depth_max: u64,
+    pub depth_max: u32,
     /// Packets from or to the port that were dropped because their sender or receiver could not be reached any more.
     pub dropped: u64,
 }
+
+const _: () = assert!(size_of::<ClassStatistics>() == 64);
 
 /// Counters of one port, by class number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

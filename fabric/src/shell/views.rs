@@ -32,8 +32,8 @@ fn classes(counted: &[ClassStatistics; 4]) -> PerClass<Flows> {
         let sent = Flow {
             packets: c.sent_packets,
             bytes: c.sent_bytes,
-            depth: c.depth,
-            depth_max: c.depth_max,
+            depth: c.depth.into(),
+            depth_max: c.depth_max.into(),
             stalls: c.stalls,
             credit_stalls: c.credit_stalls,
             dropped: c.dropped,

@@ -21,6 +21,8 @@ pub(crate) struct Grid {
     pub(crate) torus: bool,
     /// Two layers, if the rings need them.
     pub(crate) dateline: bool,
+    /// 2^32 / width, rounded up: see [`Grid::place`].
+    reciprocal: u64,
     #[cfg(feature = "bugs")]
     pub(crate) bug: Option<crate::Bug>,
 }
@@ -52,17 +54,6 @@ impl Line {
             upward - size
         }
     }
-
-    /// Whether the wrap-around trunk is still ahead.
-    fn wraps(&self) -> bool {
-        (self.displacement() > 0) != (self.to > self.at)
-    }
-}
-
-/// A step of a route.
-enum Step<'a> {
-    X(&'a Line),
-    Y(&'a Line),
 }
 
 impl Grid {
@@ -75,6 +66,7 @@ impl Grid {
             height,
             torus,
             dateline,
+            reciprocal: (1_u64 << 32).div_ceil(width.max(1).into()),
             #[cfg(feature = "bugs")]
             bug: None,
         }
@@ -82,7 +74,11 @@ impl Grid {
 
     /// Column and row of a switch.
     pub(crate) fn place(&self, switch: SwitchId) -> (u16, u16) {
-        (switch % self.width, switch / self.width)
+        // A multiplication instead of a division: each packet asks for several places at each switch. It is exact for
+        // 16 bits: the reciprocal times the width is less than 2^16 above 2^32, so the quotient less than 1 / width too
+        // large.
+        let row = ((u64::from(switch) * self.reciprocal) >> 32) as u16;
+        (switch - row * self.width, row)
     }
 
     /// Trunks along a line of `size` switches. Two switches are joined once, also if they are a ring.
@@ -107,34 +103,44 @@ impl Grid {
         (line(self.width, at.0, to.0), line(self.height, at.1, to.1))
     }
 
-    fn step<'a>(&self, x: &'a Line, y: &'a Line) -> Option<Step<'a>> {
-        match (x.displacement(), y.displacement()) {
-            (0, 0) => None,
-            (0, _) => Some(Step::Y(y)),
-            (_, dy) if dy < 0 && !bug!(XFirstBothWays) => Some(Step::Y(y)),
-            _ => Some(Step::X(x)),
-        }
-    }
-
     /// The next step of the route from `at` to `destination`; `None` if they are the same.
     pub(crate) fn hop(&self, at: SwitchId, destination: SwitchId) -> Option<Hop> {
         #[cfg(feature = "bugs")]
         let _on = crate::bugs::turn_on(self.bug);
         let (x, y) = self.lines(at, destination);
+        let (dx, dy) = (x.displacement(), y.displacement());
+        let along_x = match (dx, dy) {
+            (0, 0) => return None,
+            (0, _) => false,
+            _ => dy >= 0 || bug!(XFirstBothWays),
+        };
+        let (line, steps) = if along_x { (&x, dx) } else { (&y, dy) };
         // The number within the line of the trunk upward from `at` is `at`, that downward one less; from 0 it is the
         // wrap-around.
-        let along = |line: &Line| match line.displacement() {
-            up if up > 0 => line.at,
+        let number = match steps {
+            1.. => line.at,
             _ => line.at.checked_sub(1).unwrap_or(line.size - 1),
         };
-        let along_x = self.trunks_along(self.width);
-        let step = self.step(&x, &y)?;
-        let trunk = match step {
-            Step::X(x) => y.at * along_x + along(x),
-            Step::Y(y) => self.height * along_x + along(y) * self.width + x.at,
-        };
-        let (Step::X(line) | Step::Y(line)) = step;
+        let row = self.trunks_along(self.width);
+        let trunk = if along_x { y.at * row + number } else { self.height * row + number * self.width + x.at };
+        // The wrap-around trunk is still ahead of what goes up to a lower number, or down to a higher one.
+        let wraps = (steps > 0) != (line.to > line.at);
         let layered = self.dateline && !bug!(NoDateline);
-        Some(Hop { trunk, layer: u8::from(layered && line.size > 4 && line.wraps()) })
+        Some(Hop { trunk, layer: u8::from(layered && line.size > 4 && wraps) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_quotients_and_remainders() {
+        for width in [1, 2, 3, 5, 63, 64, 65, 1000, 4095, 4096, 65535] {
+            let grid = Grid::new(width, 1, false);
+            for switch in 0..=SwitchId::MAX {
+                assert_eq!(grid.place(switch), (switch % width, switch / width), "width {width}");
+            }
+        }
     }
 }

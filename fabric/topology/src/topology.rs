@@ -280,7 +280,12 @@ impl Topology {
 
     /// The trunks by which a broadcast from `source` continues from `at` (which may be `source`).
     pub fn children(&self, at: SwitchId, source: SwitchId) -> impl Iterator<Item = TrunkId> + '_ {
-        self.trunks_of(at).iter().copied().filter(move |t| self.arrival(self.other_end(*t, at), source) == Some(*t))
+        self.trunks_of(at).iter().copied().filter(move |t| self.continues(at, source, *t))
+    }
+
+    /// Whether a broadcast from `source` continues from `at` by `trunk`, which is one of its trunks.
+    pub fn continues(&self, at: SwitchId, source: SwitchId, trunk: TrunkId) -> bool {
+        self.arrival(self.other_end(trunk, at), source) == Some(trunk)
     }
 
     /// Whether the layer of a step depends on where the packet comes from.

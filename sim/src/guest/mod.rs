@@ -25,8 +25,6 @@ struct Path {
     node: NodeId,
     segment: Segment,
     open: bool,
-    /// It could not be opened; what it waits for.
-    retry: Retry,
     /// Number of the last store or element, counted from 1 since it was opened.
     number: u64,
     pending: VecDeque<Time>,
@@ -64,6 +62,8 @@ pub(crate) struct Guest {
     random: Random,
     /// By import - [`PARTNERS`].
     paths: Vec<Path>,
+    /// Of each path that could not be opened: what it waits for. Apart, since every notification of a node asks for it.
+    retries: Vec<Retry>,
     own_data: bool,
     own_page: bool,
     has_copy: bool,
@@ -97,18 +97,12 @@ pub(crate) struct Guest {
 impl Guest {
     pub(crate) fn new(id: NodeId, plan: &Plan) -> Guest {
         let partners = &plan.partners[usize::from(id)].nodes;
-        let path = |node, segment| Path {
-            node,
-            segment,
-            open: false,
-            retry: Retry::Never,
-            number: 0,
-            pending: VecDeque::new(),
-            finished: 0,
-        };
+        let path =
+            |node, segment| Path { node, segment, open: false, number: 0, pending: VecDeque::new(), finished: 0 };
         Guest {
             random: Random::new(plan.seed, id.into()),
             paths: partners.iter().flat_map(|n| [path(*n, Segment::Data), path(*n, Segment::Queue)]).collect(),
+            retries: vec![Retry::Never; 2 * partners.len()],
             own_data: false,
             own_page: false,
             has_copy: false,
@@ -162,14 +156,14 @@ impl Guest {
             _ => {
                 if let Some(path) = self.path(import) {
                     path.open = ok;
-                    path.retry = match status {
+                    if ok {
+                        (path.number, path.finished) = (0, 0);
+                    }
+                    self.retries[usize::from(import - PARTNERS)] = match status {
                         Status::Ok => Retry::Never,
                         Status::NodeDown | Status::LinkDown => Retry::WhenUp,
                         _ => Retry::Later,
                     };
-                    if ok {
-                        (path.number, path.finished) = (0, 0);
-                    }
                 }
             }
         }
@@ -187,16 +181,22 @@ impl Guest {
 
     /// A node has come up: imports of it that are not open are opened.
     pub(crate) fn node_up(&self, driver: &mut Driver, node: NodeId) {
-        self.open_again(driver, |path| path.node == node && path.retry != Retry::Never);
+        self.open_again(driver, |path, _| path.node == node);
     }
 
     /// The driver tries again what did not succeed.
     pub(crate) fn retry_imports(&self, driver: &mut Driver) {
-        self.open_again(driver, |path| path.retry == Retry::Later);
+        self.open_again(driver, |_, retry| retry == Retry::Later);
     }
 
-    fn open_again(&self, driver: &mut Driver, which: impl Fn(&Path) -> bool) {
-        for (import, path) in (PARTNERS..).zip(&self.paths).filter(|(_, path)| which(path)) {
+    fn open_again(&self, driver: &mut Driver, which: impl Fn(&Path, Retry) -> bool) {
+        let retries = self.retries.iter().enumerate().filter(|(_, retry)| **retry != Retry::Never);
+        for (index, retry) in retries {
+            let path = &self.paths[index];
+            if !which(path, *retry) {
+                continue;
+            }
+            let import = PARTNERS + index as u16;
             let task = Task::Import { node: path.node, segment: path.segment, import };
             if !driver.has(task) {
                 driver.add(task);
@@ -302,6 +302,7 @@ impl Guest {
         if ok {
             statistics.latency.add(world.now - since);
             self.completed[class_of(operation)] += 1;
+            world.watch.completed(id, class_of(operation));
             self.last_end = world.now;
         } else {
             statistics.failed += 1;
@@ -339,9 +340,16 @@ impl Guest {
 
     /// The board may have finished stores and elements for `node`; `ok`: with success.
     pub(crate) fn settle(&mut self, world: &mut World<'_>, id: NodeId, hib: &Hib, node: NodeId, ok: bool) {
-        for index in 0..self.paths.len() {
-            if self.paths[index].node == node && !self.paths[index].pending.is_empty() {
-                self.settle_path(world, id, hib, index, ok);
+        // The node ids of all partners are one cache line or two; their paths are forty.
+        let plan = world.plan;
+        for (partner, other) in plan.partners[usize::from(id)].nodes.iter().enumerate() {
+            if *other != node {
+                continue;
+            }
+            for index in [2 * partner, 2 * partner + 1] {
+                if self.paths.get(index).is_some_and(|path| !path.pending.is_empty()) {
+                    self.settle_path(world, id, hib, index, ok);
+                }
             }
         }
     }

@@ -78,7 +78,8 @@ impl Switch {
             neighbour.groups.audit().map_err(|e| format!("groups of {name}: {e}"))?;
             for channel in neighbour.credited_channels() {
                 let at = channel.index();
-                let (held, owed) = (u64::from(neighbour.held[at]), u64::from(neighbour.owed[at]));
+                let given = neighbour.given[at];
+                let (held, owed) = (u64::from(given.held), u64::from(given.owed));
                 let waiting = inside[index].get(&channel).copied().unwrap_or(0);
                 let given = u64::from(self.config.credits[channel.class() as usize]);
                 if held + owed + waiting != given {

@@ -45,7 +45,7 @@ impl Switch {
         self.statistics.joined += 1;
         self.open(port, index, neighbour);
         self.notify_all(index, |_, _| true);
-        self.arrived(node, incarnation, 0);
+        self.arrived(node, incarnation, 0, out);
         // Itself, too.
         if let (Some(presence), Some(neighbour)) = (self.state.presence.get(node), self.neighbour_mut(index)) {
             neighbour.push_mark(node, presence.mark());
@@ -137,7 +137,7 @@ impl Switch {
             neighbour.groups.clear();
         }
         Switch::report(out, Diagnostic::Reset { node, incarnation });
-        self.arrived(node, incarnation, 0);
+        self.arrived(node, incarnation, 0, out);
         Ok(())
     }
 

@@ -14,6 +14,7 @@ mod trunks;
 use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use telegraphos_topology::{SwitchId, TrunkId};
 use telegraphos_wire::link::{Frame, RESET_BITS, Refusal};
 use telegraphos_wire::{Class, NodeId, WindowLayout};
@@ -119,9 +120,9 @@ pub struct State {
 pub struct Switch {
     config: SwitchConfig,
     /// The nodes of this switch in ascending order, by index.
-    here: Vec<NodeId>,
-    /// This switch's trunks, in the order of their indices.
-    trunks: Vec<TrunkId>,
+    here: SmallVec<[NodeId; 4]>,
+    /// This switch's trunks, in the order of their indices, and the switches that they lead to.
+    trunks: SmallVec<[(TrunkId, SwitchId); 4]>,
     /// Nodes of this switch: the first trunk's index.
     nodes_here: usize,
     state: State,
@@ -153,17 +154,17 @@ impl Switch {
         let _on = crate::bugs::turn_on(config.bug, config.credits);
         config.check()?;
         let nodes = config.nodes as usize;
-        let (here, trunks): (Vec<NodeId>, Vec<TrunkId>) = match &config.part {
-            None => ((0..config.nodes as NodeId).collect(), Vec::new()),
+        let (here, trunks): (SmallVec<_>, SmallVec<[_; 4]>) = match &config.part {
+            None => ((0..config.nodes as NodeId).collect(), SmallVec::new()),
             Some(Part { topology, switch }) => {
-                (topology.nodes_of(*switch).collect(), topology.trunks_of(*switch).to_vec())
+                let trunks = topology.trunks_of(*switch).iter();
+                let trunks = trunks.map(|trunk| (*trunk, topology.other_end(*trunk, *switch)));
+                (topology.nodes_of(*switch).collect(), trunks.collect())
             }
         };
         let mut ports = Vec::with_capacity(here.len() + trunks.len());
         ports.extend(here.iter().copied().map(Attached::Node));
-        if let Some(Part { topology, switch }) = &config.part {
-            ports.extend(trunks.iter().map(|trunk| Attached::Trunk(*trunk, topology.other_end(*trunk, *switch))));
-        }
+        ports.extend(trunks.iter().map(|(trunk, to)| Attached::Trunk(*trunk, *to)));
         let base = config.base_incarnation & !((1 << RESET_BITS) - 1);
         #[cfg(feature = "bugs")]
         let base = crate::bugs::base(base);
@@ -315,7 +316,7 @@ impl Switch {
 
     fn probed(&mut self, index: PortIndex) -> Result<(), Violation> {
         if let Some(neighbour) = self.neighbour_mut(index) {
-            neighbour.alive = true;
+            neighbour.answer_probe();
             self.touched.push(index);
         }
         Ok(())
@@ -351,7 +352,7 @@ impl Switch {
     }
 
     fn index_of_trunk(&self, trunk: TrunkId) -> Option<PortIndex> {
-        Some(self.nodes_here + self.trunks.iter().position(|t| *t == trunk)?)
+        Some(self.nodes_here + self.trunks.iter().position(|(t, _)| *t == trunk)?)
     }
 
     /// The switch of a node.

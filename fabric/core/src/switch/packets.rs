@@ -74,13 +74,15 @@ impl Switch {
     /// The sender holds no credit of a channel that needs one, or the block is longer than it may send.
     pub(super) fn received(&mut self, index: PortIndex, channel: Channel, packet: &Packet) -> Result<(), Violation> {
         let Some(sender) = self.neighbour_mut(index) else { return Ok(()) };
-        let (length, most) = (block_len(&packet.body), sender.block);
-        if length > u64::from(most) && !bug!(AcceptLongBlock) {
-            return Err(Violation::Block { length, most });
+        // Its limit is not in the cache line that all packets need.
+        let length = block_len(&packet.body);
+        if length > 0 && length > u64::from(sender.block) && !bug!(AcceptLongBlock) {
+            return Err(Violation::Block { length, most: sender.block });
         }
         if sender.credited(channel) {
-            match sender.held[channel.index()].checked_sub(1) {
-                Some(held) => sender.held[channel.index()] = held,
+            let held = &mut sender.given[channel.index()].held;
+            match held.checked_sub(1) {
+                Some(less) => *held = less,
                 None if bug!(AcceptWithoutCredit) => {}
                 None => return Err(Violation::NoCredit(channel.class())),
             }
@@ -384,7 +386,7 @@ impl Switch {
             return;
         }
         // At most the credits that were given, which are 32 bits.
-        let owed = &mut neighbour.owed[channel.index()];
+        let owed = &mut neighbour.given[channel.index()].owed;
         *owed = owed.saturating_add(1);
         if neighbour.credit_due(channel) {
             self.touched.push(index);

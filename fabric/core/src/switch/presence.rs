@@ -5,14 +5,15 @@ use telegraphos_topology::{SwitchId, TrunkId};
 use telegraphos_wire::{NodeId, STREAM_BLOCK};
 
 use super::{PortIndex, Switch};
+use crate::Action;
 use crate::config::Part;
 use crate::neighbour::Kind;
 use crate::presences::Presence;
 
 impl Switch {
     /// A node has joined, was reset, or can be reached again: the neighbours on its routes are notified, behind what it
-    /// sent before.
-    pub(super) fn arrived(&mut self, node: NodeId, incarnation: u64, session: u64) {
+    /// sent before; at once, without a queue, those that nothing waits for.
+    pub(super) fn arrived(&mut self, node: NodeId, incarnation: u64, session: u64, out: &mut Vec<Action>) {
         let port = self.index_of(node).and_then(|index| self.neighbour(index));
         let block = port.map_or(STREAM_BLOCK as u32, |port| port.block);
         let presence = Presence { up: true, incarnation, session, block };
@@ -20,12 +21,28 @@ impl Switch {
             return;
         }
         self.state.presence.set(node, presence);
-        for index in self.ports_to_notify(node) {
-            if let Some(neighbour) = self.neighbour_mut(index) {
-                neighbour.push_mark(node, presence.mark());
-                self.touched.push(index);
+        // Else something for the same neighbour may go first.
+        let at_once = self.touched.is_empty();
+        let first = self.touched.len();
+        let (itself, source) = (self.index_of(node), self.switch_of(node));
+        for index in (0..self.state.neighbours.len()).rev() {
+            // All nodes of this switch but itself, and the trunks of its tree.
+            let notified = match self.neighbour(index).map(|neighbour| neighbour.kind) {
+                Some(Kind::Node(_)) => Some(index) != itself,
+                Some(Kind::Trunk { trunk, .. }) => source.is_some_and(|source| self.tree_continues_by(source, trunk)),
+                None => false,
+            };
+            let Some(neighbour) = self.neighbour_mut(index).filter(|_| notified) else { continue };
+            match if at_once { neighbour.notify_at_once(node, presence.mark()) } else { None } {
+                Some((port, frame)) => out.push(Action::Send(port, frame)),
+                None => {
+                    neighbour.push_mark(node, presence.mark());
+                    self.touched.push(index);
+                }
             }
         }
+        // The last is served first.
+        self.touched[first..].reverse();
     }
 
     /// Whether a node can be reached.
@@ -38,27 +55,10 @@ impl Switch {
         self.state.presence.get(node).map_or(0, |presence| presence.incarnation)
     }
 
-    /// The open ports that are notified of a node: all nodes of this switch but itself, and the trunks of its tree.
-    fn ports_to_notify(&self, node: NodeId) -> Vec<PortIndex> {
-        let itself = self.index_of(node);
-        self.present()
-            .filter(|(index, neighbour)| match neighbour.kind {
-                Kind::Node(_) => Some(*index) != itself,
-                Kind::Trunk { trunk, .. } => self.continues_by(node, trunk),
-            })
-            .map(|(index, _)| index)
-            .collect()
-    }
-
-    /// Whether the tree of a node's routes continues by a trunk of this switch.
-    fn continues_by(&self, node: NodeId, trunk: TrunkId) -> bool {
-        self.switch_of(node).is_some_and(|source| self.tree_continues_by(source, trunk))
-    }
-
-    /// The same of the nodes of a switch.
+    /// Whether the tree of the routes of a switch's nodes continues by a trunk of this switch.
     pub(super) fn tree_continues_by(&self, source: SwitchId, trunk: TrunkId) -> bool {
         let Some(Part { topology, switch }) = &self.config.part else { return false };
-        topology.children(*switch, source).any(|child| child == trunk)
+        topology.continues(*switch, source, trunk)
     }
 
     /// Whether what a node sends arrives by a trunk of this switch.

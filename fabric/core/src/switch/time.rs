@@ -68,7 +68,7 @@ impl Switch {
             } else if silence >= limit / 3 && now.saturating_sub(self.clock.probed[index]) >= limit / 3 {
                 self.clock.probed[index] = now;
                 if let Some(neighbour) = self.neighbour_mut(index) {
-                    neighbour.probe = true;
+                    neighbour.ask();
                     self.touched.push(index);
                 }
             }

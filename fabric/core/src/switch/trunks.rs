@@ -122,7 +122,7 @@ impl Switch {
                 self.check_arrival(node, trunk)?;
                 let session = if bug!(ForgetSession) { 0 } else { session.wrapping_add(self.epoch(index)) };
                 Switch::report(out, Diagnostic::Reached { node, incarnation });
-                self.arrived(node, incarnation, session);
+                self.arrived(node, incarnation, session, out);
                 Ok(())
             }
             Frame::NodeDown { node } => {
