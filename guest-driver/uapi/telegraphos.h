@@ -138,7 +138,7 @@
 #define TG_CONTEXT_LENGTH 0x10
 /* Launch register: `operation << 56 | flags << 48 | cookie`; starts it. */
 #define TG_CONTEXT_LAUNCH 0x18
-/* Offset of QUEUE_ARM: `export page << 32 | word 0 of the queue's first buffer as the consumer saw it`. */
+/* Offset of QUEUE_ARM: `further elements << 56 | export page << 32 | word 0 of the queue's first buffer as the consumer saw it`. */
 #define TG_CONTEXT_QUEUE_ARM 0xc00
 /* Offset of FETCH of slot 0: a load from it performs the slot's atomic and returns its result. That of slot k is 8 * k further. */
 #define TG_CONTEXT_FETCH 0xe00
