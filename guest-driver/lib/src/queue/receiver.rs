@@ -486,7 +486,7 @@ impl Queue {
                 return Ok(None);
             }
             let Some(seen) = seen else { continue };
-            completions.fd(device)?;
+            completions.prepare(device)?;
             arm(seen);
             completions.wait(device, &backoff, || completions.epoch() != epoch || changed(seen))?;
         }
