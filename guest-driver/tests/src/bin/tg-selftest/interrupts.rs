@@ -12,7 +12,7 @@ fn thread_sleeps() -> Verdict<(u64, u32)> {
         let path = entry.path();
         // A process may end meanwhile.
         let Ok(name) = fs::read_to_string(path.join("comm")) else { continue };
-        if !(name.starts_with("irq/") && name.contains("telegrap")) {
+        if !(name.starts_with("irq/") && name.contains("tele")) {
             continue;
         }
         let status = fs::read_to_string(path.join("status"))?;
