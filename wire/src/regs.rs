@@ -104,9 +104,9 @@ registers! {
     /// it.
     Process = 0x08c, 4, ReadWrite, "PROCESS";
     /// DMA address, 4-byte aligned, of the word in which the driver counts the events it has consumed, instead of in
-    /// EVENT_CONSUMER; 0 for none. Written while the event queue is disabled. The driver stores the word, then looks for
-    /// further events, with a full barrier between. A write to EVENT_CONSUMER only announces room: the driver writes it
-    /// whenever it has consumed half a ring since it wrote it last.
+    /// EVENT_CONSUMER; 0 for none. Written while the event queue is disabled. The driver stores the word, then looks
+    /// for further events, with a full barrier between. A write to EVENT_CONSUMER only announces room: the driver
+    /// writes it whenever it has consumed half a ring since it wrote it last.
     EventIndex = 0x090, 8, ReadWrite, "EVENT_INDEX";
     /// Remote stores accepted from this node's processors since reset.
     CountStores = 0x100, 8, ReadOnly, "COUNT_STORES";

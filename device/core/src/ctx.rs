@@ -419,8 +419,8 @@ impl Ctx {
         }
     }
 
-    /// EVENT_CONSUMER was written. Raises the interrupt again if events remain, unless the driver counts in memory: then
-    /// it looks for them itself.
+    /// EVENT_CONSUMER was written. Raises the interrupt again if events remain, unless the driver counts in memory:
+    /// then it looks for them itself.
     pub(crate) fn consume_events(&mut self, consumer: u32) {
         if self.events.index != 0 {
             return self.events.announced(consumer);

@@ -104,8 +104,8 @@ impl Events {
         }
     }
 
-    /// Ends an entry with the driver's count, as read after the entry was stored; `None` if it could not be read.
-    /// Fails with `Invalid` for a count outside the posted events.
+    /// Ends an entry with the driver's count, as read after the entry was stored; `None` if it could not be read. Fails
+    /// with `Invalid` for a count outside the posted events.
     pub(crate) fn counted(&mut self, count: Option<u32>) -> (Stored, Result<(), Status>) {
         let before = self.posted;
         if self.posted().is_none() {

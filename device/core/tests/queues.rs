@@ -765,8 +765,8 @@ fn no_wake_up_is_lost_between_look_and_arm() {
     finds(sleeper_wakes, Bug::ArmByTail, "the consumer sleeps");
 }
 
-/// A consumer that arms for several elements, and sleeps without another arm until it has taken as many. It may be woken
-/// for nothing, but never sleeps while the queue has elements.
+/// A consumer that arms for several elements, and sleeps without another arm until it has taken as many. It may be
+/// woken for nothing, but never sleeps while the queue has elements.
 fn sleeps_on(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let (mut c, mut owner) = with_queue(seed, bug, 8, 4);
     let (mut left, mut value) = (0u16, 0);

@@ -5,8 +5,8 @@
 //! driver until there are some, and takes them, by a single system call; it wakes the others, which look at their own
 //! words; so no thread misses an event because another has taken it.
 //!
-//! For a program's own `poll` there is an eventfd, which the driver signals at each event. Once there is one, the leader
-//! polls and reads it, too: the program expects it to be readable no longer than there is something to look for.
+//! For a program's own `poll` there is an eventfd, which the driver signals at each event. Once there is one, the
+//! leader polls and reads it, too: the program expects it to be readable no longer than there is something to look for.
 
 use crate::backoff::Backoff;
 use crate::device::Device;

@@ -450,8 +450,8 @@ impl Queue {
         Ok(count)
     }
 
-    /// Takes the oldest element, waiting for one: asleep until the board's interrupt. `None` when `timeout` has
-    /// passed (`None`: never).
+    /// Takes the oldest element, waiting for one: asleep until the board's interrupt. `None` when `timeout` has passed
+    /// (`None`: never).
     ///
     /// No wake-up is lost: the arm carries the word that the empty queue showed, and the board signals at once if that
     /// has changed since. Of several threads that wait, each element wakes all, and one gets it. A consumer that sleeps
