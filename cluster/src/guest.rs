@@ -41,6 +41,8 @@ pub struct NodeOptions {
     pub wait_for_device: bool,
     /// The guest runs a root shell on its console.
     pub shell: bool,
+    /// Words added to the kernel's command line.
+    pub kernel_words: Vec<String>,
     /// A `pci-testdev`, the baseline for accesses to a device inside QEMU.
     pub test_device: bool,
     /// More options of `telegraphos-hib`, name and value.
@@ -60,6 +62,7 @@ impl Default for NodeOptions {
             lab: false,
             wait_for_device: true,
             shell: false,
+            kernel_words: Vec::new(),
             test_device: false,
             hib_options: Vec::new(),
             qemu: None,
@@ -288,6 +291,9 @@ impl Guest {
             if wanted {
                 append += &format!(" {word}");
             }
+        }
+        for word in &o.kernel_words {
+            append += &format!(" {word}");
         }
         if let Some(khz) = crate::clock::tsc_khz().filter(|_| !plan.kvm) {
             append += &format!(" tsc_early_khz={khz}");

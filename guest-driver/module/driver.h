@@ -381,9 +381,12 @@ struct tg_user {
  * struct tg_events - the event queue
  * @ring: Shared with the board.
  * @dma: Where the board finds it.
+ * @index: @consumed as the board reads it, once it has stored an entry.
+ * @index_dma: Where the board finds that.
  * @size: Number of entries, a power of two.
  * @consumed: Running count of events handled. Changed by a thread that holds @lock and has set
  *	@threaded, or else by the interrupt under @guard.
+ * @announced: @consumed when EVENT_CONSUMER was written last. Changed as @consumed.
  * @guard: Protects @threaded.
  * @threaded: A thread consumes.
  * @lock: Held by threads while consuming.
@@ -392,8 +395,11 @@ struct tg_user {
 struct tg_events {
 	struct tg_event *ring;
 	dma_addr_t dma;
+	__le32 *index;
+	dma_addr_t index_dma;
 	u32 size;
 	u32 consumed;
+	u32 announced;
 	spinlock_t guard;
 	bool threaded;
 	struct mutex lock;

@@ -125,11 +125,26 @@ static bool tg_event_next(const struct tg_events *events, u16 *kind, u16 *index,
 	return true;
 }
 
-/* Gives the board the room of the events consumed. The next one raises an interrupt. */
+/*
+ * Gives the board the room of the events consumed. The next one raises an interrupt, unless it
+ * is there already: the caller looks again.
+ */
 static void tg_events_acknowledge(struct tg_device *tg)
 {
+	struct tg_events *events = &tg->events;
+
 	WRITE_ONCE(tg->last_sign, jiffies);
-	writel(tg->events.consumed, tg->regs + TG_REG_EVENT_CONSUMER);
+	WRITE_ONCE(*events->index, cpu_to_le32(events->consumed));
+	/*
+	 * The board stores an event and then reads the index: one of the two sees the other.
+	 * smp_mb() orders processors of this guest only.
+	 */
+	mb();
+	/* A board that has found no room has to be told, but has left this many events. */
+	if (events->consumed - events->announced >= events->size / 2) {
+		events->announced = events->consumed;
+		writel(events->announced, tg->regs + TG_REG_EVENT_CONSUMER);
+	}
 }
 
 /**
@@ -152,7 +167,7 @@ void tg_events_consume(struct tg_device *tg)
 	spin_unlock_irq(&events->guard);
 	do {
 		before = events->consumed;
-		/* At most one lap, then EVENT_CONSUMER is written. */
+		/* At most one lap, then the board is told. */
 		while (events->consumed - before < events->size &&
 		       tg_event_next(events, &kind, &index, &value)) {
 			events->consumed++;
@@ -251,7 +266,18 @@ int tg_events_init(struct tg_device *tg)
 	events->ring = dma_alloc_coherent(&tg->pdev->dev,
 					  events->size * sizeof(*events->ring),
 					  &events->dma, GFP_KERNEL);
-	return events->ring ? 0 : -ENOMEM;
+	if (!events->ring)
+		return -ENOMEM;
+	events->index = dma_alloc_coherent(&tg->pdev->dev, sizeof(*events->index),
+					   &events->index_dma, GFP_KERNEL);
+	if (!events->index)
+		goto err_ring;
+	return 0;
+
+err_ring:
+	dma_free_coherent(&tg->pdev->dev, events->size * sizeof(*events->ring),
+			  events->ring, events->dma);
+	return -ENOMEM;
 }
 
 /**
@@ -262,6 +288,8 @@ void tg_events_exit(struct tg_device *tg)
 {
 	struct tg_events *events = &tg->events;
 
+	dma_free_coherent(&tg->pdev->dev, sizeof(*events->index), events->index,
+			  events->index_dma);
 	dma_free_coherent(&tg->pdev->dev, events->size * sizeof(*events->ring),
 			  events->ring, events->dma);
 }

@@ -85,6 +85,42 @@ static int tg_ioctl_notify(struct tg_call *call)
 	return 0;
 }
 
+/* Up to here a wait ends to the microsecond: a timer wheel costs less than a precise timer. */
+#define TG_WAIT_PRECISE (20 * USEC_PER_MSEC)
+#define TG_WAIT_MAX (3600ULL * USEC_PER_SEC)
+
+/* TG_IOCTL_WAIT. No lock is held while it sleeps. */
+static int tg_ioctl_wait(struct tg_call *call)
+{
+	struct tg_wait *arg = &call->arg.wait;
+	struct tg_file *file = call->file;
+	struct tg_device *tg = file->tg;
+	u64 time = min_t(u64, arg->timeout, TG_WAIT_MAX);
+	long result = 0;
+
+	if (time >= TG_WAIT_PRECISE)
+		result = wait_event_interruptible_timeout(file->wait, tg_gone(tg) ||
+							  atomic64_read(&file->events),
+							  usecs_to_jiffies(time));
+	else if (time)
+		result = wait_event_interruptible_hrtimeout(file->wait, tg_gone(tg) ||
+							    atomic64_read(&file->events),
+							    ns_to_ktime(time * NSEC_PER_USEC));
+	arg->events = atomic64_xchg(&file->events, 0);
+	if (arg->events)
+		return 0;
+	if (tg_gone(tg))
+		return -ENODEV;
+	return result == -ERESTARTSYS ? -EINTR : 0;
+}
+
+/* The caller has not got them. */
+static int tg_ioctl_wait_undo(struct tg_call *call)
+{
+	atomic64_add(call->arg.wait.events, &call->file->events);
+	return 0;
+}
+
 /*
  * The last field is that of the first version of the structure: later versions may add
  * fields, none are removed.
@@ -108,6 +144,7 @@ static const struct tg_ioctl tg_ioctls[] = {
 	TG_IOCTL(TG_IOCTL_COUNTER_DISARM, tg_counter_disarm, tg_counter, reserved,
 		 .board = true),
 	TG_IOCTL(TG_IOCTL_NOTIFY, tg_ioctl_notify, tg_notify, eventfd),
+	TG_IOCTL(TG_IOCTL_WAIT, tg_ioctl_wait, tg_wait, events, .undo = tg_ioctl_wait_undo),
 	TG_IOCTL(TG_IOCTL_QUEUE_CREATE, tg_queue_create, tg_queue, length,
 		 .board = true, .named = true),
 	TG_IOCTL(TG_IOCTL_QUEUE_ATTACH, tg_queue_attach, tg_queue, length),

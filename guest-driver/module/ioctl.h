@@ -41,6 +41,7 @@ union tg_ioctl_arg {
 	struct tg_launch launch;
 	struct tg_counter counter;
 	struct tg_notify notify;
+	struct tg_wait wait;
 	struct tg_queue queue;
 	struct tg_queue_state queue_state;
 	struct tg_queue_pop queue_pop;

@@ -288,6 +288,7 @@ static int tg_start(struct tg_device *tg)
 	}
 	writel(1, tg->regs + TG_REG_ERROR_ACK);
 	writeq(tg->events.dma, tg->regs + TG_REG_EVENT_BASE);
+	writeq(tg->events.index_dma, tg->regs + TG_REG_EVENT_INDEX);
 	/* Starts a new queue at entry 0. */
 	writel(tg->events.size, tg->regs + TG_REG_EVENT_SIZE);
 	writel(TG_CONTROL_IRQ_ENABLE, tg->regs + TG_REG_CONTROL);

@@ -81,6 +81,8 @@
 #define TG_REG_COUNTERS 0x088
 /* 32 bit, read, write: The running process's context, for the launch styles that need the operating system at each context switch (FLASH's process id register; a write also abandons SHRIMP's half-made command). Boards that check keys ignore it. */
 #define TG_REG_PROCESS 0x08c
+/* 64 bit, read, write: DMA address, 4-byte aligned, of the word in which the driver counts the events it has consumed, instead of in EVENT_CONSUMER; 0 for none. Written while the event queue is disabled. The driver stores the word, then looks for further events, with a full barrier between. A write to EVENT_CONSUMER only announces room: the driver writes it whenever it has consumed half a ring since it wrote it last. */
+#define TG_REG_EVENT_INDEX 0x090
 /* 64 bit, read: Remote stores accepted from this node's processors since reset. */
 #define TG_REG_COUNT_STORES 0x100
 /* 64 bit, read: Remote loads accepted since reset. */
@@ -116,7 +118,7 @@
 /* Value of the MAGIC register. */
 #define TG_MAGIC 0x46415247454c4554ULL
 /* Value of the VERSION register. */
-#define TG_VERSION 0x2
+#define TG_VERSION 0x3
 /* Size of BAR0 in bytes. */
 #define TG_BAR0_SIZE 0x4000
 /* Offset of the MSI-X table in BAR0, where MSI-X is configured. */

@@ -138,7 +138,7 @@
 #define TG_CONTEXT_LENGTH 0x10
 /* Launch register: `operation << 56 | flags << 48 | cookie`; starts it. */
 #define TG_CONTEXT_LAUNCH 0x18
-/* Offset of QUEUE_ARM: `export page << 32 | word 0 of the queue's first buffer as the consumer saw it`. */
+/* Offset of QUEUE_ARM: `further elements << 56 | export page << 32 | word 0 of the queue's first buffer as the consumer saw it`. */
 #define TG_CONTEXT_QUEUE_ARM 0xc00
 /* Offset of FETCH of slot 0: a load from it performs the slot's atomic and returns its result. That of slot k is 8 * k further. */
 #define TG_CONTEXT_FETCH 0xe00
@@ -445,6 +445,25 @@ struct tg_notify {
 };
 _Static_assert(sizeof(struct tg_notify) == 12, "tg_notify");
 
+/* Sleep until there are CONTEXT events of this file (TG_IOCTL_WAIT): one call instead of poll() and read(). */
+struct tg_wait {
+	/* Bytes of this structure in the caller's version of it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
+	/*
+	 * Longest time to sleep in microseconds: from 20 ms on it ends with a tick of the kernel's, and after an hour
+	 * at the latest.
+	 */
+	__u64 timeout;
+	/*
+	 * Out: number of events since the last call, or the last read(); 0 if the time has passed, or another waiter
+	 * has got them.
+	 */
+	__u64 events;
+};
+_Static_assert(sizeof(struct tg_wait) == 24, "tg_wait");
+
 /*
  * Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or describe a queue of this file (TG_IOCTL_QUEUE_ATTACH,
  * in: `handle`; the secret is not returned).
@@ -615,6 +634,8 @@ _Static_assert(sizeof(struct tg_replica_state) == 20, "tg_replica_state");
 #define TG_IOCTL_QUEUE_SERVICE _IOW(TG_IOCTL_TYPE, 0x0f, struct tg_handle)
 /* State of a queue. */
 #define TG_IOCTL_QUEUE_STATE _IOWR(TG_IOCTL_TYPE, 0x10, struct tg_queue_state)
+/* Sleep until an armed or notifying operation is done. */
+#define TG_IOCTL_WAIT _IOWR(TG_IOCTL_TYPE, 0x11, struct tg_wait)
 /* Make or join a replicated segment. */
 #define TG_IOCTL_REPLICATE _IOWR(TG_IOCTL_TYPE, 0x12, struct tg_replica)
 /* Leave a replicated segment; the copies of a home become orphans. */

@@ -135,8 +135,15 @@ fn one_counter(suite: &mut Suite) {
     with_cluster(
         suite,
         "one-counter",
-        Cluster::builder().nodes(2).hib_option("pending-writes", "1"),
-        &[("item26_one_counter_stalls_and_is_right", &replicas::one_counter_stalls_and_is_right)],
+        Cluster::builder()
+            .nodes(2)
+            .hib_option("pending-writes", "1")
+            // Nothing of it is about interrupts: so these guests handle them in threads.
+            .each(|node| node.kernel_words = vec!["threadirqs".into()]),
+        &[
+            ("interrupts_in_threads_wake_sleepers", &whole::interrupts_in_threads_wake_sleepers),
+            ("item26_one_counter_stalls_and_is_right", &replicas::one_counter_stalls_and_is_right),
+        ],
     );
 }
 

@@ -46,6 +46,23 @@ fn report(text: &str, plan: &BTreeSet<String>, user: User) -> Result<()> {
     Ok(())
 }
 
+/// In guests with `threadirqs` also the hard handler is a thread: sleepers wake all the same.
+pub(crate) fn interrupts_in_threads_wake_sleepers(cluster: &Cluster) -> Result<()> {
+    let guests: Vec<&Guest> = cluster.guests().iter().collect();
+    let nodes = guests.len().to_string();
+    for only in ["interrupt/", "queue/wait-"] {
+        at_once(&guests, |guest| {
+            let command = guest.argv(&["tg-selftest", "--nodes", &nodes, "--only", only]);
+            let output = command.as_root().limit(Duration::from_secs(60)).run()?;
+            let tests = ktap::parse(&output.stdout).with_context(|| output.stderr.clone())?;
+            let passed = tests.iter().filter(|test| test.ok && test.skipped.is_none()).count();
+            ensure!(passed > 0 && passed == tests.len(), "node {}:\n{}", guest.node(), output.stdout);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
 /// `lspci -nvvv` of the board. `TELEGRAPHOS_BLESS=1` writes the golden file.
 pub(crate) fn lspci_is_the_golden_one(cluster: &Cluster) -> Result<()> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/lspci.txt");

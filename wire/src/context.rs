@@ -21,7 +21,8 @@
 //!   import of its argument, or in ERROR if it has none.
 //! - **queue arm**: the store of a queue's export page and of the tail that its consumer saw to `QUEUE_ARM` requests a
 //!   CONTEXT event at the next element; if the tail has moved since, or the queue is not empty or stopped, it comes at
-//!   once, so that no wake-up is lost.
+//!   once, so that no wake-up is lost. It can request events for more elements than the next, one at each, so that a
+//!   consumer that sleeps again after each need not arm again ([`QueueArm::count`]).
 //! - **arm**: the store of a cookie to `ARM[slot]` requests a CONTEXT event when that operation is done; if nothing
 //!   with this cookie is outstanding in the slot, it comes at once, so that no wake-up is lost.
 
@@ -60,7 +61,8 @@ c_consts! {
         LENGTH = 16,
         /// Launch register: `operation << 56 | flags << 48 | cookie`; starts it.
         LAUNCH = 24,
-        /// Offset of QUEUE_ARM: `export page << 32 | word 0 of the queue's first buffer as the consumer saw it`.
+        /// Offset of QUEUE_ARM: `further elements << 56 | export page << 32 | word 0 of the queue's first buffer as the
+        /// consumer saw it`.
         QUEUE_ARM = 3072,
         /// Offset of FETCH of slot 0: a load from it performs the slot's atomic and returns its result. That of slot k
         /// is 8 * k further.
@@ -179,6 +181,31 @@ impl Argument {
     }
 }
 
+/// The data of an 8-byte store to QUEUE_ARM: `(count - 1) << 56 | page << 32 | seen`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct QueueArm {
+    /// The number of elements, from the next one on, that post an event each: 1 to 256.
+    pub count: u16,
+    /// The queue's export page, 24 bits.
+    pub page: u32,
+    /// Word 0 of its first buffer as the consumer saw it.
+    pub seen: u32,
+}
+
+impl QueueArm {
+    /// The word.
+    pub fn encode(&self) -> u64 {
+        let more = u64::from(self.count.clamp(1, 256) - 1);
+        more << 56 | u64::from(self.page & 0x00ff_ffff) << 32 | u64::from(self.seen)
+    }
+
+    /// Its parts.
+    pub fn decode(word: u64) -> QueueArm {
+        let (count, page) = ((word >> 56) as u16 + 1, (word >> 32) as u32 & 0x00ff_ffff);
+        QueueArm { count, page, seen: word as u32 }
+    }
+}
+
 c_struct! {
     LITTLE {}
     /// The status page: written by the HIB, one 8-byte word at a time with release ordering, read by the process.
@@ -217,6 +244,7 @@ mod tests {
         #[test]
         fn words_survive_their_coding(word: u64) {
             prop_assert_eq!(Argument::decode(word).encode(), word);
+            prop_assert_eq!(QueueArm::decode(word).encode(), word);
             if let Some(launch) = Launch::decode(word) {
                 prop_assert_eq!(launch.encode(), word);
             }

@@ -7,6 +7,10 @@
 //! the queue full stays as a pending bit and is posted, with the value of that later time, when space appears: nothing
 //! is lost. An interrupt is raised when an entry is posted into an empty queue, and again when the driver writes
 //! `EVENT_CONSUMER` while entries are left.
+//!
+//! With `EVENT_INDEX` the driver counts in a word of its memory instead, without a register write for each wake-up. The
+//! HIB reads the word after it has stored an entry, with an atomic access, and raises the interrupt if the queue was
+//! empty before; the driver looks for entries once more after it has stored the word. So one of the two sees the other.
 
 c_consts! {
     /// Event kinds for the C header.

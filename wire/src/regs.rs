@@ -103,6 +103,11 @@ registers! {
     /// (FLASH's process id register; a write also abandons SHRIMP's half-made command). Boards that check keys ignore
     /// it.
     Process = 0x08c, 4, ReadWrite, "PROCESS";
+    /// DMA address, 4-byte aligned, of the word in which the driver counts the events it has consumed, instead of in
+    /// EVENT_CONSUMER; 0 for none. Written while the event queue is disabled. The driver stores the word, then looks
+    /// for further events, with a full barrier between. A write to EVENT_CONSUMER only announces room: the driver
+    /// writes it whenever it has consumed half a ring since it wrote it last.
+    EventIndex = 0x090, 8, ReadWrite, "EVENT_INDEX";
     /// Remote stores accepted from this node's processors since reset.
     CountStores = 0x100, 8, ReadOnly, "COUNT_STORES";
     /// Remote loads accepted since reset.
@@ -141,7 +146,7 @@ c_consts! {
         /// Value of the MAGIC register.
         MAGIC = 0x4641_5247_454c_4554,
         /// Value of the VERSION register.
-        VERSION = 2,
+        VERSION = 3,
         /// Size of BAR0 in bytes.
         BAR0_SIZE = 0x4000,
         /// Offset of the MSI-X table in BAR0, where MSI-X is configured.

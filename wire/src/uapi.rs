@@ -228,6 +228,16 @@ c_structs! {
         pub eventfd: i32,
     }
 
+    /// Sleep until there are CONTEXT events of this file (TG_IOCTL_WAIT): one call instead of poll() and read().
+    call pub struct Wait as "tg_wait" {
+        /// Longest time to sleep in microseconds: from 20 ms on it ends with a tick of the kernel's, and after an hour
+        /// at the latest.
+        pub timeout: u64,
+        /// Out: number of events since the last call, or the last read(); 0 if the time has passed, or another waiter
+        /// has got them.
+        pub events: u64,
+    }
+
     /// Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or describe a queue of this file (TG_IOCTL_QUEUE_ATTACH,
     /// in: `handle`; the secret is not returned).
     named pub struct Queue as "tg_queue" {
@@ -406,6 +416,7 @@ ioctls! {
     QUEUE_DESTROY = 14, In Handle, "End a queue; its senders' imports are gone.";
     QUEUE_SERVICE = 15, In Handle, "Handle a queue's overflow if there is one; returns when TG_QUEUE_FULL is clear.";
     QUEUE_STATE = 16, InOut QueueState, "State of a queue.";
+    WAIT = 17, InOut Wait, "Sleep until an armed or notifying operation is done.";
     REPLICATE = 18, InOut Replica, "Make or join a replicated segment.";
     REPLICA_LEAVE = 19, In Handle, "Leave a replicated segment; the copies of a home become orphans.";
     REPLICA_STATE = 20, InOut ReplicaState, "State of a replicated segment.";

@@ -122,6 +122,10 @@ pub enum Bug {
     ForgetRefusal,
     /// Events: a cause that occurs while the event queue is full is dropped.
     ForgetCause,
+    /// Arm: the first of several elements that a consumer has armed for uses up all its wake-ups.
+    WakeOnce,
+    /// Events: the driver's count of events in memory is not read before an interrupt is left out.
+    ForgetIndex,
     /// Reset: grants survive a reset.
     KeepGrantsOnReset,
     /// Atomics: the word is loaded and stored in two steps.

@@ -108,6 +108,7 @@ impl Hib {
             Register::EventBase => self.ctx.events.base,
             Register::EventSize => u64::from(self.ctx.events.size),
             Register::EventConsumer => u64::from(self.ctx.events.consumer()),
+            Register::EventIndex => self.ctx.events.index,
             Register::AdminBase => self.ctx.registers.admin_base,
             Register::Special => self.launcher.special(),
             #[cfg(feature = "bugs")]
@@ -160,14 +161,13 @@ impl Hib {
                 self.ctx.registers.error = 0;
                 self.ctx.registers.error_address = 0;
             }
-            Register::EventBase => {
-                // A ring in use does not move: the driver disables it first.
-                if self.ctx.events.size == 0 {
-                    self.ctx.events.base = data;
-                } else {
-                    self.ctx.bad_access(Bar::Control, offset, size, Status::Busy);
-                }
+            // A ring in use does not move: the driver disables it first.
+            Register::EventBase | Register::EventIndex if self.ctx.events.size != 0 => {
+                self.ctx.bad_access(Bar::Control, offset, size, Status::Busy);
             }
+            Register::EventBase => self.ctx.events.base = data,
+            Register::EventIndex if data % 4 == 0 => self.ctx.events.index = data,
+            Register::EventIndex => self.ctx.bad_access(Bar::Control, offset, size, Status::Invalid),
             Register::EventSize => self.ctx.set_event_size(data as u32),
             Register::EventConsumer => self.ctx.consume_events(data as u32),
             Register::AdminBase => self.ctx.registers.admin_base = data,

@@ -8,7 +8,7 @@ use crate::admin::Admin;
 use crate::answers::Answers;
 use crate::config::{Bug, SHORT_BLOCK, TURN_BYTES};
 
-use crate::events::{Cause, Events};
+use crate::events::{Cause, Events, Stored};
 use crate::keyed::Key;
 use crate::link::Link;
 use crate::numbered::Numbered;
@@ -18,7 +18,7 @@ use crate::{Action, Bar, Counters, HibConfig, Notice, Step, StepId, StepResult, 
 use std::collections::VecDeque;
 use telegraphos_wire::admin::{COMPLETION_OFFSET, Completion};
 use telegraphos_wire::regs::{CONTROL_IRQ_ENABLE, Register};
-use telegraphos_wire::{Body, NodeId, Packet, Status};
+use telegraphos_wire::{AtomicOp, Body, NodeId, Packet, Status};
 
 /// The owner of a guest-memory step: the part that receives its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +35,8 @@ pub(crate) enum StepOwner {
     Queue(u32),
     /// The work in progress on the replicated page at this export page.
     Replica(u32),
+    /// The event that was stored last: the driver's count of events.
+    EventIndex,
     /// A reset removed the owner; the result is ignored.
     Cancelled,
 }
@@ -357,9 +359,47 @@ impl Ctx {
         self.write_table(stores, AfterWrite::EventPosted);
     }
 
-    /// Handles the completed store of an event: counts it, and raises the interrupt if the ring was empty.
-    pub(crate) fn event_posted(&mut self) {
-        if let Some(was_empty) = self.events.posted() {
+    /// Handles the completed store of an event: reads how far the driver is, if it says so in memory.
+    pub(crate) fn event_stored(&mut self) {
+        match self.events.stored() {
+            // Not a load, which a processor may perform before the store of the event is visible to the driver.
+            Stored::Compare { address } if self.bus_master && !self.has(Bug::ForgetIndex) => self.step(
+                Step::Atomic { address, size: 4, op: AtomicOp::Add, operand: 0, compare: 0 },
+                StepOwner::EventIndex,
+            ),
+            Stored::Compare { .. } if self.bus_master => {
+                let count = self.events.consumer();
+                self.event_counted(Some(count));
+            }
+            Stored::Compare { .. } => self.event_counted(None),
+            stored => self.event_posted(stored),
+        }
+    }
+
+    /// Handles the driver's count of events, which was read after the event was stored.
+    pub(crate) fn event_index_read(&mut self, result: StepResult) {
+        let count = match result {
+            StepResult::Loaded(count) => Some(count as u32),
+            StepResult::Failed(status) => {
+                self.own_memory_failed(self.events.index, status);
+                None
+            }
+            _ => None,
+        };
+        self.event_counted(count);
+    }
+
+    fn event_counted(&mut self, count: Option<u32>) {
+        let (stored, counted) = self.events.counted(count);
+        if let Err(status) = counted {
+            self.latch_error(Bar::Control, Register::EventIndex.offset(), 4, status);
+        }
+        self.event_posted(stored);
+    }
+
+    /// Counts a posted event, and raises the interrupt if the ring was empty.
+    fn event_posted(&mut self, stored: Stored) {
+        if let Stored::Posted { was_empty } = stored {
             self.counters.events += 1;
             self.interrupt_if(was_empty);
         }
@@ -379,8 +419,12 @@ impl Ctx {
         }
     }
 
-    /// EVENT_CONSUMER was written. Raises the interrupt again if events remain.
+    /// EVENT_CONSUMER was written. Raises the interrupt again if events remain, unless the driver counts in memory:
+    /// then it looks for them itself.
     pub(crate) fn consume_events(&mut self, consumer: u32) {
+        if self.events.index != 0 {
+            return self.events.announced(consumer);
+        }
         match self.events.consume(consumer) {
             Ok(()) => self.interrupt_if(self.events.unconsumed()),
             Err(status) => self.latch_error(Bar::Control, Register::EventConsumer.offset(), 4, status),

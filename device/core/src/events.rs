@@ -22,11 +22,24 @@ pub(crate) enum Cause {
     Replica(u32),
 }
 
+/// What follows the store of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// The ring has been disabled meanwhile.
+    Nowhere,
+    /// The entry is posted; whether the ring was empty before.
+    Posted { was_empty: bool },
+    /// The driver's count at this address is to be read, and passed to [`Events::counted`].
+    Compare { address: u64 },
+}
+
 /// The ring as the driver programmed it, and the pending causes.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Events {
     pub(crate) base: u64,
     pub(crate) size: u32,
+    /// Address of the word in which the driver counts what it has consumed; 0: it writes EVENT_CONSUMER.
+    pub(crate) index: u64,
     posted: u32,
     consumer: u32,
     posting: bool,
@@ -83,9 +96,36 @@ impl Events {
         [(entry, value), (entry + 8, word)]
     }
 
+    /// The entry is stored. If the driver counts in memory, it is posted by [`Events::counted`], else it is now.
+    pub(crate) fn stored(&mut self) -> Stored {
+        match self.index {
+            address if address != 0 && self.size != 0 => Stored::Compare { address },
+            _ => self.posted().map_or(Stored::Nowhere, |was_empty| Stored::Posted { was_empty }),
+        }
+    }
+
+    /// Ends an entry with the driver's count, as read after the entry was stored; `None` if it could not be read. Fails
+    /// with `Invalid` for a count outside the posted events.
+    pub(crate) fn counted(&mut self, count: Option<u32>) -> (Stored, Result<(), Status>) {
+        let before = self.posted;
+        if self.posted().is_none() {
+            return (Stored::Nowhere, Ok(()));
+        }
+        let result = count.map_or(Ok(()), |count| self.consume(count));
+        // A driver that has handled everything before this entry waits for an interrupt. If its count is not known, it
+        // may.
+        let was_empty = result.is_err() || count.is_none_or(|count| count == before);
+        (Stored::Posted { was_empty }, result)
+    }
+
+    /// A driver that counts in memory announces room. A count that is older than what has been read there is ignored.
+    pub(crate) fn announced(&mut self, count: u32) {
+        let _older = self.consume(count);
+    }
+
     /// Ends the entry that was stored. Returns whether the ring was empty before; `None` if it has been disabled
     /// meanwhile.
-    pub(crate) fn posted(&mut self) -> Option<bool> {
+    fn posted(&mut self) -> Option<bool> {
         self.posting = false;
         if self.size == 0 {
             return None;

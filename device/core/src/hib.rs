@@ -429,6 +429,7 @@ impl Hib {
             }
             Some(StepOwner::Queue(page)) => self.queues.stepped(&mut self.ctx, &self.grants, page, result),
             Some(StepOwner::Replica(page)) => self.replicas.stepped(below_replicas!(self), page, result),
+            Some(StepOwner::EventIndex) => self.ctx.event_index_read(result),
             Some(StepOwner::Cancelled) | None => {}
         }
     }
@@ -451,7 +452,7 @@ impl Hib {
                     self.ctx.cause(Cause::AdminDone(slot));
                 }
             }
-            AfterWrite::EventPosted if stored => self.ctx.event_posted(),
+            AfterWrite::EventPosted if stored => self.ctx.event_stored(),
             AfterWrite::EventPosted => self.ctx.events.disable(),
             AfterWrite::ContextDone(context) if stored => self.ctx.cause(Cause::Context(context)),
             AfterWrite::Counted(..) if stored => self.requester.count_stored(&mut self.ctx),

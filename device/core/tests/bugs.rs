@@ -31,6 +31,7 @@ telegraphos_testkit::bug_table! {
     ShareAllCredits => "shares", "reached the healthy node";
     ForgetRefusal => "losses", "says";
     ForgetCause => "board", "was never reported";
+    ForgetIndex => "events", "the driver sleeps";
     KeepGrantsOnReset => "board", "an old store landed in a rebooted guest";
     SplitAtomic => "operations_simulation", "was reported twice";
     CounterRepeats => "operations_simulation", "fired";
@@ -41,6 +42,7 @@ telegraphos_testkit::bug_table! {
     EnqueuePassesRequests => "queues", "came before its message";
     ArmBlindly => "queues", "the consumer sleeps";
     ArmByTail => "queues", "the consumer sleeps";
+    WakeOnce => "queues", "the consumer sleeps";
     IgnoreCounters => "replicas", "I1";
     AcknowledgeEarly => "replicas", "I7";
     AcknowledgeReflected => "replicas_simulation/main", "I7: byte";

@@ -10,6 +10,7 @@ use common::queues::Owner;
 use common::{Cluster, EXPORTS, STATUS_PAGES};
 use telegraphos_device_core::{Bar, Bug, Event, HibConfig, Notice};
 use telegraphos_wire::admin::{self, Command, QueueCommand};
+use telegraphos_wire::context::QueueArm;
 use telegraphos_wire::queue::{HEAD_WORD, TAIL_WORD};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{
@@ -709,8 +710,11 @@ fn queues_that_cannot_be_are_refused() {
 // ---- arm ----
 
 fn arm(c: &mut Cluster, id: u16, context: u16, page: u32, seen: u32) {
-    let offset = u64::from(context) * UNIT + context::QUEUE_ARM;
-    let data = u64::from(page) << 32 | u64::from(seen);
+    arm_for(c, id, context, QueueArm { count: 1, page, seen });
+}
+
+fn arm_for(c: &mut Cluster, id: u16, context: u16, arm: QueueArm) {
+    let (offset, data) = (u64::from(context) * UNIT + context::QUEUE_ARM, arm.encode());
     c.event(id, Event::Write { bar: Bar::Contexts, offset, size: 8, data });
 }
 
@@ -759,6 +763,74 @@ fn no_wake_up_is_lost_between_look_and_arm() {
     common::over_seeds(500, 20_000, |seed| sleeper_wakes(seed, None));
     finds(sleeper_wakes, Bug::ArmBlindly, "the consumer sleeps");
     finds(sleeper_wakes, Bug::ArmByTail, "the consumer sleeps");
+}
+
+/// A consumer that arms for several elements, and sleeps without another arm until it has taken as many. It may be
+/// woken for nothing, but never sleeps while the queue has elements.
+fn sleeps_on(seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let (mut c, mut owner) = with_queue(seed, bug, 8, 4);
+    let (mut left, mut value) = (0u16, 0);
+    for round in 0..20 {
+        c.take_events(1);
+        loop {
+            if owner.is_stopped(&c) {
+                owner.handle(&mut c);
+            }
+            if owner.pop(&mut c).is_none() {
+                break;
+            }
+            left = left.saturating_sub(1);
+        }
+        let seen = owner.header(&c, TAIL_WORD).encode();
+        let mut send = |c: &mut Cluster, limit: usize| {
+            for _ in 0..c.rng.below(limit) {
+                c.enqueue(0, 1, SLOT, 4, value);
+                value += 1;
+            }
+            for _ in 0..c.rng.below(40) {
+                c.step();
+            }
+        };
+        send(&mut c, 4);
+        if left == 0 {
+            left = 1 + c.rng.below(4) as u16;
+            arm_for(&mut c, 1, 0, QueueArm { count: left, page: 4, seen });
+        }
+        send(&mut c, [2, 2, 8][round % 3]);
+        loop {
+            c.settle();
+            if !owner.is_stopped(&c) {
+                break;
+            }
+            owner.handle(&mut c);
+        }
+        let woken = c.take_events(1).iter().any(|(kind, ..)| *kind == event::CONTEXT);
+        if !woken && owner.header(&c, TAIL_WORD) != owner.header(&c, HEAD_WORD) {
+            return Err(format!("round {round}: elements are there, and the consumer sleeps"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn who_has_armed_for_several_elements_sleeps_without_another_arm() {
+    common::over_seeds(500, 20_000, |seed| sleeps_on(seed, None));
+    finds(sleeps_on, Bug::WakeOnce, "the consumer sleeps");
+}
+
+#[test]
+fn an_armed_queue_tells_as_often_as_asked() {
+    let (mut c, owner) = with_queue(12, None, 8, 4);
+    let seen = owner.shape.empty().encode();
+    arm_for(&mut c, 1, 0, QueueArm { count: 2, page: 4, seen });
+    // A second one does not take wake-ups away.
+    arm_for(&mut c, 1, 0, QueueArm { count: 1, page: 4, seen });
+    c.settle();
+    for (value, expected) in [1, 2, 2, 2].into_iter().enumerate() {
+        c.enqueue(0, 1, SLOT, 4, value as u64);
+        c.settle();
+        assert_eq!(wakes(&c, 1), expected);
+    }
 }
 
 #[test]

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The completion channel of a context: waiting for the board's interrupt instead of polling memory.
 //!
-//! The channel is one eventfd, which the driver signals at each CONTEXT event. Of several threads that sleep, one (the
-//! leader) polls the eventfd and wakes the others, which look at their own words; so no thread misses an event because
-//! another has read it off the eventfd.
+//! The driver counts the CONTEXT events of the open file. Of several threads that sleep, one (the leader) sleeps in the
+//! driver until there are some, and takes them, by a single system call; it wakes the others, which look at their own
+//! words; so no thread misses an event because another has taken it.
+//!
+//! For a program's own `poll` there is an eventfd, which the driver signals at each event. Once there is one, the
+//! leader polls and reads it, too: the program expects it to be readable no longer than there is something to look for.
 
 use crate::backoff::Backoff;
 use crate::device::Device;
@@ -17,12 +20,15 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use telegraphos_wire::uapi;
 
-/// The eventfd of a context, made at its first use.
+/// The events of a context.
 #[derive(Debug, Default)]
 pub(crate) struct CompletionChannel {
+    /// The eventfd, made at its first use.
     fd: OnceLock<OwnedFd>,
     creation: Mutex<()>,
-    /// Whether a thread polls the eventfd.
+    /// Whether the driver has TG_IOCTL_WAIT.
+    has_call: OnceLock<bool>,
+    /// Whether a thread sleeps in the driver.
     has_leader: Mutex<bool>,
     /// Incremented whenever waiters must look again. Changed under `has_leader`.
     epoch: AtomicU64,
@@ -40,7 +46,36 @@ impl CompletionChannel {
     /// Whether a thread that was not told to may sleep on the channel, and read its events: nobody else does, and it
     /// works.
     pub(crate) fn is_private(&self, device: &Device) -> bool {
-        !self.shared.load(Ordering::Relaxed) && self.fd(device).is_ok()
+        !self.shared.load(Ordering::Relaxed) && self.prepare(device).is_ok()
+    }
+
+    /// Makes sure that threads can wait, before the board is armed.
+    pub(crate) fn prepare(&self, device: &Device) -> Result<()> {
+        // A flag that no driver knows: those that have the call refuse it as invalid, and no event is taken.
+        let probe = || {
+            let mut wait = uapi::Wait { flags: 1 << 31, ..Default::default() };
+            sys::wait(device.fd(), &mut wait) == Err(Errno::INVAL)
+        };
+        if self.fd.get().is_none() && !*self.has_call.get_or_init(probe) {
+            self.fd(device)?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until there are events, and takes them: false when the time has passed, a signal has come, or another
+    /// process has taken them first.
+    fn sleep(&self, device: &Device, time: Duration) -> Result<bool> {
+        if let Some(fd) = self.fd.get() {
+            return wait_readable(fd.as_fd(), time);
+        }
+        // Not before the time has passed.
+        let timeout = time.as_nanos().div_ceil(1000);
+        let mut wait = uapi::Wait { timeout: u64::try_from(timeout).unwrap_or(u64::MAX), ..Default::default() };
+        match sys::wait(device.fd(), &mut wait) {
+            Ok(()) => Ok(wait.events > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(device.error("waiting for an event", errno)),
+        }
     }
 
     /// The eventfd, registered with the driver.
@@ -85,7 +120,7 @@ impl CompletionChannel {
     /// Sleeps until `done`, for which the board was armed, or until `backoff` expires. `done` is called under a lock
     /// and must not block. Fails when the board is gone.
     pub(crate) fn wait(&self, device: &Device, backoff: &Backoff, mut done: impl FnMut() -> bool) -> Result<()> {
-        let fd = self.fd(device)?;
+        self.prepare(device)?;
         loop {
             let mut has_leader = self.has_leader();
             // Under the lock: an event that comes after this call raises the epoch that is waited for.
@@ -95,7 +130,7 @@ impl CompletionChannel {
             if !*has_leader {
                 *has_leader = true;
                 drop(has_leader);
-                let result = self.lead(fd, device, backoff, &mut done);
+                let result = self.lead(device, backoff, &mut done);
                 self.notify(true);
                 return result;
             }
@@ -106,16 +141,10 @@ impl CompletionChannel {
         }
     }
 
-    fn lead(
-        &self,
-        fd: BorrowedFd<'_>,
-        device: &Device,
-        backoff: &Backoff,
-        done: &mut dyn FnMut() -> bool,
-    ) -> Result<()> {
+    fn lead(&self, device: &Device, backoff: &Backoff, done: &mut dyn FnMut() -> bool) -> Result<()> {
         while !done() && !backoff.expired() {
             let time = backoff.left().unwrap_or(Duration::MAX).min(device.check_every);
-            if wait_readable(fd, time)? {
+            if self.sleep(device, time)? {
                 self.notify(false);
             } else if time == device.check_every {
                 device.check()?;

@@ -157,8 +157,7 @@ impl<T: Outcome> Operation<T> {
         let backoff = Backoff::new(timeout);
         if let Progress::InFlight(request) = &mut self.progress {
             let Context { completions, device, .. } = &*self.context;
-            // The driver must have the eventfd before the board is armed.
-            completions.fd(device)?;
+            completions.prepare(device)?;
             request.arm();
             completions.wait(device, &backoff, || request.poll().is_some())?;
         }

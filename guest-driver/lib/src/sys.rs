@@ -45,6 +45,7 @@ ioctls! {
     queue_destroy = 14, In Handle;
     queue_service = 15, In Handle;
     queue_state = 16, InOut QueueState;
+    wait = 17, InOut Wait;
     replicate = 18, InOut Replica;
     replica_leave = 19, In Handle;
     replica_state = 20, InOut ReplicaState;

@@ -19,6 +19,15 @@ pub(super) struct Element {
     pub(super) data: u64,
 }
 
+/// What a consumer that is about to sleep has asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Arm {
+    /// Word 0 as it saw it.
+    pub(super) seen: u32,
+    /// Elements that post an event each.
+    pub(super) count: u16,
+}
+
 /// State of a queue's state machine. The element that it processes is [`Queue::active`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum QueueState {
@@ -38,10 +47,10 @@ pub(super) enum QueueState {
     RestartData(u32),
     /// Word 0 is being stored with tail 4; this admin slot completes after it.
     RestartTail(u32),
-    /// Word 0 is being loaded for an arm; the consumer saw this value.
-    ArmTail(u32),
-    /// Word 1 is being loaded for an arm; the tail was this.
-    ArmHead(HeaderWord),
+    /// Word 0 is being loaded for an arm.
+    ArmTail(Arm),
+    /// Word 1 is being loaded for an arm of so many elements; the tail was this.
+    ArmHead(HeaderWord, u16),
 }
 
 /// One queue of this node.
@@ -59,10 +68,14 @@ pub(super) struct Queue {
     pub(super) pending: VecDeque<Element>,
     /// By node: its incarnation, and the number of its imports that hold receive credits.
     pub(super) reserved: BTreeMap<NodeId, (u64, u32)>,
-    /// The queue is armed: the next element posts an event.
-    pub(super) armed: bool,
-    /// An arm that is not checked yet: word 0 as the consumer saw it.
-    pub(super) arming: Option<u32>,
+    /// The number of elements, from the next one on, that post an event each.
+    ///
+    /// A consumer whose last arm was for n elements relies on it that this is at least n, less the elements that were
+    /// taken since: then it sleeps without another arm. So an arm never lowers it, and apart from elements only a check
+    /// that has found one uses up an event.
+    pub(super) armed: u16,
+    /// An arm that is not checked yet.
+    pub(super) arming: Option<Arm>,
     /// A header word was invalid: the queue accepts no more elements.
     pub(super) broken: bool,
     /// The queue is revoked, and is removed when its step in flight ends.
@@ -100,7 +113,7 @@ impl Queue {
             active: None,
             pending: VecDeque::new(),
             reserved: BTreeMap::new(),
-            armed: false,
+            armed: 0,
             arming: None,
             broken: false,
             revoked: false,
@@ -187,7 +200,8 @@ impl Queue {
                 (Err(status), Some(element)) => refuse_element(ctx, &element.packet, status),
                 (Err(_), None) => {
                     // No element can be stored now: wake the consumer instead of letting it sleep.
-                    self.arming = None;
+                    let count = self.arming.take().map_or(0, |arm| arm.count);
+                    self.armed = self.armed.max(count);
                     self.wake_consumer(ctx);
                 }
             }
@@ -216,7 +230,10 @@ impl Queue {
                 self.state = QueueState::Stopped;
                 ctx.complete_status(slot, status);
             }
-            QueueState::ArmTail(_) | QueueState::ArmHead(_) => self.wake_consumer(ctx),
+            QueueState::ArmTail(Arm { count, .. }) | QueueState::ArmHead(_, count) => {
+                self.armed = self.armed.max(count);
+                self.wake_consumer(ctx);
+            }
             QueueState::Idle | QueueState::Stopped => {}
         }
     }
@@ -235,7 +252,7 @@ impl Queue {
                 self.refuse_active(ctx, Status::Stale);
                 ctx.complete_status(slot, Status::Stale);
             }
-            QueueState::ArmTail(_) | QueueState::ArmHead(_) | QueueState::Idle | QueueState::Stopped => {}
+            QueueState::ArmTail(_) | QueueState::ArmHead(..) | QueueState::Idle | QueueState::Stopped => {}
         }
     }
 
@@ -271,17 +288,21 @@ impl Queue {
                 ctx.complete(slot, Completion::of(0, Status::Ok));
                 return self.committed(ctx);
             }
-            QueueState::ArmTail(seen) => match shape.header(loaded) {
-                Some(tail) if tail.encode() != seen && !ctx.has(Bug::ArmBlindly) => return self.wake_consumer(ctx),
-                Some(tail) => (QueueState::ArmHead(tail), load(HEAD_WORD)),
+            QueueState::ArmTail(Arm { seen, count }) => match shape.header(loaded) {
+                Some(tail) if tail.encode() != seen && !ctx.has(Bug::ArmBlindly) => {
+                    self.armed = self.armed.max(count - 1);
+                    return self.wake_consumer(ctx);
+                }
+                Some(tail) => (QueueState::ArmHead(tail, count), load(HEAD_WORD)),
                 None => return self.mark_broken(ctx, TAIL_WORD, loaded),
             },
-            QueueState::ArmHead(tail) => match shape.header(loaded) {
+            QueueState::ArmHead(tail, count) => match shape.header(loaded) {
                 Some(head) if head != tail && !ctx.has(Bug::ArmBlindly) && !ctx.has(Bug::ArmByTail) => {
+                    self.armed = self.armed.max(count - 1);
                     return self.wake_consumer(ctx);
                 }
                 Some(_) => {
-                    self.armed = true;
+                    self.armed = self.armed.max(count);
                     return;
                 }
                 None => return self.mark_broken(ctx, HEAD_WORD, loaded),
@@ -298,7 +319,8 @@ impl Queue {
         if let Some(element) = self.active.take() {
             acknowledge_element(ctx, &element.packet, Status::Ok);
         }
-        if self.armed {
+        if let Some(left) = self.armed.checked_sub(1) {
+            self.armed = if ctx.has(Bug::WakeOnce) { 0 } else { left };
             self.wake_consumer(ctx);
         }
     }
@@ -308,8 +330,9 @@ impl Queue {
         ctx.counters.overflows += 1;
         self.state = QueueState::Stopped;
         ctx.cause(Cause::Queue(self.page));
-        let arming = self.arming.take().is_some();
-        if self.armed || arming {
+        let count = self.arming.take().map_or(0, |arm| arm.count);
+        self.armed = self.armed.max(count);
+        if self.armed > 0 {
             self.wake_consumer(ctx);
         }
     }
@@ -326,19 +349,19 @@ impl Queue {
     }
 
     /// The consumer saw this word 0 and is about to sleep. If an element has arrived since, it is woken at once.
-    pub(super) fn arm(&mut self, ctx: &mut Ctx, grants: &Grants, seen: u32) {
-        let differs = self.arming.is_some_and(|other| other != seen);
-        self.arming = Some(seen);
+    pub(super) fn arm(&mut self, ctx: &mut Ctx, grants: &Grants, arm: Arm) {
+        let differs = self.arming.is_some_and(|other| other.seen != arm.seen);
+        let count = self.arming.map_or(arm.count, |other| arm.count.max(other.count));
         if self.broken || differs || self.state == QueueState::Stopped {
-            self.arming = None;
+            (self.arming, self.armed) = (None, self.armed.max(count));
             return self.wake_consumer(ctx);
         }
+        self.arming = Some(Arm { count, ..arm });
         self.serve(ctx, grants);
     }
 
-    /// Disarms the queue and posts an event for the context that it notifies.
+    /// Posts an event for the context that the queue notifies.
     fn wake_consumer(&mut self, ctx: &mut Ctx) {
-        self.armed = false;
         ctx.cause(Cause::Context(self.context));
     }
 }

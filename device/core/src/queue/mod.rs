@@ -18,7 +18,7 @@
 
 mod machine;
 
-use self::machine::{Element, Queue, QueueState, acknowledge_element, refuse_element};
+use self::machine::{Arm, Element, Queue, QueueState, acknowledge_element, refuse_element};
 use crate::HibConfig;
 use crate::config::Bug;
 use crate::ctx::{Ctx, FollowUp};
@@ -30,6 +30,7 @@ use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::admin::Command;
+use telegraphos_wire::context::QueueArm;
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::{Body, Class, NodeId, Packet, Rights, Status, UNIT, event};
 
@@ -146,7 +147,7 @@ impl NotificationQueues {
         if let Some(element) = queue.active {
             refuse_element(ctx, &element.packet, Status::Stale);
         }
-        if queue.armed || queue.arming.is_some() {
+        if queue.armed > 0 || queue.arming.is_some() {
             ctx.cause(Cause::Context(queue.context));
         }
     }
@@ -311,14 +312,13 @@ impl NotificationQueues {
 
     // ---- arm ----
 
-    /// A store to `QUEUE_ARM` of a context: the page in bits 63:32, word 0 as the consumer saw it in bits 31:0. If an
-    /// element has arrived since, the consumer is woken at once.
+    /// A store to `QUEUE_ARM` of a context. If an element has arrived since the consumer looked, it is woken at once.
     pub(crate) fn arm(&mut self, ctx: &mut Ctx, grants: &Grants, number: u16, offset: u64, data: u64) {
-        let (page, seen) = ((data >> 32) as u32, data as u32);
+        let QueueArm { count, page, seen } = QueueArm::decode(data);
         if self.queues.get(page).is_none_or(|queue| queue.context != number || queue.revoked) {
             return ctx.bad_access(Bar::Contexts, offset, 8, Status::NotQueue);
         }
-        self.with(page, |queue| queue.arm(ctx, grants, seen));
+        self.with(page, |queue| queue.arm(ctx, grants, Arm { seen, count }));
     }
 
     // ---- reset ----

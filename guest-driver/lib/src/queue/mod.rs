@@ -28,6 +28,7 @@
 //! | Module | What is in it |
 //! |---|---|
 //! | [`dequeue`] | the algorithm, over a memory trait, so that models can run it |
+//! | `arms` | for how many elements at a time a consumer asks to be woken |
 //! | `passes` | which lets threads look at a queue from outside |
 //! | `receiver` | [`Queue`]: one of this node, and its mapping |
 //! | `sender` | [`RemoteQueue`]: one of another node |
@@ -41,6 +42,7 @@
 //! what is still being read. The accesses of successive consumers are ordered by the control page's state word:
 //! acquired on entering, released on leaving.
 
+mod arms;
 pub mod dequeue;
 #[cfg(test)]
 mod order_tests;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A queue of this node: its builder, its mapping, and waiting for its elements.
 
+use super::arms::Arms;
 use super::dequeue::{Dequeue, Found, Memory, Orders, Pass};
 use super::passes::Passes;
 use crate::access_policy::{AccessPolicy, READ_WRITE, access_options, mode_digits, name_bytes};
@@ -16,8 +17,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use telegraphos_wire::queue::{Control, DEAD, FULL, HEAD_WORD, HELD, NEXT_WORD, Shape, TAIL_WORD};
-use telegraphos_wire::{Rights, Status, context, queue, uapi};
+use telegraphos_wire::context::{QUEUE_ARM, QueueArm};
+use telegraphos_wire::queue::{Control, DEAD, FULL, HEAD_WORD, HELD, NEXT_WORD, OWNER_SHIFT, Shape, TAIL_WORD};
+use telegraphos_wire::{Rights, Status, queue, uapi};
 
 /// How to make a queue; made by [`Queue::create`].
 ///
@@ -201,6 +203,7 @@ pub struct Queue {
     exclusive: Mutex<()>,
     /// Changed under it.
     passes: Passes,
+    arms: Arms,
     /// Word 0 of the first buffer when the queue was last found empty.
     seen: AtomicU32,
     /// Bytes from the control page to the arena.
@@ -261,6 +264,7 @@ impl Queue {
             dequeue: Dequeue::new(shape, answer.quota, answer.owner),
             exclusive: Mutex::default(),
             passes: Passes::default(),
+            arms: Arms::default(),
             seen: AtomicU32::new(0),
             arena: answer.arena as usize,
             handle,
@@ -341,6 +345,7 @@ impl Queue {
             let mut took = false;
             let noting = |value| {
                 let more = with(value);
+                self.arms.take();
                 took = true;
                 more
             };
@@ -445,28 +450,29 @@ impl Queue {
         Ok(count)
     }
 
-    /// Takes the oldest element, waiting for one: asleep until the board's interrupt. `None` when `timeout` has
-    /// passed (`None`: never).
+    /// Takes the oldest element, waiting for one: asleep until the board's interrupt. `None` when `timeout` has passed
+    /// (`None`: never).
     ///
     /// No wake-up is lost: the arm carries the word that the empty queue showed, and the board signals at once if that
-    /// has changed since. Of several threads that wait, each element wakes all, and one gets it.
+    /// has changed since. Of several threads that wait, each element wakes all, and one gets it. A consumer that sleeps
+    /// after each element arms the queue for several at a time.
     pub fn pop_wait(&self, timeout: Option<Duration>) -> Result<Option<u64>> {
-        self.wait(timeout, |seen| seen, |seen| self.changed(seen))
+        let arm = |seen| {
+            if let Some(count) = self.arms.before_sleep() {
+                self.arm_with(count, seen);
+            }
+        };
+        self.wait(timeout, arm, |seen| self.changed(seen))
     }
 
     /// [`Queue::pop_wait`] that arms without the word that it has seen: with a board that trusts it, it can sleep for
     /// ever.
     #[cfg(feature = "literal")]
     pub fn pop_wait_literally(&self, timeout: Option<Duration>) -> Result<Option<u64>> {
-        self.wait(timeout, |_| self.load(TAIL_WORD as u32) as u32, |_| false)
+        self.wait(timeout, |_| self.arm_with(1, self.load(TAIL_WORD as u32) as u32), |_| false)
     }
 
-    fn wait(
-        &self,
-        timeout: Option<Duration>,
-        armed: impl Fn(u32) -> u32,
-        changed: impl Fn(u32) -> bool,
-    ) -> Result<Option<u64>> {
+    fn wait(&self, timeout: Option<Duration>, arm: impl Fn(u32), changed: impl Fn(u32) -> bool) -> Result<Option<u64>> {
         let Context { completions, device, .. } = &*self.handle.context;
         let backoff = Backoff::new(timeout);
         loop {
@@ -480,8 +486,8 @@ impl Queue {
                 return Ok(None);
             }
             let Some(seen) = seen else { continue };
-            completions.fd(device)?;
-            self.arm_with(armed(seen));
+            completions.prepare(device)?;
+            arm(seen);
             completions.wait(device, &backoff, || completions.epoch() != epoch || changed(seen))?;
         }
     }
@@ -497,15 +503,17 @@ impl Queue {
             || self.flags().load(Ordering::Acquire) & (FULL | DEAD) != 0
     }
 
-    fn arm_with(&self, seen: u32) {
-        self.handle.context.slots.write_register(context::QUEUE_ARM, u64::from(self.page) << 32 | u64::from(seen));
+    /// Asks for an event at each of the next `count` elements.
+    fn arm_with(&self, count: u16, seen: u32) {
+        let arm = QueueArm { count, page: self.page, seen };
+        self.handle.context.slots.write_register(QUEUE_ARM, arm.encode());
     }
 
     /// Makes [`Node::completions`] readable at the next element, for a program's own `poll`; at once if there has been
     /// one since the queue was last found empty. So: pop until the queue is empty, arm, poll, read, and repeat.
     pub fn arm(&self) -> Result<()> {
         self.handle.context.completions.fd(&self.handle.context.device)?;
-        self.arm_with(self.seen.load(Ordering::Relaxed));
+        self.arm_with(1, self.seen.load(Ordering::Relaxed));
         Ok(())
     }
 
@@ -594,6 +602,10 @@ impl Memory for Mapped<'_> {
     fn enter(&mut self, expected: u64, new: u64) -> std::result::Result<std::result::Result<u64, u64>, Infallible> {
         let before = self.queue.flags().compare_exchange(expected, new, Orders::SOUND.enter, Orders::SOUND.state);
         self.inside = before.is_ok();
+        // The owner that was inside before, by the driver's numbers: if it was another, it has taken elements.
+        if self.inside && (expected ^ new) >> OWNER_SHIFT != 0 {
+            self.queue.arms.forget();
+        }
         Ok(before)
     }
 

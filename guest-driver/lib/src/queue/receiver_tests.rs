@@ -86,6 +86,7 @@ fn attach(memory: &OwnedFd, context: Arc<Context>, width: u32, owner: u32) -> Qu
         dequeue: Dequeue::new(shape, QUOTA, owner),
         exclusive: Mutex::default(),
         passes: Passes::default(),
+        arms: Arms::default(),
         seen: AtomicU32::new(0),
         arena: answer.arena as usize,
     }
@@ -204,8 +205,8 @@ fn no_wake_up_is_lost() {
                 })
             })
             .collect();
-        scope.spawn(|| {
-            let mut armed = false;
+        let arms = scope.spawn(|| {
+            let (mut armed, mut arms) = (0u16, 0);
             let mut sent = 0;
             while !ended.load(Ordering::Acquire) {
                 // In gusts, each after the one before is taken: an element on which everybody sleeps stays. One end
@@ -213,30 +214,62 @@ fn no_wake_up_is_lost() {
                 let next = sent % 3 != 0 || board.is_empty();
                 if next && sent < ELEMENTS + 3 && board.try_commit(sent + 1) {
                     sent += 1;
-                    if std::mem::take(&mut armed) {
+                    if let Some(left) = armed.checked_sub(1) {
+                        armed = left;
                         context.completions.signal(&context.device).unwrap();
                     }
                     continue;
                 }
                 // Delayed: an arm is a posted store, and elements come between the look before it and its arrival.
-                let word = context.slots.take_register(context::QUEUE_ARM);
+                let word = context.slots.take_register(QUEUE_ARM);
                 if word == 0 {
                     std::thread::yield_now();
                     continue;
                 }
-                assert_eq!(word >> 32, 5);
-                armed = word as u32 == board.header(0).encode() && board.is_empty();
-                if !armed {
+                arms += 1;
+                let QueueArm { count, page, seen } = QueueArm::decode(word);
+                assert_eq!(page, 5);
+                let finds_nothing = seen == board.header(0).encode() && board.is_empty();
+                armed = armed.max(if finds_nothing { count } else { count - 1 });
+                if !finds_nothing {
                     context.completions.signal(&context.device).unwrap();
                 }
             }
+            arms
         });
         let results: Vec<_> = consumers.into_iter().map(|consumer| consumer.join()).collect();
         ended.store(true, Ordering::Release);
         let mut got: Vec<_> = results.into_iter().flat_map(|result| result.unwrap()).collect();
         got.sort_unstable();
         assert!(got.into_iter().eq(1..=ELEMENTS));
+        println!("{} arms", arms.join().unwrap());
     });
+}
+
+/// A consumer that sleeps after each element arms seldom; but at once when another process has been inside.
+#[test]
+fn who_sleeps_after_each_element_arms_seldom() {
+    let board = Board::new(8);
+    let context = Arc::new(Context::without_board());
+    context.completions.without_board();
+    let (queue, other) = (board.consumer(&context, 1), board.consumer(&context, 2));
+    let short = Some(Duration::from_millis(1));
+    let arm = || {
+        assert_eq!(queue.pop_wait(short).unwrap(), None);
+        let word = context.slots.take_register(QUEUE_ARM);
+        (word != 0).then(|| QueueArm::decode(word).count)
+    };
+    let mut counts = Vec::new();
+    for value in 1..40 {
+        counts.extend(arm());
+        board.commit(value);
+        assert_eq!(queue.try_pop().unwrap(), Some(value));
+    }
+    assert_eq!(counts, [1, 2, 4, 8, 16, 16]);
+    assert_eq!(arm(), None);
+    board.commit(40);
+    assert_eq!(other.try_pop().unwrap(), Some(40));
+    assert!(arm().is_some());
 }
 
 #[test]
@@ -247,17 +280,13 @@ fn patience_ends_while_nothing_comes_or_another_is_inside() {
     let queue = board.consumer(&context, 1);
     let short = Some(Duration::from_millis(2));
     assert_eq!(queue.pop_wait(Some(Duration::ZERO)).unwrap(), None);
-    assert_eq!(context.slots.take_register(context::QUEUE_ARM), 0, "a single pass needs no arm");
+    assert_eq!(context.slots.take_register(QUEUE_ARM), 0, "a single pass needs no arm");
     assert_eq!(queue.pop_wait(short).unwrap(), None);
     let seen = u64::from(board.header(0).encode());
-    assert_eq!(context.slots.take_register(context::QUEUE_ARM), 5 << 32 | seen);
+    assert_eq!(context.slots.take_register(QUEUE_ARM), 5 << 32 | seen);
     board.commit(7);
     queue.arm().unwrap();
-    assert_eq!(
-        context.slots.take_register(context::QUEUE_ARM),
-        5 << 32 | seen,
-        "what the last pass that found nothing saw"
-    );
+    assert_eq!(context.slots.take_register(QUEUE_ARM), 5 << 32 | seen, "what the last pass that found nothing saw");
     queue.flags().store(BUSY | 9 << OWNER_SHIFT, Ordering::Release);
     assert_eq!(queue.pop_wait(short).unwrap(), None);
     queue.flags().store(0, Ordering::Release);

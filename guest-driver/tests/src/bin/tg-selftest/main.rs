@@ -14,6 +14,7 @@ mod copies;
 mod counters;
 mod data;
 mod inspect;
+mod interrupts;
 mod launches;
 mod life;
 mod limits;
@@ -180,6 +181,7 @@ const PLAN: &[Test] = plan! {
     "queue/several-threads-wait" => queue_consumers::wait_threads,
     "queue/wait-times-out" => queue_consumers::wait_times_out,
     "queue/poll-wakes" => queue_consumers::poll_wakes,
+    "interrupt/wakes-a-sleeper-itself" => interrupts::way_to_a_sleeper,
     "i9-queue/one-by-one-in-batches-and-in-the-kernel" => queue_consumers::ways_agree,
     "i10-queue/threads-take-every-element-once" => queue_consumers::threads,
     "i10-queue/consumers-killed-at-random" => queue_consumers::killed_at_random,

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The way from the board's interrupt to a sleeper: through the interrupt thread only where the kernel wants it so.
+
+use crate::context::{Context, Stop, Verdict, must, same};
+use crate::queues::{send_range, take_range};
+use std::fs;
+
+/// How often the threads of the board's interrupt have slept so far, and how many there are.
+fn thread_sleeps() -> Verdict<(u64, u32)> {
+    let (mut sleeps, mut threads) = (0, 0);
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let path = entry.path();
+        // A process may end meanwhile.
+        let Ok(name) = fs::read_to_string(path.join("comm")) else { continue };
+        if !(name.starts_with("irq/") && name.contains("tele")) {
+            continue;
+        }
+        let status = fs::read_to_string(path.join("status"))?;
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        let count = count.and_then(|count| count.trim().parse::<u64>().ok());
+        sleeps += count.ok_or_else(|| Stop::Fail(format!("the status of {} is {status:?}", name.trim())))?;
+        threads += 1;
+    }
+    Ok((sleeps, threads))
+}
+
+/// Sleepers of both nodes wake each other. Each event is the hard handler's alone, or with `threadirqs` the threads'.
+pub(crate) fn way_to_a_sleeper(context: &mut Context<'_>) -> Verdict {
+    const ROUNDS: u32 = 200;
+    let (mine, right) = context.queue_pair("awake", |q| q.words(8))?;
+    context.sync()?;
+    let (before, threads) = thread_sleeps()?;
+    must(threads > 0, || "the board's interrupt has no thread".into())?;
+    for round in 0..ROUNDS {
+        send_range(&right, 1, round, round + 1)?;
+        take_range(&mine, 1, round, round + 1)?;
+    }
+    let slept = thread_sleeps()?.0 - before;
+    let threaded = fs::read_to_string("/proc/cmdline")?.split_whitespace().any(|word| word == "threadirqs");
+    // Other events (of imports and nodes that come and go, of commands) are few.
+    let expected = if threaded { u64::from(ROUNDS) / 4..u64::MAX } else { 0..u64::from(ROUNDS) / 4 };
+    must(expected.contains(&slept), || {
+        format!("{ROUNDS} wake-ups, and the interrupt's threads slept {slept} times; threadirqs: {threaded}")
+    })?;
+    context.sync()?;
+    same("one element more", mine.try_pop()?, None)
+}
