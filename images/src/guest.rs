@@ -152,7 +152,7 @@ impl Guest {
         // kernel removes ten thousand lock prefixes from its code, each by mappings of its own, a tenth of the boot.
         let mut command_line = String::from(
             "console=ttyS0 panic=-1 quiet loglevel=5 no_timer_check tsc=reliable cryptomgr.notests noreplace-smp \
-             root=/dev/nvme0n1 rootfstype=ext4 ro init=/init raid=noautodetect telegraphos.agent=ttyS1",
+             root=/dev/nvme0n1 rootfstype=ext4 rootwait ro init=/init raid=noautodetect telegraphos.agent=ttyS1",
         );
         if accelerator == TCG {
             command_line.push_str(" initcall_blacklist=");
