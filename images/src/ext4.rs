@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writes an ext4 file system, the root of a guest: read-only, without journal, checksums or times, every file in one
-//! piece. Debian's cloud kernels have ext4 built in, so that a guest mounts it without help from an initramfs.
-//! Offsets of fields are those of the kernel's Documentation/filesystems/ext4.
+//! piece. Debian's cloud kernels have ext4 built in, so that a guest mounts it without help from an initramfs. Offsets
+//! of fields are those of the kernel's Documentation/filesystems/ext4.
 
 use crate::{Error, Result};
 use std::borrow::Cow;
@@ -141,8 +141,8 @@ impl<'a> Ext4<'a> {
         }
     }
 
-    /// The blocks of a directory: entries one behind the other, none across the end of a block, where the last one
-    /// has what is left.
+    /// The blocks of a directory: entries one behind the other, none across the end of a block, where the last one has
+    /// what is left.
     fn directory(&self, node: &Node<'_>) -> Result<Vec<u8>> {
         let own = self.nodes.iter().position(|other| std::ptr::eq(other, node)).unwrap_or(0);
         let above = [(".", own), ("..", node.above)];

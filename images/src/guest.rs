@@ -134,8 +134,9 @@ impl Store {
 
 impl Guest {
     /// QEMU options that boot this guest fastest: machine, processor, `accelerator` ([`TCG`] or `kvm`), kernel, root
-    /// file system (as an NVMe disk, for which every kernel here has the driver built in) and command line, to which `append` is added (see `rootfs/init` for the words that it accepts). The caller adds
-    /// memory, processors and devices:
+    /// file system (as an NVMe disk, for which every kernel here has the driver built in) and command line, to which
+    /// `append` is added (see `rootfs/init` for the words that it accepts). The caller adds memory, processors and
+    /// devices:
     ///
     /// - `-m 256M -object memory-backend-memfd,id=ram,size=256M,share=on`: the machine takes the backend named `ram`;
     ///   without `share=on` a HIB cannot reach guest memory;

@@ -4,9 +4,9 @@
 //!
 //! The program of this package is built as shipped programs are and runs under callgrind, for two counts of each
 //! operation; the difference is the cost of the operations alone, without set-up. Counted are the instructions of the
-//! program's own code, which are the same on every machine for one compiler, and for each call out of it a fixed number:
-//! `memcpy` and `malloc` of the host's C library take what its version and the processor make of them. The count is
-//! exact: the next run gives the same number. It is not a time: a cache miss costs as much as a hit.
+//! program's own code, which are the same on every machine for one compiler, and for each call out of it a fixed
+//! number: `memcpy` and `malloc` of the host's C library take what its version and the processor make of them. The
+//! count is exact: the next run gives the same number. It is not a time: a cache miss costs as much as a hit.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test fail as it does")]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is measured on the host, in the middle of a guest's round: copies by the processor and by the kernel, and
-//! round trips over a Unix stream.
+//! What is measured on the host, in the middle of a guest's round: copies by the processor and by the kernel, and round
+//! trips over a Unix stream.
 
 use super::memory::Mapping;
 use std::io::{self, Read, Write};
