@@ -6,7 +6,7 @@ use crate::manifest::FileRecord;
 use crate::module::{KO, LAB_KO, forget_old};
 use crate::peers;
 use crate::store::{self, Store, read};
-use crate::{KernelSeries, Manifest, Result};
+use crate::{Error, KernelSeries, Manifest, Result};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -78,6 +78,13 @@ impl Store {
 
         let (dir, image) = self.artefact(&format!("guest/{series}-{}", &key[..16]), |_, at| {
             forget_old(self, "guest", series);
+            mounts_its_root(&read(&kernel.vmlinux)?).map_err(|what| {
+                let release = &kernel.release;
+                Error::Failed(format!(
+                    "Linux {release} has no {what} built in, and so cannot mount a guest's root; choose another kernel \
+                     series"
+                ))
+            })?;
             let mut image = Ext4::new();
             for dir in ["dev", "proc", "sys", "tmp", "run", "root", "mnt", "home/tg", "bin", "usr/lib64", peers::INSIDE]
             {
@@ -132,6 +139,17 @@ impl Store {
     }
 }
 
+/// Whether a kernel has the drivers of the root file system built in, which a guest without initramfs relies on: else the
+/// name of one that it lacks. Each is known by a text that otherwise only the module has.
+fn mounts_its_root(vmlinux: &[u8]) -> std::result::Result<(), &'static str> {
+    for (driver, text) in [("NVMe", "nvme.io_queue_depth"), ("ext4", "EXT4-fs ")] {
+        if !vmlinux.windows(text.len()).any(|window| window == text.as_bytes()) {
+            return Err(driver);
+        }
+    }
+    Ok(())
+}
+
 impl Guest {
     /// QEMU options that boot this guest fastest: machine, processor, `accelerator` ([`TCG`] or `kvm`), kernel, root
     /// file system (as an NVMe disk, for which every kernel here has the driver built in) and command line, to which
@@ -182,5 +200,17 @@ impl Guest {
             args.extend([option.into(), value.to_owned()]);
         }
         args
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_the_drivers_of_its_root_is_refused() {
+        assert_eq!(mounts_its_root(b"..nvme.io_queue_depth\0..EXT4-fs (%s): .."), Ok(()));
+        assert_eq!(mounts_its_root(b"..nvme.io_queue_depth\0.."), Err("ext4"));
+        assert_eq!(mounts_its_root(b"..EXT4-fs (%s): .."), Err("NVMe"));
     }
 }
