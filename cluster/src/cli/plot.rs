@@ -68,7 +68,7 @@ pub(super) struct Dot {
 const SIZE: (u32, u32) = (760, 440);
 const FRAME: u32 = 640;
 /// Width of the names of figures, height of one, and height of all that is around them.
-const NAMES: u32 = 290;
+const NAMES: u32 = 360;
 const ROW: u32 = 16;
 const AROUND: u32 = 90;
 /// Height of a label.
