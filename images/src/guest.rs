@@ -28,7 +28,7 @@ const FORMAT: &str = "2";
 const ROOT: &str = "root.ext4";
 /// What an emulated processor need not do at every boot, a sixth of its time: a source of random numbers that no guest
 /// uses is tested, types of BPF are resolved, Debian's certificates for modules are read, and probes and enumerations
-/// of the kernel's tracer are prepared.
+/// of the kernel's tracer are prepared (tracefs then lacks `kprobe_events`).
 const NOT_EMULATED: &str = "jent_mod_init,bpf_tcp_ca_kfunc_init,load_system_certificate_list,trace_eval_init,\
                             init_kprobe_trace";
 /// The accelerator of QEMU that emulates, with a thread for each processor.
