@@ -139,8 +139,8 @@ impl Store {
     }
 }
 
-/// Whether a kernel has the drivers of the root file system built in, which a guest without initramfs relies on: else the
-/// name of one that it lacks. Each is known by a text that otherwise only the module has.
+/// Whether a kernel has the drivers of the root file system built in, which a guest without initramfs relies on: else
+/// the name of one that it lacks. Each is known by a text that otherwise only the module has.
 fn mounts_its_root(vmlinux: &[u8]) -> std::result::Result<(), &'static str> {
     for (driver, text) in [("NVMe", "nvme.io_queue_depth"), ("ext4", "EXT4-fs ")] {
         if !vmlinux.windows(text.len()).any(|window| window == text.as_bytes()) {
