@@ -69,7 +69,8 @@ fn program() -> PathBuf {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let paths: Vec<PathBuf> = messages.filter_map(|message| Some(message["executable"].as_str()?.into())).collect();
     assert_eq!(paths.len(), 1, "{paths:?}: expected one program");
-    paths[0].clone()
+    // As callgrind names it.
+    paths[0].canonicalize().expect("the program's path")
 }
 
 /// The version of the toolchain that builds [`program`]: its cargo has the number of its compiler.
