@@ -27,7 +27,7 @@ pub struct Builder {
 pub struct Prepared {
     /// QEMU.
     pub qemu: Qemu,
-    /// Kernel and initramfs.
+    /// Kernel and root file system.
     pub image: Image,
 }
 

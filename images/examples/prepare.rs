@@ -48,7 +48,7 @@ fn run() -> Result<bool> {
             series => {
                 let guest = store.guest(series.parse()?)?;
                 print!("{}", guest.manifest);
-                println!("{}\n{}", guest.kernel.display(), guest.initramfs.display());
+                println!("{}\n{}", guest.kernel.display(), guest.root.display());
                 println!("{:?}", guest.qemu_args(TCG, ""));
             }
         }

@@ -10,21 +10,21 @@
 //! - [`Tshark`] is the same for the tests of the Wireshark dissector, [`Rust`] for the oldest compiler that must do,
 //!   [`Store::valgrind`] for the budgets of instructions.
 //! - [`Kernel`] is a Debian kernel with the build root (headers and the compiler it needs) that fits it.
-//! - [`Guest`] is a bootable image: that kernel, an initramfs with busybox, the driver, the guest tools, the agent.
+//! - [`Guest`] is a bootable image: that kernel, a file system with busybox, the driver, the guest tools, the agent.
 //! - [`Manifest`] records which versions went into any of them.
 //!
 //! Below them `sources` derives apt sources from the host's own, `apt` fetches through the host's apt-get (so apt's
-//! signed metadata is the root of trust), `chroot` runs a build root, `vmlinux` unpacks a kernel, `cpio` writes the
-//! initramfs.
+//! signed metadata is the root of trust), `chroot` runs a build root, `vmlinux` unpacks a kernel, `ext4` writes the
+//! file system.
 //!
 //! The place of the cache is `$TELEGRAPHOS_CACHE`, else `$XDG_CACHE_HOME/telegraphos`, else `~/.cache/telegraphos`.
 #![forbid(unsafe_code)]
 
 mod apt;
 mod chroot;
-mod cpio;
 mod error;
 mod exec;
+mod ext4;
 mod guest;
 mod iproute;
 mod kernel;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plain line charts on two logarithmic axes, as SVG.
+//! Plain line charts on two logarithmic axes, and figures with their spreads on one, as SVG.
 
 use crate::{Error, Result};
 use plotters::coord::Shift;
@@ -44,9 +44,33 @@ pub(super) struct Chart<'a> {
     pub(super) lines: Vec<Line>,
 }
 
+/// Figures below each other, each a point on one logarithmic axis with a line for its spread.
+pub(super) struct Dots<'a> {
+    pub(super) title: &'a str,
+    pub(super) x_title: &'a str,
+    pub(super) rows: Vec<Dot>,
+    /// Where a line divides good from bad.
+    pub(super) bound: Option<f64>,
+}
+
+/// A figure. Values that are not greater than 0 are at the end of the axis.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Dot {
+    pub(super) name: String,
+    pub(super) value: f64,
+    /// From, to.
+    pub(super) spread: (f64, f64),
+    /// The number of its colour.
+    pub(super) colour: usize,
+}
+
 /// Width and height of a chart, and the width of its frame; the rest is for the names of the curves.
 const SIZE: (u32, u32) = (760, 440);
 const FRAME: u32 = 640;
+/// Width of the names of figures, height of one, and height of all that is around them.
+const NAMES: u32 = 360;
+const ROW: u32 = 16;
+const AROUND: u32 = 90;
 /// Height of a label.
 const LABEL: i32 = 14;
 /// Distinct also for colour-blind readers.
@@ -67,11 +91,25 @@ type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// Writes charts, one below the other, into an SVG file; the line of the report that names the file.
 pub(super) fn write(path: &Path, charts: &[Chart<'_>]) -> Result<String> {
+    write_all(path, &[], charts)
+}
+
+/// The same, below figures.
+pub(super) fn write_all(path: &Path, dots: &[Dots<'_>], charts: &[Chart<'_>]) -> Result<String> {
     let draw = || -> Drawn {
-        let page = SVGBackend::new(path, (SIZE.0, SIZE.1 * charts.len() as u32)).into_drawing_area();
+        let height = dots.iter().map(Dots::height).sum::<u32>() + SIZE.1 * charts.len() as u32;
+        let page = SVGBackend::new(path, (SIZE.0, height)).into_drawing_area();
         page.fill(&WHITE)?;
-        for (area, chart) in page.split_evenly((charts.len(), 1)).iter().zip(charts) {
-            chart.draw(area)?;
+        let mut rest = page.clone();
+        for dots in dots {
+            let (area, below) = rest.split_vertically(dots.height());
+            dots.draw(&area)?;
+            rest = below;
+        }
+        for chart in charts {
+            let (area, below) = rest.split_vertically(SIZE.1);
+            chart.draw(&area)?;
+            rest = below;
         }
         Ok(page.present()?)
     };
@@ -126,6 +164,44 @@ impl<'a> Chart<'a> {
     }
 }
 
+impl Dots<'_> {
+    fn height(&self) -> u32 {
+        AROUND + ROW * self.rows.len() as u32
+    }
+
+    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Drawn {
+        let values = self.rows.iter().flat_map(|row| [row.value, row.spread.0, row.spread.1]).chain(self.bound);
+        let (range, rows) = (range(10.0, values), self.rows.len().max(1) as f64);
+        let from = range.start;
+        let mut chart = ChartBuilder::on(area)
+            .caption(self.title, ("sans-serif", 15))
+            .margin(10)
+            .margin_left(NAMES)
+            .x_label_area_size(40)
+            .build_cartesian_2d(range.log_scale(), 0.0..rows)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .disable_y_axis()
+            .light_line_style(TRANSPARENT)
+            .x_desc(self.x_title)
+            .x_label_formatter(&|x| format!("{x}"))
+            .draw()?;
+        if let Some(bound) = self.bound {
+            chart.draw_series([PathElement::new([(bound, 0.0), (bound, rows)], BLACK)])?;
+        }
+        for (index, row) in self.rows.iter().enumerate() {
+            let (y, colour) = (rows - index as f64 - 0.5, COLOURS[row.colour % COLOURS.len()]);
+            let spread = [row.spread.0, row.spread.1].map(|x| (x.max(from), y));
+            chart.draw_series([PathElement::new(spread, colour.stroke_width(2))])?;
+            chart.draw_series([Circle::new((row.value.max(from), y), 3, colour.filled())])?;
+            let text = ("sans-serif", 12).into_font().color(&colour).pos(Pos::new(HPos::Right, VPos::Center));
+            chart.draw_series([EmptyElement::at((from, y)) + Text::new(row.name.clone(), (-6, 0), text)])?;
+        }
+        Ok(())
+    }
+}
+
 /// The range of the values above 0, widened to powers of `base`.
 fn range(base: f64, values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
     let logs = values.filter(|v| *v > 0.0).map(|v| v.log(base));
@@ -167,6 +243,23 @@ mod tests {
         assert!(!svg.contains("\nnone\n"));
         let error = write(&dir.path().join("no/plot.svg"), &[empty()]).unwrap_err().to_string();
         assert!(error.contains("cannot write the plot") && error.contains("no/plot.svg"), "{error}");
+    }
+
+    #[test]
+    fn figures_have_their_names_beside_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plot.svg");
+        let row = |name: &str, value| Dot { name: name.into(), value, spread: (value / 2.0, value * 2.0), colour: 1 };
+        let rows = vec![row("store 3.00", 3.0), row("load 40.0", 40.0)];
+        let dots = Dots { title: "All", x_title: "us", rows, bound: Some(1.0) };
+        let none = Dots { title: "None", x_title: "", rows: Vec::new(), bound: None };
+        let height = AROUND * 2 + ROW * 2 + SIZE.1;
+        write_all(&path, &[dots, none], &[Chart::new("Copies", "", "", Vec::new())]).unwrap();
+        let svg = std::fs::read_to_string(&path).unwrap();
+        for text in ["store 3.00", "load 40.0", "All", "None", "Copies", "us", "100"] {
+            assert!(svg.contains(&format!(">\n{text}\n<")), "{text} is not in {svg}");
+        }
+        assert!(svg.contains(&format!("height=\"{height}\"")), "{svg}");
     }
 
     #[test]

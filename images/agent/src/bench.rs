@@ -44,6 +44,8 @@ pub mod command {
     pub const UNIX_BLOCKED: u64 = 2;
     /// The same, both polling.
     pub const UNIX_SPINNING: u64 = 3;
+    /// `process_vm_writev` of so many bytes into the same memory.
+    pub const WRITEV: u64 = 4;
 }
 
 /// Bytes of the memory that both guests map.

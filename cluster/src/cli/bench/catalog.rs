@@ -15,6 +15,14 @@ pub(crate) enum Target {
 }
 
 impl Target {
+    /// How many times as bad as it may be; at most 1 if it is met.
+    pub(crate) fn times(self, value: f64) -> f64 {
+        match self {
+            Target::AtMost(most) => value / most,
+            Target::AtLeast(least) => least / value,
+        }
+    }
+
     pub(crate) fn met(self, value: f64) -> bool {
         match self {
             Target::AtMost(most) => value <= most,
@@ -63,7 +71,7 @@ pub(crate) struct Samples {
 }
 
 /// Peers: they are measured beside our operations, and do not depend on how those wait.
-const PEERS: [&str; 28] = [
+const PEERS: [&str; 31] = [
     "testdev_store",
     "testdev_load",
     "bare_blocked_store_isolated",
@@ -90,6 +98,9 @@ const PEERS: [&str; 28] = [
     "host_memcpy_4k",
     "host_memcpy_1m",
     "host_memcpy_16m",
+    "host_writev_4k",
+    "host_writev_1m",
+    "host_writev_16m",
     "host_unix_roundtrip_blocked",
     "host_unix_roundtrip_spinning",
 ];
@@ -221,6 +232,11 @@ fn warming(values: &[f64]) -> Option<String> {
     let change = second / first;
     let steady = values.len() < 4 || (1.0 / 1.5..=1.5).contains(&change);
     (!steady).then(|| format!("unsteady: {change:.2} times in the second half of the rounds"))
+}
+
+/// Whether a figure is one of a peer, not of a board.
+pub(crate) fn is_of_peer(measure: &str) -> bool {
+    PEERS.contains(&measure)
 }
 
 /// All figures of one run, and their targets.

@@ -5,6 +5,7 @@
 //!   mod        boots the guests with the peers, once for each way to wait, and has `tg-bench` measure in them
 //!   peers      the other devices, and the process that serves them
 //!   catalog    every figure that must come of it, and the targets
+//!   pictures   all figures, and the copies, as charts
 //!   result     a figure, its statistics, the file of --json
 //!   table      figures and comparisons as Markdown
 //! ```
@@ -14,6 +15,7 @@
 
 mod catalog;
 pub(crate) mod peers;
+mod pictures;
 mod result;
 mod table;
 
@@ -56,6 +58,9 @@ impl Plan {
     }
 }
 
+/// The figure of [`start_of_many`].
+const START_OF_MANY: &str = "start_16";
+
 /// How long boards poll where they poll: longer than anything that is waited for.
 const SPIN_US: &str = "200";
 
@@ -84,6 +89,9 @@ pub(super) fn bench(mut context: Context, options: &Options) -> Result<u8> {
         Some(_) => vec![Waiting::Spinning],
     };
     let (mut samples, mut more, mut code, mut manifest) = (BTreeMap::new(), Vec::new(), 0, String::new());
+    if !options.quick {
+        more.push(start_of_many(&context)?);
+    }
     for waiting in &modes {
         if *waiting == Waiting::Spinning && modes.len() > 1 {
             context.settings.hib.push(("spin-us".into(), SPIN_US.into()));
@@ -96,10 +104,12 @@ pub(super) fn bench(mut context: Context, options: &Options) -> Result<u8> {
     let (mut list, mut targets) = catalog::figures(&samples, processes);
     list.append(&mut more);
     targets.insert("idle".into(), Target::AtMost(0.5));
+    targets.insert(START_OF_MANY.into(), Target::AtMost(20.0));
     let mut out = table::markdown(&list, &targets);
     if let (Some(picture), Some(samples)) = (&options.picture, samples.values().next()) {
         let chart = Chart::new("Block copies", "bytes", "MB/s", copies(samples));
-        out += &format!("\n{}", plot::write(picture, &[chart])?);
+        let dots = [pictures::targets(&list, &targets), pictures::times(&list)];
+        out += &format!("\n{}", plot::write_all(picture, &dots, &[chart])?);
     }
     if let Some(earlier) = earlier {
         out += &format!("\n{}", table::comparison(&earlier, &list));
@@ -141,6 +151,9 @@ fn one_boot(context: &Context, plan: &Plan, more: Option<&mut Vec<Measure>>) -> 
         more.push(Measure::of("idle", "% of a processor", &[percent]));
         let memory: u64 = cluster.servers().iter().map(|(_, _, memory)| memory.own()).sum();
         more.push(Measure::of("servers_memory", "KiB", &[memory as f64]));
+        // What its machine takes besides the files that all machines share.
+        let memory = cluster.node(1).qemu_memory().map(|memory| (memory.anonymous + memory.shared) as f64);
+        more.push(Measure::of("guest_memory", "KiB", memory.as_slice()));
         more.push(Measure::of("start", "s", &[start.as_secs_f64()]));
     }
     say(&format!("Measuring, {} rounds of everything in turn ...", plan.rounds));
@@ -152,6 +165,16 @@ fn one_boot(context: &Context, plan: &Plan, more: Option<&mut Vec<Measure>>) -> 
     let code = run::measure(cluster.guests(), User::Root, "tg-bench", plan.rounds, &plan.arguments, quiet, take)?;
     peers.check()?;
     Ok((samples, code, cluster.manifest().to_string()))
+}
+
+/// How long 16 virtual machines without peers take until the boards of all can be used.
+fn start_of_many(context: &Context) -> Result<Measure> {
+    crate::prepare(&context.settings, context.progress)?;
+    let begun = Instant::now();
+    let cluster = Cluster::builder().settings(context.settings.clone()).nodes(16).progress(context.progress).boot()?;
+    let took = begun.elapsed();
+    drop(cluster);
+    Ok(Measure::of(START_OF_MANY, "s", &[took.as_secs_f64()]))
 }
 
 /// The throughput of block copies by bytes.

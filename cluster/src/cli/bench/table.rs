@@ -6,7 +6,7 @@ use super::result::Measure;
 use std::collections::BTreeMap;
 
 /// Three significant digits, or more before the point.
-fn digits(value: f64) -> String {
+pub(super) fn digits(value: f64) -> String {
     match value.abs() {
         a if a >= 100.0 => format!("{value:.0}"),
         a if a >= 10.0 => format!("{value:.1}"),

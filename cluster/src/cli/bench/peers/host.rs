@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is measured on the host, in the middle of a guest's round: memcpy, and round trips over a Unix stream.
+//! What is measured on the host, in the middle of a guest's round: copies by the processor and by the kernel, and round
+//! trips over a Unix stream.
 
 use super::memory::Mapping;
 use std::io::{self, Read, Write};
@@ -21,7 +22,11 @@ impl Host {
     pub(super) fn measure(&mut self, word: u64) -> u64 {
         let argument = word & ((1 << command::SHIFT) - 1);
         let result = match word >> command::SHIFT {
-            command::MEMCPY => self.memcpy(argument),
+            command::MEMCPY => self.copies(argument, |source, target| {
+                target.copy_from(source);
+                Ok(())
+            }),
+            command::WRITEV => self.copies(argument, writev),
             command::UNIX_BLOCKED => round_trips(argument, false),
             command::UNIX_SPINNING => round_trips(argument, true),
             other => Err(io::Error::other(format!("command {other} is unknown"))),
@@ -32,7 +37,7 @@ impl Host {
         })
     }
 
-    fn memcpy(&mut self, bytes: u64) -> io::Result<u64> {
+    fn copies(&mut self, bytes: u64, copy: impl Fn(&[u8], &mut Mapping) -> io::Result<()>) -> io::Result<u64> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         if bytes > MOST {
             return Err(io::Error::other(format!("{bytes} bytes: expected at most {MOST}")));
@@ -48,9 +53,17 @@ impl Host {
         let count = (64 << 10 >> bytes.max(1).ilog2()).clamp(1, 16);
         let begun = Instant::now();
         for _ in 0..count {
-            target.copy_from(&source[..bytes]);
+            copy(&source[..bytes], target)?;
         }
         Ok((begun.elapsed().as_nanos() / count) as u64)
+    }
+}
+
+/// By the kernel, as into another process: that it is this one changes nothing of what the call does.
+fn writev(source: &[u8], target: &mut Mapping) -> io::Result<()> {
+    match target.write_by_kernel(source)? {
+        written if written == source.len() => Ok(()),
+        written => Err(io::Error::other(format!("process_vm_writev wrote {written} of {} bytes", source.len()))),
     }
 }
 
@@ -101,6 +114,8 @@ mod tests {
         for (command, argument) in [
             (command::MEMCPY, 4096),
             (command::MEMCPY, MOST as u64),
+            (command::WRITEV, 4096),
+            (command::WRITEV, MOST as u64),
             (command::UNIX_BLOCKED, 2),
             (command::UNIX_SPINNING, 2),
         ] {
@@ -108,6 +123,7 @@ mod tests {
             assert!(ns > 0 && ns < u64::MAX, "{command} {argument}: {ns}");
         }
         assert_eq!(measure(&mut host, command::MEMCPY, MOST as u64 + 1), u64::MAX);
+        assert_eq!(measure(&mut host, command::WRITEV, MOST as u64 + 1), u64::MAX);
         assert_eq!(measure(&mut host, 9, 1), u64::MAX);
     }
 }

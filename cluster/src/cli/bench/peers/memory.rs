@@ -42,6 +42,16 @@ impl Mapping {
         word.store(value, Ordering::Release);
     }
 
+    /// `process_vm_writev` of bytes to its start; how many the kernel has copied.
+    pub(super) fn write_by_kernel(&mut self, source: &[u8]) -> io::Result<usize> {
+        assert!(source.len() <= self.bytes, "{} bytes", source.len());
+        let local = libc::iovec { iov_base: source.as_ptr().cast_mut().cast(), iov_len: source.len() };
+        let remote = libc::iovec { iov_base: self.at.as_ptr().cast(), iov_len: source.len() };
+        // SAFETY: the kernel reads `source` and writes within the mapping, which nobody else has.
+        let written = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
+        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+    }
+
     /// Copies bytes to its start, as many as there are.
     pub(super) fn copy_from(&mut self, source: &[u8]) {
         assert!(source.len() <= self.bytes, "{} bytes", source.len());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Block copies, and what the processor takes for as many bytes, in the guest and on the host.
+//! Block copies, and what the processor and the host's kernel take for as many bytes.
 
 use crate::bare::Bare;
 use crate::{Options, Round, nanoseconds};
@@ -14,19 +14,20 @@ pub(crate) const DATA: u64 = 16 << 20;
 /// The longest copy that is also tried as a loop of loads.
 const LOADS: u64 = 4 << 10;
 
-/// Bytes, name, and the names of a memcpy in the guest and on the host where it is measured, too.
-type Size = (u64, &'static str, Option<[&'static str; 2]>);
+/// Bytes, name, and the names of a memcpy in the guest and on the host and of `process_vm_writev` where those are
+/// measured, too.
+type Size = (u64, &'static str, Option<[&'static str; 3]>);
 const SIZES: [Size; 10] = [
     (64, "64", None),
     (256, "256", None),
     (1 << 10, "1k", None),
-    (4 << 10, "4k", Some(["guest_memcpy_4k", "host_memcpy_4k"])),
+    (4 << 10, "4k", Some(["guest_memcpy_4k", "host_memcpy_4k", "host_writev_4k"])),
     (16 << 10, "16k", None),
     (64 << 10, "64k", None),
     (256 << 10, "256k", None),
-    (1 << 20, "1m", Some(["guest_memcpy_1m", "host_memcpy_1m"])),
+    (1 << 20, "1m", Some(["guest_memcpy_1m", "host_memcpy_1m", "host_writev_1m"])),
     (4 << 20, "4m", None),
-    (DATA, "16m", Some(["guest_memcpy_16m", "host_memcpy_16m"])),
+    (DATA, "16m", Some(["guest_memcpy_16m", "host_memcpy_16m", "host_writev_16m"])),
 ];
 
 pub(crate) fn round(
@@ -47,8 +48,10 @@ pub(crate) fn round(
             remote.put_block(0, segment, 0, size)?;
         }
         values.ns.insert(format!("put_{label}"), nanoseconds(begun, count));
-        if let Some([guest, host]) = memcpy {
-            values.part(host, |ns| Ok(_ = ns.insert(host.into(), bare.on_host(command::MEMCPY, size)?)));
+        if let Some([guest, host, writev]) = memcpy {
+            for (name, command) in [(host, command::MEMCPY), (writev, command::WRITEV)] {
+                values.part(name, |ns| Ok(_ = ns.insert(name.into(), bare.on_host(command, size)?)));
+            }
             let source = vec![0x5a_u8; size as usize];
             let mut target = vec![0_u8; size as usize];
             let begun = Instant::now();
