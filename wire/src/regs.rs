@@ -103,6 +103,8 @@ registers! {
     /// (FLASH's process id register; a write also abandons SHRIMP's half-made command). Boards that check keys ignore
     /// it.
     Process = 0x08c, 4, ReadWrite, "PROCESS";
+    /// The number that the register PAIR of this board's memory device has; 0 if it has none.
+    DirectPair = 0x090, 8, ReadOnly, "DIRECT_PAIR";
     /// Remote stores accepted from this node's processors since reset.
     CountStores = 0x100, 8, ReadOnly, "COUNT_STORES";
     /// Remote loads accepted since reset.

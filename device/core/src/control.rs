@@ -116,6 +116,7 @@ impl Hib {
             #[cfg(not(feature = "bugs"))]
             Register::Process => 0,
             Register::Counters => u64::from(self.ctx.config.counters),
+            Register::DirectPair => self.ctx.config.direct_pair,
             Register::ErrorCount
             | Register::CountStores
             | Register::CountLoads
