@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telegraphos_device::direct::memory_socket;
+use telegraphos_fabric::control::{ControlClient, default_path};
 use telegraphos_images::{Guest as Image, KernelSeries, Manifest, Qemu, Store};
 
 /// Choices about a cluster to be booted.
@@ -217,6 +218,11 @@ impl Cluster {
         let process = start_fabric(&socket, &self.plan.settings.fabric, &self.plan.logs.path("fabric"))?;
         *lock(&self.fabric) = Some(process);
         Ok(())
+    }
+
+    /// A connection to the control socket of the fabric.
+    pub fn control(&self) -> Result<ControlClient> {
+        Ok(ControlClient::connect(&default_path(&self.plan.fabric_socket()))?)
     }
 
     /// Ends the fabric at once, as a crash would; with one process, all HIBs with it.

@@ -58,8 +58,8 @@ pub struct Settings {
     /// Whether fabric and HIBs share one process, or each has one [default: one; each for bench --notify]
     #[arg(long, value_enum)]
     pub processes: Option<Processes>,
-    /// Nodes that trust each other, as NAME=NODES:MIB (lab=0,2-3:64; in the file: tables named trust, with name, nodes and
-    /// size-mib): they get memory that each accesses directly, whatever is granted. Needs one process
+    /// Nodes that trust each other, as NAME=NODES:MIB (lab=0,2-3:64; in the file: tables named trust, with name, nodes
+    /// and size-mib): they get memory that each accesses directly, whatever is granted. Needs one process
     #[arg(long, value_name = "GROUP")]
     #[serde(default)]
     pub trust: Vec<TrustGroup>,

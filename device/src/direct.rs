@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use log::{debug, info, warn};
 use rustix::event::{PollFd, PollFlags};
@@ -167,6 +167,8 @@ pub struct GroupMemory {
     file: Arc<OwnedFd>,
     /// A bit for each member whose memory device has a guest.
     present: AtomicU64,
+    /// Accesses are to go through the boards.
+    observed: AtomicBool,
 }
 
 impl GroupMemory {
@@ -179,13 +181,25 @@ impl GroupMemory {
             rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
             Ok(file)
         };
-        let file = make().map_err(|errno| ServeError::System { what: "cannot make memory for a trust group", errno })?;
-        Ok(Arc::new(GroupMemory { group, file: Arc::new(file), present: AtomicU64::new(0) }))
+        let file =
+            make().map_err(|errno| ServeError::System { what: "cannot make memory for a trust group", errno })?;
+        Ok(Arc::new(GroupMemory {
+            group,
+            file: Arc::new(file),
+            present: AtomicU64::new(0),
+            observed: AtomicBool::new(false),
+        }))
     }
 
     /// The group.
     pub fn group(&self) -> &TrustGroup {
         &self.group
+    }
+
+    /// Whether what members access of each other is to go through the boards, where faults and captures see it. Their
+    /// drivers follow within some seconds.
+    pub fn observe(&self, observed: bool) {
+        self.observed.store(observed, Ordering::Relaxed);
     }
 
     /// The part of a node in it; `None` if it is not a member.
@@ -253,6 +267,7 @@ impl Member {
             direct::SLICE_SIZE => group.slice(),
             direct::MEMBERS => halves(group.nodes.len() as u64, self.place as u64),
             direct::PRESENT => self.memory.present.load(Ordering::Relaxed),
+            direct::OBSERVED => self.memory.observed.load(Ordering::Relaxed).into(),
             direct::NAME..0x80 => {
                 let mut bytes = [0; 8];
                 let from = (offset - direct::NAME) as usize;
@@ -420,6 +435,11 @@ impl MemoryServer {
         })
     }
 
+    /// The memory of its group.
+    pub fn memory(&self) -> &Arc<GroupMemory> {
+        &self.device.member.memory
+    }
+
     /// The node whose memory device this is.
     pub fn node(&self) -> NodeId {
         self.device.member.node()
@@ -545,7 +565,8 @@ mod tests {
         assert_eq!(group(&lab.to_string()), lab);
         assert_eq!(lab.size(), 256 << 20);
         assert_eq!(group("x=0-2:64").size(), 256 << 20, "a power of two");
-        for bad in ["", "lab", "lab=0", "lab=:64", "lab=0,:64", "lab=3-1:64", "lab=0-65535:1", "lab=0:x", "lab=70000:1"] {
+        for bad in ["", "lab", "lab=0", "lab=:64", "lab=0,:64", "lab=3-1:64", "lab=0-65535:1", "lab=0:x", "lab=70000:1"]
+        {
             assert_eq!(bad.parse::<TrustGroup>(), Err(TrustError::Syntax(bad.to_owned())));
         }
     }
@@ -590,6 +611,7 @@ mod tests {
             (direct::MEMBERS, 4, 2),
             (direct::PLACE, 4, 1),
             (direct::PRESENT, 8, 0),
+            (direct::OBSERVED, 8, 0),
             (direct::NAME, 8, u64::from_le_bytes(*b"lab\0\0\0\0\0")),
             (direct::NAME + 8, 8, 0),
             (direct::MEMBER_NODES, 4, 5),

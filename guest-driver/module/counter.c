@@ -246,15 +246,25 @@ int tg_counter_disarm(struct tg_call *call)
 {
 	const struct tg_counter *arg = &call->arg.counter;
 	struct tg_device *tg = call->file->tg;
-	int err;
+	const struct tg_page_counter *counter;
+	u32 node = 0, page = 0;
+	int err = -EBADF;
 
 	lockdep_assert_held(&tg->op_lock);
 	if (arg->reserved)
 		return -EINVAL;
 	if (mutex_lock_killable(&tg->counter_lock))
 		return -EINTR;
-	err = tg_counter_of(call->file, arg->counter) ? tg_counter_end(tg, arg->counter) : -EBADF;
+	counter = tg_counter_of(call->file, arg->counter);
+	if (counter) {
+		node = counter->remote->node;
+		page = counter->page;
+		err = tg_counter_end(tg, arg->counter);
+	}
 	mutex_unlock(&tg->counter_lock);
+	/* Not under counter_lock: it waits for the other node. */
+	if (!err)
+		tg_direct_untrap(tg, node, page);
 	return err;
 }
 

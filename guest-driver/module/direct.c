@@ -7,7 +7,8 @@
  * An import of a direct segment maps the owner's memory itself. It has its slots and its
  * windows nevertheless: what does not go through its plain window (atomics, copies) goes
  * through the board as always, which reaches the owner's slice, too. So do all accesses of an
- * import that is *trapped*, because a page access counter counts them.
+ * import that is *trapped*, because a page access counter counts them, or because faults or a
+ * capture of the fabric are to see them.
  *
  * The board does not take part, so it does not revoke anything. Each node says in its own
  * slice which units of the others it has mapped, and its memory is used for nothing else
@@ -45,6 +46,8 @@
  * @first: First unit behind the tables.
  * @members: Number of members of the group.
  * @place: This node's place among them.
+ * @observed: All imports are trapped: as the register says, when last looked at. Under the
+ *	board's map_lock.
  * @nodes: Their nodes.
  * @name: The group's name, NUL-terminated.
  * @used: Own units that hold tables, a segment, or are retired. Under @lock.
@@ -65,6 +68,7 @@ struct tg_direct {
 	u32 first;
 	u32 members;
 	u32 place;
+	bool observed;
 	u32 nodes[TG_DIRECT_MAX_MEMBERS];
 	u8 name[64] __aligned(8);
 	unsigned long *used;
@@ -280,6 +284,23 @@ unsigned long tg_direct_pfn(const struct tg_memory *memory, unsigned long page)
 
 /* ---- imports ---- */
 
+/* Whether an import must be trapped. */
+static bool tg_direct_must_trap(struct tg_device *tg, const struct tg_remote *remote)
+{
+	return remote->direct->observed || tg_counter_is_armed(tg, remote);
+}
+
+/* Looks at the register again; returns whether it has changed. */
+static bool tg_direct_look(struct tg_direct *direct)
+{
+	bool before = direct->observed;
+
+	mutex_lock(&direct->lock);
+	direct->observed = direct->regs && readq(direct->regs + TG_DIRECT_OBSERVED) == 1;
+	mutex_unlock(&direct->lock);
+	return direct->observed != before;
+}
+
 /* Whether all units of an import are still those of its segment. */
 static bool tg_direct_is_current(const struct tg_remote *remote)
 {
@@ -338,7 +359,6 @@ void tg_direct_import(struct tg_remote *remote)
 {
 	struct tg_device *tg = remote->obj.tg;
 	struct tg_direct *direct = tg_direct_of(tg);
-	bool found;
 
 	if (!direct || !(remote->rights & TG_RIGHT_READ) || remote->rights & TG_RIGHT_ENQUEUE)
 		return;
@@ -346,6 +366,7 @@ void tg_direct_import(struct tg_remote *remote)
 	if (remote->direct_place == direct->members)
 		return;
 	down_write(&tg->map_lock);
+	tg_direct_look(direct);
 	mutex_lock(&direct->lock);
 	if (!direct->base)
 		goto out;
@@ -358,13 +379,13 @@ void tg_direct_import(struct tg_remote *remote)
 	tg_direct_hold(direct, remote, 1);
 	/* The owner first clears the entries and then reads the bytes: see tg_direct_free(). */
 	mb();
-	found = tg_direct_is_current(remote);
-	if (!found) {
+	if (tg_direct_is_current(remote)) {
+		remote->trapped = tg_direct_must_trap(tg, remote);
+	} else {
 		tg_direct_hold(direct, remote, -1);
 		remote->direct = NULL;
 		tg_direct_put(direct);
 	}
-	remote->trapped = tg_counter_is_armed(tg, remote);
 out:
 	mutex_unlock(&direct->lock);
 	up_write(&tg->map_lock);
@@ -430,25 +451,95 @@ void tg_direct_trap(struct tg_device *tg, u32 node, u32 page)
 	up_write(&tg->map_lock);
 }
 
+/* A trapped import that may be direct again: it settles, and is held. Or NULL. */
+static struct tg_remote *tg_direct_next_trapped(struct tg_device *tg, u32 node, u32 page,
+						unsigned long *handle)
+{
+	struct tg_remote *found = NULL;
+	struct tg_object *obj;
+
+	down_write(&tg->map_lock);
+	for (obj = xa_find(&tg->objects[TG_MMAP_IMPORT], handle, ULONG_MAX, XA_PRESENT);
+	     obj && !found;
+	     obj = xa_find_after(&tg->objects[TG_MMAP_IMPORT], handle, ULONG_MAX, XA_PRESENT)) {
+		struct tg_remote *remote = tg_remote_of(obj);
+
+		if (!remote->direct || !remote->trapped || remote->settles || !obj->open ||
+		    (node != TG_ALL_NODES &&
+		     (remote->node != node || page - remote->page >= remote->count)) ||
+		    tg_direct_must_trap(tg, remote))
+			continue;
+		kref_get(&obj->ref);
+		remote->settles = true;
+		tg_zap(obj);
+		found = remote;
+	}
+	up_write(&tg->map_lock);
+	return found;
+}
+
 /**
- * tg_direct_watch() - ends imports whose segments are gone
+ * tg_direct_untrap() - imports of a page are direct again, if nothing else traps them
+ * @tg: Board. The caller holds op_lock for reading, and no other lock.
+ * @node: Node of the page; TG_ALL_NODES for all imports.
+ * @page: Export page there.
+ *
+ * Waits, killably, until the board has none of their stores, so that none is passed by a later
+ * one that is direct. Accesses wait in page faults meanwhile. An import with a latched error
+ * stays trapped.
+ */
+void tg_direct_untrap(struct tg_device *tg, u32 node, u32 page)
+{
+	union tg_request request = { .command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_QUIET) };
+	struct tg_remote *remote;
+	unsigned long handle = 0;
+	bool quiet;
+
+	while ((remote = tg_direct_next_trapped(tg, node, page, &handle))) {
+		request.command.import = cpu_to_le16(remote->obj.handle);
+		quiet = !tg_admin_checked(tg, remote->obj.file, TG_ADMIN_DRAIN, &request, NULL);
+		/* What the board has reported about them before. */
+		tg_events_consume(tg);
+		down_write(&tg->map_lock);
+		remote->settles = false;
+		if (quiet && !remote->state && !remote->status && !remote->obj.dead)
+			remote->trapped = remote->direct && tg_direct_must_trap(tg, remote);
+		wake_up_all(&remote->wait);
+		up_write(&tg->map_lock);
+		tg_object_put(&remote->obj);
+	}
+}
+
+/**
+ * tg_direct_watch() - ends imports whose segments are gone, and traps all that are to be seen
  * @tg: Board. The caller holds op_lock for reading.
  */
 void tg_direct_watch(struct tg_device *tg)
 {
+	struct tg_direct *direct = tg->direct;
 	struct tg_object *obj;
 	unsigned long handle;
+	bool changed;
 
-	if (!tg->direct)
+	if (!direct)
 		return;
 	down_write(&tg->map_lock);
+	changed = tg_direct_look(direct);
 	xa_for_each(&tg->objects[TG_MMAP_IMPORT], handle, obj) {
 		struct tg_remote *remote = tg_remote_of(obj);
 
-		if (remote->direct && remote->direct->base && !tg_direct_is_current(remote))
+		if (!remote->direct)
+			continue;
+		if (direct->base && !tg_direct_is_current(remote)) {
 			tg_remote_stale(remote);
+		} else if (direct->observed && !remote->trapped) {
+			remote->trapped = true;
+			tg_zap(obj);
+		}
 	}
 	up_write(&tg->map_lock);
+	if (changed && !direct->observed)
+		tg_direct_untrap(tg, TG_ALL_NODES, 0);
 }
 
 /**

@@ -761,6 +761,8 @@ struct tg_nqueue {
  * @direct_place: Place of its node among the members of the trust group.
  * @direct_unit: Its first unit in that node's slice.
  * @trapped: Its plain window is the board's all the same. Under map_lock.
+ * @settles: It is to be direct again once the board has none of its stores: faults wait. Under
+ *	map_lock.
  */
 struct tg_remote {
 	struct tg_object obj;
@@ -780,6 +782,7 @@ struct tg_remote {
 	u32 direct_place;
 	u32 direct_unit;
 	bool trapped;
+	bool settles;
 };
 
 /**
@@ -1062,6 +1065,7 @@ void tg_direct_import(struct tg_remote *remote);
 void tg_direct_leave(struct tg_remote *remote);
 unsigned long tg_direct_window_pfn(const struct tg_remote *remote, unsigned long page);
 void tg_direct_trap(struct tg_device *tg, u32 node, u32 page);
+void tg_direct_untrap(struct tg_device *tg, u32 node, u32 page);
 void tg_direct_watch(struct tg_device *tg);
 void tg_direct_detach(struct tg_device *tg);
 

@@ -123,7 +123,8 @@ static bool tg_pause_is_over(const struct tg_pause *pause)
 		return true;
 	if (pause->tries)
 		return READ_ONCE(*pause->tries) != pause->before;
-	return !(READ_ONCE(tg_remote_of(pause->obj)->state) & TG_STATE_CONGESTED);
+	return !(READ_ONCE(tg_remote_of(pause->obj)->state) & TG_STATE_CONGESTED) &&
+	       !READ_ONCE(tg_remote_of(pause->obj)->settles);
 }
 
 /* Time for which a fault that cannot be retried keeps the memory map locked. */
@@ -261,7 +262,7 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	case TG_MMAP_ENQUEUE:
 	case TG_MMAP_REPLICA_WINDOW:
 		remote = tg_remote_of(obj);
-		if (remote->state & TG_STATE_CONGESTED) {
+		if (remote->state & TG_STATE_CONGESTED || remote->settles) {
 			pause.wait = &remote->wait;
 			goto out;
 		}

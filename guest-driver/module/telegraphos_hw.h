@@ -185,6 +185,8 @@
 #define TG_ADMIN_REPLICA_MOVE 0x12
 /* Acknowledge that no processor of this node has export page `index`, an invalid copy, mapped any more: the store that made it invalid may complete. Another REPLICA_SET makes the copy valid again. */
 #define TG_ADMIN_REPLICA_INVALID 0x13
+/* Import quiet: completes when no store or operation of an import is unfinished. In: import. What is begun meanwhile is waited for, too: the driver has taken the import's pages away. */
+#define TG_ADMIN_IMPORT_QUIET 0x14
 
 /* Admin slots */
 /* Number of slots: enough that each context has one of its own for each class of commands that wait for another node, so that no process's commands wait for another's. */
@@ -439,6 +441,8 @@ _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 #define TG_DIRECT_PLACE 0x24
 /* Byte offset of a 64-bit register: a bit for each member, by place, whose memory device has a guest now. */
 #define TG_DIRECT_PRESENT 0x28
+/* Byte offset of a 64-bit register: 1 while accesses between members are to go through the boards, because the link of a member has faults or all is captured; else 0. The driver looks at it now and then. */
+#define TG_DIRECT_OBSERVED 0x30
 /* Byte offset of the group's name: 64 bytes, NUL-padded. */
 #define TG_DIRECT_NAME 0x40
 /* Byte offset of 32-bit registers, one for each member by place: its node id. */

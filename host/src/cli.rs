@@ -49,8 +49,8 @@ struct Cli {
     /// Read the fabric's settings from a TOML file with the same names
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Nodes of this process that trust each other, as NAME=NODES:MIB (lab=0,2-3:64): each gets a memory device with that
-    /// much memory, which all of them access directly, whatever they grant each other. May be given several times
+    /// Nodes of this process that trust each other, as NAME=NODES:MIB (lab=0,2-3:64): each gets a memory device with
+    /// that much memory, which all of them access directly, whatever they grant each other. May be given several times
     #[arg(long, value_name = "GROUP")]
     trust: Vec<TrustGroup>,
     /// The options of each board, as telegraphos-hib has them; `--` stands between two boards

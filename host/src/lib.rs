@@ -89,6 +89,8 @@ pub struct Host {
     fabric: Rounds,
     boards: Vec<Board>,
     memories: Vec<MemoryServer>,
+    /// [`Rounds::observations`] of which the groups know.
+    observed: u64,
 }
 
 impl Host {
@@ -112,7 +114,9 @@ impl Host {
             Board { node, server }
         };
         let boards = boards.into_iter().map(joined).collect();
-        Ok(Host { fabric, boards, memories })
+        let mut host = Host { fabric, boards, memories, observed: 0 };
+        host.observe();
+        Ok(host)
     }
 
     /// Serves until the fabric is shut down ([`Fabric::shutdown_handle`]), or the first failure.
@@ -158,7 +162,19 @@ impl Host {
                 break;
             }
         }
+        if self.observed != self.fabric.observations() {
+            self.observe();
+        }
         Ok(false)
+    }
+
+    /// Faults and captures have changed: tells the guests whether they are to see what members of a group access.
+    fn observe(&mut self) {
+        self.observed = self.fabric.observations();
+        for memory in &self.memories {
+            let group = memory.memory();
+            group.observe(self.fabric.observes(&group.group().nodes));
+        }
     }
 
     /// Microseconds until a turn is needed without an event; `None` if never.
@@ -168,8 +184,8 @@ impl Host {
         boards.chain(memories).chain(self.fabric.timeout()).min()
     }
 
-    /// One poll of everything, for at most `timeout` microseconds: events of each board's four descriptors, then of each
-    /// memory device's two, then of the fabric's one.
+    /// One poll of everything, for at most `timeout` microseconds: events of each board's four descriptors, then of
+    /// each memory device's two, then of the fabric's one.
     fn poll(&self, timeout: Option<u64>) -> Result<Vec<PollFlags>, HostError> {
         let mut fds: Vec<PollFd<'_>> = self.boards.iter().flat_map(|board| board.server.interests()).collect();
         fds.extend(self.memories.iter().flat_map(MemoryServer::interests));

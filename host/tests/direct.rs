@@ -11,6 +11,7 @@ use telegraphos_device::memory::GuestMemory;
 use telegraphos_device::vfio::message::{DmaMap, command, dma_map};
 use telegraphos_device::{HibServer, Settings};
 use telegraphos_device_core::{Step, StepResult};
+use telegraphos_fabric::control::{ControlClient, Request, Target, default_path};
 use telegraphos_fabric::{Config, Fabric, ShutdownHandle};
 use telegraphos_host::{Host, HostError};
 use telegraphos_testkit::eventually;
@@ -29,7 +30,9 @@ struct Running {
 
 fn start() -> Running {
     let dir = tempfile::tempdir().unwrap();
-    let fabric = Fabric::bind(Config::new(dir.path().join("fabric.sock"))).unwrap();
+    let mut config = Config::new(dir.path().join("fabric.sock"));
+    config.control = Some(default_path(&config.listen));
+    let fabric = Fabric::bind(config).unwrap();
     let stop = fabric.shutdown_handle();
     let lab = GroupMemory::create("lab=0,2:1".parse().unwrap()).unwrap();
     let (mut boards, mut memories) = (Vec::new(), Vec::new());
@@ -148,8 +151,11 @@ fn a_board_reaches_its_own_slice_and_no_other() {
         let pages = owner.grant(node, page, 1, address, rights).unwrap();
         importer.import(page as u16, &pages, rights).unwrap();
         importer.client.store(4, window(node, page as u16, 8), &value.to_le_bytes()).unwrap();
+        let quiet = importer.quiet().unwrap();
+        // Its error is nobody else's.
+        importer.close_import(page as u16).unwrap();
         page += 1;
-        importer.quiet().unwrap()
+        quiet
     };
     assert_eq!(stored(&mut owner, 2, direct::ADDRESS + SLICE + UNIT, 5), Status::Ok);
     assert_eq!(memory.load(SLICE + UNIT + 8), 5);
@@ -178,6 +184,25 @@ fn what_a_guest_leaves_behind_is_removed() {
     assert_eq!(a.register(direct::PRESENT, 8), 3);
     b.store(SLICE + 64, 3);
     assert_eq!(a.load(SLICE + 64), 3);
+}
+
+/// While something is wrong with the link of a member, or all is captured, guests are told to use the boards.
+#[test]
+fn faults_and_captures_are_told_to_the_guests() {
+    let host = start();
+    let mut a = host.memory(0);
+    let mut control = ControlClient::connect(&default_path(&host.dir.path().join("fabric.sock"))).unwrap();
+    let mut observed = |what: &str, request: Request, value: u64| {
+        control.command(&request).unwrap();
+        eventually(what, || (a.register(direct::OBSERVED, 8) == value).then_some(()));
+    };
+    let faults = |node, faults: &str| Request::SetFaults { on: Target::Node(node), faults: faults.parse().unwrap() };
+    observed("faults of a member", faults(2, "latency=1ms"), 1);
+    observed("no faults", faults(2, "latency=0ms"), 0);
+    observed("faults of another node", faults(1, "latency=1ms"), 0);
+    let file = host.dir.path().join("capture.pcapng");
+    observed("a capture", Request::CaptureStart { file: file.display().to_string(), on: Target::All }, 1);
+    observed("no capture", Request::CaptureStop {}, 0);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Direct segments in guests that trust each other, and in one that they do not trust.
 
-use crate::help::{Export, at_once};
+use crate::help::{Export, at_once, hex};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::Cluster;
+use telegraphos_cluster::control::{Request, Target};
 use telegraphos_tests::ktap;
 
 /// The trust group of the cluster.
@@ -20,7 +21,7 @@ pub(crate) fn selftest(cluster: &Cluster) -> Result<()> {
         let said = || format!("node {}:\n{}{}", guest.node(), output.stdout, output.stderr);
         let tests = ktap::parse(&output.stdout).with_context(said)?;
         let good = tests.iter().filter(|test| test.ok && test.skipped.is_none()).count();
-        ensure!(output.status.success() && good == tests.len() && good >= 8, "{}", said());
+        ensure!(output.status.success() && good == tests.len() && good >= 9, "{}", said());
         Ok(())
     })?;
     Ok(())
@@ -41,6 +42,43 @@ pub(crate) fn outside_the_group(cluster: &Cluster) -> Result<()> {
     let devices = outsider.argv(&["lspci", "-n", "-d", "7e1e:"]).as_root().check()?;
     ensure!(devices.lines().count() == 1, "the outsider has a memory device: {devices}");
     Ok(())
+}
+
+/// While its link has faults, a member's accesses go through the boards; then they are direct again. Nothing is lost.
+pub(crate) fn faults_are_met(cluster: &Cluster) -> Result<()> {
+    let (owner, importer) = (cluster.node(0), cluster.node(1));
+    let mut segment = Export::direct(owner, "watched", "64K", NAME)?;
+    let watcher = importer.argv(&["tg-load", "0", "watched", "8", "--watch"]).keep_input_open();
+    let mut watcher = watcher.spawn()?;
+    let mut next = 0;
+    let mut sees = |segment: &mut Export| -> Result<()> {
+        next += 1;
+        segment.set_word(8, next)?;
+        watcher.wait_for_line(Duration::from_secs(30), |line| hex(line).ok() == Some(next)).map(drop)?;
+        Ok(())
+    };
+    let becomes = |direct: &str| -> Result<()> {
+        let script = format!(
+            "i=0; until grep -q '{direct}' /sys/kernel/debug/telegraphos/*/imports; do \
+            i=$((i+1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done"
+        );
+        importer.sh(&script).as_root().limit(Duration::from_secs(60)).check().map(drop)?;
+        Ok(())
+    };
+    let mut control = cluster.control()?;
+    let mut set = |faults: &str| -> Result<()> {
+        let faults = faults.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
+        control.command(&Request::SetFaults { on: Target::Node(1), faults })?;
+        Ok(())
+    };
+    becomes("direct=1")?;
+    sees(&mut segment)?;
+    set("latency=5ms")?;
+    becomes("direct=0")?;
+    sees(&mut segment)?;
+    set("latency=0ms")?;
+    becomes("direct=1")?;
+    sees(&mut segment)
 }
 
 /// A member that is reset has lost its segments and keeps nobody's memory; the other one goes on.

@@ -37,6 +37,9 @@ c_consts! {
         PLACE = 0x024,
         /// Byte offset of a 64-bit register: a bit for each member, by place, whose memory device has a guest now.
         PRESENT = 0x028,
+        /// Byte offset of a 64-bit register: 1 while accesses between members are to go through the boards, because the
+        /// link of a member has faults or all is captured; else 0. The driver looks at it now and then.
+        OBSERVED = 0x030,
         /// Byte offset of the group's name: 64 bytes, NUL-padded.
         NAME = 0x040,
         /// Byte offset of 32-bit registers, one for each member by place: its node id.

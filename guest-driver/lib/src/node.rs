@@ -182,8 +182,8 @@ impl Node {
         })
     }
 
-    /// The name of this node's trust group, for [`ExportBuilder::direct`](crate::ExportBuilder::direct); `None` if it is
-    /// in none. A system call.
+    /// The name of this node's trust group, for [`ExportBuilder::direct`](crate::ExportBuilder::direct); `None` if it
+    /// is in none. A system call.
     pub fn trust_group(&self) -> Result<Option<String>> {
         trust_group(&self.context)
     }

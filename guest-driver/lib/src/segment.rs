@@ -85,9 +85,9 @@ impl ExportBuilder {
     /// speed of memory, and all others as any segment. Fails unless this node is in that group
     /// ([`Node::trust_group`](crate::Node::trust_group)).
     ///
-    /// Within the group rights hold for processes, not for kernels, and an importer learns within some seconds that
-    /// the segment is gone. Direct accesses pass earlier stores of other imports that go through the board: where the
-    /// order matters between imports, [`quiet`](crate::Node::quiet) comes between.
+    /// Within the group rights hold for processes, not for kernels, and an importer learns within some seconds that the
+    /// segment is gone. Direct accesses pass earlier stores of other imports that go through the board: where the order
+    /// matters between imports, [`quiet`](crate::Node::quiet) comes between.
     pub fn direct(mut self, group: &str) -> Self {
         self.group = Some(group.into());
         self

@@ -242,6 +242,7 @@ const PLAN: &[Test] = plan! {
     "direct/polled-both-ways" => direct::polled,
     "direct/atomics-and-copies-through-the-boards" => direct::through_the_boards,
     "direct/counted-pages-are-trapped" => direct::counted,
+    "direct/between-direct-and-trapped-nothing-comes-late" => direct::back_and_forth,
     "direct/rights-hold-for-processes" => direct::rights,
     "direct/withdrawn-segments-end-their-imports" => direct::withdrawn,
     "direct/memory-is-zeroed-and-used-again" => direct::cycles,
