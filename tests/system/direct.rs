@@ -38,7 +38,7 @@ pub(crate) fn outside_the_group(cluster: &Cluster) -> Result<()> {
     ensure!(inside.load_from(cluster.node(1), 0x1_0010)? == 6, "nor does another member");
     let output = outsider.argv(&["tg-export", "outside", "64K", "--direct", NAME]).run()?;
     let refused = output.stderr.contains("trust group \"lab\"") && output.stderr.contains("no trust group");
-    ensure!(output.status.code() == Some(3) && refused, "{:?}: {}", output.status, output.stderr);
+    ensure!(output.status.code() == 3 && refused, "{:?}: {}", output.status, output.stderr);
     let devices = outsider.argv(&["lspci", "-n", "-d", "7e1e:"]).as_root().check()?;
     ensure!(devices.lines().count() == 1, "the outsider has a memory device: {devices}");
     Ok(())

@@ -170,8 +170,10 @@ pub(crate) fn rights(context: &mut Context<'_>) -> Verdict {
 /// Imports of a segment that its owner has withdrawn end, and its memory is not used again before that.
 pub(crate) fn withdrawn(context: &mut Context<'_>) -> Verdict {
     let group = group(context)?;
-    let export = |part: &str| context.node().export(&context.name(part), UNIT).mode(0o606).direct(&group).create();
-    let mine = export("short")?;
+    let export = |context: &Context<'_>, part: &str| {
+        context.node().export(&context.name(part), UNIT).mode(0o606).direct(&group).create()
+    };
+    let mine = export(context, "short")?;
     let right = import_patiently(context.node(), context.peers.right(), &context.name("short"), context.patience)?;
     must(right.state()?.direct, || "it is not direct".into())?;
     let name = context.name("short");
@@ -183,7 +185,7 @@ pub(crate) fn withdrawn(context: &mut Context<'_>) -> Verdict {
     context.sync()?;
     child.go()?;
     mine.close()?;
-    let next = export("next")?;
+    let next = export(context, "next")?;
     // It stores until it learns of it.
     child.must_end(End::Signal(libc::SIGBUS))?;
     context.state_becomes(&right, "dead with Stale", |s| s.dead && s.error == Some(Status::Stale))?;
