@@ -11,6 +11,8 @@ use crate::{Error, ProgressMode, Result, interrupt, lock};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use telegraphos_device::direct::memory_socket;
+use telegraphos_fabric::control::{ControlClient, default_path};
 use telegraphos_images::{Guest as Image, KernelSeries, Manifest, Qemu, Store};
 
 /// Choices about a cluster to be booted.
@@ -191,8 +193,11 @@ impl Cluster {
         let (socket, log) = (self.plan.fabric_socket(), self.plan.logs.path("host"));
         let sockets: Vec<PathBuf> = guests.iter().map(|guest| guest.hib_socket()).collect();
         let hibs = guests.iter().zip(&sockets).map(|(guest, socket)| guest.hib(socket));
-        let mut process = start_host(&socket, &self.plan.settings.fabric, hibs, &log)?;
-        for path in sockets.iter().chain([&socket]) {
+        let settings = &self.plan.settings;
+        let mut process = start_host(&socket, &settings.fabric, &settings.trust, hibs, &log)?;
+        let trusted = guests.iter().filter(|guest| self.plan.is_trusted(guest.node()));
+        let memories: Vec<PathBuf> = trusted.map(|guest| memory_socket(&guest.hib_socket())).collect();
+        for path in sockets.iter().chain(&memories).chain([&socket]) {
             wait_for_socket(path, &mut process, || log_end("the host process", &log))?;
         }
         *lock(&self.fabric) = Some(process);
@@ -213,6 +218,11 @@ impl Cluster {
         let process = start_fabric(&socket, &self.plan.settings.fabric, &self.plan.logs.path("fabric"))?;
         *lock(&self.fabric) = Some(process);
         Ok(())
+    }
+
+    /// A connection to the control socket of the fabric.
+    pub fn control(&self) -> Result<ControlClient> {
+        Ok(ControlClient::connect(&default_path(&self.plan.fabric_socket()))?)
     }
 
     /// Ends the fabric at once, as a crash would; with one process, all HIBs with it.

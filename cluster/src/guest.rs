@@ -17,11 +17,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use telegraphos_device::direct::memory_socket;
 use telegraphos_images::{Qemu, TCG};
 use telegraphos_wire::WindowLayout;
 
 /// The HIB in QEMU.
 const DEVICE: &str = "hib";
+/// The memory device in QEMU, and its slot.
+const MEMORY_DEVICE: &str = "hib-memory";
+const MEMORY_SLOT: &str = "17.0";
 /// The root port that it is behind, so that it can be unplugged.
 const PORT: &str = "rp0";
 
@@ -90,7 +94,14 @@ impl Plan {
 
     /// How the servers are divided.
     pub(crate) fn processes(&self) -> Processes {
-        self.settings.processes.unwrap_or(Processes::Each)
+        // The memory of a trust group is that of one process.
+        let default = if self.settings.trust.is_empty() { Processes::Each } else { Processes::One };
+        self.settings.processes.unwrap_or(default)
+    }
+
+    /// Whether a node is in a trust group, and so has a memory device.
+    pub(crate) fn is_trusted(&self, node: usize) -> bool {
+        self.settings.trust.iter().any(|group| group.nodes.iter().any(|member| usize::from(*member) == node))
     }
 
     pub(crate) fn boot_limit(&self) -> Duration {
@@ -324,6 +335,9 @@ impl Guest {
         if self.options.hib {
             add("-device", self.device().to_string());
         }
+        if self.options.hib && plan.is_trusted(self.node) {
+            add("-device", self.memory_device().to_string());
+        }
         if self.options.test_device {
             add("-device", "pci-testdev,addr=1e.0".into());
         }
@@ -338,6 +352,17 @@ impl Guest {
             "id": DEVICE,
             "bus": PORT,
             "socket": {"type": "unix", "path": self.hib_socket()},
+        })
+    }
+
+    /// The memory device beside it, in a slot of its own: it is not unplugged.
+    fn memory_device(&self) -> Value {
+        json!({
+            "driver": "vfio-user-pci",
+            "id": MEMORY_DEVICE,
+            "bus": "pcie.0",
+            "addr": MEMORY_SLOT,
+            "socket": {"type": "unix", "path": memory_socket(&self.hib_socket())},
         })
     }
 

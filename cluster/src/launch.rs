@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use telegraphos_device::direct::TrustGroup;
 
 /// How long a process may take until it listens, and QEMU for what it does at once.
 pub(crate) const PROMPT: Duration = Duration::from_secs(30);
@@ -76,15 +77,18 @@ pub(crate) fn start_hib(hib: Hib<'_>, fabric: &Path, log: &Path) -> Result<Proce
     Process::start(format!("the HIB of node {}", hib.node), command, log)
 }
 
-/// Starts one process with the fabric and these HIBs; does not wait until it listens.
+/// Starts one process with the fabric and these HIBs, and memory devices for trust groups; does not wait until it
+/// listens.
 pub(crate) fn start_host<'a>(
     socket: &Path,
     options: &Options,
+    trust: &[TrustGroup],
     hibs: impl Iterator<Item = Hib<'a>>,
     log: &Path,
 ) -> Result<Process> {
     let mut command = role("__host");
     command.arg("--listen").arg(socket).args(options.iter().map(option));
+    command.args(trust.iter().map(|group| format!("--trust={group}")));
     for hib in hibs {
         command.arg("--").args(hib.arguments());
     }

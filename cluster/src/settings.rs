@@ -5,6 +5,7 @@ use crate::{Error, Result};
 use serde::{Deserialize, Deserializer};
 use std::fs;
 use std::path::{Path, PathBuf};
+use telegraphos_device::direct::TrustGroup;
 use telegraphos_images::{KernelSeries, KvmState, kvm_usable};
 
 /// The most nodes of a cluster on one computer.
@@ -57,6 +58,11 @@ pub struct Settings {
     /// Whether fabric and HIBs share one process, or each has one [default: one; each for bench --notify]
     #[arg(long, value_enum)]
     pub processes: Option<Processes>,
+    /// Nodes that trust each other, as NAME=NODES:MIB (lab=0,2-3:64; in the file: tables named trust, with name, nodes
+    /// and size-mib): they get memory that each accesses directly, whatever is granted. Needs one process
+    #[arg(long, value_name = "GROUP")]
+    #[serde(default)]
+    pub trust: Vec<TrustGroup>,
     /// Seconds until a guest must be up [default: 180]
     #[arg(long, value_name = "SECONDS")]
     pub boot_limit: Option<u64>,
@@ -128,6 +134,7 @@ impl Settings {
             smp: self.smp.or(base.smp),
             accelerator: self.accelerator.or(base.accelerator),
             processes: self.processes.or(base.processes),
+            trust: if self.trust.is_empty() { base.trust } else { self.trust },
             boot_limit: self.boot_limit.or(base.boot_limit),
             run_dir: self.run_dir.or(base.run_dir),
             log_dir: self.log_dir.or(base.log_dir),
@@ -149,6 +156,29 @@ impl Settings {
         range("memory-mib", self.memory_mib.map(u64::from), 128, 65_536, " MiB")?;
         range("smp", self.smp.map(u64::from), 1, 64, "")?;
         range("boot-limit", self.boot_limit, 5, 3600, " s")?;
+        self.check_trust()
+    }
+
+    /// Refuses trust groups that cannot be, by their names.
+    fn check_trust(&self) -> Result<()> {
+        TrustGroup::check_all(&self.trust).map_err(|e| Error::Usage(e.to_string()))?;
+        let nodes = self.nodes.unwrap_or(2);
+        for group in &self.trust {
+            if let Some(node) = group.nodes.iter().find(|node| usize::from(**node) >= nodes) {
+                let name = &group.name;
+                return Err(Error::Usage(format!(
+                    "trust group {name:?}: node {node} is not in this cluster; expected 0 to {}",
+                    nodes - 1
+                )));
+            }
+            if self.processes == Some(Processes::Each) {
+                return Err(Error::Usage(format!(
+                    "trust group {:?} needs one process for all HIBs: its memory is that process's; choose \
+                     --processes one",
+                    group.name
+                )));
+            }
+        }
         Ok(())
     }
 
@@ -191,7 +221,8 @@ mod tests {
         let command = Settings::augment_args(Command::new("x"));
         let names: Vec<&str> = command.get_arguments().filter_map(|a| a.get_long()).collect();
         let text = "nodes = 3\nkernel = \"6.1\"\nmemory-mib = 512\nsmp = 2\naccelerator = \"tcg\"\nprocesses = \"one\"\nboot-limit = 60\n\
-                    run-dir = \"/r\"\nlog-dir = \"/l\"\ncache = \"/c\"\n[hib]\nload-limit-ms = 500\n[fabric]\nnodes = 9\n";
+                    run-dir = \"/r\"\nlog-dir = \"/l\"\ncache = \"/c\"\n[hib]\nload-limit-ms = 500\n[fabric]\nnodes = 9\n\
+                    [[trust]]\nname = \"lab\"\nnodes = [0, 2]\nsize-mib = 64\n";
         let settings = read(text).unwrap();
         for name in &names {
             assert!(
@@ -201,6 +232,7 @@ mod tests {
         }
         assert_eq!((settings.nodes, settings.kernel), (Some(3), Some(KernelSeries::V6_1)));
         assert_eq!(settings.hib, [("load-limit-ms".to_owned(), "500".to_owned())]);
+        assert_eq!(settings.trust, ["lab=0,2:64".parse().unwrap()]);
     }
 
     #[test]
@@ -232,6 +264,17 @@ mod tests {
         let text = Settings { nodes: Some(65), ..Settings::default() }.check().unwrap_err().to_string();
         assert_eq!(text, "nodes is 65: expected 1 to 64");
         assert!(Settings { memory_mib: Some(1), ..Settings::default() }.check().is_err());
+        let trust = |groups: &[&str], processes| {
+            let trust = groups.iter().map(|text| text.parse().unwrap()).collect();
+            Settings { nodes: Some(3), trust, processes, ..Settings::default() }.check().map_err(|e| e.to_string())
+        };
+        assert_eq!(trust(&["a=0,2:64", "b=1:1"], None), Ok(()));
+        let text = trust(&["a=0,3:64"], None).unwrap_err();
+        assert_eq!(text, "trust group \"a\": node 3 is not in this cluster; expected 0 to 2");
+        let text = trust(&["a=0,1:64", "b=1:64"], None).unwrap_err();
+        assert!(text.contains("trust group \"b\": node 1 is in group \"a\""), "{text}");
+        let text = trust(&["a=0,1:64"], Some(Processes::Each)).unwrap_err();
+        assert!(text.contains("trust group \"a\"") && text.contains("--processes one"), "{text}");
         assert!(Settings::default().check().is_ok());
     }
 

@@ -6,12 +6,14 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use log::{debug, error};
+use rustix::io::Errno;
 use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig};
 use telegraphos_link::limit::Limiter;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{UNIT, regs};
 
 use crate::config_space::{self, Builder, ConfigSpace};
+use crate::direct::Member;
 use crate::interrupts::Interrupts;
 use crate::memory::{GuestMemory, Mapped};
 use crate::notices;
@@ -83,6 +85,11 @@ impl Board {
             more: false,
             hib: Hib::new(config),
         }
+    }
+
+    /// Lets it reach its node's slice of the memory of a trust group.
+    pub(crate) fn attach(&mut self, member: &Member) -> Result<(), Errno> {
+        member.attach(&mut self.memory)
     }
 
     /// The core, for inspection.

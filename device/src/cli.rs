@@ -100,6 +100,12 @@ fn stop_on_signals(handle: ShutdownHandle) -> Result<(), ServeError> {
 
 /// The options that attach the board at `socket` to a QEMU, ready to paste into a shell.
 pub fn qemu_options(socket: &Path) -> String {
+    let device = device_option(socket);
+    format!("-m 1G -object memory-backend-memfd,id=ram,size=1G,share=on -machine memory-backend=ram \\\n  {device}")
+}
+
+/// The option that attaches the device at `socket`, for a shell.
+pub fn device_option(socket: &Path) -> String {
     let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
     let json = serde_json::json!({
         "driver": "vfio-user-pci",
@@ -107,9 +113,7 @@ pub fn qemu_options(socket: &Path) -> String {
     });
     // Within single quotes a shell takes everything literally but the quote itself.
     let device = json.to_string().replace('\'', r"'\''");
-    format!(
-        "-m 1G -object memory-backend-memfd,id=ram,size=1G,share=on -machine memory-backend=ram \\\n  -device '{device}'"
-    )
+    format!("-device '{device}'")
 }
 
 /// Prints that a node is ready, and the options with which QEMU gets its board.

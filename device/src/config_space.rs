@@ -42,10 +42,19 @@ pub struct Builder {
 impl Builder {
     /// A type 0 function with the board's identity, without BARs and capabilities.
     pub fn board() -> Builder {
+        Builder::function(ids::DEVICE_ID_NIC, ids::CLASS)
+    }
+
+    /// The same with the identity of the memory device.
+    pub fn memory_device() -> Builder {
+        Builder::function(ids::DEVICE_ID_MEMORY, ids::CLASS_MEMORY)
+    }
+
+    fn function(device: u32, class: u32) -> Builder {
         let space = ConfigSpace { values: [0; SIZE], writable: [0; SIZE], initial: [0; SIZE] };
         let mut builder = Builder { space, next_capability: FIRST_CAPABILITY, link: CAPABILITIES };
-        builder.put(0x00, &(ids::DEVICE_ID_NIC << 16 | ids::VENDOR_ID).to_le_bytes());
-        builder.put(0x08, &(ids::CLASS << 8 | ids::REVISION).to_le_bytes());
+        builder.put(0x00, &(device << 16 | ids::VENDOR_ID).to_le_bytes());
+        builder.put(0x08, &(class << 8 | ids::REVISION).to_le_bytes());
         builder.put(0x2c, &(ids::SUBSYSTEM_ID << 16 | ids::SUBSYSTEM_VENDOR_ID).to_le_bytes());
         builder.allow(COMMAND, &COMMAND_WRITABLE.to_le_bytes());
         // Cache line size and interrupt line are scratch registers of the system software.

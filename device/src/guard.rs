@@ -53,6 +53,15 @@ impl Guard {
 
     /// Makes the guard watch this connection of a node's board instead of the board's previous one.
     pub fn watch(&self, node: NodeId, connection: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.watch_as(u32::from(node), connection)
+    }
+
+    /// The same for a connection of a node's memory device.
+    pub fn watch_memory(&self, node: NodeId, connection: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.watch_as(1 << 16 | u32::from(node), connection)
+    }
+
+    fn watch_as(&self, device: u32, connection: BorrowedFd<'_>) -> Result<(), Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = [connection];
@@ -62,7 +71,7 @@ impl Guard {
         // The guard reads at once, so there is room; do not block if it hangs.
         net::sendmsg(
             &self.socket,
-            &[IoSlice::new(&node.to_ne_bytes())],
+            &[IoSlice::new(&device.to_ne_bytes())],
             &mut control,
             SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
         )?;
@@ -89,17 +98,17 @@ fn run_guard(socket: &OwnedFd) {
         let _ = rustix::stdio::dup2_stdout(&null);
         let _ = rustix::stdio::dup2_stderr(&null);
     }
-    let mut connections: BTreeMap<NodeId, OwnedFd> = BTreeMap::new();
+    let mut connections: BTreeMap<u32, OwnedFd> = BTreeMap::new();
     loop {
-        let mut node = [0; size_of::<NodeId>()];
+        let mut device = [0; size_of::<u32>()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        match net::recvmsg(socket, &mut [IoSliceMut::new(&mut node)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+        match net::recvmsg(socket, &mut [IoSliceMut::new(&mut device)], &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) if received.bytes > 0 => {
                 for message in control.drain() {
                     if let RecvAncillaryMessage::ScmRights(fds) = message {
-                        // The board's previous connection has been hung up by the server.
-                        connections.extend(fds.last().map(|fd| (NodeId::from_ne_bytes(node), fd)));
+                        // The device's previous connection has been hung up by the server.
+                        connections.extend(fds.last().map(|fd| (u32::from_ne_bytes(device), fd)));
                     }
                 }
             }

@@ -13,6 +13,7 @@
 //!              └─ notices          log lines, rate limited
 //!   shell          the poll loop around all of it
 //!   intake         when the client has run dry, and when it is left unread for a while
+//!   direct         the memory device beside the board, and the memory of a trust group
 //!   guard          hangs up on QEMU when the shell is killed
 //!   settings, cli  the command `telegraphos-hib`
 //!   client         the other end of the socket, for tests and benchmarks: QEMU and the driver in miniature
@@ -34,6 +35,7 @@ mod board;
 pub mod cli;
 pub mod client;
 pub mod config_space;
+pub mod direct;
 pub mod fabric_link;
 mod guard;
 mod intake;
@@ -45,7 +47,7 @@ pub mod shell;
 pub mod vfio;
 
 pub use board::{Board, Clock};
-pub use cli::{cli_main, qemu_options};
+pub use cli::{cli_main, device_option, qemu_options};
 pub use fabric_link::RefusedByFabric;
 pub use guard::Guard;
 pub use settings::Settings;

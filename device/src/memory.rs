@@ -262,6 +262,8 @@ struct Map {
     size: u64,
     /// `None` if the memory is private.
     mapping: Option<Mapping>,
+    /// Not the client's: it can neither unmap it nor lose it by disconnecting.
+    fixed: bool,
 }
 
 /// How the board can access a new map.
@@ -299,9 +301,18 @@ impl GuestMemory {
         GuestMemory { maps: BTreeMap::new(), mapped: Account::new(Shares::single(limit)) }
     }
 
-    /// Removes all maps, after the client has disconnected.
+    /// Adds memory of this process's own at `address`: `size` bytes from `offset` of a file. It stays whatever the
+    /// client does, and is not charged to it. Address, offset and size are whole pages, and overlap no other map.
+    pub fn fix(&mut self, address: u64, fd: &OwnedFd, offset: u64, size: u64) -> Result<(), Errno> {
+        let len = usize::try_from(size).map_err(|_| Errno::NOMEM)?;
+        let mapping = Some(Mapping::new(fd, offset, len, true)?);
+        self.maps.insert(address, Map { size, mapping, fixed: true });
+        Ok(())
+    }
+
+    /// Removes all maps of the client, after it has disconnected.
     pub fn clear(&mut self) {
-        self.maps.clear();
+        self.maps.retain(|_, map| map.fixed);
         self.mapped.clear();
     }
 
@@ -335,7 +346,7 @@ impl GuestMemory {
             Err(e) => Err(refused(e, "its file cannot be examined")),
         };
         let Some((fd, length)) = fd.map(regular).transpose()?.flatten() else {
-            self.maps.insert(address, Map { size, mapping: None });
+            self.maps.insert(address, Map { size, mapping: None, fixed: false });
             return Ok(Mapped::Private);
         };
         let end = offset.checked_add(size).ok_or_else(|| refused(Errno::INVAL, "the file offset wraps around"))?;
@@ -351,7 +362,7 @@ impl GuestMemory {
             refused(e, &format!("its file cannot be mapped: {e}"))
         })?;
         let seals = rustix::fs::fcntl_get_seals(fd.as_fd()).unwrap_or(SealFlags::empty());
-        self.maps.insert(address, Map { size, mapping: Some(mapping) });
+        self.maps.insert(address, Map { size, mapping: Some(mapping), fixed: false });
         Ok(Mapped::Shared { sealed: seals.contains(SealFlags::SHRINK) })
     }
 
@@ -359,7 +370,7 @@ impl GuestMemory {
     /// Refuses a range that divides a map, as the kernel does.
     pub fn unmap(&mut self, unmap: &DmaUnmap) -> Result<u64, Refused> {
         if unmap.flags & dma_unmap::ALL != 0 {
-            let bytes = self.maps.values().map(|m| m.size).fold(0, u64::wrapping_add);
+            let bytes = self.maps.values().filter(|m| !m.fixed).map(|m| m.size).fold(0, u64::wrapping_add);
             self.clear();
             return Ok(bytes);
         }
@@ -375,6 +386,9 @@ impl GuestMemory {
             let end = start + (map.size - 1);
             if end < address {
                 break;
+            }
+            if map.fixed {
+                return Err(refused(Errno::INVAL, "this is not the client's memory"));
             }
             if *start < address || end > last {
                 return Err(refused(Errno::INVAL, &format!("it cuts the map of {:#x} bytes at {start:#x}", map.size)));
@@ -617,6 +631,25 @@ mod tests {
         }
         assert_eq!(map(&mut memory, MAX_MAPS as u64), Err(Errno::NOSPC));
         drop(vec![1u8; 64 << 20]);
+    }
+
+    #[test]
+    fn fixed_memory_is_not_the_clients() {
+        let fd = file(0x3000);
+        let mut memory = GuestMemory::new(0x1000);
+        memory.fix(1 << 63, &fd, 0x1000, 0x2000).unwrap();
+        let store = Step::Store { address: (1 << 63) + 8, size: 8, data: 7 };
+        assert_eq!(memory.perform(&store), StepResult::Stored);
+        let unmap = |address, size, flags| DmaUnmap { argsz: 24, flags, address, size };
+        assert_eq!(memory.map(&request(1 << 63, 0x1000, RW), None).unwrap_err().errno, Errno::EXIST);
+        assert_eq!(memory.unmap(&unmap(1 << 63, 0x2000, 0)).unwrap_err().errno, Errno::INVAL);
+        memory.map(&request(0x1000, 0x1000, RW), Some(file(0x1000))).unwrap();
+        assert_eq!(memory.unmap(&unmap(0, 0, dma_unmap::ALL)).unwrap(), 0x1000);
+        memory.clear();
+        assert_eq!(memory.perform(&Step::Load { address: (1 << 63) + 8, size: 8 }), StepResult::Loaded(7));
+        let mut whole = GuestMemory::default();
+        whole.fix(0, &fd, 0, 0x3000).unwrap();
+        assert_eq!(whole.perform(&Step::Load { address: 0x1008, size: 8 }), StepResult::Loaded(7), "the same bytes");
     }
 
     #[test]

@@ -186,7 +186,7 @@ impl Settings {
         hib.fanout_by_switch = self.fanout_by_switch.unwrap_or(hib.fanout_by_switch);
         hib.msix = self.msix.unwrap_or(false);
         let spin = within("spin-us", self.spin_us, 0, ..=1_000_000, "0 to 1000000")?;
-        Ok(shell::Config { socket, fabric, hib, spin, dma_limit })
+        Ok(shell::Config { socket, fabric, hib, spin, dma_limit, direct: None })
     }
 }
 

@@ -27,6 +27,7 @@ use telegraphos_service::spin::Spin;
 use telegraphos_wire::link::Frame;
 
 use crate::board::{Board, Clock};
+use crate::direct::Member;
 use crate::fabric_link::{FabricLink, RefusedByFabric};
 use crate::guard::Guard;
 use crate::intake::Intake;
@@ -45,6 +46,8 @@ pub struct Config {
     pub spin: u64,
     /// Limit on mapped guest memory, in bytes.
     pub dma_limit: u64,
+    /// The node's part in a trust group, if it is in one.
+    pub direct: Option<Member>,
 }
 
 /// Why a server ended or did not start.
@@ -146,12 +149,20 @@ impl HibServer {
         shutdown: ShutdownHandle,
         guard: Option<Arc<Guard>>,
     ) -> Result<HibServer, ServeError> {
-        let Config { socket, fabric, hib, spin, dma_limit } = config;
+        let Config { socket, fabric, mut hib, spin, dma_limit, direct } = config;
+        hib.direct_pair = direct.as_ref().map_or(0, Member::pair);
         let listener = Listener::bind(&socket, "--socket")?;
+        let link = FabricLink::new(&fabric, hib.node, hib.window, hib.offered());
+        let mut board = Board::new(hib, dma_limit);
+        if let Some(member) = direct {
+            board
+                .attach(&member)
+                .map_err(|errno| ServeError::System { what: "cannot map the memory of a trust group", errno })?;
+        }
         Ok(HibServer {
             listener,
-            link: FabricLink::new(&fabric, hib.node, hib.window, hib.offered()),
-            board: Board::new(hib, dma_limit),
+            link,
+            board,
             session: Session::new(),
             client: None,
             guard,

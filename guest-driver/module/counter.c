@@ -104,6 +104,7 @@ static int tg_counter_arm_locked(struct tg_device *tg, struct tg_remote *remote,
 {
 	const struct tg_page_counter entry = {
 		.remote = remote,
+		.page = remote->page + arg->page,
 		.eventfd = eventfd,
 		.armed = (arg->reads ? TG_COUNTER_READS : 0) |
 			 (arg->writes ? TG_COUNTER_WRITES : 0),
@@ -125,7 +126,9 @@ static int tg_counter_arm_locked(struct tg_device *tg, struct tg_remote *remote,
 	n = tg_counter_take(tg, &entry);
 	if (n < 0)
 		return n;
-	err = tg_counter_set(remote, n, remote->page + arg->page, arg->reads, arg->writes);
+	/* From here on the board sees what it is to count. */
+	tg_direct_trap(tg, remote->node, entry.page);
+	err = tg_counter_set(remote, n, entry.page, arg->reads, arg->writes);
 	if (err) {
 		/* The caller keeps the eventfd. */
 		tg_counter_clear(tg, n);
@@ -243,15 +246,25 @@ int tg_counter_disarm(struct tg_call *call)
 {
 	const struct tg_counter *arg = &call->arg.counter;
 	struct tg_device *tg = call->file->tg;
-	int err;
+	const struct tg_page_counter *counter;
+	u32 node = 0, page = 0;
+	int err = -EBADF;
 
 	lockdep_assert_held(&tg->op_lock);
 	if (arg->reserved)
 		return -EINVAL;
 	if (mutex_lock_killable(&tg->counter_lock))
 		return -EINTR;
-	err = tg_counter_of(call->file, arg->counter) ? tg_counter_end(tg, arg->counter) : -EBADF;
+	counter = tg_counter_of(call->file, arg->counter);
+	if (counter) {
+		node = counter->remote->node;
+		page = counter->page;
+		err = tg_counter_end(tg, arg->counter);
+	}
 	mutex_unlock(&tg->counter_lock);
+	/* Not under counter_lock: it waits for the other node. */
+	if (!err)
+		tg_direct_untrap(tg, node, page);
 	return err;
 }
 
@@ -298,6 +311,29 @@ void tg_counter_event(struct tg_device *tg, u32 n, u64 value)
 	if (counter->eventfd && fresh & TG_COUNTER_WRITES)
 		tg_eventfd_signal(counter->eventfd);
 	mutex_unlock(&tg->lock);
+}
+
+/**
+ * tg_counter_is_armed() - whether accesses to some page of an import are counted
+ * @tg: Board.
+ * @remote: Import.
+ *
+ * Return: True also if it is another import through which the page was named.
+ */
+bool tg_counter_is_armed(struct tg_device *tg, const struct tg_remote *remote)
+{
+	const struct tg_page_counter *counter;
+	bool armed = false;
+	u32 n;
+
+	mutex_lock(&tg->lock);
+	for (n = 0; n < tg->counter_limit && !armed; n++) {
+		counter = &tg->counters[n];
+		armed = counter->remote && counter->remote->node == remote->node &&
+			counter->page - remote->page < remote->count;
+	}
+	mutex_unlock(&tg->lock);
+	return armed;
 }
 
 /**

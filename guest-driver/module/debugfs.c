@@ -94,9 +94,10 @@ static void tg_show_import(struct seq_file *s, struct tg_object *obj)
 {
 	const struct tg_remote *remote = tg_remote_of(obj);
 
-	seq_printf(s, " node=%u page=%u slot=%u slots=%u rights=%#x own=%u state=%#x status=%u\n",
+	seq_printf(s, " node=%u page=%u slot=%u slots=%u rights=%#x own=%u state=%#x status=%u direct=%u\n",
 		   remote->node, remote->page, remote->slot, remote->count, remote->rights,
-		   remote->obj.part, remote->state, remote->status);
+		   remote->obj.part, remote->state, remote->status,
+		   remote->direct && !remote->trapped);
 }
 
 TG_SHOW_TABLE(imports, TG_MMAP_IMPORT, tg_show_import);

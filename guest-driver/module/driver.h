@@ -14,6 +14,7 @@
  * import.c  remote segments
  * map.c     mmap, page faults, zapping
  * counter.c page access counters
+ * direct.c  direct segments and imports, in the memory of a trust group
  * queue.c   notification queues of this node
  * queue_map.c
  *           processes that have them mapped
@@ -52,6 +53,7 @@
  *                     Its holders wait for no other node.
  * tg_special_lock, cpu_hotplug_lock
  *                     One launch in special mode at a time (telegraphos_lab.ko).
+ * tg_direct_lock       The memory devices, and which board uses which.
  * mm.mmap_lock        Taken by the kernel around mmap and page faults. A page fault can
  *                     hold it for as long as another process likes. So it is never
  *                     waited for inside op_lock, and user memory is not touched there
@@ -61,6 +63,7 @@
  *                     under the read lock; a revocation sets the state and zaps under
  *                     the write lock, so no stale entry survives. User memory is never
  *                     touched under it.
+ * tg_direct.lock      The use of direct memory, and this node's slice.
  * tg_device.lock      Tables of numbers in use, the list of memories, the files that get
  *                     events.
  * tg_nqueue.guard     The holders of a queue's mappings, and the board's events about it.
@@ -104,6 +107,7 @@
 struct dentry;
 struct eventfd_ctx;
 struct tg_call;
+struct tg_direct;
 struct tg_object;
 struct user_struct;
 
@@ -453,6 +457,8 @@ struct tg_events {
  * @admin: Command slots.
  * @events: Event queue.
  * @debugfs: Its directory there.
+ * @direct_pair: Number of its memory device, 0 if it has none.
+ * @direct: Its memory device, once that is found. Changed under tg_direct_lock.
  */
 struct tg_device {
 	struct device dev;
@@ -501,17 +507,22 @@ struct tg_device {
 	struct tg_admin admin;
 	struct tg_events events;
 	struct dentry *debugfs;
+
+	u64 direct_pair;
+	struct tg_direct *direct;
 };
 
 /**
  * struct tg_page_counter - a page access counter
  * @remote: Import through which its page was named; NULL: it is free.
+ * @page: Export page that it counts accesses to, at the node of @remote.
  * @eventfd: Signalled when it gets to 0, or NULL.
  * @armed: TG_COUNTER_* bits of what it counts.
  * @fired: Those that have got to 0.
  */
 struct tg_page_counter {
 	struct tg_remote *remote;
+	u32 page;
 	struct eventfd_ctx *eventfd;
 	u32 armed;
 	u32 fired;
@@ -533,8 +544,10 @@ struct tg_chunk {
  * @owner: User that its locked memory is charged to, or NULL.
  * @charged: Number of pages charged to @owner.
  * @chunk_size: Bytes of each chunk.
+ * @direct: Memory device of a direct segment, or NULL.
+ * @unit: Of a direct segment: its first unit in this node's slice.
  * @count: Number of chunks.
- * @chunk: The chunks.
+ * @chunk: The chunks; those of a direct segment lie one after the other, and have no pages.
  *
  * Released when the board has confirmed that it cannot reach it any more, or
  * by remove() when the board cannot write at all.
@@ -544,6 +557,8 @@ struct tg_memory {
 	struct user_struct *owner;
 	unsigned long charged;
 	size_t chunk_size;
+	struct tg_direct *direct;
+	u32 unit;
 	u32 count;
 	struct tg_chunk chunk[];
 };
@@ -746,6 +761,14 @@ struct tg_nqueue {
  * @status: Latched TG_ERR_*, 0 if none. Under map_lock.
  * @alert: Counted in tg_file.alerts. Under map_lock.
  * @wait: Faults that wait for the end of congestion.
+ * @generation: Of the grant of its pages.
+ * @direct: Memory device through which its plain window is mapped directly, or NULL. Under
+ *	map_lock.
+ * @direct_place: Place of its node among the members of the trust group.
+ * @direct_unit: Its first unit in that node's slice.
+ * @trapped: Its plain window is the board's all the same. Under map_lock.
+ * @settles: It is to be direct again once the board has none of its stores: faults wait. Under
+ *	map_lock.
  */
 struct tg_remote {
 	struct tg_object obj;
@@ -760,6 +783,12 @@ struct tg_remote {
 	u32 status;
 	bool alert;
 	wait_queue_head_t wait;
+	u64 generation;
+	struct tg_direct *direct;
+	u32 direct_place;
+	u32 direct_unit;
+	bool trapped;
+	bool settles;
 };
 
 /**
@@ -965,6 +994,8 @@ irqreturn_t tg_irq_thread(int irq, void *data);
 /* memory.c */
 struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
 				u32 count, struct user_struct *owner);
+struct tg_memory *tg_memory_new_direct(struct tg_device *tg, const u8 group[64], u32 count,
+				       struct user_struct *owner);
 void tg_memory_free(struct tg_device *tg, struct tg_memory *memory);
 void tg_memory_free_all(struct tg_device *tg);
 unsigned long tg_memory_pfn(const struct tg_memory *memory, unsigned long page);
@@ -984,7 +1015,7 @@ void tg_file_close_objects(struct tg_file *file, unsigned long end);
 int tg_segment_init(struct tg_segment *segment, struct tg_file *file, u32 kind,
 		    const u8 *name, u64 size);
 int tg_segment_take_pages(struct tg_segment *segment, u32 count);
-int tg_segment_allocate(struct tg_segment *segment, u32 count);
+int tg_segment_allocate(struct tg_segment *segment, u32 count, const u8 *group);
 int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg);
 int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg);
 int tg_segment_withdraw(struct tg_segment *segment);
@@ -1005,6 +1036,7 @@ extern const struct tg_object_ops tg_remote_ops;
 void tg_remote_orphan(struct tg_remote *remote, u32 status);
 void tg_remote_revive(struct tg_remote *remote);
 void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
+void tg_remote_stale(struct tg_remote *remote);
 void tg_remotes_down(struct tg_device *tg, u32 node, u32 status);
 void tg_remotes_lost(struct tg_device *tg);
 int tg_remote_state(struct tg_call *call);
@@ -1025,6 +1057,23 @@ int tg_counter_disarm(struct tg_call *call);
 void tg_counters_end(struct tg_remote *remote);
 void tg_counter_event(struct tg_device *tg, u32 n, u64 value);
 void tg_counters_lost(struct tg_device *tg);
+bool tg_counter_is_armed(struct tg_device *tg, const struct tg_remote *remote);
+
+/* direct.c */
+extern struct pci_driver tg_direct_driver;
+void tg_direct_group(struct tg_device *tg, u8 name[64]);
+int tg_direct_allocate(struct tg_device *tg, const u8 group[64], struct tg_memory *memory,
+		       u32 count);
+void tg_direct_free(struct tg_memory *memory);
+void tg_direct_publish(const struct tg_segment *segment);
+unsigned long tg_direct_pfn(const struct tg_memory *memory, unsigned long page);
+void tg_direct_import(struct tg_remote *remote);
+void tg_direct_leave(struct tg_remote *remote);
+unsigned long tg_direct_window_pfn(const struct tg_remote *remote, unsigned long page);
+void tg_direct_trap(struct tg_device *tg, u32 node, u32 page);
+void tg_direct_untrap(struct tg_device *tg, u32 node, u32 page);
+void tg_direct_watch(struct tg_device *tg);
+void tg_direct_detach(struct tg_device *tg);
 
 /* queue.c */
 int tg_queue_create(struct tg_call *call);

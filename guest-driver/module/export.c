@@ -44,10 +44,12 @@ int tg_segment_take_pages(struct tg_segment *segment, u32 count)
  * tg_segment_allocate() - reserves export pages for a segment, and memory behind them
  * @segment: Segment that has neither.
  * @count: Number of pages.
+ * @group: Name of the trust group whose memory it is to be, NUL-padded to 64 bytes; NULL for
+ *	memory of this node alone.
  *
  * Return: 0 or a negative errno; its teardown returns what it has got by then.
  */
-int tg_segment_allocate(struct tg_segment *segment, u32 count)
+int tg_segment_allocate(struct tg_segment *segment, u32 count, const u8 *group)
 {
 	struct tg_memory *memory;
 	int err;
@@ -55,7 +57,12 @@ int tg_segment_allocate(struct tg_segment *segment, u32 count)
 	err = tg_segment_take_pages(segment, count);
 	if (err)
 		return err;
-	memory = tg_memory_new(segment->obj.tg, TG_UNIT, count, segment->obj.file->owner);
+	if (group)
+		memory = tg_memory_new_direct(segment->obj.tg, group, count,
+					      segment->obj.file->owner);
+	else
+		memory = tg_memory_new(segment->obj.tg, TG_UNIT, count,
+				       segment->obj.file->owner);
 	if (IS_ERR(memory))
 		return PTR_ERR(memory);
 	segment->memory = memory;
@@ -186,9 +193,11 @@ int tg_segment_create(struct tg_call *call)
 	if (err)
 		return err;
 	call->created = &segment->obj;
-	err = tg_segment_allocate(segment, count);
+	err = tg_segment_allocate(segment, count, arg->group[0] ? arg->group : NULL);
 	if (!err)
 		err = tg_segment_grant(segment, arg);
+	if (!err && segment->memory->direct)
+		tg_direct_publish(segment);
 	if (!err)
 		err = tg_segment_announce(segment, arg);
 	if (err)

@@ -185,6 +185,8 @@ int tg_remote_create(struct tg_call *call)
 		err = tg_remote_set(remote, found.generation, &arg->status);
 	if (err)
 		return err;
+	remote->generation = found.generation;
+	tg_direct_import(remote);
 	arg->length = remote->obj.size;
 	arg->handle = remote->obj.handle;
 	arg->offset = tg_mmap_offset(arg->rights == TG_RIGHT_ENQUEUE ? TG_MMAP_ENQUEUE :
@@ -306,6 +308,9 @@ static bool tg_remote_leave(struct tg_object *obj)
 	struct tg_device *tg = obj->tg;
 
 	tg_counters_end(remote);
+	down_write(&tg->map_lock);
+	tg_direct_leave(remote);
+	up_write(&tg->map_lock);
 	if (tg_gone(tg))
 		return false;
 	if (remote->set && !tg_remote_clear(remote))
@@ -389,8 +394,18 @@ static void tg_remote_die(struct tg_remote *remote, u32 status)
 	if (!remote->status)
 		remote->status = status;
 	tg_zap(&remote->obj);
+	tg_direct_leave(remote);
 	wake_up_all(&remote->wait);
 	tg_remote_alert(remote);
+}
+
+/**
+ * tg_remote_stale() - the segment of an import is gone, as its owner says and not the board
+ * @remote: Import. The caller holds map_lock for writing.
+ */
+void tg_remote_stale(struct tg_remote *remote)
+{
+	tg_remote_die(remote, TG_ERR_STALE);
 }
 
 /**
@@ -508,6 +523,8 @@ int tg_remote_state(struct tg_call *call)
 
 	down_read(&tg->map_lock);
 	call->arg.state.state = remote->state;
+	if (remote->direct && !remote->trapped)
+		call->arg.state.state |= TG_STATE_DIRECT;
 	call->arg.state.status = remote->status;
 	up_read(&tg->map_lock);
 	return 0;

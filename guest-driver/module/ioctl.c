@@ -51,6 +51,7 @@ static int tg_ioctl_info(struct tg_call *call)
 	arg->link_up = !!(readl(tg->regs + TG_REG_STATUS) & TG_STATUS_LINK_UP);
 	arg->context = file->context;
 	arg->counters = tg->counter_limit;
+	tg_direct_group(tg, arg->group);
 	/* Only holders of this file's descriptor get the key. */
 	arg->key = file->key;
 	return 0;

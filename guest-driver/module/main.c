@@ -139,6 +139,8 @@ static void tg_watch(struct work_struct *work)
 	if (!tg_gone(tg) && !tg_admin(tg, NULL, TG_ADMIN_QUICK, &request, &result) &&
 	    !bitmap_empty(tg->contexts_used, tg->contexts))
 		tg_device_watch(tg);
+	if (!tg_gone(tg))
+		tg_direct_watch(tg);
 	up_read(&tg->op_lock);
 }
 
@@ -216,6 +218,7 @@ static int tg_identify(struct tg_device *tg)
 			(u64)tg->contexts << TG_UNIT_SHIFT, window);
 		return -ENODEV;
 	}
+	tg->direct_pair = readq(tg->regs + TG_REG_DIRECT_PAIR);
 	tg->contexts_base = pci_resource_start(tg->pdev, TG_BAR_CONTEXTS);
 	tg->window_base = pci_resource_start(tg->pdev, TG_BAR_WINDOW);
 	return 0;
@@ -586,6 +589,7 @@ static void tg_remove(struct pci_dev *pdev)
 	cancel_delayed_work_sync(&tg->events.ack_error);
 	pci_free_irq_vectors(pdev);
 	tg_memory_free_all(tg);
+	tg_direct_detach(tg);
 	tg_events_exit(tg);
 	tg_admin_exit(tg);
 	pci_iounmap(pdev, tg->contexts_io);
@@ -648,11 +652,17 @@ static int __init tg_init(void)
 	if (err)
 		goto err_class;
 	tg_debugfs_root = debugfs_create_dir(TG_NAME, NULL);
-	err = pci_register_driver(&tg_driver);
+	/* First: boards look for their memory devices. */
+	err = pci_register_driver(&tg_direct_driver);
 	if (err)
 		goto err_debugfs;
+	err = pci_register_driver(&tg_driver);
+	if (err)
+		goto err_direct;
 	return 0;
 
+err_direct:
+	pci_unregister_driver(&tg_direct_driver);
 err_debugfs:
 	debugfs_remove(tg_debugfs_root);
 	unregister_chrdev_region(tg_devt, TG_MINORS);
@@ -670,6 +680,7 @@ err_workers:
 static void __exit tg_exit(void)
 {
 	pci_unregister_driver(&tg_driver);
+	pci_unregister_driver(&tg_direct_driver);
 	debugfs_remove(tg_debugfs_root);
 	/* The last teardowns. A file's workers end before its context does. */
 	wait_event(tg_files_gone, !atomic_read(&tg_files));

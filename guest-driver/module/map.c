@@ -19,6 +19,9 @@
  * plain window of its own import, which is mapped under a kind of its own. An access
  * to a page of the copy that is not valid waits until it is, see replica_pages.c.
  *
+ * The plain window of an import of a direct segment is the owner's memory itself, as long as
+ * it need not be trapped, see direct.c.
+ *
  * A context page is zapped while launches or stores of its processes wait at the board, as
  * the windows of an import are. The page of each file has an offset of its own for that,
  * though all are mapped by the same.
@@ -120,7 +123,8 @@ static bool tg_pause_is_over(const struct tg_pause *pause)
 		return true;
 	if (pause->tries)
 		return READ_ONCE(*pause->tries) != pause->before;
-	return !(READ_ONCE(tg_remote_of(pause->obj)->state) & TG_STATE_CONGESTED);
+	return !(READ_ONCE(tg_remote_of(pause->obj)->state) & TG_STATE_CONGESTED) &&
+	       !READ_ONCE(tg_remote_of(pause->obj)->settles);
 }
 
 /* Time for which a fault that cannot be retried keeps the memory map locked. */
@@ -258,8 +262,15 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	case TG_MMAP_ENQUEUE:
 	case TG_MMAP_REPLICA_WINDOW:
 		remote = tg_remote_of(obj);
-		if (remote->state & TG_STATE_CONGESTED) {
+		if (remote->state & TG_STATE_CONGESTED || remote->settles) {
 			pause.wait = &remote->wait;
+			goto out;
+		}
+		pfn = kind == TG_MMAP_IMPORT ? tg_direct_window_pfn(remote, page) : 0;
+		if (pfn) {
+			/* Memory, not a device: cached. */
+			ret = vmf_insert_pfn_prot(vma, vmf->address, pfn,
+						  vm_get_page_prot(vma->vm_flags));
 			goto out;
 		}
 		pfn = tg_window_pfn(remote, tg_aperture(kind), page);
@@ -301,14 +312,18 @@ static const struct vm_operations_struct tg_vm_ops = {
  * @vma: Mapping. The caller holds its mmap_lock.
  * @file: File.
  *
- * Return: True for the plain window of an import of this file.
+ * Return: True for the plain window of an import of this file that is not mapped directly.
  */
 bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file)
 {
 	unsigned long kind = vma->vm_pgoff >> TG_PGOFF_KIND_SHIFT;
+	const struct tg_remote *remote;
 
-	return vma->vm_ops == &tg_vm_ops && vma->vm_file->private_data == file &&
-	       (kind == TG_MMAP_IMPORT || kind == TG_MMAP_REPLICA_WINDOW);
+	if (vma->vm_ops != &tg_vm_ops || vma->vm_file->private_data != file ||
+	    (kind != TG_MMAP_IMPORT && kind != TG_MMAP_REPLICA_WINDOW))
+		return false;
+	remote = tg_remote_of((struct tg_object *)vma->vm_private_data);
+	return !READ_ONCE(remote->direct) || READ_ONCE(remote->trapped);
 }
 EXPORT_SYMBOL_NS_GPL(tg_vma_is_window, TG_LAB_NS);
 

@@ -35,7 +35,9 @@ static void tg_memory_destroy(struct tg_device *tg, struct tg_memory *memory)
 {
 	u32 i;
 
-	for (i = 0; i < memory->count; i++)
+	if (memory->direct)
+		tg_direct_free(memory);
+	for (i = 0; !memory->direct && i < memory->count; i++)
 		dma_free_pages(&tg->pdev->dev, memory->chunk_size,
 			       memory->chunk[i].page, memory->chunk[i].dma,
 			       DMA_BIDIRECTIONAL);
@@ -44,6 +46,35 @@ static void tg_memory_destroy(struct tg_device *tg, struct tg_memory *memory)
 		free_uid(memory->owner);
 	}
 	kvfree(memory);
+}
+
+/* Memory without chunks, with room for @count; charged. */
+static struct tg_memory *tg_memory_begin(size_t chunk_size, u32 count, struct user_struct *owner)
+{
+	struct tg_memory *memory;
+	int err;
+
+	memory = kvzalloc(struct_size(memory, chunk, count), GFP_KERNEL_ACCOUNT);
+	if (!memory)
+		return ERR_PTR(-ENOMEM);
+	INIT_LIST_HEAD(&memory->node);
+	memory->chunk_size = chunk_size;
+	if (owner) {
+		err = tg_memory_charge(memory, owner,
+				       (unsigned long)count * (chunk_size >> PAGE_SHIFT));
+		if (err) {
+			kvfree(memory);
+			return ERR_PTR(err);
+		}
+	}
+	return memory;
+}
+
+static void tg_memory_list(struct tg_device *tg, struct tg_memory *memory)
+{
+	mutex_lock(&tg->lock);
+	list_add(&memory->node, &tg->memories);
+	mutex_unlock(&tg->lock);
 }
 
 /**
@@ -63,20 +94,9 @@ struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
 	struct tg_memory *memory;
 	int err;
 
-	memory = kvzalloc(struct_size(memory, chunk, count), GFP_KERNEL_ACCOUNT);
-	if (!memory)
-		return ERR_PTR(-ENOMEM);
-	INIT_LIST_HEAD(&memory->node);
-	memory->chunk_size = chunk_size;
-	if (owner) {
-		err = tg_memory_charge(memory, owner,
-				       (unsigned long)count * (chunk_size >> PAGE_SHIFT));
-		if (err) {
-			kvfree(memory);
-			return ERR_PTR(err);
-		}
-	}
-
+	memory = tg_memory_begin(chunk_size, count, owner);
+	if (IS_ERR(memory))
+		return memory;
 	while (memory->count < count) {
 		struct tg_chunk *chunk = &memory->chunk[memory->count];
 
@@ -92,14 +112,38 @@ struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
 		cond_resched();
 	}
 
-	mutex_lock(&tg->lock);
-	list_add(&memory->node, &tg->memories);
-	mutex_unlock(&tg->lock);
+	tg_memory_list(tg, memory);
 	return memory;
 
 err_destroy:
 	tg_memory_destroy(tg, memory);
 	return ERR_PTR(err);
+}
+
+/**
+ * tg_memory_new_direct() - takes zeroed memory from this node's slice of a trust group's
+ * @tg: Board. The caller holds op_lock for reading.
+ * @group: Name of the group, NUL-padded.
+ * @count: Number of chunks, of a unit each.
+ * @owner: As for tg_memory_new().
+ *
+ * Return: The memory, or an error pointer: -EXDEV if this node is not in the group.
+ */
+struct tg_memory *tg_memory_new_direct(struct tg_device *tg, const u8 group[64], u32 count,
+				       struct user_struct *owner)
+{
+	struct tg_memory *memory = tg_memory_begin(TG_UNIT, count, owner);
+	int err;
+
+	if (IS_ERR(memory))
+		return memory;
+	err = tg_direct_allocate(tg, group, memory, count);
+	if (err) {
+		tg_memory_destroy(tg, memory);
+		return ERR_PTR(err);
+	}
+	tg_memory_list(tg, memory);
+	return memory;
 }
 
 /**
@@ -140,5 +184,7 @@ unsigned long tg_memory_pfn(const struct tg_memory *memory, unsigned long page)
 {
 	unsigned long per_chunk = memory->chunk_size >> PAGE_SHIFT;
 
+	if (memory->direct)
+		return tg_direct_pfn(memory, page);
 	return page_to_pfn(memory->chunk[page / per_chunk].page) + page % per_chunk;
 }

@@ -256,7 +256,7 @@ static int tg_replica_allocate(struct tg_replicated *replica, u32 count)
 	struct tg_remote *own;
 	int err;
 
-	err = tg_segment_allocate(segment, count);
+	err = tg_segment_allocate(segment, count, NULL);
 	if (err)
 		return err;
 	err = tg_remote_create_own(segment, replica->rights, &own);

@@ -27,6 +27,8 @@
 #define TG_PCI_REVISION 0x1
 /* Class code: network controller, other. */
 #define TG_PCI_CLASS 0x28000
+/* Class code of the memory device: memory controller, RAM. */
+#define TG_PCI_CLASS_MEMORY 0x50000
 
 /* BAR0 registers: byte offsets; the access width is in the comment */
 /* 64 bit, read: "TELEGRAF" in ASCII, little-endian. */
@@ -83,6 +85,8 @@
 #define TG_REG_PROCESS 0x08c
 /* 64 bit, read, write: DMA address, 4-byte aligned, of the word in which the driver counts the events it has consumed, instead of in EVENT_CONSUMER; 0 for none. Written while the event queue is disabled. The driver stores the word, then looks for further events, with a full barrier between. A write to EVENT_CONSUMER only announces room: the driver writes it whenever it has consumed half a ring since it wrote it last. */
 #define TG_REG_EVENT_INDEX 0x090
+/* 64 bit, read: The number that the register PAIR of this board's memory device has; 0 if it has none. */
+#define TG_REG_DIRECT_PAIR 0x098
 /* 64 bit, read: Remote stores accepted from this node's processors since reset. */
 #define TG_REG_COUNT_STORES 0x100
 /* 64 bit, read: Remote loads accepted since reset. */
@@ -183,6 +187,8 @@
 #define TG_ADMIN_REPLICA_MOVE 0x12
 /* Acknowledge that no processor of this node has export page `index`, an invalid copy, mapped any more: the store that made it invalid may complete. Another REPLICA_SET makes the copy valid again. */
 #define TG_ADMIN_REPLICA_INVALID 0x13
+/* Import quiet: completes when no store or operation of an import is unfinished. In: import. What is begun meanwhile is waited for, too: the driver has taken the import's pages away. */
+#define TG_ADMIN_IMPORT_QUIET 0x14
 
 /* Admin slots */
 /* Number of slots: enough that each context has one of its own for each class of commands that wait for another node, so that no process's commands wait for another's. */
@@ -419,5 +425,50 @@ struct tg_event {
 	__le32 seq;
 };
 _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
+
+/* The direct aperture: the memory device and its slices */
+/* Byte offset of a 64-bit register: MAGIC_VALUE. */
+#define TG_DIRECT_MAGIC 0x0
+/* Byte offset of a 32-bit register: VERSION_VALUE. */
+#define TG_DIRECT_VERSION 0x8
+/* Byte offset of a 32-bit register: this node's id. */
+#define TG_DIRECT_NODE 0xc
+/* Byte offset of a 64-bit register: the number that the register DIRECT_PAIR of this node's board has. */
+#define TG_DIRECT_PAIR 0x10
+/* Byte offset of a 64-bit register: bytes of a slice, whole units. */
+#define TG_DIRECT_SLICE_SIZE 0x18
+/* Byte offset of a 32-bit register: number of members of the group, 1 to 64. */
+#define TG_DIRECT_MEMBERS 0x20
+/* Byte offset of a 32-bit register: place of this node among the members. */
+#define TG_DIRECT_PLACE 0x24
+/* Byte offset of a 64-bit register: a bit for each member, by place, whose memory device has a guest now. */
+#define TG_DIRECT_PRESENT 0x28
+/* Byte offset of a 64-bit register: 1 while accesses between members are to go through the boards, because the link of a member has faults or all is captured; else 0. The driver looks at it now and then. */
+#define TG_DIRECT_OBSERVED 0x30
+/* Byte offset of the group's name: 64 bytes, NUL-padded. */
+#define TG_DIRECT_NAME 0x40
+/* Byte offset of 32-bit registers, one for each member by place: its node id. */
+#define TG_DIRECT_MEMBER_NODES 0x100
+/* The most members of a group. */
+#define TG_DIRECT_MAX_MEMBERS 0x40
+/* Value of MAGIC: "TGDIRECT" in ASCII, little-endian. */
+#define TG_DIRECT_MAGIC_VALUE 0x5443455249444754ULL
+/* Value of VERSION. */
+#define TG_DIRECT_VERSION_VALUE 0x1
+/* Size of BAR0 in bytes. */
+#define TG_DIRECT_BAR0_SIZE 0x1000
+/* DMA address of the group's memory at the boards of its members; each reaches its own slice only. */
+#define TG_DIRECT_ADDRESS 0x8000000000000000ULL
+
+/* What is exported in a unit of a slice. Written by its owner only. */
+struct tg_direct_unit {
+	/* Generation of the grant; 0 if nothing is exported there. */
+	__le64 generation;
+	/* The export page whose memory this is. */
+	__le32 page;
+	/* Zero. */
+	__le32 reserved;
+};
+_Static_assert(sizeof(struct tg_direct_unit) == 16, "tg_direct_unit");
 
 #endif /* TELEGRAPHOS_HW_H */

@@ -256,6 +256,8 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 #define TG_STATE_CUT 0x2
 /* tg_import_state.state: gone for good (revoked, node down or reset, device gone); import again. */
 #define TG_STATE_DEAD 0x4
+/* tg_import_state.state: loads and stores go to the owner's memory without the boards. */
+#define TG_STATE_DIRECT 0x8
 /* tg_launch.style: the kernel does everything (the baseline). */
 #define TG_STYLE_PLAIN 0x0
 /* tg_launch.style: Telegraphos I special mode; the kernel touches the caller's window mappings (SPEC item 19). */
@@ -287,8 +289,10 @@ struct tg_info {
 	__u32 counters;
 	/* The key of this file's context, 48 random bits. */
 	__u64 key;
+	/* Name of this node's trust group, NUL-padded; zeros if it is in none. */
+	__u8 group[64];
 };
-_Static_assert(sizeof(struct tg_info) == 56, "tg_info");
+_Static_assert(sizeof(struct tg_info) == 120, "tg_info");
 
 /* Export zeroed driver-allocated memory under a name (TG_IOCTL_EXPORT). */
 struct tg_export {
@@ -312,8 +316,13 @@ struct tg_export {
 	__u32 handle;
 	/* Out: mmap offset of the memory. */
 	__u64 offset;
+	/*
+	 * Name of the trust group whose nodes access it directly, NUL-padded; zeros for none. EXDEV if this node is
+	 * not in it.
+	 */
+	__u8 group[64];
 };
-_Static_assert(sizeof(struct tg_export) == 144, "tg_export");
+_Static_assert(sizeof(struct tg_export) == 208, "tg_export");
 
 /* Import a named segment of a node (TG_IOCTL_IMPORT). Blocks, killably, until that node's HIB has answered. */
 struct tg_import {

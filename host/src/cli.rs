@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use telegraphos_device::cli::{announce, configuration, start_guard};
-use telegraphos_device::{HibServer, qemu_options};
+use telegraphos_device::direct::{GroupMemory, MemoryServer, TrustGroup, memory_socket};
+use telegraphos_device::{HibServer, device_option, qemu_options};
 use telegraphos_fabric::{Fabric, FabricError, ShutdownHandle};
 use telegraphos_service::settings::SettingsError;
 use telegraphos_service::spin::warn_of_few_processors;
@@ -36,6 +38,9 @@ Examples:
   telegraphos-host --config fabric.toml -- --config node0.toml -- --config node1.toml
       The files are those of telegraphos-fabric and of telegraphos-hib; `fabric` is not needed for a board.
 
+  telegraphos-host --listen /tmp/fabric.sock --trust lab=0-1:64 -- --socket /tmp/hib0.sock --node 0 -- --socket ...
+      The guests of nodes 0 and 1 have 64 MiB each in common. The memory device listens at /tmp/hib0.sock.memory.
+
 Exit codes: 0 stopped by SIGINT or SIGTERM, 1 error, 2 wrong usage or configuration."
 )]
 struct Cli {
@@ -44,6 +49,10 @@ struct Cli {
     /// Read the fabric's settings from a TOML file with the same names
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Nodes of this process that trust each other, as NAME=NODES:MIB (lab=0,2-3:64): each gets a memory device with
+    /// that much memory, which all of them access directly, whatever they grant each other. May be given several times
+    #[arg(long, value_name = "GROUP")]
+    trust: Vec<TrustGroup>,
     /// The options of each board, as telegraphos-hib has them; `--` stands between two boards
     #[arg(last = true, value_name = "OPTIONS OF A BOARD")]
     boards: Vec<OsString>,
@@ -53,6 +62,7 @@ struct Cli {
 struct Configs {
     fabric: telegraphos_fabric::Config,
     boards: Vec<telegraphos_device::Config>,
+    trust: Vec<TrustGroup>,
 }
 
 /// Runs the command: `args` starts with the program's name. Returns at a shutdown request or an error.
@@ -81,11 +91,18 @@ fn configure(args: Vec<OsString>) -> Result<Configs, ExitCode> {
         }
         boards.push(board);
     }
+    TrustGroup::check_all(&cli.trust).map_err(|e| usage(SettingsError::refused("--trust", e)))?;
+    for group in &cli.trust {
+        if let Some(node) = group.nodes.iter().find(|node| !nodes.contains(node)) {
+            let why = format!("trust group {:?}: node {node} has no board in this process", group.name);
+            return Err(usage(SettingsError::refused("--trust", why)));
+        }
+    }
     command::start_log(cli.fabric.log.as_deref(), cli.fabric.log_format, None);
-    Ok(Configs { fabric, boards })
+    Ok(Configs { fabric, boards, trust: cli.trust })
 }
 
-fn serve(Configs { fabric, boards }: Configs) -> Result<(), HostError> {
+fn serve(Configs { fabric, boards, trust }: Configs) -> Result<(), HostError> {
     // Before any thread is started.
     let guard = start_guard();
     // Signals before sockets: there is no moment in which one would leave a socket behind.
@@ -96,16 +113,24 @@ fn serve(Configs { fabric, boards }: Configs) -> Result<(), HostError> {
     let spin = boards.iter().map(|config| config.spin).max().unwrap_or(0);
     let what = format!("{} guests and the loop of their boards", boards.len());
     warn_of_few_processors(spin, boards.len() + 1, &what);
-    let mut servers = Vec::new();
-    for config in boards {
-        let (node, options) = (config.hib.node, qemu_options(&config.socket));
+    let groups: Vec<Arc<GroupMemory>> =
+        trust.into_iter().map(GroupMemory::create).collect::<Result<_, _>>().map_err(HostError::Memory)?;
+    let (mut servers, mut memories) = (Vec::new(), Vec::new());
+    for mut config in boards {
+        let (node, mut options) = (config.hib.node, qemu_options(&config.socket));
         let failed = |source| HostError::Board { node, source };
+        config.direct = groups.iter().find_map(|group| group.member(node));
+        if let Some(member) = config.direct.clone() {
+            let socket = memory_socket(&config.socket);
+            options = format!("{options} \\\n  {}", device_option(&socket));
+            memories.push(MemoryServer::bind(&socket, member, guard.clone()).map_err(failed)?);
+        }
         // Boards end with the fabric: nobody has a handle of their own.
         let stop = telegraphos_device::ShutdownHandle::new().map_err(failed)?;
         servers.push((node, HibServer::bind_with(config, stop, guard.clone()).map_err(failed)?));
         announce(node, &options);
     }
-    Host::new(fabric, servers)?.run()
+    Host::with_memories(fabric, servers, memories)?.run()
 }
 
 #[cfg(test)]
@@ -142,6 +167,11 @@ mod tests {
         assert!(with(&[&["--", "--socket", "/a", "--node", "0", "--log", "debug"]]).is_err(), "two logs");
         assert!(with(&[&["--", "--socket", "/a"]]).is_err(), "no node");
         assert!(with(&[&["--", "--socket", "/a", "--node", "0", "--fabric", "/g"]]).is_err(), "another fabric");
+        let trust = |group: &'static str| with(&[&["--trust", group], &board("1"), &board("2")]);
+        assert_eq!(trust("lab=1-2:64").unwrap().trust[0].nodes, [1, 2]);
+        assert!(trust("lab=1,3:64").is_err(), "node 3 is elsewhere");
+        assert!(trust("lab=1,1:64").is_err(), "a member twice");
+        assert!(trust("lab").is_err(), "no group");
         let many: Vec<String> = (0..=MAX_BOARDS).map(|node| node.to_string()).collect();
         let many: Vec<&str> = many.iter().flat_map(|node| ["--", "--socket", "/a", "--node", node]).collect();
         assert!(of(&[&["x", "--listen", "/f"][..], &many].concat()).is_err(), "too many");

@@ -14,6 +14,9 @@
 //! which the guest's message was read. Boards and fabric are those of the separate processes, with the same settings,
 //! log, control, metrics, captures and faults.
 //!
+//! Nodes that trust each other can have memory in common, which their guests access without any server
+//! (`telegraphos_device::direct`): each of them has a memory device as well, whose server takes turns with the others.
+//!
 //! What is given up is the isolation of separate processes: a fault of one server ends all. Turns are short, so that no
 //! guest can keep the others waiting: a board's turn takes 200 us at most, and the fabric's rounds are bounded, too.
 
@@ -25,6 +28,7 @@ use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use telegraphos_device::direct::MemoryServer;
 use telegraphos_device::{HibServer, ServeError};
 use telegraphos_fabric::{Fabric, FabricError, Rounds};
 use telegraphos_service::spin::Spin;
@@ -47,6 +51,9 @@ pub enum HostError {
         /// The reason.
         source: ServeError,
     },
+    /// There is no memory for a trust group.
+    #[error(transparent)]
+    Memory(ServeError),
     /// More boards than [`MAX_BOARDS`].
     #[error("{0} boards in one process, expected at most {MAX_BOARDS}; start the others as processes of their own")]
     TooMany(usize),
@@ -81,11 +88,23 @@ impl Board {
 pub struct Host {
     fabric: Rounds,
     boards: Vec<Board>,
+    memories: Vec<MemoryServer>,
+    /// [`Rounds::observations`] of which the groups know.
+    observed: u64,
 }
 
 impl Host {
     /// A bound fabric, and bound boards with their nodes.
     pub fn new(fabric: Fabric, boards: Vec<(u16, HibServer)>) -> Result<Host, HostError> {
+        Host::with_memories(fabric, boards, Vec::new())
+    }
+
+    /// The same with the memory devices of nodes that are in a trust group.
+    pub fn with_memories(
+        fabric: Fabric,
+        boards: Vec<(u16, HibServer)>,
+        memories: Vec<MemoryServer>,
+    ) -> Result<Host, HostError> {
         if boards.len() > MAX_BOARDS {
             return Err(HostError::TooMany(boards.len()));
         }
@@ -95,7 +114,9 @@ impl Host {
             Board { node, server }
         };
         let boards = boards.into_iter().map(joined).collect();
-        Ok(Host { fabric, boards })
+        let mut host = Host { fabric, boards, memories, observed: 0 };
+        host.observe();
+        Ok(host)
     }
 
     /// Serves until the fabric is shut down ([`Fabric::shutdown_handle`]), or the first failure.
@@ -113,11 +134,19 @@ impl Host {
     /// Each board with something to do takes a turn, and the fabric one round; what crosses between them by that is
     /// taken further. True if the fabric was shut down.
     fn turn(&mut self, found: &[PollFlags]) -> Result<bool, HostError> {
-        let (boards, fabric) = found.split_at(found.len() - 1);
+        let (boards, rest) = found.split_at(4 * self.boards.len());
+        let (memories, fabric) = rest.split_at(2 * self.memories.len());
         for (board, found) in self.boards.iter_mut().zip(boards.chunks_exact(4)) {
             let found = [found[0], found[1], found[2], found[3]];
             if found.iter().any(|events| !events.is_empty()) || board.server.timeout() == Some(0) {
                 board.turn(found)?;
+            }
+        }
+        for (memory, found) in self.memories.iter_mut().zip(memories.chunks_exact(2)) {
+            if found.iter().any(|events| !events.is_empty()) || memory.timeout() == Some(0) {
+                logging::of_node(Some(memory.node()));
+                memory.turn([found[0], found[1]]);
+                logging::of_node(None);
             }
         }
         if !fabric[0].is_empty() && self.fabric.round(Some(0))? {
@@ -133,19 +162,33 @@ impl Host {
                 break;
             }
         }
+        if self.observed != self.fabric.observations() {
+            self.observe();
+        }
         Ok(false)
+    }
+
+    /// Faults and captures have changed: tells the guests whether they are to see what members of a group access.
+    fn observe(&mut self) {
+        self.observed = self.fabric.observations();
+        for memory in &self.memories {
+            let group = memory.memory();
+            group.observe(self.fabric.observes(&group.group().nodes));
+        }
     }
 
     /// Microseconds until a turn is needed without an event; `None` if never.
     fn timeout(&self) -> Option<u64> {
         let boards = self.boards.iter().filter_map(|board| board.server.timeout());
-        boards.chain(self.fabric.timeout()).min()
+        let memories = self.memories.iter().filter_map(MemoryServer::timeout);
+        boards.chain(memories).chain(self.fabric.timeout()).min()
     }
 
-    /// One poll of everything, for at most `timeout` microseconds: events of each board's four descriptors, then of the
-    /// fabric's one.
+    /// One poll of everything, for at most `timeout` microseconds: events of each board's four descriptors, then of
+    /// each memory device's two, then of the fabric's one.
     fn poll(&self, timeout: Option<u64>) -> Result<Vec<PollFlags>, HostError> {
         let mut fds: Vec<PollFd<'_>> = self.boards.iter().flat_map(|board| board.server.interests()).collect();
+        fds.extend(self.memories.iter().flat_map(MemoryServer::interests));
         let fabric = self.fabric.fd();
         fds.push(PollFd::from_borrowed_fd(fabric.as_fd(), PollFlags::IN));
         wait::poll(&mut fds, timeout).map_err(HostError::Wait)?;

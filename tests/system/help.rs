@@ -18,7 +18,16 @@ pub(crate) struct Export {
 impl Export {
     /// Of that size, by an ordinary user, for everybody.
     pub(crate) fn of(guest: &Guest, name: &str, size: &str) -> Result<Export> {
-        let mut process = guest.argv(&["tg-export", name, size]).keep_input_open().spawn()?;
+        Export::with(guest, name, &["tg-export", name, size])
+    }
+
+    /// The same in the memory of a trust group.
+    pub(crate) fn direct(guest: &Guest, name: &str, size: &str, group: &str) -> Result<Export> {
+        Export::with(guest, name, &["tg-export", name, size, "--direct", group])
+    }
+
+    fn with(guest: &Guest, name: &str, argv: &[&str]) -> Result<Export> {
+        let mut process = guest.argv(argv).keep_input_open().spawn()?;
         process.wait_for_line(Duration::from_secs(30), |line| line.starts_with("exported"))?;
         Ok(Export { process, node: guest.node(), name: name.to_owned() })
     }

@@ -10,6 +10,7 @@ mod bench;
 mod boards;
 mod counting;
 mod demo;
+mod direct;
 mod fabric;
 mod help;
 mod input;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     four_nodes(&mut suite, Scale::from_env());
     one_counter(&mut suite);
     one_process(&mut suite);
+    trusted(&mut suite);
     oldest_kernel(&mut suite);
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
@@ -164,6 +166,23 @@ fn one_process(suite: &mut Suite) {
             ("one_process_reset_by_the_button", &accidents::reset_button),
             ("one_process_guest_logs_are_silent", &whole::guest_logs_are_silent),
             ("one_process_killed", &accidents::host_process_killed),
+        ],
+    );
+}
+
+/// Two nodes that trust each other, and one beside them.
+fn trusted(suite: &mut Suite) {
+    let trust = direct::GROUP.parse().into_iter().collect();
+    with_cluster(
+        suite,
+        "trusted",
+        Cluster::builder().nodes(3).settings(Settings { trust, ..Settings::default() }),
+        &[
+            ("direct_selftest", &direct::selftest),
+            ("direct_outside_the_group", &direct::outside_the_group),
+            ("direct_faults_are_met", &direct::faults_are_met),
+            ("direct_after_a_reset", &direct::after_a_reset),
+            ("direct_guest_logs_are_silent", &whole::guest_logs_are_silent),
         ],
     );
 }

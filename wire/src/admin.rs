@@ -84,6 +84,9 @@ c_consts! {
         /// Acknowledge that no processor of this node has export page `index`, an invalid copy, mapped any more: the
         /// store that made it invalid may complete. Another REPLICA_SET makes the copy valid again.
         REPLICA_INVALID = 19,
+        /// Import quiet: completes when no store or operation of an import is unfinished. In: import. What is begun
+        /// meanwhile is waited for, too: the driver has taken the import's pages away.
+        IMPORT_QUIET = 20,
     }
 }
 

@@ -7,7 +7,7 @@
 //! cargo run -p telegraphos-wire --example hw_header > guest-driver/module/telegraphos_hw.h
 //! ```
 
-use crate::{CStruct, admin, context, event, ids, packet::Rights, queue, regs, uapi};
+use crate::{CStruct, admin, context, direct, event, ids, packet::Rights, queue, regs, uapi};
 use core::fmt::{self, Write};
 
 fn table(out: &mut dyn Write, title: &str, rows: &[(&str, u64, &str)]) -> fmt::Result {
@@ -161,5 +161,9 @@ pub fn generate_hw(out: &mut dyn Write) -> fmt::Result {
         table(out, title, rows)?;
     }
     structure(out, &event::Entry::C)?;
+    table(out, "The direct aperture: the memory device and its slices", direct::ALL)?;
+    for s in direct::STRUCTS {
+        structure(out, s)?;
+    }
     writeln!(out, "\n#endif /* TELEGRAPHOS_HW_H */")
 }

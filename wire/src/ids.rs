@@ -19,5 +19,7 @@ c_consts! {
         REVISION = 1,
         /// Class code: network controller, other.
         CLASS = 0x028000,
+        /// Class code of the memory device: memory controller, RAM.
+        CLASS_MEMORY = 0x050000,
     }
 }

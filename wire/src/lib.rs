@@ -28,6 +28,7 @@ mod schema;
 
 pub mod admin;
 pub mod context;
+pub mod direct;
 mod epoch;
 pub mod error;
 pub mod event;

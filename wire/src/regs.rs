@@ -108,6 +108,8 @@ registers! {
     /// for further events, with a full barrier between. A write to EVENT_CONSUMER only announces room: the driver
     /// writes it whenever it has consumed half a ring since it wrote it last.
     EventIndex = 0x090, 8, ReadWrite, "EVENT_INDEX";
+    /// The number that the register PAIR of this board's memory device has; 0 if it has none.
+    DirectPair = 0x098, 8, ReadOnly, "DIRECT_PAIR";
     /// Remote stores accepted from this node's processors since reset.
     CountStores = 0x100, 8, ReadOnly, "COUNT_STORES";
     /// Remote loads accepted since reset.

@@ -55,6 +55,8 @@ c_consts! {
         STATE_CUT = 2,
         /// tg_import_state.state: gone for good (revoked, node down or reset, device gone); import again.
         STATE_DEAD = 4,
+        /// tg_import_state.state: loads and stores go to the owner's memory without the boards.
+        STATE_DIRECT = 8,
         /// tg_launch.style: the kernel does everything (the baseline).
         STYLE_PLAIN = 0,
         /// tg_launch.style: Telegraphos I special mode; the kernel touches the caller's window mappings (SPEC item 19).
@@ -118,6 +120,8 @@ c_structs! {
         pub counters: u32,
         /// The key of this file's context, 48 random bits.
         pub key: u64,
+        /// Name of this node's trust group, NUL-padded; zeros if it is in none.
+        pub group: [u8; 64],
     }
 
     /// Export zeroed driver-allocated memory under a name (TG_IOCTL_EXPORT).
@@ -134,6 +138,9 @@ c_structs! {
         pub handle: u32,
         /// Out: mmap offset of the memory.
         pub offset: u64,
+        /// Name of the trust group whose nodes access it directly, NUL-padded; zeros for none. EXDEV if this node is
+        /// not in it.
+        pub group: [u8; 64],
     }
 
     /// Import a named segment of a node (TG_IOCTL_IMPORT). Blocks, killably, until that node's HIB has answered.

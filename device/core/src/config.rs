@@ -88,6 +88,8 @@ pub struct HibConfig {
     /// Maximum time for a copy to acknowledge a packet of its home, and for a home to fill a copy, in microseconds
     /// (`docs/replication.md`, "Silent copies and homes").
     pub replica_limit: u64,
+    /// The number by which the driver finds the memory device of this board; 0 if it has none.
+    pub direct_pair: u64,
     /// How arguments are attributed to processes.
     #[cfg(feature = "bugs")]
     pub launching: Launching,
@@ -234,6 +236,7 @@ impl HibConfig {
             pending_writes: 32,
             fanout_by_switch: true,
             replica_limit: 5_000_000,
+            direct_pair: 0,
             #[cfg(feature = "bugs")]
             launching: Launching::Keys,
             #[cfg(feature = "bugs")]

@@ -117,6 +117,7 @@ impl Hib {
             #[cfg(not(feature = "bugs"))]
             Register::Process => 0,
             Register::Counters => u64::from(self.ctx.config.counters),
+            Register::DirectPair => self.ctx.config.direct_pair,
             Register::ErrorCount
             | Register::CountStores
             | Register::CountLoads
@@ -237,6 +238,7 @@ impl Hib {
             admin::LOOKUP => self.requester.lookup(&mut self.ctx, slot, command).map(pending),
             admin::IMPORT_SET => self.requester.open(&mut self.ctx, slot, command).map(Outcome::from),
             admin::IMPORT_CLEAR => self.requester.close(&mut self.ctx, slot, command).map(Outcome::from),
+            admin::IMPORT_QUIET => self.requester.settle(slot, command).map(Outcome::from),
             admin::IMPORT_ACK => self.requester.acknowledge(&mut self.ctx, command).map(Outcome::from),
             admin::LAUNCH => self.launcher.admin_launch(below_launcher!(self), slot, command).map(pending),
             admin::COUNTER_SET => self.requester.page_counters.set(&self.ctx, command).map(Outcome::from),

@@ -844,6 +844,30 @@ fn closing_an_import_waits_for_its_operations() {
     }
 }
 
+/// IMPORT_QUIET completes behind everything that the import has begun, and the import stays open. It waits for nothing
+/// where there is nothing, and for no import that is not open.
+#[test]
+fn an_import_becomes_quiet_for_the_driver() {
+    for seed in 0..60 {
+        let mut c = three(seed, None);
+        let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
+        let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
+        for step in Cluster::copy_steps(launch, far, own, UNIT) {
+            c.launch_step(0, 0, 0, step);
+        }
+        fill(&mut c, 0, 0, (0..UNIT).map(|n| (n * 3) as u8));
+        for _ in 0..2 {
+            let quiet = Command { opcode: admin::IMPORT_QUIET, import: 1, ..Command::default() };
+            assert_eq!(c.admin(0, quiet).status, 0, "seed {seed}");
+            assert_eq!(bytes(&c, 1, 0, UNIT as usize), bytes(&c, 0, 0, UNIT as usize), "seed {seed}");
+        }
+        let absent = Command { opcode: admin::IMPORT_QUIET, import: 77, ..Command::default() };
+        assert_eq!(c.admin(0, absent).status, Status::Invalid as u32);
+        let close = Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() };
+        assert_eq!(c.admin(0, close).status, 0);
+    }
+}
+
 #[test]
 fn a_reset_forgets_operations_and_stores_nothing_afterwards() {
     for seed in 0..60 {

@@ -7,12 +7,16 @@
 //! client that does not read its replies only stops itself.
 
 use std::collections::VecDeque;
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
+use rustix::net::{
+    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
 use telegraphos_link::send_queue::SendQueue;
 
 use super::message::{self, Desync, HEADER_LEN, Header, MAX_FDS, MAX_MESSAGE, flag};
@@ -132,17 +136,76 @@ impl Input {
 
 /// Replies that have not been sent.
 #[derive(Debug, Default)]
-pub struct Output(SendQueue);
+pub struct Output {
+    /// What goes before `last`.
+    carriers: VecDeque<Carrier>,
+    last: SendQueue,
+}
+
+/// A message that takes a descriptor along: a send of its own, since the client expects it with the first byte.
+#[derive(Debug)]
+struct Carrier {
+    /// Messages that go before it.
+    before: SendQueue,
+    message: Vec<u8>,
+    sent: usize,
+    file: Arc<OwnedFd>,
+}
+
+impl Carrier {
+    /// True when everything is sent.
+    fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
+        if !self.before.flush(socket)? {
+            return Ok(false);
+        }
+        while self.sent < self.message.len() {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let files = [self.file.as_fd()];
+            if self.sent == 0 && !control.push(SendAncillaryMessage::ScmRights(&files)) {
+                return Err(Errno::NOBUFS);
+            }
+            let rest = [IoSlice::new(&self.message[self.sent..])];
+            match net::sendmsg(socket, &rest, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(n) => self.sent += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
+    }
+}
 
 impl Output {
     /// Bytes not sent.
     pub fn len(&self) -> usize {
-        self.0.len()
+        let carried = self.carriers.iter().map(|c| c.before.len() + c.message.len() - c.sent).sum::<usize>();
+        carried + self.last.len()
     }
 
     /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.carriers.is_empty() && self.last.is_empty()
+    }
+
+    /// Sends what the socket takes.
+    fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        while let Some(carrier) = self.carriers.front_mut() {
+            if !carrier.flush(socket)? {
+                return Ok(());
+            }
+            self.carriers.pop_front();
+        }
+        self.last.flush(socket).map(drop)
+    }
+
+    /// Queues a successful reply to `request` that takes a descriptor along.
+    pub fn reply_with_file(&mut self, request: &Header, body: &[u8], file: Arc<OwnedFd>) {
+        let before = std::mem::take(&mut self.last);
+        self.reply(request, &[body]);
+        let message = std::mem::take(self.last.bytes());
+        self.carriers.push_back(Carrier { before, message, sent: 0, file });
     }
 
     /// Whether the limit is exceeded, so that no further message may be served.
@@ -154,7 +217,7 @@ impl Output {
     pub fn reply(&mut self, request: &Header, body: &[&[u8]]) {
         let size = HEADER_LEN + body.iter().map(|part| part.len()).sum::<usize>();
         let header = Header { size: size as u32, flags: flag::REPLY, error: 0, ..*request };
-        let bytes = self.0.bytes();
+        let bytes = self.last.bytes();
         bytes.extend_from_slice(bytemuck::bytes_of(&header));
         for part in body {
             bytes.extend_from_slice(part);
@@ -169,7 +232,7 @@ impl Output {
             error: errno.raw_os_error() as u32,
             ..*request
         };
-        self.0.bytes().extend_from_slice(bytemuck::bytes_of(&header));
+        self.last.bytes().extend_from_slice(bytemuck::bytes_of(&header));
     }
 
     /// Queues a reply whose body is `head` and `count` bytes that `fill` writes. If `fill` returns `None`, nothing is
@@ -181,10 +244,10 @@ impl Output {
         count: usize,
         fill: impl FnOnce(&mut [u8]) -> Option<T>,
     ) -> Option<T> {
-        let before = self.0.bytes().len();
+        let before = self.last.bytes().len();
         self.reply(request, &[head]);
         let size = (HEADER_LEN + head.len() + count) as u32;
-        let bytes = self.0.bytes();
+        let bytes = self.last.bytes();
         bytes[before + 4..before + 8].copy_from_slice(&size.to_le_bytes());
         let at = bytes.len();
         bytes.resize(at + count, 0);
@@ -242,7 +305,7 @@ impl Connection {
 
     /// Sends as much of the output as the socket takes.
     pub fn flush(&mut self) -> Result<(), Errno> {
-        self.output.0.flush(self.socket.as_fd()).map(|_| ())
+        self.output.flush(self.socket.as_fd())
     }
 }
 

@@ -158,7 +158,8 @@ layouts! {
     pub struct RegionInfo {
         /// Bytes that the sender can receive, or sends.
         pub argsz: u32,
-        /// 1: readable; 2: writable. 4 (mmap) is never set: it would end posted writes for the whole device.
+        /// 1: readable; 2: writable; 4: may be mapped, by the descriptor that comes along. A single region with 4 ends
+        /// posted writes for the whole device, so the board has none.
         pub flags: u32,
         /// Region index.
         pub index: u32,
@@ -166,7 +167,7 @@ layouts! {
         pub cap_offset: u32,
         /// Size of the region in bytes.
         pub size: u64,
-        /// mmap offset; 0, regions cannot be mapped.
+        /// Offset of the region in the file to be mapped: 0.
         pub offset: u64,
     }
 

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
@@ -42,6 +43,12 @@ pub enum Answer {
 pub trait Backend {
     /// Bytes of a region; 0 if the device has no such region.
     fn region_size(&self, region: u32) -> u64;
+
+    /// The file whose first [`Backend::region_size`] bytes are the region, if the client may map them. One such region
+    /// ends posted writes for the whole device.
+    fn region_file(&self, _region: u32) -> Option<&Arc<OwnedFd>> {
+        None
+    }
 
     /// Number of vectors of an interrupt index; 0 if the device has none.
     fn vectors(&self, index: u32) -> u32;
@@ -165,7 +172,13 @@ impl Session {
                 let size = backend.region_size(index);
                 let (argsz, flags) = (size_of::<RegionInfo>() as u32, if size > 0 { 1 | 2 } else { 0 });
                 let info = RegionInfo { argsz, flags, index, size, ..RegionInfo::default() };
-                self.reply(header, &[bytemuck::bytes_of(&info)], out);
+                match backend.region_file(index).filter(|_| header.wants_reply()) {
+                    Some(file) => {
+                        let info = RegionInfo { flags: flags | 4, ..info };
+                        out.reply_with_file(header, bytemuck::bytes_of(&info), file.clone());
+                    }
+                    None => self.reply(header, &[bytemuck::bytes_of(&info)], out),
+                }
             }
             Request::IrqInfo(index) => {
                 below("DEVICE_GET_IRQ_INFO of index", index, IRQ_INDEXES)?;

@@ -68,6 +68,7 @@ impl Fabric {
             places.entry(name).or_insert((switch, link));
         }
         info!("capturing to {}", file.display());
+        self.observations += 1;
         self.capturing = Some(Capturing { recorder, file, links, notes, places });
         Ok(())
     }
@@ -75,6 +76,7 @@ impl Fabric {
     /// Ends the capture, if there is one.
     pub(super) fn stop_capture(&mut self) {
         let Some(capturing) = self.capturing.take() else { return };
+        self.observations += 1;
         for link in self.faults.all() {
             link.report_to(None);
         }

@@ -48,6 +48,13 @@ impl Fabric {
         }
     }
 
+    /// Whether something is wrong with the link of one of these nodes, or everything is captured: then nothing may pass
+    /// beside the links.
+    pub(super) fn observes(&self, nodes: &[NodeId]) -> bool {
+        let faulty = |node: &NodeId| self.faults_of(&link_name(*node)).0 != FaultPlan::default();
+        self.capturing.is_some() || nodes.iter().any(faulty)
+    }
+
     /// Changes what is wrong with a link or trunk.
     pub(super) fn set_faults(&mut self, name: &str, plan: FaultPlan) -> Result<(), UnknownLink> {
         self.faults.set(name, plan)?;
@@ -72,6 +79,7 @@ impl Fabric {
 
     /// Gives the links that are to have faults a place for them.
     pub(super) fn place_faults(&mut self) {
+        self.observations += 1;
         // What they held back may be due at another time, or at once.
         (0..self.connections.len()).for_each(|port| self.touch(port as PortId));
         for hosted in 0..self.switches.len() {

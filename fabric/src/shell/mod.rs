@@ -122,6 +122,8 @@ pub struct Fabric {
     faults: Faults,
     schedule: Schedule,
     capturing: Option<Capturing>,
+    /// How often faults were placed, or a capture has begun or ended.
+    observations: u64,
     started: Instant,
     /// Microseconds since `started`, as of this round.
     now: u64,
@@ -190,6 +192,7 @@ impl Fabric {
             faults,
             schedule,
             capturing: None,
+            observations: 0,
             started: Instant::now(),
             now: 0,
             tick,
@@ -575,6 +578,16 @@ impl Rounds {
     /// Microseconds until a round is needed although [`Rounds::fd`] is not readable; `None` if never.
     pub fn timeout(&self) -> Option<u64> {
         self.fabric.timeout()
+    }
+
+    /// A number that changes with the answer of [`Rounds::observes`].
+    pub fn observations(&self) -> u64 {
+        self.fabric.observations
+    }
+
+    /// Whether what these nodes send each other must pass their links now: one of those has faults, or all is captured.
+    pub fn observes(&self, nodes: &[NodeId]) -> bool {
+        self.fabric.observes(nodes)
     }
 
     /// Where HIBs that are served by the same thread join without a socket.

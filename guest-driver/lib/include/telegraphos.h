@@ -154,6 +154,9 @@ typedef struct tg_export_options {
 	const uint16_t *nodes;
 	/* The secret that an importer must present; zeros mean none. */
 	uint8_t secret[16];
+	/* The name of the trust group whose nodes access it directly, at the speed of memory; NULL for none. EXDEV
+	 * unless this node is in it. */
+	const char *group;
 } tg_export_options;
 
 /* The state of an import. */
@@ -164,8 +167,8 @@ typedef struct tg_state {
 	uint8_t cut;
 	/* 1 if it is gone for good: touching it raises SIGBUS. Import it again. */
 	uint8_t dead;
-	/* Zero. */
-	uint8_t reserved;
+	/* 1 if loads and stores are the owner's memory itself: see tg_export_options.group. */
+	uint8_t direct;
 	/* The first error since the last tg_acknowledge: TG_ERR_*, or TG_OK. */
 	uint32_t status;
 } tg_state;

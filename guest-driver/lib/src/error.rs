@@ -11,7 +11,7 @@ pub(crate) use status::status_of;
 
 use crate::queue::dequeue::{Broken, Fault};
 use reason::{
-    broken_remedy, export_reason, import_reason, open_remedy, queue_reason, replicate_reason, status_remedy,
+    broken_remedy, export_reason, import_reason, open_remedy, own_group, queue_reason, replicate_reason, status_remedy,
     status_text, under_way,
 };
 use rustix::io::Errno;
@@ -98,6 +98,16 @@ pub enum Error {
         size: u64,
         /// The driver's error.
         errno: Errno,
+    },
+    /// A direct segment outside its trust group.
+    #[error("segment {name:?} is not exported in trust group {group:?}: this node is in {}", own_group(.own))]
+    Outside {
+        /// Its name.
+        name: String,
+        /// The group that was asked for.
+        group: String,
+        /// This node's group.
+        own: Option<String>,
     },
     /// The driver did not create a replicated segment.
     #[error("replicated segment {name:?} of {size} bytes is not made: {}", replicate_reason(*.status, *.errno))]
@@ -245,6 +255,7 @@ impl Error {
             | Error::Import { errno, .. }
             | Error::Replicate { errno, .. }
             | Error::Os { errno, .. } => *errno,
+            Error::Outside { .. } => Errno::XDEV,
             Error::Abi { .. } => Errno::PROTO,
             Error::Argument { .. } | Error::Bounds { .. } | Error::Misaligned { .. } => Errno::INVAL,
             Error::Right { .. } => Errno::ACCESS,

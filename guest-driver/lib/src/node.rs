@@ -10,6 +10,7 @@ use crate::eventfd::poll_fd;
 use crate::launch_style::LaunchStyle;
 use crate::quiet::Scope;
 use crate::remote::ImportBuilder;
+use crate::segment::trust_group;
 use crate::slots::Slots;
 use crate::sys;
 use rustix::event::PollFlags;
@@ -179,6 +180,12 @@ impl Node {
             context: info.context,
             counters: info.counters,
         })
+    }
+
+    /// The name of this node's trust group, for [`ExportBuilder::direct`](crate::ExportBuilder::direct); `None` if it
+    /// is in none. A system call.
+    pub fn trust_group(&self) -> Result<Option<String>> {
+        trust_group(&self.context)
     }
 
     /// Imports the segment `name` of `node`, which may be this node.

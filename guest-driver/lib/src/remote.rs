@@ -122,6 +122,9 @@ pub struct State {
     pub cut: bool,
     /// Gone for good: touching it raises SIGBUS. Import it again.
     pub dead: bool,
+    /// Loads and stores are the owner's memory itself: see [`ExportBuilder::direct`](crate::ExportBuilder::direct). It
+    /// ends while page access counters count them.
+    pub direct: bool,
     /// The first error since it was last acknowledged.
     pub error: Option<Status>,
 }
@@ -345,6 +348,7 @@ impl Remote {
             congested: has(uapi::STATE_CONGESTED),
             cut: has(uapi::STATE_CUT),
             dead: has(uapi::STATE_DEAD),
+            direct: has(uapi::STATE_DIRECT),
             error: latched(state.status),
         })
     }

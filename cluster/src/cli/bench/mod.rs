@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use telegraphos_agent::Figure;
+use telegraphos_device::direct::TrustGroup;
 
 /// What the command line chooses.
 #[derive(Debug)]
@@ -82,6 +83,9 @@ pub(super) fn bench(mut context: Context, options: &Options) -> Result<u8> {
     let earlier = options.compare.as_deref().map(result::read).transpose()?;
     options.json.as_deref().map(result::writable).transpose()?;
     let processes = *context.settings.processes.get_or_insert(Processes::One);
+    if processes == Processes::One && context.settings.trust.is_empty() {
+        context.settings.trust.push(TrustGroup { name: "bench".into(), nodes: vec![0, 1], size_mib: 16 });
+    }
     let plan = Plan::of(options);
     let modes = match context.settings.hib.iter().find(|(name, _)| name == "spin-us") {
         None => vec![Waiting::Blocked, Waiting::Spinning],
@@ -158,9 +162,6 @@ fn one_boot(context: &Context, plan: &Plan, more: Option<&mut Vec<Measure>>) -> 
     }
     say(&format!("Measuring, {} rounds of everything in turn ...", plan.rounds));
     let mut samples = Samples { wanted: plan.rounds, ..Samples::default() };
-    for op in ["direct_load", "direct_store"] {
-        samples.marks.insert(op.into(), vec!["boards have no memory that is accessed directly".into()]);
-    }
     let take = |text: &str| read(text, &mut samples);
     let code = run::measure(cluster.guests(), User::Root, "tg-bench", plan.rounds, &plan.arguments, quiet, take)?;
     peers.check()?;

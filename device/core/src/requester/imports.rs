@@ -96,6 +96,7 @@ impl Requester {
             dead: false,
             error: None,
             closing: None,
+            settling: None,
         }));
         self.divide_reserve(ctx);
         if rights == Rights::ENQUEUE.0 {
@@ -123,6 +124,20 @@ impl Requester {
             self.closing.insert(number);
         }
         Ok(done)
+    }
+
+    /// IMPORT_QUIET. Returns `Ok(false)` if stores or operations of the import are unfinished; the slot completes after
+    /// them.
+    pub(crate) fn settle(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
+        let opening = self.is_opening(command.import);
+        let Some(import) = self.import(command.import) else { return Err(Status::Invalid) };
+        if import.closing.is_some() || import.settling.is_some() || opening {
+            return Err(Status::Busy);
+        }
+        if !import.is_idle() {
+            import.settling = Some(slot);
+        }
+        Ok(import.settling.is_none())
     }
 
     /// Returns whether no store or operation of an import is unfinished and its count of taken stores is in memory, so
@@ -161,6 +176,9 @@ impl Requester {
             context.imports.remove(&number);
         }
         let import = self.imports.get_mut(usize::from(number)).and_then(|import| import.take());
+        if let Some(slot) = import.as_ref().and_then(|import| import.settling) {
+            ctx.complete_status(slot, Status::Invalid);
+        }
         self.throttled.remove(&number);
         self.closing.remove(&number);
         self.divide_reserve(ctx);

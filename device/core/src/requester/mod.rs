@@ -86,6 +86,8 @@ pub(crate) struct Import {
     pub(crate) error: Option<Status>,
     /// The admin slot of a pending close.
     closing: Option<u32>,
+    /// The admin slot of a pending IMPORT_QUIET.
+    settling: Option<u32>,
 }
 
 impl Import {

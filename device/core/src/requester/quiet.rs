@@ -134,9 +134,14 @@ impl Requester {
         }
     }
 
-    /// Completes the quiets and the pending close that a finished store or operation of an import allows.
+    /// Completes the quiets, those of the driver included, and the pending close that a finished store or operation of
+    /// an import allows.
     pub(crate) fn progressed(&mut self, ctx: &mut Ctx, number: u16) {
         self.reach_quiets(ctx, number, false);
+        let settled = self.import(number).filter(|import| import.is_idle()).and_then(|import| import.settling.take());
+        if let Some(slot) = settled {
+            ctx.complete_status(slot, Status::Ok);
+        }
         let Some(import) = self.open_import(number) else { return };
         let closed = import.closing.filter(|_| self.has_ended(ctx, import));
         if let Some(slot) = closed {

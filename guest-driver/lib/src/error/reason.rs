@@ -31,6 +31,14 @@ pub(super) fn open_remedy(errno: Errno) -> &'static str {
     }
 }
 
+/// A trust group, or that there is none.
+pub(super) fn own_group(own: &Option<String>) -> String {
+    match own {
+        Some(group) => format!("trust group {group:?}"),
+        None => "no trust group: name it when the cluster is started (--trust, or a table [[trust]])".into(),
+    }
+}
+
 /// Why a segment was not exported, and what to do.
 pub(super) fn export_reason(errno: Errno) -> String {
     match errno {

@@ -15,8 +15,8 @@ record! { IMPORT_STATE, "tg_state",
         pub cut: u8,
         /// 1 if it is gone for good: touching it raises SIGBUS. Import it again.
         pub dead: u8,
-        /// Zero.
-        pub reserved: u8,
+        /// 1 if loads and stores are the owner's memory itself: see tg_export_options.group.
+        pub direct: u8,
         /// The first error since the last tg_acknowledge: TG_ERR_*, or TG_OK.
         pub status: u32,
     }
@@ -33,7 +33,7 @@ pub(super) unsafe fn state_of(state: *mut ImportState, action: impl FnOnce() -> 
             congested: found.congested.into(),
             cut: found.cut.into(),
             dead: found.dead.into(),
-            reserved: 0,
+            direct: found.direct.into(),
             status: found.error.unwrap_or(Status::Ok) as u32,
         })
     };

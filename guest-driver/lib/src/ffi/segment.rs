@@ -18,6 +18,9 @@ record! { EXPORT_OPTIONS, "tg_export_options",
         pub nodes: *const u16,
         /// The secret that an importer must present; zeros mean none.
         pub secret: [u8; 16],
+        /// The name of the trust group whose nodes access it directly, at the speed of memory; NULL for none. EXDEV
+        /// unless this node is in it.
+        pub group: *const c_char,
     }
 }
 
@@ -50,7 +53,10 @@ functions! { EXPORTS;
     fn tg_export(
         node: *const Node, name: *const c_char, size: u64, options: *const ExportOptions, segment: *mut *mut Segment
     ) -> c_int = give(segment, || {
-        let builder = given(node)?.export(name_of(name)?, size);
+        let mut builder = given(node)?.export(name_of(name)?, size);
+        if let Some(group) = options.as_ref().map(|options| options.group).filter(|group| !group.is_null()) {
+            builder = builder.direct(name_of(group)?);
+        }
         builder.access(access_of(options)?).create()
     });
 

@@ -12,6 +12,8 @@ tg-export: exports zeroed memory under a name
 Usage: tg-export NAME SIZE [options]
 
   --mode MODE   access rights, as for a file [606: all load and store]
+  --direct GROUP
+                in the memory of a trust group, which its nodes access directly
   --hold        stay until a signal comes, even without a standard input
 
 It reads lines from standard input: `OFFSET` prints the 8-byte word there as this process sees it, `OFFSET VALUE` stores
@@ -26,7 +28,7 @@ fn main() -> ExitCode {
 }
 
 fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut name, mut size, mut mode, mut hold) = (None, None, 0o606, false);
+    let (mut name, mut size, mut mode, mut group, mut hold) = (None, None, 0o606, None, false);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
         match word {
@@ -37,6 +39,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
                         Failure::Usage(format!("--mode is {text:?}: expected three octal digits, as 604"))
                     })?;
                 }
+                "direct" => group = Some(line.text()?),
                 "hold" => hold = true,
                 _ => return Err(cli::unknown(&option)),
             },
@@ -47,7 +50,11 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     }
     let (name, size) = (cli::needed("NAME", name)?, cli::needed("SIZE", size)?);
     let node = Node::open()?;
-    let segment = node.export(&name, size).mode(mode).create()?;
+    let mut export = node.export(&name, size).mode(mode);
+    if let Some(group) = group {
+        export = export.direct(&group);
+    }
+    let segment = export.create()?;
     println!("exported {name:?}: {size} bytes of node {}", node.id());
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|e| Failure::Refused(format!("standard input: {e}")))?;

@@ -172,7 +172,7 @@ fn measure(
         own.round(options, &mut values.ns)?;
         bare.round(&mut values, options);
         by_crate.crate_round(&mut values, options);
-        wires.local_round(&mut values);
+        wires.local_round(&own.direct, &mut values);
         copies::round(options, &own.remote, data, &mut bare, &mut values)?;
         notifying.round(lead, &mut values)?;
         wires.round(lead, options.pings, &mut values)?;

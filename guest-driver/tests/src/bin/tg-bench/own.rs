@@ -5,7 +5,7 @@ use crate::{Options, batch, nanoseconds};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use telegraphos::{FULL, LaunchStyle, Node, NodeId, Queue, Remote};
-use telegraphos_guest_tests::cli::Outcome;
+use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::raw;
 use telegraphos_guest_tests::testdev::Testdev;
@@ -21,6 +21,19 @@ pub(crate) struct Own {
     /// This node's memory, by way of the board.
     home: Remote,
     empty: Queue,
+    /// The partner's direct memory, or why there is none.
+    pub(crate) direct: Outcome<Remote>,
+}
+
+fn direct(options: &Options, node: &Node, partner: NodeId) -> Outcome<Remote> {
+    if node.trust_group()?.is_none() {
+        return Err(Failure::Refused("the nodes are in no trust group".into()));
+    }
+    let remote = import_patiently(node, partner, "bench-direct", options.patience)?;
+    if !remote.state()?.direct {
+        return Err(Failure::Refused("accesses go through the boards".into()));
+    }
+    Ok(remote)
 }
 
 impl Own {
@@ -32,6 +45,7 @@ impl Own {
             remote: node.import(partner, "bench-data").rights(FULL).open()?,
             home: node.import(node.id(), "bench-data").rights(FULL).open()?,
             empty: Queue::create(node, "bench-empty").wide().create()?,
+            direct: direct(options, node, partner),
         })
     }
 

@@ -8,7 +8,7 @@ use crate::pair::Lead;
 use crate::{Round, batch, nanoseconds};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use telegraphos::{FULL, Node, NodeId, Queue, Segment};
+use telegraphos::{FULL, Node, NodeId, Queue, Remote, Segment};
 use telegraphos_agent::bench::{shared, slot};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::pci::{Bar, Device};
@@ -68,11 +68,15 @@ impl Shared {
 pub(crate) struct Exports {
     word: Segment,
     queue: Queue,
+    /// In the memory of the trust group, if there is one.
+    _direct: Option<Segment>,
 }
 
 impl Exports {
     pub(crate) fn new(node: &Node) -> Outcome<Exports> {
+        let direct = |group: String| node.export("bench-direct", 4096).owner(FULL).others(FULL).direct(&group).create();
         Ok(Exports {
+            _direct: node.trust_group()?.map(direct).transpose()?,
             word: node.export("bench-echo", 4096).owner(FULL).others(FULL).create()?,
             queue: Queue::create(node, "bench-echo-queue").wide().mode(0o606).create()?,
         })
@@ -288,9 +292,24 @@ impl Wires<'_> {
         Ok(())
     }
 
-    /// Single loads and stores of shared memory.
-    pub(crate) fn local_round(&self, values: &mut Round<'_>) {
+    /// Single loads and stores of shared memory, and of a segment that is accessed directly.
+    pub(crate) fn local_round(&self, direct: &Outcome<Remote>, values: &mut Round<'_>) {
         const COUNT: u64 = 1000;
+        match direct {
+            Ok(direct) => {
+                let at = direct.as_ptr();
+                // SAFETY: places are aligned and in the segment.
+                let store = batch(COUNT, |i| unsafe { raw::store::<u64>(at, i % 512 * 8, i) });
+                // SAFETY: as above.
+                let load = batch(COUNT, |i| _ = unsafe { raw::load::<u64>(at, i % 512 * 8) });
+                values.ns.insert("direct_store".into(), store);
+                values.ns.insert("direct_load".into(), load);
+            }
+            Err(why) => {
+                values.give_up("direct_store", &why.to_string());
+                values.give_up("direct_load", &why.to_string());
+            }
+        }
         let Some(shared) = &self.shared else {
             values.give_up("ivshmem_store", "there is no ivshmem-plain");
             values.give_up("ivshmem_load", "there is no ivshmem-plain");

@@ -131,6 +131,13 @@ impl<'a> Context<'a> {
         Ok(segment)
     }
 
+    /// Keeps a segment until all have ended the test.
+    pub(crate) fn keep(&mut self, segment: Segment) -> Arc<Segment> {
+        let segment = Arc::new(segment);
+        self.kept.push(segment.clone());
+        segment
+    }
+
     /// A segment of this test that this node has exported.
     pub(crate) fn kept(&self, part: &str) -> Verdict<Arc<Segment>> {
         let name = self.name(part);

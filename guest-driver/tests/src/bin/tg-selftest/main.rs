@@ -13,6 +13,7 @@ mod control;
 mod copies;
 mod counters;
 mod data;
+mod direct;
 mod inspect;
 mod interrupts;
 mod launches;
@@ -239,6 +240,15 @@ const PLAN: &[Test] = plan! {
     "replica/words-beyond-the-end" => replica_faults::bounds,
     "replica/nonsense-is-refused" => replica_faults::nonsense,
     "replica/locked-memory" => replica_faults::locked_memory,
+    "direct/stores-and-loads-are-the-owners-memory" => direct::stores_and_loads,
+    "direct/polled-both-ways" => direct::polled,
+    "direct/atomics-and-copies-through-the-boards" => direct::through_the_boards,
+    "direct/counted-pages-are-trapped" => direct::counted,
+    "direct/between-direct-and-trapped-nothing-comes-late" => direct::back_and_forth,
+    "direct/rights-hold-for-processes" => direct::rights,
+    "direct/withdrawn-segments-end-their-imports" => direct::withdrawn,
+    "direct/memory-is-zeroed-and-used-again" => direct::cycles,
+    "direct/outside-the-group-is-refused" => direct::outside,
 };
 
 struct Options {

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Direct segments: memory of a trust group. Skipped where the nodes are in none.
+
+use crate::context::{Context, Stop, Verdict, must, refused, same};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use telegraphos::{Error, Remote, Rights, Segment, Status};
+use telegraphos_guest_tests::child::End;
+use telegraphos_guest_tests::peers::import_patiently;
+
+const UNIT: u64 = 65536;
+
+/// The trust group of this node.
+fn group(context: &Context<'_>) -> Verdict<String> {
+    let none = || Stop::Skip("this node is in no trust group: telegraphos run --trust lab=0-1:64".into());
+    context.node().trust_group()?.ok_or_else(none)
+}
+
+/// Own direct memory, and the right neighbour's, which is accessed directly.
+fn neighbour(context: &mut Context<'_>, size: u64) -> Verdict<(Arc<Segment>, Remote)> {
+    let group = group(context)?;
+    let segment = context.node().export(&context.name("direct"), size).mode(0o606).direct(&group).create()?;
+    let mine = context.keep(segment);
+    let right = context.import(context.peers.right(), "direct")?;
+    must(right.state()?.direct, || "the import of a direct segment is not direct".into())?;
+    Ok((mine, right))
+}
+
+/// A store is in the owner's memory before the next instruction of this node can tell anybody.
+pub(crate) fn stores_and_loads(context: &mut Context<'_>) -> Verdict {
+    let (mine, right) = neighbour(context, 3 * UNIT + 4096)?;
+    let end = 3 * UNIT + 4096;
+    let me = u64::from(context.me());
+    for at in (0..end).step_by(4096 - 8) {
+        right.put64(at, me << 32 | at)?;
+        same("a load of what was stored", right.get64(at)?, me << 32 | at)?;
+    }
+    right.put8(end - 9, 0x11)?;
+    right.put16(end - 12, 0x2222)?;
+    right.put32(end - 16, 0x3333_3333)?;
+    // No quiet: nothing is on its way.
+    context.sync()?;
+    let left = u64::from(context.peers.left());
+    for at in (0..end).step_by(4096 - 8) {
+        same(format_args!("the word at {at:#x}"), mine.load::<u64>(at)?, left << 32 | at)?;
+    }
+    same("8 bits", mine.load::<u8>(end - 9)?, 0x11)?;
+    same("16 bits", mine.load::<u16>(end - 12)?, 0x2222)?;
+    same("32 bits", mine.load::<u32>(end - 16)?, 0x3333_3333)?;
+    right.quiet()?;
+    context.sync()
+}
+
+/// The owner's stores are seen by polling, both ways, without any message.
+pub(crate) fn polled(context: &mut Context<'_>) -> Verdict {
+    const ROUNDS: u64 = 1000;
+    let (mine, right) = neighbour(context, UNIT)?;
+    context.sync()?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for round in 1..=ROUNDS {
+        right.put64(0, round)?;
+        while mine.load::<u64>(0)? < round {
+            must(Instant::now() < deadline, || format!("round {round} of {ROUNDS} after 60 s"))?;
+            std::thread::yield_now();
+        }
+    }
+    context.sync()
+}
+
+/// What the boards do with ordinary memory they do with this.
+pub(crate) fn through_the_boards(context: &mut Context<'_>) -> Verdict {
+    let (mine, right) = neighbour(context, 2 * UNIT)?;
+    let local = mine.remote()?;
+    right.put64(8, 100)?;
+    same("fetch-and-add", right.fetch_add::<u64>(8, 5)?, 100)?;
+    same("what it left", right.get64(8)?, 105)?;
+    same("compare-and-swap", right.compare_swap::<u32>(8, 105, 7)?, 105)?;
+    context.sync()?;
+    same("the owner's word", mine.load::<u64>(8)?, 7)?;
+    same("the owner's own atomic", local.fetch_add::<u64>(8, 1)?, 7)?;
+    context.sync()?;
+    same("seen from outside", right.get64(8)?, 8)?;
+    // A copy from memory to memory, of odd size and alignment; it is done when the call returns.
+    for at in 0..200 {
+        mine.store::<u8>(4096 + at, at as u8 + 1)?;
+    }
+    right.put_block(UNIT + 3, &mine, 4096, 200)?;
+    for at in 0..200 {
+        same("a copied byte", right.get8(UNIT + 3 + at)?, at as u8 + 1)?;
+    }
+    right.get_block(UNIT + 3, &mine, 9000, 200)?;
+    same("a byte that was copied back", mine.load::<u8>(9199)?, 200)?;
+    context.sync()
+}
+
+/// Armed counters see every access, of other imports of the page, too.
+pub(crate) fn counted(context: &mut Context<'_>) -> Verdict {
+    const N: u64 = 20;
+    let (mine, right) = neighbour(context, 2 * UNIT)?;
+    let before = context.import(context.peers.right(), "direct")?;
+    right.put64(UNIT, 1)?;
+    before.put64(UNIT + 8, 1)?;
+    context.sync()?;
+    let counter = right.arm_counter(1, 1000, 1000)?;
+    let after = context.import(context.peers.right(), "direct")?;
+    for (what, import) in [("the counted import", &right), ("an earlier one", &before), ("a later one", &after)] {
+        must(!import.state()?.direct, || format!("{what} is still direct"))?;
+        for n in 0..N {
+            import.put64(UNIT + 8 * n, n)?;
+            same("what was stored", import.get64(UNIT + 8 * n)?, n)?;
+        }
+    }
+    right.quiet()?;
+    let count = counter.read()?;
+    same("reads and writes left", (count.reads, count.writes), (1000 - 3 * N, 1000 - 3 * N))?;
+    context.sync()?;
+    same("the owner's word", mine.load::<u64>(UNIT + 8 * (N - 1))?, N - 1)?;
+    counter.disarm()?;
+    for (what, import) in [("the counted import", &right), ("an earlier one", &before), ("a later one", &after)] {
+        must(import.state()?.direct, || format!("{what} is not direct again"))?;
+        same("a load of it", import.get64(UNIT)?, 0)?;
+    }
+    context.sync()
+}
+
+/// A page that is counted now and then while its word is stored to: no store comes late.
+pub(crate) fn back_and_forth(context: &mut Context<'_>) -> Verdict {
+    const ROUNDS: u64 = 30;
+    let (mine, right) = neighbour(context, UNIT)?;
+    let mut value = 0;
+    for round in 0..ROUNDS {
+        let counter = right.arm_counter(0, 0, 1 << 40)?;
+        let burst = 1 + round * 7;
+        for _ in 0..burst {
+            value += 1;
+            right.put64(0, value)?;
+        }
+        same("writes left", counter.read()?.writes, (1 << 40) - burst)?;
+        // No quiet by this process: the driver sees to it that the trapped stores are not behind the next one.
+        counter.disarm()?;
+        must(right.state()?.direct, || format!("it is not direct again in round {round}"))?;
+        value += 1;
+        right.put64(0, value)?;
+        std::thread::sleep(Duration::from_millis(2));
+        same(format_args!("the word after round {round}"), right.get64(0)?, value)?;
+    }
+    context.sync()?;
+    same("the owner's word", mine.load::<u64>(0)?, value)?;
+    context.sync()
+}
+
+/// The rights of an import hold for the process; one that may only store is not direct, since it could load.
+pub(crate) fn rights(context: &mut Context<'_>) -> Verdict {
+    let (_mine, right) = neighbour(context, UNIT)?;
+    let name = context.name("direct");
+    let other = context.peers.right();
+    let blind = context.node().import(other, &name).rights(Rights::WRITE).open()?;
+    must(!blind.state()?.direct, || "an import without the right to load is direct".into())?;
+    blind.put64(16, 9)?;
+    blind.quiet()?;
+    same("its store", right.get64(16)?, 9)?;
+    let mut child = context.child(&["store", &other.to_string(), &name, "r", "0", "1"])?;
+    child.expect("ready")?;
+    child.go()?;
+    child.must_end(End::Signal(libc::SIGSEGV))?;
+    same("what the child has tried to overwrite", right.get64(0)?, 0)?;
+    context.sync()
+}
+
+/// Imports of a segment that its owner has withdrawn end, and its memory is not used again before that.
+pub(crate) fn withdrawn(context: &mut Context<'_>) -> Verdict {
+    let group = group(context)?;
+    let export = |context: &Context<'_>, part: &str| {
+        context.node().export(&context.name(part), UNIT).mode(0o606).direct(&group).create()
+    };
+    let mine = export(context, "short")?;
+    let right = import_patiently(context.node(), context.peers.right(), &context.name("short"), context.patience)?;
+    must(right.state()?.direct, || "it is not direct".into())?;
+    let name = context.name("short");
+    let mut child = context.child(&["until-sigbus", &context.peers.right().to_string(), &name, "store"])?;
+    child.expect("ready")?;
+    right.put64(8, 1)?;
+    context.sync()?;
+    same("the word", mine.load::<u64>(8)?, 1)?;
+    context.sync()?;
+    child.go()?;
+    mine.close()?;
+    let next = export(context, "next")?;
+    // It stores until it learns of it.
+    child.must_end(End::Signal(libc::SIGBUS))?;
+    context.state_becomes(&right, "dead with Stale", |s| s.dead && s.error == Some(Status::Stale))?;
+    must(!right.state()?.direct, || "it is dead and direct".into())?;
+    context.sync()?;
+    same("a word of the next segment", next.load::<u64>(8)?, 0)?;
+    right.close()?;
+    context.sync()
+}
+
+/// Memory is zeroed before it is anybody's, and comes back when it is withdrawn.
+pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
+    let group = group(context)?;
+    // Far more than a slice has, one after the other.
+    for round in 0..40 {
+        let segment = context.node().export(&context.name("cycle"), 16 << 20).direct(&group).create()?;
+        for at in (0..16 << 20).step_by(1 << 20) {
+            same(format_args!("a new word in round {round}"), segment.load::<u64>(at)?, 0)?;
+            segment.store::<u64>(at, u64::MAX)?;
+        }
+        segment.close()?;
+    }
+    context.sync()
+}
+
+/// Refused, and with the names of both groups.
+pub(crate) fn outside(context: &mut Context<'_>) -> Verdict {
+    let group = group(context)?;
+    let export = |group: &str| context.node().export(&context.name("outside"), UNIT).direct(group).create();
+    let says = |error: Error, parts: &[&str]| {
+        let text = error.to_string();
+        let all = parts.iter().all(|part| text.contains(part));
+        must(all, || format!("{text:?}: expected {parts:?}"))
+    };
+    match export("elsewhere") {
+        Ok(_) => return Err(Stop::Fail("a segment in another group was made".into())),
+        Err(error) => {
+            same("its errno", error.errno(), libc::EXDEV)?;
+            says(error, &["\"elsewhere\"", &format!("{group:?}")])?;
+        }
+    }
+    refused("a name with a NUL", export("a\0b"), libc::EINVAL)?;
+    refused(
+        "more than there is",
+        context.node().export(&context.name("big"), 64 << 20).direct(&group).create(),
+        libc::ENOSPC,
+    )?;
+    context.sync()
+}

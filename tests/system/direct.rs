@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Direct segments in guests that trust each other, and in one that they do not trust.
+
+use crate::help::{Export, at_once, hex};
+use anyhow::{Context, Result, ensure};
+use std::time::Duration;
+use telegraphos_cluster::Cluster;
+use telegraphos_cluster::control::{Request, Target};
+use telegraphos_tests::ktap;
+
+/// The trust group of the cluster.
+pub(crate) const GROUP: &str = "lab=0-1:48";
+const NAME: &str = "lab";
+
+/// What `tg-selftest` says about direct segments, on the nodes of the group; nothing may be skipped.
+pub(crate) fn selftest(cluster: &Cluster) -> Result<()> {
+    let guests: Vec<_> = cluster.guests().iter().take(2).collect();
+    at_once(&guests, |guest| {
+        let command = guest.argv(&["tg-selftest", "--nodes", "2", "--only", "direct/"]).as_root();
+        let output = command.limit(Duration::from_secs(300)).run()?;
+        let said = || format!("node {}:\n{}{}", guest.node(), output.stdout, output.stderr);
+        let tests = ktap::parse(&output.stdout).with_context(said)?;
+        let good = tests.iter().filter(|test| test.ok && test.skipped.is_none()).count();
+        ensure!(output.status.success() && good == tests.len() && good >= 9, "{}", said());
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// The third node uses such a segment as any other, and cannot make one.
+pub(crate) fn outside_the_group(cluster: &Cluster) -> Result<()> {
+    let outsider = cluster.node(2);
+    let mut inside = Export::direct(cluster.node(0), "inside", "128K", NAME)?;
+    inside.set_word(0x1_0008, 5)?;
+    ensure!(inside.load_from(outsider, 0x1_0008)? == 5, "the outsider does not see the owner's store");
+    inside.store_from(outsider, 0x1_0010, 6)?;
+    ensure!(inside.word(0x1_0010)? == 6, "the owner does not see the outsider's store");
+    ensure!(inside.load_from(cluster.node(1), 0x1_0010)? == 6, "nor does another member");
+    let output = outsider.argv(&["tg-export", "outside", "64K", "--direct", NAME]).run()?;
+    let refused = output.stderr.contains("trust group \"lab\"") && output.stderr.contains("no trust group");
+    ensure!(output.status.code() == 3 && refused, "{:?}: {}", output.status, output.stderr);
+    let devices = outsider.argv(&["lspci", "-n", "-d", "7e1e:"]).as_root().check()?;
+    ensure!(devices.lines().count() == 1, "the outsider has a memory device: {devices}");
+    Ok(())
+}
+
+/// While its link has faults, a member's accesses go through the boards; then they are direct again. Nothing is lost.
+pub(crate) fn faults_are_met(cluster: &Cluster) -> Result<()> {
+    let (owner, importer) = (cluster.node(0), cluster.node(1));
+    let mut segment = Export::direct(owner, "watched", "64K", NAME)?;
+    let watcher = importer.argv(&["tg-load", "0", "watched", "8", "--watch"]).keep_input_open();
+    let mut watcher = watcher.spawn()?;
+    let mut next = 0;
+    let mut sees = |segment: &mut Export| -> Result<()> {
+        next += 1;
+        segment.set_word(8, next)?;
+        watcher.wait_for_line(Duration::from_secs(30), |line| hex(line).ok() == Some(next)).map(drop)?;
+        Ok(())
+    };
+    let becomes = |direct: &str| -> Result<()> {
+        let script = format!(
+            "i=0; until grep -q '{direct}' /sys/kernel/debug/telegraphos/*/imports; do \
+            i=$((i+1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done"
+        );
+        importer.sh(&script).as_root().limit(Duration::from_secs(60)).check().map(drop)?;
+        Ok(())
+    };
+    let mut control = cluster.control()?;
+    let mut set = |faults: &str| -> Result<()> {
+        let faults = faults.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
+        control.command(&Request::SetFaults { on: Target::Node(1), faults })?;
+        Ok(())
+    };
+    becomes("direct=1")?;
+    sees(&mut segment)?;
+    set("latency=5ms")?;
+    becomes("direct=0")?;
+    sees(&mut segment)?;
+    set("latency=0ms")?;
+    becomes("direct=1")?;
+    sees(&mut segment)
+}
+
+/// A member that is reset has lost its segments and keeps nobody's memory; the other one goes on.
+pub(crate) fn after_a_reset(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    let mut kept = Export::direct(b, "kept", "64K", NAME)?;
+    let lost = Export::direct(a, "lost", "64K", NAME)?;
+    kept.store_from(a, 8, 1)?;
+    lost.store_from(b, 8, 2)?;
+    a.reset()?;
+    drop(lost);
+    ensure!(kept.load_from(a, 8)? == 1, "what the other member exports is not there after the reset");
+    kept.store_from(a, 8, 3)?;
+    ensure!(kept.word(8)? == 3, "a store after the reset has not arrived");
+    let mut again = Export::direct(a, "lost", "64K", NAME)?;
+    ensure!(again.word(8)? == 0, "new memory is not zeroed");
+    ensure!(again.load_from(b, 8)? == 0, "the other member sees old memory");
+    drop(again);
+    // Everything has been given back: the whole slice, but for its tables.
+    b.argv(&["tg-export", "whole", "46M", "--direct", NAME]).as_root().check()?;
+    Ok(())
+}
