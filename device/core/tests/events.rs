@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Step, StepId, StepResult};
 use telegraphos_testkit::finds;
 use telegraphos_wire::regs::{self, Register};
-use telegraphos_wire::{AtomicOp, Status, WindowLayout};
+use telegraphos_wire::{AtomicOp, STREAM_BLOCK, Status, WindowLayout};
 
 const EVENTS: u64 = 0x1000;
 const INDEX: u64 = 0x2000;
@@ -137,7 +137,7 @@ impl World {
         match choice {
             Choice::Cause => {
                 let node = self.nodes.next().unwrap();
-                self.event(Event::NodeUp { node, incarnation: 8 });
+                self.event(Event::NodeUp { node, incarnation: 8, block: STREAM_BLOCK as u32 });
             }
             Choice::Step => {
                 let (step, op) = self.steps.pop_front().unwrap();
