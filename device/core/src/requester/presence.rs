@@ -68,8 +68,8 @@ impl Presence {
         self.get(node).map_or(STREAM_BLOCK as u64, |life| life.block.into())
     }
 
-    /// From now on this is known of a node that is up, or it is down. Returns what was known before; no effect for a node
-    /// that cannot be.
+    /// From now on this is known of a node that is up, or it is down. Returns what was known before; no effect for a
+    /// node that cannot be.
     pub(crate) fn replace(&mut self, node: NodeId, now: Option<Life>) -> Option<Life> {
         let before = self.get(node);
         if before == now || !self.contains(node) {
