@@ -48,7 +48,7 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn configure(args: impl IntoIterator<Item = OsString>) -> Result<Config, ExitCode> {
     let usage = |e| command::usage("telegraphos-hib", &e);
     let settings = load(command::parse(args)?).map_err(usage)?;
-    command::start_log(settings.log.as_deref(), settings.log_format, settings.node);
+    command::start(settings.log.as_deref(), settings.log_format, settings.node);
     settings.config().map_err(usage)
 }
 

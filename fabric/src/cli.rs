@@ -79,7 +79,7 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(code) => return code,
     };
     if let Some(Command::Keys(keys)) = &cli.command {
-        command::start_log(None, None, None);
+        command::start(None, None, None);
         return command::exit_code(keys.run());
     }
     if let Some(from) = &cli.check {
@@ -97,7 +97,7 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(config) => config,
         Err(e) => return command::usage("telegraphos-fabric", &e),
     };
-    command::start_log(cli.settings.log.as_deref(), cli.settings.log_format, None);
+    command::start(cli.settings.log.as_deref(), cli.settings.log_format, None);
     command::exit_code(serve(config))
 }
 

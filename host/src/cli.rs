@@ -98,7 +98,7 @@ fn configure(args: Vec<OsString>) -> Result<Configs, ExitCode> {
             return Err(usage(SettingsError::refused("--trust", why)));
         }
     }
-    command::start_log(cli.fabric.log.as_deref(), cli.fabric.log_format, None);
+    command::start(cli.fabric.log.as_deref(), cli.fabric.log_format, None);
     Ok(Configs { fabric, boards, trust: cli.trust })
 }
 

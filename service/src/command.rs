@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use log::error;
 
+use crate::allocator;
 use crate::logging::{self, LogFormat};
 
 /// Exit code of a wrong command line or configuration file (also clap's).
@@ -28,9 +29,10 @@ pub fn usage(program: &str, e: &impl Display) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Starts the log of a server, `node`'s if it is one node's, by default from the level `info` on, and as text; see
-/// [`logging::start`].
-pub fn start_log(filter: Option<&str>, format: Option<LogFormat>, node: Option<u16>) {
+/// Starts a server: its log, `node`'s if it is one node's, by default from the level `info` on, and as text (see
+/// [`logging::start`]), and its [allocator].
+pub fn start(filter: Option<&str>, format: Option<LogFormat>, node: Option<u16>) {
+    allocator::return_large_blocks();
     logging::start(filter, format.unwrap_or_default(), node);
 }
 
