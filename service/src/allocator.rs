@@ -37,12 +37,12 @@ mod tests {
     }
 
     /// A backlog of 20 MB grows and drains, with small blocks allocated meanwhile, which stay.
-    fn backlog(kept: &mut Vec<Box<[u8; 100]>>) {
+    fn backlog(kept: &mut Vec<Vec<u8>>) {
         let mut queue = VecDeque::new();
         for n in 0..500_000_u64 {
             queue.push_back([n; 5]);
             if n % 1000 == 0 {
-                kept.push(Box::new([n as u8; 100]));
+                kept.push(vec![n as u8; 100]);
             }
         }
         black_box(&queue);

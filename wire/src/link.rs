@@ -282,7 +282,8 @@ kinds! {
         node: NodeId = Node,
         /// Its incarnation.
         incarnation: u64 = Incarnation,
-        /// Bytes of the longest block in a packet between both: [`STREAM_BLOCK`](crate::STREAM_BLOCK) to [`MAX_BLOCK`].
+        /// Bytes of the longest block in a packet between both: [`STREAM_BLOCK`](crate::STREAM_BLOCK) to
+        /// [`MAX_BLOCK`](crate::MAX_BLOCK).
         block: u32 = Longest,
     };
     /// Fabric -> HIB: `node` has left.
