@@ -46,7 +46,7 @@ wire.frames = {
   [5] = { name = "credit", len = 8, check = "None", tail = "None",
     fields = { { "class", 0, 4, "Class" }, { "count", 4, 4, "Dec" }, } },
   [6] = { name = "node-up", len = 16, check = "None", tail = "None",
-    fields = { { "node", 0, 2, "Node" }, { "incarnation", 4, 8, "Hex" }, { "block", 12, 4, "Dec" }, } },
+    fields = { { "node", 0, 2, "Node" }, { "incarnation", 4, 8, "Hex" }, { "longest_block", 12, 4, "Dec" }, } },
   [7] = { name = "node-down", len = 4, check = "None", tail = "None",
     fields = { { "node", 0, 2, "Node" }, } },
   [8] = { name = "reset", len = 8, check = "None", tail = "None",
@@ -114,7 +114,7 @@ wire.packets = {
 }
 wire.records = {
   [240] = { name = "port-opened", len = 12, check = "None", tail = "None",
-    fields = { { "port", 0, 4, "Dec" }, { "room", 4, 4, "Dec" }, { "block", 8, 4, "Dec" }, } },
+    fields = { { "port", 0, 4, "Dec" }, { "room", 4, 4, "Dec" }, { "longest_block", 8, 4, "Dec" }, } },
   [241] = { name = "trunk-opened", len = 12, check = "None", tail = "None",
     fields = { { "port", 0, 4, "Dec" }, { "room", 4, 4, "Dec" }, { "trunk", 8, 2, "Dec" }, } },
   [242] = { name = "port-room", len = 8, check = "None", tail = "None",

@@ -104,7 +104,7 @@ slots! {
     Count: u32 as u32, "count" @ 4, Dec;
     Node: NodeId as u16, "node" @ 0, Node;
     Incarnation: u64 as u64, "incarnation" @ 4, Hex;
-    Longest: u32 as u32, "block" @ 12, Dec;
+    Longest: u32 as u32, "longest_block" @ 12, Dec;
     Page: u32 as u32, "page" @ 0, Dec;
     From: u16 as u16, "switch" @ 4, Dec;
     Peer: u16 as u16, "peer" @ 6, Dec;

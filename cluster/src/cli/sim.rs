@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn the_report_is_the_same_for_any_number_of_threads() {
         let report = |threads: &str| {
-            let args = ["sim", "--nodes", "9", "--topology", "torus:3x3", "--threads", threads];
+            let args = ["sim", "--nodes", "9", "--topology", "torus:3x3", &format!("--threads={threads}")];
             let args = Parsed::try_parse_from(args).map_err(|e| e.to_string())?;
             let mut workload = Workload::parse("").unwrap();
             workload.load.operations = 20;

@@ -87,7 +87,7 @@ const fn kind(number: u8, name: &'static str, len: usize, fields: &'static [Fiel
 
 const PORT: Field = Field { name: "port", at: 0, len: 4, show: Show::Dec };
 const ROOM_FIELD: Field = Field { name: "room", at: 4, len: 4, show: Show::Dec };
-const BLOCK: Field = Field { name: "block", at: 8, len: 4, show: Show::Dec };
+const BLOCK: Field = Field { name: "longest_block", at: 8, len: 4, show: Show::Dec };
 const MISSING: Field = Field { name: "missing", at: 0, len: 8, show: Show::Dec };
 
 /// Where their fields are, as those of frames in [`telegraphos_wire::layout`].

@@ -320,7 +320,10 @@ fn tshark_shows_links_directions_comments_and_which_reply_answers_which_request(
     let cell = |row: usize, name: &str| rows[row].get(name).map(|cell| cell.join("|")).unwrap_or_default();
     let seen = |row: usize| (cell(row, "frame.interface_name"), cell(row, "_ws.col.info"), cell(row, "frame.comment"));
     let says = |link: &str, info: &str, comment: &str| (link.to_owned(), info.to_owned(), comment.to_owned());
-    assert_eq!(seen(1), says("switch 0", "[Port opened] port 5 room 12", "port 5 opened with room 12"));
+    assert_eq!(
+        seen(1),
+        says("switch 0", "[Port opened] port 5 room 12", "port 5 opened with room 12 and blocks of at most 8192 bytes")
+    );
     assert_eq!(cell(2, "frame.interface_name"), "node 3");
     assert!(cell(2, "_ws.col.info").starts_with("Hello node 3"), "{}", cell(2, "_ws.col.info"));
     let notice = "Joined { port: 5, node: 3, incarnation: 4096 }";

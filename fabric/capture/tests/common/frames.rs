@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use telegraphos_wire::link::{Frame, MAX_LAYERS, Refusal};
 use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 use telegraphos_wire::{
-    AtomicOp, Block, Body, Class, ImportEpoch, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Rights,
-    STREAM_BLOCK, Status, WindowLayout,
+    AtomicOp, Block, Body, Class, ImportEpoch, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, Status,
+    WindowLayout,
 };
 
 use telegraphos_testkit::Rng;
@@ -58,9 +58,10 @@ pub(crate) fn fields(frame: &Frame) -> Fields {
             put("class", *class as u64);
             put("count", (*count).into());
         }
-        Frame::NodeUp { node, incarnation, .. } => {
+        Frame::NodeUp { node, incarnation, block } => {
             put("node", (*node).into());
             put("incarnation", *incarnation);
+            put("longest_block", (*block).into());
         }
         Frame::NodeDown { node } => put("node", (*node).into()),
         Frame::Reset { incarnation } => put("incarnation", *incarnation),
@@ -380,7 +381,7 @@ pub(crate) fn frame(kind: u64, random: &mut Rng) -> Frame {
             Frame::Packet(packet(kind, random))
         }
         4 => Frame::Credit { class, count: random.next() as u32 },
-        5 => Frame::NodeUp { node, incarnation, block: STREAM_BLOCK as u32 },
+        5 => Frame::NodeUp { node, incarnation, block: random.next() as u32 },
         6 => Frame::NodeDown { node },
         7 => Frame::Reset { incarnation },
         8 => Frame::Group { page: random.next() as u32, members: members(random) },
