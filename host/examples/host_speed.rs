@@ -55,6 +55,8 @@ fn ended(guest: &Guest, slot: u8, cookie: u64) {
 }
 
 fn main() {
+    // As the server does when it starts.
+    telegraphos_service::allocator::return_large_blocks();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let spin = match args.as_slice() {
         [] => 0,
