@@ -174,28 +174,9 @@ impl Mapping {
     }
 }
 
-/// Copies aligned words of guest memory to private memory of any alignment, each by one load.
-///
-/// # Safety
-/// `from` is aligned to 8 and valid for loads of `words` words, `to` for their bytes, and both are apart.
-#[cfg(target_arch = "x86_64")]
-unsafe fn load_words(to: *mut u8, from: *const u8, words: usize) {
-    // SAFETY: as the caller's.
-    unsafe { move_words(to, from, words) }
-}
-
-/// Copies words from private memory of any alignment to aligned words of guest memory, each by one store.
-///
-/// # Safety
-/// `to` is aligned to 8 and valid for stores of `words` words, `from` for their bytes, and both are apart.
-#[cfg(target_arch = "x86_64")]
-unsafe fn store_words(to: *mut u8, from: *const u8, words: usize) {
-    // SAFETY: as the caller's.
-    unsafe { move_words(to, from, words) }
-}
-
 /// The processor's own loop over words, four times as fast as one of single accesses. As an instruction it is outside
-/// the language's memory model, like the guest that accesses the words meanwhile.
+/// the language's memory model, like the guest that accesses the words meanwhile. Each word is one load and one store,
+/// whichever side is guest memory.
 ///
 /// # Safety
 /// `from` and `to` are valid for `words` words, and apart.
@@ -212,11 +193,15 @@ unsafe fn move_words(to: *mut u8, from: *const u8, words: usize) {
         );
     }
 }
+#[cfg(target_arch = "x86_64")]
+use move_words as load_words;
+#[cfg(target_arch = "x86_64")]
+use move_words as store_words;
 
-/// As above.
+/// Copies aligned words of guest memory to private memory of any alignment, each by one load.
 ///
 /// # Safety
-/// As above.
+/// `from` is aligned to 8 and valid for loads of `words` words, `to` for their bytes, and both are apart.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn load_words(to: *mut u8, from: *const u8, words: usize) {
     for word in 0..words {
@@ -228,10 +213,10 @@ unsafe fn load_words(to: *mut u8, from: *const u8, words: usize) {
     }
 }
 
-/// As above.
+/// Copies words from private memory of any alignment to aligned words of guest memory, each by one store.
 ///
 /// # Safety
-/// As above.
+/// `to` is aligned to 8 and valid for stores of `words` words, `from` for their bytes, and both are apart.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn store_words(to: *mut u8, from: *const u8, words: usize) {
     for word in 0..words {

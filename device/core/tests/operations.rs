@@ -815,16 +815,22 @@ fn revocation_of_the_near_end_completes_only_when_nothing_is_in_flight() {
     }
 }
 
+/// Three nodes, the first of which has launched a put of a page to the second, as context 0's operation 1.
+fn with_a_put(seed: u64) -> Cluster {
+    let mut c = three(seed, None);
+    let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
+    let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
+    for step in Cluster::copy_steps(launch, far, own, UNIT) {
+        c.launch_step(0, 0, 0, step);
+    }
+    fill(&mut c, 0, 0, (0..UNIT).map(|n| (n * 3) as u8));
+    c
+}
+
 #[test]
 fn closing_an_import_waits_for_its_operations() {
     for seed in 0..60 {
-        let mut c = three(seed, None);
-        let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
-        let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
-        for step in Cluster::copy_steps(launch, far, own, UNIT) {
-            c.launch_step(0, 0, 0, step);
-        }
-        fill(&mut c, 0, 0, (0..UNIT).map(|n| (n * 3) as u8));
+        let mut c = with_a_put(seed);
         for import in [1, 0] {
             let close = Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() };
             assert_eq!(c.admin(0, close).status, 0);
@@ -849,13 +855,7 @@ fn closing_an_import_waits_for_its_operations() {
 #[test]
 fn an_import_becomes_quiet_for_the_driver() {
     for seed in 0..60 {
-        let mut c = three(seed, None);
-        let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
-        let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
-        for step in Cluster::copy_steps(launch, far, own, UNIT) {
-            c.launch_step(0, 0, 0, step);
-        }
-        fill(&mut c, 0, 0, (0..UNIT).map(|n| (n * 3) as u8));
+        let mut c = with_a_put(seed);
         for _ in 0..2 {
             let quiet = Command { opcode: admin::IMPORT_QUIET, import: 1, ..Command::default() };
             assert_eq!(c.admin(0, quiet).status, 0, "seed {seed}");
