@@ -480,32 +480,29 @@ impl MemoryServer {
     /// Receives once, serves some messages, and sends the replies. `Err` says why the connection is over.
     fn serve(&mut self, readable: bool) -> Result<(), String> {
         let now = self.clock.now();
-        let Some(Connection { input, output, .. }) = &mut self.connection else { return Ok(()) };
-        let mut served = 0;
-        while std::mem::take(&mut self.unread) || served == 0 {
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        let mut closed = None;
+        if readable && !self.unread {
+            match connection.fill() {
+                Ok(Filled::Empty | Filled::Bytes { .. }) => {}
+                Ok(Filled::Closed) => closed = Some("it has closed the connection".to_owned()),
+                Err(e) => closed = Some(format!("reading from it failed: {e}")),
+            }
+        }
+        let Connection { input, output, .. } = connection;
+        self.unread = false;
+        for served in 0.. {
             if output.is_full() || served == TURN {
                 self.unread = true;
                 break;
             }
-            served += 1;
-            let Some(message) = input.message().map_err(|desync| desync.to_string())? else { continue };
-            self.unread = true;
+            let Some(message) = input.message().map_err(|desync| desync.to_string())? else { break };
             if let Err(Refused { why, errno }) = self.session.handle(message, &mut self.device, output) {
                 limited!(self.limiter, "memory message", now => warn
                     "a message to the memory device was refused: {why} ({errno})");
             }
         }
         self.device.member.set_present(self.session.negotiated());
-        let Some(connection) = &mut self.connection else { return Ok(()) };
-        let mut closed = None;
-        if readable && !self.unread {
-            match connection.fill() {
-                Ok(Filled::Empty) => {}
-                Ok(Filled::Closed) => closed = Some("it has closed the connection".to_owned()),
-                Ok(Filled::Bytes { .. }) => self.unread = true,
-                Err(e) => closed = Some(format!("reading from it failed: {e}")),
-            }
-        }
         connection.flush().map_err(|e| format!("its replies cannot be sent: {e}"))?;
         closed.map_or(Ok(()), Err)
     }
