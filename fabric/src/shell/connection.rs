@@ -201,13 +201,13 @@ impl Connection {
 
     /// Whether the buffer is full without holding a whole frame.
     pub(super) fn is_full(&mut self) -> bool {
-        self.transport.memory().is_none() && self.input.space().is_empty()
+        !self.is_in_memory() && self.input.space().is_empty()
     }
 
     /// It is identified: frames of any size may come.
     pub(super) fn identified(&mut self, role: Role) {
         self.role = role;
-        if self.transport.memory().is_none() {
+        if !self.is_in_memory() {
             self.input.grow();
         }
     }
@@ -272,7 +272,7 @@ impl Connection {
     /// Sends what is queued as far as the transport takes it. True if the limit of one flush is reached and more is
     /// queued.
     pub(super) fn flush(&mut self, now: u64) -> io::Result<bool> {
-        if self.transport.memory().is_some() {
+        if self.is_in_memory() {
             return match self.overrun {
                 true => Err(io::Error::other("its HIB takes no frames, and more were sent than it has room for")),
                 false => Ok(false),
