@@ -29,13 +29,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use log::{debug, info, warn};
-use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use serde::Deserialize;
 use telegraphos_device_core::{Step, StepResult};
 use telegraphos_link::limit::Limiter;
 use telegraphos_link::listener::Listener;
+use telegraphos_service::wait::{Places, Readiness, Watched};
 use telegraphos_wire::{NodeId, direct};
 
 use crate::board::Clock;
@@ -400,16 +400,23 @@ pub fn memory_socket(board: &Path) -> PathBuf {
     path.into()
 }
 
+/// Places of its descriptors in a [`WaitSet`](telegraphos_service::wait::WaitSet), and how many there are.
+const LISTENER: u32 = 0;
+const CLIENT: u32 = 1;
+/// Places of one memory device's server.
+pub const MEMORY_PLACES: usize = 2;
+
 /// Messages of one turn, at most.
 const TURN: u32 = 64;
 
 /// The server of one memory device. Its connection is idle once its guest has booted.
 #[derive(Debug)]
 pub struct MemoryServer {
-    listener: Listener,
+    listener: Watched<Listener>,
+    places: Places,
     device: MemoryDevice,
     session: Session,
-    connection: Option<Connection>,
+    connection: Option<Watched<Connection>>,
     /// The input buffer may hold whole messages.
     unread: bool,
     guard: Option<Arc<Guard>>,
@@ -424,7 +431,8 @@ impl MemoryServer {
         let device = MemoryDevice::new(member)
             .map_err(|errno| ServeError::System { what: "cannot map the memory of a trust group", errno })?;
         Ok(MemoryServer {
-            listener: Listener::bind(socket, "--socket")?,
+            listener: Watched::nowhere(Listener::bind(socket, "--socket")?, Readiness::READ),
+            places: Places::default(),
             device,
             session: Session::new(),
             connection: None,
@@ -445,18 +453,13 @@ impl MemoryServer {
         self.device.member.node()
     }
 
-    /// What to poll for before a turn: listener, client.
-    pub fn interests(&self) -> [PollFd<'_>; 2] {
-        let listener = self.listener.fd();
-        let client = self.connection.as_ref().map(|c| {
-            let mut flags = PollFlags::empty();
-            flags.set(PollFlags::IN, !c.output.is_full());
-            flags.set(PollFlags::OUT, !c.output.is_empty());
-            PollFd::from_borrowed_fd(c.fd(), flags)
-        });
-        // An entry for a connection that does not exist never becomes ready.
-        let none = || PollFd::from_borrowed_fd(listener, PollFlags::empty());
-        [PollFd::from_borrowed_fd(listener, PollFlags::IN), client.unwrap_or_else(none)]
+    /// Who calls [`MemoryServer::turn`] waits for these places, [`MEMORY_PLACES`] of them. Before the first turn.
+    pub fn wait_at(&mut self, places: Places) -> Result<(), ServeError> {
+        self.listener
+            .watch_at(&places, LISTENER)
+            .map_err(|errno| ServeError::System { what: "cannot wait for a socket", errno })?;
+        self.places = places;
+        Ok(())
     }
 
     /// 0 if a turn is needed without an event.
@@ -465,15 +468,22 @@ impl MemoryServer {
         (self.unread && room).then_some(0)
     }
 
-    /// One turn, after a poll of [`MemoryServer::interests`] that found these events. Never blocks, and is short.
-    pub fn turn(&mut self, [listener, client]: [PollFlags; 2]) {
-        if self.connection.is_some() && (self.unread || !client.is_empty()) {
-            if let Err(why) = self.serve(client.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)) {
+    /// One turn, after a wait that found this at its places. Never blocks, and is short.
+    pub fn turn(&mut self, found: [Readiness; MEMORY_PLACES]) {
+        let [listener, client] = [LISTENER, CLIENT].map(|place| found[place as usize]);
+        if self.connection.is_some() && (self.unread || client.any()) {
+            if let Err(why) = self.serve(client.read || client.ended) {
                 self.end(&why);
             }
         }
-        if listener.contains(PollFlags::IN) {
+        if listener.read {
             self.accept();
+        }
+        let Some(connection) = &mut self.connection else { return };
+        let until =
+            Readiness { read: !connection.output.is_full(), write: !connection.output.is_empty(), ended: false };
+        if let Err(e) = connection.until(until) {
+            self.end(&format!("its connection cannot be watched: {e}"));
         }
     }
 
@@ -489,7 +499,7 @@ impl MemoryServer {
                 Err(e) => closed = Some(format!("reading from it failed: {e}")),
             }
         }
-        let Connection { input, output, .. } = connection;
+        let Connection { input, output, .. } = &mut **connection;
         self.unread = false;
         for served in 0.. {
             if output.is_full() || served == TURN {
@@ -513,12 +523,17 @@ impl MemoryServer {
             // As at the board: a connection without a completed handshake is replaced.
             Ok(Some(fd)) if !self.session.negotiated() => {
                 self.session.end();
-                let watched = self.guard.as_ref().map(|guard| guard.watch_memory(self.node(), fd.as_fd()));
-                if let Some(Err(e)) = watched {
+                self.connection = None;
+                let connection = match self.places.watch(CLIENT, Connection::new(fd), Readiness::READ) {
+                    Ok(connection) => connection,
+                    Err(e) => return self.untaken(now, e),
+                };
+                let guarded = self.guard.as_ref().map(|guard| guard.watch_memory(self.node(), connection.as_fd()));
+                if let Some(Err(e)) = guarded {
                     limited!(self.limiter, "memory guard", now => warn
                         "if this process is killed, QEMU may abort: the guard does not answer: {e}");
                 }
-                self.connection = Some(Connection::new(fd));
+                self.connection = Some(connection);
                 self.unread = false;
             }
             Ok(Some(second)) => {
@@ -528,9 +543,13 @@ impl MemoryServer {
                     self.listener.path().display());
             }
             Ok(None) => {}
-            Err(e) => limited!(self.limiter, "accept", now => warn
-                "a connection to {} could not be taken: {e}", self.listener.path().display()),
+            Err(e) => self.untaken(now, e),
         }
+    }
+
+    fn untaken(&mut self, now: u64, e: Errno) {
+        limited!(self.limiter, "accept", now => warn
+            "a connection to {} could not be taken: {e}", self.listener.path().display());
     }
 
     /// Ends the session of a client whose connection is lost.

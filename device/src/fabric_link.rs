@@ -4,16 +4,18 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use log::{debug, info, warn};
 use telegraphos_device_core::Event;
 use telegraphos_link::limit::Limiter;
 use telegraphos_link::{Door, LinkClient, MemoryLink, OutputFull, Received, hello};
+use telegraphos_service::wait::{Places, Readiness, Watched};
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 
+/// The place of the link's descriptor among those of its board.
+pub(crate) const PLACE: u32 = 3;
 /// First and longest delay between attempts to connect, in microseconds.
 const BACKOFF: (u64, u64) = (100_000, 1_000_000);
 /// Time limit for the fabric's answer to the opening frame, in microseconds.
@@ -36,7 +38,7 @@ pub struct RefusedByFabric {
 #[derive(Debug)]
 enum Link {
     /// To another process.
-    Stream(LinkClient),
+    Stream(Watched<LinkClient>),
     /// Within this thread.
     Memory(MemoryLink),
 }
@@ -58,6 +60,17 @@ impl Link {
 
     fn wants_write(&self) -> bool {
         matches!(self, Link::Stream(link) if link.wants_write())
+    }
+
+    /// Has its descriptor watched for room exactly while something waits for that.
+    fn watch(&mut self) -> io::Result<()> {
+        match self {
+            Link::Stream(link) => {
+                let write = link.wants_write();
+                Ok(link.until(Readiness { write, ..Readiness::READ })?)
+            }
+            Link::Memory(_) => Ok(()),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -186,14 +199,6 @@ impl FabricLink {
         }
     }
 
-    /// The descriptor to poll, if there is one, and whether to poll it for writing, too.
-    pub fn fd(&self) -> Option<(BorrowedFd<'_>, bool)> {
-        match self.link()? {
-            Link::Stream(link) => Some((link.fd(), link.wants_write())),
-            Link::Memory(_) => None,
-        }
-    }
-
     /// Whether something has arrived that no descriptor tells of.
     pub fn needs_attention(&self) -> bool {
         matches!(self.link(), Some(Link::Memory(link)) if link.needs_attention())
@@ -207,10 +212,11 @@ impl FabricLink {
         }
     }
 
-    /// Connects, or ends a handshake that has taken too long, if the deadline is reached.
-    pub fn timer(&mut self, now: u64) {
+    /// Connects, or ends a handshake that has taken too long, if the deadline is reached. What it connects is watched at
+    /// place [`PLACE`].
+    pub fn timer(&mut self, now: u64, places: &Places) {
         match self.state {
-            State::Waiting { until } if now >= until => self.connect(now),
+            State::Waiting { until } if now >= until => self.connect(now, places),
             State::Greeting { until, .. } if now >= until => {
                 self.retry(now, "it does not answer the opening frame; is something else listening there?");
             }
@@ -218,11 +224,21 @@ impl FabricLink {
         }
     }
 
+    /// Ends a turn of the loop: has the link watched for what it waits for now. True if the link was lost.
+    pub fn watch(&mut self, now: u64) -> bool {
+        let watched = match &mut self.state {
+            State::Waiting { .. } => return false,
+            State::Greeting { link, .. } | State::Joined { link } => link.watch(),
+        };
+        watched.is_err_and(|e| self.lose(now, &e.to_string()))
+    }
+
     /// Connects and sends the opening frame.
-    fn connect(&mut self, now: u64) {
+    fn connect(&mut self, now: u64, places: &Places) {
+        let watched = |link| Ok(Link::Stream(places.watch(PLACE, link, Readiness::READ)?));
         let opened = match &self.door {
             Some(door) => door.open().map(Link::Memory),
-            None => LinkClient::connect(&self.path).map(Link::Stream),
+            None => LinkClient::connect(&self.path).and_then(watched),
         };
         let (node, window, credits) = (self.node, self.window, self.credits);
         let opened = opened.and_then(|mut link| {

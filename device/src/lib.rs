@@ -51,4 +51,4 @@ pub use cli::{cli_main, device_option, qemu_options};
 pub use fabric_link::RefusedByFabric;
 pub use guard::Guard;
 pub use settings::Settings;
-pub use shell::{Config, HibServer, ServeError, ShutdownHandle};
+pub use shell::{Config, HibServer, PLACES, ServeError, ShutdownHandle};

@@ -3,13 +3,13 @@
 //!
 //! ```text
 //!   listener ─┐                                  ┌─ guest memory (mapped)
-//!   client  ──┼─ poll ─ Session ─ Board ─ Hib ───┼─ event descriptors
+//!   client  ──┼─ wait ─ Session ─ Board ─ Hib ───┼─ event descriptors
 //!   fabric  ──┤                                  └─ frames to the fabric
 //!   shutdown ─┘
 //! ```
 //!
 //! Each turn of the loop passes the time to the core, serves one batch of each readable connection, and then sends all
-//! output, with one send per connection. Only the poll blocks; without work or deadline it blocks indefinitely. A turn
+//! output, with one send per connection. Only the wait blocks; without work or deadline it blocks indefinitely. A turn
 //! is short whatever the guest does: guest messages are served for at most 200 us, and only a few blocks of copies are
 //! moved.
 
@@ -18,17 +18,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use log::{debug, info};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use telegraphos_device_core::{Event, HibConfig};
 use telegraphos_link::Door;
 use telegraphos_link::listener::{ListenError, Listener};
 use telegraphos_service::spin::Spin;
+use telegraphos_service::wait::{Places, Readiness, WaitSet, Watched};
 use telegraphos_wire::link::Frame;
 
 use crate::board::{Board, Clock};
 use crate::direct::Member;
-use crate::fabric_link::{FabricLink, RefusedByFabric};
+use crate::fabric_link::{self, FabricLink, RefusedByFabric};
 use crate::guard::Guard;
 use crate::intake::Intake;
 use crate::vfio::{Connection, Filled, Refused, Session, hang_up};
@@ -81,17 +82,27 @@ impl ShutdownHandle {
         Ok(ShutdownHandle(Arc::new(fd)))
     }
 
-    /// The descriptor to poll; readable once a shutdown has been requested.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-
     /// Requests the end of the server; [`HibServer::run`] returns soon. May be called any number of times.
     pub fn shutdown(&self) {
         // An error means that the counter is full, so the request has been made already.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
+
+/// Readable once a shutdown has been requested.
+impl AsFd for ShutdownHandle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Places of a board's descriptors in a [`WaitSet`], and how many there are.
+const SHUTDOWN: u32 = 0;
+const LISTENER: u32 = 1;
+const CLIENT: u32 = 2;
+const LINK: u32 = fabric_link::PLACE;
+/// Places of one board in a [`WaitSet`].
+pub const PLACES: usize = 4;
 
 /// Microseconds per turn of the loop for messages of the guest. This bounds how long packets from the fabric wait.
 const TURN: u64 = 200;
@@ -101,13 +112,14 @@ const CLOCK_EVERY: u32 = 16;
 /// The server of one board.
 #[derive(Debug)]
 pub struct HibServer {
-    listener: Listener,
+    listener: Watched<Listener>,
     link: FabricLink,
     board: Board,
     session: Session,
     client: Option<Client>,
     guard: Option<Arc<Guard>>,
-    shutdown: ShutdownHandle,
+    shutdown: Watched<ShutdownHandle>,
+    places: Places,
     clock: Clock,
     spin: u64,
     intake: Intake,
@@ -119,12 +131,12 @@ pub struct HibServer {
 
 #[derive(Debug)]
 struct Client {
-    connection: Connection,
+    connection: Watched<Connection>,
     /// The input buffer holds whole messages, because the output is full or the turn was over.
     unread: bool,
 }
 
-/// What a poll has found.
+/// What a wait has found.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ready {
     shutdown: bool,
@@ -151,7 +163,8 @@ impl HibServer {
     ) -> Result<HibServer, ServeError> {
         let Config { socket, fabric, mut hib, spin, dma_limit, direct } = config;
         hib.direct_pair = direct.as_ref().map_or(0, Member::pair);
-        let listener = Listener::bind(&socket, "--socket")?;
+        let listener = Watched::nowhere(Listener::bind(&socket, "--socket")?, Readiness::READ);
+        let shutdown = Watched::nowhere(shutdown, Readiness::READ);
         let link = FabricLink::new(&fabric, hib.node, hib.window, hib.offered());
         let mut board = Board::new(hib, dma_limit);
         if let Some(member) = direct {
@@ -167,6 +180,7 @@ impl HibServer {
             client: None,
             guard,
             shutdown,
+            places: Places::default(),
             clock: Clock::start(),
             spin,
             intake: Intake::new(0, 0),
@@ -177,7 +191,7 @@ impl HibServer {
 
     /// A handle that stops this server.
     pub fn shutdown_handle(&self) -> ShutdownHandle {
-        self.shutdown.clone()
+        ShutdownHandle::clone(&self.shutdown)
     }
 
     /// Microseconds to poll for work before sleeping.
@@ -189,6 +203,15 @@ impl HibServer {
     /// serves. For a server that has not taken a turn.
     pub fn join_by(&mut self, door: Door) {
         self.link.join_by(door);
+    }
+
+    /// Who calls [`HibServer::turn`] waits for these places, [`PLACES`] of them. For a server that has not taken a turn.
+    pub fn wait_at(&mut self, places: Places) -> Result<(), ServeError> {
+        let unwatched = |errno| ServeError::System { what: "cannot wait for a socket", errno };
+        self.listener.watch_at(&places, LISTENER).map_err(unwatched)?;
+        self.shutdown.watch_at(&places, SHUTDOWN).map_err(unwatched)?;
+        self.places = places;
+        Ok(())
     }
 
     /// Whether the fabric of the same thread has sent something: then a turn is due.
@@ -203,19 +226,24 @@ impl HibServer {
 
     /// Serves one QEMU at a time, until a shutdown is requested or the fabric refuses the board.
     pub fn run(&mut self) -> Result<(), ServeError> {
+        let unable = |errno| ServeError::System { what: "cannot wait for the connections", errno };
+        let set = WaitSet::new().map_err(unable)?;
+        self.wait_at(set.places(0))?;
         let mut spin = Spin::new(self.spin);
         loop {
             // Until a connection is ready, a deadline is reached, or a shutdown is requested.
-            let found = spin.wait(|| self.timeout(), |timeout| self.poll(timeout))?;
+            let mut found = [Readiness::NONE; PLACES];
+            let mut wait = |timeout| set.wait(timeout, |place, ready| found[place as usize] = ready);
+            spin.wait(|| self.timeout(), |timeout| wait(timeout).map_err(unable))?;
             if self.turn(found)? {
                 return Ok(());
             }
         }
     }
 
-    /// One turn of the loop, after a poll of [`HibServer::interests`] that found these events, at the latest after
-    /// [`HibServer::timeout`]. Never blocks, and is short whatever the guest does. True if a shutdown was requested.
-    pub fn turn(&mut self, found: [PollFlags; 4]) -> Result<bool, ServeError> {
+    /// One turn of the loop, after a wait that found this at its places, at the latest after [`HibServer::timeout`].
+    /// Never blocks, and is short whatever the guest does. True if a shutdown was requested.
+    pub fn turn(&mut self, found: [Readiness; PLACES]) -> Result<bool, ServeError> {
         let ready = self.ready(found);
         if ready.shutdown {
             info!("stopped");
@@ -223,7 +251,7 @@ impl HibServer {
         }
         let now = self.clock.now();
         self.board.tick(now);
-        self.link.timer(now);
+        self.link.timer(now, &self.places);
         // The fabric comes first: its credits and replies make room for the guest's stores.
         if ready.link_in {
             let board = &mut self.board;
@@ -243,7 +271,22 @@ impl HibServer {
             self.accept();
         }
         self.send(now, ready.link_out);
+        self.watch(now);
         Ok(false)
+    }
+
+    /// Has the connections watched for what this turn leaves to wait for.
+    fn watch(&mut self, now: u64) {
+        if self.link.watch(now) {
+            self.board.feed(Event::LinkDown);
+        }
+        let pause = self.pause(now).is_some();
+        let Some(client) = &mut self.client else { return };
+        let output = &client.connection.output;
+        let until = Readiness { read: !output.is_full() && !pause, write: !output.is_empty(), ended: false };
+        if let Err(e) = client.connection.until(until) {
+            self.end_client(&format!("its connection cannot be watched: {e}"));
+        }
     }
 
     /// Sends the output of this turn, with one send per connection.
@@ -308,52 +351,16 @@ impl HibServer {
              for a while");
     }
 
-    /// What to poll for before a turn: shutdown, listener, client, fabric.
-    pub fn interests(&self) -> [PollFd<'_>; 4] {
-        let mut fds = [
-            PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.listener.fd(), PollFlags::IN),
-            // Entries for connections that may not exist; these two never become ready.
-            PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::empty()),
-            PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::empty()),
-        ];
-        if let Some(client) = &self.client {
-            let mut flags = PollFlags::empty();
-            if !client.connection.output.is_full() && self.pause(self.clock.now()).is_none() {
-                flags |= PollFlags::IN;
-            }
-            if !client.connection.output.is_empty() {
-                flags |= PollFlags::OUT;
-            }
-            fds[2] = PollFd::from_borrowed_fd(client.connection.fd(), flags);
-        }
-        if let Some((fd, writable)) = self.link.fd() {
-            let flags = if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            fds[3] = PollFd::from_borrowed_fd(fd, flags);
-        }
-        fds
-    }
-
-    /// One poll of all connections, for at most `timeout` microseconds.
-    fn poll(&self, timeout: Option<u64>) -> Result<[PollFlags; 4], ServeError> {
-        let mut fds = self.interests();
-        telegraphos_service::wait::poll(&mut fds, timeout)
-            .map_err(|errno| ServeError::System { what: "cannot wait for the connections", errno })?;
-        Ok(fds.map(|fd| fd.revents()))
-    }
-
-    /// The meaning of the events that a poll has found.
-    fn ready(&self, [shutdown, listener, client, link]: [PollFlags; 4]) -> Ready {
-        let hung_up = PollFlags::HUP | PollFlags::ERR;
-        let has_client = self.client.is_some();
-        let has_link = self.link.fd().is_some();
+    /// The meaning of what a wait has found.
+    fn ready(&self, found: [Readiness; PLACES]) -> Ready {
+        let [shutdown, listener, client, link] = [SHUTDOWN, LISTENER, CLIENT, LINK].map(|place| found[place as usize]);
         Ready {
-            shutdown: shutdown.contains(PollFlags::IN),
-            listener: listener.contains(PollFlags::IN),
-            client_in: has_client && client.intersects(PollFlags::IN | hung_up),
-            client_hung_up: has_client && client.contains(PollFlags::HUP),
-            link_in: has_link && link.intersects(PollFlags::IN | hung_up) || self.link.needs_attention(),
-            link_out: has_link && link.contains(PollFlags::OUT),
+            shutdown: shutdown.read,
+            listener: listener.read,
+            client_in: client.read || client.ended,
+            client_hung_up: client.ended,
+            link_in: link.read || link.ended || self.link.needs_attention(),
+            link_out: link.write,
         }
     }
 
@@ -366,11 +373,21 @@ impl HibServer {
             // A connection without a completed handshake is replaced: it may be a mere probe connection.
             Ok(Some(fd)) if !self.session.negotiated() => {
                 self.session.end();
-                if let Some(Err(e)) = self.guard.as_ref().map(|guard| guard.watch(self.link.node(), fd.as_fd())) {
+                self.client = None;
+                let connection = match self.places.watch(CLIENT, Connection::new(fd), Readiness::READ) {
+                    Ok(connection) => connection,
+                    Err(e) => {
+                        limited!(self.board.limiter, "accept", now => warn
+                            "a connection to {path} could not be taken: {e}");
+                        return;
+                    }
+                };
+                if let Some(Err(e)) = self.guard.as_ref().map(|guard| guard.watch(self.link.node(), connection.as_fd()))
+                {
                     limited!(self.board.limiter, "guard", now => warn
                         "if this process is killed, QEMU may abort: the guard does not answer: {e}");
                 }
-                self.client = Some(Client { connection: Connection::new(fd), unread: false });
+                self.client = Some(Client { connection, unread: false });
                 self.intake = Intake::new(self.clock.now(), self.board.hib().config().load_limit);
                 debug!("a client has connected");
             }
@@ -407,7 +424,7 @@ impl HibServer {
                 Err(e) => closed = Some(format!("reading from it failed: {e}")),
             }
         }
-        let Connection { input, output, .. } = &mut client.connection;
+        let Connection { input, output, .. } = &mut *client.connection;
         client.unread = false;
         let was_negotiated = self.session.negotiated();
         let mut served = 0u32;

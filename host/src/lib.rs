@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   QEMU ═ HibServer ─┐
-//!   QEMU ═ HibServer ─┼─ Host: one poll ─ Rounds (the fabric) ═ HIBs and fabrics of other processes
+//!   QEMU ═ HibServer ─┼─ Host: one wait ─ Rounds (the fabric) ═ HIBs and fabrics of other processes
 //!   QEMU ═ HibServer ─┘
 //! ```
 //!
@@ -24,15 +24,15 @@ mod cli;
 
 pub use cli::cli_main;
 
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 
-use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use telegraphos_device::direct::MemoryServer;
-use telegraphos_device::{HibServer, ServeError};
+use telegraphos_device::direct::{MEMORY_PLACES, MemoryServer};
+use telegraphos_device::{HibServer, PLACES, ServeError};
 use telegraphos_fabric::{Fabric, FabricError, Rounds};
+use telegraphos_service::logging;
 use telegraphos_service::spin::Spin;
-use telegraphos_service::{logging, wait};
+use telegraphos_service::wait::{Readiness, WaitSet, Watched};
 
 /// The most boards of one process: their turns add up to what one of them waits for.
 pub const MAX_BOARDS: usize = 64;
@@ -75,12 +75,17 @@ struct Board {
 
 impl Board {
     /// A turn, in the log as its node's.
-    fn turn(&mut self, found: [PollFlags; 4]) -> Result<(), HostError> {
+    fn turn(&mut self, found: [Readiness; PLACES]) -> Result<(), HostError> {
         logging::of_node(Some(self.node));
         let turned = self.server.turn(found);
         logging::of_node(None);
         turned.map(|_| ()).map_err(|source| HostError::Board { node: self.node, source })
     }
+}
+
+/// What was found at some places, once.
+fn take<const N: usize>(found: &mut [Readiness]) -> [Readiness; N] {
+    std::array::from_fn(|place| found.get_mut(place).map(std::mem::take).unwrap_or_default())
 }
 
 /// The boards and the fabric of one process; see the crate's documentation.
@@ -89,6 +94,11 @@ pub struct Host {
     fabric: Rounds,
     boards: Vec<Board>,
     memories: Vec<MemoryServer>,
+    set: WaitSet,
+    /// What the last wait has found, by place: those of each board, then of each memory device, then the fabric's one.
+    found: Vec<Readiness>,
+    /// Readable when the fabric has something to do.
+    _fabric: Watched<OwnedFd>,
     /// [`Rounds::observations`] of which the groups know.
     observed: u64,
 }
@@ -108,13 +118,27 @@ impl Host {
         if boards.len() > MAX_BOARDS {
             return Err(HostError::TooMany(boards.len()));
         }
-        let fabric = Rounds::new(fabric);
-        let joined = |(node, mut server): (u16, HibServer)| {
-            server.join_by(fabric.door());
-            Board { node, server }
+        let (fabric, set) = (Rounds::new(fabric), WaitSet::new().map_err(HostError::Wait)?);
+        let mut boards: Vec<_> = boards.into_iter().map(|(node, server)| Board { node, server }).collect();
+        let mut memories = memories;
+        let mut places = 0;
+        let mut next = |count: usize| {
+            let base = places;
+            places += count;
+            set.places(base as u32)
         };
-        let boards = boards.into_iter().map(joined).collect();
-        let mut host = Host { fabric, boards, memories, observed: 0 };
+        for Board { node, server } in &mut boards {
+            server.join_by(fabric.door());
+            let failed = |source| HostError::Board { node: *node, source };
+            server.wait_at(next(PLACES)).map_err(failed)?;
+        }
+        for memory in &mut memories {
+            memory.wait_at(next(MEMORY_PLACES)).map_err(HostError::Memory)?;
+        }
+        let ready = rustix::io::dup(fabric.fd()).map_err(HostError::Wait)?;
+        let ready = next(1).watch(0, ready, Readiness::READ).map_err(HostError::Wait)?;
+        let found = vec![Readiness::NONE; places];
+        let mut host = Host { fabric, boards, memories, set, found, _fabric: ready, observed: 0 };
         host.observe();
         Ok(host)
     }
@@ -124,8 +148,8 @@ impl Host {
         // As long as the board that wants it longest.
         let mut spin = Spin::new(self.boards.iter().map(|board| board.server.spin()).max().unwrap_or(0));
         loop {
-            let found = spin.wait(|| self.timeout(), |timeout| self.poll(timeout))?;
-            if self.turn(&found)? {
+            self.wait(&mut spin)?;
+            if self.turn()? {
                 return Ok(());
             }
         }
@@ -133,30 +157,31 @@ impl Host {
 
     /// Each board with something to do takes a turn, and the fabric one round; what crosses between them by that is
     /// taken further. True if the fabric was shut down.
-    fn turn(&mut self, found: &[PollFlags]) -> Result<bool, HostError> {
-        let (boards, rest) = found.split_at(4 * self.boards.len());
-        let (memories, fabric) = rest.split_at(2 * self.memories.len());
-        for (board, found) in self.boards.iter_mut().zip(boards.chunks_exact(4)) {
-            let found = [found[0], found[1], found[2], found[3]];
-            if found.iter().any(|events| !events.is_empty()) || board.server.timeout() == Some(0) {
+    fn turn(&mut self) -> Result<bool, HostError> {
+        let (boards, rest) = self.found.split_at_mut(PLACES * self.boards.len());
+        let (memories, fabric) = rest.split_at_mut(MEMORY_PLACES * self.memories.len());
+        for (board, found) in self.boards.iter_mut().zip(boards.chunks_exact_mut(PLACES)) {
+            let found: [Readiness; PLACES] = take(found);
+            if found.iter().any(|ready| ready.any()) || board.server.timeout() == Some(0) {
                 board.turn(found)?;
             }
         }
-        for (memory, found) in self.memories.iter_mut().zip(memories.chunks_exact(2)) {
-            if found.iter().any(|events| !events.is_empty()) || memory.timeout() == Some(0) {
+        for (memory, found) in self.memories.iter_mut().zip(memories.chunks_exact_mut(MEMORY_PLACES)) {
+            let found: [Readiness; MEMORY_PLACES] = take(found);
+            if found.iter().any(|ready| ready.any()) || memory.timeout() == Some(0) {
                 logging::of_node(Some(memory.node()));
-                memory.turn([found[0], found[1]]);
+                memory.turn(found);
                 logging::of_node(None);
             }
         }
-        if !fabric[0].is_empty() && self.fabric.round(Some(0))? {
+        if std::mem::take(&mut fabric[0]).any() && self.fabric.round(Some(0))? {
             return Ok(true);
         }
         for _ in 0..PASSES {
             let mut crossed = self.fabric.pass();
             for board in self.boards.iter_mut().filter(|board| board.server.needs_attention()) {
                 crossed = true;
-                board.turn([PollFlags::empty(); 4])?;
+                board.turn(Default::default())?;
             }
             if !crossed {
                 break;
@@ -177,21 +202,16 @@ impl Host {
         }
     }
 
-    /// Microseconds until a turn is needed without an event; `None` if never.
-    fn timeout(&self) -> Option<u64> {
-        let boards = self.boards.iter().filter_map(|board| board.server.timeout());
-        let memories = self.memories.iter().filter_map(MemoryServer::timeout);
-        boards.chain(memories).chain(self.fabric.timeout()).min()
-    }
-
-    /// One poll of everything, for at most `timeout` microseconds: events of each board's four descriptors, then of
-    /// each memory device's two, then of the fabric's one.
-    fn poll(&self, timeout: Option<u64>) -> Result<Vec<PollFlags>, HostError> {
-        let mut fds: Vec<PollFd<'_>> = self.boards.iter().flat_map(|board| board.server.interests()).collect();
-        fds.extend(self.memories.iter().flat_map(MemoryServer::interests));
-        let fabric = self.fabric.fd();
-        fds.push(PollFd::from_borrowed_fd(fabric.as_fd(), PollFlags::IN));
-        wait::poll(&mut fds, timeout).map_err(HostError::Wait)?;
-        Ok(fds.iter().map(PollFd::revents).collect())
+    /// Until there is something to do.
+    fn wait(&mut self, spin: &mut Spin) -> Result<(), HostError> {
+        let Host { fabric, boards, memories, set, found, .. } = self;
+        // Microseconds until a turn is needed without an event; `None` if never.
+        let timeout = || {
+            let boards = boards.iter().filter_map(|board| board.server.timeout());
+            let memories = memories.iter().filter_map(MemoryServer::timeout);
+            boards.chain(memories).chain(fabric.timeout()).min()
+        };
+        spin.wait(timeout, |timeout| set.wait(timeout, |place, ready| found[place as usize] = ready))
+            .map_err(HostError::Wait)
     }
 }

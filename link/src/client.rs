@@ -148,6 +148,12 @@ impl LinkClient {
     }
 }
 
+impl AsFd for LinkClient {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -172,6 +172,12 @@ impl Listener {
     }
 }
 
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
         let _lock = lock(directory_of(&self.path));

@@ -16,8 +16,6 @@ use std::os::unix::fs::FileExt;
 use std::thread::ThreadId;
 use std::time::Instant;
 
-use rustix::event::PollFlags;
-
 /// Of the waits of a loop for which polling does not pay, one in so many polls.
 pub const RARELY: u32 = 16;
 /// Vain polls in a row, after many that paid, until polling counts as not paying.
@@ -132,22 +130,21 @@ impl Spin {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Waits until `poll`, which is given how many microseconds it may sleep, finds events: at first without sleep,
-    /// then for as long as `timeout` says.
-    pub fn wait<T: AsRef<[PollFlags]>, E>(
+    /// Waits until `poll`, which is given how many microseconds it may sleep and returns whether it has found events,
+    /// does: at first without sleep, then for as long as `timeout` says.
+    pub fn wait<E>(
         &mut self,
         timeout: impl Fn() -> Option<u64>,
-        poll: impl Fn(Option<u64>) -> Result<T, E>,
-    ) -> Result<T, E> {
+        mut poll: impl FnMut(Option<u64>) -> Result<bool, E>,
+    ) -> Result<(), E> {
         self.begin(timeout());
         while self.goes_on() {
-            let found = poll(Some(0))?;
-            if found.as_ref().iter().any(|events| !events.is_empty()) {
+            if poll(Some(0))? {
                 self.found();
-                return Ok(found);
+                return Ok(());
             }
         }
-        poll(timeout())
+        poll(timeout()).map(drop)
     }
 
     /// A wait begins that ends after `limit` microseconds, if given. Poll as long as [`Spin::goes_on`] says so, then

@@ -1,16 +1,254 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The wait of a server's loop.
+//! The wait of a server's loop: an epoll set, in which each thing that is waited for has a *place*, a number that its
+//! owner gives it.
+//!
+//! A wait costs the same however many descriptors are watched: the boards of a host have some hundred, of which one or
+//! two are ready. What they are watched for changes seldom, and only a change is a system call.
+//!
+//! What is watched belongs to its [`Watched`], which takes it out of the set before it is closed. Without that the
+//! kernel would go on to report a file that is open elsewhere, too: a guard has a duplicate of each QEMU's connection.
 
-use rustix::event::{PollFd, Timespec};
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-/// Waits until one of the descriptors is ready, for at most `timeout` microseconds if given. Returns early without one
-/// at a signal.
-pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<u64>) -> Result<(), Errno> {
-    let timeout =
-        timeout.map(|us| Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000) as i64 * 1000 });
-    match rustix::event::poll(fds, timeout.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(errno) => Err(errno),
+/// What a descriptor is watched for, and what it is ready for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// There is something to read, or the end of it.
+    pub read: bool,
+    /// There is room to write.
+    pub write: bool,
+    /// Both directions have ended, or the descriptor is broken. Everything is watched for this.
+    pub ended: bool,
+}
+
+impl Readiness {
+    /// Nothing.
+    pub const NONE: Readiness = Readiness { read: false, write: false, ended: false };
+    /// Something to read.
+    pub const READ: Readiness = Readiness { read: true, write: false, ended: false };
+
+    /// Whether it is ready for anything.
+    pub fn any(self) -> bool {
+        self != Readiness::NONE
+    }
+
+    fn flags(self) -> epoll::EventFlags {
+        let mut flags = epoll::EventFlags::empty();
+        flags.set(epoll::EventFlags::IN, self.read);
+        flags.set(epoll::EventFlags::OUT, self.write);
+        flags
+    }
+
+    fn of(flags: epoll::EventFlags) -> Readiness {
+        Readiness {
+            read: flags.contains(epoll::EventFlags::IN),
+            write: flags.contains(epoll::EventFlags::OUT),
+            ended: flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR),
+        }
+    }
+}
+
+/// What one wait brings at most; what is left follows with the next.
+const AT_ONCE: usize = 64;
+
+/// A set, and the wait for it; see the module.
+#[derive(Debug)]
+pub struct WaitSet {
+    epoll: Arc<OwnedFd>,
+}
+
+impl WaitSet {
+    /// A set without places.
+    pub fn new() -> Result<WaitSet, Errno> {
+        Ok(WaitSet { epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?) })
+    }
+
+    /// The places of one owner, who counts them from 0; in the set, they follow `base`.
+    pub fn places(&self, base: u32) -> Places {
+        Places { epoll: Some(Arc::clone(&self.epoll)), base }
+    }
+
+    /// Sleeps until something is ready, for at most `timeout` microseconds if given, and passes on the places that are,
+    /// with what for. Returns whether there was any. Wakes up early, without any, when a signal comes.
+    pub fn wait(&self, timeout: Option<u64>, mut ready: impl FnMut(u32, Readiness)) -> Result<bool, Errno> {
+        let timeout =
+            timeout.map(|us| Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000) as i64 * 1000 });
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; AT_ONCE];
+        let events = match epoll::wait(&*self.epoll, &mut events, timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(false),
+            Err(errno) => return Err(errno),
+        };
+        for event in events.iter() {
+            // Copies: events are packed.
+            let (data, flags) = (event.data, event.flags);
+            ready(data.u64() as u32, Readiness::of(flags));
+        }
+        Ok(!events.is_empty())
+    }
+}
+
+/// Some places of a [`WaitSet`]; by default, places nowhere, where nothing is waited for yet.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    epoll: Option<Arc<OwnedFd>>,
+    base: u32,
+}
+
+impl Places {
+    /// Watches what now has this place. Fails if the kernel has no memory for it, or allows the user no more.
+    pub fn watch<T: AsFd>(&self, place: u32, watched: T, until: Readiness) -> Result<Watched<T>, Errno> {
+        let mut watched = Watched::nowhere(watched, until);
+        watched.watch_at(self, place)?;
+        Ok(watched)
+    }
+}
+
+fn data(place: u32) -> epoll::EventData {
+    epoll::EventData::new_u64(place.into())
+}
+
+/// What is watched, until it is dropped.
+pub struct Watched<T: AsFd> {
+    watched: T,
+    epoll: Option<Arc<OwnedFd>>,
+    /// In the whole set.
+    place: u32,
+    until: Readiness,
+}
+
+impl<T: AsFd> Watched<T> {
+    /// What is not waited for before it has a place ([`Watched::watch_at`]).
+    pub fn nowhere(watched: T, until: Readiness) -> Watched<T> {
+        Watched { watched, epoll: None, place: 0, until }
+    }
+
+    /// From now on it has this place, perhaps of another set. If that fails, it stays where it is.
+    pub fn watch_at(&mut self, places: &Places, place: u32) -> Result<(), Errno> {
+        let place = places.base + place;
+        if let Some(epoll) = &places.epoll {
+            epoll::add(&**epoll, &self.watched, data(place), self.until.flags())?;
+        }
+        self.forget();
+        (self.epoll, self.place) = (places.epoll.clone(), place);
+        Ok(())
+    }
+
+    fn forget(&self) {
+        if let Some(epoll) = &self.epoll {
+            // It is in the set, so this does not fail.
+            let _ = epoll::delete(&**epoll, &self.watched);
+        }
+    }
+
+    /// What to watch it for from now on. A system call only if that is something else than before.
+    pub fn until(&mut self, until: Readiness) -> Result<(), Errno> {
+        if until != self.until {
+            if let Some(epoll) = &self.epoll {
+                epoll::modify(&**epoll, &self.watched, data(self.place), until.flags())?;
+            }
+            self.until = until;
+        }
+        Ok(())
+    }
+}
+
+impl<T: AsFd> Drop for Watched<T> {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+impl<T: AsFd> Deref for Watched<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.watched
+    }
+}
+
+impl<T: AsFd> DerefMut for Watched<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.watched
+    }
+}
+
+impl<T: AsFd + std::fmt::Debug> std::fmt::Debug for Watched<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watched").field("watched", &self.watched).field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    fn ready(set: &WaitSet) -> Vec<(u32, Readiness)> {
+        let mut found = Vec::new();
+        let any = set.wait(Some(0), |place, readiness| found.push((place, readiness))).unwrap();
+        assert_eq!(any, !found.is_empty());
+        found
+    }
+
+    #[test]
+    fn places_are_ready_for_what_they_are_watched_for() {
+        let set = WaitSet::new().unwrap();
+        let (a, mut other) = UnixStream::pair().unwrap();
+        let (b, _kept) = UnixStream::pair().unwrap();
+        let mut a = set.places(4).watch(1, a, Readiness::READ).unwrap();
+        let _b = set.places(8).watch(0, b, Readiness::READ).unwrap();
+        assert_eq!(ready(&set), []);
+        other.write_all(b"x").unwrap();
+        assert_eq!(ready(&set), [(5, Readiness::READ)]);
+        a.until(Readiness { read: false, write: true, ended: false }).unwrap();
+        assert_eq!(ready(&set), [(5, Readiness { read: false, write: true, ended: false })]);
+        a.until(Readiness::NONE).unwrap();
+        assert_eq!(ready(&set), []);
+        drop(other);
+        assert_eq!(ready(&set), [(5, Readiness { read: false, write: false, ended: true })]);
+    }
+
+    #[test]
+    fn what_was_dropped_is_forgotten_though_another_has_it_open() {
+        let set = WaitSet::new().unwrap();
+        let (a, mut other) = UnixStream::pair().unwrap();
+        let duplicate = a.try_clone().unwrap();
+        let watched = set.places(0).watch(0, a, Readiness::READ).unwrap();
+        other.write_all(b"x").unwrap();
+        assert_eq!(ready(&set).len(), 1);
+        drop(watched);
+        assert_eq!(ready(&set), []);
+        // The number of the descriptor is free again, for another one at another place.
+        let again = set.places(0).watch(7, duplicate, Readiness::READ).unwrap();
+        assert_eq!(ready(&set), [(7, Readiness::READ)]);
+        drop(again);
+    }
+
+    #[test]
+    fn what_has_moved_is_in_the_other_set_only() {
+        let (from, to) = (WaitSet::new().unwrap(), WaitSet::new().unwrap());
+        let (a, mut other) = UnixStream::pair().unwrap();
+        let mut a = from.places(0).watch(1, a, Readiness::READ).unwrap();
+        a.watch_at(&to.places(10), 2).unwrap();
+        other.write_all(b"x").unwrap();
+        assert_eq!((ready(&from), ready(&to)), (vec![], vec![(12, Readiness::READ)]));
+        a.until(Readiness::NONE).unwrap();
+        assert_eq!(ready(&to), []);
+    }
+
+    #[test]
+    fn a_wait_ends_in_time() {
+        let set = WaitSet::new().unwrap();
+        let begun = std::time::Instant::now();
+        assert!(!set.wait(Some(2500), |_, _| {}).unwrap());
+        assert!(begun.elapsed().as_micros() >= 2500);
     }
 }

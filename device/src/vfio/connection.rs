@@ -309,6 +309,12 @@ impl Connection {
     }
 }
 
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
         hang_up(self.fd());

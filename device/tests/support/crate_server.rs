@@ -7,7 +7,7 @@
 //! errno, each message costs a system call, and the crate's thread ends only with the process.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use telegraphos_device::fabric_link::FabricLink;
 use telegraphos_device::vfio::message::{DmaMap, DmaUnmap, IrqSet};
@@ -24,8 +24,12 @@ use telegraphos_device::vfio::{Answer, Backend, Refused, Token};
 use telegraphos_device::{Board, Clock, Config};
 use telegraphos_device_core::Event;
 use telegraphos_link::limit::Limiter;
+use telegraphos_service::wait::{Readiness, WaitSet};
 use telegraphos_wire::link::Frame;
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
+
+/// The place that the link leaves free.
+const WAKE: u32 = 0;
 
 struct State {
     board: Board,
@@ -72,34 +76,31 @@ impl Shared {
 
     /// The fabric's thread: link and clock, until `stop` is set.
     fn serve_fabric(&self) {
+        let set = WaitSet::new().unwrap();
+        // The link has the place of its own.
+        let places = set.places(0);
+        let wake = places.watch(WAKE, &self.wake, Readiness::READ).unwrap();
         while !self.stop.load(Ordering::Acquire) {
-            let (timeout, link) = {
+            let timeout = {
                 let state = self.lock();
                 let now = self.clock.now();
                 let link = state.link.deadline().map(|at| at.saturating_sub(now));
-                let timeout = [state.board.wait(now), link].into_iter().flatten().min();
-                (timeout, state.link.fd().map(|(fd, writable)| (fd.try_clone_to_owned().unwrap(), writable)))
+                [state.board.wait(now), link].into_iter().flatten().min()
             };
-            let mut fds = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
-            if let Some((fd, writable)) = &link {
-                let flags = if *writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-                fds.push(PollFd::from_borrowed_fd(fd.as_fd(), flags));
-            }
-            let timeout =
-                timeout.map(|us| Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000) as i64 * 1000 });
-            rustix::event::poll(&mut fds, timeout.as_ref()).unwrap();
-            if fds[0].revents().contains(PollFlags::IN) {
-                rustix::io::read(&self.wake, &mut [0; 8]).unwrap();
-            }
-            let events = fds.get(1).map_or(PollFlags::empty(), PollFd::revents);
+            let mut link_ready = Readiness::NONE;
+            set.wait(timeout, |place, ready| match place {
+                WAKE => _ = rustix::io::read(*wake, &mut [0; 8]).unwrap(),
+                _ => link_ready = ready,
+            })
+            .unwrap();
             self.with(|State { board, link, .. }| {
                 let now = self.clock.now();
-                link.timer(now);
+                link.timer(now, &places);
                 board.turn();
-                if events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                if link_ready.read || link_ready.ended {
                     link.receive(now, |event| board.feed(event)).unwrap();
                 }
-                if events.contains(PollFlags::OUT) && link.flush(now) {
+                if link_ready.write && link.flush(now) || link.watch(now) {
                     board.feed(Event::LinkDown);
                 }
             });
