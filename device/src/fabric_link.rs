@@ -15,7 +15,7 @@ use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 
 /// The place of the link's descriptor among those of its board.
-pub(crate) const PLACE: u32 = 3;
+pub const PLACE: u32 = 3;
 /// First and longest delay between attempts to connect, in microseconds.
 const BACKOFF: (u64, u64) = (100_000, 1_000_000);
 /// Time limit for the fabric's answer to the opening frame, in microseconds.
