@@ -39,8 +39,8 @@ pub struct RefusedByFabric {
 enum Link {
     /// To another process.
     Stream(Watched<LinkClient>),
-    /// Within this thread.
-    Memory(MemoryLink),
+    /// Within this process. It is waited for if another thread serves the fabric.
+    Memory(Watched<MemoryLink>),
 }
 
 impl Link {
@@ -95,8 +95,8 @@ enum State {
 #[derive(Debug)]
 pub struct FabricLink {
     path: PathBuf,
-    /// Where it joins instead of connecting to `path`.
-    door: Option<Door>,
+    /// Where it joins instead of connecting to `path`, and whether another thread serves the fabric there.
+    door: Option<(Door, bool)>,
     node: NodeId,
     window: WindowLayout,
     credits: [u32; 4],
@@ -175,10 +175,11 @@ impl FabricLink {
         }
     }
 
-    /// From its next connection on, the fabric behind this door takes the place of that at the path. The same thread
-    /// serves it, and calls [`FabricLink::receive`] while the link [needs attention](FabricLink::needs_attention).
-    pub fn join_by(&mut self, door: Door) {
-        self.door = Some(door);
+    /// From its next connection on, the fabric behind this door takes the place of that at the path. If another thread
+    /// serves it, they are `apart` and the link has a descriptor to wait for; else who serves both calls
+    /// [`FabricLink::receive`] while the link [needs attention](FabricLink::needs_attention).
+    pub fn join_by(&mut self, door: Door, apart: bool) {
+        self.door = Some((door, apart));
     }
 
     /// The node of the board.
@@ -235,10 +236,12 @@ impl FabricLink {
 
     /// Connects and sends the opening frame.
     fn connect(&mut self, now: u64, places: &Places) {
-        let watched = |link| Ok(Link::Stream(places.watch(PLACE, link, Readiness::READ)?));
+        let memory = |link| Ok(Link::Memory(places.watch(PLACE, link, Readiness::READ)?));
+        let stream = |link| Ok(Link::Stream(places.watch(PLACE, link, Readiness::READ)?));
         let opened = match &self.door {
-            Some(door) => door.open().map(Link::Memory),
-            None => LinkClient::connect(&self.path).and_then(watched),
+            Some((door, false)) => door.open().map(|link| Link::Memory(Watched::nowhere(link, Readiness::READ))),
+            Some((door, true)) => door.open_apart().and_then(memory),
+            None => LinkClient::connect(&self.path).and_then(stream),
         };
         let (node, window, credits) = (self.node, self.window, self.credits);
         let opened = opened.and_then(|mut link| {

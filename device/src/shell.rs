@@ -200,9 +200,9 @@ impl HibServer {
     }
 
     /// From now on the fabric is not that of the configuration, but the one behind this door, which the same thread
-    /// serves. For a server that has not taken a turn.
-    pub fn join_by(&mut self, door: Door) {
-        self.link.join_by(door);
+    /// serves, or another one if they are `apart`. For a server that has not taken a turn.
+    pub fn join_by(&mut self, door: Door, apart: bool) {
+        self.link.join_by(door, apart);
     }
 
     /// Who calls [`HibServer::turn`] waits for these places, [`PLACES`] of them. For a server that has not taken a turn.
@@ -214,7 +214,7 @@ impl HibServer {
         Ok(())
     }
 
-    /// Whether the fabric of the same thread has sent something: then a turn is due.
+    /// Whether a fabric of the same process has sent something: then a turn is due.
     pub fn needs_attention(&self) -> bool {
         self.link.needs_attention()
     }

@@ -16,7 +16,7 @@ use telegraphos_service::settings::SettingsError;
 use telegraphos_service::spin::warn_of_few_processors;
 use telegraphos_service::{command, signals};
 
-use crate::{Host, HostError, MAX_BOARDS};
+use crate::{Host, HostError, MAX_BOARDS, Threads};
 
 /// The name of the program, in usage errors.
 const PROGRAM: &str = "telegraphos-host";
@@ -53,6 +53,11 @@ struct Cli {
     /// that much memory, which all of them access directly, whatever they grant each other. May be given several times
     #[arg(long, value_name = "GROUP")]
     trust: Vec<TrustGroup>,
+    /// Threads that serve: one for all, or one for the fabric and others among which the boards are divided. `auto` is
+    /// one for each board where there is a processor for each of them, for each guest and for the fabric, and else one
+    /// for all
+    #[arg(long, value_name = "N", default_value = "auto")]
+    threads: Threads,
     /// The options of each board, as telegraphos-hib has them; `--` stands between two boards
     #[arg(last = true, value_name = "OPTIONS OF A BOARD")]
     boards: Vec<OsString>,
@@ -63,6 +68,7 @@ struct Configs {
     fabric: telegraphos_fabric::Config,
     boards: Vec<telegraphos_device::Config>,
     trust: Vec<TrustGroup>,
+    threads: Threads,
 }
 
 /// Runs the command: `args` starts with the program's name. Returns at a shutdown request or an error.
@@ -99,10 +105,10 @@ fn configure(args: Vec<OsString>) -> Result<Configs, ExitCode> {
         }
     }
     command::start(cli.fabric.log.as_deref(), cli.fabric.log_format, None);
-    Ok(Configs { fabric, boards, trust: cli.trust })
+    Ok(Configs { fabric, boards, trust: cli.trust, threads: cli.threads })
 }
 
-fn serve(Configs { fabric, boards, trust }: Configs) -> Result<(), HostError> {
+fn serve(Configs { fabric, boards, trust, threads }: Configs) -> Result<(), HostError> {
     // Before any thread is started.
     let guard = start_guard();
     // Signals before sockets: there is no moment in which one would leave a socket behind.
@@ -111,8 +117,13 @@ fn serve(Configs { fabric, boards, trust }: Configs) -> Result<(), HostError> {
     signals::on_stop(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
     let fabric = Fabric::bind_with(fabric, stop)?;
     let spin = boards.iter().map(|config| config.spin).max().unwrap_or(0);
-    let what = format!("{} guests and the loop of their boards", boards.len());
-    warn_of_few_processors(spin, boards.len() + 1, &what);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.count(boards.len(), processors);
+    let what = match threads {
+        1 => format!("{} guests and the loop of their boards", boards.len()),
+        _ => format!("{} guests and {threads} loops of their boards and the fabric", boards.len()),
+    };
+    warn_of_few_processors(spin, boards.len() + threads, &what);
     let groups: Vec<Arc<GroupMemory>> =
         trust.into_iter().map(GroupMemory::create).collect::<Result<_, _>>().map_err(HostError::Memory)?;
     let (mut servers, mut memories) = (Vec::new(), Vec::new());
@@ -130,7 +141,7 @@ fn serve(Configs { fabric, boards, trust }: Configs) -> Result<(), HostError> {
         servers.push((node, HibServer::bind_with(config, stop, guard.clone()).map_err(failed)?));
         announce(node, &options);
     }
-    Host::with_memories(fabric, servers, memories)?.run()
+    Host::with(fabric, servers, memories, threads)?.run()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One process for a host: its boards and the fabric that joins them, served by one thread.
+//! One process for a host: its boards and the fabric that joins them, served by one thread, or by several.
 //!
 //! ```text
 //!   QEMU ═ HibServer ─┐
@@ -17,22 +17,25 @@
 //! Nodes that trust each other can have memory in common, which their guests access without any server
 //! (`telegraphos_device::direct`): each of them has a memory device as well, whose server takes turns with the others.
 //!
+//! With many processors boards can have threads of their own, beside the fabric's ([`Threads`]): then each link is a
+//! ring between two threads, which wake each other. That adds the hand-overs again which one thread saves (six of them
+//! for a load from another node instead of two, though without sockets), so it is of use where what all boards have to
+//! do is more than one thread does, or where each loop has a processor on which it can poll.
+//!
 //! What is given up is the isolation of separate processes: a fault of one server ends all. Turns are short, so that no
 //! guest can keep the others waiting: a board's turn takes 200 us at most, and the fabric's rounds are bounded, too.
 
 mod cli;
+mod serving;
 
 pub use cli::cli_main;
 
-use std::os::fd::OwnedFd;
-
 use rustix::io::Errno;
-use telegraphos_device::direct::{MEMORY_PLACES, MemoryServer};
-use telegraphos_device::{HibServer, PLACES, ServeError};
-use telegraphos_fabric::{Fabric, FabricError, Rounds};
-use telegraphos_service::logging;
-use telegraphos_service::spin::Spin;
-use telegraphos_service::wait::{Readiness, WaitSet, Watched};
+use telegraphos_device::direct::MemoryServer;
+use telegraphos_device::{HibServer, ServeError};
+use telegraphos_fabric::{Fabric, FabricError, Rounds, ShutdownHandle};
+
+use serving::{Board, Loop, Stop};
 
 /// The most boards of one process: their turns add up to what one of them waits for.
 pub const MAX_BOARDS: usize = 64;
@@ -62,156 +65,138 @@ pub enum HostError {
     Wait(Errno),
 }
 
-/// How often in one turn of the host what has crossed between boards and fabric is taken further before the sockets are
-/// looked at again. A load needs two: to the other board and back.
-const PASSES: u32 = 8;
-
-/// A board and its node.
-#[derive(Debug)]
-struct Board {
-    node: u16,
-    server: HibServer,
+/// How many threads serve a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Threads {
+    /// One, unless there are processors for all guests, all boards and the fabric: then one for each board, and the
+    /// fabric's.
+    #[default]
+    Auto,
+    /// So many: the fabric's alone, or that and others among which the boards are divided.
+    Fixed(usize),
 }
 
-impl Board {
-    /// A turn, in the log as its node's.
-    fn turn(&mut self, found: [Readiness; PLACES]) -> Result<(), HostError> {
-        logging::of_node(Some(self.node));
-        let turned = self.server.turn(found);
-        logging::of_node(None);
-        turned.map(|_| ()).map_err(|source| HostError::Board { node: self.node, source })
+impl Threads {
+    /// How many, for so many boards on so many processors: 1, or at least 2 and at most one more than boards.
+    pub fn count(self, boards: usize, processors: usize) -> usize {
+        match self {
+            Threads::Fixed(count) => count.clamp(1, boards + 1),
+            Threads::Auto if boards > 1 && processors > 2 * boards => boards + 1,
+            Threads::Auto => 1,
+        }
     }
 }
 
-/// What was found at some places, once.
-fn take<const N: usize>(found: &mut [Readiness]) -> [Readiness; N] {
-    std::array::from_fn(|place| found.get_mut(place).map(std::mem::take).unwrap_or_default())
+impl std::str::FromStr for Threads {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Threads, String> {
+        match text.parse() {
+            _ if text == "auto" => Ok(Threads::Auto),
+            Ok(count @ 1..) => Ok(Threads::Fixed(count)),
+            _ => Err("expected auto, or a number of threads from 1 on".to_owned()),
+        }
+    }
 }
 
 /// The boards and the fabric of one process; see the crate's documentation.
-#[allow(missing_debug_implementations, reason = "the fabric's rounds have none")]
+#[derive(Debug)]
 pub struct Host {
-    fabric: Rounds,
-    boards: Vec<Board>,
-    memories: Vec<MemoryServer>,
-    set: WaitSet,
-    /// What the last wait has found, by place: those of each board, then of each memory device, then the fabric's one.
-    found: Vec<Readiness>,
-    /// Readable when the fabric has something to do.
-    _fabric: Watched<OwnedFd>,
-    /// [`Rounds::observations`] of which the groups know.
-    observed: u64,
+    fabric: Loop,
+    /// Of boards, each with what ends it.
+    others: Vec<(Loop, Stop)>,
+    /// Ends the fabric's.
+    stop: ShutdownHandle,
 }
 
 impl Host {
-    /// A bound fabric, and bound boards with their nodes.
+    /// A bound fabric, and bound boards with their nodes, for one thread.
     pub fn new(fabric: Fabric, boards: Vec<(u16, HibServer)>) -> Result<Host, HostError> {
-        Host::with_memories(fabric, boards, Vec::new())
+        Host::with(fabric, boards, Vec::new(), 1)
     }
 
-    /// The same with the memory devices of nodes that are in a trust group.
-    pub fn with_memories(
+    /// The same with the memory devices of nodes that are in a trust group, for this many threads
+    /// ([`Threads::count`]).
+    pub fn with(
         fabric: Fabric,
         boards: Vec<(u16, HibServer)>,
         memories: Vec<MemoryServer>,
+        threads: usize,
     ) -> Result<Host, HostError> {
         if boards.len() > MAX_BOARDS {
             return Err(HostError::TooMany(boards.len()));
         }
-        let (fabric, set) = (Rounds::new(fabric), WaitSet::new().map_err(HostError::Wait)?);
-        let mut boards: Vec<_> = boards.into_iter().map(|(node, server)| Board { node, server }).collect();
-        let mut memories = memories;
-        let mut places = 0;
-        let mut next = |count: usize| {
-            let base = places;
-            places += count;
-            set.places(base as u32)
-        };
-        for Board { node, server } in &mut boards {
-            server.join_by(fabric.door());
-            let failed = |source| HostError::Board { node: *node, source };
-            server.wait_at(next(PLACES)).map_err(failed)?;
-        }
-        for memory in &mut memories {
-            memory.wait_at(next(MEMORY_PLACES)).map_err(HostError::Memory)?;
-        }
-        let ready = rustix::io::dup(fabric.fd()).map_err(HostError::Wait)?;
-        let ready = next(1).watch(0, ready, Readiness::READ).map_err(HostError::Wait)?;
-        let found = vec![Readiness::NONE; places];
-        let mut host = Host { fabric, boards, memories, set, found, _fabric: ready, observed: 0 };
-        host.observe();
-        Ok(host)
-    }
-
-    /// Serves until the fabric is shut down ([`Fabric::shutdown_handle`]), or the first failure.
-    pub fn run(&mut self) -> Result<(), HostError> {
         // As long as the board that wants it longest.
-        let mut spin = Spin::new(self.boards.iter().map(|board| board.server.spin()).max().unwrap_or(0));
-        loop {
-            self.wait(&mut spin)?;
-            if self.turn()? {
-                return Ok(());
-            }
+        let spin = boards.iter().map(|(_, server)| server.spin()).max().unwrap_or(0);
+        let (stop, fabric) = (fabric.shutdown_handle(), Rounds::new(fabric));
+        let others = threads.saturating_sub(1).min(boards.len());
+        let mut divided: Vec<Vec<Board>> = (0..others.max(1)).map(|_| Vec::new()).collect();
+        for (at, (node, mut server)) in boards.into_iter().enumerate() {
+            server.join_by(fabric.door(), others > 0);
+            divided[at % others.max(1)].push(Board { node, server });
         }
-    }
-
-    /// Each board with something to do takes a turn, and the fabric one round; what crosses between them by that is
-    /// taken further. True if the fabric was shut down.
-    fn turn(&mut self) -> Result<bool, HostError> {
-        let (boards, rest) = self.found.split_at_mut(PLACES * self.boards.len());
-        let (memories, fabric) = rest.split_at_mut(MEMORY_PLACES * self.memories.len());
-        for (board, found) in self.boards.iter_mut().zip(boards.chunks_exact_mut(PLACES)) {
-            let found: [Readiness; PLACES] = take(found);
-            if found.iter().any(|ready| ready.any()) || board.server.timeout() == Some(0) {
-                board.turn(found)?;
-            }
-        }
-        for (memory, found) in self.memories.iter_mut().zip(memories.chunks_exact_mut(MEMORY_PLACES)) {
-            let found: [Readiness; MEMORY_PLACES] = take(found);
-            if found.iter().any(|ready| ready.any()) || memory.timeout() == Some(0) {
-                logging::of_node(Some(memory.node()));
-                memory.turn(found);
-                logging::of_node(None);
-            }
-        }
-        if std::mem::take(&mut fabric[0]).any() && self.fabric.round(Some(0))? {
-            return Ok(true);
-        }
-        for _ in 0..PASSES {
-            let mut crossed = self.fabric.pass();
-            for board in self.boards.iter_mut().filter(|board| board.server.needs_attention()) {
-                crossed = true;
-                board.turn(Default::default())?;
-            }
-            if !crossed {
-                break;
-            }
-        }
-        if self.observed != self.fabric.observations() {
-            self.observe();
-        }
-        Ok(false)
-    }
-
-    /// Faults and captures have changed: tells the guests whether they are to see what members of a group access.
-    fn observe(&mut self) {
-        self.observed = self.fabric.observations();
-        for memory in &self.memories {
-            let group = memory.memory();
-            group.observe(self.fabric.observes(&group.group().nodes));
-        }
-    }
-
-    /// Until there is something to do.
-    fn wait(&mut self, spin: &mut Spin) -> Result<(), HostError> {
-        let Host { fabric, boards, memories, set, found, .. } = self;
-        // Microseconds until a turn is needed without an event; `None` if never.
-        let timeout = || {
-            let boards = boards.iter().filter_map(|board| board.server.timeout());
-            let memories = memories.iter().filter_map(MemoryServer::timeout);
-            boards.chain(memories).chain(fabric.timeout()).min()
+        let of_fabric = if others == 0 { divided.pop().unwrap_or_default() } else { Vec::new() };
+        let apart = |boards| {
+            let stop = Stop::new()?;
+            Ok::<_, HostError>((Loop::of_boards(boards, &stop)?, stop))
         };
-        spin.wait(timeout, |timeout| set.wait(timeout, |place, ready| found[place as usize] = ready))
-            .map_err(HostError::Wait)
+        let others = divided.into_iter().map(apart).collect::<Result<_, _>>()?;
+        Ok(Host { fabric: Loop::of_fabric(fabric, of_fabric, memories, spin)?, others, stop })
+    }
+
+    /// Serves until the fabric is shut down ([`Fabric::shutdown_handle`]), or the first failure of any thread, which
+    /// ends all.
+    pub fn run(&mut self) -> Result<(), HostError> {
+        let Host { fabric, others, stop } = self;
+        let stops: Vec<Stop> = others.iter().map(|(_, stop)| stop.clone()).collect();
+        std::thread::scope(|scope| {
+            let boards: Vec<_> = others
+                .iter_mut()
+                .map(|(boards, _)| {
+                    let stop = stop.clone();
+                    scope.spawn(move || {
+                        // Also if it panics.
+                        let _stops = Finally(|| stop.shut_down());
+                        boards.run()
+                    })
+                })
+                .collect();
+            let served = fabric.run();
+            stops.iter().for_each(Stop::stop);
+            let ended = boards.into_iter().map(|thread| match thread.join() {
+                Ok(ended) => ended,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            // A board's failure is why the fabric was shut down.
+            ended.collect::<Result<(), _>>().and(served)
+        })
+    }
+}
+
+/// Does something at the end of a scope.
+struct Finally<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Finally<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boards_get_threads_where_there_are_processors() {
+        let auto = |boards, processors| Threads::Auto.count(boards, processors);
+        assert_eq!([auto(2, 2), auto(2, 4), auto(2, 5), auto(16, 32), auto(16, 33)], [1, 1, 3, 1, 17]);
+        assert_eq!([auto(0, 64), auto(1, 64)], [1, 1], "nobody to hand anything to");
+        let fixed = |count, boards| Threads::Fixed(count).count(boards, 1);
+        assert_eq!([fixed(1, 4), fixed(3, 4), fixed(9, 4), fixed(9, 0)], [1, 3, 5, 1]);
+        assert_eq!("auto".parse(), Ok(Threads::Auto));
+        assert_eq!("3".parse(), Ok(Threads::Fixed(3)));
+        for bad in ["0", "", "-1", "many"] {
+            assert!(bad.parse::<Threads>().unwrap_err().contains("expected auto"), "{bad}");
+        }
     }
 }

@@ -48,7 +48,7 @@ fn start() -> Running {
         }));
         boards.push((node, HibServer::bind(config).unwrap()));
     }
-    let thread = std::thread::spawn(move || Host::with_memories(fabric, boards, memories)?.run());
+    let thread = std::thread::spawn(move || Host::with(fabric, boards, memories, 1)?.run());
     Running { dir, stop, thread: Some(thread) }
 }
 

@@ -40,18 +40,18 @@ struct Running {
 }
 
 impl Running {
-    fn start(nodes: u16) -> Running {
-        Running::with(nodes, |_| {})
+    fn start(nodes: u16, threads: usize) -> Running {
+        Running::with(nodes, threads, |_| {})
     }
 
-    fn with(nodes: u16, change: impl FnOnce(&mut Config)) -> Running {
+    fn with(nodes: u16, threads: usize, change: impl FnOnce(&mut Config)) -> Running {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::new(dir.path().join("fabric.sock"));
         change(&mut config);
         let fabric = Fabric::bind(config).unwrap();
         let stop = fabric.shutdown_handle();
         let boards = (0..nodes).map(|node| board(dir.path(), node)).collect();
-        let thread = std::thread::spawn(move || Host::new(fabric, boards)?.run());
+        let thread = std::thread::spawn(move || Host::with(fabric, boards, Vec::new(), threads)?.run());
         Running { dir, stop, thread }
     }
 
@@ -77,9 +77,16 @@ fn import(from: &mut Guest, of: &mut Guest, node: u16) {
     });
 }
 
+/// One thread for all; some boards to each of two beside the fabric's; one to each.
+const THREADS: [usize; 3] = [1, 3, 4];
+
 #[test]
 fn stores_loads_and_quiet_between_boards_of_one_process() {
-    let host = Running::start(3);
+    THREADS.into_iter().for_each(stores_loads_and_quiet);
+}
+
+fn stores_loads_and_quiet(threads: usize) {
+    let host = Running::start(3, threads);
     let mut guests: Vec<Guest> = (0..3).map(|node| host.guest(node)).collect();
     for (from, to) in [(0usize, 1usize), (1, 2), (2, 0)] {
         let mut b = guests.remove(to);
@@ -105,7 +112,11 @@ fn stores_loads_and_quiet_between_boards_of_one_process() {
 
 #[test]
 fn a_guest_that_goes_ends_nobody_else() {
-    let host = Running::start(2);
+    THREADS.into_iter().for_each(a_guest_that_goes);
+}
+
+fn a_guest_that_goes(threads: usize) {
+    let host = Running::start(2, threads);
     let (mut a, mut b) = (host.guest(0), host.guest(1));
     import(&mut a, &mut b, 1);
     drop(b);
@@ -124,8 +135,12 @@ fn a_guest_that_goes_ends_nobody_else() {
 /// A link that gets faults while it is in use loses nothing by it, has them from then on, and is without them again.
 #[test]
 fn links_in_memory_have_faults() {
+    THREADS.into_iter().for_each(faults_of_links);
+}
+
+fn faults_of_links(threads: usize) {
     const LATENCY: Duration = Duration::from_millis(20);
-    let host = Running::with(2, |config| config.control = Some(default_path(&config.listen)));
+    let host = Running::with(2, threads, |config| config.control = Some(default_path(&config.listen)));
     let (mut a, mut b) = (host.guest(0), host.guest(1));
     import(&mut a, &mut b, 1);
     let mut control = ControlClient::connect(&default_path(&host.dir.path().join("fabric.sock"))).unwrap();
@@ -163,7 +178,11 @@ fn links_in_memory_have_faults() {
 
 #[test]
 fn a_board_of_another_process_joins() {
-    let host = Running::start(1);
+    THREADS.into_iter().for_each(another_process_joins);
+}
+
+fn another_process_joins(threads: usize) {
+    let host = Running::start(1, threads);
     let (node, mut other) = board(host.dir.path(), 1);
     let stop = other.shutdown_handle();
     let thread = std::thread::spawn(move || other.run());
@@ -178,11 +197,17 @@ fn a_board_of_another_process_joins() {
     host.thread.join().unwrap().unwrap();
 }
 
+/// Whichever thread serves it: the end of one is the end of all.
 #[test]
 fn a_refused_board_is_named() {
+    THREADS.into_iter().for_each(refused_board);
+}
+
+fn refused_board(threads: usize) {
     let dir = tempfile::tempdir().unwrap();
     let fabric = Fabric::bind(Config { nodes: 2, ..Config::new(dir.path().join("fabric.sock")) });
-    let error = Host::new(fabric.unwrap(), vec![board(dir.path(), 5)]).unwrap().run().unwrap_err().to_string();
+    let boards = vec![board(dir.path(), 1), board(dir.path(), 5)];
+    let error = Host::with(fabric.unwrap(), boards, Vec::new(), threads).unwrap().run().unwrap_err().to_string();
     for part in ["the board of node 5", "outside the cluster of 2 nodes", "--nodes"] {
         assert!(error.contains(part), "{error}");
     }

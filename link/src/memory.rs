@@ -8,8 +8,10 @@
 //!            └────────── Door::open ── Door::enter ──┘
 //! ```
 //!
-//! Nothing here wakes a thread, unless an end is asked to ring: the thread that serves both ends asks each whether it
-//! [needs attention](MemoryLink::needs_attention) before it sleeps.
+//! Where one thread serves both ends, nothing here wakes it: it asks each whether it
+//! [needs attention](MemoryLink::needs_attention) before it sleeps. Where each end has a thread of its own
+//! ([`Door::open_apart`]), both ring: a system call for the first frame after the other end has looked, none for those
+//! that follow.
 //!
 //! Both directions are bounded as those of a stream: [`MemoryLink::send`] refuses what would exceed
 //! [`OUT_LIMIT`] bytes.
@@ -21,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use telegraphos_wire::link::Frame;
 
 use crate::client::{OUT_LIMIT, OutputFull, Received};
@@ -219,22 +222,51 @@ impl Drop for MemoryLink {
     }
 }
 
+impl AsFd for MemoryLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
 /// Where ends of links are handed in to a fabric of the same process. A clone is the same door.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Door {
     waiting: Arc<Mutex<Vec<MemoryLink>>>,
     /// Ends in `waiting`, to be read without its lock.
     count: Arc<AtomicUsize>,
+    /// Readable while an end waits.
+    bell: Arc<OwnedFd>,
 }
 
 impl Door {
-    /// A new link: its other end waits for the fabric.
+    /// A door at which nobody waits. Fails if the process has no descriptor left.
+    pub fn new() -> Result<Door, Errno> {
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok(Door { waiting: Arc::default(), count: Arc::default(), bell })
+    }
+
+    /// A new link of which one thread serves both ends: the other end waits for the fabric.
     pub fn open(&self) -> io::Result<MemoryLink> {
         let (here, there) = MemoryLink::pair()?;
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push(there);
-        self.count.store(waiting.len(), Ordering::SeqCst);
+        self.hand_in(there);
         Ok(here)
+    }
+
+    /// The same of which each end has a thread: both ring, and have a descriptor to wait for.
+    pub fn open_apart(&self) -> io::Result<MemoryLink> {
+        let (here, there) = MemoryLink::pair()?;
+        here.ring();
+        there.ring();
+        self.hand_in(there);
+        Ok(here)
+    }
+
+    fn hand_in(&self, link: MemoryLink) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push(link);
+        self.count.store(waiting.len(), Ordering::SeqCst);
+        // It is read at each entry: the counter cannot overflow.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
     /// Whether an end waits.
@@ -245,8 +277,15 @@ impl Door {
     /// The ends that wait, in the order in which they were handed in.
     pub fn enter(&self) -> Vec<MemoryLink> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that it is readable again for what is handed in from here on. Empty at the second of two.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         self.count.store(0, Ordering::SeqCst);
         std::mem::take(&mut *waiting)
+    }
+
+    /// Readable while an end waits.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
     }
 }
 
@@ -366,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_door_hands_over_each_end_once() {
-        let door = Door::default();
+        let door = Door::new().unwrap();
         assert!(!door.is_knocked());
         let first = door.open().unwrap();
         let second = door.clone().open().unwrap();

@@ -64,7 +64,7 @@ use trunks::{TrunkEnd, Trunks};
 use turns::Turns;
 use unpaid::Unpaid;
 pub use watch::ShutdownHandle;
-use watch::{Events, Ready, Source, Watch};
+use watch::{Ready, Source, Watch};
 
 /// Microseconds between two [`Event::Tick`] while there is something to do: what the switches' rates go by.
 const TICK: u64 = 100_000;
@@ -95,7 +95,7 @@ pub struct Fabric {
     timed: BTreeMap<PortId, u64>,
     /// Where HIBs of this process hand in the ends of their links.
     door: Door,
-    /// The ports of these, which no descriptor reports.
+    /// The ports of these, which no descriptor reports where they share the fabric's thread.
     in_memory: Vec<PortId>,
     /// Buffer, kept to reuse its allocation.
     attentive: Vec<(PortId, bool)>,
@@ -160,6 +160,8 @@ impl Fabric {
             watch.add(control.fd(), Source::Control).map_err(system("watch a descriptor"))?;
         }
         watch.add(listener.fd(), Source::Listener).map_err(system("watch a descriptor"))?;
+        let door = Door::new().map_err(system("create an event descriptor"))?;
+        watch.add(door.fd(), Source::Door).map_err(system("watch a descriptor"))?;
         info!("listening at {} for up to {} nodes", listener.path().display(), config.nodes);
         let tick = config.shortest_limit().map(|_| 0);
         let mut fabric = Fabric {
@@ -172,7 +174,7 @@ impl Fabric {
             connections: Vec::new(),
             turns: Turns::default(),
             timed: BTreeMap::new(),
-            door: Door::default(),
+            door,
             in_memory: Vec::new(),
             attentive: Vec::new(),
             work: 0,
@@ -259,6 +261,8 @@ impl Fabric {
                     return true;
                 }
                 Source::Listener => accept = true,
+                // Each round looks there.
+                Source::Door => {}
                 Source::Control => control = true,
                 Source::Acceptor(index) => self.accept_trunk(index as usize),
                 Source::Port(port) => self.ready(port, ready.ended),
@@ -557,17 +561,16 @@ impl Fabric {
 }
 
 /// A fabric in the thread that serves it, round by round: alone ([`Fabric::run`]), or beside other work.
-#[allow(missing_debug_implementations, reason = "events of epoll have none")]
+#[derive(Debug)]
 pub struct Rounds {
     fabric: Fabric,
-    events: Events,
     ready: Vec<Ready>,
 }
 
 impl Rounds {
     /// Of this fabric; nothing is served yet.
     pub fn new(fabric: Fabric) -> Rounds {
-        Rounds { fabric, events: Events::new(), ready: Vec::new() }
+        Rounds { fabric, ready: Vec::new() }
     }
 
     /// Readable when a round has something to do.
@@ -590,7 +593,7 @@ impl Rounds {
         self.fabric.observes(nodes)
     }
 
-    /// Where HIBs that are served by the same thread join without a socket.
+    /// Where HIBs of the same process join without a socket.
     pub fn door(&self) -> Door {
         self.fabric.door.clone()
     }
@@ -610,7 +613,7 @@ impl Rounds {
     pub fn round(&mut self, limit: Option<u64>) -> Result<bool, FabricError> {
         let limit = limit.into_iter().chain(self.fabric.timeout()).min();
         self.ready.clear();
-        self.fabric.watch.wait(limit, &mut self.events, &mut self.ready)?;
+        self.fabric.watch.wait(limit, &mut self.ready)?;
         Ok(self.fabric.round(&self.ready))
     }
 }

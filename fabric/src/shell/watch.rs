@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the loop waits for: descriptors by what they are, and the handle that ends it.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 
@@ -15,6 +15,8 @@ use super::config::{FabricError, system};
 pub(super) enum Source {
     Stop,
     Listener,
+    /// The door of links in memory.
+    Door,
     /// The control socket, with all its clients.
     Control,
     /// The acceptor of a trunk, by its index.
@@ -30,6 +32,7 @@ impl Source {
             Source::Acceptor(index) => (2, index),
             Source::Port(port) => (3, port),
             Source::Control => (4, 0),
+            Source::Door => (5, 0),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -41,7 +44,8 @@ impl Source {
             1 => Source::Listener,
             2 => Source::Acceptor(index),
             3 => Source::Port(index),
-            _ => Source::Control,
+            4 => Source::Control,
+            _ => Source::Door,
         }
     }
 }
@@ -72,15 +76,8 @@ pub(super) struct Watch {
     epoll: OwnedFd,
 }
 
-/// What one wait of [`Watch`] brings at most, reused; it stays in its thread.
-pub(super) struct Events(Vec<epoll::Event>);
-
-impl Events {
-    /// With room for the events of one wait.
-    pub(super) fn new() -> Events {
-        Events(Vec::with_capacity(256))
-    }
-}
+/// What one wait brings at most; what is left follows with the next.
+const AT_ONCE: usize = 256;
 
 /// Readable, or ended.
 const READ: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
@@ -135,26 +132,22 @@ impl Watch {
     }
 
     /// Sleeps until something is ready, for at most so many microseconds, if given; what is ready is appended.
-    pub(super) fn wait(
-        &self,
-        limit: Option<u64>,
-        events: &mut Events,
-        ready: &mut Vec<Ready>,
-    ) -> Result<(), FabricError> {
+    pub(super) fn wait(&self, limit: Option<u64>, ready: &mut Vec<Ready>) -> Result<(), FabricError> {
         let limit = limit.map(|us| Timespec {
             tv_sec: (us / 1_000_000) as i64,
             // Not before the time has come: epoll counts milliseconds where the kernel has no finer call.
             tv_nsec: (us % 1_000_000 * 1000) as _,
         });
-        events.0.clear();
-        match epoll::wait(&self.epoll, spare_capacity(&mut events.0), limit.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; AT_ONCE];
+        let events = match epoll::wait(&self.epoll, &mut events, limit.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(()),
             Err(e) => return Err(system("wait for events")(e)),
-        }
+        };
         const ENDED: epoll::EventFlags =
             epoll::EventFlags::HUP.union(epoll::EventFlags::ERR).union(epoll::EventFlags::RDHUP);
         // Copies: events are packed.
-        ready.extend(events.0.iter().map(|event| {
+        ready.extend(events.iter().map(|event| {
             let (data, flags) = (event.data, event.flags);
             Ready { source: Source::of(data.u64()), ended: flags.intersects(ENDED) }
         }));
@@ -179,6 +172,7 @@ mod tests {
             Source::Stop,
             Source::Listener,
             Source::Control,
+            Source::Door,
             Source::Acceptor(7),
             Source::Port(0),
             Source::Port(u32::MAX),
