@@ -194,7 +194,8 @@ impl Cluster {
         let sockets: Vec<PathBuf> = guests.iter().map(|guest| guest.hib_socket()).collect();
         let hibs = guests.iter().zip(&sockets).map(|(guest, socket)| guest.hib(socket));
         let settings = &self.plan.settings;
-        let mut process = start_host(&socket, &settings.fabric, &settings.trust, hibs, &log)?;
+        let mut process =
+            start_host(&socket, &settings.fabric, settings.threads.unwrap_or_default(), &settings.trust, hibs, &log)?;
         let trusted = guests.iter().filter(|guest| self.plan.is_trusted(guest.node()));
         let memories: Vec<PathBuf> = trusted.map(|guest| memory_socket(&guest.hib_socket())).collect();
         for path in sockets.iter().chain(&memories).chain([&socket]) {

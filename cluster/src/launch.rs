@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use telegraphos_device::direct::TrustGroup;
+use telegraphos_host::Threads;
 
 /// How long a process may take until it listens, and QEMU for what it does at once.
 pub(crate) const PROMPT: Duration = Duration::from_secs(30);
@@ -82,12 +83,14 @@ pub(crate) fn start_hib(hib: Hib<'_>, fabric: &Path, log: &Path) -> Result<Proce
 pub(crate) fn start_host<'a>(
     socket: &Path,
     options: &Options,
+    threads: Threads,
     trust: &[TrustGroup],
     hibs: impl Iterator<Item = Hib<'a>>,
     log: &Path,
 ) -> Result<Process> {
     let mut command = role("__host");
     command.arg("--listen").arg(socket).args(options.iter().map(option));
+    command.arg(format!("--threads={threads}"));
     command.args(trust.iter().map(|group| format!("--trust={group}")));
     for hib in hibs {
         command.arg("--").args(hib.arguments());

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer};
 use std::fs;
 use std::path::{Path, PathBuf};
 use telegraphos_device::direct::TrustGroup;
+use telegraphos_host::Threads;
 use telegraphos_images::{KernelSeries, KvmState, kvm_usable};
 
 /// The most nodes of a cluster on one computer.
@@ -58,6 +59,10 @@ pub struct Settings {
     /// Whether fabric and HIBs share one process, or each has one [default: one; each for bench --notify]
     #[arg(long, value_enum)]
     pub processes: Option<Processes>,
+    /// Threads of the process that all share: 1, or one for the fabric and others among which the HIBs are divided; auto
+    /// is one for each HIB where there are processors for all [default: auto]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<Threads>,
     /// Nodes that trust each other, as NAME=NODES:MIB (lab=0,2-3:64; in the file: tables named trust, with name, nodes
     /// and size-mib): they get memory that each accesses directly, whatever is granted. Needs one process
     #[arg(long, value_name = "GROUP")]
@@ -134,6 +139,7 @@ impl Settings {
             smp: self.smp.or(base.smp),
             accelerator: self.accelerator.or(base.accelerator),
             processes: self.processes.or(base.processes),
+            threads: self.threads.or(base.threads),
             trust: if self.trust.is_empty() { base.trust } else { self.trust },
             boot_limit: self.boot_limit.or(base.boot_limit),
             run_dir: self.run_dir.or(base.run_dir),
@@ -156,6 +162,11 @@ impl Settings {
         range("memory-mib", self.memory_mib.map(u64::from), 128, 65_536, " MiB")?;
         range("smp", self.smp.map(u64::from), 1, 64, "")?;
         range("boot-limit", self.boot_limit, 5, 3600, " s")?;
+        if let (Some(threads @ Threads::Fixed(2..)), Some(Processes::Each)) = (self.threads, self.processes) {
+            return Err(Error::Usage(format!(
+                "threads is {threads}, but the HIBs do not share a process; choose --processes one"
+            )));
+        }
         self.check_trust()
     }
 
@@ -220,7 +231,7 @@ mod tests {
         use clap::{Args, Command};
         let command = Settings::augment_args(Command::new("x"));
         let names: Vec<&str> = command.get_arguments().filter_map(|a| a.get_long()).collect();
-        let text = "nodes = 3\nkernel = \"6.1\"\nmemory-mib = 512\nsmp = 2\naccelerator = \"tcg\"\nprocesses = \"one\"\nboot-limit = 60\n\
+        let text = "nodes = 3\nkernel = \"6.1\"\nmemory-mib = 512\nsmp = 2\naccelerator = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nboot-limit = 60\n\
                     run-dir = \"/r\"\nlog-dir = \"/l\"\ncache = \"/c\"\n[hib]\nload-limit-ms = 500\n[fabric]\nnodes = 9\n\
                     [[trust]]\nname = \"lab\"\nnodes = [0, 2]\nsize-mib = 64\n";
         let settings = read(text).unwrap();
@@ -233,6 +244,7 @@ mod tests {
         assert_eq!((settings.nodes, settings.kernel), (Some(3), Some(KernelSeries::V6_1)));
         assert_eq!(settings.hib, [("load-limit-ms".to_owned(), "500".to_owned())]);
         assert_eq!(settings.trust, ["lab=0,2:64".parse().unwrap()]);
+        assert_eq!(settings.threads, Some(Threads::Fixed(3)));
     }
 
     #[test]
@@ -276,6 +288,23 @@ mod tests {
         let text = trust(&["a=0,1:64"], Some(Processes::Each)).unwrap_err();
         assert!(text.contains("trust group \"a\"") && text.contains("--processes one"), "{text}");
         assert!(Settings::default().check().is_ok());
+    }
+
+    #[test]
+    fn threads_are_those_of_one_process() {
+        let check = |threads: &str, processes| {
+            let threads = Some(threads.parse().unwrap());
+            Settings { threads, processes, ..Settings::default() }.check().map_err(|e| e.to_string())
+        };
+        for processes in [None, Some(Processes::One)] {
+            assert_eq!([check("3", processes), check("auto", processes)], [Ok(()), Ok(())]);
+        }
+        assert_eq!(check("1", Some(Processes::Each)), Ok(()));
+        let text = check("2", Some(Processes::Each)).unwrap_err();
+        assert!(text.contains("threads is 2") && text.contains("--processes one"), "{text}");
+        let text = read("threads = 0\n").unwrap_err().to_string();
+        assert!(text.contains("expected auto, or a number of threads from 1 on"), "{text}");
+        assert_eq!(read("threads = \"auto\"\n").unwrap().threads, Some(Threads::Auto));
     }
 
     #[test]

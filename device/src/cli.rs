@@ -58,7 +58,8 @@ fn serve(config: Config) -> Result<(), ServeError> {
     let stop = ShutdownHandle::new()?;
     stop_on_signals(stop.clone())?;
     let (node, options) = (config.hib.node, qemu_options(&config.socket));
-    telegraphos_service::spin::warn_of_few_processors(config.spin, 3, "the board, its guest and the fabric");
+    let spin = config.spin.unwrap_or(0);
+    telegraphos_service::spin::warn_of_few_processors(spin, 3, "the board, its guest and the fabric");
     let mut server = HibServer::bind_with(config, stop, guard)?;
     announce(node, &options);
     server.run()

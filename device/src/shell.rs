@@ -43,8 +43,9 @@ pub struct Config {
     pub fabric: PathBuf,
     /// Sizes and limits of the board.
     pub hib: HibConfig,
-    /// Microseconds to poll for work before sleeping, at the cost of a busy processor; 0 sleeps at once.
-    pub spin: u64,
+    /// Microseconds to poll for work before sleeping, at the cost of a busy processor; 0 sleeps at once. `None` leaves it
+    /// to who runs the loop: a server alone sleeps at once.
+    pub spin: Option<u64>,
     /// Limit on mapped guest memory, in bytes.
     pub dma_limit: u64,
     /// The node's part in a trust group, if it is in one.
@@ -121,7 +122,7 @@ pub struct HibServer {
     shutdown: Watched<ShutdownHandle>,
     places: Places,
     clock: Clock,
-    spin: u64,
+    spin: Option<u64>,
     intake: Intake,
     /// Intake has been paused since the client's socket was last dry.
     paused: bool,
@@ -194,8 +195,8 @@ impl HibServer {
         ShutdownHandle::clone(&self.shutdown)
     }
 
-    /// Microseconds to poll for work before sleeping.
-    pub fn spin(&self) -> u64 {
+    /// Microseconds to poll for work before sleeping, if that was configured.
+    pub fn spin(&self) -> Option<u64> {
         self.spin
     }
 
@@ -229,7 +230,7 @@ impl HibServer {
         let unable = |errno| ServeError::System { what: "cannot wait for the connections", errno };
         let set = WaitSet::new().map_err(unable)?;
         self.wait_at(set.places(0))?;
-        let mut spin = Spin::new(self.spin);
+        let mut spin = Spin::new(self.spin.unwrap_or(0));
         loop {
             // Until a connection is ready, a deadline is reached, or a shutdown is requested.
             let mut found = [Readiness::NONE; PLACES];

@@ -16,7 +16,7 @@ use telegraphos_service::settings::SettingsError;
 use telegraphos_service::spin::warn_of_few_processors;
 use telegraphos_service::{command, signals};
 
-use crate::{Host, HostError, MAX_BOARDS, Threads};
+use crate::{Host, HostError, MAX_BOARDS, Serving, Threads};
 
 /// The name of the program, in usage errors.
 const PROGRAM: &str = "telegraphos-host";
@@ -116,14 +116,13 @@ fn serve(Configs { fabric, boards, trust, threads }: Configs) -> Result<(), Host
     let handle = stop.clone();
     signals::on_stop(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
     let fabric = Fabric::bind_with(fabric, stop)?;
-    let spin = boards.iter().map(|config| config.spin).max().unwrap_or(0);
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = threads.count(boards.len(), processors);
-    let what = match threads {
+    let serving = Serving::suitable(threads, boards.len());
+    let spin = boards.iter().map(|config| config.spin.unwrap_or(serving.spin)).max().unwrap_or(0);
+    let what = match serving.threads {
         1 => format!("{} guests and the loop of their boards", boards.len()),
-        _ => format!("{} guests and {threads} loops of their boards and the fabric", boards.len()),
+        loops => format!("{} guests and {loops} loops of their boards and the fabric", boards.len()),
     };
-    warn_of_few_processors(spin, boards.len() + threads, &what);
+    warn_of_few_processors(spin, boards.len() + serving.threads, &what);
     let groups: Vec<Arc<GroupMemory>> =
         trust.into_iter().map(GroupMemory::create).collect::<Result<_, _>>().map_err(HostError::Memory)?;
     let (mut servers, mut memories) = (Vec::new(), Vec::new());
@@ -141,7 +140,7 @@ fn serve(Configs { fabric, boards, trust, threads }: Configs) -> Result<(), Host
         servers.push((node, HibServer::bind_with(config, stop, guard.clone()).map_err(failed)?));
         announce(node, &options);
     }
-    Host::with(fabric, servers, memories, threads)?.run()
+    Host::with(fabric, servers, memories, serving)?.run()
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ use telegraphos_device::direct::MemoryServer;
 use telegraphos_device::{HibServer, ServeError};
 use telegraphos_fabric::{Fabric, FabricError, Rounds, ShutdownHandle};
 
+use telegraphos_service::spin;
+
 use serving::{Board, Loop, Stop};
 
 /// The most boards of one process: their turns add up to what one of them waits for.
@@ -66,7 +68,8 @@ pub enum HostError {
 }
 
 /// How many threads serve a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "GivenThreads")]
 pub enum Threads {
     /// One, unless there are processors for all guests, all boards and the fabric: then one for each board, and the
     /// fabric's.
@@ -87,6 +90,34 @@ impl Threads {
     }
 }
 
+/// As a file has it.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum GivenThreads {
+    Count(usize),
+    Text(String),
+}
+
+impl TryFrom<GivenThreads> for Threads {
+    type Error = String;
+
+    fn try_from(given: GivenThreads) -> Result<Threads, String> {
+        match given {
+            GivenThreads::Count(count) => count.to_string().parse(),
+            GivenThreads::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl std::fmt::Display for Threads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Threads::Auto => f.write_str("auto"),
+            Threads::Fixed(count) => count.fmt(f),
+        }
+    }
+}
+
 impl std::str::FromStr for Threads {
     type Err = String;
 
@@ -96,6 +127,25 @@ impl std::str::FromStr for Threads {
             Ok(count @ 1..) => Ok(Threads::Fixed(count)),
             _ => Err("expected auto, or a number of threads from 1 on".to_owned()),
         }
+    }
+}
+
+/// How a host is served.
+#[derive(Clone, Copy, Debug)]
+pub struct Serving {
+    /// By how many threads ([`Threads::count`]).
+    pub threads: usize,
+    /// Microseconds to poll before sleep for boards whose configuration does not say so.
+    pub spin: u64,
+}
+
+impl Serving {
+    /// What suits so many boards on this machine.
+    pub fn suitable(threads: Threads, boards: usize) -> Serving {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = threads.count(boards, processors);
+        // Each guest has one virtual processor at least.
+        Serving { threads, spin: spin::suitable(boards + threads, processors) }
     }
 }
 
@@ -110,30 +160,30 @@ pub struct Host {
 }
 
 impl Host {
-    /// A bound fabric, and bound boards with their nodes, for one thread.
+    /// A bound fabric, and bound boards with their nodes, for one thread, which sleeps when there is nothing to do.
     pub fn new(fabric: Fabric, boards: Vec<(u16, HibServer)>) -> Result<Host, HostError> {
-        Host::with(fabric, boards, Vec::new(), 1)
+        Host::with(fabric, boards, Vec::new(), Serving { threads: 1, spin: 0 })
     }
 
-    /// The same with the memory devices of nodes that are in a trust group, for this many threads
-    /// ([`Threads::count`]).
+    /// The same with the memory devices of nodes that are in a trust group.
     pub fn with(
         fabric: Fabric,
         boards: Vec<(u16, HibServer)>,
         memories: Vec<MemoryServer>,
-        threads: usize,
+        serving: Serving,
     ) -> Result<Host, HostError> {
         if boards.len() > MAX_BOARDS {
             return Err(HostError::TooMany(boards.len()));
         }
+        let Serving { threads, spin } = serving;
         // As long as the board that wants it longest.
-        let spin = boards.iter().map(|(_, server)| server.spin()).max().unwrap_or(0);
+        let longest = boards.iter().map(|(_, server)| server.spin().unwrap_or(spin)).max().unwrap_or(0);
         let (stop, fabric) = (fabric.shutdown_handle(), Rounds::new(fabric));
         let others = threads.saturating_sub(1).min(boards.len());
         let mut divided: Vec<Vec<Board>> = (0..others.max(1)).map(|_| Vec::new()).collect();
         for (at, (node, mut server)) in boards.into_iter().enumerate() {
             server.join_by(fabric.door(), others > 0);
-            divided[at % others.max(1)].push(Board { node, server });
+            divided[at % others.max(1)].push(Board { node, spin: server.spin().unwrap_or(spin), server });
         }
         let of_fabric = if others == 0 { divided.pop().unwrap_or_default() } else { Vec::new() };
         let apart = |boards| {
@@ -141,7 +191,7 @@ impl Host {
             Ok::<_, HostError>((Loop::of_boards(boards, &stop)?, stop))
         };
         let others = divided.into_iter().map(apart).collect::<Result<_, _>>()?;
-        Ok(Host { fabric: Loop::of_fabric(fabric, of_fabric, memories, spin)?, others, stop })
+        Ok(Host { fabric: Loop::of_fabric(fabric, of_fabric, memories, longest)?, others, stop })
     }
 
     /// Serves until the fabric is shut down ([`Fabric::shutdown_handle`]), or the first failure of any thread, which
@@ -195,6 +245,7 @@ mod tests {
         assert_eq!([fixed(1, 4), fixed(3, 4), fixed(9, 4), fixed(9, 0)], [1, 3, 5, 1]);
         assert_eq!("auto".parse(), Ok(Threads::Auto));
         assert_eq!("3".parse(), Ok(Threads::Fixed(3)));
+        assert_eq!([Threads::Auto, Threads::Fixed(3)].map(|threads| threads.to_string()), ["auto", "3"]);
         for bad in ["0", "", "-1", "many"] {
             assert!(bad.parse::<Threads>().unwrap_err().contains("expected auto"), "{bad}");
         }

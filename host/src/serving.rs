@@ -19,10 +19,12 @@ use crate::HostError;
 /// again. A load needs two: to the other board and back.
 const PASSES: u32 = 8;
 
-/// A board and its node.
+/// A board, its node, and how long it polls.
 #[derive(Debug)]
 pub(crate) struct Board {
     pub(crate) node: u16,
+    /// Microseconds to poll before sleep.
+    pub(crate) spin: u64,
     pub(crate) server: HibServer,
 }
 
@@ -106,7 +108,7 @@ impl Loop {
     /// A loop of boards whose fabric another thread serves.
     pub(crate) fn of_boards(boards: Vec<Board>, stop: &Stop) -> Result<Loop, HostError> {
         // As long as the board that wants it longest.
-        let spin = boards.iter().map(|board| board.server.spin()).max().unwrap_or(0);
+        let spin = boards.iter().map(|board| board.spin).max().unwrap_or(0);
         Loop::new(None, boards, Vec::new(), rustix::io::dup(&*stop.0), spin)
     }
 
@@ -119,7 +121,7 @@ impl Loop {
     ) -> Result<Loop, HostError> {
         let set = WaitSet::new().map_err(HostError::Wait)?;
         let mut places = Giver { set: &set, given: 0 };
-        for Board { node, server } in &mut boards {
+        for Board { node, server, .. } in &mut boards {
             let failed = |source| HostError::Board { node: *node, source };
             server.wait_at(places.next(PLACES)).map_err(failed)?;
         }

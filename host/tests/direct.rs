@@ -13,7 +13,7 @@ use telegraphos_device::{HibServer, Settings};
 use telegraphos_device_core::{Step, StepResult};
 use telegraphos_fabric::control::{ControlClient, Request, Target, default_path};
 use telegraphos_fabric::{Config, Fabric, ShutdownHandle};
-use telegraphos_host::{Host, HostError};
+use telegraphos_host::{Host, HostError, Serving};
 use telegraphos_testkit::eventually;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Rights, Status, UNIT, direct};
@@ -28,7 +28,8 @@ struct Running {
     thread: Option<std::thread::JoinHandle<Result<(), HostError>>>,
 }
 
-fn start() -> Running {
+/// The boards of half of the tests have threads of their own.
+fn start(threads: usize) -> Running {
     let dir = tempfile::tempdir().unwrap();
     let mut config = Config::new(dir.path().join("fabric.sock"));
     config.control = Some(default_path(&config.listen));
@@ -48,7 +49,7 @@ fn start() -> Running {
         }));
         boards.push((node, HibServer::bind(config).unwrap()));
     }
-    let thread = std::thread::spawn(move || Host::with(fabric, boards, memories, 1)?.run());
+    let thread = std::thread::spawn(move || Host::with(fabric, boards, memories, Serving { threads, spin: 0 })?.run());
     Running { dir, stop, thread: Some(thread) }
 }
 
@@ -115,7 +116,7 @@ impl Memory {
 
 #[test]
 fn members_see_each_others_bytes() {
-    let host = start();
+    let host = start(1);
     let (mut a, mut b) = (host.memory(0), host.memory(2));
     for (memory, node, place) in [(&mut a, 0, 0), (&mut b, 2, 1)] {
         assert_eq!(memory.register(direct::MAGIC, 8), direct::MAGIC_VALUE);
@@ -138,7 +139,7 @@ fn members_see_each_others_bytes() {
 
 #[test]
 fn a_board_reaches_its_own_slice_and_no_other() {
-    let host = start();
+    let host = start(4);
     let mut memory = host.memory(0);
     let (mut importer, mut owner, mut outsider) = (host.guest(0), host.guest(2), host.guest(1));
     let pair = owner.client.register(Register::DirectPair).unwrap();
@@ -170,7 +171,7 @@ fn a_board_reaches_its_own_slice_and_no_other() {
 
 #[test]
 fn what_a_guest_leaves_behind_is_removed() {
-    let host = start();
+    let host = start(4);
     let (mut a, b) = (host.memory(0), host.memory(2));
     b.store(SLICE + 64, 1);
     b.store(64, 2);
@@ -189,7 +190,7 @@ fn what_a_guest_leaves_behind_is_removed() {
 /// While something is wrong with the link of a member, or all is captured, guests are told to use the boards.
 #[test]
 fn faults_and_captures_are_told_to_the_guests() {
-    let host = start();
+    let host = start(1);
     let mut a = host.memory(0);
     let mut control = ControlClient::connect(&default_path(&host.dir.path().join("fabric.sock"))).unwrap();
     let mut observed = |what: &str, request: Request, value: u64| {
@@ -207,7 +208,7 @@ fn faults_and_captures_are_told_to_the_guests() {
 
 #[test]
 fn bad_messages_harm_nobody() {
-    let host = start();
+    let host = start(4);
     let mut raw = BoardClient::new(&memory_socket(&host.dir.path().join("hib0"))).unwrap();
     for (region, offset, count) in [(2, 2 * SLICE - 4, 8), (2, u64::MAX, 8), (0, direct::BAR0_SIZE, 1), (1, 0, 4)] {
         assert!(raw.read_raw(region, offset, count).unwrap().errno().is_some(), "{region} {offset:#x}");

@@ -10,7 +10,7 @@ use telegraphos_device::client::{Client, ClientError, Guest, RAM, window};
 use telegraphos_device::{HibServer, Settings};
 use telegraphos_fabric::control::{ControlClient, Request, Target, default_path};
 use telegraphos_fabric::{Config, Fabric, ShutdownHandle};
-use telegraphos_host::{Host, HostError, MAX_BOARDS};
+use telegraphos_host::{Host, HostError, MAX_BOARDS, Serving};
 use telegraphos_testkit::eventually;
 use telegraphos_wire::{Rights, Status};
 
@@ -51,7 +51,8 @@ impl Running {
         let fabric = Fabric::bind(config).unwrap();
         let stop = fabric.shutdown_handle();
         let boards = (0..nodes).map(|node| board(dir.path(), node)).collect();
-        let thread = std::thread::spawn(move || Host::with(fabric, boards, Vec::new(), threads)?.run());
+        let thread =
+            std::thread::spawn(move || Host::with(fabric, boards, Vec::new(), Serving { threads, spin: 0 })?.run());
         Running { dir, stop, thread }
     }
 
@@ -207,7 +208,11 @@ fn refused_board(threads: usize) {
     let dir = tempfile::tempdir().unwrap();
     let fabric = Fabric::bind(Config { nodes: 2, ..Config::new(dir.path().join("fabric.sock")) });
     let boards = vec![board(dir.path(), 1), board(dir.path(), 5)];
-    let error = Host::with(fabric.unwrap(), boards, Vec::new(), threads).unwrap().run().unwrap_err().to_string();
+    let error = Host::with(fabric.unwrap(), boards, Vec::new(), Serving { threads, spin: 0 })
+        .unwrap()
+        .run()
+        .unwrap_err()
+        .to_string();
     for part in ["the board of node 5", "outside the cluster of 2 nodes", "--nodes"] {
         assert!(error.contains(part), "{error}");
     }

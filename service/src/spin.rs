@@ -202,6 +202,12 @@ impl Spin {
     }
 }
 
+/// For how long to poll where nobody has said so, in microseconds: twice what it takes to wake a sleeper, if there is a
+/// processor for each of so many threads that run at the same time, and else not at all.
+pub fn suitable(threads: usize, processors: usize) -> u64 {
+    if threads <= processors { 50 } else { 0 }
+}
+
 /// Warns if this process may use fewer processors than the threads that run at the same time while one polls: `threads`
 /// of them, which are `what`.
 pub fn warn_of_few_processors(spin: u64, threads: usize, what: &str) {
@@ -287,6 +293,11 @@ mod tests {
         while schedule.times().is_some_and(|times| times[0] == before[0]) {
             assert!(begun.elapsed().as_secs() < 10, "the time does not change: {before:?}");
         }
+    }
+
+    #[test]
+    fn without_a_processor_for_each_thread_nothing_polls_by_default() {
+        assert_eq!([suitable(3, 2), suitable(3, 3), suitable(3, 64)], [0, 50, 50]);
     }
 
     #[test]

@@ -97,8 +97,10 @@ pub(super) fn bench(mut context: Context, options: &Options) -> Result<u8> {
         more.push(start_of_many(&context)?);
     }
     for waiting in &modes {
-        if *waiting == Waiting::Spinning && modes.len() > 1 {
-            context.settings.hib.push(("spin-us".into(), SPIN_US.into()));
+        if modes.len() > 1 {
+            let us = if *waiting == Waiting::Spinning { SPIN_US } else { "0" };
+            context.settings.hib.retain(|(name, _)| name != "spin-us");
+            context.settings.hib.push(("spin-us".into(), us.into()));
         }
         let (found, ended, versions) = one_boot(&context, &plan, (*waiting == modes[0]).then_some(&mut more))?;
         samples.insert(*waiting, found);
