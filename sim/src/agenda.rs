@@ -9,9 +9,9 @@
 //! own list of entries. Nothing that one cell does concerns another before the look-ahead has passed
 //! (`Plan::look_ahead`). So calls are made in *windows*, which are at most as long: [`Agenda::begin`] says how far to
 //! go, [`Agenda::next_cell`] names a cell that has calls before then, those with switches first, and
-//! [`Agenda::next_of_cell`] gives all of them, in their order, before it is the turn of the next cell. What a call needs
-//! the call before it has left in the processor's caches; in the order of their moments, calls of a thousand cells would
-//! follow each other, and each would find nothing there.
+//! [`Agenda::next_of_cell`] gives all of them, in their order, before it is the turn of the next cell. What a call
+//! needs the call before it has left in the processor's caches; in the order of their moments, calls of a thousand
+//! cells would follow each other, and each would find nothing there.
 //!
 //! Which cell is next is found in a ring of buckets, each at most the look-ahead wide. What concerns several cells, and
 //! deadlines and ticks, which are no work in progress, wait in a heap of their own, since a run must know when the next
@@ -491,8 +491,8 @@ mod tests {
     const LOOK_AHEAD: Time = 700_640;
     const CELLS: u64 = 5;
 
-    /// Against a plain heap: in one order, and in windows, in which each cell has its calls in their order; moments near
-    /// and far, many of them equal.
+    /// Against a plain heap: in one order, and in windows, in which each cell has its calls in their order; moments
+    /// near and far, many of them equal.
     #[test]
     fn calls_come_in_order() {
         for seed in 0..40 {

@@ -69,6 +69,7 @@ pub(crate) struct Arrivals {
     first: u8,
     few: u8,
     /// Those behind them.
+    #[allow(clippy::box_collection, reason = "a queue of its own would not fit into the cache line")]
     more: Option<Box<VecDeque<(Time, u32)>>>,
 }
 

@@ -126,8 +126,8 @@ fn windows_give_the_same_bytes_as_the_order_of_time() {
     }
 }
 
-/// A board that breaks the protocol is disconnected at any moment, not only at a tick: what it had been sent before, and
-/// had not received, is lost, in whatever order the two make their calls.
+/// A board that breaks the protocol is disconnected at any moment, not only at a tick: what it had been sent before,
+/// and had not received, is lost, in whatever order the two make their calls.
 #[test]
 fn a_link_that_is_closed_within_a_window_loses_the_same_frames() {
     // The board gets packets that it has given no credits for, and returns these all the same.
