@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A look at the memory of the next calls, all of them at once. It changes nothing.
 
-use crate::agenda::Kind;
-use crate::partition::Partition;
+use crate::agenda::{CellId, Kind};
+use crate::partition::{Partition, has_cells_of_nodes};
 use crate::pipe::Arrivals;
 use std::hint::black_box;
 use telegraphos_topology::SwitchId;
 use telegraphos_wire::NodeId;
 
 impl Partition {
-    /// Reads what the next calls will read first, of all of them together. Each needs some dozen cache lines, which are
-    /// in no near cache with a thousand switches, one after the other: a processor waits for each of them in turn,
-    /// unless it is asked for several that do not depend on each other.
+    /// Reads what the next calls of the running cell will read first, of all of them together. What they need is in no
+    /// near cache with thousands of switches and nodes: a processor waits for each line of it in turn, unless it is
+    /// asked for several that do not depend on each other.
     pub(crate) fn look_ahead(&mut self) {
+        let fresh = self.agenda.is_fresh();
         let Some(calls) = self.agenda.ahead() else { return };
         self.ahead.clear();
         self.ahead.extend(calls);
@@ -21,16 +22,41 @@ impl Partition {
                 black_box(arrivals.next());
             }
         }
+        let switch = self.agenda.running().and_then(|cell| self.small_switch(cell));
+        if let Some(switch) = switch.filter(|_| fresh) {
+            self.look_at(switch);
+        }
         for (kind, number) in &self.ahead {
-            let Some(packet) = self.arrivals(*kind, *number).and_then(Arrivals::first_packet) else { continue };
-            let (switch, port) = match kind {
-                Kind::Up => self.port_of(*number),
-                Kind::Trunk => self.port_of(self.plan.nodes + (*number ^ 1)),
-                _ => continue,
-            };
-            let leaves_by = self.switch(switch).look_ahead(port, packet);
-            if let Some(output) = leaves_by.and_then(|port| self.outputs.get(self.output_of(switch, port))) {
-                black_box(output.sender.free_at());
+            if *kind == Kind::Step || *kind == Kind::Processor {
+                self.nodes[self.index(*number as NodeId)].look_ahead();
+                continue;
+            }
+            let arrivals = self.arrivals(*kind, *number);
+            let Some(packet) = arrivals.and_then(|arrivals| arrivals.first_packet(&self.frames)) else { continue };
+            match kind {
+                Kind::Up if switch.is_none() => {
+                    let (switch, port) = self.port_of(*number);
+                    self.switch(switch).look_ahead_of(port, packet);
+                }
+                Kind::Down => self.nodes[self.index(*number as NodeId)].look_ahead_of(packet.src),
+                _ => _ = black_box((packet.src, packet.target)),
+            }
+        }
+    }
+
+    /// The switch of a cell, if it has few ports.
+    fn small_switch(&self, cell: CellId) -> Option<SwitchId> {
+        let switch = self.own.start + u16::try_from(cell).ok()?;
+        (self.has(switch) && !has_cells_of_nodes(&self.topology, switch)).then_some(switch)
+    }
+
+    /// Reads what is used of a switch and its outputs, whatever it does.
+    fn look_at(&self, switch: SwitchId) {
+        self.switch(switch).look_ahead();
+        for trunk in self.topology.trunks_of(switch) {
+            let ends = self.place(self.plan.nodes + 2 * u32::from(*trunk));
+            for place in [ends, ends + 1] {
+                black_box((self.outputs[place].sender.free_at(), self.arrivals[place].next()));
             }
         }
     }
@@ -43,12 +69,5 @@ impl Partition {
             Kind::Trunk => self.arrivals.get(self.place(self.plan.nodes + number)),
             _ => None,
         }
-    }
-
-    /// Where the output of a switch is that a port is.
-    fn output_of(&self, switch: SwitchId, port: u32) -> usize {
-        let Some(trunk) = port.checked_sub(self.plan.nodes) else { return self.place(port) };
-        let from_upper = self.topology.trunks()[trunk as usize].a != switch;
-        self.place(self.plan.nodes + 2 * trunk + u32::from(from_upper))
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cluster of up to 4096 nodes in virtual time, on one processor, in one thread: the *real* cores of boards
+//! A cluster of up to 4096 nodes in virtual time, in one thread or several: the *real* cores of boards
 //! ([`telegraphos_device_core::Hib`]) and switches ([`telegraphos_fabric_core::Switch`]), the same code that runs
 //! behind vfio-user and in the fabric process. What is simulated is what lies around them: wires, guest memory, and
 //! guests that issue operations (`docs/simulator.md`).

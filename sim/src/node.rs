@@ -11,6 +11,7 @@ use crate::trace::Track;
 use crate::units::{MICROSECOND, Time};
 use crate::world::World;
 use std::collections::VecDeque;
+use std::hint::black_box;
 use telegraphos_device_core::{Action, Bar, Event, Hib, Notice, Step, StepId};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::TAIL_WORD;
@@ -62,6 +63,19 @@ impl Node {
         }
     }
 
+    /// Reads what is used of the node, whatever happens to it; changes nothing.
+    pub(crate) fn look_ahead(&self) {
+        black_box((self.steps.front().map(|(at, ..)| *at), self.deadline_called, self.hangs_until, self.told_time));
+        self.guest.look_ahead();
+        self.hib.look_ahead();
+    }
+
+    /// The same, and what is used for a packet of `source`.
+    pub(crate) fn look_ahead_of(&self, source: NodeId) {
+        self.look_ahead();
+        self.hib.look_ahead_of(source);
+    }
+
     /// Does what a driver does at probe, after which the board sends Hello.
     pub(crate) fn start(&mut self, world: &mut World<'_>) {
         self.up = true;
@@ -88,8 +102,8 @@ impl Node {
         if let Some(trace) = &mut world.trace {
             trace.frame(Track::Up(self.id.into()), &world.up.sender, world.now, &frame, wire);
         }
-        if let Some(at) = world.up.send(world.now, frame, wire) {
-            world.agenda.add(at, Kind::Up, self.id.into());
+        if let Some(at) = world.up.send(world.now, frame, wire, world.frames) {
+            world.agenda.add(at, world.switch, Kind::Up, self.id.into());
         }
     }
 
@@ -135,7 +149,7 @@ impl Node {
                 Action::Step { step, op } => {
                     let at = world.now + world.plan.workload.costs.memory;
                     if self.steps.is_empty() {
-                        world.agenda.add(at, Kind::Step, self.id.into());
+                        world.call(at, Kind::Step, self.id.into());
                     }
                     self.steps.push_back((at, step, op));
                 }
@@ -165,7 +179,7 @@ impl Node {
     fn call_deadline(&mut self, world: &mut World<'_>) {
         if let Some(deadline) = self.hib.deadline() {
             self.deadline_called = true;
-            world.agenda.add((deadline * MICROSECOND).max(world.now), Kind::Deadline, self.id.into());
+            world.call((deadline * MICROSECOND).max(world.now), Kind::Deadline, self.id.into());
         }
     }
 
@@ -226,7 +240,7 @@ impl Node {
         }
         let Some((_, step, op)) = self.steps.pop_front() else { return };
         match self.steps.front() {
-            Some((next, ..)) => world.agenda.add((*next).max(world.now), Kind::Step, self.id.into()),
+            Some((next, ..)) => world.call((*next).max(world.now), Kind::Step, self.id.into()),
             None => self.steps.clear(),
         }
         let (result, stored) = self.memory.perform(op);
@@ -278,7 +292,7 @@ impl Node {
     fn call_driver(&mut self, world: &mut World<'_>, delay: Time) {
         if !self.driver_called {
             self.driver_called = true;
-            world.agenda.add(world.now + delay, Kind::Driver, self.id.into());
+            world.call(world.now + delay, Kind::Driver, self.id.into());
         }
     }
 
@@ -327,7 +341,7 @@ impl Node {
     fn call_consumer(&mut self, world: &mut World<'_>) {
         if !self.consumer_called {
             self.consumer_called = true;
-            world.agenda.add(world.now + world.plan.workload.queue.consume, Kind::Consumer, self.id.into());
+            world.call(world.now + world.plan.workload.queue.consume, Kind::Consumer, self.id.into());
         }
     }
 

@@ -2,12 +2,12 @@
 //! A part of the cluster: some switches with their nodes, and everything that is called for them. All but trunks from
 //! other partitions, faults, and ticks concerns one partition only.
 
-use crate::agenda::{Agenda, Kind, Moment, code};
+use crate::agenda::{Agenda, CellId, Kind, Moment, code};
 use crate::driver::Task;
 use crate::layout::Segment;
 use crate::node::Node;
 use crate::output::Output;
-use crate::pipe::{Arrivals, Pipe, packets};
+use crate::pipe::{Arrivals, Frames, Pipe, packets};
 use crate::plan::Plan;
 use crate::shares::Watch;
 use crate::statistics::Statistics;
@@ -43,11 +43,15 @@ pub(crate) struct Partition {
     /// By node: from its board to its switch.
     pub(crate) ups: Vec<Pipe>,
     pub(crate) switches: Vec<Switch>,
+    /// By node: its cell.
+    cell_of: Vec<CellId>,
     /// Of the switches: one for each node, then two for each trunk of the cluster, from its lower end and from its
     /// upper end, of which the partition uses its own.
     pub(crate) outputs: Vec<Output>,
     /// What arrives by them, at the node or at a switch of this partition.
     pub(crate) arrivals: Vec<Arrivals>,
+    /// What is in flight to nodes and switches of this partition.
+    pub(crate) frames: Frames,
     /// What goes to other partitions.
     pub(crate) crossings: Vec<Crossing>,
     /// Trunks that a switch has closed.
@@ -67,22 +71,41 @@ pub(crate) struct Partition {
     switch_actions: Vec<SwitchAction>,
 }
 
+/// Nodes of a switch that share its cell: with more, there would be one cell around a star.
+const FEW: usize = 8;
+
+/// Whether each node of a switch is a cell of its own.
+pub(crate) fn has_cells_of_nodes(topology: &Topology, switch: SwitchId) -> bool {
+    topology.nodes_of(switch).nth(FEW).is_some()
+}
+
 /// Frames that open a trunk, or refuse it.
 fn is_greeting(frame: &Frame) -> bool {
     matches!(frame, Frame::Trunk { .. } | Frame::Refuse { .. })
 }
 
 impl Partition {
-    /// These switches, of all `switches`, and their nodes, which follow each other and begin with `first_node`.
+    /// These switches, and their nodes, which follow each other. No cell concerns another before `look_ahead`.
     pub(crate) fn new(
         plan: &Arc<Plan>,
         topology: &Arc<Topology>,
         own: Range<SwitchId>,
         nodes: Range<u32>,
         switches: Vec<Switch>,
+        look_ahead: Time,
     ) -> Partition {
         let count = nodes.len();
         let ends = count + 2 * topology.trunks().len();
+        let mut cells = own.len();
+        let mut cell_of = vec![0; count];
+        for (cell, switch) in (0..).zip(own.clone()) {
+            let apart = has_cells_of_nodes(topology, switch);
+            for node in topology.nodes_of(switch) {
+                cell_of[usize::from(node) - nodes.start as usize] = if apart { cells as CellId } else { cell };
+                cells += usize::from(apart);
+            }
+        }
+        let agenda = Agenda::new(cells, own.len(), look_ahead);
         Partition {
             plan: plan.clone(),
             topology: topology.clone(),
@@ -91,14 +114,16 @@ impl Partition {
             nodes: nodes.map(|id| Node::new(id as NodeId, plan)).collect(),
             ups: (0..count).map(|_| Pipe::default()).collect(),
             switches,
+            cell_of,
             outputs: (0..ends).map(|_| Output::default()).collect(),
             arrivals: (0..ends).map(|_| Arrivals::default()).collect(),
+            frames: Frames::default(),
             crossings: Vec::new(),
             closed: Vec::new(),
             greetings: 0,
             statistics: Statistics::default(),
             watch: Watch::default(),
-            agenda: Agenda::new(),
+            agenda,
             now: 0,
             calls: 0,
             trace: None,
@@ -125,7 +150,7 @@ impl Partition {
         }
     }
 
-    fn has(&self, switch: SwitchId) -> bool {
+    pub(crate) fn has(&self, switch: SwitchId) -> bool {
         self.own.contains(&switch)
     }
 
@@ -138,27 +163,40 @@ impl Partition {
     /// Makes the next call.
     pub(crate) fn call_next(&mut self) -> Option<(Kind, u32)> {
         let (at, kind, number) = self.agenda.next()?;
-        self.now = at;
-        self.calls += 1;
-        self.watch.call = (at, code(kind, number));
-        self.look_ahead();
-        self.call(kind, number);
+        self.call_at(at, kind, number);
         Some((kind, number))
     }
 
-    /// Makes all calls before a moment.
+    /// Makes all calls before a moment, of one cell after the other. None of a cell concerns another before then.
     pub(crate) fn run_until(&mut self, end: Time) {
-        while self.agenda.next_moment().is_some_and(|(at, _)| at < end) {
-            self.call_next();
+        let mut last = self.now;
+        self.agenda.begin(end);
+        while self.agenda.next_cell() {
+            while let Some((at, kind, number)) = self.agenda.next_of_cell() {
+                self.look_ahead();
+                self.call_at(at, kind, number);
+            }
+            last = last.max(self.now);
         }
+        self.now = last;
+    }
+
+    fn call_at(&mut self, at: Time, kind: Kind, number: u32) {
+        self.now = at;
+        self.calls += 1;
+        self.watch.call = (at, code(kind, number));
+        self.call(kind, number);
     }
 
     fn call(&mut self, kind: Kind, number: u32) {
         // A node that hangs does nothing; its link stays open.
-        if !matches!(kind, Kind::Fault | Kind::Up | Kind::Trunk | Kind::Room | Kind::Switch) {
+        if !matches!(kind, Kind::Fault | Kind::Up | Kind::Trunk | Kind::Room | Kind::Switch | Kind::Start) {
             let until = self.node(number as NodeId).hangs_until;
             if until > self.now {
-                return self.agenda.add(until, kind, number);
+                return match kind {
+                    Kind::Link => self.call_link(number as NodeId, until),
+                    _ => self.agenda.add(until, self.cell_of(number as NodeId), kind, number),
+                };
             }
         }
         let id = number as NodeId;
@@ -167,18 +205,25 @@ impl Partition {
             Kind::Fault => {}
             Kind::Up | Kind::Down | Kind::Trunk => {
                 let now = self.now;
-                let Some(arrivals) = self.arrivals_mut(kind, number) else { return };
-                let Some(frame) = arrivals.receive(now) else { return };
+                let Some((arrivals, frames)) = self.arrivals_mut(kind, number) else { return };
+                let Some(frame) = arrivals.receive(now, frames) else { return };
                 let next = arrivals.next();
-                if let Some(at) = next {
-                    self.agenda.add(at.max(now), kind, number);
+                if kind == Kind::Down {
+                    if let Some(at) = next {
+                        self.agenda.add(at.max(now), self.cell_of(id), kind, number);
+                    }
+                    return self.with(id, |node, world| node.arrive(world, frame));
                 }
-                let (switch, port) = match kind {
-                    Kind::Down => return self.with(id, |node, world| node.arrive(world, frame)),
-                    Kind::Up => self.port_of(number),
-                    // A direction ends where the opposite one starts.
-                    _ => self.port_of(self.plan.nodes + (number ^ 1)),
-                };
+                // A direction ends where the opposite one starts.
+                let output = if kind == Kind::Up { number } else { self.plan.nodes + (number ^ 1) };
+                let (switch, port) = self.port_of(output);
+                if let Some(at) = next {
+                    self.agenda.add(at.max(now), self.cell(switch), kind, number);
+                }
+                if kind == Kind::Up && self.ups[self.index(id)].closed {
+                    self.statistics.lost += packets(&[frame]);
+                    return;
+                }
                 if kind == Kind::Trunk && is_greeting(&frame) {
                     self.greetings -= 1;
                 }
@@ -201,40 +246,45 @@ impl Partition {
             Kind::Consumer => self.with(id, |node, world| node.consume(world)),
             Kind::Deadline => self.with(id, |node, world| node.deadline(world)),
             Kind::Link => self.reconnect(id),
+            Kind::Start => self.with(id, |node, world| node.start(world)),
             Kind::Switch => {
                 let now = self.now / MICROSECOND;
                 self.switch_event(number as SwitchId, SwitchEvent::Tick { now });
                 if let Some(interval) = self.plan.tick_interval() {
-                    self.agenda.add(self.now + interval, kind, number);
+                    self.agenda.add(self.now + interval, self.cell(number as SwitchId), kind, number);
                 }
             }
         }
     }
 
     /// What arrives by the pipe of a call.
-    fn arrivals_mut(&mut self, kind: Kind, number: u32) -> Option<&mut Arrivals> {
-        let place = match kind {
+    fn arrivals_mut(&mut self, kind: Kind, number: u32) -> Option<(&mut Arrivals, &mut Frames)> {
+        let arrivals = match kind {
             Kind::Up => {
                 let index = self.index(number as NodeId);
-                return self.ups.get_mut(index).map(|pipe| &mut pipe.arrivals);
+                self.ups.get_mut(index).map(|pipe| &mut pipe.arrivals)
             }
-            Kind::Down => number,
-            _ => self.plan.nodes + number,
+            _ => {
+                let place = self.place(if kind == Kind::Down { number } else { self.plan.nodes + number });
+                self.arrivals.get_mut(place)
+            }
         };
-        let place = self.place(place);
-        self.arrivals.get_mut(place)
+        Some((arrivals?, &mut self.frames))
     }
 
     pub(crate) fn with<T>(&mut self, id: NodeId, what: impl FnOnce(&mut Node, &mut World<'_>) -> T) -> T {
         let index = self.index(id);
         let mut world = World {
             now: self.now,
+            cell: self.cell_of(id),
+            switch: self.cell(self.switch_of(id)),
             plan: &self.plan,
             agenda: &mut self.agenda,
             statistics: &mut self.statistics,
             watch: &mut self.watch,
             trace: self.trace.as_mut(),
             up: &mut self.ups[index],
+            frames: &mut self.frames,
             actions: std::mem::take(&mut self.actions),
         };
         let result = what(&mut self.nodes[index], &mut world);
@@ -246,6 +296,16 @@ impl Partition {
 
     pub(crate) fn switch_of(&self, node: NodeId) -> SwitchId {
         self.topology.switch_of(node).unwrap_or(0)
+    }
+
+    /// The cell of a switch of this partition.
+    fn cell(&self, switch: SwitchId) -> CellId {
+        u32::from(switch - self.own.start)
+    }
+
+    /// The cell of a node.
+    fn cell_of(&self, node: NodeId) -> CellId {
+        self.cell_of[self.index(node)]
     }
 
     /// The switch and the port of an output. The ports of trunks are numbered behind those of nodes, alike at both
@@ -294,42 +354,63 @@ impl Partition {
             }
         };
         let place = self.place(output);
+        let cell = self.cell(switch);
         let output_at = &mut self.outputs[place];
         if let Some(trace) = &mut self.trace {
             let track = if kind == Kind::Down { Track::Down(number) } else { Track::Trunk(number) };
             trace.frame(track, &output_at.sender, self.now, &frame, wire);
         }
-        let at = output_at.send(self.now, &frame, wire, output, &mut self.agenda);
+        let at = output_at.sender.send(self.now, &frame, wire);
+        if let Some(at) = output_at.room.used(self.now, &output_at.sender) {
+            self.agenda.add(at, cell, Kind::Room, output);
+        }
         if !self.has(to) {
             self.crossings.push(Crossing { direction: number, at, frame });
-        } else if self.arrivals[place].add(at, frame) {
-            self.agenda.add(at, kind, number);
+        } else if self.arrivals[place].add(at, frame, &mut self.frames) {
+            let cell = if kind == Kind::Down { self.cell_of(number as NodeId) } else { self.cell(to) };
+            self.agenda.add(at, cell, kind, number);
         }
     }
 
     /// A frame from another partition.
     pub(crate) fn cross(&mut self, Crossing { direction, at, frame }: Crossing) {
         let place = self.place(self.plan.nodes + direction);
-        if self.arrivals[place].add(at, frame) {
-            self.agenda.add(at, Kind::Trunk, direction);
+        if self.arrivals[place].add(at, frame, &mut self.frames) {
+            let (switch, _) = self.port_of(self.plan.nodes + (direction ^ 1));
+            self.agenda.add(at, self.cell(switch), Kind::Trunk, direction);
         }
     }
 
     /// Loses what is on its way to this partition by a direction of a trunk.
     pub(crate) fn cut_trunk(&mut self, direction: u32) {
         let place = self.place(self.plan.nodes + direction);
-        let mut greetings = 0;
-        let lost = self.arrivals[place].cut().inspect(|frame| greetings += i64::from(is_greeting(frame)));
-        self.statistics.lost += packets(lost);
-        self.greetings -= greetings;
+        let lost = self.arrivals[place].cut(&mut self.frames);
+        self.statistics.lost += packets(&lost);
+        self.greetings -= lost.iter().filter(|frame| is_greeting(frame)).count() as i64;
     }
 
     /// The switch has closed a link. After the link's latency the board notices it and sends Hello again.
     fn disconnect(&mut self, id: NodeId) {
         self.statistics.disconnected += 1;
-        self.cut_link(id);
+        let index = self.index(id);
+        // The board may be behind the switch: what was there before it will take.
+        let call = code(Kind::Down, id.into());
+        let down = self.arrivals[index].cut_behind(self.watch.call, call, &mut self.frames);
+        self.statistics.lost += packets(&down);
+        self.statistics.lost += packets(&self.ups[index].arrivals.cut(&mut self.frames));
+        self.ups[index].closed = true;
         self.switch_event(self.switch_of(id), SwitchEvent::PortClosed { port: id.into() });
-        self.agenda.add(self.now + self.plan.workload.costs.link_latency, Kind::Link, id.into());
+        self.call_link(id, self.now + self.plan.workload.costs.link_latency);
+    }
+
+    /// Calls both ends of a link that was closed.
+    fn call_link(&mut self, id: NodeId, at: Time) {
+        let (node, switch) = (self.cell_of(id), self.cell(self.switch_of(id)));
+        if node == switch {
+            self.agenda.add(at, node, Kind::Link, id.into());
+        } else {
+            self.agenda.add_common(at, Kind::Link, id.into());
+        }
     }
 
     fn reconnect(&mut self, id: NodeId) {
@@ -342,15 +423,17 @@ impl Partition {
         }
     }
 
-    pub(crate) fn connect(&mut self, id: NodeId) {
+    /// A node is switched on at this moment, and its link is there.
+    pub(crate) fn switch_on(&mut self, id: NodeId, at: Time) {
         self.open_port(id);
-        self.with(id, |node, world| node.start(world));
+        self.agenda.add(at, self.cell_of(id), Kind::Start, id.into());
     }
 
     fn open_port(&mut self, id: NodeId) {
         let room = self.plan.workload.switch.room;
         let index = self.index(id);
         self.outputs[index].room.open(room);
+        self.ups[index].closed = false;
         self.switch_event(
             self.switch_of(id),
             SwitchEvent::PortOpened { port: id.into(), room, block: STREAM_BLOCK as u32 },
@@ -360,7 +443,8 @@ impl Partition {
     /// Loses the packets in flight on a link.
     fn cut_link(&mut self, id: NodeId) {
         let index = self.index(id);
-        self.statistics.lost += packets(self.ups[index].arrivals.cut()) + packets(self.arrivals[index].cut());
+        self.statistics.lost += packets(&self.ups[index].arrivals.cut(&mut self.frames));
+        self.statistics.lost += packets(&self.arrivals[index].cut(&mut self.frames));
     }
 
     /// One end of a trunk is opened, from which an output sends.
@@ -414,7 +498,8 @@ impl Partition {
     }
 
     pub(crate) fn rejoin(&mut self, id: NodeId) {
-        self.connect(id);
+        self.open_port(id);
+        self.with(id, |node, world| node.start(world));
         self.export(id);
         self.import(id);
         self.with(id, |node, world| node.guest.resume(world, id));
@@ -437,7 +522,7 @@ impl Partition {
     }
 
     /// The next call.
-    pub(crate) fn next_moment(&self) -> Option<Moment> {
+    pub(crate) fn next_moment(&mut self) -> Option<Moment> {
         self.agenda.next_moment()
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One direction of a link or trunk: frames in order, each as long as its bytes take, then the wire.
 
+use crate::agenda::Moment;
 use crate::units::Time;
 use std::collections::VecDeque;
 use telegraphos_wire::Packet;
@@ -22,17 +23,66 @@ pub(crate) struct Sender {
     pub(crate) busy: Time,
 }
 
-/// The receiving end: what is on its way, by the moment of its arrival.
+/// Frames in flight, of all pipes of a partition. They lie apart from the queues: a frame that is passed on takes the
+/// place that it has just left, which is in the processor's cache.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+/// Two cache lines.
+#[repr(align(64))]
+#[derive(Debug)]
+struct Place(Option<Frame>);
+
+const _: () = assert!(size_of::<Place>() == 128);
+
+impl Frames {
+    fn add(&mut self, frame: Frame) -> u32 {
+        match self.free.pop() {
+            Some(place) => {
+                self.places[place as usize].0 = Some(frame);
+                place
+            }
+            None => {
+                self.places.push(Place(Some(frame)));
+                self.places.len() as u32 - 1
+            }
+        }
+    }
+
+    fn take(&mut self, place: u32) -> Option<Frame> {
+        self.free.push(place);
+        self.places.get_mut(place as usize)?.0.take()
+    }
+}
+
+/// The receiving end: what is on its way, by the moment of its arrival, and its place among the frames in flight. The
+/// first few are in the same cache line.
+#[repr(align(64))]
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    frames: VecDeque<(Time, Frame)>,
+    times: [Time; FEW],
+    places: [u32; FEW],
+    /// Where the first of them is, and how many there are.
+    first: u8,
+    few: u8,
+    /// Those behind them.
+    #[allow(clippy::box_collection, reason = "a queue of its own would not fit into the cache line")]
+    more: Option<Box<VecDeque<(Time, u32)>>>,
 }
+
+const FEW: usize = 4;
+const _: () = assert!(size_of::<Arrivals>() == 64);
 
 /// Both ends.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
     pub(crate) sender: Sender,
     pub(crate) arrivals: Arrivals,
+    /// The other end does not listen: what arrives is lost.
+    pub(crate) closed: bool,
 }
 
 /// Bytes of a frame.
@@ -76,54 +126,93 @@ impl Sender {
 
 impl Arrivals {
     /// A frame that will be there at `at`, which is later than those before it: true if no other was under way.
-    pub(crate) fn add(&mut self, at: Time, frame: Frame) -> bool {
-        self.frames.push_back((at, frame));
-        self.frames.len() == 1
+    pub(crate) fn add(&mut self, at: Time, frame: Frame, frames: &mut Frames) -> bool {
+        let place = frames.add(frame);
+        self.push((at, place));
+        self.few == 1
+    }
+
+    fn push(&mut self, entry: (Time, u32)) {
+        if usize::from(self.few) < FEW {
+            self.append(entry);
+        } else {
+            self.more.get_or_insert_default().push_back(entry);
+        }
+    }
+
+    /// One behind the few; there are none behind them.
+    fn append(&mut self, (at, place): (Time, u32)) {
+        let index = (usize::from(self.first) + usize::from(self.few)) % FEW;
+        (self.times[index], self.places[index]) = (at, place);
+        self.few += 1;
+    }
+
+    fn front(&self) -> Option<(Time, u32)> {
+        let index = usize::from(self.first) % FEW;
+        (self.few > 0).then(|| (self.times[index], self.places[index]))
+    }
+
+    fn pop(&mut self) -> Option<(Time, u32)> {
+        let front = self.front()?;
+        self.first = (self.first + 1) % FEW as u8;
+        self.few -= 1;
+        if let Some(more) = &mut self.more {
+            match more.pop_front() {
+                Some(next) => self.append(next),
+                None => self.more = None,
+            }
+        }
+        Some(front)
     }
 
     /// When the first frame arrives.
     pub(crate) fn next(&self) -> Option<Time> {
-        self.frames.front().map(|(at, _)| *at)
+        self.front().map(|(at, _)| at)
     }
 
     /// The packet of the first frame, if it has one.
-    pub(crate) fn first_packet(&self) -> Option<&Packet> {
-        match self.frames.front() {
-            Some((_, Frame::Packet(packet) | Frame::Forward { packet, .. })) => Some(packet),
+    pub(crate) fn first_packet<'a>(&self, frames: &'a Frames) -> Option<&'a Packet> {
+        let (_, place) = self.front()?;
+        match &frames.places.get(place as usize)?.0 {
+            Some(Frame::Packet(packet) | Frame::Forward { packet, .. }) => Some(packet),
             _ => None,
         }
     }
 
     /// Takes the first frame if it is there.
-    pub(crate) fn receive(&mut self, now: Time) -> Option<Frame> {
+    pub(crate) fn receive(&mut self, now: Time, frames: &mut Frames) -> Option<Frame> {
         if self.next()? > now {
             return None;
         }
-        let frame = self.frames.pop_front().map(|(_, frame)| frame);
-        if self.frames.is_empty() {
-            // The next goes to the same place in memory.
-            self.frames.clear();
-        }
-        frame
+        let (_, place) = self.pop()?;
+        frames.take(place)
+    }
+
+    /// The link breaks at this moment: what has not arrived by then is lost. Its arrival is this call.
+    pub(crate) fn cut_behind(&mut self, moment: Moment, call: u32, frames: &mut Frames) -> Vec<Frame> {
+        let all: Vec<_> = std::iter::from_fn(|| self.pop()).collect();
+        let (arrived, lost): (Vec<_>, Vec<_>) = all.into_iter().partition(|(at, _)| (*at, call) < moment);
+        arrived.into_iter().for_each(|entry| self.push(entry));
+        lost.into_iter().filter_map(|(_, place)| frames.take(place)).collect()
     }
 
     /// The link breaks: what is on it is lost.
-    pub(crate) fn cut(&mut self) -> impl Iterator<Item = Frame> + '_ {
-        self.frames.drain(..).map(|(_, frame)| frame)
+    pub(crate) fn cut(&mut self, frames: &mut Frames) -> Vec<Frame> {
+        self.cut_behind((0, 0), 0, frames)
     }
 }
 
 impl Pipe {
     /// Takes a frame at `now`: when it arrives, if no other was under way.
-    pub(crate) fn send(&mut self, now: Time, frame: Frame, wire: Wire) -> Option<Time> {
+    pub(crate) fn send(&mut self, now: Time, frame: Frame, wire: Wire, frames: &mut Frames) -> Option<Time> {
         let at = self.sender.send(now, &frame, wire);
-        self.arrivals.add(at, frame).then_some(at)
+        self.arrivals.add(at, frame, frames).then_some(at)
     }
 }
 
 /// Packets among frames that were lost.
-pub(crate) fn packets(frames: impl Iterator<Item = Frame>) -> u64 {
-    frames.filter(has_packet).count() as u64
+pub(crate) fn packets(frames: &[Frame]) -> u64 {
+    frames.iter().filter(|frame| has_packet(frame)).count() as u64
 }
 
 #[cfg(test)]
@@ -167,14 +256,45 @@ mod tests {
 
     #[test]
     fn a_frame_waits_for_those_before_it() {
-        let mut pipe = Pipe::default();
+        let (mut pipe, mut frames) = (Pipe::default(), Frames::default());
         let credit = || Frame::Credit { class: Class::Request, count: 1 };
-        assert_eq!(pipe.send(100, credit(), (10, 1000)), Some(100 + 160 + 1000));
-        assert_eq!(pipe.send(150, credit(), (10, 1000)), None);
-        let Pipe { sender, mut arrivals } = pipe;
+        assert_eq!(pipe.send(100, credit(), (10, 1000), &mut frames), Some(100 + 160 + 1000));
+        assert_eq!(pipe.send(150, credit(), (10, 1000), &mut frames), None);
+        let Pipe { sender, mut arrivals, .. } = pipe;
         assert_eq!((arrivals.next(), sender.free_at()), (Some(100 + 160 + 1000), 100 + 320));
-        assert_eq!(arrivals.receive(1259), None);
-        assert!(arrivals.receive(1260).is_some());
+        assert_eq!(arrivals.receive(1259, &mut frames), None);
+        assert!(arrivals.receive(1260, &mut frames).is_some());
         assert_eq!((arrivals.next(), sender.bytes, sender.busy), (Some(1420), 32, 320));
+    }
+
+    /// Against a plain queue, with few frames in flight and with many.
+    #[test]
+    fn frames_arrive_in_order_or_are_cut() {
+        let credit = |count| Frame::Credit { class: Class::Request, count };
+        for seed in 0..20 {
+            let mut random = crate::random::Random::new(seed, 0);
+            let (mut arrivals, mut frames, mut plain) = (Arrivals::default(), Frames::default(), VecDeque::new());
+            for now in 0..1000 {
+                if random.below(10) < 4 + now / 200 {
+                    plain.push_back((now + 10, now as u32));
+                    assert_eq!(arrivals.add(now + 10, credit(now as u32), &mut frames), plain.len() == 1);
+                }
+                if random.below(2) == 0 {
+                    let first = plain.pop_front_if(|(at, _)| *at <= now).map(|(_, count)| credit(count));
+                    assert_eq!(arrivals.receive(now, &mut frames), first, "seed {seed}");
+                }
+                if random.below(100) == 0 {
+                    // A call of the same moment and the same number has been made.
+                    let moment = (now + random.below(20), random.below(3) as u32);
+                    let behind = plain.partition_point(|(at, _)| (*at, 1) < moment);
+                    let lost: Vec<Frame> =
+                        plain.split_off(behind).into_iter().map(|(_, count)| credit(count)).collect();
+                    assert_eq!(arrivals.cut_behind(moment, 1, &mut frames), lost, "seed {seed}");
+                }
+                assert_eq!(arrivals.next(), plain.front().map(|(at, _)| *at), "seed {seed}");
+            }
+            assert_eq!(arrivals.cut(&mut frames).len(), plain.len());
+            assert_eq!(frames.free.len(), frames.places.len());
+        }
     }
 }

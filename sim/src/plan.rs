@@ -86,10 +86,13 @@ impl Plan {
         (costs.trunk_bandwidth, costs.trunk_latency + costs.switch_crossing)
     }
 
-    /// No frame arrives sooner after it was sent by a trunk.
-    pub(crate) fn look_ahead(&self) -> Time {
+    /// No cell of the agenda concerns another sooner; `links`: boards and switches are cells of their own.
+    pub(crate) fn look_ahead(&self, links: bool) -> Time {
+        // No frame arrives sooner after it was sent by a trunk.
         let (per_byte, latency) = self.trunk_wire();
-        latency + HEAD_LEN as u64 * per_byte
+        let trunk = latency + HEAD_LEN as u64 * per_byte;
+        // A board notices after as long that its switch has closed the link.
+        if links { trunk.min(self.workload.costs.link_latency) } else { trunk }
     }
 
     /// How often switches are told the time, if at all.

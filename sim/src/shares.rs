@@ -30,14 +30,14 @@ impl Watch {
         self.on
     }
 
-    /// Other partitions run at the same time from now on, or do not.
+    /// Calls are not made in the order of their moments from now on, or are.
     pub(crate) fn keep(&mut self, keeps: bool) {
         self.keeps = keeps && self.on;
     }
 
     /// A node has nothing more to issue after the present call.
     pub(crate) fn first(&mut self) {
-        self.first.get_or_insert(self.call);
+        self.first = Some(self.first.map_or(self.call, |first| first.min(self.call)));
     }
 
     /// Whether there was such a call.

@@ -5,7 +5,7 @@ use crate::agenda::{Kind, Moment};
 use crate::driver::Task;
 use crate::node::Node;
 use crate::output::Output;
-use crate::partition::Partition;
+use crate::partition::{Partition, has_cells_of_nodes};
 use crate::plan::Plan;
 use crate::statistics::Statistics;
 use crate::trace::Trace;
@@ -60,6 +60,9 @@ pub enum SimulationError {
     },
 }
 
+/// Parts of a cluster that are switched on one after the other.
+const PARTS: u32 = 64;
+
 /// A simulated cluster. [`Simulation::run`] does all of it.
 #[derive(Debug)]
 pub struct Simulation {
@@ -69,6 +72,8 @@ pub struct Simulation {
     /// In the order of their switches; one at least.
     pub(crate) partitions: Vec<Partition>,
     workers: Workers,
+    /// No cell concerns another sooner.
+    look_ahead: Time,
     /// By class: packets that had waited in the switches, and for credits, before the operations.
     waited: [(u64, u64); 4],
     /// When operations began.
@@ -112,6 +117,7 @@ impl Simulation {
             partitions: Vec::new(),
             workers: Workers::default(),
             label: label.to_owned(),
+            look_ahead: 0,
             waited: [(0, 0); 4],
             started: 0,
             shares: None,
@@ -160,6 +166,8 @@ impl Simulation {
         let in_order = ids().zip(ids().skip(1)).all(|(switch, next)| switch <= next);
         let parts = if in_order { threads.clamp(1, count) as u64 } else { 1 };
         let total = u64::from(self.plan.nodes) + count as u64;
+        self.look_ahead =
+            self.plan.look_ahead((0..topology.switches()).any(|switch| has_cells_of_nodes(topology, switch)));
         let mut partitions = Vec::new();
         let (mut first, mut first_node, mut node, mut weight) = (0, 0, 0, 0);
         for (switch, nodes) in (0..topology.switches()).zip(&nodes_of) {
@@ -170,7 +178,8 @@ impl Simulation {
                 continue;
             }
             let switches = (first..next).map(|id| self.new_switch(id)).collect::<Result<_, _>>()?;
-            let partition = Partition::new(&self.plan, topology, first..next, first_node..node, switches);
+            let (own, nodes) = (first..next, first_node..node);
+            let partition = Partition::new(&self.plan, topology, own, nodes, switches, self.look_ahead);
             partitions.push(partition);
             (first, first_node) = (next, node);
         }
@@ -289,8 +298,8 @@ impl Simulation {
         let nodes = self.plan.nodes as NodeId;
         if let Some(interval) = self.plan.tick_interval() {
             for partition in &mut self.partitions {
-                for switch in partition.own.clone() {
-                    partition.agenda.add(interval, Kind::Switch, switch.into());
+                for (cell, switch) in (0..).zip(partition.own.clone()) {
+                    partition.agenda.add(interval, cell, Kind::Switch, switch.into());
                 }
             }
         }
@@ -298,9 +307,15 @@ impl Simulation {
             self.join_trunk(trunk);
         }
         self.run_until_idle();
-        // One after the other, so that the announcements of all nodes to all nodes are not in flight at once.
-        for id in 0..nodes {
-            self.at_node(id, |partition| partition.connect(id));
+        // A part of them after the other, so that the announcements of all nodes to all nodes are not in flight at
+        // once; those of a part one shortly after the other, so that a switch has those of many at hand together.
+        let part = self.plan.nodes.div_ceil(PARTS);
+        let pause = self.look_ahead / Time::from(PARTS);
+        for first in (0..self.plan.nodes).step_by(part as usize) {
+            let now = self.now();
+            for (place, id) in (0..).zip(first..self.plan.nodes.min(first + part)) {
+                self.at_node(id as NodeId, |partition| partition.switch_on(id as NodeId, now + place * pause));
+            }
             self.run_until_idle();
         }
         (0..nodes).for_each(|id| self.at_node(id, |partition| partition.export(id)));
@@ -355,7 +370,7 @@ impl Simulation {
         }
         for (index, fault) in self.plan.workload.faults.iter().enumerate() {
             let at = self.started.saturating_add(fault.at);
-            self.partitions[0].agenda.add(at, Kind::Fault, index as u32);
+            self.partitions[0].agenda.add(at, 0, Kind::Fault, index as u32);
         }
         let mut checked = 0;
         let mut under_way = self.under_way();
@@ -440,16 +455,13 @@ impl Simulation {
         while self.partitions.iter().any(|partition| partition.agenda.is_busy()) && self.advance() {}
     }
 
-    /// Makes the next call, or many of which each partition makes its own at the same time; false if there is none.
+    /// Makes the calls of a window, or the next call; false if there is none.
     fn advance(&mut self) -> bool {
-        if self.partitions.len() == 1 {
-            return self.call_next(0);
-        }
         if let Some(end) = self.window() {
             self.run_all_until(end);
             return true;
         }
-        let next = self.partitions.iter().enumerate();
+        let next = self.partitions.iter_mut().enumerate();
         let Some((_, index)) = next.filter_map(|(index, p)| Some((p.next_moment()?, index))).min() else {
             return false;
         };
@@ -474,26 +486,33 @@ impl Simulation {
         true
     }
 
-    /// Up to which moment, exclusively, partitions can run at the same time, if that is worth it: nothing that one
-    /// sends to another arrives earlier, and all is done by then that does not concern one partition only.
+    /// Up to which moment, exclusively, cells do not concern each other: nothing that one sends to another arrives
+    /// earlier, and all is done by then that does not concern one cell only.
     fn window(&self) -> Option<Time> {
         let greetings: i64 = self.partitions.iter().map(|partition| partition.greetings).sum();
-        let work: usize = self.partitions.iter().map(|partition| partition.agenda.work()).sum();
-        // A trunk's handshake may close the trunk, at both ends at once.
-        if greetings != 0 || work < self.workers.worth() || self.traced.is_some() {
+        // A trunk's handshake may close the trunk, at both ends at once. A trace is in the order of moments.
+        if greetings != 0 || self.traced.is_some() {
             return None;
         }
-        let first = self.partitions.iter().filter_map(|partition| partition.next_moment()).min()?.0;
+        let first = self.partitions.iter().filter_map(|partition| partition.agenda.earliest()).min()?;
         let idle = self.partitions.iter().filter_map(|partition| partition.agenda.next_idle()).min();
-        let end = first.saturating_add(self.plan.look_ahead()).min(idle.unwrap_or(Time::MAX));
+        let end = first.saturating_add(self.look_ahead).min(idle.unwrap_or(Time::MAX));
         (end > first).then_some(end)
     }
 
     fn run_all_until(&mut self, end: Time) {
+        let watched = self.partitions[0].watch.is_on();
         self.partitions.iter_mut().for_each(|partition| partition.watch.keep(true));
-        self.workers.run_until(&mut self.partitions, end);
+        let work: usize = self.partitions.iter().map(|partition| partition.agenda.work()).sum();
+        if self.partitions.len() > 1 && work >= self.workers.worth() {
+            self.workers.run_until(&mut self.partitions, end);
+        } else {
+            self.partitions.iter_mut().for_each(|partition| partition.run_until(end));
+        }
         (0..self.partitions.len()).for_each(|index| self.settle(index));
-        self.take_shares();
+        if watched {
+            self.take_shares();
+        }
         self.partitions.iter_mut().for_each(|partition| partition.watch.keep(false));
     }
 

@@ -89,6 +89,11 @@ impl Statistics {
         self.under_way += under_way;
     }
 
+    /// An operation has ended, though perhaps not the last: cells run ahead of each other.
+    pub(crate) fn ended(&mut self, at: Time) {
+        self.last_end = self.last_end.max(at);
+    }
+
     pub(crate) fn of(&mut self, operation: Operation) -> &mut OperationStatistics {
         &mut self.operations[operation as usize]
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report does not depend on the number of threads.
+//! The report does not depend on the number of threads, nor on the order in which cells make their calls.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failing check is a failing test")]
 
 use std::sync::Arc;
-use telegraphos_sim::{Report, Simulation, Workload};
+use telegraphos_sim::{Bugs, Report, Simulation, Workload};
 use telegraphos_testkit::{Rng, seeds};
 use telegraphos_topology::Topology;
 
@@ -91,6 +91,61 @@ fn every_hop_may_cross_threads() {
     for threads in [2, 5, 10, 64] {
         assert_eq!(run(text, 10, "mesh:10x1", 3, threads), one, "{threads} threads");
     }
+}
+
+/// A run in windows, or in the order of time, as a trace needs it.
+fn in_order(ordered: bool, text: &str, nodes: u32, flag: &str, seed: u64, bugs: Bugs) -> Report {
+    let topology = Arc::new(Topology::parse_flag(flag, nodes).unwrap());
+    let workload = Workload::parse(text).unwrap();
+    let mut simulation = Simulation::with_bugs(workload, topology, flag, seed, bugs).unwrap();
+    simulation.set_up().unwrap_or_else(|e| panic!("{flag}, seed {seed}: {e}"));
+    if ordered {
+        simulation.trace(Box::new(std::io::sink()));
+    }
+    simulation.operate().unwrap_or_else(|e| panic!("{flag}, seed {seed}, ordered: {ordered}: {e}"));
+    simulation.report()
+}
+
+#[test]
+fn windows_give_the_same_bytes_as_the_order_of_time() {
+    // Around a star nodes are cells of their own, also where they are the leaves of a tree.
+    let flags = [("star", [0, 0]), ("tree:2x2", [0, 1])].into_iter().chain(FLAGS);
+    for seed in seeds(2, 200) {
+        for (flag, trunk) in flags.clone() {
+            for faults in [false, true] {
+                let mut rng = Rng::new(seed);
+                let nodes = 20 + 2 * rng.below(20);
+                let mut text = workload(&mut rng, nodes, trunk, faults);
+                if flag == "star" {
+                    text = text.lines().filter(|line| !line.contains("trunk")).collect::<Vec<_>>().join("\n");
+                }
+                let run = |ordered| in_order(ordered, &text, nodes as u32, flag, seed, Bugs::default()).to_string();
+                assert_eq!(run(false), run(true), "{flag}, {nodes} nodes, seed {seed}\n{text}");
+            }
+        }
+    }
+}
+
+/// A board that breaks the protocol is disconnected at any moment, not only at a tick: what it had been sent before,
+/// and had not received, is lost, in whatever order the two make their calls.
+#[test]
+fn a_link_that_is_closed_within_a_window_loses_the_same_frames() {
+    // The board gets packets that it has given no credits for, and returns these all the same.
+    let bugs = Bugs { switch: Some(telegraphos_fabric_core::Bug::IgnoreReceiverCredit), ..Bugs::default() };
+    let text = "
+        pattern = { kind = 'all-to-one', target = 2 }
+        operations = { store = 3, load = 1, atomic = 1 }
+        load = { duration = '100us', outstanding = 8 }
+        board = { credits = 32 }
+    ";
+    let mut disconnected = 0;
+    for seed in seeds(3, 200) {
+        let run = |ordered| in_order(ordered, text, 24, "star", seed, bugs);
+        let (windows, time) = (run(false), run(true));
+        assert_eq!(windows.to_string(), time.to_string(), "seed {seed}");
+        disconnected += windows.disconnected;
+    }
+    assert!(disconnected > 0, "no link was closed within a window");
 }
 
 #[test]

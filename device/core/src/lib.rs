@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod ahead;
 mod answers;
 mod by_node;
 mod config;

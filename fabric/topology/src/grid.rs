@@ -11,7 +11,7 @@
 //! not. Rings of up to four switches need no second layer, since no route goes over the wrap-around trunk and on in the
 //! same direction.
 
-use crate::{Hop, SwitchId};
+use crate::{Hop, SwitchId, Transit, TrunkId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
@@ -97,17 +97,33 @@ impl Grid {
         x.chain(y)
     }
 
-    fn lines(&self, at: SwitchId, destination: SwitchId) -> (Line, Line) {
-        let (at, to) = (self.place(at), self.place(destination));
-        let line = |size, at, to| Line { size, at, to, torus: self.torus };
-        (line(self.width, at.0, to.0), line(self.height, at.1, to.1))
-    }
-
     /// The next step of the route from `at` to `destination`; `None` if they are the same.
     pub(crate) fn hop(&self, at: SwitchId, destination: SwitchId) -> Option<Hop> {
+        self.step(self.place(at), self.place(destination))
+    }
+
+    /// See [`Topology::transit`](crate::Topology::transit); `before` is the other end of `by`.
+    pub(crate) fn transit(
+        &self,
+        [before, at]: [SwitchId; 2],
+        by: TrunkId,
+        source: SwitchId,
+        destination: SwitchId,
+    ) -> Transit {
+        let [before, at, source, destination] = [before, at, source, destination].map(|switch| self.place(switch));
+        Transit {
+            came: self.step(before, destination),
+            arrives: self.step(at, source).is_some_and(|back| back.trunk == by),
+            next: self.step(at, destination),
+        }
+    }
+
+    /// The next step of the route from one column and row to another; `None` if they are the same.
+    fn step(&self, at: (u16, u16), to: (u16, u16)) -> Option<Hop> {
         #[cfg(feature = "bugs")]
         let _on = crate::bugs::turn_on(self.bug);
-        let (x, y) = self.lines(at, destination);
+        let line = |size, at, to| Line { size, at, to, torus: self.torus };
+        let (x, y) = (line(self.width, at.0, to.0), line(self.height, at.1, to.1));
         let (dx, dy) = (x.displacement(), y.displacement());
         let along_x = match (dx, dy) {
             (0, 0) => return None,

@@ -51,7 +51,7 @@ pub use error::TopologyError;
 pub use plan::{Plan, TrunkAddress};
 pub use shape::Shape;
 pub use telegraphos_wire::NodeId;
-pub use topology::{Hop, Topology, Trunk};
+pub use topology::{Hop, Topology, Transit, Trunk};
 
 /// A switch: from 0 on, in the order of the file or of the closed form.
 pub type SwitchId = u16;

@@ -36,6 +36,17 @@ pub struct Hop {
     pub layer: u8,
 }
 
+/// What the routes say of a packet that arrives at a switch by a trunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Transit {
+    /// The step at the other end of the trunk: by this trunk, on its layer, if the packet is on its route.
+    pub came: Option<Hop>,
+    /// Whether what comes from its source arrives by this trunk.
+    pub arrives: bool,
+    /// The next step; `None` at the destination.
+    pub next: Option<Hop>,
+}
+
 /// The switches and trunks of a fabric, where its nodes are, and the routes. Share it by `Arc`.
 ///
 /// No function fails for ids that do not exist: there is no route, no trunk, no node then.
@@ -276,6 +287,22 @@ impl Topology {
     /// the first of the route from `at` to `source`.
     pub fn arrival(&self, at: SwitchId, source: SwitchId) -> Option<TrunkId> {
         self.hop(at, at, source).map(|hop| hop.trunk)
+    }
+
+    /// What [`Topology::hop`] and [`Topology::arrival`] say of a packet from `source` to `destination` that arrives at
+    /// `at` by `trunk`, which is one of its trunks: all at once, since each packet asks for all of it at each switch.
+    pub fn transit(&self, at: SwitchId, trunk: TrunkId, source: SwitchId, destination: SwitchId) -> Transit {
+        let before = self.other_end(trunk, at);
+        match &self.routing {
+            Routing::Grid(grid) if before.max(at).max(source).max(destination) < self.switches => {
+                grid.transit([before, at], trunk, source, destination)
+            }
+            _ => Transit {
+                came: self.hop(before, source, destination),
+                arrives: self.arrival(at, source) == Some(trunk),
+                next: self.hop(at, source, destination),
+            },
+        }
     }
 
     /// The trunks by which a broadcast from `source` continues from `at` (which may be `source`).

@@ -104,3 +104,22 @@ fn impossible_flags_are_named_with_what_was_expected() {
     assert_eq!(Topology::parse_flag("tree:2x11", 1).unwrap().switches(), 4095);
     assert_eq!(Topology::parse_flag("torus:64x64", 1).unwrap().trunks().len(), 8192);
 }
+
+#[test]
+fn what_is_asked_at_once_is_what_is_asked_one_by_one() {
+    for flag in ["star", "tree:3x3", "mesh:4x3", "torus:2x3", "torus:4x4", "torus:5x7"] {
+        let t = Topology::parse_flag(flag, 64).unwrap();
+        let switches = || 0..t.switches();
+        for (at, trunk) in switches().flat_map(|at| t.trunks_of(at).iter().map(move |trunk| (at, *trunk))) {
+            for (source, destination) in switches().flat_map(|s| switches().map(move |d| (s, d))) {
+                let transit = t.transit(at, trunk, source, destination);
+                assert_eq!(transit.came, t.hop(t.other_end(trunk, at), source, destination), "{flag}");
+                assert_eq!(transit.arrives, t.arrival(at, source) == Some(trunk), "{flag}");
+                assert_eq!(transit.next, t.hop(at, source, destination), "{flag}");
+            }
+            // Switches that do not exist.
+            let none = t.transit(at, trunk, u16::MAX, u16::MAX);
+            assert_eq!((none.came, none.arrives, none.next), (None, false, None), "{flag}");
+        }
+    }
+}

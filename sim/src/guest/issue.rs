@@ -46,7 +46,7 @@ impl Node {
         if !reachable {
             self.guest.busy_until = world.now + costs.processor;
             world.statistics.of(operation).refused += 1;
-            world.statistics.last_end = world.now;
+            world.statistics.ended(world.now);
             return self.guest.next(world, self.id, costs.retry);
         }
         world.statistics.under_way += 1;

@@ -16,6 +16,7 @@ use crate::units::Time;
 use crate::workload::Operation;
 use crate::world::World;
 use std::collections::VecDeque;
+use std::hint::black_box;
 use telegraphos_device_core::Hib;
 use telegraphos_wire::{NodeId, Status, context};
 
@@ -122,6 +123,11 @@ impl Guest {
             last_end: 0,
             traffic: vec![(0, 0); partners.len()],
         }
+    }
+
+    /// Reads what is used of it, whatever happens; changes nothing.
+    pub(crate) fn look_ahead(&self) {
+        black_box((self.ready.front(), self.under_way, self.left, self.completed, self.busy_until));
     }
 
     // ---- imports ----
@@ -288,7 +294,7 @@ impl Guest {
         let at = ready.max(self.busy_until).max(world.now);
         if self.called.is_none_or(|called| called > at) {
             self.called = Some(at);
-            world.agenda.add(at, Kind::Processor, id.into());
+            world.call(at, Kind::Processor, id.into());
         }
     }
 
@@ -308,7 +314,7 @@ impl Guest {
             statistics.failed += 1;
         }
         world.statistics.under_way -= 1;
-        world.statistics.last_end = world.now;
+        world.statistics.ended(world.now);
         self.under_way -= 1;
         self.next(world, id, 0);
     }

@@ -15,7 +15,7 @@ use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use telegraphos_topology::{SwitchId, TrunkId};
+use telegraphos_topology::{Hop, SwitchId, TrunkId};
 use telegraphos_wire::link::{Frame, RESET_BITS, Refusal};
 use telegraphos_wire::{Class, NodeId, WindowLayout};
 
@@ -362,9 +362,17 @@ impl Switch {
 
     /// The trunk and layer by which packets of a node for another switch's node leave.
     fn hop(&self, source: NodeId, destination: NodeId) -> Option<(PortIndex, u8)> {
+        self.hop_of(self.next_hop(source, destination)?)
+    }
+
+    /// The next step of the route between two nodes; `None` at the destination.
+    fn next_hop(&self, source: NodeId, destination: NodeId) -> Option<Hop> {
         let Part { topology, switch } = self.config.part.as_ref()?;
-        let hop = topology.hop(*switch, topology.switch_of(source)?, topology.switch_of(destination)?)?;
-        Some((self.index_of_trunk(hop.trunk)?, hop.layer))
+        topology.hop(*switch, topology.switch_of(source)?, topology.switch_of(destination)?)
+    }
+
+    fn hop_of(&self, Hop { trunk, layer }: Hop) -> Option<(PortIndex, u8)> {
+        Some((self.index_of_trunk(trunk)?, layer))
     }
 
     /// The trunk by which everything of a switch's nodes arrives.

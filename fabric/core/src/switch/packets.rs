@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use telegraphos_topology::Hop;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
@@ -65,7 +66,7 @@ impl Switch {
         }
         let paid = Paid { index: index as u16, channel, multicast: None };
         let paid = Some(paid).filter(|_| class != Class::Reply);
-        self.pass(index, Queued { packet, members: Vec::new(), paid }, out)
+        self.pass(index, Queued { packet, members: Vec::new(), paid }, None, out)
     }
 
     /// A packet arrives by `index` on `channel`: its sender's credit is used, and it is counted.
@@ -88,7 +89,9 @@ impl Switch {
             }
         }
         // The sender holds one less: a credit that is owed to it may have become due.
-        self.touched.push(index);
+        if sender.credited(channel) && sender.credit_due(channel) {
+            self.touched.push(index);
+        }
         if let Some(counted) = self.class_statistics(index, channel.class()) {
             counted.received_packets += 1;
             counted.received_bytes += bytes(packet);
@@ -118,18 +121,26 @@ impl Switch {
         }
     }
 
-    /// Forwards a packet that arrived by `index` and used a credit there.
+    /// Forwards a packet that arrived by `index` and used a credit there; `next` is the next step of its route, if that
+    /// is known.
     ///
     /// # Errors
     /// It is one reply more than its sender may have waiting.
-    pub(super) fn pass(&mut self, index: PortIndex, queued: Queued, out: &mut Vec<Action>) -> Result<(), Violation> {
+    pub(super) fn pass(
+        &mut self,
+        index: PortIndex,
+        queued: Queued,
+        next: Option<Hop>,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Violation> {
         let (source, destination) = (queued.packet.src, queued.packet.dst);
         let class = self.config.class_of(&queued.packet);
         let to = match self.index_of(destination) {
             Some(to) => self.neighbour(to).map(|_| (to, 0)),
             None if self.is_up(destination) => {
                 // The trunk is there: else the node could not be reached.
-                self.hop(source, destination).filter(|(to, _)| *to != index && self.neighbour(*to).is_some())
+                let hop = next.or_else(|| self.next_hop(source, destination)).and_then(|next| self.hop_of(next));
+                hop.filter(|(to, _)| *to != index && self.neighbour(*to).is_some())
             }
             None => None,
         };

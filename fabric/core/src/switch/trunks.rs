@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Trunks: the handshake of two switches, and the frames between them.
 
-use telegraphos_topology::TrunkId;
+use telegraphos_topology::{Hop, Transit, TrunkId};
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, Packet, STREAM_BLOCK};
@@ -163,16 +163,26 @@ impl Switch {
         if self.arrives_by(node, trunk) { Ok(()) } else { Err(Violation::Astray(node)) }
     }
 
-    /// Checks that the route from `source` to `destination` uses this trunk, and this layer of it.
-    fn check_route(&self, trunk: TrunkId, layer: u8, source: NodeId, destination: NodeId) -> Result<(), Violation> {
-        let Some(Part { topology, switch: here }) = &self.config.part else { return Ok(()) };
-        let route = topology.switch_of(source).zip(topology.switch_of(destination));
-        let hop = route.and_then(|(from, to)| topology.hop(topology.other_end(trunk, *here), from, to));
-        match hop.filter(|hop| hop.trunk == trunk) {
+    /// What the routes say of a packet that arrives by this trunk; nothing if one of the nodes does not exist.
+    fn transit(&self, trunk: TrunkId, source: NodeId, destination: NodeId) -> Transit {
+        let part = self.config.part.as_ref();
+        let transit = part.and_then(|Part { topology, switch }| {
+            Some(topology.transit(*switch, trunk, topology.switch_of(source)?, topology.switch_of(destination)?))
+        });
+        transit.unwrap_or(Transit { came: None, arrives: false, next: None })
+    }
+
+    /// Checks that the route of a packet uses this trunk, and this layer of it.
+    fn check_route(&self, came: Option<Hop>, trunk: TrunkId, layer: u8, destination: NodeId) -> Result<(), Violation> {
+        match came.filter(|hop| hop.trunk == trunk) {
             Some(hop) if hop.layer == layer || bug!(OneLayer) => Ok(()),
-            Some(_) => Err(Violation::Layer { layer, layers: topology.layers() }),
+            Some(_) => Err(Violation::Layer { layer, layers: self.layers() }),
             None => Err(Violation::Astray(destination)),
         }
+    }
+
+    fn layers(&self) -> u8 {
+        self.config.part.as_ref().map_or(1, |part| part.topology.layers())
     }
 
     /// A packet that another switch forwards.
@@ -185,17 +195,24 @@ impl Switch {
         packet: Packet,
         out: &mut Vec<Action>,
     ) -> Result<(), Violation> {
-        let layers = self.config.part.as_ref().map_or(1, |part| part.topology.layers());
+        let layers = self.layers();
         if layer >= layers {
             return Err(Violation::Layer { layer, layers });
         }
         self.valid_destination(packet.src)?;
         let multicast = packet.dst == MULTICAST;
-        let destinations = if multicast { members.as_slice() } else { std::slice::from_ref(&packet.dst) };
-        for destination in destinations {
-            self.valid_destination(*destination)?;
-            self.check_route(trunk, layer, packet.src, *destination)?;
-        }
+        let (arrives, next) = if multicast {
+            for destination in &members {
+                self.valid_destination(*destination)?;
+                self.check_route(self.transit(trunk, packet.src, *destination).came, trunk, layer, *destination)?;
+            }
+            (self.arrives_by(packet.src, trunk), None)
+        } else {
+            self.valid_destination(packet.dst)?;
+            let Transit { came, arrives, next } = self.transit(trunk, packet.src, packet.dst);
+            self.check_route(came, trunk, layer, packet.dst)?;
+            (arrives, next)
+        };
         let class = self.config.class_of(&packet);
         if multicast && class != Class::Reflected {
             return Err(Violation::MulticastClass(class));
@@ -203,7 +220,7 @@ impl Switch {
         let channel = self.channel_beyond(class, layer);
         self.received(index, channel, &packet)?;
         let paid = Paid { index: index as u16, channel, multicast: None };
-        let astray = !self.arrives_by(packet.src, trunk);
+        let astray = !arrives;
         if astray && bug!(BlameMessenger) {
             return Err(Violation::Astray(packet.src));
         }
@@ -218,6 +235,6 @@ impl Switch {
             self.multicast(index, channel, packet, members, out);
             return Ok(());
         }
-        self.pass(index, Queued { packet, members: Vec::new(), paid: Some(paid) }, out)
+        self.pass(index, Queued { packet, members: Vec::new(), paid: Some(paid) }, next, out)
     }
 }
