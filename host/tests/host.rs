@@ -22,11 +22,16 @@ fn socket(dir: &Path, node: u16) -> PathBuf {
 }
 
 fn board(dir: &Path, node: u16) -> (u16, HibServer) {
+    board_with(dir, node, None)
+}
+
+/// With a window for 2^`node_bits` nodes.
+fn board_with(dir: &Path, node: u16, node_bits: Option<u8>) -> (u16, HibServer) {
     let settings = Settings {
         socket: Some(socket(dir, node)),
         node: Some(node),
         fabric: Some(dir.join("fabric.sock")),
-        node_bits: Some(7),
+        node_bits,
         ..Settings::default()
     };
     (node, HibServer::bind(settings.config().unwrap()).unwrap())
@@ -240,7 +245,7 @@ fn a_refused_board_is_named() {
 fn too_many_boards_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let fabric = Fabric::bind(Config::new(dir.path().join("fabric.sock"))).unwrap();
-    let boards = (0..=MAX_BOARDS as u16).map(|node| board(dir.path(), node)).collect();
+    let boards = (0..=MAX_BOARDS as u16).map(|node| board_with(dir.path(), node, Some(7))).collect();
     let error = Host::new(fabric, boards).err().unwrap().to_string();
     assert!(error.contains("65 boards") && error.contains("at most 64"), "{error}");
 }
