@@ -194,8 +194,8 @@ impl GuestMemory {
         Ok(bytes)
     }
 
-    /// Takes back what is lent of `length` bytes at a DMA address. When this returns, no other board accesses them: what
-    /// was not copied yet has been copied out of them.
+    /// Takes back what is lent of `length` bytes at a DMA address. When this returns, no other board accesses them:
+    /// what was not copied yet has been copied out of them.
     pub fn recall(&self, address: u64, length: u64) {
         self.loans.recall(address, length);
     }

@@ -14,8 +14,7 @@ use core::hash::{Hash, Hasher};
 
 /// Memory that a shell lends.
 pub trait Lender: Any + fmt::Debug + Send + Sync {
-    /// For a receiver that knows the lender's type, and so a shorter way to the bytes than
-    /// [`Lender::bytes`].
+    /// For a receiver that knows the lender's type, and so a shorter way to the bytes than [`Lender::bytes`].
     fn as_any(&self) -> &dyn Any;
 
     /// The bytes, as many as were lent, whether they are still lent or were taken back meanwhile.

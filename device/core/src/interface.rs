@@ -145,8 +145,8 @@ pub enum Step {
         address: u64,
         /// Length in bytes, at most [`telegraphos_wire::MAX_BLOCK`].
         length: u32,
-        /// The shell may lend the bytes instead of loading them ([`Block::Lent`]): they need not be those of this moment,
-        /// but may be of any time until the block is stored or taken back ([`Action::Recall`]).
+        /// The shell may lend the bytes instead of loading them ([`Block::Lent`]): they need not be those of this
+        /// moment, but may be of any time until the block is stored or taken back ([`Action::Recall`]).
         lend: bool,
     },
     /// Store bytes at any alignment, after every earlier step; no order among the bytes.

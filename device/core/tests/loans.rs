@@ -166,7 +166,8 @@ fn memory_is_lent_within_a_process_and_for_puts_alone() {
 fn copies_and_a_stream_of_stores_take_turns() {
     for seed in 0..20 {
         let mut c = three(seed, None, true);
-        // Two long copies to one node, and stores to the same: the copies are longer than what may be under way at once.
+        // Two long copies to one node, and stores to the same: the copies are longer than what may be under way at
+        // once.
         let second = c.address(0, 1, 0);
         for slot in 0..8 {
             let (to, from) =

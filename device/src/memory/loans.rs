@@ -14,8 +14,8 @@ use telegraphos_wire::{Block, Lender};
 
 use super::mapping::Mapping;
 
-/// Bytes of one board that are lent at a time, at most; what exceeds them is copied into packets. Taking them back takes
-/// less than a turn of the loop.
+/// Bytes of one board that are lent at a time, at most; what exceeds them is copied into packets. Taking them back
+/// takes less than a turn of the loop.
 const MOST: u64 = 1 << 20;
 /// A shorter block is sooner copied than lent.
 const LEAST: u32 = 1 << 12;
@@ -94,8 +94,8 @@ pub(super) fn store(block: &Block, to: &Mapping, at: u64) -> Option<()> {
 pub(super) struct Loans(Mutex<Vec<Weak<Range>>>);
 
 impl Loans {
-    /// Lends `length` bytes at `offset` of a mapping, which have this DMA address. `None` if they are not worth it or too
-    /// many are lent: then they are to be copied.
+    /// Lends `length` bytes at `offset` of a mapping, which have this DMA address. `None` if they are not worth it or
+    /// too many are lent: then they are to be copied.
     pub(super) fn lend(&self, mapping: &Arc<Mapping>, offset: u64, address: u64, length: u32) -> Option<Block> {
         if length < LEAST || !mapping.holds(offset, length) {
             return None;

@@ -133,8 +133,8 @@ impl Mapping {
     }
 
     /// Copies `length` bytes from `offset` to `at` of another mapping, with word accesses at both ends where both cover
-    /// whole words. The ranges may overlap, since two maps may be of the same memory; what is there then is some mixture
-    /// of what was there before.
+    /// whole words. The ranges may overlap, since two maps may be of the same memory; what is there then is some
+    /// mixture of what was there before.
     pub(super) fn copy(&self, offset: u64, length: u32, to: &Mapping, at: u64) -> Option<()> {
         if (offset ^ at) % 8 != 0 {
             // No word access at one end would be one at the other.
@@ -146,9 +146,9 @@ impl Mapping {
         target.checked_add(length).filter(|end| *end <= to.len && to.writable)?;
         let (words, tail) = whole_words(start, end);
         fence(Ordering::Release);
-        // SAFETY: all accesses are within start..end of this mapping and as many bytes from `target` of the other, which
-        // lie within them; words are aligned in both, whose bases are. The guests may access the bytes meanwhile, and
-        // both may be the same memory, which is why each access is atomic; the other mapping is writable.
+        // SAFETY: all accesses are within start..end of this mapping and as many bytes from `target` of the other,
+        // which lie within them; words are aligned in both, whose bases are. The guests may access the bytes meanwhile,
+        // and both may be the same memory, which is why each access is atomic; the other mapping is writable.
         unsafe {
             let (from, to) = (self.base.as_ptr(), to.base.as_ptr().add(target));
             let byte = |place: usize| {
@@ -262,8 +262,8 @@ fn whole_words(start: usize, end: usize) -> (usize, usize) {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and len are those of the mmap in `new`, and nothing refers to the mapping. munmap fails
-        // only for other values, so its result is ignored.
+        // SAFETY: base and len are those of the mmap in `new`, and nothing refers to the mapping. munmap fails only for
+        // other values, so its result is ignored.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
