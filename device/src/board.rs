@@ -151,6 +151,7 @@ impl Board {
                 Action::Credit { class, count } => self.frames.push(Frame::Credit { class, count }),
                 Action::AnnounceReset { incarnation } => self.frames.push(Frame::Reset { incarnation }),
                 Action::Group { page, members } => self.frames.push(Frame::Group { page, members }),
+                Action::Recall { address, length } => self.memory.recall(address, length),
                 Action::Continue => self.more = true,
                 Action::Interrupt => {
                     if let Err(e) = self.interrupts.trigger() {

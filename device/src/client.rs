@@ -314,8 +314,8 @@ impl Client {
 
 /// DMA address of a [`Guest`]'s memory.
 pub const RAM: u64 = 0x10_0000;
-/// Bytes of a [`Guest`]'s memory.
-pub const RAM_SIZE: u64 = 4 << 20;
+/// Bytes of a [`Guest`]'s memory: room for an export as long as a copy can be.
+pub const RAM_SIZE: u64 = 20 << 20;
 /// DMA address of its event queue.
 pub const EVENTS: u64 = RAM;
 /// Entries of the event queue.

@@ -11,22 +11,23 @@
 //!
 //! One hazard remains: if a client shrinks a file after sharing it, this process faults. QEMU seals its memfds against
 //! that (`memory-backend-memfd`, the default). For other backends the host user is trusted, see `docs/security.md`.
-#![allow(unsafe_code)]
+
+mod loans;
+mod mapping;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::fs::{FileType, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 use telegraphos_accounts::{Account, Shares};
 use telegraphos_device_core::{Step, StepResult};
 use telegraphos_wire::admin::Command;
-use telegraphos_wire::{AtomicOp, Block, Status};
+use telegraphos_wire::{Block, Status};
 
+use self::loans::Loans;
+use self::mapping::Mapping;
 use crate::vfio::Refused;
 use crate::vfio::message::{DmaMap, DmaUnmap, dma_map, dma_unmap};
 
@@ -38,215 +39,11 @@ const MAX_MAPS: usize = 32_768;
 pub const DEFAULT_LIMIT: u64 = 16 << 40;
 const PAGE: u64 = 4096;
 
-/// A shared mapping of part of a file.
-#[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-    writable: bool,
-}
-
-// SAFETY: the mapping is plain memory that this value alone owns in this process; any thread may use or unmap it.
-unsafe impl Send for Mapping {}
-// SAFETY: a shared reference allows only atomic operations on that memory.
-unsafe impl Sync for Mapping {}
-
-/// Lets `$access` use the word of `$size` bytes at `$offset` of a mapping, if that is one of the sizes given.
-macro_rules! with_word {
-    ($mapping:ident, $offset:expr, $size:expr, [$($bytes:literal: $atomic:ty),+], |$word:ident| $access:block) => {{
-        let at = $mapping.at($offset, usize::from($size))?;
-        match $size {
-            $($bytes => {
-                // SAFETY: `at` has checked bounds and alignment relative to the page-aligned base, and the mapping
-                // lives as long as this reference to it. The guest may access the word meanwhile, which is why each
-                // access is atomic.
-                let $word = unsafe { <$atomic>::from_ptr(at.cast()) };
-                Some($access)
-            })+
-            _ => None,
-        }
-    }};
-}
-
-impl Mapping {
-    /// Maps `len` bytes of a file, shared.
-    fn new(fd: &OwnedFd, offset: u64, len: usize, writable: bool) -> Result<Mapping, Errno> {
-        let mut protection = ProtFlags::READ;
-        if writable {
-            protection |= ProtFlags::WRITE;
-        }
-        // SAFETY: a new mapping at an address the kernel chooses overlaps nothing this process uses. It is only ever
-        // accessed by atomic operations through `base`, and unmapped once, on drop.
-        let base = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED | MapFlags::NORESERVE, fd, offset)?
-        };
-        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Mapping { base, len, writable })
-    }
-
-    /// The address of `size` bytes at `offset`; `None` if they are not within the mapping, or not aligned for an atomic
-    /// access.
-    fn at(&self, offset: u64, size: usize) -> Option<*mut u8> {
-        let offset = usize::try_from(offset).ok()?;
-        let end = offset.checked_add(size)?;
-        if end > self.len || offset % size.clamp(1, 8) != 0 {
-            return None;
-        }
-        // SAFETY: offset + size <= len was just checked, so the result lies within the mapping.
-        Some(unsafe { self.base.as_ptr().add(offset) })
-    }
-
-    /// Loads 1, 2, 4 or 8 bytes; `None` if that is not possible at `offset`.
-    #[allow(clippy::useless_conversion, reason = "only the widest word is a u64 already")]
-    fn load(&self, offset: u64, size: u8) -> Option<u64> {
-        with_word!(self, offset, size, [1: AtomicU8, 2: AtomicU16, 4: AtomicU32, 8: AtomicU64], |word| {
-            u64::from(word.load(Ordering::Acquire))
-        })
-    }
-
-    /// Stores 1, 2, 4 or 8 bytes; `None` if that is not possible at `offset`.
-    fn store(&self, offset: u64, size: u8, value: u64) -> Option<()> {
-        if !self.writable {
-            return None;
-        }
-        with_word!(self, offset, size, [1: AtomicU8, 2: AtomicU16, 4: AtomicU32, 8: AtomicU64], |word| {
-            word.store(value as _, Ordering::Release)
-        })
-    }
-
-    /// Performs an atomic on 4 or 8 bytes and returns the old value; `None` if that is not possible at `offset`.
-    #[allow(clippy::useless_conversion, reason = "as for loads")]
-    fn atomic(&self, offset: u64, size: u8, op: AtomicOp, operand: u64, compare: u64) -> Option<u64> {
-        if !self.writable {
-            return None;
-        }
-        with_word!(self, offset, size, [4: AtomicU32, 8: AtomicU64], |word| {
-            u64::from(match op {
-                AtomicOp::Swap => word.swap(operand as _, Ordering::AcqRel),
-                AtomicOp::Add => word.fetch_add(operand as _, Ordering::AcqRel),
-                AtomicOp::CompareSwap => word
-                    .compare_exchange(compare as _, operand as _, Ordering::AcqRel, Ordering::Acquire)
-                    .unwrap_or_else(|found| found),
-            })
-        })
-    }
-
-    /// Loads a block of any alignment, with word accesses where it covers whole words.
-    fn load_block(&self, offset: u64, length: u32) -> Option<Block> {
-        let start = usize::try_from(offset).ok()?;
-        let end = start.checked_add(length as usize).filter(|end| *end <= self.len)?;
-        let mut block = Arc::<[u8]>::new_uninit_slice(length as usize);
-        let bytes: *mut u8 = Arc::get_mut(&mut block)?.as_mut_ptr().cast();
-        let (words, tail) = whole_words(start, end);
-        // SAFETY: all accesses to the mapping are within start..end, which lies within it; words are aligned. The guest
-        // may write meanwhile, which is why each of them is atomic. `bytes` has `length` bytes, which this alone can
-        // access, and all of them are written: those before the words, the words, and those behind.
-        unsafe {
-            let load = |at: usize| {
-                let byte = AtomicU8::from_ptr(self.base.as_ptr().add(at)).load(Ordering::Relaxed);
-                bytes.add(at - start).write(byte);
-            };
-            (start..words).for_each(load);
-            load_words(bytes.add(words - start), self.base.as_ptr().add(words), (tail - words) / 8);
-            (tail..end).for_each(load);
-            fence(Ordering::Acquire);
-            Some(block.assume_init())
-        }
-    }
-
-    /// Stores a block of any alignment, with word accesses where it covers whole words.
-    fn store_block(&self, offset: u64, bytes: &[u8]) -> Option<()> {
-        let start = usize::try_from(offset).ok()?;
-        let end = start.checked_add(bytes.len()).filter(|end| *end <= self.len && self.writable)?;
-        let (words, tail) = whole_words(start, end);
-        fence(Ordering::Release);
-        // SAFETY: as in `load_block`; the mapping is writable.
-        unsafe {
-            let store = |at: usize| {
-                AtomicU8::from_ptr(self.base.as_ptr().add(at)).store(bytes[at - start], Ordering::Relaxed);
-            };
-            (start..words).for_each(store);
-            let from = bytes[words - start..tail - start].as_ptr();
-            store_words(self.base.as_ptr().add(words), from, (tail - words) / 8);
-            (tail..end).for_each(store);
-        }
-        Some(())
-    }
-}
-
-/// The processor's own loop over words, four times as fast as one of single accesses. As an instruction it is outside
-/// the language's memory model, like the guest that accesses the words meanwhile. Each word is one load and one store,
-/// whichever side is guest memory.
-///
-/// # Safety
-/// `from` and `to` are valid for `words` words, and apart.
-#[cfg(target_arch = "x86_64")]
-unsafe fn move_words(to: *mut u8, from: *const u8, words: usize) {
-    // SAFETY: the caller's; the direction flag is clear at every call in Rust, and no stack or other memory is used.
-    unsafe {
-        std::arch::asm!(
-            "rep movsq",
-            inout("rcx") words => _,
-            inout("rdi") to => _,
-            inout("rsi") from => _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-#[cfg(target_arch = "x86_64")]
-use move_words as load_words;
-#[cfg(target_arch = "x86_64")]
-use move_words as store_words;
-
-/// Copies aligned words of guest memory to private memory of any alignment, each by one load.
-///
-/// # Safety
-/// `from` is aligned to 8 and valid for loads of `words` words, `to` for their bytes, and both are apart.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn load_words(to: *mut u8, from: *const u8, words: usize) {
-    for word in 0..words {
-        // SAFETY: the caller's.
-        unsafe {
-            let value = AtomicU64::from_ptr(from.cast::<u64>().cast_mut().add(word)).load(Ordering::Relaxed);
-            to.cast::<u64>().add(word).write_unaligned(value);
-        }
-    }
-}
-
-/// Copies words from private memory of any alignment to aligned words of guest memory, each by one store.
-///
-/// # Safety
-/// `to` is aligned to 8 and valid for stores of `words` words, `from` for their bytes, and both are apart.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn store_words(to: *mut u8, from: *const u8, words: usize) {
-    for word in 0..words {
-        // SAFETY: the caller's.
-        unsafe {
-            let value = from.cast::<u64>().add(word).read_unaligned();
-            AtomicU64::from_ptr(to.cast::<u64>().add(word)).store(value, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Where the aligned 8-byte words within a range begin and end; both are the end of the range if there is none.
-fn whole_words(start: usize, end: usize) -> (usize, usize) {
-    let words = start.next_multiple_of(8).min(end);
-    (words, words + (end - words) / 8 * 8)
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: base and len are those of the mmap in `new`, and nothing refers to the mapping. munmap fails
-        // only for other values, so its result is ignored.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
-    }
-}
-
 #[derive(Debug)]
 struct Map {
     size: u64,
     /// `None` if the memory is private.
-    mapping: Option<Mapping>,
+    mapping: Option<Arc<Mapping>>,
     /// Not the client's: it can neither unmap it nor lose it by disconnecting.
     fixed: bool,
 }
@@ -272,6 +69,8 @@ pub struct GuestMemory {
     maps: BTreeMap<u64, Map>,
     /// Bytes of files that are mapped; private maps do not count.
     mapped: Account<()>,
+    /// What is lent of them.
+    loans: Loans,
 }
 
 impl Default for GuestMemory {
@@ -283,20 +82,21 @@ impl Default for GuestMemory {
 impl GuestMemory {
     /// No maps, with a limit on mapped bytes.
     pub fn new(limit: u64) -> GuestMemory {
-        GuestMemory { maps: BTreeMap::new(), mapped: Account::new(Shares::single(limit)) }
+        GuestMemory { maps: BTreeMap::new(), mapped: Account::new(Shares::single(limit)), loans: Loans::default() }
     }
 
     /// Adds memory of this process's own at `address`: `size` bytes from `offset` of a file. It stays whatever the
     /// client does, and is not charged to it. Address, offset and size are whole pages, and overlap no other map.
     pub fn fix(&mut self, address: u64, fd: &OwnedFd, offset: u64, size: u64) -> Result<(), Errno> {
         let len = usize::try_from(size).map_err(|_| Errno::NOMEM)?;
-        let mapping = Some(Mapping::new(fd, offset, len, true)?);
+        let mapping = Some(Arc::new(Mapping::new(fd, offset, len, true)?));
         self.maps.insert(address, Map { size, mapping, fixed: true });
         Ok(())
     }
 
     /// Removes all maps of the client, after it has disconnected.
     pub fn clear(&mut self) {
+        self.recall(0, u64::MAX);
         self.maps.retain(|_, map| map.fixed);
         self.mapped.clear();
     }
@@ -347,7 +147,7 @@ impl GuestMemory {
             refused(e, &format!("its file cannot be mapped: {e}"))
         })?;
         let seals = rustix::fs::fcntl_get_seals(fd.as_fd()).unwrap_or(SealFlags::empty());
-        self.maps.insert(address, Map { size, mapping: Some(mapping), fixed: false });
+        self.maps.insert(address, Map { size, mapping: Some(Arc::new(mapping)), fixed: false });
         Ok(Mapped::Shared { sealed: seals.contains(SealFlags::SHRINK) })
     }
 
@@ -383,6 +183,7 @@ impl GuestMemory {
         if hit.is_empty() {
             return Err(refused(Errno::NOENT, "nothing is mapped there"));
         }
+        self.recall(address, size);
         let mut bytes = 0u64;
         for map in hit.iter().filter_map(|start| self.maps.remove(start)) {
             bytes = bytes.wrapping_add(map.size);
@@ -391,6 +192,12 @@ impl GuestMemory {
             }
         }
         Ok(bytes)
+    }
+
+    /// Takes back what is lent of `length` bytes at a DMA address. When this returns, no other board accesses them:
+    /// what was not copied yet has been copied out of them.
+    pub fn recall(&self, address: u64, length: u64) {
+        self.loans.recall(address, length);
     }
 
     /// Performs a guest-memory step of the core.
@@ -409,8 +216,11 @@ impl GuestMemory {
             Step::Atomic { size, op, operand, compare, .. } => {
                 mapping.atomic(at, size, op, operand, compare).map(StepResult::Loaded)
             }
-            Step::LoadBlock { length, .. } => mapping.load_block(at, length).map(StepResult::Block),
-            Step::StoreBlock { ref data, .. } => mapping.store_block(at, data).map(|()| StepResult::Stored),
+            Step::LoadBlock { length, lend, .. } => {
+                let lent = if lend { self.loans.lend(mapping, at, address, length) } else { None };
+                lent.or_else(|| mapping.load_block(at, length).map(Block::Bytes)).map(StepResult::Block)
+            }
+            Step::StoreBlock { ref data, .. } => loans::store(data, mapping, at).map(|()| StepResult::Stored),
             Step::Load { size, .. } => mapping.load(at, size).map(StepResult::Loaded),
             Step::Store { size, data, .. } => mapping.store(at, size, data).map(|()| StepResult::Stored),
             Step::LoadCommand { .. } => command(mapping, at).map(StepResult::Command),
@@ -419,7 +229,7 @@ impl GuestMemory {
     }
 
     /// The mapping that holds a DMA address, and the offset in it.
-    fn find(&self, address: u64) -> Result<(&Mapping, u64), Status> {
+    fn find(&self, address: u64) -> Result<(&Arc<Mapping>, u64), Status> {
         let (start, map) = self.maps.range(..=address).next_back().ok_or(Status::MemoryFault)?;
         let offset = address - start;
         if offset >= map.size {
@@ -444,6 +254,7 @@ fn command(mapping: &Mapping, offset: u64) -> Option<Command> {
 mod tests {
     use super::*;
     use rustix::fs::MemfdFlags;
+    use telegraphos_wire::AtomicOp;
 
     fn file(size: u64) -> OwnedFd {
         let fd = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
@@ -495,21 +306,21 @@ mod tests {
     fn blocks_of_any_alignment_and_atomics_touch_what_they_name_and_no_more() {
         let mut memory = GuestMemory::default();
         memory.map(&request(0x1000, 0x1000, RW), Some(file(0x1000))).unwrap();
-        let whole = Step::LoadBlock { address: 0x1000, length: 0x1000 };
+        let whole = Step::LoadBlock { address: 0x1000, length: 0x1000, lend: false };
         let mut wanted = vec![0; 0x1000];
         for (n, (start, length)) in
             [(0usize, 1usize), (3, 20), (100, 8), (128, 64), (201, 7), (4090, 6)].iter().enumerate()
         {
             let data: Block = (0..*length).map(|i| (i * 5 + n + 1) as u8).collect();
-            wanted[*start..start + length].copy_from_slice(&data);
+            wanted[*start..start + length].copy_from_slice(&data.bytes());
             let address = 0x1000 + *start as u64;
             assert_eq!(memory.perform(&Step::StoreBlock { address, data: data.clone() }), StepResult::Stored);
-            let load = Step::LoadBlock { address, length: *length as u32 };
+            let load = Step::LoadBlock { address, length: *length as u32, lend: false };
             assert_eq!(memory.perform(&load), StepResult::Block(data));
             assert_eq!(memory.perform(&whole), StepResult::Block(wanted.as_slice().into()));
         }
         let fault = StepResult::Failed(Status::MemoryFault);
-        assert_eq!(memory.perform(&Step::LoadBlock { address: 0x1fff, length: 2 }), fault);
+        assert_eq!(memory.perform(&Step::LoadBlock { address: 0x1fff, length: 2, lend: false }), fault);
         assert_eq!(memory.perform(&Step::StoreBlock { address: 0x1ffa, data: [0; 7].into() }), fault);
         let atomic = |address, size, op, operand, compare| Step::Atomic { address, size, op, operand, compare };
         for (step, old) in [

@@ -2,14 +2,16 @@
 //! What a host process costs, without a VM: two boards and the fabric in one thread, a client in QEMU's place in
 //! another.
 //!
-//! `cargo run --release -p telegraphos-host --example host_speed [--spin-us N]`. Wall time; compare rows of one run,
-//! not of two. `telegraphos bench` measures in guests.
+//! `cargo run --release -p telegraphos-host --example host_speed [--spin-us N] [--copies]`. Wall time, and for copies
+//! the processor time of the host's thread beside it, which other programs on the machine change less; compare rows of
+//! one run, not of two. `telegraphos bench` measures in guests.
 // An example fails by panicking, its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{Pid, gettid};
 use telegraphos_device::client::{Client, Guest, MEMORY, WINDOW, window};
 use telegraphos_device::{HibServer, Settings};
 use telegraphos_fabric::{Config, Fabric};
@@ -18,8 +20,8 @@ use telegraphos_testkit::eventually;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Rights, Status};
 
-/// Export pages of each node, of 64 KiB.
-const PAGES: u32 = 16;
+/// Export pages of each node, of 64 KiB: room for the longest copy.
+const PAGES: u32 = 256;
 
 fn board(dir: &Path, node: u16, spin: u64) -> (u16, HibServer) {
     let settings = Settings {
@@ -39,8 +41,24 @@ fn guest(dir: &Path, node: u16) -> Guest {
     guest
 }
 
+fn each(count: u32, took: Duration) -> f64 {
+    took.as_secs_f64() * 1e6 / f64::from(count)
+}
+
 fn report(what: &str, count: u32, took: Duration) {
-    println!("{what:<58} {count:>8} {:>10.2} us each", took.as_secs_f64() * 1e6 / f64::from(count));
+    println!("{what:<58} {count:>8} {:>10.2} us each", each(count, took));
+}
+
+/// The same with the processor time of the thread that worked.
+fn report_both(what: &str, count: u32, took: Duration, worked: Duration) {
+    println!("{what:<58} {count:>8} {:>10.2} us each {:>10.2} us of processor", each(count, took), each(count, worked));
+}
+
+/// The processor time that a thread of this process has had.
+fn processor_time(thread: Pid) -> Duration {
+    let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
+    let text = std::fs::read_to_string(path).unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
 }
 
 /// Until an operation has ended, by looking.
@@ -54,33 +72,11 @@ fn ended(guest: &Guest, slot: u8, cookie: u64) {
     }
 }
 
-fn main() {
-    // As the server does when it starts.
-    telegraphos_service::allocator::return_large_blocks();
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let spin = match args.as_slice() {
-        [] => 0,
-        [name, value] if name == "--spin-us" => value.parse().expect("--spin-us takes a number"),
-        _ => panic!("usage: host_speed [--spin-us N]"),
-    };
-    let dir = tempfile::tempdir().unwrap();
-    let fabric = Fabric::bind(Config::new(dir.path().join("fabric.sock"))).unwrap();
-    let stop = fabric.shutdown_handle();
-    let boards = vec![board(dir.path(), 0, spin), board(dir.path(), 1, spin)];
-    let thread = std::thread::spawn(move || Host::new(fabric, boards).unwrap().run());
-    let (mut a, mut b) = (guest(dir.path(), 0), guest(dir.path(), 1));
-    let rights = Rights::ALL;
-    let rights = Rights(rights.0 & !Rights::ENQUEUE.0);
-    let own = a.grant(0, 0, PAGES, MEMORY, rights).unwrap();
-    let other = b.grant(1, 0, PAGES, MEMORY, rights).unwrap();
-    a.import(0, &own, rights).unwrap();
-    a.import(PAGES as u16, &other, rights).unwrap();
-    let far = PAGES as u16;
-    eventually("the other node", || (a.client.read(WINDOW, window(1, far, 0), 8).unwrap() != u64::MAX).then_some(()));
-
+/// Single loads, stores and atomics, and posted stores.
+fn accesses(a: &mut Guest, far: u16) {
     let mut timed = |what: &str, count: u32, f: &mut dyn FnMut(&mut Guest, u32)| {
         let begun = Instant::now();
-        (0..count).for_each(|n| f(&mut a, n));
+        (0..count).for_each(|n| f(a, n));
         report(what, count, begun.elapsed());
     };
     timed("register load (one round trip of the socket)", 20_000, &mut |a, _| {
@@ -109,21 +105,63 @@ fn main() {
         assert_eq!(a.quiet().unwrap(), Status::Ok);
         report(&format!("posted stores to {what}, to completion"), 200_000, begun.elapsed());
     }
-    for (size, count) in [(64u64, 10_000u32), (4 << 10, 10_000), (64 << 10, 1000), (1 << 20, 200)] {
+}
+
+fn main() {
+    // As the server does when it starts.
+    telegraphos_service::allocator::return_large_blocks();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (mut spin, mut copies, mut args) = (0, false, args.iter());
+    while let Some(arg) = args.next() {
+        match (arg.as_str(), args.as_slice()) {
+            ("--copies", _) => copies = true,
+            ("--spin-us", [value, ..]) => {
+                spin = value.parse().expect("--spin-us takes a number");
+                args.next();
+            }
+            _ => panic!("usage: host_speed [--spin-us N] [--copies]"),
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let fabric = Fabric::bind(Config::new(dir.path().join("fabric.sock"))).unwrap();
+    let stop = fabric.shutdown_handle();
+    let boards = vec![board(dir.path(), 0, spin), board(dir.path(), 1, spin)];
+    let (send, server) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        send.send(gettid()).unwrap();
+        Host::new(fabric, boards).unwrap().run()
+    });
+    let server = server.recv().unwrap();
+    let (mut a, mut b) = (guest(dir.path(), 0), guest(dir.path(), 1));
+    let rights = Rights::ALL;
+    let rights = Rights(rights.0 & !Rights::ENQUEUE.0);
+    let own = a.grant(0, 0, PAGES, MEMORY, rights).unwrap();
+    let other = b.grant(1, 0, PAGES, MEMORY, rights).unwrap();
+    a.import(0, &own, rights).unwrap();
+    a.import(PAGES as u16, &other, rights).unwrap();
+    let far = PAGES as u16;
+    eventually("the other node", || (a.client.read(WINDOW, window(1, far, 0), 8).unwrap() != u64::MAX).then_some(()));
+
+    if !copies {
+        accesses(&mut a, far);
+    }
+    for (size, count) in [(64u64, 10_000u32), (4 << 10, 10_000), (64 << 10, 1000), (1 << 20, 200), (16 << 20, 30)] {
         let (from, mut to) = (vec![1u8; size as usize], vec![2u8; size as usize]);
-        let begun = Instant::now();
+        let (begun, worked) = (Instant::now(), processor_time(gettid()));
         for _ in 0..count {
             to.copy_from_slice(std::hint::black_box(&from));
             std::hint::black_box(&mut to);
         }
-        report(&format!("memcpy of {size} bytes"), count, begun.elapsed());
+        let (took, worked) = (begun.elapsed(), processor_time(gettid()) - worked);
+        report_both(&format!("memcpy of {size} bytes"), count, took, worked);
         for (what, places) in [("put", [(1, far, 0), (0, 0, 0)]), ("get", [(0, 0, 0), (1, far, 0)])] {
-            let begun = Instant::now();
+            let (begun, worked) = (Instant::now(), processor_time(server));
             for _ in 0..count {
                 let cookie = a.begin_copy(2, places, size).unwrap();
                 ended(&a, 2, cookie);
             }
-            report(&format!("{what} of {size} bytes"), count, begun.elapsed());
+            let (took, worked) = (begun.elapsed(), processor_time(server) - worked);
+            report_both(&format!("{what} of {size} bytes"), count, took, worked);
         }
     }
     stop.shut_down();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use telegraphos_device::client::{Client, ClientError, Guest, RAM, window};
+use telegraphos_device::client::{Client, ClientError, Guest, Pages, RAM, window};
 use telegraphos_device::{HibServer, Settings};
 use telegraphos_fabric::control::{ControlClient, Request, Target, default_path};
 use telegraphos_fabric::{Config, Fabric, ShutdownHandle};
@@ -22,11 +22,16 @@ fn socket(dir: &Path, node: u16) -> PathBuf {
 }
 
 fn board(dir: &Path, node: u16) -> (u16, HibServer) {
+    board_with(dir, node, None)
+}
+
+/// With a window for 2^`node_bits` nodes.
+fn board_with(dir: &Path, node: u16, node_bits: Option<u8>) -> (u16, HibServer) {
     let settings = Settings {
         socket: Some(socket(dir, node)),
         node: Some(node),
         fabric: Some(dir.join("fabric.sock")),
-        node_bits: Some(7),
+        node_bits,
         ..Settings::default()
     };
     (node, HibServer::bind(settings.config().unwrap()).unwrap())
@@ -64,18 +69,23 @@ impl Running {
     }
 }
 
-/// Makes a page of `of` an import of `from`, with the number of its node.
-fn import(from: &mut Guest, of: &mut Guest, node: u16) {
-    let rights = Rights(Rights::READ.0 | Rights::WRITE.0);
-    let pages = of.grant(node, 0, 1, MEMORY, rights).unwrap();
+/// Opens an import, which is also its first window slot.
+fn open(guest: &mut Guest, import: u16, pages: &Pages, rights: Rights) {
     // Until its node is known here.
-    eventually("the node", || match from.import(node, &pages, rights) {
+    eventually("the node", || match guest.import(import, pages, rights) {
         Err(ClientError::Failed { status: Status::NodeDown, .. }) => None,
         done => {
             done.unwrap();
             Some(())
         }
     });
+}
+
+/// Makes a page of `of` an import of `from`, with the number of its node.
+fn import(from: &mut Guest, of: &mut Guest, node: u16) {
+    let rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+    let pages = of.grant(node, 0, 1, MEMORY, rights).unwrap();
+    open(from, node, &pages, rights);
 }
 
 /// One thread for all; some boards to each of two beside the fabric's; one to each.
@@ -177,6 +187,53 @@ fn faults_of_links(threads: usize) {
     host.thread.join().unwrap().unwrap();
 }
 
+/// From memory to memory; where the link has faults as bytes. Several copies are under way at once, and stores.
+#[test]
+fn copies_between_boards_of_one_process() {
+    THREADS.into_iter().for_each(copies_between_boards);
+}
+
+fn copies_between_boards(threads: usize) {
+    const PAGES: u16 = 16;
+    const LENGTH: u64 = 1 << 19;
+    let host = Running::with(2, threads, |config| config.control = Some(default_path(&config.listen)));
+    let (mut a, mut b) = (host.guest(0), host.guest(1));
+    let rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::DMA.0);
+    let own = a.grant(0, 0, PAGES.into(), MEMORY, rights).unwrap();
+    let other = b.grant(1, 0, PAGES.into(), MEMORY, rights).unwrap();
+    open(&mut a, 0, &own, rights);
+    open(&mut a, PAGES, &other, rights);
+    let mut control = ControlClient::connect(&default_path(&host.dir.path().join("fabric.sock"))).unwrap();
+    for (round, faults) in ["latency=0ms", "latency=1ms", "latency=0ms"].into_iter().enumerate() {
+        control.command(&Request::SetFaults { on: Target::Node(1), faults: faults.parse().unwrap() }).unwrap();
+        let data: Vec<u8> = (0..LENGTH).map(|n| (n * 7 + n / 253 + round as u64) as u8).collect();
+        a.write(MEMORY, &data).unwrap();
+        // There in two, one of them not aligned as its source is, while stores go there, too; then back in one.
+        let half = LENGTH / 2;
+        let first = a.begin_copy(1, [(1, PAGES, 0), (0, 0, 0)], half).unwrap();
+        let second = a.begin_copy(2, [(1, PAGES, half + 8), (0, 0, half)], half).unwrap();
+        for n in 0..1000u64 {
+            a.client.store(4, window(1, PAGES, 2 * LENGTH - 8), &n.to_le_bytes()).unwrap();
+        }
+        for (slot, cookie) in [(1, first), (2, second)] {
+            assert_eq!(eventually("the put", || a.done(slot, cookie).unwrap()), Status::Ok);
+        }
+        let back = a.begin_copy(3, [(0, 0, LENGTH), (1, PAGES, 8)], LENGTH - 8).unwrap();
+        assert_eq!(eventually("the get", || a.done(3, back).unwrap()), Status::Ok);
+        assert_eq!(a.quiet().unwrap(), Status::Ok);
+        let mut there = vec![0; LENGTH as usize + 8];
+        b.read(MEMORY, &mut there).unwrap();
+        let (low, high) = there.split_at(half as usize);
+        assert!(low == &data[..half as usize] && high[8..] == data[half as usize..], "round {round}");
+        let mut returned = vec![0; LENGTH as usize - 8];
+        a.read(MEMORY + LENGTH, &mut returned).unwrap();
+        assert!(returned == there[8..LENGTH as usize], "round {round}");
+        assert_eq!(b.load64(MEMORY + 2 * LENGTH - 8).unwrap(), 999);
+    }
+    host.stop.shut_down();
+    host.thread.join().unwrap().unwrap();
+}
+
 #[test]
 fn a_board_of_another_process_joins() {
     THREADS.into_iter().for_each(another_process_joins);
@@ -222,7 +279,7 @@ fn refused_board(threads: usize) {
 fn too_many_boards_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let fabric = Fabric::bind(Config::new(dir.path().join("fabric.sock"))).unwrap();
-    let boards = (0..=MAX_BOARDS as u16).map(|node| board(dir.path(), node)).collect();
+    let boards = (0..=MAX_BOARDS as u16).map(|node| board_with(dir.path(), node, Some(7))).collect();
     let error = Host::new(fabric, boards).err().unwrap().to_string();
     assert!(error.contains("65 boards") && error.contains("at most 64"), "{error}");
 }

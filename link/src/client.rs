@@ -26,7 +26,7 @@ use crate::send_queue::SendQueue;
 
 /// Bytes of encoded frames that may wait for the socket: what the credits of both sides allow, if all carry whole
 /// blocks.
-pub const OUT_LIMIT: usize = 8 << 20;
+pub const OUT_LIMIT: usize = 16 << 20;
 
 /// The output buffer is full: the fabric does not read, or more was sent than credits allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

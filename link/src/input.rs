@@ -6,10 +6,11 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags};
-use telegraphos_wire::link::{Frame, FrameError};
+use telegraphos_wire::link::{Frame, FrameError, MAX_LEN};
 
 /// Most bytes of one receive.
-pub const BATCH: usize = 64 << 10;
+pub const BATCH: usize = 128 << 10;
+const _: () = assert!(MAX_LEN <= BATCH);
 /// The same before the stream is identified.
 const HELLO_BATCH: usize = 512;
 

@@ -35,7 +35,7 @@ const FRAME: usize = size_of::<Frame>();
 fn held(frame: &Frame) -> usize {
     FRAME
         + match frame {
-            Frame::Packet(packet) | Frame::Forward { packet, .. } => packet.body.payload_len(),
+            Frame::Packet(packet) | Frame::Forward { packet, .. } => packet.body.held_len(),
             Frame::Group { members, .. } => size_of_val(members.as_slice()),
             _ => 0,
         }

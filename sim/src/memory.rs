@@ -110,13 +110,13 @@ impl Memory {
                 self.set_word(address, size, op.apply(size, before, operand, compare));
                 StepResult::Loaded(before)
             }
-            Step::LoadBlock { address, length } => {
+            Step::LoadBlock { address, length, .. } => {
                 let mut bytes = vec![0; length as usize];
                 self.read(address, &mut bytes);
                 StepResult::Block(Block::from(bytes))
             }
             Step::StoreBlock { address, data } => {
-                self.write(address, &data);
+                self.write(address, &data.bytes());
                 StepResult::Stored
             }
             Step::LoadCommand { address } => {

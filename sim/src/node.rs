@@ -163,7 +163,8 @@ impl Node {
                 Action::Interrupt => self.call_driver(world, world.plan.workload.costs.interrupt),
                 // The next action answers the load.
                 Action::Notice(Notice::FailedLoad { .. }) => failed = true,
-                Action::Notice(_) | Action::ResetDone => {}
+                // Its memory lends nothing.
+                Action::Notice(_) | Action::ResetDone | Action::Recall { .. } => {}
             }
         }
         world.actions = actions;

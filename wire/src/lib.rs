@@ -27,6 +27,7 @@ mod cstruct;
 mod schema;
 
 pub mod admin;
+mod block;
 pub mod context;
 pub mod direct;
 mod epoch;
@@ -48,13 +49,14 @@ pub mod window;
 pub use cstruct::{CField, CStruct};
 pub use epoch::ImportEpoch;
 pub use error::Status;
-pub use packet::{AtomicOp, Block, Body, Class, Packet, RemoteAddr, Rights};
+pub use packet::{AtomicOp, Block, Body, Class, Lender, Loan, Packet, RemoteAddr, Rights};
 pub use window::{Aperture, WindowAddress, WindowLayout};
 
 /// Version of the link and packet formats; a HIB and a fabric that differ refuse each other.
 pub const PROTOCOL_VERSION: u8 = 3;
-/// Bytes of memory that one packet of a block copy carries at most: a frame with it fits into the buffer of a stream.
-pub const MAX_BLOCK: usize = 32768;
+/// Bytes of memory that one packet of a block copy carries at most: a whole export unit. A frame with it fits into the
+/// buffer of a stream.
+pub const MAX_BLOCK: usize = UNIT as usize;
 /// The same between nodes that are not both linked to their fabric in memory: what is sent behind a block waits for it.
 /// [`Frame::NodeUp`](link::Frame::NodeUp) names the limit that is in force.
 pub const STREAM_BLOCK: usize = 8192;

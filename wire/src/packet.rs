@@ -5,7 +5,6 @@
 //! encoding, the checked decoding and the tables of [`layout`](crate::layout) come from that (`schema.rs`).
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::field::{Check, Field, Tail};
@@ -13,6 +12,7 @@ use crate::schema::{Malformed, Number, Record, Slot, encoded, kinds, numbers, sl
 use crate::{ImportEpoch, NodeId, PROTOCOL_VERSION, Status};
 
 pub use crate::MAX_BLOCK;
+pub use crate::block::{Block, Lender, Loan};
 pub use crate::packet_error::PacketError;
 
 /// Bytes of the header.
@@ -110,9 +110,6 @@ pub fn is_valid_name(name: &Name) -> bool {
         && padding.iter().all(|byte| *byte == 0)
 }
 
-/// Bytes of a block copy; cheap to clone.
-pub type Block = Arc<[u8]>;
-
 numbers! {
     /// A read-modify-write of one word (SPEC item 18). Each gives the word's previous value.
     pub enum AtomicOp: u8, pub fn from_u8;
@@ -206,11 +203,11 @@ impl Slot for Bytes {
     }
 
     fn get(bytes: &[u8]) -> Result<Block, Malformed> {
-        Ok(Arc::from(bytes.get(HEADER_LEN..).unwrap_or_default()))
+        Ok(Block::from(bytes.get(HEADER_LEN..).unwrap_or_default()))
     }
 
     fn extend(value: &Block, out: &mut Vec<u8>) {
-        out.extend_from_slice(value);
+        out.extend_from_slice(&value.bytes());
     }
 
     fn tail_len(value: &Block) -> usize {
@@ -505,6 +502,14 @@ impl Body {
         })
     }
 
+    /// Bytes behind the header that the packet holds in this process: without those that are lent.
+    pub fn held_len(&self) -> usize {
+        let (Body::WriteBlock { data, .. } | Body::BlockReply { data, .. } | Body::Fill { data, .. }) = self else {
+            return self.payload_len();
+        };
+        self.payload_len() - if data.is_lent() { data.len() } else { 0 }
+    }
+
     /// Bytes behind the header.
     #[inline]
     pub fn payload_len(&self) -> usize {
@@ -749,8 +754,7 @@ mod tests {
             packet.encode(&mut big);
             assert!(matches!(Packet::decode(&big), Err(PacketError::Block { .. })), "{length}");
         }
-        let body =
-            Body::WriteBlock { at, context: 0, epoch: ImportEpoch::default(), data: Arc::from([0u8; 17].as_slice()) };
+        let body = Body::WriteBlock { at, context: 0, epoch: ImportEpoch::default(), data: Block::from([0u8; 17]) };
         big.clear();
         Packet { src: 0, dst: 1, tag: 0, incarnation: 0, target: 0, body }.encode(&mut big);
         assert!(matches!(Packet::decode(&big), Err(PacketError::Block { .. })));

@@ -22,7 +22,7 @@ fn check(check: Check) -> &'static str {
         Check::None => "",
         Check::Access => "1, 2, 4 or 8 bytes, aligned, in one unit",
         Check::Word => "4 or 8 bytes, aligned, in one unit",
-        Check::Block => "1 to 32768 bytes in one unit",
+        Check::Block => "1 to 65536 bytes in one unit",
     }
 }
 

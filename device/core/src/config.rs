@@ -10,8 +10,10 @@ pub const MAX_CONTEXTS: u16 = telegraphos_wire::context::COUNT as u16;
 pub const MAX_COPY: u64 = 16 << 20;
 /// Maximum number of blocks of copies in flight to one destination.
 pub const BLOCKS: u32 = 16;
+/// Maximum number of bytes in those blocks: what a store waits for that is sent behind them.
+pub const BLOCK_BYTES: u64 = 512 << 10;
 /// Bytes of copies that may start before other events are served: some tens of microseconds of copying.
-pub const TURN_BYTES: u64 = 128 << 10;
+pub const TURN_BYTES: u64 = 256 << 10;
 /// What a shorter block counts as: sending one costs as much time as copying so many bytes.
 pub const SHORT_BLOCK: u64 = 16 << 10;
 /// Maximum number of status words of one context that are reserved or wait to be written: twice the number of slots,
@@ -128,6 +130,8 @@ pub enum Bug {
     WakeOnce,
     /// Events: the driver's count of events in memory is not read before an interrupt is left out.
     ForgetIndex,
+    /// Protection: memory that is revoked, or another guest's, stays lent to those who copy from it.
+    KeepLoans,
     /// Reset: grants survive a reset.
     KeepGrantsOnReset,
     /// Atomics: the word is loaded and stored in two steps.

@@ -208,6 +208,13 @@ impl Ctx {
         self.out.push(Action::Step { step, op });
     }
 
+    /// Takes back what is lent of a range of guest memory.
+    pub(crate) fn recall(&mut self, address: u64, length: u64) {
+        if !self.has(Bug::KeepLoans) {
+            self.out.push(Action::Recall { address, length });
+        }
+    }
+
     /// Removes a completed step and returns its owner; `None` for an unknown id.
     pub(crate) fn take_step(&mut self, step: StepId) -> Option<StepOwner> {
         self.steps.remove(step)
@@ -487,6 +494,7 @@ impl Ctx {
                 *owner = StepOwner::Cancelled;
             }
         }
+        self.recall(0, u64::MAX);
         self.turn.bytes = TURN_BYTES;
         self.tables = Tables::default();
         self.registers = Registers::default();

@@ -253,6 +253,9 @@ impl Hib {
             Event::Reset => self.reset(),
             Event::BusMaster(on) => {
                 self.ctx.bus_master = on;
+                if !on {
+                    self.ctx.recall(0, u64::MAX);
+                }
                 self.ctx.advance_writes();
             }
             Event::Tick { now } => {
@@ -470,6 +473,9 @@ impl Hib {
             return Err(Status::Invalid);
         }
         for page in index..index + count {
+            if let Some(grant) = self.grants.get(page) {
+                self.ctx.recall(grant.address, grant.valid);
+            }
             self.grants.remove(page);
             self.queues.clear(&mut self.ctx, page);
             self.replicas.revoke(below_replicas!(self), page);

@@ -145,6 +145,9 @@ pub enum Step {
         address: u64,
         /// Length in bytes, at most [`telegraphos_wire::MAX_BLOCK`].
         length: u32,
+        /// The shell may lend the bytes instead of loading them ([`Block::Lent`]): they need not be those of this
+        /// moment, but may be of any time until the block is stored or taken back ([`Action::Recall`]).
+        lend: bool,
     },
     /// Store bytes at any alignment, after every earlier step; no order among the bytes.
     StoreBlock {
@@ -214,6 +217,14 @@ pub enum Action {
         step: StepId,
         /// The access.
         op: Step,
+    },
+    /// Take back what is lent of a range of guest memory ([`Step::LoadBlock`]): when the shell has done so, nobody
+    /// accesses it any more by a loan.
+    Recall {
+        /// DMA address.
+        address: u64,
+        /// Length in bytes.
+        length: u64,
     },
     /// Raise the interrupt vector.
     Interrupt,

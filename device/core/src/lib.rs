@@ -57,7 +57,9 @@ mod tables;
 
 #[cfg(feature = "bugs")]
 pub use config::Launching;
-pub use config::{BLOCKS, Bug, HibConfig, KEY_ATTEMPTS, MAX_CONTEXTS, MAX_COPY, SHORT_BLOCK, STATUS_WORDS, TURN_BYTES};
+pub use config::{
+    BLOCK_BYTES, BLOCKS, Bug, HibConfig, KEY_ATTEMPTS, MAX_CONTEXTS, MAX_COPY, SHORT_BLOCK, STATUS_WORDS, TURN_BYTES,
+};
 pub use counters::Counters;
 pub use hib::Hib;
 pub use interface::{Action, Bar, Event, LostStore, Notice, Step, StepId, StepResult, Token};

@@ -88,7 +88,8 @@ impl Responder {
             Body::Write { size, data, .. } => Step::Store { address, size, data },
             Body::Atomic { size, .. } if ctx.has(Bug::SplitAtomic) => Step::Load { address, size },
             Body::Atomic { size, op, operand, compare, .. } => Step::Atomic { address, size, op, operand, compare },
-            Body::ReadBlock { length, .. } => Step::LoadBlock { address, length },
+            // Its order among the requests of its source is that of this moment.
+            Body::ReadBlock { length, .. } => Step::LoadBlock { address, length, lend: false },
             Body::WriteBlock { ref data, .. } => Step::StoreBlock { address, data: data.clone() },
             _ => Step::Load { address, size: length as u8 },
         };

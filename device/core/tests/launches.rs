@@ -15,7 +15,7 @@ use telegraphos_wire::{AtomicOp, MAX_BLOCK, Rights, STREAM_BLOCK, Status, UNIT, 
 /// Everything but remote enqueue.
 const ALL: Rights = Rights(23);
 /// Pages that each node exports.
-const PAGES: u32 = 8;
+const PAGES: u32 = 12;
 
 /// Two boards, each with all pages of both imported by contexts 0 (imports 0 and 1) and 1 (imports 2 and 3).
 fn pair(seed: u64, bug: Option<Bug>, adjust: impl Fn(&mut HibConfig)) -> Cluster {
@@ -81,7 +81,7 @@ fn i14_no_context_is_named_by_the_number_of_another() {
 
 fn a_turn_starts_few_blocks(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut c = pair(seed, bug, |_| {});
-    let length = 4 * UNIT;
+    let length = 6 * UNIT;
     for n in 0..length {
         c.nodes[0].ram[(EXPORTS + n) as usize] = (n * 7 + n / 251 + seed) as u8;
     }
@@ -118,7 +118,8 @@ fn a_turn_starts_few_blocks(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     assert_eq!((0..4).map(|slot| c.done(0, 0, slot)).collect::<Vec<_>>(), [(0, 9); 4]);
     assert_eq!(c.nodes[0].hib.copying(0), 0);
     // The event of the launch may start some as well.
-    assert!(turns >= 4 * length / MAX_BLOCK as u64 / blocks - 1, "{turns} turns");
+    let whole = 4 * length / MAX_BLOCK as u64;
+    assert!(turns >= whole / blocks - 1, "{turns} turns for {whole} blocks, {most} in one");
     Ok(())
 }
 
@@ -402,9 +403,9 @@ fn a_load_performs_the_atomic_and_returns_its_result() {
 #[test]
 fn a_load_that_cannot_perform_is_answered_with_all_ones_and_counted() {
     let mut c = pair(1, None, |_| {});
-    c.export(1, "plain", 12, 1, Rights(3));
-    c.import(0, 1, "plain", 9, 20);
-    let (word, plain) = (at(&c, 0, 1, 0), c.address(1, 20, 0));
+    c.export(1, "plain", PAGES, 1, Rights(3));
+    c.import(0, 1, "plain", 9, 2 * PAGES);
+    let (word, plain) = (at(&c, 0, 1, 0), c.address(1, 2 * PAGES, 0));
     let mut errors = 0;
     let mut check = |c: &mut Cluster, data: u64, size: u32, import: Option<u16>, status: Status| {
         errors += 1;

@@ -13,8 +13,8 @@ use telegraphos_wire::link::{Frame, FrameError, MAX_LEN};
 use super::turns::Flow;
 use super::watch::{self, Interest};
 
-/// Frames of the largest size that one connection's output buffer holds: 2 MiB.
-pub(super) const OUT_ROOM: usize = (2 << 20) / MAX_LEN;
+/// Frames of the largest size that one connection's output buffer holds: 4 MiB.
+pub(super) const OUT_ROOM: usize = (4 << 20) / MAX_LEN;
 
 /// Bytes that one flush hands on at most; the rest waits for the next round of the loop.
 const MOST_AT_ONCE: usize = 256 << 10;

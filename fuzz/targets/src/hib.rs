@@ -405,6 +405,7 @@ impl World {
                 }
                 Action::Credit { .. }
                 | Action::Group { .. }
+                | Action::Recall { .. }
                 | Action::Interrupt
                 | Action::ResetDone
                 | Action::Notice(_) => {}
@@ -439,11 +440,11 @@ impl Node {
                 place.copy_from_slice(&op.apply(size, old, operand, compare).to_le_bytes()[..usize::from(size)]);
                 StepResult::Loaded(old)
             }),
-            Step::LoadBlock { address, length } => {
+            Step::LoadBlock { address, length, .. } => {
                 self.place(address, length as usize).map(|place| StepResult::Block((&*place).into()))
             }
             Step::StoreBlock { address, data } => self.place(address, data.len()).map(|place| {
-                place.copy_from_slice(&data);
+                place.copy_from_slice(&data.bytes());
                 StepResult::Stored
             }),
             Step::LoadCommand { address } => self

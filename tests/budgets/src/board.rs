@@ -109,7 +109,7 @@ impl Board {
                 Action::AnnounceReset { incarnation } => self.frames.push(Frame::Reset { incarnation }),
                 Action::Group { page, members } => self.frames.push(Frame::Group { page, members }),
                 Action::Continue => self.more = true,
-                Action::Interrupt | Action::ResetDone => {}
+                Action::Interrupt | Action::ResetDone | Action::Recall { .. } => {}
                 // A notice is a failure: what is measured would not be the operation.
                 Action::Notice(notice) => panic!("node {} reports {notice:?}", self.node),
             }
@@ -139,10 +139,10 @@ impl Board {
                 let new = op.apply(size, old, operand, compare).to_le_bytes();
                 store(memory, address, &new[..usize::from(size)]).map(|()| StepResult::Loaded(old))
             }),
-            Step::LoadBlock { address, length } => memory
+            Step::LoadBlock { address, length, .. } => memory
                 .get(address as usize..address as usize + length as usize)
                 .map(|bytes| StepResult::Block(bytes.into())),
-            Step::StoreBlock { address, data } => store(memory, address, &data).map(|()| StepResult::Stored),
+            Step::StoreBlock { address, data } => store(memory, address, &data.bytes()).map(|()| StepResult::Stored),
             Step::LoadCommand { address } => memory
                 .get(address as usize..)
                 .and_then(|bytes| bytes.get(..size_of::<telegraphos_wire::admin::Command>()))

@@ -2,11 +2,11 @@
 //! Copies: starts their blocks in round-robin order, and moves the data between guest memory and packets.
 
 use super::{Below, Kind, Launcher, Location};
-use crate::config::BLOCKS;
+use crate::config::{BLOCK_BYTES, BLOCKS};
 use crate::ctx::{Ctx, FollowUp, StepOwner};
 use crate::keyed::Key;
 use crate::{Bug, Step, StepResult};
-use telegraphos_wire::{Body, NodeId, Rights, Status, UNIT};
+use telegraphos_wire::{Body, MAX_BLOCK, NodeId, Rights, STREAM_BLOCK, Status, UNIT};
 
 /// Length of the block at `offset` of a copy, at most `limit`. A block crosses no export page at either end.
 pub(super) fn block_length(far: &Location, near: &Location, length: u64, offset: u64, limit: u64) -> u64 {
@@ -15,12 +15,18 @@ pub(super) fn block_length(far: &Location, near: &Location, length: u64, offset:
 }
 
 impl Launcher {
-    /// Starts blocks of the copies to or from a node, in round-robin order, while the limits [`BLOCKS`] and
-    /// [`TURN_BYTES`](crate::TURN_BYTES) allow.
+    /// Bytes of the longest block in a packet to or from a node, this one included.
+    pub(super) fn longest_block(below: &Below<'_>, node: NodeId) -> u64 {
+        if node == below.ctx.config.node { MAX_BLOCK as u64 } else { below.requester.presence.block(node) }
+    }
+
+    /// Starts blocks of the copies to or from a node, in round-robin order, while the limits [`BLOCKS`],
+    /// [`BLOCK_BYTES`] and [`TURN_BYTES`](crate::TURN_BYTES) allow.
     pub(super) fn pump_copies(&mut self, below: &mut Below<'_>, node: NodeId) {
+        let at_once = (BLOCK_BYTES / Launcher::longest_block(below, node)).min(BLOCKS.into()) as u32;
         loop {
             let destination = &self.destinations[usize::from(node)];
-            if destination.blocks >= BLOCKS || destination.copies.is_empty() {
+            if destination.blocks >= at_once || destination.copies.is_empty() {
                 return;
             }
             if !below.ctx.may_copy() {
@@ -36,7 +42,8 @@ impl Launcher {
             }
             let Kind::Copy { far, near, get, length, started, limit } = &mut operation.kind else { continue };
             let offset = *started;
-            let count = block_length(far, near, *length, offset, *limit);
+            let limit = *limit;
+            let count = block_length(far, near, *length, offset, limit);
             below.ctx.copied(count);
             *started += count;
             let more = *started < *length;
@@ -60,7 +67,9 @@ impl Launcher {
                 match self.near_address(below, &near, offset, count, Rights::READ) {
                     Ok((page, address)) => {
                         let owner = StepOwner::Block { operation: number, offset, page };
-                        below.ctx.step(Step::LoadBlock { address, length: count as u32 }, owner);
+                        // A copy of a replicated page may change when it is no longer valid.
+                        let lend = limit > STREAM_BLOCK as u64 && !below.replicas.has(page);
+                        below.ctx.step(Step::LoadBlock { address, length: count as u32, lend }, owner);
                     }
                     Err(status) => self.part_done(below, number, status, near.import),
                 }
@@ -102,6 +111,13 @@ impl Launcher {
         let Kind::Copy { far, near, get, .. } = kind else { return };
         match result {
             StepResult::Block(data) if !get && !failed => {
+                if data.is_lent() {
+                    // Revoked while the step was in flight: it was lent behind the recall.
+                    if let Err(status) = self.near_address(below, &near, offset, data.len() as u64, Rights::READ) {
+                        self.part_done(below, number, status, near.import);
+                        return below.ctx.defer(FollowUp::StepEnded);
+                    }
+                }
                 let import = match below.requester.open_import(far.import) {
                     Some(import) if !import.dead => import,
                     // The node went down while the block was loaded.

@@ -14,10 +14,14 @@
 //! node, import or grant is gone.
 //!
 //! A copy is split into blocks that cross no export page: of at most [`MAX_BLOCK`] bytes within a node and between
-//! nodes of one process, of [`STREAM_BLOCK`] bytes between others. At most [`BLOCKS`] blocks are in flight to one
-//! destination, with the contexts in round-robin order, so that memory is bounded for any number of copies. At most
-//! [`TURN_BYTES`] start before the shell has served other events ([`Action::Continue`]), so that a turn of its loop is
-//! short.
+//! nodes of one process, of [`STREAM_BLOCK`] bytes between others. At most [`BLOCKS`] blocks and [`BLOCK_BYTES`] are in
+//! flight to one destination, with the contexts in round-robin order, so that memory is bounded for any number of
+//! copies. At most [`TURN_BYTES`] start before the shell has served other events ([`Action::Continue`]), so that a turn
+//! of its loop is short.
+//!
+//! Within one process the shell may lend the near end of a put instead of loading it: the block then has no bytes, and
+//! the receiver's shell copies from one guest's memory to the other's. The loan is taken back ([`Action::Recall`]) when
+//! the grant of the memory is revoked, bus mastering is switched off, or the board is reset.
 //!
 //! The resources that a context uses are charged to it: the bytes of its unfinished copies, and its reserved status
 //! words. A context with many bytes of unfinished copies, or with most of the stores since the guest's socket was last

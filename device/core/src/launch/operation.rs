@@ -11,7 +11,7 @@ use crate::{Notice, Step};
 use telegraphos_wire::Body;
 use telegraphos_wire::admin::Completion;
 use telegraphos_wire::context::Operation as Opcode;
-use telegraphos_wire::{MAX_BLOCK, NodeId, RemoteAddr, Rights, Status, UNIT_SHIFT};
+use telegraphos_wire::{NodeId, RemoteAddr, Rights, Status, UNIT_SHIFT};
 
 impl Launcher {
     /// Checks and starts an operation. On an error nothing has been started, and the caller reports it.
@@ -74,7 +74,7 @@ impl Launcher {
                 self.charge_copy(below.ctx, context, length)?;
                 below.ctx.counters.copies += 1;
                 let epoch = below.requester.epoch_of(far.import);
-                let limit = if node == own { MAX_BLOCK as u64 } else { below.requester.presence.block(node) };
+                let limit = Launcher::longest_block(below, node);
                 let kind = Kind::Copy { far, near, get, length, started: 0, limit };
                 let operation = Operation::new(origin, notify, node, [Some(far.import), second], epoch, kind);
                 let number = self.begin(below, operation);

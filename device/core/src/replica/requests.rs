@@ -130,6 +130,11 @@ impl Replicas {
         }
     }
 
+    /// Whether this page of this node is replicated.
+    pub(crate) fn has(&self, page: u32) -> bool {
+        self.pages.get(page).is_some()
+    }
+
     /// A Join of a new copy: enters it and starts to send the page's content.
     pub(super) fn join(&mut self, below: &mut Below<'_>, source: NodeId, packet: &Packet, page: u32) -> Served {
         let Some(replica) = self.pages.get_mut(page) else {

@@ -77,7 +77,7 @@ impl Replicas {
             }
             Work::Fill(_) | Work::Cancelled | Work::Move(_) | Work::Take => None,
             Work::Read(_, offset) => {
-                Some(Step::LoadBlock { address: address_of(*offset), length: STREAM_BLOCK as u32 })
+                Some(Step::LoadBlock { address: address_of(*offset), length: STREAM_BLOCK as u32, lend: false })
             }
         }
     }

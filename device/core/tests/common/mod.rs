@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failing harness is a failing test")]
 
+pub(crate) mod loans;
 pub(crate) mod queues;
 pub(crate) mod replicas;
 
@@ -36,6 +37,7 @@ pub(crate) const EXPORTS: u64 = 0x10_0000;
 pub(crate) struct Node {
     pub(crate) hib: Hib,
     pub(crate) ram: Vec<u8>,
+    pub(crate) loans: loans::Loans,
     steps: BTreeMap<StepId, Step>,
     pub(crate) reads: BTreeMap<u64, u64>,
     pub(crate) interrupts: u32,
@@ -127,6 +129,9 @@ pub(crate) struct Cluster {
     pub(crate) rng: Rng,
     pub(crate) packets: u64,
     cookies: u64,
+    /// Bytes of the longest block between nodes. Where that is more than [`STREAM_BLOCK`] boards are as if they were in
+    /// one process: they lend each other memory.
+    pub(crate) block: usize,
     /// A hostile node's manipulation of packets on the ideal network.
     pub(crate) tamper: Option<fn(&mut Packet)>,
     /// Number of events so far.
@@ -138,6 +143,7 @@ impl Node {
         Node {
             hib: Hib::new(config),
             ram: vec![0; RAM],
+            loans: loans::Loans::default(),
             steps: BTreeMap::new(),
             reads: BTreeMap::new(),
             interrupts: 0,
@@ -173,6 +179,8 @@ impl Cluster {
             rng: Rng::new(seed),
             packets: 0,
             cookies: 1 << 40,
+            // With every other seed as if they were linked in memory.
+            block: [STREAM_BLOCK, MAX_BLOCK][seed as usize % 2],
             tamper: None,
             moment: 0,
         }
@@ -187,8 +195,7 @@ impl Cluster {
         for id in 0..n {
             let credits = cluster.nodes[usize::from(id)].hib.config().offered();
             cluster.event(id, Event::LinkUp { incarnation: 0x1000, nodes: u32::from(n), credits });
-            // With every other seed as if they were linked in memory.
-            let block = [STREAM_BLOCK, MAX_BLOCK][seed as usize % 2] as u32;
+            let block = cluster.block as u32;
             for node in 0..n {
                 cluster.event(id, Event::NodeUp { node, incarnation: 0x1000, block });
             }
@@ -273,7 +280,8 @@ impl Cluster {
 
     /// A node's link comes up.
     pub(crate) fn connect(&mut self, id: u16) {
-        self.switch_event(SwitchEvent::PortOpened { port: u32::from(id), room: UNLIMITED, block: STREAM_BLOCK as u32 });
+        let block = self.block as u32;
+        self.switch_event(SwitchEvent::PortOpened { port: u32::from(id), room: UNLIMITED, block });
         let config = self.nodes[usize::from(id)].hib.config();
         let hello = Frame::Hello {
             version: telegraphos_wire::PROTOCOL_VERSION,
@@ -303,6 +311,7 @@ impl Cluster {
             |choice: &Choice| matches!(choice, Choice::Perform(node, _) | Choice::Continue(node) if *node == id);
         self.ready.retain(|choice| !of_old(choice));
         let node = &mut self.nodes[usize::from(id)];
+        node.loans.recall(&node.ram, 0, u64::MAX);
         let performed = std::mem::take(&mut node.performed);
         let atomics = std::mem::take(&mut node.atomics);
         let blocks = std::mem::take(&mut node.blocks);
@@ -496,6 +505,7 @@ impl Cluster {
                     self.ready.push(Choice::Perform(id, step));
                 }
                 Action::Continue => self.ready.push(Choice::Continue(id)),
+                Action::Recall { address, length } => node.loans.recall(&node.ram, address, length),
                 Action::Interrupt => node.interrupts += 1,
                 Action::ResetDone => node.resets += 1,
                 Action::Notice(notice) => node.notices.push(notice),
@@ -523,8 +533,9 @@ impl Cluster {
 
     fn perform(&mut self, id: u16, step: StepId) {
         let moment = self.moment;
+        let op = self.nodes[usize::from(id)].steps.remove(&step).unwrap();
+        let op = self.with_bytes(op);
         let node = &mut self.nodes[usize::from(id)];
-        let op = node.steps.remove(&step).unwrap();
         let mut changed = None;
         let span = |address: u64, size: usize| {
             let at = address as usize;
@@ -567,13 +578,16 @@ impl Cluster {
                 }
                 None => StepResult::Failed(Status::MemoryFault),
             },
-            Step::LoadBlock { address, length } => match span(address, length as usize) {
+            Step::LoadBlock { address, length, lend: true } if span(address, length as usize).is_some() => {
+                StepResult::Block(node.loans.lend(id, address, length))
+            }
+            Step::LoadBlock { address, length, .. } => match span(address, length as usize) {
                 Some(range) => StepResult::Block(node.ram[range].into()),
                 None => StepResult::Failed(Status::MemoryFault),
             },
             Step::StoreBlock { address, data } => match span(address, data.len()) {
                 Some(range) => {
-                    node.ram[range].copy_from_slice(&data);
+                    node.ram[range].copy_from_slice(&data.bytes());
                     node.blocks.push((address, data.len()));
                     changed = Some((address, Changed::Block(data)));
                     StepResult::Stored

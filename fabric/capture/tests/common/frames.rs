@@ -233,7 +233,7 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
         }
     }
     if let Some(block) = block.filter(|block| !block.is_empty()) {
-        fields.insert("block", Value::Bytes(block.to_vec()));
+        fields.insert("block", Value::Bytes(block.bytes().into_owned()));
     }
 }
 

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Copies between boards of one process: the near end's memory is lent to the receiver, and taken back before anybody
+//! else may have it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
+
+mod common;
+
+use common::{Cluster, EXPORTS};
+use telegraphos_device_core::{Bug, Event, Step};
+use telegraphos_wire::admin::{self, Command};
+use telegraphos_wire::context::{Launch, Operation};
+use telegraphos_wire::{MAX_BLOCK, Rights, STREAM_BLOCK, Status, UNIT};
+
+/// Everything but remote enqueue.
+const ALL: Rights = Rights(23);
+/// What is copied.
+const PUBLIC: u8 = 0x11;
+/// What its memory holds afterwards.
+const SECRET: u8 = 0xee;
+
+/// Three nodes as in one process, or in three.
+fn three(seed: u64, bug: Option<Bug>, lends: bool) -> Cluster {
+    let mut c = Cluster::of_three(seed * 2 + u64::from(lends), ALL, bug);
+    assert_eq!(c.block, if lends { MAX_BLOCK } else { STREAM_BLOCK });
+    page(&mut c, 0).fill(PUBLIC);
+    c
+}
+
+/// The first page of a node.
+fn page(c: &mut Cluster, node: u16) -> &mut [u8] {
+    &mut c.nodes[usize::from(node)].ram[EXPORTS as usize..(EXPORTS + UNIT) as usize]
+}
+
+/// Node 0 launches a copy of a page, as operation 1 of slot `slot`.
+fn launch(c: &mut Cluster, slot: u8, to: u64, from: u64, length: u64) {
+    let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
+    for step in Cluster::copy_steps(launch, to, from, length) {
+        c.launch_step(0, 0, slot, step);
+    }
+}
+
+/// The same of its first page to that of node 1.
+fn put(c: &mut Cluster) {
+    let (to, from) = (c.address(1, 0, 0), c.address(0, 0, 0));
+    launch(c, 0, to, from, UNIT);
+}
+
+/// Of the first page.
+fn revoke() -> Command {
+    Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() }
+}
+
+/// How the memory of node 0 stops being what it lent.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Revoked,
+    BusMasterOff,
+    Reset,
+}
+
+/// Whatever of a put is under way when the memory is no longer lent: nothing arrives of what is there afterwards.
+fn nothing_is_read_behind_the_end(seed: u64, bug: Option<Bug>, end: End) -> Result<(), String> {
+    let mut c = three(seed, bug, true);
+    put(&mut c);
+    for _ in 0..c.rng.below(40) {
+        c.step();
+    }
+    // The receiver is slow.
+    c.hold(1, |step| matches!(step, Step::StoreBlock { .. }));
+    match end {
+        End::Revoked => {
+            assert_eq!(c.admin(0, revoke()).status, 0);
+        }
+        End::BusMasterOff => c.event(0, Event::BusMaster(false)),
+        End::Reset => {
+            c.event(0, Event::Reset);
+            while c.nodes[0].resets == 0 {
+                assert!(c.step(), "the reset does not end");
+            }
+        }
+    }
+    if c.steps(0) > 0 {
+        // A shell answers when no step is in flight.
+        c.settle();
+    }
+    let lent = c.nodes[0].loans.outstanding();
+    if lent > 0 && bug.is_none() {
+        return Err(format!("{lent} blocks are still lent"));
+    }
+    page(&mut c, 0).fill(SECRET);
+    c.release();
+    c.settle();
+    match page(&mut c, 1).iter().position(|byte| *byte == SECRET) {
+        Some(at) => Err(format!("byte {at} of the next owner of the memory was copied")),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn nothing_is_read_of_memory_that_is_no_longer_lent() {
+    for end in [End::Revoked, End::BusMasterOff, End::Reset] {
+        for seed in 0..60 {
+            nothing_is_read_behind_the_end(seed, None, end).unwrap_or_else(|e| panic!("{end:?}, seed {seed}: {e}"));
+        }
+        let check = |seed| nothing_is_read_behind_the_end(seed, Some(Bug::KeepLoans), end);
+        common::finds(Bug::KeepLoans, "the next owner of the memory was copied", 0..60, check);
+    }
+}
+
+#[test]
+fn what_was_taken_back_arrives_as_it_was() {
+    let mut c = three(3, None, true);
+    put(&mut c);
+    c.hold_next(1, |step| matches!(step, Step::StoreBlock { .. }));
+    c.settle();
+    assert!(c.nodes[0].loans.outstanding() > 0, "the receiver has not copied yet");
+    assert_eq!(c.admin(0, revoke()).status, 0, "nobody waits for the receiver");
+    assert_eq!(c.nodes[0].loans.outstanding(), 0);
+    page(&mut c, 0).fill(SECRET);
+    c.release();
+    c.settle();
+    assert_eq!(c.done(0, 0, 0), (0, 1), "all blocks were sent before");
+    assert!(page(&mut c, 1).iter().all(|byte| *byte == PUBLIC));
+}
+
+#[test]
+fn a_block_that_is_lent_behind_the_revocation_is_not_sent() {
+    let mut c = three(3, None, true);
+    // The step is requested before the revocation, and performed after it.
+    put(&mut c);
+    c.hold_next(0, |step| matches!(step, Step::LoadBlock { .. }));
+    c.settle();
+    let slot = c.post(0, revoke());
+    c.settle();
+    c.release();
+    c.settle();
+    let seq = c.last_command(0);
+    assert_eq!((c.completion(0, slot).seq, c.completion(0, slot).status), (seq, 0));
+    assert_eq!(c.nodes[0].loans.outstanding(), 0);
+    assert_eq!(c.done(0, 0, 0), (Status::NotGranted as u16, 1));
+}
+
+#[test]
+fn memory_is_lent_within_a_process_and_for_puts_alone() {
+    // A get is performed at the owner in its turn: a store that follows it does not change what it reads.
+    for (lends, get, lent) in [(true, false, true), (false, false, false), (true, true, false)] {
+        let mut c = three(4, None, lends);
+        page(&mut c, 1)[..8].fill(7);
+        let (near, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
+        let (to, from) = if get { (near, far) } else { (far, near) };
+        launch(&mut c, 0, to, from, UNIT);
+        if get {
+            c.store(0, far, 8, u64::MAX);
+        }
+        c.settle();
+        assert_eq!(c.done(0, 0, 0), (0, 1));
+        let count = c.nodes.iter().map(|node| node.loans.count).sum::<usize>();
+        assert_eq!(count > 0, lent, "{count} blocks were lent: in one process {lends}, get {get}");
+        let arrived = if get { page(&mut c, 0)[..8] == [7; 8] } else { page(&mut c, 1).iter().all(|b| *b == PUBLIC) };
+        assert!(arrived, "in one process {lends}, get {get}");
+    }
+}
+
+#[test]
+fn copies_and_a_stream_of_stores_take_turns() {
+    for seed in 0..20 {
+        let mut c = three(seed, None, true);
+        // Two long copies to one node, and stores to the same: the copies are longer than what may be under way at
+        // once.
+        let second = c.address(0, 1, 0);
+        for slot in 0..8 {
+            let (to, from) =
+                if slot % 2 == 0 { (c.address(1, 0, 0), c.address(0, 0, 0)) } else { (c.address(1, 1, 0), second) };
+            launch(&mut c, slot, to, from, UNIT - 8);
+        }
+        let (mut stores, mut blocks) = (0u64, Vec::new());
+        let last = c.address(1, 1, UNIT - 8);
+        while (0..8).any(|slot| c.done(0, 0, slot).1 != 1) {
+            let before = c.nodes[1].blocks.len();
+            stores += 1;
+            c.store(0, last, 8, stores);
+            while c.ram_u64(1, EXPORTS + 2 * UNIT - 8) != stores {
+                assert!(c.step(), "seed {seed}: store {stores} does not arrive");
+            }
+            blocks.push(c.nodes[1].blocks.len() - before);
+            if blocks.len() > 1000 {
+                panic!("seed {seed}: the copies do not end: {blocks:?}");
+            }
+        }
+        // A store waits for what was sent before it, which is bounded, and the copies go on meanwhile.
+        let most = u64::from(telegraphos_device_core::BLOCKS);
+        assert!(blocks.iter().all(|blocks| *blocks as u64 <= most), "seed {seed}: {blocks:?}");
+        assert!(stores >= 1, "seed {seed}");
+    }
+}

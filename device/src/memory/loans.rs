@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Guest memory that is lent to other boards of this process: a block of a copy then moves from mapping to mapping, and
+//! not through a packet.
+//!
+//! A loan ends when its block is dropped. Before that the lender can take it back, which it does before the memory is
+//! unmapped, revoked, or no longer the guest's that lent it ([`Loans::recall`]): bytes that were not copied yet are
+//! copied out, and the receiver finds those. So nobody waits for a receiver, and no block is lost. Lender and receiver
+//! may be served by different threads: one that takes a loan back waits for the copy in progress.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use telegraphos_wire::{Block, Lender};
+
+use super::mapping::Mapping;
+
+/// Bytes of one board that are lent at a time, at most; what exceeds them is copied into packets. Taking them back
+/// takes less than a turn of the loop.
+const MOST: u64 = 1 << 20;
+/// A shorter block is sooner copied than lent.
+const LEAST: u32 = 1 << 12;
+
+/// Where the bytes of a loan are.
+#[derive(Debug)]
+enum Place {
+    /// In guest memory, at this offset of the mapping.
+    Lent(Arc<Mapping>, u64),
+    /// Taken back: the bytes as they were then.
+    Returned(Arc<[u8]>),
+}
+
+/// A range of guest memory that is lent.
+#[derive(Debug)]
+struct Range {
+    /// Its DMA address, for the lender.
+    address: u64,
+    length: u32,
+    place: Mutex<Place>,
+}
+
+/// Nothing panics between two steps of one change, so a poisoned lock protects what is whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Range {
+    fn overlaps(&self, address: u64, length: u64) -> bool {
+        let last = |start: u64, length: u64| start.saturating_add(length.saturating_sub(1));
+        length > 0 && self.address <= last(address, length) && address <= last(self.address, self.length.into())
+    }
+
+    /// Copies the bytes to a mapping.
+    fn store(&self, to: &Mapping, at: u64) -> Option<()> {
+        match &*locked(&self.place) {
+            Place::Lent(from, offset) => from.copy(*offset, self.length, to, at),
+            Place::Returned(bytes) => to.store_block(at, bytes),
+        }
+    }
+
+    fn recall(&self) {
+        let mut place = locked(&self.place);
+        if let Place::Lent(mapping, offset) = &*place {
+            // The bounds were checked when it was lent.
+            *place = Place::Returned(mapping.load_block(*offset, self.length).unwrap_or_default());
+        }
+    }
+}
+
+impl Lender for Range {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        match &*locked(&self.place) {
+            Place::Lent(mapping, offset) => mapping.load_block(*offset, self.length).unwrap_or_default().to_vec(),
+            Place::Returned(bytes) => bytes.to_vec(),
+        }
+    }
+}
+
+/// Stores a block, from where it is.
+pub(super) fn store(block: &Block, to: &Mapping, at: u64) -> Option<()> {
+    if let Block::Lent(loan) = block {
+        if let Some(range) = loan.lender().as_any().downcast_ref::<Range>() {
+            return range.store(to, at);
+        }
+    }
+    to.store_block(at, &block.bytes())
+}
+
+/// The loans of one board.
+#[derive(Debug, Default)]
+pub(super) struct Loans(Mutex<Vec<Weak<Range>>>);
+
+impl Loans {
+    /// Lends `length` bytes at `offset` of a mapping, which have this DMA address. `None` if they are not worth it or
+    /// too many are lent: then they are to be copied.
+    pub(super) fn lend(&self, mapping: &Arc<Mapping>, offset: u64, address: u64, length: u32) -> Option<Block> {
+        if length < LEAST || !mapping.holds(offset, length) {
+            return None;
+        }
+        let mut loans = locked(&self.0);
+        let mut lent = u64::from(length);
+        loans.retain(|loan| {
+            let held = loan.upgrade();
+            lent += held.as_ref().map_or(0, |range| u64::from(range.length));
+            held.is_some()
+        });
+        if lent > MOST {
+            return None;
+        }
+        let place = Mutex::new(Place::Lent(Arc::clone(mapping), offset));
+        let range = Arc::new(Range { address, length, place });
+        loans.push(Arc::downgrade(&range));
+        Some(Block::lent(length as usize, range))
+    }
+
+    /// Takes back what is lent of a range of DMA addresses.
+    pub(super) fn recall(&self, address: u64, length: u64) {
+        let loans = std::mem::take(&mut *locked(&self.0));
+        let (called, others): (Vec<_>, Vec<_>) =
+            loans.into_iter().partition(|loan| loan.upgrade().is_some_and(|range| range.overlaps(address, length)));
+        called.iter().filter_map(Weak::upgrade).for_each(|range| range.recall());
+        *locked(&self.0) = others;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::MemfdFlags;
+    use telegraphos_device_core::{Step, StepResult};
+
+    use super::super::{DmaMap, DmaUnmap, GuestMemory, dma_map};
+    use super::*;
+
+    /// Where each guest's memory begins.
+    const RAM: u64 = 0x10_0000;
+    const SIZE: u64 = 4 << 20;
+
+    fn guest() -> GuestMemory {
+        let fd = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&fd, SIZE).unwrap();
+        let mut memory = GuestMemory::default();
+        let flags = dma_map::READ | dma_map::WRITE;
+        memory.map(&DmaMap { argsz: 32, flags, offset: 0, address: RAM, size: SIZE }, Some(fd)).unwrap();
+        memory
+    }
+
+    fn lend(memory: &GuestMemory, at: u64, length: u32) -> Block {
+        match memory.perform(&Step::LoadBlock { address: RAM + at, length, lend: true }) {
+            StepResult::Block(block) => block,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn store(memory: &GuestMemory, at: u64, data: Block) -> StepResult {
+        memory.perform(&Step::StoreBlock { address: RAM + at, data })
+    }
+
+    fn bytes(memory: &GuestMemory, at: u64, length: u32) -> Vec<u8> {
+        match memory.perform(&Step::LoadBlock { address: RAM + at, length, lend: false }) {
+            StepResult::Block(Block::Bytes(bytes)) => bytes.to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn pattern(length: u32, seed: u64) -> Vec<u8> {
+        (0..u64::from(length)).map(|n| (n * 7 + n / 253 + seed) as u8).collect()
+    }
+
+    #[test]
+    fn a_loan_is_copied_from_memory_to_memory_at_any_alignment() {
+        let (from, to) = (guest(), guest());
+        for (n, (at, target, length)) in
+            [(0, 0, 65536), (8, 16, 8192), (3, 11, 4096), (5, 2, 5000), (4096, 1, 4099), (7, 7, 4113)]
+                .into_iter()
+                .enumerate()
+        {
+            let data = pattern(length, n as u64);
+            store(&from, at, data.as_slice().into());
+            store(&to, 0, vec![0xaa; 0x2_0000].into());
+            let block = lend(&from, at, length);
+            assert!(block.is_lent());
+            assert_eq!((block.len(), &*block.bytes()), (length as usize, data.as_slice()));
+            assert_eq!(store(&to, target, block), StepResult::Stored);
+            let mut wanted = vec![0xaa; 0x2_0000];
+            wanted[target as usize..target as usize + length as usize].copy_from_slice(&data);
+            assert!(bytes(&to, 0, 0x2_0000) == wanted, "{length} bytes from {at} to {target}");
+        }
+        // Beyond the target's end, and beyond the own.
+        let fault = StepResult::Failed(telegraphos_wire::Status::MemoryFault);
+        assert_eq!(store(&to, SIZE - 4096, lend(&from, 0, 4104)), fault);
+        assert_eq!(from.perform(&Step::LoadBlock { address: RAM + SIZE - 4096, length: 4104, lend: true }), fault);
+        // Within one memory.
+        let data = pattern(8192, 9);
+        store(&from, 0, data.as_slice().into());
+        assert_eq!(store(&from, 0x1_0000, lend(&from, 0, 8192)), StepResult::Stored);
+        assert!(bytes(&from, 0x1_0000, 8192) == data);
+    }
+
+    #[test]
+    fn what_is_taken_back_is_copied_as_it_was() {
+        let (mut from, to) = (guest(), guest());
+        let (first, second) = (pattern(8192, 1), pattern(8192, 2));
+        store(&from, 0, first.as_slice().into());
+        let (recalled, other) = (lend(&from, 0, 8192), lend(&from, 8192, 8192));
+        from.recall(RAM + 8191, 1);
+        store(&from, 0, second.as_slice().into());
+        store(&from, 8192, second.as_slice().into());
+        assert!(*recalled.bytes() == *first && *other.bytes() == *second, "one byte of the first is in the range");
+        assert_eq!((store(&to, 0, recalled), store(&to, 8192, other)), (StepResult::Stored, StepResult::Stored));
+        assert!(bytes(&to, 0, 8192) == first && bytes(&to, 8192, 8192) == second);
+        // Memory that is unmapped, and that of a client that has gone.
+        let unmap = DmaUnmap { argsz: 24, flags: 0, address: RAM, size: SIZE };
+        let lent = lend(&from, 0, 8192);
+        from.unmap(&unmap).unwrap();
+        assert!(*lent.bytes() == *second);
+        let mut from = guest();
+        store(&from, 0, first.as_slice().into());
+        let lent = lend(&from, 0, 8192);
+        from.clear();
+        assert!(*lent.bytes() == *first);
+    }
+
+    #[test]
+    fn what_is_lent_is_bounded_and_short_blocks_are_copied() {
+        let memory = guest();
+        assert!(!lend(&memory, 0, LEAST - 1).is_lent());
+        let mut held: Vec<Block> = (0..MOST / 65536).map(|n| lend(&memory, n * 65536, 65536)).collect();
+        assert!(held.iter().all(Block::is_lent));
+        assert!(!lend(&memory, MOST, 65536).is_lent());
+        held.pop();
+        let again = lend(&memory, MOST, 65536);
+        assert!(again.is_lent() && !lend(&memory, 0, LEAST).is_lent());
+        // What was taken back is no longer lent.
+        memory.recall(0, u64::MAX);
+        assert!(lend(&memory, 0, 65536).is_lent());
+    }
+
+    /// A lender in another thread: after it has taken a loan back, nothing of what it writes arrives.
+    #[test]
+    fn nothing_is_copied_behind_a_recall_in_another_thread() {
+        let (from, to) = (guest(), guest());
+        for round in 0..200 {
+            store(&from, 0, vec![1; 65536].into());
+            let block = lend(&from, 0, 65536);
+            std::thread::scope(|scope| {
+                scope.spawn(|| assert_eq!(store(&to, 0, block.clone()), StepResult::Stored));
+                if round % 2 == 0 {
+                    std::thread::yield_now();
+                }
+                from.recall(RAM, 65536);
+                store(&from, 0, vec![2; 65536].into());
+            });
+            assert!(bytes(&to, 0, 65536).iter().all(|byte| *byte == 1), "round {round}");
+        }
+    }
+}
