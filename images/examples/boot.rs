@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Boots guests and talks to their agent: `boot [--repeat N] [--qemu "OPTIONS"] [--words "KERNEL WORDS"] SERIES...`.
-//! Shows how long a guest takes to its agent and how much processor time its QEMU has used by then, user ids inside, and
-//! how fast the serial line is.
+//! Shows how long a guest takes to its agent and how much processor time its QEMU has used by then, user ids inside,
+//! and how fast the serial line is.
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

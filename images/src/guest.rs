@@ -28,12 +28,12 @@ const FORMAT: &str = "3";
 const ROOT: &str = "root.ext4";
 /// What an emulated processor need not do at every boot, a quarter of its instructions: a source of random numbers that
 /// no guest uses is tested, types of BPF are resolved, Debian's certificates for modules are read, probes and
-/// enumerations of the kernel's tracer are prepared (tracefs then lacks `kprobe_events`), and the names of all functions
-/// that it could trace are looked up, which alone is a sixth.
+/// enumerations of the kernel's tracer are prepared (tracefs then lacks `kprobe_events`), and the names of all
+/// functions that it could trace are looked up, which alone is a sixth.
 const NOT_EMULATED: &str = "jent_mod_init,bpf_tcp_ca_kfunc_init,load_system_certificate_list,trace_eval_init,\
                             init_kprobe_trace,ftrace_check_for_weak_functions";
-/// Words for emulated guests' kernels. All pages need not be zeroed once more when they are allocated, which is a 25th of
-/// the instructions of a boot; and a fifth level of page tables makes each miss of the emulated TLB dearer.
+/// Words for emulated guests' kernels. All pages need not be zeroed once more when they are allocated, which is a 25th
+/// of the instructions of a boot; and a fifth level of page tables makes each miss of the emulated TLB dearer.
 const EMULATED: &str = "init_on_alloc=0 no5lvl";
 /// The accelerator of QEMU that emulates, with a thread for each processor.
 pub const TCG: &str = "tcg,thread=multi";
@@ -150,8 +150,8 @@ fn mounts_its_root(vmlinux: &[u8]) -> std::result::Result<(), &'static str> {
 impl Guest {
     /// QEMU options that boot this guest fastest: machine, processor, `accelerator` ([`TCG`] or `kvm`), kernel, root
     /// file system (as an NVMe disk, for which every kernel here has the driver built in) and command line, to which
-    /// `append` is added (see `images/agent/src/init.rs` for the words that it accepts). The caller adds memory, processors and
-    /// devices:
+    /// `append` is added (see `images/agent/src/init.rs` for the words that it accepts). The caller adds memory,
+    /// processors and devices:
     ///
     /// - `-m 256M -object memory-backend-memfd,id=ram,size=256M,share=on`: the machine takes the backend named `ram`;
     ///   without `share=on` a HIB cannot reach guest memory;

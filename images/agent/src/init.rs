@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `tg-init`: the first program of a guest. It mounts, loads the driver, writes busybox's inittab, and becomes busybox's
-//! init. A shell script took four times as long: each program that is started costs an emulated processor 10 to 20 ms.
+//! `tg-init`: the first program of a guest. It mounts, loads the driver, writes busybox's inittab, and becomes
+//! busybox's init. A shell script took four times as long: each program that is started costs an emulated processor 10
+//! to 20 ms.
 //!
 //! Words of the kernel's command line that it accepts:
 //!
