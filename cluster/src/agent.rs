@@ -37,6 +37,8 @@ struct State {
     /// Times the agent has announced that it is ready, once in each boot of the guest.
     boots: u64,
     uptime_ms: u64,
+    /// It has found a board when it came up last.
+    board: bool,
     release: String,
     closed: bool,
     next_id: u32,
@@ -77,6 +79,11 @@ impl Line {
     pub(crate) fn greeting(&self) -> (String, Duration) {
         let state = self.0.state();
         (state.release.clone(), Duration::from_millis(state.uptime_ms))
+    }
+
+    /// Whether the guest's board could be used when its agent came up last.
+    pub(crate) fn found_board(&self) -> bool {
+        self.0.state().board
     }
 
     /// Waits at most `limit` for the guest to have booted more than `boots` times; whether it has.
@@ -147,11 +154,12 @@ impl Shared {
     /// Hands a message to its command.
     fn take(&self, message: ToHost) {
         let (id, last) = match message {
-            ToHost::Hello { release, uptime_ms } => {
+            ToHost::Hello { release, uptime_ms, board } => {
                 return self.change("the guest was restarted", |state| {
                     state.boots += 1;
                     state.release = release;
                     state.uptime_ms = uptime_ms;
+                    state.board = board;
                 });
             }
             ToHost::Pong { .. } => return,

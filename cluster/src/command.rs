@@ -489,7 +489,7 @@ mod tests {
     #[test]
     fn commands_of_an_earlier_boot_fail() {
         let (line, mut agent) = pair();
-        let hello = [ToHost::Hello { release: "6.12".into(), uptime_ms: 4000 }];
+        let hello = [ToHost::Hello { release: "6.12".into(), uptime_ms: 4000, board: true }];
         send(&mut agent, &hello);
         assert!(line.wait_for_boot(0, Duration::from_secs(5)));
         let agent = answer(agent, vec![ToHost::Started { id: 1, pid: 1 }]);
@@ -506,7 +506,7 @@ mod tests {
         let (line, mut agent) = pair();
         let long = encode(&ToHost::Stdout { id: 1, bytes: vec![b'x'; MAX_DATA] }).unwrap();
         agent.write_all(&long[..1000]).unwrap();
-        send(&mut agent, &[ToHost::Hello { release: "6.12".into(), uptime_ms: 4000 }]);
+        send(&mut agent, &[ToHost::Hello { release: "6.12".into(), uptime_ms: 4000, board: true }]);
         assert!(line.wait_for_boot(0, Duration::from_secs(20)));
     }
 

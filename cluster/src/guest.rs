@@ -397,8 +397,10 @@ impl Guest {
                 return Err(self.boot_timed_out());
             }
         }
-        let has_device = self.options.hib && self.options.driver;
-        if has_device && self.options.wait_for_device { self.wait_for_device() } else { Ok(()) }
+        let wanted = self.options.hib && self.options.driver && self.options.wait_for_device;
+        // The agent comes after the driver: usually no more is to be waited for, and no command run.
+        let found = self.line().is_some_and(|line| line.found_board());
+        if wanted && !found { self.wait_for_device() } else { Ok(()) }
     }
 
     pub(crate) fn boot_timed_out(&self) -> Error {

@@ -276,17 +276,22 @@ int tg_counter_disarm(struct tg_call *call)
 void tg_counters_end(struct tg_remote *remote)
 {
 	struct tg_device *tg = remote->obj.tg;
+	bool ended = false;
 	u32 n;
 
 	mutex_lock(&tg->counter_lock);
 	for (n = 0; n < tg->counter_limit; n++) {
 		if (tg->counters[n].remote != remote)
 			continue;
+		ended = true;
 		/* A board that does not disarm it is gone. */
 		if (tg_gone(tg) || tg_counter_end(tg, n))
 			tg_counter_release(tg, n);
 	}
 	mutex_unlock(&tg->counter_lock);
+	/* Other imports of these pages were trapped for them. */
+	if (ended && !tg_gone(tg))
+		tg_direct_recheck(tg);
 }
 
 /**

@@ -48,6 +48,7 @@
  * @place: This node's place among them.
  * @observed: All imports are trapped: as the register says, when last looked at. Under the
  *	board's map_lock.
+ * @recheck: Some imports may be direct again. Under the board's map_lock.
  * @nodes: Their nodes.
  * @name: The group's name, NUL-terminated.
  * @used: Own units that hold tables, a segment, or are retired. Under @lock.
@@ -69,6 +70,7 @@ struct tg_direct {
 	u32 members;
 	u32 place;
 	bool observed;
+	bool recheck;
 	u32 nodes[TG_DIRECT_MAX_MEMBERS];
 	u8 name[64] __aligned(8);
 	unsigned long *used;
@@ -511,6 +513,26 @@ void tg_direct_untrap(struct tg_device *tg, u32 node, u32 page)
 }
 
 /**
+ * tg_direct_recheck() - imports are direct again soon, if nothing traps them any more
+ * @tg: Board, not gone. The caller holds op_lock for reading.
+ *
+ * Does not wait for other nodes, as tg_direct_untrap() does: for the end of an import, which
+ * must not depend on the stores of others.
+ */
+void tg_direct_recheck(struct tg_device *tg)
+{
+	struct tg_direct *direct = tg->direct;
+
+	lockdep_assert_held(&tg->op_lock);
+	if (!direct)
+		return;
+	down_write(&tg->map_lock);
+	direct->recheck = true;
+	up_write(&tg->map_lock);
+	mod_delayed_work(system_wq, &tg->watch, 0);
+}
+
+/**
  * tg_direct_watch() - ends imports whose segments are gone, and traps all that are to be seen
  * @tg: Board. The caller holds op_lock for reading.
  */
@@ -524,7 +546,8 @@ void tg_direct_watch(struct tg_device *tg)
 	if (!direct)
 		return;
 	down_write(&tg->map_lock);
-	changed = tg_direct_look(direct);
+	changed = tg_direct_look(direct) || direct->recheck;
+	direct->recheck = false;
 	xa_for_each(&tg->objects[TG_MMAP_IMPORT], handle, obj) {
 		struct tg_remote *remote = tg_remote_of(obj);
 

@@ -1072,6 +1072,7 @@ void tg_direct_leave(struct tg_remote *remote);
 unsigned long tg_direct_window_pfn(const struct tg_remote *remote, unsigned long page);
 void tg_direct_trap(struct tg_device *tg, u32 node, u32 page);
 void tg_direct_untrap(struct tg_device *tg, u32 node, u32 page);
+void tg_direct_recheck(struct tg_device *tg);
 void tg_direct_watch(struct tg_device *tg);
 void tg_direct_detach(struct tg_device *tg);
 

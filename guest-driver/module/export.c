@@ -94,6 +94,7 @@ int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg)
 	union tg_request request = {
 		.command.opcode = cpu_to_le32(TG_ADMIN_GRANT_SET),
 		.command.rights = cpu_to_le16(arg->rights_owner | arg->rights_others),
+		.command.context = cpu_to_le16(segment->obj.file->context),
 	};
 	struct tg_admin_command *command = &request.command;
 	struct tg_admin_result result;
@@ -179,7 +180,7 @@ int tg_segment_create(struct tg_call *call)
 	u32 count;
 	int err;
 
-	if (!arg->length || arg->length > 1ULL << tg->offset_bits ||
+	if (!arg->length || arg->length > 1ULL << tg->offset_bits || arg->page || arg->reserved ||
 	    (arg->rights_owner | arg->rights_others) & ~TG_RIGHTS_ALL)
 		return -EINVAL;
 	count = DIV_ROUND_UP(arg->length, TG_UNIT);
@@ -204,6 +205,8 @@ int tg_segment_create(struct tg_call *call)
 		return err;
 	arg->handle = segment->obj.handle;
 	arg->offset = tg_mmap_offset(TG_MMAP_EXPORT, arg->handle);
+	/* Direct stores do not pass the board, which cannot watch them. */
+	arg->page = segment->memory->direct ? 0 : segment->first + 1;
 	return 0;
 }
 

@@ -155,7 +155,7 @@ static const struct tg_ioctl tg_ioctls[] = {
 		 .kind = TG_MMAP_QUEUE),
 	TG_IOCTL(TG_IOCTL_QUEUE_STATE, tg_queue_state, tg_queue_state, evictions,
 		 .kind = TG_MMAP_QUEUE),
-	TG_IOCTL(TG_IOCTL_REPLICATE, tg_replicate, tg_replica, reserved,
+	TG_IOCTL(TG_IOCTL_REPLICATE, tg_replicate, tg_replica, page,
 		 .board = true, .named = true, .reply = TG_REPLY_ALWAYS),
 	TG_IOCTL(TG_IOCTL_REPLICA_LEAVE, tg_object_close, tg_handle, handle,
 		 .kind = TG_MMAP_REPLICA),

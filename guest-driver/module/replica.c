@@ -280,6 +280,7 @@ static void tg_replica_describe(const struct tg_replicated *replica, struct tg_r
 	arg->import = replica->own->obj.handle;
 	arg->window = tg_mmap_offset(TG_MMAP_REPLICA_WINDOW, arg->import);
 	arg->taken = replica->own->taken - 1;
+	arg->page = replica->seg.first + 1;
 }
 
 /* Makes the home, or a copy of @source, with the @rights of its processes. */
@@ -414,7 +415,7 @@ out:
  * load and to store; the rights that it gives are its offer if it becomes the home. Blocks,
  * killably, until the copy is filled.
  *
- * Return: 0; -EINVAL for a size, mode, home, right or reserved field that is out of range;
+ * Return: 0; -EINVAL for a size, mode, home, right or field of an answer that is out of range;
  * -ENOENT for a naive join of a segment that this file has not made, or if that node has no
  * such segment; -EMSGSIZE for one of another size; -ENOSPC if pages, imports, window
  * slots, or the status page's words are used up; -ENOMEM; -EINTR if killed; -ENODEV
@@ -429,7 +430,7 @@ int tg_replicate(struct tg_call *call)
 	int err;
 
 	arg->status = TG_OK;
-	if (rights & ~TG_RIGHTS_REPLICA || arg->reserved ||
+	if (rights & ~TG_RIGHTS_REPLICA || arg->page ||
 	    arg->mode < TG_REPLICA_NAIVE || arg->mode > TG_REPLICA_INVALIDATE)
 		return -EINVAL;
 	if (arg->home != TG_REPLICA_HERE) {

@@ -122,7 +122,7 @@
 /* Value of the MAGIC register. */
 #define TG_MAGIC 0x46415247454c4554ULL
 /* Value of the VERSION register. */
-#define TG_VERSION 0x3
+#define TG_VERSION 0x4
 /* Size of BAR0 in bytes. */
 #define TG_BAR0_SIZE 0x4000
 /* Offset of the MSI-X table in BAR0, where MSI-X is configured. */
@@ -153,7 +153,7 @@
 #define TG_ADMIN_CONTEXT_OPEN 0x1
 /* Close `context`; TG_ERR_BUSY while one of its imports is open. */
 #define TG_ADMIN_CONTEXT_CLOSE 0x2
-/* Grant `count` export pages from `index`: DMA address `address` (contiguous), `length` valid bytes, `rights`, `nodes`. `generation` 0 requests a new generation, else it continues that of page `index` - 1. Completes with the generation. */
+/* Grant `count` export pages from `index`: DMA address `address` (contiguous), `length` valid bytes, `rights`, `nodes`; `context` may watch them (WORD_ARM). `generation` 0 requests a new generation, else it continues that of page `index` - 1. Completes with the generation. */
 #define TG_ADMIN_GRANT_SET 0x3
 /* Revoke `count` export pages from `index`. Completes when no access to them is in flight. */
 #define TG_ADMIN_GRANT_CLEAR 0x4

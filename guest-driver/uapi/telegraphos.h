@@ -140,6 +140,8 @@
 #define TG_CONTEXT_LAUNCH 0x18
 /* Offset of QUEUE_ARM: `further elements << 56 | export page << 32 | word 0 of the queue's first buffer as the consumer saw it`. */
 #define TG_CONTEXT_QUEUE_ARM 0xc00
+/* Offset of WORD_ARM of the first 256 8-byte words of an export page; that of each 256 more is 8 further. `word modulo 256 << 56 | export page << 32 | upper half of the word ^ lower half, as the process saw it`. */
+#define TG_CONTEXT_WORD_ARM 0xd00
 /* Offset of FETCH of slot 0: a load from it performs the slot's atomic and returns its result. That of slot k is 8 * k further. */
 #define TG_CONTEXT_FETCH 0xe00
 /* Size of the status page in bytes. */
@@ -321,8 +323,12 @@ struct tg_export {
 	 * not in it.
 	 */
 	__u8 group[64];
+	/* Out: 1 + the export page of its first unit, for WORD_ARM; 0 if its board watches no words of it. In: 0. */
+	__u32 page;
+	/* Zero. */
+	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_export) == 208, "tg_export");
+_Static_assert(sizeof(struct tg_export) == 216, "tg_export");
 
 /* Import a named segment of a node (TG_IOCTL_IMPORT). Blocks, killably, until that node's HIB has answered. */
 struct tg_import {
@@ -591,8 +597,8 @@ struct tg_replica {
 	__u32 taken;
 	/* Out: on failure with EREMOTEIO, the TG_ERR_* status. */
 	__u32 status;
-	/* Zero. */
-	__u32 reserved;
+	/* Out: 1 + the export page of its first unit, for WORD_ARM; 0 if its board watches no words of it. In: 0. */
+	__u32 page;
 };
 _Static_assert(sizeof(struct tg_replica) == 176, "tg_replica");
 

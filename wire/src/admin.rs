@@ -33,8 +33,8 @@ c_consts! {
         /// Close `context`; TG_ERR_BUSY while one of its imports is open.
         CONTEXT_CLOSE = 2,
         /// Grant `count` export pages from `index`: DMA address `address` (contiguous), `length` valid bytes, `rights`,
-        /// `nodes`. `generation` 0 requests a new generation, else it continues that of page `index` - 1.
-        /// Completes with the generation.
+        /// `nodes`; `context` may watch them (WORD_ARM). `generation` 0 requests a new generation, else it continues
+        /// that of page `index` - 1. Completes with the generation.
         GRANT_SET = 3,
         /// Revoke `count` export pages from `index`. Completes when no access to them is in flight.
         GRANT_CLEAR = 4,

@@ -23,6 +23,11 @@
 //!   CONTEXT event at the next element; if the tail has moved since, or the queue is not empty or stopped, it comes at
 //!   once, so that no wake-up is lost. It can request events for more elements than the next, one at each, so that a
 //!   consumer that sleeps again after each need not arm again ([`QueueArm::count`]).
+//! - **word arm**: the store of what a process has seen in a word of its own exported or replicated memory to
+//!   `WORD_ARM` requests one CONTEXT event at the board's next change of that word's export page, whoever's store it
+//!   is; if the word has changed since, it comes at once, so that no wake-up is lost ([`WordArm`]). Each arm of a page
+//!   is for all threads of the context that granted it. Stores of the node's own processors to that memory are no
+//!   changes.
 //! - **arm**: the store of a cookie to `ARM[slot]` requests a CONTEXT event when that operation is done; if nothing
 //!   with this cookie is outstanding in the slot, it comes at once, so that no wake-up is lost.
 
@@ -64,6 +69,9 @@ c_consts! {
         /// Offset of QUEUE_ARM: `further elements << 56 | export page << 32 | word 0 of the queue's first buffer as the
         /// consumer saw it`.
         QUEUE_ARM = 3072,
+        /// Offset of WORD_ARM of the first 256 8-byte words of an export page; that of each 256 more is 8 further.
+        /// `word modulo 256 << 56 | export page << 32 | upper half of the word ^ lower half, as the process saw it`.
+        WORD_ARM = 3328,
         /// Offset of FETCH of slot 0: a load from it performs the slot's atomic and returns its result. That of slot k
         /// is 8 * k further.
         FETCH = 3584,
@@ -206,6 +214,42 @@ impl QueueArm {
     }
 }
 
+/// An 8-byte store to a WORD_ARM: the word in the register's number and the upper bits of the data, and what was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WordArm {
+    /// The export page, 24 bits.
+    pub page: u32,
+    /// Which 8-byte word of it, 0 to 8191.
+    pub word: u16,
+    /// [`WordArm::fold`] of the word as the process saw it.
+    pub seen: u32,
+}
+
+/// Bytes of the context page that are WORD_ARM registers.
+pub const WORD_ARM_SIZE: u64 = crate::UNIT / 8 / 256 * 8;
+const _: () = assert!(WORD_ARM + WORD_ARM_SIZE <= FETCH);
+
+impl WordArm {
+    /// What an arm says of the value of a word: values that follow one another, as counters, tickets and numbers of
+    /// messages do, differ in it.
+    pub fn fold(word: u64) -> u32 {
+        (word >> 32) as u32 ^ word as u32
+    }
+
+    /// Offset in the context page, and the data.
+    pub fn encode(&self) -> (u64, u64) {
+        let data = u64::from(self.word & 0xff) << 56 | u64::from(self.page & 0x00ff_ffff) << 32 | u64::from(self.seen);
+        (WORD_ARM + u64::from(self.word >> 8) * 8, data)
+    }
+
+    /// Its parts; `None` if the offset is that of no WORD_ARM.
+    pub fn decode(offset: u64, data: u64) -> Option<WordArm> {
+        let register = offset.checked_sub(WORD_ARM).filter(|at| *at < WORD_ARM_SIZE && at % 8 == 0)? / 8;
+        let word = (register as u16) << 8 | (data >> 56) as u16;
+        Some(WordArm { page: (data >> 32) as u32 & 0x00ff_ffff, word, seen: data as u32 })
+    }
+}
+
 c_struct! {
     LITTLE {}
     /// The status page: written by the HIB, one 8-byte word at a time with release ordering, read by the process.
@@ -245,9 +289,23 @@ mod tests {
         fn words_survive_their_coding(word: u64) {
             prop_assert_eq!(Argument::decode(word).encode(), word);
             prop_assert_eq!(QueueArm::decode(word).encode(), word);
+            for offset in 0..crate::UNIT {
+                match WordArm::decode(offset, word) {
+                    Some(arm) => prop_assert_eq!(arm.encode(), (offset, word)),
+                    None => prop_assert!(offset % 8 != 0 || !(WORD_ARM..WORD_ARM + WORD_ARM_SIZE).contains(&offset)),
+                }
+            }
             if let Some(launch) = Launch::decode(word) {
                 prop_assert_eq!(launch.encode(), word);
             }
+        }
+    }
+
+    #[test]
+    fn values_that_follow_one_another_fold_to_different_ones() {
+        for (word, step) in [(0, 1), (u64::from(u32::MAX), 1), (3, 1 << 16), (u64::from(u32::MAX) << 4 | 248, 1 << 32)]
+        {
+            assert_ne!(WordArm::fold(word), WordArm::fold(word + step), "{word:#x}");
         }
     }
 

@@ -141,6 +141,10 @@ c_structs! {
         /// Name of the trust group whose nodes access it directly, NUL-padded; zeros for none. EXDEV if this node is
         /// not in it.
         pub group: [u8; 64],
+        /// Out: 1 + the export page of its first unit, for WORD_ARM; 0 if its board watches no words of it. In: 0.
+        pub page: u32,
+        /// Zero.
+        pub reserved: u32,
     }
 
     /// Import a named segment of a node (TG_IOCTL_IMPORT). Blocks, killably, until that node's HIB has answered.
@@ -330,8 +334,8 @@ c_structs! {
         pub taken: u32,
         /// Out: on failure with EREMOTEIO, the TG_ERR_* status.
         pub status: u32,
-        /// Zero.
-        pub reserved: u32,
+        /// Out: 1 + the export page of its first unit, for WORD_ARM; 0 if its board watches no words of it. In: 0.
+        pub page: u32,
     }
 
     /// State of a replicated segment (TG_IOCTL_REPLICA_STATE).

@@ -152,6 +152,10 @@ pub enum Bug {
     ArmBlindly,
     /// Waiting: an arm compares the tail alone, which can wrap around to the same value.
     ArmByTail,
+    /// Waiting: an arm of a word is accepted without comparing it.
+    WatchBlindly,
+    /// Protection: a context can watch pages that another one has granted.
+    WatchForeign,
     /// I3 to I5: a copy applies a reflected write although the word has pending writes.
     IgnoreCounters,
     /// I7, E19: the home acknowledges a store before all copies have it.

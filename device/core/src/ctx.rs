@@ -35,6 +35,8 @@ pub(crate) enum StepOwner {
     Queue(u32),
     /// The work in progress on the replicated page at this export page.
     Replica(u32),
+    /// The word that a process has armed on this export page.
+    Watch(u32),
     /// The event that was stored last: the driver's count of events.
     EventIndex,
     /// A reset removed the owner; the result is ignored.
@@ -225,9 +227,13 @@ impl Ctx {
         self.steps.is_empty()
     }
 
-    /// Returns whether a block of a copy has a step in flight on one of these export pages.
-    pub(crate) fn copy_step_on(&self, pages: std::ops::Range<u64>) -> bool {
-        let touches = |p: &StepOwner| matches!(p, StepOwner::Block { page, .. } if pages.contains(&u64::from(*page)));
+    /// Returns whether a block of a copy, or a look at an armed word, has a step in flight on one of these export
+    /// pages.
+    pub(crate) fn own_step_on(&self, pages: std::ops::Range<u64>) -> bool {
+        let touches = |p: &StepOwner| match p {
+            StepOwner::Block { page, .. } | StepOwner::Watch(page) => pages.contains(&u64::from(*page)),
+            _ => false,
+        };
         self.steps.iter().any(|(_, owner)| touches(owner))
     }
 

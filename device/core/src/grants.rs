@@ -24,6 +24,8 @@ pub(crate) struct Grant {
     pub(crate) rights: Rights,
     pub(crate) nodes: [u64; 4],
     pub(crate) generation: u64,
+    /// The context that may watch it; `None` for a queue, which is armed in another way.
+    pub(crate) context: Option<u16>,
     /// The page is no longer replicated: it can be read but not changed, until it is replicated or granted again (SPEC
     /// E20).
     pub(crate) resigned: bool,
@@ -156,6 +158,7 @@ impl Grants {
                 rights,
                 nodes: command.nodes,
                 generation,
+                context: Some(command.context),
                 resigned: false,
             };
             self.pages.insert(index + i, grant);

@@ -10,15 +10,17 @@ use crate::replica::{self, Replicas, Served};
 use crate::requester::{Ended, Life, Requester};
 use crate::responder::Responder;
 use crate::tables::{AfterWrite, Written};
+use crate::watch::Watches;
 use crate::{Action, Bar, Counters, Event, HibConfig, MAX_CONTEXTS, StepId, StepResult};
 use telegraphos_wire::admin::Command;
+use telegraphos_wire::context::WordArm;
 use telegraphos_wire::link::RESET_BITS;
 use telegraphos_wire::{Body, Class, NodeId, Packet, Status, UNIT, UNIT_SHIFT, context, event};
 
 impl std::hash::Hash for Hib {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        let Hib { ctx, requester, responder, grants, queues, replicas, launcher } = self;
-        (ctx, requester, responder, grants, queues, replicas, launcher).hash(state);
+        let Hib { ctx, requester, responder, grants, queues, replicas, launcher, watches } = self;
+        (ctx, requester, responder, grants, queues, replicas, launcher, watches).hash(state);
     }
 }
 
@@ -35,6 +37,7 @@ pub struct Hib {
     pub(crate) queues: NotificationQueues,
     pub(crate) replicas: Replicas,
     pub(crate) launcher: Launcher,
+    pub(crate) watches: Watches,
 }
 
 /// The parts that the replicas use, as the argument of their methods.
@@ -73,6 +76,7 @@ impl Hib {
             queues: NotificationQueues::new(&config),
             replicas: Replicas::new(&config),
             launcher: Launcher::new(&config),
+            watches: Watches::default(),
             ctx: Ctx::new(config),
         }
     }
@@ -283,6 +287,8 @@ impl Hib {
             Cause::Context(context) => (event::CONTEXT, context, 0),
             Cause::ContextState(context) => (event::CONTEXT_STATE, context, self.launcher.context_state(context)),
             Cause::Replica(page) => {
+                // Who waits for a word of it finds out what has become of it.
+                self.watches.changed(&mut self.ctx, page);
                 let (home, value) = self.replicas.event(&self.ctx, page);
                 (event::REPLICA, home, value)
             }
@@ -300,7 +306,7 @@ impl Hib {
         }
     }
 
-    /// Serves a store to a context page: an arm of a queue, or a register of the launcher.
+    /// Serves a store to a context page: an arm of a queue or of a word, or a register of the launcher.
     fn context_write(&mut self, offset: u64, size: u32, data: u64) {
         let number = (offset >> UNIT_SHIFT) as u16;
         let open = self.requester.contexts.contains(number);
@@ -310,6 +316,12 @@ impl Hib {
         self.count_intake();
         if open && size == 8 && offset & (UNIT - 1) == context::QUEUE_ARM {
             return self.queues.arm(&mut self.ctx, &self.grants, number, offset, data);
+        }
+        if open && size == 8 {
+            if let Some(arm) = WordArm::decode(offset & (UNIT - 1), data) {
+                let current = self.replicas.shows_stores(arm.page);
+                return self.watches.arm(&mut self.ctx, &self.grants, number, offset, arm, current);
+            }
         }
         self.launcher.context_write(below_launcher!(self), offset, size, data);
     }
@@ -412,7 +424,11 @@ impl Hib {
 
     /// Passes the result of a step to its owner.
     fn step_done(&mut self, step: StepId, result: StepResult) {
-        match self.ctx.take_step(step) {
+        let owner = self.ctx.take_step(step);
+        if !self.watches.is_empty() {
+            self.note_change(owner, &result);
+        }
+        match owner {
             Some(StepOwner::Serve(source)) => {
                 if self.responder.stepped(&mut self.ctx, &self.grants, source, result) {
                     if self.grants.is_clearing() {
@@ -433,7 +449,27 @@ impl Hib {
             Some(StepOwner::Queue(page)) => self.queues.stepped(&mut self.ctx, &self.grants, page, result),
             Some(StepOwner::Replica(page)) => self.replicas.stepped(below_replicas!(self), page, result),
             Some(StepOwner::EventIndex) => self.ctx.event_index_read(result),
+            Some(StepOwner::Watch(page)) => {
+                self.watches.looked(&mut self.ctx, page, result);
+                if self.grants.is_clearing() {
+                    self.ctx.defer(FollowUp::StepEnded);
+                }
+            }
             Some(StepOwner::Cancelled) | None => {}
+        }
+    }
+
+    /// Notifies the context that has armed the page which a step has changed, if it has changed one.
+    fn note_change(&mut self, owner: Option<StepOwner>, result: &StepResult) {
+        let page = match (owner, result) {
+            (_, StepResult::Failed(_)) => None,
+            (Some(StepOwner::Serve(source)), _) => self.responder.changes(source),
+            (Some(StepOwner::Replica(page)), StepResult::Stored | StepResult::Loaded(_)) => Some(page),
+            (Some(StepOwner::Block { page, .. }), StepResult::Stored) => Some(page),
+            _ => None,
+        };
+        if let Some(page) = page {
+            self.watches.changed(&mut self.ctx, page);
         }
     }
 
@@ -477,6 +513,7 @@ impl Hib {
                 self.ctx.recall(grant.address, grant.valid);
             }
             self.grants.remove(page);
+            self.watches.changed(&mut self.ctx, page);
             self.queues.clear(&mut self.ctx, page);
             self.replicas.revoke(below_replicas!(self), page);
         }
@@ -493,7 +530,7 @@ impl Hib {
         let queues = self.queues.step_on(page..page + count);
         let queues = queues || self.replicas.step_on(page..page + count);
         let page = u64::from(page);
-        queues || self.responder.serves(page as u32, count) || self.ctx.copy_step_on(page..page + u64::from(count))
+        queues || self.responder.serves(page as u32, count) || self.ctx.own_step_on(page..page + u64::from(count))
     }
 
     /// Completes the delayed revocations whose pages have no step in flight any more.
@@ -601,6 +638,7 @@ impl Hib {
         self.responder.refuse_all(&mut self.ctx, Status::Reset);
         self.queues.refuse_all(&mut self.ctx, Status::Reset);
         self.replicas.reset(below_replicas!(self));
+        self.watches.reset();
         self.ctx.reset();
         self.ctx.answers.forget_performed(self.ctx.config.node);
     }

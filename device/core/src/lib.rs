@@ -10,6 +10,7 @@
 //! | `replica` | copies of replicated pages, and their homes | requests for such pages, class `Reflected`, steps | `requester`, `responder`, `grants`, `ctx` |
 //! | `responder` | inbound requests by source, one of each in service | class `Request`, steps | `grants`, `ctx` |
 //! | `queue` | notification queues | class `Enqueue`, steps, ARM | `grants`, `ctx` |
+//! | `watch` | armed words of granted pages | ARM, steps that change such pages | `grants`, `ctx` |
 //! | `grants` | granted pages, published names | admin commands | `ctx` |
 //! | `page_counters` | page access counters | accepted accesses | `ctx` |
 //! | `ctx` | the context that every part receives: configuration, time, [`Action`]s, steps, and the five below | | itself |
@@ -54,6 +55,7 @@ mod requester;
 mod responder;
 mod table;
 mod tables;
+mod watch;
 
 #[cfg(feature = "bugs")]
 pub use config::Launching;

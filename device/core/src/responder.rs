@@ -98,6 +98,13 @@ impl Responder {
         Ok(())
     }
 
+    /// The export page that the first request of a source, which is in service, changes; `None` if it only loads.
+    pub(crate) fn changes(&self, source: NodeId) -> Option<u32> {
+        let request = self.inbound[usize::from(source)].front()?;
+        let changes = matches!(request.packet.body, Body::Write { .. } | Body::Atomic { .. } | Body::WriteBlock { .. });
+        request.page.filter(|_| changes)
+    }
+
     /// Handles the result of the first request's step and answers the request. Returns false if another step is in
     /// flight for it.
     pub(crate) fn stepped(&mut self, ctx: &mut Ctx, grants: &Grants, source: NodeId, result: StepResult) -> bool {

@@ -43,6 +43,8 @@ telegraphos_testkit::bug_table! {
     EnqueuePassesRequests => "queues", "came before its message";
     ArmBlindly => "queues", "the consumer sleeps";
     ArmByTail => "queues", "the consumer sleeps";
+    WatchBlindly => "watches", "its reader sleeps";
+    WatchForeign => "watches", "another process's page";
     WakeOnce => "queues", "the consumer sleeps";
     IgnoreCounters => "replicas", "I1";
     AcknowledgeEarly => "replicas", "I7";

@@ -3,7 +3,7 @@
 
 mod policy;
 
-pub(crate) use policy::{CopyPace, Pause, seen};
+pub(crate) use policy::{CopyPace, Pause, seen, unwoken};
 
 use crate::error::Result;
 use std::time::{Duration, Instant};
@@ -80,6 +80,11 @@ impl Backoff {
     /// Whether the caller of [`Backoff::next`] should check with the driver that waiting still makes sense.
     pub(crate) fn is_time_to_check(&self) -> bool {
         policy::is_patient(self.polls) && self.polls % CHECK_EVERY == 0
+    }
+
+    /// What is waited for has begun to come: polls again without sleeps at first.
+    pub(crate) fn restart(&mut self) {
+        self.polls = 0;
     }
 
     /// Time until the limit; `None` without one.

@@ -117,6 +117,7 @@ mod segment;
 mod slots;
 pub mod sync;
 mod sys;
+mod word_wait;
 
 pub use access::{AtomicWord, Word, fence};
 pub use access_policy::{FULL, NAME_MAX, READ_WRITE, Secret};

@@ -10,6 +10,7 @@ use crate::handle::Handle;
 use crate::node::Node;
 use crate::remote::{ImportBuilder, Remote};
 use crate::sys::{self, Mapping};
+use crate::word_wait::Watchable;
 use rustix::io::Errno;
 use std::sync::{Arc, OnceLock};
 use telegraphos_wire::{Rights, uapi};
@@ -138,6 +139,7 @@ impl ExportBuilder {
             size: self.size,
             rights: Rights(request.rights_owner),
             secret: self.access.secret,
+            watchable: Watchable::of(request.page),
             handle,
         })
     }
@@ -201,6 +203,7 @@ pub struct Segment {
     /// The rights of processes of this user.
     rights: Rights,
     secret: Secret,
+    watchable: Watchable,
     handle: Handle,
 }
 
@@ -263,6 +266,12 @@ impl Segment {
         // SAFETY: as in `load`.
         unsafe { T::store_release(at, value) };
         Ok(())
+    }
+
+    /// Reads the word at `offset`, and requests an event when it is another one: see [`Watchable::arm`].
+    pub(crate) fn arm_word(&self, offset: u64) -> Result<bool> {
+        let value = self.load(offset)?;
+        Ok(self.watchable.arm(&self.handle.context, offset, value))
     }
 
     /// Withdraws the name and the memory; returns when no other node can reach it any more. Dropping does the same, and

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod devices;
 mod figure;
 
 use crc32c::crc32c;
@@ -36,7 +37,7 @@ pub const MAX_DATA: usize = 4 * 1024;
 /// Bytes of one command's standard input that may be sent and not yet taken.
 pub const STDIN_WINDOW: u32 = 16 * 1024;
 /// Changes whenever a message changes.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 const MAGIC: [u8; 4] = [0xf5, b'T', b'G', 0xa7];
 /// Magic, version, direction, payload length, check.
@@ -115,6 +116,8 @@ pub enum ToHost {
         release: String,
         /// Milliseconds since the guest's kernel started.
         uptime_ms: u64,
+        /// A board's device node is there, with its owner.
+        board: bool,
     },
     /// The command runs.
     Started {
@@ -336,7 +339,11 @@ mod tests {
     fn to_host() -> impl Strategy<Value = ToHost> {
         let data = || (any::<u32>(), vec(any::<u8>(), 0..200));
         prop_oneof![
-            ("[ -~]{0,30}", any::<u64>()).prop_map(|(release, uptime_ms)| ToHost::Hello { release, uptime_ms }),
+            ("[ -~]{0,30}", any::<u64>()).prop_map(|(release, uptime_ms)| ToHost::Hello {
+                release,
+                uptime_ms,
+                board: uptime_ms % 2 == 1
+            }),
             any::<(u32, u32)>().prop_map(|(id, pid)| ToHost::Started { id, pid }),
             data().prop_map(|(id, bytes)| ToHost::Stdout { id, bytes }),
             data().prop_map(|(id, bytes)| ToHost::Stderr { id, bytes }),
@@ -386,7 +393,7 @@ mod tests {
     #[test]
     fn a_frame_cut_short_does_not_swallow_the_next() {
         let long = encode(&ToHost::Stdout { id: 1, bytes: vec![b'x'; 100] }).unwrap();
-        let next = encode(&ToHost::Hello { release: "6.12".into(), uptime_ms: 5 }).unwrap();
+        let next = encode(&ToHost::Hello { release: "6.12".into(), uptime_ms: 5, board: true }).unwrap();
         for cut in 1..long.len() {
             let mut stream = long[..cut].to_vec();
             for _ in 0..8 {
@@ -402,7 +409,7 @@ mod tests {
     #[test]
     fn a_frame_behind_one_cut_short_is_found_when_the_line_is_silent() {
         let long = encode(&ToHost::Stdout { id: 1, bytes: vec![b'x'; MAX_DATA] }).unwrap();
-        let hello = ToHost::Hello { release: "6.12".into(), uptime_ms: 5 };
+        let hello = ToHost::Hello { release: "6.12".into(), uptime_ms: 5, board: true };
         for cut in [1, HEADER - 1, HEADER, HEADER + 1, 1000, long.len() - 1] {
             let mut decoder = Decoder::default();
             decoder.push(&long[..cut]);

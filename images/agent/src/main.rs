@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `tg-agent TTY`: serves a harness outside the guest, see the library. One thread, one poll loop; every buffer is
-//! bounded: a command whose output the line cannot take is simply not read until the line is free.
+//! bounded: a command whose output the line cannot take is simply not read until the line is free. With `--devices` it
+//! also gives the device nodes of boards their owner when they appear.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
@@ -11,9 +12,13 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
+use telegraphos_agent::devices::Devices;
 use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
 
+/// The device node of the first board.
+const BOARD: &str = "/dev/telegraphos0";
 /// Commands that may run at once.
 const MAX_JOBS: usize = 64;
 /// With more than this waiting for the line, commands' output is not read.
@@ -41,15 +46,17 @@ struct Agent {
     decoder: Decoder,
     /// In the order of their start.
     jobs: Vec<Job>,
+    devices: Option<Devices>,
 }
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).peekable();
+    let own_devices = args.next_if(|arg| arg == "--devices").is_some();
     let (Some(path), None) = (args.next(), args.next()) else {
-        eprintln!("usage: tg-agent TTY\nexample: tg-agent /dev/ttyS1");
+        eprintln!("usage: tg-agent [--devices] TTY\nexample: tg-agent /dev/ttyS1");
         return ExitCode::from(2);
     };
-    match Agent::open(&path).and_then(|mut agent| agent.serve()) {
+    match Agent::open(&path, own_devices).and_then(|mut agent| agent.serve()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("tg-agent: {path}: {e}");
@@ -61,7 +68,9 @@ fn main() -> ExitCode {
 }
 
 impl Agent {
-    fn open(path: &str) -> io::Result<Agent> {
+    fn open(path: &str, own_devices: bool) -> io::Result<Agent> {
+        // Before it says that a board is there.
+        let devices = own_devices.then(|| Devices::watch("/dev".as_ref())).transpose()?;
         let line =
             rustix::fs::open(path, OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
         let mut settings = termios::tcgetattr(&line)?;
@@ -69,7 +78,7 @@ impl Agent {
         settings.set_speed(115_200)?;
         termios::tcsetattr(&line, OptionalActions::Now, &settings)?;
         let (out, decoder, jobs) = (VecDeque::new(), Decoder::default(), Vec::new());
-        let mut agent = Agent { line: line.into(), out, decoder, jobs };
+        let mut agent = Agent { line: line.into(), out, decoder, jobs, devices };
         agent.hello();
         Ok(agent)
     }
@@ -78,7 +87,8 @@ impl Agent {
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
         let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let uptime_ms = up.tv_sec.unsigned_abs() * 1000 + up.tv_nsec.unsigned_abs() / 1_000_000;
-        self.say(&ToHost::Hello { release, uptime_ms });
+        let board = Path::new(BOARD).exists();
+        self.say(&ToHost::Hello { release, uptime_ms, board });
     }
 
     fn say(&mut self, message: &ToHost) {
@@ -92,6 +102,9 @@ impl Agent {
         loop {
             self.write_line()?;
             self.wait()?;
+            if let Some(devices) = &self.devices {
+                devices.look()?;
+            }
             if self.out.len() <= OUT_LIMIT {
                 self.read_line()?;
             }
@@ -110,6 +123,7 @@ impl Agent {
             line |= PollFlags::OUT;
         }
         let mut fds = vec![PollFd::new(&self.line, line)];
+        fds.extend(self.devices.iter().map(|devices| PollFd::new(devices, PollFlags::IN)));
         for job in &self.jobs {
             if job.status.is_none() {
                 fds.push(PollFd::new(&job.watch, PollFlags::IN));

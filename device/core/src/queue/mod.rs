@@ -110,6 +110,7 @@ impl NotificationQueues {
             rights: Rights::ENQUEUE,
             nodes: command.nodes,
             generation,
+            context: None,
             resigned: false,
         };
         grants.insert(command.page, grant);

@@ -200,6 +200,12 @@ impl Replicas {
         replica.home_at(ctx.config.node)
     }
 
+    /// Whether stores of all nodes show in the memory of a page: it is not replicated, or the home, or a valid copy.
+    pub(crate) fn shows_stores(&self, page: u32) -> bool {
+        let Some(replica) = self.pages.get(page) else { return true };
+        replica.home || replica.filled && !replica.invalid && replica.orphaned.is_none()
+    }
+
     /// Pending-write counters in use, out of [`crate::HibConfig::pending_writes`].
     pub(crate) fn pending_counters(&self) -> usize {
         self.pending.len()

@@ -11,6 +11,8 @@ const SPINS: u32 = 256;
 const YIELDS: u32 = 64;
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
+/// The longest sleep of a thread that waits for what nobody tells it of.
+const UNWOKEN_MAX: Duration = Duration::from_millis(10);
 /// A sleep is at most this part of what has been waited for in vain, so that it adds little to the whole.
 const PART: u32 = 8;
 /// A thread that is to wake at a given time sleeps until so long before it, at least: the timer's slack, and its way
@@ -56,6 +58,11 @@ pub(super) fn pause(polls: u32, waited: Duration, expected: Option<Duration>, la
     }
     let sleep = (overdue / PART).saturating_sub(late).clamp(SLEEP_MIN, SLEEP_MAX);
     if overdue < OVERDUE { Pause::Sleep(sleep) } else { Pause::Block(sleep) }
+}
+
+/// How long a thread sleeps that has waited so long, and would block if somebody woke it.
+pub(crate) fn unwoken(waited: Duration) -> Duration {
+    (waited / PART).clamp(SLEEP_MAX, UNWOKEN_MAX)
 }
 
 /// How long a copy has taken that was found done `at` after its begin, when it was not `before`: in the middle, since

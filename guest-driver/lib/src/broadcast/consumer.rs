@@ -8,6 +8,7 @@ use crate::backoff::Backoff;
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::replicated::{JoinBuilder, Replicated};
+use crate::word_wait::WordWait;
 use std::sync::Arc;
 use std::time::Duration;
 use telegraphos_wire::NodeId;
@@ -153,17 +154,18 @@ impl BroadcastConsumer {
         Ok(self.try_pop_into(&mut message)?.then_some(message))
     }
 
-    /// Takes the next message into `message`, waiting for it by polling with growing pauses: false at the end; past
+    /// Takes the next message into `message`, waiting for it by polling, and asleep after 20 ms: false at the end; past
     /// `timeout` (`None`: never) [`Error::Pending`]. Fails with [`Error::Failed`] when the producer is gone without
     /// [finishing](crate::Broadcast::finish), unless SIGBUS is faster ([`Replicated`]).
     pub fn pop_into(&mut self, message: &mut Vec<u8>, timeout: Option<Duration>) -> Result<bool> {
-        let mut backoff = Backoff::new(timeout);
+        let mut wait = WordWait::new(timeout);
         loop {
             if let Some(more) = self.poll(message)? {
                 return Ok(more);
             }
-            if !backoff.wait_checked(|| self.segment.check_alive())? {
-                return Err(self.segment.pending(format!("a message of {}", self.what()), &backoff));
+            let words = self.consumer.iter().flat_map(Consumer::waits_for);
+            if !self.segment.pause_for(words, &mut wait)? {
+                return Err(self.segment.pending(format!("a message of {}", self.what()), &wait.backoff));
             }
         }
     }

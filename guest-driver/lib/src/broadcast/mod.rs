@@ -22,8 +22,8 @@
 //! ```
 //!
 //! Every consumer gets every message after it has joined, in order, once, and whole. The ring is bounded: the producer
-//! waits for the slowest, or [evicts it](Broadcast::evict). Neither side makes system calls or gets
-//! interrupts; both poll memory.
+//! waits for the slowest, or [evicts it](Broadcast::evict). Both sides poll memory, without system calls or
+//! interrupts; one that has waited for 20 ms sleeps until its board's interrupt.
 //!
 //! | Module | What is in it |
 //! |---|---|

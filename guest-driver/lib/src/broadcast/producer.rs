@@ -5,10 +5,10 @@ use super::consumer::BroadcastConsumer;
 use super::ring::{self, Memory, Producer, Shape};
 use crate::access::publish;
 use crate::access_policy::{AccessPolicy, access_options};
-use crate::backoff::Backoff;
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::replicated::Replicated;
+use crate::word_wait::WordWait;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -156,10 +156,10 @@ impl Broadcast {
         what: &str,
         mut done: impl FnMut(&mut Broadcast) -> Result<bool>,
     ) -> Result<()> {
-        let mut backoff = Backoff::new(timeout);
+        let mut wait = WordWait::new(timeout);
         while !done(self)? {
-            if !backoff.wait_checked(|| self.segment.check_alive())? {
-                return Err(self.segment.pending(format!("{what} {}", self.what()), &backoff));
+            if !self.segment.pause_for(self.producer.waits_for(), &mut wait)? {
+                return Err(self.segment.pending(format!("{what} {}", self.what()), &wait.backoff));
             }
         }
         Ok(())
@@ -215,6 +215,21 @@ impl Broadcast {
         self.producer.end(&*self.segment)?;
         self.wait(timeout, "the last consumers of", |this| Ok(this.behind()?.is_empty()))?;
         Arc::into_inner(self.segment).map_or(Ok(()), Replicated::leave)
+    }
+}
+
+impl Replicated {
+    /// Pauses before the next poll of these words of the ring; false at the limit of `wait`.
+    pub(super) fn pause_for(&self, words: impl Iterator<Item = u32>, wait: &mut WordWait) -> Result<bool> {
+        let arm = || {
+            for word in words {
+                if !self.arm_word(8 * u64::from(word))? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        wait.pause(&self.remote().handle.context, arm, || self.check_alive())
     }
 }
 

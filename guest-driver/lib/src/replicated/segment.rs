@@ -14,6 +14,7 @@ use crate::handle::Handle;
 use crate::operation::Operation;
 use crate::remote::{Remote, State};
 use crate::sys::{self, Mapping};
+use crate::word_wait::Watchable;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +80,7 @@ pub struct Replicated {
     pub(super) replica_mode: ReplicaMode,
     pub(super) secret: Secret,
     pub(super) stores: Stores,
+    watchable: Watchable,
     pub(super) handle: Handle,
 }
 
@@ -125,6 +127,7 @@ impl Replicated {
             replica_mode,
             secret: answer.secret,
             stores: Stores::new(answer.taken),
+            watchable: Watchable::of(answer.page),
             handle,
         }
     }
@@ -283,6 +286,13 @@ impl Replicated {
         let at = self.loads::<T>(offset, 1)?;
         // SAFETY: as in `load`.
         Ok(unsafe { T::load_copy(at) })
+    }
+
+    /// Reads the word at `offset` of this node's copy, and requests an event when it is another one: see
+    /// [`Watchable::arm`].
+    pub(crate) fn arm_word(&self, offset: u64) -> Result<bool> {
+        let value = self.peek(offset)?;
+        Ok(self.watchable.arm(&self.handle.context, offset, value))
     }
 
     /// The word at `offset`, loaded through the window with one instruction: behind all earlier stores of this

@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::quiet::Scope;
 use crate::remote::Remote;
 use crate::segment::Segment;
+use crate::word_wait::WordWait;
 use std::time::{Duration, Instant};
 use telegraphos_wire::{NodeId, Rights, Status};
 
@@ -16,7 +17,7 @@ use telegraphos_wire::{NodeId, Rights, Status};
 ///
 /// In round k each participant notifies the one 2^k further along the ring, and waits for the word of the one 2^k
 /// before: no master, and log2(n) rounds. Every word has one writer; its reader polls its own memory, by ordinary
-/// loads.
+/// loads, and sleeps until its board's interrupt when the others take longer than 20 ms.
 ///
 /// Participant i of n runs on node `participants[i]`; several may run on one node, also in one process. Each exports a
 /// segment `NAME.i`, and imports those of the participants that it notifies. If one dies, the others wait for it for
@@ -53,8 +54,8 @@ pub(super) trait Neighbours {
     fn announce(&self, round: usize, epoch: u64) -> Result<()>;
     /// The epoch in this participant's word of that round.
     fn announced(&self, round: usize) -> Result<u64>;
-    /// Pauses before the next poll. Fails at the limit of `backoff`, and when a neighbour is gone.
-    fn pause(&self, round: usize, backoff: &mut Backoff) -> Result<()>;
+    /// Pauses before the next poll. Fails at the limit of `wait`, and when a neighbour is gone.
+    fn pause(&self, round: usize, wait: &mut WordWait) -> Result<()>;
 }
 
 /// The progress of a participant.
@@ -67,11 +68,11 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Passes the barrier; after an error, continues where it was.
-    pub(super) fn pass(&mut self, others: &impl Neighbours, mut backoff: Backoff) -> Result<()> {
+    pub(super) fn pass(&mut self, others: &impl Neighbours, mut wait: WordWait) -> Result<()> {
         let mut round = match self.round {
             Some(round) => round,
             None => {
-                others.quiet(&backoff)?;
+                others.quiet(&wait.backoff)?;
                 self.epoch += 1;
                 self.announce(others, 0)?;
                 0
@@ -80,7 +81,7 @@ impl Progress {
         while round < others.rounds() {
             self.round = Some(round);
             while others.announced(round)? < self.epoch {
-                others.pause(round, &mut backoff)?;
+                others.pause(round, &mut wait)?;
             }
             round += 1;
             self.announce(others, round)?;
@@ -121,10 +122,11 @@ impl Neighbours for Ring {
         self.own.load(8 * round as u64)
     }
 
-    fn pause(&self, round: usize, backoff: &mut Backoff) -> Result<()> {
-        if !backoff.wait_checked(|| self.check_alive())? {
+    fn pause(&self, round: usize, wait: &mut WordWait) -> Result<()> {
+        let arm = || self.own.arm_word(8 * round as u64);
+        if !wait.pause(&self.node.context, arm, || self.check_alive())? {
             let what = format!("round {round} of barrier {:?}", self.own.name());
-            return Err(self.node.context.pending(what, backoff));
+            return Err(self.node.context.pending(what, &wait.backoff));
         }
         Ok(())
     }
@@ -194,7 +196,7 @@ impl Barrier {
 
     /// [`Barrier::wait`] with a limit, or without (`None`).
     pub(crate) fn wait_within(&mut self, limit: Option<Duration>) -> Result<()> {
-        self.progress.pass(&self.ring, Backoff::new(limit))
+        self.progress.pass(&self.ring, WordWait::new(limit))
     }
 }
 

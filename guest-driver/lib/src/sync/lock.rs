@@ -3,16 +3,16 @@
 
 use super::memory::LockMemory;
 use crate::access::fence;
-use crate::backoff::Backoff;
 use crate::bounds::check;
 use crate::error::{Error, Result};
 use crate::remote::Remote;
+use crate::word_wait::WordWait;
 use std::time::Duration;
 use telegraphos_wire::{Rights, Status};
 
 /// Offset of the word with the ticket that holds the lock, after the word from which tickets are drawn.
 pub(super) const SERVING: u64 = 8;
-/// Pause between two polls, for each ticket ahead.
+/// Pause between two polls of another node's memory, for each ticket ahead but the first.
 const TURN: Duration = Duration::from_micros(50);
 const TURN_MAX: Duration = Duration::from_millis(1);
 
@@ -22,6 +22,10 @@ const TURN_MAX: Duration = Duration::from_millis(1);
 /// The bytes are zero at first, at a multiple of 8. The lock belongs to the thread that has drawn the ticket, not to
 /// its process; one that dies with the lock, or while it waits for it, leaves it locked for ever: such a segment
 /// must be made anew.
+///
+/// A thread that waits in a [`Replicated`](crate::Replicated) segment polls memory for 20 ms, and then sleeps until its
+/// board's interrupt at the unlock. In a [`Remote`] no board tells it: it polls the other node after an eighth of what
+/// it has waited, 10 ms at most.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -116,13 +120,18 @@ impl<'a, M: LockMemory> TicketLock<'a, M> {
         // Before the ticket is drawn: later tickets need not wait for this.
         self.memory.quiet()?;
         let ticket = self.memory.draw(self.offset)?;
+        let mut wait = WordWait::new(None);
         loop {
             let ahead = ticket.wrapping_sub(self.serving()?);
             match u32::try_from(ahead) {
                 Ok(0) => return Ok(self.guard(ticket)),
-                // The next ticket polls again at once; each poll of an import is a load from the other node.
-                Ok(1) => std::thread::yield_now(),
-                Ok(ahead) => std::thread::sleep((TURN * ahead.min(1000)).min(TURN_MAX)),
+                Ok(ahead) => {
+                    // Each poll of an import is a load from the other node, and only the next ticket is in a hurry.
+                    if let (false, Some(others)) = (M::IS_HERE, ahead.checked_sub(1).filter(|others| *others > 0)) {
+                        std::thread::sleep((TURN * others.min(1000)).min(TURN_MAX));
+                    }
+                    self.memory.pause(self.offset + SERVING, &mut wait)?;
+                }
                 Err(_) => {
                     return Err(Error::argument(
                         "the two words of a lock",
@@ -146,18 +155,26 @@ impl<'a, M: LockMemory> TicketLock<'a, M> {
         Ok((found == serving).then(|| self.guard(serving)))
     }
 
+    /// Whether an attempt makes sense, where that is known without asking another node.
+    fn may_be_free(&self) -> Result<bool> {
+        Ok(!M::IS_HERE || self.memory.load_word(self.offset)? == self.serving()?)
+    }
+
     /// Takes the lock, but not after `timeout`: then [`Error::Pending`]. A drawn ticket cannot be given back, so this
     /// tries repeatedly without one, and is not fair.
     pub fn lock_timeout(&self, timeout: Duration) -> Result<TicketGuard<'a, M>> {
-        let mut backoff = Backoff::new(Some(timeout));
+        let mut wait = WordWait::new(Some(timeout));
         self.memory.quiet()?;
         loop {
-            if let Some(guard) = self.attempt()? {
-                return Ok(guard);
+            if self.may_be_free()? {
+                if let Some(guard) = self.attempt()? {
+                    return Ok(guard);
+                }
             }
-            if !backoff.wait() {
+            if !self.memory.pause(self.offset + SERVING, &mut wait)? {
                 let what = format!("the lock in {}", self.memory.what());
-                return Err(Error::Pending { what, waited: backoff.waited(), operations: self.memory.unfinished() });
+                let waited = wait.backoff.waited();
+                return Err(Error::Pending { what, waited, operations: self.memory.unfinished() });
             }
         }
     }

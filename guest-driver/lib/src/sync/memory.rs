@@ -5,14 +5,18 @@ use crate::error::Result;
 use crate::quiet::Scope;
 use crate::remote::Remote;
 use crate::replicated::Replicated;
+use crate::word_wait::WordWait;
 use telegraphos_wire::{Rights, Status};
 
 pub(super) mod sealed {
     use crate::error::Result;
+    use crate::word_wait::WordWait;
     use telegraphos_wire::{Rights, Status};
 
     /// Words that several nodes share. Offsets are in bytes.
     pub trait Words {
+        /// Loads are of this node's memory.
+        const IS_HERE: bool;
         fn size(&self) -> u64;
         fn rights(&self) -> Rights;
         fn what(&self) -> String;
@@ -30,6 +34,9 @@ pub(super) mod sealed {
         fn failure(&self) -> Result<(Option<Status>, bool)>;
         /// Operations of the context in flight.
         fn unfinished(&self) -> u32;
+        /// Pauses before the next poll of a word; false at the limit of `wait`. Fails when the memory is gone.
+        #[allow(private_interfaces, reason = "the trait is sealed")]
+        fn pause(&self, offset: u64, wait: &mut WordWait) -> Result<bool>;
     }
 }
 
@@ -57,8 +64,10 @@ impl LockMemory for Replicated {}
 
 /// The accesses of a type by its own methods; the second half is what differs.
 macro_rules! words {
-    ($type:ident: load $load:ident, store $store:ident, window $window:expr; $($failure:tt)*) => {
+    ($type:ident: load $load:ident, store $store:ident, window $window:expr, here $here:literal; $($failure:tt)*) => {
         impl sealed::Words for $type {
+            const IS_HERE: bool = $here;
+
             fn size(&self) -> u64 {
                 $type::size(self)
             }
@@ -100,16 +109,27 @@ macro_rules! words {
     };
 }
 
-words! { Remote: load get, store put, window std::convert::identity;
+words! { Remote: load get, store put, window std::convert::identity, here false;
     fn failure(&self) -> Result<(Option<Status>, bool)> {
         let state = self.state()?;
         Ok((state.error, state.dead))
     }
+
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn pause(&self, _: u64, wait: &mut WordWait) -> Result<bool> {
+        // A poll that fails says so itself.
+        wait.pause(&self.handle.context, || Ok(false), || Ok(()))
+    }
 }
 
-words! { Replicated: load load, store store, window Replicated::remote;
+words! { Replicated: load load, store store, window Replicated::remote, here true;
     fn failure(&self) -> Result<(Option<Status>, bool)> {
         let state = self.state()?;
         Ok((state.orphan.or(state.window.error), state.orphan.is_some() || state.window.dead))
+    }
+
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn pause(&self, offset: u64, wait: &mut WordWait) -> Result<bool> {
+        wait.pause(&self.remote().handle.context, || self.arm_word(offset), || self.check_alive())
     }
 }

@@ -9,6 +9,7 @@ use crate::backoff::Backoff;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::replicated::Replicated;
+use crate::word_wait::WordWait;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,6 +81,8 @@ impl Litmus {
 }
 
 impl sealed::Words for Litmus {
+    const IS_HERE: bool = false;
+
     fn size(&self) -> u64 {
         4096
     }
@@ -128,6 +131,10 @@ impl sealed::Words for Litmus {
 
     fn unfinished(&self) -> u32 {
         0
+    }
+
+    fn pause(&self, _: u64, wait: &mut WordWait) -> Result<bool> {
+        Ok(wait.backoff.wait())
     }
 }
 
@@ -209,8 +216,8 @@ impl Neighbours for Participant<'_> {
         Ok(self.sea.seen(LOCKED, 1000 + 64 * self.me as u64 + 8 * round as u64))
     }
 
-    fn pause(&self, _: usize, backoff: &mut Backoff) -> Result<()> {
-        Err(Error::Pending { what: "the others".into(), waited: backoff.waited(), operations: 0 })
+    fn pause(&self, _: usize, wait: &mut WordWait) -> Result<()> {
+        Err(Error::Pending { what: "the others".into(), waited: wait.backoff.waited(), operations: 0 })
     }
 }
 
@@ -222,7 +229,7 @@ fn item27_after_a_barrier_all_earlier_stores_are_seen() {
         let all_see = |dropped| {
             let sea = Litmus::new(dropped);
             let mut progress: Vec<Progress> = (0..count).map(|_| Progress::default()).collect();
-            let mut pass = |me: usize| progress[me].pass(&Participant { sea: &sea, me, count }, Backoff::new(None));
+            let mut pass = |me: usize| progress[me].pass(&Participant { sea: &sea, me, count }, WordWait::new(None));
             for me in 0..count - 1 {
                 assert!(pass(me).is_err(), "participant {me} of {count} passes without the last");
             }
@@ -232,7 +239,7 @@ fn item27_after_a_barrier_all_earlier_stores_are_seen() {
             for _ in 0..count {
                 for (me, own) in progress.iter_mut().enumerate() {
                     if own.round.is_some() {
-                        let passed = own.pass(&Participant { sea: &sea, me, count }, Backoff::new(None));
+                        let passed = own.pass(&Participant { sea: &sea, me, count }, WordWait::new(None));
                         right &= passed.is_err() || sea.seen(OTHER, DATA) == 1;
                     }
                 }

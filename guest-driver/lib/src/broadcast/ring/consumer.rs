@@ -129,6 +129,15 @@ impl Consumer {
         memory.store(self.shape.place(self.place), next + 1)
     }
 
+    /// The words of which one changes before [`Consumer::pop`] finds another thing than [`Found::Empty`].
+    pub fn waits_for(&self) -> impl Iterator<Item = u32> + use<> {
+        let word = match self.next {
+            Some(next) => self.shape.slot(next) + self.shape.slot_words - 1,
+            None => self.shape.place(self.place),
+        };
+        [word, self.shape.evicted(self.place), END].into_iter()
+    }
+
     /// Leaves the place, also one that it was evicted from.
     pub fn leave<M: Memory>(self, memory: &M) -> Result<(), M::Error> {
         // The producer may assign the place at the same time: either its atomic comes first, and then it sees this

@@ -82,6 +82,13 @@ impl Producer {
         })
     }
 
+    /// The words of which one changes before [`Producer::look`] finds a consumer that joins, has taken messages, or
+    /// leaves.
+    pub fn waits_for(&self) -> impl Iterator<Item = u32> + use<> {
+        let shape = self.shape;
+        (0..shape.consumers).map(move |consumer| shape.place(consumer))
+    }
+
     /// Stores a message, if the slowest consumer leaves room for it: whether it was stored. A message longer than
     /// [`Shape::message`] is truncated.
     pub fn push<M: Memory>(&mut self, memory: &M, message: &[u8]) -> Result<bool, M::Error> {

@@ -123,6 +123,21 @@ pub(crate) fn counted(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
+/// An import that ends with an armed counter leaves no other one of the page trapped.
+pub(crate) fn counter_ends_with_its_import(context: &mut Context<'_>) -> Verdict {
+    let (_mine, right) = neighbour(context, UNIT)?;
+    let counting = context.import(context.peers.right(), "direct")?;
+    let counter = counting.arm_counter(0, 1000, 1000)?;
+    must(!right.state()?.direct, || "a counted import is still direct".into())?;
+    // As a process that is killed: nobody disarms it.
+    std::mem::forget(counter);
+    drop(counting);
+    context.state_becomes(&right, "a direct one", |state| state.direct)?;
+    right.put64(0, 1)?;
+    same("what was stored", right.get64(0)?, 1)?;
+    context.sync()
+}
+
 /// A page that is counted now and then while its word is stored to: no store comes late.
 pub(crate) fn back_and_forth(context: &mut Context<'_>) -> Verdict {
     const ROUNDS: u64 = 30;

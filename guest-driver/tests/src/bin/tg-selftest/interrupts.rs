@@ -4,6 +4,7 @@
 use crate::context::{Context, Stop, Verdict, must, same};
 use crate::queues::{send_range, take_range};
 use std::fs;
+use telegraphos::{Node, Queue};
 
 /// How often the threads of the board's interrupt have slept so far, and how many there are.
 fn thread_sleeps() -> Verdict<(u64, u32)> {
@@ -44,4 +45,51 @@ pub(crate) fn way_to_a_sleeper(context: &mut Context<'_>) -> Verdict {
     })?;
     context.sync()?;
     same("one element more", mine.try_pop()?, None)
+}
+
+/// A load traps behind stores that each cause an event: when it returns, all of them are there, and one interrupt finds
+/// more than its handler takes by itself.
+pub(crate) fn more_than_one_interrupt_handles(context: &mut Context<'_>) -> Verdict {
+    const ROUNDS: u64 = 20;
+    const ARMS: u64 = 100;
+    // An open file of its own, whose events nobody else reads.
+    let node = Node::open_path(context.node().path())?;
+    let mine = Queue::create(&node, &context.name("many")).words(8).mode(0o602).create()?;
+    let right = context.enqueuer(context.peers.right(), "many")?;
+    let segment = node.export(&context.name("trap"), 4096).create()?;
+    let trap = segment.remote()?;
+    same("the first look", mine.try_pop()?, None)?;
+    context.sync()?;
+    send_range(&right, 1, 0, 1)?;
+    right.quiet()?;
+    context.sync()?;
+    // Whatever has come before.
+    let events = node.completions()?;
+    let mut count = [0; 8];
+    _ = rustix::io::read(events, &mut count);
+    let before = thread_sleeps()?.0;
+    for round in 0..ROUNDS {
+        // The element is there, and was not when the queue was last seen: each arm is an event at once.
+        for _ in 0..ARMS {
+            mine.arm()?;
+        }
+        trap.get64(0)?;
+        let deadline = std::time::Instant::now() + context.patience;
+        let mut all = 0;
+        while all < ARMS {
+            match rustix::io::read(events, &mut count) {
+                Ok(_) => all += u64::from_ne_bytes(count),
+                Err(rustix::io::Errno::AGAIN) => std::thread::sleep(std::time::Duration::from_millis(1)),
+                Err(errno) => return Err(Stop::Fail(format!("reading the events: {errno}"))),
+            }
+            must(std::time::Instant::now() < deadline, || {
+                format!("round {round}: {all} events come after {ARMS} arms")
+            })?;
+        }
+        same(format_args!("events of round {round}"), all, ARMS)?;
+    }
+    let slept = thread_sleeps()?.0 - before;
+    must(slept > 0, || format!("{ROUNDS} times {ARMS} events, and the interrupt's thread never had to help"))?;
+    take_range(&mine, 1, 0, 1)?;
+    context.sync()
 }

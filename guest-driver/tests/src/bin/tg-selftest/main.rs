@@ -14,6 +14,7 @@ mod copies;
 mod counters;
 mod data;
 mod direct;
+mod idle;
 mod inspect;
 mod interrupts;
 mod launches;
@@ -183,6 +184,7 @@ const PLAN: &[Test] = plan! {
     "queue/wait-times-out" => queue_consumers::wait_times_out,
     "queue/poll-wakes" => queue_consumers::poll_wakes,
     "interrupt/wakes-a-sleeper-itself" => interrupts::way_to_a_sleeper,
+    "interrupt/leaves-more-events-than-it-handles-to-its-thread" => interrupts::more_than_one_interrupt_handles,
     "i9-queue/one-by-one-in-batches-and-in-the-kernel" => queue_consumers::ways_agree,
     "i10-queue/threads-take-every-element-once" => queue_consumers::threads,
     "i10-queue/consumers-killed-at-random" => queue_consumers::killed_at_random,
@@ -212,6 +214,9 @@ const PLAN: &[Test] = plan! {
     "i6-i7-replica/quiet-covers-every-copy" => replicas::message_passing,
     "e22b-replica/one-pointer-with-both-trapped" => replicas::one_pointer,
     "sync/locks-in-replicated-segments" => replicas::locks,
+    "idle/a-late-barrier-is-slept-through" => idle::barriers,
+    "idle/a-lock-that-is-held-for-long-is-slept-through" => idle::locks,
+    "idle/both-ends-of-a-broadcast-sleep" => idle::broadcasts,
     "replica/copied-when-read-much" => replicas::copied_when_used,
     "replica-invalidate/stores-of-every-node-reach-every-copy" => replicas::invalidated_reach_all,
     "i4-i5-replica-invalidate/no-older-store-comes-back" => replicas::invalidated_no_older_store,
@@ -244,6 +249,7 @@ const PLAN: &[Test] = plan! {
     "direct/polled-both-ways" => direct::polled,
     "direct/atomics-and-copies-through-the-boards" => direct::through_the_boards,
     "direct/counted-pages-are-trapped" => direct::counted,
+    "direct/a-counter-that-nobody-disarms-ends-with-its-import" => direct::counter_ends_with_its_import,
     "direct/between-direct-and-trapped-nothing-comes-late" => direct::back_and_forth,
     "direct/rights-hold-for-processes" => direct::rights,
     "direct/withdrawn-segments-end-their-imports" => direct::withdrawn,

@@ -312,7 +312,7 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
         ("the right to enqueue", uapi::Replica { rights_owner: rights | Rights::ENQUEUE.0, ..good }),
         ("the right to copy blocks", uapi::Replica { rights_others: Rights::DMA.0, ..good }),
         ("unknown rights", uapi::Replica { rights_others: 0x8000, ..good }),
-        ("a reserved field", uapi::Replica { reserved: 1, ..good }),
+        ("a page of its own choice", uapi::Replica { page: 1, ..good }),
         ("no name", uapi::Replica { name: [0; 64], ..good }),
         ("a name without end", uapi::Replica { name: [b'x'; 64], ..good }),
         ("a name with something behind its end", uapi::Replica { name: name(b"a\0b"), ..good }),
