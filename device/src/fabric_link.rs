@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use log::{debug, info, warn};
@@ -13,6 +13,8 @@ use telegraphos_link::limit::Limiter;
 use telegraphos_link::{Door, LinkClient, MemoryLink, OutputFull, Received, hello};
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
+
+use crate::rings::Offer;
 
 /// First and longest delay between attempts to connect, in microseconds.
 const BACKOFF: (u64, u64) = (100_000, 1_000_000);
@@ -30,6 +32,15 @@ pub struct RefusedByFabric {
     pub path: PathBuf,
     /// The value offered, the value expected, and the remedy.
     pub why: String,
+}
+
+/// What has arrived.
+#[derive(Debug)]
+pub enum Arrival {
+    /// An event for the core.
+    Event(Event),
+    /// An end of a ring.
+    Ring(Offer),
 }
 
 /// A connection.
@@ -53,6 +64,14 @@ impl Link {
         match self {
             Link::Stream(link) => link.receive(frames),
             Link::Memory(link) => Ok(link.receive(frames)),
+        }
+    }
+
+    /// The descriptors of a [`Frame::Ring`].
+    fn take_fds(&mut self) -> Option<[OwnedFd; 2]> {
+        match self {
+            Link::Stream(link) => link.take_fds(),
+            Link::Memory(_) => None,
         }
     }
 
@@ -264,8 +283,8 @@ impl FabricLink {
         was_up
     }
 
-    /// Receives once from the fabric; each frame becomes an event for the core.
-    pub fn receive(&mut self, now: u64, mut event: impl FnMut(Event)) -> Result<(), RefusedByFabric> {
+    /// Receives once from the fabric; each frame becomes an event for the core, or an end of a ring.
+    pub fn receive(&mut self, now: u64, mut arrive: impl FnMut(Arrival)) -> Result<(), RefusedByFabric> {
         let mut frames = std::mem::take(&mut self.frames);
         frames.clear();
         let received = match &mut self.state {
@@ -278,7 +297,7 @@ impl FabricLink {
             Err(e) => Some(e.to_string()),
         };
         for frame in frames.drain(..) {
-            if let Err(why) = self.frame(now, frame, &mut event)? {
+            if let Err(why) = self.frame(now, frame, &mut arrive)? {
                 end = Some(why);
                 break;
             }
@@ -287,7 +306,7 @@ impl FabricLink {
         // A refusal has ended the link already and logged its own reason.
         if let (Some(why), false) = (end, matches!(self.state, State::Waiting { .. })) {
             if self.lose(now, &why) {
-                event(Event::LinkDown);
+                arrive(Arrival::Event(Event::LinkDown));
             }
         }
         Ok(())
@@ -298,8 +317,9 @@ impl FabricLink {
         &mut self,
         now: u64,
         frame: Frame,
-        event: &mut impl FnMut(Event),
+        arrive: &mut impl FnMut(Arrival),
     ) -> Result<Result<(), String>, RefusedByFabric> {
+        let mut event = |event| arrive(Arrival::Event(event));
         match (frame, self.is_up()) {
             (Frame::Welcome { incarnation, nodes, credits }, false) => {
                 let state = std::mem::replace(&mut self.state, State::Waiting { until: now });
@@ -340,7 +360,18 @@ impl FabricLink {
                     let _ = link.send(Frame::Alive);
                 }
             }
-            (Frame::NodeDown { node }, true) => event(Event::NodeDown { node }),
+            (Frame::Ring { node, incarnation, own, bytes, credits, side }, true) => {
+                let fds = match &mut self.state {
+                    State::Joined { link } => link.take_fds(),
+                    _ => None,
+                };
+                arrive(Arrival::Ring(Offer { node, incarnation, own, bytes, credits, side, fds }));
+            }
+            (frame @ (Frame::NodeDown { .. } | Frame::RingUse { .. } | Frame::RingLost { .. }), true) => {
+                if let Ok(of_frame) = Event::try_from(frame) {
+                    event(of_frame);
+                }
+            }
             (other, _) => {
                 return Ok(Err(format!(
                     "it sent a frame out of turn ({other:?}); is it a telegraphos-fabric of version {PROTOCOL_VERSION}?"

@@ -4,7 +4,8 @@
 //! ```text
 //!   listener ─┐                                  ┌─ guest memory (mapped)
 //!   client  ──┼─ poll ─ Session ─ Board ─ Hib ───┼─ event descriptors
-//!   fabric  ──┤                                  └─ frames to the fabric
+//!   fabric  ──┤                                  └─ frames to the fabric, and to other boards of this host
+//!   rings   ──┤
 //!   shutdown ─┘
 //! ```
 //!
@@ -28,7 +29,7 @@ use telegraphos_wire::link::Frame;
 
 use crate::board::{Board, Clock};
 use crate::direct::Member;
-use crate::fabric_link::{FabricLink, RefusedByFabric};
+use crate::fabric_link::{Arrival, FabricLink, RefusedByFabric};
 use crate::guard::Guard;
 use crate::intake::Intake;
 use crate::vfio::{Connection, Filled, Refused, Session, hang_up};
@@ -206,8 +207,9 @@ impl HibServer {
         let mut spin = Spin::new(self.spin);
         loop {
             // Until a connection is ready, a deadline is reached, or a shutdown is requested.
-            let found = spin.wait(|| self.timeout(), |timeout| self.poll(timeout))?;
-            if self.turn(found)? {
+            let [shutdown, listener, client, link, rings] =
+                spin.wait(|| self.timeout(), |timeout| self.poll(timeout))?;
+            if self.turn_with([shutdown, listener, client, link], !rings.is_empty())? {
                 return Ok(());
             }
         }
@@ -215,7 +217,14 @@ impl HibServer {
 
     /// One turn of the loop, after a poll of [`HibServer::interests`] that found these events, at the latest after
     /// [`HibServer::timeout`]. Never blocks, and is short whatever the guest does. True if a shutdown was requested.
+    ///
+    /// A board whose fabric is in the same thread has no rings, which are not among those events.
     pub fn turn(&mut self, found: [PollFlags; 4]) -> Result<bool, ServeError> {
+        self.turn_with(found, false)
+    }
+
+    /// The same; `rings`: the poll has found some of its rings ready.
+    fn turn_with(&mut self, found: [PollFlags; 4], rings: bool) -> Result<bool, ServeError> {
         let ready = self.ready(found);
         if ready.shutdown {
             info!("stopped");
@@ -227,7 +236,13 @@ impl HibServer {
         // The fabric comes first: its credits and replies make room for the guest's stores.
         if ready.link_in {
             let board = &mut self.board;
-            self.link.receive(now, |event| board.feed(event))?;
+            self.link.receive(now, |arrival| match arrival {
+                Arrival::Event(event) => board.feed(event),
+                Arrival::Ring(offer) => board.open_ring(offer),
+            })?;
+        }
+        if rings {
+            self.board.serve_rings();
         }
         self.board.turn();
         if self.pause(now).is_some() && !ready.client_hung_up {
@@ -248,6 +263,7 @@ impl HibServer {
 
     /// Sends the output of this turn, with one send per connection.
     fn send(&mut self, now: u64, link_writable: bool) {
+        self.board.flush_rings();
         self.board.swap_frames(&mut self.frames);
         if !self.frames.is_empty() || link_writable {
             let mut lost = self.link.send(now, self.frames.drain(..), &mut self.board.limiter);
@@ -335,8 +351,13 @@ impl HibServer {
     }
 
     /// One poll of all connections, for at most `timeout` microseconds.
-    fn poll(&self, timeout: Option<u64>) -> Result<[PollFlags; 4], ServeError> {
-        let mut fds = self.interests();
+    fn poll(&self, timeout: Option<u64>) -> Result<[PollFlags; 5], ServeError> {
+        let [shutdown, listener, client, link] = self.interests();
+        let rings = match self.board.rings.fd() {
+            Some(fd) => PollFd::from_borrowed_fd(fd, PollFlags::IN),
+            None => PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::empty()),
+        };
+        let mut fds = [shutdown, listener, client, link, rings];
         telegraphos_service::wait::poll(&mut fds, timeout)
             .map_err(|errno| ServeError::System { what: "cannot wait for the connections", errno })?;
         Ok(fds.map(|fd| fd.revents()))

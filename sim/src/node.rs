@@ -150,6 +150,8 @@ impl Node {
                 // The next action answers the load.
                 Action::Notice(Notice::FailedLoad { .. }) => failed = true,
                 Action::Notice(_) | Action::ResetDone => {}
+                // A simulated switch offers no rings.
+                Action::RingSend(_) | Action::Ring { .. } => {}
             }
         }
         world.actions = actions;

@@ -52,7 +52,7 @@ pub use packet::{AtomicOp, Block, Body, Class, Packet, RemoteAddr, Rights};
 pub use window::{Aperture, WindowAddress, WindowLayout};
 
 /// Version of the link and packet formats; a HIB and a fabric that differ refuse each other.
-pub const PROTOCOL_VERSION: u8 = 3;
+pub const PROTOCOL_VERSION: u8 = 4;
 /// Bytes of memory that one packet of a block copy carries at most: a frame with it fits into the buffer of a stream.
 pub const MAX_BLOCK: usize = 32768;
 /// The same between nodes that are not both linked to their fabric in memory: what is sent behind a block waits for it.

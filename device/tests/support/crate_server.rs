@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use telegraphos_device::fabric_link::FabricLink;
+use telegraphos_device::fabric_link::{Arrival, FabricLink};
 use telegraphos_device::vfio::message::{DmaMap, DmaUnmap, IrqSet};
 use telegraphos_device::vfio::server::{IRQ_INDEXES, REGIONS, spread};
 use telegraphos_device::vfio::{Answer, Backend, Refused, Token};
@@ -97,7 +97,12 @@ impl Shared {
                 link.timer(now);
                 board.turn();
                 if events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-                    link.receive(now, |event| board.feed(event)).unwrap();
+                    let arrive = |arrival| match arrival {
+                        Arrival::Event(event) => board.feed(event),
+                        // Not opened, so it is not used.
+                        Arrival::Ring(_) => {}
+                    };
+                    link.receive(now, arrive).unwrap();
                 }
                 if events.contains(PollFlags::OUT) && link.flush(now) {
                     board.feed(Event::LinkDown);
