@@ -113,7 +113,12 @@ impl Boards {
         let mut boards = Boards::empty(settings, progress)?;
         let step = progress.step(format!("Starting {nodes} boards and the fabric"), None);
         let socket = boards.run_dir.path().join(FABRIC);
-        let fabric = start_fabric(&socket, &settings.fabric, &boards.logs.path("fabric"))?;
+        let mut of_fabric = settings.fabric.clone();
+        if count_links {
+            // What passes by a ring passes no link; and no ring's end passes a tap.
+            of_fabric.push(("rings".to_owned(), "0".to_owned()));
+        }
+        let fabric = start_fabric(&socket, &of_fabric, &boards.logs.path("fabric"))?;
         boards.fabrics.push((fabric, socket));
         boards.start_boards(settings, count_links, &vec![0; nodes], options)?;
         step.done();

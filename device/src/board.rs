@@ -2,21 +2,25 @@
 //! One board: the pure core with its guest memory, config space and interrupts. Performs the core's actions at once.
 //! The servers (`shell`, `crate_server`) own a board; a vfio-user session drives it as its [`Backend`].
 
+use std::collections::VecDeque;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use log::{debug, error};
 use rustix::io::Errno;
-use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig};
+use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig, RingAction, RingEvent};
 use telegraphos_link::limit::Limiter;
+use telegraphos_service::wait::Places;
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{UNIT, regs};
+use telegraphos_wire::{NodeId, UNIT, regs};
 
 use crate::config_space::{self, Builder, ConfigSpace};
 use crate::direct::Member;
 use crate::interrupts::Interrupts;
 use crate::memory::{GuestMemory, Mapped};
 use crate::notices;
+use crate::rings::{Offer, Rings};
 use crate::vfio::message::{DmaMap, DmaUnmap, IrqSet};
 use crate::vfio::server::{CONFIG_REGION, spread};
 use crate::vfio::{Answer, Backend, Refused, Token};
@@ -48,6 +52,9 @@ pub struct Board {
     completed: Vec<(Token, u64)>,
     /// Frames that have not been sent to the fabric.
     frames: Vec<Frame>,
+    pub(crate) rings: Rings,
+    /// Buffer, kept to reuse its allocation.
+    ring_frames: VecDeque<Frame>,
     actions: Vec<Action>,
     /// Rate limit of log lines that the guest or peers can trigger.
     pub(crate) limiter: Limiter,
@@ -79,6 +86,8 @@ impl Board {
             interrupts: Interrupts::new(config.msix),
             completed: Vec::new(),
             frames: Vec::new(),
+            rings: Rings::default(),
+            ring_frames: VecDeque::new(),
             actions: Vec::new(),
             limiter: Limiter::default(),
             now: 0,
@@ -148,8 +157,13 @@ impl Board {
                 }
                 Action::ReadDone { token, data } => self.completed.push((token, data)),
                 Action::Send(packet) => self.frames.push(Frame::Packet(packet)),
+                Action::RingSend(packet) => self.rings.send(packet.dst, &Frame::Packet(packet)),
+                Action::Ring { peer, what } => self.ring(peer, what),
                 Action::Credit { class, count } => self.frames.push(Frame::Credit { class, count }),
-                Action::AnnounceReset { incarnation } => self.frames.push(Frame::Reset { incarnation }),
+                Action::AnnounceReset { incarnation } => {
+                    self.rings.close_all();
+                    self.frames.push(Frame::Reset { incarnation });
+                }
                 Action::Group { page, members } => self.frames.push(Frame::Group { page, members }),
                 Action::Recall { address, length } => self.memory.recall(address, length),
                 Action::Continue => self.more = true,
@@ -169,6 +183,91 @@ impl Board {
             actions.shrink_to(4096);
         }
         self.actions = actions;
+    }
+
+    // ---- rings ----
+
+    /// What to do about the ring to a node.
+    fn ring(&mut self, peer: NodeId, what: RingAction) {
+        match what {
+            RingAction::Credit { class, count } => self.rings.send(peer, &Frame::Credit { class, count }),
+            RingAction::Probe => self.rings.send(peer, &Frame::Probe),
+            RingAction::Unused => {
+                if let Some(incarnation) = self.rings.incarnation(peer) {
+                    self.frames.push(Frame::RingUse { node: peer, incarnation, on: false });
+                }
+            }
+            RingAction::Close(why) => {
+                let (Some(incarnation), Some(why)) = (self.rings.close(peer), why) else { return };
+                limited!(self.limiter, "ring", self.now => warn
+                    "the ring to node {peer} is closed, and the node counts as down: it {why}");
+                self.frames.push(Frame::RingLost { node: peer, incarnation });
+            }
+        }
+    }
+
+    /// Opens an end of a ring, unless it is for an incarnation of the past. Rings are waited for at one of these places.
+    pub(crate) fn open_ring(&mut self, offer: Offer, places: &Places) {
+        let Offer { node, incarnation, own, credits, .. } = offer;
+        if !self.hib.accepts_ring(node, incarnation, own) {
+            return;
+        }
+        match self.rings.open(offer, places) {
+            Ok(()) => self.feed(Event::Ring { peer: node, what: RingEvent::Up { incarnation, own, credits } }),
+            // The other end is not used without an answer from here.
+            Err(e) => {
+                limited!(self.limiter, "ring", self.now => warn
+                    "no ring to node {node}, whose packets pass the fabric: {e}");
+            }
+        }
+    }
+
+    /// Receives from all rings.
+    pub(crate) fn serve_rings(&mut self) {
+        for peer in self.rings.ready() {
+            let mut frames = std::mem::take(&mut self.ring_frames);
+            let received = self.rings.receive(self.now, peer, &mut frames);
+            let mut valid = true;
+            for frame in frames.drain(..) {
+                let what = match frame {
+                    // The core may have closed it.
+                    _ if !valid || self.rings.incarnation(peer).is_none() => break,
+                    Frame::Packet(packet) if packet.src == peer => {
+                        self.feed(Event::RingPacket(packet));
+                        continue;
+                    }
+                    Frame::Probe => {
+                        self.rings.send(peer, &Frame::Alive);
+                        continue;
+                    }
+                    Frame::Credit { class, count } => RingEvent::Credit { class, count },
+                    Frame::Alive => RingEvent::Alive,
+                    _ => {
+                        valid = false;
+                        RingEvent::Broken
+                    }
+                };
+                self.feed(Event::Ring { peer, what });
+            }
+            self.ring_frames = frames;
+            if let Err(e) = received {
+                self.ring_broken(peer, &e);
+            }
+        }
+    }
+
+    /// Writes what was queued for rings.
+    pub(crate) fn flush_rings(&mut self) {
+        while self.rings.is_dirty() {
+            for (peer, e) in self.rings.flush() {
+                self.ring_broken(peer, &e);
+            }
+        }
+    }
+
+    fn ring_broken(&mut self, peer: NodeId, why: &io::Error) {
+        limited!(self.limiter, "ring error", self.now => debug "the ring to node {peer}: {why}");
+        self.feed(Event::Ring { peer, what: RingEvent::Broken });
     }
 
     /// Resets the board and drops everything of its guest, after the client has disconnected.

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use log::{debug, info, warn};
@@ -13,6 +14,8 @@ use telegraphos_link::{Door, LinkClient, MemoryLink, OutputFull, Received, hello
 use telegraphos_service::wait::{Places, Readiness, Watched};
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
+
+use crate::rings::Offer;
 
 /// The place of the link's descriptor among those of its board.
 pub const PLACE: u32 = 3;
@@ -32,6 +35,15 @@ pub struct RefusedByFabric {
     pub path: PathBuf,
     /// The value offered, the value expected, and the remedy.
     pub why: String,
+}
+
+/// What has arrived.
+#[derive(Debug)]
+pub enum Arrival {
+    /// An event for the core.
+    Event(Event),
+    /// An end of a ring.
+    Ring(Offer),
 }
 
 /// A connection.
@@ -55,6 +67,14 @@ impl Link {
         match self {
             Link::Stream(link) => link.receive(frames),
             Link::Memory(link) => Ok(link.receive(frames)),
+        }
+    }
+
+    /// The descriptors of a [`Frame::Ring`].
+    fn take_fds(&mut self) -> Option<[OwnedFd; 2]> {
+        match self {
+            Link::Stream(link) => link.take_fds(),
+            Link::Memory(_) => None,
         }
     }
 
@@ -283,8 +303,8 @@ impl FabricLink {
         was_up
     }
 
-    /// Receives once from the fabric; each frame becomes an event for the core.
-    pub fn receive(&mut self, now: u64, mut event: impl FnMut(Event)) -> Result<(), RefusedByFabric> {
+    /// Receives once from the fabric; each frame becomes an event for the core, or an end of a ring.
+    pub fn receive(&mut self, now: u64, mut arrive: impl FnMut(Arrival)) -> Result<(), RefusedByFabric> {
         let mut frames = std::mem::take(&mut self.frames);
         frames.clear();
         let received = match &mut self.state {
@@ -297,7 +317,7 @@ impl FabricLink {
             Err(e) => Some(e.to_string()),
         };
         for frame in frames.drain(..) {
-            if let Err(why) = self.frame(now, frame, &mut event)? {
+            if let Err(why) = self.frame(now, frame, &mut arrive)? {
                 end = Some(why);
                 break;
             }
@@ -306,7 +326,7 @@ impl FabricLink {
         // A refusal has ended the link already and logged its own reason.
         if let (Some(why), false) = (end, matches!(self.state, State::Waiting { .. })) {
             if self.lose(now, &why) {
-                event(Event::LinkDown);
+                arrive(Arrival::Event(Event::LinkDown));
             }
         }
         Ok(())
@@ -317,8 +337,9 @@ impl FabricLink {
         &mut self,
         now: u64,
         frame: Frame,
-        event: &mut impl FnMut(Event),
+        arrive: &mut impl FnMut(Arrival),
     ) -> Result<Result<(), String>, RefusedByFabric> {
+        let mut event = |event| arrive(Arrival::Event(event));
         match (frame, self.is_up()) {
             (Frame::Welcome { incarnation, nodes, credits }, false) => {
                 let state = std::mem::replace(&mut self.state, State::Waiting { until: now });
@@ -359,7 +380,18 @@ impl FabricLink {
                     let _ = link.send(Frame::Alive);
                 }
             }
-            (Frame::NodeDown { node }, true) => event(Event::NodeDown { node }),
+            (Frame::Ring { node, incarnation, own, bytes, credits, side }, true) => {
+                let fds = match &mut self.state {
+                    State::Joined { link } => link.take_fds(),
+                    _ => None,
+                };
+                arrive(Arrival::Ring(Offer { node, incarnation, own, bytes, credits, side, fds }));
+            }
+            (frame @ (Frame::NodeDown { .. } | Frame::RingUse { .. } | Frame::RingLost { .. }), true) => {
+                if let Ok(of_frame) = Event::try_from(frame) {
+                    event(of_frame);
+                }
+            }
             (other, _) => {
                 return Ok(Err(format!(
                     "it sent a frame out of turn ({other:?}); is it a telegraphos-fabric of version {PROTOCOL_VERSION}?"

@@ -11,6 +11,7 @@
 //!              ├─ memory           guest RAM: the only code that touches it
 //!              ├─ interrupts       event descriptors
 //!              └─ notices          log lines, rate limited
+//!   rings          frames to and from boards of the same host, in shared memory
 //!   shell          the poll loop around all of it
 //!   intake         when the client has run dry, and when it is left unread for a while
 //!   direct         the memory device beside the board, and the memory of a trust group
@@ -42,6 +43,7 @@ mod intake;
 pub mod interrupts;
 pub mod memory;
 mod notices;
+pub mod rings;
 pub mod settings;
 pub mod shell;
 pub mod vfio;

@@ -4,7 +4,8 @@
 //! ```text
 //!   listener ─┐                                  ┌─ guest memory (mapped)
 //!   client  ──┼─ wait ─ Session ─ Board ─ Hib ───┼─ event descriptors
-//!   fabric  ──┤                                  └─ frames to the fabric
+//!   fabric  ──┤                                  └─ frames to the fabric, and to other boards of this host
+//!   rings   ──┤
 //!   shutdown ─┘
 //! ```
 //!
@@ -29,9 +30,10 @@ use telegraphos_wire::link::Frame;
 
 use crate::board::{Board, Clock};
 use crate::direct::Member;
-use crate::fabric_link::{self, FabricLink, RefusedByFabric};
+use crate::fabric_link::{self, Arrival, FabricLink, RefusedByFabric};
 use crate::guard::Guard;
 use crate::intake::Intake;
+use crate::rings;
 use crate::vfio::{Connection, Filled, Refused, Session, hang_up};
 
 /// Configuration of a server.
@@ -102,8 +104,9 @@ const SHUTDOWN: u32 = 0;
 const LISTENER: u32 = 1;
 const CLIENT: u32 = 2;
 const LINK: u32 = fabric_link::PLACE;
+const RINGS: u32 = rings::PLACE;
 /// Places of one board in a [`WaitSet`].
-pub const PLACES: usize = 4;
+pub const PLACES: usize = 5;
 
 /// Microseconds per turn of the loop for messages of the guest. This bounds how long packets from the fabric wait.
 const TURN: u64 = 200;
@@ -256,7 +259,13 @@ impl HibServer {
         // The fabric comes first: its credits and replies make room for the guest's stores.
         if ready.link_in {
             let board = &mut self.board;
-            self.link.receive(now, |event| board.feed(event))?;
+            self.link.receive(now, |arrival| match arrival {
+                Arrival::Event(event) => board.feed(event),
+                Arrival::Ring(offer) => board.open_ring(offer, &self.places),
+            })?;
+        }
+        if found[RINGS as usize].read {
+            self.board.serve_rings();
         }
         self.board.turn();
         if self.pause(now).is_some() && !ready.client_hung_up {
@@ -292,6 +301,7 @@ impl HibServer {
 
     /// Sends the output of this turn, with one send per connection.
     fn send(&mut self, now: u64, link_writable: bool) {
+        self.board.flush_rings();
         self.board.swap_frames(&mut self.frames);
         if !self.frames.is_empty() || link_writable {
             let mut lost = self.link.send(now, self.frames.drain(..), &mut self.board.limiter);

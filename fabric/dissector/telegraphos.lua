@@ -9,7 +9,7 @@ local proto = Proto("telegraphos", "Telegraphos")
 
 -- Where everything is: fields are { name, offset, bytes, how to show it }.
 local wire = {
-  PROTOCOL_VERSION = 3,
+  PROTOCOL_VERSION = 4,
   HEAD_LEN = 8,
   HEADER_LEN = 64,
   MAX_LEN = 73804,
@@ -65,6 +65,12 @@ wire.frames = {
     fields = { } },
   [15] = { name = "alive", len = 0, check = "None", tail = "None",
     fields = { } },
+  [16] = { name = "ring", len = 32, check = "None", tail = "None",
+    fields = { { "node", 0, 2, "Node" }, { "incarnation", 4, 8, "Hex" }, { "own_incarnation", 12, 8, "Hex" }, { "ring_bytes", 20, 4, "Dec" }, { "ring_credits", 24, 4, "Dec" }, { "ring_side", 28, 1, "Dec" }, } },
+  [17] = { name = "ring-use", len = 16, check = "None", tail = "None",
+    fields = { { "node", 0, 2, "Node" }, { "incarnation", 4, 8, "Hex" }, { "in_use", 12, 4, "Flag" }, } },
+  [18] = { name = "ring-lost", len = 12, check = "None", tail = "None",
+    fields = { { "node", 0, 2, "Node" }, { "incarnation", 4, 8, "Hex" }, } },
 }
 wire.packets = {
   [1] = { name = "write", class = 1, len = 64, check = "Access", tail = "None",

@@ -59,6 +59,10 @@ pub struct Settings {
     /// `clear = true`
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
+    /// Rings in shared memory of each HIB to others of this host, beside the switch; 0: none. Not in use while a link
+    /// has faults or something is captured [default: 16]
+    #[arg(long, value_name = "N")]
+    pub rings: Option<u32>,
     /// Seed of all faults: the same seed gives the same faults [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -185,6 +189,7 @@ impl Settings {
             config.schedule = Schedule::parse(&text).map_err(|e| SettingsError::refused(name, e))?;
         }
         config.seed = self.seed.unwrap_or(config.seed);
+        config.rings = range("rings", self.rings.unwrap_or(config.rings), 0, 4096)?;
         if let Some(file) = &self.capture {
             let links = self.capture_link.iter().map(|link| link.parse::<Link>());
             let links = links.collect::<Result<_, _>>().map_err(|e| SettingsError::refused("--capture-link", e))?;

@@ -12,6 +12,7 @@
 //! [`BATCH`]: crate::BATCH
 //! [`DEFAULT_CREDITS`]: telegraphos_wire::link::DEFAULT_CREDITS
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -53,6 +54,8 @@ pub struct LinkClient {
     stream: OwnedFd,
     input: Input,
     output: SendQueue,
+    /// Pairs of descriptors that came with frames not yet taken; `None` where they were lost.
+    fds: VecDeque<Option<[OwnedFd; 2]>>,
 }
 
 impl LinkClient {
@@ -80,7 +83,7 @@ impl LinkClient {
 
     /// A link over a stream that is already connected.
     pub fn from_stream(stream: impl Into<OwnedFd>) -> LinkClient {
-        LinkClient { stream: stream.into(), input: Input::new(), output: SendQueue::default() }
+        LinkClient { stream: stream.into(), input: Input::new(), output: SendQueue::default(), fds: VecDeque::new() }
     }
 
     /// The descriptor to poll.
@@ -101,6 +104,12 @@ impl LinkClient {
         }
         frame.encode(self.output.bytes());
         Ok(())
+    }
+
+    /// The descriptors of the next [`Frame::Ring`]; `None` if they were lost, since this process has too many open. To
+    /// be called once for each such frame, in order.
+    pub fn take_fds(&mut self) -> Option<[OwnedFd; 2]> {
+        self.fds.pop_front().flatten()
     }
 
     /// Bytes that wait for the socket.
@@ -131,7 +140,7 @@ impl LinkClient {
     /// that are no frame are an error of kind `InvalidData`, after which the link must be dropped.
     pub fn receive(&mut self, frames: &mut impl Extend<Frame>) -> io::Result<Received> {
         let mut received = 0;
-        let closed = match self.input.fill(self.stream.as_fd()) {
+        let closed = match self.input.fill(self.stream.as_fd(), &mut self.fds) {
             Ok(None) => return Ok(Received::default()),
             Ok(Some(n)) => n == 0,
             // The fabric closed without reading everything.
@@ -202,6 +211,41 @@ mod tests {
             }
         }
         assert!(link.wants_write() && !link.flush().unwrap());
+    }
+
+    #[test]
+    fn descriptors_arrive_with_their_frames() {
+        use rustix::fs::fstat;
+        let (mut link, peer) = pair();
+        let mut output = SendQueue::default();
+        let (mut sent, mut inodes) = (Vec::new(), Vec::new());
+        let (mut got, mut arrived) = (Vec::new(), Vec::new());
+        for n in 0..20u16 {
+            for node in 0..n % 4 {
+                sent.push(Frame::NodeDown { node });
+                sent[sent.len() - 1].encode(output.bytes());
+            }
+            let (socket, memory) =
+                rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+            inodes.push((fstat(&socket).unwrap().st_ino, fstat(&memory).unwrap().st_ino));
+            output.attach([socket, memory]);
+            sent.push(Frame::Ring { node: n, incarnation: 1, own: 2, bytes: 4096, credits: 1, side: 0 });
+            sent[sent.len() - 1].encode(output.bytes());
+            if n % 3 == 2 {
+                assert!(output.flush(peer.as_fd()).unwrap());
+            }
+        }
+        output.flush(peer.as_fd()).unwrap();
+        while link.receive(&mut got).unwrap().frames > 0 {}
+        assert_eq!(got, sent);
+        for frame in &got {
+            if let Frame::Ring { .. } = frame {
+                let fds = link.take_fds().unwrap();
+                arrived.push((fstat(&fds[0]).unwrap().st_ino, fstat(&fds[1]).unwrap().st_ino));
+            }
+        }
+        assert_eq!(arrived, inodes);
+        assert!(link.take_fds().is_none());
     }
 
     #[test]

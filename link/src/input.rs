@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Frames out of a stream of bytes.
 
-use std::io;
-use std::os::fd::BorrowedFd;
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{self, RecvFlags};
+use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 use telegraphos_wire::link::{Frame, FrameError, MAX_LEN};
 
 /// Most bytes of one receive.
@@ -69,13 +71,32 @@ impl Input {
         self.end = (self.end + bytes).min(self.bytes.len());
     }
 
-    /// One receive into the free space. `Ok(None)` if nothing is there, `Ok(Some(0))` at the end of the stream.
-    pub(crate) fn fill(&mut self, fd: BorrowedFd<'_>) -> io::Result<Option<usize>> {
+    /// One receive into the free space. `Ok(None)` if nothing is there, `Ok(Some(0))` at the end of the stream. The
+    /// descriptors of a message are appended to `fds`; `None` if some were lost, or they are not two.
+    pub(crate) fn fill(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        fds: &mut VecDeque<Option<[OwnedFd; 2]>>,
+    ) -> io::Result<Option<usize>> {
         loop {
-            match net::recv(fd, self.space(), RecvFlags::DONTWAIT) {
-                Ok((_, n)) => {
-                    self.filled(n);
-                    return Ok(Some(n));
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            match net::recvmsg(fd, &mut [IoSliceMut::new(self.space())], &mut ancillary, flags) {
+                Ok(message) => {
+                    let got: Vec<OwnedFd> = ancillary
+                        .drain()
+                        .filter_map(|message| match message {
+                            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+                            _ => None,
+                        })
+                        .flatten()
+                        .collect();
+                    if !got.is_empty() || message.flags.contains(ReturnFlags::CTRUNC) {
+                        fds.push_back(got.try_into().ok());
+                    }
+                    self.filled(message.bytes);
+                    return Ok(Some(message.bytes));
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),

@@ -6,6 +6,9 @@
 //!            └ SendQueue                            └ Listener
 //! ```
 //!
+//! Two boards of one host may have a [`ring`] between them, which the fabric hands out; `unsafe` exists in its memory
+//! (`ring/memory.rs`) only.
+//!
 //! [`LinkClient`] is the HIB's end of a link; [`Input`] decodes frames at both ends. Where HIB and fabric are in one
 //! process a [`MemoryLink`] takes the place of the stream. [`listener`] and [`send_queue`]
 //! serve every Unix socket of Telegraphos, vfio-user and control sockets included; [`limit`] every log line that a
@@ -16,13 +19,14 @@
 //! Not for this crate: what only one of the two needs, threads, clocks (time comes with each call), settings and
 //! command lines (`telegraphos-service`), transports between fabric processes (`telegraphos-transport`), and any
 //! dependency on TLS, HTTP or metrics: the HIB links all that is here.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod client;
 mod input;
 pub mod limit;
 pub mod listener;
 mod memory;
+pub mod ring;
 pub mod send_queue;
 
 pub use client::{LinkClient, OUT_LIMIT, OutputFull, Received, hello};

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes that wait for a stream socket which is never waited for.
+//! Bytes that wait for a stream socket which is never waited for, and descriptors that go with some of them.
 
-use std::os::fd::BorrowedFd;
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{self, SendFlags};
+use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 /// Bytes on their way into a socket, in order.
 #[derive(Debug, Default)]
 pub struct SendQueue {
     bytes: Vec<u8>,
     sent: usize,
+    /// Pairs of descriptors, each with the index in `bytes` of the byte that they go with.
+    attached: VecDeque<(usize, [OwnedFd; 2])>,
 }
 
 impl SendQueue {
@@ -29,16 +34,35 @@ impl SendQueue {
         &mut self.bytes
     }
 
-    /// One send (more only while the kernel takes part of it), which does not wait. True when nothing is left.
+    /// These descriptors go with the byte that is appended next. The socket must be a Unix stream.
+    pub fn attach(&mut self, fds: [OwnedFd; 2]) {
+        self.attached.push_back((self.bytes.len(), fds));
+    }
+
+    /// One send (more only while the kernel takes part of it, and before descriptors), which does not wait. True when
+    /// nothing is left.
     pub fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
         while !self.is_empty() {
-            match net::send(socket, &self.bytes[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Ok(n) => self.sent += n,
+            let due = self.attached.front().filter(|(at, _)| *at <= self.sent);
+            let next = self.attached.iter().map(|(at, _)| *at).find(|at| *at > self.sent);
+            let bytes = &self.bytes[self.sent..next.map_or(self.bytes.len(), |at| at.min(self.bytes.len()))];
+            let sent = match due {
+                Some((_, fds)) => send_with(socket, bytes, fds),
+                None => net::send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            };
+            match sent {
+                Ok(n) => {
+                    if due.is_some() {
+                        self.attached.pop_front();
+                    }
+                    self.sent += n;
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     // Moving the rest costs no more than sending it did: only when at least half has gone.
                     if self.sent >= self.bytes.len() / 2 {
                         self.bytes.drain(..self.sent);
+                        self.attached.iter_mut().for_each(|(at, _)| *at -= self.sent);
                         self.sent = 0;
                     }
                     return Ok(false);
@@ -46,8 +70,19 @@ impl SendQueue {
                 Err(e) => return Err(e),
             }
         }
+        // Those that go with a byte that is still to come.
+        self.attached.iter_mut().for_each(|(at, _)| *at -= self.sent);
         self.bytes.clear();
         self.sent = 0;
         Ok(true)
     }
+}
+
+fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[OwnedFd; 2]) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [fds[0].as_fd(), fds[1].as_fd()];
+    // There is space for them.
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
 }

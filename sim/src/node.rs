@@ -165,6 +165,8 @@ impl Node {
                 Action::Notice(Notice::FailedLoad { .. }) => failed = true,
                 // Its memory lends nothing.
                 Action::Notice(_) | Action::ResetDone | Action::Recall { .. } => {}
+                // A simulated switch offers no rings.
+                Action::RingSend(_) | Action::Ring { .. } => {}
             }
         }
         world.actions = actions;

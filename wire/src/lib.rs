@@ -53,7 +53,7 @@ pub use packet::{AtomicOp, Block, Body, Class, Lender, Loan, Packet, RemoteAddr,
 pub use window::{Aperture, WindowAddress, WindowLayout};
 
 /// Version of the link and packet formats; a HIB and a fabric that differ refuse each other.
-pub const PROTOCOL_VERSION: u8 = 3;
+pub const PROTOCOL_VERSION: u8 = 4;
 /// Bytes of memory that one packet of a block copy carries at most: a whole export unit. A frame with it fits into the
 /// buffer of a stream.
 pub const MAX_BLOCK: usize = UNIT as usize;

@@ -15,7 +15,10 @@
 //! [`Frame::Reach`] and [`Frame::NodeDown`], each behind everything the node sent before. `docs/fabric.md` has the
 //! rules.
 //!
-//! The receiver of a [`Frame::Probe`] answers [`Frame::Alive`], on links and trunks alike.
+//! The receiver of a [`Frame::Probe`] answers [`Frame::Alive`], on links, trunks and rings alike.
+//!
+//! A *ring* joins two HIBs of one host ([`Frame::Ring`]): requests, elements and their replies pass by it without the
+//! fabric, as [`Frame::Packet`] and [`Frame::Credit`]. `docs/fabric.md` has its rules, too.
 
 use alloc::vec::Vec;
 
@@ -114,12 +117,22 @@ slots! {
     ShortClass: Class as u8, "class" @ 0, Class;
     Layer: u8 as u8, "layer" @ 0, Dec, where is_layer;
     CreditLayer: u8 as u8, "layer" @ 1, Dec, where is_layer;
+    OwnIncarnation: u64 as u64, "own_incarnation" @ 12, Hex;
+    RingBytes: u32 as u32, "ring_bytes" @ 20, Dec;
+    RingCredits: u32 as u32, "ring_credits" @ 24, Dec;
+    RingSide: u8 as u8, "ring_side" @ 28, Dec, where is_side;
+    InUse: bool as u32, "in_use" @ 12, Flag;
 
     /// The window's parameters.
     Window: WindowLayout {
         node_bits: u8, "node_bits" @ 1, Dec;
         offset_bits: u8, "offset_bits" @ 2, Dec;
     };
+}
+
+/// Whether a ring has a side of this number.
+fn is_side(number: u8) -> bool {
+    number < 2
 }
 
 /// Whether a trunk may have a layer of this number.
@@ -350,6 +363,40 @@ kinds! {
     Probe = 14 "probe", None, 0, None;
     /// The answer to [`Frame::Probe`].
     Alive = 15 "alive", None, 0, None;
+    /// Fabric -> HIB: one end of a ring to `node`, which gets the other. Two descriptors come with it: a stream socket
+    /// for wake-ups, and the memory of the ring.
+    Ring = 16 "ring", None, 32, None {
+        /// The node at the other end.
+        node: NodeId = Node,
+        /// Its incarnation.
+        incarnation: u64 = Incarnation,
+        /// That of the receiver: the frame is void if it has another one now.
+        own: u64 = OwnIncarnation,
+        /// Bytes of each direction.
+        bytes: u32 = RingBytes,
+        /// Requests, and as many elements, that either end may have in the other's buffers.
+        credits: u32 = RingCredits,
+        /// The direction in which the receiver writes: 0 or 1.
+        side: u8 = RingSide,
+    };
+    /// Fabric -> HIB: from now on requests to this node go by the ring, or by the fabric again. HIB -> fabric: the last
+    /// request by the ring has arrived there, and later ones go by the fabric.
+    RingUse = 17 "ring-use", None, 16, None {
+        /// The node at the other end.
+        node: NodeId = Node,
+        /// Its incarnation.
+        incarnation: u64 = Incarnation,
+        /// Whether the ring is used.
+        on: bool = InUse,
+    };
+    /// HIB -> fabric: the node at the other end of a ring broke its rules; the sender has closed its end, and counts
+    /// the node as down. Fabric -> HIB: the node did the same.
+    RingLost = 18 "ring-lost", None, 12, None {
+        /// The node at the other end.
+        node: NodeId = Node,
+        /// Its incarnation.
+        incarnation: u64 = Incarnation,
+    };
 }
 
 /// Why bytes are not a frame.
@@ -498,6 +545,9 @@ mod tests {
             Frame::TrunkCredit { class: Class::Reply, layer: 2, count: 255 },
             Frame::Probe,
             Frame::Alive,
+            Frame::Ring { node: 3, incarnation: 0x2001, own: 0x3000, bytes: 1 << 17, credits: 64, side: 1 },
+            Frame::RingUse { node: 3, incarnation: 0x2001, on: true },
+            Frame::RingLost { node: 3, incarnation: 0x2001 },
         ] {
             let mut bytes = Vec::new();
             let len = frame.encode(&mut bytes);
@@ -554,7 +604,7 @@ mod tests {
     proptest! {
         /// No bytes make it panic, and what it accepts is encoded to the same bytes again, but for padding.
         #[test]
-        fn decode_survives_any_bytes(kind in 0u8..20, mut body in proptest::collection::vec(any::<u8>(), 0..200), declared in 0u32..220) {
+        fn decode_survives_any_bytes(kind in 0u8..24, mut body in proptest::collection::vec(any::<u8>(), 0..200), declared in 0u32..220) {
             let mut bytes = declared.to_le_bytes().to_vec();
             bytes.extend([kind, PROTOCOL_VERSION, 0, 0]);
             bytes.append(&mut body);

@@ -510,6 +510,18 @@ impl Body {
         self.payload_len() - if data.is_lent() { data.len() } else { 0 }
     }
 
+    /// Bytes of the block that it carries or asks for.
+    #[inline]
+    pub fn block_len(&self) -> u64 {
+        match self {
+            Body::ReadBlock { length, .. } => u64::from(*length),
+            Body::WriteBlock { data, .. } | Body::Fill { data, .. } | Body::BlockReply { data, .. } => {
+                data.len() as u64
+            }
+            _ => 0,
+        }
+    }
+
     /// Bytes behind the header.
     #[inline]
     pub fn payload_len(&self) -> usize {

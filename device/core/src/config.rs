@@ -216,6 +216,12 @@ pub enum Bug {
     FetchWithoutLimit,
     /// I14: a load that performs an atomic leaves its arguments for the next one.
     FetchKeepsArguments,
+    /// I8: requests leave a withdrawn ring before those sent by it have arrived.
+    LeaveRingAtOnce,
+    /// Rings: what came by a ring is answered by the switch.
+    AnswerBesideRing,
+    /// Rings: what a peer writes is not checked.
+    TrustRing,
 }
 
 impl HibConfig {

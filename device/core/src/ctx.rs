@@ -13,12 +13,13 @@ use crate::keyed::Key;
 use crate::link::Link;
 use crate::numbered::Numbered;
 use crate::registers::Registers;
+use crate::rings::Rings;
 use crate::tables::{AfterWrite, Tables, Written};
-use crate::{Action, Bar, Counters, HibConfig, Notice, Step, StepId, StepResult, Token};
+use crate::{Action, Bar, Counters, HibConfig, Notice, RingAction, Step, StepId, StepResult, Token};
 use std::collections::VecDeque;
 use telegraphos_wire::admin::{COMPLETION_OFFSET, Completion};
 use telegraphos_wire::regs::{CONTROL_IRQ_ENABLE, Register};
-use telegraphos_wire::{AtomicOp, Body, NodeId, Packet, Status};
+use telegraphos_wire::{AtomicOp, Body, Class, NodeId, Packet, Status};
 
 /// The owner of a guest-memory step: the part that receives its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +62,17 @@ pub(crate) enum FollowUp {
     StepEnded,
 }
 
+/// What a received packet occupies until it has been processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Charge {
+    /// Nothing: it is this node's own, or the connection by which it came is gone.
+    Nothing,
+    /// A credit of the link that is up.
+    Link,
+    /// A credit of the ring to its source.
+    Ring,
+}
+
 /// The budget of work that may start before the shell's loop must serve other events.
 #[derive(Clone, Debug, Hash)]
 struct Turn {
@@ -90,6 +102,7 @@ pub(crate) struct Ctx {
     /// A reset is in progress and waits for steps in flight.
     pub(crate) resetting: bool,
     pub(crate) link: Link,
+    pub(crate) rings: Rings,
     pub(crate) registers: Registers,
     pub(crate) admin: Admin,
     pub(crate) events: Events,
@@ -121,9 +134,10 @@ impl std::hash::Hash for Ctx {
             resets,
             resetting,
             link,
+            rings,
             ..
         } = self;
-        (bus_master, incarnation, resets, resetting, link).hash(state);
+        (bus_master, incarnation, resets, resetting, link, rings).hash(state);
         let Ctx { registers, admin, events, tables, answers, steps, turn, .. } = self;
         (registers, admin, events, tables, answers, steps, turn).hash(state);
     }
@@ -139,6 +153,7 @@ impl Ctx {
             resets: 0,
             resetting: false,
             link: Link::default(),
+            rings: Rings::default(),
             registers: Registers::default(),
             admin: Admin::default(),
             events: Events::default(),
@@ -175,6 +190,47 @@ impl Ctx {
         } else if self.link.is_up() {
             self.out.push(Action::Send(packet));
         }
+    }
+
+    /// Sends a request or an element, against a credit: the caller has seen one, unless it is for this node itself.
+    pub(crate) fn transmit_request(&mut self, packet: Packet) {
+        let class = packet.class();
+        if packet.dst == self.config.node {
+            self.transmit(packet);
+        } else if self.rings.spend(packet.dst, class) {
+            self.out.push(Action::RingSend(packet));
+        } else {
+            let spent = self.link.spend(class);
+            debug_assert!(spent, "the caller has seen a credit");
+            self.transmit(packet);
+        }
+    }
+
+    /// What a request or element that has just arrived occupies until it is [consumed](Ctx::consumed).
+    pub(crate) fn charge_of(&mut self, packet: &Packet) -> Charge {
+        match packet.src {
+            own if own == self.config.node => Charge::Nothing,
+            _ if self.rings.brought(packet) => Charge::Ring,
+            _ => Charge::Link,
+        }
+    }
+
+    /// A packet of a node has left the input buffers.
+    pub(crate) fn consumed(&mut self, charge: Charge, node: NodeId, class: Class) {
+        match charge {
+            Charge::Nothing => {}
+            Charge::Link => self.link.consumed(class),
+            Charge::Ring => self.rings.consumed(node, class),
+        }
+    }
+
+    /// Returns credits that are due.
+    pub(crate) fn return_credits(&mut self) {
+        self.link.return_credits(&self.config, &mut self.out);
+        let out = &mut self.out;
+        self.rings.return_credits(|peer, class, count| {
+            out.push(Action::Ring { peer, what: RingAction::Credit { class, count } });
+        });
     }
 
     /// Completes a guest load.
@@ -245,7 +301,12 @@ impl Ctx {
             self.answers.note_reply(packet, &body);
         }
         let Packet { src, tag, incarnation, .. } = *packet;
-        self.transmit(Packet { src: self.config.node, dst: src, tag, incarnation, target: 0, body });
+        let reply = Packet { src: self.config.node, dst: src, tag, incarnation, target: 0, body };
+        if self.rings.answer(packet) && !self.has(Bug::AnswerBesideRing) {
+            self.out.push(Action::RingSend(reply));
+        } else {
+            self.transmit(reply);
+        }
     }
 
     /// The session of the requester that a packet belongs to: its incarnation, or for this node itself the number of

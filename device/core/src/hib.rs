@@ -178,7 +178,7 @@ impl Hib {
             let (kind, index, value) = self.event_of(cause);
             self.ctx.post_event(kind, index, value);
         }
-        self.ctx.link.return_credits(&self.ctx.config, &mut self.ctx.out);
+        self.ctx.return_credits();
         if self.ctx.resetting && self.ctx.is_quiescent() {
             self.ctx.resetting = false;
             self.ctx.out.push(Action::ResetDone);
@@ -241,6 +241,8 @@ impl Hib {
                 self.requester.intake_dry(&mut self.ctx);
             }
             Event::Packet(packet) => self.packet(packet),
+            Event::RingPacket(packet) => self.ring_packet(packet),
+            Event::Ring { peer, what } => self.ring_event(peer, what),
             Event::Credit { class, count } => {
                 self.ctx.link.credit(class, count);
                 match class {
@@ -329,7 +331,7 @@ impl Hib {
     // ---- packets ----
 
     /// Dispatches a packet by its class. A packet of this node to itself comes here as a follow-up.
-    fn packet(&mut self, packet: Packet) {
+    pub(crate) fn packet(&mut self, packet: Packet) {
         self.requester.note_packet_from(&self.ctx, packet.src);
         match packet.class() {
             Class::Reply => self.reply(packet),
@@ -588,8 +590,12 @@ impl Hib {
         if !self.requester.presence.contains(node) {
             return;
         }
-        let before = self.requester.presence.replace(node, Some(life)).map(|before| before.incarnation);
         let incarnation = life.incarnation;
+        if self.ctx.rings.get(node).is_some_and(|ring| ring.incarnation != incarnation) {
+            // The earlier incarnation answers nothing more of what it was sent by the ring.
+            self.node_down(node, Status::Reset);
+        }
+        let before = self.requester.presence.replace(node, Some(life)).map(|before| before.incarnation);
         if before != Some(incarnation) {
             if let Some(peer) = self.requester.peers.existing_mut(node) {
                 peer.requests_sent = 0;
@@ -606,10 +612,11 @@ impl Hib {
     }
 
     /// A node is down: its requests and elements are dropped, and everything outstanding to it fails with `status`.
-    fn node_down(&mut self, node: NodeId, status: Status) {
+    pub(crate) fn node_down(&mut self, node: NodeId, status: Status) {
         if node == self.ctx.config.node {
             return;
         }
+        self.close_ring(node, None);
         if self.requester.presence.replace(node, None).is_none() {
             return;
         }
@@ -639,6 +646,8 @@ impl Hib {
         self.queues.refuse_all(&mut self.ctx, Status::Reset);
         self.replicas.reset(below_replicas!(self));
         self.watches.reset();
+        self.ctx.rings.close_all();
+        self.responder.forget_rings();
         self.ctx.reset();
         self.ctx.answers.forget_performed(self.ctx.config.node);
     }

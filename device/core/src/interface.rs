@@ -60,6 +60,16 @@ pub enum Event {
         /// Number of packets.
         count: u32,
     },
+    /// A packet for this node that came by the ring to its source, which the shell has checked to be the node at the
+    /// other end.
+    RingPacket(Packet),
+    /// Anything else about the ring to a node.
+    Ring {
+        /// The node at the other end.
+        peer: NodeId,
+        /// What happened.
+        what: RingEvent,
+    },
     /// The board joined the fabric.
     LinkUp {
         /// Base incarnation of this join.
@@ -105,6 +115,87 @@ pub enum Event {
         /// Microseconds of any monotonic clock.
         now: u64,
     },
+}
+
+/// An event of the ring to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RingEvent {
+    /// The ring is set up ([`telegraphos_wire::link::Frame::Ring`]). The shell has asked [`crate::Hib::accepts_ring`].
+    Up {
+        /// The incarnation of the node.
+        incarnation: u64,
+        /// The incarnation of this board that it was offered to.
+        own: u64,
+        /// Credits of each class, both ways.
+        credits: u32,
+    },
+    /// The peer can take `count` more packets of `class`.
+    Credit {
+        /// The class.
+        class: Class,
+        /// Number of packets.
+        count: u32,
+    },
+    /// The peer has answered a probe: everything sent before has reached its core.
+    Alive,
+    /// The fabric withdraws the ring, or offers it again.
+    Use {
+        /// The incarnation of the node.
+        incarnation: u64,
+        /// Whether it is to be used.
+        on: bool,
+    },
+    /// The peer has closed its end, because this board, as it says, broke the rules.
+    Lost {
+        /// The incarnation of the node.
+        incarnation: u64,
+    },
+    /// The peer wrote what are no indices or no frames, or reads nothing.
+    Broken,
+}
+
+/// What the node at the other end of a ring did, so that the ring is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RingViolation {
+    /// A packet for another node.
+    Destination(NodeId),
+    /// A request of another incarnation.
+    Incarnation(u64),
+    /// A packet, or credits, of a class that does not belong on a ring.
+    Class(Class),
+    /// A packet of this class without a credit.
+    NoCredit(Class),
+    /// More credits of this class than it was given.
+    Credits(Class),
+    /// A reply to nothing.
+    Reply,
+    /// A request with the tag of one that is not answered.
+    Tag(u32),
+    /// A block that is too long.
+    Block {
+        /// Its bytes.
+        length: u64,
+        /// The most between the two nodes.
+        most: u64,
+    },
+    /// Indices or bytes that are not valid.
+    Bytes,
+}
+
+impl core::fmt::Display for RingViolation {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            RingViolation::Destination(node) => write!(f, "sent a packet for node {node}"),
+            RingViolation::Incarnation(of) => write!(f, "sent a request of its incarnation {of:#x}"),
+            RingViolation::Class(class) => write!(f, "sent what has no place on a ring (class {class:?})"),
+            RingViolation::NoCredit(class) => write!(f, "sent a packet of class {class:?} without a credit"),
+            RingViolation::Credits(class) => write!(f, "returned more credits of class {class:?} than it was given"),
+            RingViolation::Reply => f.write_str("sent a reply to nothing"),
+            RingViolation::Tag(tag) => write!(f, "sent a request with the tag {tag} of one that is not answered"),
+            RingViolation::Block { length, most } => write!(f, "sent a block of {length} bytes: at most {most}"),
+            RingViolation::Bytes => f.write_str("wrote what is not valid, or does not read"),
+        }
+    }
 }
 
 /// One access to guest memory. Atomic for its size and never split, except for blocks.
@@ -191,6 +282,15 @@ pub enum Action {
     },
     /// Send a packet to the switch. The core has already taken a credit of its class.
     Send(Packet),
+    /// Send a request, an element or a reply by the ring to its destination. The core has taken a credit of its class.
+    RingSend(Packet),
+    /// Anything else about the ring to a node.
+    Ring {
+        /// The node at the other end.
+        peer: NodeId,
+        /// What to do.
+        what: RingAction,
+    },
     /// Return credits to the switch: room for `count` more packets of `class`.
     Credit {
         /// The class.
@@ -237,6 +337,24 @@ pub enum Action {
     Notice(Notice),
 }
 
+/// What to do about the ring to a node. With [`Action::AnnounceReset`] all rings are closed, behind what was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RingAction {
+    /// Return credits to the peer: room for `count` more packets of `class`.
+    Credit {
+        /// The class.
+        class: Class,
+        /// Number of packets.
+        count: u32,
+    },
+    /// Send a probe, behind everything sent before. The answer is [`RingEvent::Alive`].
+    Probe,
+    /// Tell the fabric that later requests to the node pass it ([`telegraphos_wire::link::Frame::RingUse`]).
+    Unused,
+    /// Close this end. If the peer broke a rule, tell the fabric ([`telegraphos_wire::link::Frame::RingLost`]).
+    Close(Option<RingViolation>),
+}
+
 impl TryFrom<Frame> for Event {
     type Error = Frame;
 
@@ -248,6 +366,10 @@ impl TryFrom<Frame> for Event {
             Frame::Credit { class, count } => Event::Credit { class, count },
             Frame::NodeUp { node, incarnation, block } => Event::NodeUp { node, incarnation, block },
             Frame::NodeDown { node } => Event::NodeDown { node },
+            Frame::RingUse { node, incarnation, on } => {
+                Event::Ring { peer: node, what: RingEvent::Use { incarnation, on } }
+            }
+            Frame::RingLost { node, incarnation } => Event::Ring { peer: node, what: RingEvent::Lost { incarnation } },
             other => return Err(other),
         })
     }

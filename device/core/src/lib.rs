@@ -13,12 +13,13 @@
 //! | `watch` | armed words of granted pages | ARM, steps that change such pages | `grants`, `ctx` |
 //! | `grants` | granted pages, published names | admin commands | `ctx` |
 //! | `page_counters` | page access counters | accepted accesses | `ctx` |
-//! | `ctx` | the context that every part receives: configuration, time, [`Action`]s, steps, and the five below | | itself |
+//! | `ctx` | the context that every part receives: configuration, time, [`Action`]s, steps, and the six below | | itself |
 //! | `answers` | refused epochs, counts of performed requests | outgoing replies | `ctx` |
 //! | `admin` | admin slots and their completions | | `ctx` |
 //! | `tables` | writes to the board's own tables in guest memory | their steps | `ctx` |
 //! | `events` | the event queue | causes | `ctx` |
 //! | `link` | credits of all classes | credits | |
+//! | `rings` | rings to boards of the same host: paths, credits, checks | packets and credits of rings | |
 //!
 //! No part calls a part above it. When a part needs one (the requests of a source can be served again, or this node
 //! sent a packet to itself), it leaves a `ctx::FollowUp`. `hib` dispatches the follow-ups in order after the part
@@ -53,6 +54,8 @@ mod registers;
 mod replica;
 mod requester;
 mod responder;
+mod ring_events;
+mod rings;
 mod table;
 mod tables;
 mod watch;
@@ -64,4 +67,6 @@ pub use config::{
 };
 pub use counters::Counters;
 pub use hib::Hib;
-pub use interface::{Action, Bar, Event, LostStore, Notice, Step, StepId, StepResult, Token};
+pub use interface::{
+    Action, Bar, Event, LostStore, Notice, RingAction, RingEvent, RingViolation, Step, StepId, StepResult, Token,
+};

@@ -8,7 +8,7 @@
 use crate::answers::refusal;
 use crate::by_node::ByNode;
 use crate::config::Bug;
-use crate::ctx::{Ctx, FollowUp, StepOwner};
+use crate::ctx::{Charge, Ctx, FollowUp, StepOwner};
 use crate::grants::Grants;
 use crate::{HibConfig, Notice, Step, StepResult};
 use std::collections::VecDeque;
@@ -20,8 +20,8 @@ struct Inbound {
     packet: Packet,
     /// The export page of the request, while it is in service.
     page: Option<u32>,
-    /// The request occupies the input buffer of the link that is up now; its credit must be returned.
-    charged: bool,
+    /// What it occupies until it is answered.
+    charge: Charge,
 }
 
 /// The inbound requests of the board.
@@ -51,13 +51,13 @@ impl Responder {
 
     /// Queues a request. Returns true if it is the first of its source, so that the caller must serve the source.
     pub(crate) fn accept(&mut self, ctx: &mut Ctx, packet: Packet) -> bool {
-        let charged = packet.src != ctx.config.node;
+        let charge = ctx.charge_of(&packet);
         let Some(queue) = self.inbound.get_mut(packet.src) else {
             // Only a switch that serves more nodes than the window addresses sends this.
-            ctx.link.consumed(packet.class());
+            ctx.consumed(charge, packet.src, packet.class());
             return false;
         };
-        queue.push_back(Inbound { packet, page: None, charged });
+        queue.push_back(Inbound { packet, page: None, charge });
         queue.len() == 1 || ctx.has(Bug::ServeOutOfOrder)
     }
 
@@ -160,7 +160,21 @@ impl Responder {
 
     /// The link is lost: the queued requests return no credits to the next one.
     pub(crate) fn forget_credits(&mut self) {
-        self.inbound.values_mut().flatten().for_each(|request| request.charged = false);
+        self.inbound.values_mut().flatten().for_each(|request| request.charge = Charge::Nothing);
+    }
+
+    /// The ring to a node is closed: what came by it occupies nothing of the next one.
+    pub(crate) fn forget_ring(&mut self, node: NodeId) {
+        Responder::uncharge(self.inbound.existing_mut(node).into_iter().flatten());
+    }
+
+    /// The same for all rings.
+    pub(crate) fn forget_rings(&mut self) {
+        Responder::uncharge(self.inbound.values_mut().flatten());
+    }
+
+    fn uncharge<'a>(requests: impl Iterator<Item = &'a mut Inbound>) {
+        requests.filter(|r| r.charge == Charge::Ring).for_each(|r| r.charge = Charge::Nothing);
     }
 
     /// Returns whether a request for one of these export pages is in service.
@@ -212,9 +226,7 @@ impl Responder {
             // Restarts the ring at the same place in memory, which stays in the cache.
             queue.clear();
         }
-        if request.charged {
-            ctx.link.consumed(request.packet.class());
-        }
+        ctx.consumed(request.charge, source, request.packet.class());
         ctx.count_performed(&request.packet);
         ctx.defer(FollowUp::Performed(source));
         Some(request.packet)
@@ -224,9 +236,10 @@ impl Responder {
     pub(crate) fn forget_requests_of(&mut self, ctx: &mut Ctx, node: NodeId) {
         let Some(queue) = self.inbound.existing_mut(node) else { return };
         let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
-        let dropped: Vec<Class> = queue.drain(keep.min(queue.len())..).map(|r| r.packet.class()).collect();
-        for class in dropped {
-            ctx.link.consumed(class);
+        let dropped = queue.drain(keep.min(queue.len())..).map(|r| (r.charge, r.packet.class()));
+        let dropped: Vec<(Charge, Class)> = dropped.collect();
+        for (charge, class) in dropped {
+            ctx.consumed(charge, node, class);
         }
     }
 
@@ -236,12 +249,13 @@ impl Responder {
         for source in sources {
             let queue = &mut self.inbound[usize::from(source)];
             let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
-            let rest: Vec<Packet> = queue.drain(keep.min(queue.len())..).map(|r| r.packet).collect();
-            for packet in rest {
+            let rest = queue.drain(keep.min(queue.len())..).map(|r| (r.charge, r.packet));
+            let rest: Vec<(Charge, Packet)> = rest.collect();
+            for (charge, packet) in rest {
                 if ctx.config.node == source {
                     continue;
                 }
-                ctx.link.consumed(packet.class());
+                ctx.consumed(charge, source, packet.class());
                 ctx.reply_to(&packet, refusal(&packet.body, status));
             }
         }

@@ -59,4 +59,7 @@ telegraphos_testkit::bug_table! {
     AcknowledgeMissed => "replicas", "I7";
     AcknowledgeMapped => "replica_invalidation", "quiet is done, and node";
     ForgetWork => "replicas", "command Command";
+    LeaveRingAtOnce => "simulation", "performed [";
+    AnswerBesideRing => "rings", "is answered by the ring";
+    TrustRing => "rings", "is disconnected";
 }

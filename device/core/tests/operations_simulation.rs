@@ -112,12 +112,15 @@ const WRITES: u64 = 9;
 
 impl World {
     fn new(seed: u64, bug: Option<Bug>) -> World {
-        let cluster = Cluster::switched(NODES, seed, |c| {
+        let mut cluster = Cluster::switched(NODES, seed, |c| {
             c.bug = bug;
             // Three at a time are the minimum that a receiver can confuse: one in service, two behind it.
             c.outstanding = 2 + (seed % 3) as u32;
             c.credits = [8; 4];
         });
+        if seed % 2 == 1 {
+            cluster.use_rings(true);
+        }
         let process =
             || Process { sound: [false; NODES as usize], running: None, issued: vec![Vec::new(); usize::from(NODES)] };
         let mut world = World {

@@ -80,6 +80,9 @@ impl World {
             c.congest_at = 12;
             c.clear_at = 4;
         });
+        if seed % 2 == 1 {
+            cluster.use_rings(true);
+        }
         let owners = (0..NODES).map(|id| World::own(&mut cluster, id)).collect();
         let mut world = World {
             cluster,

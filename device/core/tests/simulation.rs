@@ -33,6 +33,8 @@ enum Fault {
     Crash,
     LinkFlap,
     Revoke,
+    /// Something begins or ends to look at what a node exchanges: its rings are withdrawn, or used again.
+    Observe,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +45,14 @@ enum Operation {
     Import,
 }
 
-type Tally = BTreeMap<(Operation, Fault), u64>;
+#[derive(Default)]
+struct Tally {
+    operations: BTreeMap<(Operation, Fault), u64>,
+    /// Packets by rings.
+    by_ring: u64,
+    /// Rings that both ends have left while they were withdrawn.
+    withdrawn: u64,
+}
 
 struct World {
     cluster: Cluster,
@@ -53,7 +62,7 @@ struct World {
     wiped: Vec<(usize, Vec<u64>)>,
     last_fault: Fault,
     cookie: u64,
-    tally: Tally,
+    tally: BTreeMap<(Operation, Fault), u64>,
 }
 
 /// `src | session | number`: the source, the session of the import, the ordinal of the store.
@@ -63,7 +72,7 @@ fn value(src: u16, session: u64, number: u64) -> u64 {
 
 impl World {
     fn new(seed: u64, bug: Option<Bug>) -> World {
-        let cluster = Cluster::switched(NODES, seed, |c| {
+        let mut cluster = Cluster::switched(NODES, seed, |c| {
             c.bug = bug;
             // Three at a time are the minimum that a receiver can confuse: one in service, two behind it.
             c.outstanding = 2 + (seed % 2) as u32;
@@ -71,6 +80,9 @@ impl World {
             c.congest_at = 16;
             c.clear_at = 4;
         });
+        if seed % 4 > 0 {
+            cluster.use_rings(false);
+        }
         let n = usize::from(NODES);
         let mut world = World {
             cluster,
@@ -78,7 +90,7 @@ impl World {
             wiped: vec![(0, vec![0; n]); n],
             last_fault: Fault::None,
             cookie: 0,
-            tally: Tally::new(),
+            tally: BTreeMap::new(),
         };
         for node in 0..NODES {
             world.publish(node);
@@ -232,6 +244,11 @@ impl World {
                 self.wiped[usize::from(node)] = (self.cluster.nodes[usize::from(node)].performed.len(), sessions);
                 self.publish(node);
             }
+            Fault::Observe => {
+                let nodes = [node];
+                let begins = self.cluster.rng.below(2);
+                self.cluster.observe(&nodes[..begins]);
+            }
         }
         Ok(())
     }
@@ -282,6 +299,7 @@ fn run(seed: u64, bug: Option<Bug>, tally: &mut Tally) -> Result<(), String> {
             1 => world.fault(dst, Fault::Crash)?,
             2 => world.fault(dst, Fault::LinkFlap)?,
             3 => world.fault(dst, Fault::Revoke)?,
+            95..=97 => world.fault(dst, Fault::Observe)?,
             4..=44 if broken => world.import(src, dst),
             // A program continues to store until it detects that its import has failed.
             4..=64 => world.store(src, dst),
@@ -296,24 +314,30 @@ fn run(seed: u64, bug: Option<Bug>, tally: &mut Tally) -> Result<(), String> {
     world.cluster.settle();
     world.check_wiped()?;
     world.check_prefixes()?;
+    if let Some(rings) = &world.cluster.rings {
+        tally.by_ring += rings.packets;
+        tally.withdrawn += rings.withdrawn;
+    }
     for (key, count) in world.tally {
-        *tally.entry(key).or_default() += count;
+        *tally.operations.entry(key).or_default() += count;
     }
     Ok(())
 }
 
 #[test]
 fn i8_i7_prefix_of_every_session_lands_once_in_order_whatever_fails() {
-    let mut tally = Tally::new();
+    let mut tally = Tally::default();
     let Some(seeds) = over_seeds(400, 20_000, |seed| run(seed, None, &mut tally)) else { return };
     println!("{seeds} seeds of {STEPS} steps; operations after each fault:");
     for operation in [Operation::Store, Operation::Load, Operation::Quiet, Operation::Import] {
-        for fault in [Fault::None, Fault::Reset, Fault::Crash, Fault::LinkFlap, Fault::Revoke] {
-            let count = tally.get(&(operation, fault)).copied().unwrap_or(0);
+        for fault in [Fault::None, Fault::Reset, Fault::Crash, Fault::LinkFlap, Fault::Revoke, Fault::Observe] {
+            let count = tally.operations.get(&(operation, fault)).copied().unwrap_or(0);
             println!("  {operation:?} after {fault:?}: {count}");
             assert!(count > 0, "{operation:?} after {fault:?} was never simulated");
         }
     }
+    println!("{} packets by rings, {} rings withdrawn", tally.by_ring, tally.withdrawn);
+    assert!(tally.by_ring > 0 && tally.withdrawn > 0);
 }
 
 #[test]
@@ -323,7 +347,8 @@ fn the_simulation_sees_the_bugs() {
         (Bug::ServeOutOfOrder, "performed ["),
         (Bug::IgnoreGeneration, "after its memory was revoked"),
         (Bug::DropWhenFull, "stores performed at rest"),
+        (Bug::LeaveRingAtOnce, "performed ["),
     ] {
-        common::finds(bug, check, 0..300, |seed| run(seed, Some(bug), &mut Tally::new()));
+        common::finds(bug, check, 0..300, |seed| run(seed, Some(bug), &mut Tally::default()));
     }
 }

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use telegraphos_device::fabric_link::FabricLink;
+use telegraphos_device::fabric_link::{Arrival, FabricLink};
 use telegraphos_device::vfio::message::{DmaMap, DmaUnmap, IrqSet};
 use telegraphos_device::vfio::server::{IRQ_INDEXES, REGIONS, spread};
 use telegraphos_device::vfio::{Answer, Backend, Refused, Token};
@@ -98,7 +98,12 @@ impl Shared {
                 link.timer(now, &places);
                 board.turn();
                 if link_ready.read || link_ready.ended {
-                    link.receive(now, |event| board.feed(event)).unwrap();
+                    let arrive = |arrival| match arrival {
+                        Arrival::Event(event) => board.feed(event),
+                        // Not opened, so it is not used.
+                        Arrival::Ring(_) => {}
+                    };
+                    link.receive(now, arrive).unwrap();
                 }
                 if link_ready.write && link.flush(now) || link.watch(now) {
                     board.feed(Event::LinkDown);

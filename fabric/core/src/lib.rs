@@ -43,6 +43,7 @@ mod nodes;
 pub mod pairs;
 mod ports;
 mod presences;
+pub mod rings;
 mod snapshot;
 mod statistics;
 mod switch;

@@ -316,6 +316,10 @@ report! {
         unidentified?: u64,
         /// How often a node was not read for a while, because it sent too much that no credit pays for.
         rests?: u64,
+        /// Rings between HIBs that are in use now.
+        rings?: u64,
+        /// Rings that a HIB has closed, because the other broke the rules.
+        rings_lost?: u64,
         /// Attempts to connect for trunks.
         callers?: Callers,
     }

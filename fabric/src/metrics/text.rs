@@ -153,6 +153,8 @@ impl Metrics {
                 "Times a node was not read for a while, because it sent too much that no credit pays for",
                 Counter(totals.rests),
             ),
+            ("rings", "Rings between HIBs that are in use, beside the switch", Gauge(totals.rings)),
+            ("lost_rings", "Rings closed by a HIB because the other broke the rules", Counter(totals.rings_lost)),
         ] {
             number.encode(e.encode_descriptor(&format!("telegraphos_{name}"), help, None, number.kind())?)?;
         }

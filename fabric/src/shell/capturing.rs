@@ -68,21 +68,30 @@ impl Fabric {
             places.entry(name).or_insert((switch, link));
         }
         info!("capturing to {}", file.display());
-        self.observations += 1;
         self.capturing = Some(Capturing { recorder, file, links, notes, places });
+        self.observations_changed();
         Ok(())
     }
 
     /// Ends the capture, if there is one.
     pub(super) fn stop_capture(&mut self) {
         let Some(capturing) = self.capturing.take() else { return };
-        self.observations += 1;
+        self.observations_changed();
         for link in self.faults.all() {
             link.report_to(None);
         }
         match capturing.recorder.finish(self.now) {
             Ok(counted) => info!("captured {} records, {} bytes", counted.records, counted.bytes),
             Err(why) => warn!("{why}"),
+        }
+    }
+
+    /// From here on the capture has everything.
+    pub(super) fn note_rings_withdrawn(&mut self) {
+        let Some(capturing) = &mut self.capturing else { return };
+        let text = "complete from here on: what was requested before may have passed by rings";
+        for (switch, link) in capturing.places.values() {
+            capturing.recorder.comment(*switch, *link, text, self.now);
         }
     }
 

@@ -22,6 +22,9 @@ const DEFAULT_SILENCE: u64 = 10_000_000;
 /// Default microseconds after which a port that returns no credit is disconnected.
 const DEFAULT_STALL: u64 = 60_000_000;
 
+/// Default number of rings of one HIB.
+const RINGS: u32 = 16;
+
 /// How often a node may join or be reset: a guest resets its board a few times when it boots.
 const PRESENCE: Rate = Rate::new(16, 128);
 /// Connections accepted from HIBs, of whatever process.
@@ -66,6 +69,8 @@ pub struct Config {
     pub seed: u64,
     /// What to capture from the start.
     pub capture: Option<CaptureOptions>,
+    /// Rings of one HIB to others of this host, at most; 0: none (16).
+    pub rings: u32,
 }
 
 impl Config {
@@ -90,6 +95,7 @@ impl Config {
             schedule: Schedule::default(),
             seed: 0,
             capture: None,
+            rings: RINGS,
         }
     }
 

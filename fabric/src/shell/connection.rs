@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use telegraphos_link::Input;
 use telegraphos_transport::{Received, Transport};
@@ -61,6 +62,8 @@ pub(super) struct Connection {
     output: Vec<u8>,
     /// Bytes of `output` that the transport has taken.
     taken: usize,
+    /// Descriptors that go with bytes of `output`, by their index there.
+    attached: VecDeque<(usize, [OwnedFd; 2])>,
     /// A frame found no room in memory.
     overrun: bool,
     /// The switch here that it belongs to, by its index.
@@ -108,6 +111,7 @@ impl Connection {
             arrived: VecDeque::new(),
             output: Vec::new(),
             taken: 0,
+            attached: VecDeque::new(),
             overrun: false,
             switch,
             role,
@@ -239,6 +243,12 @@ impl Connection {
         }
     }
 
+    /// Queues a frame that these descriptors go with. For a transport that carries them.
+    pub(super) fn queue_with(&mut self, frame: &Frame, fds: [OwnedFd; 2]) {
+        self.attached.push_back((self.output.len(), fds));
+        frame.encode(&mut self.output);
+    }
+
     /// A probe was queued.
     pub(super) fn probed(&mut self, now: u64) {
         self.probed.get_or_insert(now);
@@ -280,9 +290,19 @@ impl Connection {
         }
         let mut handed_on = 0;
         loop {
-            let taken = match self.output.len() - self.taken {
+            let mut end = self.output.len();
+            while let Some((at, _)) = self.attached.front() {
+                if *at > self.taken {
+                    end = *at;
+                    break;
+                }
+                if let Some((_, fds)) = self.attached.pop_front() {
+                    self.transport.attach(fds);
+                }
+            }
+            let taken = match end - self.taken {
                 0 => 0,
-                _ => self.transport.send(now, &self.output[self.taken..])?,
+                _ => self.transport.send(now, &self.output[self.taken..end])?,
             };
             self.taken += taken;
             handed_on += taken;
@@ -292,6 +312,7 @@ impl Connection {
             } else if self.taken >= self.output.len() / 2 {
                 // Moving the rest costs no more than handing it on did.
                 self.output.drain(..self.taken);
+                self.attached.iter_mut().for_each(|(at, _)| *at -= self.taken);
                 self.taken = 0;
             }
             // Room there is of use only if something waits for it here.

@@ -4,7 +4,7 @@
 //! Trunks have a place for faults from the start (below RDP and QUIC, where those carry them). The link of a node gets
 //! one when it is to have its first fault: until then nothing is between its socket and the switch.
 
-use log::{info, warn};
+use log::{debug, info, warn};
 use telegraphos_capture::Link;
 use telegraphos_fabric_core::{Attached, PortId};
 use telegraphos_topology::SwitchId;
@@ -79,7 +79,9 @@ impl Fabric {
 
     /// Gives the links that are to have faults a place for them.
     pub(super) fn place_faults(&mut self) {
-        self.observations += 1;
+        self.observations_changed();
+        // The withdrawal of rings goes before the faults.
+        self.tend_rings();
         // What they held back may be due at another time, or at once.
         (0..self.connections.len()).for_each(|port| self.touch(port as PortId));
         for hosted in 0..self.switches.len() {
@@ -119,6 +121,10 @@ impl Fabric {
             return Ok(());
         };
         self.watch.remove(connection.transport.fd()).map_err(system("stop watching a descriptor"))?;
+        // What was queued before has no faults.
+        if let Err(e) = connection.flush(self.now) {
+            debug!("port {port}: {e}");
+        }
         connection.as_bytes();
         let transport = FaultyTransport::new(connection.transport, link).map_err(|e| FabricError::System {
             what: "make a place for faults",

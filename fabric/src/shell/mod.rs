@@ -23,6 +23,7 @@ mod control;
 mod doorway;
 mod faults;
 mod report;
+mod rings;
 mod serving;
 mod sessions;
 #[cfg(test)]
@@ -59,6 +60,7 @@ pub use config::{Config, FabricError};
 use connection::{Connection, OUT_ROOM, Place, Role};
 use control::Commands;
 use doorway::Doorway;
+use rings::Rings;
 use sessions::Sessions;
 use trunks::{TrunkEnd, Trunks};
 use turns::Turns;
@@ -124,6 +126,7 @@ pub struct Fabric {
     capturing: Option<Capturing>,
     /// How often faults were placed, or a capture has begun or ended.
     observations: u64,
+    rings: Rings,
     started: Instant,
     /// Microseconds since `started`, as of this round.
     now: u64,
@@ -164,6 +167,7 @@ impl Fabric {
         watch.add(door.fd(), Source::Door).map_err(system("watch a descriptor"))?;
         info!("listening at {} for up to {} nodes", listener.path().display(), config.nodes);
         let tick = config.shortest_limit().map(|_| 0);
+        let rings = Rings::new(config.rings as usize);
         let mut fabric = Fabric {
             doorway: Doorway::new(config.accept_rate),
             config,
@@ -195,6 +199,7 @@ impl Fabric {
             schedule,
             capturing: None,
             observations: 0,
+            rings,
             started: Instant::now(),
             now: 0,
             tick,
@@ -280,6 +285,7 @@ impl Fabric {
             self.accept();
         }
         self.control(control);
+        self.tend_rings();
         self.flush();
         self.tend_capture();
         false
@@ -522,6 +528,7 @@ impl Fabric {
             match action {
                 Action::Send(port, frame) => {
                     self.work += turns::FRAME;
+                    self.ring_notified(port, &frame);
                     let now = self.now;
                     if let Some(connection) = self.connection(port) {
                         if matches!(frame, Frame::Probe) {
@@ -549,8 +556,10 @@ impl Fabric {
                 if let Some(connection) = self.connection(port) {
                     connection.node = Some(node);
                 }
+                self.ring_node_joined(port, node);
                 self.place_faults_of(port, node);
             }
+            Diagnostic::Left { node, .. } => self.ring_node_left(node),
             Diagnostic::TrunkUp { port, .. } => self.probe_trunk(port),
             _ => {}
         }

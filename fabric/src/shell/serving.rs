@@ -98,8 +98,10 @@ impl Fabric {
                         if let (Frame::Alive, Some(connection)) = (&frame, self.connection(port)) {
                             connection.alive(now);
                         }
-                        let switch = self.introduce(port, Some(&frame));
-                        self.event(switch, Event::Frame { port, frame });
+                        if !self.takes_ring_frame(port, &frame) {
+                            let switch = self.introduce(port, Some(&frame));
+                            self.event(switch, Event::Frame { port, frame });
+                        }
                     }
                     Ok(None) => break,
                     Err(e) => self.malformed(port, &e),

@@ -48,7 +48,7 @@ impl Unpaid {
 
 fn is_unpaid(frame: &Frame) -> bool {
     match frame {
-        Frame::Group { .. } | Frame::Probe | Frame::Alive => true,
+        Frame::Group { .. } | Frame::Probe | Frame::Alive | Frame::RingUse { .. } | Frame::RingLost { .. } => true,
         Frame::Credit { class, count } => *count == 0 || *class == Class::Reply,
         _ => false,
     }

@@ -96,7 +96,13 @@ impl Fabric {
 
     /// Every counter of this process.
     pub(super) fn snapshot_now(&self) -> Snapshot {
-        let mut totals = Totals { unidentified: self.doorway.ended, rests: self.unpaid.rests, ..Totals::default() };
+        let mut totals = Totals {
+            unidentified: self.doorway.ended,
+            rests: self.unpaid.rests,
+            rings: self.rings.pairs.in_use() as u64,
+            rings_lost: self.rings.lost,
+            ..Totals::default()
+        };
         let mut ports = Vec::new();
         for hosted in &self.switches {
             let counted = hosted.switch.statistics();

@@ -37,6 +37,8 @@ pub(crate) fn serve_at(path: &Path, change: impl FnOnce(&mut Config)) -> Served 
     let mut config = Config::new(&path);
     // Nodes of these tests do not answer probes.
     config.silence = None;
+    // Nor are they boards, which alone have a use for rings.
+    config.rings = 0;
     change(&mut config);
     let fabric = Fabric::bind(config).unwrap();
     let handle = fabric.shutdown_handle();

@@ -12,9 +12,7 @@
 //! `telegraphos-quic`, so that nothing here links TLS; the fabric puts the set of all together, with addresses as they
 //! are written, and its `tests/conformance.rs` holds every transport to the contract.
 //! Nothing here blocks, starts a thread or reads a clock: time comes with each call.
-//!
-//! `unsafe` exists in `ring/memory.rs` only.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod branch;
 mod datagram;

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use telegraphos_link::MemoryLink;
 
@@ -72,6 +72,18 @@ pub trait Transport: Send + Debug {
     /// handed over by that, instead of bytes by the other calls.
     fn memory(&self) -> Option<&MemoryLink> {
         None
+    }
+
+    /// Two descriptors that go with the byte that is sent next. False, and they are closed, if this transport carries
+    /// none ([`carries_descriptors`](Transport::carries_descriptors)).
+    fn attach(&mut self, fds: [OwnedFd; 2]) -> bool {
+        drop(fds);
+        false
+    }
+
+    /// Whether the other end gets descriptors, and is a process of this host.
+    fn carries_descriptors(&self) -> bool {
+        false
     }
 
     /// The cause of a [`Received::End`], where it is known: the peer was restarted, or silent for too long.

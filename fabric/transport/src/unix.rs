@@ -115,6 +115,15 @@ impl Transport for UnixTransport {
         Ok(taken)
     }
 
+    fn attach(&mut self, fds: [OwnedFd; 2]) -> bool {
+        self.output.attach(fds);
+        true
+    }
+
+    fn carries_descriptors(&self) -> bool {
+        true
+    }
+
     fn flush(&mut self, _now: u64) -> io::Result<bool> {
         match self.output.flush(self.stream.as_fd()) {
             Ok(done) => {

@@ -403,6 +403,7 @@ impl World {
                     let node = node.hib.config().node;
                     self.event(1 - at, Event::NodeUp { node, incarnation, block: STREAM_BLOCK as u32 });
                 }
+                Action::RingSend(_) | Action::Ring { .. } => unreachable!("no ring is offered"),
                 Action::Credit { .. }
                 | Action::Group { .. }
                 | Action::Recall { .. }

@@ -234,9 +234,8 @@ impl NotificationQueues {
 
     /// Handles a received element. It leaves the link's buffer at once, since its import holds a receive credit for it.
     pub(crate) fn element(&mut self, ctx: &mut Ctx, grants: &Grants, packet: Packet) {
-        if packet.src != ctx.config.node {
-            ctx.link.consumed(Class::Enqueue);
-        }
+        let charge = ctx.charge_of(&packet);
+        ctx.consumed(charge, packet.src, Class::Enqueue);
         let Body::Enqueue { at, data, .. } = packet.body else { return };
         let admitted = if ctx.answers.follows_refused_store(&packet) {
             Err(Status::Cut)

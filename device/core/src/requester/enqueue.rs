@@ -93,7 +93,6 @@ impl Requester {
 
     /// Sends the first waiting element of a send queue. The caller has checked for a link credit and a receive credit.
     fn send_element(&mut self, ctx: &mut Ctx, node: NodeId, key: Key) {
-        let own = node == ctx.config.node;
         let Some(send_queue) = self.send_queues.get_mut(key) else { return };
         let Some(WaitingElement { at, size, data, .. }) = send_queue.waiting.pop_front() else { return };
         if send_queue.waiting.is_empty() {
@@ -101,10 +100,6 @@ impl Requester {
         }
         send_queue.unacknowledged += 1;
         let (import, context, epoch) = (send_queue.import, send_queue.context, send_queue.epoch);
-        if !own {
-            let spent = ctx.link.spend(Class::Enqueue);
-            debug_assert!(spent, "the caller has seen a credit");
-        }
         match import {
             Some(import) => {
                 self.uncount_waiting(ctx, import);
@@ -118,7 +113,7 @@ impl Requester {
         let tag = self.take_tag(node, InFlight::Element { send_queue: key, epoch: epoch.epoch });
         let body = Body::Enqueue { at, context, epoch, size, data, after };
         let packet = Packet { src: ctx.config.node, dst: node, tag, incarnation: ctx.incarnation, target, body };
-        ctx.transmit(packet);
+        ctx.transmit_request(packet);
     }
 
     /// Handles the acknowledgement or refusal of an element.

@@ -9,6 +9,7 @@ use crate::ctx::Ctx;
 use crate::ctx::FollowUp;
 use crate::keyed::Key;
 use crate::numbered::ones;
+use crate::rings::Route;
 use crate::{LostStore, Notice};
 use telegraphos_wire::admin::Completion;
 use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, Packet, Status};
@@ -22,14 +23,21 @@ impl Requester {
         }
     }
 
-    /// Returns whether a packet of this class may be sent to another node now; if not, the node is queued for credits.
-    /// Each present node has a guaranteed share, so that a slow destination cannot occupy all credits
-    /// (`Shares::half_guaranteed`).
+    /// Returns whether a packet of this class may be sent to another node now, by the ring to it or by the switch. If
+    /// it may not for lack of the switch's credits, the node is queued for them. Each present node has a guaranteed
+    /// share, so that a slow destination cannot occupy all credits (`Shares::half_guaranteed`).
     pub(crate) fn may_send(&mut self, ctx: &mut Ctx, node: NodeId, class: Class) -> bool {
         if !ctx.link.is_up() {
             return false;
         }
         let peer = &mut self.peers[usize::from(node)];
+        let is_idle = peer.unanswered() == 0 && peer.elements_in_flight == 0;
+        match ctx.rings.route(node, class, is_idle) {
+            Route::Switch => {}
+            Route::Ring => return true,
+            // The ring's next event sends it.
+            Route::Wait => return false,
+        }
         let unanswered = if class == Class::Enqueue { peer.elements_in_flight } else { peer.unanswered() };
         let any = ctx.has(Bug::ShareAllCredits) && ctx.link.has_credit(class);
         let admitted = any || ctx.link.admits(class, unanswered) && !ctx.has(Bug::ShareAllCredits);
@@ -110,16 +118,12 @@ impl Requester {
 
     /// Sends a request. The caller has checked for a credit.
     fn send_request(&mut self, ctx: &mut Ctx, node: NodeId, body: Body, request: InFlight) {
-        if node != ctx.config.node {
-            let spent = ctx.link.spend(Class::Request);
-            debug_assert!(spent, "the caller has seen a credit");
-        }
         let peer = &mut self.peers[usize::from(node)];
         peer.requests_sent = peer.requests_sent.wrapping_add(1);
         let target = self.target(ctx, node);
         let tag = self.take_tag(node, request);
         let packet = Packet { src: ctx.config.node, dst: node, tag, incarnation: ctx.incarnation, target, body };
-        ctx.transmit(packet);
+        ctx.transmit_request(packet);
     }
 
     /// Sends the oldest waiting request to the home of a page, or drops it if its import is in error.

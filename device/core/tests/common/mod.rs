@@ -9,6 +9,7 @@
 pub(crate) mod loans;
 pub(crate) mod queues;
 pub(crate) mod replicas;
+pub(crate) mod rings;
 
 use std::collections::{BTreeMap, VecDeque};
 use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
@@ -84,6 +85,7 @@ enum Choice {
     /// The next turn of a board's loop.
     Continue(u16),
     Deliver(Wire),
+    Ring(rings::Way),
     Up(u16),
     Down(u16),
 }
@@ -117,6 +119,8 @@ pub(crate) struct Cluster {
     /// Packets in flight.
     wires: BTreeMap<Wire, VecDeque<Packet>>,
     pub(crate) fabric: Option<Fabric>,
+    /// Rings between the boards, if there are any.
+    pub(crate) rings: Option<rings::Rings>,
     /// The possible next events: each step of a node, and each wire and direction of a link that is not empty, once.
     ready: Vec<Choice>,
     /// Steps that are held until they are released.
@@ -172,6 +176,7 @@ impl Cluster {
             nodes: (0..n).map(|id| Node::new(config(id))).collect(),
             wires: BTreeMap::new(),
             fabric: None,
+            rings: None,
             ready: Vec::new(),
             held: Vec::new(),
             hanging: Vec::new(),
@@ -262,6 +267,9 @@ impl Cluster {
         for action in out {
             match action {
                 SwitchAction::Send(port, frame) => {
+                    if let (Some(rings), Frame::NodeUp { node, incarnation, .. }) = (&mut self.rings, &frame) {
+                        rings.pairs.notified(port as u16, *node, *incarnation);
+                    }
                     push(&mut fabric.down[port as usize], frame, Choice::Down(port as u16), &mut self.ready);
                 }
                 // These boards never break the protocol.
@@ -270,6 +278,7 @@ impl Cluster {
             }
         }
         assert!(disconnected.is_none(), "the switch disconnected node {disconnected:?}: {notices:?}");
+        self.tend_rings();
     }
 
     /// A node stops or resumes reading its socket.
@@ -299,6 +308,7 @@ impl Cluster {
             fabric.down[usize::from(id)].clear();
             self.ready.retain(|choice| *choice != Choice::Up(id) && *choice != Choice::Down(id));
         }
+        self.cut_rings_of(id);
         self.switch_event(SwitchEvent::PortClosed { port: u32::from(id) });
         self.event(id, Event::LinkDown);
     }
@@ -326,6 +336,9 @@ impl Cluster {
     }
 
     fn arrive(&mut self, id: u16, frame: Frame) {
+        if let Frame::Ring { .. } = frame {
+            return self.open_ring(id, &frame);
+        }
         let event = Event::try_from(frame).unwrap_or_else(|frame| panic!("node {id} was sent {frame:?}"));
         self.event(id, event);
     }
@@ -500,6 +513,11 @@ impl Cluster {
                         push(self.wires.entry(wire).or_default(), packet, Choice::Deliver(wire), &mut self.ready);
                     }
                 }
+                Action::RingSend(packet) => {
+                    self.packets += 1;
+                    self.ring_send(packet.src, packet.dst, Frame::Packet(packet));
+                }
+                Action::Ring { peer, what } => self.ring_action(id, peer, what),
                 Action::Step { step, op } => {
                     node.steps.insert(step, op);
                     self.ready.push(Choice::Perform(id, step));
@@ -511,7 +529,10 @@ impl Cluster {
                 Action::Notice(notice) => node.notices.push(notice),
                 // The ideal network returns credits on delivery.
                 Action::Credit { class, count } => self.up(id, Frame::Credit { class, count }),
-                Action::AnnounceReset { incarnation } => self.up(id, Frame::Reset { incarnation }),
+                Action::AnnounceReset { incarnation } => {
+                    self.close_rings_of(id);
+                    self.up(id, Frame::Reset { incarnation });
+                }
                 Action::Group { page, members } => {
                     assert!(self.fabric.is_some(), "node {id} names a group, and there is no switch");
                     self.up(id, Frame::Group { page, members });
@@ -612,9 +633,18 @@ impl Cluster {
         if self.ready.is_empty() {
             return false;
         }
+        if self.rings.as_ref().is_some_and(|rings| rings.restless) && self.rng.below(400) == 0 {
+            let node = self.rng.below(self.nodes.len()) as u16;
+            self.observe(&[node][..usize::from(node % 2)]);
+        }
         let at = self.rng.below(self.ready.len());
         let choice = self.ready[at];
-        if matches!(choice, Choice::Deliver((_, dst, _)) if self.hanging.contains(&dst)) {
+        let hangs = match choice {
+            Choice::Deliver((_, dst, _)) => self.hanging.contains(&dst),
+            Choice::Ring(way) => self.hanging.contains(&way.to),
+            _ => false,
+        };
+        if hangs {
             self.held.push(self.ready.swap_remove(at));
             return true;
         }
@@ -631,13 +661,18 @@ impl Cluster {
             Choice::Up(id) => {
                 let fabric = self.fabric.as_mut().unwrap();
                 let frame = pull(&mut fabric.up[usize::from(id)], at, &mut self.ready);
-                self.switch_event(SwitchEvent::Frame { port: u32::from(id), frame });
+                match frame {
+                    Frame::RingUse { node, incarnation, .. } => self.ring_unused(id, node, incarnation),
+                    Frame::RingLost { node, incarnation } => self.ring_lost(id, node, incarnation),
+                    frame => self.switch_event(SwitchEvent::Frame { port: u32::from(id), frame }),
+                }
             }
             Choice::Down(id) => {
                 let fabric = self.fabric.as_mut().unwrap();
                 let frame = pull(&mut fabric.down[usize::from(id)], at, &mut self.ready);
                 self.arrive(id, frame);
             }
+            Choice::Ring(way) => self.ring_step(way, at),
             Choice::Deliver(wire) => {
                 let mut packet = pull(self.wires.get_mut(&wire).unwrap(), at, &mut self.ready);
                 if let Some(tamper) = self.tamper {

@@ -5,8 +5,9 @@ use crate::world::{NODES, World, boards, give_back};
 use telegraphos_device_core::Hib;
 
 /// Fields to ignore, by name in the board's debug output: counts (incarnations, requests, numbers that are not reused);
-/// state that is kept until its node's next incarnation; and deliberate bugs.
-const COUNTS: [&str; 17] = [
+/// state that is kept until its node's next incarnation; rings, of which there may be others; and deliberate
+/// bugs.
+const COUNTS: [&str; 18] = [
     "bug",
     "incarnation",
     "posted",
@@ -24,6 +25,7 @@ const COUNTS: [&str; 17] = [
     "reserve",
     "next",
     "counters",
+    "rings",
 ];
 
 /// With more than two, the switch returns some only when more are used (its audit adds them up).
@@ -61,6 +63,21 @@ fn state(hib: &Hib) -> Vec<String> {
     lines
 }
 
+/// Whether nothing by a ring is unanswered: what the rings' debug output says of it.
+fn rings_at_rest(hib: &Hib) -> bool {
+    let text = format!("{hib:#?}");
+    let rings = text.lines().skip_while(|line| !line.trim_start().starts_with("rings: Rings"));
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let mut rings = rings.peekable();
+    let outer = rings.peek().map_or(0, |line| depth(line));
+    let inside = rings.skip(1).take_while(|line| depth(line) > outer);
+    inside.map(str::trim).all(|line| match line.split(':').next() {
+        Some("in_flight") => line == "in_flight: 0,",
+        Some("requests") => line == "requests: {},",
+        _ => true,
+    })
+}
+
 /// Compares all boards with new ones.
 pub(crate) fn check(world: &mut World, seed: u64) -> Result<(), String> {
     let mut fresh = boards(seed, None, None);
@@ -69,6 +86,9 @@ pub(crate) fn check(world: &mut World, seed: u64) -> Result<(), String> {
     }
     give_back(&mut fresh);
     for (id, (used, new)) in world.cluster.nodes.iter().zip(&fresh.nodes).enumerate() {
+        if !rings_at_rest(&used.hib) {
+            return Err(format!("node {id} has something unanswered at a ring: {:#?}", used.hib));
+        }
         let (used, new) = (state(&used.hib), state(&new.hib));
         if let Some(at) = (0..used.len().max(new.len())).find(|at| used.get(*at) != new.get(*at)) {
             let part =

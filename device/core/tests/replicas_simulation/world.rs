@@ -140,7 +140,7 @@ pub(crate) struct World {
 
 /// The boards of a seed: small and large counter caches, with and without fan-out by the switch, few credits.
 pub(crate) fn boards(seed: u64, bug: Option<Bug>, switch_bug: Option<telegraphos_fabric_core::Bug>) -> Cluster {
-    Cluster::over_switch(NODES, seed, switch_bug, |config| {
+    let mut cluster = Cluster::over_switch(NODES, seed, switch_bug, |config| {
         let node = u64::from(config.node);
         let one_of = |of: &[u32], choice: u64| of[(choice % of.len() as u64) as usize];
         config.bug = bug;
@@ -150,7 +150,11 @@ pub(crate) fn boards(seed: u64, bug: Option<Bug>, switch_bug: Option<telegraphos
         config.fanout_by_switch = one_of(&[1, 0], if seed / 4 % 3 == 2 { node } else { seed / 4 % 3 }) == 1;
         config.credits = [one_of(&[1, 2, 4], seed / 12); 4];
         config.outstanding = one_of(&[1, 3, 8], seed / 36);
-    })
+    });
+    if seed % 8 == 1 {
+        cluster.use_rings(true);
+    }
+    cluster
 }
 
 impl World {

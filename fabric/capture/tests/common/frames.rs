@@ -94,6 +94,23 @@ pub(crate) fn fields(frame: &Frame) -> Fields {
             put("count", (*count).into());
         }
         Frame::Probe | Frame::Alive => {}
+        Frame::Ring { node, incarnation, own, bytes, credits, side } => {
+            put("node", (*node).into());
+            put("incarnation", *incarnation);
+            put("own_incarnation", *own);
+            put("ring_bytes", (*bytes).into());
+            put("ring_credits", (*credits).into());
+            put("ring_side", (*side).into());
+        }
+        Frame::RingUse { node, incarnation, on } => {
+            put("node", (*node).into());
+            put("incarnation", *incarnation);
+            put("in_use", (*on).into());
+        }
+        Frame::RingLost { node, incarnation } => {
+            put("node", (*node).into());
+            put("incarnation", *incarnation);
+        }
     }
     fields.retain(|_, value| *value != Value::List(Vec::new()));
     fields
@@ -254,13 +271,16 @@ pub(crate) fn name(frame: &Frame) -> &'static str {
         Frame::TrunkCredit { .. } => "trunk-credit",
         Frame::Probe => "probe",
         Frame::Alive => "alive",
+        Frame::Ring { .. } => "ring",
+        Frame::RingUse { .. } => "ring-use",
+        Frame::RingLost { .. } => "ring-lost",
     }
 }
 
 /// Kinds of bodies that [`body`] makes.
 pub(crate) const BODIES: u64 = 22;
 /// Kinds of frames that [`frame`] makes.
-pub(crate) const FRAMES: u64 = 15;
+pub(crate) const FRAMES: u64 = 18;
 
 /// A body of the kind of that number.
 pub(crate) fn body(kind: u64, random: &mut Rng) -> Body {
@@ -400,6 +420,12 @@ pub(crate) fn frame(kind: u64, random: &mut Rng) -> Frame {
         }
         12 => Frame::TrunkCredit { class, layer, count: random.next() as u32 },
         13 => Frame::Probe,
+        14 => {
+            let (own, bytes, credits) = (random.next(), random.next() as u32, random.next() as u32);
+            Frame::Ring { node, incarnation, own, bytes, credits, side: random.below(2) as u8 }
+        }
+        15 => Frame::RingUse { node, incarnation, on: random.below(2) == 1 },
+        16 => Frame::RingLost { node, incarnation },
         _ => Frame::Alive,
     }
 }

@@ -310,7 +310,11 @@ impl Switch {
             | Frame::Trunk { .. }
             | Frame::Reach { .. }
             | Frame::Forward { .. }
-            | Frame::TrunkCredit { .. } => Err(Violation::Unexpected),
+            | Frame::TrunkCredit { .. }
+            // Those of rings are for the shell.
+            | Frame::Ring { .. }
+            | Frame::RingUse { .. }
+            | Frame::RingLost { .. } => Err(Violation::Unexpected),
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use telegraphos_topology::Hop;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
+use telegraphos_wire::{Class, NodeId, Packet, Status};
 
 use super::{PortIndex, Switch};
 use crate::channel::Channel;
@@ -15,15 +15,6 @@ use crate::lane::{Paid, Queued};
 use crate::neighbour::{Kind, Neighbour, Next, session_part};
 use crate::statistics::bytes;
 use crate::{Action, PortId, SwitchConfig, Violation};
-
-/// Bytes of the block that a packet carries or asks for.
-fn block_len(body: &Body) -> u64 {
-    match body {
-        Body::ReadBlock { length, .. } => u64::from(*length),
-        Body::WriteBlock { data, .. } | Body::Fill { data, .. } | Body::BlockReply { data, .. } => data.len() as u64,
-        _ => 0,
-    }
-}
 
 impl Switch {
     // ---- in ----
@@ -76,7 +67,7 @@ impl Switch {
     pub(super) fn received(&mut self, index: PortIndex, channel: Channel, packet: &Packet) -> Result<(), Violation> {
         let Some(sender) = self.neighbour_mut(index) else { return Ok(()) };
         // Its limit is not in the cache line that all packets need.
-        let length = block_len(&packet.body);
+        let length = packet.body.block_len();
         if length > 0 && length > u64::from(sender.block) && !bug!(AcceptLongBlock) {
             return Err(Violation::Block { length, most: sender.block });
         }

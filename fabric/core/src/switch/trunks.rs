@@ -148,7 +148,10 @@ impl Switch {
             | Frame::NodeUp { .. }
             | Frame::Reset { .. }
             | Frame::Group { .. }
-            | Frame::Trunk { .. } => Err(Violation::Unexpected),
+            | Frame::Trunk { .. }
+            | Frame::Ring { .. }
+            | Frame::RingUse { .. }
+            | Frame::RingLost { .. } => Err(Violation::Unexpected),
         }
     }
 

@@ -91,6 +91,8 @@ pub(super) fn streams() -> Vec<(&'static str, Vec<u8>)> {
         Frame::Credit { class: Class::Reply, count: 3 },
         Frame::Reset { incarnation: 0x1001 },
         Frame::Alive,
+        Frame::RingUse { node: 2, incarnation: 0x2000, on: false },
+        Frame::RingLost { node: 2, incarnation: 0x2000 },
     ];
     let from_fabric = [
         Frame::Welcome { incarnation: 0x1000, nodes: 4, credits },
@@ -99,6 +101,9 @@ pub(super) fn streams() -> Vec<(&'static str, Vec<u8>)> {
         Frame::Credit { class: Class::Request, count: 1 },
         Frame::NodeDown { node: 1 },
         Frame::Probe,
+        Frame::Ring { node: 2, incarnation: 0x2000, own: 0x1000, bytes: 1 << 17, credits: 64, side: 1 },
+        Frame::RingUse { node: 2, incarnation: 0x2000, on: false },
+        Frame::RingLost { node: 2, incarnation: 0x2000 },
         Frame::Refuse { reason: Refusal::Silent, offered: 0, expected: 10_000 },
     ];
     let trunk = [

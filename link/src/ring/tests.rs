@@ -5,29 +5,26 @@ use std::os::unix::net::UnixStream;
 
 use super::*;
 
-fn options() -> Options {
-    Options { buffer: 4096, ..Options::default() }
-}
+const CAPACITY: u32 = 4096;
 
-/// The acceptor's end, and what a client has in hand: its socket (greeting read) and the memory.
-fn against_a_raw_peer() -> (RingTransport, UnixStream, Rings) {
+/// One end, and what a client has in hand: its socket and the memory.
+fn against_a_raw_peer() -> (Ring, UnixStream, Rings) {
     let (near, far) = UnixStream::pair().unwrap();
     far.set_nonblocking(true).unwrap();
-    let end = RingTransport::greet(near.into(), &options()).unwrap();
-    let mut client = RingTransport::new(far.try_clone().unwrap().into(), None, &options());
-    assert!(client.greeted().unwrap());
-    (end, far, client.rings.unwrap())
+    let (end, fd) = Ring::create(OwnedFd::from(near), CAPACITY, 0).unwrap();
+    let memory = Memory::open(fd.as_fd(), length(CAPACITY)).unwrap();
+    (end, far, Rings::new(memory, CAPACITY, 1))
 }
 
-fn pair(options: &Options) -> (RingTransport, RingTransport) {
-    let (near, far) = UnixStream::pair().unwrap();
-    let a = RingTransport::greet(near.into(), options).unwrap();
-    let mut b = RingTransport::new(far.into(), None, options);
-    assert_eq!(b.receive(0, &mut [0; 8]).unwrap(), Received::Nothing);
+fn pair(spin: u64) -> (Ring, Ring) {
+    let ([low, high], memory) = Ring::for_others(CAPACITY).unwrap();
+    let a = Ring::open(low, memory.as_fd(), CAPACITY, 0, spin).unwrap();
+    let mut b = Ring::open(high, memory.as_fd(), CAPACITY, 1, spin).unwrap();
+    assert_eq!(b.receive(0, &mut [0; 8]).unwrap(), Taken::Nothing);
     (a, b)
 }
 
-fn readable(end: &RingTransport) -> bool {
+fn readable(end: &Ring) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds = [PollFd::from_borrowed_fd(end.fd(), PollFlags::IN)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
@@ -41,7 +38,7 @@ fn impossible_indices_end_the_connection() {
         words(&peer.memory, 1).tail.store(tail, Release);
         words(&peer.memory, 0).head.store(head, Release);
         let received = end.receive(0, &mut [0; 64]);
-        let sent = end.send(0, b"x");
+        let sent = end.send(b"x");
         let error = received.err().or(sent.err()).expect("accepted").to_string();
         assert!(error.contains("index that cannot be"), "{error}");
     }
@@ -51,7 +48,7 @@ fn impossible_indices_end_the_connection() {
 fn unexpected_wake_ups_end_the_connection() {
     use std::io::Write;
     let (mut end, mut socket, _peer) = against_a_raw_peer();
-    assert_eq!(end.receive(0, &mut [0; 64]).unwrap(), Received::Nothing);
+    assert_eq!(end.receive(0, &mut [0; 64]).unwrap(), Taken::Nothing);
     socket.write_all(&[0]).unwrap();
     let error = end.receive(0, &mut [0; 64]).unwrap_err().to_string();
     assert!(error.contains("without being asked"), "{error}");
@@ -79,11 +76,11 @@ fn one_call_is_bounded_whatever_the_peer_writes_meanwhile() {
         // Up to an error or a number of calls, each of which returns at most what was requested.
         for _ in 0..20_000 {
             match end.receive(0, &mut [0; 16]) {
-                Ok(Received::Bytes(n)) => assert!(n <= 16),
+                Ok(Taken::Bytes(n)) => assert!(n <= 16),
                 Ok(_) => {}
                 Err(_) => break,
             }
-            if end.send(0, b"some bytes").is_err() || end.flush(0).is_err() {
+            if end.send(b"some bytes").is_err() || end.flush().is_err() {
                 break;
             }
         }
@@ -97,99 +94,93 @@ fn after_the_end_of_the_socket_no_more_than_what_was_there_is_read() {
     assert_eq!(peer.put(b"last").unwrap(), 4);
     drop(socket);
     let mut buffer = [0; 2];
-    assert_eq!(end.receive(0, &mut buffer).unwrap(), Received::Bytes(2));
-    assert_eq!(end.receive(0, &mut buffer).unwrap(), Received::Bytes(2));
-    assert_eq!(end.receive(0, &mut buffer).unwrap(), Received::End);
+    assert_eq!(end.receive(0, &mut buffer).unwrap(), Taken::Bytes(2));
+    assert_eq!(end.receive(0, &mut buffer).unwrap(), Taken::Bytes(2));
+    assert_eq!(end.receive(0, &mut buffer).unwrap(), Taken::End);
     assert_eq!(peer.put(b"more").unwrap(), 4);
-    assert_eq!(end.receive(0, &mut buffer).unwrap(), Received::End);
-}
-
-#[test]
-fn a_greeting_that_is_none_is_refused() {
-    use std::io::Write;
-    let other = [0; GREETING];
-    let mut huge = other;
-    huge[..8].copy_from_slice(&MAGIC);
-    huge[8..].fill(0xff);
-    for greeting in [&b"x"[..], &other, &huge, &MAGIC] {
-        let (near, mut far) = UnixStream::pair().unwrap();
-        far.write_all(greeting).unwrap();
-        let mut end = RingTransport::new(near.into(), None, &options());
-        let error = end.receive(0, &mut [0; 8]).unwrap_err().to_string();
-        assert!(error.contains("does not speak of rings"), "{error}");
-    }
+    assert_eq!(end.receive(0, &mut buffer).unwrap(), Taken::End);
 }
 
 #[test]
 fn no_system_call_for_a_message_while_the_other_side_is_awake() {
-    let (mut a, mut b) = pair(&options());
+    let (mut a, mut b) = pair(0);
     let mut buffer = [0; 64];
-    let mut message = |b: &mut RingTransport| {
-        assert_eq!(a.send(0, &[7; 64]).unwrap(), 64);
-        assert!(a.flush(0).unwrap());
+    let mut message = |b: &mut Ring| {
+        assert_eq!(a.send(&[7; 64]).unwrap(), 64);
+        assert!(a.flush().unwrap());
         assert!(readable(b));
-        assert_eq!(b.receive(0, &mut buffer).unwrap(), Received::Bytes(64));
-        a.statistics().wakes
+        assert_eq!(b.receive(0, &mut buffer).unwrap(), Taken::Bytes(64));
+        a.wakes()
     };
     // The first wakes; until `receive` has returned `Nothing`, no other does.
     for _ in 0..1000 {
         assert_eq!(message(&mut b), 1);
     }
-    assert_eq!(b.receive(0, &mut [0; 64]).unwrap(), Received::Nothing);
+    assert_eq!(b.receive(0, &mut [0; 64]).unwrap(), Taken::Nothing);
     assert!(!readable(&b));
     assert_eq!(message(&mut b), 2);
-    assert_eq!(b.statistics().wakes, 0);
+    assert_eq!(b.wakes(), 0);
 }
 
 #[test]
 fn one_who_spins_is_not_asleep() {
-    let (mut a, mut b) = pair(&Options { spin: 100, ..options() });
+    let (mut a, mut b) = pair(100);
     let mut buffer = [0; 64];
     for now in 0..1000 {
-        a.send(now, b"x").unwrap();
-        a.flush(now).unwrap();
-        assert_eq!(b.receive(now, &mut buffer).unwrap(), Received::Bytes(1));
-        assert_eq!(b.receive(now, &mut buffer).unwrap(), Received::Nothing);
+        a.send(b"x").unwrap();
+        a.flush().unwrap();
+        assert_eq!(b.receive(now, &mut buffer).unwrap(), Taken::Bytes(1));
+        assert_eq!(b.receive(now, &mut buffer).unwrap(), Taken::Nothing);
         assert!(readable(&b), "it has to be called again");
     }
-    assert_eq!(a.statistics().wakes, 1);
-    assert_eq!(b.receive(2000, &mut buffer).unwrap(), Received::Nothing);
+    assert_eq!(a.wakes(), 1);
+    assert_eq!(b.receive(2000, &mut buffer).unwrap(), Taken::Nothing);
     assert!(!readable(&b));
 }
 
 #[test]
 fn part_of_what_is_there_leaves_it_readable() {
-    let (mut a, mut b) = pair(&options());
-    a.send(0, &[1; 100]).unwrap();
-    a.flush(0).unwrap();
+    let (mut a, mut b) = pair(0);
+    a.send(&[1; 100]).unwrap();
+    a.flush().unwrap();
     let mut buffer = [0; 10];
     for _ in 0..10 {
         assert!(readable(&b));
-        assert_eq!(b.receive(0, &mut buffer).unwrap(), Received::Bytes(10));
+        assert_eq!(b.receive(0, &mut buffer).unwrap(), Taken::Bytes(10));
     }
-    assert_eq!(b.receive(0, &mut buffer).unwrap(), Received::Nothing);
+    assert_eq!(b.receive(0, &mut buffer).unwrap(), Taken::Nothing);
     assert!(!readable(&b));
 }
 
 #[test]
 fn room_wakes_once_and_is_not_forgotten() {
-    let (mut a, mut b) = pair(&options());
-    assert_eq!(a.send(0, &[1; 5000]).unwrap(), 4096);
-    assert!(!a.flush(0).unwrap() && a.send(0, b"x").unwrap() == 0);
-    assert_eq!(a.receive(0, &mut [0; 8]).unwrap(), Received::Nothing);
+    let (mut a, mut b) = pair(0);
+    assert_eq!(a.send(&[1; 5000]).unwrap(), 4096);
+    assert!(!a.flush().unwrap() && a.send(b"x").unwrap() == 0);
+    assert_eq!(a.receive(0, &mut [0; 8]).unwrap(), Taken::Nothing);
     assert!(!readable(&a));
     let mut buffer = [0; 256];
     let mut wakes = Vec::new();
-    while b.receive(0, &mut buffer).unwrap() != Received::Nothing {
-        wakes.push(b.statistics().wakes);
+    while b.receive(0, &mut buffer).unwrap() != Taken::Nothing {
+        wakes.push(b.wakes());
     }
     assert_eq!((wakes.first(), wakes.last()), (Some(&0), Some(&1)));
     assert!(readable(&a));
     // A caller that only reads does not lose the wake-up for room.
-    assert_eq!(a.receive(0, &mut buffer).unwrap(), Received::Nothing);
+    assert_eq!(a.receive(0, &mut buffer).unwrap(), Taken::Nothing);
     assert!(readable(&a));
-    assert!(a.flush(0).unwrap());
-    assert_eq!(a.send(0, b"x").unwrap(), 1);
-    assert_eq!(a.receive(0, &mut buffer).unwrap(), Received::Nothing);
+    assert!(a.flush().unwrap());
+    assert_eq!(a.send(b"x").unwrap(), 1);
+    assert_eq!(a.receive(0, &mut buffer).unwrap(), Taken::Nothing);
     assert!(!readable(&a));
+}
+
+#[test]
+fn a_ring_of_another_size_is_refused() {
+    for capacity in [0, 4095, 5000, 1 << 31] {
+        assert!(Ring::for_others(capacity).is_err(), "{capacity}");
+    }
+    let ([low, _high], memory) = Ring::for_others(CAPACITY).unwrap();
+    let error = Ring::open(low, memory.as_fd(), 2 * CAPACITY, 0, 0).unwrap_err().to_string();
+    assert!(error.contains("another length"), "{error}");
 }

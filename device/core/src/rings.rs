@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rings to other boards of the same host, beside the link to the switch: requests, elements and their replies.
+//!
+//! The fabric offers a ring to two boards and may withdraw it. A board chooses the path of its own requests; the reply
+//! to a request takes the path by which the request came. Requests to one node change their path only where none can
+//! pass another: to the ring when nothing to the node is unanswered, and back to the switch when the peer has answered
+//! a probe behind the last of them. Multicasts and their replies always go by the switch.
+//!
+//! The peer may be hostile. What a switch checks between two nodes, this end of the ring checks: [`Ring::admit`].
+
+use crate::RingViolation;
+use std::collections::{BTreeMap, BTreeSet};
+use telegraphos_wire::{Body, Class, NodeId, Packet};
+
+/// The path of this board's requests to a node that it has a ring to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Path {
+    /// By the switch. By the ring from the moment on at which nothing is unanswered, if the ring is `wanted`.
+    Switch,
+    Ring,
+    /// None: the ring is withdrawn, and the probe behind its last request is not answered.
+    Draining,
+}
+
+/// The way that a request may take now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    Switch,
+    /// By the ring, and there is a credit.
+    Ring,
+    /// The request waits: for a credit of the ring, or for the end of its withdrawal.
+    Wait,
+}
+
+/// What the peer has taken of one class, and returned; see the fields.
+#[derive(Clone, Copy, Debug, Hash)]
+struct Credits {
+    /// Credits of this board that are left.
+    left: u32,
+    /// Credits of the peer that are left: packets that it may still send.
+    room: u32,
+    /// Packets of the peer that have left the buffers of this board, and whose credits are not returned.
+    returned: u32,
+}
+
+/// A ring.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Ring {
+    /// The incarnation of the peer.
+    pub(crate) incarnation: u64,
+    path: Path,
+    /// The fabric offers it, and has not withdrawn it since.
+    wanted: bool,
+    /// The peer has answered a probe: its end is open.
+    open: bool,
+    /// Of each class that needs credits: elements, requests.
+    credits: [Credits; 2],
+    /// Credits of each class in the beginning.
+    given: u32,
+    /// Requests and elements sent by the ring and not answered.
+    in_flight: u32,
+    /// Tags of the peer's requests and elements that came by the ring and are not answered.
+    requests: BTreeSet<u32>,
+}
+
+/// The classes that need credits.
+const CLASSES: [Class; 2] = [Class::Enqueue, Class::Request];
+
+impl Ring {
+    fn new(incarnation: u64, given: u32) -> Ring {
+        let credits = Credits { left: given, room: given, returned: 0 };
+        let (path, wanted, open) = (Path::Switch, true, false);
+        Ring { incarnation, path, wanted, open, credits: [credits; 2], given, in_flight: 0, requests: BTreeSet::new() }
+    }
+
+    /// Checks a packet of the peer, and counts it. `block` is the length of the longest block between both nodes.
+    pub(crate) fn admit(&mut self, packet: &Packet, own: NodeId, block: u64) -> Result<(), RingViolation> {
+        if packet.dst != own {
+            return Err(RingViolation::Destination(packet.dst));
+        }
+        let length = packet.body.block_len();
+        if length > block {
+            return Err(RingViolation::Block { length, most: block });
+        }
+        match packet.class() {
+            class @ (Class::Enqueue | Class::Request) => {
+                if packet.incarnation != self.incarnation {
+                    return Err(RingViolation::Incarnation(packet.incarnation));
+                }
+                let room = &mut self.credits[class as usize].room;
+                *room = room.checked_sub(1).ok_or(RingViolation::NoCredit(class))?;
+                if self.requests.insert(packet.tag) { Ok(()) } else { Err(RingViolation::Tag(packet.tag)) }
+            }
+            Class::Reply if !matches!(packet.body, Body::CopyAck { .. }) => {
+                self.in_flight = self.in_flight.checked_sub(1).ok_or(RingViolation::Reply)?;
+                Ok(())
+            }
+            class => Err(RingViolation::Class(class)),
+        }
+    }
+
+    /// The peer returned credits.
+    pub(crate) fn credit(&mut self, class: Class, count: u32) -> Result<(), RingViolation> {
+        let left = match class {
+            Class::Enqueue | Class::Request => &mut self.credits[class as usize].left,
+            class => return Err(RingViolation::Class(class)),
+        };
+        *left = left.checked_add(count).filter(|left| *left <= self.given).ok_or(RingViolation::Credits(class))?;
+        Ok(())
+    }
+
+    /// The peer has answered a probe. Returns whether requests waited for that, and may be sent now.
+    pub(crate) fn answered_probe(&mut self) -> bool {
+        self.open = true;
+        let drained = self.path == Path::Draining;
+        if drained {
+            self.path = if self.wanted { Path::Ring } else { Path::Switch };
+        }
+        drained
+    }
+
+    /// The fabric withdraws the ring or offers it again. Returns whether a probe must be sent, whose answer ends the
+    /// withdrawal.
+    pub(crate) fn want(&mut self, on: bool, drains: bool) -> bool {
+        self.wanted = on;
+        let used = self.path == Path::Ring && !on;
+        if used {
+            self.path = if drains { Path::Draining } else { Path::Switch };
+        }
+        used && drains
+    }
+
+    /// Returns whether no request takes the ring any more.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        !self.wanted && self.path == Path::Switch
+    }
+}
+
+/// The rings of a board, by the node at the other end; see the module documentation.
+#[derive(Clone, Debug, Default, Hash)]
+pub(crate) struct Rings {
+    rings: BTreeMap<NodeId, Ring>,
+    /// Packets have left the buffers since credits were last returned.
+    consumed: bool,
+}
+
+impl Rings {
+    /// A ring to a node; `given` credits of each class, both ways.
+    pub(crate) fn open(&mut self, node: NodeId, incarnation: u64, given: u32) {
+        self.rings.insert(node, Ring::new(incarnation, given));
+    }
+
+    /// The ring to a node, if there is one.
+    pub(crate) fn get(&mut self, node: NodeId) -> Option<&mut Ring> {
+        // A board without rings pays no more than this.
+        if self.rings.is_empty() { None } else { self.rings.get_mut(&node) }
+    }
+
+    /// Returns whether there is a ring to a node.
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        self.rings.contains_key(&node)
+    }
+
+    /// Removes the ring to a node. Returns whether there was one.
+    pub(crate) fn close(&mut self, node: NodeId) -> bool {
+        self.rings.remove(&node).is_some()
+    }
+
+    /// Removes all rings.
+    pub(crate) fn close_all(&mut self) {
+        self.rings.clear();
+    }
+
+    /// The way that a request or element to a node may take now. `is_idle`: nothing to the node is unanswered.
+    pub(crate) fn route(&mut self, node: NodeId, class: Class, is_idle: bool) -> Route {
+        let Some(ring) = self.get(node) else { return Route::Switch };
+        if ring.path == Path::Switch && ring.open && ring.wanted && is_idle {
+            ring.path = Path::Ring;
+        }
+        match ring.path {
+            Path::Switch => Route::Switch,
+            Path::Ring if ring.credits[class as usize].left > 0 => Route::Ring,
+            Path::Ring | Path::Draining => Route::Wait,
+        }
+    }
+
+    /// Takes a credit for a request or element that is sent now. Returns false if it goes by the switch.
+    pub(crate) fn spend(&mut self, node: NodeId, class: Class) -> bool {
+        let Some(ring) = self.get(node).filter(|ring| ring.path == Path::Ring) else { return false };
+        let left = &mut ring.credits[class as usize].left;
+        debug_assert!(*left > 0, "the caller has seen a credit");
+        *left = left.saturating_sub(1);
+        ring.in_flight += 1;
+        true
+    }
+
+    /// Returns whether this request or element came by a ring and is not answered.
+    pub(crate) fn brought(&mut self, packet: &Packet) -> bool {
+        packet.class() != Class::Reflected
+            && self.get(packet.src).is_some_and(|ring| ring.requests.contains(&packet.tag))
+    }
+
+    /// A request or element is answered now. Returns whether it came by a ring: so does its answer.
+    pub(crate) fn answer(&mut self, packet: &Packet) -> bool {
+        packet.class() != Class::Reflected && self.get(packet.src).is_some_and(|ring| ring.requests.remove(&packet.tag))
+    }
+
+    /// A packet that came by a ring has left the buffers of this board.
+    pub(crate) fn consumed(&mut self, node: NodeId, class: Class) {
+        if let (Some(ring), Class::Enqueue | Class::Request) = (self.get(node), class) {
+            ring.credits[class as usize].returned += 1;
+            self.consumed = true;
+        }
+    }
+
+    /// Returns credits, a quarter of all or more at a time.
+    pub(crate) fn return_credits(&mut self, mut give: impl FnMut(NodeId, Class, u32)) {
+        if !std::mem::take(&mut self.consumed) {
+            return;
+        }
+        for (node, ring) in &mut self.rings {
+            for class in CLASSES {
+                let Credits { room, returned, .. } = &mut ring.credits[class as usize];
+                if *returned > 0 && *returned >= ring.given / 4 {
+                    *room += *returned;
+                    give(*node, class, std::mem::take(returned));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telegraphos_wire::{MAX_BLOCK, RemoteAddr, Status};
+
+    const PEER: NodeId = 1;
+
+    fn packet(tag: u32, body: Body) -> Packet {
+        Packet { src: PEER, dst: 0, tag, incarnation: 7, target: 0, body }
+    }
+
+    fn read(length: u32) -> Body {
+        Body::ReadBlock { at: RemoteAddr { page: 0, offset: 0, generation: 1 }, context: 0, length }
+    }
+
+    fn ack() -> Body {
+        Body::WriteAck { status: Status::Ok }
+    }
+
+    fn used() -> Rings {
+        let mut rings = Rings::default();
+        rings.open(PEER, 7, 4);
+        assert!(!rings.get(PEER).unwrap().answered_probe());
+        assert_eq!(rings.route(PEER, Class::Request, true), Route::Ring);
+        rings
+    }
+
+    #[test]
+    fn it_is_used_when_the_peer_has_opened_it_and_nothing_is_unanswered() {
+        let mut rings = Rings::default();
+        assert_eq!(rings.route(PEER, Class::Request, true), Route::Switch);
+        rings.open(PEER, 7, 4);
+        assert_eq!(rings.route(PEER, Class::Request, true), Route::Switch);
+        rings.get(PEER).unwrap().answered_probe();
+        assert_eq!(rings.route(PEER, Class::Request, false), Route::Switch);
+        assert_eq!(rings.route(PEER, Class::Request, true), Route::Ring);
+        assert_eq!(rings.route(PEER, Class::Request, false), Route::Ring, "it stays there");
+        assert_eq!(rings.route(2, Class::Request, true), Route::Switch);
+    }
+
+    #[test]
+    fn it_is_left_when_its_last_request_has_arrived() {
+        let mut rings = used();
+        assert!(rings.get(PEER).unwrap().want(false, true));
+        assert_eq!(rings.route(PEER, Class::Request, true), Route::Wait);
+        assert!(!rings.get(PEER).unwrap().is_withdrawn());
+        assert!(rings.get(PEER).unwrap().answered_probe());
+        assert!(rings.get(PEER).unwrap().is_withdrawn());
+        assert_eq!(rings.route(PEER, Class::Request, true), Route::Switch);
+        assert!(!rings.get(PEER).unwrap().want(true, true));
+        assert_eq!(rings.route(PEER, Class::Request, false), Route::Switch);
+        assert_eq!(rings.route(PEER, Class::Request, true), Route::Ring);
+    }
+
+    #[test]
+    fn what_the_peer_sends_is_bounded() {
+        let mut rings = used();
+        let limit = MAX_BLOCK as u64;
+        let mut admit = |packet: Packet| rings.get(PEER).unwrap().admit(&packet, 0, limit);
+        let to_another = Packet { dst: 3, ..packet(9, read(1)) };
+        assert_eq!(admit(to_another), Err(RingViolation::Destination(3)));
+        let of_another_life = Packet { incarnation: 6, ..packet(9, read(1)) };
+        assert_eq!(admit(of_another_life), Err(RingViolation::Incarnation(6)));
+        let long = limit as u32 + 1;
+        assert_eq!(admit(packet(9, read(long))), Err(RingViolation::Block { length: limit + 1, most: limit }));
+        assert_eq!(admit(packet(9, ack())), Err(RingViolation::Reply), "nothing was requested");
+        let copy_ack = Body::CopyAck { status: Status::Ok };
+        assert_eq!(admit(packet(9, copy_ack)), Err(RingViolation::Class(Class::Reply)));
+        (0..4).for_each(|tag| assert_eq!(admit(packet(tag, read(1))), Ok(())));
+        assert_eq!(admit(packet(4, read(1))), Err(RingViolation::NoCredit(Class::Request)));
+    }
+
+    #[test]
+    fn a_tag_that_is_not_answered_is_not_used_again() {
+        let mut rings = used();
+        let request = packet(5, read(1));
+        assert_eq!(rings.get(PEER).unwrap().admit(&request, 0, 8192), Ok(()));
+        assert_eq!(rings.get(PEER).unwrap().admit(&request, 0, 8192), Err(RingViolation::Tag(5)));
+        assert!(rings.brought(&request) && rings.answer(&request) && !rings.answer(&request));
+    }
+
+    #[test]
+    fn credits_return_in_batches_and_not_more_than_were_given() {
+        let mut rings = Rings::default();
+        rings.open(PEER, 7, 8);
+        rings.get(PEER).unwrap().answered_probe();
+        assert_eq!(rings.route(PEER, Class::Request, true), Route::Ring);
+        assert!(rings.spend(PEER, Class::Request));
+        assert_eq!(rings.get(PEER).unwrap().credit(Class::Request, 1), Ok(()));
+        let over = Err(RingViolation::Credits(Class::Request));
+        assert_eq!(rings.get(PEER).unwrap().credit(Class::Request, 1), over);
+        assert_eq!(rings.get(PEER).unwrap().credit(Class::Request, u32::MAX), over);
+        let reflected = Err(RingViolation::Class(Class::Reflected));
+        assert_eq!(rings.get(PEER).unwrap().credit(Class::Reflected, 1), reflected);
+        let mut returned = Vec::new();
+        for tag in 0..3 {
+            assert_eq!(rings.get(PEER).unwrap().admit(&packet(tag, read(1)), 0, 8192), Ok(()));
+            rings.consumed(PEER, Class::Request);
+            rings.return_credits(|node, class, count| returned.push((node, class, count)));
+        }
+        assert_eq!(returned, [(PEER, Class::Request, 2)]);
+    }
+
+    #[test]
+    fn without_credits_requests_wait() {
+        let mut rings = used();
+        (0..4).for_each(|_| assert!(rings.spend(PEER, Class::Request)));
+        assert_eq!(rings.route(PEER, Class::Request, false), Route::Wait);
+        assert_eq!(rings.route(PEER, Class::Enqueue, false), Route::Ring);
+        for tag in 0..4 {
+            assert_eq!(rings.get(PEER).unwrap().admit(&packet(tag, ack()), 0, 8192), Ok(()));
+        }
+        assert_eq!(rings.get(PEER).unwrap().admit(&packet(4, ack()), 0, 8192), Err(RingViolation::Reply));
+    }
+}
