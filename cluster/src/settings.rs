@@ -59,8 +59,8 @@ pub struct Settings {
     /// Whether fabric and HIBs share one process, or each has one [default: one; each for bench --notify]
     #[arg(long, value_enum)]
     pub processes: Option<Processes>,
-    /// Threads of the process that all share: 1, or one for the fabric and others among which the HIBs are divided; auto
-    /// is one for each HIB where there are processors for all [default: auto]
+    /// Threads of the process that all share: 1, or one for the fabric and others among which the HIBs are divided;
+    /// auto is one for each HIB where there are processors for all [default: auto]
     #[arg(long, value_name = "N")]
     pub threads: Option<Threads>,
     /// Nodes that trust each other, as NAME=NODES:MIB (lab=0,2-3:64; in the file: tables named trust, with name, nodes

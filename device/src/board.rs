@@ -206,7 +206,8 @@ impl Board {
         }
     }
 
-    /// Opens an end of a ring, unless it is for an incarnation of the past. Rings are waited for at one of these places.
+    /// Opens an end of a ring, unless it is for an incarnation of the past. Rings are waited for at one of these
+    /// places.
     pub(crate) fn open_ring(&mut self, offer: Offer, places: &Places) {
         let Offer { node, incarnation, own, credits, .. } = offer;
         if !self.hib.accepts_ring(node, incarnation, own) {

@@ -233,8 +233,8 @@ impl FabricLink {
         }
     }
 
-    /// Connects, or ends a handshake that has taken too long, if the deadline is reached. What it connects is watched at
-    /// place [`PLACE`].
+    /// Connects, or ends a handshake that has taken too long, if the deadline is reached. What it connects is watched
+    /// at place [`PLACE`].
     pub fn timer(&mut self, now: u64, places: &Places) {
         match self.state {
             State::Waiting { until } if now >= until => self.connect(now, places),

@@ -50,6 +50,8 @@ struct End {
     taken: usize,
     /// It is in the list of ends to flush.
     dirty: bool,
+    /// The last receive has ended with its limit: there may be more, of which no wake-up tells.
+    unfinished: bool,
     /// The peer has closed its end. Whether it is down the fabric tells.
     ended: bool,
 }
@@ -81,7 +83,12 @@ impl End {
     /// Takes out what is there, at most [`BATCH`] bytes.
     fn receive(&mut self, now: u64, frames: &mut VecDeque<Frame>) -> io::Result<()> {
         let mut taken = 0;
-        while taken < BATCH && !self.ended {
+        self.unfinished = false;
+        while !self.ended {
+            if taken >= BATCH {
+                self.unfinished = true;
+                break;
+            }
             match self.ring.receive(now, self.input.space())? {
                 Taken::Bytes(n) => {
                     self.input.filled(n);
@@ -120,7 +127,16 @@ impl Rings {
         };
         epoll::add(&**epoll, ring.fd(), epoll::EventData::new_u64(offer.node.into()), epoll::EventFlags::IN)?;
         let (input, output) = (Input::new(), Vec::new());
-        let end = End { ring, incarnation: offer.incarnation, input, output, taken: 0, dirty: false, ended: false };
+        let end = End {
+            ring,
+            incarnation: offer.incarnation,
+            input,
+            output,
+            taken: 0,
+            dirty: false,
+            unfinished: false,
+            ended: false,
+        };
         self.ends.insert(offer.node, end);
         Ok(())
     }
@@ -181,7 +197,16 @@ impl Rings {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // An error leaves them for the next turn.
         let _ = epoll::wait(&**epoll, spare_capacity(&mut events), Some(&now));
-        events.iter().map(|event| event.data.u64() as NodeId).collect()
+        let mut ready: Vec<NodeId> = events.iter().map(|event| event.data.u64() as NodeId).collect();
+        ready.extend(self.ends.iter().filter(|(_, end)| end.unfinished).map(|(node, _)| *node));
+        ready.sort_unstable();
+        ready.dedup();
+        ready
+    }
+
+    /// Whether to receive again although nothing is readable.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.ends.values().any(|end| end.unfinished)
     }
 
     /// Receives from one end: appends its frames, the last ones even if it has broken behind them.

@@ -45,8 +45,8 @@ pub struct Config {
     pub fabric: PathBuf,
     /// Sizes and limits of the board.
     pub hib: HibConfig,
-    /// Microseconds to poll for work before sleeping, at the cost of a busy processor; 0 sleeps at once. `None` leaves it
-    /// to who runs the loop: a server alone sleeps at once.
+    /// Microseconds to poll for work before sleeping, at the cost of a busy processor; 0 sleeps at once. `None` leaves
+    /// it to who runs the loop: a server alone sleeps at once.
     pub spin: Option<u64>,
     /// Limit on mapped guest memory, in bytes.
     pub dma_limit: u64,
@@ -209,7 +209,8 @@ impl HibServer {
         self.link.join_by(door, apart);
     }
 
-    /// Who calls [`HibServer::turn`] waits for these places, [`PLACES`] of them. For a server that has not taken a turn.
+    /// Who calls [`HibServer::turn`] waits for these places, [`PLACES`] of them. For a server that has not taken a
+    /// turn.
     pub fn wait_at(&mut self, places: Places) -> Result<(), ServeError> {
         let unwatched = |errno| ServeError::System { what: "cannot wait for a socket", errno };
         self.listener.watch_at(&places, LISTENER).map_err(unwatched)?;
@@ -264,7 +265,7 @@ impl HibServer {
                 Arrival::Ring(offer) => board.open_ring(offer, &self.places),
             })?;
         }
-        if found[RINGS as usize].read {
+        if found[RINGS as usize].read || self.board.rings.is_unfinished() {
             self.board.serve_rings();
         }
         self.board.turn();
@@ -333,7 +334,7 @@ impl HibServer {
     pub fn timeout(&self) -> Option<u64> {
         let now = self.clock.now();
         let pause = self.pause(now);
-        if pause.is_none() && self.has_unread() || self.link.needs_attention() {
+        if pause.is_none() && self.has_unread() || self.link.needs_attention() || self.board.rings.is_unfinished() {
             return Some(0);
         }
         let dry = pause.or(self.intake.deadline()).map(|at| at.saturating_sub(now));

@@ -135,7 +135,7 @@ fn forgeries(incarnation: u64, target: u64, generation: u64) -> Vec<(&'static st
             "another incarnation",
             vec![Event::RingPacket(Packet { incarnation: 3, ..packet(1, Body::Read { at, context: 0, size: 8 }) })],
         ),
-        ("a long block", vec![block(MAX_BLOCK as u32)]),
+        ("a long block", vec![block(MAX_BLOCK as u32 + 1)]),
         ("a reply to nothing", vec![ack(Status::Ok)]),
         ("a multicast", vec![Event::RingPacket(packet(1, multicast))]),
         ("a copy's acknowledgement", vec![Event::RingPacket(packet(1, Body::CopyAck { status: Status::Ok }))]),

@@ -51,9 +51,9 @@ impl WordWait {
         WordWait { backoff: Backoff::new(limit), armed: None }
     }
 
-    /// Pauses once before the next poll; false when the limit is reached. `arm` reads each of the words and arms it with
-    /// what it has read, or says that it cannot. `check`, for which system calls are not too dear, fails when waiting
-    /// makes no sense any more.
+    /// Pauses once before the next poll; false when the limit is reached. `arm` reads each of the words and arms it
+    /// with what it has read, or says that it cannot. `check`, for which system calls are not too dear, fails when
+    /// waiting makes no sense any more.
     ///
     /// A waiter that cannot be woken looks after an eighth of what it has waited, and after 10 ms at most. So does one
     /// whose program reads the context's events itself.

@@ -228,10 +228,11 @@ impl Ring {
         let _ = net::send(&*self.socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Reads the expected wake-ups from the socket, and detects its end.
+    /// Reads the expected wake-ups from the socket, and detects its end. Expected are those that were counted before
+    /// this side fell asleep: one that the peer sends because it has, for what came behind the last look, must stay in
+    /// the socket, or nobody would look again.
     fn listen(&mut self) -> io::Result<Socket> {
         let rings = &mut self.rings;
-        self.due = self.due.saturating_add(rings.woken());
         // A caller that waits for room stays awake until it has seen the room.
         if self.short && rings.producer.room(&rings.outgoing())? > 0 {
             return Ok(Socket::Quiet);

@@ -184,3 +184,29 @@ fn a_ring_of_another_size_is_refused() {
     let error = Ring::open(low, memory.as_fd(), 2 * CAPACITY, 0, 0).unwrap_err().to_string();
     assert!(error.contains("another length"), "{error}");
 }
+
+/// The peer writes, and wakes, between this side's last look for bytes and its look at the socket.
+#[test]
+fn a_wake_up_for_bytes_behind_the_last_look_stays_in_the_socket() {
+    use std::io::Write;
+    let (mut end, mut socket, mut peer) = against_a_raw_peer();
+    let mut write = |byte: &[u8]| {
+        assert_eq!(peer.put(byte).unwrap(), 1);
+        assert!(peer.producer.wake_consumer(&peer.outgoing()));
+        socket.write_all(&[0]).unwrap();
+    };
+    // One that is expected, since the bytes were found before it was read.
+    write(b"a");
+    assert_eq!(end.receive(0, &mut [0; 8]).unwrap(), Taken::Bytes(1));
+    // The steps of the next receive, up to the socket.
+    assert_eq!(end.rings.consumer.available(&end.rings.incoming()).unwrap(), 0);
+    end.due += end.rings.woken();
+    let words = words(&end.rings.memory, 1 - end.rings.out);
+    assert_eq!((end.due, end.rings.consumer.sleep(&words).unwrap()), (1, 0));
+    write(b"b");
+    assert!(matches!(end.listen().unwrap(), Socket::Quiet));
+    assert!(readable(&end), "nobody would look for the second byte");
+    assert_eq!(end.receive(0, &mut [0; 8]).unwrap(), Taken::Bytes(1));
+    assert_eq!(end.receive(0, &mut [0; 8]).unwrap(), Taken::Nothing);
+    assert!(!readable(&end));
+}
