@@ -60,7 +60,7 @@ pub struct Settings {
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
     /// Rings in shared memory of each HIB to others of this host, beside the switch; 0: none. Not in use while a link
-    /// has faults or something is captured [default: 16]
+    /// has faults or something is captured [default: 0]
     #[arg(long, value_name = "N")]
     pub rings: Option<u32>,
     /// Seed of all faults: the same seed gives the same faults [default: 0]

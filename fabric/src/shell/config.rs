@@ -22,8 +22,9 @@ const DEFAULT_SILENCE: u64 = 10_000_000;
 /// Default microseconds after which a port that returns no credit is disconnected.
 const DEFAULT_STALL: u64 = 60_000_000;
 
-/// Default number of rings of one HIB.
-const RINGS: u32 = 16;
+/// Default number of rings of one HIB: none, until a driver can be reloaded beside them without a command that is never
+/// answered.
+const RINGS: u32 = 0;
 
 /// How often a node may join or be reset: a guest resets its board a few times when it boots.
 const PRESENCE: Rate = Rate::new(16, 128);
