@@ -10,10 +10,11 @@ use clap::Parser;
 use log::{error, warn};
 use telegraphos_service::command;
 use telegraphos_service::settings::SettingsError;
+use telegraphos_service::shutdown::ShutdownHandle;
 
 use crate::guard::Guard;
 use crate::settings::Settings;
-use crate::shell::{Config, HibServer, ServeError, ShutdownHandle};
+use crate::shell::{Config, HibServer, ServeError, system};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -55,7 +56,7 @@ fn configure(args: impl IntoIterator<Item = OsString>) -> Result<Config, ExitCod
 fn serve(config: Config) -> Result<(), ServeError> {
     // Before any thread is started.
     let guard = start_guard();
-    let stop = ShutdownHandle::new()?;
+    let stop = ShutdownHandle::new().map_err(system("cannot create an event descriptor"))?;
     stop_on_signals(stop.clone())?;
     let (node, options) = (config.hib.node, qemu_options(&config.socket));
     let spin = config.spin.unwrap_or(0);
@@ -93,7 +94,7 @@ fn load(cli: Cli) -> Result<Settings, SettingsError> {
 }
 
 fn stop_on_signals(handle: ShutdownHandle) -> Result<(), ServeError> {
-    telegraphos_service::signals::on_stop(move || handle.shutdown()).map_err(|e| {
+    telegraphos_service::signals::on_stop(move || handle.shut_down()).map_err(|e| {
         error!("{e}");
         ServeError::System { what: "cannot handle SIGINT and SIGTERM", errno: rustix::io::Errno::INVAL }
     })

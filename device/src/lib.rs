@@ -53,4 +53,5 @@ pub use cli::{cli_main, device_option, qemu_options};
 pub use fabric_link::RefusedByFabric;
 pub use guard::Guard;
 pub use settings::Settings;
-pub use shell::{Config, HibServer, PLACES, ServeError, ShutdownHandle};
+pub use shell::{Config, HibServer, PLACES, ServeError};
+pub use telegraphos_service::shutdown::ShutdownHandle;

@@ -14,16 +14,16 @@
 //! is short whatever the guest does: guest messages are served for at most 200 us, and only a few blocks of copies are
 //! moved.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use log::{debug, info};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use telegraphos_device_core::{Event, HibConfig};
 use telegraphos_link::Door;
 use telegraphos_link::listener::{ListenError, Listener};
+use telegraphos_service::shutdown::ShutdownHandle;
 use telegraphos_service::spin::Spin;
 use telegraphos_service::wait::{Places, Readiness, WaitSet, Watched};
 use telegraphos_wire::link::Frame;
@@ -73,30 +73,9 @@ pub enum ServeError {
     },
 }
 
-/// Stops a server from another thread or a signal handler.
-#[derive(Clone, Debug)]
-pub struct ShutdownHandle(Arc<OwnedFd>);
-
-impl ShutdownHandle {
-    /// A new handle; a server is started with it.
-    pub fn new() -> Result<ShutdownHandle, ServeError> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| ServeError::System { what: "cannot create an event descriptor", errno })?;
-        Ok(ShutdownHandle(Arc::new(fd)))
-    }
-
-    /// Requests the end of the server; [`HibServer::run`] returns soon. May be called any number of times.
-    pub fn shutdown(&self) {
-        // An error means that the counter is full, so the request has been made already.
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
-    }
-}
-
-/// Readable once a shutdown has been requested.
-impl AsFd for ShutdownHandle {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
+/// The failure of a system call, by the operation that failed.
+pub(crate) fn system(what: &'static str) -> impl Fn(Errno) -> ServeError {
+    move |errno| ServeError::System { what, errno }
 }
 
 /// Places of a board's descriptors in a [`WaitSet`], and how many there are.
@@ -155,7 +134,7 @@ struct Ready {
 impl HibServer {
     /// Binds the socket. QEMU may connect from here on; it is served by [`HibServer::run`].
     pub fn bind(config: Config) -> Result<HibServer, ServeError> {
-        HibServer::bind_with(config, ShutdownHandle::new()?, None)
+        HibServer::bind_with(config, ShutdownHandle::new().map_err(system("cannot create an event descriptor"))?, None)
     }
 
     /// As [`HibServer::bind`], but stopped by an existing handle. A signal handler that removes the socket must be
@@ -172,9 +151,7 @@ impl HibServer {
         let link = FabricLink::new(&fabric, hib.node, hib.window, hib.offered());
         let mut board = Board::new(hib, dma_limit);
         if let Some(member) = direct {
-            board
-                .attach(&member)
-                .map_err(|errno| ServeError::System { what: "cannot map the memory of a trust group", errno })?;
+            board.attach(&member).map_err(system("cannot map the memory of a trust group"))?;
         }
         Ok(HibServer {
             listener,
@@ -212,8 +189,8 @@ impl HibServer {
     /// Who calls [`HibServer::turn`] waits for these places, [`PLACES`] of them. For a server that has not taken a
     /// turn.
     pub fn wait_at(&mut self, places: Places) -> Result<(), ServeError> {
-        let unwatched = |errno| ServeError::System { what: "cannot wait for a socket", errno };
-        self.listener.watch_at(&places, LISTENER).map_err(unwatched)?;
+        let unwatched = system("cannot wait for a socket");
+        self.listener.watch_at(&places, LISTENER).map_err(&unwatched)?;
         self.shutdown.watch_at(&places, SHUTDOWN).map_err(unwatched)?;
         self.places = places;
         Ok(())
@@ -231,15 +208,15 @@ impl HibServer {
 
     /// Serves one QEMU at a time, until a shutdown is requested or the fabric refuses the board.
     pub fn run(&mut self) -> Result<(), ServeError> {
-        let unable = |errno| ServeError::System { what: "cannot wait for the connections", errno };
-        let set = WaitSet::new().map_err(unable)?;
+        let unable = system("cannot wait for the connections");
+        let set = WaitSet::new().map_err(&unable)?;
         self.wait_at(set.places(0))?;
         let mut spin = Spin::new(self.spin.unwrap_or(0));
         loop {
             // Until a connection is ready, a deadline is reached, or a shutdown is requested.
             let mut found = [Readiness::NONE; PLACES];
             let mut wait = |timeout| set.wait(timeout, |place, ready| found[place as usize] = ready);
-            spin.wait(|| self.timeout(), |timeout| wait(timeout).map_err(unable))?;
+            spin.wait(|| self.timeout(), |timeout| wait(timeout).map_err(&unable))?;
             if self.turn(found)? {
                 return Ok(());
             }

@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use telegraphos_service::settings::{SettingsError, read};
+use telegraphos_service::shutdown::ShutdownHandle;
 use telegraphos_service::{command, signals};
 
 use crate::check;
 use crate::settings::Settings;
-use crate::shell::{Config, Fabric, FabricError, ShutdownHandle};
+use crate::shell::{Config, Fabric, FabricError, system};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -103,7 +104,7 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn serve(config: Config) -> Result<(), FabricError> {
     // Signals first: there is no moment in which one would leave the socket behind.
-    let stop = ShutdownHandle::new()?;
+    let stop = ShutdownHandle::new().map_err(system("create an event descriptor"))?;
     let handle = stop.clone();
     signals::on_stop(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
     Fabric::bind_with(config, stop)?.run()

@@ -26,5 +26,6 @@ pub mod transports;
 
 pub use cli::cli_main;
 pub use settings::Settings;
-pub use shell::{Config, Fabric, FabricError, Rounds, ShutdownHandle};
+pub use shell::{Config, Fabric, FabricError, Rounds};
 pub use telegraphos_service::settings::SettingsError;
+pub use telegraphos_service::shutdown::ShutdownHandle;

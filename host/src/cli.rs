@@ -11,8 +11,9 @@ use clap::Parser;
 use telegraphos_device::cli::{announce, configuration, start_guard};
 use telegraphos_device::direct::{GroupMemory, MemoryServer, TrustGroup, memory_socket};
 use telegraphos_device::{HibServer, device_option, qemu_options};
-use telegraphos_fabric::{Fabric, FabricError, ShutdownHandle};
+use telegraphos_fabric::{Fabric, FabricError};
 use telegraphos_service::settings::SettingsError;
+use telegraphos_service::shutdown::ShutdownHandle;
 use telegraphos_service::spin::warn_of_few_processors;
 use telegraphos_service::{command, signals};
 
@@ -112,7 +113,7 @@ fn serve(Configs { fabric, boards, trust, threads }: Configs) -> Result<(), Host
     // Before any thread is started.
     let guard = start_guard();
     // Signals before sockets: there is no moment in which one would leave a socket behind.
-    let stop = ShutdownHandle::new()?;
+    let stop = ShutdownHandle::new().map_err(HostError::Wait)?;
     let handle = stop.clone();
     signals::on_stop(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
     let fabric = Fabric::bind_with(fabric, stop)?;
@@ -136,7 +137,7 @@ fn serve(Configs { fabric, boards, trust, threads }: Configs) -> Result<(), Host
             memories.push(MemoryServer::bind(&socket, member, guard.clone()).map_err(failed)?);
         }
         // Boards end with the fabric: nobody has a handle of their own.
-        let stop = telegraphos_device::ShutdownHandle::new().map_err(failed)?;
+        let stop = ShutdownHandle::new().map_err(HostError::Wait)?;
         servers.push((node, HibServer::bind_with(config, stop, guard.clone()).map_err(failed)?));
         announce(node, &options);
     }

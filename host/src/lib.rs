@@ -33,11 +33,13 @@ pub use cli::cli_main;
 use rustix::io::Errno;
 use telegraphos_device::direct::MemoryServer;
 use telegraphos_device::{HibServer, ServeError};
-use telegraphos_fabric::{Fabric, FabricError, Rounds, ShutdownHandle};
+use telegraphos_fabric::{Fabric, FabricError, Rounds};
 
+use telegraphos_service::settings::Given;
+use telegraphos_service::shutdown::ShutdownHandle;
 use telegraphos_service::spin;
 
-use serving::{Board, Loop, Stop};
+use serving::{Board, Loop};
 
 /// The most boards of one process: their turns add up to what one of them waits for.
 pub const MAX_BOARDS: usize = 64;
@@ -69,7 +71,7 @@ pub enum HostError {
 
 /// How many threads serve a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(try_from = "GivenThreads")]
+#[serde(try_from = "Given")]
 pub enum Threads {
     /// One, unless there are processors for all guests, all boards and the fabric: then one for each board, and the
     /// fabric's.
@@ -90,22 +92,11 @@ impl Threads {
     }
 }
 
-/// As a file has it.
-#[derive(serde::Deserialize)]
-#[serde(untagged)]
-enum GivenThreads {
-    Count(usize),
-    Text(String),
-}
-
-impl TryFrom<GivenThreads> for Threads {
+impl TryFrom<Given> for Threads {
     type Error = String;
 
-    fn try_from(given: GivenThreads) -> Result<Threads, String> {
-        match given {
-            GivenThreads::Count(count) => count.to_string().parse(),
-            GivenThreads::Text(text) => text.parse(),
-        }
+    fn try_from(given: Given) -> Result<Threads, String> {
+        given.parse()
     }
 }
 
@@ -154,7 +145,7 @@ impl Serving {
 pub struct Host {
     fabric: Loop,
     /// Of boards, each with what ends it.
-    others: Vec<(Loop, Stop)>,
+    others: Vec<(Loop, ShutdownHandle)>,
     /// Ends the fabric's.
     stop: ShutdownHandle,
 }
@@ -187,7 +178,7 @@ impl Host {
         }
         let of_fabric = if others == 0 { divided.pop().unwrap_or_default() } else { Vec::new() };
         let apart = |boards| {
-            let stop = Stop::new()?;
+            let stop = ShutdownHandle::new().map_err(HostError::Wait)?;
             Ok::<_, HostError>((Loop::of_boards(boards, &stop)?, stop))
         };
         let others = divided.into_iter().map(apart).collect::<Result<_, _>>()?;
@@ -198,7 +189,7 @@ impl Host {
     /// ends all.
     pub fn run(&mut self) -> Result<(), HostError> {
         let Host { fabric, others, stop } = self;
-        let stops: Vec<Stop> = others.iter().map(|(_, stop)| stop.clone()).collect();
+        let stops: Vec<ShutdownHandle> = others.iter().map(|(_, stop)| stop.clone()).collect();
         std::thread::scope(|scope| {
             let boards: Vec<_> = others
                 .iter_mut()
@@ -212,7 +203,7 @@ impl Host {
                 })
                 .collect();
             let served = fabric.run();
-            stops.iter().for_each(Stop::stop);
+            stops.iter().for_each(ShutdownHandle::shut_down);
             let ended = boards.into_iter().map(|thread| match thread.join() {
                 Ok(ended) => ended,
                 Err(panic) => std::panic::resume_unwind(panic),

@@ -2,14 +2,13 @@
 //! What one thread of a host serves: some boards and memory devices, and the fabric if no other thread does.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use telegraphos_device::direct::{MEMORY_PLACES, MemoryServer};
 use telegraphos_device::{HibServer, PLACES};
 use telegraphos_fabric::Rounds;
 use telegraphos_service::logging;
+use telegraphos_service::shutdown::ShutdownHandle;
 use telegraphos_service::spin::Spin;
 use telegraphos_service::wait::{Places, Readiness, WaitSet, Watched};
 
@@ -41,22 +40,6 @@ impl Board {
 /// What was found at some places, once.
 fn take<const N: usize>(found: &mut [Readiness]) -> [Readiness; N] {
     std::array::from_fn(|place| found.get_mut(place).map(std::mem::take).unwrap_or_default())
-}
-
-/// Ends a loop from another thread.
-#[derive(Clone, Debug)]
-pub(crate) struct Stop(Arc<OwnedFd>);
-
-impl Stop {
-    pub(crate) fn new() -> Result<Stop, HostError> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(HostError::Wait)?;
-        Ok(Stop(Arc::new(fd)))
-    }
-
-    pub(crate) fn stop(&self) {
-        // An error means that the counter is full, so it has been said already.
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
-    }
 }
 
 /// See the module.
@@ -106,10 +89,10 @@ impl Loop {
     }
 
     /// A loop of boards whose fabric another thread serves.
-    pub(crate) fn of_boards(boards: Vec<Board>, stop: &Stop) -> Result<Loop, HostError> {
+    pub(crate) fn of_boards(boards: Vec<Board>, stop: &ShutdownHandle) -> Result<Loop, HostError> {
         // As long as the board that wants it longest.
         let spin = boards.iter().map(|board| board.spin).max().unwrap_or(0);
-        Loop::new(None, boards, Vec::new(), rustix::io::dup(&*stop.0), spin)
+        Loop::new(None, boards, Vec::new(), rustix::io::dup(stop), spin)
     }
 
     fn new(

@@ -249,7 +249,7 @@ fn another_process_joins(threads: usize) {
     a.client.store(4, window(1, 1, 0), &9u64.to_le_bytes()).unwrap();
     assert_eq!(a.quiet().unwrap(), Status::Ok);
     assert_eq!(b.load64(MEMORY).unwrap(), 9);
-    stop.shutdown();
+    stop.shut_down();
     thread.join().unwrap().unwrap();
     host.stop.shut_down();
     host.thread.join().unwrap().unwrap();

@@ -3,8 +3,8 @@
 //!
 //! [`command`] has usage errors, how a server starts, and exit codes, [`allocator`] what it keeps of memory it has
 //! freed, [`logging`] the log as text or JSON, [`settings`] the TOML file and why settings are refused, [`signals`]
-//! those that end a process cleanly, [`wait`] what its loop waits for, and [`spin`] how long it polls before that
-//! sleeps.
+//! those that end a process cleanly, [`shutdown`] what ends a loop, [`wait`] what it waits for, and [`spin`] how long it
+//! polls before that sleeps.
 //!
 //! Used by the HIB (`telegraphos-device`), the fabric, the host process that has both (`telegraphos-host`), and the
 //! command `telegraphos` (`telegraphos-cluster`).
@@ -19,6 +19,7 @@ pub mod allocator;
 pub mod command;
 pub mod logging;
 pub mod settings;
+pub mod shutdown;
 pub mod signals;
 pub mod spin;
 pub mod wait;

@@ -45,3 +45,23 @@ pub fn read<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, SettingsEr
         std::fs::read_to_string(file).map_err(|e| SettingsError::refused(format!("cannot read the {name}"), e))?;
     toml::from_str(&text).map_err(|e| SettingsError::refused(name, e.to_string().trim_end()))
 }
+
+/// A value that a TOML file may have as a number or as the text of the command line; it means the same.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(untagged, expecting = "expected a number or a text")]
+pub enum Given {
+    /// A number.
+    Number(u64),
+    /// A text.
+    Text(String),
+}
+
+impl Given {
+    /// The value, as the command line would read it.
+    pub fn parse<T: std::str::FromStr>(&self) -> Result<T, T::Err> {
+        match self {
+            Given::Number(number) => number.to_string().parse(),
+            Given::Text(text) => text.parse(),
+        }
+    }
+}

@@ -10,6 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Step, StepId, StepResult};
 use telegraphos_wire::admin::{self, BLOCK_SIZE, COMPLETION_OFFSET, Command, QueueCommand};
+use telegraphos_wire::context::QueueArm;
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{
@@ -163,10 +164,10 @@ impl Board {
         self.react(Event::StepDone { step, result }, None)
     }
 
-    /// A consumer's store to QUEUE_ARM arrives.
-    pub(crate) fn arm(&mut self, seen: u32) -> Reaction {
+    /// A consumer's store to QUEUE_ARM, for so many elements, arrives.
+    pub(crate) fn arm(&mut self, count: u16, seen: u32) -> Reaction {
         let offset = u64::from(CONTEXT) * UNIT + context::QUEUE_ARM;
-        let data = u64::from(PAGE) << 32 | u64::from(seen);
+        let data = QueueArm { count, page: PAGE, seen }.encode();
         let reaction = self.react(Event::Write { bar: Bar::Contexts, offset, size: 8, data }, None);
         // A modelled processor never runs ahead of the board; otherwise the number of its stores would be part of each
         // state.

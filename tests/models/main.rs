@@ -52,7 +52,7 @@ mod traces;
 use buffers::Reading;
 use consumer::Most;
 use handler::Variant;
-use queue::{ASLEEP, I9, I10, I12, QueueModel, STOPPED, Setup, Sight};
+use queue::{ASLEEP, Counting, I9, I10, I12, QueueModel, STOPPED, Setup, Sight};
 use stateright::{Checker, HasDiscoveries, Model};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -153,6 +153,23 @@ fn i9_i10_i11_i12_every_interleaving_of_two_consumers() {
         holds(Setup { fill: 8, elements: [2, 1], ..two }, &[Worker, Caller, Busy, Held, Spin]);
         holds(Setup { fill: 4, elements: [1, 1], ..one_left.clone() }, &[Busy, Killed, Again, KilledInDriver]);
         holds(Setup { fill: 8, elements: [1, 1], ..one_left }, &[Busy, Held, Killed, Again]);
+    }
+}
+
+/// Consumers that arm the queue for several elements, and sleep without another arm while they have a wake-up left.
+#[test]
+fn i10_every_interleaving_of_consumers_that_arm_for_several() {
+    use Sight::{Again, Caller, Held, Killed, SleptUnarmed, Spin, Woken, WokenEarly, Worker};
+    let full = Scale::from_env() == Scale::Full;
+    let two = Setup { wakes: 2, ..SMALL };
+    let pair = Setup { consumers: 2, ..two.clone() };
+    holds(Setup { elements: [3, 2], ..two.clone() }, &[SleptUnarmed, Woken, WokenEarly]);
+    holds(Setup { wakes: 3, fill: 3, elements: [3, 2], ..two.clone() }, &[SleptUnarmed, Worker, Caller]);
+    holds(Setup { fill: 3, elements: [2, 1], kills: 1, ..two.clone() }, &[SleptUnarmed, Killed, Again]);
+    holds(Setup { elements: [2, 1], ..pair.clone() }, &[SleptUnarmed, Woken, Spin]);
+    if full {
+        holds(Setup { fill: 8, elements: [3, 3], ..two }, &[SleptUnarmed, Held]);
+        holds(Setup { elements: [3, 1], kills: 1, restarts: false, ..pair }, &[SleptUnarmed, Killed, Again]);
     }
 }
 
@@ -286,6 +303,15 @@ fn i10_a_board_that_never_stops_loses() {
 fn e2_a_board_that_forgets_its_pending_element_loses_it() {
     let right = Setup { fill: 4, elements: [2, 0], ..SMALL };
     fails(Setup { bug: Some(Bug::ForgetPending), ..right.clone() }, right, &[I9, I10]);
+}
+
+/// A consumer that believes in a wake-up that an element of its own has used up, or one of another consumer.
+#[test]
+fn who_counts_its_wake_ups_wrongly_sleeps_for_ever() {
+    let right = Setup { elements: [2, 0], ..SMALL };
+    fails(Setup { counting: Counting::Uncounted, ..right.clone() }, right, &[ASLEEP]);
+    let right = Setup { wakes: 2, consumers: 2, kills: 1, restarts: false, elements: [3, 0], hold: 1, ..SMALL };
+    fails(Setup { counting: Counting::Unshared, ..right.clone() }, right, &[ASLEEP]);
 }
 
 /// An arm that is accepted without checking the queue.

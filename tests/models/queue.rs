@@ -17,7 +17,8 @@
 //! | [`Action::Kill`], [`Action::Restart`] | a consumer is killed at that point; restarts with another owner number | modelled |
 //!
 //! A consumer takes elements while there are any, calls the driver when the dequeue requires it, and otherwise arms the
-//! queue with the word that it read and sleeps until a CONTEXT event. At most one of its stores to QUEUE_ARM is in
+//! queue with the word that it read, for [`Setup::wakes`] elements, and sleeps until a CONTEXT event. It does not arm
+//! while the board owes it a wake-up of an earlier arm, by its own count. At most one of its stores to QUEUE_ARM is in
 //! flight; it may poll again meanwhile, since another consumer's event can wake it. A consumer that found another one
 //! inside retries when that one has left: an earlier retry would find the same.
 //!
@@ -42,7 +43,7 @@ use super::handler::{At, Handler, Stage};
 use super::memory::{Arena, ROOM, WORDS, Word, element, name, shape};
 use consumers::{Consumer, Mode};
 use driver::Driver;
-pub(crate) use setup::Setup;
+pub(crate) use setup::{Counting, Setup};
 use stateright::{Model, Property};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -178,6 +179,8 @@ pub(crate) enum Sight {
     /// The time limit ends while a consumer is inside; after it has left without calling the driver.
     Evicted = 2048,
     Uncalled = 4096,
+    /// A consumer sleeps without another arm, since it has a wake-up left.
+    SleptUnarmed = 8192,
 }
 
 /// The model.
@@ -368,7 +371,7 @@ impl QueueModel {
             Action::Arm(number) => {
                 let Some(seen) = state.consumers[number].arm.take() else { return };
                 say(format_args!("is armed with tail {}", seen & 0xffff));
-                let reaction = state.board.arm(seen);
+                let reaction = state.board.arm(self.setup.wakes, seen);
                 self.absorb(state, reaction, say);
             }
             Action::Interrupt => self.interrupt(state, say),

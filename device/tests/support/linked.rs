@@ -79,7 +79,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.stop.shutdown();
+        self.stop.shut_down();
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
             if !std::thread::panicking() {

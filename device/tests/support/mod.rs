@@ -47,7 +47,7 @@ impl Server {
 
     /// Stops it and returns its result.
     pub fn stop(mut self) -> Result<(), ServeError> {
-        self.stop.shutdown();
+        self.stop.shut_down();
         self.thread.take().unwrap().join().expect("the server panicked")
     }
 
@@ -59,7 +59,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.shutdown();
+        self.stop.shut_down();
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
             if !std::thread::panicking() {

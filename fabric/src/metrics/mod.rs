@@ -14,6 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use serde::Deserialize;
+use telegraphos_service::settings::Given;
 
 /// Where the endpoint listens: an address with a port, or a port of the loopback address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -40,21 +41,11 @@ impl FromStr for MetricsAddress {
 }
 
 /// In a TOML file a port may be a number.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Given {
-    Port(u16),
-    Text(String),
-}
-
 impl TryFrom<Given> for MetricsAddress {
     type Error = String;
 
     fn try_from(given: Given) -> Result<MetricsAddress, String> {
-        match given {
-            Given::Port(port) => port.to_string().parse(),
-            Given::Text(text) => text.parse(),
-        }
+        given.parse()
     }
 }
 

@@ -171,6 +171,6 @@ pub enum FabricError {
 }
 
 /// Makes an error of the system one that says what was to be done.
-pub(super) fn system(what: &'static str) -> impl Fn(Errno) -> FabricError {
+pub(crate) fn system(what: &'static str) -> impl Fn(Errno) -> FabricError {
     move |errno| FabricError::System { what, errno }
 }

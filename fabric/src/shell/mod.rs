@@ -40,13 +40,14 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use capturing::Capturing;
-use config::system;
+pub(crate) use config::system;
 use log::{debug, info};
 use rustix::io::Errno;
 use telegraphos_fabric_core::{Action, Attached, Diagnostic, Event, Part, PortId, Switch};
 use telegraphos_link::Door;
 use telegraphos_link::limit::Limiter;
 use telegraphos_link::listener::Listener;
+use telegraphos_service::shutdown::ShutdownHandle;
 use telegraphos_topology::{SwitchId, Topology};
 use telegraphos_transport::faults::{Faults, Schedule};
 use telegraphos_transport::{Acceptor, Transport};
@@ -65,7 +66,6 @@ use sessions::Sessions;
 use trunks::{TrunkEnd, Trunks};
 use turns::Turns;
 use unpaid::Unpaid;
-pub use watch::ShutdownHandle;
 use watch::{Ready, Source, Watch};
 
 /// Microseconds between two [`Event::Tick`] while there is something to do: what the switches' rates go by.
@@ -139,7 +139,7 @@ pub struct Fabric {
 impl Fabric {
     /// Creates the sockets and listens.
     pub fn bind(config: Config) -> Result<Fabric, FabricError> {
-        Fabric::bind_with(config, ShutdownHandle::new()?)
+        Fabric::bind_with(config, ShutdownHandle::new().map_err(system("create an event descriptor"))?)
     }
 
     /// The same with a handle made before.

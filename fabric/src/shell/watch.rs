@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the loop waits for: descriptors by what they are, and the handle that ends it.
+//! What the loop waits for: descriptors by what they are.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
+use telegraphos_service::shutdown::ShutdownHandle;
 
 use super::config::{FabricError, system};
 
@@ -50,26 +50,6 @@ impl Source {
     }
 }
 
-/// Ends a running [`Fabric`](super::Fabric) from another thread or a signal handler's thread.
-#[derive(Clone, Debug)]
-pub struct ShutdownHandle(Arc<OwnedFd>);
-
-impl ShutdownHandle {
-    /// A handle for a fabric to come ([`Fabric::bind_with`](super::Fabric::bind_with)), so that signals can be caught
-    /// before there is a socket.
-    pub fn new() -> Result<ShutdownHandle, FabricError> {
-        let fd =
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("create an event descriptor"))?;
-        Ok(ShutdownHandle(Arc::new(fd)))
-    }
-
-    /// Makes [`Fabric::run`](super::Fabric::run) return, now or when it is called.
-    pub fn shut_down(&self) {
-        // It fails only if it has been called 2^64 - 2 times, which shuts down just as well.
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
-    }
-}
-
 /// An epoll set.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -102,8 +82,7 @@ impl Watch {
     pub(super) fn new(stop: &ShutdownHandle) -> Result<Watch, FabricError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll set"))?;
         let watch = Watch { epoll };
-        let fd: &OwnedFd = &stop.0;
-        epoll::add(&watch.epoll, fd, Source::Stop.data(), epoll::EventFlags::IN)
+        epoll::add(&watch.epoll, stop, Source::Stop.data(), epoll::EventFlags::IN)
             .map_err(system("watch a descriptor"))?;
         Ok(watch)
     }

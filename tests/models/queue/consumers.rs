@@ -2,12 +2,12 @@
 //! The consumers: the library's code around a pass through the dequeue section.
 
 use super::driver::{Driver, Holder};
-use super::{Fault, QueueModel, SENDERS, Say, Sight, State};
+use super::{Counting, Fault, QueueModel, SENDERS, Say, Sight, State};
 use crate::consumer::{self, Access};
 use crate::handler::At;
 use crate::memory::{WORDS, name};
 use telegraphos::queue::dequeue::{Found, Literal, Pass};
-use telegraphos_wire::queue::{BUSY, HEAD_WORD};
+use telegraphos_wire::queue::{BUSY, HEAD_WORD, OWNER_SHIFT};
 
 /// A consumer's next activity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,11 +53,14 @@ pub(super) struct Consumer {
     pub(super) takes: Option<u32>,
     /// Its store to QUEUE_ARM that is in flight.
     pub(super) arm: Option<u32>,
+    /// Wake-ups that the board holds for it, as it counts.
+    pub(super) left: u16,
 }
 
 impl Consumer {
     pub(super) fn new(owner: u32, takes: Option<u32>) -> Consumer {
-        Consumer { mode: Mode::Pass(Vec::new()), owner, inside: false, woken: false, handed: None, takes, arm: None }
+        let mode = Mode::Pass(Vec::new());
+        Consumer { mode, owner, inside: false, woken: false, handed: None, takes, arm: None, left: 0 }
     }
 
     /// Whether it is in the middle of a pass.
@@ -100,16 +103,24 @@ impl QueueModel {
         let consumer = &mut state.consumers[number];
         consumer.mode = if consumer.takes == Some(0) { Mode::Done } else { Mode::Pass(Vec::new()) };
         if let Some(seen) = seen {
-            if consumer.arm.is_some() {
+            let armed = consumer.left > 0;
+            if !armed && consumer.arm.is_some() {
                 consumer.mode = Mode::Arm { seen };
                 return;
             }
-            consumer.arm = Some(seen);
+            if !armed {
+                consumer.arm = Some(seen);
+                consumer.left = self.setup.wakes;
+            }
+            let how = if armed { "is armed" } else { "arms" };
             if consumer.woken {
                 self.saw(Sight::WokenEarly);
-                say(format_args!("arms, but was woken"));
+                say(format_args!("{how}, but was woken"));
             } else {
-                say(format_args!("arms and sleeps"));
+                if armed {
+                    self.saw(Sight::SleptUnarmed);
+                }
+                say(format_args!("{how} and sleeps"));
                 consumer.mode = Mode::Sleep;
             }
         }
@@ -142,6 +153,7 @@ impl QueueModel {
             consumer.inside = self.setup.literal == Literal::Unprotected;
         }
         let dequeue = self.dequeue(consumer);
+        let before = state.control >> OWNER_SHIFT;
         let stepped = consumer::step(
             &dequeue,
             (self.setup.most, self.setup.has_two_words()),
@@ -151,7 +163,12 @@ impl QueueModel {
         );
         say(format_args!("{}", stepped.access));
         match stepped.access {
-            Access::Enter { entered: true, .. } => consumer.inside = true,
+            Access::Enter { entered: true, .. } => {
+                consumer.inside = true;
+                if before != state.control >> OWNER_SHIFT && self.setup.counting != Counting::Unshared {
+                    consumer.left = 0;
+                }
+            }
             Access::Leave { .. } => consumer.inside = false,
             Access::Store { word, .. } => {
                 if !stepped.access.is_allowed() {
@@ -166,6 +183,9 @@ impl QueueModel {
         if let Some(got) = stepped.handed {
             say(format_args!("has {}", name(got)));
             consumer.handed = Some(got);
+            if self.setup.counting != Counting::Uncounted {
+                consumer.left = consumer.left.saturating_sub(1);
+            }
             consumer.takes = consumer.takes.map(|takes| takes.saturating_sub(1));
             let fault = self.hand_over(state, got);
             state.fault = state.fault.or(fault);

@@ -10,6 +10,17 @@ use std::fmt;
 use telegraphos::queue::dequeue::Literal;
 use telegraphos_device_core::Bug;
 
+/// What a consumer does to know of wake-ups that its board still holds (the library's `queue/arms.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counting {
+    /// Each element that it takes is one less, and none is left once another consumer was inside.
+    Sound,
+    /// What it takes does not count.
+    Uncounted,
+    /// What others take is not noticed.
+    Unshared,
+}
+
 /// The size of a model, its properties, and its faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
@@ -24,6 +35,9 @@ pub(crate) struct Setup {
     pub(crate) hold: u32,
     pub(crate) consumers: usize,
     pub(crate) most: Most,
+    /// The elements for which a consumer arms the queue at a time, and how it knows whether it needs to.
+    pub(crate) wakes: u16,
+    pub(crate) counting: Counting,
     /// A consumer stops after this many elements; `None`: it waits for more forever.
     pub(crate) takes: Option<u32>,
     /// The number of kills of a consumer, and whether it restarts.
@@ -49,6 +63,8 @@ impl Setup {
         hold: 2,
         consumers: 1,
         most: Most::One,
+        wakes: 1,
+        counting: Counting::Sound,
         takes: None,
         kills: 0,
         restarts: true,
@@ -79,6 +95,12 @@ impl fmt::Display for Setup {
         match most {
             Most::One => write!(f, " taking one")?,
             Most::All => write!(f, " taking all")?,
+        }
+        if self.wakes != 1 {
+            write!(f, ", arming for {}", self.wakes)?;
+        }
+        if self.counting != Counting::Sound {
+            write!(f, ", counting {:?}", self.counting)?;
         }
         if let Some(takes) = self.takes {
             write!(f, ", taking {takes}")?;
