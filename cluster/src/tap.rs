@@ -24,7 +24,7 @@ pub enum PacketKind {
     Reflected,
     /// A copy has it.
     CopyAck,
-    /// A store or update is done.
+    /// A store or update is done, or several stores.
     WriteAck,
     /// All else.
     Other,
@@ -47,7 +47,7 @@ impl PacketKind {
             Body::Update { .. } => PacketKind::Update,
             Body::Reflected { .. } => PacketKind::Reflected,
             Body::CopyAck { .. } => PacketKind::CopyAck,
-            Body::WriteAck { .. } => PacketKind::WriteAck,
+            Body::WriteAck { .. } | Body::WriteAcks { .. } => PacketKind::WriteAck,
             _ => PacketKind::Other,
         }
     }

@@ -137,8 +137,14 @@ impl Board {
         self.completed.drain(..)
     }
 
-    /// Swaps the frames queued for the fabric with an empty buffer.
-    pub fn swap_frames(&mut self, buffer: &mut Vec<Frame>) {
+    /// Ends a turn of the loop, which acknowledges what was performed in it: swaps the frames queued for the fabric
+    /// with an empty buffer.
+    pub fn end_turn(&mut self, buffer: &mut Vec<Frame>) {
+        if self.hib.owes_acknowledgements() {
+            let mut actions = std::mem::take(&mut self.actions);
+            self.hib.end_turn(&mut actions);
+            self.perform(actions);
+        }
         std::mem::swap(&mut self.frames, buffer);
     }
 
@@ -146,6 +152,11 @@ impl Board {
     pub fn feed(&mut self, event: Event) {
         let mut actions = std::mem::take(&mut self.actions);
         self.hib.handle(event, &mut actions);
+        self.perform(actions);
+    }
+
+    /// Performs the core's actions, and those that follow from them.
+    fn perform(&mut self, mut actions: Vec<Action>) {
         let mut at = 0;
         while let Some(action) = actions.get_mut(at) {
             at += 1;

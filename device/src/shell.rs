@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Each turn of the loop passes the time to the core, serves one batch of each readable connection, and then sends all
-//! output, with one send per connection. Only the wait blocks; without work or deadline it blocks indefinitely. A turn
-//! is short whatever the guest does: guest messages are served for at most 200 us, and only a few blocks of copies are
-//! moved.
+//! output, with one send per connection, and one packet for all acknowledgements to a node. Only the wait blocks;
+//! without work or deadline it blocks indefinitely. A turn is short whatever the guest does: guest messages are served
+//! for at most 200 us, and only a few blocks of copies are moved.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -280,7 +280,7 @@ impl HibServer {
     /// Sends the output of this turn, with one send per connection.
     fn send(&mut self, now: u64, link_writable: bool) {
         self.board.flush_rings();
-        self.board.swap_frames(&mut self.frames);
+        self.board.end_turn(&mut self.frames);
         if !self.frames.is_empty() || link_writable {
             let mut lost = self.link.send(now, self.frames.drain(..), &mut self.board.limiter);
             if link_writable {

@@ -488,6 +488,53 @@ fn a_load_that_nobody_answers_is_all_ones_in_time() {
     assert_eq!(status, Status::Timeout);
 }
 
+/// What comes together is performed in one turn, and acknowledged by one packet instead of one for each store.
+#[test]
+fn stores_that_come_together_are_acknowledged_by_one_packet() {
+    use std::io::{Read, Write};
+    use telegraphos_wire::{Body, ImportEpoch, Packet, RemoteAddr};
+    const STORES: u64 = 64;
+    let dir = tempfile::tempdir().unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(dir.path().join("fabric.sock")).unwrap();
+    let node = Node::start(dir.path(), 0, Settings::default());
+    let (mut fabric, _) = listener.accept().unwrap();
+    fabric.set_read_timeout(Some(telegraphos_testkit::PATIENCE)).unwrap();
+    let mut bytes = Vec::new();
+    Frame::Welcome { incarnation: 0x1000, nodes: 64, credits: [256; 4] }.encode(&mut bytes);
+    Frame::NodeUp { node: 1, incarnation: 0x2000, block: STREAM_BLOCK as u32 }.encode(&mut bytes);
+    fabric.write_all(&bytes).unwrap();
+    let mut a = node.guest();
+    let generation = a.export("a", 0, 1, MEMORY, RW);
+    let packet = |n: u64| {
+        let at = RemoteAddr { page: 0, offset: 8 * n as u32, generation };
+        let body = Body::Write { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: n + 1 };
+        Packet { src: 1, dst: 0, tag: n as u32, incarnation: 0x2000, target: 0x1000, body }
+    };
+    bytes.clear();
+    for n in 0..STORES {
+        Frame::Packet(packet(n)).encode(&mut bytes);
+    }
+    fabric.write_all(&bytes).unwrap();
+    let (mut said, mut answered, mut packets) = (Vec::new(), Vec::new(), 0);
+    while (answered.len() as u64) < STORES {
+        let mut piece = [0; 4096];
+        let length = fabric.read(&mut piece).unwrap();
+        assert!(length > 0, "the board has left after {answered:?}");
+        said.extend_from_slice(&piece[..length]);
+        while let Some((frame, length)) = Frame::decode(&said).unwrap() {
+            said.drain(..length);
+            let Frame::Packet(reply) = frame else { continue };
+            packets += 1;
+            match reply.body {
+                Body::WriteAcks { tags } => answered.extend(tags.within(reply.tag)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!((packets, answered), (1, (0..STORES as u32).collect()));
+    assert!((0..STORES).all(|n| a.peek64(MEMORY + 8 * n) == n + 1));
+}
+
 #[test]
 fn a_taken_node_id_and_another_window_are_refused_with_both_values() {
     let dir = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ local proto = Proto("telegraphos", "Telegraphos")
 
 -- Where everything is: fields are { name, offset, bytes, how to show it }.
 local wire = {
-  PROTOCOL_VERSION = 4,
+  PROTOCOL_VERSION = 5,
   HEAD_LEN = 8,
   HEADER_LEN = 64,
   MAX_LEN = 73804,
@@ -117,6 +117,8 @@ wire.packets = {
     fields = { { "holds", 44, 4, "Dec" }, { "status", 50, 2, "Status" }, } },
   [135] = { name = "copy-ack", class = 3, len = 64, check = "None", tail = "None",
     fields = { { "status", 50, 2, "Status" }, } },
+  [136] = { name = "write-acks", class = 3, len = 64, check = "None", tail = "None",
+    fields = { { "tags", 16, 32, "Bytes" }, } },
 }
 wire.records = {
   [240] = { name = "port-opened", len = 12, check = "None", tail = "None",

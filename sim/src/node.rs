@@ -138,6 +138,8 @@ impl Node {
     pub(crate) fn handle(&mut self, world: &mut World<'_>, event: Event) {
         let mut actions = std::mem::take(&mut world.actions);
         self.hib.handle(event, &mut actions);
+        // Each moment of a simulated board is a turn of its own.
+        self.hib.end_turn(&mut actions);
         let mut failed = false;
         let mut turn = false;
         for action in actions.drain(..) {

@@ -70,6 +70,20 @@ pub(crate) struct Reaction {
     generation: u64,
 }
 
+impl Reaction {
+    fn sent(&mut self, packet: &Packet) {
+        match packet.body {
+            Body::WriteAck { status } | Body::ReserveReply { status, .. } => {
+                self.acks.push((packet.dst, packet.tag, status));
+            }
+            Body::WriteAcks { tags } => {
+                self.acks.extend(tags.within(packet.tag).map(|tag| (packet.dst, tag, Status::Ok)));
+            }
+            ref body => panic!("the board sends {body:?}"),
+        }
+    }
+}
+
 impl Board {
     /// A board with an empty queue of this shape, in which nodes 1 to `senders` have reserved `hold` elements each.
     pub(crate) fn new(shape: Shape, senders: u16, hold: u32, bug: Option<Bug>) -> Board {
@@ -220,16 +234,18 @@ fn run(hib: &mut Hib, event: Event, command: Option<Command>) -> Reaction {
                             reaction.step = Some((step, touch));
                         }
                     },
-                    Action::Send(Packet { dst, tag, body, .. }) => {
-                        let (Body::WriteAck { status } | Body::ReserveReply { status, .. }) = body else {
-                            panic!("the board sends {body:?}")
-                        };
-                        reaction.acks.push((dst, tag, status));
-                    }
+                    Action::Send(packet) => reaction.sent(&packet),
                     Action::Credit { .. } | Action::Interrupt | Action::Notice(_) => {}
                     other => panic!("unexpected action of the board: {other:?}"),
                 }
             }
+        }
+        // The turn of the board's loop ends with what it can do at once.
+        let mut actions = Vec::new();
+        hib.end_turn(&mut actions);
+        for action in actions {
+            let Action::Send(packet) = action else { panic!("unexpected action at the end of a turn: {action:?}") };
+            reaction.sent(&packet);
         }
         if posted == 0 {
             return reaction;

@@ -43,6 +43,7 @@ mod packet_error;
 pub mod queue;
 pub mod regs;
 pub mod tables;
+mod tags;
 pub mod uapi;
 pub mod window;
 
@@ -50,10 +51,11 @@ pub use cstruct::{CField, CStruct};
 pub use epoch::ImportEpoch;
 pub use error::Status;
 pub use packet::{AtomicOp, Block, Body, Class, Lender, Loan, Packet, RemoteAddr, Rights};
+pub use tags::Tags;
 pub use window::{Aperture, WindowAddress, WindowLayout};
 
 /// Version of the link and packet formats; a HIB and a fabric that differ refuse each other.
-pub const PROTOCOL_VERSION: u8 = 4;
+pub const PROTOCOL_VERSION: u8 = 5;
 /// Bytes of memory that one packet of a block copy carries at most: a whole export unit. A frame with it fits into the
 /// buffer of a stream.
 pub const MAX_BLOCK: usize = UNIT as usize;

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use crate::field::{Check, Field, Tail};
 use crate::schema::{Malformed, Number, Record, Slot, encoded, kinds, numbers, slots};
-use crate::{ImportEpoch, NodeId, PROTOCOL_VERSION, Status};
+use crate::{ImportEpoch, NodeId, PROTOCOL_VERSION, Status, Tags};
 
 pub use crate::MAX_BLOCK;
 pub use crate::block::{Block, Lender, Loan};
@@ -159,6 +159,7 @@ slots! {
     Compare: u64 as u64, "compare" @ HEADER_LEN, Hex;
     ItsName: Box<Name> as Name, "name" @ HEADER_LEN, Text;
     Secret: [u8; 16] as [u8; 16], "secret" @ HEADER_LEN + 64, Bytes;
+    ItsTags: Tags as [u8; 32], "tags" @ 16, Bytes;
     UserId: u32 as u32, "uid" @ HEADER_LEN + 80, Dec;
     // Of a lookup's answer.
     Width: u8 as u8, "width" @ 2, Dec;
@@ -220,6 +221,9 @@ encoded! {
     Status as u16: |status| *status as u16, |number| Ok(Status::from_u16(number));
     Rights as u16: |rights| rights.0, |number| Ok(Rights(number));
     AtomicOp as u8: |op| *op as u8, |number| AtomicOp::from_u8(number).ok_or(Malformed::Atomic(number));
+    Tags as [u8; 32]: |tags| tags.to_bytes(), |bytes| {
+        Tags::from_bytes(bytes).ok_or(Malformed::Packet(PacketError::Tags))
+    };
 }
 
 const REQUEST: Option<Class> = Some(Class::Request);
@@ -452,6 +456,13 @@ kinds! {
         /// Result.
         status: Status = ItsStatus,
     };
+    /// Several stores or blocks were performed, or elements appended: as a [`Body::WriteAck`] for each. Refusals are sent
+    /// one by one.
+    WriteAcks = 0x88 "write-acks", REPLY, HEADER_LEN, None {
+        /// The tags of the requests, at least one, within the block of 256 tags to which the packet's tag belongs: that
+        /// of tag n of the block is bit n % 8 of byte n / 8.
+        tags: Tags = ItsTags,
+    };
 }
 
 impl Body {
@@ -498,8 +509,18 @@ impl Body {
             | Body::AtomicReply { .. }
             | Body::BlockReply { .. }
             | Body::CopyAck { .. }
+            | Body::WriteAcks { .. }
             | Body::ReserveReply { .. } => return None,
         })
+    }
+
+    /// Number of requests that this reply answers, at least one.
+    #[inline]
+    pub fn answers(&self) -> u32 {
+        match self {
+            Body::WriteAcks { tags } => tags.count(),
+            _ => 1,
+        }
     }
 
     /// Bytes behind the header that the packet holds in this process: without those that are lent.
@@ -706,6 +727,11 @@ mod tests {
                 }
             ),
             status.clone().prop_map(|status| Body::CopyAck { status }),
+            proptest::collection::vec(any::<u32>(), 1..20).prop_map(|all| {
+                let mut tags = Tags::of(all[0]);
+                all.iter().for_each(|tag| tags.insert(*tag));
+                Body::WriteAcks { tags }
+            }),
             (at2.clone(), any::<u16>(), any::<bool>(), any::<u64>(), any::<u32>()).prop_map(
                 move |(at, context, wide, data, after)| Body::Enqueue {
                     at,
@@ -750,7 +776,7 @@ mod tests {
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Packet::decode(&bytes);
             let mut b = bytes;
-            if b.len() > 1 { b[0] = PROTOCOL_VERSION; b[1] &= 0x87; }
+            if b.len() > 1 { b[0] = PROTOCOL_VERSION; b[1] &= 0x8f; }
             let _ = Packet::decode(&b);
         }
     }
@@ -770,6 +796,16 @@ mod tests {
         big.clear();
         Packet { src: 0, dst: 1, tag: 0, incarnation: 0, target: 0, body }.encode(&mut big);
         assert!(matches!(Packet::decode(&big), Err(PacketError::Block { .. })));
+    }
+
+    #[test]
+    fn an_acknowledgement_of_nothing_is_refused() {
+        let body = Body::WriteAcks { tags: Tags::of(0x17) };
+        let mut bytes = Vec::new();
+        Packet { src: 0, dst: 1, tag: 0x17, incarnation: 0, target: 0, body }.encode(&mut bytes);
+        assert!(Packet::decode(&bytes).is_ok());
+        bytes[18] = 0;
+        assert_eq!(Packet::decode(&bytes), Err(PacketError::Tags));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub enum PacketError {
         /// Its length.
         length: u32,
     },
+    /// An acknowledgement of no request.
+    Tags,
 }
 
 impl core::fmt::Display for PacketError {
@@ -50,6 +52,7 @@ impl core::fmt::Display for PacketError {
             PacketError::Block { offset, length } => {
                 write!(f, "block of {length} bytes at {offset:#x}: expected 1 to {MAX_BLOCK} within one unit")
             }
+            PacketError::Tags => f.write_str("acknowledgement of no request: expected at least one tag"),
         }
     }
 }

@@ -124,6 +124,12 @@ pub enum Bug {
     ShareAllCredits,
     /// I8, loss: a receiver performs stores behind one that it refused.
     ForgetRefusal,
+    /// I7, E19: an acknowledgement of several requests covers one more.
+    AckTwice,
+    /// Turns: what was performed in a turn is not acknowledged at its end.
+    KeepAcknowledgement,
+    /// I7: a refusal is sent before the acknowledgements of what was performed before it.
+    PassAcknowledgement,
     /// Events: a cause that occurs while the event queue is full is dropped.
     ForgetCause,
     /// Arm: the first of several elements that a consumer has armed for uses up all its wake-ups.

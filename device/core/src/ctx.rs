@@ -7,7 +7,7 @@
 use crate::admin::Admin;
 use crate::answers::Answers;
 use crate::config::{Bug, SHORT_BLOCK, TURN_BYTES};
-
+use crate::due::{Due, DueAcknowledgements};
 use crate::events::{Cause, Events, Stored};
 use crate::keyed::Key;
 use crate::link::Link;
@@ -108,6 +108,7 @@ pub(crate) struct Ctx {
     pub(crate) events: Events,
     pub(crate) tables: Tables,
     pub(crate) answers: Answers,
+    pub(crate) due: DueAcknowledgements,
     /// Statistics since the last reset; no decision depends on them.
     pub(crate) counters: Counters,
     /// Actions collected for the shell while an event is handled.
@@ -138,8 +139,8 @@ impl std::hash::Hash for Ctx {
             ..
         } = self;
         (bus_master, incarnation, resets, resetting, link, rings).hash(state);
-        let Ctx { registers, admin, events, tables, answers, steps, turn, .. } = self;
-        (registers, admin, events, tables, answers, steps, turn).hash(state);
+        let Ctx { registers, admin, events, tables, answers, due, steps, turn, .. } = self;
+        (registers, admin, events, tables, answers, due, steps, turn).hash(state);
     }
 }
 
@@ -159,6 +160,7 @@ impl Ctx {
             events: Events::default(),
             tables: Tables::default(),
             answers: Answers::new(&config),
+            due: DueAcknowledgements::default(),
             counters: Counters::default(),
             out: Vec::new(),
             follow_ups: VecDeque::new(),
@@ -300,6 +302,11 @@ impl Ctx {
         if !self.has(Bug::ForgetRefusal) {
             self.answers.note_reply(packet, &body);
         }
+        if !self.due.is_empty() && !self.has(Bug::PassAcknowledgement) {
+            if let Some(due) = self.due.take(packet.src) {
+                self.send_due(due);
+            }
+        }
         let Packet { src, tag, incarnation, .. } = *packet;
         let reply = Packet { src: self.config.node, dst: src, tag, incarnation, target: 0, body };
         if self.rings.answer(packet) && !self.has(Bug::AnswerBesideRing) {
@@ -307,6 +314,35 @@ impl Ctx {
         } else {
             self.transmit(reply);
         }
+    }
+
+    /// Acknowledges a store or block that was performed, or an element that was appended: at the end of the turn,
+    /// together with others of the same node. By a ring, and within this node, at once: no packet is saved there.
+    pub(crate) fn acknowledge(&mut self, packet: &Packet) {
+        if packet.src == self.config.node || self.rings.brought(packet) {
+            return self.reply_to(packet, Body::WriteAck { status: Status::Ok });
+        }
+        // Without a link it would be sent by the next one.
+        if self.link.is_up() {
+            if let Some(due) = self.due.add(packet) {
+                self.send_due(due);
+            }
+        }
+    }
+
+    fn send_due(&mut self, due: Due) {
+        #[cfg(feature = "bugs")]
+        let due = if self.has(Bug::AckTwice) { due.add_next() } else { due };
+        self.transmit(due.packet(self.config.node));
+    }
+
+    /// Sends all acknowledgements that are due.
+    pub(crate) fn send_all_due(&mut self) {
+        let mut all = self.due.take_all();
+        for due in all.drain(..) {
+            self.send_due(due);
+        }
+        self.due.reuse(all);
     }
 
     /// The session of the requester that a packet belongs to: its incarnation, or for this node itself the number of

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The board: owns the parts, and dispatches events and follow-ups to them.
 
+use crate::config::Bug;
 use crate::ctx::{Ctx, FollowUp, StepOwner};
 use crate::events::Cause;
 use crate::grants::{Clearing, Grants};
@@ -186,6 +187,24 @@ impl Hib {
         std::mem::swap(&mut self.ctx.out, out);
     }
 
+    /// Returns whether acknowledgements wait for the [end of the turn](Hib::end_turn).
+    pub fn owes_acknowledgements(&self) -> bool {
+        !self.ctx.due.is_empty()
+    }
+
+    /// Ends a turn of the shell's loop, which may have consisted of any events: appends the acknowledgements of what
+    /// was performed in it to `out`, one packet for all stores, blocks and elements of a node, as far as their tags are
+    /// of one block ([`telegraphos_wire::Tags`]). The shell calls it before it sends what a turn has produced, and never
+    /// waits with it. Nothing is appended unless the board [owes](Hib::owes_acknowledgements) any.
+    pub fn end_turn(&mut self, out: &mut Vec<Action>) {
+        if self.ctx.due.is_empty() || self.ctx.has(Bug::KeepAcknowledgement) {
+            return;
+        }
+        std::mem::swap(&mut self.ctx.out, out);
+        self.ctx.send_all_due();
+        std::mem::swap(&mut self.ctx.out, out);
+    }
+
     /// Dispatches follow-ups until none is left.
     fn follow_up(&mut self) {
         loop {
@@ -346,19 +365,31 @@ impl Hib {
         }
     }
 
-    /// Matches a reply to its request in flight and completes the request. A reply to an unknown tag is dropped.
+    /// Matches a reply to its requests in flight and completes them. A reply to an unknown tag is dropped.
     fn reply(&mut self, packet: Packet) {
         let source = packet.src;
         if packet.incarnation != self.ctx.incarnation && source != self.ctx.config.node {
             return; // A reply to an earlier incarnation.
         }
-        if let Body::CopyAck { status } = packet.body {
-            return self.replicas.copy_acknowledged(below_replicas!(self), source, packet.tag, status);
+        match packet.body {
+            Body::CopyAck { status } => {
+                return self.replicas.copy_acknowledged(below_replicas!(self), source, packet.tag, status);
+            }
+            Body::WriteAcks { tags } => {
+                for tag in tags.within(packet.tag) {
+                    self.answered(source, tag, Body::WriteAck { status: Status::Ok });
+                }
+            }
+            body => self.answered(source, packet.tag, body),
         }
-        let Some(request) = self.requester.take_in_flight(&self.ctx, &packet) else { return };
-        let ended = self.requester.answered(&mut self.ctx, request, packet.body);
-        self.dispatch_ended(ended);
         self.requester.pump(&mut self.ctx, source);
+    }
+
+    /// Completes the request to a node with this tag. One that is not in flight is ignored.
+    fn answered(&mut self, node: NodeId, tag: u32, body: Body) {
+        let Some(request) = self.requester.take_in_flight(&self.ctx, node, tag) else { return };
+        let ended = self.requester.answered(&mut self.ctx, request, body);
+        self.dispatch_ended(ended);
     }
 
     /// Passes the results of requests to the launcher and the replicas, which issued them.
@@ -617,6 +648,7 @@ impl Hib {
             return;
         }
         self.close_ring(node, None);
+        self.ctx.due.take(node);
         if self.requester.presence.replace(node, None).is_none() {
             return;
         }
@@ -638,6 +670,8 @@ impl Hib {
 
     /// Resets the board: fails everything in progress, clears all tables, and starts a new incarnation.
     pub(crate) fn reset(&mut self) {
+        // Performed before the reset, and acknowledged before it is announced.
+        self.ctx.send_all_due();
         self.requester.reset(&mut self.ctx);
         self.launcher.reset(&mut self.ctx);
         self.grants.reset(&self.ctx);

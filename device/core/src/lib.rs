@@ -13,8 +13,9 @@
 //! | `watch` | armed words of granted pages | ARM, steps that change such pages | `grants`, `ctx` |
 //! | `grants` | granted pages, published names | admin commands | `ctx` |
 //! | `page_counters` | page access counters | accepted accesses | `ctx` |
-//! | `ctx` | the context that every part receives: configuration, time, [`Action`]s, steps, and the six below | | itself |
+//! | `ctx` | the context that every part receives: configuration, time, [`Action`]s, steps, and the seven below | | itself |
 //! | `answers` | refused epochs, counts of performed requests | outgoing replies | `ctx` |
+//! | `due` | acknowledgements of this turn | performed requests | |
 //! | `admin` | admin slots and their completions | | `ctx` |
 //! | `tables` | writes to the board's own tables in guest memory | their steps | `ctx` |
 //! | `events` | the event queue | causes | `ctx` |
@@ -28,7 +29,8 @@
 //! The core has no sockets, clocks, threads or `unsafe`. The shell owns those: it feeds events, performs actions, and
 //! returns the result of each [`Step`] as [`Event::StepDone`], either at once (the server) or later and interleaved
 //! with others (model and simulator). Time advances only by [`Event::Tick`]; [`Hib::deadline`] returns the next time at
-//! which the core needs a tick.
+//! which the core needs a tick. Events come in *turns* of any length; the shell ends each by [`Hib::end_turn`], which
+//! acknowledges what was performed in it.
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -40,6 +42,7 @@ mod control;
 mod counters;
 mod counts;
 mod ctx;
+mod due;
 mod events;
 mod grants;
 mod hib;

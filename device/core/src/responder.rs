@@ -124,7 +124,10 @@ impl Responder {
             (Body::Read { .. }, StepResult::Loaded(data)) => Body::ReadReply { status: Status::Ok, data },
             (Body::Atomic { .. }, StepResult::Loaded(data)) => Body::AtomicReply { status: Status::Ok, data },
             (Body::ReadBlock { .. }, StepResult::Block(data)) => Body::BlockReply { status: Status::Ok, data },
-            _ => Body::WriteAck { status: Status::Ok },
+            _ => {
+                self.acknowledge(ctx, source);
+                return true;
+            }
         };
         self.answer(ctx, source, body);
         true
@@ -209,9 +212,22 @@ impl Responder {
         self.reply(ctx, &packet, body);
     }
 
+    /// Acknowledges the first request of a source, a store or a block, which has been performed.
+    fn acknowledge(&mut self, ctx: &mut Ctx, source: NodeId) {
+        let Some(packet) = self.detach(ctx, source) else { return };
+        ctx.counters.served += 1;
+        ctx.acknowledge(&packet);
+        Responder::ended(ctx, &packet);
+    }
+
     /// Sends the reply to a removed request.
     fn reply(&self, ctx: &mut Ctx, packet: &Packet, body: Body) {
         ctx.reply_to(packet, body);
+        Responder::ended(ctx, packet);
+    }
+
+    /// A removed request has been answered.
+    fn ended(ctx: &mut Ctx, packet: &Packet) {
         if packet.src == ctx.config.node {
             ctx.defer(FollowUp::OwnEnded(packet.body.page()));
         }

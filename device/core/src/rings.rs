@@ -91,7 +91,7 @@ impl Ring {
                 *room = room.checked_sub(1).ok_or(RingViolation::NoCredit(class))?;
                 if self.requests.insert(packet.tag) { Ok(()) } else { Err(RingViolation::Tag(packet.tag)) }
             }
-            Class::Reply if !matches!(packet.body, Body::CopyAck { .. }) => {
+            Class::Reply if !matches!(packet.body, Body::CopyAck { .. } | Body::WriteAcks { .. }) => {
                 self.in_flight = self.in_flight.checked_sub(1).ok_or(RingViolation::Reply)?;
                 Ok(())
             }
@@ -233,7 +233,7 @@ impl Rings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telegraphos_wire::{MAX_BLOCK, RemoteAddr, Status};
+    use telegraphos_wire::{MAX_BLOCK, RemoteAddr, Status, Tags};
 
     const PEER: NodeId = 1;
 
@@ -298,6 +298,8 @@ mod tests {
         assert_eq!(admit(packet(9, ack())), Err(RingViolation::Reply), "nothing was requested");
         let copy_ack = Body::CopyAck { status: Status::Ok };
         assert_eq!(admit(packet(9, copy_ack)), Err(RingViolation::Class(Class::Reply)));
+        let several = Body::WriteAcks { tags: Tags::of(9) };
+        assert_eq!(admit(packet(9, several)), Err(RingViolation::Class(Class::Reply)), "they are not counted");
         (0..4).for_each(|tag| assert_eq!(admit(packet(tag, read(1))), Ok(())));
         assert_eq!(admit(packet(4, read(1))), Err(RingViolation::NoCredit(Class::Request)));
     }

@@ -30,6 +30,9 @@ telegraphos_testkit::bug_table! {
     PassLostStore => "board", "a store passed a lost one";
     ShareAllCredits => "shares", "reached the healthy node";
     ForgetRefusal => "losses", "says";
+    AckTwice => "acknowledgements", "E19";
+    KeepAcknowledgement => "acknowledgements", "does not acknowledge at the end of its turn";
+    PassAcknowledgement => "acknowledgements", "I7: the quiet before the refused store says";
     ForgetCause => "board", "was never reported";
     ForgetIndex => "events", "the driver sleeps";
     KeepLoans => "loans", "the next owner of the memory was copied";

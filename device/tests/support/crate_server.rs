@@ -61,7 +61,7 @@ impl Shared {
         state.board.tick(now);
         let result = f(&mut state);
         let State { board, link, limiter, frames, answered, .. } = &mut *state;
-        board.swap_frames(frames);
+        board.end_turn(frames);
         if link.send(now, frames.drain(..), limiter) {
             board.feed(Event::LinkDown);
         }

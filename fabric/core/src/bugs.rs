@@ -83,6 +83,8 @@ pub enum Bug {
     ShortIncarnation,
     /// Replies: those without a request are bounded for each receiver, not for all together.
     UnaskedPerReceiver,
+    /// Replies: an acknowledgement of several requests leaves the others unanswered.
+    CountOneAnswer,
     /// Trunks, I8: the Reach of a node overtakes what it sent before.
     ReachOvertakes,
     /// Trunks, life cycle: a switch does not forward a NodeDown.

@@ -405,9 +405,10 @@ impl Neighbour {
         self.unanswered = self.unanswered.saturating_add(reply_bytes(&request.body)).min(most);
     }
 
-    /// A reply of this node arrived. True if it fits a request that is counted as unanswered.
+    /// A reply of this node arrived. True if it fits requests that are counted as unanswered, as many as it answers.
     pub(crate) fn takes_answer(&mut self, reply: &Packet) -> bool {
-        match self.unanswered.checked_sub(bytes(reply)) {
+        let answers = if bug!(CountOneAnswer) { 1 } else { reply.body.answers() };
+        match self.unanswered.checked_sub(bytes(reply) * u64::from(answers)) {
             Some(rest) => {
                 self.unanswered = rest;
                 true

@@ -11,7 +11,9 @@ use telegraphos_fabric_core::{
     Action, Attached, Bug, Diagnostic, Event, MAX_ACCEPTED_CREDITS, PortId, Switch, SwitchConfig, UNLIMITED, Violation,
 };
 use telegraphos_wire::link::{Frame, MAX_GROUPS, MAX_MEMBERSHIPS, RESET_BITS, Refusal, incarnation_at};
-use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, STREAM_BLOCK, Status, WindowLayout};
+use telegraphos_wire::{
+    Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, STREAM_BLOCK, Status, Tags, WindowLayout,
+};
 
 const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
 
@@ -346,6 +348,45 @@ fn replies_nobody_asked_for_are_counted_together() {
     unasked(None).unwrap();
 }
 
+/// A node has as many unasked replies waiting as it may, is sent requests, and acknowledges all of them at once: after
+/// that, each reply is one more that nobody asked for.
+fn several(bug: Option<Bug>) -> Result<(), Failure> {
+    let mut config = config(bug);
+    config.credits = [4; 4];
+    let mut switch = Switch::new(config).unwrap();
+    for node in 0..4 {
+        join(&mut switch, node);
+    }
+    for port in 1..4 {
+        handle(&mut switch, Event::PortRoom { port, frames: 0 });
+    }
+    let to = |dst, body| Packet { body, ..packet(0, dst, Class::Reply, 0, 0) };
+    let limit = 2 * 3 * 4;
+    for n in 0..limit {
+        let reply = to(1 + n as NodeId % 3, Body::WriteAck { status: Status::Ok });
+        assert_eq!(frame(&mut switch, 0, Frame::Packet(reply)), [], "reply {n}");
+    }
+    let mut tags = Tags::of(0);
+    for tag in 0..4 {
+        let request = packet(1, 0, Class::Request, tag, 0);
+        let actions = frame(&mut switch, 1, Frame::Packet(request.clone()));
+        assert!(actions.contains(&Action::Send(0, Frame::Packet(request))), "{actions:?}");
+        tags.insert(tag);
+    }
+    assert_eq!(frame(&mut switch, 0, Frame::Packet(to(1, Body::WriteAcks { tags }))), [], "it was asked for");
+    let actions = frame(&mut switch, 0, Frame::Packet(to(1, Body::WriteAck { status: Status::Ok })));
+    if actions.contains(&Action::Close(0)) {
+        Ok(())
+    } else {
+        fail("several_are_answered", "four requests and five answers")
+    }
+}
+
+#[test]
+fn an_acknowledgement_of_several_requests_answers_all_of_them() {
+    several(None).unwrap();
+}
+
 /// Credits that are offered beyond the figure of the switch are not used: the rest waits in the switch, on its senders'
 /// credits.
 #[test]
@@ -383,4 +424,5 @@ fn each_bug_is_found_by_its_check() {
     assert_eq!(found(restarts(Some(Bug::ShortIncarnation))), Some("incarnations_grow"));
     assert_eq!(found(ahead(Some(Bug::AcceptAnyIncarnation))), Some("incarnations_are_left"));
     assert_eq!(found(unasked(Some(Bug::UnaskedPerReceiver))), Some("unasked_replies"));
+    assert_eq!(found(several(Some(Bug::CountOneAnswer))), Some("several_are_answered"));
 }

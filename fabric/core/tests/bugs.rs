@@ -35,6 +35,7 @@ telegraphos_testkit::bug_table! {
     ForgetPresence => "accounts", "joins_bounded";
     AcceptAnyOffer => "accounts", "replies_to_itself";
     UnaskedPerReceiver => "accounts", "unasked_replies";
+    CountOneAnswer => "accounts", "several_are_answered";
     AcceptAnyIncarnation => "accounts", "incarnations_are_left";
     ShortIncarnation => "accounts", "incarnations_grow";
     ReachOvertakes => "network/main", "life_order";

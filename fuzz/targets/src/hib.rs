@@ -94,7 +94,7 @@ pub enum Op {
     Reset,
     /// Bus mastering is switched.
     BusMaster(bool),
-    /// The socket of the guest is empty.
+    /// The socket of the guest is empty; so the turn of the board's loop ends.
     IntakeDry,
 }
 
@@ -300,7 +300,10 @@ impl World {
             Op::LinkDown => self.link_down(at),
             Op::Reset => self.event(at, Event::Reset),
             Op::BusMaster(on) => self.event(at, Event::BusMaster(on)),
-            Op::IntakeDry => self.event(at, Event::IntakeDry),
+            Op::IntakeDry => {
+                self.event(at, Event::IntakeDry);
+                self.end_turn(at);
+            }
         }
     }
 
@@ -348,6 +351,10 @@ impl World {
                     idle = false;
                     self.deliver(at);
                 }
+                if idle && self.nodes[at].hib.owes_acknowledgements() {
+                    idle = false;
+                    self.end_turn(at);
+                }
             }
         }
     }
@@ -369,6 +376,18 @@ impl World {
     fn event(&mut self, at: Index, event: Event) {
         let mut actions = Vec::new();
         self.nodes[at].hib.handle(event, &mut actions);
+        self.act(at, actions);
+    }
+
+    /// The board's server has served all that it had.
+    fn end_turn(&mut self, at: Index) {
+        let mut actions = Vec::new();
+        self.nodes[at].hib.end_turn(&mut actions);
+        assert!(!self.nodes[at].hib.owes_acknowledgements(), "something is not acknowledged at the end of its turn");
+        self.act(at, actions);
+    }
+
+    fn act(&mut self, at: Index, actions: Vec<Action>) {
         for action in actions {
             let node = &mut self.nodes[at];
             match action {

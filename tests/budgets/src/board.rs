@@ -65,6 +65,11 @@ impl Board {
         for event in guest {
             self.feed(event);
         }
+        if self.hib.owes_acknowledgements() {
+            let mut actions = std::mem::take(&mut self.actions);
+            self.hib.end_turn(&mut actions);
+            self.perform(actions);
+        }
         for frame in self.frames.drain(..) {
             frame.encode(&mut self.output);
         }
@@ -95,12 +100,16 @@ impl Board {
     fn feed(&mut self, event: Event) {
         let mut actions = std::mem::take(&mut self.actions);
         self.hib.handle(event, &mut actions);
+        self.perform(actions);
+    }
+
+    fn perform(&mut self, mut actions: Vec<Action>) {
         let mut at = 0;
         while let Some(action) = actions.get_mut(at) {
             at += 1;
             match std::mem::replace(action, Action::ResetDone) {
                 Action::Step { step, op } => {
-                    let result = self.perform(op);
+                    let result = self.access(op);
                     self.hib.handle(Event::StepDone { step, result }, &mut actions);
                 }
                 Action::ReadDone { data, .. } => self.loaded = Some(data),
@@ -119,7 +128,7 @@ impl Board {
         self.actions = actions;
     }
 
-    fn perform(&mut self, step: Step) -> StepResult {
+    fn access(&mut self, step: Step) -> StepResult {
         let load = |memory: &[u8], address: u64, size: u8| {
             let (at, size) = (address as usize, usize::from(size));
             let mut bytes = [0; 8];

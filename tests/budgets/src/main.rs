@@ -20,9 +20,11 @@ use telegraphos_wire::{Aperture, AtomicOp, UNIT};
 const WORDS: u64 = 1024;
 /// The slot of the context that atomics use.
 const SLOT: u8 = 1;
+/// Stores that are posted together.
+const STREAM: u64 = 32;
 
 const USAGE: &str = "usage: operations COUNT OPERATION... [--nodes N] [--contexts N] [--queues N]; OPERATION is \
-                     store-own, store, load-own, load, fetch-add, enqueue or reflected";
+                     store-own, store, stores, load-own, load, fetch-add, enqueue or reflected";
 
 /// An address of the window at the first board.
 fn window(cluster: &Cluster, aperture: Aperture, node: u16, slot: u32, word: u64) -> u64 {
@@ -69,6 +71,18 @@ fn perform(cluster: &mut Cluster, operation: &str, count: u64, context: u16) {
                 store(cluster, offset, n);
             }
             assert_eq!(cluster.boards[board].word(at(last)), last);
+        }
+        "stores" => {
+            for first in (0..count).step_by(STREAM as usize) {
+                let stores: Vec<Event> = (first..count.min(first + STREAM))
+                    .map(|n| {
+                        let offset = window(cluster, Aperture::Plain, remote, SEGMENT, n);
+                        Event::Write { bar: Bar::Window, offset, size: 8, data: n }
+                    })
+                    .collect();
+                cluster.guest(0, stores);
+            }
+            assert_eq!(cluster.boards[1].word(at(last)), last);
         }
         "load-own" | "load" => {
             let (board, node) = if operation == "load" { (1, remote) } else { (0, own) };

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use telegraphos_images::{Progress, Store, nested_cargo};
 use telegraphos_testkit::Scale;
 
-const OPERATIONS: [&str; 7] = ["store-own", "store", "load-own", "load", "fetch-add", "enqueue", "reflected"];
+const OPERATIONS: [&str; 8] = ["store-own", "store", "stores", "load-own", "load", "fetch-add", "enqueue", "reflected"];
 /// A multiple of all periods: credits are returned in batches, tables grow by doubling.
 const COUNT: u64 = 512;
 /// The function of the program that performs one operation COUNT times.

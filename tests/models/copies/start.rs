@@ -131,6 +131,8 @@ impl Loose {
         while let Some(event) = events.pop_front() {
             let mut actions = Vec::new();
             self.hib.handle(event, &mut actions);
+            // Stores to replicated pages are acknowledged at once, whatever a turn is.
+            assert!(!self.hib.owes_acknowledgements());
             for action in actions {
                 match action {
                     Action::Send(packet) => self.out.push(packet),

@@ -93,7 +93,10 @@ pub(super) fn refuse_element(ctx: &mut Ctx, packet: &Packet, status: Status) {
 
 /// Sends the acknowledgement of an element, with its status.
 pub(super) fn acknowledge_element(ctx: &mut Ctx, packet: &Packet, status: Status) {
-    ctx.reply_to(packet, Body::WriteAck { status });
+    match status {
+        Status::Ok => ctx.acknowledge(packet),
+        status => ctx.reply_to(packet, Body::WriteAck { status }),
+    }
 }
 
 /// Returns whether the requests that an element follows have been performed (SPEC I8).

@@ -231,11 +231,12 @@ impl Requester {
 
     // ---- replies ----
 
-    /// Removes the request in flight that a reply answers. `None` if the reply matches no request.
-    pub(crate) fn take_in_flight(&mut self, ctx: &Ctx, packet: &Packet) -> Option<InFlight> {
-        let request = self.release_tag(packet.tag, packet.src)?;
-        let was_forwarded = self.forwarded_tags.remove(&packet.tag) && packet.src == ctx.config.node;
-        let peer = &mut self.peers[usize::from(packet.src)];
+    /// Removes the request in flight with this tag, which a reply of `node` answers. `None` if that is no request to
+    /// it.
+    pub(crate) fn take_in_flight(&mut self, ctx: &Ctx, node: NodeId, tag: u32) -> Option<InFlight> {
+        let request = self.release_tag(tag, node)?;
+        let was_forwarded = self.forwarded_tags.remove(&tag) && node == ctx.config.node;
+        let peer = &mut self.peers[usize::from(node)];
         match request {
             InFlight::Element { .. } => peer.elements_in_flight = peer.elements_in_flight.saturating_sub(1),
             InFlight::Forward { .. } => peer.forwards_in_flight = peer.forwards_in_flight.saturating_sub(1),

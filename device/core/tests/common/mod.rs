@@ -22,7 +22,7 @@ use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{
-    Aperture, AtomicOp, Block, Class, MAX_BLOCK, Packet, Rights, STREAM_BLOCK, Status, UNIT, WindowAddress,
+    Aperture, AtomicOp, Block, Body, Class, MAX_BLOCK, Packet, Rights, STREAM_BLOCK, Status, UNIT, WindowAddress,
     WindowLayout, context,
 };
 
@@ -57,6 +57,10 @@ pub(crate) struct Node {
     pub(crate) seq: u32,
     /// Events that the driver has taken from the ring since its start.
     taken_events: u32,
+    /// Packets sent.
+    pub(crate) sent: u64,
+    /// A turn of its loop has begun, at the end of which it acknowledges something.
+    in_turn: bool,
 }
 
 /// A change that a board has made to exported memory.
@@ -84,6 +88,8 @@ enum Choice {
     Perform(u16, StepId),
     /// The next turn of a board's loop.
     Continue(u16),
+    /// The end of a turn, if something was performed in it that is to be acknowledged: so a turn has any length.
+    EndTurn(u16),
     Deliver(Wire),
     Ring(rings::Way),
     Up(u16),
@@ -132,6 +138,8 @@ pub(crate) struct Cluster {
     pub(crate) changes: Option<Vec<Change>>,
     pub(crate) rng: Rng,
     pub(crate) packets: u64,
+    /// Acknowledgements of several requests among them.
+    pub(crate) several: u64,
     cookies: u64,
     /// Bytes of the longest block between nodes. Where that is more than [`STREAM_BLOCK`] boards are as if they were in
     /// one process: they lend each other memory.
@@ -160,6 +168,8 @@ impl Node {
             next_token: 0,
             seq: 0,
             taken_events: 0,
+            sent: 0,
+            in_turn: false,
         }
     }
 }
@@ -183,6 +193,7 @@ impl Cluster {
             changes: None,
             rng: Rng::new(seed),
             packets: 0,
+            several: 0,
             cookies: 1 << 40,
             // With every other seed as if they were linked in memory.
             block: [STREAM_BLOCK, MAX_BLOCK][seed as usize % 2],
@@ -317,8 +328,10 @@ impl Cluster {
     pub(crate) fn replace(&mut self, id: u16) {
         self.disconnect(id);
         self.release();
-        let of_old =
-            |choice: &Choice| matches!(choice, Choice::Perform(node, _) | Choice::Continue(node) if *node == id);
+        let of_old = |choice: &Choice| match choice {
+            Choice::Perform(node, _) | Choice::Continue(node) | Choice::EndTurn(node) => *node == id,
+            _ => false,
+        };
         self.ready.retain(|choice| !of_old(choice));
         let node = &mut self.nodes[usize::from(id)];
         node.loans.recall(&node.ram, 0, u64::MAX);
@@ -498,6 +511,24 @@ impl Cluster {
         let mut out = Vec::new();
         let node = &mut self.nodes[usize::from(id)];
         node.hib.handle(event, &mut out);
+        if node.hib.owes_acknowledgements() && !std::mem::replace(&mut node.in_turn, true) {
+            self.ready.push(Choice::EndTurn(id));
+        }
+        self.act(id, out);
+    }
+
+    /// Ends a turn of a board's loop.
+    pub(crate) fn end_turn(&mut self, id: u16) {
+        self.ready.retain(|choice| *choice != Choice::EndTurn(id));
+        let mut out = Vec::new();
+        let node = &mut self.nodes[usize::from(id)];
+        node.in_turn = false;
+        node.hib.end_turn(&mut out);
+        assert!(!node.hib.owes_acknowledgements(), "node {id} does not acknowledge at the end of its turn");
+        self.act(id, out);
+    }
+
+    fn act(&mut self, id: u16, out: Vec<Action>) {
         for action in out {
             let node = &mut self.nodes[usize::from(id)];
             match action {
@@ -506,6 +537,8 @@ impl Cluster {
                 }
                 Action::Send(packet) => {
                     self.packets += 1;
+                    node.sent += 1;
+                    self.several += u64::from(matches!(packet.body, Body::WriteAcks { .. }));
                     if self.fabric.is_some() {
                         self.up(id, Frame::Packet(packet));
                     } else {
@@ -648,8 +681,14 @@ impl Cluster {
             self.held.push(self.ready.swap_remove(at));
             return true;
         }
+        self.choose(at);
+        true
+    }
+
+    /// Performs the possible event with this index.
+    fn choose(&mut self, at: usize) {
         self.moment += 1;
-        match choice {
+        match self.ready[at] {
             Choice::Perform(id, step) => {
                 self.ready.swap_remove(at);
                 self.perform(id, step);
@@ -658,6 +697,7 @@ impl Cluster {
                 self.ready.swap_remove(at);
                 self.event(id, Event::Continue);
             }
+            Choice::EndTurn(id) => self.end_turn(id),
             Choice::Up(id) => {
                 let fabric = self.fabric.as_mut().unwrap();
                 let frame = pull(&mut fabric.up[usize::from(id)], at, &mut self.ready);
@@ -684,7 +724,22 @@ impl Cluster {
                 self.event(packet.dst, Event::Packet(packet));
             }
         }
-        true
+    }
+
+    /// A node is given all packets for it and performs all its steps, in one turn of its loop. Returns how many packets
+    /// it sends in that.
+    pub(crate) fn one_turn(&mut self, id: u16) -> u64 {
+        let before = self.nodes[usize::from(id)].sent;
+        let of_node = |choice: &Choice| match choice {
+            Choice::Perform(node, _) => *node == id,
+            Choice::Deliver((_, dst, _)) => *dst == id,
+            _ => false,
+        };
+        while let Some(at) = self.ready.iter().position(of_node) {
+            self.choose(at);
+        }
+        self.end_turn(id);
+        self.nodes[usize::from(id)].sent - before
     }
 
     /// Passes an event to a node and performs its steps at once, as a server does. Returns the number of blocks stored.

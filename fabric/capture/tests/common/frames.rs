@@ -7,7 +7,7 @@ use telegraphos_wire::link::{Frame, MAX_LAYERS, Refusal};
 use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 use telegraphos_wire::{
     AtomicOp, Block, Body, Class, ImportEpoch, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, Status,
-    WindowLayout,
+    Tags, WindowLayout,
 };
 
 use telegraphos_testkit::Rng;
@@ -226,6 +226,11 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
             put("new_generation", *generation);
         }
         Body::CopyAck { status } | Body::WriteAck { status } => put("status", *status as u64),
+        Body::WriteAcks { tags } => {
+            let mut bytes = vec![0; 32];
+            tags.within(0).for_each(|tag| bytes[tag as usize / 8] |= 1 << (tag % 8));
+            fields.insert("tags", Value::Bytes(bytes));
+        }
         Body::ReadReply { status, data } | Body::AtomicReply { status, data } => {
             put("status", *status as u64);
             put("data", *data);
@@ -278,7 +283,7 @@ pub(crate) fn name(frame: &Frame) -> &'static str {
 }
 
 /// Kinds of bodies that [`body`] makes.
-pub(crate) const BODIES: u64 = 22;
+pub(crate) const BODIES: u64 = 23;
 /// Kinds of frames that [`frame`] makes.
 pub(crate) const FRAMES: u64 = 18;
 
@@ -336,6 +341,11 @@ pub(crate) fn body(kind: u64, random: &mut Rng) -> Body {
         18 => Body::AtomicReply { status, data },
         19 => Body::BlockReply { status, data: if status.is_ok() { block } else { Block::from([]) } },
         20 => Body::ReserveReply { status, holds: small },
+        21 => {
+            let mut tags = Tags::of(small);
+            (0..random.below(20)).for_each(|_| tags.insert(random.next() as u32));
+            Body::WriteAcks { tags }
+        }
         _ => Body::LookupReply {
             status,
             page: small,

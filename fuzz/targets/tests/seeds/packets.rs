@@ -4,7 +4,7 @@
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{
-    AtomicOp, Body, Class, ImportEpoch, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, STREAM_BLOCK, Status,
+    AtomicOp, Body, Class, ImportEpoch, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, STREAM_BLOCK, Status, Tags,
     WindowLayout,
 };
 
@@ -18,6 +18,8 @@ fn bodies() -> Vec<Body> {
     let at = RemoteAddr { page: 3, offset: 0x40, generation: 0x1000_0001 };
     let (context, epoch) = (1, ImportEpoch { import: 2, epoch: 1 });
     let status = Status::Ok;
+    let mut tags = Tags::of(1);
+    tags.insert(200);
     vec![
         Body::Write { at, context, epoch, size: 8, data: 0x0123_4567_89ab_cdef },
         Body::Read { at, context, size: 4 },
@@ -36,6 +38,7 @@ fn bodies() -> Vec<Body> {
         Body::Rehome { at, to: 1, page: 1, generation: 6 },
         Body::CopyAck { status },
         Body::WriteAck { status: Status::NotGranted },
+        Body::WriteAcks { tags },
         Body::ReadReply { status, data: 1 },
         Body::AtomicReply { status, data: 2 },
         Body::BlockReply { status, data: [3; 32].into() },
