@@ -6,6 +6,7 @@
 //!   client  ──┼─ wait ─ Session ─ Board ─ Hib ───┼─ event descriptors
 //!   fabric  ──┤                                  └─ frames to the fabric, and to other boards of this host
 //!   rings   ──┤
+//!   direct  ──┤
 //!   shutdown ─┘
 //! ```
 //!
@@ -29,7 +30,7 @@ use telegraphos_service::wait::{Places, Readiness, WaitSet, Watched};
 use telegraphos_wire::link::Frame;
 
 use crate::board::{Board, Clock};
-use crate::direct::Member;
+use crate::direct::{Change, Member};
 use crate::fabric_link::{self, Arrival, FabricLink, RefusedByFabric};
 use crate::guard::Guard;
 use crate::intake::Intake;
@@ -105,8 +106,9 @@ const LISTENER: u32 = 1;
 const CLIENT: u32 = 2;
 const LINK: u32 = fabric_link::PLACE;
 const RINGS: u32 = rings::PLACE;
+const DIRECT: u32 = 5;
 /// Places of one board in a [`WaitSet`].
-pub const PLACES: usize = 5;
+pub const PLACES: usize = 6;
 
 /// Microseconds per turn of the loop for messages of the guest. This bounds how long packets from the fabric wait.
 const TURN: u64 = 200;
@@ -123,6 +125,8 @@ pub struct HibServer {
     client: Option<Client>,
     guard: Option<Arc<Guard>>,
     shutdown: Watched<ShutdownHandle>,
+    /// `None` if it is in no trust group.
+    change: Option<Watched<Change>>,
     places: Places,
     clock: Clock,
     spin: Option<u64>,
@@ -171,9 +175,9 @@ impl HibServer {
         let shutdown = Watched::nowhere(shutdown, Readiness::READ);
         let link = FabricLink::new(&fabric, hib.node, hib.window, hib.offered());
         let mut board = Board::new(hib, dma_limit);
-        if let Some(member) = direct {
+        if let Some(member) = &direct {
             board
-                .attach(&member)
+                .attach(member)
                 .map_err(|errno| ServeError::System { what: "cannot map the memory of a trust group", errno })?;
         }
         Ok(HibServer {
@@ -184,6 +188,7 @@ impl HibServer {
             client: None,
             guard,
             shutdown,
+            change: direct.map(|member| Watched::nowhere(member.change(), Readiness::READ)),
             places: Places::default(),
             clock: Clock::start(),
             spin,
@@ -215,6 +220,7 @@ impl HibServer {
         let unwatched = |errno| ServeError::System { what: "cannot wait for a socket", errno };
         self.listener.watch_at(&places, LISTENER).map_err(unwatched)?;
         self.shutdown.watch_at(&places, SHUTDOWN).map_err(unwatched)?;
+        self.change.as_mut().map_or(Ok(()), |change| change.watch_at(&places, DIRECT)).map_err(unwatched)?;
         self.places = places;
         Ok(())
     }
@@ -267,6 +273,11 @@ impl HibServer {
         }
         if found[RINGS as usize].read || self.board.rings.is_unfinished() {
             self.board.serve_rings();
+        }
+        if let (true, Some(change)) = (found[DIRECT as usize].read, &self.change) {
+            // First: what changes from here on is told again.
+            change.take();
+            self.board.feed(Event::DirectChanged);
         }
         self.board.turn();
         if self.pause(now).is_some() && !ready.client_hung_up {

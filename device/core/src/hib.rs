@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The board: owns the parts, and dispatches events and follow-ups to them.
 
+use crate::config::Bug;
 use crate::ctx::{Ctx, FollowUp, StepOwner};
 use crate::events::Cause;
 use crate::grants::{Clearing, Grants};
@@ -264,6 +265,11 @@ impl Hib {
                 }
                 self.ctx.advance_writes();
             }
+            Event::DirectChanged => {
+                if !self.ctx.has(Bug::ForgetDirect) {
+                    self.ctx.cause(Cause::Direct);
+                }
+            }
             Event::Tick { now } => {
                 self.ctx.now = self.ctx.now.max(now);
                 let ended = self.requester.expire(&mut self.ctx);
@@ -294,6 +300,7 @@ impl Hib {
                 let (home, value) = self.replicas.event(&self.ctx, page);
                 (event::REPLICA, home, value)
             }
+            Cause::Direct => (event::DIRECT, 0, 0),
             Cause::Queue(page) => (event::QUEUE, 0, self.queues.event(page)),
             Cause::Counter(counter) => (event::COUNTER, counter, self.requester.page_counters.take_fired(counter)),
         }

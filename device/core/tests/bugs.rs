@@ -32,6 +32,7 @@ telegraphos_testkit::bug_table! {
     ForgetRefusal => "losses", "says";
     ForgetCause => "board", "was never reported";
     ForgetIndex => "events", "the driver sleeps";
+    ForgetDirect => "events", "the driver has seen change 0";
     KeepLoans => "loans", "the next owner of the memory was copied";
     KeepGrantsOnReset => "board", "an old store landed in a rebooted guest";
     SplitAtomic => "operations_simulation", "was reported twice";
