@@ -237,8 +237,7 @@ pub(crate) fn withdrawn(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// The import of a withdrawn segment ends although nobody accesses it, and the board knows nothing of it: the event does
-/// it alone.
+/// The import of a withdrawn segment ends although nothing accesses it: only the event tells its driver.
 pub(crate) fn withdrawal_is_an_event(context: &mut Context<'_>) -> Verdict {
     let group = group(context)?;
     let table = Table::of(context)?;
