@@ -885,6 +885,7 @@ static int tg_direct_enter(struct pci_dev *pdev, void __iomem *regs, void *base,
 		direct->regs = regs;
 		/* Memory of segments that are dead is not used for others before they end. */
 		memset(tg_direct_entries(direct, group->place), 0, group->first * TG_UNIT);
+		/* Cleared before anybody is told, and before bytes of others are read. */
 		mb();
 		tg_direct_tell(direct);
 		direct->rejoin = true;
@@ -1005,6 +1006,7 @@ static void tg_direct_remove(struct pci_dev *pdev)
 	base = direct->base;
 	memset(tg_direct_entries(direct, direct->group.place), 0,
 	       direct->group.units * sizeof(struct tg_direct_unit));
+	/* Cleared before anybody is told. */
 	mb();
 	tg_direct_tell(direct);
 	direct->regs = NULL;
