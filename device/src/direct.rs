@@ -20,15 +20,20 @@
 //!
 //! When a virtual machine has gone, its slice is emptied: its memory goes back to the host, and what its driver had
 //! noted there, as exporter or as importer, is void for the others.
+//!
+//! Whenever a member has to look at the memory again, since another one has withdrawn something or has gone, or since
+//! accesses are to be observed from now on or no longer, its board posts an event (`Change`). That is for speed: no
+//! safety of others depends on what a guest does about it.
 
 use std::hash::{BuildHasher, Hasher};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use log::{debug, info, warn};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use serde::Deserialize;
@@ -169,11 +174,42 @@ pub struct GroupMemory {
     present: AtomicU64,
     /// Accesses are to go through the boards.
     observed: AtomicBool,
+    /// Of each member, by place.
+    changes: Vec<Change>,
+}
+
+/// Notifies a board, perhaps of another thread, that the memory of its trust group has changed. Readable until it is
+/// taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Change(Arc<OwnedFd>);
+
+impl Change {
+    fn new() -> Result<Change, Errno> {
+        Ok(Change(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+
+    fn notify(&self) {
+        // An error means that the counter is full: the board has not been there for a long time, and will see it.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Takes all notifications together. Those that come later are for the next time.
+    pub(crate) fn take(&self) {
+        // An error means that there are none.
+        let _ = rustix::io::read(&*self.0, &mut [0; 8][..]);
+    }
+}
+
+impl AsFd for Change {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 impl GroupMemory {
     /// Makes the memory: a file that cannot be resized, all zeros, of which nothing is allocated yet.
     pub fn create(group: TrustGroup) -> Result<Arc<GroupMemory>, ServeError> {
+        let changes = group.nodes.iter().map(|_| Change::new()).collect::<Result<_, _>>();
         let make = || {
             let name = format!("telegraphos-trust-{}", group.name);
             let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -188,6 +224,8 @@ impl GroupMemory {
             file: Arc::new(file),
             present: AtomicU64::new(0),
             observed: AtomicBool::new(false),
+            changes: changes
+                .map_err(|errno| ServeError::System { what: "cannot create an event descriptor", errno })?,
         }))
     }
 
@@ -197,9 +235,11 @@ impl GroupMemory {
     }
 
     /// Whether what members access of each other is to go through the boards, where faults and captures see it. Their
-    /// drivers follow within some seconds.
+    /// boards notify their drivers, if that is something else than before.
     pub fn observe(&self, observed: bool) {
-        self.observed.store(observed, Ordering::Relaxed);
+        if self.observed.swap(observed, Ordering::Relaxed) != observed {
+            self.changes.iter().for_each(Change::notify);
+        }
     }
 
     /// The part of a node in it; `None` if it is not a member.
@@ -239,6 +279,17 @@ impl Member {
     pub(crate) fn attach(&self, memory: &mut GuestMemory) -> Result<(), Errno> {
         let (offset, slice) = (self.offset(), self.memory.group.slice());
         memory.fix(direct::ADDRESS + offset, &self.memory.file, offset, slice)
+    }
+
+    /// What tells this node's board that the memory has changed.
+    pub(crate) fn change(&self) -> Change {
+        self.memory.changes[self.place].clone()
+    }
+
+    /// Notifies the boards of all others.
+    fn notify_others(&self) {
+        let others = self.memory.changes.iter().enumerate().filter(|(place, _)| *place != self.place);
+        others.for_each(|(_, change)| change.notify());
     }
 
     fn set_present(&self, present: bool) {
@@ -286,13 +337,15 @@ impl Member {
     }
 }
 
-/// The memory device of a node: a PCI function without interrupts and DMA.
+/// The memory device of a node: a PCI function without interrupts and DMA. What it has to say its board says.
 #[derive(Debug)]
 pub struct MemoryDevice {
     member: Member,
     config: ConfigSpace,
     /// The whole file, at 0: for accesses that QEMU does not make in its own mapping.
     memory: GuestMemory,
+    /// The guest has written CHANGED, and the other members have not been notified.
+    changed: bool,
 }
 
 impl MemoryDevice {
@@ -302,7 +355,14 @@ impl MemoryDevice {
         let mut memory = GuestMemory::default();
         memory.fix(0, &member.memory.file, 0, size)?;
         let space = Builder::memory_device().bar64(0, direct::BAR0_SIZE, false).bar64(2, size, true);
-        Ok(MemoryDevice { member, config: space.build(), memory })
+        Ok(MemoryDevice { member, config: space.build(), memory, changed: false })
+    }
+
+    /// Notifies the other members if the guest has said that its slice has changed, however often.
+    fn pass_on(&mut self) {
+        if std::mem::take(&mut self.changed) {
+            self.member.notify_others();
+        }
     }
 
     /// After the client has disconnected.
@@ -312,6 +372,8 @@ impl MemoryDevice {
         if let Err(e) = self.member.empty() {
             warn!("the memory of this node in trust group {:?} is not emptied: {e}", self.member.memory.group.name);
         }
+        self.changed = true;
+        self.pass_on();
     }
 }
 
@@ -366,6 +428,7 @@ impl Backend for MemoryDevice {
                 // What is not aligned does not come, and has no effect.
                 self.memory.perform(&Step::Store { address: offset, size, data: u64::from_le_bytes(bytes) });
             }
+            (REGISTERS, Ok(4)) if offset == direct::CHANGED => self.changed = true,
             // An error is an access beyond the end, which has been checked.
             (CONFIG_REGION, _) => drop(self.config.write(offset, data)),
             _ => {}
@@ -513,6 +576,8 @@ impl MemoryServer {
             }
         }
         self.device.member.set_present(self.session.negotiated());
+        // Once for all messages, and before the replies to them are sent.
+        self.device.pass_on();
         connection.flush().map_err(|e| format!("its replies cannot be sent: {e}"))?;
         closed.map_or(Ok(()), Err)
     }
@@ -660,8 +725,46 @@ mod tests {
         // What is left of a guest that has gone: nothing, and nothing of others is touched.
         devices[0].write(MEMORY, 16, &[5; 8]);
         devices[1].client_gone();
+        assert!(is_notified(&memory, 0), "of the end of the other one");
         assert_eq!(read(&mut devices[0], MEMORY, (1 << 20) + 8, 8), 0);
         assert_eq!(read(&mut devices[0], MEMORY, 16, 1), 5);
+    }
+
+    /// Whether the board of the member at this place has been notified since the last time.
+    fn is_notified(memory: &GroupMemory, place: usize) -> bool {
+        rustix::io::read(&memory.changes[place], &mut [0; 8][..]).is_ok()
+    }
+
+    #[test]
+    fn changes_are_told_to_those_who_must_look() {
+        let memory = GroupMemory::create(group("lab=0-2:1")).unwrap();
+        let mut device = MemoryDevice::new(memory.member(1).unwrap()).unwrap();
+        let notified = || [0, 1, 2].map(|place| is_notified(&memory, place));
+        // Only this register, as a whole.
+        for (offset, size) in
+            [(direct::CHANGED, 8), (direct::CHANGED, 2), (direct::CHANGED + 4, 4), (direct::PRESENT, 4)]
+        {
+            device.write(REGISTERS, offset, &[1; 8][..size]);
+            device.pass_on();
+            assert_eq!(notified(), [false; 3], "{offset:#x}, {size} bytes");
+        }
+        // All but the writer, and not before the turn ends; however often it was written.
+        (0..1000).for_each(|_| device.write(REGISTERS, direct::CHANGED, &[0; 4]));
+        assert_eq!(notified(), [false; 3]);
+        device.pass_on();
+        assert_eq!(notified(), [true, false, true]);
+        device.pass_on();
+        assert_eq!(notified(), [false; 3]);
+        // All, if it is a change.
+        for (observed, change) in [(false, false), (true, true), (true, false), (false, true)] {
+            memory.observe(observed);
+            assert_eq!(notified(), [change; 3]);
+        }
+        let member = memory.member(0).unwrap();
+        memory.observe(true);
+        member.change().take();
+        assert_eq!(notified(), [false, true, true]);
+        assert_eq!(read(&mut device, REGISTERS, direct::CHANGED, 4), 0);
     }
 
     #[test]

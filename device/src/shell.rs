@@ -6,6 +6,7 @@
 //!   client  ──┼─ wait ─ Session ─ Board ─ Hib ───┼─ event descriptors
 //!   fabric  ──┤                                  └─ frames to the fabric, and to other boards of this host
 //!   rings   ──┤
+//!   direct  ──┤
 //!   shutdown ─┘
 //! ```
 //!
@@ -29,7 +30,7 @@ use telegraphos_service::wait::{Places, Readiness, WaitSet, Watched};
 use telegraphos_wire::link::Frame;
 
 use crate::board::{Board, Clock};
-use crate::direct::Member;
+use crate::direct::{Change, Member};
 use crate::fabric_link::{self, Arrival, FabricLink, RefusedByFabric};
 use crate::guard::Guard;
 use crate::intake::Intake;
@@ -84,8 +85,9 @@ const LISTENER: u32 = 1;
 const CLIENT: u32 = 2;
 const LINK: u32 = fabric_link::PLACE;
 const RINGS: u32 = rings::PLACE;
+const DIRECT: u32 = 5;
 /// Places of one board in a [`WaitSet`].
-pub const PLACES: usize = 5;
+pub const PLACES: usize = 6;
 
 /// Microseconds per turn of the loop for messages of the guest. This bounds how long packets from the fabric wait.
 const TURN: u64 = 200;
@@ -102,6 +104,8 @@ pub struct HibServer {
     client: Option<Client>,
     guard: Option<Arc<Guard>>,
     shutdown: Watched<ShutdownHandle>,
+    /// `None` if it is in no trust group.
+    change: Option<Watched<Change>>,
     places: Places,
     clock: Clock,
     spin: Option<u64>,
@@ -150,8 +154,8 @@ impl HibServer {
         let shutdown = Watched::nowhere(shutdown, Readiness::READ);
         let link = FabricLink::new(&fabric, hib.node, hib.window, hib.offered());
         let mut board = Board::new(hib, dma_limit);
-        if let Some(member) = direct {
-            board.attach(&member).map_err(system("cannot map the memory of a trust group"))?;
+        if let Some(member) = &direct {
+            board.attach(member).map_err(system("cannot map the memory of a trust group"))?;
         }
         Ok(HibServer {
             listener,
@@ -161,6 +165,7 @@ impl HibServer {
             client: None,
             guard,
             shutdown,
+            change: direct.map(|member| Watched::nowhere(member.change(), Readiness::READ)),
             places: Places::default(),
             clock: Clock::start(),
             spin,
@@ -191,7 +196,8 @@ impl HibServer {
     pub fn wait_at(&mut self, places: Places) -> Result<(), ServeError> {
         let unwatched = system("cannot wait for a socket");
         self.listener.watch_at(&places, LISTENER).map_err(&unwatched)?;
-        self.shutdown.watch_at(&places, SHUTDOWN).map_err(unwatched)?;
+        self.shutdown.watch_at(&places, SHUTDOWN).map_err(&unwatched)?;
+        self.change.as_mut().map_or(Ok(()), |change| change.watch_at(&places, DIRECT)).map_err(unwatched)?;
         self.places = places;
         Ok(())
     }
@@ -244,6 +250,11 @@ impl HibServer {
         }
         if found[RINGS as usize].read || self.board.rings.is_unfinished() {
             self.board.serve_rings();
+        }
+        if let (true, Some(change)) = (found[DIRECT as usize].read, &self.change) {
+            // First: what changes from here on is told again.
+            change.take();
+            self.board.feed(Event::DirectChanged);
         }
         self.board.turn();
         if self.pause(now).is_some() && !ready.client_hung_up {

@@ -8,6 +8,9 @@
 
 #include <linux/eventfd.h>
 #include <linux/mm.h>
+#ifdef TG_PFN_IS_STRUCT
+#include <linux/pfn_t.h>
+#endif
 
 #ifdef TG_NO_CONST_DEVNODE
 #define TG_DEVNODE_CONST
@@ -33,6 +36,35 @@ static inline void release_fault_lock(struct vm_fault *vmf)
 	mmap_read_unlock(vmf->vma->vm_mm);
 }
 #endif
+
+/*
+ * Bytes of a huge page that can be mapped without a struct page, 0 for none. Before 6.12 there
+ * is no mark for such a mapping, by which get_user_pages_fast() would know to leave it alone.
+ */
+#ifdef CONFIG_ARCH_SUPPORTS_PMD_PFNMAP
+#define TG_HUGE_BYTES PMD_SIZE
+#else
+#define TG_HUGE_BYTES 0UL
+#endif
+
+/**
+ * tg_insert_pfn_pmd() - maps a huge page
+ * @vmf: The page fault, in an area that contains the whole page.
+ * @pfn: Its first page frame.
+ *
+ * Return: As vmf_insert_pfn(); VM_FAULT_FALLBACK if there are none.
+ */
+static inline vm_fault_t tg_insert_pfn_pmd(struct vm_fault *vmf, unsigned long pfn)
+{
+#ifndef CONFIG_ARCH_SUPPORTS_PMD_PFNMAP
+	return VM_FAULT_FALLBACK;
+#elif defined(TG_PFN_IS_STRUCT)
+	return vmf_insert_pfn_pmd(vmf, __pfn_to_pfn_t(pfn, PFN_DEV),
+				  vmf->flags & FAULT_FLAG_WRITE);
+#else
+	return vmf_insert_pfn_pmd(vmf, pfn, vmf->flags & FAULT_FLAG_WRITE);
+#endif
+}
 
 /**
  * tg_eventfd_signal() - adds one to an eventfd

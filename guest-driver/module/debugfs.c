@@ -189,6 +189,13 @@ static int commands_show(struct seq_file *s, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(commands);
 
+static int direct_show(struct seq_file *s, void *unused)
+{
+	tg_direct_show(s, s->private);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(direct);
+
 #define TG_BOARD_COUNTER(name) { #name, TG_REG_COUNT_##name }
 
 static const struct {
@@ -247,6 +254,7 @@ void tg_debugfs_add(struct tg_device *tg)
 	debugfs_create_file("queues", 0400, dir, tg, &queues_fops);
 	debugfs_create_file("replicas", 0400, dir, tg, &replicas_fops);
 	debugfs_create_file("page_counters", 0400, dir, tg, &page_counters_fops);
+	debugfs_create_file("direct", 0400, dir, tg, &direct_fops);
 	debugfs_create_file("commands", 0400, dir, tg, &commands_fops);
 	debugfs_create_file("counters", 0400, dir, tg, &counters_fops);
 	tg->debugfs = dir;

@@ -13,7 +13,12 @@
  * The board does not take part, so it does not revoke anything. Each node says in its own
  * slice which units of the others it has mapped, and its memory is used for nothing else
  * before all members that are present have taken that back: until then it is retired. An
- * importer looks whether a segment is still there at each page fault, and periodically.
+ * importer looks whether a segment is still there at each page fault, and when its board has
+ * posted an event: the owner has said in the register CHANGED that it has withdrawn something,
+ * or the register OBSERVED has changed.
+ *
+ * Board and memory device come and go one without the other, also with programs at work. What
+ * is known of both is in a record, which the first of them makes and the last one leaves.
  *
  * Each word has one writer. Atomic instructions are not atomic between guests: where a virtual
  * machine has one processor, its emulator does not make them so. mb() is a barrier even there,
@@ -23,62 +28,88 @@
 #include <linux/io.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 
+#include "compat.h"
 #include "driver.h"
 
 #define TG_BAR_REGISTERS 0
 #define TG_BAR_MEMORY 2
 
 /**
- * struct tg_direct - a memory device
- * @ref: References: the device's, its board's, and its memories'.
- * @node: In tg_directs.
- * @board: Board beside it, if that has asked for it. Under tg_direct_lock.
- * @lock: Serialises changes of this node's slice. Inside map_lock.
- * @regs: BAR0. NULL once the device is gone. Under @lock.
- * @base: BAR2, mapped as the memory that it is. NULL once the device is gone. Changed under
- *	the board's map_lock for writing and @lock.
- * @phys: Physical address of BAR2.
- * @pair: As the board's.
+ * struct tg_group - a trust group, as a memory device describes it
  * @slice: Bytes of a slice.
  * @units: Units of a slice.
  * @first: First unit behind the tables.
  * @members: Number of members of the group.
  * @place: This node's place among them.
- * @observed: All imports are trapped: as the register says, when last looked at. Under the
- *	board's map_lock.
- * @recheck: Some imports may be direct again. Under the board's map_lock.
  * @nodes: Their nodes.
  * @name: The group's name, NUL-terminated.
- * @used: Own units that hold tables, a segment, or are retired. Under @lock.
- * @retired: Own units that other members may still have mapped. Under @lock.
- * @holds: Number of imports of each unit of each member. Under @lock.
  */
-struct tg_direct {
-	struct kref ref;
-	struct list_head node;
-	struct tg_device *board;
-	struct mutex lock;
-	void __iomem *regs;
-	void *base;
-	phys_addr_t phys;
-	u64 pair;
+struct tg_group {
 	u64 slice;
 	u32 units;
 	u32 first;
 	u32 members;
 	u32 place;
-	bool observed;
-	bool recheck;
 	u32 nodes[TG_DIRECT_MAX_MEMBERS];
 	u8 name[64] __aligned(8);
+};
+
+/**
+ * struct tg_direct - a memory device and the board beside it
+ * @ref: References: the device's, its board's, its memories', and its imports'.
+ * @node: In tg_directs.
+ * @board: The board, while it has a driver. Under tg_direct_lock.
+ * @pdev: The memory device, while it has a driver. Under tg_direct_lock.
+ * @pair: The number that both have.
+ * @lock: Serialises changes of this node's slice. Inside map_lock.
+ * @regs: BAR0. NULL without @pdev. Under @lock.
+ * @base: BAR2, mapped as the memory that it is. NULL without @pdev. Changed under the board's
+ *	map_lock for writing and @lock.
+ * @phys: Physical address of BAR2. As @base.
+ * @group: The trust group: the same whenever there is a @pdev. Zeros before the first one.
+ * @observed: All imports are trapped: as the register says, when last looked at. Under the
+ *	board's map_lock.
+ * @rejoin: @pdev is new: imports may have their segments there. Under the board's map_lock.
+ * @used: Own units that hold tables, a segment, or are retired. Under @lock.
+ * @retired: Own units that other members may still have mapped. Under @lock.
+ * @holds: Number of imports of each unit of each member. Under @lock.
+ * @events: Events of the board. This and the next four under the board's map_lock.
+ * @observations: Changes of @observed.
+ * @trapped: Imports that were direct and have been trapped, for whatever reason.
+ * @untrapped: Imports that were trapped and are direct.
+ * @ended: Imports whose segment was gone, as the tables say.
+ * @faults: Page faults that have mapped a page of direct memory.
+ * @huge_faults: The same of a huge page.
+ */
+struct tg_direct {
+	struct kref ref;
+	struct list_head node;
+	struct tg_device *board;
+	struct pci_dev *pdev;
+	u64 pair;
+	struct mutex lock;
+	void __iomem *regs;
+	void *base;
+	phys_addr_t phys;
+	struct tg_group group;
+	bool observed;
+	bool rejoin;
 	unsigned long *used;
 	unsigned long *retired;
 	u16 *holds;
+	u64 events;
+	u64 observations;
+	u64 trapped;
+	u64 untrapped;
+	u64 ended;
+	atomic64_t faults;
+	atomic64_t huge_faults;
 };
 
-/* All memory devices. Taken inside op_lock, outside map_lock. */
+/* All that have a board or a memory device. Taken inside op_lock, outside map_lock. */
 static LIST_HEAD(tg_directs);
 static DEFINE_MUTEX(tg_direct_lock);
 
@@ -101,14 +132,14 @@ static void tg_direct_put(struct tg_direct *direct)
 
 static struct tg_direct_unit *tg_direct_entries(const struct tg_direct *direct, u32 place)
 {
-	return direct->base + place * direct->slice;
+	return direct->base + place * direct->group.slice;
 }
 
 /* This node's byte for a unit of a member, in that node's slice. */
 static u8 *tg_direct_byte(const struct tg_direct *direct, u32 by, u32 place, u32 unit)
 {
-	return direct->base + by * direct->slice +
-	       direct->units * (sizeof(struct tg_direct_unit) + place) + unit;
+	return direct->base + by * direct->group.slice +
+	       direct->group.units * (sizeof(struct tg_direct_unit) + place) + unit;
 }
 
 /* Whether a unit of a member is an export page under this generation. */
@@ -121,6 +152,15 @@ static bool tg_direct_is(const struct tg_direct *direct, u32 place, u32 unit, u3
 	       le32_to_cpu(READ_ONCE(entry->page)) == page;
 }
 
+/* The boards of the other members notify their drivers that entries have been cleared. */
+static void tg_direct_tell(struct tg_direct *direct)
+{
+	lockdep_assert_held(&direct->lock);
+	/* writel() is behind the stores to the entries, and the server is when it returns. */
+	if (direct->regs)
+		writel(1, direct->regs + TG_DIRECT_CHANGED);
+}
+
 /* Makes retired units free that no member has mapped. */
 static void tg_direct_reclaim(struct tg_direct *direct)
 {
@@ -129,12 +169,12 @@ static void tg_direct_reclaim(struct tg_direct *direct)
 	u32 unit, by;
 
 	lockdep_assert_held(&direct->lock);
-	for_each_set_bit(unit, direct->retired, direct->units) {
-		for (by = 0; by < direct->members; by++)
+	for_each_set_bit(unit, direct->retired, direct->group.units) {
+		for (by = 0; by < direct->group.members; by++)
 			if (present & BIT_ULL(by) &&
-			    READ_ONCE(*tg_direct_byte(direct, by, direct->place, unit)))
+			    READ_ONCE(*tg_direct_byte(direct, by, direct->group.place, unit)))
 				break;
-		if (by < direct->members)
+		if (by < direct->group.members)
 			continue;
 		__clear_bit(unit, direct->retired);
 		__clear_bit(unit, direct->used);
@@ -143,41 +183,42 @@ static void tg_direct_reclaim(struct tg_direct *direct)
 
 /* ---- segments of this node ---- */
 
-/* The memory device of a board, or NULL. */
-static struct tg_direct *tg_direct_of(struct tg_device *tg)
-{
-	struct tg_direct *direct;
-
-	lockdep_assert_held(&tg->op_lock);
-	mutex_lock(&tg_direct_lock);
-	if (!tg->direct && tg->direct_pair) {
-		list_for_each_entry(direct, &tg_directs, node) {
-			if (direct->pair != tg->direct_pair || direct->board)
-				continue;
-			kref_get(&direct->ref);
-			direct->board = tg;
-			tg->direct = direct;
-			break;
-		}
-	}
-	direct = tg->direct;
-	mutex_unlock(&tg_direct_lock);
-	return direct;
-}
-
 /**
  * tg_direct_group() - the name of a board's trust group
- * @tg: Board. The caller holds op_lock for reading.
- * @name: Filled in, NUL-padded; zeros if it is in none.
+ * @tg: Board.
+ * @name: Filled in, NUL-padded; zeros if it is in none, or its memory device has no driver.
  */
 void tg_direct_group(struct tg_device *tg, u8 name[64])
 {
-	const struct tg_direct *direct = tg_direct_of(tg);
+	struct tg_direct *direct = tg->direct;
 
-	if (direct)
-		memcpy(name, direct->name, sizeof(direct->name));
-	else
-		memset(name, 0, sizeof(direct->name));
+	memset(name, 0, sizeof(direct->group.name));
+	if (!direct)
+		return;
+	mutex_lock(&direct->lock);
+	if (direct->base)
+		memcpy(name, direct->group.name, sizeof(direct->group.name));
+	mutex_unlock(&direct->lock);
+}
+
+/*
+ * The first of so many free units, one after the other; the number of units or more if there
+ * are none. They begin with a huge page if they can fill one.
+ */
+static unsigned long tg_direct_free_units(const struct tg_direct *direct, u32 count)
+{
+	const struct tg_group *group = &direct->group;
+	unsigned long mask = PMD_SIZE / TG_UNIT - 1;
+	unsigned long begins = (direct->phys + group->place * group->slice) >> TG_UNIT_SHIFT;
+	unsigned long unit = group->units;
+
+	if (count > mask)
+		unit = bitmap_find_next_zero_area_off(direct->used, group->units, group->first,
+						      count, mask, begins & mask);
+	if (unit >= group->units)
+		unit = bitmap_find_next_zero_area(direct->used, group->units, group->first,
+						  count, 0);
+	return unit;
 }
 
 /**
@@ -192,26 +233,24 @@ void tg_direct_group(struct tg_device *tg, u8 name[64])
 int tg_direct_allocate(struct tg_device *tg, const u8 group[64], struct tg_memory *memory,
 		       u32 count)
 {
-	struct tg_direct *direct = tg_direct_of(tg);
+	struct tg_direct *direct = tg->direct;
 	unsigned long unit;
-	int err = 0;
+	int err = -EXDEV;
 	u64 offset;
 
-	if (!direct || memcmp(group, direct->name, sizeof(direct->name)))
-		return -EXDEV;
+	if (!direct)
+		return err;
 	mutex_lock(&direct->lock);
-	if (!direct->base) {
-		err = -ENODEV;
+	if (!direct->base || memcmp(group, direct->group.name, sizeof(direct->group.name)))
 		goto out;
-	}
+	err = -ENOSPC;
 	tg_direct_reclaim(direct);
-	unit = bitmap_find_next_zero_area(direct->used, direct->units, direct->first, count, 0);
-	if (unit >= direct->units) {
-		err = -ENOSPC;
+	unit = tg_direct_free_units(direct, count);
+	if (unit >= direct->group.units)
 		goto out;
-	}
+	err = 0;
 	bitmap_set(direct->used, unit, count);
-	offset = direct->place * direct->slice + unit * TG_UNIT;
+	offset = direct->group.place * direct->group.slice + unit * TG_UNIT;
 	memset(direct->base + offset, 0, count * TG_UNIT);
 	kref_get(&direct->ref);
 	memory->direct = direct;
@@ -237,10 +276,11 @@ void tg_direct_free(struct tg_memory *memory)
 	mutex_lock(&direct->lock);
 	if (direct->base) {
 		for (i = 0; i < memory->count; i++)
-			WRITE_ONCE(tg_direct_entries(direct, direct->place)[memory->unit + i].generation,
+			WRITE_ONCE(tg_direct_entries(direct, direct->group.place)[memory->unit + i].generation,
 				   0);
-		/* Before the bytes are read: see tg_direct_import(). */
+		/* Before the bytes are read: see tg_direct_join(). */
 		mb();
+		tg_direct_tell(direct);
 	}
 	bitmap_set(direct->retired, memory->unit, memory->count);
 	mutex_unlock(&direct->lock);
@@ -260,7 +300,7 @@ void tg_direct_publish(const struct tg_segment *segment)
 
 	mutex_lock(&direct->lock);
 	for (i = 0; direct->base && i < memory->count; i++) {
-		entry = tg_direct_entries(direct, direct->place) + memory->unit + i;
+		entry = tg_direct_entries(direct, direct->group.place) + memory->unit + i;
 		WRITE_ONCE(entry->page, cpu_to_le32(segment->first + i));
 		/* The generation is valid with the page. */
 		mb();
@@ -274,13 +314,17 @@ void tg_direct_publish(const struct tg_segment *segment)
  * @memory: The memory.
  * @page: Page number in it.
  *
- * Return: Page frame number.
+ * The caller holds map_lock.
+ *
+ * Return: Page frame number; 0 if the memory device has no driver.
  */
 unsigned long tg_direct_pfn(const struct tg_memory *memory, unsigned long page)
 {
 	const struct tg_direct *direct = memory->direct;
 
-	return ((direct->phys + direct->place * direct->slice + memory->unit * TG_UNIT) >>
+	if (!direct->base)
+		return 0;
+	return ((direct->phys + direct->group.place * direct->group.slice + memory->unit * TG_UNIT) >>
 		PAGE_SHIFT) + page;
 }
 
@@ -292,15 +336,41 @@ static bool tg_direct_must_trap(struct tg_device *tg, const struct tg_remote *re
 	return remote->direct->observed || tg_counter_is_armed(tg, remote);
 }
 
-/* Looks at the register again; returns whether it has changed. */
-static bool tg_direct_look(struct tg_direct *direct)
+/**
+ * tg_direct_recheck() - imports are direct again soon, if nothing traps them any more
+ * @tg: Board.
+ *
+ * Does not wait for other nodes, as tg_direct_untrap() does.
+ */
+void tg_direct_recheck(struct tg_device *tg)
 {
+	if (tg->direct)
+		schedule_work(&tg->direct_work);
+}
+
+/* Looks at the register again. */
+static void tg_direct_look(struct tg_device *tg)
+{
+	struct tg_direct *direct = tg->direct;
 	bool before = direct->observed;
 
+	lockdep_assert_held_write(&tg->map_lock);
 	mutex_lock(&direct->lock);
 	direct->observed = direct->regs && readq(direct->regs + TG_DIRECT_OBSERVED) == 1;
 	mutex_unlock(&direct->lock);
-	return direct->observed != before;
+	if (direct->observed == before)
+		return;
+	direct->observations++;
+	if (before)
+		tg_direct_recheck(tg);
+}
+
+/* Counts an import that was direct as trapped, and removes its pages. */
+static void tg_direct_trap_one(struct tg_remote *remote)
+{
+	remote->trapped = true;
+	remote->direct->trapped++;
+	tg_zap(&remote->obj);
 }
 
 /* Whether all units of an import are still those of its segment. */
@@ -324,19 +394,19 @@ static void tg_direct_hold(struct tg_direct *direct, const struct tg_remote *rem
 	lockdep_assert_held(&direct->lock);
 	for (i = 0; i < remote->count; i++) {
 		unit = remote->direct_unit + i;
-		holds = &direct->holds[place * direct->units + unit];
+		holds = &direct->holds[place * direct->group.units + unit];
 		*holds += change;
 		if (direct->base)
-			WRITE_ONCE(*tg_direct_byte(direct, direct->place, place, unit), !!*holds);
+			WRITE_ONCE(*tg_direct_byte(direct, direct->group.place, place, unit), !!*holds);
 	}
 }
 
 /* The first unit that is this export page; the number of units if there is none. */
 static u32 tg_direct_find(const struct tg_direct *direct, u32 place, u32 page, u64 generation)
 {
-	u32 unit = direct->first;
+	u32 unit = direct->group.first;
 
-	while (unit < direct->units && !tg_direct_is(direct, place, unit, page, generation))
+	while (unit < direct->group.units && !tg_direct_is(direct, place, unit, page, generation))
 		unit++;
 	return unit;
 }
@@ -345,51 +415,66 @@ static u32 tg_direct_place(const struct tg_direct *direct, u32 node)
 {
 	u32 place = 0;
 
-	while (place < direct->members && direct->nodes[place] != node)
+	while (place < direct->group.members && direct->group.nodes[place] != node)
 		place++;
 	return place;
 }
 
-/**
- * tg_direct_import() - maps an import directly, if that is possible
- * @remote: Import that is open at the board and not published. The caller holds op_lock for
- *	reading.
+/*
+ * Gives an import its place in direct memory, if its segment is there. It is as it was
+ * otherwise.
  *
- * A write-only import is trapped: page tables could not refuse its loads.
+ * A write-only import has none: page tables could not refuse its loads. Nor have own imports,
+ * which have no generation.
  */
-void tg_direct_import(struct tg_remote *remote)
+static void tg_direct_join(struct tg_remote *remote)
 {
 	struct tg_device *tg = remote->obj.tg;
-	struct tg_direct *direct = tg_direct_of(tg);
+	struct tg_direct *direct = tg->direct;
 
-	if (!direct || !(remote->rights & TG_RIGHT_READ) || remote->rights & TG_RIGHT_ENQUEUE)
+	lockdep_assert_held_write(&tg->map_lock);
+	if (remote->direct || remote->obj.dead || !remote->generation ||
+	    !(remote->rights & TG_RIGHT_READ) || remote->rights & TG_RIGHT_ENQUEUE)
 		return;
-	remote->direct_place = tg_direct_place(direct, remote->node);
-	if (remote->direct_place == direct->members)
-		return;
-	down_write(&tg->map_lock);
-	tg_direct_look(direct);
 	mutex_lock(&direct->lock);
 	if (!direct->base)
 		goto out;
+	remote->direct_place = tg_direct_place(direct, remote->node);
+	if (remote->direct_place == direct->group.members)
+		goto out;
 	remote->direct_unit = tg_direct_find(direct, remote->direct_place, remote->page,
 					     remote->generation);
-	if (remote->direct_unit + remote->count > direct->units)
+	if (remote->direct_unit + remote->count > direct->group.units)
 		goto out;
 	kref_get(&direct->ref);
 	remote->direct = direct;
 	tg_direct_hold(direct, remote, 1);
 	/* The owner first clears the entries and then reads the bytes: see tg_direct_free(). */
 	mb();
-	if (tg_direct_is_current(remote)) {
-		remote->trapped = tg_direct_must_trap(tg, remote);
-	} else {
+	if (!tg_direct_is_current(remote)) {
 		tg_direct_hold(direct, remote, -1);
 		remote->direct = NULL;
 		tg_direct_put(direct);
 	}
 out:
 	mutex_unlock(&direct->lock);
+}
+
+/**
+ * tg_direct_import() - maps an import directly, if that is possible
+ * @remote: Import that is open at the board, not published, and mapped nowhere. The caller
+ *	holds op_lock for reading.
+ */
+void tg_direct_import(struct tg_remote *remote)
+{
+	struct tg_device *tg = remote->obj.tg;
+
+	if (!tg->direct)
+		return;
+	down_write(&tg->map_lock);
+	tg_direct_join(remote);
+	/* It has stored nothing yet, so it need not settle. */
+	remote->trapped = remote->direct && tg_direct_must_trap(tg, remote);
 	up_write(&tg->map_lock);
 }
 
@@ -425,7 +510,7 @@ unsigned long tg_direct_window_pfn(const struct tg_remote *remote, unsigned long
 	/* If the segment is gone, the board says so. */
 	if (!direct || remote->trapped || !direct->base || !tg_direct_is_current(remote))
 		return 0;
-	return ((direct->phys + remote->direct_place * direct->slice +
+	return ((direct->phys + remote->direct_place * direct->group.slice +
 		 remote->direct_unit * TG_UNIT) >> PAGE_SHIFT) + page;
 }
 
@@ -447,8 +532,7 @@ void tg_direct_trap(struct tg_device *tg, u32 node, u32 page)
 		if (!remote->direct || remote->trapped || remote->node != node ||
 		    page - remote->page >= remote->count)
 			continue;
-		remote->trapped = true;
-		tg_zap(obj);
+		tg_direct_trap_one(remote);
 	}
 	up_write(&tg->map_lock);
 }
@@ -504,191 +588,380 @@ void tg_direct_untrap(struct tg_device *tg, u32 node, u32 page)
 		tg_events_consume(tg);
 		down_write(&tg->map_lock);
 		remote->settles = false;
-		if (quiet && !remote->state && !remote->status && !remote->obj.dead)
-			remote->trapped = remote->direct && tg_direct_must_trap(tg, remote);
+		if (quiet && remote->direct && !remote->state && !remote->status &&
+		    !remote->obj.dead && !tg_direct_must_trap(tg, remote)) {
+			remote->trapped = false;
+			remote->direct->untrapped++;
+		}
 		wake_up_all(&remote->wait);
 		up_write(&tg->map_lock);
 		tg_object_put(&remote->obj);
 	}
 }
 
-/**
- * tg_direct_recheck() - imports are direct again soon, if nothing traps them any more
- * @tg: Board, not gone. The caller holds op_lock for reading.
- *
- * Does not wait for other nodes, as tg_direct_untrap() does: for the end of an import, which
- * must not depend on the stores of others.
- */
-void tg_direct_recheck(struct tg_device *tg)
-{
-	struct tg_direct *direct = tg->direct;
-
-	lockdep_assert_held(&tg->op_lock);
-	if (!direct)
-		return;
-	down_write(&tg->map_lock);
-	direct->recheck = true;
-	up_write(&tg->map_lock);
-	mod_delayed_work(system_wq, &tg->watch, 0);
-}
-
-/**
- * tg_direct_watch() - ends imports whose segments are gone, and traps all that are to be seen
- * @tg: Board. The caller holds op_lock for reading.
- */
-void tg_direct_watch(struct tg_device *tg)
+/* Ends imports whose segments are gone, and traps all that are to be seen. */
+static void tg_direct_update(struct tg_device *tg)
 {
 	struct tg_direct *direct = tg->direct;
 	struct tg_object *obj;
 	unsigned long handle;
-	bool changed;
 
-	if (!direct)
-		return;
-	down_write(&tg->map_lock);
-	changed = tg_direct_look(direct) || direct->recheck;
-	direct->recheck = false;
+	tg_direct_look(tg);
 	xa_for_each(&tg->objects[TG_MMAP_IMPORT], handle, obj) {
 		struct tg_remote *remote = tg_remote_of(obj);
 
 		if (!remote->direct)
 			continue;
 		if (direct->base && !tg_direct_is_current(remote)) {
+			direct->ended++;
 			tg_remote_stale(remote);
 		} else if (direct->observed && !remote->trapped) {
-			remote->trapped = true;
-			tg_zap(obj);
+			tg_direct_trap_one(remote);
 		}
 	}
-	up_write(&tg->map_lock);
-	if (changed && !direct->observed)
-		tg_direct_untrap(tg, TG_ALL_NODES, 0);
 }
 
 /**
- * tg_direct_detach() - a board does not use its memory device any more
- * @tg: Board, stopped, without exports and imports.
+ * tg_direct_event() - the board says that the memory of the trust group has changed
+ * @tg: Board.
  */
-void tg_direct_detach(struct tg_device *tg)
+void tg_direct_event(struct tg_device *tg)
+{
+	if (!tg->direct)
+		return;
+	down_write(&tg->map_lock);
+	tg->direct->events++;
+	tg_direct_update(tg);
+	up_write(&tg->map_lock);
+}
+
+/**
+ * tg_direct_work() - makes imports direct, or direct again
+ * @work: The board's direct_work.
+ */
+void tg_direct_work(struct work_struct *work)
+{
+	struct tg_device *tg = container_of(work, struct tg_device, direct_work);
+	struct tg_direct *direct;
+	struct tg_object *obj;
+	unsigned long handle;
+
+	down_read(&tg->op_lock);
+	direct = tg->direct;
+	if (!direct || tg_gone(tg))
+		goto out;
+	down_write(&tg->map_lock);
+	/* Board or memory device may be new, and nothing of it known. */
+	tg_direct_update(tg);
+	xa_for_each(&tg->objects[TG_MMAP_IMPORT], handle, obj) {
+		struct tg_remote *remote = tg_remote_of(obj);
+
+		/* Its stores so far go through the board: it settles first. */
+		if (direct->rejoin && obj->open && !remote->direct) {
+			tg_direct_join(remote);
+			remote->trapped = true;
+		}
+	}
+	direct->rejoin = false;
+	up_write(&tg->map_lock);
+	tg_direct_untrap(tg, TG_ALL_NODES, 0);
+out:
+	up_read(&tg->op_lock);
+}
+
+/**
+ * tg_direct_show() - writes what is known of a board's memory device
+ * @s: Where to.
+ * @tg: Board.
+ */
+void tg_direct_show(struct seq_file *s, struct tg_device *tg)
+{
+	struct tg_direct *direct = tg->direct;
+	const struct tg_group *group;
+
+	if (!direct)
+		return;
+	group = &direct->group;
+	down_read(&tg->map_lock);
+	mutex_lock(&direct->lock);
+	seq_printf(s, "group=\"%*pE\" members=%u place=%u units=%u used=%u retired=%u bound=%u observed=%u",
+		   (int)strlen((const char *)group->name), group->name, group->members, group->place,
+		   group->units, bitmap_weight(direct->used, group->units),
+		   bitmap_weight(direct->retired, group->units), !!direct->base,
+		   direct->observed);
+	seq_printf(s, " events=%llu observations=%llu trapped=%llu untrapped=%llu ended=%llu",
+		   direct->events, direct->observations, direct->trapped, direct->untrapped,
+		   direct->ended);
+	seq_printf(s, " faults=%lld huge_faults=%lld huge_bytes=%lu\n",
+		   (s64)atomic64_read(&direct->faults),
+		   (s64)atomic64_read(&direct->huge_faults), TG_HUGE_BYTES);
+	mutex_unlock(&direct->lock);
+	up_read(&tg->map_lock);
+}
+
+/**
+ * tg_direct_faulted() - counts a page fault that has mapped direct memory
+ * @direct: The memory device.
+ * @huge: It has mapped a huge page.
+ */
+void tg_direct_faulted(struct tg_direct *direct, bool huge)
+{
+	atomic64_inc(huge ? &direct->huge_faults : &direct->faults);
+}
+
+/* ---- board and device ---- */
+
+/* The record of a pair, with a reference for the caller; NULL if there is no memory for it. */
+static struct tg_direct *tg_direct_get(u64 pair)
 {
 	struct tg_direct *direct;
 
-	mutex_lock(&tg_direct_lock);
-	direct = tg->direct;
-	tg->direct = NULL;
-	tg->direct_pair = 0;
-	if (direct)
-		direct->board = NULL;
-	mutex_unlock(&tg_direct_lock);
-	if (direct)
-		tg_direct_put(direct);
+	lockdep_assert_held(&tg_direct_lock);
+	list_for_each_entry(direct, &tg_directs, node) {
+		if (direct->pair == pair) {
+			kref_get(&direct->ref);
+			return direct;
+		}
+	}
+	direct = kzalloc(sizeof(*direct), GFP_KERNEL);
+	if (!direct)
+		return NULL;
+	kref_init(&direct->ref);
+	mutex_init(&direct->lock);
+	direct->pair = pair;
+	list_add_tail(&direct->node, &tg_directs);
+	return direct;
 }
 
-/* ---- the device ---- */
+/* The board or the memory device leaves a record. */
+static void tg_direct_part(struct tg_direct *direct)
+{
+	lockdep_assert_held(&tg_direct_lock);
+	if (!direct->board && !direct->pdev)
+		list_del_init(&direct->node);
+	tg_direct_put(direct);
+}
+
+/**
+ * tg_direct_attach() - a board has a driver, and may have a memory device
+ * @tg: Board, which posts no events yet.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int tg_direct_attach(struct tg_device *tg)
+{
+	u64 pair = readq(tg->regs + TG_REG_DIRECT_PAIR);
+	struct tg_direct *direct;
+	int err = 0;
+
+	if (!pair)
+		return 0;
+	mutex_lock(&tg_direct_lock);
+	direct = tg_direct_get(pair);
+	if (!direct) {
+		err = -ENOMEM;
+	} else if (direct->board) {
+		dev_warn(&tg->pdev->dev, "DIRECT_PAIR %#llx is another board's, too: it has no memory device\n",
+			 pair);
+		tg_direct_part(direct);
+	} else {
+		direct->board = tg;
+		tg->direct = direct;
+		tg_direct_recheck(tg);
+	}
+	mutex_unlock(&tg_direct_lock);
+	return err;
+}
+
+/**
+ * tg_direct_detach() - mirror of tg_direct_attach()
+ * @tg: Board, stopped, without exports and imports, which posts no events any more.
+ */
+void tg_direct_detach(struct tg_device *tg)
+{
+	struct tg_direct *direct = tg->direct;
+
+	if (direct) {
+		mutex_lock(&tg_direct_lock);
+		direct->board = NULL;
+		mutex_unlock(&tg_direct_lock);
+	}
+	/* From here on it is not queued any more. */
+	cancel_work_sync(&tg->direct_work);
+	if (direct) {
+		tg->direct = NULL;
+		mutex_lock(&tg_direct_lock);
+		tg_direct_part(direct);
+		mutex_unlock(&tg_direct_lock);
+	}
+}
 
 /* Reads and checks what the device says about the group. */
-static int tg_direct_identify(struct pci_dev *pdev, struct tg_direct *direct)
+static int tg_direct_identify(struct pci_dev *pdev, void __iomem *regs, struct tg_group *group)
 {
-	u64 magic = readq(direct->regs + TG_DIRECT_MAGIC), tables;
-	u32 version = readl(direct->regs + TG_DIRECT_VERSION), i;
-	__le64 *name = (__le64 *)direct->name;
+	u64 magic = readq(regs + TG_DIRECT_MAGIC), tables;
+	u32 version = readl(regs + TG_DIRECT_VERSION), i;
+	__le64 *name = (__le64 *)group->name;
 
 	if (magic != TG_DIRECT_MAGIC_VALUE || version != TG_DIRECT_VERSION_VALUE) {
 		dev_err(&pdev->dev, "MAGIC %#llx, version %u: expected %#llx, version %u; use the driver that came with the server\n",
 			magic, version, TG_DIRECT_MAGIC_VALUE, TG_DIRECT_VERSION_VALUE);
 		return -ENODEV;
 	}
-	direct->pair = readq(direct->regs + TG_DIRECT_PAIR);
-	direct->slice = readq(direct->regs + TG_DIRECT_SLICE_SIZE);
-	direct->members = readl(direct->regs + TG_DIRECT_MEMBERS);
-	direct->place = readl(direct->regs + TG_DIRECT_PLACE);
-	direct->phys = pci_resource_start(pdev, TG_BAR_MEMORY);
-	if (!direct->members || direct->members > TG_DIRECT_MAX_MEMBERS ||
-	    direct->place >= direct->members || !direct->slice || direct->slice % TG_UNIT ||
-	    direct->slice > pci_resource_len(pdev, TG_BAR_MEMORY) / direct->members) {
+	group->slice = readq(regs + TG_DIRECT_SLICE_SIZE);
+	group->members = readl(regs + TG_DIRECT_MEMBERS);
+	group->place = readl(regs + TG_DIRECT_PLACE);
+	if (!group->members || group->members > TG_DIRECT_MAX_MEMBERS ||
+	    group->place >= group->members || !group->slice || group->slice % TG_UNIT ||
+	    group->slice > pci_resource_len(pdev, TG_BAR_MEMORY) / group->members) {
 		dev_err(&pdev->dev, "%u members with %llu bytes each, this one the %u. of them, in BAR2 %pR: out of range\n",
-			direct->members, direct->slice, direct->place,
+			group->members, group->slice, group->place,
 			&pdev->resource[TG_BAR_MEMORY]);
 		return -ENODEV;
 	}
-	for (i = 0; i < sizeof(direct->name) / 8; i++)
-		name[i] = cpu_to_le64(readq(direct->regs + TG_DIRECT_NAME + 8 * i));
-	direct->name[sizeof(direct->name) - 1] = 0;
-	for (i = 0; i < direct->members; i++)
-		direct->nodes[i] = readl(direct->regs + TG_DIRECT_MEMBER_NODES + 4 * i);
-	direct->units = direct->slice >> TG_UNIT_SHIFT;
-	tables = (u64)direct->units * (sizeof(struct tg_direct_unit) + direct->members);
-	direct->first = DIV_ROUND_UP(tables, TG_UNIT);
+	for (i = 0; i < sizeof(group->name) / 8; i++)
+		name[i] = cpu_to_le64(readq(regs + TG_DIRECT_NAME + 8 * i));
+	group->name[sizeof(group->name) - 1] = 0;
+	for (i = 0; i < group->members; i++)
+		group->nodes[i] = readl(regs + TG_DIRECT_MEMBER_NODES + 4 * i);
+	group->units = group->slice >> TG_UNIT_SHIFT;
+	tables = (u64)group->units * (sizeof(struct tg_direct_unit) + group->members);
+	group->first = min_t(u64, DIV_ROUND_UP(tables, TG_UNIT), group->units);
 	return 0;
+}
+
+/*
+ * A record has a memory device for the first time. What a kernel before this one has exported
+ * is gone, and it has nothing mapped. But others may still have mapped what was exported: all
+ * units are retired until it is known that they have not.
+ */
+static int tg_direct_begin(struct tg_direct *direct, const struct tg_group *group)
+{
+	direct->used = bitmap_zalloc(group->units, GFP_KERNEL);
+	direct->retired = bitmap_zalloc(group->units, GFP_KERNEL);
+	direct->holds = kvcalloc(group->members * group->units, sizeof(*direct->holds),
+				 GFP_KERNEL);
+	if (!direct->used || !direct->retired || !direct->holds) {
+		bitmap_free(direct->used);
+		bitmap_free(direct->retired);
+		kvfree(direct->holds);
+		direct->used = NULL;
+		direct->retired = NULL;
+		direct->holds = NULL;
+		return -ENOMEM;
+	}
+	bitmap_set(direct->used, 0, group->units);
+	bitmap_set(direct->retired, group->first, group->units - group->first);
+	direct->group = *group;
+	return 0;
+}
+
+/* Enters a memory device into the record of its pair. */
+static int tg_direct_enter(struct pci_dev *pdev, void __iomem *regs, void *base,
+			   const struct tg_group *group)
+{
+	struct tg_direct *direct;
+	struct tg_device *tg;
+	int err = 0;
+
+	lockdep_assert_held(&tg_direct_lock);
+	direct = tg_direct_get(readq(regs + TG_DIRECT_PAIR));
+	if (!direct)
+		return -ENOMEM;
+	tg = direct->board;
+	if (tg)
+		down_write(&tg->map_lock);
+	mutex_lock(&direct->lock);
+	if (direct->pdev)
+		err = -EBUSY;
+	else if (!direct->used)
+		err = tg_direct_begin(direct, group);
+	else if (memcmp(&direct->group, group, sizeof(*group)))
+		err = -EINVAL;
+	if (!err) {
+		direct->pdev = pdev;
+		direct->phys = pci_resource_start(pdev, TG_BAR_MEMORY);
+		direct->base = base;
+		direct->regs = regs;
+		/* Memory of segments that are dead is not used for others before they end. */
+		memset(tg_direct_entries(direct, group->place), 0, group->first * TG_UNIT);
+		/* Cleared before anybody is told, and before bytes of others are read. */
+		mb();
+		tg_direct_tell(direct);
+		direct->rejoin = true;
+		pci_set_drvdata(pdev, direct);
+	}
+	mutex_unlock(&direct->lock);
+	if (tg)
+		up_write(&tg->map_lock);
+	if (err) {
+		dev_err(&pdev->dev, "cannot be the memory device of pair %#llx: error %d\n",
+			direct->pair, err);
+		tg_direct_part(direct);
+	} else if (tg) {
+		tg_direct_recheck(tg);
+	}
+	return err;
 }
 
 static int tg_direct_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
-	struct tg_direct *direct;
+	struct tg_group *group;
+	void __iomem *regs;
+	void *base;
 	int err;
 
-	direct = kzalloc(sizeof(*direct), GFP_KERNEL);
-	if (!direct)
+	group = kzalloc(sizeof(*group), GFP_KERNEL);
+	if (!group)
 		return -ENOMEM;
-	kref_init(&direct->ref);
-	mutex_init(&direct->lock);
-	pci_set_drvdata(pdev, direct);
 	err = pci_enable_device(pdev);
 	if (err)
-		goto err_put;
+		goto err_free;
 	err = pci_request_regions(pdev, TG_NAME);
 	if (err)
 		goto err_disable;
 	err = -ENOMEM;
-	direct->regs = pci_iomap(pdev, TG_BAR_REGISTERS, TG_DIRECT_BAR0_SIZE);
-	if (!direct->regs)
+	regs = pci_iomap(pdev, TG_BAR_REGISTERS, TG_DIRECT_BAR0_SIZE);
+	if (!regs)
 		goto err_regions;
-	err = tg_direct_identify(pdev, direct);
+	err = tg_direct_identify(pdev, regs, group);
 	if (err)
 		goto err_unmap;
-
-	err = -ENOMEM;
-	direct->used = bitmap_zalloc(direct->units, GFP_KERNEL);
-	direct->retired = bitmap_zalloc(direct->units, GFP_KERNEL);
-	direct->holds = kvcalloc(direct->members * direct->units, sizeof(*direct->holds),
-				 GFP_KERNEL);
-	if (!direct->used || !direct->retired || !direct->holds)
-		goto err_unmap;
 	/* As memory, so that user mappings of the same pages may be cached, too. */
-	direct->base = memremap(direct->phys, direct->members * direct->slice, MEMREMAP_WB);
-	if (!direct->base) {
+	err = -ENOMEM;
+	base = memremap(pci_resource_start(pdev, TG_BAR_MEMORY), group->members * group->slice,
+			MEMREMAP_WB);
+	if (!base) {
 		dev_err(&pdev->dev, "cannot map BAR2 %pR\n", &pdev->resource[TG_BAR_MEMORY]);
 		goto err_unmap;
 	}
-	/*
-	 * What a kernel before this one has exported is gone, and it has nothing mapped. But
-	 * others may still have mapped what was exported: all units are retired until it is
-	 * known that they have not.
-	 */
-	memset(tg_direct_entries(direct, direct->place), 0, direct->first * TG_UNIT);
-	bitmap_set(direct->used, 0, direct->units);
-	if (direct->first < direct->units)
-		bitmap_set(direct->retired, direct->first, direct->units - direct->first);
-
 	mutex_lock(&tg_direct_lock);
-	list_add_tail(&direct->node, &tg_directs);
+	err = tg_direct_enter(pdev, regs, base, group);
 	mutex_unlock(&tg_direct_lock);
-	dev_info(&pdev->dev, "trust group \"%s\": %u nodes with %llu MiB each\n", direct->name,
-		 direct->members, direct->slice >> 20);
+	if (err)
+		goto err_base;
+	dev_info(&pdev->dev, "trust group \"%s\": %u nodes with %llu MiB each\n", group->name,
+		 group->members, group->slice >> 20);
+	kfree(group);
 	return 0;
 
+err_base:
+	memunmap(base);
 err_unmap:
-	pci_iounmap(pdev, direct->regs);
+	pci_iounmap(pdev, regs);
 err_regions:
 	pci_release_regions(pdev);
 err_disable:
 	pci_disable_device(pdev);
-err_put:
-	tg_direct_put(direct);
+err_free:
+	kfree(group);
 	return err;
 }
 
-/* Its memory goes: imports use the board, segments die. */
+/*
+ * Its memory goes: imports use the board, segments die. The owner's processes could reach them
+ * no more, so for other members they are withdrawn; their units stay in use until they end.
+ */
 static void tg_direct_lost(struct tg_direct *direct, struct tg_device *tg)
 {
 	struct tg_object *obj;
@@ -698,15 +971,17 @@ static void tg_direct_lost(struct tg_direct *direct, struct tg_device *tg)
 	xa_for_each(&tg->objects[TG_MMAP_IMPORT], handle, obj) {
 		struct tg_remote *remote = tg_remote_of(obj);
 
-		if (remote->direct == direct) {
-			tg_zap(obj);
-			tg_direct_leave(remote);
-		}
+		if (!remote->direct)
+			continue;
+		if (!remote->trapped)
+			direct->trapped++;
+		tg_zap(obj);
+		tg_direct_leave(remote);
 	}
 	xa_for_each(&tg->objects[TG_MMAP_EXPORT], handle, obj) {
 		const struct tg_memory *memory = tg_segment_of(obj)->memory;
 
-		if (memory && memory->direct == direct) {
+		if (memory && memory->direct) {
 			obj->dead = true;
 			tg_zap(obj);
 		}
@@ -716,30 +991,37 @@ static void tg_direct_lost(struct tg_direct *direct, struct tg_device *tg)
 static void tg_direct_remove(struct pci_dev *pdev)
 {
 	struct tg_direct *direct = pci_get_drvdata(pdev);
-	void __iomem *regs = direct->regs;
-	void *base = direct->base;
+	void __iomem *regs;
 	struct tg_device *tg;
+	void *base;
 
 	mutex_lock(&tg_direct_lock);
-	list_del(&direct->node);
 	tg = direct->board;
 	if (tg) {
 		down_write(&tg->map_lock);
 		tg_direct_lost(direct, tg);
 	}
 	mutex_lock(&direct->lock);
+	regs = direct->regs;
+	base = direct->base;
+	memset(tg_direct_entries(direct, direct->group.place), 0,
+	       direct->group.units * sizeof(struct tg_direct_unit));
+	/* Cleared before anybody is told. */
+	mb();
+	tg_direct_tell(direct);
 	direct->regs = NULL;
 	direct->base = NULL;
+	direct->pdev = NULL;
 	mutex_unlock(&direct->lock);
 	if (tg)
 		up_write(&tg->map_lock);
+	tg_direct_part(direct);
 	mutex_unlock(&tg_direct_lock);
 
 	memunmap(base);
 	pci_iounmap(pdev, regs);
 	pci_release_regions(pdev);
 	pci_disable_device(pdev);
-	tg_direct_put(direct);
 }
 
 static const struct pci_device_id tg_direct_ids[] = {

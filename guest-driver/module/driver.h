@@ -53,7 +53,7 @@
  *                     Its holders wait for no other node.
  * tg_special_lock, cpu_hotplug_lock
  *                     One launch in special mode at a time (telegraphos_lab.ko).
- * tg_direct_lock       The memory devices, and which board uses which.
+ * tg_direct_lock       The memory devices, and which board is beside which.
  * mm.mmap_lock        Taken by the kernel around mmap and page faults. A page fault can
  *                     hold it for as long as another process likes. So it is never
  *                     waited for inside op_lock, and user memory is not touched there
@@ -106,6 +106,7 @@
 
 struct dentry;
 struct eventfd_ctx;
+struct seq_file;
 struct tg_call;
 struct tg_direct;
 struct tg_object;
@@ -457,8 +458,9 @@ struct tg_events {
  * @admin: Command slots.
  * @events: Event queue.
  * @debugfs: Its directory there.
- * @direct_pair: Number of its memory device, 0 if it has none.
- * @direct: Its memory device, once that is found. Changed under tg_direct_lock.
+ * @direct: What is known of its memory device; NULL if it can have none. Set before the board
+ *	posts events, and until it posts none any more.
+ * @direct_work: Makes imports direct.
  */
 struct tg_device {
 	struct device dev;
@@ -508,8 +510,8 @@ struct tg_device {
 	struct tg_events events;
 	struct dentry *debugfs;
 
-	u64 direct_pair;
 	struct tg_direct *direct;
+	struct work_struct direct_work;
 };
 
 /**
@@ -1073,7 +1075,11 @@ unsigned long tg_direct_window_pfn(const struct tg_remote *remote, unsigned long
 void tg_direct_trap(struct tg_device *tg, u32 node, u32 page);
 void tg_direct_untrap(struct tg_device *tg, u32 node, u32 page);
 void tg_direct_recheck(struct tg_device *tg);
-void tg_direct_watch(struct tg_device *tg);
+void tg_direct_event(struct tg_device *tg);
+void tg_direct_work(struct work_struct *work);
+void tg_direct_show(struct seq_file *s, struct tg_device *tg);
+void tg_direct_faulted(struct tg_direct *direct, bool huge);
+int tg_direct_attach(struct tg_device *tg);
 void tg_direct_detach(struct tg_device *tg);
 
 /* queue.c */

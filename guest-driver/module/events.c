@@ -102,6 +102,9 @@ static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value
 	case TG_EVENT_REPLICA:
 		tg_replica_event(tg, index, value);
 		break;
+	case TG_EVENT_DIRECT:
+		tg_direct_event(tg);
+		break;
 	default:
 		dev_err_ratelimited(&tg->dev, "event of unknown kind %u, index %u, value %#llx\n",
 				    kind, index, value);

@@ -358,6 +358,8 @@ const struct file_operations tg_fops = {
 	.open = tg_open,
 	.release = tg_release,
 	.mmap = tg_mmap,
+	/* So that huge pages of direct memory can be mapped as such. */
+	.get_unmapped_area = thp_get_unmapped_area,
 	.read = tg_read,
 	.poll = tg_poll,
 	.unlocked_ioctl = tg_ioctl,

@@ -139,8 +139,6 @@ static void tg_watch(struct work_struct *work)
 	if (!tg_gone(tg) && !tg_admin(tg, NULL, TG_ADMIN_QUICK, &request, &result) &&
 	    !bitmap_empty(tg->contexts_used, tg->contexts))
 		tg_device_watch(tg);
-	if (!tg_gone(tg))
-		tg_direct_watch(tg);
 	up_read(&tg->op_lock);
 }
 
@@ -218,7 +216,6 @@ static int tg_identify(struct tg_device *tg)
 			(u64)tg->contexts << TG_UNIT_SHIFT, window);
 		return -ENODEV;
 	}
-	tg->direct_pair = readq(tg->regs + TG_REG_DIRECT_PAIR);
 	tg->contexts_base = pci_resource_start(tg->pdev, TG_BAR_CONTEXTS);
 	tg->window_base = pci_resource_start(tg->pdev, TG_BAR_WINDOW);
 	return 0;
@@ -397,6 +394,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	init_rwsem(&tg->op_lock);
 	init_rwsem(&tg->map_lock);
 	INIT_DELAYED_WORK(&tg->watch, tg_watch);
+	INIT_WORK(&tg->direct_work, tg_direct_work);
 	mutex_init(&tg->counter_lock);
 	mutex_init(&tg->lock);
 	spin_lock_init(&tg->wake_lock);
@@ -499,6 +497,9 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = tg_events_init(tg);
 	if (err)
 		goto err_admin;
+	err = tg_direct_attach(tg);
+	if (err)
+		goto err_events;
 
 	/*
 	 * Activity of a previous driver is stopped before the board can write, and its
@@ -542,6 +543,8 @@ err_vectors:
 	pci_free_irq_vectors(pdev);
 err_quiesce:
 	pci_clear_master(pdev);
+	tg_direct_detach(tg);
+err_events:
 	tg_events_exit(tg);
 err_admin:
 	tg_admin_exit(tg);
@@ -652,7 +655,6 @@ static int __init tg_init(void)
 	if (err)
 		goto err_class;
 	tg_debugfs_root = debugfs_create_dir(TG_NAME, NULL);
-	/* First: boards look for their memory devices. */
 	err = pci_register_driver(&tg_direct_driver);
 	if (err)
 		goto err_debugfs;

@@ -20,7 +20,10 @@
  * to a page of the copy that is not valid waits until it is, see replica_pages.c.
  *
  * The plain window of an import of a direct segment is the owner's memory itself, as long as
- * it need not be trapped, see direct.c.
+ * it need not be trapped, see direct.c. Direct memory is mapped by huge pages where it has
+ * them. That is done by the ordinary fault handler, because the kernel calls that for huge
+ * pages only as its setting for transparent ones allows it, and small guests have them off.
+ * All state that decides between huge and small is under map_lock, so no two faults differ.
  *
  * A context page is zapped while launches or stores of its processes wait at the board, as
  * the windows of an import are. The page of each file has an offset of its own for that,
@@ -213,6 +216,23 @@ static unsigned long tg_window_pfn(const struct tg_remote *remote, u64 aperture,
 		 ((u64)remote->slot << TG_UNIT_SHIFT)) >> PAGE_SHIFT) + page;
 }
 
+/*
+ * Maps the huge page that contains a page of direct memory, as a whole. False if it is none, or
+ * is not whole in the mapping, or some of it has been mapped by small pages: those of the
+ * window, while the import was trapped, leave their page table.
+ */
+static bool tg_fault_huge(struct vm_fault *vmf, u64 pfn)
+{
+	unsigned long start = vmf->address & PMD_MASK;
+	struct vm_area_struct *vma = vmf->vma;
+
+	/* Direct memory is contiguous. */
+	pfn -= (vmf->address - start) >> PAGE_SHIFT;
+	return TG_HUGE_BYTES && pmd_none(*vmf->pmd) && start >= vma->vm_start &&
+	       vma->vm_end - start >= PMD_SIZE && IS_ALIGNED(pfn, PMD_SIZE >> PAGE_SHIFT) &&
+	       tg_insert_pfn_pmd(vmf, pfn) == VM_FAULT_NOPAGE;
+}
+
 static vm_fault_t tg_fault(struct vm_fault *vmf)
 {
 	struct vm_area_struct *vma = vmf->vma;
@@ -223,8 +243,11 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	struct tg_pause pause = { .obj = obj };
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 	struct tg_device *tg = file->tg;
+	struct tg_direct *direct = NULL;
+	const struct tg_memory *memory;
 	struct tg_replicated *replica;
 	struct tg_remote *remote;
+	bool huge;
 	u32 unit;
 	u64 pfn;
 
@@ -245,7 +268,12 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 		pfn = tg_memory_pfn(file->status, page);
 		break;
 	case TG_MMAP_EXPORT:
-		pfn = tg_memory_pfn(tg_segment_of(obj)->memory, page);
+		memory = tg_segment_of(obj)->memory;
+		pfn = tg_memory_pfn(memory, page);
+		/* The memory device has no driver. */
+		if (!pfn)
+			goto out;
+		direct = memory->direct;
 		break;
 	case TG_MMAP_REPLICA:
 		replica = tg_replica_of(obj);
@@ -268,17 +296,21 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 		}
 		pfn = kind == TG_MMAP_IMPORT ? tg_direct_window_pfn(remote, page) : 0;
 		if (pfn) {
-			/* Memory, not a device: cached. */
-			ret = vmf_insert_pfn_prot(vma, vmf->address, pfn,
-						  vm_get_page_prot(vma->vm_flags));
-			goto out;
+			direct = remote->direct;
+			break;
 		}
+		/* Only direct memory is cached. */
 		pfn = tg_window_pfn(remote, tg_aperture(kind), page);
-		break;
+		ret = vmf_insert_pfn_prot(vma, vmf->address, pfn,
+					  pgprot_noncached(vma->vm_page_prot));
+		goto out;
 	default:
 		goto out;
 	}
-	ret = vmf_insert_pfn(vma, vmf->address, pfn);
+	huge = direct && tg_fault_huge(vmf, pfn);
+	ret = huge ? VM_FAULT_NOPAGE : vmf_insert_pfn(vma, vmf->address, pfn);
+	if (direct && ret == VM_FAULT_NOPAGE)
+		tg_direct_faulted(direct, huge);
 out:
 	trace_tg_fault(tg, vmf, pause.wait ? VM_FAULT_RETRY : ret);
 	up_read(&tg->map_lock);
@@ -408,7 +440,8 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 		obj = tg_object_find(file, TG_MMAP_IMPORT, handle);
 		if (!obj)
 			return -EINVAL;
-		io = true;
+		/* The plain window may be direct memory; tg_fault() makes the rest uncached. */
+		io = kind != TG_MMAP_IMPORT;
 		err = tg_remote_map(tg_remote_of(obj), kind, &denied, &needed);
 		break;
 	default:

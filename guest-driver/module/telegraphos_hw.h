@@ -388,6 +388,8 @@ _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
 #define TG_EVENT_REPLICA 0x9
 /* State of context `index` changed; value = TG_CONTEXT_CONGESTED or 0. */
 #define TG_EVENT_CONTEXT_STATE 0xa
+/* The memory of this node's trust group is not as it was: a member has changed the tables of its slice, or the register OBSERVED of the memory device has changed. The driver looks at both. */
+#define TG_EVENT_DIRECT 0xb
 
 /* IMPORT_STATE bits */
 /* Stores of this import wait; the driver must stop its processes. */
@@ -443,8 +445,10 @@ _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 #define TG_DIRECT_PLACE 0x24
 /* Byte offset of a 64-bit register: a bit for each member, by place, whose memory device has a guest now. */
 #define TG_DIRECT_PRESENT 0x28
-/* Byte offset of a 64-bit register: 1 while accesses between members are to go through the boards, because the link of a member has faults or all is captured; else 0. The driver looks at it now and then. */
+/* Byte offset of a 64-bit register: 1 while accesses between members are to go through the boards, because the link of a member has faults or all is captured; else 0. Each change is an event of the board (TG_EVENT_DIRECT). */
 #define TG_DIRECT_OBSERVED 0x30
+/* Byte offset of a 32-bit register, write-only: a write of any value says that the entries of this node's slice have changed, so that members may have units mapped that are not exported any more. The boards of all other members post TG_EVENT_DIRECT. */
+#define TG_DIRECT_CHANGED 0x38
 /* Byte offset of the group's name: 64 bytes, NUL-padded. */
 #define TG_DIRECT_NAME 0x40
 /* Byte offset of 32-bit registers, one for each member by place: its node id. */
@@ -454,7 +458,7 @@ _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 /* Value of MAGIC: "TGDIRECT" in ASCII, little-endian. */
 #define TG_DIRECT_MAGIC_VALUE 0x5443455249444754ULL
 /* Value of VERSION. */
-#define TG_DIRECT_VERSION_VALUE 0x1
+#define TG_DIRECT_VERSION_VALUE 0x2
 /* Size of BAR0 in bytes. */
 #define TG_DIRECT_BAR0_SIZE 0x1000
 /* DMA address of the group's memory at the boards of its members; each reaches its own slice only. */

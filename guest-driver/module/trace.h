@@ -28,7 +28,8 @@
 		{ TG_EVENT_COUNTER, "COUNTER" },			\
 		{ TG_EVENT_QUEUE, "QUEUE" },				\
 		{ TG_EVENT_REPLICA, "REPLICA" },			\
-		{ TG_EVENT_CONTEXT_STATE, "CONTEXT_STATE" })
+		{ TG_EVENT_CONTEXT_STATE, "CONTEXT_STATE" },		\
+		{ TG_EVENT_DIRECT, "DIRECT" })
 
 #define tg_show_mapping(kind)						\
 	__print_symbolic(kind,						\

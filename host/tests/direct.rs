@@ -16,7 +16,7 @@ use telegraphos_fabric::{Config, Fabric, ShutdownHandle};
 use telegraphos_host::{Host, HostError, Serving};
 use telegraphos_testkit::eventually;
 use telegraphos_wire::regs::Register;
-use telegraphos_wire::{Rights, Status, UNIT, direct};
+use telegraphos_wire::{Rights, Status, UNIT, direct, event};
 use vfio_user::Client;
 
 const SLICE: u64 = 1 << 20;
@@ -204,6 +204,54 @@ fn faults_and_captures_are_told_to_the_guests() {
     let file = host.dir.path().join("capture.pcapng");
     observed("a capture", Request::CaptureStart { file: file.display().to_string(), on: Target::All }, 1);
     observed("no capture", Request::CaptureStop {}, 0);
+}
+
+/// Counts the events about direct memory of some boards.
+struct Told<'a> {
+    guests: [&'a mut Guest; 3],
+    counts: [usize; 3],
+}
+
+impl Told<'_> {
+    /// Waits until each board has posted so many.
+    fn becomes(&mut self, what: &str, counts: [usize; 3]) {
+        eventually(what, || {
+            for (guest, count) in self.guests.iter_mut().zip(&mut self.counts) {
+                let events = guest.events().unwrap();
+                *count += events.iter().filter(|entry| entry.kind == event::DIRECT).count();
+            }
+            (self.counts == counts).then_some(())
+        });
+    }
+}
+
+/// Each board's events, exactly: none is left out, none comes twice, and none comes to who need not look.
+#[test]
+fn changes_are_events_of_the_boards() {
+    for threads in [1, 4] {
+        let host = start(threads);
+        let (mut a, mut b) = (host.memory(0), host.memory(2));
+        let mut control = ControlClient::connect(&default_path(&host.dir.path().join("fabric.sock"))).unwrap();
+        let (mut first, mut outsider, mut second) = (host.guest(0), host.guest(1), host.guest(2));
+        let mut told = Told { guests: [&mut first, &mut outsider, &mut second], counts: [0; 3] };
+        a.client.region_write(0, direct::CHANGED, &[1, 0, 0, 0]).unwrap();
+        told.becomes("the event of the other member", [0, 0, 1]);
+        b.client.region_write(0, direct::CHANGED, &[0; 4]).unwrap();
+        told.becomes("the event of the first member", [1, 0, 1]);
+        let faults = |on, faults: &str| Request::SetFaults { on: Target::Node(on), faults: faults.parse().unwrap() };
+        control.command(&faults(2, "latency=1ms")).unwrap();
+        told.becomes("the events of both when they are observed", [2, 0, 2]);
+        // Of a node outside the group; and more of the same of one inside.
+        control.command(&faults(1, "latency=1ms")).unwrap();
+        control.command(&faults(2, "latency=2ms")).unwrap();
+        control.command(&faults(2, "latency=0ms")).unwrap();
+        told.becomes("the events of both when they no longer are", [3, 0, 3]);
+        drop(b);
+        told.becomes("the event of the end of the other guest", [4, 0, 3]);
+        // Nothing is under way any more: the others are as they were.
+        a.client.region_write(0, direct::CHANGED, &[0; 4]).unwrap();
+        told.becomes("the last event", [4, 0, 4]);
+    }
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use crate::help::{Export, at_once, hex};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
-use telegraphos_cluster::Cluster;
 use telegraphos_cluster::control::{Request, Target};
+use telegraphos_cluster::{Cluster, Guest, Running};
 use telegraphos_tests::ktap;
 
 /// The trust group of the cluster.
@@ -21,7 +21,7 @@ pub(crate) fn selftest(cluster: &Cluster) -> Result<()> {
         let said = || format!("node {}:\n{}{}", guest.node(), output.stdout, output.stderr);
         let tests = ktap::parse(&output.stdout).with_context(said)?;
         let good = tests.iter().filter(|test| test.ok && test.skipped.is_none()).count();
-        ensure!(output.status.success() && good == tests.len() && good >= 9, "{}", said());
+        ensure!(output.status.success() && good == tests.len() && good >= 13, "{}", said());
         Ok(())
     })?;
     Ok(())
@@ -44,41 +44,107 @@ pub(crate) fn outside_the_group(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// While its link has faults, a member's accesses go through the boards; then they are direct again. Nothing is lost.
-pub(crate) fn faults_are_met(cluster: &Cluster) -> Result<()> {
-    let (owner, importer) = (cluster.node(0), cluster.node(1));
-    let mut segment = Export::direct(owner, "watched", "64K", NAME)?;
-    let watcher = importer.argv(&["tg-load", "0", "watched", "8", "--watch"]).keep_input_open();
-    let mut watcher = watcher.spawn()?;
-    let mut next = 0;
-    let mut sees = |segment: &mut Export| -> Result<()> {
-        next += 1;
-        segment.set_word(8, next)?;
-        watcher.wait_for_line(Duration::from_secs(30), |line| hex(line).ok() == Some(next)).map(drop)?;
+/// A segment of node 0, and a process of node 1 that loads a word of it all the time.
+struct Watched<'a> {
+    importer: &'a Guest,
+    segment: Export,
+    watcher: Running,
+    next: u64,
+}
+
+impl Watched<'_> {
+    fn new(cluster: &Cluster) -> Result<Watched<'_>> {
+        let importer = cluster.node(1);
+        let segment = Export::direct(cluster.node(0), "watched", "64K", NAME)?;
+        let watcher = importer.argv(&["tg-load", "0", "watched", "8", "--watch"]).keep_input_open().spawn()?;
+        let mut watched = Watched { importer, segment, watcher, next: 0 };
+        watched.becomes("direct=1")?;
+        watched.sees()?;
+        Ok(watched)
+    }
+
+    /// What the owner stores is seen.
+    fn sees(&mut self) -> Result<()> {
+        self.next += 1;
+        self.segment.set_word(8, self.next)?;
+        let next = self.next;
+        self.watcher.wait_for_line(Duration::from_secs(30), |line| hex(line).ok() == Some(next)).map(drop)?;
         Ok(())
-    };
-    let becomes = |direct: &str| -> Result<()> {
+    }
+
+    /// The import is so.
+    fn becomes(&self, direct: &str) -> Result<()> {
         let script = format!(
             "mount -t debugfs none /sys/kernel/debug 2>/dev/null; i=0; until grep -q '{direct}' /sys/kernel/debug/telegraphos/*/imports; do \
             i=$((i+1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done"
         );
-        importer.sh(&script).as_root().limit(Duration::from_secs(60)).check().map(drop)?;
+        self.importer.sh(&script).as_root().limit(Duration::from_secs(60)).check().map(drop)?;
         Ok(())
-    };
+    }
+
+    /// What the importer's driver counts.
+    fn counts(&self) -> Result<[u64; 3]> {
+        let text = self.importer.sh("cat /sys/kernel/debug/telegraphos/*/direct").as_root().check()?;
+        let count = |name: &str| {
+            let mut words = text.split_whitespace();
+            let value = words.find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+            value.with_context(|| format!("no {name} in {text:?}"))
+        };
+        Ok([count("observations")?, count("trapped")?, count("untrapped")?])
+    }
+
+    /// How often it has done so since then.
+    fn counted(&self, before: [u64; 3], expected: [u64; 3]) -> Result<()> {
+        let after = self.counts()?;
+        let found: [u64; 3] = std::array::from_fn(|n| after[n] - before[n]);
+        ensure!(found == expected, "observations, trapped, untrapped: {found:?}, expected {expected:?}");
+        Ok(())
+    }
+}
+
+/// While its link has faults, a member's accesses go through the boards; then they are direct again. Nothing is lost.
+/// Nothing but the event of its board makes the driver look, and it changes over exactly as often as the faults do.
+pub(crate) fn faults_are_met(cluster: &Cluster) -> Result<()> {
+    let mut watched = Watched::new(cluster)?;
     let mut control = cluster.control()?;
     let mut set = |faults: &str| -> Result<()> {
         let faults = faults.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
         control.command(&Request::SetFaults { on: Target::Node(1), faults })?;
         Ok(())
     };
-    becomes("direct=1")?;
-    sees(&mut segment)?;
-    set("latency=5ms")?;
-    becomes("direct=0")?;
-    sees(&mut segment)?;
-    set("latency=0ms")?;
-    becomes("direct=1")?;
-    sees(&mut segment)
+    let before = watched.counts()?;
+    for round in 1..=3 {
+        set("latency=5ms")?;
+        watched.becomes("direct=0")?;
+        watched.sees()?;
+        watched.counted(before, [2 * round - 1, round, round - 1])?;
+        set("latency=0ms")?;
+        watched.becomes("direct=1")?;
+        watched.sees()?;
+        watched.counted(before, [2 * round, round, round])?;
+    }
+    Ok(())
+}
+
+/// A process goes on while the memory device of its node is without a driver, and is direct again afterwards.
+pub(crate) fn unbound_while_used(cluster: &Cluster) -> Result<()> {
+    const DRIVER: &str = "/sys/bus/pci/drivers/telegraphos-memory";
+    let mut watched = Watched::new(cluster)?;
+    let importer = watched.importer;
+    let device = importer.sh(&format!("basename $(ls -d {DRIVER}/*:*)")).as_root().check()?;
+    let write = |what: &str| importer.sh(&format!("echo {} > {DRIVER}/{what}", device.trim())).as_root().check();
+    let before = watched.counts()?;
+    for round in 1..=3 {
+        write("unbind")?;
+        watched.becomes("direct=0")?;
+        watched.sees()?;
+        watched.counted(before, [0, round, round - 1])?;
+        write("bind")?;
+        watched.becomes("direct=1")?;
+        watched.sees()?;
+        watched.counted(before, [0, round, round])?;
+    }
+    Ok(())
 }
 
 /// A member that is reset has lost its segments and keeps nobody's memory; the other one goes on.

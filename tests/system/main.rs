@@ -181,6 +181,7 @@ fn trusted(suite: &mut Suite) {
             ("direct_selftest", &direct::selftest),
             ("direct_outside_the_group", &direct::outside_the_group),
             ("direct_faults_are_met", &direct::faults_are_met),
+            ("direct_unbound_while_used", &direct::unbound_while_used),
             ("direct_after_a_reset", &direct::after_a_reset),
             ("direct_guest_logs_are_silent", &whole::guest_logs_are_silent),
         ],

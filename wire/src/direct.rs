@@ -16,10 +16,11 @@
 //!
 //! An importer first writes its byte and then looks at the owner's entry; an owner first clears the entry and then
 //! looks at the bytes. So either the importer finds that the segment is gone, or the owner that its memory is still in
-//! use, and does not use it for anything else until it no longer is.
+//! use, and does not use it for anything else until it no longer is. That an entry is cleared the owner says in the
+//! register [`CHANGED`], and the boards of the others notify their drivers: nobody looks at the tables now and then.
 
 c_consts! {
-    /// Registers of BAR0 of the memory device, all read-only, and other constants, for the C header.
+    /// Registers of BAR0 of the memory device, read-only but for CHANGED, and other constants, for the C header.
     pub ALL: u64, prefix "TG_DIRECT_" {
         /// Byte offset of a 64-bit register: MAGIC_VALUE.
         MAGIC = 0x000,
@@ -38,8 +39,13 @@ c_consts! {
         /// Byte offset of a 64-bit register: a bit for each member, by place, whose memory device has a guest now.
         PRESENT = 0x028,
         /// Byte offset of a 64-bit register: 1 while accesses between members are to go through the boards, because the
-        /// link of a member has faults or all is captured; else 0. The driver looks at it now and then.
+        /// link of a member has faults or all is captured; else 0. Each change is an event of the board
+        /// (TG_EVENT_DIRECT).
         OBSERVED = 0x030,
+        /// Byte offset of a 32-bit register, write-only: a write of any value says that the entries of this node's
+        /// slice have changed, so that members may have units mapped that are not exported any more. The boards of all
+        /// other members post TG_EVENT_DIRECT.
+        CHANGED = 0x038,
         /// Byte offset of the group's name: 64 bytes, NUL-padded.
         NAME = 0x040,
         /// Byte offset of 32-bit registers, one for each member by place: its node id.
@@ -49,7 +55,7 @@ c_consts! {
         /// Value of MAGIC: "TGDIRECT" in ASCII, little-endian.
         MAGIC_VALUE = 0x5443_4552_4944_4754,
         /// Value of VERSION.
-        VERSION_VALUE = 1,
+        VERSION_VALUE = 2,
         /// Size of BAR0 in bytes.
         BAR0_SIZE = 0x1000,
         /// DMA address of the group's memory at the boards of its members; each reaches its own slice only.

@@ -36,6 +36,9 @@ c_consts! {
         REPLICA = 9,
         /// State of context `index` changed; value = TG_CONTEXT_CONGESTED or 0.
         CONTEXT_STATE = 10,
+        /// The memory of this node's trust group is not as it was: a member has changed the tables of its slice, or the
+        /// register OBSERVED of the memory device has changed. The driver looks at both.
+        DIRECT = 11,
     }
 }
 

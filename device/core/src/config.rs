@@ -136,6 +136,8 @@ pub enum Bug {
     WakeOnce,
     /// Events: the driver's count of events in memory is not read before an interrupt is left out.
     ForgetIndex,
+    /// Direct aperture: the driver is not notified that the memory of its trust group has changed.
+    ForgetDirect,
     /// Protection: memory that is revoked, or another guest's, stays lent to those who copy from it.
     KeepLoans,
     /// Reset: grants survive a reset.

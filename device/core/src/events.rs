@@ -20,6 +20,7 @@ pub(crate) enum Cause {
     Counter(u16),
     Queue(u32),
     Replica(u32),
+    Direct,
 }
 
 /// What follows the store of an entry.

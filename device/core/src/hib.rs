@@ -283,6 +283,11 @@ impl Hib {
                 }
                 self.ctx.advance_writes();
             }
+            Event::DirectChanged => {
+                if !self.ctx.has(Bug::ForgetDirect) {
+                    self.ctx.cause(Cause::Direct);
+                }
+            }
             Event::Tick { now } => {
                 self.ctx.now = self.ctx.now.max(now);
                 let ended = self.requester.expire(&mut self.ctx);
@@ -313,6 +318,7 @@ impl Hib {
                 let (home, value) = self.replicas.event(&self.ctx, page);
                 (event::REPLICA, home, value)
             }
+            Cause::Direct => (event::DIRECT, 0, 0),
             Cause::Queue(page) => (event::QUEUE, 0, self.queues.event(page)),
             Cause::Counter(counter) => (event::COUNTER, counter, self.requester.page_counters.take_fired(counter)),
         }

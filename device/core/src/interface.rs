@@ -110,6 +110,8 @@ pub enum Event {
     /// PCI bus mastering was switched on or off. While it is off, the board does not access guest memory: it refuses
     /// requests of other nodes with [`Status::MemoryFault`], and events and completions stay pending.
     BusMaster(bool),
+    /// The memory of the node's trust group is not as it was: the driver is to look at it (event DIRECT).
+    DirectChanged,
     /// The current time. Values that decrease are ignored.
     Tick {
         /// Microseconds of any monotonic clock.

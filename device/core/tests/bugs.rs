@@ -35,6 +35,7 @@ telegraphos_testkit::bug_table! {
     PassAcknowledgement => "acknowledgements", "I7: the quiet before the refused store says";
     ForgetCause => "board", "was never reported";
     ForgetIndex => "events", "the driver sleeps";
+    ForgetDirect => "events", "the driver has seen change 0";
     KeepLoans => "loans", "the next owner of the memory was copied";
     KeepGrantsOnReset => "board", "an old store landed in a rebooted guest";
     SplitAtomic => "operations_simulation", "was reported twice";

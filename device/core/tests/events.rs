@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Step, StepId, StepResult};
 use telegraphos_testkit::finds;
 use telegraphos_wire::regs::{self, Register};
-use telegraphos_wire::{AtomicOp, STREAM_BLOCK, Status, WindowLayout};
+use telegraphos_wire::{AtomicOp, STREAM_BLOCK, Status, WindowLayout, event};
 
 const EVENTS: u64 = 0x1000;
 const INDEX: u64 = 0x2000;
@@ -47,6 +47,13 @@ struct World {
     posted: VecDeque<u32>,
     /// Nodes that have not come yet; each is an event.
     nodes: std::ops::Range<u16>,
+    /// Changes of the memory of the trust group that have not happened yet.
+    changes: u32,
+    /// How many have, and how many of these the driver has seen.
+    changed: u32,
+    seen: u32,
+    /// Other events that the driver has handled.
+    others: u32,
     irq: bool,
     driver: At,
     consumed: u32,
@@ -58,6 +65,8 @@ struct World {
 enum Choice {
     /// Something happens that is an event.
     Cause,
+    /// The memory of the trust group changes.
+    Change,
     /// The board's oldest step.
     Step,
     /// A posted store of the driver arrives.
@@ -66,7 +75,7 @@ enum Choice {
 }
 
 impl World {
-    fn new(nodes: u16, bug: Option<Bug>) -> World {
+    fn new(nodes: u16, changes: u32, bug: Option<Bug>) -> World {
         let mut config = HibConfig::new(0);
         config.window = WindowLayout::new(4, 16).unwrap();
         (config.contexts, config.imports, config.export_pages, config.counters) = (1, 1, 1, 0);
@@ -79,6 +88,10 @@ impl World {
             steps: VecDeque::new(),
             posted: VecDeque::new(),
             nodes: 1..1 + nodes,
+            changes,
+            changed: 0,
+            seen: 0,
+            others: 0,
             irq: false,
             driver: At::Asleep,
             consumed: 0,
@@ -127,6 +140,7 @@ impl World {
     fn choices(&self) -> Vec<Choice> {
         let mut choices = Vec::new();
         choices.extend((!self.nodes.is_empty()).then_some(Choice::Cause));
+        choices.extend((self.changes > 0).then_some(Choice::Change));
         choices.extend((!self.steps.is_empty()).then_some(Choice::Step));
         choices.extend((!self.posted.is_empty()).then_some(Choice::Arrive));
         choices.extend((self.driver != At::Asleep || self.irq).then_some(Choice::Driver));
@@ -138,6 +152,11 @@ impl World {
             Choice::Cause => {
                 let node = self.nodes.next().unwrap();
                 self.event(Event::NodeUp { node, incarnation: 8, block: STREAM_BLOCK as u32 });
+            }
+            Choice::Change => {
+                self.changes -= 1;
+                self.changed += 1;
+                self.event(Event::DirectChanged);
             }
             Choice::Step => {
                 let (step, op) = self.steps.pop_front().unwrap();
@@ -162,6 +181,10 @@ impl World {
                 let word = self.ring[2 * (self.consumed % RING) as usize + 1];
                 if (word >> 32) as u32 == self.consumed + 1 {
                     self.consumed += 1;
+                    match word as u16 {
+                        event::DIRECT => self.seen = self.changed,
+                        _ => self.others += 1,
+                    }
                     At::Look
                 } else if self.consumed != self.stored {
                     At::Store
@@ -182,26 +205,32 @@ impl World {
 
     fn key(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        let World { hib, ring, index, steps, posted, nodes, irq, driver, consumed, stored, announced } = self;
+        let World { hib, ring, index, steps, posted, nodes, irq, driver, consumed, stored, announced, .. } = self;
         (hib, ring, index, format!("{steps:?}"), posted, nodes, irq, driver).hash(&mut hasher);
         (consumed, stored, announced).hash(&mut hasher);
+        (self.changes, self.changed, self.seen, self.others).hash(&mut hasher);
         hasher.finish()
     }
 }
 
-/// Every state that can be reached; the least and the most interrupts that a way to the end takes.
-fn explore(bug: Option<Bug>, wrong: Option<Wrong>) -> Result<usize, String> {
-    // More than the ring holds twice.
-    const NODES: u16 = 9;
+/// The number of states that can be reached with so many nodes and changes of direct memory.
+fn explore(nodes: u16, changes: u32, bug: Option<Bug>, wrong: Option<Wrong>) -> Result<usize, String> {
     let mut seen = HashSet::new();
-    let mut open = vec![World::new(NODES, bug)];
+    let mut open = vec![World::new(nodes, changes, bug)];
     while let Some(world) = open.pop() {
         let choices = world.choices();
         if choices.is_empty() {
             // One more: the link came up.
-            let all = u32::from(NODES) + 1;
-            if world.consumed != all {
-                return Err(format!("the driver sleeps after {} of {all} events", world.consumed));
+            let all = u32::from(nodes) + 1;
+            if world.others != all {
+                return Err(format!("the driver sleeps after {} of {all} events", world.others));
+            }
+            if world.seen != world.changed {
+                return Err(format!("the driver has seen change {} of {changes}, and sleeps", world.seen));
+            }
+            // However many there were, at most one of them waited at a time.
+            if world.consumed - world.others > changes {
+                return Err(format!("{} events for {changes} changes", world.consumed - world.others));
             }
             let error = world.hib.register(Register::Error);
             if error != 0 {
@@ -221,20 +250,55 @@ fn explore(bug: Option<Bug>, wrong: Option<Wrong>) -> Result<usize, String> {
 
 #[test]
 fn no_event_waits_while_the_driver_sleeps() {
-    let states = explore(None, None).unwrap();
+    // More than the ring holds twice.
+    const NODES: u16 = 9;
+    let states = explore(NODES, 0, None, None).unwrap();
     println!("{states} states");
     assert!(states > 10_000, "{states}");
     for wrong in [Wrong::LooksNotAgain, Wrong::NeverAnnounces] {
-        let found = explore(None, Some(wrong)).unwrap_err();
+        let found = explore(NODES, 0, None, Some(wrong)).unwrap_err();
         assert!(found.contains("the driver sleeps"), "{wrong:?}: {found}");
     }
-    finds(Bug::ForgetIndex, "the driver sleeps", 0..1, |_| explore(Some(Bug::ForgetIndex), None).map(|_| ()));
+    finds(Bug::ForgetIndex, "the driver sleeps", 0..1, |_| explore(NODES, 0, Some(Bug::ForgetIndex), None).map(|_| ()));
+}
+
+/// Also if the ring is full when it changes: no driver goes on with what it knew of the memory of its trust group.
+#[test]
+fn no_change_of_direct_memory_stays_unseen() {
+    let states = explore(4, 2, None, None).unwrap();
+    println!("{states} states");
+    assert!(states > 10_000, "{states}");
+    finds(Bug::ForgetDirect, "the driver has seen change 0", 0..1, |_| {
+        explore(4, 2, Some(Bug::ForgetDirect), None).map(|_| ())
+    });
+}
+
+/// What changes while the driver does not listen is one event, later.
+#[test]
+fn many_changes_of_direct_memory_are_one_event() {
+    let mut world = World::new(0, 1000, None);
+    while let [Choice::Change, .., next] = world.choices()[..] {
+        world.act(next, None);
+    }
+    world.register(Register::EventSize, 0);
+    for _ in 0..1000 {
+        world.act(Choice::Change, None);
+    }
+    assert!(world.steps.is_empty(), "{:?}", world.steps);
+    // A new ring starts at entry 0.
+    (world.ring, world.index) = ([0; 2 * RING as usize], 0);
+    (world.consumed, world.stored, world.announced) = (0, 0, 0);
+    world.register(Register::EventSize, RING.into());
+    while let Some(choice) = world.choices().pop() {
+        world.act(choice, None);
+    }
+    assert_eq!((world.seen, world.consumed), (1000, 1));
 }
 
 /// A driver that is behind is not interrupted; nor does it write a register for each wake-up.
 #[test]
 fn a_driver_that_has_been_told_is_not_interrupted_again() {
-    let mut world = World::new(3, None);
+    let mut world = World::new(3, 0, None);
     world.act(Choice::Step, None);
     world.act(Choice::Step, None);
     assert!(!world.irq, "the event is stored, but not yet posted");
@@ -258,7 +322,7 @@ fn a_driver_that_has_been_told_is_not_interrupted_again() {
 #[test]
 fn what_the_driver_says_is_not_trusted() {
     // A count of the future: an error, and an interrupt rather than none.
-    let mut world = World::new(2, None);
+    let mut world = World::new(2, 0, None);
     world.index = 77;
     while !world.steps.is_empty() {
         world.act(Choice::Step, None);
@@ -266,7 +330,7 @@ fn what_the_driver_says_is_not_trusted() {
     assert!(world.irq);
     assert_eq!(world.hib.register(Register::Error) as u16, Status::Invalid as u16);
     // Memory that is not there: the same.
-    let mut world = World::new(2, None);
+    let mut world = World::new(2, 0, None);
     for expected in [2, 1] {
         assert_eq!(world.steps.len(), 1, "{expected} more");
         world.act(Choice::Step, None);
@@ -276,7 +340,7 @@ fn what_the_driver_says_is_not_trusted() {
     assert!(world.irq);
     assert_eq!(world.hib.register(Register::Error) as u16, Status::MemoryFault as u16);
     // An old count that arrives late is ignored.
-    let mut world = World::new(2, None);
+    let mut world = World::new(2, 0, None);
     while !world.steps.is_empty() {
         world.act(Choice::Step, None);
     }

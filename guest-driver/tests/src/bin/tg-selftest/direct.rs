@@ -2,11 +2,14 @@
 //! Direct segments: memory of a trust group. Skipped where the nodes are in none.
 
 use crate::context::{Context, Stop, Verdict, must, refused, same};
+use crate::inspect::{board_directory, line, number};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Remote, Rights, Segment, Status};
 use telegraphos_guest_tests::child::End;
 use telegraphos_guest_tests::peers::import_patiently;
+use telegraphos_guest_tests::user;
 
 const UNIT: u64 = 65536;
 
@@ -24,6 +27,29 @@ fn neighbour(context: &mut Context<'_>, size: u64) -> Verdict<(Arc<Segment>, Rem
     let right = context.import(context.peers.right(), "direct")?;
     must(right.state()?.direct, || "the import of a direct segment is not direct".into())?;
     Ok((mine, right))
+}
+
+/// What the driver says about direct memory.
+struct Table(PathBuf);
+
+impl Table {
+    fn of(context: &Context<'_>) -> Verdict<Table> {
+        Ok(Table(board_directory(context)?))
+    }
+
+    fn get<const N: usize>(&self, names: [&str; N]) -> Verdict<[u64; N]> {
+        let line = line(&self.0, "direct", &[])?;
+        let mut values = [0; N];
+        for (value, name) in values.iter_mut().zip(names) {
+            *value = number(&line, name)?;
+        }
+        Ok(values)
+    }
+}
+
+/// How much later values are more than earlier ones.
+fn more<const N: usize>(later: [u64; N], earlier: [u64; N]) -> [u64; N] {
+    std::array::from_fn(|n| later[n] - earlier[n])
 }
 
 /// A store is in the owner's memory before the next instruction of this node can tell anybody.
@@ -208,6 +234,156 @@ pub(crate) fn withdrawn(context: &mut Context<'_>) -> Verdict {
     context.sync()?;
     same("a word of the next segment", next.load::<u64>(8)?, 0)?;
     right.close()?;
+    context.sync()
+}
+
+/// The import of a withdrawn segment ends although nothing accesses it: only the event tells its driver.
+pub(crate) fn withdrawal_is_an_event(context: &mut Context<'_>) -> Verdict {
+    let group = group(context)?;
+    let table = Table::of(context)?;
+    let name = context.name("short");
+    let mine = context.node().export(&name, UNIT).mode(0o606).direct(&group).create()?;
+    let imports = [(); 3].map(|()| import_patiently(context.node(), context.peers.right(), &name, context.patience));
+    let mut mapped = Vec::new();
+    for import in imports {
+        let import = import?;
+        must(import.state()?.direct, || "it is not direct".into())?;
+        import.put64(8, 1)?;
+        mapped.push(import);
+    }
+    context.sync()?;
+    let before = table.get(["ended", "events"])?;
+    context.sync()?;
+    mine.close()?;
+    for import in &mapped {
+        context.state_becomes(import, "dead with Stale", |s| s.dead && s.error == Some(Status::Stale))?;
+    }
+    let [ended, events] = more(table.get(["ended", "events"])?, before);
+    same("the imports that have ended", ended, 3)?;
+    must(events > 0, || "there was no event".into())?;
+    context.sync()
+}
+
+/// A huge page of direct memory takes one page fault; what has been trapped is mapped by small pages again.
+pub(crate) fn huge_pages(context: &mut Context<'_>) -> Verdict {
+    const HUGE: u64 = 2 << 20;
+    const PAGE: u64 = 4096;
+    let table = Table::of(context)?;
+    let (mine, right) = neighbour(context, 2 * HUGE + UNIT)?;
+    let local = mine.clone();
+    let faults = |what: &str, size: u64, huge: u64, access: &dyn Fn(u64) -> Verdict| -> Verdict {
+        let before = table.get(["faults", "huge_faults"])?;
+        for at in (0..size).step_by(PAGE as usize) {
+            access(at)?;
+        }
+        let [faults, huge_faults] = more(table.get(["faults", "huge_faults"])?, before);
+        // A kernel without such mappings: all small.
+        let huge = if table.get(["huge_bytes"])? == [0] { 0 } else { huge };
+        let small = (size - huge * HUGE) / PAGE;
+        same(format_args!("faults of small and huge pages, {what}"), (faults, huge_faults), (small, huge))
+    };
+    let store = |at: u64| -> Verdict { Ok(right.put64(at, at + 1)?) };
+    faults("stored to", 2 * HUGE + UNIT, 2, &store)?;
+    let again = table.get(["faults", "huge_faults"])?;
+    (0..2 * HUGE + UNIT).step_by(PAGE as usize).try_for_each(store)?;
+    same("faults of what is mapped", more(table.get(["faults", "huge_faults"])?, again), [0, 0])?;
+    context.sync()?;
+    let load = |at: u64| same(format_args!("the owner's word at {at:#x}"), local.load::<u64>(at)?, at + 1);
+    faults("loaded by their owner", 2 * HUGE + UNIT, 2, &load)?;
+    context.sync()?;
+    // The first huge page is accessed while it is trapped, so that it has a table of small ones.
+    let counter = right.arm_counter(0, 0, 1000)?;
+    must(!right.state()?.direct, || "a counted import is still direct".into())?;
+    right.put64(0, 5)?;
+    counter.disarm()?;
+    must(right.state()?.direct, || "it is not direct again".into())?;
+    faults("stored to after that", 2 * HUGE, 1, &store)?;
+    same("the first word", right.get64(0)?, 1)?;
+    context.sync()?;
+    same("the owner's first word", mine.load::<u64>(0)?, 1)?;
+    context.sync()
+}
+
+/// The memory device of this node without its driver, until this is dropped.
+struct Unbound {
+    driver: &'static Path,
+    device: String,
+}
+
+impl Unbound {
+    fn new() -> Verdict<Unbound> {
+        let driver = Path::new("/sys/bus/pci/drivers/telegraphos-memory");
+        let mut devices =
+            std::fs::read_dir(driver)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        // 0000:00:04.0
+        let device = devices.find(|name| name.contains(':'));
+        let device = device.ok_or_else(|| Stop::Fail(format!("{} has no device", driver.display())))?;
+        std::fs::write(driver.join("unbind"), &device)?;
+        Ok(Unbound { driver, device })
+    }
+}
+
+impl Drop for Unbound {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.driver.join("bind"), &self.device);
+    }
+}
+
+/// A node whose memory device loses its driver goes on through the boards, and is direct again when it has one. What it
+/// exports directly ends, for others, too.
+pub(crate) fn unbound(context: &mut Context<'_>) -> Verdict {
+    let group = group(context)?;
+    if user::uid() != 0 {
+        return Err(Stop::Skip("needs root, to unbind a driver: telegraphos run --user root".into()));
+    }
+    let table = Table::of(context)?;
+    let (mine, right) = neighbour(context, 2 * UNIT)?;
+    let (nodes, me) = context.place();
+    right.put64(8, 1)?;
+    context.sync()?;
+    if me == 0 {
+        let before = table.get(["trapped", "untrapped", "bound"])?;
+        let unbound = Unbound::new()?;
+        must(!right.state()?.direct, || "an import is direct without its memory device".into())?;
+        same("a word stored before", right.get64(8)?, 1)?;
+        right.put64(16, 2)?;
+        right.quiet()?;
+        same("a word stored without it", right.get64(16)?, 2)?;
+        same("fetch-and-add", right.fetch_add::<u64>(16, 1)?, 2)?;
+        same("the trust group", context.node().trust_group()?, None)?;
+        let name = context.name("meanwhile");
+        refused("direct memory", context.node().export(&name, UNIT).direct(&group).create(), libc::EXDEV)?;
+        line(&board_directory(context)?, "exports", &["dead=1", &format!("name=\"{}\"", mine.name())])?;
+        let late = context.import(context.peers.right(), "direct")?;
+        late.put64(24, 3)?;
+        late.quiet()?;
+        same("the driver", table.get(["bound"])?, [0])?;
+        drop(unbound);
+        for import in [&right, &late] {
+            context.state_becomes(import, "a direct one", |state| state.direct)?;
+            same("a word from before", import.get64(16)?, 3)?;
+        }
+        late.put64(32, 4)?;
+        let [trapped, untrapped, bound] = table.get(["trapped", "untrapped", "bound"])?;
+        same("imports that were trapped, and are no more", more([trapped, untrapped], [before[0], before[1]]), [1, 2])?;
+        same("the driver, before and after", (before[2], bound), (1, 1))?;
+    } else if me == nodes - 1 {
+        // Its right neighbour's.
+        context.state_becomes(&right, "dead with Stale", |s| s.dead && s.error == Some(Status::Stale))?;
+    }
+    context.sync()?;
+    if me == 1 {
+        let words = [8, 16, 24, 32].map(|at| mine.load::<u64>(at));
+        for (found, expected) in words.into_iter().zip([1, 3, 3, 4]) {
+            same("a word of the left neighbour", found?, expected)?;
+        }
+    }
+    let name = context.name("again");
+    let again = context.node().export(&name, UNIT).mode(0o606).direct(&group).create()?;
+    context.keep(again);
+    let right = context.import(context.peers.right(), "again")?;
+    must(right.state()?.direct, || "a new import is not direct".into())?;
+    same("its first word", right.get64(0)?, 0)?;
     context.sync()
 }
 

@@ -32,28 +32,33 @@ fn kernel_directory(kind: &str, at: &str, inside: &str) -> Verdict<PathBuf> {
     Ok(path)
 }
 
+/// The debugfs directory of this node's board.
+pub(crate) fn board_directory(context: &Context<'_>) -> Verdict<PathBuf> {
+    let file = context.node().path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    kernel_directory("debugfs", "/sys/kernel/debug", &format!("telegraphos/{file}"))
+}
+
 /// The value of `name=` in a line.
 fn value<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
 /// The line of a table in which these words are.
-fn line(directory: &Path, table: &str, words: &[&str]) -> Verdict<String> {
+pub(crate) fn line(directory: &Path, table: &str, words: &[&str]) -> Verdict<String> {
     let text = std::fs::read_to_string(directory.join(table))?;
     let found = text.lines().find(|line| words.iter().all(|word| line.split_whitespace().any(|w| w == *word)));
     found.map(str::to_owned).ok_or_else(|| Stop::Fail(format!("no line of {table} has {words:?}:\n{text}")))
 }
 
 /// A number in a line.
-fn number(line: &str, name: &str) -> Verdict<u64> {
+pub(crate) fn number(line: &str, name: &str) -> Verdict<u64> {
     let found = value(line, name).and_then(|value| value.parse().ok());
     found.ok_or_else(|| Stop::Fail(format!("no number {name} in {line:?}")))
 }
 
 /// The tables have what this process has, and no secrets.
 pub(crate) fn debugfs(context: &mut Context<'_>) -> Verdict {
-    let file = context.node().path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let directory = kernel_directory("debugfs", "/sys/kernel/debug", &format!("telegraphos/{file}"))?;
+    let directory = board_directory(context)?;
     let me: NodeId = context.me();
     let secret = *b"sixteen letters!";
     let name = context.name("seen");
@@ -83,7 +88,9 @@ pub(crate) fn debugfs(context: &mut Context<'_>) -> Verdict {
     let after = std::fs::read_to_string(directory.join("counters"))?;
     must(stores(&after) > stores(&counter), || format!("a store is not counted:\n{counter}\nthen:\n{after}"))?;
 
-    for table in ["contexts", "exports", "imports", "queues", "replicas", "page_counters", "commands", "counters"] {
+    let tables =
+        ["contexts", "exports", "imports", "queues", "replicas", "page_counters", "direct", "commands", "counters"];
+    for table in tables {
         let text = std::fs::read_to_string(directory.join(table))?;
         must(!text.contains("sixteen letters!"), || format!("{table} shows a secret:\n{text}"))?;
     }

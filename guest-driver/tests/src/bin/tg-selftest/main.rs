@@ -253,6 +253,9 @@ const PLAN: &[Test] = plan! {
     "direct/between-direct-and-trapped-nothing-comes-late" => direct::back_and_forth,
     "direct/rights-hold-for-processes" => direct::rights,
     "direct/withdrawn-segments-end-their-imports" => direct::withdrawn,
+    "direct/withdrawal-is-an-event" => direct::withdrawal_is_an_event,
+    "direct/huge-pages-are-mapped-at-once" => direct::huge_pages,
+    "direct/the-memory-device-is-unbound-and-bound" => direct::unbound,
     "direct/memory-is-zeroed-and-used-again" => direct::cycles,
     "direct/outside-the-group-is-refused" => direct::outside,
 };
