@@ -47,7 +47,7 @@ use crate::board::Clock;
 use crate::config_space::{self, Builder, ConfigSpace};
 use crate::guard::Guard;
 use crate::memory::GuestMemory;
-use crate::shell::ServeError;
+use crate::shell::{ServeError, system};
 use crate::vfio::message::{DmaMap, DmaUnmap, IrqSet};
 use crate::vfio::server::{CONFIG_REGION, spread};
 use crate::vfio::{Answer, Backend, Connection, Filled, Refused, Session, Token, hang_up};
@@ -217,15 +217,13 @@ impl GroupMemory {
             rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
             Ok(file)
         };
-        let file =
-            make().map_err(|errno| ServeError::System { what: "cannot make memory for a trust group", errno })?;
+        let file = make().map_err(system("cannot make memory for a trust group"))?;
         Ok(Arc::new(GroupMemory {
             group,
             file: Arc::new(file),
             present: AtomicU64::new(0),
             observed: AtomicBool::new(false),
-            changes: changes
-                .map_err(|errno| ServeError::System { what: "cannot create an event descriptor", errno })?,
+            changes: changes.map_err(system("cannot create an event descriptor"))?,
         }))
     }
 
@@ -491,8 +489,7 @@ impl MemoryServer {
     /// Binds the socket. QEMU may connect from here on; it is served by [`MemoryServer::turn`]. The guard watches its
     /// connection.
     pub fn bind(socket: &Path, member: Member, guard: Option<Arc<Guard>>) -> Result<MemoryServer, ServeError> {
-        let device = MemoryDevice::new(member)
-            .map_err(|errno| ServeError::System { what: "cannot map the memory of a trust group", errno })?;
+        let device = MemoryDevice::new(member).map_err(system("cannot map the memory of a trust group"))?;
         Ok(MemoryServer {
             listener: Watched::nowhere(Listener::bind(socket, "--socket")?, Readiness::READ),
             places: Places::default(),
@@ -518,9 +515,7 @@ impl MemoryServer {
 
     /// Who calls [`MemoryServer::turn`] waits for these places, [`MEMORY_PLACES`] of them. Before the first turn.
     pub fn wait_at(&mut self, places: Places) -> Result<(), ServeError> {
-        self.listener
-            .watch_at(&places, LISTENER)
-            .map_err(|errno| ServeError::System { what: "cannot wait for a socket", errno })?;
+        self.listener.watch_at(&places, LISTENER).map_err(system("cannot wait for a socket"))?;
         self.places = places;
         Ok(())
     }
@@ -543,8 +538,7 @@ impl MemoryServer {
             self.accept();
         }
         let Some(connection) = &mut self.connection else { return };
-        let until =
-            Readiness { read: !connection.output.is_full(), write: !connection.output.is_empty(), ended: false };
+        let until = connection.interest(true);
         if let Err(e) = connection.until(until) {
             self.end(&format!("its connection cannot be watched: {e}"));
         }

@@ -281,8 +281,7 @@ impl HibServer {
         }
         let pause = self.pause(now).is_some();
         let Some(client) = &mut self.client else { return };
-        let output = &client.connection.output;
-        let until = Readiness { read: !output.is_full() && !pause, write: !output.is_empty(), ended: false };
+        let until = client.connection.interest(!pause);
         if let Err(e) = client.connection.until(until) {
             self.end_client(&format!("its connection cannot be watched: {e}"));
         }

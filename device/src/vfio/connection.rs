@@ -18,6 +18,7 @@ use rustix::net::{
     SendFlags,
 };
 use telegraphos_link::send_queue::SendQueue;
+use telegraphos_service::wait::Readiness;
 
 use super::message::{self, Desync, HEADER_LEN, Header, MAX_FDS, MAX_MESSAGE, flag};
 
@@ -296,6 +297,12 @@ impl Connection {
     /// The descriptor to poll.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// What to watch it for: room for output that waits, and, if messages are taken (`takes`) and their replies have
+    /// room, input.
+    pub fn interest(&self, takes: bool) -> Readiness {
+        Readiness { read: takes && !self.output.is_full(), write: !self.output.is_empty(), ended: false }
     }
 
     /// Receives once.
