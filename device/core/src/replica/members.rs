@@ -365,8 +365,8 @@ impl Replicas {
         }
     }
 
-    /// A node has joined: what it has not acknowledged was sent to an earlier copy. A Join may pass the acknowledgements
-    /// that its node has sent before it: they are replies, and it may come by a ring.
+    /// A node has joined: what it has not acknowledged was sent to an earlier copy. A Join may pass the
+    /// acknowledgements that its node has sent before it: they are replies, and it may come by a ring.
     pub(super) fn note_rejoin(&mut self, ctx: &Ctx, page: u32, node: NodeId) {
         if ctx.has(Bug::RefusalEndsNextCopy) {
             return;
