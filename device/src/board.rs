@@ -203,10 +203,8 @@ impl Board {
         match what {
             RingAction::Credit { class, count } => self.rings.send(peer, &Frame::Credit { class, count }),
             RingAction::Probe => self.rings.send(peer, &Frame::Probe),
-            RingAction::Unused => {
-                if let Some(incarnation) = self.rings.incarnation(peer) {
-                    self.frames.push(Frame::RingUse { node: peer, incarnation, on: false });
-                }
+            RingAction::Unused { incarnation } => {
+                self.frames.push(Frame::RingUse { node: peer, incarnation, on: false });
             }
             RingAction::Close(why) => {
                 let (Some(incarnation), Some(why)) = (self.rings.close(peer), why) else { return };

@@ -32,7 +32,6 @@ impl Pair {
     fn start(dir: &Path, change: impl FnOnce(&mut telegraphos_fabric::Config)) -> Pair {
         let control = dir.join("control");
         let mut config = telegraphos_fabric::Config::new(dir.join("fabric.sock"));
-        config.rings = 16;
         config.control = Some(control.clone());
         change(&mut config);
         let switch = Switch::with(config);

@@ -15,6 +15,7 @@
 //! | `traces.rs` | the C code alone, on long random traces, against a list |
 //! | `copies.rs`, `copies/` | replicated pages: boards, programs, memory and network |
 //! | `coherence.rs` | their properties, and the faults that break them |
+//! | `rings.rs` | stores whose path changes from the fabric to a ring and back |
 //!
 //! The tests in this file check small queues in all interleavings: buffers of 8 words, which hold 4 elements, of which
 //! the second or third to arrive overflows, and longer runs of the same model in random order. Each wrong reading of
@@ -47,6 +48,7 @@ mod handler;
 mod memory;
 mod progress;
 mod queue;
+mod rings;
 mod traces;
 
 use buffers::Reading;
@@ -326,4 +328,14 @@ fn a_blind_arm_sleeps_for_ever() {
 fn an_arm_by_tail_alone_sleeps_for_ever() {
     let right = Setup { gone: 1, elements: [5, 0], hold: 3, ..SMALL };
     fails(Setup { bug: Some(Bug::ArmByTail), ..right.clone() }, right, &[ASLEEP]);
+}
+
+/// Stores keep their order while their ring is opened, withdrawn, offered again and withdrawn.
+#[test]
+fn i8_every_interleaving_of_stores_and_a_ring_that_comes_and_goes() {
+    rings::holds(3, &[false, true]);
+    if Scale::from_env() == Scale::Full {
+        rings::holds(4, &[false, true, false]);
+    }
+    rings::fails(3, &[false], Bug::LeaveRingAtOnce);
 }

@@ -2,6 +2,7 @@
 //! Guests, QEMUs, HIBs and the fabric go away and come back.
 
 use crate::help::{Export, both_ways, hex, register, within};
+use crate::rings;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::time::Duration;
@@ -104,7 +105,8 @@ pub(crate) fn hib_killed(cluster: &Cluster) -> Result<()> {
     loads_ones_after(a, b, || a.kill_hib())?;
     let others = a.sh("true").check().context("the guest must live on without its HIB").and_then(|_| {
         a.qmp("query-status", json!({})).context("and so must its QEMU")?;
-        both_ways(b, cluster.node(0)).context("the other nodes must go on")
+        both_ways(b, cluster.node(0)).context("the other nodes must go on")?;
+        rings::come_to(cluster, rings::of_all(cluster) - 3).context("its rings end with it, and no others")
     });
     // QEMU never connects again: only a new plug brings the board back.
     a.device_del()?;
@@ -112,7 +114,8 @@ pub(crate) fn hib_killed(cluster: &Cluster) -> Result<()> {
     a.device_add()?;
     a.wait_for_device()?;
     others?;
-    both_ways(a, b)
+    both_ways(a, b)?;
+    rings::come_to(cluster, rings::of_all(cluster))
 }
 
 /// The one process with fabric and boards is killed: the guests and their QEMUs live on, without boards.

@@ -190,6 +190,8 @@ pub enum Bug {
     AcknowledgeMapped,
     /// E20: a page that is no longer replicated accepts stores and atomics until it is revoked.
     ServeResigned,
+    /// E20: what a copy has refused before it left ends the one that its node joins with afterwards.
+    RefusalEndsNextCopy,
     /// Silence: the home waits without limit for a copy that does not acknowledge.
     KeepSilentCopies,
     /// Silence: a copy waits without limit for a home that accepted a join and sends no content.

@@ -351,8 +351,12 @@ pub enum RingAction {
     },
     /// Send a probe, behind everything sent before. The answer is [`RingEvent::Alive`].
     Probe,
-    /// Tell the fabric that later requests to the node pass it ([`telegraphos_wire::link::Frame::RingUse`]).
-    Unused,
+    /// Tell the fabric that later requests to this incarnation of the node pass it
+    /// ([`telegraphos_wire::link::Frame::RingUse`]).
+    Unused {
+        /// The incarnation of the node.
+        incarnation: u64,
+    },
     /// Close this end. If the peer broke a rule, tell the fabric ([`telegraphos_wire::link::Frame::RingLost`]).
     Close(Option<RingViolation>),
 }

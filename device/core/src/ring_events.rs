@@ -2,6 +2,7 @@
 //! The board's side of the events of its rings: the fabric's offers and withdrawals, and what peers send.
 
 use crate::config::Bug;
+use crate::rings::Ring;
 use crate::{Action, Hib, RingAction, RingEvent, RingViolation};
 use telegraphos_wire::{NodeId, Packet, Status};
 
@@ -40,13 +41,17 @@ impl Hib {
             }
             RingEvent::Use { incarnation, on } => {
                 let drains = !self.ctx.has(Bug::LeaveRingAtOnce);
-                let Some(ring) = self.ctx.rings.get(peer).filter(|ring| ring.incarnation == incarnation) else {
-                    return;
-                };
-                if ring.want(on, drains) {
-                    self.ctx.out.push(Action::Ring { peer, what: RingAction::Probe });
+                match self.ctx.rings.get(peer).filter(|ring| ring.incarnation == incarnation) {
+                    Some(ring) => {
+                        if ring.want(on, drains) {
+                            self.ctx.out.push(Action::Ring { peer, what: RingAction::Probe });
+                        }
+                        self.report_withdrawn(peer);
+                    }
+                    // This end could not be opened. A withdrawal waits for both.
+                    None if !on => self.ctx.out.push(Action::Ring { peer, what: RingAction::Unused { incarnation } }),
+                    None => {}
                 }
-                self.report_withdrawn(peer);
             }
             RingEvent::Lost { incarnation } => {
                 if self.ctx.rings.get(peer).is_some_and(|ring| ring.incarnation == incarnation) {
@@ -76,8 +81,9 @@ impl Hib {
 
     /// Tells the fabric when requests to a node pass it again.
     fn report_withdrawn(&mut self, peer: NodeId) {
-        if self.ctx.rings.get(peer).is_some_and(|ring| ring.is_withdrawn()) {
-            self.ctx.out.push(Action::Ring { peer, what: RingAction::Unused });
+        if let Some(Ring { incarnation, .. }) = self.ctx.rings.get(peer).filter(|ring| ring.is_withdrawn()) {
+            let what = RingAction::Unused { incarnation: *incarnation };
+            self.ctx.out.push(Action::Ring { peer, what });
         }
     }
 

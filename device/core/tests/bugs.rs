@@ -62,6 +62,7 @@ telegraphos_testkit::bug_table! {
     ServeWhileMoving => "replica_moves", "I2: byte";
     AcknowledgeMissed => "replicas", "I7";
     AcknowledgeMapped => "replica_invalidation", "quiet is done, and node";
+    RefusalEndsNextCopy => "replica_invalidation", "is accepted and never filled";
     ForgetWork => "replicas", "command Command";
     LeaveRingAtOnce => "simulation", "performed [";
     AnswerBesideRing => "rings", "is answered by the ring";

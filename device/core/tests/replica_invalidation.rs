@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::replicas::{FanOut, NETS, Net, OWN, finds, go, join, replicated, set, store, word};
+use common::replicas::{FanOut, Ideal, NETS, Net, OWN, OneByOne, finds, go, join, replicated, set, store, word};
 use common::{Cluster, over_seeds};
 use telegraphos_device_core::Bug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
@@ -244,6 +244,86 @@ fn i2_i4_i5_copies_are_filled_again_when_they_are_read() {
     for net in NETS {
         over_seeds(200, 10_000, |seed| chaos(net, seed));
     }
+}
+
+/// A node's command; meanwhile all drivers run now and then. `Err` if it never completes.
+fn complete(c: &mut Cluster, drivers: &mut Drivers, id: u16, command: Command) -> Result<Status, String> {
+    let slot = c.post(id, command);
+    let seq = c.last_command(id);
+    while c.completion(id, slot).seq != seq {
+        if !c.step() {
+            let before = drivers.seen.clone();
+            drivers.run_all(c);
+            if drivers.seen == before {
+                return Err(format!("{command:?} of node {id} is accepted and never filled"));
+            }
+        } else if c.rng.below(4) == 0 {
+            let other = c.rng.below(NODES);
+            drivers.run(c, other);
+        }
+    }
+    Ok(Status::from_u16(c.completion(id, slot).status as u16))
+}
+
+/// A copy leaves and joins again while its home goes on to store: what the node has refused in between, and what the
+/// home learns of that only behind the Join, ends no copy.
+fn rejoining(net: Net, rings: bool, seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let (mut c, mut drivers) = invalidating(net, seed, bug);
+    if rings {
+        c.use_rings(seed % 2 == 1);
+    }
+    let mut value = 0;
+    for _ in 0..6 {
+        for _ in 0..c.rng.below(12) {
+            value += 1;
+            store(&mut c, 0, 0, 8, value);
+            for _ in 0..c.rng.below(6) {
+                c.step();
+            }
+        }
+        let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
+        drivers.mapped[1] = false;
+        let left = complete(&mut c, &mut drivers, 1, leave)?;
+        for _ in 0..c.rng.below(12) {
+            value += 1;
+            store(&mut c, 0, 0, 8, value);
+            for _ in 0..c.rng.below(6) {
+                c.step();
+            }
+        }
+        let before = drivers.unmapped[1];
+        let fill = drivers.fill[1].into();
+        let joined = complete(&mut c, &mut drivers, 1, fill)?;
+        if (left, joined) != (Status::Ok, Status::Ok) {
+            return Err(format!("node 1 leaves: {left:?}; joins again: {joined:?}"));
+        }
+        drivers.mapped[1] = drivers.unmapped[1] == before;
+    }
+    loop {
+        c.settle();
+        let before = drivers.seen.clone();
+        drivers.run_all(&mut c);
+        if drivers.seen == before {
+            break;
+        }
+    }
+    match drivers.read(&mut c, 1, 0)? {
+        found if found == value => Ok(()),
+        found => Err(format!("E19: node 1 reads {found}: expected {value}")),
+    }
+}
+
+#[test]
+fn e20_what_a_copy_has_refused_ends_no_copy_that_joins_afterwards() {
+    for (net, rings) in [(Ideal, false), (OneByOne, false), (FanOut(None), true), (OneByOne, true)] {
+        over_seeds(200, 10_000, |seed| rejoining(net, rings, seed, None));
+    }
+    let bug = Bug::RefusalEndsNextCopy;
+    for (net, rings) in [(Ideal, false), (FanOut(None), true), (OneByOne, true)] {
+        finds(bug, "is accepted and never filled", |seed| rejoining(net, rings, seed, Some(bug)));
+    }
+    // By the switch alone no request passes the replies that its node has sent before it.
+    over_seeds(200, 10_000, |seed| rejoining(OneByOne, false, seed, Some(bug)));
 }
 
 /// The driver may need the loading processor to unmap the page.

@@ -87,6 +87,18 @@ fn a_node_that_is_reset_gets_new_rings() {
 }
 
 #[test]
+fn a_board_that_could_not_open_its_end_delays_no_withdrawal() {
+    let mut cluster = cluster(7, None);
+    cluster.rings.as_mut().unwrap().unable.insert((1, 0));
+    cluster.event(1, Event::Reset);
+    cluster.settle();
+    assert!(cluster.has_ring(0, 1) && !cluster.has_ring(1, 0) && cluster.has_ring(1, 2));
+    cluster.observe(&[1]);
+    cluster.settle();
+    assert_eq!(cluster.rings.as_ref().unwrap().withdrawn, 2, "of 0 and 1, and of 1 and 2");
+}
+
+#[test]
 fn what_waits_for_a_board_that_dies_ends_with_an_error() {
     let mut cluster = cluster(3, None);
     cluster.hanging.push(1);

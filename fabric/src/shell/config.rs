@@ -22,9 +22,9 @@ const DEFAULT_SILENCE: u64 = 10_000_000;
 /// Default microseconds after which a port that returns no credit is disconnected.
 const DEFAULT_STALL: u64 = 60_000_000;
 
-/// Default number of rings of one HIB: none, until a driver can be reloaded beside them without a command that is never
-/// answered.
-const RINGS: u32 = 0;
+/// Default number of rings of one HIB: one to each other HIB on hosts of up to 17. The rings of one HIB then have at
+/// most 4 MiB of memory, and those of a host with 64 HIBs 130 MiB.
+const RINGS: u32 = 16;
 
 /// How often a node may join or be reset: a guest resets its board a few times when it boots.
 const PRESENCE: Rate = Rate::new(16, 128);

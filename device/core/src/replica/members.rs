@@ -365,6 +365,20 @@ impl Replicas {
         }
     }
 
+    /// A node has joined: what it has not acknowledged was sent to an earlier copy. A Join may pass the
+    /// acknowledgements that its node has sent before it: they are replies, and it may come by a ring.
+    pub(super) fn note_rejoin(&mut self, ctx: &Ctx, page: u32, node: NodeId) {
+        if ctx.has(Bug::RefusalEndsNextCopy) {
+            return;
+        }
+        let tags: Vec<u32> = self.multicasts_of(page).collect();
+        for tag in tags {
+            if let Some(multicast) = self.multicasts.get_mut(&tag).filter(|multicast| multicast.waits.contains(&node)) {
+                multicast.rejoined.insert(node);
+            }
+        }
+    }
+
     /// Removes a node from the copies of a page, with the blocks that wait to be sent to it.
     pub(super) fn remove_copy(&mut self, below: &mut Below<'_>, page: u32, node: NodeId) {
         let Some(replica) = self.pages.get_mut(page) else { return };

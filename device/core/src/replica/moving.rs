@@ -83,6 +83,7 @@ impl Replicas {
             return Served::Refused(Status::NotHome);
         }
         replica.copies.insert(source, packet.incarnation);
+        self.note_rejoin(below.ctx, page, source);
         self.announce_group(below.ctx, page);
         if old_home {
             self.become_home(below, page);

@@ -147,6 +147,8 @@ pub(super) struct Multicast {
     pub(super) page: u32,
     /// Copies that have not acknowledged it.
     pub(super) waits: BTreeSet<NodeId>,
+    /// Those of them that have joined again since: a refusal is of their earlier copy, which had left.
+    pub(super) rejoined: BTreeSet<NodeId>,
     /// The request to answer when all copies have acknowledged, and the answer.
     pub(super) answer: Option<(Packet, Body)>,
     /// A copy that may outlive this home has not applied it.

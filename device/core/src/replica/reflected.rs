@@ -8,6 +8,7 @@ use crate::config::Bug;
 use crate::ctx::Ctx;
 use crate::requester::Source;
 use crate::{Action, Notice};
+use std::collections::BTreeSet;
 use telegraphos_wire::link::{MAX_GROUPS, MAX_MEMBERSHIPS};
 use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
@@ -49,7 +50,8 @@ impl Replicas {
         }
         let waits = to.iter().copied().collect();
         self.by_page.insert((page, tag));
-        self.multicasts.insert(tag, Multicast { page, waits, answer, missed: false, fill, deadline: None });
+        let rejoined = BTreeSet::new();
+        self.multicasts.insert(tag, Multicast { page, waits, rejoined, answer, missed: false, fill, deadline: None });
         self.outgoing.push_back(Outgoing { tag, body, to: to.to_vec() });
         self.pump_reflected(below);
     }
@@ -131,6 +133,7 @@ impl Replicas {
             return;
         }
         let (done, page) = (multicast.waits.is_empty(), multicast.page);
+        let rejoined = multicast.rejoined.remove(&node);
         // A copy may find out that this home has revoked the page before it has applied everything. Since it may become
         // the next home, a store that it lacks is not acknowledged (SPEC I7).
         let revoked = self.pages.get(page).is_none_or(|replica| replica.revoked);
@@ -156,8 +159,11 @@ impl Replicas {
             self.release_copy_wait(below.ctx, requester);
         }
         if !matches!(status, Status::Ok | Status::Invalidated) {
-            // The node has no such copy, or cannot write it.
-            self.remove_copy(below, page, node);
+            // The node has no such copy, or cannot write it. One that it has joined with since is another one, which
+            // refuses what is sent to itself.
+            if !rejoined {
+                self.remove_copy(below, page, node);
+            }
             below.ctx.notice(Notice::FailedOperation { node, status });
         }
     }

@@ -156,6 +156,7 @@ impl Replicas {
         if replica.copies.insert(source, packet.incarnation) == Some(packet.incarnation) {
             return Served::Refused(Status::Busy);
         }
+        self.note_rejoin(below.ctx, page, source);
         self.announce_group(below.ctx, page);
         self.fill_from(page, source, 0);
         self.run_work(below, page);

@@ -34,6 +34,8 @@ pub(crate) struct Rings {
     pub(super) restless: bool,
     /// Pairs of which both ends have left a withdrawn ring.
     pub(crate) withdrawn: u64,
+    /// Ends that cannot be opened: node, peer.
+    pub(crate) unable: BTreeSet<(u16, u16)>,
 }
 
 const CREDITS: u32 = 6;
@@ -56,6 +58,7 @@ impl Cluster {
             packets: 0,
             restless,
             withdrawn: 0,
+            unable: BTreeSet::new(),
         });
         self.tend_rings();
         self.settle();
@@ -110,7 +113,7 @@ impl Cluster {
         let accepts = self.nodes[usize::from(id)].hib.accepts_ring(node, incarnation, own);
         let Some(rings) = &mut self.rings else { return };
         rings.coming.remove(&(id, node, of));
-        if accepts {
+        if accepts && !rings.unable.contains(&(id, node)) {
             rings.open.insert((id, node), of);
             self.event(id, Event::Ring { peer: node, what: RingEvent::Up { incarnation, own, credits } });
         }
@@ -130,7 +133,7 @@ impl Cluster {
         match what {
             RingAction::Credit { class, count } => self.ring_send(id, peer, Frame::Credit { class, count }),
             RingAction::Probe => self.ring_send(id, peer, Frame::Probe),
-            RingAction::Unused => self.up(id, Frame::RingUse { node: peer, incarnation, on: false }),
+            RingAction::Unused { incarnation } => self.up(id, Frame::RingUse { node: peer, incarnation, on: false }),
             RingAction::Close(why) => {
                 if let Some(rings) = &mut self.rings {
                     rings.open.remove(&(id, peer));
