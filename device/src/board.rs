@@ -117,6 +117,11 @@ impl Board {
         self.feed(Event::Tick { now });
     }
 
+    /// Whether the core has left work for a later turn of the loop.
+    pub fn has_more(&self) -> bool {
+        self.more
+    }
+
     /// Continues work that the core left for this turn of the loop.
     pub fn turn(&mut self) {
         if std::mem::take(&mut self.more) {

@@ -206,6 +206,7 @@ impl GuestMemory {
         | Step::Store { address, .. }
         | Step::Atomic { address, .. }
         | Step::LoadBlock { address, .. }
+        | Step::Lend { address, .. }
         | Step::StoreBlock { address, .. }
         | Step::LoadCommand { address }) = *step;
         let (mapping, at) = match self.find(address) {
@@ -216,10 +217,14 @@ impl GuestMemory {
             Step::Atomic { size, op, operand, compare, .. } => {
                 mapping.atomic(at, size, op, operand, compare).map(StepResult::Loaded)
             }
-            Step::LoadBlock { length, lend, .. } => {
-                let lent = if lend { self.loans.lend(mapping, at, address, length) } else { None };
-                lent.or_else(|| mapping.load_block(at, length).map(Block::Bytes)).map(StepResult::Block)
+            Step::LoadBlock { length, lend, ref into, .. } => {
+                let filled = || into.as_ref().filter(|into| loans::fill(into, mapping, at, length).is_some()).cloned();
+                let lent = if lend { self.loans.lend(mapping, at, address, length, false) } else { filled() };
+                let bytes = || mapping.load_block(at, length).map(Block::Bytes);
+                lent.map(Block::Lent).or_else(bytes).map(StepResult::Block)
             }
+            // Where it cannot be stored to, the bytes come in the answer, and storing them fails.
+            Step::Lend { length, .. } => Some(StepResult::Lent(self.loans.lend(mapping, at, address, length, true))),
             Step::StoreBlock { ref data, .. } => loans::store(data, mapping, at).map(|()| StepResult::Stored),
             Step::Load { size, .. } => mapping.load(at, size).map(StepResult::Loaded),
             Step::Store { size, data, .. } => mapping.store(at, size, data).map(|()| StepResult::Stored),
@@ -306,7 +311,7 @@ mod tests {
     fn blocks_of_any_alignment_and_atomics_touch_what_they_name_and_no_more() {
         let mut memory = GuestMemory::default();
         memory.map(&request(0x1000, 0x1000, RW), Some(file(0x1000))).unwrap();
-        let whole = Step::LoadBlock { address: 0x1000, length: 0x1000, lend: false };
+        let whole = Step::LoadBlock { address: 0x1000, length: 0x1000, lend: false, into: None };
         let mut wanted = vec![0; 0x1000];
         for (n, (start, length)) in
             [(0usize, 1usize), (3, 20), (100, 8), (128, 64), (201, 7), (4090, 6)].iter().enumerate()
@@ -315,12 +320,12 @@ mod tests {
             wanted[*start..start + length].copy_from_slice(&data.bytes());
             let address = 0x1000 + *start as u64;
             assert_eq!(memory.perform(&Step::StoreBlock { address, data: data.clone() }), StepResult::Stored);
-            let load = Step::LoadBlock { address, length: *length as u32, lend: false };
+            let load = Step::LoadBlock { address, length: *length as u32, lend: false, into: None };
             assert_eq!(memory.perform(&load), StepResult::Block(data));
             assert_eq!(memory.perform(&whole), StepResult::Block(wanted.as_slice().into()));
         }
         let fault = StepResult::Failed(Status::MemoryFault);
-        assert_eq!(memory.perform(&Step::LoadBlock { address: 0x1fff, length: 2, lend: false }), fault);
+        assert_eq!(memory.perform(&Step::LoadBlock { address: 0x1fff, length: 2, lend: false, into: None }), fault);
         assert_eq!(memory.perform(&Step::StoreBlock { address: 0x1ffa, data: [0; 7].into() }), fault);
         let atomic = |address, size, op, operand, compare| Step::Atomic { address, size, op, operand, compare };
         for (step, old) in [

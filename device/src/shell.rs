@@ -223,15 +223,17 @@ impl HibServer {
             let mut found = [Readiness::NONE; PLACES];
             let mut wait = |timeout| set.wait(timeout, |place, ready| found[place as usize] = ready);
             spin.wait(|| self.timeout(), |timeout| wait(timeout).map_err(&unable))?;
-            if self.turn(found)? {
+            if self.turn(found, true)? {
                 return Ok(());
             }
         }
     }
 
     /// One turn of the loop, after a wait that found this at its places, at the latest after [`HibServer::timeout`].
-    /// Never blocks, and is short whatever the guest does. True if a shutdown was requested.
-    pub fn turn(&mut self, found: [Readiness; PLACES]) -> Result<bool, ServeError> {
+    /// Never blocks, and is short whatever the guest does. It goes on with copies only if it is their turn as well:
+    /// where several boards take turns, between two slices of any copies all of them are to be served. True if a
+    /// shutdown was requested.
+    pub fn turn(&mut self, found: [Readiness; PLACES], copies: bool) -> Result<bool, ServeError> {
         let ready = self.ready(found);
         if ready.shutdown {
             info!("stopped");
@@ -256,13 +258,15 @@ impl HibServer {
             change.take();
             self.board.feed(Event::DirectChanged);
         }
-        self.board.turn();
         if self.pause(now).is_some() && !ready.client_hung_up {
             self.begin_pause(now);
         } else if ready.client_in || self.has_unread() {
             self.serve_client(now, ready.client_in, !ready.client_hung_up);
         } else if self.intake.idle(now) {
             self.dry();
+        }
+        if copies {
+            self.board.turn();
         }
         // While the last messages of a client that has hung up are served, a waiting connection stays in the
         // backlog; it is accepted once they are done.
@@ -317,16 +321,31 @@ impl HibServer {
 
     // ---- waiting ----
 
+    /// Whether copies wait for their turn ([`HibServer::turn`]).
+    pub fn has_copies(&self) -> bool {
+        self.board.has_more()
+    }
+
+    /// Whether a turn is due without an event, also if it is not that of copies.
+    pub fn is_due(&self) -> bool {
+        self.deadline(self.clock.now()) == Some(0)
+    }
+
     /// Microseconds until [`HibServer::turn`] must be called without an event; `None` if never.
     pub fn timeout(&self) -> Option<u64> {
-        let now = self.clock.now();
+        if self.has_copies() { Some(0) } else { self.deadline(self.clock.now()) }
+    }
+
+    /// The same without copies.
+    fn deadline(&self, now: u64) -> Option<u64> {
         let pause = self.pause(now);
         if pause.is_none() && self.has_unread() || self.link.needs_attention() || self.board.rings.is_unfinished() {
             return Some(0);
         }
         let dry = pause.or(self.intake.deadline()).map(|at| at.saturating_sub(now));
         let link = self.link.deadline().map(|at| at.saturating_sub(now));
-        [self.board.wait(now), link, dry].into_iter().flatten().min()
+        let core = self.board.hib().deadline().map(|at| at.saturating_sub(now));
+        [core, link, dry].into_iter().flatten().min()
     }
 
     /// Until when the client's socket must be left unread; `None` if it may be read now.

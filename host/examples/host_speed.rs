@@ -155,11 +155,14 @@ fn main() {
         let (took, worked) = (begun.elapsed(), processor_time(gettid()) - worked);
         report_both(&format!("memcpy of {size} bytes"), count, took, worked);
         for (what, places) in [("put", [(1, far, 0), (0, 0, 0)]), ("get", [(0, 0, 0), (1, far, 0)])] {
-            let (begun, worked) = (Instant::now(), processor_time(server));
-            for _ in 0..count {
+            let mut copy = || {
                 let cookie = a.begin_copy(2, places, size).unwrap();
                 ended(&a, 2, cookie);
-            }
+            };
+            // The first one finds memory that nobody has touched.
+            copy();
+            let (begun, worked) = (Instant::now(), processor_time(server));
+            (0..count).for_each(|_| copy());
             let (took, worked) = (begun.elapsed(), processor_time(server) - worked);
             report_both(&format!("{what} of {size} bytes"), count, took, worked);
         }

@@ -29,9 +29,9 @@ pub(crate) struct Board {
 
 impl Board {
     /// A turn, in the log as its node's.
-    fn turn(&mut self, found: [Readiness; PLACES]) -> Result<(), HostError> {
+    fn turn(&mut self, found: [Readiness; PLACES], copies: bool) -> Result<(), HostError> {
         logging::of_node(Some(self.node));
-        let turned = self.server.turn(found);
+        let turned = self.server.turn(found, copies);
         logging::of_node(None);
         turned.map(|_| ()).map_err(|source| HostError::Board { node: self.node, source })
     }
@@ -54,6 +54,8 @@ pub(crate) struct Loop {
     _head: Watched<OwnedFd>,
     /// What the last wait has found, by place: those of each board, then of each memory device, then that of the head.
     found: Vec<Readiness>,
+    /// The board whose copies went on last.
+    copied: usize,
     /// [`Rounds::observations`] of which the groups know.
     observed: u64,
     /// Microseconds to poll before sleep.
@@ -113,7 +115,7 @@ impl Loop {
         }
         let head = head.and_then(|head| places.next(1).watch(0, head, Readiness::READ)).map_err(HostError::Wait)?;
         let found = vec![Readiness::NONE; places.given];
-        Ok(Loop { fabric, boards, memories, set, _head: head, found, observed: 0, spin })
+        Ok(Loop { fabric, boards, memories, set, _head: head, found, copied: 0, observed: 0, spin })
     }
 
     /// Serves until the fabric is shut down, or this loop is stopped, or the first failure.
@@ -134,8 +136,8 @@ impl Loop {
         let (memories, head) = rest.split_at_mut(MEMORY_PLACES * self.memories.len());
         for (board, found) in self.boards.iter_mut().zip(boards.chunks_exact_mut(PLACES)) {
             let found: [Readiness; PLACES] = take(found);
-            if found.iter().any(|ready| ready.any()) || board.server.timeout() == Some(0) {
-                board.turn(found)?;
+            if found.iter().any(|ready| ready.any()) || board.server.is_due() {
+                board.turn(found, false)?;
             }
         }
         for (memory, found) in self.memories.iter_mut().zip(memories.chunks_exact_mut(MEMORY_PLACES)) {
@@ -147,7 +149,10 @@ impl Loop {
             }
         }
         let [head] = take(head);
-        let Some(fabric) = &mut self.fabric else { return Ok(head.any()) };
+        let Some(fabric) = &mut self.fabric else {
+            self.copy()?;
+            return Ok(head.any());
+        };
         if head.any() && fabric.round(Some(0))? {
             return Ok(true);
         }
@@ -155,7 +160,7 @@ impl Loop {
             let mut crossed = fabric.pass();
             for board in self.boards.iter_mut().filter(|board| board.server.needs_attention()) {
                 crossed = true;
-                board.turn(Default::default())?;
+                board.turn(Default::default(), false)?;
             }
             if !crossed {
                 break;
@@ -164,7 +169,20 @@ impl Loop {
         if self.observed != fabric.observations() {
             self.observe();
         }
+        self.copy()?;
         Ok(false)
+    }
+
+    /// The copies of one board go on, if any board has some: one in each turn of the loop, so that everything is served
+    /// between two slices of copies, whosever they are.
+    fn copy(&mut self) -> Result<(), HostError> {
+        let boards = self.boards.len();
+        let mut following = (1..=boards).map(|n| (self.copied + n) % boards);
+        if let Some(at) = following.find(|at| self.boards[*at].server.has_copies()) {
+            self.copied = at;
+            self.boards[at].turn(Default::default(), true)?;
+        }
+        Ok(())
     }
 
     /// Faults and captures have changed: tells the guests whether they are to see what members of a group access.

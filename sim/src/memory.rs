@@ -85,7 +85,7 @@ impl Memory {
     pub(crate) fn perform(&mut self, step: Step) -> (StepResult, Option<Stored>) {
         let length = match &step {
             Step::Load { size, .. } | Step::Store { size, .. } | Step::Atomic { size, .. } => usize::from(*size),
-            Step::LoadBlock { length, .. } => *length as usize,
+            Step::LoadBlock { length, .. } | Step::Lend { length, .. } => *length as usize,
             Step::StoreBlock { data, .. } => data.len(),
             Step::LoadCommand { .. } => size_of::<Command>(),
         };
@@ -93,6 +93,7 @@ impl Memory {
         | Step::Store { address, .. }
         | Step::Atomic { address, .. }
         | Step::LoadBlock { address, .. }
+        | Step::Lend { address, .. }
         | Step::StoreBlock { address, .. }
         | Step::LoadCommand { address }) = step;
         if !self.has(address, length) {
@@ -115,6 +116,7 @@ impl Memory {
                 self.read(address, &mut bytes);
                 StepResult::Block(Block::from(bytes))
             }
+            Step::Lend { .. } => StepResult::Lent(None),
             Step::StoreBlock { address, data } => {
                 self.write(address, &data.bytes());
                 StepResult::Stored

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bytes of a block copy: in the packet, or lent by the board that sends it.
+//! The bytes of a block copy: in the packet, or in memory that a board lends.
 //!
 //! Boards of one process need not put bytes into a packet that its receiver takes out again. The packet then carries a
-//! [`Loan`]: the shell of the sender lends the memory, the shell of the receiver copies from there. Everything between
-//! sees a block of so many bytes. Where a packet leaves the process, or is captured, the bytes are read from the loan.
+//! [`Loan`]. Of a put the shell of the sender lends the source, and the shell of the receiver copies from there. Of a
+//! get the request carries the loan: the shell of the requester lends the target, the shell of the owner copies to
+//! there, and the reply refers to the same loan. Everything between sees a block of so many bytes. Where a packet with a
+//! block leaves the process, or is captured, the bytes are read from the loan; a request does without it.
 
 use alloc::borrow::Cow;
 use alloc::sync::Arc;
@@ -21,11 +23,16 @@ pub trait Lender: Any + fmt::Debug + Send + Sync {
     fn bytes(&self) -> Vec<u8>;
 }
 
-/// A block that is lent: so many bytes of a [`Lender`]. A clone is the same loan; two loans are never equal.
+/// Memory that is lent: so many bytes of a [`Lender`]. A clone is the same loan; two loans are never equal.
 #[derive(Clone, Debug)]
 pub struct Loan(Arc<(usize, Arc<dyn Lender>)>);
 
 impl Loan {
+    /// A loan of `length` bytes that `lender` lends.
+    pub fn new(length: usize, lender: Arc<dyn Lender>) -> Loan {
+        Loan(Arc::new((length, lender)))
+    }
+
     /// Who lends it.
     pub fn lender(&self) -> &dyn Lender {
         &*self.0.1
@@ -65,7 +72,7 @@ const _: () = assert!(size_of::<Block>() <= size_of::<Arc<[u8]>>());
 impl Block {
     /// A block of `length` bytes that `lender` lends.
     pub fn lent(length: usize, lender: Arc<dyn Lender>) -> Block {
-        Block::Lent(Loan(Arc::new((length, lender))))
+        Block::Lent(Loan::new(length, lender))
     }
 
     /// Number of bytes.

@@ -191,6 +191,17 @@ slots! {
 /// Byte of the length of a block, which follows the header.
 const BLOCK_LENGTH: usize = 44;
 
+/// What is no part of the encoding.
+struct Unencoded;
+
+impl Slot for Unencoded {
+    type Value = Option<Loan>;
+
+    fn get(_bytes: &[u8]) -> Result<Option<Loan>, Malformed> {
+        Ok(None)
+    }
+}
+
 /// The bytes of a block, behind the header.
 struct Bytes;
 
@@ -296,6 +307,8 @@ kinds! {
         context: u16 = Context,
         /// Bytes, 1 to [`MAX_BLOCK`].
         length: u32 = Length,
+        /// Within one process: where the bytes are to be copied to, instead of into the reply. It is not encoded.
+        into: Option<Loan> = Unencoded,
     };
     /// Store the bytes of `data`, 1 to [`MAX_BLOCK`], at any alignment.
     WriteBlock = 6 "write-block", REQUEST, HEADER_LEN, Block {
@@ -437,7 +450,8 @@ kinds! {
         /// Value before the operation.
         data: u64 = Data,
     };
-    /// The bytes of a block, none unless the status is Ok.
+    /// The bytes of a block, none unless the status is Ok. Where they are lent they are those of the request's loan, which
+    /// the owner has filled.
     BlockReply = 0x85 "block-reply", REPLY, HEADER_LEN, None {
         /// Result.
         status: Status = ItsStatus,
@@ -696,7 +710,8 @@ mod tests {
             (at.clone(), any::<u16>(), 1u32..8).prop_map(|(at, context, length)| Body::ReadBlock {
                 at,
                 context,
-                length
+                length,
+                into: None
             }),
             (at, any::<u16>(), proptest::collection::vec(any::<u8>(), 1..8)).prop_map(move |(at, context, data)| {
                 Body::WriteBlock { at, context, epoch: of(at.generation), data: data.into() }
@@ -784,7 +799,7 @@ mod tests {
     #[test]
     fn blocks_that_cannot_be_are_refused() {
         let at = RemoteAddr { page: 0, offset: 0xfff0, generation: 1 };
-        let lengths = |length| Body::ReadBlock { at, context: 0, length };
+        let lengths = |length| Body::ReadBlock { at, context: 0, length, into: None };
         let mut big = Vec::new();
         for length in [0, 17, MAX_BLOCK as u32 + 1, u32::MAX] {
             let packet = Packet { src: 0, dst: 1, tag: 0, incarnation: 0, target: 0, body: lengths(length) };

@@ -12,8 +12,8 @@ pub const MAX_COPY: u64 = 16 << 20;
 pub const BLOCKS: u32 = 16;
 /// Maximum number of bytes in those blocks: what a store waits for that is sent behind them.
 pub const BLOCK_BYTES: u64 = 512 << 10;
-/// Bytes of copies that may start before other events are served: some tens of microseconds of copying.
-pub const TURN_BYTES: u64 = 256 << 10;
+/// Bytes of blocks that may be moved before other events are served: less than 100 microseconds of copying.
+pub const TURN_BYTES: u64 = 512 << 10;
 /// What a shorter block counts as: sending one costs as much time as copying so many bytes.
 pub const SHORT_BLOCK: u64 = 16 << 10;
 /// Maximum number of status words of one context that are reserved or wait to be written: twice the number of slots,
@@ -216,6 +216,8 @@ pub enum Bug {
     CopyAtOnce,
     /// Turns: a context with many copies gets more turns than one with few.
     TurnsByOperation,
+    /// Turns: of those who wait for the next turn of the shell's loop all but the first are forgotten.
+    ForgetClaims,
     /// Accounts: the bytes of a context's unfinished copies are not limited.
     UnboundedCopies,
     /// Accounts: status words that wait for bus mastering are not limited.

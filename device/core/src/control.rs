@@ -207,7 +207,9 @@ impl Hib {
                 self.ctx.admin.release(slot);
                 return self.ctx.own_memory_failed(self.ctx.registers.slot_address(slot), status);
             }
-            StepResult::Loaded(_) | StepResult::Block(_) | StepResult::Stored => return self.ctx.admin.release(slot),
+            StepResult::Loaded(_) | StepResult::Block(_) | StepResult::Lent(_) | StepResult::Stored => {
+                return self.ctx.admin.release(slot);
+            }
         };
         self.ctx.admin.loaded(slot, command.seq);
         let status = match self.execute(slot, &command) {

@@ -73,18 +73,29 @@ pub(crate) enum Charge {
     Ring,
 }
 
+/// Who waits for the next turn of the shell's loop, to move more blocks of copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Claim {
+    /// The copies to or from a node.
+    Copies(NodeId),
+    /// The requests of a source, the first of which is about a block.
+    Serve(NodeId),
+}
+
 /// The budget of work that may start before the shell's loop must serve other events.
 #[derive(Clone, Debug, Hash)]
 struct Turn {
-    /// Bytes of copies that may still start.
-    bytes: u64,
+    /// Bytes of blocks that may still be moved. Negative if the last block was longer: the next turn is shorter.
+    bytes: i64,
     /// [`Action::Continue`] was emitted in this turn.
     continue_pushed: bool,
+    /// In the order in which they came, each once: who has used up a turn comes behind those who had nothing of it.
+    claims: VecDeque<Claim>,
 }
 
 impl Default for Turn {
     fn default() -> Turn {
-        Turn { bytes: TURN_BYTES, continue_pushed: false }
+        Turn { bytes: TURN_BYTES as i64, continue_pushed: false, claims: VecDeque::new() }
     }
 }
 
@@ -543,26 +554,45 @@ impl Ctx {
 
     // ---- the turn of the shell's loop ----
 
-    /// Whether another block may start in this turn. If not, requests the next turn once ([`Action::Continue`]).
-    pub(crate) fn may_copy(&mut self) -> bool {
+    /// Whether the claimant may move another block in this turn. If not, [`Ctx::next_claim`] returns it when it may.
+    pub(crate) fn may_copy(&mut self, claim: Claim) -> bool {
         if self.has(Bug::CopyAtOnce) || self.turn.bytes > 0 {
             return true;
+        }
+        let forgotten = self.has(Bug::ForgetClaims) && !self.turn.claims.is_empty();
+        if !self.turn.claims.contains(&claim) && !forgotten {
+            self.turn.claims.push_back(claim);
+        }
+        false
+    }
+
+    /// Takes a block of so many bytes from the budget of this turn. One that is only lent has none: who copies it pays
+    /// for it.
+    pub(crate) fn copied(&mut self, bytes: u64) {
+        self.turn.bytes -= bytes.max(SHORT_BLOCK) as i64;
+    }
+
+    /// Starts a new turn with a full budget, less what the last one exceeded its own by. Called on
+    /// [`Event::Continue`](crate::Event::Continue).
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn.bytes = self.turn.bytes.min(0) + TURN_BYTES as i64;
+        self.turn.continue_pushed = false;
+    }
+
+    /// The next claimant, who may move blocks now. If the budget is used up and somebody waits, requests the next turn
+    /// once ([`Action::Continue`]).
+    pub(crate) fn next_claim(&mut self) -> Option<Claim> {
+        if self.turn.claims.is_empty() {
+            return None;
+        }
+        if self.turn.bytes > 0 {
+            return self.turn.claims.pop_front();
         }
         if !self.turn.continue_pushed {
             self.turn.continue_pushed = true;
             self.out.push(Action::Continue);
         }
-        false
-    }
-
-    /// A block of so many bytes starts: takes it from the budget of this turn.
-    pub(crate) fn copied(&mut self, bytes: u64) {
-        self.turn.bytes = self.turn.bytes.saturating_sub(bytes.max(SHORT_BLOCK));
-    }
-
-    /// Starts a new turn with a full budget. Called on [`Event::Continue`](crate::Event::Continue).
-    pub(crate) fn begin_turn(&mut self) {
-        self.turn = Turn::default();
+        None
     }
 
     // ---- errors that belong to no import ----
@@ -598,7 +628,6 @@ impl Ctx {
             }
         }
         self.recall(0, u64::MAX);
-        self.turn.bytes = TURN_BYTES;
         self.tables = Tables::default();
         self.registers = Registers::default();
         self.admin = Admin::default();

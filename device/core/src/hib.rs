@@ -2,7 +2,7 @@
 //! The board: owns the parts, and dispatches events and follow-ups to them.
 
 use crate::config::Bug;
-use crate::ctx::{Ctx, FollowUp, StepOwner};
+use crate::ctx::{Claim, Ctx, FollowUp, StepOwner};
 use crate::events::Cause;
 use crate::grants::{Clearing, Grants};
 use crate::launch::{self, Launcher};
@@ -225,8 +225,13 @@ impl Hib {
                 }
             }
             self.requester.pump_own(&mut self.ctx);
-            if self.ctx.has_no_follow_ups() {
-                return;
+            if !self.ctx.has_no_follow_ups() {
+                continue;
+            }
+            match self.ctx.next_claim() {
+                Some(Claim::Copies(node)) => self.launcher.pump_copies(below_launcher!(self), node),
+                Some(Claim::Serve(source)) => self.serve(source),
+                None => return,
             }
         }
     }
@@ -295,10 +300,8 @@ impl Hib {
                 self.launcher.expire(below_launcher!(self));
                 self.replicas.expire(below_replicas!(self));
             }
-            Event::Continue => {
-                self.ctx.begin_turn();
-                self.launcher.continue_copies(below_launcher!(self));
-            }
+            // Those who wait for it are follow-ups.
+            Event::Continue => self.ctx.begin_turn(),
         }
     }
 
@@ -447,6 +450,9 @@ impl Hib {
         }
         if self.ctx.answers.follows_refused_store(packet) {
             return Served::Refused(Status::Cut);
+        }
+        if packet.body.block_len() > 0 && !self.ctx.may_copy(Claim::Serve(source)) {
+            return Served::Stalled;
         }
         self.responder.in_service(source, Some(packet.body.page()));
         if let Some(served) = self.replicas.serve(below_replicas!(self), source, packet) {

@@ -3,7 +3,7 @@
 
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{AtomicOp, Block, Class, NodeId, Packet, Status};
+use telegraphos_wire::{AtomicOp, Block, Class, Loan, NodeId, Packet, Status};
 
 /// The BAR of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -241,12 +241,22 @@ pub enum Step {
         /// The shell may lend the bytes instead of loading them ([`Block::Lent`]): they need not be those of this
         /// moment, but may be of any time until the block is stored or taken back ([`Action::Recall`]).
         lend: bool,
+        /// Another board lends this memory ([`Step::Lend`]): if it has not been taken back, the shell may copy the bytes
+        /// to there, at this moment, and return the loan ([`Block::Lent`]) instead of them.
+        into: Option<Loan>,
+    },
+    /// Lend memory to be filled by another board, if the shell can: at any time until the loan is dropped or taken back.
+    Lend {
+        /// DMA address.
+        address: u64,
+        /// Length in bytes, at most [`telegraphos_wire::MAX_BLOCK`].
+        length: u32,
     },
     /// Store bytes at any alignment, after every earlier step; no order among the bytes.
     StoreBlock {
         /// DMA address.
         address: u64,
-        /// The bytes to store.
+        /// The bytes to store. If they are lent of this very memory, they are there already.
         data: Block,
     },
     /// Load an admin command. The driver does not write to the slot meanwhile.
@@ -263,6 +273,8 @@ pub enum StepResult {
     Loaded(u64),
     /// The loaded bytes.
     Block(Block),
+    /// What is lent, if it is.
+    Lent(Option<Loan>),
     /// The loaded command.
     Command(Command),
     /// The store is complete.
@@ -320,7 +332,7 @@ pub enum Action {
         /// The access.
         op: Step,
     },
-    /// Take back what is lent of a range of guest memory ([`Step::LoadBlock`]): when the shell has done so, nobody
+    /// Take back what is lent of a range of guest memory ([`Step::LoadBlock`], [`Step::Lend`]): when the shell has done so, nobody
     /// accesses it any more by a loan.
     Recall {
         /// DMA address.

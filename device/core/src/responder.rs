@@ -89,11 +89,16 @@ impl Responder {
             Body::Atomic { size, .. } if ctx.has(Bug::SplitAtomic) => Step::Load { address, size },
             Body::Atomic { size, op, operand, compare, .. } => Step::Atomic { address, size, op, operand, compare },
             // Its order among the requests of its source is that of this moment.
-            Body::ReadBlock { length, .. } => Step::LoadBlock { address, length, lend: false },
+            Body::ReadBlock { length, ref into, .. } => {
+                Step::LoadBlock { address, length, lend: false, into: into.clone() }
+            }
             Body::WriteBlock { ref data, .. } => Step::StoreBlock { address, data: data.clone() },
             _ => Step::Load { address, size: length as u8 },
         };
         self.in_service(source, Some(at.page));
+        if packet.body.block_len() > 0 {
+            ctx.copied(length);
+        }
         ctx.step(step, StepOwner::Serve(source));
         Ok(())
     }

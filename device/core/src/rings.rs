@@ -242,7 +242,7 @@ mod tests {
     }
 
     fn read(length: u32) -> Body {
-        Body::ReadBlock { at: RemoteAddr { page: 0, offset: 0, generation: 1 }, context: 0, length }
+        Body::ReadBlock { at: RemoteAddr { page: 0, offset: 0, generation: 1 }, context: 0, length, into: None }
     }
 
     fn ack() -> Body {

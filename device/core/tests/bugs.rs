@@ -14,6 +14,7 @@ telegraphos_testkit::bug_table! {
     KeepSilentHomes => "silent_members", "the join of a home that sends nothing";
     NoLocalUpdate => "replica_variants", "P reads M = 0 after M = 1";
     CopyAtOnce => "launches", "blocks in one turn";
+    ForgetClaims => "turns", "are its turn";
     TurnsByOperation => "launches", "are a fair share";
     UnboundedCopies => "launches", "the context is not congested";
     ForgetContextClear => "launches", "the end is not reported";

@@ -135,7 +135,7 @@ fn forgeries(incarnation: u64, target: u64, generation: u64) -> Vec<(&'static st
     let packet = |tag, body| Packet { src: 1, dst: 0, tag, incarnation, target, body };
     let read = |tag| Event::RingPacket(packet(tag, Body::Read { at, context: 0, size: 8 }));
     let event = |what| Event::Ring { peer: 1, what };
-    let block = |length| Event::RingPacket(packet(1, Body::ReadBlock { at, context: 0, length }));
+    let block = |length| Event::RingPacket(packet(1, Body::ReadBlock { at, context: 0, length, into: None }));
     let ack = |status| Event::RingPacket(packet(77, Body::WriteAck { status }));
     let multicast = Body::Reflected { at, size: 8, data: 1, writer: 1 };
     vec![

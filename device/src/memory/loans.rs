@@ -2,6 +2,9 @@
 //! Guest memory that is lent to other boards of this process: a block of a copy then moves from mapping to mapping, and
 //! not through a packet.
 //!
+//! Of a put the source is lent, and read by the receiver; of a get the target, and filled by the owner of the source
+//! when it performs the request.
+//!
 //! A loan ends when its block is dropped. Before that the lender can take it back, which it does before the memory is
 //! unmapped, revoked, or no longer the guest's that lent it ([`Loans::recall`]): bytes that were not copied yet are
 //! copied out, and the receiver finds those. So nobody waits for a receiver, and no block is lost. Lender and receiver
@@ -10,7 +13,7 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use telegraphos_wire::{Block, Lender};
+use telegraphos_wire::{Block, Lender, Loan};
 
 use super::mapping::Mapping;
 
@@ -35,6 +38,8 @@ struct Range {
     /// Its DMA address, for the lender.
     address: u64,
     length: u32,
+    /// To be filled; else it is only read.
+    fill: bool,
     place: Mutex<Place>,
 }
 
@@ -52,8 +57,18 @@ impl Range {
     /// Copies the bytes to a mapping.
     fn store(&self, to: &Mapping, at: u64) -> Option<()> {
         match &*locked(&self.place) {
+            // The target of a get: the owner of the source has filled it.
+            Place::Lent(from, offset) if self.fill && std::ptr::eq(&**from, to) && *offset == at => Some(()),
             Place::Lent(from, offset) => from.copy(*offset, self.length, to, at),
             Place::Returned(bytes) => to.store_block(at, bytes),
+        }
+    }
+
+    /// Copies bytes of a mapping to it. `None` if it has been taken back, or was not lent for that.
+    fn fill(&self, from: &Mapping, at: u64, length: u32) -> Option<()> {
+        match &*locked(&self.place) {
+            Place::Lent(to, offset) if self.fill && length == self.length => from.copy(at, length, to, *offset),
+            _ => None,
         }
     }
 
@@ -89,14 +104,27 @@ pub(super) fn store(block: &Block, to: &Mapping, at: u64) -> Option<()> {
     to.store_block(at, &block.bytes())
 }
 
+/// Copies `length` bytes at `at` of a mapping to memory that another board lends. `None` if that is not possible, or no
+/// more.
+pub(super) fn fill(loan: &Loan, from: &Mapping, at: u64, length: u32) -> Option<()> {
+    loan.lender().as_any().downcast_ref::<Range>()?.fill(from, at, length)
+}
+
 /// The loans of one board.
 #[derive(Debug, Default)]
 pub(super) struct Loans(Mutex<Vec<Weak<Range>>>);
 
 impl Loans {
-    /// Lends `length` bytes at `offset` of a mapping, which have this DMA address. `None` if they are not worth it or
-    /// too many are lent: then they are to be copied.
-    pub(super) fn lend(&self, mapping: &Arc<Mapping>, offset: u64, address: u64, length: u32) -> Option<Block> {
+    /// Lends `length` bytes at `offset` of a mapping, which have this DMA address, to be read or to be filled. `None` if
+    /// they are not worth it or too many are lent: then they are to be copied.
+    pub(super) fn lend(
+        &self,
+        mapping: &Arc<Mapping>,
+        offset: u64,
+        address: u64,
+        length: u32,
+        fill: bool,
+    ) -> Option<Loan> {
         if length < LEAST || !mapping.holds(offset, length) {
             return None;
         }
@@ -111,9 +139,9 @@ impl Loans {
             return None;
         }
         let place = Mutex::new(Place::Lent(Arc::clone(mapping), offset));
-        let range = Arc::new(Range { address, length, place });
+        let range = Arc::new(Range { address, length, fill, place });
         loans.push(Arc::downgrade(&range));
-        Some(Block::lent(length as usize, range))
+        Some(Loan::new(length as usize, range))
     }
 
     /// Takes back what is lent of a range of DMA addresses.
@@ -148,7 +176,7 @@ mod tests {
     }
 
     fn lend(memory: &GuestMemory, at: u64, length: u32) -> Block {
-        match memory.perform(&Step::LoadBlock { address: RAM + at, length, lend: true }) {
+        match memory.perform(&Step::LoadBlock { address: RAM + at, length, lend: true, into: None }) {
             StepResult::Block(block) => block,
             other => panic!("{other:?}"),
         }
@@ -159,7 +187,7 @@ mod tests {
     }
 
     fn bytes(memory: &GuestMemory, at: u64, length: u32) -> Vec<u8> {
-        match memory.perform(&Step::LoadBlock { address: RAM + at, length, lend: false }) {
+        match memory.perform(&Step::LoadBlock { address: RAM + at, length, lend: false, into: None }) {
             StepResult::Block(Block::Bytes(bytes)) => bytes.to_vec(),
             other => panic!("{other:?}"),
         }
@@ -191,7 +219,10 @@ mod tests {
         // Beyond the target's end, and beyond the own.
         let fault = StepResult::Failed(telegraphos_wire::Status::MemoryFault);
         assert_eq!(store(&to, SIZE - 4096, lend(&from, 0, 4104)), fault);
-        assert_eq!(from.perform(&Step::LoadBlock { address: RAM + SIZE - 4096, length: 4104, lend: true }), fault);
+        assert_eq!(
+            from.perform(&Step::LoadBlock { address: RAM + SIZE - 4096, length: 4104, lend: true, into: None }),
+            fault
+        );
         // Within one memory.
         let data = pattern(8192, 9);
         store(&from, 0, data.as_slice().into());
@@ -238,6 +269,70 @@ mod tests {
         assert!(lend(&memory, 0, 65536).is_lent());
     }
 
+    fn lend_to_fill(memory: &GuestMemory, at: u64, length: u32) -> Loan {
+        match memory.perform(&Step::Lend { address: RAM + at, length }) {
+            StepResult::Lent(Some(loan)) => loan,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// As the owner of the source performs the request of a get.
+    fn load_into(memory: &GuestMemory, at: u64, length: u32, loan: &Loan) -> Block {
+        let step = Step::LoadBlock { address: RAM + at, length, lend: false, into: Some(loan.clone()) };
+        match memory.perform(&step) {
+            StepResult::Block(block) => block,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_target_of_a_get_is_filled_unless_it_was_taken_back() {
+        let (owner, target) = (guest(), guest());
+        let data = pattern(8192, 5);
+        store(&owner, 3, data.as_slice().into());
+        let loan = lend_to_fill(&target, 4099, 8192);
+        let filled = load_into(&owner, 3, 8192, &loan);
+        assert_eq!(filled, Block::Lent(loan));
+        assert!(*filled.bytes() == *data && bytes(&target, 4099, 8192) == data);
+        // The bytes are in their place: storing them once more would undo what has been stored since.
+        store(&target, 5000, [0xee; 9].into());
+        assert_eq!(store(&target, 4099, filled.clone()), StepResult::Stored);
+        assert_eq!(bytes(&target, 5000, 9), [0xee; 9]);
+        // Taken back afterwards, it is still what was got; taken back before, nothing is written to it.
+        target.recall(RAM + 4099, 1);
+        assert_eq!(filled.bytes()[5000 - 4099], 0xee);
+        let loan = lend_to_fill(&target, 0x1_0000, 8192);
+        target.recall(RAM + 0x1_0000, 1);
+        let block = load_into(&owner, 3, 8192, &loan);
+        assert!(!block.is_lent() && *block.bytes() == *data);
+        assert!(bytes(&target, 0x1_0000, 8192).iter().all(|byte| *byte == 0));
+        assert_eq!(store(&target, 0x1_0000, block), StepResult::Stored);
+        assert!(bytes(&target, 0x1_0000, 8192) == data);
+    }
+
+    #[test]
+    fn nothing_is_copied_to_what_is_lent_to_be_read_or_has_another_length() {
+        let (owner, other) = (guest(), guest());
+        store(&owner, 0, vec![7; 8192].into());
+        let Block::Lent(read) = lend(&other, 0, 8192) else { panic!("it is lent") };
+        let longer = lend_to_fill(&other, 0, 8200);
+        for loan in [read, longer] {
+            assert!(!load_into(&owner, 0, 8192, &loan).is_lent());
+        }
+        assert!(bytes(&other, 0, 8200).iter().all(|byte| *byte == 0));
+        let short = Step::Lend { address: RAM, length: LEAST - 1 };
+        assert_eq!(other.perform(&short), StepResult::Lent(None));
+        // Nor to memory that the guest has shared for loads alone.
+        let fd = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&fd, SIZE).unwrap();
+        let mut only = GuestMemory::default();
+        let map = DmaMap { argsz: 32, flags: dma_map::READ, offset: 0, address: RAM, size: SIZE };
+        only.map(&map, Some(fd)).unwrap();
+        let block = load_into(&owner, 0, 8192, &lend_to_fill(&only, 0, 8192));
+        assert!(!block.is_lent());
+        assert_eq!(store(&only, 0, block), StepResult::Failed(telegraphos_wire::Status::MemoryFault));
+    }
+
     /// A lender in another thread: after it has taken a loan back, nothing of what it writes arrives.
     #[test]
     fn nothing_is_copied_behind_a_recall_in_another_thread() {
@@ -254,6 +349,17 @@ mod tests {
                 store(&from, 0, vec![2; 65536].into());
             });
             assert!(bytes(&to, 0, 65536).iter().all(|byte| *byte == 1), "round {round}");
+            // And nothing is copied to what it has written since.
+            let loan = lend_to_fill(&from, 0, 65536);
+            std::thread::scope(|scope| {
+                scope.spawn(|| load_into(&to, 0, 65536, &loan));
+                if round % 2 == 0 {
+                    std::thread::yield_now();
+                }
+                from.recall(RAM, 65536);
+                store(&from, 0, vec![3; 65536].into());
+            });
+            assert!(bytes(&from, 0, 65536).iter().all(|byte| *byte == 3), "round {round}");
         }
     }
 }

@@ -183,14 +183,58 @@ impl Mapping {
     }
 }
 
-/// The processor's own loop over words, four times as fast as one of single accesses. As an instruction it is outside
-/// the language's memory model, like the guest that accesses the words meanwhile. Each word is one load and one store,
-/// whichever side is guest memory.
+/// Moves words by vector registers where both sides allow it, which is faster than the processor's own loop over words
+/// for what is not in its cache (by a sixth for 16 MiB), and by that loop elsewhere, which is four times as fast as one
+/// of single accesses. As instructions they are outside the language's memory model, like the guest that accesses the
+/// words meanwhile. Each word is part of one load and one store, whichever side is guest memory: an aligned access of a
+/// vector register divides no word.
 ///
 /// # Safety
 /// `from` and `to` are valid for `words` words.
 #[cfg(target_arch = "x86_64")]
-unsafe fn move_words(to: *mut u8, from: *const u8, words: usize) {
+unsafe fn move_words(mut to: *mut u8, mut from: *const u8, mut words: usize) {
+    /// Words of one round of the loop.
+    const ROUND: usize = 8;
+    // Up to a boundary of 16 bytes: one word.
+    let head = to.addr() / 8 % 2;
+    if (to.addr() ^ from.addr()) % 16 == 0 && to.addr() % 8 == 0 && words >= head + ROUND {
+        let rounds = (words - head) / ROUND;
+        // SAFETY: the caller's: `head` words and `rounds` times 8 lie within, and behind `head` both sides are aligned
+        // to 16. No stack or other memory is used.
+        unsafe {
+            std::arch::asm!(
+                "rep movsq",
+                inout("rcx") head => _,
+                inout("rdi") to,
+                inout("rsi") from,
+                options(nostack, preserves_flags)
+            );
+            std::arch::asm!(
+                "2:",
+                "movdqa {a}, [{from}]",
+                "movdqa {b}, [{from} + 16]",
+                "movdqa {c}, [{from} + 32]",
+                "movdqa {d}, [{from} + 48]",
+                "movdqa [{to}], {a}",
+                "movdqa [{to} + 16], {b}",
+                "movdqa [{to} + 32], {c}",
+                "movdqa [{to} + 48], {d}",
+                "add {from}, 64",
+                "add {to}, 64",
+                "dec {rounds}",
+                "jnz 2b",
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                from = inout(reg) from,
+                to = inout(reg) to,
+                rounds = inout(reg) rounds => _,
+                options(nostack)
+            );
+        }
+        words -= head + rounds * ROUND;
+    }
     // SAFETY: the caller's; the direction flag is clear at every call in Rust, and no stack or other memory is used.
     unsafe {
         std::arch::asm!(

@@ -463,6 +463,7 @@ impl Node {
             Step::LoadBlock { address, length, .. } => {
                 self.place(address, length as usize).map(|place| StepResult::Block((&*place).into()))
             }
+            Step::Lend { .. } => Some(StepResult::Lent(None)),
             Step::StoreBlock { address, data } => self.place(address, data.len()).map(|place| {
                 place.copy_from_slice(&data.bytes());
                 StepResult::Stored

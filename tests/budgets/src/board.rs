@@ -152,6 +152,7 @@ impl Board {
             Step::LoadBlock { address, length, .. } => memory
                 .get(address as usize..address as usize + length as usize)
                 .map(|bytes| StepResult::Block(bytes.into())),
+            Step::Lend { .. } => Some(StepResult::Lent(None)),
             Step::StoreBlock { address, data } => store(memory, address, &data.bytes()).map(|()| StepResult::Stored),
             Step::LoadCommand { address } => memory
                 .get(address as usize..)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies: starts their blocks in round-robin order, and moves the data between guest memory and packets.
 
-use super::{Below, Kind, Launcher, Location};
+use super::{Below, Kind, Launcher, Location, Operation};
 use crate::config::{BLOCK_BYTES, BLOCKS};
-use crate::ctx::{Ctx, FollowUp, StepOwner};
+use crate::ctx::{Claim, Ctx, FollowUp, StepOwner};
 use crate::keyed::Key;
 use crate::{Bug, Step, StepResult};
-use telegraphos_wire::{Body, MAX_BLOCK, NodeId, Rights, STREAM_BLOCK, Status, UNIT};
+use telegraphos_wire::{Body, Loan, MAX_BLOCK, NodeId, Rights, STREAM_BLOCK, Status, UNIT};
 
 /// Length of the block at `offset` of a copy, at most `limit`. A block crosses no export page at either end.
 pub(super) fn block_length(far: &Location, near: &Location, length: u64, offset: u64, limit: u64) -> u64 {
@@ -22,17 +22,14 @@ impl Launcher {
 
     /// Starts blocks of the copies to or from a node, in round-robin order, while the limits [`BLOCKS`],
     /// [`BLOCK_BYTES`] and [`TURN_BYTES`](crate::TURN_BYTES) allow.
-    pub(super) fn pump_copies(&mut self, below: &mut Below<'_>, node: NodeId) {
+    pub(crate) fn pump_copies(&mut self, below: &mut Below<'_>, node: NodeId) {
         let at_once = (BLOCK_BYTES / Launcher::longest_block(below, node)).min(BLOCKS.into()) as u32;
         loop {
             let destination = &self.destinations[usize::from(node)];
             if destination.blocks >= at_once || destination.copies.is_empty() {
                 return;
             }
-            if !below.ctx.may_copy() {
-                if !self.paused.contains(&node) {
-                    self.paused.push_back(node);
-                }
+            if !below.ctx.may_copy(Claim::Copies(node)) {
                 return;
             }
             let Some(number) = self.destinations[usize::from(node)].copies.pop() else { return };
@@ -44,44 +41,34 @@ impl Launcher {
             let offset = *started;
             let limit = *limit;
             let count = block_length(far, near, *length, offset, limit);
-            below.ctx.copied(count);
+            // What can be lent is paid for where it is copied.
+            let lendable = limit > STREAM_BLOCK as u64;
+            below.ctx.copied(if lendable { 0 } else { count });
             *started += count;
             let more = *started < *length;
-            let (far, near, get) = (*far, *near, *get);
+            let (near, get) = (*near, *get);
             let own_context = operation.origin.context();
             operation.parts += 1;
             self.destinations[usize::from(node)].blocks += 1;
             if more {
                 self.queue_copy(below.ctx, node, own_context, number);
             }
-            if get {
-                let Some(import) = below.requester.open_import(far.import) else {
-                    // Unreachable: an import is not closed while an operation uses it.
-                    self.part_done(below, number, Status::Argument, far.import);
-                    continue;
-                };
-                let (at, context) = (import.address(far.offset + offset), import.context);
-                below.requester.page_counters.count(below.ctx, node, at.page, false);
-                self.send_part(below, node, number, offset, Body::ReadBlock { at, context, length: count as u32 });
-            } else {
-                match self.near_address(below, &near, offset, count, Rights::READ) {
-                    Ok((page, address)) => {
-                        let owner = StepOwner::Block { operation: number, offset, page };
-                        // A copy of a replicated page may change when it is no longer valid.
-                        let lend = limit > STREAM_BLOCK as u64 && !below.replicas.has(page);
-                        below.ctx.step(Step::LoadBlock { address, length: count as u32, lend }, owner);
-                    }
-                    Err(status) => self.part_done(below, number, status, near.import),
-                }
+            if get && !lendable {
+                self.request_block(below, number, offset, count, None);
+                continue;
             }
-        }
-    }
-
-    /// A new turn of the shell's loop has begun: starts blocks again.
-    pub(crate) fn continue_copies(&mut self, below: &mut Below<'_>) {
-        for node in std::mem::take(&mut self.paused) {
-            // Nodes that exceed this turn's budget pause again, in the same order.
-            self.pump_copies(below, node);
+            let right = if get { Rights::WRITE } else { Rights::READ };
+            match self.near_address(below, &near, offset, count, right) {
+                Ok((page, address)) => {
+                    let owner = StepOwner::Block { operation: number, offset, page };
+                    let length = count as u32;
+                    // A copy of a replicated page may change when it is no longer valid.
+                    let lend = lendable && !below.replicas.has(page);
+                    let load = Step::LoadBlock { address, length, lend, into: None };
+                    below.ctx.step(if get { Step::Lend { address, length } } else { load }, owner);
+                }
+                Err(status) => self.part_done(below, number, status, near.import),
+            }
         }
     }
 
@@ -103,14 +90,58 @@ impl Launcher {
         Ok((at.page, address))
     }
 
-    /// Handles the result of a block's step: sends the loaded block, or ends the stored one.
+    /// Sends the request for a block of a get, whose bytes the owner may copy to `into`.
+    fn request_block(&mut self, below: &mut Below<'_>, number: Key, offset: u64, count: u64, into: Option<Loan>) {
+        let Some(Operation { node, kind: Kind::Copy { far, .. }, .. }) = self.operations.get(number) else { return };
+        let (node, far) = (*node, *far);
+        let import = match below.requester.open_import(far.import) {
+            Some(import) if !import.dead => import,
+            // The node went down while the target was lent.
+            import => {
+                let status = import.and_then(|i| i.error).unwrap_or(Status::NodeDown);
+                return self.part_done(below, number, status, far.import);
+            }
+        };
+        let (at, context) = (import.address(far.offset + offset), import.context);
+        below.requester.page_counters.count(below.ctx, node, at.page, false);
+        self.send_part(below, node, number, offset, Body::ReadBlock { at, context, length: count as u32, into });
+    }
+
+    /// A block of a get ends without an answer: whoever has the request still must not copy to this node's memory.
+    pub(super) fn take_back(&self, below: &mut Below<'_>, near: &Location, offset: u64, count: u64) {
+        // Where the grant is gone, the loan went with it.
+        if let Ok((_, address)) = self.near_address(below, near, offset, count, Rights::WRITE) {
+            below.ctx.recall(address, count);
+        }
+    }
+
+    /// Handles the result of a block's step: sends the loaded block or the request for one, or ends the stored one.
     pub(crate) fn block_stepped(&mut self, below: &mut Below<'_>, number: Key, offset: u64, result: StepResult) {
         let Some(operation) = self.operations.get(number) else { return };
         let (node, kind, failed) = (operation.node, operation.kind, operation.status != Status::Ok);
         let epoch = operation.epoch;
-        let Kind::Copy { far, near, get, .. } = kind else { return };
+        let Kind::Copy { far, near, get, length, limit, .. } = kind else { return };
         match result {
+            StepResult::Lent(into) if get && !failed => {
+                let count = block_length(&far, &near, length, offset, limit);
+                match into {
+                    // Its bytes come in the answer.
+                    None => below.ctx.copied(count),
+                    // Revoked while the step was in flight: it was lent behind the recall.
+                    Some(_) => {
+                        if let Err(status) = self.near_address(below, &near, offset, count, Rights::WRITE) {
+                            self.part_done(below, number, status, near.import);
+                            return below.ctx.defer(FollowUp::StepEnded);
+                        }
+                    }
+                }
+                self.request_block(below, number, offset, count, into);
+            }
             StepResult::Block(data) if !get && !failed => {
+                if limit > STREAM_BLOCK as u64 && !data.is_lent() {
+                    // It could have been lent, and was not.
+                    below.ctx.copied(data.len() as u64);
+                }
                 if data.is_lent() {
                     // Revoked while the step was in flight: it was lent behind the recall.
                     if let Err(status) = self.near_address(below, &near, offset, data.len() as u64, Rights::READ) {

@@ -16,12 +16,15 @@
 //! A copy is split into blocks that cross no export page: of at most [`MAX_BLOCK`] bytes within a node and between
 //! nodes of one process, of [`STREAM_BLOCK`] bytes between others. At most [`BLOCKS`] blocks and [`BLOCK_BYTES`] are in
 //! flight to one destination, with the contexts in round-robin order, so that memory is bounded for any number of
-//! copies. At most [`TURN_BYTES`] start before the shell has served other events ([`Action::Continue`]), so that a turn
-//! of its loop is short.
+//! copies. At most [`TURN_BYTES`] are moved before the shell has served other events ([`Action::Continue`]), so that a
+//! turn of its loop is short. Blocks that are requested by others count as well, and who waits for a turn gets one in the
+//! order in which it came ([`Claim`](crate::ctx::Claim)).
 //!
-//! Within one process the shell may lend the near end of a put instead of loading it: the block then has no bytes, and
-//! the receiver's shell copies from one guest's memory to the other's. The loan is taken back ([`Action::Recall`]) when
-//! the grant of the memory is revoked, bus mastering is switched off, or the board is reset.
+//! Within one process the shell may lend the near end instead of loading or storing it: the block then has no bytes, and
+//! the other shell copies from one guest's memory to the other's, for a put when it stores the block, for a get when it
+//! loads it. The loan is taken back ([`Action::Recall`]) when the grant of the memory is revoked, bus mastering is
+//! switched off, or the board is reset; that of a get also when it ends without an answer, or the page becomes a
+//! replicated one.
 //!
 //! The resources that a context uses are charged to it: the bytes of its unfinished copies, and its reserved status
 //! words. A context with many bytes of unfinished copies, or with most of the stores since the guest's socket was last
@@ -229,8 +232,6 @@ pub(crate) struct Launcher {
     variants: Variants,
     /// Copies to or from each node.
     destinations: ByNode<Destination>,
-    /// Nodes whose copies wait for the next turn of the shell's loop.
-    paused: VecDeque<NodeId>,
     /// Account of the bytes of unfinished copies, by context.
     bytes: Account<u16>,
     /// Contexts congested by their copies.
@@ -255,7 +256,6 @@ impl Launcher {
             #[cfg(feature = "bugs")]
             variants: Variants::default(),
             destinations: ByNode::new(config.window.nodes(), Destination::default()),
-            paused: VecDeque::new(),
             bytes: each(config.copies_limit),
             congested: BTreeSet::new(),
             throttled: BTreeSet::new(),

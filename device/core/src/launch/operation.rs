@@ -160,7 +160,13 @@ impl Launcher {
         let far = operation.imports[0].unwrap_or_default();
         let body = match answer {
             Ok(body) => body,
-            Err(status) => return self.part_done(below, number, status, far),
+            Err(status) => {
+                if let Kind::Copy { far: location, near, get: true, length, limit, .. } = operation.kind {
+                    let count = block_length(&location, &near, length, offset, limit);
+                    self.take_back(below, &near, offset, count);
+                }
+                return self.part_done(below, number, status, far);
+            }
         };
         match (body, &mut operation.kind) {
             (Body::AtomicReply { status, data }, Kind::Atomic { value }) => {

@@ -114,6 +114,10 @@ impl Replicas {
 
     /// Makes a page, or gives an existing one the mode and home of the command. The home's own page is filled.
     fn make_page(&mut self, below: &mut Below<'_>, new: &Membership) {
+        // What is stored to it from now on is ordered.
+        if let Some(grant) = below.grants.get(new.page) {
+            below.ctx.recall(grant.address, grant.valid);
+        }
         let replica = self.pages.get_or_insert_with(new.page, || ReplicaPage {
             mode: new.mode,
             generation: new.generation,

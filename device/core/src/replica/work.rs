@@ -76,9 +76,12 @@ impl Replicas {
                 Some(Step::StoreBlock { address: address_of(at.offset), data: data.clone() })
             }
             Work::Fill(_) | Work::Cancelled | Work::Move(_) | Work::Take => None,
-            Work::Read(_, offset) => {
-                Some(Step::LoadBlock { address: address_of(*offset), length: STREAM_BLOCK as u32, lend: false })
-            }
+            Work::Read(_, offset) => Some(Step::LoadBlock {
+                address: address_of(*offset),
+                length: STREAM_BLOCK as u32,
+                lend: false,
+                into: None,
+            }),
         }
     }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Guest memory of a node that is lent, as a shell lends it: the receiver reads it when it stores the block, unless it
-//! was taken back before.
+//! Guest memory of a node that is lent, as a shell lends it: the receiver of a put reads it when it stores the block, the
+//! owner of what is got fills it, unless it was taken back before.
 
 use super::Cluster;
 use std::any::Any;
 use std::sync::{Arc, Mutex, Weak};
-use telegraphos_device_core::Step;
-use telegraphos_wire::{Block, Lender};
+use telegraphos_device_core::{Step, StepResult};
+use telegraphos_wire::{Block, Lender, Loan};
 
 #[derive(Debug)]
 struct Lent {
@@ -35,12 +35,12 @@ pub(crate) struct Loans {
 }
 
 impl Loans {
-    pub(super) fn lend(&mut self, node: u16, address: u64, length: u32) -> Block {
+    pub(super) fn lend(&mut self, node: u16, address: u64, length: u32) -> Loan {
         let range = address as usize..address as usize + length as usize;
         let lent = Arc::new(Lent { node, range, returned: Mutex::default() });
         self.lent.push(Arc::downgrade(&lent));
         self.count += 1;
-        Block::lent(length as usize, lent)
+        Loan::new(length as usize, lent)
     }
 
     pub(super) fn recall(&mut self, ram: &[u8], address: u64, length: u64) {
@@ -61,12 +61,27 @@ impl Loans {
 }
 
 impl Cluster {
-    /// A step with the bytes of its block instead of the loan.
-    pub(super) fn with_bytes(&self, step: Step) -> Step {
-        let Step::StoreBlock { address, data: Block::Lent(loan) } = &step else { return step };
+    /// A step with the bytes of its block instead of the loan, and whether they are in their place already.
+    pub(super) fn with_bytes(&self, id: u16, step: Step) -> (Step, bool) {
+        let Step::StoreBlock { address, data: Block::Lent(loan) } = &step else { return (step, false) };
         let lent = loan.lender().as_any().downcast_ref::<Lent>().unwrap();
         let returned = lent.returned.lock().unwrap().clone();
         let bytes = returned.unwrap_or_else(|| self.nodes[usize::from(lent.node)].ram[lent.range.clone()].to_vec());
-        Step::StoreBlock { address: *address, data: bytes.into() }
+        let there = lent.node == id && lent.range.start as u64 == *address;
+        (Step::StoreBlock { address: *address, data: bytes.into() }, there)
+    }
+
+    /// Performs a load to memory that another node lends, if it is still lent.
+    pub(super) fn fill(&mut self, id: u16, step: &Step) -> Option<StepResult> {
+        let Step::LoadBlock { address, length, into: Some(loan), .. } = step else { return None };
+        let lent = loan.lender().as_any().downcast_ref::<Lent>().unwrap();
+        let node = &mut self.nodes[usize::from(id)];
+        let bytes = node.ram.get(*address as usize..*address as usize + *length as usize)?.to_vec();
+        if lent.returned.lock().unwrap().is_some() {
+            return None;
+        }
+        node.moved += u64::from(*length);
+        self.nodes[usize::from(lent.node)].ram[lent.range.clone()].copy_from_slice(&bytes);
+        Some(StepResult::Block(Block::Lent(loan.clone())))
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct Node {
     pub(crate) history: Vec<(u64, u64, u64)>,
     /// Blocks stored, in order: (address, bytes).
     pub(crate) blocks: Vec<(u64, usize)>,
+    /// Bytes of blocks that this node has copied, to or from its memory; what it lends is copied by another.
+    pub(crate) moved: u64,
     next_token: u64,
     /// The last command's number.
     pub(crate) seq: u32,
@@ -165,6 +167,7 @@ impl Node {
             atomics: Vec::new(),
             history: Vec::new(),
             blocks: Vec::new(),
+            moved: 0,
             next_token: 0,
             seq: 0,
             taken_events: 0,
@@ -588,14 +591,16 @@ impl Cluster {
     fn perform(&mut self, id: u16, step: StepId) {
         let moment = self.moment;
         let op = self.nodes[usize::from(id)].steps.remove(&step).unwrap();
-        let op = self.with_bytes(op);
+        let filled = self.fill(id, &op);
+        let (op, there) = self.with_bytes(id, op);
         let node = &mut self.nodes[usize::from(id)];
-        let mut changed = None;
+        let (mut changed, bytes) = (None, node.ram.len());
         let span = |address: u64, size: usize| {
             let at = address as usize;
-            (at + size <= RAM).then_some(at..at + size)
+            (at + size <= bytes).then_some(at..at + size)
         };
         let result = match op {
+            _ if filled.is_some() => filled.unwrap(),
             Step::Load { address, size } => match span(address, usize::from(size)) {
                 Some(range) => {
                     let mut bytes = [0; 8];
@@ -632,17 +637,25 @@ impl Cluster {
                 }
                 None => StepResult::Failed(Status::MemoryFault),
             },
-            Step::LoadBlock { address, length, lend: true } if span(address, length as usize).is_some() => {
-                StepResult::Block(node.loans.lend(id, address, length))
+            Step::Lend { address, length } if span(address, length as usize).is_some() => {
+                StepResult::Lent(Some(node.loans.lend(id, address, length)))
+            }
+            Step::Lend { .. } => StepResult::Failed(Status::MemoryFault),
+            Step::LoadBlock { address, length, lend: true, .. } if span(address, length as usize).is_some() => {
+                StepResult::Block(Block::Lent(node.loans.lend(id, address, length)))
             }
             Step::LoadBlock { address, length, .. } => match span(address, length as usize) {
-                Some(range) => StepResult::Block(node.ram[range].into()),
+                Some(range) => {
+                    node.moved += u64::from(length);
+                    StepResult::Block(node.ram[range].into())
+                }
                 None => StepResult::Failed(Status::MemoryFault),
             },
             Step::StoreBlock { address, data } => match span(address, data.len()) {
                 Some(range) => {
                     node.ram[range].copy_from_slice(&data.bytes());
                     node.blocks.push((address, data.len()));
+                    node.moved += if there { 0 } else { data.len() as u64 };
                     changed = Some((address, Changed::Block(data)));
                     StepResult::Stored
                 }
@@ -671,6 +684,12 @@ impl Cluster {
             self.observe(&[node][..usize::from(node % 2)]);
         }
         let at = self.rng.below(self.ready.len());
+        self.take(at);
+        true
+    }
+
+    /// Performs one possible event.
+    fn take(&mut self, at: usize) {
         let choice = self.ready[at];
         let hangs = match choice {
             Choice::Deliver((_, dst, _)) => self.hanging.contains(&dst),
@@ -679,10 +698,9 @@ impl Cluster {
         };
         if hangs {
             self.held.push(self.ready.swap_remove(at));
-            return true;
+            return;
         }
         self.choose(at);
-        true
     }
 
     /// Performs the possible event with this index.
@@ -740,6 +758,31 @@ impl Cluster {
         }
         self.end_turn(id);
         self.nodes[usize::from(id)].sent - before
+    }
+
+    /// A turn of a loop that serves all boards, as a host's, up to the copies that wait for a turn.
+    pub(crate) fn serve_all(&mut self) {
+        // Steps first: a server performs them at once.
+        let order = |choice: &Choice| match *choice {
+            Choice::Perform(_, step) => (0, step),
+            Choice::Continue(_) => (2, 0),
+            _ => (1, 0),
+        };
+        loop {
+            let next = self.ready.iter().enumerate().min_by_key(|(_, choice)| order(choice));
+            match next {
+                Some((at, choice)) if !matches!(choice, Choice::Continue(_)) => self.take(at),
+                _ => return,
+            }
+        }
+    }
+
+    /// The end of that turn: the copies of the next board behind `last` that wait, if there is one. Returns that board.
+    pub(crate) fn copy_slice(&mut self, last: u16) -> Option<u16> {
+        let nodes = self.nodes.len() as u16;
+        let id = (1..=nodes).map(|n| (last + n) % nodes).find(|id| self.asks_for_a_turn(*id))?;
+        self.at_once(id, Event::Continue);
+        Some(id)
     }
 
     /// Passes an event to a node and performs its steps at once, as a server does. Returns the number of blocks stored.

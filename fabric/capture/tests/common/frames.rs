@@ -172,7 +172,7 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
             put("operand", *operand);
             put("compare", *compare);
         }
-        Body::ReadBlock { at, context, length } => {
+        Body::ReadBlock { at, context, length, .. } => {
             address(&mut put, at);
             put("context", (*context).into());
             put("length", (*length).into());
@@ -322,7 +322,7 @@ pub(crate) fn body(kind: u64, random: &mut Rng) -> Body {
             let op = [AtomicOp::Swap, AtomicOp::Add, AtomicOp::CompareSwap][random.below(3) as usize];
             Body::Atomic { at: wide, context, epoch, size: word as u8, op, operand: data, compare: random.next() }
         }
-        4 => Body::ReadBlock { at: for_block, context, length: length as u32 },
+        4 => Body::ReadBlock { at: for_block, context, length: length as u32, into: None },
         5 => Body::WriteBlock { at: for_block, context, epoch, data: block },
         6 => Body::Enqueue { at: wide, context, epoch, size: word as u8, data, after: small },
         7 => Body::Reserve { at: near, imports: small },
