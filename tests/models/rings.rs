@@ -3,8 +3,8 @@
 //! boards, every interleaving.
 //!
 //! Real: the boards ([`Hib`]), from a store's arrival at the window to the step in guest memory. Modelled: the network,
-//! first in, first out for each direction and class; the ring, first in, first out for each direction; the fabric, which
-//! withdraws the ring and offers it again, whenever it likes, and is heard by each board when that likes.
+//! first in, first out for each direction and class; the ring, first in, first out for each direction; the fabric,
+//! which withdraws the ring and offers it again at any time, as each board learns at any time after that.
 //!
 //! What is modelled of the fabric's policy is only that both boards hear the same (`fabric/core/src/rings.rs`).
 
@@ -47,7 +47,7 @@ pub(crate) enum Happens {
     Switch(NodeId, usize),
     /// The oldest frame of the ring arrives from this node.
     Ring(NodeId),
-    /// The next word of the fabric about the ring arrives at this node.
+    /// The fabric's next frame about the ring arrives at this node.
     Hear(NodeId),
 }
 
