@@ -52,7 +52,7 @@ pub(crate) enum Happens {
 }
 
 /// Boards that hash alike behave alike, so states that do are equal.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug)]
 pub(crate) struct State {
     hibs: [Hib; 2],
     /// By sender and class.
@@ -64,6 +64,13 @@ pub(crate) struct State {
     stored: u64,
     /// Numbers in node 1's memory, in order.
     performed: Vec<u64>,
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let State { hibs, wires, rings, heard, stored, performed } = self;
+        (hibs, wires, rings, heard, stored, performed).hash(hasher);
+    }
 }
 
 impl PartialEq for State {
@@ -127,7 +134,7 @@ impl State {
             count: 1,
             generation,
             length: UNIT,
-            rights: Rights::WRITE.0 as u16,
+            rights: Rights::WRITE.0,
             ..Command::default()
         };
         state.command(0, import);
