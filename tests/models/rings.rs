@@ -3,8 +3,8 @@
 //! boards, every interleaving.
 //!
 //! Real: the boards ([`Hib`]), from a store's arrival at the window to the step in guest memory. Modelled: the network,
-//! first in, first out for each direction and class; the ring, first in, first out for each direction; the fabric, which
-//! withdraws the ring and offers it again, whenever it likes, and is heard by each board when that likes.
+//! first in, first out for each direction and class; the ring, first in, first out for each direction; the fabric,
+//! which withdraws the ring and offers it again at any time, as each board learns at any time after that.
 //!
 //! What is modelled of the fabric's policy is only that both boards hear the same (`fabric/core/src/rings.rs`).
 
@@ -47,12 +47,12 @@ pub(crate) enum Happens {
     Switch(NodeId, usize),
     /// The oldest frame of the ring arrives from this node.
     Ring(NodeId),
-    /// The next word of the fabric about the ring arrives at this node.
+    /// The fabric's next frame about the ring arrives at this node.
     Hear(NodeId),
 }
 
 /// Boards that hash alike behave alike, so states that do are equal.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug)]
 pub(crate) struct State {
     hibs: [Hib; 2],
     /// By sender and class.
@@ -64,6 +64,13 @@ pub(crate) struct State {
     stored: u64,
     /// Numbers in node 1's memory, in order.
     performed: Vec<u64>,
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let State { hibs, wires, rings, heard, stored, performed } = self;
+        (hibs, wires, rings, heard, stored, performed).hash(hasher);
+    }
 }
 
 impl PartialEq for State {
@@ -127,7 +134,7 @@ impl State {
             count: 1,
             generation,
             length: UNIT,
-            rights: Rights::WRITE.0 as u16,
+            rights: Rights::WRITE.0,
             ..Command::default()
         };
         state.command(0, import);
