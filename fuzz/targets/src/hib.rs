@@ -6,10 +6,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig, Step, StepId, StepResult, Token};
+use telegraphos_device_core::{
+    Action, Bar, Event, Hib, HibConfig, RingAction, RingEvent, Step, StepId, StepResult, Token,
+};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Class, Packet, STREAM_BLOCK, Status, WindowLayout, regs};
+use telegraphos_wire::{Class, NodeId, Packet, STREAM_BLOCK, Status, WindowLayout, regs};
 
 use crate::input::Input;
 
@@ -96,6 +98,33 @@ pub enum Op {
     BusMaster(bool),
     /// The socket of the guest is empty; so the turn of the board's loop ends.
     IntakeDry,
+    /// The fabric offers an end of a ring to the other board. Nothing happens if the server would not open it.
+    RingUp {
+        /// The other board's incarnation that it is for.
+        incarnation: u64,
+        /// The board's own.
+        own: u64,
+        /// Packets of each class.
+        credits: u32,
+    },
+    /// The fabric withdraws the ring to this incarnation, offers it again, or gives it up.
+    RingUse {
+        /// 0: withdrawn; 1: offered; else: given up.
+        what: u8,
+        /// The other board's.
+        incarnation: u64,
+    },
+    /// What the other end of the ring sends comes, one frame of it.
+    RingDeliver,
+    /// A hostile peer writes a packet into the ring: its encoded bytes. The server checks who it is from.
+    RingForged(Vec<u8>),
+    /// The same with credits, or with an answer to a probe where class is 4; with what is no frame above that.
+    RingCredit {
+        /// Class; see above.
+        class: u8,
+        /// Packets.
+        count: u32,
+    },
 }
 
 impl Op {
@@ -129,6 +158,13 @@ impl Op {
             Op::Reset => put(13, &[]),
             Op::BusMaster(on) => put(14, &[&[u8::from(*on)]]),
             Op::IntakeDry => put(15, &[]),
+            Op::RingUp { incarnation, own, credits } => {
+                put(16, &[&incarnation.to_le_bytes(), &own.to_le_bytes(), &credits.to_le_bytes()]);
+            }
+            Op::RingUse { what, incarnation } => put(17, &[&[*what], &incarnation.to_le_bytes()]),
+            Op::RingDeliver => put(18, &[]),
+            Op::RingForged(bytes) => put(19, &[&(bytes.len() as u16).to_le_bytes(), bytes]),
+            Op::RingCredit { class, count } => put(20, &[&[*class], &count.to_le_bytes()]),
         }
     }
 
@@ -139,7 +175,7 @@ impl Op {
             1 => Bar::Contexts,
             _ => Bar::Window,
         };
-        let op = match what & 15 {
+        let op = match what & 31 {
             0 => {
                 let (at, size) = (bar(input.u8()), input.u8());
                 Op::Write { bar: at, size, offset: input.u64(), data: input.u64() }
@@ -167,6 +203,14 @@ impl Op {
             12 => Op::LinkDown,
             13 => Op::Reset,
             14 => Op::BusMaster(input.u8() & 1 != 0),
+            16 => Op::RingUp { incarnation: input.u64(), own: input.u64(), credits: input.u32() },
+            17 => Op::RingUse { what: input.u8(), incarnation: input.u64() },
+            18 => Op::RingDeliver,
+            19 => {
+                let length = input.u16();
+                Op::RingForged(input.bytes(length.into()).to_vec())
+            }
+            20 => Op::RingCredit { class: input.u8(), count: input.u32() },
             _ => Op::IntakeDry,
         };
         (usize::from(what >> 7), op)
@@ -195,6 +239,15 @@ pub fn config(node: u16, bits: u8) -> HibConfig {
     config
 }
 
+/// A frame of a ring.
+#[derive(Debug)]
+enum RingFrame {
+    Packet(Packet),
+    Credit { class: Class, count: u32 },
+    Probe,
+    Alive,
+}
+
 /// A board and its guest.
 #[derive(Debug)]
 struct Node {
@@ -205,6 +258,10 @@ struct Node {
     loads: BTreeMap<Token, u64>,
     /// Packets for it, in order.
     inbox: VecDeque<Packet>,
+    /// Its end of a ring is open.
+    ring: bool,
+    /// What the other end has sent, in order.
+    ring_inbox: VecDeque<RingFrame>,
     /// It has more to do.
     turn: bool,
     linked: bool,
@@ -228,6 +285,8 @@ impl World {
             steps: BTreeMap::new(),
             loads: BTreeMap::new(),
             inbox: VecDeque::new(),
+            ring: false,
+            ring_inbox: VecDeque::new(),
             turn: false,
             linked: false,
             now: 0,
@@ -304,6 +363,50 @@ impl World {
                 self.event(at, Event::IntakeDry);
                 self.end_turn(at);
             }
+            Op::RingUp { incarnation, own, credits } => {
+                let peer = self.other(at);
+                if self.nodes[at].hib.accepts_ring(peer, incarnation, own) {
+                    self.nodes[at].ring = true;
+                    self.nodes[at].ring_inbox.clear();
+                    self.ring_event(at, RingEvent::Up { incarnation, own, credits });
+                }
+            }
+            Op::RingUse { what: what @ 0..=1, incarnation } => {
+                self.ring_event(at, RingEvent::Use { incarnation, on: what == 1 });
+            }
+            Op::RingUse { incarnation, .. } => self.ring_event(at, RingEvent::Lost { incarnation }),
+            Op::RingDeliver => self.ring_deliver(at),
+            Op::RingForged(bytes) => match Packet::decode(&bytes) {
+                Ok(packet) if packet.src == self.other(at) => self.event(at, Event::RingPacket(packet)),
+                _ => self.ring_event(at, RingEvent::Broken),
+            },
+            Op::RingCredit { class, count } => {
+                let class = Class::ALL.get(usize::from(class)).copied();
+                let alive = RingEvent::Alive;
+                self.ring_event(at, class.map_or(alive, |class| RingEvent::Credit { class, count }));
+            }
+        }
+    }
+
+    /// The node of the other board.
+    fn other(&self, at: Index) -> NodeId {
+        self.nodes[1 - at].hib.config().node
+    }
+
+    fn ring_event(&mut self, at: Index, what: RingEvent) {
+        let peer = self.other(at);
+        self.event(at, Event::Ring { peer, what });
+    }
+
+    /// The oldest frame of the ring comes, if this end is open.
+    fn ring_deliver(&mut self, at: Index) {
+        let frame = self.nodes[at].ring_inbox.pop_front().filter(|_| self.nodes[at].ring);
+        match frame {
+            Some(RingFrame::Packet(packet)) => self.event(at, Event::RingPacket(packet)),
+            Some(RingFrame::Credit { class, count }) => self.ring_event(at, RingEvent::Credit { class, count }),
+            Some(RingFrame::Probe) => self.nodes[1 - at].ring_inbox.push_back(RingFrame::Alive),
+            Some(RingFrame::Alive) => self.ring_event(at, RingEvent::Alive),
+            None => {}
         }
     }
 
@@ -354,6 +457,9 @@ impl World {
                 if idle && self.nodes[at].hib.owes_acknowledgements() {
                     idle = false;
                     self.end_turn(at);
+                if !self.nodes[at].ring_inbox.is_empty() && self.spend() {
+                    idle = false;
+                    self.ring_deliver(at);
                 }
             }
         }
@@ -419,10 +525,30 @@ impl World {
                     node.turn = true;
                 }
                 Action::AnnounceReset { incarnation } => {
+                    node.ring = false;
                     let node = node.hib.config().node;
                     self.event(1 - at, Event::NodeUp { node, incarnation, block: STREAM_BLOCK as u32 });
                 }
-                Action::RingSend(_) | Action::Ring { .. } => unreachable!("no ring is offered"),
+                Action::RingSend(packet) => {
+                    assert!(node.ring && packet.dst != packet.src, "{packet:?} is sent without a ring");
+                    let mut bytes = Vec::new();
+                    packet.encode(&mut bytes);
+                    assert_eq!(Packet::decode(&bytes).as_ref(), Ok(&packet));
+                    self.nodes[1 - at].ring_inbox.push_back(RingFrame::Packet(packet));
+                }
+                Action::Ring { what, .. } => {
+                    let frame = match what {
+                        RingAction::Credit { class, count } => RingFrame::Credit { class, count },
+                        RingAction::Probe => RingFrame::Probe,
+                        RingAction::Unused { .. } => continue,
+                        RingAction::Close(_) => {
+                            node.ring = false;
+                            continue;
+                        }
+                    };
+                    assert!(node.ring, "{frame:?} is sent without a ring");
+                    self.nodes[1 - at].ring_inbox.push_back(frame);
+                }
                 Action::Credit { .. }
                 | Action::Group { .. }
                 | Action::Recall { .. }

@@ -345,6 +345,47 @@ fn forged() -> Script {
     s
 }
 
+/// A ring between the two: used, withdrawn, offered again; a reset behind which there is a new one; a hostile peer.
+fn rings() -> Script {
+    let mut s = Script::started(0);
+    let up = |s: &mut Script, of: [u64; 2]| {
+        for at in 0..2 {
+            s.op(at, Op::RingUp { incarnation: of[1 - at], own: of[at], credits: 4 });
+        }
+        s.op(0, Op::Run);
+    };
+    up(&mut s, [INCARNATION; 2]);
+    s.export(1, 0, 2, DATA, "segment");
+    s.import(0, 1, 0, "segment", 0);
+    for what in [0, 1] {
+        for n in 0..6 {
+            s.store(0, 1, 0, 8 * n, 8, n);
+        }
+        for at in 0..2 {
+            s.op(at, Op::RingUse { what, incarnation: INCARNATION });
+        }
+        s.load(0, 1, 0, 8, 8);
+        s.op(1, Op::RingDeliver);
+        s.quiet(0);
+        s.op(0, Op::Run);
+    }
+    s.store(0, 1, 0, 0, 4, 1);
+    s.op(1, Op::Reset);
+    s.op(0, Op::Run);
+    up(&mut s, [INCARNATION, INCARNATION + 1]);
+    s.op(0, Op::RingCredit { class: 4, count: 0 });
+    let (_, bytes) = packets::packets().swap_remove(0);
+    let mut packet = Packet::decode(&bytes).unwrap();
+    (packet.src, packet.dst, packet.incarnation, packet.target) = (1, 0, INCARNATION + 1, INCARNATION);
+    let mut bytes = Vec::new();
+    packet.encode(&mut bytes);
+    s.op(0, Op::RingForged(bytes));
+    s.op(0, Op::RingCredit { class: 1, count: 9 });
+    s.op(1, Op::RingUse { what: 2, incarnation: INCARNATION });
+    s.op(0, Op::Run);
+    s
+}
+
 pub(super) fn scripts() -> Vec<(&'static str, Vec<u8>)> {
     let all = [
         ("start", start()),
@@ -353,6 +394,7 @@ pub(super) fn scripts() -> Vec<(&'static str, Vec<u8>)> {
         ("queue", queue()),
         ("replicas", replicas()),
         ("forged", forged()),
+        ("rings", rings()),
     ];
     all.into_iter().map(|(name, script)| (name, script.bytes)).collect()
 }
