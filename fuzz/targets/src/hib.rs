@@ -454,12 +454,13 @@ impl World {
                     idle = false;
                     self.deliver(at);
                 }
-                if idle && self.nodes[at].hib.owes_acknowledgements() {
-                    idle = false;
-                    self.end_turn(at);
                 if !self.nodes[at].ring_inbox.is_empty() && self.spend() {
                     idle = false;
                     self.ring_deliver(at);
+                }
+                if idle && self.nodes[at].hib.owes_acknowledgements() {
+                    idle = false;
+                    self.end_turn(at);
                 }
             }
         }
