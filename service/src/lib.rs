@@ -3,8 +3,8 @@
 //!
 //! [`command`] has usage errors, how a server starts, and exit codes, [`allocator`] what it keeps of memory it has
 //! freed, [`logging`] the log as text or JSON, [`settings`] the TOML file and why settings are refused, [`signals`]
-//! those that end a process cleanly, [`shutdown`] what ends a loop, [`wait`] what it waits for, and [`spin`] how long it
-//! polls before that sleeps.
+//! those that end a process cleanly, [`shutdown`] what ends a loop, [`wait`] what it waits for, and [`spin`] how long
+//! it polls before that sleeps.
 //!
 //! Used by the HIB (`telegraphos-device`), the fabric, the host process that has both (`telegraphos-host`), and the
 //! command `telegraphos` (`telegraphos-cluster`).

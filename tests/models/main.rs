@@ -168,8 +168,9 @@ fn i10_every_interleaving_of_consumers_that_arm_for_several() {
     holds(Setup { elements: [3, 2], ..two.clone() }, &[SleptUnarmed, Woken, WokenEarly]);
     holds(Setup { wakes: 3, fill: 3, elements: [3, 2], ..two.clone() }, &[SleptUnarmed, Worker, Caller]);
     holds(Setup { fill: 3, elements: [2, 1], kills: 1, ..two.clone() }, &[SleptUnarmed, Killed, Again]);
-    holds(Setup { elements: [2, 1], ..pair.clone() }, &[SleptUnarmed, Woken, Spin]);
+    holds(Setup { elements: [1, 1], hold: 1, ..pair.clone() }, &[SleptUnarmed, Woken, Spin]);
     if full {
+        holds(Setup { elements: [2, 1], ..pair.clone() }, &[SleptUnarmed, Woken, Spin]);
         holds(Setup { fill: 8, elements: [3, 3], ..two }, &[SleptUnarmed, Held]);
         holds(Setup { elements: [3, 1], kills: 1, restarts: false, ..pair }, &[SleptUnarmed, Killed, Again]);
     }
@@ -312,7 +313,7 @@ fn e2_a_board_that_forgets_its_pending_element_loses_it() {
 fn who_counts_its_wake_ups_wrongly_sleeps_for_ever() {
     let right = Setup { elements: [2, 0], ..SMALL };
     fails(Setup { counting: Counting::Uncounted, ..right.clone() }, right, &[ASLEEP]);
-    let right = Setup { wakes: 2, consumers: 2, kills: 1, restarts: false, elements: [3, 0], hold: 1, ..SMALL };
+    let right = Setup { consumers: 2, kills: 1, restarts: false, elements: [2, 0], hold: 1, ..SMALL };
     fails(Setup { counting: Counting::Unshared, ..right.clone() }, right, &[ASLEEP]);
 }
 

@@ -173,6 +173,8 @@ impl State {
         while let Some(event) = events.pop_front() {
             let mut actions = Vec::new();
             self.hibs[at].handle(event, &mut actions);
+            // Each event is a turn of its own.
+            self.hibs[at].end_turn(&mut actions);
             for action in actions {
                 match action {
                     Action::Send(packet) => {

@@ -4,8 +4,8 @@
 //! Boards of one process need not put bytes into a packet that its receiver takes out again. The packet then carries a
 //! [`Loan`]. Of a put the shell of the sender lends the source, and the shell of the receiver copies from there. Of a
 //! get the request carries the loan: the shell of the requester lends the target, the shell of the owner copies to
-//! there, and the reply refers to the same loan. Everything between sees a block of so many bytes. Where a packet with a
-//! block leaves the process, or is captured, the bytes are read from the loan; a request does without it.
+//! there, and the reply refers to the same loan. Everything between sees a block of so many bytes. Where a packet with
+//! a block leaves the process, or is captured, the bytes are read from the loan; a request does without it.
 
 use alloc::borrow::Cow;
 use alloc::sync::Arc;

@@ -450,8 +450,8 @@ kinds! {
         /// Value before the operation.
         data: u64 = Data,
     };
-    /// The bytes of a block, none unless the status is Ok. Where they are lent they are those of the request's loan, which
-    /// the owner has filled.
+    /// The bytes of a block, none unless the status is Ok. Where they are lent they are those of the request's loan,
+    /// which the owner has filled.
     BlockReply = 0x85 "block-reply", REPLY, HEADER_LEN, None {
         /// Result.
         status: Status = ItsStatus,
@@ -470,8 +470,8 @@ kinds! {
         /// Result.
         status: Status = ItsStatus,
     };
-    /// Several stores or blocks were performed, or elements appended: as a [`Body::WriteAck`] for each. Refusals are sent
-    /// one by one.
+    /// Several stores or blocks were performed, or elements appended: as a [`Body::WriteAck`] for each. Refusals are
+    /// sent one by one.
     WriteAcks = 0x88 "write-acks", REPLY, HEADER_LEN, None {
         /// The tags of the requests, at least one, within the block of 256 tags to which the packet's tag belongs: that
         /// of tag n of the block is bit n % 8 of byte n / 8.

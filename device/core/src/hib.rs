@@ -194,8 +194,8 @@ impl Hib {
 
     /// Ends a turn of the shell's loop, which may have consisted of any events: appends the acknowledgements of what
     /// was performed in it to `out`, one packet for all stores, blocks and elements of a node, as far as their tags are
-    /// of one block ([`telegraphos_wire::Tags`]). The shell calls it before it sends what a turn has produced, and never
-    /// waits with it. Nothing is appended unless the board [owes](Hib::owes_acknowledgements) any.
+    /// of one block ([`telegraphos_wire::Tags`]). The shell calls it before it sends what a turn has produced, and
+    /// never waits with it. Nothing is appended unless the board [owes](Hib::owes_acknowledgements) any.
     pub fn end_turn(&mut self, out: &mut Vec<Action>) {
         if self.ctx.due.is_empty() || self.ctx.has(Bug::KeepAcknowledgement) {
             return;

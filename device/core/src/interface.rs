@@ -241,11 +241,12 @@ pub enum Step {
         /// The shell may lend the bytes instead of loading them ([`Block::Lent`]): they need not be those of this
         /// moment, but may be of any time until the block is stored or taken back ([`Action::Recall`]).
         lend: bool,
-        /// Another board lends this memory ([`Step::Lend`]): if it has not been taken back, the shell may copy the bytes
-        /// to there, at this moment, and return the loan ([`Block::Lent`]) instead of them.
+        /// Another board lends this memory ([`Step::Lend`]): if it has not been taken back, the shell may copy the
+        /// bytes to there, at this moment, and return the loan ([`Block::Lent`]) instead of them.
         into: Option<Loan>,
     },
-    /// Lend memory to be filled by another board, if the shell can: at any time until the loan is dropped or taken back.
+    /// Lend memory to be filled by another board, if the shell can: at any time until the loan is dropped or taken
+    /// back.
     Lend {
         /// DMA address.
         address: u64,
@@ -332,8 +333,8 @@ pub enum Action {
         /// The access.
         op: Step,
     },
-    /// Take back what is lent of a range of guest memory ([`Step::LoadBlock`], [`Step::Lend`]): when the shell has done so, nobody
-    /// accesses it any more by a loan.
+    /// Take back what is lent of a range of guest memory ([`Step::LoadBlock`], [`Step::Lend`]): when the shell has done
+    /// so, nobody accesses it any more by a loan.
     Recall {
         /// DMA address.
         address: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies between boards of one process: the near end's memory is lent to the other board, to be read by a put and to be
-//! filled by a get, and taken back before anybody else may have it.
+//! Copies between boards of one process: the near end's memory is lent to the other board, to be read by a put and to
+//! be filled by a get, and taken back before anybody else may have it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 

@@ -115,8 +115,8 @@ pub(super) fn fill(loan: &Loan, from: &Mapping, at: u64, length: u32) -> Option<
 pub(super) struct Loans(Mutex<Vec<Weak<Range>>>);
 
 impl Loans {
-    /// Lends `length` bytes at `offset` of a mapping, which have this DMA address, to be read or to be filled. `None` if
-    /// they are not worth it or too many are lent: then they are to be copied.
+    /// Lends `length` bytes at `offset` of a mapping, which have this DMA address, to be read or to be filled. `None`
+    /// if they are not worth it or too many are lent: then they are to be copied.
     pub(super) fn lend(
         &self,
         mapping: &Arc<Mapping>,

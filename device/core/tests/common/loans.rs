@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Guest memory of a node that is lent, as a shell lends it: the receiver of a put reads it when it stores the block, the
-//! owner of what is got fills it, unless it was taken back before.
+//! Guest memory of a node that is lent, as a shell lends it: the receiver of a put reads it when it stores the block,
+//! the owner of what is got fills it, unless it was taken back before.
 
 use super::Cluster;
 use std::any::Any;
