@@ -385,20 +385,30 @@ impl Hib {
                 return self.replicas.copy_acknowledged(below_replicas!(self), source, packet.tag, status);
             }
             Body::WriteAcks { tags } => {
+                let mut any = false;
                 for tag in tags.within(packet.tag) {
-                    self.answered(source, tag, Body::WriteAck { status: Status::Ok });
+                    any |= self.answered(source, tag, Body::WriteAck { status: Status::Ok });
+                }
+                if !any {
+                    return;
                 }
             }
-            body => self.answered(source, packet.tag, body),
+            body => {
+                if !self.answered(source, packet.tag, body) {
+                    return;
+                }
+            }
         }
+        // A node to which something was in flight: others may not exist.
         self.requester.pump(&mut self.ctx, source);
     }
 
-    /// Completes the request to a node with this tag. One that is not in flight is ignored.
-    fn answered(&mut self, node: NodeId, tag: u32, body: Body) {
-        let Some(request) = self.requester.take_in_flight(&self.ctx, node, tag) else { return };
+    /// Completes the request to a node with this tag. False if none is in flight.
+    fn answered(&mut self, node: NodeId, tag: u32, body: Body) -> bool {
+        let Some(request) = self.requester.take_in_flight(&self.ctx, node, tag) else { return false };
         let ended = self.requester.answered(&mut self.ctx, request, body);
         self.dispatch_ended(ended);
+        true
     }
 
     /// Passes the results of requests to the launcher and the replicas, which issued them.

@@ -197,7 +197,8 @@ fn an_acknowledgement_that_comes_twice_or_from_elsewhere_counts_nothing() {
     let mut tags = Tags::of(0);
     (1..256).for_each(|tag| tags.insert(tag));
     let incarnation = c.nodes[0].hib.incarnation();
-    for (incarnation, src) in [(incarnation, 1), (incarnation + 1, 2)] {
+    // Also from nodes that cannot be: found by the fuzz target `hib`.
+    for (incarnation, src) in [(incarnation, 1), (incarnation + 1, 2), (incarnation, 3), (incarnation, u16::MAX)] {
         let body = Body::WriteAcks { tags };
         c.event(0, Event::Packet(Packet { src, dst: 0, tag: 0, incarnation, target: 0, body }));
         assert_eq!((progress(&c, 0, 1), progress(&c, 0, 2)), ((4, 4), (4, 0)));
