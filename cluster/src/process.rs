@@ -97,13 +97,15 @@ impl Process {
         Memory::read(&fs::read_to_string(format!("/proc/{}/status", self.pid())).ok()?)
     }
 
-    /// Processor time it has used so far.
+    /// Processor time that its threads have used so far, to the nanosecond where the kernel counts so; that of threads
+    /// that have ended is not in it.
     pub(crate) fn cpu_time(&self) -> Option<Duration> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok()?;
-        // The second field is the name in parentheses, which may hold anything.
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-        Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).ok()?;
+        let of = |task: fs::DirEntry| {
+            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        Some(Duration::from_nanos(tasks.flatten().filter_map(of).sum()))
     }
 }
 

@@ -45,19 +45,18 @@ struct Running {
 }
 
 impl Running {
-    fn start(nodes: u16, threads: usize) -> Running {
-        Running::with(nodes, threads, |_| {})
+    fn start(nodes: u16, serving: Serving) -> Running {
+        Running::with(nodes, serving, |_| {})
     }
 
-    fn with(nodes: u16, threads: usize, change: impl FnOnce(&mut Config)) -> Running {
+    fn with(nodes: u16, serving: Serving, change: impl FnOnce(&mut Config)) -> Running {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::new(dir.path().join("fabric.sock"));
         change(&mut config);
         let fabric = Fabric::bind(config).unwrap();
         let stop = fabric.shutdown_handle();
         let boards = (0..nodes).map(|node| board(dir.path(), node)).collect();
-        let thread =
-            std::thread::spawn(move || Host::with(fabric, boards, Vec::new(), Serving { threads, spin: 0 })?.run());
+        let thread = std::thread::spawn(move || Host::with(fabric, boards, Vec::new(), serving)?.run());
         Running { dir, stop, thread }
     }
 
@@ -88,16 +87,22 @@ fn import(from: &mut Guest, of: &mut Guest, node: u16) {
     open(from, node, &pages, rights);
 }
 
-/// One thread for all; some boards to each of two beside the fabric's; one to each.
-const THREADS: [usize; 3] = [1, 3, 4];
+/// One thread for all, which sleeps at once or polls before; some boards to each of two beside the fabric's; one to
+/// each.
+const SERVING: [Serving; 4] = [
+    Serving { threads: 1, spin: 0 },
+    Serving { threads: 1, spin: 200 },
+    Serving { threads: 3, spin: 0 },
+    Serving { threads: 4, spin: 50 },
+];
 
 #[test]
 fn stores_loads_and_quiet_between_boards_of_one_process() {
-    THREADS.into_iter().for_each(stores_loads_and_quiet);
+    SERVING.into_iter().for_each(stores_loads_and_quiet);
 }
 
-fn stores_loads_and_quiet(threads: usize) {
-    let host = Running::start(3, threads);
+fn stores_loads_and_quiet(serving: Serving) {
+    let host = Running::start(3, serving);
     let mut guests: Vec<Guest> = (0..3).map(|node| host.guest(node)).collect();
     for (from, to) in [(0usize, 1usize), (1, 2), (2, 0)] {
         let mut b = guests.remove(to);
@@ -123,11 +128,11 @@ fn stores_loads_and_quiet(threads: usize) {
 
 #[test]
 fn a_guest_that_goes_ends_nobody_else() {
-    THREADS.into_iter().for_each(a_guest_that_goes);
+    SERVING.into_iter().for_each(a_guest_that_goes);
 }
 
-fn a_guest_that_goes(threads: usize) {
-    let host = Running::start(2, threads);
+fn a_guest_that_goes(serving: Serving) {
+    let host = Running::start(2, serving);
     let (mut a, mut b) = (host.guest(0), host.guest(1));
     import(&mut a, &mut b, 1);
     drop(b);
@@ -146,12 +151,12 @@ fn a_guest_that_goes(threads: usize) {
 /// A link that gets faults while it is in use loses nothing by it, has them from then on, and is without them again.
 #[test]
 fn links_in_memory_have_faults() {
-    THREADS.into_iter().for_each(faults_of_links);
+    SERVING.into_iter().for_each(faults_of_links);
 }
 
-fn faults_of_links(threads: usize) {
+fn faults_of_links(serving: Serving) {
     const LATENCY: Duration = Duration::from_millis(20);
-    let host = Running::with(2, threads, |config| config.control = Some(default_path(&config.listen)));
+    let host = Running::with(2, serving, |config| config.control = Some(default_path(&config.listen)));
     let (mut a, mut b) = (host.guest(0), host.guest(1));
     import(&mut a, &mut b, 1);
     let mut control = ControlClient::connect(&default_path(&host.dir.path().join("fabric.sock"))).unwrap();
@@ -190,13 +195,13 @@ fn faults_of_links(threads: usize) {
 /// From memory to memory; where the link has faults as bytes. Several copies are under way at once, and stores.
 #[test]
 fn copies_between_boards_of_one_process() {
-    THREADS.into_iter().for_each(copies_between_boards);
+    SERVING.into_iter().for_each(copies_between_boards);
 }
 
-fn copies_between_boards(threads: usize) {
+fn copies_between_boards(serving: Serving) {
     const PAGES: u16 = 16;
     const LENGTH: u64 = 1 << 19;
-    let host = Running::with(2, threads, |config| config.control = Some(default_path(&config.listen)));
+    let host = Running::with(2, serving, |config| config.control = Some(default_path(&config.listen)));
     let (mut a, mut b) = (host.guest(0), host.guest(1));
     let rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::DMA.0);
     let own = a.grant(0, 0, PAGES.into(), MEMORY, rights).unwrap();
@@ -236,11 +241,11 @@ fn copies_between_boards(threads: usize) {
 
 #[test]
 fn a_board_of_another_process_joins() {
-    THREADS.into_iter().for_each(another_process_joins);
+    SERVING.into_iter().for_each(another_process_joins);
 }
 
-fn another_process_joins(threads: usize) {
-    let host = Running::start(1, threads);
+fn another_process_joins(serving: Serving) {
+    let host = Running::start(1, serving);
     let (node, mut other) = board(host.dir.path(), 1);
     let stop = other.shutdown_handle();
     let thread = std::thread::spawn(move || other.run());
@@ -258,18 +263,14 @@ fn another_process_joins(threads: usize) {
 /// Whichever thread serves it: the end of one is the end of all.
 #[test]
 fn a_refused_board_is_named() {
-    THREADS.into_iter().for_each(refused_board);
+    SERVING.into_iter().for_each(refused_board);
 }
 
-fn refused_board(threads: usize) {
+fn refused_board(serving: Serving) {
     let dir = tempfile::tempdir().unwrap();
     let fabric = Fabric::bind(Config { nodes: 2, ..Config::new(dir.path().join("fabric.sock")) });
     let boards = vec![board(dir.path(), 1), board(dir.path(), 5)];
-    let error = Host::with(fabric.unwrap(), boards, Vec::new(), Serving { threads, spin: 0 })
-        .unwrap()
-        .run()
-        .unwrap_err()
-        .to_string();
+    let error = Host::with(fabric.unwrap(), boards, Vec::new(), serving).unwrap().run().unwrap_err().to_string();
     for part in ["the board of node 5", "outside the cluster of 2 nodes", "--nodes"] {
         assert!(error.contains(part), "{error}");
     }

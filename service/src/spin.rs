@@ -4,22 +4,26 @@
 //! To wake a sleeping thread costs more than most work that it is woken for. A loop that polls instead answers at once,
 //! but occupies a processor: where another thread needs that one, perhaps the one whose work is waited for, polling
 //! does harm. So a loop polls at most for the time it is given ([`Spin::new`]), and
-//! - as long as it pays: where nothing arrives within that time, only one wait in [`RARELY`] polls, until something
-//!   does;
+//! - as long as it pays: the loop learns how long its waits last, and polls for twice as long as that; where waits last
+//!   longer than it may poll, it does not poll;
 //! - as long as a processor is free: the scheduler says how long the thread has waited for one
 //!   (`/proc/thread-self/schedstat`). If that is more than a sixteenth of its time, it does not poll for a while.
 //!
-//! An idle loop sleeps: polling follows work only.
+//! An idle loop sleeps: after three long waits none polls, also where a timer ends them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::thread::ThreadId;
 use std::time::Instant;
 
-/// Of the waits of a loop for which polling does not pay, one in so many polls.
-pub const RARELY: u32 = 16;
-/// Vain polls in a row, after many that paid, until polling counts as not paying.
-const PATIENCE: u32 = 16;
+/// A wait changes the expected length by one part in so many.
+const WEIGHT: u64 = 8;
+/// A wait counts as at most so many times the longest poll: work that begins again is noticed soon.
+const LONGEST: u64 = 4;
+/// Microseconds that a sleeper is woken late. They are not part of what it has waited for.
+const WAKE_UP: u64 = 25;
+/// Shortest poll in microseconds, where waits are expected to last no time.
+const SHORTEST: u64 = 4;
 /// Microseconds between two looks at what the scheduler says.
 const INTERVAL: u64 = 1000;
 /// Microseconds without polling when processors are found busy: the first time, and at most.
@@ -28,10 +32,10 @@ const REST: (u64, u64) = (10_000, 160_000);
 /// What is decided from what has happened; without a clock. Times are microseconds.
 #[derive(Clone, Debug)]
 struct Policy {
-    /// Vain polls until polling is rare.
-    luck: u32,
-    /// Waits since the last one that polled.
-    skipped: u32,
+    /// Longest poll.
+    most: u64,
+    /// How long a wait is expected to last, in parts of a microsecond: [`WEIGHT`] are one.
+    gap: u64,
     /// No polling until then.
     rests_until: u64,
     /// The length of the last rest; 0 if processors were free since.
@@ -41,28 +45,22 @@ struct Policy {
 }
 
 impl Policy {
-    fn new() -> Policy {
-        Policy { luck: PATIENCE, skipped: 0, rests_until: 0, rest: 0, seen: None }
+    fn new(most: u64) -> Policy {
+        // As if waits had lasted half as long as they may: the first ones poll.
+        Policy { most, gap: most * WEIGHT / 2, rests_until: 0, rest: 0, seen: None }
     }
 
-    /// Whether a wait that begins now polls first.
-    fn polls(&mut self, now: u64) -> bool {
-        if now < self.rests_until {
-            return false;
-        }
-        if self.luck == 0 {
-            self.skipped += 1;
-            if self.skipped < RARELY {
-                return false;
-            }
-        }
-        self.skipped = 0;
-        true
+    /// How long a wait that begins now polls first.
+    fn polls(&self, now: u64) -> u64 {
+        let gap = self.gap / WEIGHT;
+        if now < self.rests_until || gap > self.most { 0 } else { (2 * gap).max(SHORTEST).min(self.most) }
     }
 
-    /// A wait has polled: whether something was found by that.
-    fn polled(&mut self, found: bool) {
-        self.luck = if found { (self.luck + 2).min(PATIENCE) } else { self.luck.saturating_sub(1) };
+    /// A wait has ended that lasted so long, and slept at last or did not.
+    fn waited(&mut self, gap: u64, slept: bool) {
+        let gap = if slept { gap.saturating_sub(WAKE_UP) } else { gap };
+        let counted = gap.min(LONGEST * self.most);
+        self.gap = self.gap - self.gap / WEIGHT + counted;
     }
 
     /// Whether it is time for [`Policy::scheduled`].
@@ -111,19 +109,15 @@ impl Schedule {
 /// The polling of one loop; see the module.
 #[derive(Debug)]
 pub struct Spin {
-    /// Microseconds.
-    most: u64,
     policy: Policy,
     started: Instant,
     schedule: Option<Schedule>,
-    /// Until when the wait that is under way polls.
-    until: Option<u64>,
 }
 
 impl Spin {
     /// Polls for at most so many microseconds before each sleep; never, if that is 0.
     pub fn new(most: u64) -> Spin {
-        Spin { most, policy: Policy::new(), started: Instant::now(), schedule: None, until: None }
+        Spin { policy: Policy::new(most), started: Instant::now(), schedule: None }
     }
 
     fn now(&self) -> u64 {
@@ -137,52 +131,34 @@ impl Spin {
         timeout: impl Fn() -> Option<u64>,
         mut poll: impl FnMut(Option<u64>) -> Result<bool, E>,
     ) -> Result<(), E> {
-        self.begin(timeout());
-        while self.goes_on() {
+        let limit = timeout();
+        // A wait without length is no wait.
+        if self.policy.most == 0 || limit == Some(0) {
+            return poll(limit).map(drop);
+        }
+        let begun = self.now();
+        let until = begun + limit.map_or(u64::MAX, |limit| limit).min(self.policy.polls(begun));
+        let mut now = begun;
+        let polls = now < until;
+        while now < until {
             if poll(Some(0))? {
-                self.found();
+                self.policy.waited(now - begun, false);
+                self.look_at_schedule(now);
                 return Ok(());
             }
-        }
-        poll(timeout()).map(drop)
-    }
-
-    /// A wait begins that ends after `limit` microseconds, if given. Poll as long as [`Spin::goes_on`] says so, then
-    /// sleep.
-    fn begin(&mut self, limit: Option<u64>) {
-        self.until = None;
-        // A wait without length is no wait.
-        if self.most == 0 || limit == Some(0) {
-            return;
-        }
-        let now = self.now();
-        if self.policy.polls(now) {
-            self.until = Some(now + limit.map_or(self.most, |limit| limit.min(self.most)));
-        }
-    }
-
-    /// Whether to poll once more before sleep.
-    fn goes_on(&mut self) -> bool {
-        let Some(until) = self.until else { return false };
-        let now = self.now();
-        if now < until {
             std::hint::spin_loop();
-            return true;
+            now = self.now();
         }
-        self.end(now, false);
-        false
+        if polls {
+            self.look_at_schedule(now);
+        }
+        poll(timeout())?;
+        self.policy.waited(self.now() - begun, true);
+        Ok(())
     }
 
-    /// A poll has found something to do: the wait is over.
-    fn found(&mut self) {
-        if self.until.is_some() {
-            self.end(self.now(), true);
-        }
-    }
-
-    fn end(&mut self, now: u64, found: bool) {
-        self.until = None;
-        self.policy.polled(found);
+    /// Learns, once in a while, whether the thread has had to wait for a processor.
+    fn look_at_schedule(&mut self, now: u64) {
         if !self.policy.wants_schedule(now) {
             return;
         }
@@ -230,58 +206,73 @@ fn few_processors(spin: u64, threads: usize, what: &str, processors: usize) -> O
 mod tests {
     use super::*;
 
-    /// Of so many waits, how many poll, if each poll finds something or each does not.
-    fn polls(policy: &mut Policy, waits: u32, found: bool) -> u32 {
+    /// How long waits poll after so many that lasted `gap`.
+    fn after(policy: &mut Policy, waits: u32, gap: u64, slept: bool) -> u64 {
+        (0..waits).for_each(|_| policy.waited(gap, slept));
+        policy.polls(0)
+    }
+
+    #[test]
+    fn a_wait_polls_for_twice_as_long_as_waits_last() {
+        let mut policy = Policy::new(50);
+        assert_eq!(policy.polls(0), 50, "the first ones poll");
+        assert_eq!(after(&mut policy, 100, 10, false), 20);
+        assert_eq!(after(&mut policy, 100, 0, false), SHORTEST);
+        assert_eq!(after(&mut policy, 100, 40, false), 50, "never longer than it may");
+        assert_eq!(after(&mut policy, 100, 40 + WAKE_UP, true), 50, "a sleeper is woken late");
+        assert_eq!(after(&mut policy, 100, 60, false), 0, "what arrives too late is not polled for");
+    }
+
+    #[test]
+    fn an_idle_loop_stops_to_poll_and_a_busy_one_begins_again() {
+        let mut policy = Policy::new(50);
+        assert_eq!(after(&mut policy, 100, 5, false), 10);
+        // As a timer of a tenth of a second ends the waits.
+        assert!(after(&mut policy, 1, 100_000, true) > 0, "a single long wait changes little");
+        assert_eq!(after(&mut policy, 2, 100_000, true), 0);
+        assert_eq!(after(&mut policy, 10_000, 100_000, true), 0, "none polls");
+        assert!(after(&mut policy, 12, 5 + WAKE_UP, true) > 0, "arrivals are counted by sleepers, too");
+    }
+
+    #[test]
+    fn bursts_with_pauses_are_polled_for_within_the_bursts() {
+        let mut policy = Policy::new(50);
         let mut polled = 0;
-        for _ in 0..waits {
-            if policy.polls(0) {
-                polled += 1;
-                policy.polled(found);
+        for _ in 0..100 {
+            // 32 arrivals 3 us apart, then a pause of 10 ms.
+            for _ in 0..32 {
+                polled += u32::from(policy.polls(0) >= 3);
+                policy.waited(3, policy.polls(0) < 3);
             }
+            policy.waited(10_000, true);
         }
-        polled
-    }
-
-    #[test]
-    fn polling_goes_on_while_it_pays() {
-        let mut policy = Policy::new();
-        assert_eq!(polls(&mut policy, 1000, true), 1000);
-        // A few in vain change nothing.
-        assert_eq!(polls(&mut policy, PATIENCE - 1, false), PATIENCE - 1);
-        assert_eq!(polls(&mut policy, 1000, true), 1000);
-    }
-
-    #[test]
-    fn polling_in_vain_becomes_rare_and_returns_when_it_pays() {
-        let mut policy = Policy::new();
-        assert_eq!(polls(&mut policy, PATIENCE, false), PATIENCE);
-        assert_eq!(polls(&mut policy, 160 * RARELY, false), 160);
-        assert!(polls(&mut policy, 2 * RARELY, true) > RARELY, "after one that paid each polls");
+        assert!(polled > 3000, "{polled} of 3200");
     }
 
     #[test]
     fn there_is_no_polling_while_processors_are_busy() {
-        let mut policy = Policy::new();
+        let mut policy = Policy::new(50);
         let times = |run: u64, wait: u64| [run * 1_000_000, wait * 1_000_000];
         policy.scheduled(0, times(0, 0));
         assert!(!policy.wants_schedule(INTERVAL - 1) && policy.wants_schedule(INTERVAL));
         policy.scheduled(1000, times(15, 0));
-        assert!(policy.polls(1000), "it has waited for no processor");
+        assert!(policy.polls(1000) > 0, "it has waited for no processor");
         policy.scheduled(2000, times(29, 2));
-        assert!(!policy.polls(2000) && !policy.polls(2000 + REST.0 - 1) && policy.polls(2000 + REST.0));
+        let polls = |policy: &Policy, now| policy.polls(now) > 0;
+        assert!(!polls(&policy, 2000) && !polls(&policy, 2000 + REST.0 - 1) && polls(&policy, 2000 + REST.0));
         // Each time longer, up to a limit; the first look after a rest is a new beginning.
         let (mut now, mut run) = (2000 + REST.0, 100);
         for rest in [2, 4, 8, 16, 16].map(|times| times * REST.0) {
             policy.scheduled(now, times(run, run));
-            assert!(policy.polls(now));
+            assert!(polls(&policy, now));
             run += 10;
             policy.scheduled(now + INTERVAL, times(run, run));
-            assert!(!policy.polls(now + INTERVAL + rest - 1) && policy.polls(now + INTERVAL + rest), "{rest}");
             now += INTERVAL + rest;
+            assert!(!polls(&policy, now - 1) && polls(&policy, now), "{rest}");
         }
         policy.scheduled(now, times(run, run));
         policy.scheduled(now + INTERVAL, times(run + 10, run));
-        assert!(policy.polls(now + INTERVAL));
+        assert!(polls(&policy, now + INTERVAL));
         assert_eq!(policy.rest, 0, "the next rest is a short one again");
     }
 
@@ -310,20 +301,56 @@ mod tests {
         }
     }
 
+    /// How many times a wait asks without sleep, if the sleep finds something.
+    fn asked(spin: &mut Spin, limit: Option<u64>) -> u32 {
+        let mut asked = 0;
+        let poll = |sleep: Option<u64>| {
+            let sleeps = sleep != Some(0) || limit == Some(0);
+            asked += u32::from(!sleeps);
+            Ok::<_, ()>(sleeps)
+        };
+        assert_eq!(spin.wait(|| limit, poll), Ok(()));
+        asked
+    }
+
     #[test]
     fn a_wait_without_length_and_a_loop_without_spin_never_poll() {
-        let mut none = Spin::new(0);
-        none.begin(None);
-        assert!(!none.goes_on());
-        let mut some = Spin::new(1_000_000);
-        some.begin(Some(0));
-        assert!(!some.goes_on());
-        some.begin(None);
-        assert!(some.goes_on());
-        some.found();
-        assert!(!some.goes_on(), "the wait is over");
-        let mut short = Spin::new(1);
-        short.begin(None);
-        while short.goes_on() {}
+        assert_eq!(asked(&mut Spin::new(0), None), 0);
+        let mut spin = Spin::new(10_000);
+        assert_eq!(asked(&mut spin, Some(0)), 0);
+        assert!(asked(&mut spin, None) > 0);
+    }
+
+    #[test]
+    fn a_loop_that_only_a_timer_wakes_does_not_poll() {
+        let mut spin = Spin::new(50);
+        let mut polls = 0;
+        for tick in 0..100 {
+            let poll = |sleep: Option<u64>| {
+                if sleep == Some(0) {
+                    polls += u32::from(tick >= 10);
+                    return Ok(false);
+                }
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                Ok::<_, ()>(false)
+            };
+            assert_eq!(spin.wait(|| Some(1000), poll), Ok(()));
+        }
+        assert_eq!(polls, 0);
+    }
+
+    #[test]
+    fn what_a_poll_finds_ends_the_wait() {
+        let mut spin = Spin::new(1_000_000);
+        let mut polls = 0;
+        let found = spin.wait(
+            || None,
+            |sleep| {
+                polls += 1;
+                assert_eq!(sleep, Some(0), "it is found before the first sleep");
+                Ok::<_, ()>(polls == 10)
+            },
+        );
+        assert_eq!((found, polls), (Ok(()), 10));
     }
 }

@@ -50,6 +50,11 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
+    /// The name of a figure of ours that was taken while they wait so.
+    pub(crate) fn figure(self, name: &str) -> String {
+        format!("{name}{}", self.suffix())
+    }
+
     /// Ends the names of our figures: blocked is how people run it.
     fn suffix(self) -> &'static str {
         match self {
@@ -192,6 +197,9 @@ const RATIOS: [Ratio; 16] = [
     ),
 ];
 
+/// The targets of figures that are no ratios, in their units.
+const TIMES: [(&str, Target); 1] = [("queue_empty_look", AtMost(0.3))];
+
 impl Samples {
     /// The values of an operation, by round.
     fn values(&self, op: &str) -> BTreeMap<u32, f64> {
@@ -251,7 +259,7 @@ pub(crate) fn figures(
             let fill = |op: &str| op.replace("{}", if *waiting == Waiting::Blocked { "blocked" } else { "spinning" });
             let to: Vec<String> = target.to.iter().map(|op| fill(op)).collect();
             let values = samples.ratios(target.of, &to);
-            let name = format!("{}{}", target.name, waiting.suffix());
+            let name = waiting.figure(target.name);
             let marks = samples.marks(&[&[target.of.to_owned()], &to[..]].concat(), &values);
             let inverse = matches!(target.one, Some(Target::AtLeast(_)));
             let baseline = if inverse { target.of.to_owned() } else { to.join(", ") };
@@ -266,12 +274,15 @@ pub(crate) fn figures(
         for (op, base) in OURS {
             let values = us(samples.values(op));
             let marks = samples.marks(&[op.to_owned()], &values);
-            let mut measure = Measure::of(&format!("{op}{}", waiting.suffix()), "us", &values).marked(marks);
+            let mut measure = Measure::of(&waiting.figure(op), "us", &values).marked(marks);
             if !base.is_empty() {
                 let ratio = spread(&samples.ratios(op, &[base.to_owned()])).map(|[median, ..]| median);
                 let ours = OURS.iter().any(|(name, _)| *name == base);
-                let base = if ours { format!("{base}{}", waiting.suffix()) } else { base.to_owned() };
+                let base = if ours { waiting.figure(base) } else { base.to_owned() };
                 measure = measure.against(&base, ratio);
+            }
+            if let Some((_, bound)) = TIMES.iter().find(|(name, _)| *name == op) {
+                targets.insert(measure.measure.clone(), *bound);
             }
             list.push(measure);
         }
@@ -324,6 +335,7 @@ mod tests {
         assert_eq!(find(&list, "load_local").median, Some(25.0));
         assert_eq!(targets["load_remote_over_local_spin"], AtMost(1.1));
         assert_eq!(figures(&both, Processes::Each).1["load_remote_over_local"], AtMost(1.8));
+        assert_eq!(targets["queue_empty_look_spin"], AtMost(0.3));
         assert!(AtMost(1.1).met(1.1) && !AtMost(1.1).met(1.2) && AtLeast(4.0).met(5.0) && !AtLeast(4.0).met(3.9));
     }
 
@@ -332,6 +344,10 @@ mod tests {
         let mut one = samples(&[("load_local", [1e3; 4]), ("quiet", [1e3, 1e3, 9e3, 9e3])]);
         one.rounds.remove(&3);
         one.marks.insert("udp_roundtrip".into(), vec!["no virtio_net".into()]);
+        let mut unpinned = one.clone();
+        unpinned.marks.insert(String::new(), vec!["not pinned".into()]);
+        let (list, _) = figures(&[(Waiting::Blocked, unpinned)].into(), Processes::One);
+        assert!(list.iter().all(|measure| measure.marks.contains(&"not pinned".to_owned())), "a mark without a name");
         let (list, _) = figures(&[(Waiting::Blocked, one)].into(), Processes::One);
         assert_eq!(list.len(), RATIOS.len() + OURS.len() + PEERS.len());
         let marks = |name: &str| find(&list, name).marks.join("; ");
