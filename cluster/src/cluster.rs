@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telegraphos_device::direct::memory_socket;
 use telegraphos_fabric::control::{ControlClient, default_path};
-use telegraphos_images::{Guest as Image, KernelSeries, Manifest, Qemu, Store};
+use telegraphos_images::{Guest as Image, KernelChoice, Manifest, Qemu, Store};
 
 /// Choices about a cluster to be booted.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,10 @@ pub fn prepare(settings: &Settings, progress: ProgressMode) -> Result<Prepared> 
     interrupt::forward(store.cancel_flag());
     interrupt::check()?;
     let qemu = store.qemu()?;
-    let image = store.guest(settings.kernel.unwrap_or_default())?;
+    let image = store.guest(settings.boot_options())?;
+    if let (Some(why), false) = (&image.without_driver, progress == ProgressMode::Silent) {
+        eprintln!("the guests have no driver: {why}");
+    }
     Ok(Prepared { qemu, image })
 }
 
@@ -61,8 +64,8 @@ impl Builder {
     }
 
     /// Guest kernel; 6.12 without this.
-    pub fn kernel(mut self, series: KernelSeries) -> Builder {
-        self.settings.kernel = Some(series);
+    pub fn kernel(mut self, kernel: impl Into<KernelChoice>) -> Builder {
+        self.settings.kernel = Some(kernel.into());
         self
     }
 

@@ -119,6 +119,7 @@ impl From<telegraphos_images::Error> for Error {
     fn from(e: telegraphos_images::Error) -> Error {
         match e {
             telegraphos_images::Error::Interrupted => Error::Interrupted,
+            telegraphos_images::Error::Usage(text) => Error::Usage(text),
             e => Error::Images(e),
         }
     }

@@ -135,6 +135,8 @@ pub struct Guest {
 struct Vm {
     process: Process,
     line: Line,
+    /// The servers of its directories; each serves one QEMU.
+    _directories: Vec<Process>,
 }
 
 impl Drop for Vm {
@@ -283,13 +285,32 @@ impl Guest {
         }
         let mut command = self.options.qemu.as_ref().unwrap_or(&self.plan.prepared.qemu).command();
         command.args(self.qemu_args());
+        let (directories, args) = self.start_directories()?;
+        command.args(args).args(self.plan.prepared.image.disk_args()?);
         let mut process = Process::start(format!("QEMU of node {}", self.node), command, &self.log("qemu"))?;
         let path = self.socket("agent");
         wait_for_socket(&path, &mut process, || self.tails())?;
         let socket = UnixStream::connect(&path).map_err(Error::io("cannot connect to the agent line", &path))?;
         let line = Line::open(self.node, socket)?;
-        *lock(&self.vm) = Some(Vm { process, line });
+        *lock(&self.vm) = Some(Vm { process, line, _directories: directories });
         Ok(())
+    }
+
+    /// Starts what serves the host's directories to this guest, and waits until it listens; QEMU's options for them.
+    fn start_directories(&self) -> Result<(Vec<Process>, Vec<OsString>)> {
+        let image = &self.plan.prepared.image;
+        let (mut servers, mut args) = (Vec::new(), Vec::new());
+        for (n, directory) in image.directories.iter().enumerate() {
+            let socket = self.socket(&format!("fs{n}-"));
+            let _ = fs::remove_file(&socket);
+            args.extend(image.directory_args(directory, &socket));
+            let Some(command) = image.directory_server(directory, &socket) else { continue };
+            let what = format!("virtiofsd of node {} for {}", self.node, directory.host.display());
+            let mut server = Process::start(what, command, &self.log("virtiofsd"))?;
+            wait_for_socket(&socket, &mut server, || self.tails())?;
+            servers.push(server);
+        }
+        Ok((servers, args))
     }
 
     fn qemu_args(&self) -> Vec<OsString> {
@@ -297,13 +318,13 @@ impl Guest {
         let mut append = format!("telegraphos.node={}", self.node);
         let o = &self.options;
         for (wanted, word) in
-            [(o.shell, "telegraphos.shell"), (!o.driver, "telegraphos.noload"), (o.lab, "telegraphos.lab")]
+            [(o.shell, "telegraphos.shell"), (!self.driver(), "telegraphos.noload"), (o.lab, "telegraphos.lab")]
         {
             if wanted {
                 append += &format!(" {word}");
             }
         }
-        for word in &o.kernel_words {
+        for word in o.kernel_words.iter().chain(&plan.settings.append) {
             append += &format!(" {word}");
         }
         if let Some(khz) = crate::clock::tsc_khz().filter(|_| !plan.kvm) {
@@ -343,6 +364,11 @@ impl Guest {
         }
         args.extend(self.options.qemu_options.iter().cloned());
         args
+    }
+
+    /// Whether the guest is to load the driver, and there is one for its kernel.
+    fn driver(&self) -> bool {
+        self.options.driver && self.plan.prepared.image.without_driver.is_none()
     }
 
     /// The board's device in QEMU's JSON syntax.
@@ -397,7 +423,7 @@ impl Guest {
                 return Err(self.boot_timed_out());
             }
         }
-        let wanted = self.options.hib && self.options.driver && self.options.wait_for_device;
+        let wanted = self.options.hib && self.driver() && self.options.wait_for_device;
         // The agent comes after the driver: usually no more is to be waited for, and no command run.
         let found = self.line().is_some_and(|line| line.found_board());
         if wanted && !found { self.wait_for_device() } else { Ok(()) }

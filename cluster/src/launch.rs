@@ -108,7 +108,8 @@ pub(crate) fn log_end(what: &str, log: &Path) -> String {
 pub(crate) fn wait_for_socket(path: &Path, process: &mut Process, tails: impl Fn() -> String) -> Result<()> {
     let begun = Instant::now();
     let pid = process.pid().to_string();
-    while !listens_seen_by(path, &pid) {
+    // Seen from here, too: a process may listen and then enter a network namespace of its own.
+    while !listens_seen_by(path, &pid) && !listens_seen_by(path, "self") {
         interrupt::check()?;
         if let Some(status) = process.ended() {
             return Err(Error::ended(process.what(), status, "at its start", tails()));
@@ -158,7 +159,7 @@ impl Logs {
     /// The ends of those logs of one node that are not empty, each under a heading, for an error.
     pub(crate) fn tails(&self, node: usize) -> String {
         let mut text = String::new();
-        for (kind, name) in [("console", "console"), ("qemu", "QEMU"), ("hib", "HIB")] {
+        for (kind, name) in [("console", "console"), ("qemu", "QEMU"), ("virtiofsd", "virtiofsd"), ("hib", "HIB")] {
             let end = tail(&self.of_node(kind, node), TAIL);
             if !end.is_empty() {
                 text += &format!("\n--- end of node {node}'s {name} log\n{end}");
@@ -174,7 +175,7 @@ fn is_log(name: &str) -> bool {
     matches!(name, "fabric" | "host")
         || name.split_once('.').is_some_and(|(kind, rest)| match kind {
             "fabric" => true,
-            "console" | "qemu" | "hib" => rest.parse::<usize>().is_ok(),
+            "console" | "qemu" | "virtiofsd" | "hib" => rest.parse::<usize>().is_ok(),
             _ => false,
         })
 }

@@ -7,10 +7,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use telegraphos_device::direct::TrustGroup;
 use telegraphos_host::Threads;
-use telegraphos_images::{KernelSeries, KvmState, kvm_usable};
+use telegraphos_images::{BootOptions, KernelChoice, KvmState, RootChoice, Share, kvm_usable};
 
 /// The most nodes of a cluster on one computer.
 pub const MAX_NODES: usize = 64;
+/// The most directories of the host in a guest: each is a device and a word for the kernel, whose command line has 2048
+/// bytes.
+const MAX_SHARES: usize = 8;
+const MAX_APPEND: usize = 768;
 
 /// What runs guest code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
@@ -43,10 +47,27 @@ pub struct Settings {
     /// Number of virtual machines, 1 to 64 [default: 2]
     #[arg(long, value_name = "N")]
     pub nodes: Option<usize>,
-    /// Guest kernel: 6.1, 6.12 or newest [default: 6.12]
-    #[arg(long, value_name = "SERIES")]
-    #[serde(default, deserialize_with = "series")]
-    pub kernel: Option<KernelSeries>,
+    /// Guest kernel: 6.1, 6.12 or newest; a version of Debian's (6.12.57, linux-image-6.12.57+deb13-amd64); or a path
+    /// with a slash: a bzImage, a vmlinux, the directory of a kernel build (see docs/boot.md) [default: 6.12]
+    #[arg(long, value_name = "KERNEL")]
+    pub kernel: Option<KernelChoice>,
+    /// Where the modules of an own kernel are: a directory such as /lib/modules/RELEASE, or one above it
+    #[arg(long, value_name = "DIR")]
+    pub modules: Option<PathBuf>,
+    /// An initramfs that runs before the boot root
+    #[arg(long, value_name = "FILE")]
+    pub initrd: Option<PathBuf>,
+    /// Words added to the kernel's command line
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
+    pub append: Option<String>,
+    /// Root of the guests: a directory or a disk image, neither of which is changed, or host, this machine's own
+    /// [default: an own small one]
+    #[arg(long, value_name = "ROOT")]
+    pub root: Option<RootChoice>,
+    /// A directory of this machine inside the guests, as HOSTDIR:GUESTDIR[:ro]; as often as wanted
+    #[arg(long, value_name = "SHARE")]
+    #[serde(default)]
+    pub share: Vec<Share>,
     /// Memory of each virtual machine in MiB [default: 256]
     #[arg(long, value_name = "MIB")]
     pub memory_mib: Option<u32>,
@@ -90,11 +111,6 @@ pub struct Settings {
     pub fabric: Vec<(String, String)>,
 }
 
-fn series<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<KernelSeries>, D::Error> {
-    let text = String::deserialize(from)?;
-    text.parse().map(Some).map_err(serde::de::Error::custom)
-}
-
 /// A table of options of another command, with the settings `S`, which define the names.
 fn table<'de, D, S>(from: D) -> std::result::Result<Vec<(String, String)>, D::Error>
 where
@@ -135,6 +151,11 @@ impl Settings {
         Settings {
             nodes: self.nodes.or(base.nodes),
             kernel: self.kernel.or(base.kernel),
+            modules: self.modules.or(base.modules),
+            initrd: self.initrd.or(base.initrd),
+            append: self.append.or(base.append),
+            root: self.root.or(base.root),
+            share: if self.share.is_empty() { base.share } else { self.share },
             memory_mib: self.memory_mib.or(base.memory_mib),
             smp: self.smp.or(base.smp),
             accelerator: self.accelerator.or(base.accelerator),
@@ -167,7 +188,39 @@ impl Settings {
                 "threads is {threads}, but the HIBs do not share a process; choose --processes one"
             )));
         }
+        self.check_boot()?;
         self.check_trust()
+    }
+
+    /// What guests boot from.
+    pub(crate) fn boot_options(&self) -> BootOptions {
+        BootOptions {
+            kernel: self.kernel.clone().unwrap_or_default(),
+            modules: self.modules.clone(),
+            initrd: self.initrd.clone(),
+            root: self.root.clone(),
+            shares: self.share.clone(),
+        }
+    }
+
+    /// Refuses shares that hide each other, and words that are none.
+    fn check_boot(&self) -> Result<()> {
+        if self.share.len() > MAX_SHARES {
+            return Err(Error::Usage(format!("{} shares: at most {MAX_SHARES} are possible", self.share.len())));
+        }
+        for (n, share) in self.share.iter().enumerate() {
+            if self.share[..n].iter().any(|other| other.guest == share.guest) {
+                return Err(Error::Usage(format!("two shares are at {}; give each a place of its own", share.guest)));
+            }
+        }
+        let append = self.append.as_deref().unwrap_or("");
+        if append.len() > MAX_APPEND || append.contains(|c: char| c.is_control()) {
+            return Err(Error::Usage(format!(
+                "append has {} bytes: expected words for the kernel in one line of at most {MAX_APPEND}",
+                append.len()
+            )));
+        }
+        Ok(())
     }
 
     /// Refuses trust groups that cannot be, by their names.
@@ -218,6 +271,7 @@ fn choose_accelerator(wanted: Accelerator, kvm: &KvmState) -> Result<(bool, Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use telegraphos_images::KernelSeries;
 
     fn read(text: &str) -> Result<Settings> {
         let dir = tempfile::tempdir().unwrap();
@@ -231,7 +285,8 @@ mod tests {
         use clap::{Args, Command};
         let command = Settings::augment_args(Command::new("x"));
         let names: Vec<&str> = command.get_arguments().filter_map(|a| a.get_long()).collect();
-        let text = "nodes = 3\nkernel = \"6.1\"\nmemory-mib = 512\nsmp = 2\naccelerator = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nboot-limit = 60\n\
+        let text = "nodes = 3\nkernel = \"6.1\"\nmodules = \"/m\"\ninitrd = \"/i\"\nappend = \"a b\"\nroot = \"host\"\n\
+                    share = [\"/a:/b:ro\"]\nmemory-mib = 512\nsmp = 2\naccelerator = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nboot-limit = 60\n\
                     run-dir = \"/r\"\nlog-dir = \"/l\"\ncache = \"/c\"\n[hib]\nload-limit-ms = 500\n[fabric]\nnodes = 9\n\
                     [[trust]]\nname = \"lab\"\nnodes = [0, 2]\nsize-mib = 64\n";
         let settings = read(text).unwrap();
@@ -241,7 +296,7 @@ mod tests {
                 "{name} is not in the file"
             );
         }
-        assert_eq!((settings.nodes, settings.kernel), (Some(3), Some(KernelSeries::V6_1)));
+        assert_eq!((settings.nodes, settings.kernel), (Some(3), Some(KernelSeries::V6_1.into())));
         assert_eq!(settings.hib, [("load-limit-ms".to_owned(), "500".to_owned())]);
         assert_eq!(settings.trust, ["lab=0,2:64".parse().unwrap()]);
         assert_eq!(settings.threads, Some(Threads::Fixed(3)));
@@ -288,6 +343,19 @@ mod tests {
         let text = trust(&["a=0,1:64"], Some(Processes::Each)).unwrap_err();
         assert!(text.contains("trust group \"a\"") && text.contains("--processes one"), "{text}");
         assert!(Settings::default().check().is_ok());
+    }
+
+    #[test]
+    fn shares_and_words_for_the_kernel_are_looked_at() {
+        let share = |texts: &[&str]| {
+            let share = texts.iter().map(|text| text.parse().unwrap()).collect();
+            Settings { share, ..Settings::default() }.check().map_err(|e| e.to_string())
+        };
+        assert_eq!(share(&["/a:/x", "/a:/y"]), Ok(()));
+        assert_eq!(share(&["/a:/x", "/b:/x"]).unwrap_err(), "two shares are at /x; give each a place of its own");
+        assert!(share(&["/a:/0", "/a:/1", "/a:/2", "/a:/3", "/a:/4", "/a:/5", "/a:/6", "/a:/7", "/a:/8"]).is_err());
+        let append = |text: &str| Settings { append: Some(text.into()), ..Settings::default() }.check();
+        assert!(append("debug nosmp").is_ok() && append("a\nb").is_err() && append(&"x".repeat(2000)).is_err());
     }
 
     #[test]

@@ -46,7 +46,7 @@ fn run() -> Result<bool> {
                 clean &= report.is_clean();
             }
             series => {
-                let guest = store.guest(series.parse()?)?;
+                let guest = store.guest(series.parse::<KernelSeries>()?)?;
                 print!("{}", guest.manifest);
                 println!("{}\n{}", guest.kernel.display(), guest.root.display());
                 println!("{:?}", guest.qemu_args(TCG, ""));

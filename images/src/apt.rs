@@ -237,7 +237,9 @@ fn explain(what: &str, release: &str, keyring: &str, detail: String) -> Error {
              apt-get update && apt-get install --yes debian-archive-keyring\nand try again\n(apt said: {detail})"
         ));
     }
-    let remedy = if has(&["resolv", "onnect", "timed out", "etwork is unreachable"]) {
+    let remedy = if has(&["Unable to locate package", "has no installation candidate"]) {
+        "`apt-cache search WORD` finds names of packages; a package may be in another suite"
+    } else if has(&["resolv", "onnect", "timed out", "etwork is unreachable"]) {
         "the mirror of the host's apt configuration cannot be reached: check the network and try again"
     } else if has(&["No space left"]) {
         "make room on the cache's disk, or point TELEGRAPHOS_CACHE to another, and try again"
@@ -417,6 +419,7 @@ mod tests {
         assert!(text("E: Failed to fetch u  Temporary failure resolving 'm'").contains("check the network"));
         assert!(text("E: Failed to fetch u  404  Not Found").contains("try again in some minutes"));
         assert!(text("E: Write error - write (28: No space left on device)").contains("TELEGRAPHOS_CACHE"));
+        assert!(text("E: Unable to locate package iperf9").contains("apt-cache search"));
         assert!(text("E: odd").contains("nothing partial was kept"));
     }
 

@@ -42,6 +42,9 @@ pub enum Error {
         /// What was found instead.
         why: String,
     },
+    /// Something that the user named cannot be used.
+    #[error("{0}")]
+    Usage(String),
     /// Anything else. The functions below make the texts that several places use.
     #[error("{0}")]
     Failed(String),

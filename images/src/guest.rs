@@ -1,29 +1,65 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The guest image: a kernel and a read-only file system, of which guests read what they use.
 
+use crate::config::Uses;
+use crate::directories::{Directory, Transport};
 use crate::ext4::Ext4;
+use crate::kernel::{Headers, Kernel, Modules};
 use crate::manifest::FileRecord;
 use crate::module::{KO, LAB_KO, forget_old};
-use crate::peers;
+use crate::root::{RootChoice, Share, disk_format};
 use crate::store::{self, Store, read};
-use crate::{Error, KernelSeries, Manifest, Result};
+use crate::{Error, KernelChoice, KernelSeries, Manifest, Result, own, peers};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a guest is made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BootOptions {
+    /// The kernel.
+    pub kernel: KernelChoice,
+    /// Where an own kernel's modules are, if not in its tree.
+    pub modules: Option<PathBuf>,
+    /// An initramfs that runs before the boot root.
+    pub initrd: Option<PathBuf>,
+    /// The root; the boot root itself without this.
+    pub root: Option<RootChoice>,
+    /// Directories of the host inside the guest.
+    pub shares: Vec<Share>,
+}
+
+impl From<KernelSeries> for BootOptions {
+    fn from(series: KernelSeries) -> BootOptions {
+        BootOptions { kernel: series.into(), ..BootOptions::default() }
+    }
+}
 
 /// A bootable guest.
 #[derive(Clone, Debug)]
 pub struct Guest {
     /// The uncompressed kernel.
     pub kernel: PathBuf,
-    /// The root file system, read-only: any number of guests share it.
+    /// An initramfs that runs before the boot root.
+    pub initrd: Option<PathBuf>,
+    /// The boot root, read-only: any number of guests share it.
     pub root: PathBuf,
+    /// Why there is no driver in it, if so.
+    pub without_driver: Option<String>,
+    /// Directories of the host that it mounts, by tag.
+    pub directories: Vec<Directory>,
+    transport: Option<Transport>,
+    /// The disk that is its root.
+    disk: Option<PathBuf>,
+    /// Words for its kernel that say what is mounted.
+    words: String,
     /// What all of it is made of.
     pub manifest: Manifest,
 }
 
 /// Changes when this file packs the same content in another way.
-const FORMAT: &str = "3";
+const FORMAT: &str = "4";
 /// Its file in the cache.
 const ROOT: &str = "root.ext4";
 /// What an emulated processor need not do at every boot, a quarter of its instructions: a source of random numbers that
@@ -42,15 +78,86 @@ const GROUP: &str = "root:x:0:\ntty:x:5:\ntelegraphos:x:990:tg\ntg:x:1000:\n";
 const PROFILE: &str = "export PATH=/bin HOME=\"${HOME:-/root}\"\ncd \"$HOME\"\nPS1='\\u@\\h:\\w\\$ '\n";
 
 impl Store {
-    /// The guest image of a kernel series, rebuilt if the driver, the tools or anything else in it changed. The image
+    /// The guest of these options. Its image is rebuilt if the driver, the tools or anything else in it changed; that
     /// of one content has one place in the cache and is never written again.
-    pub fn guest(&self, series: KernelSeries) -> Result<Guest> {
-        let kernel = self.kernel(series)?;
+    pub fn guest(&self, options: impl Into<BootOptions>) -> Result<Guest> {
+        let options = options.into();
+        let (kernel, initrd, mounts) = self.checked(&options)?;
+        let (root, mut manifest, without_driver) = self.image(&kernel)?;
+        if let Some(root) = &options.root {
+            manifest.parts.push(format!("root {root}"));
+        }
+        let Mounts { directories, transport, disk, words } = mounts;
+        Ok(Guest {
+            kernel: kernel.vmlinux,
+            initrd,
+            root,
+            without_driver,
+            directories,
+            transport,
+            disk,
+            words,
+            manifest,
+        })
+    }
+
+    /// What the options name, looked at before anything is built.
+    fn checked(&self, options: &BootOptions) -> Result<(Kernel, Option<PathBuf>, Mounts)> {
+        let initrd = options.initrd.as_deref().map(readable).transpose()?;
+        let root = options.root.as_ref().map(RootChoice::resolve).transpose()?;
+        let shares = options.shares.iter().map(Share::resolve).collect::<Result<Vec<_>>>()?;
+        let kernel = match (&options.kernel, &options.modules) {
+            (KernelChoice::Own(path), modules) => own::kernel(self, path, modules.as_deref())?,
+            (kernel, Some(modules)) => {
+                return Err(Error::Usage(format!(
+                    "--modules {} is for a kernel of your own, and --kernel is {kernel}, whose modules are Debian's; \
+                     leave one of them out",
+                    modules.display()
+                )));
+            }
+            (kernel, None) => self.kernel(kernel.clone())?,
+        };
+        let uses = Uses {
+            initrd: initrd.is_some(),
+            directories: !shares.is_empty()
+                || matches!(root, Some(RootChoice::Directory(_) | RootChoice::Debian { .. })),
+            overlay: !shares.is_empty() || matches!(root, Some(RootChoice::Directory(_) | RootChoice::Debian { .. })),
+            disk: matches!(root, Some(RootChoice::Disk(_))),
+            modules: !matches!(&kernel.modules, Modules::Files(files) if files.is_empty()),
+        };
+        match &kernel.config {
+            Some(config) => config.check(&kernel.release, uses)?,
+            None => {
+                if let Some(what) = kernel.lacks.filter(|_| initrd.is_none()) {
+                    let release = &kernel.release;
+                    return Err(Error::Usage(format!(
+                        "Linux {release} has no {what} built in, and so cannot mount a guest's root; choose another \
+                         kernel, or give --initrd"
+                    )));
+                }
+            }
+        }
+        // Last, since it may take minutes.
+        let root = match root {
+            Some(RootChoice::Debian { suite, packages }) => {
+                Some(RootChoice::Directory(self.debian_root(suite.as_deref(), &packages)?.0))
+            }
+            root => root,
+        };
+        let mounts = Mounts::of(self, &kernel, root, shares)?;
+        Ok((kernel, initrd, mounts))
+    }
+
+    /// The boot root of a kernel: its file, what it is made of, and why it has no driver, if so.
+    fn image(&self, kernel: &Kernel) -> Result<(PathBuf, Manifest, Option<String>)> {
         let userland = self.userland()?;
         let tools = self.tools()?;
-        let peers = self.peer_modules(series, &kernel)?;
+        let peers = self.peer_modules(kernel)?;
         // Last, since it alone may need root: what root finds made by the user stays the user's.
-        let module = self.module(series)?;
+        let (module, without_driver) = match &kernel.headers {
+            Headers::Missing(why) => (None, Some(why.clone())),
+            _ => (Some(self.module_for(kernel)?), None),
+        };
 
         let mut contents = Vec::new();
         for (name, path) in &tools {
@@ -60,7 +167,8 @@ impl Store {
         for (name, path) in &peers {
             modules.push((name.as_str(), read(path)?));
         }
-        let (ko, lab) = (read(&module.path)?, read(&module.lab)?);
+        let content = |path: Option<&PathBuf>| path.map_or(Ok(Vec::new()), |path| read(path));
+        let (ko, lab) = (content(module.as_ref().map(|m| &m.path))?, content(module.as_ref().map(|m| &m.lab))?);
         let etc = [PASSWD, GROUP, PROFILE].concat();
         let userland_id = userland.manifest.parts.join("\n");
         let kernel_id = kernel.manifest.parts.join("\n");
@@ -75,15 +183,8 @@ impl Store {
         let varied = contents.iter().chain(&modules).map(|(n, c)| (*n, c.as_slice()));
         let key = store::sha256_parts(fixed.into_iter().chain(varied));
 
-        let (dir, image) = self.artefact(&format!("guest/{series}-{}", &key[..16]), |_, at| {
-            forget_old(self, "guest", series);
-            mounts_its_root(&read(&kernel.vmlinux)?).map_err(|what| {
-                let release = &kernel.release;
-                Error::Failed(format!(
-                    "Linux {release} has no {what} built in, and so cannot mount a guest's root; choose another kernel \
-                     series"
-                ))
-            })?;
+        let (dir, image) = self.artefact(&format!("guest/{}-{}", kernel.name, &key[..16]), |_, at| {
+            forget_old(self, "guest", &kernel.name);
             let mut image = Ext4::new();
             for dir in ["dev", "proc", "sys", "tmp", "run", "root", "mnt", "home/tg", "bin", "usr/lib64", peers::INSIDE]
             {
@@ -113,8 +214,9 @@ impl Store {
                 image.file(&inside, 0o755, read(&path)?);
             }
             image.file("usr/share/misc/pci.ids", 0o644, read(&userland.root.join("usr/share/misc/pci.ids"))?);
-            image.file(&format!("usr/lib/telegraphos/{KO}"), 0o644, ko.as_slice());
-            image.file(&format!("usr/lib/telegraphos/{LAB_KO}"), 0o644, lab.as_slice());
+            for (name, content) in [(KO, &ko), (LAB_KO, &lab)].iter().filter(|_| module.is_some()) {
+                image.file(&format!("usr/lib/telegraphos/{name}"), 0o644, content.as_slice());
+            }
             for (name, content) in &modules {
                 image.file(&format!("{}/{name}", peers::INSIDE), 0o644, content);
             }
@@ -128,23 +230,58 @@ impl Store {
             store::write(&at.join(ROOT), &image.finish()?)?;
             Ok(Manifest { files: vec![FileRecord::of(at, ROOT)?], ..Manifest::default() })
         })?;
-        let mut manifest = kernel.manifest;
-        for other in [&userland.manifest, &module.manifest, &image] {
+        let mut manifest = kernel.manifest.clone();
+        for other in
+            [Some(&userland.manifest), module.as_ref().map(|m| &m.manifest), Some(&image)].into_iter().flatten()
+        {
             manifest.merge(other);
         }
-        Ok(Guest { kernel: kernel.vmlinux, root: dir.join(ROOT), manifest })
+        Ok((dir.join(ROOT), manifest, without_driver))
     }
 }
 
-/// Whether a kernel has the drivers of the root file system built in, which a guest without initramfs relies on: else
-/// the name of one that it lacks. Each is known by a text that otherwise only the module has.
-fn mounts_its_root(vmlinux: &[u8]) -> std::result::Result<(), &'static str> {
-    for (driver, text) in [("NVMe", "nvme.io_queue_depth"), ("ext4", "EXT4-fs ")] {
-        if !vmlinux.windows(text.len()).any(|window| window == text.as_bytes()) {
-            return Err(driver);
+/// A file that can be read, by its whole path.
+fn readable(path: &Path) -> Result<PathBuf> {
+    let usage = |e: std::io::Error| Error::Usage(format!("cannot read the initramfs {}: {e}", path.display()));
+    std::fs::File::open(path).map_err(usage)?;
+    path.canonicalize().map_err(usage)
+}
+
+/// What a guest mounts beside its boot root.
+struct Mounts {
+    directories: Vec<Directory>,
+    transport: Option<Transport>,
+    disk: Option<PathBuf>,
+    words: String,
+}
+
+impl Mounts {
+    fn of(store: &Store, kernel: &Kernel, root: Option<RootChoice>, shares: Vec<Share>) -> Result<Mounts> {
+        let mut mounts = Mounts { directories: Vec::new(), transport: None, disk: None, words: String::new() };
+        let directory = matches!(root, Some(RootChoice::Directory(_))) || !shares.is_empty();
+        if directory {
+            mounts.transport = Some(store.transport(kernel.config.as_ref())?);
         }
+        let kind = mounts.transport.as_ref().map_or("", Transport::file_system);
+        match root {
+            Some(RootChoice::Directory(host)) => {
+                mounts.words += &format!(" telegraphos.root={kind}:root");
+                mounts.directories.push(Directory { tag: "root".into(), host, read_only: true });
+            }
+            Some(RootChoice::Disk(disk)) => {
+                mounts.words += " telegraphos.root=disk";
+                mounts.disk = Some(disk);
+            }
+            _ if directory => mounts.words += " telegraphos.root=boot",
+            _ => {}
+        }
+        for (n, Share { host, guest, read_only }) in shares.into_iter().enumerate() {
+            let (tag, mode) = (format!("share{n}"), if read_only { "ro" } else { "rw" });
+            mounts.words += &format!(" telegraphos.share={kind}:{tag}:{mode}:{guest}");
+            mounts.directories.push(Directory { tag, host, read_only });
+        }
+        Ok(mounts)
     }
-    Ok(())
 }
 
 impl Guest {
@@ -175,6 +312,7 @@ impl Guest {
                 command_line.push_str(word);
             }
         }
+        command_line.push_str(&self.words);
         if !append.trim().is_empty() {
             command_line.push(' ');
             command_line.push_str(append.trim());
@@ -197,18 +335,29 @@ impl Guest {
         for (option, value) in options {
             args.extend([option.into(), value.to_owned()]);
         }
+        if let Some(initrd) = &self.initrd {
+            args.extend(["-initrd".into(), initrd.clone().into_os_string()]);
+        }
         args
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// QEMU's options for the disk that is its root, if that is one. What guests write to it goes into a file of QEMU's
+    /// that has no name.
+    pub fn disk_args(&self) -> Result<Vec<OsString>> {
+        let Some(disk) = &self.disk else { return Ok(Vec::new()) };
+        let format = disk_format(disk)?;
+        let file = disk.display().to_string().replace(',', ",,");
+        let drive = format!("if=none,id=disk,file={file},format={format},snapshot=on");
+        Ok(["-drive", &drive, "-device", "virtio-blk-pci,drive=disk"].map(OsString::from).to_vec())
+    }
 
-    #[test]
-    fn a_kernel_without_the_drivers_of_its_root_is_refused() {
-        assert_eq!(mounts_its_root(b"..nvme.io_queue_depth\0..EXT4-fs (%s): .."), Ok(()));
-        assert_eq!(mounts_its_root(b"..nvme.io_queue_depth\0.."), Err("ext4"));
-        assert_eq!(mounts_its_root(b"..EXT4-fs (%s): .."), Err("NVMe"));
+    /// The command of the server that a directory needs at `socket`, if it needs one.
+    pub fn directory_server(&self, directory: &Directory, socket: &Path) -> Option<Command> {
+        directory.server(self.transport.as_ref()?, socket)
+    }
+
+    /// QEMU's options for a directory, whose server, if it needs one, listens on `socket`.
+    pub fn directory_args(&self, directory: &Directory, socket: &Path) -> Vec<OsString> {
+        self.transport.as_ref().map_or_else(Vec::new, |transport| directory.qemu_args(transport, socket))
     }
 }

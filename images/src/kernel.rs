@@ -2,16 +2,17 @@
 //! Debian kernels, each with the build root its modules are built in.
 
 use crate::apt::{self, Apt};
+use crate::config::Config;
 use crate::manifest::FileRecord;
 use crate::sources::{Host, Release};
 use crate::store::{self, Lock, Store};
-use crate::{Error, Manifest, Result, vmlinux};
+use crate::{Error, KernelChoice, Manifest, Result, own, vmlinux};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The kernels a guest can run. Always Debian's cloud flavour for amd64.
+/// The series of Debian's kernels that a guest can run, of the cloud flavour for amd64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KernelSeries {
     /// Linux 6.1, of Debian 12: the oldest the driver supports.
@@ -74,17 +75,43 @@ impl FromStr for KernelSeries {
     }
 }
 
-/// A kernel in the cache.
+/// A kernel, ready to boot.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     /// `uname -r` of it.
     pub release: String,
-    /// The uncompressed ELF kernel, for QEMU's `-kernel`.
+    /// The kernel for QEMU's `-kernel`: uncompressed ELF, but for an own one that cannot be entered so.
     pub vmlinux: PathBuf,
     /// What it is made of.
     pub manifest: Manifest,
+    /// Beginning of the names in the cache of what belongs to it.
+    pub(crate) name: String,
+    /// Its configuration, if that is known.
+    pub(crate) config: Option<Config>,
+    /// A driver of the boot root that it lacks, as far as that can be seen without its configuration.
+    pub(crate) lacks: Option<&'static str>,
+    pub(crate) headers: Headers,
+    pub(crate) modules: Modules,
+}
+
+/// Where the driver is built for a kernel.
+#[derive(Clone, Debug)]
+pub(crate) enum Headers {
     /// Debian root with this kernel's headers and the compiler they require.
-    pub(crate) root: PathBuf,
+    Root(PathBuf),
+    /// A directory of a kernel build, with the host's compiler.
+    Tree(PathBuf),
+    /// Nowhere, for this reason: the kernel boots without the driver.
+    Missing(String),
+}
+
+/// Where a kernel's own modules are.
+#[derive(Clone, Debug)]
+pub(crate) enum Modules {
+    /// In Debian's package.
+    Package,
+    /// These files.
+    Files(Vec<PathBuf>),
 }
 
 const FLAVOUR: &str = "-cloud-amd64";
@@ -108,39 +135,77 @@ const BUILD_TOOLS: [&str; 13] = [
 ];
 
 impl Store {
-    /// The newest kernel of a series, fetched once together with its build root.
-    pub fn kernel(&self, series: KernelSeries) -> Result<Kernel> {
-        let (dir, manifest) = self.artefact(&format!("kernel/{series}"), |lock, at| fetch(self, lock, series, at))?;
+    /// A kernel of Debian's, fetched once together with its build root, or the user's own. Of a series it is the
+    /// newest.
+    pub fn kernel(&self, choice: impl Into<KernelChoice>) -> Result<Kernel> {
+        let choice = choice.into();
+        if let KernelChoice::Own(path) = &choice {
+            return own::kernel(self, path, None);
+        }
+        let (dir, manifest) = self.artefact(&format!("kernel/{choice}"), |lock, at| fetch(self, lock, &choice, at))?;
         let release = fs::read_to_string(dir.join("release")).map_err(Error::io("cannot read", dir.join("release")))?;
-        Ok(Kernel { release, vmlinux: dir.join("vmlinux"), root: dir.join("root"), manifest })
+        let root = dir.join("root");
+        let config = Config::read(&root.join(format!("usr/src/linux-headers-{release}/.config")))?;
+        let (name, vmlinux) = (choice.to_string(), dir.join("vmlinux"));
+        let (headers, modules) = (Headers::Root(root), Modules::Package);
+        Ok(Kernel { release, vmlinux, manifest, name, config, lacks: None, headers, modules })
     }
 }
 
-fn fetch(store: &Store, lock: &Lock, series: KernelSeries, at: &Path) -> Result<Manifest> {
+/// The release of Debian that has the kernel, and the kernel's.
+fn find<'a>(store: &'a Store, lock: &'a Lock, choice: &KernelChoice) -> Result<(Apt<'a>, String)> {
+    let host = Host::here()?;
+    let (prefix, releases) = match choice {
+        KernelChoice::Version(version) => {
+            let all = KernelSeries::ALL.into_iter().flat_map(|series| series.releases(&host));
+            (format!("linux-image-{version}"), all.collect())
+        }
+        KernelChoice::Series(series) => (series.prefix().to_owned(), series.releases(&host)),
+        KernelChoice::Own(path) => return Err(Error::Usage(format!("{} is no package", path.display()))),
+    };
+    let wanted = |package: &str| -> Option<String> {
+        let release = match choice {
+            // The generic flavour only where it is asked for by its whole name.
+            KernelChoice::Version(version) if package == format!("linux-image-{version}") => Some(version.as_str()),
+            KernelChoice::Version(version) => kernel_release(package).filter(|release| is_of(release, version)),
+            _ => kernel_release(package),
+        };
+        release.map(str::to_owned)
+    };
     let mut best: Option<(Apt<'_>, String)> = None;
-    let mut looked = Vec::new();
-    for release in series.releases(&Host::here()?) {
+    let mut looked: Vec<String> = Vec::new();
+    for release in releases {
+        if looked.contains(&release.name) {
+            continue;
+        }
         looked.push(release.name.clone());
         let apt = Apt::open(store, lock, |_| release)?;
-        let names: Vec<_> = apt.names(series.prefix())?.into_iter().filter(|n| kernel_release(n).is_some()).collect();
+        let names: Vec<_> = apt.names(&prefix)?.into_iter().filter(|name| wanted(name).is_some()).collect();
         let candidates = apt.show(&names)?;
-        let found = candidates
-            .iter()
-            .filter_map(|p| kernel_release(p.get("package")?))
-            .max_by_key(|r| numbers(r))
-            .map(str::to_owned);
+        let found = candidates.iter().filter_map(|p| wanted(p.get("package")?)).max_by_key(|r| numbers(r));
         let Some(found) = found else { continue };
         if best.as_ref().is_none_or(|(_, old)| upstream(&found) > upstream(old)) {
             best = Some((apt, found));
         }
-        if series != KernelSeries::Newest {
+        if *choice != KernelChoice::Series(KernelSeries::Newest) {
             break;
         }
     }
-    let Some((apt, uname)) = best else {
-        let remedy = "add Debian's security archive to the host's apt sources, or take another kernel series";
-        return Err(Error::no_package(format!("{}*{FLAVOUR}", series.prefix()), looked.join(", "), remedy));
-    };
+    let flavour = if matches!(choice, KernelChoice::Version(v) if v.ends_with("-amd64")) { "" } else { FLAVOUR };
+    best.ok_or_else(|| {
+        let remedy = "Debian's archive keeps the newest of each series: take a series (6.1, 6.12, newest), a version that \
+                      `apt-cache search linux-image` lists, or add Debian's security archive to the host's apt sources";
+        Error::no_package(format!("{prefix}*{flavour}"), looked.join(", "), remedy)
+    })
+}
+
+/// Whether a release such as `6.12.57+deb13-cloud-amd64` is of the version `6.12.57` or `6.12.57+deb13`.
+fn is_of(release: &str, version: &str) -> bool {
+    release.strip_prefix(version).is_some_and(|rest| rest.starts_with(['+', '-']))
+}
+
+fn fetch(store: &Store, lock: &Lock, choice: &KernelChoice, at: &Path) -> Result<Manifest> {
+    let (apt, uname) = find(store, lock, choice)?;
 
     // Since 7.2 linux-image is an empty package over linux-binary and linux-modules.
     let image = format!("linux-image-{uname}");
@@ -263,6 +328,14 @@ mod tests {
         );
         assert!(upstream("7.2.12+deb14-cloud-amd64") == upstream("7.2.12+deb13-cloud-amd64"));
         assert!(upstream("7.3.1+deb14-cloud-amd64") > upstream("7.2.12+deb13-cloud-amd64"));
+    }
+
+    #[test]
+    fn a_version_is_a_whole_one() {
+        assert!(is_of("6.12.57+deb13-cloud-amd64", "6.12.57"));
+        assert!(is_of("6.12.57+deb13-cloud-amd64", "6.12.57+deb13"));
+        assert!(!is_of("6.12.57+deb13-cloud-amd64", "6.12.5"));
+        assert!(!is_of("6.12.57+deb13-cloud-amd64", "6.12.57+deb1"));
     }
 
     #[test]

@@ -21,21 +21,28 @@
 #![forbid(unsafe_code)]
 
 mod apt;
+mod choice;
 mod chroot;
+mod config;
+mod debian;
+mod directories;
 mod error;
 mod exec;
 mod ext4;
 mod guest;
+mod intact;
 mod iproute;
 mod kernel;
 mod kvm;
 mod manifest;
 mod module;
+mod own;
 mod peers;
 mod plugin;
 mod prefix;
 mod progress;
 mod qemu;
+mod root;
 mod rust;
 pub mod sources;
 mod store;
@@ -45,8 +52,10 @@ mod userland;
 mod valgrind;
 mod vmlinux;
 
+pub use choice::KernelChoice;
+pub use directories::Directory;
 pub use error::{Error, Result};
-pub use guest::{Guest, TCG};
+pub use guest::{BootOptions, Guest, TCG};
 pub use kernel::{Kernel, KernelSeries};
 pub use kvm::{KvmState, kvm_state, kvm_usable};
 pub use manifest::{FileRecord, Manifest, PackageRecord};
@@ -54,6 +63,7 @@ pub use module::{Mistake, Module, Report};
 pub use prefix::Program;
 pub use progress::{Progress, Step};
 pub use qemu::{MIN_VERSION, Qemu, Version};
+pub use root::{RootChoice, Share};
 pub use rust::{OLDEST_RUST, Rust};
 pub use store::Store;
 pub use tools::nested_cargo;

@@ -2,15 +2,17 @@
 //! Builds and checks the guest driver against one kernel.
 
 use crate::apt::{self, Apt};
+use crate::kernel::Headers;
 use crate::manifest::FileRecord;
 use crate::sources::Host;
 use crate::store::{self, Lock, Store};
 use crate::tools::source_root;
-use crate::{Error, Kernel, KernelSeries, Manifest, Result, chroot, exec};
+use crate::{Error, Kernel, KernelChoice, KernelSeries, Manifest, Result, chroot, exec};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The driver, built for one kernel.
 #[derive(Clone, Debug)]
@@ -62,9 +64,13 @@ pub(crate) const KO: &str = "telegraphos.ko";
 pub(crate) const LAB_KO: &str = "telegraphos_lab.ko";
 
 impl Store {
-    /// The driver for a kernel series, built if its sources or the kernel changed.
-    pub fn module(&self, series: KernelSeries) -> Result<Module> {
-        let kernel = self.kernel(series)?;
+    /// The driver for a kernel, built if its sources or the kernel changed.
+    pub fn module(&self, kernel: impl Into<KernelChoice>) -> Result<Module> {
+        self.module_for(&self.kernel(kernel)?)
+    }
+
+    /// The same for a kernel that has been found.
+    pub(crate) fn module_for(&self, kernel: &Kernel) -> Result<Module> {
         let sources = sources()?;
         let kernel_id = kernel.manifest.parts.join("\n");
         let key = store::sha256_parts(
@@ -72,10 +78,10 @@ impl Store {
                 .into_iter()
                 .chain(sources.iter().map(|(n, c)| (n.as_str(), c.as_slice()))),
         );
-        let (dir, manifest) = self.artefact(&format!("module/{series}-{}", &key[..16]), |lock, at| {
-            forget_old(self, "module", series);
+        let (dir, manifest) = self.artefact(&format!("module/{}-{}", kernel.name, &key[..16]), |lock, at| {
+            forget_old(self, "module", &kernel.name);
             let step = self.progress.step(format!("Building the driver for {}", kernel.release), None);
-            let build = Build::run(self, lock, &kernel, &sources, &["W=1", "modules"])?.success(&kernel)?;
+            let build = Build::run(self, lock, kernel, &sources, &["W=1", "modules"])?.success(kernel)?;
             let mut files = Vec::new();
             for name in [KO, LAB_KO] {
                 let made = build.place.0.join("module").join(name);
@@ -250,9 +256,10 @@ impl Drop for Sources {
     }
 }
 
-/// One run of kbuild inside a kernel's root. What it made is gone when this is dropped.
+/// One run of kbuild inside a kernel's root, or beside its tree. What it made is gone when this is dropped.
 struct Build {
     place: Sources,
+    _scratch: Option<tempfile::TempDir>,
     output: exec::Output,
     /// Everything it said.
     log: String,
@@ -261,21 +268,37 @@ struct Build {
 impl Build {
     fn run(
         store: &Store,
-        _: &Lock,
+        lock: &Lock,
         kernel: &Kernel,
         sources: &BTreeMap<String, Vec<u8>>,
         targets: &[&str],
     ) -> Result<Build> {
-        let place = Sources::lay(&kernel.root, sources)?;
-        let headers = format!("/usr/src/linux-headers-{}", kernel.release);
-        let directory = format!("M=/{INSIDE}/module");
         let jobs = format!("-j{}", std::thread::available_parallelism().map_or(1, |n| n.get()));
-        // W=1 needs scripts/kernel-doc, which Debian's headers lack; check_module runs it separately.
-        let mut argv = vec!["/usr/bin/make", "-C", &headers, &directory, &jobs, "cmd_checkdoc="];
-        argv.extend(targets);
-        let output = chroot::run(store, &kernel.root, &argv)?;
+        let (place, scratch, output) = match &kernel.headers {
+            Headers::Root(root) => {
+                let place = Sources::lay(root, sources)?;
+                let headers = format!("/usr/src/linux-headers-{}", kernel.release);
+                let directory = format!("M=/{INSIDE}/module");
+                // W=1 needs scripts/kernel-doc, which Debian's headers lack; check_module runs it separately.
+                let mut argv = vec!["/usr/bin/make", "-C", &headers, &directory, &jobs, "cmd_checkdoc="];
+                argv.extend(targets);
+                (place, None, chroot::run(store, root, &argv)?)
+            }
+            Headers::Tree(tree) => {
+                let scratch = store.temporary(lock)?;
+                let place = Sources::lay(scratch.path(), sources)?;
+                let mut make = Command::new("make");
+                make.arg("-C").arg(tree).arg(format!("M={}", place.0.join("module").display()));
+                make.arg(&jobs).args(["LOCALVERSION=", "cmd_checkdoc="]).args(targets).env("LC_ALL", "C");
+                if kernel.config.as_ref().is_some_and(|config| config.has("CC_IS_CLANG")) {
+                    make.arg("LLVM=1");
+                }
+                (place, Some(scratch), exec::run(&mut make, &store.cancel, || ())?)
+            }
+            Headers::Missing(why) => return Err(Error::Failed(why.clone())),
+        };
         let log = format!("{}{}", output.stdout, output.stderr);
-        Ok(Build { place, output, log })
+        Ok(Build { place, _scratch: scratch, output, log })
     }
 
     fn sparse_ran(&self, kernel: &Kernel) -> Result<()> {
@@ -353,15 +376,15 @@ fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     Ok(Manifest::of(format!("checkpatch of {best} (Debian {release})"), source.into_iter().chain(tools)))
 }
 
-/// Removes artefacts of `kind` and series that have not been used for a day; each edit of the sources makes a new
+/// Removes artefacts of `kind` and a kernel that have not been used for a day; each edit of the sources makes a new
 /// one.
-pub(crate) fn forget_old(store: &Store, kind: &str, series: KernelSeries) {
+pub(crate) fn forget_old(store: &Store, kind: &str, kernel: &str) {
     for entry in fs::read_dir(store.path().join(kind)).into_iter().flatten().flatten() {
         let old = entry
             .metadata()
             .and_then(|m| m.modified())
             .is_ok_and(|t| t.elapsed().is_ok_and(|age| age.as_secs() > 24 * 3600));
-        if old && entry.file_name().to_string_lossy().starts_with(&format!("{series}-")) {
+        if old && entry.file_name().to_string_lossy().starts_with(&format!("{kernel}-")) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

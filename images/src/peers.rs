@@ -1,48 +1,81 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Modules of the guest's own kernel, for what boards are compared with (`telegraphos bench`): a network device, and
-//! interrupts for programs. They lie in the image as Debian packs them, and are loaded by who needs them.
+//! Modules of the guest's own kernel: those that mount directories and disks of the host, and, for what boards are
+//! compared with (`telegraphos bench`), a network device and interrupts for programs. They lie in the image as they
+//! were built, and are loaded by what needs them.
 
 use crate::apt::{self, Apt};
+use crate::kernel::Modules;
 use crate::manifest::FileRecord;
 use crate::module::forget_old;
 use crate::store::{self, Store};
-use crate::{Error, Kernel, KernelSeries, Manifest, Result};
+use crate::{Error, Kernel, Manifest, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where the image has them.
 pub(crate) const INSIDE: &str = "usr/lib/telegraphos/peers";
-const MODULES: [&str; 5] = ["failover", "net_failover", "virtio_net", "uio", "uio_pci_generic"];
+/// Part of their name in the cache, which changes with them.
+const VERSION: u32 = 2;
+const MODULES: [&str; 19] = [
+    "failover",
+    "net_failover",
+    "virtio_net",
+    "uio",
+    "uio_pci_generic",
+    // In the order in which tg-init loads them.
+    "virtio",
+    "virtio_ring",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_pci",
+    "virtio_blk",
+    "fuse",
+    "virtiofs",
+    "netfs",
+    "fscache",
+    "9pnet",
+    "9pnet_virtio",
+    "9p",
+    "overlay",
+];
 
 impl Store {
     /// The modules of this kernel: name in the image, file here. Kernels that have one of them built in have none.
-    pub(crate) fn peer_modules(&self, series: KernelSeries, kernel: &Kernel) -> Result<Vec<(String, PathBuf)>> {
-        let (dir, manifest) = self.artefact(&format!("peers/{series}-{}", kernel.release), |lock, at| {
-            forget_old(self, "peers", series);
-            // Debian's pool keeps the newest only; what the kernel was unpacked from is here still.
-            let of_kernel = |prefix: &str| kernel.manifest.package(&format!("{prefix}-{}", kernel.release));
-            let package = of_kernel("linux-image").or_else(|| of_kernel("linux-binary"));
-            let missing =
-                || Error::missing("the package of the kernel", self.path(), "run `telegraphos images --refresh`");
-            let package = package.ok_or_else(missing)?;
-            let apt = Apt::open(self, lock, |_| crate::sources::Release::named(&package.release))?;
-            // Since 7.2 the modules are a package of their own.
-            let names = match package.name.strip_prefix("linux-binary-") {
-                Some(release) => vec![format!("linux-modules-{release}")],
-                None => vec![package.name.clone()],
-            };
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let debs = apt.fetch("the kernel's modules", &apt.single(&names)?)?;
-            let scratch = at.join("scratch");
-            store::make_dir(&scratch)?;
-            for deb in &debs {
-                apt::unpack_one(&deb.path, &scratch, &["*/boot", "*/sound", "*/fs"])?;
-            }
-            let mut files = Vec::new();
-            collect(&scratch, at, &mut files)?;
-            fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
-            Ok(Manifest { files, ..Manifest::default() })
-        })?;
+    pub(crate) fn peer_modules(&self, kernel: &Kernel) -> Result<Vec<(String, PathBuf)>> {
+        if let Modules::Files(files) = &kernel.modules {
+            let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
+            let named = files.iter().filter_map(|path| Some((name(path)?, path.clone())));
+            let mut found: Vec<_> = named.filter(|(name, _)| wanted(name)).collect();
+            found.sort();
+            return Ok(found);
+        }
+        let (dir, manifest) =
+            self.artefact(&format!("peers/{}-{}-{VERSION}", kernel.name, kernel.release), |lock, at| {
+                forget_old(self, "peers", &kernel.name);
+                // Debian's pool keeps the newest only; what the kernel was unpacked from is here still.
+                let of_kernel = |prefix: &str| kernel.manifest.package(&format!("{prefix}-{}", kernel.release));
+                let package = of_kernel("linux-image").or_else(|| of_kernel("linux-binary"));
+                let missing =
+                    || Error::missing("the package of the kernel", self.path(), "run `telegraphos images --refresh`");
+                let package = package.ok_or_else(missing)?;
+                let apt = Apt::open(self, lock, |_| crate::sources::Release::named(&package.release))?;
+                // Since 7.2 the modules are a package of their own.
+                let names = match package.name.strip_prefix("linux-binary-") {
+                    Some(release) => vec![format!("linux-modules-{release}")],
+                    None => vec![package.name.clone()],
+                };
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                let debs = apt.fetch("the kernel's modules", &apt.single(&names)?)?;
+                let scratch = at.join("scratch");
+                store::make_dir(&scratch)?;
+                for deb in &debs {
+                    apt::unpack_one(&deb.path, &scratch, &["*/boot", "*/sound"])?;
+                }
+                let mut files = Vec::new();
+                collect(&scratch, at, &mut files)?;
+                fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
+                Ok(Manifest { files, ..Manifest::default() })
+            })?;
         Ok(manifest.files.into_iter().map(|file| (file.name.clone(), dir.join(file.name))).collect())
     }
 }
@@ -64,7 +97,8 @@ fn collect(from: &Path, to: &Path, files: &mut Vec<FileRecord>) -> Result<()> {
 
 /// Whether a file is one of the modules, packed or not.
 fn wanted(name: &str) -> bool {
-    let module = name.strip_suffix(".xz").unwrap_or(name).strip_suffix(".ko");
+    let module = [".xz", ".zst", ".gz"].iter().find_map(|packed| name.strip_suffix(packed)).unwrap_or(name);
+    let module = module.strip_suffix(".ko");
     module.is_some_and(|module| MODULES.contains(&module.replace('-', "_").as_str()))
 }
 
@@ -74,10 +108,10 @@ mod tests {
 
     #[test]
     fn modules_are_known_by_their_names() {
-        for name in ["virtio_net.ko", "uio_pci_generic.ko.xz", "net-failover.ko"] {
+        for name in ["virtio_net.ko", "uio_pci_generic.ko.xz", "net-failover.ko", "9p.ko.zst"] {
             assert!(wanted(name), "{name}");
         }
-        for name in ["virtio_net", "virtio_net.xz", "uio_aec.ko.xz", "virtio_net.ko.gz"] {
+        for name in ["virtio_net", "virtio_net.xz", "uio_aec.ko.xz", "virtio_net.ko.bz2"] {
             assert!(!wanted(name), "{name}");
         }
     }

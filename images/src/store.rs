@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The cache: one directory, one lock, whole artefacts only.
 
-use crate::{Error, Manifest, Progress, Result};
+use crate::{Error, Manifest, Progress, Result, intact};
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -111,30 +111,61 @@ impl Store {
         make: impl FnOnce(&Lock, &Path) -> Result<Manifest>,
     ) -> Result<(PathBuf, Manifest)> {
         let place = self.root.join(name);
-        if let Some(manifest) = read_manifest(&place) {
+        if let Some(manifest) = intact::read(&place, |_| ()) {
             return Ok((place, manifest));
         }
         let lock = self.lock()?;
         // The process that held the lock before may have made it.
-        if let Some(manifest) = read_manifest(&place) {
+        let say = |file: &str| {
+            if self.progress != Progress::Silent {
+                let file = place.join(file);
+                eprintln!("{} is not what was put there (its checksum differs): made anew", file.display());
+            }
+        };
+        if let Some(manifest) = intact::read(&place, say) {
             return Ok((place, manifest));
         }
-        let temporary = self.temporary(&lock)?;
-        let manifest = make(&lock, temporary.path())?;
+        self.fill(&place, &lock, make).map_err(|e| self.explain_space(e))
+    }
+
+    /// Has `make` fill a directory, and puts it in its place.
+    fn fill(
+        &self,
+        place: &Path,
+        lock: &Lock,
+        make: impl FnOnce(&Lock, &Path) -> Result<Manifest>,
+    ) -> Result<(PathBuf, Manifest)> {
+        let temporary = self.temporary(lock)?;
+        let manifest = make(lock, temporary.path())?;
         let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::Failed(e.to_string()))?;
         write(&temporary.path().join(MANIFEST), text.as_bytes())?;
         if let Some(above) = place.parent() {
             make_dir(above)?;
         }
         // Anything without a manifest is the rest of something interrupted.
-        let _ = fs::remove_dir_all(&place);
+        let _ = fs::remove_dir_all(place);
         let from = temporary.keep();
-        fs::rename(&from, &place).map_err(|e| {
+        fs::rename(&from, place).map_err(|e| {
             let _ = fs::remove_dir_all(&from);
-            Error::io("cannot rename into place", &place)(e)
+            Error::io("cannot rename into place", place)(e)
         })?;
-        self.give_to_owner(&place);
-        Ok((place, manifest))
+        self.give_to_owner(place);
+        Ok((place.to_path_buf(), manifest))
+    }
+
+    /// An error that came of a full disk, with what to do about it.
+    fn explain_space(&self, error: Error) -> Error {
+        let text = error.to_string();
+        if !text.contains("No space left on device") {
+            return error;
+        }
+        let free = rustix::fs::statvfs(&self.root).map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        Error::Failed(format!(
+            "no space for the cache {}: {:.0} MB are free there, and QEMU, a kernel and its guest need about 2 GB; make \
+             room, or name another directory with --cache or TELEGRAPHOS_CACHE; nothing partial was kept\n({text})",
+            self.root.display(),
+            free as f64 / 1e6
+        ))
     }
 
     /// What root makes once in a user's cache must stay the user's to change.
@@ -158,11 +189,7 @@ impl Store {
 }
 
 const TEMPORARY: &str = "tmp-";
-const MANIFEST: &str = "manifest.json";
-
-fn read_manifest(place: &Path) -> Option<Manifest> {
-    serde_json::from_slice(&fs::read(place.join(MANIFEST)).ok()?).ok()
-}
+pub(crate) const MANIFEST: &str = "manifest.json";
 
 fn default_place(env: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
     let places = [("TELEGRAPHOS_CACHE", ""), ("XDG_CACHE_HOME", "telegraphos"), ("HOME", ".cache/telegraphos")];
@@ -299,6 +326,20 @@ mod tests {
             }
         });
         assert_eq!(made.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_full_disk_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let full = |_: &Lock, at: &Path| -> Result<Manifest> {
+            Err(Error::io("cannot write", at)(std::io::Error::from_raw_os_error(28)))
+        };
+        let text = open(dir.path()).artefact("x", full).unwrap_err().to_string();
+        for part in [dir.path().to_str().unwrap(), "MB are free", "about 2 GB", "TELEGRAPHOS_CACHE", "cannot write"] {
+            assert!(text.contains(part), "{part} is not in: {text}");
+        }
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().map(|e| e.file_name()).collect();
+        assert_eq!(left, ["lock"]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 use telegraphos_cluster::Cluster;
 
 /// Runs the command, expects this exit code, and all these words in what it says on stderr.
-fn refused(mut command: std::process::Command, code: i32, words: &[&str]) -> Result<()> {
+pub(crate) fn refused(mut command: std::process::Command, code: i32, words: &[&str]) -> Result<()> {
     let output = command.output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(code), "ended with {}: expected {code}; it said:\n{text}", output.status);

@@ -8,6 +8,7 @@
 mod accidents;
 mod bench;
 mod boards;
+mod boot;
 mod counting;
 mod demo;
 mod direct;
@@ -233,6 +234,9 @@ fn input(suite: &mut Suite) {
     suite.part("input_unfit_qemu", input::a_qemu_that_is_too_old_or_without_vfio_user);
     suite.part("input_unusable_kvm", input::kvm_that_cannot_run_a_guest_is_named_and_not_used);
     suite.part("input_private_guest_memory", input::guest_memory_that_is_private);
+    suite.part("boot_what_cannot_is_refused", boot::what_cannot_boot_is_refused);
+    suite.part("boot_a_directory_and_shares", boot::a_directory_is_the_root_and_shares_are_in_it);
+    suite.part("boot_a_disk", boot::a_disk_is_the_root_and_stays_as_it_is);
 }
 
 fn leftovers(suite: &mut Suite) {

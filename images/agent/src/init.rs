@@ -12,6 +12,16 @@
 //! | `telegraphos.shell` | a root shell on the console |
 //! | `telegraphos.noload` | do not load the driver |
 //! | `telegraphos.lab` | load the module for comparisons, too |
+//! | `telegraphos.root=boot` | a writable layer above the boot root |
+//! | `telegraphos.root=KIND:TAG` | the root is a directory of the host (KIND is `virtiofs` or `9p`), below such a layer |
+//! | `telegraphos.root=disk` | the root is on the disk `vda` |
+//! | `telegraphos.share=KIND:TAG:MODE:PATH` | a directory of the host at PATH, MODE is `ro` or `rw`; as often as wanted |
+//! | `telegraphos.init=PATH` | the root's own init becomes the first program, with the agent beside it |
+//!
+//! With another root than the boot root, which then is at `/run/telegraphos`, this program stays the first one, and
+//! sees to it that the agent runs.
+
+mod switch;
 
 use rustix::mount::{MountFlags, mount};
 use rustix::net::netlink::SocketAddrNetlink;
@@ -21,6 +31,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
+use switch::{Root, Share, TOOLS, switch};
 use telegraphos_agent::devices::Devices;
 
 const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
@@ -49,6 +60,9 @@ struct Words {
     shell: bool,
     noload: bool,
     lab: bool,
+    root: Option<Root>,
+    shares: Vec<Share>,
+    init: Option<String>,
 }
 
 impl Words {
@@ -59,6 +73,9 @@ impl Words {
             match word.split_once('=') {
                 Some(("node", node)) => words.name = Some(format!("node{node}")),
                 Some(("agent", tty)) => words.agent = Some(tty.to_owned()),
+                Some(("root", value)) => words.root = Root::of(value),
+                Some(("share", value)) => words.shares.extend(Share::of(value)),
+                Some(("init", path)) => words.init = Some(path.to_owned()),
                 None if word == "shell" => words.shell = true,
                 None if word == "noload" => words.noload = true,
                 None if word == "lab" => words.lab = true,
@@ -110,7 +127,77 @@ fn load(module: &str) -> io::Result<()> {
     Ok(rustix::system::finit_module(&file, c"", 0)?)
 }
 
+/// The programs of a root, and then those of the boot root.
+fn programs() -> String {
+    format!("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{TOOLS}/bin")
+}
+
+/// A program that is started again whenever it ends.
+struct Kept {
+    command: Command,
+    pid: Option<u32>,
+}
+
+/// Keeps the agent running, and on the console a shell where it is wanted; takes in every child that ends.
+fn supervise(words: &Words, console: &str) -> ! {
+    let mut kept = Vec::new();
+    if let Some(tty) = &words.agent {
+        let mut command = Command::new(format!("{TOOLS}/bin/tg-agent"));
+        command.arg("--devices").arg(format!("/dev/{tty}"));
+        kept.push(Kept { command, pid: None });
+    }
+    if words.shell {
+        let mut command = Command::new(format!("{TOOLS}/bin/busybox"));
+        // With a terminal of its own.
+        command.args(["setsid", "-c", "sh", "-c"]);
+        command.arg(format!("exec sh -l <>/dev/{console} >&0 2>&1"));
+        kept.push(Kept { command, pid: None });
+    }
+    for kept in &mut kept {
+        let environment = [("PATH", programs()), ("TELEGRAPHOS_PATH", programs())];
+        kept.command.env_clear().envs(environment).envs([("HOME", "/root"), ("TERM", "linux")]);
+    }
+    loop {
+        for kept in kept.iter_mut().filter(|kept| kept.pid.is_none()) {
+            kept.pid = attempt("a program of the boot root", kept.command.spawn()).map(|child| child.id());
+        }
+        match rustix::process::wait(rustix::process::WaitOptions::empty()) {
+            Ok(Some((pid, _))) => {
+                let ended = kept
+                    .iter_mut()
+                    .filter(|kept| kept.pid.is_some_and(|kept| kept as i32 == pid.as_raw_nonzero().get()));
+                ended.for_each(|kept| kept.pid = None);
+            }
+            _ => std::thread::sleep(std::time::Duration::from_secs(1)),
+        }
+    }
+}
+
+/// Ends a guest without a root: the harness shows the console's last lines.
+fn give_up(error: &io::Error) -> ExitCode {
+    eprintln!("telegraphos: there is no root: {error}");
+    let _ = rustix::system::reboot(rustix::system::RebootCommand::PowerOff);
+    ExitCode::FAILURE
+}
+
+/// Becomes the init of the root, with another of this program beside it that keeps the agent running.
+fn become_init(path: &str, console: &str) -> io::Error {
+    if !std::path::Path::new(path).exists() {
+        return io::Error::other(format!("{path} is not in it; give another telegraphos.init="));
+    }
+    let beside = Command::new(format!("{TOOLS}/bin/tg-init")).args([SUPERVISE, console]).spawn();
+    attempt("the supervisor of the agent", beside);
+    Command::new(path).env_clear().envs([("PATH", programs()), ("TERM", "linux".into())]).exec()
+}
+
+/// The first argument of the one that runs beside a root's own init.
+const SUPERVISE: &str = "supervise";
+
 fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    if let (Some(SUPERVISE), Some(console)) = (arguments.next().as_deref(), arguments.next()) {
+        supervise(&Words { shell: false, ..Words::of(&read("/proc/cmdline")) }, &console);
+    }
     if std::process::id() != 1 {
         eprintln!("tg-init is the first program of a guest, and this is not the first: use `init=/bin/tg-init`");
         return ExitCode::from(2);
@@ -137,9 +224,20 @@ fn main() -> ExitCode {
     let console = consoles.split_whitespace().last().unwrap_or("console");
     attempt("/run/inittab", fs::write("/run/inittab", words.inittab(console)));
 
+    if let Some(root) = &words.root {
+        if let Err(e) = switch(root, &words.shares) {
+            return give_up(&e);
+        }
+    }
     let (up, release) = (read("/proc/uptime"), read("/proc/sys/kernel/osrelease"));
     let up = up.split(' ').next().unwrap_or("?");
     println!("telegraphos: {name} with Linux {} is up after {up} s", release.trim());
+    if words.root.is_some() {
+        match &words.init {
+            Some(path) => return give_up(&become_init(path, console)),
+            None => supervise(&words, console),
+        }
+    }
     let error = Command::new("/bin/init")
         .env_clear()
         .envs([("PATH", "/bin"), ("HOME", "/root"), ("TERM", "linux")])
@@ -161,6 +259,16 @@ mod tests {
         assert_eq!(words, expected);
         assert_eq!(Words::of(""), Words::default());
         assert_eq!(Words::of("xtelegraphos.shell shell telegraphos.shells"), Words::default());
+    }
+
+    #[test]
+    fn words_say_what_is_mounted() {
+        let line = "telegraphos.root=9p:root telegraphos.share=9p:share0:ro:/a telegraphos.share=9p:share1:rw:/b \
+                    telegraphos.init=/sbin/init";
+        let words = Words::of(line);
+        assert_eq!(words.root, Root::of("9p:root"));
+        assert_eq!(words.shares.iter().map(|share| share.at.as_str()).collect::<Vec<_>>(), ["/a", "/b"]);
+        assert_eq!(words.init.as_deref(), Some("/sbin/init"));
     }
 
     #[test]

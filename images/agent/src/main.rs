@@ -336,7 +336,9 @@ fn would_block(e: &io::Error) -> bool {
 fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)], cwd: Option<&str>) -> io::Result<Job> {
     let (program, args) = argv.split_first().ok_or_else(|| io::Error::other("empty command"))?;
     let user = User::look_up(uid);
-    let path = env.iter().find(|(k, _)| k == "PATH").map_or("/bin", |(_, v)| v.as_str());
+    // Set by tg-init in a root of the user's.
+    let usual = std::env::var("TELEGRAPHOS_PATH").unwrap_or_else(|_| "/bin".into());
+    let path = env.iter().find(|(k, _)| k == "PATH").map_or(usual.as_str(), |(_, v)| v.as_str());
     let mut command = Command::new(program);
     command
         .args(args)

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How guests reach directories of the host: by virtio-fs, with the host's virtiofsd or Debian's, or else by the 9p
+//! server inside QEMU.
+
+use crate::config::Config;
+use crate::prefix::{self, Program};
+use crate::store::Store;
+use crate::{Error, Result, apt, exec};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A directory that guests mount by its tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory {
+    /// Its name between QEMU and the guest.
+    pub tag: String,
+    /// The directory here.
+    pub host: PathBuf,
+    /// Guests cannot change it.
+    pub read_only: bool,
+}
+
+/// What carries directories.
+#[derive(Clone, Debug)]
+pub(crate) enum Transport {
+    /// A process for each directory and guest.
+    Virtiofs(Program),
+    /// QEMU itself.
+    Plan9,
+}
+
+const PACKAGE: &str = "virtiofsd";
+/// Where distributions have it, which is in no one's `PATH`.
+const PLACES: [&str; 3] = ["/usr/libexec/virtiofsd", "/usr/lib/virtiofsd", "/usr/lib/qemu/virtiofsd"];
+
+impl Transport {
+    /// The type of the file system in the guest.
+    pub(crate) fn file_system(&self) -> &'static str {
+        match self {
+            Transport::Virtiofs(_) => "virtiofs",
+            Transport::Plan9 => "9p",
+        }
+    }
+}
+
+impl Directory {
+    /// The command of the server that this directory needs at `socket`, if it needs one.
+    pub(crate) fn server(&self, transport: &Transport, socket: &Path) -> Option<Command> {
+        let Transport::Virtiofs(program) = transport else { return None };
+        let mut command = program.command();
+        command.arg("--shared-dir").arg(&self.host).arg("--socket-path").arg(socket);
+        // Several guests have it: what one has written the others see at once.
+        command.args(["--cache", "auto", "--log-level", "error"]);
+        // An overlay has no way to cross what a guest is told is a mount point.
+        command.arg("--no-announce-submounts");
+        if self.read_only {
+            command.arg("--readonly");
+        }
+        // It cannot shut itself into the directory that it is in already.
+        if self.host == Path::new("/") {
+            command.args(["--sandbox", "none"]);
+        }
+        Some(command)
+    }
+
+    /// QEMU's options.
+    pub(crate) fn qemu_args(&self, transport: &Transport, socket: &Path) -> Vec<OsString> {
+        let tag = &self.tag;
+        let escaped = |path: &Path| path.display().to_string().replace(',', ",,");
+        let args = match transport {
+            Transport::Virtiofs(_) => [
+                "-chardev".to_owned(),
+                format!("socket,id=fs-{tag},path={}", escaped(socket)),
+                "-device".to_owned(),
+                format!("vhost-user-fs-pci,chardev=fs-{tag},tag={tag}"),
+            ],
+            Transport::Plan9 => {
+                let read_only = if self.read_only { "on" } else { "off" };
+                [
+                    "-fsdev".to_owned(),
+                    format!(
+                        "local,id=fs-{tag},path={},security_model=none,readonly={read_only},multidevs=remap",
+                        escaped(&self.host)
+                    ),
+                    "-device".to_owned(),
+                    format!("virtio-9p-pci,fsdev=fs-{tag},mount_tag={tag}"),
+                ]
+            }
+        };
+        args.map(OsString::from).to_vec()
+    }
+}
+
+impl Store {
+    /// What carries directories to a guest with this configuration. Virtio-fs where the kernel has it and a virtiofsd
+    /// can be had.
+    pub(crate) fn transport(&self, config: Option<&Config>) -> Result<Transport> {
+        let has = |name: &str| config.is_none_or(|config| config.has(name));
+        if !has("VIRTIO_FS") {
+            return Ok(Transport::Plan9);
+        }
+        match self.virtiofsd() {
+            Ok(program) => Ok(Transport::Virtiofs(program)),
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            // Without a configuration that says so, 9p is no more than a hope.
+            Err(e) if config.is_some_and(|config| config.has("9P_FS")) => {
+                log::warn!("no virtiofsd ({e}); directories go by 9p");
+                Ok(Transport::Plan9)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The host's virtiofsd if it will do, else Debian's.
+    fn virtiofsd(&self) -> Result<Program> {
+        let check = |path: PathBuf| -> Result<Program> {
+            let out = exec::run(Command::new(&path).arg("--help"), &self.cancel, || ())?;
+            // The older one, in C, and the first releases of this one lack it.
+            let fits = out.stdout.contains("--readonly") && out.stdout.contains("--no-announce-submounts");
+            if !fits {
+                let path = path.display();
+                return Err(Error::Failed(format!(
+                    "{path} lacks the options --readonly and --no-announce-submounts; install virtiofsd 1.11 or newer, or unset \
+                     TELEGRAPHOS_VIRTIOFSD to use Debian's"
+                )));
+            }
+            Ok(Program::of_host(path))
+        };
+        if let Some(program) = prefix::find("virtiofsd", "TELEGRAPHOS_VIRTIOFSD", PACKAGE, check)? {
+            return Ok(program);
+        }
+        let usual = PLACES.iter().map(PathBuf::from).filter(|path| path.is_file());
+        if let Some(program) = usual.filter_map(|path| check(path).ok()).next() {
+            return Ok(program);
+        }
+        let remedy = "install virtiofsd, or set TELEGRAPHOS_VIRTIOFSD to one";
+        let (dir, _) =
+            self.artefact(PACKAGE, |lock, at| apt::install_from(self, lock, "trixie", PACKAGE, remedy, at))?;
+        Program::of_prefix(&dir, PACKAGE, PACKAGE, "usr/libexec/virtiofsd")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory() -> Directory {
+        Directory { tag: "share0".into(), host: "/a,b".into(), read_only: true }
+    }
+
+    #[test]
+    fn both_transports_have_their_options() {
+        let text = |transport: &Transport| {
+            let args = directory().qemu_args(transport, Path::new("/run/fs0"));
+            args.join(std::ffi::OsStr::new(" ")).into_string().unwrap()
+        };
+        let nine = text(&Transport::Plan9);
+        assert!(nine.contains("path=/a,,b") && nine.contains("readonly=on") && nine.contains("mount_tag=share0"));
+        let virtiofs = Transport::Virtiofs(Program::of_host("/x/virtiofsd".into()));
+        assert!(text(&virtiofs).contains("path=/run/fs0") && text(&virtiofs).contains("tag=share0"));
+        let server = directory().server(&virtiofs, Path::new("/run/fs0")).unwrap();
+        assert!(server.get_args().any(|arg| arg == "--readonly"));
+        assert!(directory().server(&Transport::Plan9, Path::new("/run/fs0")).is_none());
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Kernels, roots and directories of the user's.
+
+use crate::command;
+use crate::input::refused;
+use anyhow::{Result, ensure};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use telegraphos_cluster::{Cluster, Settings};
+use telegraphos_images::{KernelSeries, Progress, RootChoice, Share, Store};
+
+/// `run` with these options is refused with exit code 2 and these words.
+fn run_refused(options: &[&str], words: &[&str]) -> Result<()> {
+    refused(command(&[&["run", "--nodes", "1"], options, &["--", "true"]].concat()), 2, words)
+}
+
+pub(crate) fn what_cannot_boot_is_refused() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let place = |name: &str, content: &[u8]| -> Result<String> {
+        let path = dir.path().join(name);
+        fs::write(&path, content)?;
+        Ok(path.display().to_string())
+    };
+    let text = place("notes", b"#!/bin/sh\necho this is no kernel\n")?;
+    run_refused(&["--kernel", &text], &["notes", "a text file", "expected a bzImage"])?;
+    let arm64 = place("Image", &[&[0; 0x38][..], b"ARM\x64", &[0; 100]].concat())?;
+    run_refused(&["--kernel", &arm64], &["Image", "an Image for arm64"])?;
+    run_refused(&["--kernel", "/nonexistent/linux"], &["/nonexistent/linux", "nothing at that path"])?;
+    run_refused(&["--kernel", "5.10"], &["5.10", "6.12", "newest"])?;
+    let file = format!("{text}:/mnt/x");
+    for (share, word) in [("/tmp:/mnt/../etc", "leads outside"), ("/tmp:mnt", "not absolute"), (&file, "no directory")]
+    {
+        run_refused(&["--share", share], &[word])?;
+    }
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty)?;
+    run_refused(&["--root", &empty.display().to_string()], &["empty", "give a directory"])?;
+    run_refused(&["--root", "debian:etch"], &["etch", "trixie"])?;
+    run_refused(&["--kernel", "6.12", "--modules", "/lib/modules"], &["--modules", "of your own"])?;
+    // One that is built, for this machine, and cannot mount the boot root.
+    let tree = dir.path().join("linux");
+    fs::create_dir_all(tree.join("include/config"))?;
+    let vmlinux = Store::open(None, Progress::Plain)?.kernel(KernelSeries::V6_12)?.vmlinux;
+    std::os::unix::fs::symlink(vmlinux, tree.join("vmlinux"))?;
+    fs::write(tree.join("include/config/kernel.release"), "6.12.9-mine\n")?;
+    fs::write(tree.join(".config"), "CONFIG_64BIT=y\nCONFIG_MODULES=y\nCONFIG_PCI=y\n# CONFIG_EXT4_FS is not set\n")?;
+    let tree = tree.display().to_string();
+    run_refused(&["--kernel", &tree], &["6.12.9-mine", "CONFIG_EXT4_FS=y", "CONFIG_PCI_MSI=y", "ci/kernel.config"])
+}
+
+/// What a directory of the host holds must be what was put there.
+fn holds(dir: &Path, expected: &[&str]) -> Result<()> {
+    let mut found: Vec<_> =
+        fs::read_dir(dir)?.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    found.sort();
+    ensure!(found == expected, "{} holds {found:?}: expected {expected:?}", dir.display());
+    Ok(())
+}
+
+pub(crate) fn a_directory_is_the_root_and_shares_are_in_it() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = |name: &str| dir.path().join(name);
+    for name in ["root/bin", "root/etc", "fixed", "results"] {
+        fs::create_dir_all(path(name))?;
+    }
+    fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755))?;
+    fs::write(path("root/etc/marker"), "of the host")?;
+    fs::write(path("root/bin/hello"), "#!/run/telegraphos/bin/sh\necho hello from \"$(cat /etc/marker)\"\n")?;
+    fs::set_permissions(path("root/bin/hello"), PermissionsExt::from_mode(0o755))?;
+    fs::write(path("fixed/given"), "given")?;
+    let share = |name: &str, guest: &str, read_only| Share { host: path(name), guest: guest.into(), read_only };
+    let settings = Settings {
+        root: Some(RootChoice::Path(path("root"))),
+        share: vec![share("fixed", "/mnt/fixed", true), share("results", "/mnt/results", false)],
+        append: Some("telegraphos.test=appended".into()),
+        ..crate::settings("directory-root")
+    };
+    let cluster = Cluster::builder().nodes(2).settings(settings).boot()?;
+    for guest in cluster.guests() {
+        let node = guest.node();
+        let script = format!(
+            "set -e; hello; grep -q telegraphos.test=appended /proc/cmdline; echo changed >/etc/marker; touch /new; \
+             cat /etc/marker /mnt/fixed/given; ! touch /mnt/fixed/no 2>/dev/null; echo {node} >/mnt/results/{node}; \
+             tg-selftest --help >/dev/null; [ -c /dev/telegraphos0 ]"
+        );
+        let said = guest.sh(&script).as_root().check()?;
+        ensure!(said == "hello from of the host\nchanged\ngiven", "node {node} said {said:?}");
+    }
+    // Both are there for both, and user tg has its home and the board.
+    let said = cluster.node(0).sh("cat /mnt/results/1; id -un; cd; pwd; [ -w /dev/telegraphos0 ]").check()?;
+    ensure!(said == "1\ntg\n/home/tg", "node 0 said {said:?}");
+    drop(cluster);
+    holds(&path("root"), &["bin", "etc"])?;
+    holds(&path("fixed"), &["given"])?;
+    holds(&path("results"), &["0", "1"])?;
+    ensure!(fs::read_to_string(path("root/etc/marker"))? == "of the host", "a guest changed the directory of its root");
+    Ok(())
+}
+
+pub(crate) fn a_disk_is_the_root_and_stays_as_it_is() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let disk = dir.path().join("disk.img");
+    // A boot root is a disk with a root, too.
+    fs::copy(Store::open(None, Progress::Plain)?.guest(KernelSeries::V6_12)?.root, &disk)?;
+    let before = fs::read(&disk)?;
+    let settings = Settings { root: Some(RootChoice::Path(disk.clone())), ..crate::settings("disk-root") };
+    let cluster = Cluster::builder().nodes(1).settings(settings).boot()?;
+    let said =
+        cluster.node(0).sh("grep ' / ' /proc/mounts | tail -n 1; chmod 700 /mnt && ls -ld /mnt").as_root().check()?;
+    ensure!(said.contains("/dev/vda / ext4 rw") && said.contains("drwx------"), "the guest said {said:?}");
+    drop(cluster);
+    ensure!(fs::read(&disk)? == before, "the guest changed the disk of its root");
+    Ok(())
+}
