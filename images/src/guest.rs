@@ -3,7 +3,7 @@
 
 use crate::ext4::Ext4;
 use crate::manifest::FileRecord;
-use crate::module::{KO, LAB_KO, forget_old};
+use crate::module::{KO, LAB_KO, NET_KO, forget_old};
 use crate::peers;
 use crate::store::{self, Store, read};
 use crate::{Error, KernelSeries, Manifest, Result};
@@ -60,16 +60,17 @@ impl Store {
         for (name, path) in &peers {
             modules.push((name.as_str(), read(path)?));
         }
-        let (ko, lab) = (read(&module.path)?, read(&module.lab)?);
+        let (ko, net, lab) = (read(&module.path)?, read(&module.net)?, read(&module.lab)?);
         let etc = [PASSWD, GROUP, PROFILE].concat();
         let userland_id = userland.manifest.parts.join("\n");
         let kernel_id = kernel.manifest.parts.join("\n");
-        let fixed: [(&str, &[u8]); 6] = [
+        let fixed: [(&str, &[u8]); 7] = [
             ("format", FORMAT.as_bytes()),
             ("kernel", kernel_id.as_bytes()),
             ("userland", userland_id.as_bytes()),
             ("etc", etc.as_bytes()),
             ("module", &ko),
+            ("net", &net),
             ("lab", &lab),
         ];
         let varied = contents.iter().chain(&modules).map(|(n, c)| (*n, c.as_slice()));
@@ -99,6 +100,8 @@ impl Store {
                 ("lib", "usr/lib"),
                 // What tg-init writes.
                 ("etc/inittab", "../run/inittab"),
+                ("etc/hosts", "../run/hosts"),
+                ("etc/resolv.conf", "../run/resolv.conf"),
                 ("init", "bin/tg-init"),
             ] {
                 image.symlink(link, target);
@@ -114,6 +117,7 @@ impl Store {
             }
             image.file("usr/share/misc/pci.ids", 0o644, read(&userland.root.join("usr/share/misc/pci.ids"))?);
             image.file(&format!("usr/lib/telegraphos/{KO}"), 0o644, ko.as_slice());
+            image.file(&format!("usr/lib/telegraphos/{NET_KO}"), 0o644, net.as_slice());
             image.file(&format!("usr/lib/telegraphos/{LAB_KO}"), 0o644, lab.as_slice());
             for (name, content) in &modules {
                 image.file(&format!("{}/{name}", peers::INSIDE), 0o644, content);

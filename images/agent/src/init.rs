@@ -12,16 +12,17 @@
 //! | `telegraphos.shell` | a root shell on the console |
 //! | `telegraphos.noload` | do not load the driver |
 //! | `telegraphos.lab` | load the module for comparisons, too |
+//! | `telegraphos.net=N` | load the network device, too, and know the names of N nodes |
+//! | `telegraphos.outside` | use QEMU's network to the outside |
 
 use rustix::mount::{MountFlags, mount};
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use telegraphos_agent::devices::Devices;
+use telegraphos_agent::network;
 
 const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 const NO_PROGRAMS: MountFlags = QUIET.union(MountFlags::NOEXEC);
@@ -44,11 +45,13 @@ const MODULES: &str = "/lib/telegraphos";
 /// What the kernel's command line asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Words {
-    name: Option<String>,
+    node: Option<String>,
     agent: Option<String>,
     shell: bool,
     noload: bool,
     lab: bool,
+    net: Option<u16>,
+    outside: bool,
 }
 
 impl Words {
@@ -57,16 +60,23 @@ impl Words {
         let ours = line.split_whitespace().filter_map(|word| word.strip_prefix("telegraphos."));
         for word in ours {
             match word.split_once('=') {
-                Some(("node", node)) => words.name = Some(format!("node{node}")),
+                Some(("node", node)) => words.node = Some(node.to_owned()),
+                Some(("net", nodes)) => words.net = nodes.parse().ok(),
                 Some(("agent", tty)) => words.agent = Some(tty.to_owned()),
                 None if word == "shell" => words.shell = true,
                 None if word == "noload" => words.noload = true,
                 None if word == "lab" => words.lab = true,
+                None if word == "outside" => words.outside = true,
                 // Those of the driver are parameters of its module.
                 _ => {}
             }
         }
         words
+    }
+
+    /// The host name.
+    fn name(&self) -> String {
+        self.node.as_ref().map_or("guest".into(), |node| format!("node{node}"))
     }
 
     /// What busybox's init is to run; `console` is the name of the console's terminal.
@@ -91,23 +101,49 @@ fn read(path: &str) -> String {
     attempt(path, fs::read_to_string(path)).unwrap_or_default()
 }
 
-/// The loopback device up: RTM_NEWLINK for interface 1 with IFF_UP.
-fn loopback_up() -> io::Result<()> {
-    use rustix::net::{sendto, socket_with};
-    const LENGTH: u32 = 32;
-    let header = [LENGTH, 16 | 1 << 16, 0, 0]; // type 16, flags NLM_F_REQUEST, sequence, port
-    let link = [0, 1, 1, 1]; // family and type, interface, flags IFF_UP, which of them change
-    let message: Vec<u8> = header.iter().chain(&link).flat_map(|word: &u32| word.to_ne_bytes()).collect();
-    let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
-    // Without a protocol: NETLINK_ROUTE.
-    let socket = socket_with(AddressFamily::NETLINK, kind, flags, None)?;
-    sendto(&socket, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-    Ok(())
-}
-
 fn load(module: &str) -> io::Result<()> {
     let file = File::open(format!("{MODULES}/{module}"))?;
     Ok(rustix::system::finit_module(&file, c"", 0)?)
+}
+
+/// The modules of the network card, in this order; a kernel that has one built in has no file of it.
+const CARD: [&str; 3] = ["failover", "net_failover", "virtio_net"];
+
+/// Loads a module that Debian has packed, or not.
+fn load_packed(name: &str) -> io::Result<()> {
+    /// MODULE_INIT_COMPRESSED_FILE
+    const PACKED: i32 = 4;
+    let path = |end: &str| format!("{MODULES}/peers/{name}.ko{end}");
+    let (file, flags) = match File::open(path("")) {
+        Ok(file) => (file, 0),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => (File::open(path(".xz"))?, PACKED),
+        Err(e) => return Err(e),
+    };
+    Ok(rustix::system::finit_module(&file, c"", flags)?)
+}
+
+/// The addresses of the network devices that are wanted, and the names of nodes.
+fn network(words: &Words) {
+    attempt("the loopback device", network::loopback_up());
+    let mut hosts = network::hosts(0);
+    if let Some(nodes) = words.net {
+        attempt("the network device does not load", load("telegraphos_net.ko"));
+        if let Some(node) = words.node.as_ref().and_then(|node| node.parse().ok()) {
+            attempt("the network device tg0", network::cluster_up("tg0", node));
+        }
+        hosts = network::hosts(nodes);
+    }
+    attempt("/run/hosts", fs::write("/run/hosts", hosts));
+    if words.outside {
+        for name in CARD {
+            match load_packed(name) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                result => drop(attempt(name, result)),
+            }
+        }
+        attempt("the network to the outside, eth0", network::outside_up("eth0"));
+        attempt("/run/resolv.conf", fs::write("/run/resolv.conf", network::RESOLVER));
+    }
 }
 
 fn main() -> ExitCode {
@@ -122,15 +158,15 @@ fn main() -> ExitCode {
         attempt(at, mount(kind, at, kind, flags, options).map_err(Into::into));
     }
     let words = Words::of(&read("/proc/cmdline"));
-    let name = words.name.as_deref().unwrap_or("guest");
+    let name = words.name();
     attempt("the host name", rustix::system::sethostname(name.as_bytes()).map_err(Into::into));
-    attempt("the loopback device", loopback_up());
     if !words.noload {
         attempt("the driver does not load", load("telegraphos.ko"));
     }
     if !words.noload && words.lab {
         attempt("the module for comparisons does not load", load("telegraphos_lab.ko"));
     }
+    network(&words);
     // The agent gives those that come later their owner.
     attempt("the owners of devices", Devices::watch("/dev".as_ref()));
     let consoles = read("/sys/class/tty/console/active");
@@ -155,10 +191,17 @@ mod tests {
 
     #[test]
     fn words_of_others_are_left_alone() {
-        let line = "console=ttyS0 quiet telegraphos.node=7 telegraphos.agent=ttyS1 telegraphos.lab telegraphos.event_entries=4\n";
+        let line = "console=ttyS0 quiet telegraphos.node=7 telegraphos.agent=ttyS1 telegraphos.lab telegraphos.net=4 telegraphos.event_entries=4\n";
         let words = Words::of(line);
-        let expected = Words { name: Some("node7".into()), agent: Some("ttyS1".into()), lab: true, ..Words::default() };
+        let expected = Words {
+            node: Some("7".into()),
+            agent: Some("ttyS1".into()),
+            lab: true,
+            net: Some(4),
+            ..Words::default()
+        };
         assert_eq!(words, expected);
+        assert_eq!(words.name(), "node7");
         assert_eq!(Words::of(""), Words::default());
         assert_eq!(Words::of("xtelegraphos.shell shell telegraphos.shells"), Words::default());
     }
