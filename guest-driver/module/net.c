@@ -46,11 +46,26 @@ unsigned int tg_net_stores = 256;
 module_param_cb(stores, &tg_net_stores_ops, &tg_net_stores, 0644);
 MODULE_PARM_DESC(stores, "Bytes of a frame up to which it goes by plain stores, and not by a copy of the board: 0 to 512 (default 256)");
 
-static const char tg_net_names[][ETH_GSTRING_LEN] = {
-#define TG_NET_STRING(_name) #_name,
-	TG_NET_STATISTICS(TG_NET_STRING)
+static const char tg_net_names[TG_NET_COUNTERS][ETH_GSTRING_LEN] = {
+	[TG_NET_TX_STORES] = "tx_stores",
+	[TG_NET_TX_COPIES] = "tx_copies",
+	[TG_NET_TX_TAILS] = "tx_tails",
+	[TG_NET_TX_STOPS] = "tx_stops",
+	[TG_NET_TX_FANOUT] = "tx_fanout",
+	[TG_NET_TX_NO_NODE] = "tx_no_node",
+	[TG_NET_TX_NO_ROOM] = "tx_no_room",
+	[TG_NET_TX_TOO_LONG] = "tx_too_long",
+	[TG_NET_TX_LOST] = "tx_lost",
+	[TG_NET_RX_POLLS] = "rx_polls",
+	[TG_NET_RX_ARMS] = "rx_arms",
+	[TG_NET_RX_HEADS] = "rx_heads",
+	[TG_NET_RX_BAD_INDEX] = "rx_bad_index",
+	[TG_NET_RX_BAD_LENGTH] = "rx_bad_length",
+	[TG_NET_RX_BAD_HEADER] = "rx_bad_header",
+	[TG_NET_RX_NO_MEMORY] = "rx_no_memory",
+	[TG_NET_CONNECTIONS] = "connections",
+	[TG_NET_DISCONNECTIONS] = "disconnections",
 };
-static_assert(ARRAY_SIZE(tg_net_names) == sizeof(struct tg_net_statistics) / sizeof(u64));
 
 static void tg_net_drvinfo(struct net_device *dev, struct ethtool_drvinfo *info)
 {
@@ -76,7 +91,7 @@ static void tg_net_ethtool_stats(struct net_device *dev, struct ethtool_stats *s
 	struct tg_net *net = netdev_priv(dev);
 
 	spin_lock_bh(&net->lock);
-	memcpy(to, &net->stats, sizeof(net->stats));
+	memcpy(to, net->stats, sizeof(net->stats));
 	spin_unlock_bh(&net->lock);
 }
 
@@ -199,11 +214,12 @@ static int tg_net_join_board(struct tg_net *net)
 	net->sources = tg_client_map(net->source, TG_APERTURE_ARGUMENT);
 	if (!net->sources)
 		goto err_leave;
-	net->hello = tg_client_export(net->file, TG_NET_HELLO, TG_UNIT, TG_ALL_NODES,
-				      TG_RIGHT_WRITE);
+	net->hello = tg_client_export(net->file, TG_NET_HELLO, TG_NET_HELLO_UNITS * TG_UNIT,
+				      TG_ALL_NODES, TG_RIGHT_WRITE);
 	if (IS_ERR(net->hello))
 		goto err_hello;
 	net->words = page_address(net->hello->memory->chunk[0].page);
+	net->rings = page_address(net->hello->memory->chunk[1].page);
 	return 0;
 
 err_buffers:

@@ -40,11 +40,14 @@
 
 #define TG_NET_NAME "telegraphos_net"
 
-/* Where node N says hello, and the word that rings for it. */
+/*
+ * Where node N says hello, at word N, and in the next unit the word that rings for it. The watch
+ * of a page ends with any store there: so the bell has one of its own.
+ */
 #define TG_NET_HELLO "tg0"
-#define TG_NET_BELL (TG_UNIT - 8)
-/* The bell is behind the words of all nodes. */
-#define TG_NET_NODES (TG_NET_BELL / 8)
+#define TG_NET_BELL TG_UNIT
+#define TG_NET_HELLO_UNITS 2
+#define TG_NET_NODES (TG_UNIT / 8)
 
 #define TG_NET_TAIL_UNIT 0
 #define TG_NET_HEAD_UNIT 1
@@ -177,41 +180,48 @@ struct tg_net_peer {
 	struct tg_net_pending pending[TG_NET_PENDING];
 };
 
-/* What ethtool -S shows, in this order. */
-#define TG_NET_STATISTICS(_item)	\
-	_item(tx_stores)		\
-	_item(tx_copies)		\
-	_item(tx_tails)			\
-	_item(tx_stops)			\
-	_item(tx_fanout)		\
-	_item(tx_no_node)		\
-	_item(tx_no_room)		\
-	_item(tx_too_long)		\
-	_item(tx_lost)			\
-	_item(rx_polls)			\
-	_item(rx_arms)			\
-	_item(rx_heads)			\
-	_item(rx_bad_index)		\
-	_item(rx_bad_length)		\
-	_item(rx_bad_header)		\
-	_item(rx_no_memory)		\
-	_item(connections)		\
-	_item(disconnections)
-
-#define TG_NET_FIELD(_name) u64 _name;
-
 /**
- * struct tg_net_statistics - counters
- *
- * tx_stores, tx_copies: frames by plain stores and by copies of the board; tx_tails: stores that
- * announce; tx_stops: how often a queue waited; tx_fanout: copies of multicast frames;
- * tx_no_node, tx_no_room, tx_too_long, tx_lost: frames dropped, because the node is not there,
- * a multicast frame found no room, it is too long, or the node went away; rx_polls, rx_arms,
- * rx_heads: polls, watches, and stores that return room; rx_bad_index, rx_bad_length,
- * rx_bad_header: what another node wrote that is not sound; rx_no_memory: frames dropped.
+ * enum tg_net_counter - what ethtool -S shows
+ * @TG_NET_TX_STORES: Frames sent by plain stores.
+ * @TG_NET_TX_COPIES: Frames sent by copies of the board.
+ * @TG_NET_TX_TAILS: Stores that announce frames.
+ * @TG_NET_TX_STOPS: How often a queue had to wait.
+ * @TG_NET_TX_FANOUT: Multicast frames sent, each node counted.
+ * @TG_NET_TX_NO_NODE: Dropped: their node is not there.
+ * @TG_NET_TX_NO_ROOM: Multicast frames that a node had no room for.
+ * @TG_NET_TX_TOO_LONG: Dropped: too long, or not to be described.
+ * @TG_NET_TX_LOST: On their way when the node went.
+ * @TG_NET_RX_POLLS: Polls.
+ * @TG_NET_RX_ARMS: Watches.
+ * @TG_NET_RX_HEADS: Stores that return room.
+ * @TG_NET_RX_BAD_INDEX: Offsets of another node that are not sound.
+ * @TG_NET_RX_BAD_LENGTH: Lengths that are not.
+ * @TG_NET_RX_BAD_HEADER: Checksums or segments that are not.
+ * @TG_NET_RX_NO_MEMORY: Dropped for want of memory.
+ * @TG_NET_CONNECTIONS: With other nodes.
+ * @TG_NET_DISCONNECTIONS: Of these.
+ * @TG_NET_COUNTERS: Number of them.
  */
-struct tg_net_statistics {
-	TG_NET_STATISTICS(TG_NET_FIELD)
+enum tg_net_counter {
+	TG_NET_TX_STORES,
+	TG_NET_TX_COPIES,
+	TG_NET_TX_TAILS,
+	TG_NET_TX_STOPS,
+	TG_NET_TX_FANOUT,
+	TG_NET_TX_NO_NODE,
+	TG_NET_TX_NO_ROOM,
+	TG_NET_TX_TOO_LONG,
+	TG_NET_TX_LOST,
+	TG_NET_RX_POLLS,
+	TG_NET_RX_ARMS,
+	TG_NET_RX_HEADS,
+	TG_NET_RX_BAD_INDEX,
+	TG_NET_RX_BAD_LENGTH,
+	TG_NET_RX_BAD_HEADER,
+	TG_NET_RX_NO_MEMORY,
+	TG_NET_CONNECTIONS,
+	TG_NET_DISCONNECTIONS,
+	TG_NET_COUNTERS,
 };
 
 /**
@@ -222,7 +232,8 @@ struct tg_net_statistics {
  * @context: The page of its context on the board.
  * @status: Its status page.
  * @hello: The hello page that this node exports.
- * @words: That.
+ * @words: Its words of nodes.
+ * @rings: Its bell.
  * @buffers: Memory that frames are copied from, a unit for each copy.
  * @source: Its import, since copies name both ends by windows.
  * @sources: Argument window of that.
@@ -249,6 +260,7 @@ struct tg_net {
 	struct tg_status_page *status;
 	struct tg_segment *hello;
 	u64 *words;
+	u64 *rings;
 	struct tg_segment *buffers;
 	struct tg_remote *source;
 	void __iomem *sources;
@@ -264,7 +276,7 @@ struct tg_net {
 	u64 cookies;
 	u64 scratch[(TG_NET_STORES_MAX + sizeof(struct tg_net_record)) / 8];
 	u32 turn;
-	struct tg_net_statistics stats;
+	u64 stats[TG_NET_COUNTERS];
 	struct tg_net_peer *peers[];
 };
 
@@ -273,16 +285,14 @@ struct tg_net {
  * @net: Network device.
  * @segment: Segment of the page.
  * @unit: Which page of it.
- * @word: Number of the word that was seen.
- * @seen: What was seen; if it is not that any more, the event comes at once.
+ * @seen: What was seen in its word 0; if it is not that any more, the event comes at once.
  */
 static inline void tg_net_arm(struct tg_net *net, const struct tg_segment *segment, u32 unit,
-			      u32 word, u64 seen)
+			      u64 seen)
 {
 	u32 fold = upper_32_bits(seen) ^ lower_32_bits(seen);
 
-	writeq((u64)(word & 0xff) << 56 | (u64)(segment->first + unit) << 32 | fold,
-	       net->context + TG_CONTEXT_WORD_ARM + (word >> 8) * 8);
+	writeq((u64)(segment->first + unit) << 32 | fold, net->context + TG_CONTEXT_WORD_ARM);
 }
 
 /* net.c */

@@ -31,7 +31,7 @@ static void tg_net_look_at_head(struct tg_net_peer *peer)
 		return;
 	peer->watched = false;
 	if (head >= peer->tx_size || head % TG_NET_ALIGN) {
-		peer->net->stats.rx_bad_index++;
+		peer->net->stats[TG_NET_RX_BAD_INDEX]++;
 		return;
 	}
 	peer->tx_head = head;
@@ -77,12 +77,12 @@ static void tg_net_stop_queue(struct tg_net_peer *peer)
 {
 	if (!peer->stopped) {
 		peer->stopped = true;
-		peer->net->stats.tx_stops++;
+		peer->net->stats[TG_NET_TX_STOPS]++;
 	}
 	netif_tx_stop_queue(tg_net_queue(peer));
 	if (!peer->watched) {
 		peer->watched = true;
-		tg_net_arm(peer->net, peer->segment, TG_NET_HEAD_UNIT, 0, peer->tx_head);
+		tg_net_arm(peer->net, peer->segment, TG_NET_HEAD_UNIT, peer->tx_head);
 	}
 }
 
@@ -112,7 +112,7 @@ static void tg_net_tell(struct tg_net_peer *peer)
 	if (peer->tx_end == peer->tx_told)
 		return;
 	peer->tx_told = peer->tx_end;
-	peer->net->stats.tx_tails++;
+	peer->net->stats[TG_NET_TX_TAILS]++;
 	writeq(peer->tx_end, peer->window + TG_NET_TAIL_UNIT * TG_UNIT);
 }
 
@@ -126,7 +126,7 @@ static void tg_net_send_by_stores(struct tg_net_peer *peer, const struct sk_buff
 	net->scratch[(bytes - 1) / 8] = 0;
 	skb_copy_bits(skb, 0, (u8 *)net->scratch + sizeof(*record), skb->len);
 	__iowrite64_copy(tg_net_place(peer, peer->window), net->scratch, DIV_ROUND_UP(bytes, 8));
-	net->stats.tx_stores++;
+	net->stats[TG_NET_TX_STORES]++;
 }
 
 static void tg_net_send_by_copy(struct tg_net_peer *peer, const struct sk_buff *skb,
@@ -149,7 +149,7 @@ static void tg_net_send_by_copy(struct tg_net_peer *peer, const struct sk_buff *
 	writeq(ALIGN(sizeof(*record) + skb->len, 8), registers + TG_CONTEXT_LENGTH);
 	writeq((u64)TG_OP_COPY << 56 | (u64)TG_LAUNCH_NOTIFY << 48 | copy->cookie,
 	       registers + TG_CONTEXT_LAUNCH);
-	net->stats.tx_copies++;
+	net->stats[TG_NET_TX_COPIES]++;
 }
 
 /* Sends a frame for which there is room: false if it is dropped. */
@@ -163,7 +163,7 @@ static bool tg_net_send(struct tg_net_peer *peer, const struct sk_buff *skb)
 
 	if (skb->len > TG_NET_FRAME_MAX ||
 	    virtio_net_hdr_from_skb(skb, &record.hdr, true, false, 0)) {
-		net->stats.tx_too_long++;
+		net->stats[TG_NET_TX_TOO_LONG]++;
 		return false;
 	}
 	if (peer->tx_size - peer->tx_at < need) {
@@ -226,14 +226,14 @@ static void tg_net_send_to_all(struct tg_net *net, const struct sk_buff *skb)
 
 		tg_net_look_at_head(peer);
 		if (!tg_net_has_room(peer)) {
-			net->stats.tx_no_room++;
+			net->stats[TG_NET_TX_NO_ROOM]++;
 			continue;
 		}
 		if (!tg_net_send(peer, skb))
 			continue;
 		/* It is of no queue that is limited by bytes. */
 		netdev_tx_sent_queue(tg_net_queue(peer), skb->len);
-		net->stats.tx_fanout++;
+		net->stats[TG_NET_TX_FANOUT]++;
 		tg_net_tell(peer);
 	}
 }
@@ -245,7 +245,7 @@ static netdev_tx_t tg_net_send_to(struct tg_net *net, u32 node, struct sk_buff *
 	struct netdev_queue *queue;
 
 	if (!peer || !peer->up) {
-		net->stats.tx_no_node++;
+		net->stats[TG_NET_TX_NO_NODE]++;
 		net->dev->stats.tx_dropped++;
 		goto drop;
 	}
@@ -315,7 +315,7 @@ void tg_net_forget(struct tg_net_peer *peer)
 		frames++;
 		bytes += peer->pending[peer->first % TG_NET_PENDING].bytes;
 	}
-	net->stats.tx_lost += frames;
+	net->stats[TG_NET_TX_LOST] += frames;
 	for (i = 0; i < TG_NET_COPIES; i++)
 		if (net->copies[i].node == peer->node)
 			net->copies[i].ours = false;
@@ -422,12 +422,12 @@ static void tg_net_receive(struct tg_net *net, const void *from,
 
 	skb = tg_net_frame(net, from, length);
 	if (!skb) {
-		net->stats.rx_no_memory++;
+		net->stats[TG_NET_RX_NO_MEMORY]++;
 		dev->stats.rx_dropped++;
 		return;
 	}
 	if (virtio_net_hdr_to_skb(skb, &record->hdr, true)) {
-		net->stats.rx_bad_header++;
+		net->stats[TG_NET_RX_BAD_HEADER]++;
 		dev->stats.rx_frame_errors++;
 		kfree_skb(skb);
 		return;
@@ -446,7 +446,7 @@ static u32 tg_net_readable(const struct tg_net_peer *peer, u32 tail)
 /* What the other node has written is not sound: none of it is read. */
 static void tg_net_skip_all(struct tg_net_peer *peer, u32 tail)
 {
-	peer->net->stats.rx_bad_length++;
+	peer->net->stats[TG_NET_RX_BAD_LENGTH]++;
 	peer->net->dev->stats.rx_length_errors++;
 	peer->rx_at = tail;
 }
@@ -492,7 +492,7 @@ static void tg_net_return_room(struct tg_net_peer *peer)
 	if (read < peer->rx_size / 4)
 		return;
 	peer->rx_told = peer->rx_at;
-	peer->net->stats.rx_heads++;
+	peer->net->stats[TG_NET_RX_HEADS]++;
 	/* The other node writes there: all of it has been read. */
 	mb();
 	writeq(peer->rx_at, peer->window + TG_NET_HEAD_UNIT * TG_UNIT);
@@ -509,7 +509,7 @@ static int tg_net_poll_node(struct tg_net_peer *peer, int budget)
 	peer->rx_seen = tail;
 	if (tail >= peer->rx_size || tail % TG_NET_ALIGN) {
 		if (!peer->rx_armed)
-			peer->net->stats.rx_bad_index++;
+			peer->net->stats[TG_NET_RX_BAD_INDEX]++;
 		return 0;
 	}
 	/* The frames were written before it. */
@@ -538,7 +538,7 @@ int tg_net_poll(struct napi_struct *napi, int budget)
 	u32 node, i;
 	int done = 0;
 
-	net->stats.rx_polls++;
+	net->stats[TG_NET_RX_POLLS]++;
 	rcu_read_lock();
 	tg_net_poll_sent(net);
 	/* It begins behind the node with which it ended before: each has its turn. */
@@ -547,7 +547,7 @@ int tg_net_poll(struct napi_struct *napi, int budget)
 		if (test_bit(net->turn, net->connected) && READ_ONCE(net->peers[net->turn]->up))
 			done += tg_net_poll_node(net->peers[net->turn], budget - done);
 	}
-	if (READ_ONCE(net->words[TG_NET_BELL / 8]) != READ_ONCE(net->bell))
+	if (READ_ONCE(*net->rings) != READ_ONCE(net->bell))
 		tg_net_kick_work(net);
 	if (done < budget && napi_complete_done(napi, done))
 		for_each_set_bit(node, net->connected, net->tg->nodes) {
@@ -556,8 +556,8 @@ int tg_net_poll(struct napi_struct *napi, int budget)
 			if (!READ_ONCE(peer->up) || peer->rx_armed)
 				continue;
 			peer->rx_armed = true;
-			net->stats.rx_arms++;
-			tg_net_arm(net, peer->segment, TG_NET_TAIL_UNIT, 0, peer->rx_seen);
+			net->stats[TG_NET_RX_ARMS]++;
+			tg_net_arm(net, peer->segment, TG_NET_TAIL_UNIT, peer->rx_seen);
 		}
 	rcu_read_unlock();
 	return done;

@@ -85,7 +85,8 @@ static bool tg_net_open_hello(struct tg_net_peer *peer)
 	if (IS_ERR(hello))
 		return false;
 	peer->hello = hello;
-	peer->hello_io = tg_client_map(hello, TG_APERTURE_PLAIN);
+	if (hello->count >= TG_NET_HELLO_UNITS)
+		peer->hello_io = tg_client_map(hello, TG_APERTURE_PLAIN);
 	if (!peer->hello_io)
 		tg_net_close_hello(peer);
 	return peer->hello;
@@ -113,7 +114,7 @@ static void tg_net_disconnect(struct tg_net_peer *peer)
 		tg_net_forget(peer);
 	spin_unlock_bh(&net->lock);
 	if (was) {
-		net->stats.disconnections++;
+		net->stats[TG_NET_DISCONNECTIONS]++;
 		if (bitmap_empty(net->connected, net->tg->nodes))
 			netif_carrier_off(net->dev);
 	}
@@ -229,7 +230,7 @@ static int tg_net_connect(struct tg_net_peer *peer)
 	WRITE_ONCE(peer->up, true);
 	set_bit(peer->node, net->connected);
 	spin_unlock_bh(&net->lock);
-	net->stats.connections++;
+	net->stats[TG_NET_CONNECTIONS]++;
 	netif_carrier_on(net->dev);
 	/* There may be frames. */
 	irq_work_queue(&net->kick);
@@ -266,9 +267,10 @@ static bool tg_net_listen(struct tg_net *net, u32 node)
 		peer->their = their;
 		tg_net_say_hello(peer);
 	}
-	if (lower_32_bits(word) == peer->cookie && !peer->remote)
-		return !tg_net_connect(peer) || READ_ONCE(peer->hello->obj.dead);
-	return true;
+	if (lower_32_bits(word) != peer->cookie || peer->remote || !tg_net_connect(peer))
+		return true;
+	/* A node that has gone says hello again when it comes. */
+	return !peer->hello || READ_ONCE(peer->hello->obj.dead);
 }
 
 static bool tg_net_is_lost(const struct tg_net_peer *peer)
@@ -315,7 +317,7 @@ void tg_net_work(struct work_struct *work)
 		tg_net_leave_all(net);
 		return;
 	}
-	bell = READ_ONCE(net->words[TG_NET_BELL / 8]);
+	bell = READ_ONCE(*net->rings);
 	/* What follows the bell is read after it. */
 	smp_rmb();
 	for (node = 0; node < tg->nodes; node++) {
@@ -337,7 +339,7 @@ void tg_net_work(struct work_struct *work)
 		cond_resched();
 	}
 	WRITE_ONCE(net->bell, bell);
-	tg_net_arm(net, net->hello, 0, TG_NET_BELL / 8, bell);
+	tg_net_arm(net, net->hello, 1, bell);
 	if (again)
 		mod_delayed_work(system_long_wq, &net->work, TG_NET_AGAIN);
 }

@@ -193,13 +193,8 @@ mod tests {
     fn words_of_others_are_left_alone() {
         let line = "console=ttyS0 quiet telegraphos.node=7 telegraphos.agent=ttyS1 telegraphos.lab telegraphos.net=4 telegraphos.event_entries=4\n";
         let words = Words::of(line);
-        let expected = Words {
-            node: Some("7".into()),
-            agent: Some("ttyS1".into()),
-            lab: true,
-            net: Some(4),
-            ..Words::default()
-        };
+        let expected =
+            Words { node: Some("7".into()), agent: Some("ttyS1".into()), lab: true, net: Some(4), ..Words::default() };
         assert_eq!(words, expected);
         assert_eq!(words.name(), "node7");
         assert_eq!(Words::of(""), Words::default());
