@@ -8,7 +8,7 @@ use crate::launch::{Hib, Logs, PROMPT, read_log, start_hib, wait_for_socket};
 use crate::process::{Memory, Process};
 use crate::qmp::Qmp;
 use crate::rundir::FABRIC;
-use crate::settings::{Processes, Settings};
+use crate::settings::{Net, Processes, Settings};
 use crate::{Error, Result, interrupt, lock};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -324,6 +324,13 @@ impl Guest {
                 append += &format!(" {word}");
             }
         }
+        let net = plan.settings.net.unwrap_or_default();
+        if net != Net::None {
+            append += &format!(" telegraphos.net={}", plan.settings.nodes.unwrap_or(2));
+        }
+        if net == Net::User {
+            append += " telegraphos.outside";
+        }
         for word in o.kernel_words.iter().chain(&plan.settings.append) {
             append += &format!(" {word}");
         }
@@ -358,6 +365,10 @@ impl Guest {
         }
         if self.options.hib && plan.is_trusted(self.node) {
             add("-device", self.memory_device().to_string());
+        }
+        if net == Net::User {
+            add("-netdev", "user,id=outside".into());
+            add("-device", "virtio-net-pci,netdev=outside,romfile=,addr=1d.0".into());
         }
         if self.options.test_device {
             add("-device", "pci-testdev,addr=1e.0".into());

@@ -52,7 +52,7 @@ pub use error::{Error, Result};
 pub use guest::{Guest, NodeOptions};
 pub use interrupt::{catch_signals, check as check_interrupt, interrupted, sleep};
 pub use process::Memory;
-pub use settings::{Accelerator, MAX_NODES, Processes, Settings};
+pub use settings::{Accelerator, MAX_NODES, Net, Processes, Settings};
 pub use tap::{LinkCount, PacketKind};
 pub use telegraphos_device::client;
 pub use telegraphos_fabric::control;

@@ -39,6 +39,19 @@ pub enum Processes {
     Each,
 }
 
+/// What networks the guests have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Net {
+    /// None.
+    #[default]
+    None,
+    /// Ethernet between the nodes over their boards (tg0), with addresses and names.
+    Nodes,
+    /// The same, and QEMU's user network to the outside (eth0).
+    User,
+}
+
 /// Choices; what is not chosen has the default named here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -89,6 +102,9 @@ pub struct Settings {
     #[arg(long, value_name = "GROUP")]
     #[serde(default)]
     pub trust: Vec<TrustGroup>,
+    /// Networks of the guests [default: nodes for run and up, else none]
+    #[arg(long, value_enum)]
+    pub net: Option<Net>,
     /// Seconds until a guest must be up [default: 180]
     #[arg(long, value_name = "SECONDS")]
     pub boot_limit: Option<u64>,
@@ -162,6 +178,7 @@ impl Settings {
             processes: self.processes.or(base.processes),
             threads: self.threads.or(base.threads),
             trust: if self.trust.is_empty() { base.trust } else { self.trust },
+            net: self.net.or(base.net),
             boot_limit: self.boot_limit.or(base.boot_limit),
             run_dir: self.run_dir.or(base.run_dir),
             log_dir: self.log_dir.or(base.log_dir),

@@ -25,15 +25,19 @@
  * replica.c replicated segments of this node
  * replica_pages.c
  *           validity of their pages
- * file.c    character device
+ * file.c    open files and their contexts, the character device
+ * client.c  users of the board inside the kernel
  * ioctl.c   its ioctls
  * debugfs.c tables for administrators
  * trace.h   tracepoints
  * lab.c, lab_queue.c, launch.c
  *           telegraphos_lab.ko, for comparisons: dequeue and operations in the kernel
+ * net.c, net_peer.c, net_data.c
+ *           telegraphos_net.ko: the network device
  *
  * Locks, outermost first:
  *
+ * tg_clients_lock     Boards and the kernel's users of them come and go one at a time.
  * tg_device.op_lock   Held for reading around all accesses to the board and all changes
  *                     of what it can reach; remove() takes it for writing once, to wait
  *                     for these. Never held while waiting for a worker, which needs it
@@ -73,6 +77,8 @@
  * tg_device.wake_lock
  *                     The files that get events, and their eventfds: changed under this and
  *                     tg_device.lock. Taken with interrupts off.
+ * tg_net.lock         What telegraphos_net.ko sends, in softirqs. No other lock of these is
+ *                     taken under it.
  */
 #ifndef TELEGRAPHOS_DRIVER_H
 #define TELEGRAPHOS_DRIVER_H
@@ -106,6 +112,7 @@
 
 struct dentry;
 struct eventfd_ctx;
+struct tg_client_ops;
 struct seq_file;
 struct tg_call;
 struct tg_direct;
@@ -121,11 +128,13 @@ struct user_struct;
 
 #define TG_NAME "telegraphos"
 
-/* The namespace of the symbols exported to telegraphos_lab.ko. */
+/* The namespaces of the symbols exported to telegraphos_lab.ko, and to clients. */
 #ifdef TG_NAMESPACE_IS_TOKEN
 #define TG_LAB_NS TELEGRAPHOS_LAB
+#define TG_CLIENT_NS TELEGRAPHOS_CLIENT
 #else
 #define TG_LAB_NS "TELEGRAPHOS_LAB"
+#define TG_CLIENT_NS "TELEGRAPHOS_CLIENT"
 #endif
 
 /* Bytes of an import, export and context unit. */
@@ -414,6 +423,8 @@ struct tg_events {
 /**
  * struct tg_device - a board
  * @dev: The class device; its release frees this.
+ * @boards: Among the boards that clients use. Under tg_clients_lock.
+ * @client: What the client has for it, or NULL. Under tg_clients_lock.
  * @cdev: The character device.
  * @pdev: The PCI device; used only under @op_lock with @gone unset, and by
  *	remove().
@@ -464,6 +475,8 @@ struct tg_events {
  */
 struct tg_device {
 	struct device dev;
+	struct list_head boards;
+	void *client;
 	struct cdev cdev;
 	struct pci_dev *pdev;
 	void __iomem *regs;
@@ -568,6 +581,8 @@ struct tg_memory {
 /**
  * struct tg_file - an open file, and its context on the board
  * @tg: The board.
+ * @ops: Of a file that the kernel has open for itself: how it is told of events. Else NULL.
+ * @private: For these.
  * @context: Context number.
  * @key: The context's key, which stores of arguments to the context must carry.
  * @ref: Held by the open file, and by the context until it is closed.
@@ -594,6 +609,8 @@ struct tg_memory {
  */
 struct tg_file {
 	struct tg_device *tg;
+	const struct tg_client_ops *ops;
+	void *private;
 	u32 context;
 	u64 key;
 	struct kref ref;
@@ -1142,10 +1159,17 @@ void tg_debugfs_add(struct tg_device *tg);
 long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 /* file.c */
+struct tg_file *tg_file_open(struct tg_device *tg, const struct tg_client_ops *ops, void *private);
+void tg_file_close(struct tg_file *file);
 void tg_file_put(struct tg_file *file);
 void tg_context_event(struct tg_device *tg, u32 context);
 void tg_context_state_event(struct tg_device *tg, u32 context, u64 value);
 void tg_contexts_lost(struct tg_device *tg);
 extern const struct file_operations tg_fops;
+
+/* client.c */
+void tg_clients_add(struct tg_device *tg);
+void tg_clients_remove(struct tg_device *tg);
+void tg_clients_node(struct tg_device *tg, u32 node);
 
 #endif /* TELEGRAPHOS_DRIVER_H */

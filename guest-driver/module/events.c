@@ -79,6 +79,8 @@ static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value
 		 * import made since the node came is looked up after this event.
 		 */
 		tg_remotes_down(tg, index, value ? TG_ERR_RESET : TG_ERR_NODE_DOWN);
+		if (value)
+			tg_clients_node(tg, index);
 		break;
 	case TG_EVENT_LINK_STATE:
 		if (!value)

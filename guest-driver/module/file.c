@@ -5,6 +5,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "client.h"
 #include "compat.h"
 #include "driver.h"
 
@@ -104,6 +105,8 @@ void tg_context_event(struct tg_device *tg, u32 context)
 	if (file) {
 		/* Counted before the wake-up, so that the woken reader finds it. */
 		atomic64_inc(&file->events);
+		if (file->ops)
+			file->ops->event(file);
 		wake_up_interruptible_poll(&file->wait, EPOLLIN | EPOLLRDNORM);
 		if (file->notify)
 			tg_eventfd_signal(file->notify);
@@ -136,6 +139,8 @@ void tg_context_state_event(struct tg_device *tg, u32 context, u64 value)
 			tg_zap_context(file);
 		else
 			wake_up_all(&file->calm);
+		if (file->ops)
+			file->ops->changed(file);
 	}
 	mutex_unlock(&tg->lock);
 	up_write(&tg->map_lock);
@@ -157,6 +162,8 @@ void tg_contexts_lost(struct tg_device *tg)
 			continue;
 		wake_up_all(&file->wait);
 		wake_up_all(&file->calm);
+		if (file->ops)
+			file->ops->changed(file);
 		if (file->notify)
 			tg_eventfd_signal(file->notify);
 	}
@@ -210,16 +217,26 @@ void tg_file_put(struct tg_file *file)
 /* Works of one file that run at a time: a slow teardown does not delay others. */
 #define TG_FILE_WORKERS 8
 
-static int tg_open(struct inode *inode, struct file *filp)
+/**
+ * tg_file_open() - makes a file and its context on the board
+ * @tg: Board. The caller holds no lock, and a reference.
+ * @ops: Of a file that the kernel opens for itself: how it is told of events, from now on. Else
+ *	NULL.
+ * @private: For these.
+ *
+ * Return: The file, or an error pointer.
+ */
+struct tg_file *tg_file_open(struct tg_device *tg, const struct tg_client_ops *ops, void *private)
 {
-	struct tg_device *tg = container_of(inode->i_cdev, struct tg_device, cdev);
 	struct tg_file *file;
 	int err;
 
 	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 	if (!file)
-		return -ENOMEM;
+		return ERR_PTR(-ENOMEM);
 	file->tg = tg;
+	file->ops = ops;
+	file->private = private;
 	refcount_set(&file->users, 1);
 	kref_init(&file->ref);
 	INIT_WORK(&file->work, tg_file_work);
@@ -258,10 +275,7 @@ static int tg_open(struct inode *inode, struct file *filp)
 
 	atomic_inc(&tg_files);
 	get_device(&tg->dev);
-	filp->private_data = file;
-	/* One address space for all, see struct tg_device. */
-	filp->f_mapping = tg->mapping_inode->i_mapping;
-	return nonseekable_open(inode, filp);
+	return file;
 
 err_status:
 	tg_memory_free(tg, file->status);
@@ -272,13 +286,18 @@ err_account:
 	tg_account_close(file);
 err_free:
 	kfree_sensitive(file);
-	return err;
+	return ERR_PTR(err);
 }
 
-static int tg_release(struct inode *inode, struct file *filp)
+/**
+ * tg_file_close() - mirror of tg_file_open()
+ * @file: File, which gets no more events, and of which nothing is mapped.
+ *
+ * Waits for a while for the board to release what the file has; workers do the rest.
+ */
+void tg_file_close(struct tg_file *file)
 {
 	unsigned long end = jiffies + TG_CLOSE_PATIENCE;
-	struct tg_file *file = filp->private_data;
 	unsigned long now;
 
 	/* Its context's events are delivered to it no more. */
@@ -287,6 +306,10 @@ static int tg_release(struct inode *inode, struct file *filp)
 	mutex_unlock(&file->tg->lock);
 	if (file->notify)
 		eventfd_ctx_put(file->notify);
+	/* Nor those of imports that the board does not release. */
+	down_write(&file->tg->map_lock);
+	file->ops = NULL;
+	up_write(&file->tg->map_lock);
 	tg_file_close_objects(file, end);
 	kref_get(&file->ref);
 	tg_file_put(file);
@@ -295,6 +318,24 @@ static int tg_release(struct inode *inode, struct file *filp)
 	if (time_before(now, end))
 		wait_for_completion_timeout(&file->closed, end - now);
 	kref_put(&file->ref, tg_file_release);
+}
+
+static int tg_open(struct inode *inode, struct file *filp)
+{
+	struct tg_device *tg = container_of(inode->i_cdev, struct tg_device, cdev);
+	struct tg_file *file = tg_file_open(tg, NULL, NULL);
+
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	filp->private_data = file;
+	/* One address space for all, see struct tg_device. */
+	filp->f_mapping = tg->mapping_inode->i_mapping;
+	return nonseekable_open(inode, filp);
+}
+
+static int tg_release(struct inode *inode, struct file *filp)
+{
+	tg_file_close(filp->private_data);
 	return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <linux/poll.h>
 #include <linux/slab.h>
 
+#include "client.h"
 #include "driver.h"
 #include "ioctl.h"
 
@@ -327,6 +328,15 @@ static bool tg_remote_leave(struct tg_object *obj)
 	return true;
 }
 
+/* Tells the kernel's own user of the import that its state has changed. */
+static void tg_remote_tell(struct tg_remote *remote)
+{
+	struct tg_file *file = remote->obj.file;
+
+	if (file->ops)
+		file->ops->changed(file);
+}
+
 /* Makes poll() report the import. */
 static void tg_remote_alert(struct tg_remote *remote)
 {
@@ -397,6 +407,7 @@ static void tg_remote_die(struct tg_remote *remote, u32 status)
 	tg_direct_leave(remote);
 	wake_up_all(&remote->wait);
 	tg_remote_alert(remote);
+	tg_remote_tell(remote);
 }
 
 /**
@@ -472,6 +483,7 @@ void tg_remote_event(struct tg_device *tg, u32 index, u64 value)
 		tg_remote_alert(remote);
 	else
 		tg_remote_unalert(remote);
+	tg_remote_tell(remote);
 out:
 	up_write(&tg->map_lock);
 }

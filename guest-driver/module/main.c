@@ -398,6 +398,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	mutex_init(&tg->counter_lock);
 	mutex_init(&tg->lock);
 	spin_lock_init(&tg->wake_lock);
+	INIT_LIST_HEAD(&tg->boards);
 	INIT_LIST_HEAD(&tg->users);
 	INIT_LIST_HEAD(&tg->memories);
 	for (kind = 0; kind < TG_OBJECT_KINDS; kind++)
@@ -533,6 +534,7 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	dev_info(&pdev->dev, "%s: node %u of %u, window %llu KiB per node, %s\n",
 		 dev_name(&tg->dev), tg->node, tg->nodes, 1ULL << (tg->offset_bits - 10),
 		 pdev->msix_enabled ? "MSI-X" : "MSI");
+	tg_clients_add(tg);
 	return 0;
 
 err_stop:
@@ -583,6 +585,7 @@ static void tg_remove(struct pci_dev *pdev)
 {
 	struct tg_device *tg = pci_get_drvdata(pdev);
 
+	tg_clients_remove(tg);
 	/* No file there is being read after this. */
 	debugfs_remove(tg->debugfs);
 	cdev_device_del(&tg->cdev, &tg->dev);

@@ -6,7 +6,7 @@ use crate::directories::{Directory, Transport};
 use crate::ext4::Ext4;
 use crate::kernel::{Headers, Kernel, Modules};
 use crate::manifest::FileRecord;
-use crate::module::{KO, LAB_KO, forget_old};
+use crate::module::{KO, LAB_KO, NET_KO, forget_old};
 use crate::root::{RootChoice, Share, disk_format};
 use crate::store::{self, Store, read};
 use crate::{Error, KernelChoice, KernelSeries, Manifest, Result, own, peers};
@@ -168,16 +168,19 @@ impl Store {
             modules.push((name.as_str(), read(path)?));
         }
         let content = |path: Option<&PathBuf>| path.map_or(Ok(Vec::new()), |path| read(path));
-        let (ko, lab) = (content(module.as_ref().map(|m| &m.path))?, content(module.as_ref().map(|m| &m.lab))?);
+        let ko = content(module.as_ref().map(|m| &m.path))?;
+        let net = content(module.as_ref().map(|m| &m.net))?;
+        let lab = content(module.as_ref().map(|m| &m.lab))?;
         let etc = [PASSWD, GROUP, PROFILE].concat();
         let userland_id = userland.manifest.parts.join("\n");
         let kernel_id = kernel.manifest.parts.join("\n");
-        let fixed: [(&str, &[u8]); 6] = [
+        let fixed: [(&str, &[u8]); 7] = [
             ("format", FORMAT.as_bytes()),
             ("kernel", kernel_id.as_bytes()),
             ("userland", userland_id.as_bytes()),
             ("etc", etc.as_bytes()),
             ("module", &ko),
+            ("net", &net),
             ("lab", &lab),
         ];
         let varied = contents.iter().chain(&modules).map(|(n, c)| (*n, c.as_slice()));
@@ -200,6 +203,8 @@ impl Store {
                 ("lib", "usr/lib"),
                 // What tg-init writes.
                 ("etc/inittab", "../run/inittab"),
+                ("etc/hosts", "../run/hosts"),
+                ("etc/resolv.conf", "../run/resolv.conf"),
                 ("init", "bin/tg-init"),
             ] {
                 image.symlink(link, target);
@@ -214,7 +219,7 @@ impl Store {
                 image.file(&inside, 0o755, read(&path)?);
             }
             image.file("usr/share/misc/pci.ids", 0o644, read(&userland.root.join("usr/share/misc/pci.ids"))?);
-            for (name, content) in [(KO, &ko), (LAB_KO, &lab)].iter().filter(|_| module.is_some()) {
+            for (name, content) in [(KO, &ko), (NET_KO, &net), (LAB_KO, &lab)].iter().filter(|_| module.is_some()) {
                 image.file(&format!("usr/lib/telegraphos/{name}"), 0o644, content.as_slice());
             }
             for (name, content) in &modules {

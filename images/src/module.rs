@@ -19,6 +19,8 @@ use std::process::Command;
 pub struct Module {
     /// `telegraphos.ko`.
     pub path: PathBuf,
+    /// `telegraphos_net.ko`, the network device.
+    pub net: PathBuf,
     /// `telegraphos_lab.ko`, for comparisons.
     pub lab: PathBuf,
     /// Its hash, and the kernel it fits.
@@ -60,6 +62,8 @@ const INSIDE: &str = "build/guest-driver";
 const SPARSE: [&str; 3] = ["C=2", "KBUILD_CHECKSRC=2", "CHECK=/usr/bin/sparse"];
 /// File name of the module.
 pub(crate) const KO: &str = "telegraphos.ko";
+/// File name of the network device.
+pub(crate) const NET_KO: &str = "telegraphos_net.ko";
 /// File name of the one for comparisons.
 pub(crate) const LAB_KO: &str = "telegraphos_lab.ko";
 
@@ -83,7 +87,7 @@ impl Store {
             let step = self.progress.step(format!("Building the driver for {}", kernel.release), None);
             let build = Build::run(self, lock, kernel, &sources, &["W=1", "modules"])?.success(kernel)?;
             let mut files = Vec::new();
-            for name in [KO, LAB_KO] {
+            for name in [KO, NET_KO, LAB_KO] {
                 let made = build.place.0.join("module").join(name);
                 fs::copy(&made, at.join(name)).map_err(Error::io("the build left no module to copy:", &made))?;
                 files.push(FileRecord::of(at, name)?);
@@ -94,7 +98,7 @@ impl Store {
         })?;
         let warnings = fs::read_to_string(dir.join("warnings")).unwrap_or_default();
         let warnings = warnings.lines().map(str::to_owned).collect();
-        Ok(Module { path: dir.join(KO), lab: dir.join(LAB_KO), manifest, warnings })
+        Ok(Module { path: dir.join(KO), net: dir.join(NET_KO), lab: dir.join(LAB_KO), manifest, warnings })
     }
 
     /// What sparse finds in the driver's files with mistakes, which are in different ones.

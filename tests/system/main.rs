@@ -16,6 +16,7 @@ mod fabric;
 mod help;
 mod input;
 mod leftovers;
+mod net;
 mod operations;
 mod pressure;
 mod queues;
@@ -25,7 +26,7 @@ mod whole;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use telegraphos_cluster::{Builder, Cluster, Processes, Settings, User};
+use telegraphos_cluster::{Builder, Cluster, Net, Processes, Settings, User};
 use telegraphos_images::{KernelSeries, Mistake, Progress, Store};
 use telegraphos_testkit::Scale;
 use telegraphos_tests::Suite;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     one_counter(&mut suite);
     one_process(&mut suite);
     trusted(&mut suite);
+    network(&mut suite);
     oldest_kernel(&mut suite);
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
@@ -200,6 +202,26 @@ fn trusted(suite: &mut Suite) {
             ("direct_unbound_while_used", &direct::unbound_while_used),
             ("direct_after_a_reset", &direct::after_a_reset),
             ("direct_guest_logs_are_silent", &whole::guest_logs_are_silent),
+        ],
+    );
+}
+
+/// Three nodes with a network, boards in one process as people have them.
+fn network(suite: &mut Suite) {
+    let settings = Settings { processes: Some(Processes::One), net: Some(Net::Nodes), ..Settings::default() };
+    with_cluster(
+        suite,
+        "network",
+        Cluster::builder().nodes(3).settings(settings),
+        &[
+            ("net_all_pairs", &net::all_pairs),
+            ("net_bulk_is_whole", &net::bulk_is_whole),
+            ("net_hostile_node", &net::hostile_node),
+            ("net_module_reloaded_amid_traffic", &net::module_reloaded_amid_traffic),
+            ("net_guest_logs_are_silent", &whole::guest_logs_are_silent),
+            ("net_node_reset_amid_traffic", &net::node_reset_amid_traffic),
+            ("net_unplugged_amid_traffic", &net::unplugged_amid_traffic),
+            ("net_no_kernel_has_crashed", &whole::no_kernel_has_crashed),
         ],
     );
 }

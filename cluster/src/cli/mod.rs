@@ -16,7 +16,7 @@ mod sim;
 mod terminal;
 mod top;
 
-use crate::{Error, NodeOptions, Processes, ProgressMode, Result, Settings, User, cluster, interrupt};
+use crate::{Error, Net, NodeOptions, Processes, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
@@ -219,12 +219,17 @@ fn execute(cli: Cli) -> Result<u8> {
         context.settings.processes.get_or_insert(Processes::One);
         Ok::<_, Error>(context)
     };
+    let networked = |settings: Settings| {
+        let mut context = fast(settings)?;
+        context.settings.net.get_or_insert(Net::Nodes);
+        Ok::<_, Error>(context)
+    };
     match cli.command {
         Command::Demo { inject_corruption, settings } => demo::demo(fast(settings)?, inject_corruption),
-        Command::Up { settings } => console::up(fast(settings)?),
+        Command::Up { settings } => console::up(networked(settings)?),
         Command::Run(args) => {
             let limit = args.limit.map(Duration::from_secs);
-            run::run(fast(args.settings)?, args.user, args.lab, limit, &args.argv)
+            run::run(networked(args.settings)?, args.user, args.lab, limit, &args.argv)
         }
         Command::Bench { notify: true, rounds, plot, settings, .. } => {
             notify::notify(context(settings)?, rounds.unwrap_or(8), plot)

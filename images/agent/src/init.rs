@@ -12,6 +12,8 @@
 //! | `telegraphos.shell` | a root shell on the console |
 //! | `telegraphos.noload` | do not load the driver |
 //! | `telegraphos.lab` | load the module for comparisons, too |
+//! | `telegraphos.net=N` | load the network device, too, and know the names of N nodes |
+//! | `telegraphos.outside` | use QEMU's network to the outside |
 //! | `telegraphos.root=boot` | a writable layer above the boot root |
 //! | `telegraphos.root=KIND:TAG` | the root is a directory of the host (KIND is `virtiofs` or `9p`), below such a layer |
 //! | `telegraphos.root=disk` | the root is on the disk `vda` |
@@ -24,15 +26,14 @@
 mod switch;
 
 use rustix::mount::{MountFlags, mount};
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
-use switch::{Root, Share, TOOLS, switch};
+use switch::{Root, Share, TOOLS, VIRTIO, load_all, switch};
 use telegraphos_agent::devices::Devices;
+use telegraphos_agent::network;
 
 const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 const NO_PROGRAMS: MountFlags = QUIET.union(MountFlags::NOEXEC);
@@ -55,7 +56,7 @@ const MODULES: &str = "/lib/telegraphos";
 /// What the kernel's command line asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Words {
-    name: Option<String>,
+    node: Option<String>,
     agent: Option<String>,
     shell: bool,
     noload: bool,
@@ -63,6 +64,8 @@ struct Words {
     root: Option<Root>,
     shares: Vec<Share>,
     init: Option<String>,
+    net: Option<u16>,
+    outside: bool,
 }
 
 impl Words {
@@ -71,7 +74,8 @@ impl Words {
         let ours = line.split_whitespace().filter_map(|word| word.strip_prefix("telegraphos."));
         for word in ours {
             match word.split_once('=') {
-                Some(("node", node)) => words.name = Some(format!("node{node}")),
+                Some(("node", node)) => words.node = Some(node.to_owned()),
+                Some(("net", nodes)) => words.net = nodes.parse().ok(),
                 Some(("agent", tty)) => words.agent = Some(tty.to_owned()),
                 Some(("root", value)) => words.root = Root::of(value),
                 Some(("share", value)) => words.shares.extend(Share::of(value)),
@@ -79,11 +83,17 @@ impl Words {
                 None if word == "shell" => words.shell = true,
                 None if word == "noload" => words.noload = true,
                 None if word == "lab" => words.lab = true,
+                None if word == "outside" => words.outside = true,
                 // Those of the driver are parameters of its module.
                 _ => {}
             }
         }
         words
+    }
+
+    /// The host name.
+    fn name(&self) -> String {
+        self.node.as_ref().map_or("guest".into(), |node| format!("node{node}"))
     }
 
     /// What busybox's init is to run; `console` is the name of the console's terminal.
@@ -106,20 +116,6 @@ fn attempt<T>(what: &str, result: io::Result<T>) -> Option<T> {
 
 fn read(path: &str) -> String {
     attempt(path, fs::read_to_string(path)).unwrap_or_default()
-}
-
-/// The loopback device up: RTM_NEWLINK for interface 1 with IFF_UP.
-fn loopback_up() -> io::Result<()> {
-    use rustix::net::{sendto, socket_with};
-    const LENGTH: u32 = 32;
-    let header = [LENGTH, 16 | 1 << 16, 0, 0]; // type 16, flags NLM_F_REQUEST, sequence, port
-    let link = [0, 1, 1, 1]; // family and type, interface, flags IFF_UP, which of them change
-    let message: Vec<u8> = header.iter().chain(&link).flat_map(|word: &u32| word.to_ne_bytes()).collect();
-    let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
-    // Without a protocol: NETLINK_ROUTE.
-    let socket = socket_with(AddressFamily::NETLINK, kind, flags, None)?;
-    sendto(&socket, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-    Ok(())
 }
 
 fn load(module: &str) -> io::Result<()> {
@@ -193,6 +189,47 @@ fn become_init(path: &str, console: &str) -> io::Error {
 /// The first argument of the one that runs beside a root's own init.
 const SUPERVISE: &str = "supervise";
 
+/// The modules of the network card, in this order; a kernel that has one built in has no file of it.
+const CARD: [&str; 3] = ["failover", "net_failover", "virtio_net"];
+
+/// The addresses of the network devices that are wanted, and the names of nodes.
+fn network(words: &Words) {
+    attempt("the loopback device", network::loopback_up());
+    if words.net.is_some() && !words.noload {
+        attempt("the network device does not load", load("telegraphos_net.ko"));
+        if let Some(node) = words.node.as_ref().and_then(|node| node.parse().ok()) {
+            attempt("the network device tg0", network::cluster_up("tg0", node));
+        }
+    }
+    if words.outside {
+        attempt("the modules of the network card", load_card());
+        attempt("the network to the outside, eth0", network::outside_up("eth0"));
+    }
+}
+
+fn load_card() -> io::Result<()> {
+    load_all(&VIRTIO)?;
+    load_all(&CARD)
+}
+
+/// The names of nodes and the name server, in the files of the root: links to /run in the boot root, files in others.
+fn names(words: &Words) {
+    let put = |name: &str, text: &str| {
+        let place = format!("/etc/{name}");
+        let linked = fs::read_link(&place).is_ok_and(|to| to.ends_with(format!("run/{name}")));
+        let place = if linked { format!("/run/{name}") } else { place };
+        let mut before = if linked { String::new() } else { fs::read_to_string(&place).unwrap_or_default() };
+        if !(before.is_empty() || before.ends_with('\n')) {
+            before.push('\n');
+        }
+        attempt(&place, fs::write(&place, before + text));
+    };
+    put("hosts", &network::hosts(words.net.unwrap_or(0)));
+    if words.outside {
+        put("resolv.conf", network::RESOLVER);
+    }
+}
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     if let (Some(SUPERVISE), Some(console)) = (arguments.next().as_deref(), arguments.next()) {
@@ -209,15 +246,15 @@ fn main() -> ExitCode {
         attempt(at, mount(kind, at, kind, flags, options).map_err(Into::into));
     }
     let words = Words::of(&read("/proc/cmdline"));
-    let name = words.name.as_deref().unwrap_or("guest");
+    let name = words.name();
     attempt("the host name", rustix::system::sethostname(name.as_bytes()).map_err(Into::into));
-    attempt("the loopback device", loopback_up());
     if !words.noload {
         attempt("the driver does not load", load("telegraphos.ko"));
     }
     if !words.noload && words.lab {
         attempt("the module for comparisons does not load", load("telegraphos_lab.ko"));
     }
+    network(&words);
     // The agent gives those that come later their owner.
     attempt("the owners of devices", Devices::watch("/dev".as_ref()));
     let consoles = read("/sys/class/tty/console/active");
@@ -229,6 +266,7 @@ fn main() -> ExitCode {
             return give_up(&e);
         }
     }
+    names(&words);
     let (up, release) = (read("/proc/uptime"), read("/proc/sys/kernel/osrelease"));
     let up = up.split(' ').next().unwrap_or("?");
     println!("telegraphos: {name} with Linux {} is up after {up} s", release.trim());
@@ -253,10 +291,12 @@ mod tests {
 
     #[test]
     fn words_of_others_are_left_alone() {
-        let line = "console=ttyS0 quiet telegraphos.node=7 telegraphos.agent=ttyS1 telegraphos.lab telegraphos.event_entries=4\n";
+        let line = "console=ttyS0 quiet telegraphos.node=7 telegraphos.agent=ttyS1 telegraphos.lab telegraphos.net=4 telegraphos.event_entries=4\n";
         let words = Words::of(line);
-        let expected = Words { name: Some("node7".into()), agent: Some("ttyS1".into()), lab: true, ..Words::default() };
+        let expected =
+            Words { node: Some("7".into()), agent: Some("ttyS1".into()), lab: true, net: Some(4), ..Words::default() };
         assert_eq!(words, expected);
+        assert_eq!(words.name(), "node7");
         assert_eq!(Words::of(""), Words::default());
         assert_eq!(Words::of("xtelegraphos.shell shell telegraphos.shells"), Words::default());
     }

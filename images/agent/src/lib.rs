@@ -24,6 +24,7 @@
 pub mod bench;
 pub mod devices;
 mod figure;
+pub mod network;
 
 use crc32c::crc32c;
 pub use figure::{Chaos, Figure, Received, Spread, rounded};

@@ -15,7 +15,7 @@ const PLACE: &str = "/run/switch";
 const NEW: &str = "/run/switch/new";
 const PEERS: &str = "/lib/telegraphos/peers";
 /// What any virtio device may need.
-const VIRTIO: [&str; 5] = ["virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci"];
+pub(crate) const VIRTIO: [&str; 5] = ["virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci"];
 /// Limit for what a guest of a shared or own directory writes: half of its memory, as tmpfs has it.
 const LAYER: &std::ffi::CStr = c"mode=755";
 
@@ -65,7 +65,7 @@ fn failed<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) 
 }
 
 /// Loads those of these modules that the boot root has; a kernel without one has it built in.
-fn load_all(modules: &[&str]) -> io::Result<()> {
+pub(crate) fn load_all(modules: &[&str]) -> io::Result<()> {
     // The kernel unpacks it.
     const COMPRESSED: std::ffi::c_int = 4;
     for module in modules {

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Users of a board inside the kernel. There is one kind at a time, telegraphos_net.ko. What it
+ * makes are objects like those of processes, made and closed by the same functions.
+ */
+#include <linux/io.h>
+#include <linux/slab.h>
+
+#include "client.h"
+#include "driver.h"
+#include "ioctl.h"
+
+/* See the top of driver.h. */
+static DEFINE_MUTEX(tg_clients_lock);
+static LIST_HEAD(tg_boards);
+static const struct tg_client *tg_client;
+
+/* Protects tg_client and tg_device.client against tg_clients_node(), which cannot sleep. */
+static DEFINE_SPINLOCK(tg_clients_guard);
+
+static void tg_client_set(struct tg_device *tg, void *of)
+{
+	spin_lock(&tg_clients_guard);
+	tg->client = of;
+	spin_unlock(&tg_clients_guard);
+}
+
+static void tg_client_leave(struct tg_device *tg)
+{
+	void *of = tg->client;
+
+	lockdep_assert_held(&tg_clients_lock);
+	tg_client_set(tg, NULL);
+	if (of)
+		tg_client->remove(of);
+}
+
+/**
+ * tg_client_register() - adds the client
+ * @client: Client, called for the boards that there are, too.
+ *
+ * Return: 0; -EBUSY if there is one.
+ */
+int tg_client_register(const struct tg_client *client)
+{
+	struct tg_device *tg;
+	int err = 0;
+
+	mutex_lock(&tg_clients_lock);
+	if (tg_client) {
+		err = -EBUSY;
+	} else {
+		tg_client = client;
+		list_for_each_entry(tg, &tg_boards, boards)
+			tg_client_set(tg, client->add(tg));
+	}
+	mutex_unlock(&tg_clients_lock);
+	return err;
+}
+EXPORT_SYMBOL_NS_GPL(tg_client_register, TG_CLIENT_NS);
+
+/**
+ * tg_client_unregister() - mirror of tg_client_register()
+ * @client: Client that is registered.
+ */
+void tg_client_unregister(const struct tg_client *client)
+{
+	struct tg_device *tg;
+
+	mutex_lock(&tg_clients_lock);
+	list_for_each_entry(tg, &tg_boards, boards)
+		tg_client_leave(tg);
+	tg_client = NULL;
+	mutex_unlock(&tg_clients_lock);
+}
+EXPORT_SYMBOL_NS_GPL(tg_client_unregister, TG_CLIENT_NS);
+
+/**
+ * tg_clients_add() - a board is ready to be used
+ * @tg: Board.
+ */
+void tg_clients_add(struct tg_device *tg)
+{
+	mutex_lock(&tg_clients_lock);
+	list_add_tail(&tg->boards, &tg_boards);
+	if (tg_client)
+		tg_client_set(tg, tg_client->add(tg));
+	mutex_unlock(&tg_clients_lock);
+}
+
+/**
+ * tg_clients_remove() - mirror of tg_clients_add()
+ * @tg: Board. The caller holds no lock of it. It may be gone.
+ *
+ * May be called for a board that has not been added.
+ */
+void tg_clients_remove(struct tg_device *tg)
+{
+	mutex_lock(&tg_clients_lock);
+	tg_client_leave(tg);
+	list_del_init(&tg->boards);
+	mutex_unlock(&tg_clients_lock);
+}
+
+/**
+ * tg_clients_node() - another node has come
+ * @tg: Board that says so.
+ * @node: The node.
+ */
+void tg_clients_node(struct tg_device *tg, u32 node)
+{
+	spin_lock(&tg_clients_guard);
+	if (tg->client)
+		tg_client->node(tg->client, node);
+	spin_unlock(&tg_clients_guard);
+}
+
+/**
+ * tg_client_open() - opens a file for the kernel itself
+ * @tg: Board, of a client that has been added to it.
+ * @ops: How it is told of events, from now on.
+ * @private: For tg_file.private.
+ *
+ * Return: The file, or an error pointer.
+ */
+struct tg_file *tg_client_open(struct tg_device *tg, const struct tg_client_ops *ops,
+			       void *private)
+{
+	return tg_file_open(tg, ops, private);
+}
+EXPORT_SYMBOL_NS_GPL(tg_client_open, TG_CLIENT_NS);
+
+/**
+ * tg_client_close() - mirror of tg_client_open()
+ * @file: File of which nothing is mapped.
+ */
+void tg_client_close(struct tg_file *file)
+{
+	tg_file_close(file);
+}
+EXPORT_SYMBOL_NS_GPL(tg_client_close, TG_CLIENT_NS);
+
+/*
+ * Runs what makes an object, as the ioctl of a process. The object, with a reference for the
+ * caller, or an error pointer.
+ */
+static struct tg_object *tg_client_make(struct tg_call *call, int (*make)(struct tg_call *call))
+{
+	struct tg_device *tg = call->file->tg;
+	int err;
+
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : make(call);
+	up_read(&tg->op_lock);
+	if (err && call->created)
+		tg_object_discard(call->created);
+	if (err)
+		return ERR_PTR(err);
+	kref_get(&call->created->ref);
+	tg_object_publish(call->created);
+	return call->created;
+}
+
+/**
+ * tg_client_export() - exports memory to nodes' kernels, and other processes of root
+ * @file: The client's file.
+ * @name: Name of the segment.
+ * @length: Bytes.
+ * @node: Node that is admitted, or TG_ALL_NODES.
+ * @rights: TG_RIGHT_* granted.
+ *
+ * Return: The segment, to be ended by tg_client_end(), or an error pointer.
+ */
+struct tg_segment *tg_client_export(struct tg_file *file, const char *name, u64 length,
+				    u32 node, u16 rights)
+{
+	struct tg_object *obj;
+	struct tg_call *call;
+
+	call = kzalloc(sizeof(*call), GFP_KERNEL);
+	if (!call)
+		return ERR_PTR(-ENOMEM);
+	call->file = file;
+	strscpy(call->arg.export.name, name, sizeof(call->arg.export.name));
+	call->arg.export.length = length;
+	call->arg.export.rights_owner = rights;
+	/* The nodes of a grant are 256 at most. */
+	if (node < 64 * ARRAY_SIZE(call->arg.export.nodes))
+		call->arg.export.nodes[node / 64] = BIT_ULL(node % 64);
+	else
+		memset(call->arg.export.nodes, 0xff, sizeof(call->arg.export.nodes));
+	obj = tg_client_make(call, tg_segment_create);
+	kfree(call);
+	return IS_ERR(obj) ? ERR_CAST(obj) : tg_segment_of(obj);
+}
+EXPORT_SYMBOL_NS_GPL(tg_client_export, TG_CLIENT_NS);
+
+/**
+ * tg_client_import() - imports a segment
+ * @file: The client's file.
+ * @name: Name of the segment.
+ * @node: Node that has it.
+ * @rights: TG_RIGHT_* wanted.
+ *
+ * Return: The import, to be ended by tg_client_end(), or an error pointer.
+ */
+struct tg_remote *tg_client_import(struct tg_file *file, const char *name, u32 node,
+				   u16 rights)
+{
+	struct tg_object *obj;
+	struct tg_call *call;
+
+	call = kzalloc(sizeof(*call), GFP_KERNEL);
+	if (!call)
+		return ERR_PTR(-ENOMEM);
+	call->file = file;
+	strscpy(call->arg.import.name, name, sizeof(call->arg.import.name));
+	call->arg.import.node = node;
+	call->arg.import.rights = rights;
+	obj = tg_client_make(call, tg_remote_create);
+	kfree(call);
+	return IS_ERR(obj) ? ERR_CAST(obj) : tg_remote_of(obj);
+}
+EXPORT_SYMBOL_NS_GPL(tg_client_import, TG_CLIENT_NS);
+
+/**
+ * tg_client_end() - closes an export or import, and drops the client's reference
+ * @obj: The object, of which the client has nothing mapped any more.
+ *
+ * Waits until the board has released it.
+ */
+void tg_client_end(struct tg_object *obj)
+{
+	struct tg_call *call;
+
+	call = kzalloc(sizeof(*call), GFP_KERNEL | __GFP_NOFAIL);
+	call->file = obj->file;
+	call->obj = obj;
+	tg_object_close(call);
+	kfree(call);
+	tg_object_put(obj);
+}
+EXPORT_SYMBOL_NS_GPL(tg_client_end, TG_CLIENT_NS);
+
+/**
+ * tg_client_map() - maps an import's window into the kernel
+ * @remote: Import.
+ * @aperture: TG_APERTURE_*.
+ *
+ * Return: Its start, for iounmap(), or NULL.
+ */
+void __iomem *tg_client_map(const struct tg_remote *remote, u32 aperture)
+{
+	const struct tg_device *tg = remote->obj.tg;
+	phys_addr_t at = ((phys_addr_t)aperture << tg->node_bits | remote->node) << tg->offset_bits;
+
+	at += tg->window_base + ((phys_addr_t)remote->slot << TG_UNIT_SHIFT);
+	return ioremap(at, (size_t)remote->count << TG_UNIT_SHIFT);
+}
+EXPORT_SYMBOL_NS_GPL(tg_client_map, TG_CLIENT_NS);

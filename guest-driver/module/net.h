@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * telegraphos_net.ko: what its files share.
+ *
+ * net.c       the network device
+ * net_peer.c  other nodes come and go
+ * net_data.c  frames
+ *
+ * Every node exports one segment for each node that it exchanges frames with, to which that node
+ * alone has access. Its units:
+ *
+ *   0     word 0: where the other node continues to write frames here ("tail")
+ *   1     word 0: where the other node continues to read what this node wrote there ("head")
+ *   2...  frames, each behind a struct tg_net_record, at multiples of its size
+ *
+ * Both are offsets into the frames. All words are written by the other node's plain stores. The
+ * frames come by these, too, or by copies of the board. A tail is stored after the frames before
+ * it: the stores of one node to another are performed in order, and a copy is complete before
+ * the tail that covers it is stored. So a tail is the notification of all frames before it. The
+ * board's watch of unit 0 (WORD_ARM) makes an event of it where the reader is asleep; that of
+ * unit 1 where the writer waits for room.
+ *
+ * The segment "tg0" is where nodes find each other: word N is of node N, {cookie, echo}. See
+ * net_peer.c.
+ *
+ * Whatever another node writes is checked where it is used, and is used once it is a copy.
+ */
+#ifndef TELEGRAPHOS_NET_H
+#define TELEGRAPHOS_NET_H
+
+#include <linux/bitmap.h>
+#include <linux/irq_work.h>
+#include <linux/netdevice.h>
+#include <linux/spinlock.h>
+#include <linux/virtio_net.h>
+#include <linux/workqueue.h>
+
+#include "client.h"
+#include "driver.h"
+
+#define TG_NET_NAME "telegraphos_net"
+
+/*
+ * Where node N says hello, at word N, and in the next unit the word that rings for it. The watch
+ * of a page ends with any store there: so the bell has one of its own.
+ */
+#define TG_NET_HELLO "tg0"
+#define TG_NET_BELL TG_UNIT
+#define TG_NET_HELLO_UNITS 2
+#define TG_NET_NODES (TG_UNIT / 8)
+
+#define TG_NET_TAIL_UNIT 0
+#define TG_NET_HEAD_UNIT 1
+#define TG_NET_FRAME_UNITS 2
+
+/* Frames that are copied by the board at a time: each has a slot of the context, and a unit. */
+#define TG_NET_COPIES 16
+
+/* Frames between the first copy that is not complete and the last frame sent, for each node. */
+#define TG_NET_PENDING 256
+
+/* Most bytes that go by plain stores. */
+#define TG_NET_STORES_MAX 512
+
+/**
+ * struct tg_net_record - what precedes a frame
+ * @length: Bytes of the frame; TG_NET_SKIP: the next record is at 0.
+ * @hdr: Checksum and segmentation, as for virtio-net, little-endian.
+ * @zero: Zero.
+ */
+struct tg_net_record {
+	__le32 length;
+	struct virtio_net_hdr hdr;
+	__le16 zero;
+};
+static_assert(sizeof(struct tg_net_record) == 16);
+
+#define TG_NET_SKIP U32_MAX
+
+/* Most bytes of a frame: with its record it fills a unit of the memory that is copied from. */
+#define TG_NET_FRAME_MAX (TG_UNIT - sizeof(struct tg_net_record))
+
+/* Room that the longest frame needs at most, with what is skipped at the end. */
+#define TG_NET_ROOM (2 * (u32)TG_UNIT)
+
+/**
+ * struct tg_net_pending - a frame that is not announced yet
+ * @end: Tail after it.
+ * @bytes: Of the frame.
+ * @slot: Copy that it waits for; or negative.
+ */
+struct tg_net_pending {
+	u32 end;
+	u32 bytes;
+	int slot;
+};
+
+/**
+ * struct tg_net_copy - a copy in progress
+ * @node: Node that it is to.
+ * @cookie: Of its launch.
+ * @busy: The board has not completed it.
+ * @ours: The node has not been left since.
+ */
+struct tg_net_copy {
+	u32 node;
+	u64 cookie;
+	bool busy;
+	bool ours;
+};
+
+/**
+ * struct tg_net_peer - another node
+ * @net: Network device.
+ * @node: The node.
+ * @cookie: This node's number for the connection. Changed when this node gives one up. The
+ *	work's, as what follows up to @up.
+ * @their: The other node's number that @segment was made for, or 0.
+ * @segment: What it writes to; or NULL.
+ * @hello: The import of its hello page; or NULL.
+ * @hello_io: That, mapped.
+ * @remote: The import of what this node writes to; or NULL.
+ * @up: Frames can be exchanged. Written under tg_net.lock.
+ * @broken: It is to be given up. Any context.
+ * @window: @remote's plain window. Valid while @up, as what follows.
+ * @arguments: @remote's argument window.
+ * @frames: Frames of @segment, in one piece.
+ * @rx_size: Bytes of them.
+ * @tail: Word 0 of unit 0 of @segment.
+ * @head: Word 0 of unit 1.
+ * @rx_at: Where the next frame is read. The poll's, as the next three.
+ * @rx_told: Head that the other node was told last.
+ * @rx_armed: Unit 0 is watched since it was @rx_seen.
+ * @rx_seen: Tail that was seen.
+ * @tx_size: Bytes of frames at the other node. Under tg_net.lock, as all that follows.
+ * @tx_at: Where the next frame goes.
+ * @tx_told: Tail that the other node was told last.
+ * @tx_end: Tail that it can be told.
+ * @tx_head: Head that it has told.
+ * @stopped: The queue waits for room, copies, or the end of congestion.
+ * @watched: Unit 1 is watched since it was @tx_head.
+ * @first: Number of the oldest in @pending.
+ * @next: Number of the next there.
+ * @pending: Frames sent and not announced.
+ */
+struct tg_net_peer {
+	struct tg_net *net;
+	u32 node;
+
+	u32 cookie;
+	u32 their;
+	struct tg_segment *segment;
+	struct tg_remote *hello;
+	void __iomem *hello_io;
+	struct tg_remote *remote;
+
+	bool up;
+	bool broken;
+	void __iomem *window;
+	void __iomem *arguments;
+	void *frames;
+	u32 rx_size;
+	u64 *tail;
+	u64 *head;
+
+	u32 rx_at;
+	u32 rx_told;
+	bool rx_armed;
+	u64 rx_seen;
+
+	u32 tx_size;
+	u32 tx_at;
+	u32 tx_told;
+	u32 tx_end;
+	u32 tx_head;
+	bool stopped;
+	bool watched;
+	u32 first;
+	u32 next;
+	struct tg_net_pending pending[TG_NET_PENDING];
+};
+
+/**
+ * enum tg_net_counter - what ethtool -S shows
+ * @TG_NET_TX_STORES: Frames sent by plain stores.
+ * @TG_NET_TX_COPIES: Frames sent by copies of the board.
+ * @TG_NET_TX_TAILS: Stores that announce frames.
+ * @TG_NET_TX_STOPS: How often a queue had to wait.
+ * @TG_NET_TX_FANOUT: Multicast frames sent, each node counted.
+ * @TG_NET_TX_NO_NODE: Dropped: their node is not there.
+ * @TG_NET_TX_NO_ROOM: Multicast frames that a node had no room for.
+ * @TG_NET_TX_TOO_LONG: Dropped: too long, or not to be described.
+ * @TG_NET_TX_LOST: On their way when the node went.
+ * @TG_NET_RX_POLLS: Polls.
+ * @TG_NET_RX_ARMS: Watches.
+ * @TG_NET_RX_HEADS: Stores that return room.
+ * @TG_NET_RX_BAD_INDEX: Offsets of another node that are not sound.
+ * @TG_NET_RX_BAD_LENGTH: Lengths that are not.
+ * @TG_NET_RX_BAD_HEADER: Checksums or segments that are not.
+ * @TG_NET_RX_NO_MEMORY: Dropped for want of memory.
+ * @TG_NET_CONNECTIONS: With other nodes.
+ * @TG_NET_DISCONNECTIONS: Of these.
+ * @TG_NET_COUNTERS: Number of them.
+ */
+enum tg_net_counter {
+	TG_NET_TX_STORES,
+	TG_NET_TX_COPIES,
+	TG_NET_TX_TAILS,
+	TG_NET_TX_STOPS,
+	TG_NET_TX_FANOUT,
+	TG_NET_TX_NO_NODE,
+	TG_NET_TX_NO_ROOM,
+	TG_NET_TX_TOO_LONG,
+	TG_NET_TX_LOST,
+	TG_NET_RX_POLLS,
+	TG_NET_RX_ARMS,
+	TG_NET_RX_HEADS,
+	TG_NET_RX_BAD_INDEX,
+	TG_NET_RX_BAD_LENGTH,
+	TG_NET_RX_BAD_HEADER,
+	TG_NET_RX_NO_MEMORY,
+	TG_NET_CONNECTIONS,
+	TG_NET_DISCONNECTIONS,
+	TG_NET_COUNTERS,
+};
+
+/**
+ * struct tg_net - a network device
+ * @dev: It.
+ * @tg: Its board.
+ * @file: The client's file.
+ * @context: The page of its context on the board.
+ * @status: Its status page.
+ * @hello: The hello page that this node exports.
+ * @words: Its words of nodes.
+ * @rings: Its bell.
+ * @buffers: Memory that frames are copied from, a unit for each copy.
+ * @source: Its import, since copies name both ends by windows.
+ * @sources: Argument window of that.
+ * @napi: Reads frames, and completes copies.
+ * @kick: Schedules @napi where that cannot be done.
+ * @work: Other nodes come and go.
+ * @running: The device is up. Changed by open and stop.
+ * @bell: Bell that @work has seen.
+ * @tries: Nodes to say hello to.
+ * @connected: Nodes with which frames are exchanged.
+ * @lock: See driver.h.
+ * @copies: Copies in progress. Under @lock.
+ * @cookies: Number of copies launched. Under @lock.
+ * @scratch: A frame that goes by stores. Under @lock.
+ * @turn: Node that was read last. The poll's.
+ * @stats: Counters; those of the poll by itself, those of the work by itself, else under @lock.
+ * @peers: Other nodes, by number; made when they say hello.
+ */
+struct tg_net {
+	struct net_device *dev;
+	struct tg_device *tg;
+	struct tg_file *file;
+	void __iomem *context;
+	struct tg_status_page *status;
+	struct tg_segment *hello;
+	u64 *words;
+	u64 *rings;
+	struct tg_segment *buffers;
+	struct tg_remote *source;
+	void __iomem *sources;
+	struct napi_struct napi;
+	struct irq_work kick;
+	struct delayed_work work;
+	bool running;
+	u64 bell;
+	unsigned long *tries;
+	unsigned long *connected;
+	spinlock_t lock;
+	struct tg_net_copy copies[TG_NET_COPIES];
+	u64 cookies;
+	u64 scratch[(TG_NET_STORES_MAX + sizeof(struct tg_net_record)) / 8];
+	u32 turn;
+	u64 stats[TG_NET_COUNTERS];
+	struct tg_net_peer *peers[];
+};
+
+/**
+ * tg_net_arm() - has the board post an event when a page changes
+ * @net: Network device.
+ * @segment: Segment of the page.
+ * @unit: Which page of it.
+ * @seen: What was seen in its word 0; if it is not that any more, the event comes at once.
+ */
+static inline void tg_net_arm(struct tg_net *net, const struct tg_segment *segment, u32 unit,
+			      u64 seen)
+{
+	u32 fold = upper_32_bits(seen) ^ lower_32_bits(seen);
+
+	writeq((u64)(segment->first + unit) << 32 | fold, net->context + TG_CONTEXT_WORD_ARM);
+}
+
+/* net.c */
+extern unsigned int tg_net_stores;
+extern unsigned int tg_net_ring_kib;
+
+/* net_peer.c */
+void tg_net_work(struct work_struct *work);
+void tg_net_kick_work(struct tg_net *net);
+
+/* net_data.c */
+netdev_tx_t tg_net_xmit(struct sk_buff *skb, struct net_device *dev);
+u16 tg_net_select_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev);
+int tg_net_poll(struct napi_struct *napi, int budget);
+void tg_net_forget(struct tg_net_peer *peer);
+
+#endif /* TELEGRAPHOS_NET_H */

@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Frames: sent by plain stores or by copies of the board, and read. */
+#include <linux/etherdevice.h>
+#include <linux/io.h>
+#include <linux/skbuff.h>
+
+#include "net.h"
+
+#define TG_COOKIE_MASK GENMASK_ULL(47, 0)
+
+/* Offsets in the other node's frames are multiples of this. */
+#define TG_NET_ALIGN ((u32)sizeof(struct tg_net_record))
+
+/* Bytes of a frame in front of its pages. */
+#define TG_NET_LINEAR 256
+
+/* Room for records at the other node; one place stays empty, since equal offsets mean that all is. */
+static u32 tg_net_room(const struct tg_net_peer *peer)
+{
+	u32 head = peer->tx_head, at = peer->tx_at;
+
+	return (head > at ? head - at : peer->tx_size - at + head) - TG_NET_ALIGN;
+}
+
+/* Takes over what the other node says it has read. */
+static void tg_net_look_at_head(struct tg_net_peer *peer)
+{
+	u64 head = READ_ONCE(*peer->head);
+
+	if (head == peer->tx_head)
+		return;
+	peer->watched = false;
+	if (head >= peer->tx_size || head % TG_NET_ALIGN) {
+		peer->net->stats[TG_NET_RX_BAD_INDEX]++;
+		return;
+	}
+	peer->tx_head = head;
+}
+
+static void __iomem *tg_net_place(const struct tg_net_peer *peer, void __iomem *window)
+{
+	return window + TG_NET_FRAME_UNITS * TG_UNIT + peer->tx_at;
+}
+
+static bool tg_net_is_congested(const struct tg_net_peer *peer)
+{
+	return READ_ONCE(peer->remote->state) & TG_STATE_CONGESTED ||
+	       READ_ONCE(peer->net->file->congested);
+}
+
+static int tg_net_free_copy(const struct tg_net *net)
+{
+	int i;
+
+	for (i = 0; i < TG_NET_COPIES; i++)
+		if (!net->copies[i].busy)
+			return i;
+	return -1;
+}
+
+/* Whether a frame of any length can be sent. */
+static bool tg_net_has_room(struct tg_net_peer *peer)
+{
+	return tg_net_room(peer) >= TG_NET_ROOM && peer->next - peer->first < TG_NET_PENDING &&
+	       tg_net_free_copy(peer->net) >= 0 && !tg_net_is_congested(peer);
+}
+
+static struct netdev_queue *tg_net_queue(const struct tg_net_peer *peer)
+{
+	struct net_device *dev = peer->net->dev;
+
+	return netdev_get_tx_queue(dev, peer->node % dev->real_num_tx_queues);
+}
+
+/* Stops the node's queue; the poll wakes it. */
+static void tg_net_stop_queue(struct tg_net_peer *peer)
+{
+	if (!peer->stopped) {
+		peer->stopped = true;
+		peer->net->stats[TG_NET_TX_STOPS]++;
+	}
+	netif_tx_stop_queue(tg_net_queue(peer));
+	if (!peer->watched) {
+		peer->watched = true;
+		tg_net_arm(peer->net, peer->segment, TG_NET_HEAD_UNIT, peer->tx_head);
+	}
+}
+
+/* Finds out which frames are there, in their order. */
+static void tg_net_settle(struct tg_net_peer *peer)
+{
+	u32 frames = 0, bytes = 0;
+
+	while (peer->first != peer->next) {
+		struct tg_net_pending *pending = &peer->pending[peer->first % TG_NET_PENDING];
+
+		if (pending->slot >= 0)
+			break;
+		peer->tx_end = pending->end;
+		frames++;
+		bytes += pending->bytes;
+		peer->first++;
+	}
+	if (frames)
+		netdev_tx_completed_queue(tg_net_queue(peer), frames, bytes);
+}
+
+/* Tells the other node of the frames that are there. */
+static void tg_net_tell(struct tg_net_peer *peer)
+{
+	tg_net_settle(peer);
+	if (peer->tx_end == peer->tx_told)
+		return;
+	peer->tx_told = peer->tx_end;
+	peer->net->stats[TG_NET_TX_TAILS]++;
+	writeq(peer->tx_end, peer->window + TG_NET_TAIL_UNIT * TG_UNIT);
+}
+
+static void tg_net_send_by_stores(struct tg_net_peer *peer, const struct sk_buff *skb,
+				  const struct tg_net_record *record)
+{
+	u32 bytes = sizeof(*record) + skb->len;
+	struct tg_net *net = peer->net;
+
+	memcpy(net->scratch, record, sizeof(*record));
+	net->scratch[(bytes - 1) / 8] = 0;
+	skb_copy_bits(skb, 0, (u8 *)net->scratch + sizeof(*record), skb->len);
+	__iowrite64_copy(tg_net_place(peer, peer->window), net->scratch, DIV_ROUND_UP(bytes, 8));
+	net->stats[TG_NET_TX_STORES]++;
+}
+
+static void tg_net_send_by_copy(struct tg_net_peer *peer, const struct sk_buff *skb,
+				const struct tg_net_record *record, int slot)
+{
+	void *from = page_address(peer->net->buffers->memory->chunk[slot].page);
+	struct tg_net *net = peer->net;
+	struct tg_net_copy *copy = &net->copies[slot];
+	void __iomem *registers = net->context + TG_CONTEXT_REGISTERS + TG_CONTEXT_STRIDE * slot;
+	u64 argument = (u64)net->file->context << 56 | (u64)slot << 50 | net->file->key;
+
+	memcpy(from, record, sizeof(*record));
+	skb_copy_bits(skb, 0, from + sizeof(*record), skb->len);
+	copy->node = peer->node;
+	copy->cookie = ++net->cookies & TG_COOKIE_MASK;
+	copy->busy = true;
+	copy->ours = true;
+	writeq(argument, tg_net_place(peer, peer->arguments));
+	writeq(argument | 1ULL << 48, net->sources + slot * TG_UNIT);
+	writeq(ALIGN(sizeof(*record) + skb->len, 8), registers + TG_CONTEXT_LENGTH);
+	writeq((u64)TG_OP_COPY << 56 | (u64)TG_LAUNCH_NOTIFY << 48 | copy->cookie,
+	       registers + TG_CONTEXT_LAUNCH);
+	net->stats[TG_NET_TX_COPIES]++;
+}
+
+/* Sends a frame for which there is room: false if it is dropped. */
+static bool tg_net_send(struct tg_net_peer *peer, const struct sk_buff *skb)
+{
+	struct tg_net_record record = { .length = cpu_to_le32(skb->len) };
+	u32 need = ALIGN(sizeof(record) + skb->len, TG_NET_ALIGN);
+	struct tg_net *net = peer->net;
+	struct tg_net_pending *pending;
+	int slot = -1;
+
+	if (skb->len > TG_NET_FRAME_MAX ||
+	    virtio_net_hdr_from_skb(skb, &record.hdr, true, false, 0)) {
+		net->stats[TG_NET_TX_TOO_LONG]++;
+		return false;
+	}
+	if (peer->tx_size - peer->tx_at < need) {
+		writeq(TG_NET_SKIP, tg_net_place(peer, peer->window));
+		peer->tx_at = 0;
+	}
+	if (skb->len <= READ_ONCE(tg_net_stores)) {
+		tg_net_send_by_stores(peer, skb, &record);
+	} else {
+		slot = tg_net_free_copy(net);
+		tg_net_send_by_copy(peer, skb, &record, slot);
+	}
+	peer->tx_at += need;
+	if (peer->tx_at == peer->tx_size)
+		peer->tx_at = 0;
+	pending = &peer->pending[peer->next++ % TG_NET_PENDING];
+	pending->end = peer->tx_at;
+	pending->bytes = skb->len;
+	pending->slot = slot;
+	dev_sw_netstats_tx_add(net->dev, 1, skb->len);
+	return true;
+}
+
+/* The node that a frame is for, or a negative number if it is for all. */
+static int tg_net_node_of(const struct tg_net *net, const struct sk_buff *skb)
+{
+	const u8 *to = skb->data;
+	u32 node = to[4] << 8 | to[5];
+
+	if (is_multicast_ether_addr(to))
+		return -1;
+	if (to[0] != 0x02 || to[1] != 'T' || to[2] != 'G' || to[3] || node >= net->tg->nodes)
+		return net->tg->node;
+	return node;
+}
+
+/**
+ * tg_net_select_queue() - each node has a queue, so that none waits for another
+ * @dev: Network device.
+ * @skb: Frame.
+ * @sb_dev: Unused.
+ *
+ * Return: Number of the queue: of multicast frames, that of this node.
+ */
+u16 tg_net_select_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev)
+{
+	const struct tg_net *net = netdev_priv(dev);
+	int node = tg_net_node_of(net, skb);
+
+	return (node < 0 ? net->tg->node : node) % dev->real_num_tx_queues;
+}
+
+/* Sends a frame to each node there is; one that has no room does not get it. */
+static void tg_net_send_to_all(struct tg_net *net, const struct sk_buff *skb)
+{
+	u32 node;
+
+	for_each_set_bit(node, net->connected, net->tg->nodes) {
+		struct tg_net_peer *peer = net->peers[node];
+
+		tg_net_look_at_head(peer);
+		if (!tg_net_has_room(peer)) {
+			net->stats[TG_NET_TX_NO_ROOM]++;
+			continue;
+		}
+		if (!tg_net_send(peer, skb))
+			continue;
+		/* It is of no queue that is limited by bytes. */
+		netdev_tx_sent_queue(tg_net_queue(peer), skb->len);
+		net->stats[TG_NET_TX_FANOUT]++;
+		tg_net_tell(peer);
+	}
+}
+
+/* As tg_net_xmit(), to one node, under the lock. */
+static netdev_tx_t tg_net_send_to(struct tg_net *net, u32 node, struct sk_buff *skb, bool more)
+{
+	struct tg_net_peer *peer = net->peers[node];
+	struct netdev_queue *queue;
+
+	if (!peer || !peer->up) {
+		net->stats[TG_NET_TX_NO_NODE]++;
+		net->dev->stats.tx_dropped++;
+		goto drop;
+	}
+	queue = tg_net_queue(peer);
+	if (!tg_net_has_room(peer))
+		tg_net_look_at_head(peer);
+	if (!tg_net_has_room(peer)) {
+		/* Another node, or one that shares the queue, has taken it. */
+		tg_net_stop_queue(peer);
+		tg_net_tell(peer);
+		return NETDEV_TX_BUSY;
+	}
+	if (tg_net_send(peer, skb))
+		netdev_tx_sent_queue(queue, skb->len);
+	else
+		net->dev->stats.tx_dropped++;
+	if (!tg_net_has_room(peer)) {
+		tg_net_look_at_head(peer);
+		if (!tg_net_has_room(peer))
+			tg_net_stop_queue(peer);
+	}
+	if (!more || netif_xmit_stopped(queue))
+		tg_net_tell(peer);
+drop:
+	dev_consume_skb_any(skb);
+	return NETDEV_TX_OK;
+}
+
+/**
+ * tg_net_xmit() - sends a frame
+ * @skb: Frame.
+ * @dev: Network device.
+ *
+ * Return: NETDEV_TX_OK, or NETDEV_TX_BUSY if the queue has been stopped and keeps it.
+ */
+netdev_tx_t tg_net_xmit(struct sk_buff *skb, struct net_device *dev)
+{
+	struct tg_net *net = netdev_priv(dev);
+	netdev_tx_t result = NETDEV_TX_OK;
+	int node;
+
+	node = tg_net_node_of(net, skb);
+	skb_tx_timestamp(skb);
+	spin_lock(&net->lock);
+	if (node < 0) {
+		tg_net_send_to_all(net, skb);
+		dev_consume_skb_any(skb);
+	} else {
+		result = tg_net_send_to(net, node, skb, netdev_xmit_more());
+	}
+	spin_unlock(&net->lock);
+	return result;
+}
+
+/**
+ * tg_net_forget() - frames that have not arrived never will
+ * @peer: Node that is not up any more. The caller holds tg_net.lock.
+ */
+void tg_net_forget(struct tg_net_peer *peer)
+{
+	struct tg_net *net = peer->net;
+	u32 frames = 0, bytes = 0;
+	int i;
+
+	lockdep_assert_held(&net->lock);
+	for (; peer->first != peer->next; peer->first++) {
+		frames++;
+		bytes += peer->pending[peer->first % TG_NET_PENDING].bytes;
+	}
+	net->stats[TG_NET_TX_LOST] += frames;
+	for (i = 0; i < TG_NET_COPIES; i++)
+		if (net->copies[i].node == peer->node)
+			net->copies[i].ours = false;
+	netdev_tx_completed_queue(tg_net_queue(peer), frames, bytes);
+	peer->stopped = false;
+	netif_tx_wake_queue(tg_net_queue(peer));
+}
+
+/* The board has done with a copy. */
+static void tg_net_copied(struct tg_net *net, int slot, u32 status)
+{
+	struct tg_net_copy *copy = &net->copies[slot];
+	struct tg_net_peer *peer = net->peers[copy->node];
+	u32 i;
+
+	copy->busy = false;
+	if (!copy->ours)
+		return;
+	if (status != TG_OK) {
+		/* No later frame is announced: this one is not there. */
+		WRITE_ONCE(peer->broken, true);
+		tg_net_kick_work(net);
+		return;
+	}
+	for (i = peer->first; i != peer->next; i++)
+		if (peer->pending[i % TG_NET_PENDING].slot == slot)
+			peer->pending[i % TG_NET_PENDING].slot = -1;
+}
+
+static void tg_net_look_at_copies(struct tg_net *net)
+{
+	int i;
+
+	for (i = 0; i < TG_NET_COPIES; i++) {
+		u64 done;
+
+		if (!net->copies[i].busy)
+			continue;
+		done = le64_to_cpu(READ_ONCE(net->status->done[i]));
+		if ((done & TG_COOKIE_MASK) == net->copies[i].cookie)
+			tg_net_copied(net, i, done >> 48);
+	}
+}
+
+/* What has been sent: completes copies, and wakes queues. */
+static void tg_net_poll_sent(struct tg_net *net)
+{
+	u32 node;
+
+	spin_lock(&net->lock);
+	tg_net_look_at_copies(net);
+	for_each_set_bit(node, net->connected, net->tg->nodes) {
+		struct tg_net_peer *peer = net->peers[node];
+
+		tg_net_tell(peer);
+		if (!peer->stopped)
+			continue;
+		tg_net_look_at_head(peer);
+		if (tg_net_has_room(peer)) {
+			peer->stopped = false;
+			netif_tx_wake_queue(tg_net_queue(peer));
+		} else {
+			tg_net_stop_queue(peer);
+		}
+	}
+	spin_unlock(&net->lock);
+}
+
+/* A frame of this many bytes from the other node's memory, or NULL. */
+static struct sk_buff *tg_net_frame(struct tg_net *net, const void *from, u32 length)
+{
+	u32 linear = min_t(u32, length, TG_NET_LINEAR);
+	struct sk_buff *skb;
+	int err;
+
+	if (length <= SKB_WITH_OVERHEAD(PAGE_SIZE) - NET_SKB_PAD - NET_IP_ALIGN) {
+		skb = napi_alloc_skb(&net->napi, length);
+		if (skb)
+			skb_put_data(skb, from, length);
+		return skb;
+	}
+	skb = alloc_skb_with_frags(NET_SKB_PAD + linear, length - linear, PAGE_ALLOC_COSTLY_ORDER,
+				   &err, GFP_ATOMIC);
+	if (!skb)
+		return NULL;
+	skb->dev = net->dev;
+	skb_reserve(skb, NET_SKB_PAD);
+	skb_put(skb, linear);
+	skb->data_len = length - linear;
+	skb->len = length;
+	if (skb_store_bits(skb, 0, from, length)) {
+		kfree_skb(skb);
+		return NULL;
+	}
+	return skb;
+}
+
+static void tg_net_receive(struct tg_net *net, const void *from,
+			   const struct tg_net_record *record)
+{
+	u32 length = le32_to_cpu(record->length);
+	struct net_device *dev = net->dev;
+	struct sk_buff *skb;
+
+	skb = tg_net_frame(net, from, length);
+	if (!skb) {
+		net->stats[TG_NET_RX_NO_MEMORY]++;
+		dev->stats.rx_dropped++;
+		return;
+	}
+	if (virtio_net_hdr_to_skb(skb, &record->hdr, true)) {
+		net->stats[TG_NET_RX_BAD_HEADER]++;
+		dev->stats.rx_frame_errors++;
+		kfree_skb(skb);
+		return;
+	}
+	dev_sw_netstats_rx_add(dev, length);
+	skb->protocol = eth_type_trans(skb, dev);
+	napi_gro_receive(&net->napi, skb);
+}
+
+/* Bytes from an offset that can be read in one piece up to the tail. */
+static u32 tg_net_readable(const struct tg_net_peer *peer, u32 tail)
+{
+	return (tail >= peer->rx_at ? tail : peer->rx_size) - peer->rx_at;
+}
+
+/* What the other node has written is not sound: none of it is read. */
+static void tg_net_skip_all(struct tg_net_peer *peer, u32 tail)
+{
+	peer->net->stats[TG_NET_RX_BAD_LENGTH]++;
+	peer->net->dev->stats.rx_length_errors++;
+	peer->rx_at = tail;
+}
+
+/* Reads the next record, up to the tail, which is another offset. */
+static void tg_net_read(struct tg_net_peer *peer, u32 tail)
+{
+	u32 length, need, readable = tg_net_readable(peer, tail);
+	const void *at = peer->frames + peer->rx_at;
+	struct tg_net_record record;
+
+	/* The other node can write all the time: what is checked is this copy. */
+	memcpy(&record, at, sizeof(record));
+	barrier_data(&record);
+	length = le32_to_cpu(record.length);
+	if (length == TG_NET_SKIP) {
+		if (tail >= peer->rx_at)
+			tg_net_skip_all(peer, tail);
+		else
+			peer->rx_at = 0;
+		return;
+	}
+	if (length < ETH_HLEN || length > TG_NET_FRAME_MAX) {
+		tg_net_skip_all(peer, tail);
+		return;
+	}
+	need = ALIGN(sizeof(record) + length, TG_NET_ALIGN);
+	if (need > readable) {
+		tg_net_skip_all(peer, tail);
+		return;
+	}
+	tg_net_receive(peer->net, at + sizeof(record), &record);
+	peer->rx_at += need;
+	if (peer->rx_at == peer->rx_size)
+		peer->rx_at = 0;
+}
+
+/* Returns room to the other node when it is a quarter of all, so that this costs little. */
+static void tg_net_return_room(struct tg_net_peer *peer)
+{
+	u32 read = (peer->rx_at - peer->rx_told + peer->rx_size) % peer->rx_size;
+
+	if (read < peer->rx_size / 4)
+		return;
+	peer->rx_told = peer->rx_at;
+	peer->net->stats[TG_NET_RX_HEADS]++;
+	/* The other node writes there: all of it has been read. */
+	mb();
+	writeq(peer->rx_at, peer->window + TG_NET_HEAD_UNIT * TG_UNIT);
+}
+
+/* Reads frames of a node: how many records. */
+static int tg_net_poll_node(struct tg_net_peer *peer, int budget)
+{
+	u64 tail = READ_ONCE(*peer->tail);
+	int done = 0;
+
+	if (tail != peer->rx_seen)
+		peer->rx_armed = false;
+	peer->rx_seen = tail;
+	if (tail >= peer->rx_size || tail % TG_NET_ALIGN) {
+		if (!peer->rx_armed)
+			peer->net->stats[TG_NET_RX_BAD_INDEX]++;
+		return 0;
+	}
+	/* The frames were written before it. */
+	dma_rmb();
+	while (done < budget && peer->rx_at != tail) {
+		tg_net_read(peer, tail);
+		done++;
+		tg_net_return_room(peer);
+	}
+	return done;
+}
+
+/**
+ * tg_net_poll() - reads frames, and looks at what has been sent
+ * @napi: Of a network device.
+ * @budget: Most frames to read.
+ *
+ * When it ends, it has the board watch the tails that have changed. A watch carries the tail
+ * that was seen: if it has changed since, the event comes at once.
+ *
+ * Return: Number of records read; @budget if there may be more.
+ */
+int tg_net_poll(struct napi_struct *napi, int budget)
+{
+	struct tg_net *net = container_of(napi, struct tg_net, napi);
+	u32 node, i;
+	int done = 0;
+
+	net->stats[TG_NET_RX_POLLS]++;
+	rcu_read_lock();
+	tg_net_poll_sent(net);
+	/* It begins behind the node with which it ended before: each has its turn. */
+	for (i = 0; i < net->tg->nodes && done < budget; i++) {
+		net->turn = (net->turn + 1) % net->tg->nodes;
+		if (test_bit(net->turn, net->connected) && READ_ONCE(net->peers[net->turn]->up))
+			done += tg_net_poll_node(net->peers[net->turn], budget - done);
+	}
+	if (READ_ONCE(*net->rings) != READ_ONCE(net->bell))
+		tg_net_kick_work(net);
+	if (done < budget && napi_complete_done(napi, done))
+		for_each_set_bit(node, net->connected, net->tg->nodes) {
+			struct tg_net_peer *peer = net->peers[node];
+
+			if (!READ_ONCE(peer->up) || peer->rx_armed)
+				continue;
+			peer->rx_armed = true;
+			net->stats[TG_NET_RX_ARMS]++;
+			tg_net_arm(net, peer->segment, TG_NET_TAIL_UNIT, peer->rx_seen);
+		}
+	rcu_read_unlock();
+	return done;
+}

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The network between guests: what goes through it is whole, how long it takes, and what a hostile node can do to it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use telegraphos::{Node, Remote, Rights, Segment};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+
+const USAGE: &str = "\
+tg-net: sockets between guests, checked and measured
+
+Usage: tg-net serve [--pause MS]     answers the others, on port 7700; reads nothing for so long after the first MiB
+       tg-net bulk ADDRESS MIB       sends so much by TCP, of which each byte is checked there
+       tg-net measure ADDRESS        round trips by TCP and UDP, and bulk by TCP
+       tg-net counters [DEVICE]      what the driver counts (as `ethtool -S`)
+       tg-net hostile NODE           connects to a node's tg0 as another tg0 would, and writes garbage there
+
+Exit codes: 0 done, 1 something was lost or changed, 2 usage, 3 the network or the board refused.
+";
+
+const PORT: u16 = 7700;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What a connection is for: its first byte.
+const ECHO: u8 = b'e';
+const BULK: u8 = b'b';
+const MIB: u64 = 1 << 20;
+
+fn main() -> ExitCode {
+    cli::main("tg-net", USAGE, run)
+}
+
+fn run(parser: lexopt::Parser) -> Outcome<()> {
+    let (mut words, mut pause) = (Vec::new(), 0);
+    let mut line = Line::new(parser);
+    while let Some(word) = line.next_word()? {
+        match word {
+            Word::Option(option) if option == "pause" => pause = line.number("--pause")?,
+            Word::Option(option) => return Err(cli::unknown(&option)),
+            Word::Value(value) => words.push(cli::text(value)?),
+        }
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["serve"] => serve(Duration::from_millis(pause)),
+        ["bulk", to, mib] => {
+            let (bytes, seconds) = bulk(address(to)?, cli::number("MIB", mib)?)?;
+            println!("{bytes} bytes arrived as they were sent, in {seconds:.3} s");
+            Ok(())
+        }
+        ["measure", to] => measure(address(to)?),
+        ["counters"] => counters("tg0"),
+        ["counters", device] => counters(device),
+        ["hostile", node] => hostile(cli::number("NODE", node)?),
+        _ => Err(Failure::Usage(format!("arguments {words:?}: expected serve, bulk, measure, counters or hostile"))),
+    }
+}
+
+fn address(text: &str) -> Outcome<SocketAddr> {
+    let address = text.parse::<Ipv4Addr>();
+    let address =
+        address.map_err(|e| Failure::Usage(format!("ADDRESS is {text:?}: {e}; expected such as 10.84.0.1")))?;
+    Ok(SocketAddr::from((address, PORT)))
+}
+
+fn failed(what: &str) -> impl Fn(std::io::Error) -> Failure {
+    move |e| Failure::Refused(format!("{what}: {e}"))
+}
+
+/// Bytes that differ from place to place.
+struct Pattern(u64);
+
+impl Pattern {
+    fn new() -> Pattern {
+        Pattern(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            chunk.copy_from_slice(&self.0.to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+fn serve(pause: Duration) -> Outcome<()> {
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+    let udp = UdpSocket::bind(any).map_err(failed("UDP"))?;
+    let tcp = TcpListener::bind(any).map_err(failed("TCP"))?;
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1 << 16];
+        while let Ok((length, from)) = udp.recv_from(&mut bytes) {
+            // The other end sees what does not come back.
+            let _ = udp.send_to(&bytes[..length], from);
+        }
+    });
+    println!("serving");
+    loop {
+        let (stream, from) = tcp.accept().map_err(failed("TCP"))?;
+        std::thread::spawn(move || match answer(stream, pause) {
+            Ok(()) => {}
+            Err(e) => eprintln!("tg-net: {from}: {e}"),
+        });
+    }
+}
+
+fn answer(mut stream: TcpStream, pause: Duration) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut kind = [0; 9];
+    stream.read_exact(&mut kind)?;
+    if kind[0] == ECHO {
+        let mut word = [0; 8];
+        loop {
+            match stream.read_exact(&mut word) {
+                Ok(()) => stream.write_all(&word)?,
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    let mut left = u64::from_le_bytes(kind[1..].try_into().unwrap_or_default());
+    let (mut pattern, mut wrong, mut whole) = (Pattern::new(), 0_u64, 0_u64);
+    let (mut bytes, mut expected) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    while left > 0 {
+        let part = left.min(bytes.len() as u64) as usize;
+        stream.read_exact(&mut bytes[..part])?;
+        pattern.fill(&mut expected[..part]);
+        wrong += bytes[..part].iter().zip(&expected[..part]).filter(|(found, wanted)| found != wanted).count() as u64;
+        left -= part as u64;
+        whole += part as u64;
+        if whole == MIB && !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
+    }
+    stream.write_all(&wrong.to_le_bytes())
+}
+
+fn connect(to: SocketAddr, kind: u8, bytes: u64) -> Outcome<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE).map_err(failed("TCP"))?;
+    stream.set_nodelay(true).map_err(failed("TCP"))?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed("TCP"))?;
+    let mut head = vec![kind];
+    head.extend(bytes.to_le_bytes());
+    stream.write_all(&head).map_err(failed("TCP"))?;
+    Ok(stream)
+}
+
+/// Sends so much, and learns whether it was the same there; bytes and seconds.
+fn bulk(to: SocketAddr, mib: u64) -> Outcome<(u64, f64)> {
+    let bytes = mib * MIB;
+    let mut stream = connect(to, BULK, bytes)?;
+    let (mut pattern, mut part) = (Pattern::new(), vec![0; 1 << 16]);
+    let begun = Instant::now();
+    for _ in 0..bytes >> 16 {
+        pattern.fill(&mut part);
+        stream.write_all(&part).map_err(failed("TCP"))?;
+    }
+    let mut wrong = [0; 8];
+    stream.read_exact(&mut wrong).map_err(failed("TCP"))?;
+    match u64::from_le_bytes(wrong) {
+        0 => Ok((bytes, begun.elapsed().as_secs_f64())),
+        wrong => Err(Failure::Check(format!("{wrong} of {bytes} bytes arrived changed"))),
+    }
+}
+
+const ROUND_TRIPS: usize = 300;
+
+/// The median of round trips, in microseconds.
+fn median(mut once: impl FnMut(u64) -> Outcome<()>) -> Outcome<f64> {
+    let mut times = Vec::new();
+    for n in 0..ROUND_TRIPS as u64 {
+        let begun = Instant::now();
+        once(n)?;
+        times.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[ROUND_TRIPS / 2])
+}
+
+fn measure(to: SocketAddr) -> Outcome<()> {
+    let mut stream = connect(to, ECHO, 0)?;
+    let tcp = median(|n| {
+        let mut word = [0; 8];
+        stream.write_all(&n.to_le_bytes()).map_err(failed("TCP"))?;
+        stream.read_exact(&mut word).map_err(failed("TCP"))
+    })?;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed("UDP"))?;
+    socket.connect(to).map_err(failed("UDP"))?;
+    socket.set_read_timeout(Some(PATIENCE)).map_err(failed("UDP"))?;
+    let datagrams = |size: usize| {
+        let (mut sent, mut back) = (vec![0; size], vec![0; size]);
+        median(|n| {
+            sent[..8].copy_from_slice(&n.to_le_bytes());
+            socket.send(&sent).map_err(failed("UDP"))?;
+            let length = socket.recv(&mut back).map_err(failed("UDP"))?;
+            match length == size && sent == back {
+                true => Ok(()),
+                false => Err(Failure::Check(format!("a datagram of {size} bytes came back as {length} others"))),
+            }
+        })
+    };
+    let (udp, udp_1k) = (datagrams(8)?, datagrams(1024)?);
+    let (bytes, seconds) = bulk(to, 16)?;
+    let rate = bytes as f64 / MIB as f64 / seconds;
+    println!("tcp_roundtrip_us={tcp:.1} udp_roundtrip_us={udp:.1} udp_1k_roundtrip_us={udp_1k:.1} tcp_mib_s={rate:.1}");
+    Ok(())
+}
+
+/// Numbers and a buffer of the ioctl SIOCETHTOOL.
+mod ethtool {
+    pub(super) const IOCTL: libc::c_ulong = 0x8946;
+    pub(super) const STRINGS: u32 = 0x1b;
+    pub(super) const STATISTICS: u32 = 0x1d;
+    pub(super) const NAME: usize = 32;
+    /// More than any driver here has.
+    pub(super) const MOST: usize = 256;
+
+    /// struct ifreq.
+    #[repr(C)]
+    pub(super) struct Request {
+        pub(super) name: [u8; 16],
+        pub(super) data: *mut u32,
+        pub(super) rest: [u64; 2],
+    }
+}
+
+/// One call: `buffer` begins with the command.
+fn ask(socket: &UdpSocket, device: &str, buffer: &mut [u32]) -> Outcome<()> {
+    use std::os::fd::AsRawFd;
+    let mut request = ethtool::Request { name: [0; 16], data: buffer.as_mut_ptr(), rest: [0; 2] };
+    let length = device.len().min(15);
+    request.name[..length].copy_from_slice(&device.as_bytes()[..length]);
+    // SAFETY: the request is a struct ifreq, and its buffer has room for MOST strings or numbers.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), ethtool::IOCTL as _, &mut request) };
+    match result {
+        0 => Ok(()),
+        _ => Err(failed(device)(std::io::Error::last_os_error())),
+    }
+}
+
+fn counters(device: &str) -> Outcome<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed("UDP"))?;
+    let mut strings = vec![0_u32; 3 + ethtool::MOST * ethtool::NAME / 4];
+    // The set of statistics.
+    strings[..2].copy_from_slice(&[ethtool::STRINGS, 1]);
+    ask(&socket, device, &mut strings)?;
+    let mut numbers = vec![0_u32; 2 + 2 * ethtool::MOST];
+    numbers[0] = ethtool::STATISTICS;
+    ask(&socket, device, &mut numbers)?;
+    let names: Vec<u8> = strings[3..].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    for n in 0..(numbers[1] as usize).min(ethtool::MOST) {
+        let name = &names[n * ethtool::NAME..][..ethtool::NAME];
+        let name = String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default());
+        println!("{name}={}", u64::from(numbers[2 + 2 * n]) | u64::from(numbers[3 + 2 * n]) << 32);
+    }
+    Ok(())
+}
+
+// What follows knows the layout of `guest-driver/module/net.h`.
+
+const UNIT: u64 = 1 << 16;
+const BELL: u64 = UNIT;
+const FRAMES: u64 = 2 * UNIT;
+
+/// What is written into a node's memory: where, and what.
+fn garbage(size: u64) -> Vec<Vec<(u64, u64)>> {
+    let frames = size - FRAMES;
+    let tail = |value: u64| (0, value);
+    let record = |at: u64, length: u64| (FRAMES + at, length);
+    vec![
+        // Tails outside, not aligned, and far away.
+        vec![tail(frames)],
+        vec![tail(24)],
+        vec![tail(u64::MAX)],
+        vec![tail(1 << 32 | 64)],
+        // Lengths: none, short, longer than what is there, the longest, and nothing but skips.
+        vec![record(0, 0), tail(64)],
+        vec![record(64, 13), tail(128)],
+        vec![record(128, 4096), tail(192)],
+        vec![record(192, 0xffff_fff0), tail(256)],
+        vec![record(256, 0xffff_ffff), tail(320)],
+        // A frame whose header asks for a checksum and segments outside of it.
+        vec![record(320, 64 | 0x0501 << 32), (FRAMES + 328, u64::MAX), tail(448)],
+        // Heads of which there are none: it writes on where it was.
+        vec![(UNIT, u64::MAX)],
+        vec![(UNIT, frames + 16)],
+        vec![(UNIT, 7)],
+    ]
+}
+
+/// Says hello as another node's driver would, and returns what it gives to write to.
+fn befriend(own: &Node, node: u16, hello: &Segment) -> Outcome<Remote> {
+    let me = u64::from(own.id());
+    let door = own.import(node, "tg0").rights(Rights::WRITE).open()?;
+    let cookie = std::process::id() | 1;
+    let say = |echo: u64| -> Outcome<()> {
+        door.put64(me * 8, u64::from(cookie) << 32 | echo)?;
+        door.put64(BELL, u64::from(std::process::id()) << 20 | echo | 1)?;
+        Ok(door.quiet()?)
+    };
+    say(0)?;
+    let begun = Instant::now();
+    loop {
+        let word: u64 = hello.load(u64::from(node) * 8)?;
+        if word as u32 == cookie {
+            say(word >> 32)?;
+            break;
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(Failure::Check(format!("node {node} has not said hello: it says {word:#x}")));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let rights = Rights(Rights::WRITE.0 | Rights::DMA.0);
+    Ok(own.import(node, &format!("tg0.of.{me}")).rights(rights).open()?)
+}
+
+fn hostile(node: u16) -> Outcome<()> {
+    let own = Node::open()?;
+    let none = Rights(0);
+    let export = |name: &str, size: u64, rights: u16| {
+        own.export(name, size).owner(Rights(rights)).others(none).create().map_err(Failure::from)
+    };
+    let hello = export("tg0", 2 * UNIT, Rights::WRITE.0)?;
+    // What it writes to. It is never read.
+    let _sink = export(&format!("tg0.of.{node}"), FRAMES + 8 * UNIT, Rights::WRITE.0 | Rights::DMA.0)?;
+    let ring = befriend(&own, node, &hello)?;
+    let attacks = garbage(ring.size());
+    let count = attacks.len();
+    for stores in attacks {
+        for (at, value) in stores {
+            ring.put64(at, value)?;
+        }
+        ring.quiet()?;
+        // So that it is seen before the next.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    println!("{count} attacks");
+    // Whatever the state of its memory is by now.
+    for n in 0..2000_u64 {
+        let random = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ring.put64(FRAMES + random % (ring.size() - FRAMES) / 8 * 8, random.rotate_left(17))?;
+        if n % 16 == 0 {
+            ring.put64(0, (random >> 20) % (ring.size() - FRAMES) / 16 * 16)?;
+        }
+    }
+    Ok(ring.quiet()?)
+}

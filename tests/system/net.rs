@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The network between the nodes, tg0.
+
+use crate::help::within;
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use telegraphos_cluster::{Cluster, Guest, Running};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn address(node: &Guest) -> String {
+    telegraphos_agent::network::address(node.node() as u16).to_string()
+}
+
+/// A process that answers the others; what it is told, it is told as options.
+fn server(guest: &Guest, options: &[&str]) -> Result<Running> {
+    let mut server = guest.argv(&[&["tg-net", "serve"], options].concat()).spawn()?;
+    server.wait_for_line(LIMIT, |line| line == "serving")?;
+    Ok(server)
+}
+
+/// What the driver counts, by name.
+fn counters(guest: &Guest) -> Result<BTreeMap<String, u64>> {
+    let text = guest.argv(&["tg-net", "counters"]).check()?;
+    let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| Ok((name.to_owned(), value.parse()?))).collect()
+}
+
+fn counter(guest: &Guest, name: &str) -> Result<u64> {
+    counters(guest)?.remove(name).with_context(|| format!("there is no counter {name}"))
+}
+
+fn reaches(from: &Guest, to: &Guest) -> Result<()> {
+    let name = format!("node{}", to.node());
+    from.argv(&["ping", "-c", "1", "-w", "5", &name]).as_root().limit(LIMIT).check()?;
+    Ok(())
+}
+
+fn set_mtu(guests: &[&Guest], mtu: u32) -> Result<()> {
+    guests.iter().try_for_each(|guest| {
+        guest.sh(&format!("ip link set tg0 mtu {mtu}")).as_root().check()?;
+        Ok(())
+    })
+}
+
+fn sizes_of_all_kinds(a: &Guest, b: &Guest) -> Result<()> {
+    const SIZES: [u32; 7] = [20, 200, 241, 1472, 8972, 20_000, 65_000];
+    for (mtu, most) in [(9000, 65_000), (68, 1472), (1500, 20_000), (65_500, 65_000)] {
+        set_mtu(&[a, b], mtu)?;
+        for size in SIZES.iter().filter(|size| **size <= most) {
+            let size = size.to_string();
+            let ping = a.argv(&["ping", "-c", "2", "-i", "0.1", "-w", "10", "-s", &size, &address(b)]);
+            let said = ping.as_root().limit(LIMIT).run()?;
+            ensure!(said.stdout.contains(" 0% packet loss"), "MTU {mtu}, {size} bytes:\n{}", said.stdout);
+        }
+    }
+    Ok(())
+}
+
+/// By name, with frames of every kind of size: by stores, by copies, and in fragments.
+pub(crate) fn all_pairs(cluster: &Cluster) -> Result<()> {
+    for from in cluster.guests() {
+        for to in cluster.guests() {
+            within(Duration::from_secs(10), || reaches(from, to))?;
+        }
+    }
+    let (a, b) = (cluster.node(0), cluster.node(2));
+    let sizes = sizes_of_all_kinds(a, b);
+    set_mtu(&[a, b], 9000)?;
+    sizes?;
+    let (before, other) = (counter(a, "tx_fanout")?, cluster.guests().len() as u64 - 1);
+    let flush = format!("ip neigh flush dev tg0; arping -c 3 -w 5 -I tg0 {}", address(b));
+    a.sh(&flush).as_root().limit(LIMIT).check()?;
+    let fanout = counter(a, "tx_fanout")? - before;
+    ensure!(fanout >= other, "a broadcast went to {fanout} nodes: expected {other} at least");
+    Ok(())
+}
+
+/// Both ways at once, and from two to one, with a reader that stops: no byte is lost, and none is sent twice for it.
+pub(crate) fn bulk_is_whole(cluster: &Cluster) -> Result<()> {
+    let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
+    let _servers = [server(a, &[])?, server(b, &["--pause", "2000"])?];
+    let send = |from: &Guest, to: &Guest| -> Result<Running> {
+        Ok(from.argv(&["tg-net", "bulk", &address(to), "16"]).limit(LIMIT).spawn()?)
+    };
+    for running in [send(a, b)?, send(b, a)?, send(c, b)?] {
+        let output = running.wait_for(LIMIT)?;
+        ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
+        println!("  {}", output.stdout.trim());
+    }
+    for guest in [a, b, c] {
+        for name in ["tx_no_room", "tx_too_long", "tx_lost", "rx_bad_index", "rx_bad_length", "rx_bad_header"] {
+            ensure!(counter(guest, name)? == 0, "node {}: {:?}", guest.node(), counters(guest)?);
+        }
+        let retransmitted = guest.sh("awk '/^Tcp: [0-9]/ { print $13 }' /proc/net/snmp").check()?;
+        println!("  node {}: {} segments sent again", guest.node(), retransmitted.trim());
+    }
+    Ok(())
+}
+
+/// A node that speaks as a driver does, and then writes what none would: it is counted, and others notice nothing.
+pub(crate) fn hostile_node(cluster: &Cluster) -> Result<()> {
+    let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
+    let _server = server(a, &[])?;
+    c.argv(&["rmmod", "telegraphos_net"]).as_root().check()?;
+    let attack = c.argv(&["tg-net", "hostile", "0"]).as_root().limit(LIMIT).spawn()?;
+    b.argv(&["tg-net", "bulk", &address(a), "8"]).limit(LIMIT).check()?;
+    let output = attack.wait_for(LIMIT)?;
+    ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
+    for name in ["rx_bad_index", "rx_bad_length", "rx_bad_header"] {
+        ensure!(counter(a, name)? > 0, "{name}: {:?}", counters(a)?);
+    }
+    println!("  {:?}", counters(a)?);
+    c.sh("insmod /lib/telegraphos/telegraphos_net.ko && ip link set tg0 up").as_root().check()?;
+    let own = format!("ip addr add {}/16 dev tg0", address(c));
+    c.sh(&own).as_root().check()?;
+    within(Duration::from_secs(20), || reaches(c, a))?;
+    within(Duration::from_secs(20), || reaches(a, c))
+}
+
+/// A connection of which something is on its way.
+fn endless(from: &Guest, to: &Guest) -> Result<Running> {
+    Ok(from.argv(&["tg-net", "bulk", &address(to), "4096"]).spawn()?)
+}
+
+/// The module goes and comes amid traffic.
+pub(crate) fn module_reloaded_amid_traffic(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    let _server = server(a, &[])?;
+    let traffic = endless(b, a)?;
+    telegraphos_cluster::sleep(Duration::from_millis(500))?;
+    for _ in 0..3 {
+        b.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
+        let up = format!(
+            "insmod /lib/telegraphos/telegraphos_net.ko && ip addr add {}/16 dev tg0 && ip link set tg0 up",
+            address(b)
+        );
+        b.sh(&up).as_root().limit(LIMIT).check()?;
+        within(Duration::from_secs(20), || reaches(b, a))?;
+    }
+    drop(traffic);
+    within(Duration::from_secs(20), || reaches(a, b))
+}
+
+/// A node is reset amid traffic: the connection ends, and the node can be reached when it is back.
+pub(crate) fn node_reset_amid_traffic(cluster: &Cluster) -> Result<()> {
+    let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
+    let _server = server(b, &[])?;
+    let traffic = endless(a, b)?;
+    telegraphos_cluster::sleep(Duration::from_millis(500))?;
+    b.reset()?;
+    within(Duration::from_secs(30), || reaches(a, b))?;
+    // The node that came back does not know the connection.
+    let output = traffic.wait_for(LIMIT)?;
+    ensure!(!output.status.success(), "the connection to a node that was reset goes on:\n{}", output.stdout);
+    reaches(c, b)?;
+    // The last node but one that is there takes the carrier along.
+    let carrier = a.sh("cat /sys/class/net/tg0/carrier").check()?;
+    ensure!(carrier.trim() == "1", "carrier is {carrier}");
+    Ok(())
+}
+
+/// The board is unplugged amid traffic; the guest lives on, and so do the others.
+pub(crate) fn unplugged_amid_traffic(cluster: &Cluster) -> Result<()> {
+    let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
+    let _server = server(a, &[])?;
+    let traffic = endless(b, a)?;
+    telegraphos_cluster::sleep(Duration::from_millis(500))?;
+    b.device_del()?;
+    let gone = b.sh("! [ -e /sys/class/net/tg0 ]").check();
+    b.device_add()?;
+    b.wait_for_device()?;
+    gone?;
+    drop(traffic);
+    let up = format!("ip addr add {}/16 dev tg0 && ip link set tg0 up", address(b));
+    b.sh(&up).as_root().check()?;
+    within(Duration::from_secs(20), || reaches(b, a))?;
+    within(Duration::from_secs(20), || reaches(c, b))
+}
