@@ -252,7 +252,7 @@ impl Loans {
 #[cfg(test)]
 mod tests {
     use rustix::fs::MemfdFlags;
-    use telegraphos_device_core::{Step, StepResult};
+    use telegraphos_device_core::{Piece, Pieces, Step, StepResult};
 
     use super::super::{DmaMap, DmaUnmap, GuestMemory, dma_map};
     use super::*;
@@ -329,6 +329,56 @@ mod tests {
         store(&from, 0, data.as_slice().into());
         assert_eq!(store(&from, 0x1_0000, lend(&from, 0, 8192)), StepResult::Stored);
         assert!(bytes(&from, 0x1_0000, 8192) == data);
+    }
+
+    /// Parts of a block of a range, in an order of their own.
+    fn scattered(at: &[(u64, u32)]) -> Pieces {
+        Some(Arc::new(at.iter().map(|(at, length)| Piece { address: RAM + at, length: *length }).collect()))
+    }
+
+    #[test]
+    fn blocks_in_pieces_move_between_pieces() {
+        let (from, to) = (guest(), guest());
+        let source = scattered(&[(0x9001, 4095), (0x3000, 4096), (0x7000, 1000)]);
+        let target = scattered(&[(0x20_0ffd, 3), (0x10_0000, 4096), (0x30_0000, 5092)]);
+        let (address, length) = (RAM + 0x9001, 9191);
+        let data = pattern(length, 3);
+        let place = |pieces: &Pieces, memory: &GuestMemory, data: Block| {
+            let address = pieces.as_ref().unwrap()[0].address;
+            memory.perform(&Step::StoreBlock { address, data, pieces: pieces.clone() })
+        };
+        let load = |pieces: &Pieces, memory: &GuestMemory, lend: bool, into: Option<Loan>| {
+            let address = pieces.as_ref().unwrap()[0].address;
+            match memory.perform(&Step::LoadBlock { address, length, pieces: pieces.clone(), lend, into }) {
+                StepResult::Block(block) => block,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(place(&source, &from, data.as_slice().into()), StepResult::Stored);
+        assert_eq!(bytes(&from, 0x3000, 4096), data[4095..8191]);
+        // A put that is lent.
+        let lent = load(&source, &from, true, None);
+        assert!(lent.is_lent());
+        assert_eq!(place(&target, &to, lent), StepResult::Stored);
+        assert!(*load(&target, &to, false, None).bytes() == *data && bytes(&to, 0x30_0000, 5092) == data[4099..]);
+        // One that is taken back by a byte of its second piece.
+        let lent = load(&source, &from, true, None);
+        from.recall(RAM + 0x3fff, 1);
+        place(&source, &from, vec![0; 9191].into());
+        assert!(*lent.bytes() == *data);
+        // A get that is filled, and its bytes are in their place then.
+        let step = Step::Lend { address: address - 0x9001 + 0x20_0ffd, length, pieces: target.clone() };
+        let StepResult::Lent(Some(loan)) = to.perform(&step) else { panic!("it is lent") };
+        let filled = load(&source, &from, false, Some(loan));
+        assert!(filled.is_lent() && bytes(&to, 0x10_0000, 4096).iter().all(|byte| *byte == 0));
+        store(&to, 0x10_0000, [7; 9].into());
+        assert_eq!(place(&target, &to, filled), StepResult::Stored);
+        assert_eq!(bytes(&to, 0x10_0000, 9), [7; 9]);
+        // A piece outside of the memory, and pieces of another length than the block.
+        let outside = scattered(&[(0, 4096), (SIZE - 1, 2)]);
+        let fault = StepResult::Failed(telegraphos_wire::Status::MemoryFault);
+        assert_eq!(place(&outside, &to, vec![1; 4098].into()), fault);
+        assert_eq!(place(&target, &to, vec![1; 9190].into()), fault);
     }
 
     #[test]
