@@ -22,11 +22,11 @@ use std::sync::Arc;
 use rustix::fs::{FileType, SealFlags};
 use rustix::io::Errno;
 use telegraphos_accounts::{Account, Shares};
-use telegraphos_device_core::{Step, StepResult};
+use telegraphos_device_core::{Piece, Step, StepResult};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::{Block, Status};
 
-use self::loans::Loans;
+use self::loans::{Loans, Part};
 use self::mapping::Mapping;
 use crate::vfio::Refused;
 use crate::vfio::message::{DmaMap, DmaUnmap, dma_map, dma_unmap};
@@ -209,6 +209,12 @@ impl GuestMemory {
         | Step::Lend { address, .. }
         | Step::StoreBlock { address, .. }
         | Step::LoadCommand { address }) = *step;
+        if let Step::LoadBlock { pieces: Some(pieces), .. }
+        | Step::Lend { pieces: Some(pieces), .. }
+        | Step::StoreBlock { pieces: Some(pieces), .. } = step
+        {
+            return self.perform_pieces(step, pieces).unwrap_or_else(StepResult::Failed);
+        }
         let (mapping, at) = match self.find(address) {
             Ok(found) => found,
             Err(status) => return StepResult::Failed(status),
@@ -218,19 +224,46 @@ impl GuestMemory {
                 mapping.atomic(at, size, op, operand, compare).map(StepResult::Loaded)
             }
             Step::LoadBlock { length, lend, ref into, .. } => {
-                let filled = || into.as_ref().filter(|into| loans::fill(into, mapping, at, length).is_some()).cloned();
-                let lent = if lend { self.loans.lend(mapping, at, address, length, false) } else { filled() };
+                let part = Part::new(mapping, at, address, length);
+                let filled = || into.as_ref().filter(|into| loans::fill(into, &[part]).is_some()).cloned();
+                let lent = if lend { self.loans.lend(&[part], false) } else { filled() };
                 let bytes = || mapping.load_block(at, length).map(Block::Bytes);
                 lent.map(Block::Lent).or_else(bytes).map(StepResult::Block)
             }
             // Where it cannot be stored to, the bytes come in the answer, and storing them fails.
-            Step::Lend { length, .. } => Some(StepResult::Lent(self.loans.lend(mapping, at, address, length, true))),
-            Step::StoreBlock { ref data, .. } => loans::store(data, mapping, at).map(|()| StepResult::Stored),
+            Step::Lend { length, .. } => {
+                Some(StepResult::Lent(self.loans.lend(&[Part::new(mapping, at, address, length)], true)))
+            }
+            Step::StoreBlock { ref data, .. } => {
+                let part = Part::new(mapping, at, address, data.len() as u32);
+                loans::store(data, &[part]).map(|()| StepResult::Stored)
+            }
             Step::Load { size, .. } => mapping.load(at, size).map(StepResult::Loaded),
             Step::Store { size, data, .. } => mapping.store(at, size, data).map(|()| StepResult::Stored),
             Step::LoadCommand { .. } => command(mapping, at).map(StepResult::Command),
         }
         .unwrap_or(StepResult::Failed(Status::MemoryFault))
+    }
+
+    /// A step on a block that has several pieces.
+    fn perform_pieces(&self, step: &Step, pieces: &[Piece]) -> Result<StepResult, Status> {
+        let part = |piece: &Piece| {
+            let (mapping, at) = self.find(piece.address)?;
+            Ok(Part::new(mapping, at, piece.address, piece.length))
+        };
+        let parts = pieces.iter().map(part).collect::<Result<Vec<Part<&Arc<Mapping>>>, Status>>()?;
+        let result = match step {
+            Step::LoadBlock { lend, into, .. } => {
+                let filled = || into.as_ref().filter(|into| loans::fill(into, &parts).is_some()).cloned();
+                let lent = if *lend { self.loans.lend(&parts, false) } else { filled() };
+                let bytes = || loans::load(&parts).map(|bytes| Block::Bytes(bytes.into()));
+                lent.map(Block::Lent).or_else(bytes).map(StepResult::Block)
+            }
+            Step::Lend { .. } => Some(StepResult::Lent(self.loans.lend(&parts, true))),
+            Step::StoreBlock { data, .. } => loans::store(data, &parts).map(|()| StepResult::Stored),
+            _ => None,
+        };
+        result.ok_or(Status::MemoryFault)
     }
 
     /// The mapping that holds a DMA address, and the offset in it.
@@ -311,7 +344,7 @@ mod tests {
     fn blocks_of_any_alignment_and_atomics_touch_what_they_name_and_no_more() {
         let mut memory = GuestMemory::default();
         memory.map(&request(0x1000, 0x1000, RW), Some(file(0x1000))).unwrap();
-        let whole = Step::LoadBlock { address: 0x1000, length: 0x1000, lend: false, into: None };
+        let whole = Step::LoadBlock { address: 0x1000, length: 0x1000, pieces: None, lend: false, into: None };
         let mut wanted = vec![0; 0x1000];
         for (n, (start, length)) in
             [(0usize, 1usize), (3, 20), (100, 8), (128, 64), (201, 7), (4090, 6)].iter().enumerate()
@@ -319,14 +352,20 @@ mod tests {
             let data: Block = (0..*length).map(|i| (i * 5 + n + 1) as u8).collect();
             wanted[*start..start + length].copy_from_slice(&data.bytes());
             let address = 0x1000 + *start as u64;
-            assert_eq!(memory.perform(&Step::StoreBlock { address, data: data.clone() }), StepResult::Stored);
-            let load = Step::LoadBlock { address, length: *length as u32, lend: false, into: None };
+            assert_eq!(
+                memory.perform(&Step::StoreBlock { address, data: data.clone(), pieces: None }),
+                StepResult::Stored
+            );
+            let load = Step::LoadBlock { address, length: *length as u32, pieces: None, lend: false, into: None };
             assert_eq!(memory.perform(&load), StepResult::Block(data));
             assert_eq!(memory.perform(&whole), StepResult::Block(wanted.as_slice().into()));
         }
         let fault = StepResult::Failed(Status::MemoryFault);
-        assert_eq!(memory.perform(&Step::LoadBlock { address: 0x1fff, length: 2, lend: false, into: None }), fault);
-        assert_eq!(memory.perform(&Step::StoreBlock { address: 0x1ffa, data: [0; 7].into() }), fault);
+        assert_eq!(
+            memory.perform(&Step::LoadBlock { address: 0x1fff, length: 2, pieces: None, lend: false, into: None }),
+            fault
+        );
+        assert_eq!(memory.perform(&Step::StoreBlock { address: 0x1ffa, data: [0; 7].into(), pieces: None }), fault);
         let atomic = |address, size, op, operand, compare| Step::Atomic { address, size, op, operand, compare };
         for (step, old) in [
             (atomic(0x1800, 8, AtomicOp::Swap, u64::MAX, 0), 0),
@@ -343,7 +382,7 @@ mod tests {
         let mut only = GuestMemory::default();
         only.map(&request(0x1000, 0x1000, dma_map::READ), Some(file(0x1000))).unwrap();
         assert_eq!(only.perform(&atomic(0x1000, 8, AtomicOp::Add, 1, 0)), fault, "read-only");
-        assert_eq!(only.perform(&Step::StoreBlock { address: 0x1000, data: [0; 1].into() }), fault);
+        assert_eq!(only.perform(&Step::StoreBlock { address: 0x1000, data: [0; 1].into(), pieces: None }), fault);
     }
 
     #[test]

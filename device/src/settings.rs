@@ -74,6 +74,9 @@ settings! {
     imports: u16, "N";
     /// Export pages (64 KiB each) of the board, 1 to 1048576 [default: 4096]
     export_pages: u32, "N";
+    /// Runs of adjacent memory (16 bytes each) of all memory that processes register, 256 to 16777216 [default:
+    /// 1048576]
+    runs: u32, "N";
     /// Elements in flight through one import of a queue of this node, 1 to 4096 [default: 32]
     hold: u32, "N";
     /// Receive credits of all queues of this node together; an import beyond them is refused [default: 8192]
@@ -177,6 +180,7 @@ impl Settings {
         check("contexts", hib.contexts, possible, expected)?;
         hib.imports = within("imports", self.imports, hib.imports, 1..=65534, "1 to 65534")?;
         hib.export_pages = within("export-pages", self.export_pages, hib.export_pages, 1..=1 << 20, "1 to 1048576")?;
+        hib.runs = within("runs", self.runs, hib.runs, 256..=1 << 24, "256 to 16777216")?;
         hib.hold = within("hold", self.hold, hib.hold, 1..=4096, "1 to 4096")?;
         let (default, expected) = (hib.holds.max(hib.hold), "at least --hold and at most 1048576");
         hib.holds = within("holds", self.holds, default, hib.hold..=1 << 20, expected)?;
@@ -212,7 +216,7 @@ mod tests {
         let file = dir.path().join("hib.toml");
         let text = "socket = 'a'\nnode = 3\nfabric = 'b'\nnode-bits = 4\noffset-bits = 20\nload-limit-ms = 500\noutstanding = 7\n\
                     congest-at = 100\nclear-at = 50\nreserve = 1000\nintake-limit = 512\ncopies-congest-mib = 8\ncopies-clear-mib = 4\ncopies-limit-mib = 32\ndma-limit-gib = 64\ncredits = 9\ncontexts = 16\nimports = 20\n\
-                    export-pages = 30\nhold = 4\nholds = 64\npending-writes = 8\nreplica-limit-ms = 300\nfanout-by-switch = false\nmsix = true\nspin-us = 5\nlog = 'debug'\nlog-format = 'json'\n";
+                    export-pages = 30\nruns = 300\nhold = 4\nholds = 64\npending-writes = 8\nreplica-limit-ms = 300\nfanout-by-switch = false\nmsix = true\nspin-us = 5\nlog = 'debug'\nlog-format = 'json'\n";
         std::fs::write(&file, text).unwrap();
         let settings = Settings::from_file(&file).unwrap();
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");

@@ -67,6 +67,27 @@ static inline vm_fault_t tg_insert_pfn_pmd(struct vm_fault *vmf, unsigned long p
 }
 
 /**
+ * tg_pin_user_pages_remote() - pins pages of a process
+ * @mm: Its address space, whose mmap_lock the caller holds for reading.
+ * @start: First address.
+ * @count: How many.
+ * @flags: FOLL_*.
+ * @pages: The pages.
+ *
+ * Return: Number of pages, or a negative errno.
+ */
+static inline long tg_pin_user_pages_remote(struct mm_struct *mm, unsigned long start,
+					    unsigned long count, unsigned int flags,
+					    struct page **pages)
+{
+#ifdef TG_PINS_REPORT_VMAS
+	return pin_user_pages_remote(mm, start, count, flags, pages, NULL, NULL);
+#else
+	return pin_user_pages_remote(mm, start, count, flags, pages, NULL);
+#endif
+}
+
+/**
  * tg_eventfd_signal() - adds one to an eventfd
  * @ctx: The eventfd.
  */

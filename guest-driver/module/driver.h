@@ -9,6 +9,8 @@
  *           how units are divided among spenders, without kernel calls
  * events.c  interrupt and event queue
  * memory.c  guest memory the board may write
+ * register.c
+ *           memory of processes, pinned for it
  * object.c  life of exports, imports, queues and replicated segments
  * export.c  local segments
  * import.c  remote segments
@@ -71,6 +73,9 @@
  * tg_device.lock      Tables of numbers in use, the list of memories, the files that get
  *                     events.
  * tg_nqueue.guard     The holders of a queue's mappings, and the board's events about it.
+ * tg_registration.guard
+ *                     What the notifier of a registration has said. Taken where memory may be
+ *                     reclaimed: nothing is allocated under it.
  * tg_admin.lock       Command slots.
  * tg_events.guard     Whether a thread consumes events; otherwise the interrupt does, and holds
  *                     it. Taken with interrupts off.
@@ -93,10 +98,12 @@
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mm.h>
+#include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
 #include <linux/refcount.h>
 #include <linux/rwsem.h>
+#include <linux/scatterlist.h>
 #include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/uidgid.h>
@@ -147,8 +154,8 @@ struct user_struct;
 /* The rights that a process can have to a replicated segment. */
 #define TG_RIGHTS_REPLICA (TG_RIGHT_READ | TG_RIGHT_WRITE | TG_RIGHT_ATOMIC)
 
-/* Above every kind of objects: TG_MMAP_EXPORT, _IMPORT, _QUEUE and _REPLICA. */
-#define TG_OBJECT_KINDS (TG_MMAP_REPLICA + 1)
+/* Above every kind of objects: TG_MMAP_EXPORT, _IMPORT, _QUEUE, _REPLICA and _REGISTRATION. */
+#define TG_OBJECT_KINDS (TG_MMAP_REGISTRATION + 1)
 
 /* Words of a status page that count stores taken. */
 #define TG_TAKEN_WORDS (sizeof_field(struct tg_status_page, taken) / sizeof(u64))
@@ -244,7 +251,8 @@ static_assert(sizeof(union tg_request) == sizeof(struct tg_admin_command));
 	      _item(REPLICA_SET),					\
 	      _item(REPLICA_CLEAR),					\
 	      _item(REPLICA_MOVE),					\
-	      _item(REPLICA_INVALID))
+	      _item(REPLICA_INVALID),					\
+	      _item(GRANT_RANGE))
 
 /**
  * struct tg_admin_block - one command slot in memory shared with the board
@@ -554,6 +562,22 @@ struct tg_chunk {
 };
 
 /**
+ * struct tg_pins - pages of a process that are pinned
+ * @ref: Held by the memory, and while the pages are compared with others.
+ * @table: What of them is adjacent for the board.
+ * @mapped: The board can reach it.
+ * @count: Number of pinned pages.
+ * @pages: The pages.
+ */
+struct tg_pins {
+	struct kref ref;
+	struct sg_table table;
+	bool mapped;
+	unsigned long count;
+	struct page *pages[];
+};
+
+/**
  * struct tg_memory - memory the board may write
  * @node: In tg_device.memories, from allocation to release.
  * @owner: User that its locked memory is charged to, or NULL.
@@ -561,6 +585,7 @@ struct tg_chunk {
  * @chunk_size: Bytes of each chunk.
  * @direct: Memory device of a direct segment, or NULL.
  * @unit: Of a direct segment: its first unit in this node's slice.
+ * @pins: Pages of a process, or NULL.
  * @count: Number of chunks.
  * @chunk: The chunks; those of a direct segment lie one after the other, and have no pages.
  *
@@ -574,6 +599,7 @@ struct tg_memory {
 	size_t chunk_size;
 	struct tg_direct *direct;
 	u32 unit;
+	struct tg_pins *pins;
 	u32 count;
 	struct tg_chunk chunk[];
 };
@@ -886,6 +912,32 @@ struct tg_replicated {
 	bool left;
 };
 
+/**
+ * struct tg_registration - registered memory of a process
+ * @seg: Its range, name and memory.
+ * @own: The import by which the process names it. Set under map_lock.
+ * @notifier: Watches the address space.
+ * @watched: @notifier is in use.
+ * @check: Looks whether the memory is still there.
+ * @guard: See the top of this file. Protects what follows.
+ * @ready: It is published: @check may run.
+ * @unmapped: Some of the addresses are no longer of this memory.
+ * @suspect_start: First address that may not be.
+ * @suspect_end: End of those addresses.
+ */
+struct tg_registration {
+	struct tg_segment seg;
+	struct tg_remote *own;
+	struct mmu_interval_notifier notifier;
+	bool watched;
+	struct work_struct check;
+	spinlock_t guard;
+	bool ready;
+	bool unmapped;
+	unsigned long suspect_start;
+	unsigned long suspect_end;
+};
+
 /* The segment that an object of kind TG_MMAP_EXPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA is part of. */
 #define tg_segment_of(_obj) container_of(_obj, struct tg_segment, obj)
 
@@ -1015,9 +1067,17 @@ struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
 				u32 count, struct user_struct *owner);
 struct tg_memory *tg_memory_new_direct(struct tg_device *tg, const u8 group[64], u32 count,
 				       struct user_struct *owner);
+struct tg_memory *tg_memory_new_pinned(struct tg_device *tg, struct tg_pins *pins,
+				       unsigned long pages, struct user_struct *owner);
 void tg_memory_free(struct tg_device *tg, struct tg_memory *memory);
 void tg_memory_free_all(struct tg_device *tg);
 unsigned long tg_memory_pfn(const struct tg_memory *memory, unsigned long page);
+
+/* register.c */
+void tg_pins_free(struct tg_device *tg, struct tg_pins *pins);
+int tg_register(struct tg_call *call);
+int tg_registration_state(struct tg_call *call);
+extern const struct tg_object_ops tg_registration_ops;
 
 /* object.c */
 int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 limit);
@@ -1050,6 +1110,8 @@ int tg_remote_create(struct tg_call *call);
 int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
 			 struct tg_remote **created);
 int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status);
+struct tg_remote *tg_remote_create_local(const struct tg_segment *segment, u32 rights);
+int tg_remote_open_local(struct tg_remote *remote, u64 generation, u32 *status);
 int tg_remote_close_own(struct tg_remote *remote);
 extern const struct tg_object_ops tg_remote_ops;
 void tg_remote_orphan(struct tg_remote *remote, u32 status);
@@ -1156,6 +1218,7 @@ extern struct dentry *tg_debugfs_root;
 void tg_debugfs_add(struct tg_device *tg);
 
 /* ioctl.c */
+bool tg_name_is_valid(const u8 name[64]);
 long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 /* file.c */

@@ -76,11 +76,11 @@ int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
 		arg->status = TG_ERR_RIGHTS;
 		return tg_status_to_errno(TG_ERR_RIGHTS);
 	}
-	if (!result->length || result->length > 1ULL << tg->offset_bits ||
+	if (!result->length || result->length > (u64)TG_RANGE_UNITS << TG_UNIT_SHIFT ||
 	    result->count != DIV_ROUND_UP(result->length, TG_UNIT)) {
 		dev_err_ratelimited(&tg->dev, "node %u answered for \"%*pE\" with %llu bytes in %u pages: expected 1 to %llu bytes in pages of %lu\n",
 				    arg->node, tg_name_length(arg->name), arg->name, result->length, result->count,
-				    1ULL << tg->offset_bits, TG_UNIT);
+				    (u64)TG_RANGE_UNITS << TG_UNIT_SHIFT, TG_UNIT);
 		return -EPROTO;
 	}
 	if (result->width && result->width != 4 && result->width != 8) {
@@ -159,6 +159,7 @@ int tg_remote_create(struct tg_call *call)
 	struct tg_device *tg = file->tg;
 	struct tg_admin_result found;
 	struct tg_remote *remote;
+	bool window;
 	int err;
 
 	arg->status = TG_OK;
@@ -181,16 +182,19 @@ int tg_remote_create(struct tg_call *call)
 	if (IS_ERR(remote))
 		return PTR_ERR(remote);
 	call->created = &remote->obj;
-	err = tg_remote_take_slots(tg, remote, found.count);
+	/* Longer than the window of its node: launches name it by its number. */
+	window = found.length <= 1ULL << tg->offset_bits;
+	err = window ? tg_remote_take_slots(tg, remote, found.count) : 0;
 	if (!err)
 		err = tg_remote_set(remote, found.generation, &arg->status);
 	if (err)
 		return err;
 	remote->generation = found.generation;
-	tg_direct_import(remote);
+	if (window)
+		tg_direct_import(remote);
 	arg->length = remote->obj.size;
 	arg->handle = remote->obj.handle;
-	arg->offset = tg_mmap_offset(arg->rights == TG_RIGHT_ENQUEUE ? TG_MMAP_ENQUEUE :
+	arg->offset = !window ? 0 : tg_mmap_offset(arg->rights == TG_RIGHT_ENQUEUE ? TG_MMAP_ENQUEUE :
 				     TG_MMAP_IMPORT, arg->handle);
 	return 0;
 }
@@ -255,6 +259,39 @@ int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status)
 	struct tg_status_page *page = page_address(remote->obj.file->status->chunk[0].page);
 
 	WRITE_ONCE(page->taken[remote->taken - 1], 0);
+	return tg_remote_set(remote, generation, status);
+}
+
+/**
+ * tg_remote_create_local() - makes the import of a registration, not open at the board yet
+ * @segment: Segment of the registration. The caller holds op_lock for reading.
+ * @rights: TG_RIGHT_* of it.
+ *
+ * It has no window: the process has the memory.
+ *
+ * Return: The import, or an error pointer.
+ */
+struct tg_remote *tg_remote_create_local(const struct tg_segment *segment, u32 rights)
+{
+	const struct tg_object *obj = &segment->obj;
+	struct tg_remote *remote;
+
+	remote = tg_remote_new(obj->file, obj->tg->node, rights, segment->first, obj->size);
+	if (!IS_ERR(remote))
+		remote->obj.part = true;
+	return remote;
+}
+
+/**
+ * tg_remote_open_local() - has the board open the import of a registration
+ * @remote: Import that is not open. The caller holds op_lock for reading.
+ * @generation: Of the grant of the memory.
+ * @status: The board's status, filled in if it has completed the command.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_remote_open_local(struct tg_remote *remote, u64 generation, u32 *status)
+{
 	return tg_remote_set(remote, generation, status);
 }
 

@@ -20,11 +20,14 @@ static int tg_reply(struct tg_call *call)
 	return copy_to_user(call->user, &call->arg, call->size) ? -EFAULT : 0;
 }
 
-/*
- * Printable ASCII, NUL-padded, not empty: so it can be logged, and no two names look alike.
- * The board refuses other names, too.
+/**
+ * tg_name_is_valid() - whether an object may have a name
+ * @name: The name.
+ *
+ * Return: True if it is printable ASCII, NUL-padded, not empty: so it can be logged, and no two
+ * names look alike. The board refuses other names, too.
  */
-static bool tg_name_is_valid(const u8 name[64])
+bool tg_name_is_valid(const u8 name[64])
 {
 	size_t length = strnlen(name, 64);
 	size_t i;
@@ -165,6 +168,11 @@ static const struct tg_ioctl tg_ioctls[] = {
 		 .board = true, .kind = TG_MMAP_REPLICA),
 	TG_IOCTL(TG_IOCTL_REPLICA_MOVE, tg_replica_move, tg_handle, handle,
 		 .board = true, .kind = TG_MMAP_REPLICA),
+	TG_IOCTL(TG_IOCTL_REGISTER, tg_register, tg_register, runs),
+	TG_IOCTL(TG_IOCTL_UNREGISTER, tg_object_close, tg_handle, handle,
+		 .kind = TG_MMAP_REGISTRATION),
+	TG_IOCTL(TG_IOCTL_REGISTRATION_STATE, tg_registration_state, tg_registration_state, dead,
+		 .kind = TG_MMAP_REGISTRATION),
 };
 
 /* Runs a handler on the object that the structure names, if it names one. */

@@ -30,6 +30,8 @@ static_assert(offsetof(struct tg_export, name) == offsetof(struct tg_replica, na
 static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_import_state, handle));
 static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_queue_state, handle));
 static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_replica_state, handle));
+static_assert(offsetof(struct tg_handle, handle) ==
+	      offsetof(struct tg_registration_state, handle));
 
 union tg_ioctl_arg {
 	struct tg_ioctl_head head;
@@ -47,6 +49,8 @@ union tg_ioctl_arg {
 	struct tg_queue_pop queue_pop;
 	struct tg_replica replica;
 	struct tg_replica_state replica_state;
+	struct tg_register registration;
+	struct tg_registration_state registration_state;
 };
 
 /**

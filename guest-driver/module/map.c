@@ -366,6 +366,9 @@ EXPORT_SYMBOL_NS_GPL(tg_vma_is_window, TG_LAB_NS);
 static int tg_remote_map(const struct tg_remote *remote, unsigned long kind,
 			 vm_flags_t *denied, vm_flags_t *needed)
 {
+	/* It has no window. */
+	if (!remote->count)
+		return -EINVAL;
 	if ((kind == TG_MMAP_ENQUEUE) != (remote->rights == TG_RIGHT_ENQUEUE))
 		return -EACCES;
 	if (kind == TG_MMAP_REPLICA_WINDOW && !remote->obj.part)

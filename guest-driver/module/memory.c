@@ -37,6 +37,8 @@ static void tg_memory_destroy(struct tg_device *tg, struct tg_memory *memory)
 
 	if (memory->direct)
 		tg_direct_free(memory);
+	if (memory->pins)
+		tg_pins_free(tg, memory->pins);
 	for (i = 0; !memory->direct && i < memory->count; i++)
 		dma_free_pages(&tg->pdev->dev, memory->chunk_size,
 			       memory->chunk[i].page, memory->chunk[i].dma,
@@ -48,8 +50,9 @@ static void tg_memory_destroy(struct tg_device *tg, struct tg_memory *memory)
 	kvfree(memory);
 }
 
-/* Memory without chunks, with room for @count; charged. */
-static struct tg_memory *tg_memory_begin(size_t chunk_size, u32 count, struct user_struct *owner)
+/* Memory without chunks, with room for @count; charged with @pages. */
+static struct tg_memory *tg_memory_begin(size_t chunk_size, u32 count, unsigned long pages,
+					 struct user_struct *owner)
 {
 	struct tg_memory *memory;
 	int err;
@@ -60,8 +63,7 @@ static struct tg_memory *tg_memory_begin(size_t chunk_size, u32 count, struct us
 	INIT_LIST_HEAD(&memory->node);
 	memory->chunk_size = chunk_size;
 	if (owner) {
-		err = tg_memory_charge(memory, owner,
-				       (unsigned long)count * (chunk_size >> PAGE_SHIFT));
+		err = tg_memory_charge(memory, owner, pages);
 		if (err) {
 			kvfree(memory);
 			return ERR_PTR(err);
@@ -94,7 +96,8 @@ struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
 	struct tg_memory *memory;
 	int err;
 
-	memory = tg_memory_begin(chunk_size, count, owner);
+	memory = tg_memory_begin(chunk_size, count,
+				 (unsigned long)count * (chunk_size >> PAGE_SHIFT), owner);
 	if (IS_ERR(memory))
 		return memory;
 	while (memory->count < count) {
@@ -132,7 +135,8 @@ err_destroy:
 struct tg_memory *tg_memory_new_direct(struct tg_device *tg, const u8 group[64], u32 count,
 				       struct user_struct *owner)
 {
-	struct tg_memory *memory = tg_memory_begin(TG_UNIT, count, owner);
+	struct tg_memory *memory = tg_memory_begin(TG_UNIT, count,
+						   count * (TG_UNIT >> PAGE_SHIFT), owner);
 	int err;
 
 	if (IS_ERR(memory))
@@ -143,6 +147,27 @@ struct tg_memory *tg_memory_new_direct(struct tg_device *tg, const u8 group[64],
 		return ERR_PTR(err);
 	}
 	tg_memory_list(tg, memory);
+	return memory;
+}
+
+/**
+ * tg_memory_new_pinned() - memory of a process, which is or will be pinned
+ * @tg: Board.
+ * @pins: Its pages, which become part of the memory.
+ * @pages: How many they are, or will be.
+ * @owner: As for tg_memory_new().
+ *
+ * Return: The memory, or an error pointer.
+ */
+struct tg_memory *tg_memory_new_pinned(struct tg_device *tg, struct tg_pins *pins,
+				       unsigned long pages, struct user_struct *owner)
+{
+	struct tg_memory *memory = tg_memory_begin(PAGE_SIZE, 0, pages, owner);
+
+	if (!IS_ERR(memory)) {
+		memory->pins = pins;
+		tg_memory_list(tg, memory);
+	}
 	return memory;
 }
 
@@ -167,6 +192,9 @@ void tg_memory_free_all(struct tg_device *tg)
 {
 	struct tg_memory *memory, *next;
 
+	/* No registration counts itself in a status page any more: each looks for the board. */
+	spin_lock_irq(&tg->wake_lock);
+	spin_unlock_irq(&tg->wake_lock);
 	list_for_each_entry_safe(memory, next, &tg->memories, node) {
 		list_del(&memory->node);
 		tg_memory_destroy(tg, memory);

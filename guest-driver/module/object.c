@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Objects: exports, imports, queues and replicated segments.
+ * Objects: exports, imports, queues, replicated segments and registrations.
  *
  * An object exists from its creation to the end of its teardown, which a worker
  * does: it waits as long as the board has operations in flight, while the process that
@@ -8,8 +8,8 @@
  * number) are reused only after the board has confirmed that it has released them. A file's
  * context closes after its last object.
  *
- * A replicated segment has an import of its own, an object like any other but that
- * it is closed and torn down with the segment alone.
+ * A replicated segment and a registration have an import of their own, an object like any
+ * other but that it is closed and torn down with them alone.
  */
 #include <linux/slab.h>
 
@@ -21,6 +21,7 @@ static const struct tg_object_ops * const tg_object_kinds[TG_OBJECT_KINDS] = {
 	[TG_MMAP_IMPORT] = &tg_remote_ops,
 	[TG_MMAP_QUEUE] = &tg_queue_ops,
 	[TG_MMAP_REPLICA] = &tg_replica_ops,
+	[TG_MMAP_REGISTRATION] = &tg_registration_ops,
 };
 
 static void tg_object_release(struct kref *ref)
@@ -97,7 +98,7 @@ static void tg_object_work(struct work_struct *work)
  * tg_object_init() - enters an object into the table of its kind
  * @obj: Zeroed object, ready to be freed by its kind's method, as happens if this fails.
  * @file: File that makes it.
- * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
+ * @kind: TG_MMAP_EXPORT, _IMPORT, _QUEUE, _REPLICA or _REGISTRATION.
  * @limit: Upper bound of its handle, exclusive.
  *
  * Return: 0 or a negative errno.
@@ -156,7 +157,7 @@ void tg_object_publish(struct tg_object *obj)
 /**
  * tg_object_find() - an object of a file
  * @file: File.
- * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
+ * @kind: TG_MMAP_EXPORT, _IMPORT, _QUEUE, _REPLICA or _REGISTRATION.
  * @handle: Its handle.
  *
  * Return: The object, to be put, or NULL if the file has no such object.
@@ -274,6 +275,7 @@ void tg_file_close_objects(struct tg_file *file, unsigned long end)
 	tg_file_collect(file, TG_MMAP_EXPORT, &closing);
 	tg_file_collect(file, TG_MMAP_QUEUE, &closing);
 	tg_file_collect(file, TG_MMAP_REPLICA, &closing);
+	tg_file_collect(file, TG_MMAP_REGISTRATION, &closing);
 	up_write(&tg->map_lock);
 
 	list_for_each_entry(obj, &closing, closing)

@@ -122,7 +122,7 @@
 /* Value of the MAGIC register. */
 #define TG_MAGIC 0x46415247454c4554ULL
 /* Value of the VERSION register. */
-#define TG_VERSION 0x4
+#define TG_VERSION 0x5
 /* Size of BAR0 in bytes. */
 #define TG_BAR0_SIZE 0x4000
 /* Offset of the MSI-X table in BAR0, where MSI-X is configured. */
@@ -163,7 +163,7 @@
 #define TG_ADMIN_SEGMENT_WITHDRAW 0x6
 /* Look up `name` at `node` (`secret`, `uid`, wanted `rights`). Completes with index, count, length, generation, rights and, for a queue, width. */
 #define TG_ADMIN_LOOKUP 0x7
-/* Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`. With TG_RIGHT_ENQUEUE, which excludes the others, it first reserves receive credits at that node. */
+/* Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`. With TG_RIGHT_ENQUEUE, which excludes the others, it first reserves receive credits at that node. With `count` 0 it has no window: launches name it by its number (TG_CONTEXT_ARGUMENT), whatever its length. */
 #define TG_ADMIN_IMPORT_SET 0x8
 /* Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding and the count of its stores taken is in memory. */
 #define TG_ADMIN_IMPORT_CLEAR 0x9
@@ -189,6 +189,8 @@
 #define TG_ADMIN_REPLICA_INVALID 0x13
 /* Import quiet: completes when no store or operation of an import is unfinished. In: import. What is begun meanwhile is waited for, too: the driver has taken the import's pages away. */
 #define TG_ADMIN_IMPORT_QUIET 0x14
+/* Grant a range (TG_RANGE_*), whose first export page is `index`: the next `count` runs of its `page` in all, in a list of struct tg_range_run at DMA address `address`, `rights`, `nodes`, `context`. `generation` 0 begins it, else it continues the range of that generation. Completes with the generation when the list is read; what its runs cover can be accessed then. TG_ERR_NO_SPACE: the context's runs, or the board's, are used up. GRANT_CLEAR with its first page revokes all of it. */
+#define TG_ADMIN_GRANT_RANGE 0x15
 
 /* Admin slots */
 /* Number of slots: enough that each context has one of its own for each class of commands that wait for another node, so that no process's commands wait for another's. */
@@ -366,6 +368,27 @@ struct tg_admin_completion {
 	__le64 reserved2[3];
 };
 _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
+
+/* Ranges */
+/* First export page number of range 0. Those below are granted by TG_ADMIN_GRANT_SET. */
+#define TG_RANGE_PAGE 0x80000000
+/* Export page numbers of each range: it has at most 16 GiB. */
+#define TG_RANGE_UNITS 0x40000
+/* Number of ranges. */
+#define TG_RANGE_COUNT 0x1000
+/* Most runs in the list of one TG_ADMIN_GRANT_RANGE. */
+#define TG_RANGE_LIST 0x1000
+/* Least bytes of a run, except for the first and the last of a range. */
+#define TG_RANGE_RUN_MIN 0x1000
+
+/* A run in the list of TG_ADMIN_GRANT_RANGE. */
+struct tg_range_run {
+	/* DMA address, of any alignment. */
+	__le64 address;
+	/* Bytes. */
+	__le64 length;
+};
+_Static_assert(sizeof(struct tg_range_run) == 16, "tg_range_run");
 
 /* Events */
 /* Admin slot `index` has completed. */

@@ -140,6 +140,8 @@
 #define TG_CONTEXT_LAUNCH 0x18
 /* Offset of QUEUE_ARM: `further elements << 56 | export page << 32 | word 0 of the queue's first buffer as the consumer saw it`. */
 #define TG_CONTEXT_QUEUE_ARM 0xc00
+/* Offset of ARGUMENT: an argument of a launch by the number of its import, which need not have a window: `slot << 58 | which << 57 | import << 41 | byte offset in the import`. It passes all bits of the address. */
+#define TG_CONTEXT_ARGUMENT 0xc08
 /* Offset of WORD_ARM of the first 256 8-byte words of an export page; that of each 256 more is 8 further. `word modulo 256 << 56 | export page << 32 | upper half of the word ^ lower half, as the process saw it`. */
 #define TG_CONTEXT_WORD_ARM 0xd00
 /* Offset of FETCH of slot 0: a load from it performs the slot's atomic and returns its result. That of slot k is 8 * k further. */
@@ -169,8 +171,10 @@ struct tg_status_page {
 	__le64 done[64];
 	/* Number of errors latched on imports of this context. */
 	__le64 errors;
+	/* The driver counts here when registrations of this context may no longer be of their process's memory. */
+	__le64 revoked;
 	/* Zero. */
-	__le64 reserved[63];
+	__le64 reserved[62];
 	/* Previous value of the word of each slot's last atomic; written before `done`. */
 	__le64 value[64];
 	/* Per import of replicated pages (tg_admin_command.taken): stores of it that are in this node's copy. */
@@ -250,6 +254,8 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 #define TG_MMAP_REPLICA 0x8
 /* mmap kind: the window on a replicated segment's own copy: stores go to all copies. */
 #define TG_MMAP_REPLICA_WINDOW 0x9
+/* Kind of registrations, which cannot be mapped: the process has the memory. */
+#define TG_MMAP_REGISTRATION 0xa
 /* tg_replica.home: make the segment, with this node as its home. */
 #define TG_REPLICA_HERE 0xffffffff
 /* tg_import_state.state: stores wait, processes block in page faults. */
@@ -350,7 +356,10 @@ struct tg_import {
 	__u32 handle;
 	/* Out: on failure with EREMOTEIO, the TG_ERR_* status. */
 	__u32 status;
-	/* Out: mmap offset of the window. */
+	/*
+	 * Out: mmap offset of the window; 0 if it has none, because it is longer than the window of its node: launches
+	 * name it by its number.
+	 */
 	__u64 offset;
 	/* Out: bytes of a queue's word; 0 if it is not a queue. */
 	__u32 width;
@@ -602,6 +611,51 @@ struct tg_replica {
 };
 _Static_assert(sizeof(struct tg_replica) == 176, "tg_replica");
 
+/*
+ * Register memory that the process has (TG_IOCTL_REGISTER): as source and target of copies, and, if it has a name,
+ * for other nodes. It is pinned until the registration ends, and charged to RLIMIT_MEMLOCK.
+ */
+struct tg_register {
+	/* Bytes of this structure in the caller's version of it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
+	/* Address of its first byte, of any alignment. */
+	__u64 address;
+	/* Bytes, 1 to 16 GiB. */
+	__u64 length;
+	/* Name under which it is exported, NUL-padded; zeros for none. */
+	__u8 name[64];
+	/* Secret that an importer must present; zeros for none. */
+	__u8 secret[16];
+	/* Nodes admitted if it has a name, one bit each; all ones admits every node. This node is admitted always. */
+	__u64 nodes[4];
+	/* TG_RIGHT_* for processes of the same uid. */
+	__u16 rights_owner;
+	/* TG_RIGHT_* for others. */
+	__u16 rights_others;
+	/* Out: handle. */
+	__u32 handle;
+	/* Out: number of its import at this node, for launches. */
+	__u32 import;
+	/* Out: number of its runs, which are adjacent for the board. */
+	__u32 runs;
+};
+_Static_assert(sizeof(struct tg_register) == 152, "tg_register");
+
+/* State of a registration (TG_IOCTL_REGISTRATION_STATE). */
+struct tg_registration_state {
+	/* Bytes of this structure in the caller's version of it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
+	/* In: its handle. */
+	__u32 handle;
+	/* Out: 1 if the memory is no longer there, or is another; else 0. */
+	__u32 dead;
+};
+_Static_assert(sizeof(struct tg_registration_state) == 16, "tg_registration_state");
+
 /* State of a replicated segment (TG_IOCTL_REPLICA_STATE). */
 struct tg_replica_state {
 	/* Bytes of this structure in the caller's version of it. */
@@ -661,6 +715,12 @@ _Static_assert(sizeof(struct tg_replica_state) == 20, "tg_replica_state");
 #define TG_IOCTL_REPLICA_ADOPT _IOW(TG_IOCTL_TYPE, 0x15, struct tg_handle)
 /* Become the home while stores continue; the old one becomes a copy. Blocks killably. */
 #define TG_IOCTL_REPLICA_MOVE _IOW(TG_IOCTL_TYPE, 0x16, struct tg_handle)
+/* Register memory of the process. */
+#define TG_IOCTL_REGISTER _IOWR(TG_IOCTL_TYPE, 0x17, struct tg_register)
+/* End a registration; returns when nothing can reach the memory. */
+#define TG_IOCTL_UNREGISTER _IOW(TG_IOCTL_TYPE, 0x18, struct tg_handle)
+/* Whether the memory of a registration is still there. */
+#define TG_IOCTL_REGISTRATION_STATE _IOWR(TG_IOCTL_TYPE, 0x19, struct tg_registration_state)
 /* Run an atomic or a copy from the kernel (telegraphos_lab.ko). */
 #define TG_IOCTL_LAUNCH _IOWR(TG_IOCTL_TYPE, 0x20, struct tg_launch)
 /* Dequeue in the kernel (telegraphos_lab.ko). */

@@ -117,7 +117,8 @@ impl Memory {
                 StepResult::Block(Block::from(bytes))
             }
             Step::Lend { .. } => StepResult::Lent(None),
-            Step::StoreBlock { address, data } => {
+            // The programs of the simulation grant pages, not ranges.
+            Step::StoreBlock { address, data, .. } => {
                 self.write(address, &data.bytes());
                 StepResult::Stored
             }

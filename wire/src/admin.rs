@@ -48,7 +48,8 @@ c_consts! {
         LOOKUP = 7,
         /// Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of
         /// `generation`, `length` bytes, with `rights`. With TG_RIGHT_ENQUEUE, which excludes the others, it first
-        /// reserves receive credits at that node.
+        /// reserves receive credits at that node. With `count` 0 it has no window: launches name it by its number
+        /// (TG_CONTEXT_ARGUMENT), whatever its length.
         IMPORT_SET = 8,
         /// Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding and the count of
         /// its stores taken is in memory.
@@ -87,6 +88,12 @@ c_consts! {
         /// Import quiet: completes when no store or operation of an import is unfinished. In: import. What is begun
         /// meanwhile is waited for, too: the driver has taken the import's pages away.
         IMPORT_QUIET = 20,
+        /// Grant a range (TG_RANGE_*), whose first export page is `index`: the next `count` runs of its `page` in all,
+        /// in a list of struct tg_range_run at DMA address `address`, `rights`, `nodes`, `context`. `generation` 0
+        /// begins it, else it continues the range of that generation. Completes with the generation when the list is
+        /// read; what its runs cover can be accessed then. TG_ERR_NO_SPACE: the context's runs, or the board's, are
+        /// used up. GRANT_CLEAR with its first page revokes all of it.
+        GRANT_RANGE = 21,
     }
 }
 

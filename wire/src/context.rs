@@ -14,6 +14,8 @@
 //!   stores to the slot's registers in this page; the store to `LAUNCH` starts the operation and consumes its
 //!   arguments. A slot keeps its arguments however long the process is interrupted. The previous value of an atomic is
 //!   written to `value[slot]` before `done[slot]`.
+//!   An argument can be passed by the number of its import as well, by a store to `ARGUMENT` in this page: of imports
+//!   that have no window, as large ones have not.
 //! - **fetch** (s1, SPEC items 19 and 20: the last access of a launch is a read that returns the result): in place of
 //!   the store to `LAUNCH`, a load of 4 or 8 bytes from `FETCH[slot]` performs the atomic in bits 63:56 of LENGTH on
 //!   a word of that size, consumes the arguments, and is answered with the previous value. `done[slot]` is
@@ -69,6 +71,9 @@ c_consts! {
         /// Offset of QUEUE_ARM: `further elements << 56 | export page << 32 | word 0 of the queue's first buffer as the
         /// consumer saw it`.
         QUEUE_ARM = 3072,
+        /// Offset of ARGUMENT: an argument of a launch by the number of its import, which need not have a window:
+        /// `slot << 58 | which << 57 | import << 41 | byte offset in the import`. It passes all bits of the address.
+        ARGUMENT = 3080,
         /// Offset of WORD_ARM of the first 256 8-byte words of an export page; that of each 256 more is 8 further.
         /// `word modulo 256 << 56 | export page << 32 | upper half of the word ^ lower half, as the process saw it`.
         WORD_ARM = 3328,
@@ -189,6 +194,42 @@ impl Argument {
     }
 }
 
+/// Bits of the byte offset in [`NumberedArgument`].
+pub const ARGUMENT_OFFSET_BITS: u32 = 41;
+
+/// The data of an 8-byte store to ARGUMENT: `slot << 58 | which << 57 | import << 41 | offset`. No key is needed: the
+/// page says whose context it is, and the import must be of that context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NumberedArgument {
+    /// The slot of the context, 0 to 63.
+    pub slot: u8,
+    /// Which argument of the operation: 0 or 1.
+    pub which: u8,
+    /// The number of the import.
+    pub import: u16,
+    /// Byte offset in the import, 41 bits.
+    pub offset: u64,
+}
+
+impl NumberedArgument {
+    /// The word.
+    pub fn encode(&self) -> u64 {
+        let place = u64::from(self.slot & 63) << 1 | u64::from(self.which & 1);
+        let offset = self.offset & ((1 << ARGUMENT_OFFSET_BITS) - 1);
+        place << 57 | u64::from(self.import) << ARGUMENT_OFFSET_BITS | offset
+    }
+
+    /// Its parts.
+    pub fn decode(word: u64) -> NumberedArgument {
+        NumberedArgument {
+            slot: (word >> 58) as u8,
+            which: (word >> 57) as u8 & 1,
+            import: (word >> ARGUMENT_OFFSET_BITS) as u16,
+            offset: word & ((1 << ARGUMENT_OFFSET_BITS) - 1),
+        }
+    }
+}
+
 /// The data of an 8-byte store to QUEUE_ARM: `(count - 1) << 56 | page << 32 | seen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueueArm {
@@ -258,8 +299,10 @@ c_struct! {
         pub done: [u64; 64],
         /// Number of errors latched on imports of this context.
         pub errors: u64,
+        /// The driver counts here when registrations of this context may no longer be of their process's memory.
+        pub revoked: u64,
         /// Zero.
-        pub reserved: [u64; 63],
+        pub reserved: [u64; 62],
         /// Previous value of the word of each slot's last atomic; written before `done`.
         pub value: [u64; 64],
         /// Per import of replicated pages (tg_admin_command.taken): stores of it that are in this node's copy.
@@ -272,6 +315,8 @@ c_struct! {
 const _: () = assert!(size_of::<StatusPage>() == STATUS_SIZE as usize);
 /// Offset of `errors` in the status page.
 pub const ERRORS_OFFSET: u64 = core::mem::offset_of!(StatusPage, errors) as u64;
+/// Offset of `revoked` in the status page.
+pub const REVOKED_OFFSET: u64 = core::mem::offset_of!(StatusPage, revoked) as u64;
 /// Offset of `taken[0]` in the status page.
 pub const TAKEN_OFFSET: u64 = core::mem::offset_of!(StatusPage, taken) as u64;
 /// Number of words in `taken`.
@@ -288,6 +333,7 @@ mod tests {
         #[test]
         fn words_survive_their_coding(word: u64) {
             prop_assert_eq!(Argument::decode(word).encode(), word);
+            prop_assert_eq!(NumberedArgument::decode(word).encode(), word);
             prop_assert_eq!(QueueArm::decode(word).encode(), word);
             for offset in 0..crate::UNIT {
                 match WordArm::decode(offset, word) {

@@ -7,7 +7,7 @@
 //! cargo run -p telegraphos-wire --example hw_header > guest-driver/module/telegraphos_hw.h
 //! ```
 
-use crate::{CStruct, admin, context, direct, event, ids, packet::Rights, queue, regs, uapi};
+use crate::{CStruct, admin, context, direct, event, ids, packet::Rights, queue, range, regs, uapi};
 use core::fmt::{self, Write};
 
 fn table(out: &mut dyn Write, title: &str, rows: &[(&str, u64, &str)]) -> fmt::Result {
@@ -149,6 +149,10 @@ pub fn generate_hw(out: &mut dyn Write) -> fmt::Result {
     table(out, "Admin commands", admin::ALL)?;
     table(out, "Admin slots", admin::SIZES)?;
     for s in admin::STRUCTS {
+        structure(out, s)?;
+    }
+    table(out, "Ranges", range::ALL)?;
+    for s in range::STRUCTS {
         structure(out, s)?;
     }
     for (title, rows) in [

@@ -41,6 +41,7 @@ pub mod link;
 pub mod packet;
 mod packet_error;
 pub mod queue;
+pub mod range;
 pub mod regs;
 pub mod tables;
 mod tags;

@@ -148,7 +148,7 @@ c_consts! {
         /// Value of the MAGIC register.
         MAGIC = 0x4641_5247_454c_4554,
         /// Value of the VERSION register.
-        VERSION = 4,
+        VERSION = 5,
         /// Size of BAR0 in bytes.
         BAR0_SIZE = 0x4000,
         /// Offset of the MSI-X table in BAR0, where MSI-X is configured.

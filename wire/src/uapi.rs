@@ -47,6 +47,8 @@ c_consts! {
         MMAP_REPLICA = 8,
         /// mmap kind: the window on a replicated segment's own copy: stores go to all copies.
         MMAP_REPLICA_WINDOW = 9,
+        /// Kind of registrations, which cannot be mapped: the process has the memory.
+        MMAP_REGISTRATION = 10,
         /// tg_replica.home: make the segment, with this node as its home.
         REPLICA_HERE = 0xffff_ffff,
         /// tg_import_state.state: stores wait, processes block in page faults.
@@ -159,7 +161,8 @@ c_structs! {
         pub handle: u32,
         /// Out: on failure with EREMOTEIO, the TG_ERR_* status.
         pub status: u32,
-        /// Out: mmap offset of the window.
+        /// Out: mmap offset of the window; 0 if it has none, because it is longer than the window of its node: launches
+        /// name it by its number.
         pub offset: u64,
         /// Out: bytes of a queue's word; 0 if it is not a queue.
         pub width: u32,
@@ -338,6 +341,39 @@ c_structs! {
         pub page: u32,
     }
 
+    /// Register memory that the process has (TG_IOCTL_REGISTER): as source and target of copies, and, if it has a name,
+    /// for other nodes. It is pinned until the registration ends, and charged to RLIMIT_MEMLOCK.
+    call pub struct Register as "tg_register" {
+        /// Address of its first byte, of any alignment.
+        pub address: u64,
+        /// Bytes, 1 to 16 GiB.
+        pub length: u64,
+        /// Name under which it is exported, NUL-padded; zeros for none.
+        pub name: [u8; 64],
+        /// Secret that an importer must present; zeros for none.
+        pub secret: [u8; 16],
+        /// Nodes admitted if it has a name, one bit each; all ones admits every node. This node is admitted always.
+        pub nodes: [u64; 4],
+        /// TG_RIGHT_* for processes of the same uid.
+        pub rights_owner: u16,
+        /// TG_RIGHT_* for others.
+        pub rights_others: u16,
+        /// Out: handle.
+        pub handle: u32,
+        /// Out: number of its import at this node, for launches.
+        pub import: u32,
+        /// Out: number of its runs, which are adjacent for the board.
+        pub runs: u32,
+    }
+
+    /// State of a registration (TG_IOCTL_REGISTRATION_STATE).
+    call pub struct RegistrationState as "tg_registration_state" {
+        /// In: its handle.
+        pub handle: u32,
+        /// Out: 1 if the memory is no longer there, or is another; else 0.
+        pub dead: u32,
+    }
+
     /// State of a replicated segment (TG_IOCTL_REPLICA_STATE).
     call pub struct ReplicaState as "tg_replica_state" {
         /// In: handle.
@@ -433,6 +469,9 @@ ioctls! {
     REPLICA_STATE = 20, InOut ReplicaState, "State of a replicated segment.";
     REPLICA_ADOPT = 21, In Handle, "Become the home of an orphan: this copy is the valid one, under the same name.";
     REPLICA_MOVE = 22, In Handle, "Become the home while stores continue; the old one becomes a copy. Blocks killably.";
+    REGISTER = 23, InOut Register, "Register memory of the process.";
+    UNREGISTER = 24, In Handle, "End a registration; returns when nothing can reach the memory.";
+    REGISTRATION_STATE = 25, InOut RegistrationState, "Whether the memory of a registration is still there.";
     LAUNCH = 0x20, InOut Launch, "Run an atomic or a copy from the kernel (telegraphos_lab.ko).";
     QUEUE_POP = 0x21, InOut QueuePop, "Dequeue in the kernel (telegraphos_lab.ko).";
 }

@@ -75,6 +75,8 @@ pub struct HibConfig {
     pub imports: u16,
     /// Number of export pages.
     pub export_pages: u32,
+    /// Number of runs of all granted ranges together, 16 bytes each.
+    pub runs: u32,
     /// Number of page access counters.
     pub counters: u16,
     /// Receive credits of one import of a queue of this node: elements that it may have unacknowledged.
@@ -112,6 +114,10 @@ pub enum Bug {
     ServeOutOfOrder,
     /// Protection: the generation of a grant is not checked.
     IgnoreGeneration,
+    /// Protection: a block of a range is taken for adjacent to the end of its first run.
+    IgnoreRunEnd,
+    /// Accounts: the runs of a context's ranges are not limited.
+    UnboundedRuns,
     /// Back-pressure: a store beyond the window of outstanding requests is dropped silently.
     DropWhenFull,
     /// Loss: a store behind a lost one of the same import is sent.
@@ -256,6 +262,7 @@ impl HibConfig {
             contexts: 256,
             imports: 1024,
             export_pages: 4096,
+            runs: 1 << 20,
             counters: 1024,
             hold: 32,
             holds: 8192,

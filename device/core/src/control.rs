@@ -228,6 +228,7 @@ impl Hib {
             admin::CONTEXT_OPEN => self.requester.open_context(&self.ctx, command).map(Outcome::from),
             admin::CONTEXT_CLOSE => self.context_close(slot, command).map(Outcome::from),
             admin::GRANT_SET => self.grants.set(&self.ctx, command).map(Outcome::from),
+            admin::GRANT_RANGE => self.grants.set_range(&mut self.ctx, slot, command).map(pending),
             admin::GRANT_CLEAR => self.grant_clear(slot, command).map(Outcome::from),
             admin::SEGMENT_PUBLISH => self.grants.publish(&self.ctx, command).map(Outcome::from),
             admin::SEGMENT_WITHDRAW => self.grants.withdraw(command).map(Outcome::from),
@@ -246,6 +247,20 @@ impl Hib {
             admin::COUNTER_SET => self.requester.page_counters.set(&self.ctx, command).map(Outcome::from),
             admin::COUNTER_GET => self.requester.page_counters.get(command).map(Outcome::from),
             _ => Err(Status::Invalid),
+        }
+    }
+
+    /// The list of a GRANT_RANGE has been read, or could not be: completes the command.
+    pub(crate) fn runs_read(&mut self, slot: u32, result: &StepResult) {
+        match self.grants.runs_read(slot, result) {
+            Ok(generation) => {
+                let completion = Completion { generation, ..Completion::of(0, Status::Ok) };
+                self.ctx.complete(slot, completion);
+            }
+            Err(status) => {
+                self.ctx.notice(Notice::Admin { opcode: admin::GRANT_RANGE, status });
+                self.ctx.complete_status(slot, status);
+            }
         }
     }
 

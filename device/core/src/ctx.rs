@@ -38,6 +38,8 @@ pub(crate) enum StepOwner {
     Replica(u32),
     /// The word that a process has armed on this export page.
     Watch(u32),
+    /// The list of runs of the GRANT_RANGE in this admin slot.
+    Runs(u32),
     /// The event that was stored last: the driver's count of events.
     EventIndex,
     /// A reset removed the owner; the result is ignored.

@@ -9,7 +9,10 @@
 use crate::answers::refusal;
 use crate::config::Bug;
 use crate::ctx::Ctx;
+use crate::interface::Place;
+use crate::ranges::{Range, Ranges};
 use crate::table::Table;
+use crate::{HibConfig, StepResult};
 use std::collections::BTreeMap;
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::packet::Name;
@@ -53,9 +56,11 @@ pub(crate) struct Clearing {
 }
 
 /// All grants and names of the board; see the module documentation.
-#[derive(Clone, Debug, Default, Hash)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Grants {
+    /// Pages by themselves, so that an access to one is one look-up.
     pages: Table<Grant>,
+    ranges: Ranges,
     segments: BTreeMap<Name, Segment>,
     generation: u64,
     clearing: Vec<Clearing>,
@@ -70,7 +75,18 @@ fn admits(nodes: &[u64; 4], node: NodeId) -> bool {
 }
 
 impl Grants {
-    /// The grant of an export page.
+    /// No grants.
+    pub(crate) fn new(config: &HibConfig) -> Grants {
+        Grants {
+            pages: Table::default(),
+            ranges: Ranges::new(config),
+            segments: BTreeMap::new(),
+            generation: 0,
+            clearing: Vec::new(),
+        }
+    }
+
+    /// The grant of an export page by itself.
     pub(crate) fn get(&self, page: u32) -> Option<&Grant> {
         self.pages.get(page)
     }
@@ -109,6 +125,7 @@ impl Grants {
     pub(crate) fn reset(&mut self, ctx: &Ctx) {
         if !ctx.has(Bug::KeepGrantsOnReset) {
             self.pages.clear();
+            self.ranges.reset(&ctx.config);
         }
         self.segments.clear();
         self.clearing.clear();
@@ -166,6 +183,33 @@ impl Grants {
         Ok(generation)
     }
 
+    /// GRANT_RANGE. Starts to read runs of a range; the slot completes when they are known ([`Grants::runs_read`]).
+    pub(crate) fn set_range(&mut self, ctx: &mut Ctx, slot: u32, command: &Command) -> Result<(), Status> {
+        if self.clearing.iter().any(|clearing| clearing.page == command.index) {
+            return Err(Status::Busy);
+        }
+        let generation = self.new_generation();
+        self.ranges.set(ctx, slot, command, generation)
+    }
+
+    /// The list of runs of a GRANT_RANGE has been read, or could not be. Returns the generation of the range.
+    pub(crate) fn runs_read(&mut self, slot: u32, result: &StepResult) -> Result<u64, Status> {
+        self.ranges.read(slot, result)
+    }
+
+    /// Revokes a range, by its first export page.
+    pub(crate) fn remove_range(&mut self, page: u32) -> Result<Option<Range>, Status> {
+        self.ranges.remove(page)
+    }
+
+    /// Generation and nodes of a grant, whatever kind it is.
+    fn terms(&self, page: u32) -> Option<(u64, &[u64; 4])> {
+        match self.pages.get(page) {
+            Some(grant) => Some((grant.generation, &grant.nodes)),
+            None => self.ranges.at(page).map(|(range, _)| (range.generation, &range.nodes)),
+        }
+    }
+
     /// Fails with `Busy` if one of these export pages is granted or has a delayed revocation.
     pub(crate) fn are_free(&self, page: u32, count: u32) -> Result<(), Status> {
         let end = page + count;
@@ -191,20 +235,26 @@ impl Grants {
         {
             return Err(Status::Invalid);
         }
-        let end = u64::from(command.index) + u64::from(command.count);
-        if end > u64::from(ctx.config.export_pages) {
-            return Err(Status::Invalid);
-        }
-        let granted = (command.index..end as u32)
-            .all(|page| self.pages.get(page).is_some_and(|g| g.generation == command.generation));
+        let granted = match self.ranges.at(command.index) {
+            Some((range, 0)) => range.generation == command.generation && command.length <= range.length(),
+            Some(_) => false,
+            None => {
+                let end = u64::from(command.index) + u64::from(command.count);
+                if end > u64::from(ctx.config.export_pages) {
+                    return Err(Status::Invalid);
+                }
+                (command.index..end as u32)
+                    .all(|page| self.pages.get(page).is_some_and(|g| g.generation == command.generation))
+            }
+        };
         if !granted {
             return Err(Status::NotGranted);
         }
         if self.segments.contains_key(&name) {
             return Err(Status::NameTaken);
         }
-        // One name for each page suffices for all segments that can be granted. The limit is on the total: a page may
-        // have several names.
+        // One name for each page suffices for all segments that can be granted by pages. The limit is on the total: a
+        // page may have several names, and ranges have names of the same account.
         if self.segments.len() as u64 >= u64::from(ctx.config.export_pages) && !ctx.has(Bug::EndlessNames) {
             return Err(Status::NoSpace);
         }
@@ -227,8 +277,9 @@ impl Grants {
         self.segments.remove(&command.name).map(|_| ()).ok_or(Status::NoSegment)
     }
 
-    /// Checks an access by `source` and returns its guest address. Fails with `NotGranted`, `Stale`, `Rights`,
-    /// `NotHome`, `Bounds`, or `MemoryFault` while bus mastering is off.
+    /// Checks an access to a word by `source` and returns its guest address. Fails with `NotGranted`, `Stale`, `Rights`,
+    /// `NotHome`, `Bounds`, `BadSize` for a word that is not aligned in a range's memory, or `MemoryFault` while bus
+    /// mastering is off.
     pub(crate) fn translate(
         &self,
         ctx: &Ctx,
@@ -237,7 +288,60 @@ impl Grants {
         length: u64,
         right: Rights,
     ) -> Result<u64, Status> {
-        let grant = self.pages.get(at.page).ok_or(Status::NotGranted)?;
+        let Some(grant) = self.pages.get(at.page) else {
+            let (range, offset) = self.range_for(ctx, source, at, right)?;
+            return range.word(ctx, offset, length);
+        };
+        Grants::page_address(ctx, source, grant, at, length, right)
+    }
+
+    /// The same for a block, of which the pieces are returned, too.
+    pub(crate) fn translate_block(
+        &self,
+        ctx: &Ctx,
+        source: NodeId,
+        at: &RemoteAddr,
+        length: u64,
+        right: Rights,
+    ) -> Result<Place, Status> {
+        let Some(grant) = self.pages.get(at.page) else {
+            let (range, offset) = self.range_for(ctx, source, at, right)?;
+            return range.block(ctx, offset, length);
+        };
+        let address = Grants::page_address(ctx, source, grant, at, length, right)?;
+        Ok(Place { address, pieces: None })
+    }
+
+    /// The range of an access that its grant allows, and the offset of the access in it.
+    #[cold]
+    fn range_for(&self, ctx: &Ctx, source: NodeId, at: &RemoteAddr, right: Rights) -> Result<(&Range, u64), Status> {
+        let (range, page) = self.ranges.at(at.page).ok_or(Status::NotGranted)?;
+        if range.generation != at.generation && !ctx.has(Bug::IgnoreGeneration) {
+            return Err(Status::Stale);
+        }
+        // The memory is its own processes', whoever else may reach it.
+        if source != ctx.config.node && !admits(&range.nodes, source) {
+            return Err(Status::NotGranted);
+        }
+        if !range.rights.contains(right) {
+            return Err(Status::Rights);
+        }
+        if !ctx.bus_master {
+            return Err(Status::MemoryFault);
+        }
+        Ok((range, page + u64::from(at.offset)))
+    }
+
+    /// [`Grants::translate`] for a page by itself.
+    #[inline]
+    fn page_address(
+        ctx: &Ctx,
+        source: NodeId,
+        grant: &Grant,
+        at: &RemoteAddr,
+        length: u64,
+        right: Rights,
+    ) -> Result<u64, Status> {
         if grant.generation != at.generation && !ctx.has(Bug::IgnoreGeneration) {
             return Err(Status::Stale);
         }
@@ -267,8 +371,8 @@ impl Grants {
         // Checked first: to a node that the grant does not admit, the segment does not exist, even if it sends the
         // right secret.
         let admitted = |segment: &&Segment| {
-            let grant = self.pages.get(segment.page).filter(|grant| grant.generation == segment.generation);
-            grant.is_some_and(|grant| admits(&grant.nodes, source)) || ctx.has(Bug::TellOfSegments)
+            let terms = self.terms(segment.page).filter(|(generation, _)| *generation == segment.generation);
+            terms.is_some_and(|(_, nodes)| admits(nodes, source)) || ctx.has(Bug::TellOfSegments)
         };
         let Some(segment) = self.segments.get(&**name).filter(admitted) else { return refuse(Status::NoSegment) };
         let offered = if *uid == segment.uid { segment.rights_owner } else { segment.rights_others };

@@ -16,7 +16,7 @@ use crate::{Action, Bar, Counters, Event, HibConfig, MAX_CONTEXTS, StepId, StepR
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::context::WordArm;
 use telegraphos_wire::link::RESET_BITS;
-use telegraphos_wire::{Body, Class, NodeId, Packet, Status, UNIT, UNIT_SHIFT, context, event};
+use telegraphos_wire::{Body, Class, NodeId, Packet, Status, UNIT, UNIT_SHIFT, context, event, range};
 
 impl std::hash::Hash for Hib {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
@@ -73,7 +73,7 @@ impl Hib {
         Hib {
             requester: Requester::new(&config),
             responder: Responder::new(&config),
-            grants: Grants::default(),
+            grants: Grants::new(&config),
             queues: NotificationQueues::new(&config),
             replicas: Replicas::new(&config),
             launcher: Launcher::new(&config),
@@ -504,6 +504,7 @@ impl Hib {
             Some(StepOwner::Queue(page)) => self.queues.stepped(&mut self.ctx, &self.grants, page, result),
             Some(StepOwner::Replica(page)) => self.replicas.stepped(below_replicas!(self), page, result),
             Some(StepOwner::EventIndex) => self.ctx.event_index_read(result),
+            Some(StepOwner::Runs(slot)) => self.runs_read(slot, &result),
             Some(StepOwner::Watch(page)) => {
                 self.watches.looked(&mut self.ctx, page, result);
                 if self.grants.is_clearing() {
@@ -560,6 +561,9 @@ impl Hib {
     /// the slot completes after it.
     pub(crate) fn grant_clear(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
         let Command { index, count, .. } = *command;
+        if range::number(index).is_some() {
+            return self.range_clear(slot, index);
+        }
         if count == 0 || u64::from(index) + u64::from(count) > u64::from(self.ctx.config.export_pages) {
             return Err(Status::Invalid);
         }
@@ -577,6 +581,20 @@ impl Hib {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Revokes a range; the rest is as for pages. Loans of other memory between its runs may be taken back with it.
+    fn range_clear(&mut self, slot: u32, page: u32) -> Result<bool, Status> {
+        if let Some(range) = self.grants.remove_range(page)? {
+            let (address, length) = range.hull();
+            self.ctx.recall(address, length);
+        }
+        let count = range::UNITS as u32;
+        let done = !self.in_flight(page, count);
+        if !done {
+            self.grants.clear_later(Clearing { slot, page, count });
+        }
+        Ok(done)
     }
 
     /// Returns whether a step is in flight on one of these export pages: of a request, a queue, a replica, or a copy

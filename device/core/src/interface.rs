@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The interface between the core and its shell: events, guest-memory steps, actions and diagnostics.
 
+use std::sync::Arc;
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{AtomicOp, Block, Class, Loan, NodeId, Packet, Status};
@@ -200,6 +201,35 @@ impl core::fmt::Display for RingViolation {
     }
 }
 
+/// A part of a block that is adjacent in guest memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Piece {
+    /// DMA address.
+    pub address: u64,
+    /// Length in bytes, at least 1.
+    pub length: u32,
+}
+
+impl Piece {
+    /// The pieces of a block, for a shell that treats all blocks alike: one, if it is adjacent.
+    pub fn of(address: u64, length: usize, pieces: &Pieces) -> Vec<Piece> {
+        match pieces {
+            Some(pieces) => pieces.to_vec(),
+            None => vec![Piece { address, length: length as u32 }],
+        }
+    }
+}
+
+/// The pieces of a block, in order, if it has several: as long together as the block, the first at its address.
+pub type Pieces = Option<Arc<Vec<Piece>>>;
+
+/// Where a block lies in guest memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) address: u64,
+    pub(crate) pieces: Pieces,
+}
+
 /// One access to guest memory. Atomic for its size and never split, except for blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
@@ -238,6 +268,8 @@ pub enum Step {
         address: u64,
         /// Length in bytes, at most [`telegraphos_wire::MAX_BLOCK`].
         length: u32,
+        /// Its pieces, if it is not adjacent.
+        pieces: Pieces,
         /// The shell may lend the bytes instead of loading them ([`Block::Lent`]): they need not be those of this
         /// moment, but may be of any time until the block is stored or taken back ([`Action::Recall`]).
         lend: bool,
@@ -252,6 +284,8 @@ pub enum Step {
         address: u64,
         /// Length in bytes, at most [`telegraphos_wire::MAX_BLOCK`].
         length: u32,
+        /// Its pieces, if it is not adjacent.
+        pieces: Pieces,
     },
     /// Store bytes at any alignment, after every earlier step; no order among the bytes.
     StoreBlock {
@@ -259,6 +293,8 @@ pub enum Step {
         address: u64,
         /// The bytes to store. If they are lent of this very memory, they are there already.
         data: Block,
+        /// Their pieces, if they are not adjacent.
+        pieces: Pieces,
     },
     /// Load an admin command. The driver does not write to the slot meanwhile.
     LoadCommand {

@@ -11,7 +11,8 @@
 //! | `responder` | inbound requests by source, one of each in service | class `Request`, steps | `grants`, `ctx` |
 //! | `queue` | notification queues | class `Enqueue`, steps, ARM | `grants`, `ctx` |
 //! | `watch` | armed words of granted pages | ARM, steps that change such pages | `grants`, `ctx` |
-//! | `grants` | granted pages, published names | admin commands | `ctx` |
+//! | `grants` | granted pages, published names | admin commands | `ranges`, `ctx` |
+//! | `ranges` | granted ranges and their runs | lists of runs, steps | `ctx` |
 //! | `page_counters` | page access counters | accepted accesses | `ctx` |
 //! | `ctx` | the context that every part receives: configuration, time, [`Action`]s, steps, and the seven below | | itself |
 //! | `answers` | refused epochs, counts of performed requests | outgoing replies | `ctx` |
@@ -53,6 +54,7 @@ mod link;
 mod numbered;
 mod page_counters;
 mod queue;
+mod ranges;
 mod registers;
 mod replica;
 mod requester;
@@ -71,5 +73,6 @@ pub use config::{
 pub use counters::Counters;
 pub use hib::Hib;
 pub use interface::{
-    Action, Bar, Event, LostStore, Notice, RingAction, RingEvent, RingViolation, Step, StepId, StepResult, Token,
+    Action, Bar, Event, LostStore, Notice, Piece, Pieces, RingAction, RingEvent, RingViolation, Step, StepId,
+    StepResult, Token,
 };

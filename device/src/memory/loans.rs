@@ -23,20 +23,111 @@ const MOST: u64 = 1 << 20;
 /// A shorter block is sooner copied than lent.
 const LEAST: u32 = 1 << 12;
 
+/// A part of a block that is adjacent in guest memory. `M` refers to its mapping.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part<M> {
+    mapping: M,
+    /// Offset in the mapping.
+    at: u64,
+    /// Its DMA address.
+    address: u64,
+    length: u32,
+}
+
+impl<M: AsRef<Mapping>> Part<M> {
+    pub(super) fn new(mapping: M, at: u64, address: u64, length: u32) -> Part<M> {
+        Part { mapping, at, address, length }
+    }
+
+    fn map(&self) -> &Mapping {
+        self.mapping.as_ref()
+    }
+}
+
+/// The parts of a loan: mostly one, which needs no memory of its own.
+#[derive(Debug)]
+enum Few<T> {
+    One([T; 1]),
+    Many(Box<[T]>),
+}
+
+impl<T> Few<T> {
+    fn of<'a, M>(parts: &'a [Part<M>], mut each: impl FnMut(&'a Part<M>) -> T) -> Few<T> {
+        match parts {
+            [part] => Few::One([each(part)]),
+            parts => Few::Many(parts.iter().map(each).collect()),
+        }
+    }
+}
+
+impl<T> std::ops::Deref for Few<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Few::One(one) => one,
+            Few::Many(many) => many,
+        }
+    }
+}
+
+fn total<M>(parts: &[Part<M>]) -> u64 {
+    parts.iter().map(|part| u64::from(part.length)).sum()
+}
+
+/// Copies the bytes of parts to as many bytes of others.
+fn copy<A: AsRef<Mapping>, B: AsRef<Mapping>>(from: &[Part<A>], to: &[Part<B>]) -> Option<()> {
+    let (mut sources, mut done) = (from.iter(), 0);
+    let mut source = sources.next()?;
+    for target in to {
+        let mut stored = 0;
+        while stored < target.length {
+            if done == source.length {
+                (source, done) = (sources.next()?, 0);
+            }
+            let count = (source.length - done).min(target.length - stored);
+            let (at, place) = (source.at + u64::from(done), target.at + u64::from(stored));
+            source.map().copy(at, count, target.map(), place)?;
+            (done, stored) = (done + count, stored + count);
+        }
+    }
+    Some(())
+}
+
+/// Stores bytes to as many bytes of parts.
+fn store_bytes<M: AsRef<Mapping>>(bytes: &[u8], to: &[Part<M>]) -> Option<()> {
+    let mut rest = bytes;
+    for part in to {
+        let (now, later) = rest.split_at_checked(part.length as usize)?;
+        part.map().store_block(part.at, now)?;
+        rest = later;
+    }
+    Some(())
+}
+
+/// Loads the bytes of parts.
+pub(super) fn load<M: AsRef<Mapping>>(parts: &[Part<M>]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(total(parts) as usize);
+    for part in parts {
+        bytes.extend_from_slice(&part.map().load_block(part.at, part.length)?);
+    }
+    Some(bytes)
+}
+
 /// Where the bytes of a loan are.
 #[derive(Debug)]
 enum Place {
-    /// In guest memory, at this offset of the mapping.
-    Lent(Arc<Mapping>, u64),
+    /// In guest memory.
+    Lent(Few<Part<Arc<Mapping>>>),
     /// Taken back: the bytes as they were then.
     Returned(Arc<[u8]>),
 }
 
-/// A range of guest memory that is lent.
+/// Guest memory that is lent.
 #[derive(Debug)]
 struct Range {
-    /// Its DMA address, for the lender.
-    address: u64,
+    /// DMA address and length of each part, for the lender.
+    spans: Few<(u64, u32)>,
     length: u32,
     /// To be filled; else it is only read.
     fill: bool,
@@ -51,32 +142,37 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Range {
     fn overlaps(&self, address: u64, length: u64) -> bool {
         let last = |start: u64, length: u64| start.saturating_add(length.saturating_sub(1));
-        length > 0 && self.address <= last(address, length) && address <= last(self.address, self.length.into())
+        let meets = |span: &(u64, u32)| span.0 <= last(address, length) && address <= last(span.0, span.1.into());
+        length > 0 && self.spans.iter().any(meets)
     }
 
-    /// Copies the bytes to a mapping.
-    fn store(&self, to: &Mapping, at: u64) -> Option<()> {
+    /// Copies the bytes to parts of a mapping.
+    fn store<M: AsRef<Mapping>>(&self, to: &[Part<M>]) -> Option<()> {
+        let there = |from: &[Part<Arc<Mapping>>]| {
+            let same = |(a, b): (&Part<Arc<Mapping>>, &Part<M>)| std::ptr::eq(a.map(), b.map()) && a.at == b.at;
+            self.fill && from.len() == to.len() && from.iter().zip(to).all(same)
+        };
         match &*locked(&self.place) {
             // The target of a get: the owner of the source has filled it.
-            Place::Lent(from, offset) if self.fill && std::ptr::eq(&**from, to) && *offset == at => Some(()),
-            Place::Lent(from, offset) => from.copy(*offset, self.length, to, at),
-            Place::Returned(bytes) => to.store_block(at, bytes),
+            Place::Lent(from) if there(from) => Some(()),
+            Place::Lent(from) => copy(from, to),
+            Place::Returned(bytes) => store_bytes(bytes, to),
         }
     }
 
     /// Copies bytes of a mapping to it. `None` if it has been taken back, or was not lent for that.
-    fn fill(&self, from: &Mapping, at: u64, length: u32) -> Option<()> {
+    fn fill<M: AsRef<Mapping>>(&self, from: &[Part<M>]) -> Option<()> {
         match &*locked(&self.place) {
-            Place::Lent(to, offset) if self.fill && length == self.length => from.copy(at, length, to, *offset),
+            Place::Lent(to) if self.fill && total(from) == u64::from(self.length) => copy(from, to),
             _ => None,
         }
     }
 
     fn recall(&self) {
         let mut place = locked(&self.place);
-        if let Place::Lent(mapping, offset) = &*place {
+        if let Place::Lent(parts) = &*place {
             // The bounds were checked when it was lent.
-            *place = Place::Returned(mapping.load_block(*offset, self.length).unwrap_or_default());
+            *place = Place::Returned(load(parts).unwrap_or_default().into());
         }
     }
 }
@@ -88,26 +184,28 @@ impl Lender for Range {
 
     fn bytes(&self) -> Vec<u8> {
         match &*locked(&self.place) {
-            Place::Lent(mapping, offset) => mapping.load_block(*offset, self.length).unwrap_or_default().to_vec(),
+            Place::Lent(parts) => load(parts).unwrap_or_default(),
             Place::Returned(bytes) => bytes.to_vec(),
         }
     }
 }
 
-/// Stores a block, from where it is.
-pub(super) fn store(block: &Block, to: &Mapping, at: u64) -> Option<()> {
+/// Stores a block, from where it is, to parts that are as long.
+pub(super) fn store<M: AsRef<Mapping>>(block: &Block, to: &[Part<M>]) -> Option<()> {
+    if total(to) != block.len() as u64 {
+        return None;
+    }
     if let Block::Lent(loan) = block {
         if let Some(range) = loan.lender().as_any().downcast_ref::<Range>() {
-            return range.store(to, at);
+            return range.store(to);
         }
     }
-    to.store_block(at, &block.bytes())
+    store_bytes(&block.bytes(), to)
 }
 
-/// Copies `length` bytes at `at` of a mapping to memory that another board lends. `None` if that is not possible, or no
-/// more.
-pub(super) fn fill(loan: &Loan, from: &Mapping, at: u64, length: u32) -> Option<()> {
-    loan.lender().as_any().downcast_ref::<Range>()?.fill(from, at, length)
+/// Copies bytes to memory that another board lends. `None` if that is not possible, or no more.
+pub(super) fn fill<M: AsRef<Mapping>>(loan: &Loan, from: &[Part<M>]) -> Option<()> {
+    loan.lender().as_any().downcast_ref::<Range>()?.fill(from)
 }
 
 /// The loans of one board.
@@ -115,17 +213,11 @@ pub(super) fn fill(loan: &Loan, from: &Mapping, at: u64, length: u32) -> Option<
 pub(super) struct Loans(Mutex<Vec<Weak<Range>>>);
 
 impl Loans {
-    /// Lends `length` bytes at `offset` of a mapping, which have this DMA address, to be read or to be filled. `None`
-    /// if they are not worth it or too many are lent: then they are to be copied.
-    pub(super) fn lend(
-        &self,
-        mapping: &Arc<Mapping>,
-        offset: u64,
-        address: u64,
-        length: u32,
-        fill: bool,
-    ) -> Option<Loan> {
-        if length < LEAST || !mapping.holds(offset, length) {
+    /// Lends parts of guest memory, to be read or to be filled. `None` if they are not worth it or too many are lent:
+    /// then they are to be copied.
+    pub(super) fn lend(&self, parts: &[Part<&Arc<Mapping>>], fill: bool) -> Option<Loan> {
+        let length = u32::try_from(total(parts)).ok()?;
+        if length < LEAST || parts.iter().any(|part| !part.mapping.holds(part.at, part.length)) {
             return None;
         }
         let mut loans = locked(&self.0);
@@ -138,8 +230,11 @@ impl Loans {
         if lent > MOST {
             return None;
         }
-        let place = Mutex::new(Place::Lent(Arc::clone(mapping), offset));
-        let range = Arc::new(Range { address, length, fill, place });
+        let owned =
+            |part: &Part<&Arc<Mapping>>| Part::new(Arc::clone(part.mapping), part.at, part.address, part.length);
+        let place = Mutex::new(Place::Lent(Few::of(parts, owned)));
+        let spans = Few::of(parts, |part| (part.address, part.length));
+        let range = Arc::new(Range { spans, length, fill, place });
         loans.push(Arc::downgrade(&range));
         Some(Loan::new(length as usize, range))
     }
@@ -157,7 +252,7 @@ impl Loans {
 #[cfg(test)]
 mod tests {
     use rustix::fs::MemfdFlags;
-    use telegraphos_device_core::{Step, StepResult};
+    use telegraphos_device_core::{Piece, Pieces, Step, StepResult};
 
     use super::super::{DmaMap, DmaUnmap, GuestMemory, dma_map};
     use super::*;
@@ -176,18 +271,18 @@ mod tests {
     }
 
     fn lend(memory: &GuestMemory, at: u64, length: u32) -> Block {
-        match memory.perform(&Step::LoadBlock { address: RAM + at, length, lend: true, into: None }) {
+        match memory.perform(&Step::LoadBlock { address: RAM + at, length, pieces: None, lend: true, into: None }) {
             StepResult::Block(block) => block,
             other => panic!("{other:?}"),
         }
     }
 
     fn store(memory: &GuestMemory, at: u64, data: Block) -> StepResult {
-        memory.perform(&Step::StoreBlock { address: RAM + at, data })
+        memory.perform(&Step::StoreBlock { address: RAM + at, data, pieces: None })
     }
 
     fn bytes(memory: &GuestMemory, at: u64, length: u32) -> Vec<u8> {
-        match memory.perform(&Step::LoadBlock { address: RAM + at, length, lend: false, into: None }) {
+        match memory.perform(&Step::LoadBlock { address: RAM + at, length, pieces: None, lend: false, into: None }) {
             StepResult::Block(Block::Bytes(bytes)) => bytes.to_vec(),
             other => panic!("{other:?}"),
         }
@@ -220,7 +315,13 @@ mod tests {
         let fault = StepResult::Failed(telegraphos_wire::Status::MemoryFault);
         assert_eq!(store(&to, SIZE - 4096, lend(&from, 0, 4104)), fault);
         assert_eq!(
-            from.perform(&Step::LoadBlock { address: RAM + SIZE - 4096, length: 4104, lend: true, into: None }),
+            from.perform(&Step::LoadBlock {
+                address: RAM + SIZE - 4096,
+                length: 4104,
+                pieces: None,
+                lend: true,
+                into: None
+            }),
             fault
         );
         // Within one memory.
@@ -228,6 +329,56 @@ mod tests {
         store(&from, 0, data.as_slice().into());
         assert_eq!(store(&from, 0x1_0000, lend(&from, 0, 8192)), StepResult::Stored);
         assert!(bytes(&from, 0x1_0000, 8192) == data);
+    }
+
+    /// Parts of a block of a range, in an order of their own.
+    fn scattered(at: &[(u64, u32)]) -> Pieces {
+        Some(Arc::new(at.iter().map(|(at, length)| Piece { address: RAM + at, length: *length }).collect()))
+    }
+
+    #[test]
+    fn blocks_in_pieces_move_between_pieces() {
+        let (from, to) = (guest(), guest());
+        let source = scattered(&[(0x9001, 4095), (0x3000, 4096), (0x7000, 1000)]);
+        let target = scattered(&[(0x20_0ffd, 3), (0x10_0000, 4096), (0x30_0000, 5092)]);
+        let (address, length) = (RAM + 0x9001, 9191);
+        let data = pattern(length, 3);
+        let place = |pieces: &Pieces, memory: &GuestMemory, data: Block| {
+            let address = pieces.as_ref().unwrap()[0].address;
+            memory.perform(&Step::StoreBlock { address, data, pieces: pieces.clone() })
+        };
+        let load = |pieces: &Pieces, memory: &GuestMemory, lend: bool, into: Option<Loan>| {
+            let address = pieces.as_ref().unwrap()[0].address;
+            match memory.perform(&Step::LoadBlock { address, length, pieces: pieces.clone(), lend, into }) {
+                StepResult::Block(block) => block,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(place(&source, &from, data.as_slice().into()), StepResult::Stored);
+        assert_eq!(bytes(&from, 0x3000, 4096), data[4095..8191]);
+        // A put that is lent.
+        let lent = load(&source, &from, true, None);
+        assert!(lent.is_lent());
+        assert_eq!(place(&target, &to, lent), StepResult::Stored);
+        assert!(*load(&target, &to, false, None).bytes() == *data && bytes(&to, 0x30_0000, 5092) == data[4099..]);
+        // One that is taken back by a byte of its second piece.
+        let lent = load(&source, &from, true, None);
+        from.recall(RAM + 0x3fff, 1);
+        place(&source, &from, vec![0; 9191].into());
+        assert!(*lent.bytes() == *data);
+        // A get that is filled, and its bytes are in their place then.
+        let step = Step::Lend { address: address - 0x9001 + 0x20_0ffd, length, pieces: target.clone() };
+        let StepResult::Lent(Some(loan)) = to.perform(&step) else { panic!("it is lent") };
+        let filled = load(&source, &from, false, Some(loan));
+        assert!(filled.is_lent() && bytes(&to, 0x10_0000, 4096).iter().all(|byte| *byte == 0));
+        store(&to, 0x10_0000, [7; 9].into());
+        assert_eq!(place(&target, &to, filled), StepResult::Stored);
+        assert_eq!(bytes(&to, 0x10_0000, 9), [7; 9]);
+        // A piece outside of the memory, and pieces of another length than the block.
+        let outside = scattered(&[(0, 4096), (SIZE - 1, 2)]);
+        let fault = StepResult::Failed(telegraphos_wire::Status::MemoryFault);
+        assert_eq!(place(&outside, &to, vec![1; 4098].into()), fault);
+        assert_eq!(place(&target, &to, vec![1; 9190].into()), fault);
     }
 
     #[test]
@@ -270,7 +421,7 @@ mod tests {
     }
 
     fn lend_to_fill(memory: &GuestMemory, at: u64, length: u32) -> Loan {
-        match memory.perform(&Step::Lend { address: RAM + at, length }) {
+        match memory.perform(&Step::Lend { address: RAM + at, length, pieces: None }) {
             StepResult::Lent(Some(loan)) => loan,
             other => panic!("{other:?}"),
         }
@@ -278,7 +429,7 @@ mod tests {
 
     /// As the owner of the source performs the request of a get.
     fn load_into(memory: &GuestMemory, at: u64, length: u32, loan: &Loan) -> Block {
-        let step = Step::LoadBlock { address: RAM + at, length, lend: false, into: Some(loan.clone()) };
+        let step = Step::LoadBlock { address: RAM + at, length, pieces: None, lend: false, into: Some(loan.clone()) };
         match memory.perform(&step) {
             StepResult::Block(block) => block,
             other => panic!("{other:?}"),
@@ -320,7 +471,7 @@ mod tests {
             assert!(!load_into(&owner, 0, 8192, &loan).is_lent());
         }
         assert!(bytes(&other, 0, 8200).iter().all(|byte| *byte == 0));
-        let short = Step::Lend { address: RAM, length: LEAST - 1 };
+        let short = Step::Lend { address: RAM, length: LEAST - 1, pieces: None };
         assert_eq!(other.perform(&short), StepResult::Lent(None));
         // Nor to memory that the guest has shared for loads alone.
         let fd = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();

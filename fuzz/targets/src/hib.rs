@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use telegraphos_device_core::{
-    Action, Bar, Event, Hib, HibConfig, RingAction, RingEvent, Step, StepId, StepResult, Token,
+    Action, Bar, Event, Hib, HibConfig, Piece, RingAction, RingEvent, Step, StepId, StepResult, Token,
 };
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::packet::MULTICAST;
@@ -587,14 +587,27 @@ impl Node {
                 place.copy_from_slice(&op.apply(size, old, operand, compare).to_le_bytes()[..usize::from(size)]);
                 StepResult::Loaded(old)
             }),
-            Step::LoadBlock { address, length, .. } => {
-                self.place(address, length as usize).map(|place| StepResult::Block((&*place).into()))
+            Step::LoadBlock { address, length, pieces, .. } => {
+                let mut bytes = Vec::new();
+                let loaded = Piece::of(address, length as usize, &pieces).iter().try_for_each(|piece| {
+                    bytes.extend_from_slice(self.place(piece.address, piece.length as usize)?);
+                    Some(())
+                });
+                assert!(loaded.is_none() || bytes.len() == length as usize, "pieces are as long as their block");
+                loaded.map(|()| StepResult::Block(bytes.into()))
             }
             Step::Lend { .. } => Some(StepResult::Lent(None)),
-            Step::StoreBlock { address, data } => self.place(address, data.len()).map(|place| {
-                place.copy_from_slice(&data.bytes());
-                StepResult::Stored
-            }),
+            Step::StoreBlock { address, data, pieces } => {
+                let (bytes, mut at) = (data.bytes(), 0);
+                let stored = Piece::of(address, bytes.len(), &pieces).iter().try_for_each(|piece| {
+                    let from = at;
+                    at += piece.length as usize;
+                    self.place(piece.address, piece.length as usize)?.copy_from_slice(&bytes[from..at]);
+                    Some(())
+                });
+                assert!(stored.is_none() || at == bytes.len(), "pieces are as long as their block");
+                stored.map(|()| StepResult::Stored)
+            }
             Step::LoadCommand { address } => self
                 .place(address, size_of::<Command>())
                 .map(|place| StepResult::Command(bytemuck::pod_read_unaligned(place))),

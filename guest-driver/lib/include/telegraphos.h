@@ -23,6 +23,8 @@ extern "C" {
 typedef struct tg_node tg_node;
 /* Memory of this node, exported under a name. */
 typedef struct tg_segment tg_segment;
+/* Memory that the process had before. */
+typedef struct tg_registration tg_registration;
 /* Memory of another node, imported. */
 typedef struct tg_remote tg_remote;
 /* An atomic or a copy that was launched. */
@@ -340,6 +342,22 @@ int tg_set_launch_style(const tg_node *node, uint32_t style);
 /* An export as an import of its own node, for copies and for the owner's atomics; NULL on failure. It belongs to
  * the export: do not close it. */
 const tg_remote *tg_segment_remote(const tg_segment *segment);
+
+/* Registers memory of the process, of any alignment and 1 byte to 16 GiB: for copies (tg_registration_remote), and
+ * for other nodes under a name, unless that is NULL. The options' group is not used. The memory is writable, and
+ * anonymous, of huge pages, or of a file in memory; it stays pinned until tg_unregister. */
+int tg_register(const tg_node *node, void *memory, uint64_t size, const char *name, const tg_export_options *options, tg_registration **registration);
+
+/* Ends a registration; returns when nothing can reach the memory by it. */
+int tg_unregister(tg_registration *registration);
+
+/* A registration as an import of its own node, for copies and atomics; offsets count from its first byte. It
+ * belongs to the registration: do not close it. */
+const tg_remote *tg_registration_remote(const tg_registration *registration);
+
+/* 1 if a registration still is the memory at its address, 0 after that was unmapped or discarded: then copies of
+ * it fail, and its pages are no longer pinned. */
+int tg_registration_alive(const tg_registration *registration);
 
 /* Fetch-and-store of a word at a multiple of 4: atomic with all other atomics here, loads and stores through
  * windows, but not with locked instructions of the owner's processors. previous may be NULL. */

@@ -11,8 +11,8 @@ pub(crate) use status::status_of;
 
 use crate::queue::dequeue::{Broken, Fault};
 use reason::{
-    broken_remedy, export_reason, import_reason, open_remedy, own_group, queue_reason, replicate_reason, status_remedy,
-    status_text, under_way,
+    broken_remedy, export_reason, import_reason, open_remedy, own_group, queue_reason, register_reason,
+    replicate_reason, status_remedy, status_text, under_way,
 };
 use rustix::io::Errno;
 use std::fmt;
@@ -96,6 +96,16 @@ pub enum Error {
         name: String,
         /// Its size in bytes.
         size: u64,
+        /// The driver's error.
+        errno: Errno,
+    },
+    /// The driver did not register memory.
+    #[error("{length} bytes of memory at {address:#x} are not registered: {}", register_reason(*.errno))]
+    Register {
+        /// Their address.
+        address: u64,
+        /// How many.
+        length: u64,
         /// The driver's error.
         errno: Errno,
     },
@@ -251,6 +261,7 @@ impl Error {
             Error::NoDevice => Errno::NODEV,
             Error::Open { errno, .. }
             | Error::Export { errno, .. }
+            | Error::Register { errno, .. }
             | Error::Queue { errno, .. }
             | Error::Import { errno, .. }
             | Error::Replicate { errno, .. }

@@ -13,6 +13,9 @@
 //! By [`LaunchStyle::Load`] the last access of an atomic is a load of `FETCH[slot]` instead, which launches it and
 //! returns its result.
 //!
+//! An import that has no window, as that of a registration, is named by its number: `ARGUMENT <- slot | which | import |
+//! offset` in the context page, which belongs to this context alone.
+//!
 //! Only a process that has the page in its page tables can pass its address, and the board accepts the context only
 //! with its key. A slot belongs to one thread, and keeps its arguments however long that thread is interrupted.
 
@@ -103,6 +106,13 @@ impl Launch<'_> {
     /// Passes addresses and operands; the addresses' low bits, as the LENGTH register takes them.
     fn pass<C: Deref<Target = Context>>(&self, request: &PendingRequest<C>) -> Result<u64> {
         let pass = |remote: &Remote, offset: u64, which: u8| -> Result<u64> {
+            if !remote.has_window() {
+                // By its number, with all bits of the address.
+                let (slot, import) = (request.slot as u8, remote.handle() as u16);
+                let word = context::NumberedArgument { slot, which, import, offset }.encode();
+                request.context.slots.write_register(context::ARGUMENT, word);
+                return Ok(0);
+            }
             let window = remote.arguments()?;
             let word = request.context.argument(request.slot, which);
             // SAFETY: the offset was checked against the import's size, and the mapping is that long in whole pages;

@@ -8,7 +8,6 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::launch::{Launch, Progress, describe};
 use crate::remote::Remote;
-use crate::segment::Segment;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -26,6 +25,31 @@ mod sealed {
     }
     impl Outcome for () {
         fn from_word(_: u64) {}
+    }
+    /// Memory of this node.
+    pub trait Local {
+        /// It as an import of this node.
+        fn local(&self) -> crate::Result<&crate::Remote>;
+    }
+    impl Local for crate::Segment {
+        fn local(&self) -> crate::Result<&crate::Remote> {
+            self.remote()
+        }
+    }
+    impl Local for crate::Registration {
+        fn local(&self) -> crate::Result<&crate::Remote> {
+            Ok(self.remote())
+        }
+    }
+    impl<T: Local> Local for std::sync::Arc<T> {
+        fn local(&self) -> crate::Result<&crate::Remote> {
+            (**self).local()
+        }
+    }
+    impl<T: Local> Local for Box<T> {
+        fn local(&self) -> crate::Result<&crate::Remote> {
+            (**self).local()
+        }
     }
     impl<T: crate::access::AtomicWord> Outcome for T {
         fn from_word(word: u64) -> T {
@@ -51,6 +75,10 @@ mod sealed {
 /// ```
 pub trait Outcome: sealed::Outcome {}
 impl<T: sealed::Outcome> Outcome for T {}
+
+/// Memory of this node, as the near end of a copy: a [`Segment`](crate::Segment) or a [`Registration`](crate::Registration).
+pub trait Local: sealed::Local {}
+impl<T: sealed::Local> Local for T {}
 
 /// Launches an operation, for the caller to wait for.
 fn launch<T: Outcome>(launch: &Launch<'_>) -> Result<Operation<T>> {
@@ -190,7 +218,8 @@ impl<T: Outcome> Operation<T> {
 /// least one of them is memory of this node (user-level DMA and remote copy, s1, SPEC item 17). Returns before the data
 /// lands.
 ///
-/// A segment of this node is given as its [`Segment::remote`]. The source needs the rights to load and to copy, the
+/// A segment of this node is given as its [`Segment::remote`](crate::Segment::remote), memory that
+/// the process had before as its [`Registration::remote`](crate::Registration::remote). The source needs the rights to load and to copy, the
 /// destination those to store and to copy. The board refuses ranges that overlap ([`Status::Overlap`]), and two remote
 /// ones ([`Status::NotLocal`]). The bytes move in blocks, in no particular order.
 pub fn copy_nbi(dst: &Remote, dst_offset: u64, src: &Remote, src_offset: u64, length: u64) -> Result<Operation<()>> {
@@ -251,7 +280,7 @@ fn copy_launch<'a>(
 /// with each other and with words stored and loaded through windows, from any node.
 ///
 /// They are *not* atomic with the locked instructions of that node's processors: processes there use these atomics,
-/// too, on [`Segment::remote`]. The word lies at a multiple of its 4 or 8 bytes, and the import needs the right to
+/// too, on [`Segment::remote`](crate::Segment::remote). The word lies at a multiple of its 4 or 8 bytes, and the import needs the right to
 /// atomics. [`Error::Failed`] says why the board has refused. One that fails has not changed the word, unless its
 /// status is [`Status::Timeout`], [`Status::NodeDown`] or [`Status::LinkDown`]: then it may have.
 impl Remote {
@@ -313,24 +342,24 @@ impl Remote {
         launch(&self.atomic(offset, AtomicOp::CompareSwap, value, expected)?)
     }
 
-    /// Copies `length` bytes from `src_offset` of a local segment to `offset` of this import; see [`copy`].
-    pub fn put_block(&self, offset: u64, src: &Segment, src_offset: u64, length: u64) -> Result<()> {
-        copy(self, offset, src.remote()?, src_offset, length)
+    /// Copies `length` bytes from `src_offset` of local memory to `offset` of this import; see [`copy`].
+    pub fn put_block(&self, offset: u64, src: &impl Local, src_offset: u64, length: u64) -> Result<()> {
+        copy(self, offset, src.local()?, src_offset, length)
     }
 
     /// [`Remote::put_block`] that does not wait. The source must not change before it is done.
-    pub fn put_nbi(&self, offset: u64, src: &Segment, src_offset: u64, length: u64) -> Result<Operation<()>> {
-        copy_nbi(self, offset, src.remote()?, src_offset, length)
+    pub fn put_nbi(&self, offset: u64, src: &impl Local, src_offset: u64, length: u64) -> Result<Operation<()>> {
+        copy_nbi(self, offset, src.local()?, src_offset, length)
     }
 
-    /// Copies `length` bytes from `offset` of this import to `dst_offset` of a local segment; see [`copy`].
-    pub fn get_block(&self, offset: u64, dst: &Segment, dst_offset: u64, length: u64) -> Result<()> {
-        copy(dst.remote()?, dst_offset, self, offset, length)
+    /// Copies `length` bytes from `offset` of this import to `dst_offset` of local memory; see [`copy`].
+    pub fn get_block(&self, offset: u64, dst: &impl Local, dst_offset: u64, length: u64) -> Result<()> {
+        copy(dst.local()?, dst_offset, self, offset, length)
     }
 
     /// [`Remote::get_block`] that does not wait: the papers' fetch(remote, local).
-    pub fn get_nbi(&self, offset: u64, dst: &Segment, dst_offset: u64, length: u64) -> Result<Operation<()>> {
-        copy_nbi(dst.remote()?, dst_offset, self, offset, length)
+    pub fn get_nbi(&self, offset: u64, dst: &impl Local, dst_offset: u64, length: u64) -> Result<Operation<()>> {
+        copy_nbi(dst.local()?, dst_offset, self, offset, length)
     }
 }
 
@@ -432,6 +461,24 @@ mod tests {
         // Its slot is free again.
         drop(copy_nbi(&far, 0, &near, 0, 1).unwrap());
         assert_eq!(passed(&far, 0), argument(0, 0));
+    }
+
+    #[test]
+    fn an_import_without_a_window_is_named_by_its_number() {
+        let context = board();
+        let far = Remote::without_board(&context, 1, 1, FULL);
+        let handle = crate::handle::Handle::new(context.clone(), 700, "memory", None);
+        let near = Remote::windowless(handle, 0, "", 5 << 30, FULL);
+        let offset = (4 << 30) + 13;
+        let mut operation = copy_nbi(&far, 1003, &near, offset, 2989).unwrap();
+        let word = context.slots.register(context::ARGUMENT);
+        let named = context::NumberedArgument { slot: 0, which: 1, import: 700, offset };
+        assert_eq!(context::NumberedArgument::decode(word), named);
+        // Its low bits are there, those of the other argument in LENGTH.
+        assert_eq!(context.slots.register(context::REGISTERS + context::LENGTH), 2989 | 3 << 48);
+        context.slots.give_answer(0, Status::Ok, 0);
+        operation.wait(None).unwrap();
+        assert!(matches!(near.get64(0), Err(Error::Right { .. })), "there is nothing to load from");
     }
 
     #[test]

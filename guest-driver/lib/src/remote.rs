@@ -69,7 +69,8 @@ impl ImportBuilder {
             ));
         }
         let (mut remote, answer) = self.import()?;
-        if remote.rights.0 & READ_WRITE.0 != 0 {
+        remote.window = answer.offset != 0;
+        if remote.window && remote.rights.0 & READ_WRITE.0 != 0 {
             remote.mapping = Some(remote.handle.map(answer.offset, remote.size, remote.rights)?);
         }
         Ok(remote)
@@ -152,6 +153,8 @@ pub struct Remote {
     mapping: Option<Mapping>,
     /// The same addresses in the argument aperture, from the first launch on. Unmapped before the import is closed.
     arguments: OnceLock<Mapping>,
+    /// Whether it has addresses in the window.
+    window: bool,
     node: NodeId,
     name: String,
     size: u64,
@@ -189,7 +192,18 @@ impl Remote {
         mapping: Option<Mapping>,
     ) -> Remote {
         let (arguments, sound_at) = (OnceLock::new(), AtomicU64::new(0));
-        Remote { mapping, arguments, node, name: name.into(), size, rights, sound_at, handle }
+        Remote { mapping, arguments, window: true, node, name: name.into(), size, rights, sound_at, handle }
+    }
+
+    /// An import without a window.
+    pub(crate) fn windowless(handle: Handle, node: NodeId, name: &str, size: u64, rights: Rights) -> Remote {
+        Remote { window: false, ..Remote::new(handle, node, name, size, rights, None) }
+    }
+
+    /// Whether it has a window: an import that is longer than the window of its node has none, and is for copies and
+    /// atomics only; nor has that of a [`Registration`](crate::Registration).
+    pub fn has_window(&self) -> bool {
+        self.window
     }
 
     /// The node it belongs to.
@@ -219,7 +233,7 @@ impl Remote {
 
     /// Where the window lies in this process, for programs that make loads and stores of their own: naturally aligned
     /// words of 1, 2, 4 or 8 bytes, by scalar instructions, never by `memcpy`. Valid until the import is dropped. NULL
-    /// if it was imported neither for loads nor for stores.
+    /// if it was imported neither for loads nor for stores, or has no window.
     pub fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ref().map_or(std::ptr::null_mut(), Mapping::at)
     }
@@ -266,6 +280,10 @@ impl Remote {
                 false => "Replicated::store counts what load waits for",
             };
             return Err(self.lacks(right, remedy));
+        }
+        if self.mapping.is_none() {
+            let right = "be accessed by loads and stores";
+            return Err(self.lacks(right, "it has no window, being longer than that of its node: copy instead"));
         }
         // `offset` lies within the mapping, so it fits an address.
         Ok(self.as_ptr().wrapping_add(offset as usize).cast())

@@ -161,7 +161,7 @@ pub(crate) fn trust_group(context: &Context) -> Result<Option<String>> {
 }
 
 /// Rights of the owner and of others.
-fn rights_of_mode(mode: u32) -> Result<(Rights, Rights)> {
+pub(crate) fn rights_of_mode(mode: u32) -> Result<(Rights, Rights)> {
     let rights = |digit: u32| {
         match digit & 6 {
             0 => Rights::default(),

@@ -77,6 +77,11 @@ impl Slots {
         self.status_word(context::ERRORS_OFFSET)
     }
 
+    /// How often registrations of this context may have lost their memory.
+    pub(crate) fn revoked(&self) -> u64 {
+        self.status_word(context::REVOKED_OFFSET)
+    }
+
     /// The number of stores of a replicated segment that the board has put into this node's copy, by the segment's
     /// index in the status page.
     #[inline]

@@ -51,6 +51,9 @@ ioctls! {
     replica_state = 20, InOut ReplicaState;
     replica_adopt = 21, In Handle;
     replica_move = 22, In Handle;
+    register = 23, InOut Register;
+    unregister = 24, In Handle;
+    registration_state = 25, InOut RegistrationState;
     launch = 0x20, InOut Launch;
     queue_pop = 0x21, InOut QueuePop;
 }

@@ -6,7 +6,7 @@ use super::{Below, LaunchRegisters, Launcher, Location, slot_number};
 use crate::Bar;
 use crate::config::KEY_ATTEMPTS;
 use crate::requester::Requester;
-use telegraphos_wire::context::Argument;
+use telegraphos_wire::context::{Argument, NumberedArgument};
 use telegraphos_wire::window::Aperture;
 use telegraphos_wire::{Status, UNIT_SHIFT, regs};
 
@@ -63,6 +63,19 @@ impl Launcher {
             return below.ctx.bad_access(Bar::Window, offset, size, Status::Argument);
         };
         *argument = Some(location);
+    }
+
+    /// Handles a store to ARGUMENT of a context: records an argument that names its import by number. The import must be
+    /// of the context that owns the page, so that no key is needed.
+    pub(super) fn numbered_argument(&mut self, below: &mut Below<'_>, context: u16, at: u64, data: u64) {
+        let NumberedArgument { slot, which, import: number, offset } = NumberedArgument::decode(data);
+        let own = |owner: u16| owner == context || below.ctx.has(crate::Bug::ForeignContext);
+        let Some(import) = below.requester.open_import(number).filter(|import| own(import.context)) else {
+            return below.ctx.bad_access(Bar::Contexts, at, 8, Status::Argument);
+        };
+        let location = Location { import: number, opening: import.opening, offset };
+        let registers = self.registers.get_or_insert_with(slot_number(context, slot), LaunchRegisters::default);
+        registers.arguments[usize::from(which)] = Some(location);
     }
 
     /// The context of an import, and the location of an address in it. Bounds are checked at the launch, when the

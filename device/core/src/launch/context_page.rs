@@ -21,6 +21,9 @@ impl Launcher {
         let within = offset & (UNIT - 1);
         let end = context::REGISTERS + context::SLOT_COUNT * context::STRIDE;
         let status = if size != 8 || offset % 8 != 0 || within >= end {
+            if (size, within) == (8, context::ARGUMENT) && below.requester.contexts.contains(number) {
+                return self.numbered_argument(below, number, offset, data);
+            }
             Status::BadSize
         } else if !below.requester.contexts.contains(number) {
             Status::Unmapped

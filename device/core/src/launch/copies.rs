@@ -4,6 +4,7 @@
 use super::{Below, Kind, Launcher, Location, Operation};
 use crate::config::{BLOCK_BYTES, BLOCKS};
 use crate::ctx::{Claim, Ctx, FollowUp, StepOwner};
+use crate::interface::Place;
 use crate::keyed::Key;
 use crate::{Bug, Step, StepResult};
 use telegraphos_wire::{Body, Loan, MAX_BLOCK, NodeId, Rights, STREAM_BLOCK, Status, UNIT};
@@ -59,20 +60,24 @@ impl Launcher {
             }
             let right = if get { Rights::WRITE } else { Rights::READ };
             match self.near_address(below, &near, offset, count, right) {
-                Ok((page, address)) => {
+                Ok((page, Place { address, pieces })) => {
                     let owner = StepOwner::Block { operation: number, offset, page };
                     let length = count as u32;
                     // A copy of a replicated page may change when it is no longer valid.
                     let lend = lendable && !below.replicas.has(page);
-                    let load = Step::LoadBlock { address, length, lend, into: None };
-                    below.ctx.step(if get { Step::Lend { address, length } } else { load }, owner);
+                    let step = if get {
+                        Step::Lend { address, length, pieces }
+                    } else {
+                        Step::LoadBlock { address, length, pieces, lend, into: None }
+                    };
+                    below.ctx.step(step, owner);
                 }
                 Err(status) => self.part_done(below, number, status, near.import),
             }
         }
     }
 
-    /// The export page and guest address of a block at the near end, after the same checks as for a request of another
+    /// The export page and the place in guest memory of a block at the near end, after the same checks as for a request of another
     /// node.
     pub(super) fn near_address(
         &self,
@@ -81,13 +86,13 @@ impl Launcher {
         offset: u64,
         count: u64,
         right: Rights,
-    ) -> Result<(u32, u64), Status> {
+    ) -> Result<(u32, Place), Status> {
         let import = below.requester.open_import(near.import).ok_or(Status::Argument)?;
         let at = import.address(near.offset + offset);
-        let address =
-            below.grants.translate(below.ctx, below.ctx.config.node, &at, count, Rights(Rights::DMA.0 | right.0))?;
+        let (node, rights) = (below.ctx.config.node, Rights(Rights::DMA.0 | right.0));
+        let place = below.grants.translate_block(below.ctx, node, &at, count, rights)?;
         below.replicas.block_of_replica(at.page, right)?;
-        Ok((at.page, address))
+        Ok((at.page, place))
     }
 
     /// Sends the request for a block of a get, whose bytes the owner may copy to `into`.
@@ -110,8 +115,10 @@ impl Launcher {
     /// A block of a get ends without an answer: whoever has the request still must not copy to this node's memory.
     pub(super) fn take_back(&self, below: &mut Below<'_>, near: &Location, offset: u64, count: u64) {
         // Where the grant is gone, the loan went with it.
-        if let Ok((_, address)) = self.near_address(below, near, offset, count, Rights::WRITE) {
-            below.ctx.recall(address, count);
+        let Ok((_, place)) = self.near_address(below, near, offset, count, Rights::WRITE) else { return };
+        match place.pieces {
+            None => below.ctx.recall(place.address, count),
+            Some(pieces) => pieces.iter().for_each(|piece| below.ctx.recall(piece.address, piece.length.into())),
         }
     }
 

@@ -5,6 +5,7 @@ use super::copies::block_length;
 use super::{Below, Kind, Launcher, Location, Operation, Origin, slot_number};
 use crate::config::MAX_COPY;
 use crate::ctx::StepOwner;
+use crate::interface::Place;
 use crate::keyed::Key;
 use crate::requester::Waiting;
 use crate::{Notice, Step};
@@ -185,9 +186,9 @@ impl Launcher {
                     return self.part_done(below, number, Status::Invalid, far);
                 }
                 match self.near_address(below, &near, offset, data.len() as u64, Rights::WRITE) {
-                    Ok((page, address)) => {
+                    Ok((page, Place { address, pieces })) => {
                         let owner = StepOwner::Block { operation: number, offset, page };
-                        below.ctx.step(Step::StoreBlock { address, data }, owner);
+                        below.ctx.step(Step::StoreBlock { address, data, pieces }, owner);
                     }
                     Err(status) => self.part_done(below, number, status, near.import),
                 }

@@ -5,7 +5,7 @@ use super::{Import, RequestKind, Requester};
 use crate::ctx::Ctx;
 use crate::events::Cause;
 use telegraphos_wire::admin::Command;
-use telegraphos_wire::{Body, Rights, Status, UNIT, context};
+use telegraphos_wire::{Body, Rights, Status, UNIT, context, range};
 
 impl Requester {
     /// LOOKUP. Sends the request; the reply completes the slot.
@@ -27,7 +27,7 @@ impl Requester {
         Ok(())
     }
 
-    /// IMPORT_SET. Opens an import. Returns `Ok(false)` for an import of a queue, which first requests receive credits;
+    /// IMPORT_SET. Opens an import, which has no window if it has no slots. Returns `Ok(false)` for an import of a queue, which first requests receive credits;
     /// the reply completes the slot.
     pub(crate) fn open(&mut self, ctx: &mut Ctx, slot: u32, command: &Command) -> Result<bool, Status> {
         let Command { import, context, node, index, count, page, generation, length, rights, .. } = *command;
@@ -35,12 +35,14 @@ impl Requester {
             return Err(Status::BadNode);
         }
         let slots = ctx.config.window.slots();
+        let windowless = count == 0;
+        let units = if windowless { length.div_ceil(UNIT).min(u64::from(u32::MAX)) as u32 } else { count };
+        let most = if windowless { range::MAX_BYTES } else { u64::from(count) * UNIT };
         let valid = import < ctx.config.imports
-            && count > 0
             && u64::from(index) + u64::from(count) <= u64::from(slots)
-            && page.checked_add(count).is_some()
+            && page.checked_add(units).is_some()
             && length > 0
-            && length <= u64::from(count) * UNIT
+            && length <= most
             && Rights::ALL.contains(Rights(rights))
             && command.taken <= context::TAKEN_WORDS
             && (!Rights(rights).contains(Rights::ENQUEUE) || (rights == Rights::ENQUEUE.0 && count == 1))

@@ -12,7 +12,7 @@ pub(crate) mod replicas;
 pub(crate) mod rings;
 
 use std::collections::{BTreeMap, VecDeque};
-use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
+use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Notice, Piece, Step, StepId, StepResult};
 use telegraphos_fabric_core::{Action as SwitchAction, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
 #[allow(unused_imports, reason = "each test binary uses its own part")]
 pub(crate) use telegraphos_testkit::{Rng, finds, over_seeds, over_seeds_on_all_processors};
@@ -599,6 +599,7 @@ impl Cluster {
             let at = address as usize;
             (at + size <= bytes).then_some(at..at + size)
         };
+        let whole = |pieces: &[Piece]| pieces.iter().all(|piece| loans::span(piece).end <= bytes);
         let result = match op {
             _ if filled.is_some() => filled.unwrap(),
             Step::Load { address, size } => match span(address, usize::from(size)) {
@@ -637,30 +638,38 @@ impl Cluster {
                 }
                 None => StepResult::Failed(Status::MemoryFault),
             },
-            Step::Lend { address, length } if span(address, length as usize).is_some() => {
-                StepResult::Lent(Some(node.loans.lend(id, address, length)))
-            }
-            Step::Lend { .. } => StepResult::Failed(Status::MemoryFault),
-            Step::LoadBlock { address, length, lend: true, .. } if span(address, length as usize).is_some() => {
-                StepResult::Block(Block::Lent(node.loans.lend(id, address, length)))
-            }
-            Step::LoadBlock { address, length, .. } => match span(address, length as usize) {
-                Some(range) => {
-                    node.moved += u64::from(length);
-                    StepResult::Block(node.ram[range].into())
+            Step::Lend { address, length, pieces } => {
+                let pieces = Piece::of(address, length as usize, &pieces);
+                if whole(&pieces) {
+                    StepResult::Lent(Some(node.loans.lend(id, &pieces)))
+                } else {
+                    StepResult::Failed(Status::MemoryFault)
                 }
-                None => StepResult::Failed(Status::MemoryFault),
-            },
-            Step::StoreBlock { address, data } => match span(address, data.len()) {
-                Some(range) => {
-                    node.ram[range].copy_from_slice(&data.bytes());
+            }
+            Step::LoadBlock { address, length, pieces, lend, .. } => {
+                let pieces = Piece::of(address, length as usize, &pieces);
+                if !whole(&pieces) {
+                    StepResult::Failed(Status::MemoryFault)
+                } else if lend {
+                    StepResult::Block(Block::Lent(node.loans.lend(id, &pieces)))
+                } else {
+                    node.moved += u64::from(length);
+                    let bytes: Vec<u8> = pieces.iter().flat_map(|p| &node.ram[loans::span(p)]).copied().collect();
+                    StepResult::Block(bytes.into())
+                }
+            }
+            Step::StoreBlock { address, data, pieces } => {
+                let pieces = Piece::of(address, data.len(), &pieces);
+                if whole(&pieces) {
+                    loans::place(&mut node.ram, &pieces, &data.bytes());
                     node.blocks.push((address, data.len()));
                     node.moved += if there { 0 } else { data.len() as u64 };
-                    changed = Some((address, Changed::Block(data)));
+                    changed = (pieces.len() == 1).then_some((address, Changed::Block(data)));
                     StepResult::Stored
+                } else {
+                    StepResult::Failed(Status::MemoryFault)
                 }
-                None => StepResult::Failed(Status::MemoryFault),
-            },
+            }
             Step::LoadCommand { address } => match span(address, size_of::<Command>()) {
                 Some(range) => StepResult::Command(bytemuck::pod_read_unaligned(&node.ram[range])),
                 None => StepResult::Failed(Status::MemoryFault),

@@ -59,6 +59,30 @@ pub(super) fn export_reason(errno: Errno) -> String {
     }
 }
 
+/// Why memory was not registered, and what to do.
+pub(super) fn register_reason(errno: Errno) -> String {
+    match errno {
+        Errno::FAULT => {
+            "it must be mapped, writable, and anonymous, of huge pages, or of a file in memory (memfd, tmpfs): pages that the \
+             kernel writes back to a disk cannot stay pinned"
+                .into()
+        }
+        Errno::NOMEM => {
+            "it exceeds the limit on locked memory (ulimit -l), or there is not enough memory: register less, or raise it".into()
+        }
+        Errno::NOSPC => {
+            "the board's table of runs or of imports is full, or this process or this user has its share of it: end other \
+             registrations first, or use huge pages"
+                .into()
+        }
+        Errno::INVAL => {
+            "it has 1 byte to 16 GiB; a name has 1 to 63 printable ASCII characters, and needs rights".into()
+        }
+        Errno::BUSY => "its pages do not stop to change: another thread unmaps or discards them".into(),
+        other => export_reason(other),
+    }
+}
+
 /// Why a replicated segment was not created, and what to do.
 pub(super) fn replicate_reason(status: Option<Status>, errno: Errno) -> String {
     match (status, errno) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The C declarations of types and functions, and the text of the header.
 
-use super::{Handle, Window, broadcast, counter, error, node, operation, queue, remote, replicated, segment, sync};
+use super::{
+    Handle, Window, broadcast, counter, error, node, operation, queue, registration, remote, replicated, segment, sync,
+};
 use crate::sync::Barrier;
 use crate::{
-    Broadcast, BroadcastConsumer, LaunchStyle, Node, Operation, PageCounter, Queue, Remote, RemoteQueue, Replicated,
-    Rights, Segment, Status,
+    Broadcast, BroadcastConsumer, LaunchStyle, Node, Operation, PageCounter, Queue, Registration, Remote, RemoteQueue,
+    Replicated, Rights, Segment, Status,
 };
 use std::ffi::{c_int, c_void};
 use std::fmt::Write;
@@ -81,6 +83,7 @@ macro_rules! handles {
 handles! {
     Node => "tg_node", "tg_node", "the node", "An open board.";
     Segment => "tg_segment", "tg_segment", "the export", "Memory of this node, exported under a name.";
+    Registration => "tg_registration", "tg_registration", "the registration", "Memory that the process had before.";
     Remote => "tg_remote", "tg_remote", "the import", "Memory of another node, imported.";
     Operation<u64> => "tg_operation", "tg_operation", "the operation", "An atomic or a copy that was launched.";
     Barrier => "tg_barrier", "tg_barrier", "the barrier", "A barrier that was joined.";
@@ -207,6 +210,7 @@ const FUNCTIONS: &[&[Function]] = &[
     remote::STATE,
     node::LAUNCHES,
     segment::REMOTE,
+    registration::REGISTRATIONS,
     operation::ATOMICS,
     operation::OPERATIONS,
     node::COMPLETIONS,

@@ -161,6 +161,8 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
             Node::open()?.export(name, number(size)?).create()?;
             say("exported");
         }
+        ["register-limited", limit, size] => crate::registrations::register_limited(limit, size)?,
+        ["register-and-copy", id, name] => crate::registrations::copy_until_killed(id, name)?,
         // Forks, again and again; each child exports by the descriptor that it has inherited, and ends.
         ["export-forked", limit, name, size, times] => {
             let limit = Some(number(limit)?);

@@ -26,6 +26,7 @@ mod queue_actions;
 mod queue_consumers;
 mod queue_faults;
 mod queues;
+mod registrations;
 mod replica_actions;
 mod replica_faults;
 mod replica_homes;
@@ -145,6 +146,17 @@ const PLAN: &[Test] = plan! {
     "copy/returns-before-the-data-lands" => copies::returns_before,
     "copy/event-wakes-sleepers" => copies::event_wakes,
     "copy/death-of-the-exporter-is-an-error" => copies::exporter_dies,
+    "register/anonymous-memory" => registrations::anonymous,
+    "register/files-in-memory" => registrations::files,
+    "register/huge-pages" => registrations::huge_pages,
+    "register/by-name-it-is-a-segment" => registrations::by_name,
+    "register/memory-that-goes-ends-in-an-error" => registrations::unmapped,
+    "register/fork-leaves-it-to-the-parent" => registrations::forked,
+    "register/killed-in-the-middle-of-copies" => registrations::killed,
+    "register/locked-memory" => registrations::locked_memory,
+    "register/refusals" => registrations::refusals,
+    "register/300-cycles-leave-nothing-pinned" => registrations::cycles,
+    "register/cache-follows-the-address-space" => registrations::cache,
     "e19-quiet/covers-atomics-and-copies" => copies::quiet_covers,
     "fence/orders-across-nodes" => copies::fence_orders,
     "launch/three-styles-agree" => atomics::styles_agree,

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ranges: memory in scattered runs that is granted, copied, revoked and accounted for.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
+
+mod common;
+
+use common::{Cluster, EXPORTS};
+use telegraphos_device_core::{Bar, Bug, Event, Step};
+use telegraphos_wire::admin::{self, Command, Completion};
+use telegraphos_wire::context::{self, Launch, NumberedArgument, Operation};
+use telegraphos_wire::range::{self, Run};
+use telegraphos_wire::{Rights, Status, UNIT};
+
+/// Everything but remote enqueue.
+const ALL: Rights = Rights(23);
+/// The import of the range, by whom it is granted and by node 0.
+const OWN: u16 = 10;
+/// Where the test places lists for the board.
+const LIST: u64 = 0x8_0000;
+/// Where the runs lie: behind the exported pages.
+const MEMORY: u64 = EXPORTS + 8 * UNIT;
+/// The range that is used.
+const NUMBER: u32 = 7;
+
+/// Grants the next `runs` of `total` of a range.
+fn grant(c: &mut Cluster, node: u16, number: u32, runs: &[Run], total: u32, generation: u64) -> Completion {
+    let bytes: Vec<u8> = runs.iter().flat_map(|run| bytemuck::bytes_of(run).to_vec()).collect();
+    let at = LIST as usize;
+    c.nodes[usize::from(node)].ram[at..at + bytes.len()].copy_from_slice(&bytes);
+    c.admin(node, command(number, runs.len() as u32, total, generation))
+}
+
+fn command(number: u32, count: u32, total: u32, generation: u64) -> Command {
+    Command {
+        opcode: admin::GRANT_RANGE,
+        index: range::first_page(number),
+        count,
+        page: total,
+        address: LIST,
+        generation,
+        rights: ALL.0,
+        nodes: [u64::MAX; 4],
+        ..Command::default()
+    }
+}
+
+/// Imports a range of `node` without a window.
+fn import(c: &mut Cluster, id: u16, node: u16, number: u32, generation: u64, length: u64, import: u16) -> Status {
+    let page = range::first_page(number);
+    let set = Command {
+        opcode: admin::IMPORT_SET,
+        import,
+        node,
+        page,
+        generation,
+        length,
+        rights: ALL.0,
+        ..Command::default()
+    };
+    Status::from_u16(c.admin(id, set).status as u16)
+}
+
+/// Runs of odd ends in scattered pages, of at least `length` bytes; backwards, so that none is adjacent to the next.
+fn scattered(length: u64, seed: u64) -> Vec<Run> {
+    let pages = length.div_ceil(4096) + 1;
+    let (head, mut runs, mut rest) = (1 + seed * 7 % 4095, Vec::new(), length);
+    for page in 0..pages {
+        let address = MEMORY + (pages - page) * 8192;
+        let (address, most) = if page == 0 { (address + head, 4096 - head) } else { (address, 4096) };
+        let length = rest.min(most);
+        rest -= length;
+        if length > 0 {
+            runs.push(Run { address, length });
+        }
+    }
+    runs
+}
+
+/// The bytes of a range's memory.
+fn bytes(c: &Cluster, node: u16, runs: &[Run]) -> Vec<u8> {
+    let ram = &c.nodes[usize::from(node)].ram;
+    runs.iter().flat_map(|run| &ram[run.address as usize..(run.address + run.length) as usize]).copied().collect()
+}
+
+fn fill(c: &mut Cluster, node: u16, runs: &[Run], data: &[u8]) {
+    let mut rest = data;
+    for run in runs {
+        let (now, later) = rest.split_at(run.length as usize);
+        c.nodes[usize::from(node)].ram[run.address as usize..(run.address + run.length) as usize].copy_from_slice(now);
+        rest = later;
+    }
+}
+
+/// Context 0 of node 0 launches a copy in a slot; both ends are named by number.
+fn launch(c: &mut Cluster, slot: u8, to: (u16, u64), from: (u16, u64), length: u64) {
+    for (which, (import, offset)) in [to, from].into_iter().enumerate() {
+        let data = NumberedArgument { slot, which: which as u8, import, offset }.encode();
+        c.event(0, Event::Write { bar: Bar::Contexts, offset: context::ARGUMENT, size: 8, data });
+    }
+    let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
+    for (register, data) in [(context::LENGTH, length), (context::LAUNCH, launch.encode())] {
+        let offset = context::REGISTERS + context::STRIDE * u64::from(slot) + register;
+        c.event(0, Event::Write { bar: Bar::Contexts, offset, size: 8, data });
+    }
+}
+
+/// Status and cookie of a slot.
+fn done(c: &Cluster, slot: u8) -> (Status, u64) {
+    let word = c.ram_u64(0, common::STATUS_PAGES + 8 * u64::from(slot));
+    (Status::from_u16((word >> 48) as u16), word & ((1 << 48) - 1))
+}
+
+/// Three boards with a range at node 0, imported by itself; of one process or of three.
+fn boards(seed: u64, bug: Option<Bug>, length: u64) -> (Cluster, Vec<Run>) {
+    let mut c = Cluster::of_three(seed, ALL, bug);
+    let runs = scattered(length, seed);
+    let granted = grant(&mut c, 0, NUMBER, &runs, runs.len() as u32, 0);
+    assert_eq!(granted.status, 0);
+    assert_eq!(import(&mut c, 0, 0, NUMBER, granted.generation, length, OWN), Status::Ok);
+    (c, runs)
+}
+
+fn pattern(length: u64, seed: u64) -> Vec<u8> {
+    (0..length).map(|n| (n * 7 + n / 251 + seed) as u8).collect()
+}
+
+/// Puts and gets of any alignment and length between scattered memory and a page of another node.
+fn copies_arrive(seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    const LENGTH: u64 = 70_001;
+    let (mut c, runs) = boards(seed, bug, LENGTH);
+    let data = pattern(LENGTH, seed);
+    fill(&mut c, 0, &runs, &data);
+    let (at, to) = (c.rng.below(5000) as u64, c.rng.below(9000) as u64);
+    let length = 1 + c.rng.below(60_000) as u64;
+    launch(&mut c, 0, (1, to), (OWN, at), length);
+    c.settle();
+    if done(&c, 0) != (Status::Ok, 1) {
+        return Err(format!("the put ended with {:?}", done(&c, 0)));
+    }
+    let place = (EXPORTS + to) as usize;
+    let wanted = &data[at as usize..(at + length) as usize];
+    if c.nodes[1].ram[place..place + length as usize] != *wanted {
+        return Err("a put has copied other bytes".into());
+    }
+    // Back to another place of the range; the rest of it stays as it was.
+    let back = c.rng.below(9000) as u64;
+    launch(&mut c, 1, (OWN, back), (1, to), length);
+    c.settle();
+    let mut all = data.clone();
+    all[back as usize..(back + length) as usize].copy_from_slice(wanted);
+    if bytes(&c, 0, &runs) != all {
+        return Err("a get has changed other bytes".into());
+    }
+    // The memory between the runs belongs to others.
+    let between = |n: u64| MEMORY + n * 8192 + 4096;
+    let touched = (0..runs.len() as u64)
+        .map(between)
+        .any(|at| c.nodes[0].ram[at as usize..at as usize + 4096].iter().any(|byte| *byte != 0));
+    if touched { Err("memory between the runs was changed".into()) } else { Ok(()) }
+}
+
+#[test]
+fn copies_of_scattered_memory_arrive_at_any_alignment() {
+    for seed in 0..100 {
+        copies_arrive(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+    for check in ["a put has copied other bytes"] {
+        common::finds(Bug::IgnoreRunEnd, check, 0..100, |seed| copies_arrive(seed, Some(Bug::IgnoreRunEnd)));
+    }
+}
+
+/// Another node imports the range with a window: words by loads, stores and atomics.
+#[test]
+fn words_of_a_range_are_accessed_by_a_window() {
+    let mut c = Cluster::of_three(3, ALL, None);
+    let runs = [Run { address: MEMORY + 4096 - 16, length: 16 }, Run { address: MEMORY + 8192, length: 4096 }];
+    let granted = grant(&mut c, 1, 0, &runs, 2, 0);
+    let publish = Command {
+        opcode: admin::SEGMENT_PUBLISH,
+        index: range::first_page(0),
+        count: 1,
+        length: 4112,
+        generation: granted.generation,
+        rights_owner: ALL.0,
+        name: common::name64("range"),
+        ..Command::default()
+    };
+    let long = Command { length: 4113, ..publish };
+    assert_eq!(c.admin(1, long).status, Status::NotGranted as u32);
+    assert_eq!(c.admin(1, publish).status, 0);
+    c.import(0, 1, "range", OWN, 4);
+    let address = c.address(1, 4, 8);
+    c.store(0, address, 8, 0x1234);
+    let next = c.address(1, 4, 16);
+    c.store(0, next, 4, 0x77);
+    assert_eq!(c.quiet(0, OWN.into(), 1), 0);
+    assert_eq!((c.ram_u64(1, MEMORY + 4088), c.ram_u64(1, MEMORY + 8192)), (0x1234, 0x77));
+    assert_eq!(c.load(0, address, 8), 0x1234);
+    let beyond = c.address(1, 4, 4112);
+    c.store(0, beyond, 8, 1);
+    assert_eq!(c.quiet(0, OWN.into(), 2), Status::Bounds as u16);
+}
+
+#[test]
+fn words_that_are_not_aligned_in_memory_are_refused() {
+    let mut c = Cluster::of_three(4, ALL, None);
+    let runs = [Run { address: MEMORY + 4, length: 4092 }];
+    let granted = grant(&mut c, 1, 0, &runs, 1, 0);
+    let set = Command {
+        opcode: admin::IMPORT_SET,
+        import: OWN,
+        node: 1,
+        index: 4,
+        count: 1,
+        page: range::first_page(0),
+        generation: granted.generation,
+        length: 4092,
+        rights: ALL.0,
+        ..Command::default()
+    };
+    assert_eq!(c.admin(0, set).status, 0);
+    let address = c.address(1, 4, 0);
+    c.store(0, address, 4, 5);
+    assert_eq!((c.quiet(0, OWN.into(), 1), c.ram_u64(1, MEMORY)), (0, 5 << 32));
+    c.store(0, address, 8, 6);
+    assert_eq!(c.quiet(0, OWN.into(), 2), Status::BadSize as u16);
+}
+
+/// Whatever of a copy is under way when a range is revoked: when the revocation is complete, nothing accesses it.
+#[test]
+fn nothing_accesses_a_range_after_its_revocation() {
+    for seed in 0..200 {
+        let (mut c, runs) = boards(seed, None, 66_000);
+        let (to, from) = if seed % 2 == 0 { ((1, 0), (OWN, 0)) } else { ((OWN, 0), (1, 0)) };
+        fill(&mut c, 0, &runs, &vec![0x11; 66_000]);
+        c.nodes[1].ram[EXPORTS as usize..(EXPORTS + 2 * UNIT) as usize].fill(0x11);
+        launch(&mut c, 0, to, from, 66_000);
+        for _ in 0..c.rng.below(60) {
+            c.step();
+        }
+        c.hold(1, |step| matches!(step, Step::StoreBlock { .. } | Step::LoadBlock { .. }));
+        let clear =
+            Command { opcode: admin::GRANT_CLEAR, index: range::first_page(NUMBER), count: 1, ..Command::default() };
+        assert_eq!(c.admin(0, clear).status, 0);
+        assert_eq!(c.nodes[0].loans.outstanding(), 0, "seed {seed}: it is still lent");
+        fill(&mut c, 0, &runs, &vec![0xee; 66_000]);
+        c.release();
+        c.settle();
+        let other = &c.nodes[1].ram[EXPORTS as usize..(EXPORTS + 2 * UNIT) as usize];
+        assert!(!other.contains(&0xee), "seed {seed}: the next owner's bytes were copied");
+        assert!(bytes(&c, 0, &runs).iter().all(|b| *b == 0xee), "seed {seed}: the next owner's bytes were changed");
+        let (status, cookie) = done(&c, 0);
+        assert_eq!(cookie, 1, "seed {seed}: the copy ends");
+        assert!(matches!(status, Status::Ok | Status::NotGranted), "seed {seed}: {status:?}");
+        // The number is free again, and the old import is not of the new range.
+        let granted = grant(&mut c, 0, NUMBER, &runs, runs.len() as u32, 0);
+        assert_eq!(granted.status, 0);
+        launch(&mut c, 2, to, from, 8);
+        c.settle();
+        assert_eq!(done(&c, 2), (Status::Stale, 1), "seed {seed}");
+    }
+}
+
+#[test]
+fn bad_lists_and_numbers_are_refused() {
+    let mut c = Cluster::of_three(5, ALL, None);
+    let run = Run { address: MEMORY, length: 8192 };
+    let status = |done: Completion| Status::from_u16(done.status as u16);
+    for (number, count, total) in [(0, 0, 1), (0, 2, 1), (0, range::LIST as u32 + 1, 9999), (range::COUNT as u32, 1, 1)]
+    {
+        assert_eq!(status(c.admin(0, command(number, count, total, 0))), Status::Invalid);
+    }
+    let odd = Command { index: range::first_page(0) + 1, ..command(0, 1, 1, 0) };
+    assert_eq!(status(c.admin(0, odd)), Status::Invalid);
+    assert_eq!(status(grant(&mut c, 0, 0, &[run], 1, 99)), Status::Stale, "there is nothing to continue");
+    let granted = grant(&mut c, 0, 0, &[run], 3, 0);
+    assert_eq!(status(granted), Status::Ok);
+    assert_eq!(status(grant(&mut c, 0, 0, &[run], 3, 0)), Status::Busy);
+    assert_eq!(status(grant(&mut c, 0, 0, &[run], 3, granted.generation + 1)), Status::Stale);
+    let short = Run { address: MEMORY, length: 100 };
+    assert_eq!(status(grant(&mut c, 0, 0, &[short], 3, granted.generation)), Status::Invalid, "not the last");
+    assert_eq!(status(grant(&mut c, 0, 0, &[run], 3, granted.generation)), Status::Ok);
+    assert_eq!(status(grant(&mut c, 0, 0, &[short], 3, granted.generation)), Status::Ok);
+    assert_eq!(status(grant(&mut c, 0, 0, &[run], 3, granted.generation)), Status::Invalid, "it is complete");
+    // A list that cannot be read.
+    let far = Command { address: 1 << 40, ..command(1, 1, 1, 0) };
+    assert_eq!(status(c.admin(0, far)), Status::MemoryFault);
+    // An import of somebody else, and one that does not exist, are no arguments.
+    for import in [OWN, 999] {
+        launch(&mut c, 0, (import, 0), (import, 0), 8);
+        c.settle();
+        assert_eq!(done(&c, 0), (Status::Argument, 1));
+    }
+}
+
+/// A context gets its share of the runs whatever the others hold, and no more than half.
+fn runs_are_shared(seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let mut c = Cluster::new(1, seed, |config| {
+        config.bug = bug;
+        config.contexts = 4;
+        config.runs = 64;
+    });
+    let status = |done: Completion| Status::from_u16(done.status as u16);
+    let mut of =
+        |context: u16, number: u32, total: u32| status(c.admin(0, Command { context, ..command(number, 1, total, 0) }));
+    c_list(&mut of, bug)
+}
+
+fn c_list(of: &mut impl FnMut(u16, u32, u32) -> Status, bug: Option<Bug>) -> Result<(), String> {
+    if of(0, 0, 33) != Status::NoSpace {
+        return Err("a context has more than half of the runs".into());
+    }
+    assert_eq!(bug, None);
+    // The list of zeros is refused, but what was charged stays so until the range is cleared.
+    assert_eq!(of(0, 0, 32), Status::Invalid);
+    assert_eq!(of(0, 1, 1), Status::NoSpace);
+    assert_eq!(of(1, 2, 16), Status::Invalid);
+    for context in 2..4 {
+        assert_eq!(of(context, 10 + u32::from(context), 8), Status::Invalid, "its guarantee");
+    }
+    assert_eq!(of(1, 3, 1), Status::NoSpace);
+    Ok(())
+}
+
+#[test]
+fn a_context_cannot_use_up_the_runs_of_others() {
+    runs_are_shared(1, None).unwrap();
+    let check = |seed| runs_are_shared(seed, Some(Bug::UnboundedRuns));
+    common::finds(Bug::UnboundedRuns, "more than half of the runs", 0..2, check);
+}

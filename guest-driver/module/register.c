@@ -1,0 +1,568 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Registrations: memory that a process has, pinned for the board.
+ *
+ * A registration is a segment whose grant is a range (TG_RANGE_*): the board gets a list of
+ * what is adjacent for it, whatever the size of the pages. The number of the range is the
+ * handle. With it goes an import of this node without a window, by which the process names
+ * the memory in copies; to others it is a segment like any other, if it has a name.
+ *
+ * The pages are pinned by FOLL_LONGTERM | FOLL_WRITE, so that none of them becomes another's
+ * while the board can reach it, whatever the process does. A child of the process gets copies
+ * of them at fork(), and the process keeps them. What the pins do not do is to follow the
+ * address space: after munmap(), mremap(), madvise(MADV_DONTNEED) or a truncation the range is
+ * of pages that the process does not see. An interval notifier says so. It counts that at once
+ * in the status page, so that the library asks before it uses a registration again, and a
+ * worker takes the range off the board, and unpins the pages when no access to them is in
+ * flight.
+ *
+ * Not every notification means that the memory is gone: the kernel also unmaps pages to
+ * migrate them, and finds out later that they are pinned. So the worker compares the pages in
+ * the page tables with the pinned ones. mprotect(), write protection and fork() are no matter.
+ */
+#include <linux/cred.h>
+#include <linux/delay.h>
+#include <linux/dma-mapping.h>
+#include <linux/mmu_notifier.h>
+#include <linux/overflow.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "compat.h"
+#include "driver.h"
+#include "ioctl.h"
+
+/* Pages that are pinned by one call, and compared by one. */
+#define TG_PIN_BATCH 2048UL
+#define TG_COMPARE_BATCH 64UL
+
+/* Attempts to pin memory of which some is copied meanwhile, as the first store would. */
+#define TG_PIN_ATTEMPTS 8
+
+/* A page that is being migrated is looked at again, every so many milliseconds. */
+#define TG_LOOK_AGAIN 5
+#define TG_LOOKS 40
+
+/* Bytes of a range, at most. */
+#define TG_RANGE_BYTES ((u64)TG_RANGE_UNITS << TG_UNIT_SHIFT)
+
+/* The registration that an object of kind TG_MMAP_REGISTRATION is part of. */
+#define tg_registration_of(_obj) container_of(_obj, struct tg_registration, seg.obj)
+
+static void tg_pins_release(struct kref *ref)
+{
+	kvfree(container_of(ref, struct tg_pins, ref));
+}
+
+static void tg_pins_put(struct tg_pins *pins)
+{
+	kref_put(&pins->ref, tg_pins_release);
+}
+
+static void tg_pins_unpin(struct tg_pins *pins)
+{
+	unsigned long done, batch;
+
+	for (done = 0; done < pins->count; done += batch) {
+		batch = min(pins->count - done, TG_PIN_BATCH);
+		unpin_user_pages_dirty_lock(pins->pages + done, batch, true);
+		cond_resched();
+	}
+	pins->count = 0;
+}
+
+/**
+ * tg_pins_free() - unpins pages that the board cannot reach any more
+ * @tg: Board.
+ * @pins: The pages.
+ */
+void tg_pins_free(struct tg_device *tg, struct tg_pins *pins)
+{
+	if (pins->mapped)
+		dma_unmap_sgtable(&tg->pdev->dev, &pins->table, DMA_BIDIRECTIONAL, 0);
+	sg_free_table(&pins->table);
+	tg_pins_unpin(pins);
+	tg_pins_put(pins);
+}
+
+/* Room for the pages of a range; none is pinned. */
+static struct tg_pins *tg_pins_new(unsigned long count)
+{
+	struct tg_pins *pins = kvzalloc(struct_size(pins, pages, count), GFP_KERNEL_ACCOUNT);
+
+	if (pins)
+		kref_init(&pins->ref);
+	return pins;
+}
+
+/* Pins the pages from @start on: 0 or a negative errno, and then none of them is pinned. */
+static int tg_pins_pin(struct tg_pins *pins, unsigned long start, unsigned long count)
+{
+	long got;
+
+	while (pins->count < count) {
+		unsigned long left = count - pins->count;
+
+		got = fatal_signal_pending(current) ? -EINTR :
+		      pin_user_pages_fast(start + (pins->count << PAGE_SHIFT),
+					  min(left, TG_PIN_BATCH), FOLL_WRITE | FOLL_LONGTERM,
+					  pins->pages + pins->count);
+		if (got <= 0) {
+			tg_pins_unpin(pins);
+			return got ? got : -EFAULT;
+		}
+		pins->count += got;
+		cond_resched();
+	}
+	return 0;
+}
+
+/*
+ * Pins the memory of a registration, as it is at one moment: the first store to a page that is
+ * shared copies it, which is a notification, too.
+ */
+static int tg_registration_pin(struct tg_registration *reg, struct tg_pins *pins,
+			       unsigned long start, unsigned long count)
+{
+	unsigned int attempt;
+	unsigned long seq;
+	int err;
+
+	for (attempt = 0; attempt < TG_PIN_ATTEMPTS; attempt++) {
+		seq = mmu_interval_read_begin(&reg->notifier);
+		err = tg_pins_pin(pins, start, count);
+		if (err)
+			return err;
+		if (!mmu_interval_read_retry(&reg->notifier, seq))
+			return 0;
+		tg_pins_unpin(pins);
+	}
+	return -EBUSY;
+}
+
+/* The process is to ask, before its next launch, whether its registrations are of its memory. */
+static void tg_registration_count(struct tg_registration *reg)
+{
+	struct tg_file *file = reg->seg.obj.file;
+	struct tg_device *tg = file->tg;
+	struct tg_status_page *page;
+	unsigned long flags;
+
+	/* Without a board the page may be freed; see tg_memory_free_all(). */
+	spin_lock_irqsave(&tg->wake_lock, flags);
+	if (!tg_gone(tg)) {
+		page = page_address(file->status->chunk[0].page);
+		static_assert(sizeof(page->revoked) == sizeof(atomic64_t));
+		atomic64_inc((atomic64_t *)&page->revoked);
+	}
+	spin_unlock_irqrestore(&tg->wake_lock, flags);
+}
+
+static bool tg_registration_invalidate(struct mmu_interval_notifier *notifier,
+				       const struct mmu_notifier_range *range, unsigned long seq)
+{
+	struct tg_registration *reg = container_of(notifier, struct tg_registration, notifier);
+	bool look = true;
+
+	spin_lock(&reg->guard);
+	mmu_interval_set_seq(notifier, seq);
+	switch (range->event) {
+	case MMU_NOTIFY_UNMAP:
+	case MMU_NOTIFY_RELEASE:
+		reg->unmapped = true;
+		break;
+	case MMU_NOTIFY_CLEAR:
+	case MMU_NOTIFY_MIGRATE:
+	case MMU_NOTIFY_EXCLUSIVE:
+		reg->suspect_start = min(reg->suspect_start, range->start);
+		reg->suspect_end = max(reg->suspect_end, range->end);
+		break;
+	default:
+		look = false;
+	}
+	/* What happens to a registration in progress is looked at when it is published. */
+	if (look && reg->ready) {
+		queue_work(reg->seg.obj.file->workers, &reg->check);
+		tg_registration_count(reg);
+	}
+	spin_unlock(&reg->guard);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops tg_registration_notifier_ops = {
+	.invalidate = tg_registration_invalidate,
+};
+
+/* Pages in the page tables, whatever their protection; or a negative errno. */
+static long tg_look(struct mm_struct *mm, unsigned long start, unsigned long count,
+		    struct page **pages)
+{
+	long got;
+
+	mmap_read_lock(mm);
+	got = tg_pin_user_pages_remote(mm, start, count, FOLL_NOFAULT, pages);
+	mmap_read_unlock(mm);
+	return got;
+}
+
+/*
+ * Whether the pinned pages are still those of the process, from @start up to @end. A page that
+ * is not there for long is gone.
+ */
+static bool tg_registration_is_same(struct tg_registration *reg, struct tg_pins *pins,
+				    unsigned long start, unsigned long end)
+{
+	unsigned long first = reg->notifier.interval_tree.start;
+	struct mm_struct *mm = reg->notifier.mm;
+	struct page *pages[TG_COMPARE_BATCH];
+	unsigned int looks = 0;
+	bool same = true;
+
+	if (!mmget_not_zero(mm))
+		return false;
+	start = max(start, first);
+	end = min(end, reg->notifier.interval_tree.last + 1);
+	while (same && start < end) {
+		unsigned long left = (end - start) >> PAGE_SHIFT;
+		long got = tg_look(mm, start, min(left, TG_COMPARE_BATCH), pages);
+
+		if (got > 0) {
+			same = !memcmp(pages, pins->pages + ((start - first) >> PAGE_SHIFT),
+				       got * sizeof(*pages));
+			unpin_user_pages(pages, got);
+			start += got << PAGE_SHIFT;
+			cond_resched();
+		} else if (++looks < TG_LOOKS) {
+			msleep(TG_LOOK_AGAIN);
+		} else {
+			same = false;
+		}
+	}
+	mmput(mm);
+	return same;
+}
+
+/*
+ * Takes a registration off the board, whose memory has gone, and unpins the pages. The object
+ * stays until the process ends it.
+ */
+static void tg_registration_die(struct tg_registration *reg)
+{
+	struct tg_segment *segment = &reg->seg;
+	struct tg_device *tg = segment->obj.tg;
+
+	down_write(&tg->map_lock);
+	segment->obj.dead = true;
+	tg_remote_stale(reg->own);
+	up_write(&tg->map_lock);
+
+	down_read(&tg->op_lock);
+	if (!tg_gone(tg) && segment->memory && !tg_segment_withdraw(segment) &&
+	    !tg_segment_revoke(segment)) {
+		tg_memory_free(tg, segment->memory);
+		segment->memory = NULL;
+	}
+	up_read(&tg->op_lock);
+}
+
+/* Looks whether the memory is still that of the process. */
+static void tg_registration_check(struct work_struct *work)
+{
+	struct tg_registration *reg = container_of(work, struct tg_registration, check);
+	struct tg_device *tg = reg->seg.obj.tg;
+	struct tg_pins *pins = NULL;
+	unsigned long start, end;
+	bool dead;
+
+	down_read(&tg->op_lock);
+	if (!tg_gone(tg) && reg->seg.memory) {
+		pins = reg->seg.memory->pins;
+		kref_get(&pins->ref);
+	}
+	up_read(&tg->op_lock);
+	/* It is dead already, or the board is. */
+	if (!pins)
+		return;
+
+	spin_lock(&reg->guard);
+	dead = reg->unmapped;
+	start = reg->suspect_start;
+	end = reg->suspect_end;
+	reg->suspect_start = ULONG_MAX;
+	reg->suspect_end = 0;
+	spin_unlock(&reg->guard);
+	if (dead || !tg_registration_is_same(reg, pins, start, end))
+		tg_registration_die(reg);
+	tg_pins_put(pins);
+}
+
+/* Grants the runs of a range: 0 or a negative errno. The caller holds op_lock for reading. */
+static int tg_registration_grant(struct tg_registration *reg, const struct tg_register *arg,
+				 u32 rights)
+{
+	struct tg_segment *segment = &reg->seg;
+	struct sg_table *table = &segment->memory->pins->table;
+	struct tg_device *tg = segment->obj.tg;
+	u32 list = min_t(u32, table->nents, TG_RANGE_LIST), n = 0, left = table->nents;
+	size_t size = PAGE_ALIGN(list * sizeof(struct tg_range_run));
+	union tg_request request = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_GRANT_RANGE),
+		.command.rights = cpu_to_le16(rights),
+		.command.context = cpu_to_le16(segment->obj.file->context),
+		.command.index = cpu_to_le32(segment->first),
+		.command.page = cpu_to_le32(table->nents),
+	};
+	struct tg_admin_result result;
+	struct tg_range_run *runs;
+	struct scatterlist *sg;
+	dma_addr_t dma;
+	int err = 0;
+	int i;
+
+	/* Not killable: the board does not read it later than this. */
+	runs = dma_alloc_coherent(&tg->pdev->dev, size, &dma, GFP_KERNEL);
+	if (!runs)
+		return -ENOMEM;
+	/* Without a name the board admits its own node alone. */
+	if (arg->name[0])
+		tg_put_nodes(request.command.nodes, arg->nodes);
+	request.command.address = cpu_to_le64(dma);
+	/* Also if it is refused midway. */
+	segment->granted = 1;
+	for_each_sgtable_dma_sg(table, sg, i) {
+		runs[n].address = cpu_to_le64(sg_dma_address(sg));
+		runs[n].length = cpu_to_le64(sg_dma_len(sg));
+		n++;
+		left--;
+		if (n < list && left)
+			continue;
+		request.command.count = cpu_to_le32(n);
+		request.command.generation = cpu_to_le64(segment->generation);
+		err = tg_admin_checked(tg, segment->obj.file, TG_ADMIN_QUICK, &request, &result);
+		if (err)
+			break;
+		segment->generation = result.generation;
+		n = 0;
+	}
+	dma_free_coherent(&tg->pdev->dev, size, runs, dma);
+	return err;
+}
+
+/* Shows the board pinned memory. The caller holds op_lock for reading, and it is not gone. */
+static int tg_registration_set(struct tg_registration *reg, const struct tg_register *arg)
+{
+	u32 rights = arg->name[0] ? arg->rights_owner | arg->rights_others :
+		     TG_RIGHT_READ | TG_RIGHT_WRITE | TG_RIGHT_ATOMIC | TG_RIGHT_DMA;
+	struct tg_segment *segment = &reg->seg;
+	struct tg_device *tg = segment->obj.tg;
+	struct tg_export export = {
+		.length = arg->length,
+		.rights_owner = arg->rights_owner,
+		.rights_others = arg->rights_others,
+	};
+	struct tg_pins *pins = segment->memory->pins;
+	struct tg_remote *own;
+	u32 status;
+	int err;
+
+	err = sg_alloc_table_from_pages(&pins->table, pins->pages, pins->count,
+					offset_in_page(arg->address), arg->length,
+					GFP_KERNEL_ACCOUNT);
+	if (err)
+		return err;
+	err = dma_map_sgtable(&tg->pdev->dev, &pins->table, DMA_BIDIRECTIONAL, 0);
+	if (err)
+		return err;
+	pins->mapped = true;
+	segment->first = TG_RANGE_PAGE + segment->obj.handle * TG_RANGE_UNITS;
+	segment->count = DIV_ROUND_UP(arg->length, TG_UNIT);
+	err = tg_registration_grant(reg, arg, rights);
+	if (err)
+		return err;
+	own = tg_remote_create_local(segment, rights);
+	if (IS_ERR(own))
+		return PTR_ERR(own);
+	/* Its teardown may precede the last use of the pointer. */
+	kref_get(&own->obj.ref);
+	down_write(&tg->map_lock);
+	reg->own = own;
+	up_write(&tg->map_lock);
+	err = tg_remote_open_local(own, segment->generation, &status);
+	if (err || !arg->name[0])
+		return err;
+	memcpy(export.secret, arg->secret, sizeof(export.secret));
+	return tg_segment_announce(segment, &export);
+}
+
+static bool tg_register_is_valid(const struct tg_register *arg)
+{
+	u32 rights = arg->rights_owner | arg->rights_others;
+	u64 end;
+
+	if (!arg->length || arg->length > TG_RANGE_BYTES ||
+	    check_add_overflow(arg->address, arg->length, &end) || end > ULONG_MAX - PAGE_SIZE ||
+	    !access_ok(u64_to_user_ptr(arg->address), arg->length) ||
+	    rights & ~(TG_RIGHTS_ALL & ~TG_RIGHT_ENQUEUE))
+		return false;
+	return memchr_inv(arg->name, 0, sizeof(arg->name)) ?
+	       rights && tg_name_is_valid(arg->name) : !rights;
+}
+
+/* Watches and pins the memory, which it charges. The caller holds no lock. */
+static int tg_registration_take(struct tg_registration *reg, const struct tg_register *arg)
+{
+	unsigned long start = arg->address & PAGE_MASK;
+	unsigned long count = (PAGE_ALIGN(arg->address + arg->length) - start) >> PAGE_SHIFT;
+	struct tg_file *file = reg->seg.obj.file;
+	struct tg_memory *memory;
+	struct tg_pins *pins;
+	int err;
+
+	err = mmu_interval_notifier_insert(&reg->notifier, current->mm, start,
+					   count << PAGE_SHIFT, &tg_registration_notifier_ops);
+	if (err)
+		return err;
+	reg->watched = true;
+	pins = tg_pins_new(count);
+	if (!pins)
+		return -ENOMEM;
+	memory = tg_memory_new_pinned(file->tg, pins, count, file->owner);
+	if (IS_ERR(memory)) {
+		tg_pins_put(pins);
+		return PTR_ERR(memory);
+	}
+	reg->seg.memory = memory;
+	return tg_registration_pin(reg, pins, start, count);
+}
+
+/**
+ * tg_register() - TG_IOCTL_REGISTER: registers memory of the calling process
+ * @call: The call, of the file that registers. The caller holds no lock.
+ *
+ * Return: 0; -EINVAL; -EFAULT for memory that is not there, may not be written, or cannot be
+ * pinned for long; -ENOMEM beyond RLIMIT_MEMLOCK, or without memory; -ENOSPC if the board has
+ * no room for it; -EBUSY if the memory does not stop to change; or another negative errno.
+ */
+int tg_register(struct tg_call *call)
+{
+	struct tg_register *arg = &call->arg.registration;
+	struct tg_device *tg = call->file->tg;
+	struct tg_registration *reg;
+	int err;
+
+	if (!tg_register_is_valid(arg))
+		return -EINVAL;
+	reg = kzalloc(sizeof(*reg), GFP_KERNEL_ACCOUNT);
+	if (!reg)
+		return -ENOMEM;
+	spin_lock_init(&reg->guard);
+	INIT_WORK(&reg->check, tg_registration_check);
+	reg->suspect_start = ULONG_MAX;
+	reg->seg.obj.size = arg->length;
+	memcpy(reg->seg.name, arg->name, sizeof(reg->seg.name));
+	err = tg_object_init(&reg->seg.obj, call->file, TG_MMAP_REGISTRATION, TG_RANGE_COUNT);
+	if (err)
+		return err;
+	call->created = &reg->seg.obj;
+	/* A page fault may take as long as another process likes. */
+	err = tg_registration_take(reg, arg);
+	if (err)
+		return err;
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : tg_registration_set(reg, arg);
+	up_read(&tg->op_lock);
+	if (err)
+		return err;
+	arg->handle = reg->seg.obj.handle;
+	arg->import = reg->own->obj.handle;
+	arg->runs = reg->seg.memory->pins->table.nents;
+	return 0;
+}
+
+/**
+ * tg_registration_state() - TG_IOCTL_REGISTRATION_STATE
+ * @call: The call, on the registration. The caller holds no lock.
+ *
+ * Waits until the notifications up to now have been looked at.
+ *
+ * Return: 0.
+ */
+int tg_registration_state(struct tg_call *call)
+{
+	struct tg_registration *reg = tg_registration_of(call->obj);
+	struct tg_device *tg = call->file->tg;
+
+	flush_work(&reg->check);
+	down_read(&tg->map_lock);
+	call->arg.registration_state.dead = reg->seg.obj.dead;
+	up_read(&tg->map_lock);
+	return 0;
+}
+
+static void tg_registration_publish(struct tg_object *obj)
+{
+	struct tg_registration *reg = tg_registration_of(obj);
+
+	reg->own->obj.open = true;
+	spin_lock(&reg->guard);
+	reg->ready = true;
+	/* What has happened since it was pinned. */
+	if (reg->unmapped || reg->suspect_start < reg->suspect_end) {
+		queue_work(obj->file->workers, &reg->check);
+		tg_registration_count(reg);
+	}
+	spin_unlock(&reg->guard);
+}
+
+static void tg_registration_quiet(struct tg_object *obj)
+{
+	struct tg_registration *reg = tg_registration_of(obj);
+
+	if (reg->own)
+		tg_object_kill_locked(&reg->own->obj);
+}
+
+static void tg_registration_end(struct tg_object *obj)
+{
+	struct tg_registration *reg = tg_registration_of(obj);
+
+	if (reg->watched)
+		mmu_interval_notifier_remove(&reg->notifier);
+	/* Nothing starts it any more. */
+	cancel_work_sync(&reg->check);
+	/* The import of the memory goes before the memory. */
+	if (reg->own)
+		tg_object_end(&reg->own->obj);
+}
+
+static bool tg_registration_leave(struct tg_object *obj)
+{
+	struct tg_segment *segment = tg_segment_of(obj);
+	struct tg_device *tg = obj->tg;
+
+	if (tg_gone(tg) || tg_segment_withdraw(segment) || tg_segment_revoke(segment))
+		return false;
+	tg_events_consume(tg);
+	if (segment->memory)
+		tg_memory_free(tg, segment->memory);
+	return true;
+}
+
+static void tg_registration_free(struct tg_object *obj)
+{
+	struct tg_registration *reg = tg_registration_of(obj);
+
+	if (reg->own)
+		tg_object_put(&reg->own->obj);
+	kfree(reg);
+}
+
+const struct tg_object_ops tg_registration_ops = {
+	.publish = tg_registration_publish,
+	.quiet = tg_registration_quiet,
+	.end = tg_registration_end,
+	.leave = tg_registration_leave,
+	.free = tg_registration_free,
+};

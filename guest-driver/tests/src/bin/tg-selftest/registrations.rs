@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Registered memory: copies of any of it, what others see under a name, what happens when it goes, and that nothing
+//! stays pinned.
+
+use crate::actions::{REFUSED, Trouble, number};
+use crate::context::{Context, Stop, Verdict, must, same};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap, munmap};
+use std::time::{Duration, Instant};
+use telegraphos::{Node, Registration, RegistrationCache, Remote, Segment};
+use telegraphos_guest_tests::child::{End, say};
+use telegraphos_guest_tests::{random, user};
+
+const PAGE: usize = 4096;
+
+/// Memory of this process, unmapped on drop.
+struct Memory {
+    at: *mut u8,
+    length: usize,
+}
+
+impl Memory {
+    fn anonymous(length: usize) -> Verdict<Memory> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::PRIVATE) };
+        Ok(Memory { at: at.map_err(std::io::Error::from)?.cast(), length })
+    }
+
+    /// Of a file in memory, of huge pages if there are flags for that.
+    fn of_file(length: usize, flags: MemfdFlags) -> Verdict<Memory> {
+        let fd = memfd_create("registered", flags).map_err(std::io::Error::from)?;
+        ftruncate(&fd, length as u64).map_err(std::io::Error::from)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as above.
+        let at = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, &fd, 0) };
+        Ok(Memory { at: at.map_err(std::io::Error::from)?.cast(), length })
+    }
+
+    fn range(&self, from: usize, length: usize) -> *mut [u8] {
+        assert!(from + length <= self.length, "the test's own range");
+        std::ptr::slice_from_raw_parts_mut(self.at.wrapping_add(from), length)
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        assert!(at < self.length, "the test's own range");
+        // SAFETY: it lies in the mapping.
+        unsafe { self.at.add(at).read_volatile() }
+    }
+
+    fn set(&self, at: usize, byte: u8) {
+        assert!(at < self.length, "the test's own range");
+        // SAFETY: it lies in the mapping.
+        unsafe { self.at.add(at).write_volatile(byte) }
+    }
+
+    fn fill(&self, seed: u64) {
+        (0..self.length).for_each(|at| self.set(at, byte(seed, at)));
+    }
+
+    fn register(&self, node: &Node, from: usize, length: usize) -> Verdict<Registration> {
+        // SAFETY: the memory is accessed by single bytes, and unmapped later or on purpose.
+        Ok(unsafe { node.register(self.range(from, length)) }.create()?)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: nothing refers to it any more.
+        let _ = unsafe { munmap(self.at.cast(), self.length) };
+    }
+}
+
+/// The byte at an offset of what a seed fills.
+fn byte(seed: u64, at: usize) -> u8 {
+    (random::word(seed, at as u64 / 8) >> (8 * (at % 8))) as u8
+}
+
+/// From, to and length of copies, across the bounds of words, pages and units.
+const SHAPES: &[(usize, usize, usize)] =
+    &[(0, 0, 1), (1, 7, 9), (4095, 1, 2), (17, 4099, 4096), (3, 65_533, 65_536), (123, 77, 196_287)];
+const SIZE: usize = 4 << 16;
+
+/// Puts of registered memory to the right neighbour, and gets back to other places of it.
+fn copies(context: &mut Context<'_>, memory: &Memory, skip: usize) -> Verdict {
+    let (mine, right) = context.neighbour(SIZE as u64)?;
+    let length = SIZE - skip - 5;
+    let registered = memory.register(context.node(), skip, length)?;
+    let (own_seed, peer_seed) = context.seeds()?;
+    for &(from, to, count) in SHAPES {
+        memory.fill(own_seed);
+        right.put_block(to as u64, &registered, from as u64, count as u64)?;
+        context.sync()?;
+        for at in 0..count {
+            let found: u8 = mine.load((to + at) as u64)?;
+            must(found == byte(peer_seed, skip + from + at), || format!("byte {at} of {count} from {from} to {to}"))?;
+        }
+        // Our own bytes come back to another place, and all others stay as they are.
+        let back = (to * 3 + 1) % (length - count);
+        right.get_block(to as u64, &registered, back as u64, count as u64)?;
+        for at in 0..memory.length.min(SIZE) {
+            let inside = (skip + back..skip + back + count).contains(&at);
+            let expected = if inside { byte(own_seed, at - back + from) } else { byte(own_seed, at) };
+            must(memory.byte(at) == expected, || format!("byte {at} after {count} bytes came back to {back}"))?;
+        }
+        context.sync()?;
+    }
+    context.note(format!("{length} bytes in {} runs", registered.runs()));
+    Ok(registered.close()?)
+}
+
+pub(crate) fn anonymous(context: &mut Context<'_>) -> Verdict {
+    let memory = Memory::anonymous(SIZE)?;
+    copies(context, &memory, 13)
+}
+
+pub(crate) fn files(context: &mut Context<'_>) -> Verdict {
+    let memory = Memory::of_file(SIZE, MemfdFlags::CLOEXEC)?;
+    copies(context, &memory, 4090)
+}
+
+pub(crate) fn huge_pages(context: &mut Context<'_>) -> Verdict {
+    const HUGE: usize = 2 << 20;
+    let pool = "/proc/sys/vm/nr_hugepages";
+    if user::uid() == 0 {
+        std::fs::write(pool, "4")?;
+    }
+    let memory = Memory::of_file(HUGE, MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB);
+    let verdict = match memory {
+        Ok(memory) => {
+            let whole = memory.register(context.node(), 0, HUGE)?;
+            same("runs of a huge page", whole.runs(), 1)?;
+            whole.close()?;
+            copies(context, &memory, 8)
+        }
+        Err(_) if user::uid() != 0 => {
+            // The others go on.
+            context.neighbour(SIZE as u64)?;
+            context.seeds()?;
+            SHAPES.iter().try_for_each(|_| context.sync().and_then(|()| context.sync()))?;
+            Err(Stop::Skip("needs root, to make huge pages: telegraphos run --user root".into()))
+        }
+        Err(stop) => Err(stop),
+    };
+    if user::uid() == 0 {
+        std::fs::write(pool, "0")?;
+    }
+    verdict
+}
+
+/// Others import registered memory by its name as they do any segment.
+pub(crate) fn by_name(context: &mut Context<'_>) -> Verdict {
+    let memory = Memory::anonymous(SIZE)?;
+    let name = context.name("named");
+    // SAFETY: it is accessed by single bytes.
+    let named = unsafe { context.node().register(memory.range(PAGE, SIZE - 2 * PAGE)) }.name(&name).mode(0o606);
+    let registered = named.create()?;
+    let right = context.import(context.peers.right(), "named")?;
+    same("its size", right.size(), (SIZE - 2 * PAGE) as u64)?;
+    right.put64(8, 0x1122_3344_5566_7788)?;
+    right.put8(right.size() - 1, 0x5a)?;
+    same("an addition", right.fetch_add(8, 1u64)?, 0x1122_3344_5566_7788)?;
+    right.quiet()?;
+    context.sync()?;
+    same("the lowest byte of the word", memory.byte(PAGE + 8), 0x89)?;
+    same("the last byte", memory.byte(SIZE - PAGE - 1), 0x5a)?;
+    same("the byte behind", memory.byte(SIZE - PAGE), 0)?;
+    memory.set(PAGE, 0x77);
+    context.sync()?;
+    same("a loaded byte", right.get8(0)?, 0x77)?;
+    context.sync()?;
+    registered.close()?;
+    context.sync()?;
+    let ended = right.put8(0, 1).and_then(|()| right.quiet());
+    must(ended.is_err() || right.state()?.dead, || "a store to memory that is not registered any more arrives".into())
+}
+
+/// Where memory goes from under a registration.
+fn gone(context: &mut Context<'_>, how: &str, go: impl FnOnce(&mut Memory) -> Verdict) -> Verdict {
+    let segment = context.node().export(&context.name(how), SIZE as u64).create()?;
+    let mut memory = Memory::anonymous(SIZE)?;
+    memory.fill(1);
+    let registered = memory.register(context.node(), 0, SIZE)?;
+    segment.remote()?.put_block(0, &registered, 0, SIZE as u64)?;
+    must(registered.is_alive()?, || format!("{how}: it is dead before"))?;
+    go(&mut memory)?;
+    must(!registered.is_alive()?, || format!("{how}: it is alive without its memory"))?;
+    let put = segment.remote()?.put_block(0, &registered, 0, 4096);
+    must(put.is_err(), || format!("{how}: a copy from memory that has gone is performed"))?;
+    let get = segment.remote()?.get_block(0, &registered, 0, 4096);
+    must(get.is_err(), || format!("{how}: a copy to memory that has gone is performed"))?;
+    Ok(registered.close()?)
+}
+
+pub(crate) fn unmapped(context: &mut Context<'_>) -> Verdict {
+    let before = pinned()?;
+    gone(context, "munmap", |memory| {
+        let at = memory.at;
+        // SAFETY: the test's own mapping; another takes its place.
+        unsafe {
+            munmap(at.cast(), memory.length).map_err(std::io::Error::from)?;
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            mmap_anonymous(at.cast(), memory.length, protection, MapFlags::PRIVATE | MapFlags::FIXED)
+                .map_err(std::io::Error::from)?;
+        }
+        Ok(())
+    })?;
+    gone(context, "mremap", |memory| {
+        // SAFETY: the test's own mapping, moved to where the kernel likes.
+        let moved = unsafe { mremap(memory.at.cast(), memory.length, 2 * memory.length, MremapFlags::MAYMOVE) };
+        let moved: *mut u8 = moved.map_err(std::io::Error::from)?.cast();
+        let stayed = moved == memory.at;
+        (memory.at, memory.length) = (moved, 2 * memory.length);
+        if stayed {
+            // There was room behind it: it goes in another way.
+            // SAFETY: the test's own mapping.
+            unsafe { madvise(moved.cast(), PAGE, Advice::LinuxDontNeed) }.map_err(std::io::Error::from)?;
+        }
+        Ok(())
+    })?;
+    gone(context, "madvise", |memory| {
+        // SAFETY: the test's own mapping.
+        unsafe { madvise(memory.range(5 * PAGE, PAGE).cast(), PAGE, Advice::LinuxDontNeed) }
+            .map_err(std::io::Error::from)?;
+        Ok(())
+    })?;
+    unpinned_to(before)
+}
+
+/// A child of a process gets copies of its registered pages; the process keeps them.
+pub(crate) fn forked(context: &mut Context<'_>) -> Verdict {
+    let segment = context.node().export(&context.name("forked"), PAGE as u64).create()?;
+    let memory = Memory::anonymous(8 * PAGE)?;
+    memory.fill(3);
+    let registered = memory.register(context.node(), 0, 8 * PAGE)?;
+    // SAFETY: the child stores some bytes and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        (0..8 * PAGE).for_each(|at| memory.set(at, 0xcc));
+        // SAFETY: nothing of the parent's is run at the end.
+        unsafe { libc::_exit(0) };
+    }
+    must(child > 0, || "fork fails".into())?;
+    // While both share what they share.
+    memory.set(0, 0x42);
+    segment.remote()?.put_block(0, &registered, 0, PAGE as u64)?;
+    let mut status = 0;
+    // SAFETY: the child's number, and a place for its status.
+    must(unsafe { libc::waitpid(child, &mut status, 0) } == child && status == 0, || "the child fails".into())?;
+    same("the process's own byte", segment.load::<u8>(0)?, 0x42)?;
+    same("the next", segment.load::<u8>(1)?, byte(3, 1))?;
+    segment.store(7, 0x24u8)?;
+    segment.remote()?.get_block(0, &registered, 4096, 8)?;
+    same("a byte that came", memory.byte(4103), 0x24)?;
+    must(registered.is_alive()?, || "fork has ended it".into())
+}
+
+/// Processes are killed in the middle of copies.
+pub(crate) fn killed(context: &mut Context<'_>) -> Verdict {
+    let before = pinned()?;
+    let mine = context.export("data", 1 << 20)?;
+    for round in 0..3 {
+        let mut child = context.child(&["register-and-copy", &context.me().to_string(), &context.name("data")])?;
+        child.expect("copies")?;
+        std::thread::sleep(Duration::from_millis(20 * round));
+        child.kill()?;
+        child.must_end(End::Signal(libc::SIGKILL))?;
+    }
+    unpinned_to(before)?;
+    // The memory that they copied to is as good as any.
+    mine.store(0, 1u8)?;
+    Ok(())
+}
+
+/// [`killed`]'s child: copies without end from memory of its own, and back.
+pub(crate) fn copy_until_killed(id: &str, name: &str) -> Result<(), Trouble> {
+    let node = Node::open()?;
+    let far = node.import(number(id)? as u16, name).open()?;
+    let mut data = vec![7u8; 1 << 20];
+    // SAFETY: only the copies access it.
+    let registered = unsafe { node.register(data.as_mut_slice()) }.create()?;
+    say("copies");
+    loop {
+        far.put_block(0, &registered, 0, 1 << 20)?;
+        far.get_block(0, &registered, 0, 1 << 20)?;
+    }
+}
+
+/// The user's limit on locked memory.
+pub(crate) fn locked_memory(context: &mut Context<'_>) -> Verdict {
+    let mut child = context.ordinary_child(&["register-limited", "262144", "1048576"])?;
+    same("1 MiB under a limit of 256 KiB", child.line()?, Some(format!("errno {}", libc::ENOMEM)))?;
+    child.must_end(End::Code(REFUSED))?;
+    let mut child = context.ordinary_child(&["register-limited", "2097152", "1048576"])?;
+    same("1 MiB under a limit of 2 MiB", child.line()?, Some("registered".into()))
+}
+
+/// [`locked_memory`]'s child.
+pub(crate) fn register_limited(limit: &str, size: &str) -> Result<(), Trouble> {
+    let limit = Some(number(limit)?);
+    let limit = rustix::process::Rlimit { current: limit, maximum: limit };
+    rustix::process::setrlimit(rustix::process::Resource::Memlock, limit)
+        .map_err(|e| Trouble::Wrong(format!("setrlimit: {e}")))?;
+    let mut data = vec![0u8; number(size)? as usize];
+    let node = Node::open()?;
+    // SAFETY: nothing accesses it.
+    unsafe { node.register(data.as_mut_slice()) }.create()?;
+    say("registered");
+    Ok(())
+}
+
+/// What cannot be registered, and why.
+pub(crate) fn refusals(context: &mut Context<'_>) -> Verdict {
+    let node = context.node();
+    let refused = |memory: *mut [u8], errno: i32, what: &str| -> Verdict {
+        // SAFETY: it is not registered.
+        match unsafe { node.register(memory) }.create() {
+            Ok(_) => Err(Stop::Fail(format!("{what} is registered"))),
+            Err(error) => same(what, error.errno(), errno),
+        }
+    };
+    let memory = Memory::anonymous(4 * PAGE)?;
+    refused(memory.range(0, 0), libc::EINVAL, "nothing")?;
+    // SAFETY: the test's own page.
+    unsafe { munmap(memory.range(2 * PAGE, PAGE).cast(), PAGE) }.map_err(std::io::Error::from)?;
+    refused(memory.range(0, 4 * PAGE), libc::EFAULT, "a range with a hole")?;
+    static CONSTANT: [u8; 4 * PAGE] = [1; 4 * PAGE];
+    let constant = std::ptr::slice_from_raw_parts_mut(CONSTANT.as_ptr().cast_mut(), CONSTANT.len());
+    refused(constant, libc::EFAULT, "a constant")?;
+    let wild = std::ptr::slice_from_raw_parts_mut(usize::MAX.wrapping_sub(4095) as *mut u8, 100);
+    refused(wild, libc::EINVAL, "an address of the kernel's")?;
+    let huge = std::ptr::slice_from_raw_parts_mut(memory.at, (16 << 30) + 1);
+    refused(huge, libc::EINVAL, "more than 16 GiB")?;
+    // A board's own page is no memory.
+    let segment = node.export(&context.name("own"), PAGE as u64).create()?;
+    refused(std::ptr::slice_from_raw_parts_mut(segment.as_ptr(), PAGE), libc::EFAULT, "a segment")
+}
+
+/// Pages pinned and not unpinned since the kernel started.
+fn pinned() -> Verdict<u64> {
+    let text = std::fs::read_to_string("/proc/vmstat")?;
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        line.ok_or_else(|| Stop::Fail(format!("/proc/vmstat has no {name}")))
+    };
+    Ok(value("nr_foll_pin_acquired")? - value("nr_foll_pin_released")?)
+}
+
+/// Waits until no more pages are pinned than before: those of killed processes are given back by a worker.
+fn unpinned_to(before: u64) -> Verdict {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let now = pinned()?;
+        if now == before {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            return Err(Stop::Fail(format!("{now} pages are pinned: expected {before}, as before")));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Many registrations, one after the other, and a large one.
+pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
+    let before = pinned()?;
+    let memory = Memory::anonymous(16 * PAGE)?;
+    let begin = Instant::now();
+    let count = cycle_count();
+    for round in 0..count {
+        memory.register(context.node(), round % 9000, 3 * PAGE)?.close()?;
+    }
+    context.note(format!("{count} registrations of 12 KiB, {:.0?} each", begin.elapsed() / count as u32));
+    unpinned_to(before)?;
+    let size = large()?;
+    let memory = Memory::anonymous(size)?;
+    (0..size).step_by(PAGE).for_each(|at| memory.set(at, 1));
+    let begin = Instant::now();
+    let registered = memory.register(context.node(), 0, size)?;
+    let took = begin.elapsed();
+    let (runs, begin) = (registered.runs(), Instant::now());
+    registered.close()?;
+    context.note(format!("{} MiB in {runs} runs: {took:.0?}, and {:.0?} to end it", size >> 20, begin.elapsed()));
+    unpinned_to(before)
+}
+
+/// 300, or as many as TG_REGISTRATIONS says.
+fn cycle_count() -> usize {
+    std::env::var("TG_REGISTRATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(300)
+}
+
+/// An eighth of the guest's free memory, 1 GiB at most, or half of what this user may lock.
+fn large() -> Verdict<usize> {
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let free = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB"));
+    let free = free.and_then(|kib| kib.trim().parse::<usize>().ok()).ok_or("/proc/meminfo has no MemAvailable")? << 10;
+    // A guest with room for 1 GiB is one of at least 2 GiB.
+    let most = if free > 3 << 29 { 1 << 30 } else { free / 8 };
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    let locked = limit.filter(|_| user::uid() != 0).map_or(usize::MAX, |limit| limit as usize / 2);
+    Ok(most.min(locked) / PAGE * PAGE)
+}
+
+/// The library's cache: hits, memory that went and came back at the same address, and its bounds.
+pub(crate) fn cache(context: &mut Context<'_>) -> Verdict {
+    let before = pinned()?;
+    let segment = context.node().export(&context.name("cache"), SIZE as u64).create()?;
+    let remote = segment.remote()?;
+    let mut cache = RegistrationCache::new(context.node(), SIZE as u64);
+    let mut memory = Memory::anonymous(SIZE)?;
+    memory.fill(5);
+    let put = |cache: &mut RegistrationCache<'_>, memory: &Memory, from: usize, length: usize| -> Verdict {
+        // SAFETY: nothing changes the bytes meanwhile.
+        let bytes = unsafe { &*memory.range(from, length) };
+        put_and_check(cache, remote, &segment, bytes)
+    };
+    put(&mut cache, &memory, 3, 10_000)?;
+    put(&mut cache, &memory, 100, 5000)?;
+    same("hits and misses", (cache.hits(), cache.misses()), (1, 1))?;
+    put(&mut cache, &memory, 9000, 20_000)?;
+    same("registrations after an overlap", cache.len(), 1)?;
+    put(&mut cache, &memory, 3, 29_000)?;
+    same("hits and misses of what is merged", (cache.hits(), cache.misses()), (2, 2))?;
+    // Other memory at the same address.
+    let at = memory.at;
+    // SAFETY: the test's own mapping; nothing refers to it.
+    unsafe {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        mmap_anonymous(at.cast(), SIZE, protection, flags).map_err(std::io::Error::from)?;
+    }
+    memory.fill(6);
+    put(&mut cache, &memory, 3, 10_000)?;
+    // And discarded.
+    // SAFETY: as above.
+    unsafe { madvise(at.cast(), SIZE, Advice::LinuxDontNeed) }.map_err(std::io::Error::from)?;
+    memory.fill(7);
+    put(&mut cache, &memory, 3, 10_000)?;
+    // More memory than it keeps.
+    let other = Memory::anonymous(SIZE)?;
+    other.fill(8);
+    put(&mut cache, &other, 0, SIZE)?;
+    same("registrations of a full cache", cache.len(), 1)?;
+    let mut into = vec![0u8; 70_001];
+    cache.get(remote, 11, &mut into[1..])?;
+    must(into[1..].iter().enumerate().all(|(n, found)| *found == byte(8, n + 11)), || "a get brings others".into())?;
+    memory.fill(9);
+    cache.clear();
+    must(cache.is_empty(), || "it is not empty".into())?;
+    memory.length = SIZE;
+    unpinned_to(before)
+}
+
+fn put_and_check(cache: &mut RegistrationCache<'_>, remote: &Remote, segment: &Segment, bytes: &[u8]) -> Verdict {
+    cache.put(remote, 0, bytes)?;
+    for (at, expected) in bytes.iter().enumerate() {
+        let found: u8 = segment.load(at as u64)?;
+        must(found == *expected, || format!("byte {at} of {} is {found:#04x}: expected {expected:#04x}", bytes.len()))?;
+    }
+    Ok(())
+}
