@@ -415,6 +415,7 @@ struct tg_events {
  * struct tg_device - a board
  * @dev: The class device; its release frees this.
  * @cdev: The character device.
+ * @number: N of its name telegraphosN; -1 when it is removed.
  * @pdev: The PCI device; used only under @op_lock with @gone unset, and by
  *	remove().
  * @regs: BAR0.
@@ -465,6 +466,7 @@ struct tg_events {
 struct tg_device {
 	struct device dev;
 	struct cdev cdev;
+	int number;
 	struct pci_dev *pdev;
 	void __iomem *regs;
 	void __iomem *contexts_io;
