@@ -15,11 +15,12 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telegraphos_device::direct::memory_socket;
 use telegraphos_images::{Qemu, TCG};
-use telegraphos_wire::WindowLayout;
+use telegraphos_wire::{WindowLayout, context};
 
 /// The HIB in QEMU.
 const DEVICE: &str = "hib";
@@ -109,15 +110,16 @@ impl Plan {
     }
 }
 
-/// Size of the window that HIBs with these options have. Options that make no sense are for the HIB to refuse.
-fn window_bytes(hib: &[(String, String)]) -> u64 {
+/// What a port must reserve for a HIB with these options. Options that make no sense are for the HIB to refuse.
+fn port_reserve<'a>(hib: impl Iterator<Item = &'a (String, String)> + Clone) -> u64 {
+    fn option<'a, T: FromStr>(hib: impl Iterator<Item = &'a (String, String)>, wanted: &str, default: T) -> T {
+        hib.filter(|(name, _)| name == wanted).filter_map(|(_, value)| value.parse().ok()).last().unwrap_or(default)
+    }
     let default = WindowLayout::default();
-    let bits = |wanted: &str, default: u8| {
-        hib.iter().find(|(name, _)| name == wanted).and_then(|(_, value)| value.parse().ok()).unwrap_or(default)
-    };
-    WindowLayout::new(bits("node-bits", default.node_bits), bits("offset-bits", default.offset_bits))
-        .unwrap_or(default)
-        .bar_size()
+    let node_bits = option(hib.clone(), "node-bits", default.node_bits);
+    let offset_bits = option(hib.clone(), "offset-bits", default.offset_bits);
+    let contexts = option(hib, "contexts", context::COUNT as u16).min(context::COUNT as u16);
+    WindowLayout::new(node_bits, offset_bits).unwrap_or(default).pref64_reserve(contexts)
 }
 
 /// One node.
@@ -357,8 +359,8 @@ impl Guest {
         add("-chardev", format!("socket,id=agent,path={},server=on,wait=off", path(self.socket("agent"))));
         add("-serial", "chardev:agent".into());
         add("-qmp", format!("unix:{},server=on,wait=off", path(self.socket("qmp"))));
-        // Twice the window: firmware gives a port without reservation too little for a window plugged later.
-        let reserve = window_bytes(&plan.settings.hib) * 2;
+        // Firmware gives a port without reservation too little for a window that is plugged later.
+        let reserve = port_reserve(plan.settings.hib.iter().chain(&self.options.hib_options));
         add("-device", format!("pcie-root-port,id={PORT},chassis=1,slot=1,pref64-reserve={reserve}"));
         if self.options.hib {
             add("-device", self.device().to_string());

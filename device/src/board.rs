@@ -15,7 +15,7 @@ use telegraphos_service::wait::Places;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{NodeId, UNIT, regs};
 
-use crate::config_space::{self, Builder, ConfigSpace};
+use crate::config_space::{self, Builder, ConfigSpace, Written};
 use crate::direct::Member;
 use crate::interrupts::Interrupts;
 use crate::memory::{GuestMemory, Mapped};
@@ -76,10 +76,14 @@ fn bar(region: u32) -> Option<Bar> {
 impl Board {
     /// A board just powered on, which maps at most `dma_limit` bytes of guest memory.
     pub fn new(config: HibConfig, dma_limit: u64) -> Board {
-        let space = Builder::board().bar64(0, regs::BAR0_SIZE, false).bar64(2, contexts_size(&config), false);
+        // Contexts and window are prefetchable, so that they can be above 4 GiB behind a port. Bridges that prefetch or
+        // merge, which their loads and stores would not survive, exist in conventional PCI only. How processors access
+        // them is the driver's choice: Linux maps them uncached.
+        let space = Builder::board().bar64(0, regs::BAR0_SIZE, false).bar64(2, contexts_size(&config), true);
         let space = space.bar64(4, config.window.bar_size(), true);
         let space =
             if config.msix { space.msix(1, 0, regs::MSIX_TABLE as u32, regs::MSIX_PBA as u32) } else { space.msi() };
+        let space = space.function_reset();
         Board {
             memory: GuestMemory::new(dma_limit),
             config: space.build(),
@@ -349,8 +353,13 @@ impl Backend for Board {
             self.feed(Event::Write { bar, offset, size, data: u64::from_le_bytes(bytes) });
         } else if region == CONFIG_REGION {
             let before = self.config.bus_master();
-            if self.config.write(offset, data).is_ok() && self.config.bus_master() != before {
-                self.bus_master_changed();
+            match self.config.write(offset, data) {
+                Ok(Written::FunctionReset) => {
+                    debug!("the guest resets the function");
+                    self.reset();
+                }
+                Ok(Written::Registers) if self.config.bus_master() != before => self.bus_master_changed(),
+                _ => {}
             }
         }
     }

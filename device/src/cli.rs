@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use log::{error, warn};
+use telegraphos_device_core::HibConfig;
 use telegraphos_service::command;
 use telegraphos_service::settings::SettingsError;
 use telegraphos_service::shutdown::ShutdownHandle;
@@ -59,10 +60,11 @@ fn serve(config: Config) -> Result<(), ServeError> {
     let stop = ShutdownHandle::new().map_err(system("cannot create an event descriptor"))?;
     stop_on_signals(stop.clone())?;
     let (node, options) = (config.hib.node, qemu_options(&config.socket));
+    let plug = hot_plug(&config.hib);
     let spin = config.spin.unwrap_or(0);
     telegraphos_service::spin::warn_of_few_processors(spin, 3, "the board, its guest and the fabric");
     let mut server = HibServer::bind_with(config, stop, guard)?;
-    announce(node, &options);
+    announce(node, &options, &plug);
     server.run()
 }
 
@@ -118,13 +120,27 @@ pub fn device_option(socket: &Path) -> String {
     format!("-device '{device}'")
 }
 
-/// Prints that a node is ready, and the options with which QEMU gets its board.
-pub fn announce(node: u16, options: &str) {
+/// What a port needs so that this board can be plugged into it while the guest runs.
+pub fn hot_plug(hib: &HibConfig) -> String {
+    if hib.window.fits_any_port(hib.contexts) {
+        return "It can also be plugged into any empty port while the guest runs.".into();
+    }
+    let mib = hib.window.pref64_reserve(hib.contexts) >> 20;
+    format!(
+        "To plug it in while the guest runs, the empty port needs: -device pcie-root-port,id=ID,pref64-reserve={mib}M\n\
+         (or give the board a smaller window: --node-bits 3 --offset-bits 16 --contexts 16 fits any port)"
+    )
+}
+
+/// Prints that a node is ready, the options with which QEMU gets its board, and how it is plugged in later.
+pub fn announce(node: u16, options: &str, plug: &str) {
     // For the reader of the terminal; the board runs whether it is read or not.
     let _ = std::io::Write::write_all(
         &mut std::io::stdout(),
-        format!("node {node} is ready. Add to the command line of QEMU (10.1.1 or newer):\n\n  {options}\n\n")
-            .as_bytes(),
+        format!(
+            "node {node} is ready. Add to the command line of QEMU (10.1.1 or newer):\n\n  {options}\n\n{plug}\n\n"
+        )
+        .as_bytes(),
     );
 }
 
@@ -142,6 +158,20 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(words[words.len() - 1]).unwrap();
         assert_eq!(json["socket"]["path"], "/tmp/it's \"here\".sock");
         assert!(words.iter().any(|w| w.contains("memory-backend-memfd") && w.contains("share=on")));
+    }
+
+    #[test]
+    fn the_reservation_of_a_port_is_named_where_one_is_needed() {
+        let mut hib = HibConfig::new(0);
+        let text = hot_plug(&hib);
+        assert!(text.contains("pref64-reserve=32768M"), "{text}");
+        // What the text recommends needs none.
+        let words: Vec<_> = text.split_whitespace().collect();
+        let given = |name: &str| words[words.iter().position(|word| *word == name).unwrap() + 1];
+        let bits = |name| given(name).parse().unwrap();
+        hib.window = telegraphos_wire::WindowLayout::new(bits("--node-bits"), bits("--offset-bits")).unwrap();
+        hib.contexts = given("--contexts").parse().unwrap();
+        assert!(!hot_plug(&hib).contains("reserve"), "{}", hot_plug(&hib));
     }
 
     #[test]

@@ -21,6 +21,15 @@ const BUS_MASTER: u16 = 1 << 2;
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 const FIRST_CAPABILITY: usize = 0x40;
 
+/// Advanced Features, the capability by which conventional functions offer a reset of their own. Behind its id and its
+/// link are its length, what it offers, the control and the status register.
+const ADVANCED_FEATURES: u8 = 0x13;
+const ADVANCED_FEATURES_LEN: usize = 6;
+/// Offers the Transactions Pending bit, always clear here, and the reset. Linux accepts the reset only with both.
+const OFFERS_RESET: u8 = 0b11;
+/// Where in the capability the control register is. Writing 1 to its bit 0 resets the function; it reads 0.
+const RESET_CONTROL: usize = 4;
+
 /// The config space of one function.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
@@ -28,6 +37,17 @@ pub struct ConfigSpace {
     writable: [u8; SIZE],
     /// Values after reset.
     initial: [u8; SIZE],
+    /// The register that resets the function.
+    reset_control: Option<usize>,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// Changed registers, or nothing.
+    Registers,
+    /// Asked for a reset of the function, which the caller performs. [`ConfigSpace::reset`] is part of it.
+    FunctionReset,
 }
 
 /// Builds a [`ConfigSpace`].
@@ -51,7 +71,7 @@ impl Builder {
     }
 
     fn function(device: u32, class: u32) -> Builder {
-        let space = ConfigSpace { values: [0; SIZE], writable: [0; SIZE], initial: [0; SIZE] };
+        let space = ConfigSpace { values: [0; SIZE], writable: [0; SIZE], initial: [0; SIZE], reset_control: None };
         let mut builder = Builder { space, next_capability: FIRST_CAPABILITY, link: CAPABILITIES };
         builder.put(0x00, &(device << 16 | ids::VENDOR_ID).to_le_bytes());
         builder.put(0x08, &(class << 8 | ids::REVISION).to_le_bytes());
@@ -95,6 +115,14 @@ impl Builder {
         self
     }
 
+    /// A reset of the function by the guest, which keeps the descriptors of interrupts: QEMU takes no notice of it.
+    pub fn function_reset(mut self) -> Builder {
+        let at = self.capability(ADVANCED_FEATURES, ADVANCED_FEATURES_LEN);
+        self.put(at + 2, &[ADVANCED_FEATURES_LEN as u8, OFFERS_RESET]);
+        self.space.reset_control = Some(at + RESET_CONTROL);
+        self
+    }
+
     /// The config space as it is after reset.
     pub fn build(mut self) -> ConfigSpace {
         self.space.initial = self.space.values;
@@ -133,12 +161,16 @@ impl ConfigSpace {
     }
 
     /// Writes the writable bits of `data` at `offset`.
-    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Errno> {
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<Written, Errno> {
+        let mut written = Written::Registers;
         for (at, new) in range(offset, data.len())?.zip(data) {
             let mask = self.writable[at];
             self.values[at] = self.values[at] & !mask | new & mask;
+            if Some(at) == self.reset_control && new & 1 != 0 {
+                written = Written::FunctionReset;
+            }
         }
-        Ok(())
+        Ok(written)
     }
 
     /// Whether the function may touch guest memory.
@@ -203,6 +235,21 @@ mod tests {
         assert_eq!(get::<4>(&space, 0x40), [5, 0x50, 0x80, 0]);
         assert_eq!(get::<12>(&space, 0x50), [0x11, 0, 0, 0, 0, 0x20, 0, 0, 0, 0x30, 0, 0]);
         assert_eq!(get::<1>(&space, 6)[0] & 0x10, 0x10);
+    }
+
+    #[test]
+    fn a_function_reset_is_offered_and_asked_for() {
+        let mut space = Builder::board().msi().function_reset().build();
+        assert_eq!(get::<1>(&space, 0x41), [0x50]);
+        assert_eq!(get::<6>(&space, 0x50), [0x13, 0, 6, 3, 0, 0]);
+        assert_eq!(space.write(0x54, &[1]), Ok(Written::FunctionReset));
+        assert_eq!(space.write(0x50, &[0, 0, 0, 0, 1, 0]), Ok(Written::FunctionReset));
+        for (at, data) in [(0x54, 0xfe), (0x55, 1), (0x53, 1), (0x04, 1)] {
+            assert_eq!(space.write(at, &[data]), Ok(Written::Registers), "{at:#x}");
+        }
+        assert_eq!(get::<6>(&space, 0x50), [0x13, 0, 6, 3, 0, 0], "no bit of it stays");
+        // A function that does not offer it is not reset.
+        assert_eq!(Builder::board().msi().build().write(0x54, &[1]), Ok(Written::Registers));
     }
 
     #[test]

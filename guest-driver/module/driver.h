@@ -434,6 +434,7 @@ struct tg_events {
  * @boards: Among the boards that clients use. Under tg_clients_lock.
  * @client: What the client has for it, or NULL. Under tg_clients_lock.
  * @cdev: The character device.
+ * @number: N of its name telegraphosN; -1 when it is removed.
  * @pdev: The PCI device; used only under @op_lock with @gone unset, and by
  *	remove().
  * @regs: BAR0.
@@ -486,6 +487,7 @@ struct tg_device {
 	struct list_head boards;
 	void *client;
 	struct cdev cdev;
+	int number;
 	struct pci_dev *pdev;
 	void __iomem *regs;
 	void __iomem *contexts_io;

@@ -151,13 +151,30 @@ void tg_device_watch(struct tg_device *tg)
 	schedule_delayed_work(&tg->watch, TG_WATCH_INTERVAL);
 }
 
+/*
+ * Whether BAR2 and BAR4 have addresses. What a port must reserve so that they always have is
+ * explained at pref64_reserve() in wire/src/window.rs.
+ */
+static bool tg_has_addresses(struct tg_device *tg, u64 contexts, u64 window)
+{
+	struct pci_dev *pdev = tg->pdev;
+	u64 reserve = 2 * max3(window, contexts, 2 * min(window, contexts));
+
+	if (pci_resource_len(pdev, TG_BAR_CONTEXTS) >= contexts &&
+	    pci_resource_len(pdev, TG_BAR_WINDOW) >= window)
+		return true;
+	dev_err(&pdev->dev, "BAR2 %pR, BAR4 %pR: expected at least %#llx and %#llx bytes; there was no space for them: give QEMU pref64-reserve=%lluM for the port (-device pcie-root-port,...,pref64-reserve=%lluM), or plug the board in before the start, or give the HIB a smaller window (telegraphos-hib --node-bits 3 --offset-bits 16 --contexts 16 fits any port)\n",
+		&pdev->resource[TG_BAR_CONTEXTS], &pdev->resource[TG_BAR_WINDOW],
+		contexts, window, reserve >> 20, reserve >> 20);
+	return false;
+}
+
 static int tg_identify(struct tg_device *tg)
 {
 	struct device *dev = &tg->pdev->dev;
 	u64 magic = readq(tg->regs + TG_REG_MAGIC);
 	u32 version = readl(tg->regs + TG_REG_VERSION);
 	u32 unit_shift = readl(tg->regs + TG_REG_UNIT_SHIFT);
-	u64 window;
 
 	if (magic != TG_MAGIC) {
 		dev_err(dev, "MAGIC is %#llx: expected %#llx; is the board's server running?\n",
@@ -208,14 +225,9 @@ static int tg_identify(struct tg_device *tg)
 	tg->slots = 1U << (tg->offset_bits - TG_UNIT_SHIFT);
 
 	/* Four apertures, of which imports use the first three. */
-	window = 4ULL << (tg->node_bits + tg->offset_bits);
-	if (pci_resource_len(tg->pdev, TG_BAR_CONTEXTS) < (u64)tg->contexts << TG_UNIT_SHIFT ||
-	    pci_resource_len(tg->pdev, TG_BAR_WINDOW) < window) {
-		dev_err(dev, "BAR2 %pR, BAR4 %pR: expected at least %#llx and %#llx bytes\n",
-			&tg->pdev->resource[TG_BAR_CONTEXTS], &tg->pdev->resource[TG_BAR_WINDOW],
-			(u64)tg->contexts << TG_UNIT_SHIFT, window);
+	if (!tg_has_addresses(tg, (u64)tg->contexts << TG_UNIT_SHIFT,
+			      4ULL << (tg->node_bits + tg->offset_bits)))
 		return -ENODEV;
-	}
 	tg->contexts_base = pci_resource_start(tg->pdev, TG_BAR_CONTEXTS);
 	tg->window_base = pci_resource_start(tg->pdev, TG_BAR_WINDOW);
 	return 0;
@@ -353,6 +365,14 @@ static bool tg_take_down(struct tg_device *tg)
 	return true;
 }
 
+/* Frees the board's number for another board, or for itself after a reset. May be called again. */
+static void tg_number_free(struct tg_device *tg)
+{
+	if (tg->number >= 0)
+		ida_free(&tg_minors, tg->number);
+	tg->number = -1;
+}
+
 static void tg_device_release(struct device *dev)
 {
 	struct tg_device *tg = container_of(dev, struct tg_device, dev);
@@ -371,7 +391,7 @@ static void tg_device_release(struct device *dev)
 	tg_accounts_exit(tg);
 	tg_admin_release(tg);
 	iput(tg->mapping_inode);
-	ida_free(&tg_minors, MINOR(dev->devt) - MINOR(tg_devt));
+	tg_number_free(tg);
 	kfree(tg);
 }
 
@@ -391,6 +411,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 		return ERR_PTR(minor);
 	}
 	tg->pdev = pdev;
+	tg->number = minor;
 	init_rwsem(&tg->op_lock);
 	init_rwsem(&tg->map_lock);
 	INIT_DELAYED_WORK(&tg->watch, tg_watch);
@@ -450,8 +471,11 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	pci_set_drvdata(pdev, tg);
 
 	err = pci_enable_device(pdev);
-	if (err)
+	if (err) {
+		dev_err(&pdev->dev, "cannot be enabled: error %d; if a BAR has no address, telegraphos-hib prints the pref64-reserve=SIZE that its port needs\n",
+			err);
 		goto err_put;
+	}
 	err = pci_request_regions(pdev, TG_NAME);
 	if (err)
 		goto err_disable;
@@ -559,6 +583,7 @@ err_regions:
 err_disable:
 	pci_disable_device(pdev);
 err_put:
+	pci_set_drvdata(pdev, NULL);
 	put_device(&tg->dev);
 	return err;
 }
@@ -585,10 +610,15 @@ static void tg_remove(struct pci_dev *pdev)
 {
 	struct tg_device *tg = pci_get_drvdata(pdev);
 
+	/* A reset after which it could not be used. */
+	if (!tg)
+		return;
 	tg_clients_remove(tg);
 	/* No file there is being read after this. */
 	debugfs_remove(tg->debugfs);
 	cdev_device_del(&tg->cdev, &tg->dev);
+	/* Programs may keep it open for long, and expect the next board under the same name. */
+	tg_number_free(tg);
 	tg_stop(tg);
 	cancel_delayed_work_sync(&tg->watch);
 	free_irq(pci_irq_vector(pdev, 0), tg);
@@ -602,22 +632,41 @@ static void tg_remove(struct pci_dev *pdev)
 	pci_iounmap(pdev, tg->regs);
 	pci_release_regions(pdev);
 	pci_disable_device(pdev);
+	pci_set_drvdata(pdev, NULL);
 	put_device(&tg->dev);
 }
 
 /* No board may write into the memory of a kernel that kexec starts. */
 static void tg_shutdown(struct pci_dev *pdev)
 {
-	tg_stop(pci_get_drvdata(pdev));
+	struct tg_device *tg = pci_get_drvdata(pdev);
+
+	if (tg)
+		tg_stop(tg);
+}
+
+/*
+ * A reset of the function is to processes what unplugging and plugging is: nothing that they
+ * had at the board survives it. Files that are open fail from now on, and are opened anew. The
+ * kernel calls both with the device locked, as it calls probe() and remove().
+ */
+static void tg_reset_prepare(struct pci_dev *pdev)
+{
+	dev_notice(&pdev->dev, "is being reset: all exports and imports end\n");
+	tg_remove(pdev);
 }
 
 static void tg_reset_done(struct pci_dev *pdev)
 {
-	dev_notice(&pdev->dev, "reset: all exports and imports are gone; unbind and bind the driver to use the board again\n");
+	int err = tg_probe(pdev, NULL);
+
+	if (err)
+		dev_err(&pdev->dev, "cannot be used after the reset: error %d; unbind and bind the driver to try again\n",
+			err);
 }
 
 static const struct pci_error_handlers tg_error_handlers = {
-	.reset_prepare = tg_shutdown,
+	.reset_prepare = tg_reset_prepare,
 	.reset_done = tg_reset_done,
 };
 

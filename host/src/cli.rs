@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use telegraphos_device::cli::{announce, configuration, start_guard};
+use telegraphos_device::cli::{announce, configuration, hot_plug, start_guard};
 use telegraphos_device::direct::{GroupMemory, MemoryServer, TrustGroup, memory_socket};
 use telegraphos_device::{HibServer, device_option, qemu_options};
 use telegraphos_fabric::{Fabric, FabricError};
@@ -129,6 +129,7 @@ fn serve(Configs { fabric, boards, trust, threads }: Configs) -> Result<(), Host
     let (mut servers, mut memories) = (Vec::new(), Vec::new());
     for mut config in boards {
         let (node, mut options) = (config.hib.node, qemu_options(&config.socket));
+        let plug = hot_plug(&config.hib);
         let failed = |source| HostError::Board { node, source };
         config.direct = groups.iter().find_map(|group| group.member(node));
         if let Some(member) = config.direct.clone() {
@@ -139,7 +140,7 @@ fn serve(Configs { fabric, boards, trust, threads }: Configs) -> Result<(), Host
         // Boards end with the fabric: nobody has a handle of their own.
         let stop = ShutdownHandle::new().map_err(HostError::Wait)?;
         servers.push((node, HibServer::bind_with(config, stop, guard.clone()).map_err(failed)?));
-        announce(node, &options);
+        announce(node, &options, &plug);
     }
     Host::with(fabric, servers, memories, serving)?.run()
 }

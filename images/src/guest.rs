@@ -300,8 +300,8 @@ impl Guest {
     /// - `-smp N`;
     /// - `-chardev ... -serial chardev:...` twice: the first is the console `ttyS0`, the second `ttyS1` for the agent;
     /// - one `-device pcie-root-port,id=rpN,chassis=N,slot=N,pref64-reserve=SIZE` for each device that is plugged while
-    ///   the guest runs, with `-device '{"driver":"vfio-user-pci","bus":"rpN",...}'` behind it. SIZE is a power of two
-    ///   above the sum of its 64-bit BARs: firmware gives a port without it 2 MiB, and a window plugged later stays
+    ///   the guest runs, with `-device '{"driver":"vfio-user-pci","bus":"rpN",...}'` behind it. SIZE is that
+    ///   of `WindowLayout::pref64_reserve`: firmware gives a port without it 2 MiB, and a window plugged later stays
     ///   without address ("failed to assign");
     /// - `-qmp ...`, `-no-reboot` where wanted.
     pub fn qemu_args(&self, accelerator: &str, append: &str) -> Vec<OsString> {

@@ -182,6 +182,7 @@ fn one_process(suite: &mut Suite) {
             }),
             ("one_process_idle_costs_nothing", &pressure::an_idle_board_costs_nothing),
             ("one_process_reset_by_the_button", &accidents::reset_button),
+            ("one_process_function_reset", &accidents::function_reset_while_in_use),
             ("one_process_guest_logs_are_silent", &whole::guest_logs_are_silent),
             ("one_process_killed", &accidents::host_process_killed),
         ],
@@ -238,6 +239,7 @@ fn oldest_kernel(suite: &mut Suite) {
             ("kernel_6_1_i10_wide_elements_with_two_processors", &queues::wide_elements_with_two_processors),
             ("kernel_6_1_i2_i5_chaotic_stores_to_one_page", &|c| replicas::chaotic_stores_to_one_page(c, Scale::Ci)),
             ("kernel_6_1_guest_logs_are_silent", &whole::guest_logs_are_silent),
+            ("kernel_6_1_function_reset", &accidents::function_reset_while_in_use),
             ("kernel_6_1_unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
         ],
     );

@@ -126,6 +126,24 @@ impl WindowLayout {
         1 << (APERTURE_BITS + u32::from(self.node_bits) + u32::from(self.offset_bits))
     }
 
+    /// Bytes of 64-bit prefetchable addresses (`pref64-reserve`) that a port must reserve so that a board with this
+    /// window and so many contexts can be plugged into it while the guest runs.
+    ///
+    /// Firmware aligns a reservation to 2 MiB only, so one of a BAR's size need not contain a range that is aligned to
+    /// it. Twice the larger of BAR2 and BAR4 always does, and leaves room for the other, if that is smaller.
+    pub fn pref64_reserve(&self, contexts: u16) -> u64 {
+        let (window, contexts) = (self.bar_size(), u64::from(contexts) * crate::UNIT);
+        2 * window.max(contexts).max(2 * window.min(contexts))
+    }
+
+    /// Whether such a board fits into a port without a reservation. Firmware gives that 2 MiB of prefetchable addresses
+    /// and 2 MiB of others, to which Linux assigns BAR0, and BAR2 or BAR4 if it does not fit beside the other one.
+    pub fn fits_any_port(&self, contexts: u16) -> bool {
+        const MIB: u64 = 1 << 20;
+        let (window, contexts) = (self.bar_size(), u64::from(contexts) * crate::UNIT);
+        window.max(contexts) <= 2 * MIB && window.min(contexts) <= MIB
+    }
+
     /// The parts of a BAR offset; bits above the window are ignored, as a bus would.
     pub fn decode(&self, address: u64) -> WindowAddress {
         let offset = address & ((1 << self.offset_bits) - 1);
@@ -161,6 +179,33 @@ mod tests {
             let parts = layout.decode(addr);
             prop_assert_eq!(layout.encode(parts), Some(addr & (layout.bar_size() - 1)));
         }
+    }
+
+    #[test]
+    fn a_reservation_contains_both_bars_wherever_it_begins() {
+        for (node_bits, offset_bits, contexts) in [(6, 26, 256), (1, 16, 8), (4, 16, 64), (1, 16, 256), (2, 16, 16)] {
+            let layout = WindowLayout::new(node_bits, offset_bits).unwrap();
+            let (window, contexts_size) = (layout.bar_size(), u64::from(contexts) * crate::UNIT);
+            let reserve = layout.pref64_reserve(contexts);
+            let (large, small) = (window.max(contexts_size), window.min(contexts_size));
+            for begin in (0..64u64).map(|i| (i << 21) + (i % 7) * (large / 8).next_multiple_of(1 << 21)) {
+                let (end, first) = (begin + reserve, begin.next_multiple_of(large));
+                assert!(first + large <= end, "{layout:?}, from {begin:#x}");
+                let before = begin.next_multiple_of(small) + small <= first;
+                let behind = (first + large).next_multiple_of(small) + small <= end;
+                assert!(before || behind, "{layout:?} with {contexts} contexts, from {begin:#x}");
+            }
+        }
+        assert_eq!(WindowLayout::default().pref64_reserve(256), 32 << 30);
+    }
+
+    #[test]
+    fn small_boards_fit_any_port() {
+        let fits = |node_bits, offset_bits, contexts| {
+            WindowLayout::new(node_bits, offset_bits).unwrap().fits_any_port(contexts)
+        };
+        assert!(fits(3, 16, 16) && fits(2, 17, 16) && fits(1, 16, 32));
+        assert!(!fits(3, 16, 32) && !fits(4, 16, 1) && !WindowLayout::default().fits_any_port(256));
     }
 
     #[test]
