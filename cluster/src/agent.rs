@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use telegraphos_agent::{Decoder, ToGuest, ToHost, encode};
 
 /// Messages of one command that may be queued. Beyond, the line is not read, and the guest waits.
@@ -42,6 +42,12 @@ struct State {
     release: String,
     closed: bool,
     next_id: u32,
+    /// When the agent was heard last; none before the first time.
+    heard: Option<Instant>,
+    /// When the last `Ping` was sent.
+    pinged: Option<Instant>,
+    /// The reader waits for a command's owner here to take its output, and so hears nothing.
+    delivers: bool,
     commands: HashMap<u32, SyncSender<ToHost>>,
 }
 
@@ -84,6 +90,28 @@ impl Line {
     /// Whether the guest's board could be used when its agent came up last.
     pub(crate) fn found_board(&self) -> bool {
         self.0.state().board
+    }
+
+    /// Whether nothing has been heard from the agent for `limit`, although it is up and was pinged. To be called several
+    /// times within the limit.
+    pub(crate) fn is_silent(&self, limit: Duration) -> bool {
+        let (heard, due) = {
+            let mut state = self.0.state();
+            let Some(heard) = state.heard.filter(|_| !state.delivers && !state.closed) else { return false };
+            let due = state.pinged.is_none_or(|pinged| pinged.elapsed() > limit / 4);
+            if due {
+                state.pinged = Some(Instant::now());
+            }
+            (heard, due)
+        };
+        // Another writer that waits for the agent is no reason to wait here, too.
+        if let Some(_turn) = due.then(|| self.0.turn.try_lock().ok()).flatten() {
+            if let Ok(frame) = encode(&ToGuest::Ping { nonce: 0 }) {
+                // A line that has ended is noticed by its reader.
+                let _ = (&self.0.socket).write_all(&frame);
+            }
+        }
+        heard.elapsed() > limit
     }
 
     /// Waits at most `limit` for the guest to have booted more than `boots` times; whether it has.
@@ -153,6 +181,7 @@ impl Shared {
 
     /// Hands a message to its command.
     fn take(&self, message: ToHost) {
+        self.state().heard = Some(Instant::now());
         let (id, last) = match message {
             ToHost::Hello { release, uptime_ms, board } => {
                 return self.change("the guest was restarted", |state| {
@@ -175,7 +204,11 @@ impl Shared {
         };
         // Without the lock: it may wait for the receiver, which may also have gone.
         if let Some(sender) = sender {
+            self.state().delivers = true;
             let _ = sender.send(message);
+            let mut state = self.state();
+            state.delivers = false;
+            state.heard = Some(Instant::now());
         }
     }
 

@@ -22,6 +22,7 @@ pub struct Builder {
     progress: ProgressMode,
     each: NodeOptions,
     special: Vec<(usize, NodeOptions)>,
+    beside: bool,
 }
 
 /// What guests boot from: see [`prepare`].
@@ -48,7 +49,10 @@ pub fn prepare(settings: &Settings, progress: ProgressMode) -> Result<Prepared> 
     let store = Store::open(settings.cache.clone(), progress)?;
     interrupt::forward(store.cancel_flag());
     interrupt::check()?;
-    let qemu = store.qemu()?;
+    let qemu = match &settings.qemu {
+        Some(path) => store.qemu_at(path.clone())?,
+        None => store.qemu()?,
+    };
     let image = store.guest(settings.boot_options())?;
     if let (Some(why), false) = (&image.without_driver, progress == ProgressMode::Silent) {
         eprintln!("the guests have no driver: {why}");
@@ -70,8 +74,8 @@ impl Builder {
     }
 
     /// Processors of each guest; 1 without this.
-    pub fn smp(mut self, processors: u32) -> Builder {
-        self.settings.smp = Some(processors);
+    pub fn cpus(mut self, processors: u32) -> Builder {
+        self.settings.cpus = Some(processors);
         self
     }
 
@@ -93,6 +97,13 @@ impl Builder {
         self
     }
 
+    /// Does not wait until no other cluster runs on this machine. Without this, one that does not say so either is
+    /// waited for: tests and measurements have limits of time.
+    pub fn beside_others(mut self, beside: bool) -> Builder {
+        self.beside = beside;
+        self
+    }
+
     /// What every node is like.
     pub fn each(mut self, change: impl FnOnce(&mut NodeOptions)) -> Builder {
         change(&mut self.each);
@@ -110,16 +121,17 @@ impl Builder {
 
     /// Prepares what is needed and boots all nodes. Returns when every guest is up and its device can be used.
     pub fn boot(self) -> Result<Cluster> {
-        let Builder { settings, progress, each, special } = self;
+        let Builder { settings, progress, each, special, beside } = self;
         settings.check()?;
         let (kvm, note) = settings.use_kvm()?;
         if let (Some(note), false) = (note, progress == ProgressMode::Silent) {
             eprintln!("{note}");
         }
         // Before anything slow: a directory that cannot be used is an error at once.
-        let run_dir = RunDir::create(settings.run_dir.as_deref())?;
+        let mut run_dir = RunDir::create(settings.run_dir.as_deref())?;
+        run_dir.keep(settings.keep);
         let prepared = prepare(&settings, progress)?;
-        let lock = MachineLock::acquire(progress)?;
+        let lock = if beside { None } else { Some(MachineLock::acquire(progress)?) };
         let logs = Logs::open(&settings, &run_dir)?;
         let nodes = settings.nodes.unwrap_or(2);
         let manifest = prepared.manifest();
@@ -142,7 +154,7 @@ pub struct Cluster {
     plan: Arc<Plan>,
     manifest: Manifest,
     _run_dir: RunDir,
-    _lock: Arc<MachineLock>,
+    _lock: Option<Arc<MachineLock>>,
 }
 
 impl Cluster {
@@ -175,7 +187,7 @@ impl Cluster {
             let mut still = Vec::new();
             for guest in waiting {
                 if !guest.poll_boot(0)? {
-                    if begun.elapsed() > self.plan.boot_limit() {
+                    if begun.elapsed() > self.plan.boot_timeout() {
                         return Err(guest.boot_timed_out());
                     }
                     still.push(guest);
@@ -208,8 +220,18 @@ impl Cluster {
         Ok(())
     }
 
+    /// An error if a process of the cluster has ended by itself, a kernel has panicked, a guest has hung, or the user
+    /// interrupts.
+    pub(crate) fn check(&self) -> Result<()> {
+        interrupt::check()?;
+        // A panic comes first: it is why others end.
+        self.guests.iter().try_for_each(Guest::check_kernel)?;
+        self.check_fabric()?;
+        self.guests.iter().try_for_each(Guest::check)
+    }
+
     /// An error if the process with the fabric has ended by itself.
-    pub(crate) fn check_fabric(&self) -> Result<()> {
+    fn check_fabric(&self) -> Result<()> {
         let Some(fabric) = &mut *lock(&self.fabric) else { return Ok(()) };
         let Some(status) = fabric.ended() else { return Ok(()) };
         let name = if self.plan.processes() == Processes::One { "host" } else { "fabric" };

@@ -233,6 +233,11 @@ impl Running {
         Error::Command { node: self.node, command: self.command.clone(), why }
     }
 
+    /// The error of a command that is not done after `limit`; `output` is empty, or what it wrote.
+    pub(crate) fn late(&self, limit: Duration, output: String) -> Error {
+        Error::Late { node: self.node, command: self.command.clone(), limit, output }
+    }
+
     /// Sends more standard input to a command started with [`GuestCommand::keep_input_open`].
     pub fn write(&mut self, text: &str) -> Result<()> {
         self.input.extend(text.as_bytes());
@@ -376,7 +381,7 @@ impl Running {
         }
         match self.ended {
             Some(exit) => Ok(Output { status: Status(exit), stdout, stderr }),
-            None => Err(self.fail(format!("did not end within {limit:?}; it wrote:\n{stdout}{stderr}"))),
+            None => Err(self.late(limit, format!("; it wrote:\n{stdout}{stderr}"))),
         }
     }
 }

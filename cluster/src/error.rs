@@ -72,6 +72,28 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// A command in a guest did not end in time, and was killed.
+    #[error("node {node}: {command}: did not end within {limit:?}{output}")]
+    Late {
+        /// The node.
+        node: usize,
+        /// The command.
+        command: String,
+        /// How long.
+        limit: Duration,
+        /// Empty, or what it wrote.
+        output: String,
+    },
+    /// A guest's kernel has panicked, or the guest has hung.
+    #[error("node {node}: {what}{tail}")]
+    Dead {
+        /// The node.
+        node: usize,
+        /// What happened, with the kernel's words.
+        what: String,
+        /// The stack and the last lines of the console.
+        tail: String,
+    },
     /// A command in a guest said no.
     #[error("node {node}: {command} failed ({status}):\n{output}")]
     Failed {
@@ -144,6 +166,8 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Usage(_) => 2,
+            Error::Late { .. } | Error::TimedOut { .. } => 124,
+            Error::Dead { .. } => 254,
             Error::Interrupted => 130,
             Error::Failed { .. } | Error::Command { .. } => 1,
             Error::Control(telegraphos_fabric::control::ClientError::Refused(_)) => 1,

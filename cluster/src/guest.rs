@@ -5,6 +5,7 @@ use crate::agent::Line;
 use crate::cluster::Prepared;
 use crate::command::GuestCommand;
 use crate::launch::{Hib, Logs, PROMPT, read_log, start_hib, wait_for_socket};
+use crate::panic::Console;
 use crate::process::{Memory, Process};
 use crate::qmp::Qmp;
 use crate::rundir::FABRIC;
@@ -105,8 +106,8 @@ impl Plan {
         self.settings.trust.iter().any(|group| group.nodes.iter().any(|member| usize::from(*member) == node))
     }
 
-    pub(crate) fn boot_limit(&self) -> Duration {
-        Duration::from_secs(self.settings.boot_limit.unwrap_or(180))
+    pub(crate) fn boot_timeout(&self) -> Duration {
+        Duration::from_secs(self.settings.boot_timeout.unwrap_or(180))
     }
 }
 
@@ -131,6 +132,8 @@ pub struct Guest {
     vm: Mutex<Option<Vm>>,
     qmp: Mutex<Option<Qmp>>,
     hib: Mutex<Option<Process>>,
+    /// What its kernel says, since QEMU was started last.
+    kernel: Mutex<Option<Console>>,
 }
 
 #[derive(Debug)]
@@ -150,7 +153,8 @@ impl Drop for Vm {
 
 impl Guest {
     pub(crate) fn new(node: usize, options: NodeOptions, plan: Arc<Plan>) -> Guest {
-        Guest { node, options, plan, vm: Mutex::default(), qmp: Mutex::default(), hib: Mutex::default() }
+        let (vm, qmp, hib, kernel) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        Guest { node, options, plan, vm, qmp, hib, kernel }
     }
 
     /// Its node id.
@@ -285,6 +289,7 @@ impl Guest {
             // Left by an earlier QEMU.
             let _ = fs::remove_file(self.socket(kind));
         }
+        *lock(&self.kernel) = Some(Console::follow(self.log("console")));
         let mut command = self.options.qemu.as_ref().unwrap_or(&self.plan.prepared.qemu).command();
         command.args(self.qemu_args());
         let (directories, args) = self.start_directories()?;
@@ -344,7 +349,7 @@ impl Guest {
         add("-name", format!("telegraphos-node{}", self.node));
         let size = format!("{}M", plan.settings.memory_mib.unwrap_or(256));
         add("-m", size.clone());
-        add("-smp", plan.settings.smp.unwrap_or(1).to_string());
+        add("-smp", plan.settings.cpus.unwrap_or(1).to_string());
         add(
             "-object",
             match self.options.shared_memory {
@@ -375,6 +380,7 @@ impl Guest {
         if self.options.test_device {
             add("-device", "pci-testdev,addr=1e.0".into());
         }
+        args.extend(plan.settings.qemu_arg.iter().map(OsString::from));
         args.extend(self.options.qemu_options.iter().cloned());
         args
     }
@@ -414,13 +420,39 @@ impl Guest {
         if line.wait_for_boot(boots, Duration::from_millis(10)) {
             return Ok(true);
         }
+        self.check_kernel()?;
+        self.check_processes("while the guest boots")?;
+        Ok(false)
+    }
+
+    /// An error if its kernel has panicked since the last call.
+    pub(crate) fn check_kernel(&self) -> Result<()> {
+        lock(&self.kernel).as_mut().and_then(|console| console.panicked(self.node)).map_or(Ok(()), Err)
+    }
+
+    /// An error if QEMU or the HIB has ended by itself.
+    fn check_processes(&self, during: &str) -> Result<()> {
         for process in [lock(&self.vm).as_mut().map(|vm| &mut vm.process), lock(&self.hib).as_mut()] {
             let Some(process) = process else { continue };
             if let Some(status) = process.ended() {
-                return Err(Error::ended(process.what(), status, "while the guest boots", self.tails()));
+                return Err(Error::ended(process.what(), status, during, self.tails()));
             }
         }
-        Ok(false)
+        Ok(())
+    }
+
+    /// An error if QEMU or the HIB has ended by itself, or the guest that was up has hung.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.check_processes("while the guests run")?;
+        let limit = Duration::from_secs(self.plan.settings.hang_timeout.unwrap_or(60));
+        if self.line().is_some_and(|line| line.is_silent(limit)) {
+            let what = format!(
+                "the guest has hung: QEMU runs, but the guest's agent has not answered for {limit:?}; on a slow machine \
+                 give --hang-timeout more"
+            );
+            return Err(Error::Dead { node: self.node, what, tail: self.tails() });
+        }
+        Ok(())
     }
 
     /// Times the guest has booted under the present QEMU.
@@ -432,7 +464,7 @@ impl Guest {
     pub fn wait_for_boot(&self, boots: u64) -> Result<()> {
         let begun = Instant::now();
         while !self.poll_boot(boots)? {
-            if begun.elapsed() > self.plan.boot_limit() {
+            if begun.elapsed() > self.plan.boot_timeout() {
                 return Err(self.boot_timed_out());
             }
         }
@@ -445,8 +477,8 @@ impl Guest {
     pub(crate) fn boot_timed_out(&self) -> Error {
         Error::TimedOut {
             what: format!("the boot of node {}", self.node),
-            limit: self.plan.boot_limit(),
-            remedy: "on a slow machine give --boot-limit more",
+            limit: self.plan.boot_timeout(),
+            remedy: "on a slow machine give --boot-timeout more",
             tail: self.tails(),
         }
     }

@@ -22,6 +22,7 @@
 //! - `launch` starts HIBs and fabrics: command lines, logs, sockets.
 //! - `namespaces` puts fabric processes into separate networks.
 //! - `command` runs commands in a guest, through `agent`, its line to the guest's agent; `qmp` speaks to QEMU.
+//! - `panic` finds the panic of a kernel on its console.
 //! - `process` and `rundir` clean up after the harness: children die with it, its directory is removed by it or by the
 //!   next one.
 //!
@@ -39,6 +40,7 @@ mod guest;
 mod interrupt;
 mod launch;
 mod namespaces;
+mod panic;
 mod process;
 mod qmp;
 mod rundir;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The private directory of one cluster (sockets, logs), and the lock that lets one cluster at a time use the machine.
+//! The private directory of one cluster (sockets, logs), and the lock that lets tests and measurements have the
+//! machine to themselves.
 
 use crate::process::listens;
 use crate::{Error, ProgressMode, Result, interrupt, lock};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -25,6 +26,7 @@ const LONGEST: usize = 107 - 24;
 pub(crate) struct RunDir {
     dir: TempDir,
     _owner: File,
+    keep: bool,
 }
 
 impl RunDir {
@@ -59,11 +61,32 @@ impl RunDir {
         rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive)
             .map_err(|e| io("cannot lock a file in")(e.into()))?;
         fs::rename(&early, dir.path().join(OWNER)).map_err(io("cannot write into"))?;
-        Ok(RunDir { dir, _owner: owner })
+        Ok(RunDir { dir, _owner: owner, keep: false })
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Whether it stays when this is dropped, without its sockets.
+    pub(crate) fn keep(&mut self, keep: bool) {
+        self.keep = keep;
+        self.dir.disable_cleanup(keep);
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        if !self.keep {
+            return;
+        }
+        for entry in fs::read_dir(self.path()).into_iter().flatten().flatten() {
+            // Without the owner's file it is no directory of a killed harness, which the next one would remove.
+            if entry.file_name() == OWNER || entry.file_type().is_ok_and(|kind| kind.is_socket()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        eprintln!("kept: {}", self.path().display());
     }
 }
 
@@ -120,8 +143,8 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// The right to run virtual machines on this computer. Guests under emulation take whole processors, so two clusters at
-/// once would run into each other's time limits.
+/// The right to have this computer, which tests and measurements take. Guests under emulation take whole processors, so
+/// two clusters at once would run into each other's time limits.
 #[derive(Debug)]
 pub(crate) struct MachineLock(#[allow(dead_code, reason = "held for its Drop")] File);
 
@@ -194,6 +217,21 @@ mod tests {
         assert!(path.exists());
         drop(run);
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_directory_that_is_kept_has_its_logs_and_no_sockets() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut run = RunDir::create(Some(parent.path())).unwrap();
+        run.keep(true);
+        let path = run.path().to_path_buf();
+        fs::write(path.join("console.0.log"), "text").unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(path.join("qmp0")).unwrap();
+        drop(run);
+        // Nor does the next harness remove it.
+        drop(RunDir::create(Some(parent.path())).unwrap());
+        let names: Vec<_> = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["console.0.log"]);
     }
 
     #[test]

@@ -81,15 +81,16 @@ pub struct Settings {
     #[arg(long, value_name = "SHARE")]
     #[serde(default)]
     pub share: Vec<Share>,
-    /// Memory of each virtual machine in MiB [default: 256]
-    #[arg(long, value_name = "MIB")]
+    /// Memory of each virtual machine: 512M, 2G; a number alone is MiB [default: 256M]
+    #[arg(long = "memory", value_name = "SIZE", value_parser = mebibytes)]
+    #[serde(default, rename = "memory", deserialize_with = "memory")]
     pub memory_mib: Option<u32>,
     /// Processors of each virtual machine [default: 1]
     #[arg(long, value_name = "N")]
-    pub smp: Option<u32>,
+    pub cpus: Option<u32>,
     /// What runs guest code [default: auto]
     #[arg(long, value_enum)]
-    pub accelerator: Option<Accelerator>,
+    pub accel: Option<Accelerator>,
     /// Whether fabric and HIBs share one process, or each has one [default: one; each for bench --notify]
     #[arg(long, value_enum)]
     pub processes: Option<Processes>,
@@ -97,6 +98,13 @@ pub struct Settings {
     /// auto is one for each HIB where there are processors for all [default: auto]
     #[arg(long, value_name = "N")]
     pub threads: Option<Threads>,
+    /// QEMU, instead of the host's or Debian's; must have vfio-user-pci [default: $TELEGRAPHOS_QEMU]
+    #[arg(long, value_name = "PATH")]
+    pub qemu: Option<PathBuf>,
+    /// An argument of every QEMU, after all others; may be given several times (in the file: a list named qemu-arg)
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    #[serde(default)]
+    pub qemu_arg: Vec<String>,
     /// Nodes that trust each other, as NAME=NODES:MIB (lab=0,2-3:64; in the file: tables named trust, with name, nodes
     /// and size-mib): they get memory that each accesses directly, whatever is granted. Needs one process
     #[arg(long, value_name = "GROUP")]
@@ -107,7 +115,14 @@ pub struct Settings {
     pub net: Option<Net>,
     /// Seconds until a guest must be up [default: 180]
     #[arg(long, value_name = "SECONDS")]
-    pub boot_limit: Option<u64>,
+    pub boot_timeout: Option<u64>,
+    /// Seconds without an answer from a guest that is up, after which it counts as hung [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub hang_timeout: Option<u64>,
+    /// Keeps the private directory with all logs and says where it is
+    #[arg(long)]
+    #[serde(default)]
+    pub keep: bool,
     /// Where the private directory for sockets is made [default: $XDG_RUNTIME_DIR, else /tmp]
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
@@ -125,6 +140,27 @@ pub struct Settings {
     #[arg(long = "fabric", value_name = "NAME=VALUE", value_parser = pair)]
     #[serde(default, deserialize_with = "table::<_, toml::Table>")]
     pub fabric: Vec<(String, String)>,
+}
+
+/// A size in MiB: a number alone, or with M or G (also MiB, GiB).
+fn mebibytes(text: &str) -> std::result::Result<u32, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "" | "M" | "MiB" => 1,
+        "G" | "GiB" => 1024,
+        _ => 0,
+    };
+    let size = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor)).filter(|_| factor != 0);
+    size.ok_or_else(|| format!("{text:?} is no size of memory: expected one such as 512M or 2G; a number alone is MiB"))
+}
+
+fn memory<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<u32>, D::Error> {
+    let text = match toml::Value::deserialize(from)? {
+        toml::Value::String(text) => text,
+        other => other.to_string(),
+    };
+    mebibytes(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
 /// A table of options of another command, with the settings `S`, which define the names.
@@ -173,13 +209,17 @@ impl Settings {
             root: self.root.or(base.root),
             share: if self.share.is_empty() { base.share } else { self.share },
             memory_mib: self.memory_mib.or(base.memory_mib),
-            smp: self.smp.or(base.smp),
-            accelerator: self.accelerator.or(base.accelerator),
+            cpus: self.cpus.or(base.cpus),
+            accel: self.accel.or(base.accel),
             processes: self.processes.or(base.processes),
             threads: self.threads.or(base.threads),
             trust: if self.trust.is_empty() { base.trust } else { self.trust },
             net: self.net.or(base.net),
-            boot_limit: self.boot_limit.or(base.boot_limit),
+            boot_timeout: self.boot_timeout.or(base.boot_timeout),
+            hang_timeout: self.hang_timeout.or(base.hang_timeout),
+            keep: self.keep || base.keep,
+            qemu: self.qemu.or(base.qemu),
+            qemu_arg: [base.qemu_arg, self.qemu_arg].concat(),
             run_dir: self.run_dir.or(base.run_dir),
             log_dir: self.log_dir.or(base.log_dir),
             cache: self.cache.or(base.cache),
@@ -197,9 +237,10 @@ impl Settings {
             _ => Ok(()),
         };
         range("nodes", self.nodes.map(|v| v as u64), 1, MAX_NODES as u64, "")?;
-        range("memory-mib", self.memory_mib.map(u64::from), 128, 65_536, " MiB")?;
-        range("smp", self.smp.map(u64::from), 1, 64, "")?;
-        range("boot-limit", self.boot_limit, 5, 3600, " s")?;
+        range("memory", self.memory_mib.map(u64::from), 128, 65_536, " MiB")?;
+        range("cpus", self.cpus.map(u64::from), 1, 64, "")?;
+        range("hang-timeout", self.hang_timeout, 5, 86_400, " s")?;
+        range("boot-timeout", self.boot_timeout, 5, 3600, " s")?;
         if let (Some(threads @ Threads::Fixed(2..)), Some(Processes::Each)) = (self.threads, self.processes) {
             return Err(Error::Usage(format!(
                 "threads is {threads}, but the HIBs do not share a process; choose --processes one"
@@ -265,7 +306,7 @@ impl Settings {
 
     /// Whether KVM is to be used, and a note for the user.
     pub(crate) fn use_kvm(&self) -> Result<(bool, Option<String>)> {
-        choose_accelerator(self.accelerator.unwrap_or_default(), &kvm_usable())
+        choose_accelerator(self.accel.unwrap_or_default(), &kvm_usable())
     }
 }
 
@@ -277,10 +318,10 @@ fn choose_accelerator(wanted: Accelerator, kvm: &KvmState) -> Result<(bool, Opti
             Ok((false, Some(format!("KVM is present but unusable: {reason}; guests run under TCG"))))
         }
         (Accelerator::Kvm, KvmState::PresentButUnusable { reason }) => {
-            Err(Error::Usage(format!("KVM is present but unusable: {reason}; choose --accelerator tcg")))
+            Err(Error::Usage(format!("KVM is present but unusable: {reason}; choose --accel tcg")))
         }
         (Accelerator::Kvm, KvmState::Absent) => {
-            Err(Error::Usage("KVM is absent: there is no /dev/kvm; choose --accelerator tcg".into()))
+            Err(Error::Usage("KVM is absent: there is no /dev/kvm; choose --accel tcg".into()))
         }
     }
 }
@@ -303,7 +344,8 @@ mod tests {
         let command = Settings::augment_args(Command::new("x"));
         let names: Vec<&str> = command.get_arguments().filter_map(|a| a.get_long()).collect();
         let text = "nodes = 3\nkernel = \"6.1\"\nmodules = \"/m\"\ninitrd = \"/i\"\nappend = \"a b\"\nroot = \"host\"\n\
-                    share = [\"/a:/b:ro\"]\nmemory-mib = 512\nsmp = 2\naccelerator = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nboot-limit = 60\n\
+                    share = [\"/a:/b:ro\"]\nmemory = \"512M\"\ncpus = 2\naccel = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nboot-timeout = 60\n\
+                    hang-timeout = 90\nkeep = true\nqemu = \"/q\"\nqemu-arg = [\"-d\", \"int\"]\n\
                     run-dir = \"/r\"\nlog-dir = \"/l\"\ncache = \"/c\"\n[hib]\nload-limit-ms = 500\n[fabric]\nnodes = 9\n\
                     [[trust]]\nname = \"lab\"\nnodes = [0, 2]\nsize-mib = 64\n";
         let settings = read(text).unwrap();
@@ -317,12 +359,27 @@ mod tests {
         assert_eq!(settings.hib, [("load-limit-ms".to_owned(), "500".to_owned())]);
         assert_eq!(settings.trust, ["lab=0,2:64".parse().unwrap()]);
         assert_eq!(settings.threads, Some(Threads::Fixed(3)));
+        assert_eq!((settings.memory_mib, settings.keep, settings.qemu_arg.len()), (Some(512), true, 2));
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, mib) in [("256", 256), ("512M", 512), ("512MiB", 512), ("2G", 2048), ("2GiB", 2048)] {
+            assert_eq!(mebibytes(text), Ok(mib), "{text}");
+        }
+        for text in ["", "M", "2K", "2T", "-1", "1.5G", "2 G", "4294967296", "4194304G"] {
+            let said = mebibytes(text).unwrap_err();
+            assert!(said.contains(&format!("{text:?}")) && said.contains("512M or 2G"), "{said}");
+        }
+        assert_eq!(read("memory = 512\n").unwrap().memory_mib, Some(512));
+        let said = read("memory = 1.5\n").unwrap_err().to_string();
+        assert!(said.contains("1.5") && said.contains("512M"), "{said}");
     }
 
     #[test]
     fn an_unknown_key_is_named_with_what_was_expected() {
-        let text = read("nodes = 2\nmemory = 5\n").unwrap_err().to_string();
-        for part in ["cluster.toml", "memory", "memory-mib", "line 2"] {
+        let text = read("nodes = 2\nmemori = 5\n").unwrap_err().to_string();
+        for part in ["cluster.toml", "memori", "memory", "line 2"] {
             assert!(text.contains(part), "{part} is not in: {text}");
         }
         let text = read("kernel = \"5.10\"").unwrap_err().to_string();
@@ -333,13 +390,13 @@ mod tests {
     fn the_command_line_wins_over_the_file() {
         let file = Settings {
             nodes: Some(2),
-            smp: Some(2),
+            cpus: Some(2),
             hib: vec![("a".into(), "1".into()), ("b".into(), "1".into())],
             ..Settings::default()
         };
         let line = Settings { nodes: Some(4), hib: vec![("a".into(), "2".into())], ..Settings::default() };
         let both = line.over(file);
-        assert_eq!((both.nodes, both.smp), (Some(4), Some(2)));
+        assert_eq!((both.nodes, both.cpus), (Some(4), Some(2)));
         assert_eq!(both.hib, [("b".into(), "1".into()), ("a".into(), "2".into())] as [(String, String); 2]);
     }
 
@@ -398,7 +455,7 @@ mod tests {
         let (used, note) = choose_accelerator(Accelerator::Auto, &broken).unwrap();
         assert!(!used && note.unwrap().contains("KVM is present but unusable: no vmx; guests run under TCG"));
         let text = choose_accelerator(Accelerator::Kvm, &broken).unwrap_err().to_string();
-        assert!(text.contains("no vmx") && text.contains("--accelerator tcg"), "{text}");
+        assert!(text.contains("no vmx") && text.contains("--accel tcg"), "{text}");
         assert!(choose_accelerator(Accelerator::Kvm, &KvmState::Absent).is_err());
         assert_eq!(choose_accelerator(Accelerator::Auto, &KvmState::Absent).unwrap(), (false, None));
         assert!(choose_accelerator(Accelerator::Auto, &KvmState::Usable).unwrap().0);

@@ -75,6 +75,11 @@ impl Store {
         from_prefix(&prefix, manifest)
     }
 
+    /// The QEMU at `path`, which must be [`MIN_VERSION`] or newer with `vfio-user-pci`.
+    pub fn qemu_at(&self, path: PathBuf) -> Result<Qemu> {
+        plain(self, path)
+    }
+
     /// The QEMU of one Debian release (`trixie`), fetched once, whatever it can do: one before [`MIN_VERSION`] runs
     /// guests, but no HIB.
     pub fn qemu_of(&self, release: &str) -> Result<Qemu> {
@@ -103,7 +108,7 @@ fn check(store: &Store, program: &Path) -> Result<Version> {
     let unfit = |found: String| {
         Error::Failed(format!(
             "QEMU too old or without vfio-user: {} is version {found}, wanted is {MIN_VERSION} or newer with the device \
-             vfio-user-pci; install a newer QEMU, or unset TELEGRAPHOS_QEMU to use Debian's",
+             vfio-user-pci; install a newer QEMU, or name none (--qemu, TELEGRAPHOS_QEMU) to use Debian's",
             program.display()
         ))
     };

@@ -27,10 +27,10 @@ pub(crate) fn a_directory_for_sockets_that_cannot_be_written() -> Result<()> {
 pub(crate) fn a_configuration_with_an_unknown_key() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("cluster.toml");
-    fs::write(&file, "nodes = 2\nmemory = 512\n")?;
+    fs::write(&file, "nodes = 2\nmemori = 512\n")?;
     let mut c = command(&["run", "--config"]);
     c.arg(&file).args(["--", "true"]);
-    refused(c, 2, &["cluster.toml", "line 2", "memory", "memory-mib"])?;
+    refused(c, 2, &["cluster.toml", "line 2", "memori", "memory"])?;
     // Also in the table that is for the HIBs.
     fs::write(&file, "nodes = 1\n[hib]\nlode-limit-ms = 5\n")?;
     let mut c = command(&["run", "--config"]);
@@ -63,7 +63,7 @@ pub(crate) fn a_qemu_that_is_too_old_or_without_vfio_user() -> Result<()> {
 
 pub(crate) fn kvm_that_cannot_run_a_guest_is_named_and_not_used() -> Result<()> {
     use telegraphos_images::{KvmState, kvm_usable};
-    let mut forced = command(&["run", "--nodes", "1", "--accelerator", "kvm", "--", "true"]);
+    let mut forced = command(&["run", "--nodes", "1", "--accel", "kvm", "--", "true"]);
     match kvm_usable() {
         // The rules for hosts unlike this one are tested where they are written (images, cluster).
         KvmState::Usable => {
@@ -72,9 +72,9 @@ pub(crate) fn kvm_that_cannot_run_a_guest_is_named_and_not_used() -> Result<()> 
             Ok(())
         }
         KvmState::PresentButUnusable { reason } => {
-            refused(forced, 2, &["KVM is present but unusable", &reason, "--accelerator tcg"])
+            refused(forced, 2, &["KVM is present but unusable", &reason, "--accel tcg"])
         }
-        KvmState::Absent => refused(forced, 2, &["KVM is absent", "/dev/kvm", "--accelerator tcg"]),
+        KvmState::Absent => refused(forced, 2, &["KVM is absent", "/dev/kvm", "--accel tcg"]),
     }
 }
 

@@ -84,7 +84,7 @@ fn killed(processes: &str, count: usize) -> Result<()> {
 }
 
 /// A command that was started. A test that fails must not leave it: it would keep the lock of all clusters.
-struct Started(Child);
+pub(crate) struct Started(pub(crate) Child);
 
 impl Drop for Started {
     fn drop(&mut self) {
@@ -109,7 +109,7 @@ fn signal(child: &Started, signal: i32) -> Result<()> {
     Ok(())
 }
 
-fn end(child: &mut Started) -> Result<Option<i32>> {
+pub(crate) fn end(child: &mut Started) -> Result<Option<i32>> {
     let begun = Instant::now();
     loop {
         if let Some(status) = child.0.try_wait()? {
@@ -132,12 +132,12 @@ pub(crate) fn nothing_left(dir: &Path) -> Result<()> {
 
 /// Processes a cluster in that directory has started: all of them have a socket of it on their command line, and the
 /// harness itself has the directory only.
-fn processes_of(dir: &Path) -> Vec<String> {
+pub(crate) fn processes_of(dir: &Path) -> Vec<(u32, String)> {
     let inside = format!("{}/", dir.display());
     let commands = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
-        let _pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         let line = fs::read(entry.path().join("cmdline")).ok()?;
-        Some(String::from_utf8_lossy(&line).replace('\0', " "))
+        Some((pid, String::from_utf8_lossy(&line).replace('\0', " ")))
     });
-    commands.filter(|line| line.contains(&inside)).collect()
+    commands.filter(|(_, line)| line.contains(&inside)).collect()
 }

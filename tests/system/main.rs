@@ -22,6 +22,7 @@ mod pressure;
 mod queues;
 mod replicas;
 mod rings;
+mod runner;
 mod whole;
 
 use std::path::Path;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     suite.part("pci_vendor_is_unassigned", pci_vendor_is_unassigned);
     input(&mut suite);
     leftovers(&mut suite);
+    runner(&mut suite);
     without_machines(&mut suite, Scale::from_env());
     four_nodes(&mut suite, Scale::from_env());
     without_rings(&mut suite);
@@ -232,7 +234,7 @@ fn oldest_kernel(suite: &mut Suite) {
         suite,
         "kernel-6.1",
         // Two virtual processors each: special mode has others to stop, locks others to exclude.
-        Cluster::builder().nodes(2).kernel(KernelSeries::V6_1).smp(2),
+        Cluster::builder().nodes(2).kernel(KernelSeries::V6_1).cpus(2),
         &[
             ("kernel_6_1_selftest", &|c| whole::selftest(c, User::Tg)),
             ("kernel_6_1_owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 2)),
@@ -248,7 +250,8 @@ fn oldest_kernel(suite: &mut Suite) {
 /// The command `telegraphos` with these arguments.
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.arg(AS_COMMAND).args(args);
+    // Beside another cluster it could miss its limits of time.
+    command.env("TELEGRAPHOS_EXCLUSIVE", "1").arg(AS_COMMAND).args(args);
     command
 }
 
@@ -267,6 +270,14 @@ fn leftovers(suite: &mut Suite) {
     suite.part("leftovers_of_an_interrupted_command", leftovers::interrupt_at_any_time_leaves_nothing);
     suite.part("leftovers_of_an_interrupted_measurement", leftovers::an_interrupted_measurement_leaves_nothing);
     suite.part("leftovers_of_a_killed_command", leftovers::even_a_killed_harness_takes_its_children_along);
+}
+
+/// How `run` and `up` end when a part of the cluster does.
+fn runner(suite: &mut Suite) {
+    suite.part("run_ends_with_254_and_the_stack_of_a_panic", runner::a_panic_is_254_with_its_stack);
+    suite.part("run_ends_with_254_when_a_kernel_panics_at_boot", runner::a_panic_at_boot_is_254_at_once);
+    suite.part("run_ends_with_124_after_its_timeout", runner::a_late_command_is_124);
+    suite.part("up_ends_when_a_process_of_it_is_killed", runner::up_ends_with_its_processes);
 }
 
 /// Boards and a fabric as processes, driven by test clients.

@@ -3,7 +3,7 @@
 
 use super::terminal::{Changed, readable};
 use super::{Context, written};
-use crate::{Cluster, Error, Result, interrupt};
+use crate::{Error, Result, interrupt};
 use rustix::termios::Termios;
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::AsFd;
@@ -27,7 +27,7 @@ pub(super) fn up(context: Context) -> Result<u8> {
         written(writeln!(out, "Up. Ctrl-C (or SIGTERM) ends everything."))?;
         loop {
             interrupt::sleep(Duration::from_millis(200))?;
-            check(&cluster)?;
+            cluster.check()?;
         }
     }
     written(writeln!(
@@ -38,18 +38,13 @@ pub(super) fn up(context: Context) -> Result<u8> {
     let mut node = 0;
     loop {
         eprintln!("--- node {node} (Enter shows the prompt)");
-        match attach(&sockets[node], &|| check(&cluster))? {
+        match attach(&sockets[node], &|| cluster.check())? {
             Left::Quit => return Ok(0),
             Left::Next => node = (node + 1) % sockets.len(),
             Left::To(other) if other < sockets.len() => node = other,
             Left::To(other) => eprintln!("--- there is no node {other}: expected 0 to {}", sockets.len() - 1),
         }
     }
-}
-
-fn check(cluster: &Cluster) -> Result<()> {
-    cluster.check_fabric()?;
-    cluster.guests().iter().try_for_each(|guest| guest.poll_boot(0).map(drop))
 }
 
 /// One console, from another terminal.

@@ -238,7 +238,7 @@ fn with_trunk(kind: &str, directory: &Path) -> Result<Case> {
 }
 
 pub(super) fn latency(context: Context, rounds: u32) -> Result<u8> {
-    let Context { settings, progress } = context;
+    let Context { settings, progress, .. } = context;
     let run_dir = RunDir::create(settings.run_dir.as_deref())?;
     let _lock = MachineLock::acquire(progress)?;
     let directory = run_dir.path();

@@ -15,6 +15,7 @@ mod run;
 mod sim;
 mod terminal;
 mod top;
+mod watch;
 
 use crate::{Error, Net, NodeOptions, Processes, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, Parser, Subcommand};
@@ -41,7 +42,8 @@ use std::time::Duration;
         telegraphos top                                   traffic between them, live\n  \
         telegraphos bench                                 what a store costs\n\n\
         Exit codes: 0 success; 1 a check or a guest failed; 2 usage or configuration; 3 the cluster could not be set \
-        up;\n130 interrupted. `run` passes on the first exit code that is not 0 (128 + n for signal n)."
+        up,\nor a process of it ended; 124 a time limit; 130 interrupted; 254 a guest's kernel panicked, or the guest \
+        hung.\n`run` passes on the first exit code of the command that is not 0 (128 + n for signal n)."
 )]
 struct Cli {
     /// TOML file with the names of the cluster options; the command line wins
@@ -78,7 +80,8 @@ enum Command {
     /// Runs a command in every guest at once
     #[command(
         after_help = "Examples:\n  telegraphos run --nodes 4 --lab -- tg-selftest\n  telegraphos run --nodes 1 --user \
-                            root -- sh -c 'dmesg | tail'\n\nThe exit code is that of the first command to fail, or 0."
+                            root -- sh -c 'dmesg | tail'\n\nThe exit code is that of the first command to fail, or 0; 124 after \
+                            --timeout; 254 for a guest that\npanicked or hung, with the kernel's stack and the end of its console."
     )]
     Run(RunArgs),
     /// Measures what operations and an idle board cost, beside what others offer in the same guests
@@ -174,9 +177,9 @@ struct RunArgs {
     /// Loads telegraphos_lab.ko in the guests, too: what the kernel does in comparisons
     #[arg(long)]
     lab: bool,
-    /// Seconds after which it is killed [default: none]
+    /// Seconds after which it is killed; the exit code is then 124 [default: none]
     #[arg(long, value_name = "SECONDS")]
-    limit: Option<u64>,
+    timeout: Option<u64>,
     #[command(flatten)]
     settings: Settings,
     /// The command and its arguments
@@ -211,12 +214,13 @@ fn execute(cli: Cli) -> Result<u8> {
     let context = |settings: Settings| -> Result<Context> {
         let settings = settings.over(base.clone());
         settings.check()?;
-        Ok(Context { settings, progress })
+        Ok(Context { settings, progress, beside: false })
     };
     // What people use is fast; what measures the parts by themselves has them apart, unless told otherwise.
     let fast = |settings: Settings| {
         let mut context = context(settings)?;
         context.settings.processes.get_or_insert(Processes::One);
+        context.beside = std::env::var_os("TELEGRAPHOS_EXCLUSIVE").is_none();
         Ok::<_, Error>(context)
     };
     let networked = |settings: Settings| {
@@ -228,7 +232,7 @@ fn execute(cli: Cli) -> Result<u8> {
         Command::Demo { inject_corruption, settings } => demo::demo(fast(settings)?, inject_corruption),
         Command::Up { settings } => console::up(networked(settings)?),
         Command::Run(args) => {
-            let limit = args.limit.map(Duration::from_secs);
+            let limit = args.timeout.map(Duration::from_secs);
             run::run(networked(args.settings)?, args.user, args.lab, limit, &args.argv)
         }
         Command::Bench { notify: true, rounds, plot, settings, .. } => {
@@ -264,11 +268,14 @@ fn execute(cli: Cli) -> Result<u8> {
 struct Context {
     settings: Settings,
     progress: ProgressMode,
+    /// Other clusters may run at the same time.
+    beside: bool,
 }
 
 impl Context {
     fn boot(&self, each: impl FnOnce(&mut NodeOptions)) -> Result<crate::Cluster> {
-        crate::Cluster::builder().settings(self.settings.clone()).progress(self.progress).each(each).boot()
+        let builder = crate::Cluster::builder().settings(self.settings.clone()).progress(self.progress);
+        builder.beside_others(self.beside).each(each).boot()
     }
 }
 

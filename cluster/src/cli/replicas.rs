@@ -17,7 +17,7 @@ use measure::{Bench, CACHES, NODES};
 use std::path::PathBuf;
 
 pub(super) fn replicas(context: Context, rounds: u32, picture: Option<PathBuf>) -> Result<u8> {
-    let Context { settings, progress } = context;
+    let Context { settings, progress, .. } = context;
     let least = CACHES.len() + HOMES.len();
     let nodes = settings.nodes.unwrap_or(NODES);
     if !(least..=NODES).contains(&nodes) {

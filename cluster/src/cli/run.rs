@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `telegraphos run`: one command in every guest, all output as it comes.
 
-use super::{Context, written};
+use super::{Context, watch, written};
 use crate::{Error, Guest, GuestCommand, OutputLine, Result, User, lock};
 use std::io::Write;
 use std::sync::Mutex;
@@ -14,12 +14,13 @@ pub(super) fn run(context: Context, user: User, lab: bool, limit: Option<Duratio
         eprint!("{}", cluster.manifest());
     }
     let command = |guest: &Guest| guest.argv(argv).user(user);
-    everywhere(cluster.guests(), command, limit, None, &mut |node, line| {
+    let mut show = |node, line| {
         written(match line {
             OutputLine::Stdout(text) => writeln!(std::io::stdout(), "[{node}] {text}"),
             OutputLine::Stderr(text) => writeln!(std::io::stderr(), "[{node}] {text}"),
         })
-    })
+    };
+    watch::watched(&cluster, || everywhere(cluster.guests(), command, limit, None, &mut show))
 }
 
 /// Runs `command` in all these guests at once; the exit code of the first to fail, or 0. A command is killed after
@@ -44,9 +45,8 @@ pub(super) fn everywhere(
                 (*lock(&show))(guest.node(), line)?;
             } else if let Some(status) = running.ended() {
                 return Ok(status.code());
-            } else if limit.is_some_and(|limit| begun.elapsed() > limit) {
-                // The error names the limit.
-                return Ok(running.wait_for(Duration::ZERO)?.status.code());
+            } else if let Some(limit) = limit.filter(|limit| begun.elapsed() > *limit) {
+                return Err(running.late(limit, String::new()));
             }
         }
         Ok(0)

@@ -68,10 +68,10 @@ server = "own"
 
 const CLUSTER: &str = r#"nodes = 4
 kernel = "6.12"
-memory-mib = 256
-smp = 2
-accelerator = "tcg"
-boot-limit = 120
+memory = "256M"
+cpus = 2
+accel = "tcg"
+boot-timeout = 120
 
 [hib]
 load-limit-ms = 500

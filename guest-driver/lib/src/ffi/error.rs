@@ -10,6 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
     static LAST_STATUS: Cell<Status> = const { Cell::new(Status::Ok) };
+    /// The errno of the last failure.
+    static LAST_ERRNO: Cell<c_int> = const { Cell::new(0) };
     static LAST_ERROR: RefCell<CString> = RefCell::default();
     static ERROR_TEXT: RefCell<CString> = RefCell::default();
 }
@@ -28,6 +30,7 @@ pub(super) fn guard<R: Success>(action: impl FnOnce() -> Result<R>) -> c_int {
         Err(_) => ("a bug in the library: please report it".to_owned(), Errno::NOTRECOVERABLE.raw_os_error(), None),
     };
     LAST_STATUS.set(status.unwrap_or(Status::Ok));
+    LAST_ERRNO.set(errno);
     LAST_ERROR.with(|last| *last.borrow_mut() = c_text(text));
     -errno
 }
@@ -36,14 +39,16 @@ functions! { ERRORS;
     /// Orders all earlier accesses of this thread before all later ones. It does not wait for them, as tg_quiet does.
     fn tg_fence() -> () = crate::fence();
 
-    /// The meaning of a result, positive or negative. Valid until the thread's next call of this function.
+    /// The meaning of a result, positive or negative. An errno can be the board's or the system's (EACCES of a refused
+    /// import, or of the device file): of the thread's last failure it is what that was. Valid until the thread's next call of this function.
     fn tg_strerror(error: c_int) -> *const c_char = {
         // Linux has no larger errno.
         let text = match i32::try_from(error.unsigned_abs()) {
             Ok(0) => "Done.".to_owned(),
             Ok(errno @ 1..4096) => {
                 let os = std::io::Error::from_raw_os_error(errno);
-                match crate::error::status_of(Errno::from_raw_os_error(errno)) {
+                let last = (LAST_ERRNO.get() == errno).then(|| Some(LAST_STATUS.get()).filter(|status| !status.is_ok()));
+                match last.unwrap_or_else(|| crate::error::status_of(Errno::from_raw_os_error(errno))) {
                     Some(status) => format!("{} ({os})", status.describe()),
                     None => os.to_string(),
                 }

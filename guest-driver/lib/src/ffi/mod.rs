@@ -317,6 +317,16 @@ mod tests {
         let missing = Errno::NOENT.raw_os_error();
         assert!(text(-missing).starts_with("No segment of that name"));
         assert_eq!(text(missing), text(-missing));
+        // The device file's EACCES is no segment's.
+        let denied = Errno::ACCESS;
+        assert!(text(-denied.raw_os_error()).starts_with("The segment's mode"));
+        let open = || Err(crate::Error::Open { path: "/dev/telegraphos0".into(), errno: denied });
+        let result = guard::<()>(open);
+        assert!(text(result).starts_with("Permission denied"), "{}", text(result));
+        assert!(text(-missing).starts_with("No segment of that name"));
+        let import = || Err(crate::Error::Failed { what: "x".into(), status: crate::Status::Denied });
+        let result = guard::<()>(import);
+        assert!(text(result).starts_with("The segment's mode"), "{}", text(result));
         for odd in [c_int::MIN, c_int::MAX, -4095, 12345] {
             assert!(!text(odd).is_empty());
         }

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finds the panic of a guest's kernel on its console, and what it says about it.
+
+use crate::Error;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How every kernel begins the line, behind its time stamp.
+const PANIC: &str = "Kernel panic - not syncing";
+/// Of a console, so much is read at once.
+const PIECE: u64 = 256 << 10;
+/// A longer line is no kernel's.
+const LONGEST_LINE: usize = 4 << 10;
+/// What a report may come from, before the line and after it.
+const CONTEXT: u64 = 32 << 10;
+/// A console that has been silent for so long has all of the report, ...
+const SILENT: Duration = Duration::from_millis(300);
+/// ... and one that is never silent has it after so long.
+const COMPLETE: Duration = Duration::from_secs(3);
+/// Lines of the console that an error shows, and entries of the stack.
+const LINES: usize = 25;
+const ENTRIES: usize = 16;
+
+/// Follows the log of one console.
+#[derive(Debug)]
+pub(crate) struct Console {
+    log: PathBuf,
+    at: u64,
+    /// The beginning of a line.
+    partial: Vec<u8>,
+}
+
+impl Console {
+    /// Follows the log from its present end on: what is there is of an earlier machine.
+    pub(crate) fn follow(log: PathBuf) -> Console {
+        let at = std::fs::metadata(&log).map_or(0, |metadata| metadata.len());
+        Console { log, at, partial: Vec::new() }
+    }
+
+    /// The error of this node if its kernel has panicked since the last call. Waits for the end of the kernel's report.
+    pub(crate) fn panicked(&mut self, node: usize) -> Option<Error> {
+        let line_at = self.find()?;
+        let begun = Instant::now();
+        let mut changed = (length(&self.log), begun);
+        while begun.elapsed() < COMPLETE && changed.1.elapsed() < SILENT {
+            std::thread::sleep(Duration::from_millis(20));
+            let now = length(&self.log);
+            if now != changed.0 {
+                changed = (now, Instant::now());
+            }
+        }
+        let from = line_at.saturating_sub(CONTEXT);
+        let text = String::from_utf8_lossy(&read(&self.log, from, line_at - from + CONTEXT)).replace('\r', "");
+        let Report { what, tail } = Report::of(&text);
+        Some(Error::Dead { node, what, tail })
+    }
+
+    /// Where the first new line of a panic is; everything before it counts as seen.
+    fn find(&mut self) -> Option<u64> {
+        let bytes = read(&self.log, self.at, PIECE);
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.at += piece.len() as u64;
+            if self.partial.len() < LONGEST_LINE {
+                self.partial.extend_from_slice(piece);
+            }
+            if piece.ends_with(b"\n") {
+                let found = is_panic(&String::from_utf8_lossy(&self.partial));
+                self.partial.clear();
+                if found {
+                    return Some(self.at);
+                }
+            }
+        }
+        None
+    }
+}
+
+fn length(log: &Path) -> u64 {
+    std::fs::metadata(log).map_or(0, |metadata| metadata.len())
+}
+
+/// Bytes of a file; none if it cannot be read.
+fn read(log: &Path, from: u64, most: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let read = || -> std::io::Result<()> {
+        let mut file = File::open(log)?;
+        file.seek(SeekFrom::Start(from))?;
+        file.take(most).read_to_end(&mut bytes).map(drop)
+    };
+    // A log that is not there yet has no panic.
+    let _ = { read }();
+    bytes
+}
+
+/// A line of the kernel without its time stamp, and without its processor or task.
+fn words(line: &str) -> &str {
+    let mut rest = line.trim();
+    while let Some((_, after)) = rest.strip_prefix('[').and_then(|stamp| stamp.split_once(']')) {
+        rest = after.trim_start();
+    }
+    rest
+}
+
+fn is_panic(line: &str) -> bool {
+    words(line).starts_with(PANIC)
+}
+
+/// What a console says about a panic.
+#[derive(Debug, PartialEq, Eq)]
+struct Report {
+    what: String,
+    tail: String,
+}
+
+impl Report {
+    /// Of a text with the line of a panic.
+    fn of(text: &str) -> Report {
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let at = lines.iter().position(|line| is_panic(line)).unwrap_or(0);
+        let reason =
+            lines.get(at).map_or("", |line| words(line).trim_start_matches(PANIC).trim_start_matches(':').trim());
+        let mut what = format!("the kernel has panicked: {reason}");
+        // The cause of a fatal exception has a line of its own, before.
+        let cause = lines[..at].iter().rev().map(|line| words(line)).find(|line| line.starts_with("BUG: "));
+        if let Some(cause) = cause.filter(|_| reason.contains("exception")) {
+            what += &format!(" ({cause})");
+        }
+        let mut tail = String::new();
+        let stack = stack(&lines, at);
+        if !stack.is_empty() {
+            tail += "\n--- the kernel's stack";
+            for entry in stack {
+                tail += &format!("\n{entry}");
+            }
+        }
+        tail += "\n--- end of the console";
+        for line in &lines[lines.len().saturating_sub(LINES)..] {
+            tail += &format!("\n{line}");
+        }
+        Report { what, tail }
+    }
+}
+
+/// The functions on the stack, the innermost first. The trace of an exception stands before the line of the panic, with
+/// the instruction that it happened at; any other panic has its trace behind.
+fn stack<'a>(lines: &[&'a str], panic: usize) -> Vec<&'a str> {
+    let is_trace = |line: &&str| words(line).starts_with("Call Trace:");
+    let after = lines[panic..].iter().position(is_trace).map(|at| panic + at);
+    let before = lines[..panic].iter().rposition(is_trace);
+    let exception = lines.get(panic).is_some_and(|line| line.contains("exception"));
+    let Some(trace) = (if exception { before.or(after) } else { after }) else { return Vec::new() };
+    let at = lines[..trace].iter().rev().take(40).map(|line| words(line)).find_map(|line| line.strip_prefix("RIP: "));
+    let at = at.and_then(|at| at.split_once(':')).map(|(_segment, at)| at).filter(|at| is_entry(at));
+    let entries = lines[trace + 1..].iter().map(|line| words(line));
+    let entries =
+        entries.take_while(|line| !line.starts_with("</TASK>") && !is_panic(line) && !line.starts_with("---["));
+    // Those with a question mark are only values that look like a return address.
+    at.into_iter().chain(entries.filter(|line| is_entry(line) && !line.starts_with('?'))).take(ENTRIES).collect()
+}
+
+/// Whether it is a function with an offset: `name+0x16/0x20`.
+fn is_entry(line: &str) -> bool {
+    let word = line.split_whitespace().next().unwrap_or("");
+    word.split_once("+0x").is_some_and(|(name, rest)| !name.is_empty() && rest.contains("/0x"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SYSRQ: &str = "[    4.1] sysrq: Trigger a crash\r\n[    4.2] Kernel panic - not syncing: sysrq triggered crash\r\n\
+        [    4.3] CPU: 0 PID: 70 Comm: sh\r\n[    4.4] Call Trace:\r\n[    4.5]  <TASK>\r\n\
+        [    4.6]  dump_stack_lvl+0x44/0x5c\r\n[    4.7]  panic+0x118/0x2ed\r\n[    4.7]  ? _printk+0x58/0x73\r\n\
+        [    4.8]  sysrq_handle_crash+0x16/0x20\r\n[    4.9]  </TASK>\r\n[    5.0] Kernel Offset: disabled\r\n";
+    const OOPS: &str = "[ 1.0][  T1] BUG: kernel NULL pointer dereference, address: 0\n[ 1.0] RIP: 0010:tg_open+0x12/0x40 [telegraphos]\n\
+        [ 1.0] Code: 0f 0b\n[ 1.0] Call Trace:\n[ 1.0]  <TASK>\n[ 1.0]  chrdev_open+0xb0/0x200\n[ 1.0]  </TASK>\n\
+        [ 1.0] ---[ end trace 0000 ]---\n[ 1.1] Kernel panic - not syncing: Fatal exception\n[ 1.2] Kernel Offset: disabled\n";
+
+    fn report(text: &str) -> (String, String) {
+        let Report { what, tail } = Report::of(&text.replace('\r', ""));
+        (what, tail)
+    }
+
+    #[test]
+    fn a_report_has_the_reason_the_stack_and_the_end() {
+        let (what, tail) = report(SYSRQ);
+        assert_eq!(what, "the kernel has panicked: sysrq triggered crash");
+        let stack =
+            "\n--- the kernel's stack\ndump_stack_lvl+0x44/0x5c\npanic+0x118/0x2ed\nsysrq_handle_crash+0x16/0x20\n---";
+        assert!(tail.starts_with(stack) && tail.ends_with("Kernel Offset: disabled"), "{tail}");
+        let (what, tail) = report(OOPS);
+        assert_eq!(what, "the kernel has panicked: Fatal exception (BUG: kernel NULL pointer dereference, address: 0)");
+        let stack = "\n--- the kernel's stack\ntg_open+0x12/0x40 [telegraphos]\nchrdev_open+0xb0/0x200\n---";
+        assert!(tail.starts_with(stack), "{tail}");
+        // A panic before there is a trace, or only half of a line.
+        assert_eq!(report("Kernel panic - not syncing").0, "the kernel has panicked: ");
+    }
+
+    #[test]
+    fn a_panic_is_found_in_whatever_pieces_it_comes_and_only_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("console.0.log");
+        let mut console = Console::follow(log.clone());
+        assert!(console.panicked(3).is_none(), "no log yet");
+        std::fs::write(&log, "").unwrap();
+        let append = |text: &str| {
+            use std::io::Write;
+            std::fs::OpenOptions::new().append(true).open(&log).unwrap().write_all(text.as_bytes()).unwrap();
+        };
+        append("a user says: Kernel panic - not syncing\n");
+        let (first, rest) = SYSRQ.split_at(60);
+        append(first);
+        assert!(console.panicked(3).is_none());
+        append(rest);
+        let text = console.panicked(3).unwrap().to_string();
+        assert!(text.starts_with("node 3: the kernel has panicked: sysrq triggered crash\n"), "{text}");
+        assert!(console.panicked(3).is_none());
+        assert!(Console::follow(log.clone()).panicked(3).is_none(), "that of an earlier machine");
+        // A line that never ends is kept only in part.
+        for _ in 0..3 {
+            append(&"x".repeat(LONGEST_LINE));
+            assert!(console.panicked(3).is_none());
+            assert_eq!(console.partial.len(), LONGEST_LINE);
+        }
+    }
+}
