@@ -41,6 +41,7 @@ mod launch;
 mod namespaces;
 mod process;
 mod qmp;
+mod registers;
 mod rundir;
 mod settings;
 mod tap;
