@@ -12,6 +12,8 @@ const MARGIN: f64 = 16.0;
 const COLUMNS: usize = 3;
 /// Half the width of a node's box, and half its height.
 const NODE: (f64, f64) = (38.0, 17.0);
+/// How far the two arrows between two nodes are from the line between.
+const BESIDE: f64 = 5.0;
 /// Where the nodes are in a panel.
 const PLACES: [(f64, f64); 3] = [(75.0, 65.0), (275.0, 65.0), (175.0, 150.0)];
 /// Distinct also for colour-blind readers, as the mark is.
@@ -38,7 +40,7 @@ pub(super) fn draw(rows: &[Row], footer: &str) -> String {
         &mut out,
         (MARGIN, 28.0),
         "font-size=\"18\" font-weight=\"bold\"",
-        "Telegraphos: three virtual machines, one memory apart",
+        "Telegraphos: three virtual machines store into each other's memory",
     );
     text(&mut out, (MARGIN, 50.0), &format!("fill=\"{colour}\""), footer);
     for (number, part) in parts.into_iter().enumerate() {
@@ -82,11 +84,11 @@ fn panel(out: &mut String, part: Part, rows: &[Row]) {
     let mut y = 190.0;
     for row in rows {
         let (mark, colour) = if row.ok { ("\u{2713}", RIGHT) } else { ("\u{2717}", WRONG) };
-        let first = format!("{} {}, {}: {} each", grouped(row.count), row.what, row.way, short(row.time));
-        text(out, (14.0, y), "", &first);
-        let took = if row.took == "-" { String::new() } else { format!(" ({} at the board)", row.took) };
-        text(out, (14.0, y + 17.0), &format!("fill=\"{colour}\""), &format!("{mark} {}{took}", row.check));
-        y += 48.0;
+        text(out, (14.0, y), "font-weight=\"bold\"", &format!("{} {}", row.what, row.way));
+        let took = if row.took == "-" { String::new() } else { format!(", {} at the board", row.took) };
+        text(out, (14.0, y + 16.0), "", &format!("{} in {} each{took}", grouped(row.count), short(row.time)));
+        text(out, (14.0, y + 32.0), &format!("fill=\"{colour}\""), &format!("{mark} {}", row.check));
+        y += 54.0;
     }
 }
 
@@ -112,12 +114,15 @@ fn arrow(out: &mut String, from: (f64, f64), to: (f64, f64)) {
         );
         return;
     }
-    let (unit, side) = ((dx / length, dy / length), 5.0);
-    // As far as the box reaches in this direction.
-    let reach = (NODE.0 / unit.0.abs()).min(NODE.1 / unit.1.abs()) + 6.0;
-    let shift = (-unit.1 * side, unit.0 * side);
+    let unit = (dx / length, dy / length);
+    let shift = (-unit.1 * BESIDE, unit.0 * BESIDE);
+    // As far as the box around the centre of a line reaches in a direction along it, and a little more.
+    let reach = |(ux, uy): (f64, f64)| {
+        let along = |half: f64, shift: f64, unit: f64| (half - shift * unit.signum()) / unit.abs();
+        along(NODE.0, shift.0, ux).min(along(NODE.1, shift.1, uy)) + 3.0
+    };
     let at = |distance: f64| (x + unit.0 * distance + shift.0, y + unit.1 * distance + shift.1);
-    let (begin, end) = (at(reach), at(length - reach));
+    let (begin, end) = (at(reach(unit)), at(length - reach((-unit.0, -unit.1))));
     let _ = writeln!(out, "<path d=\"M{:.1} {:.1}L{:.1} {:.1}\" {LINE}/>", begin.0, begin.1, end.0, end.1);
 }
 
@@ -132,9 +137,13 @@ mod tests {
         (back.ways, back.way) = (vec![(1, 0)], "1 -> 0");
         let svg = draw(&[sample(Part::Store, true), back, sample(Part::Load, false)], "2 < 3 checks");
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
-        for part in
-            ["Remote stores", "Remote loads", "35 424 store, 8 to 64 bit, 1 -&gt; 0: 0.81 us each", "2 &lt; 3 checks"]
-        {
+        for part in [
+            "Remote stores",
+            "Remote loads",
+            "store, 8 to 64 bit 1 -&gt; 0",
+            "35 424 in 0.81 us each, 1 store at the board",
+            "2 &lt; 3 checks",
+        ] {
             assert!(svg.contains(part), "{part} is not in {svg}");
         }
         assert_eq!((svg.matches("<g ").count(), svg.matches("marker-end").count()), (2, 3));

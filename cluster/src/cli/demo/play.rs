@@ -14,6 +14,8 @@ const LIMIT: Duration = Duration::from_secs(90);
 const NOTICE: Duration = Duration::from_secs(30);
 /// SIGBUS on Linux.
 const BUS: i32 = 7;
+/// SIGTERM.
+const TERM: i32 = 15;
 
 const LOADS: u64 = 500;
 const ATOMICS: u64 = 300;
@@ -225,6 +227,9 @@ impl Stage<'_> {
         for node in [0, 1] {
             let mut running = self.cluster.node(node).argv(&["tg-demo", "--until-gone", "2"]).spawn()?;
             running.wait_for_line(LIMIT, |line| line == "storing")?;
+            if self.broken.contains(&Part::Leave) {
+                running.signal(TERM)?;
+            }
             storing.push(running);
         }
         let begun = Instant::now();
@@ -313,9 +318,9 @@ fn words(checked: Step, expected: u64) -> (bool, String) {
 }
 
 /// When a process that stores got SIGBUS; nothing if it ended otherwise.
-fn noticed(running: Running, begun: Instant) -> Result<Option<Duration>> {
-    let output = running.wait_for(NOTICE)?;
-    Ok((output.status.signal() == Some(BUS)).then(|| begun.elapsed()))
+fn noticed(mut running: Running, begun: Instant) -> Result<Option<Duration>> {
+    while running.next_line(NOTICE)?.is_some() {}
+    Ok(running.ended().filter(|status| status.signal() == Some(BUS)).map(|_| begun.elapsed()))
 }
 
 #[cfg(test)]

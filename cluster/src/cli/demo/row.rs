@@ -24,8 +24,9 @@ impl Accesses {
     pub(super) fn each(self, count: u64) -> String {
         let each = |(number, name): (u64, &str)| match (number, count) {
             (0, _) | (_, 0) => None,
-            (number, count) if number % count == 0 => Some(format!("{} {name}", number / count)),
-            (number, count) => Some(format!("{:.3} {name}", number as f64 / count as f64)),
+            (number, count) if number == count => Some(format!("1 {name}")),
+            (number, count) if number % count == 0 => Some(format!("{} {name}s", number / count)),
+            (number, count) => Some(format!("{:.3} {name}s", number as f64 / count as f64)),
         };
         let all: Vec<String> = self.named().into_iter().filter_map(each).collect();
         if all.is_empty() { "nothing".into() } else { all.join(", ") }
@@ -194,8 +195,8 @@ mod tests {
     #[test]
     fn accesses_are_those_of_one_operation() {
         let all = Accesses { stores: 200, atomics: 100, ..Accesses::default() };
-        assert_eq!(all.each(100), "2 store, 1 atomic");
-        assert_eq!((Accesses { loads: 101, ..Accesses::default() }).each(100), "1.010 load");
+        assert_eq!(all.each(100), "2 stores, 1 atomic");
+        assert_eq!((Accesses { loads: 101, ..Accesses::default() }).each(100), "1.010 loads");
         assert_eq!(Accesses::default().each(100), "nothing");
         assert_eq!(
             all - Accesses { stores: 50, ..Accesses::default() },
