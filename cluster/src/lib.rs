@@ -43,6 +43,7 @@ mod namespaces;
 mod panic;
 mod process;
 mod qmp;
+mod registers;
 mod rundir;
 mod settings;
 mod tap;

@@ -11,16 +11,48 @@ use telegraphos_testkit::Scale;
 /// Frames of the demonstration that are dissected in CI.
 const SOME: u64 = 40_000;
 
+/// The parts, as their lines begin; each is checked.
+const LINES: [&str; 9] = [
+    "store, 8 to 64 bit           0 -> 1 ",
+    "store, 8 to 64 bit           1 -> 0 ",
+    "load, 8 to 64 bit            1 -> 0 ",
+    "load, 8 to 64 bit            0 -> 1 ",
+    "fetch-and-increment ",
+    "enqueue: room for 20 ",
+    "store to a replicated page ",
+    "node 2 is reset: noticed ",
+    "it comes back: stores ",
+];
+
 pub(crate) fn shows_its_table(scale: Scale) -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let capture = directory.path().join("demo.pcapng");
-    let output = command(&["--quiet", "demo", "--fabric", &format!("capture={}", capture.display())]).output()?;
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let (capture, picture) = (at("demo.pcapng"), at("demo.svg"));
+    let arguments = ["--quiet", "demo", "--plain", "--picture", &picture, "--fabric", &format!("capture={capture}")];
+    let output = command(&arguments).output()?;
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{out}");
     ensure!(output.status.code() == Some(0), "it ended with {}:\n{out}{err}", output.status);
-    for word in ["store, 64 bit, long run", "100000", "load, 8 bit", "0 -> 1", "1 -> 0", "QEMU", "kernel 6.12"] {
+    // One screen.
+    ensure!(out.lines().count() <= 24 && out.lines().all(|line| line.len() <= 120), "it does not fit a screen:\n{out}");
+    ensure!(!out.contains('\x1b') && err.is_empty(), "more than plain lines:\n{out}{err}");
+    for line in LINES {
+        let found = out.lines().find(|found| found.starts_with(line));
+        ensure!(found.is_some_and(|found| found.contains(" ok ")), "no line begins {line:?} and is ok:\n{out}");
+    }
+    // What an operation took of the guest: exactly one access.
+    let each =
+        [("store", "1 store ", 3), ("load", "1 load ", 2), ("fetch", "1 atomic ", 1), ("enqueue", "1 enqueue ", 1)];
+    for (line, took, lines) in each {
+        let count = out.lines().filter(|found| found.starts_with(line) && found.contains(took)).count();
+        ensure!(count == lines, "{count} lines begin {line:?} and have {took:?}: expected {lines}\n{out}");
+    }
+    for word in ["QEMU", "kernel 6.12", "All 9 checks passed"] {
         ensure!(out.contains(word), "{word:?} is not in its output:\n{out}");
     }
-    dissected(&capture, scale)
+    let svg = std::fs::read_to_string(&picture)?;
+    ensure!(svg.starts_with("<svg") && svg.matches("<g ").count() == 6, "the picture has not six panels:\n{svg}");
+    dissected(Path::new(&capture), scale)
 }
 
 /// No frame is malformed, and every operation has a name.
@@ -55,10 +87,20 @@ fn dissected(capture: &Path, scale: Scale) -> Result<()> {
     Ok(())
 }
 
+/// With a deliberate fault for each part, no check passes.
 pub(crate) fn finds_an_injected_corruption() -> Result<()> {
-    let output = command(&["--quiet", "demo", "--inject-corruption"]).output()?;
-    let err = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(1), "it ended with {}: expected 1\n{err}", output.status);
+    let arguments = ["--quiet", "demo", "--inject-corruption", "--break", "load,atomic,queue,replicas,leave"];
+    let output = command(&arguments).output()?;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.code() == Some(1), "it ended with {}: expected 1\n{out}{err}", output.status);
+    for line in LINES {
+        let found = out.lines().find(|found| found.starts_with(line));
+        ensure!(
+            found.is_some_and(|found| found.contains(" WRONG ")),
+            "no line begins {line:?} and is wrong:\n{out}{err}"
+        );
+    }
+    ensure!(out.contains("9 of 9 checks FAILED"), "the verdict is another:\n{out}");
     let line = err.lines().find(|l| l.contains("MISMATCH")).with_context(|| format!("no mismatch is named:\n{err}"))?;
     for word in ["node=", "offset=0x", "expected=0x", "found=0x"] {
         ensure!(line.contains(word), "{word:?} is not in {line:?}");

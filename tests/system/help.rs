@@ -2,7 +2,6 @@
 //! What the tests say often.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use telegraphos_cluster::{Cluster, Guest, Running};
@@ -177,14 +176,8 @@ fn signal(pid: u32, signal: &str) -> Result<()> {
     Ok(())
 }
 
-/// A register of a guest's board, read as QEMU reads it for the guest's processors.
+/// A register of a guest's board.
 pub(crate) fn register(guest: &Guest, register: Register) -> Result<u64> {
-    const FIND: &str =
-        "for d in /sys/bus/pci/devices/*; do [ \"$(cat $d/vendor)\" = 0x7e1e ] && head -n 1 $d/resource; done";
-    let resource = guest.sh(FIND).check()?;
-    let base = hex(resource.split_whitespace().next().with_context(|| format!("no board in {resource:?}"))?)?;
-    let line = format!("xp /1gx {:#x}", base + register.offset());
-    let said = guest.qmp("human-monitor-command", json!({ "command-line": line }))?;
-    let said = said.as_str().with_context(|| format!("{line}: {said}"))?;
-    hex(said.split_whitespace().nth(1).with_context(|| format!("{line}: {said:?}"))?)
+    let [value] = guest.registers([register])?;
+    Ok(value)
 }

@@ -4,7 +4,7 @@
 //! | Program | What it does |
 //! |---|---|
 //! | `tg-selftest` | every statement about the product that a guest can check, as KTAP; runs in all guests at once |
-//! | `tg-demo` | two guests store into and load from each other's memory, checked word by word |
+//! | `tg-demo` | one guest's process of `telegraphos demo`: makes its steps and checks them |
 //! | `tg-export`, `tg-store`, `tg-load` | one segment, one store, one load, by hand |
 //! | `tg-flood`, `tg-watch` | a store loop that outruns the network, and the receiver that checks it |
 //! | `tg-queue` | a queue under siege: consumers that are slow, stopped and killed, and senders that number their elements |

@@ -25,7 +25,7 @@ fn committed_plan_is_the_programs() {
 fn programs_explain_themselves() {
     let programs = [
         (env!("CARGO_BIN_EXE_tg-selftest"), &[][..]),
-        (env!("CARGO_BIN_EXE_tg-demo"), &["--role", "A", "--peer", "1"]),
+        (env!("CARGO_BIN_EXE_tg-demo"), &[]),
         (env!("CARGO_BIN_EXE_tg-export"), &["name", "4096"]),
         (env!("CARGO_BIN_EXE_tg-store"), &["1", "name", "0", "1"]),
         (env!("CARGO_BIN_EXE_tg-load"), &["1", "name", "0"]),

@@ -146,20 +146,18 @@ pub enum Figure {
         /// Those of them that the receiver never saw.
         lost: u64,
     },
-    /// `tg-demo`: one check of all words of an area, and what an access took.
-    Checked {
-        /// The node that the data comes from.
-        from: u16,
-        /// The node that it goes to.
-        to: u16,
-        /// How it goes.
-        op: String,
-        /// Accesses.
+    /// `tg-demo`: what came of one step.
+    Step {
+        /// The node that made it.
+        node: u16,
+        /// Which: the command's first word.
+        step: String,
+        /// Operations that it made or checked.
         count: u64,
-        /// Nanoseconds of one, for the process that made it.
-        ns_per_op: u64,
-        /// Whether all words are right.
-        ok: bool,
+        /// Nanoseconds of all of them.
+        ns: u64,
+        /// Those whose result is not what it must be.
+        wrong: u64,
     },
     /// `tg-mixed`: increments of one word by two processes.
     Mixed {
@@ -259,6 +257,8 @@ mod tests {
         let lost = Figure::Lost { method: "flag".into(), senders: 4, sent: 768, lost: 697 };
         assert_eq!(lost.line(), r#"{"lost":{"method":"flag","senders":4,"sent":768,"lost":697}}"#);
         assert_eq!(Figure::parse(&lost.line()), Some(lost));
+        let step = Figure::Step { node: 1, step: "store".into(), count: 9, ns: 10_000, wrong: 0 };
+        assert_eq!(step.line(), r#"{"step":{"node":1,"step":"store","count":9,"ns":10000,"wrong":0}}"#);
         let watched = Figure::Watched { stores: 3, looks: 2, changes: 1 };
         assert_eq!(watched.line(), r#"{"watched":{"stores":3,"looks":2,"changes":1}}"#);
         let line = [
