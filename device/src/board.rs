@@ -53,8 +53,9 @@ pub struct Board {
     /// Frames that have not been sent to the fabric.
     frames: Vec<Frame>,
     pub(crate) rings: Rings,
-    /// Buffer, kept to reuse its allocation.
+    /// Buffers, kept to reuse their allocations.
     ring_frames: VecDeque<Frame>,
+    ready_rings: Vec<NodeId>,
     actions: Vec<Action>,
     /// Rate limit of log lines that the guest or peers can trigger.
     pub(crate) limiter: Limiter,
@@ -92,6 +93,7 @@ impl Board {
             frames: Vec::new(),
             rings: Rings::default(),
             ring_frames: VecDeque::new(),
+            ready_rings: Vec::new(),
             actions: Vec::new(),
             limiter: Limiter::default(),
             now: 0,
@@ -243,7 +245,9 @@ impl Board {
 
     /// Receives from all rings.
     pub(crate) fn serve_rings(&mut self) {
-        for peer in self.rings.ready() {
+        let mut ready = std::mem::take(&mut self.ready_rings);
+        self.rings.ready(&mut ready);
+        for peer in ready.drain(..) {
             let mut frames = std::mem::take(&mut self.ring_frames);
             let received = self.rings.receive(self.now, peer, &mut frames);
             let mut valid = true;
@@ -273,6 +277,7 @@ impl Board {
                 self.ring_broken(peer, &e);
             }
         }
+        self.ready_rings = ready;
     }
 
     /// Writes what was queued for rings.

@@ -4,11 +4,11 @@
 //!
 //! The peer may be hostile: what is no index, no frame, or of a source that is not the peer breaks the ring.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use telegraphos_link::ring::{Ring, Taken};
 use telegraphos_link::{BATCH, Input, OUT_LIMIT};
@@ -18,6 +18,8 @@ use telegraphos_wire::link::{Frame, MAX_LEN};
 
 /// The place of all rings among those of their board.
 pub(crate) const PLACE: u32 = 4;
+/// Rings that are asked for at once whether they are ready. Of more, the next turn finds the others first.
+const AT_ONCE: usize = 64;
 
 /// An end of a ring, as the fabric offers it ([`Frame::Ring`]).
 #[derive(Debug)]
@@ -108,14 +110,23 @@ impl End {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
-    ends: BTreeMap<NodeId, End>,
+    /// By node; as long as the highest node needs that a ring was ever open to.
+    ends: Vec<Option<Box<End>>>,
+    /// The nodes that have one.
+    nodes: Vec<NodeId>,
     /// Of the sockets of all ends; made with the first, and waited for at [`PLACE`].
     epoll: Option<Watched<OwnedFd>>,
     /// Ends with something to write.
     dirty: Vec<NodeId>,
+    /// Ends that are [unfinished](End::unfinished), and some that were.
+    unfinished: Vec<NodeId>,
 }
 
 impl Rings {
+    fn end(&mut self, node: NodeId) -> Option<&mut End> {
+        self.ends.get_mut(usize::from(node))?.as_deref_mut()
+    }
+
     /// Opens an end. While something has arrived at any, [`PLACE`] is readable.
     pub(crate) fn open(&mut self, offer: Offer, places: &Places) -> io::Result<()> {
         let lost = || io::Error::other("its descriptors were lost; raise the limit of open files (ulimit -n)");
@@ -137,32 +148,43 @@ impl Rings {
             unfinished: false,
             ended: false,
         };
-        self.ends.insert(offer.node, end);
+        self.close(offer.node);
+        let place = usize::from(offer.node);
+        if self.ends.len() <= place {
+            self.ends.resize_with(place + 1, || None);
+        }
+        self.ends[place] = Some(Box::new(end));
+        self.nodes.push(offer.node);
         Ok(())
     }
 
     /// Closes the end of the ring to a node. Returns the incarnation of that node.
     pub(crate) fn close(&mut self, node: NodeId) -> Option<u64> {
-        self.ends.remove(&node).map(|end| end.incarnation)
+        let end = self.ends.get_mut(usize::from(node))?.take()?;
+        self.nodes.retain(|of| *of != node);
+        self.unfinished.retain(|of| *of != node);
+        Some(end.incarnation)
     }
 
     /// Closes all, behind what was sent.
     pub(crate) fn close_all(&mut self) {
-        for mut end in std::mem::take(&mut self.ends).into_values() {
+        for mut end in self.ends.drain(..).flatten() {
             // What does not fit is lost with the ring.
             let _ = end.flush();
         }
+        self.nodes.clear();
         self.dirty.clear();
+        self.unfinished.clear();
     }
 
     /// The incarnation of the node that a ring leads to.
     pub(crate) fn incarnation(&self, node: NodeId) -> Option<u64> {
-        self.ends.get(&node).map(|end| end.incarnation)
+        self.ends.get(usize::from(node))?.as_ref().map(|end| end.incarnation)
     }
 
     /// Queues a frame. Dropped if there is no such end: the core is, or will be, notified.
     pub(crate) fn send(&mut self, node: NodeId, frame: &Frame) {
-        let Some(end) = self.ends.get_mut(&node) else { return };
+        let Some(end) = self.end(node) else { return };
         end.send(frame);
         if !std::mem::replace(&mut end.dirty, true) {
             self.dirty.push(node);
@@ -177,8 +199,8 @@ impl Rings {
     /// Writes what is queued. Returns the nodes whose rings have broken by it, and why.
     pub(crate) fn flush(&mut self) -> Vec<(NodeId, io::Error)> {
         let mut broken = Vec::new();
-        for node in std::mem::take(&mut self.dirty) {
-            let Some(end) = self.ends.get_mut(&node) else { continue };
+        for node in self.dirty.drain(..) {
+            let Some(Some(end)) = self.ends.get_mut(usize::from(node)) else { continue };
             end.dirty = false;
             if let Err(e) = end.flush() {
                 broken.push((node, e));
@@ -187,32 +209,36 @@ impl Rings {
         broken
     }
 
-    /// The nodes whose ends have something to receive, or room.
-    pub(crate) fn ready(&self) -> Vec<NodeId> {
-        if let (1, Some((node, _))) = (self.ends.len(), self.ends.first_key_value()) {
-            return vec![*node];
+    /// The nodes whose ends have something to receive, or room; in `ready`, which is empty.
+    pub(crate) fn ready(&mut self, ready: &mut Vec<NodeId>) {
+        ready.append(&mut self.unfinished);
+        if let [node] = self.nodes[..] {
+            ready.clear();
+            return ready.push(node);
         }
-        let Some(epoll) = &self.epoll else { return Vec::new() };
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(self.ends.len().max(1));
+        let Some(epoll) = &self.epoll else { return };
+        let mut events = [const { MaybeUninit::uninit() }; AT_ONCE];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An error leaves them for the next turn.
-        let _ = epoll::wait(&**epoll, spare_capacity(&mut events), Some(&now));
-        let mut ready: Vec<NodeId> = events.iter().map(|event| event.data.u64() as NodeId).collect();
-        ready.extend(self.ends.iter().filter(|(_, end)| end.unfinished).map(|(node, _)| *node));
+        // More than fit, and an error, leave them for the next turn.
+        if let Ok((events, _)) = epoll::wait(&**epoll, &mut events[..], Some(&now)) {
+            ready.extend(events.iter().map(|event| event.data.u64() as NodeId));
+        }
         ready.sort_unstable();
         ready.dedup();
-        ready
     }
 
     /// Whether to receive again although nothing is readable.
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.ends.values().any(|end| end.unfinished)
+        !self.unfinished.is_empty()
     }
 
     /// Receives from one end: appends its frames, the last ones even if it has broken behind them.
     pub(crate) fn receive(&mut self, now: u64, node: NodeId, frames: &mut VecDeque<Frame>) -> io::Result<()> {
-        let Some(end) = self.ends.get_mut(&node) else { return Ok(()) };
+        let Some(Some(end)) = self.ends.get_mut(usize::from(node)) else { return Ok(()) };
         let received = end.receive(now, frames);
+        if end.unfinished {
+            self.unfinished.push(node);
+        }
         if end.ended {
             if let Some(epoll) = &self.epoll {
                 // It stays readable for ever.
@@ -247,6 +273,12 @@ mod tests {
         (a, b)
     }
 
+    fn ready(rings: &mut Rings) -> Vec<NodeId> {
+        let mut ready = Vec::new();
+        rings.ready(&mut ready);
+        ready
+    }
+
     fn received(rings: &mut Rings, node: NodeId) -> io::Result<Vec<Frame>> {
         let mut frames = VecDeque::new();
         rings.receive(0, node, &mut frames)?;
@@ -261,7 +293,7 @@ mod tests {
         assert!(a.is_dirty() && a.flush().is_empty() && !a.is_dirty());
         let mut got = Vec::new();
         while got.len() < sent.len() {
-            assert_eq!(b.ready(), [0]);
+            assert_eq!(ready(&mut b), [0]);
             got.extend(received(&mut b, 0).unwrap());
             // The wake-up for room.
             assert!(received(&mut a, 1).unwrap().is_empty());
@@ -271,6 +303,40 @@ mod tests {
         b.send(0, &Frame::Alive);
         b.flush();
         assert_eq!(received(&mut a, 1).unwrap(), [Frame::Alive]);
+    }
+
+    #[test]
+    fn of_several_rings_those_are_ready_that_have_something_or_were_left_unfinished() {
+        let mut a = Rings::default();
+        let mut peers: Vec<Ring> = Vec::new();
+        for node in [5, 2, 9] {
+            let ([low, high], memory) = Ring::for_others(1 << 20).unwrap();
+            a.open(Offer { bytes: 1 << 20, ..offer(node, 0, low, memory.as_fd()) }, &Places::default()).unwrap();
+            peers.push(Ring::open(high, memory.as_fd(), 1 << 20, 1, 0).unwrap());
+        }
+        assert!(ready(&mut a).is_empty() && !a.is_unfinished());
+        let mut frame = Vec::new();
+        Frame::Alive.encode(&mut frame);
+        let many = frame.repeat(2 * BATCH / frame.len());
+        for (peer, bytes) in [(0, &frame), (1, &many)] {
+            assert_eq!(peers[peer].send(bytes).unwrap(), bytes.len());
+            peers[peer].flush().unwrap();
+        }
+        assert_eq!(ready(&mut a), [2, 5]);
+        assert_eq!(received(&mut a, 5).unwrap(), [Frame::Alive]);
+        let first = received(&mut a, 2).unwrap().len();
+        assert!(a.is_unfinished() && first * frame.len() >= BATCH);
+        assert!(ready(&mut a).contains(&2) && !a.is_unfinished());
+        let mut rest = 0;
+        while rest + first < many.len() / frame.len() {
+            rest += received(&mut a, 2).unwrap().len();
+        }
+        // A closed end is not waited for, finished or not.
+        peers[1].send(&many).unwrap();
+        peers[1].flush().unwrap();
+        received(&mut a, 2).unwrap();
+        assert!(a.is_unfinished() && a.close(2) == Some(7) && !a.is_unfinished());
+        assert!(ready(&mut a).is_empty() && a.incarnation(2).is_none() && a.incarnation(9) == Some(7));
     }
 
     #[test]

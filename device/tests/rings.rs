@@ -7,16 +7,24 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use support::linked::{Node, Switch};
 use support::{Guest, RAM, window};
 use telegraphos_device::Settings;
 use telegraphos_fabric::control::{ControlClient, Request, Response, Snapshot, Target};
+use telegraphos_link::LinkClient;
+use telegraphos_link::ring::{Ring, Taken};
 use telegraphos_testkit::eventually;
-use telegraphos_wire::{Rights, Status};
+use telegraphos_wire::link::Frame;
+use telegraphos_wire::{Rights, Status, WindowLayout};
 
 const RW: u16 = Rights::READ.0 | Rights::WRITE.0;
+/// Bytes from one direction's indices in a ring's memory to those of the other (`telegraphos_link::ring`).
+const WORDS: u64 = 256;
 /// Guest address of the exported memory.
 const MEMORY: u64 = RAM + 0x10_0000;
 
@@ -136,4 +144,68 @@ fn a_board_that_joins_while_something_is_captured_gets_no_ring() {
     let late = Node::start(dir.path(), 2, Settings::default());
     let _guest = late.guest();
     assert_eq!(pair.snapshot().totals.rings, 0);
+}
+
+/// What the fabric says in its metrics.
+fn metric(address: &str, name: &str) -> Option<u64> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+/// A node that is no board of ours joins, gets a ring, uses it as it should, and then writes an index that cannot be:
+/// the board closes the ring, the fabric counts it and tells the node, and the other nodes notice nothing.
+#[test]
+fn an_index_that_cannot_be_ends_the_ring_and_is_counted() {
+    const LOST: &str = "telegraphos_lost_rings_total";
+    let dir = tempfile::tempdir().unwrap();
+    let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut pair = Pair::start(dir.path(), |config| config.metrics = metrics.parse().ok());
+    eventually("the ring", || (pair.exchange(1) == 0).then_some(()));
+
+    let mut hostile = LinkClient::connect(dir.path().join("fabric.sock")).unwrap();
+    hostile.hello(2, WindowLayout::default(), [64; 4]).unwrap();
+    let mut frames: Vec<Frame> = Vec::new();
+    let mut next = |hostile: &mut LinkClient, what, fits: &dyn Fn(&Frame) -> bool| {
+        eventually(what, || {
+            hostile.flush().unwrap();
+            // Nothing there is no error of the link.
+            let _ = hostile.receive(&mut frames);
+            let at = frames.iter().position(fits)?;
+            Some(frames.remove(at))
+        })
+    };
+    // To either node, whichever comes first: so do its descriptors.
+    let offered = next(&mut hostile, "a ring", &|frame| matches!(frame, Frame::Ring { .. }));
+    let Frame::Ring { node: victim, bytes, side, .. } = offered else { unreachable!() };
+    let [socket, memory] = hostile.take_fds().unwrap();
+    let wake = socket.try_clone().unwrap();
+    let mut ring = Ring::open(socket, memory.as_fd(), bytes, side, 0).unwrap();
+    let mut probe = Vec::new();
+    Frame::Probe.encode(&mut probe);
+    ring.send(&probe).unwrap();
+    ring.flush().unwrap();
+    let mut answer = [0; 64];
+    let got = eventually("the answer to a probe", || match ring.receive(0, &mut answer).unwrap() {
+        Taken::Bytes(n) => Some(n),
+        Taken::Nothing => None,
+        Taken::End => panic!("closed before anything was wrong"),
+    });
+    assert_eq!((metric(&metrics, LOST), got > 0), (Some(0), true));
+
+    // The index of what this side has written, as far ahead as no ring is long.
+    rustix::io::pwrite(&memory, &(1u32 << 31).to_ne_bytes(), u64::from(side) * WORDS).unwrap();
+    rustix::io::write(&wake, &[0]).unwrap();
+    next(
+        &mut hostile,
+        "that the ring is lost",
+        &|frame| matches!(frame, Frame::RingLost { node, .. } if *node == victim),
+    );
+    assert_eq!(metric(&metrics, LOST), Some(1));
+    eventually("the end", || matches!(ring.receive(0, &mut answer), Ok(Taken::End) | Err(_)).then_some(()));
+    // The others go on, by their ring.
+    assert_eq!(pair.exchange(2), 0);
+    assert_eq!((pair.snapshot().totals.rings_lost, metric(&metrics, LOST)), (1, Some(1)));
 }

@@ -13,10 +13,10 @@
 //! ([`Door::open_apart`]), both ring: a system call for the first frame after the other end has looked, none for those
 //! that follow.
 //!
-//! A queue is a deque under a lock, which is held for one push, or to swap the deque for an empty one. Queues without
-//! locks were measured instead (crossbeam's two, `rtrb`; frames of 128 bytes, two processors): in one thread they take
-//! 78 to 119 ns a frame and 56 to 64, this one 52 to 83; between two threads 267 to 347 ns, this one 64, because a
-//! receiver takes all that waits at once, and the lines that are written next are those that were just read.
+//! A queue is a deque under a lock, which is held for one push, or to swap the deque for an empty one: a receiver takes
+//! all that waits at once. It has the memory that waits in it, up to [`OUT_LIMIT`] bytes. The example `memory_link`
+//! measures it beside queues without locks; why none of them is used is in `docs/architecture.md` ("Processes and
+//! threads").
 //!
 //! Both directions are bounded as those of a stream: [`MemoryLink::send`] refuses what would exceed
 //! [`OUT_LIMIT`] bytes.

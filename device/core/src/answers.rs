@@ -11,7 +11,6 @@
 
 use crate::HibConfig;
 use crate::by_node::ByNode;
-use std::collections::BTreeMap;
 use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::{Body, ImportEpoch, NodeId, Packet, Status};
 
@@ -19,7 +18,10 @@ use telegraphos_wire::{Body, ImportEpoch, NodeId, Packet, Status};
 /// than a board has loses the ordering guarantee for its own stores only.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Refusals {
-    epochs: BTreeMap<(NodeId, u16), u32>,
+    /// By node: imports and their last refused epochs, ascending. Empty for a node of which nothing was refused: then a
+    /// look-up is an index.
+    epochs: ByNode<Vec<(u16, u32)>>,
+    len: usize,
     entries: Account<NodeId>,
 }
 
@@ -27,23 +29,33 @@ impl Refusals {
     /// No refusals. `imports` is the number of imports of one board and bounds the entries of each node.
     pub(crate) fn new(nodes: u32, imports: u16) -> Refusals {
         let capacity = u64::from(nodes) * u64::from(imports);
-        Refusals { epochs: BTreeMap::new(), entries: Account::new(Shares::equal(capacity, nodes.into())) }
+        let entries = Account::new(Shares::equal(capacity, nodes.into()));
+        Refusals { epochs: ByNode::new(nodes, Vec::new()), len: 0, entries }
     }
 
     /// Returns whether a store of this epoch, or of a later one of the import, was refused. Epochs of an import only
     /// grow, modulo 2^32.
     pub(crate) fn is_refused(&self, source: NodeId, of: ImportEpoch) -> bool {
-        let last = self.epochs.get(&(source, of.import));
-        last.is_some_and(|last| of.epoch.wrapping_sub(*last) as i32 <= 0)
+        let epochs = &self.epochs[usize::from(source)];
+        let place = epochs.binary_search_by_key(&of.import, |(import, _)| *import);
+        place.is_ok_and(|place| of.epoch.wrapping_sub(epochs[place].1) as i32 <= 0)
     }
 
     /// Records the refusal of a store of this epoch. Has no effect if the node's account is exhausted.
     pub(crate) fn record(&mut self, source: NodeId, of: ImportEpoch) {
-        let known = self.epochs.contains_key(&(source, of.import));
-        if known || self.entries.take(source, 1).is_ok() {
-            let last = self.epochs.entry((source, of.import)).or_insert(of.epoch);
-            if of.epoch.wrapping_sub(*last) as i32 > 0 {
-                *last = of.epoch;
+        let Some(epochs) = self.epochs.get_mut(source) else { return };
+        match epochs.binary_search_by_key(&of.import, |(import, _)| *import) {
+            Ok(place) => {
+                let last = &mut epochs[place].1;
+                if of.epoch.wrapping_sub(*last) as i32 > 0 {
+                    *last = of.epoch;
+                }
+            }
+            Err(place) => {
+                if self.entries.take(source, 1).is_ok() {
+                    epochs.insert(place, (of.import, of.epoch));
+                    self.len += 1;
+                }
             }
         }
     }
@@ -51,19 +63,22 @@ impl Refusals {
     /// Removes the entries of a node that is down or has a new incarnation.
     pub(crate) fn forget(&mut self, source: NodeId) {
         if self.entries.close(&source) > 0 {
-            self.epochs.retain(|(node, _), _| *node != source);
+            if let Some(epochs) = self.epochs.existing_mut(source) {
+                self.len -= std::mem::take(epochs).len();
+            }
         }
     }
 
     /// Removes all entries. After a reset of this node, stores for its earlier incarnation are refused anyway.
     fn clear(&mut self) {
-        self.epochs.clear();
+        self.epochs.values_mut().for_each(|epochs| *epochs = Vec::new());
+        self.len = 0;
         self.entries.clear();
     }
 
     /// Number of entries of all nodes.
     pub(crate) fn len(&self) -> usize {
-        self.epochs.len()
+        self.len
     }
 }
 

@@ -167,7 +167,7 @@ impl Ctx {
             resets: 0,
             resetting: false,
             link: Link::default(),
-            rings: Rings::default(),
+            rings: Rings::new(config.window.nodes()),
             registers: Registers::default(),
             admin: Admin::default(),
             events: Events::default(),

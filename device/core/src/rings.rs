@@ -9,7 +9,7 @@
 //! The peer may be hostile. What a switch checks between two nodes, this end of the ring checks: [`Ring::admit`].
 
 use crate::RingViolation;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::by_node::ByNode;
 use telegraphos_wire::{Body, Class, NodeId, Packet};
 
 /// The path of this board's requests to a node that it has a ring to.
@@ -59,8 +59,11 @@ pub(crate) struct Ring {
     given: u32,
     /// Requests and elements sent by the ring and not answered.
     in_flight: u32,
-    /// Tags of the peer's requests and elements that came by the ring and are not answered.
-    requests: BTreeSet<u32>,
+    /// Tags of the peer's requests and elements that came by the ring and are not answered, ascending: a few at a time,
+    /// and never more than the peer has credits and elements in this board's receive buffers.
+    requests: Vec<u32>,
+    /// It is among [`Rings::consumed`].
+    consumed: bool,
 }
 
 /// The classes that need credits.
@@ -70,7 +73,8 @@ impl Ring {
     fn new(incarnation: u64, given: u32) -> Ring {
         let credits = Credits { left: given, room: given, returned: 0 };
         let (path, wanted, open) = (Path::Switch, true, false);
-        Ring { incarnation, path, wanted, open, credits: [credits; 2], given, in_flight: 0, requests: BTreeSet::new() }
+        let (credits, requests) = ([credits; 2], Vec::new());
+        Ring { incarnation, path, wanted, open, credits, given, in_flight: 0, requests, consumed: false }
     }
 
     /// Checks a packet of the peer, and counts it. `block` is the length of the longest block between both nodes.
@@ -89,7 +93,11 @@ impl Ring {
                 }
                 let room = &mut self.credits[class as usize].room;
                 *room = room.checked_sub(1).ok_or(RingViolation::NoCredit(class))?;
-                if self.requests.insert(packet.tag) { Ok(()) } else { Err(RingViolation::Tag(packet.tag)) }
+                let Err(place) = self.requests.binary_search(&packet.tag) else {
+                    return Err(RingViolation::Tag(packet.tag));
+                };
+                self.requests.insert(place, packet.tag);
+                Ok(())
             }
             Class::Reply if !matches!(packet.body, Body::CopyAck { .. } | Body::WriteAcks { .. }) => {
                 self.in_flight = self.in_flight.checked_sub(1).ok_or(RingViolation::Reply)?;
@@ -137,38 +145,50 @@ impl Ring {
 }
 
 /// The rings of a board, by the node at the other end; see the module documentation.
-#[derive(Clone, Debug, Default, Hash)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Rings {
-    rings: BTreeMap<NodeId, Ring>,
-    /// Packets have left the buffers since credits were last returned.
-    consumed: bool,
+    rings: ByNode<Option<Ring>>,
+    /// How many there are.
+    count: u32,
+    /// Of these nodes packets have left the buffers since credits were last returned.
+    consumed: Vec<NodeId>,
 }
 
 impl Rings {
+    /// No rings, in a fabric of so many nodes.
+    pub(crate) fn new(nodes: u32) -> Rings {
+        Rings { rings: ByNode::new(nodes, None), count: 0, consumed: Vec::new() }
+    }
+
     /// A ring to a node; `given` credits of each class, both ways.
     pub(crate) fn open(&mut self, node: NodeId, incarnation: u64, given: u32) {
-        self.rings.insert(node, Ring::new(incarnation, given));
+        if let Some(ring) = self.rings.get_mut(node) {
+            self.count += u32::from(ring.replace(Ring::new(incarnation, given)).is_none());
+        }
     }
 
     /// The ring to a node, if there is one.
     pub(crate) fn get(&mut self, node: NodeId) -> Option<&mut Ring> {
         // A board without rings pays no more than this.
-        if self.rings.is_empty() { None } else { self.rings.get_mut(&node) }
+        if self.count == 0 { None } else { self.rings.existing_mut(node)?.as_mut() }
     }
 
     /// Returns whether there is a ring to a node.
     pub(crate) fn contains(&self, node: NodeId) -> bool {
-        self.rings.contains_key(&node)
+        self.rings[usize::from(node)].is_some()
     }
 
     /// Removes the ring to a node. Returns whether there was one.
     pub(crate) fn close(&mut self, node: NodeId) -> bool {
-        self.rings.remove(&node).is_some()
+        let closed = self.rings.existing_mut(node).and_then(Option::take).is_some();
+        self.count -= u32::from(closed);
+        closed
     }
 
     /// Removes all rings.
     pub(crate) fn close_all(&mut self) {
-        self.rings.clear();
+        self.rings.values_mut().for_each(|ring| *ring = None);
+        self.count = 0;
     }
 
     /// The way that a request or element to a node may take now. `is_idle`: nothing to the node is unanswered.
@@ -197,33 +217,45 @@ impl Rings {
     /// Returns whether this request or element came by a ring and is not answered.
     pub(crate) fn brought(&mut self, packet: &Packet) -> bool {
         packet.class() != Class::Reflected
-            && self.get(packet.src).is_some_and(|ring| ring.requests.contains(&packet.tag))
+            && self.get(packet.src).is_some_and(|ring| ring.requests.binary_search(&packet.tag).is_ok())
     }
 
     /// A request or element is answered now. Returns whether it came by a ring: so does its answer.
     pub(crate) fn answer(&mut self, packet: &Packet) -> bool {
-        packet.class() != Class::Reflected && self.get(packet.src).is_some_and(|ring| ring.requests.remove(&packet.tag))
+        if packet.class() == Class::Reflected {
+            return false;
+        }
+        let Some(ring) = self.get(packet.src) else { return false };
+        let found = ring.requests.binary_search(&packet.tag);
+        found.map(|place| ring.requests.remove(place)).is_ok()
     }
 
     /// A packet that came by a ring has left the buffers of this board.
     pub(crate) fn consumed(&mut self, node: NodeId, class: Class) {
         if let (Some(ring), Class::Enqueue | Class::Request) = (self.get(node), class) {
             ring.credits[class as usize].returned += 1;
-            self.consumed = true;
+            if !std::mem::replace(&mut ring.consumed, true) {
+                self.consumed.push(node);
+            }
         }
     }
 
     /// Returns credits, a quarter of all or more at a time.
     pub(crate) fn return_credits(&mut self, mut give: impl FnMut(NodeId, Class, u32)) {
-        if !std::mem::take(&mut self.consumed) {
+        if self.consumed.is_empty() {
             return;
         }
-        for (node, ring) in &mut self.rings {
+        // Boards in the same state behave alike, whichever node's packet was the first.
+        self.consumed.sort_unstable();
+        for node in self.consumed.drain(..) {
+            // Closed since, or closed and opened.
+            let Some(Some(ring)) = self.rings.existing_mut(node) else { continue };
+            ring.consumed = false;
             for class in CLASSES {
                 let Credits { room, returned, .. } = &mut ring.credits[class as usize];
                 if *returned > 0 && *returned >= ring.given / 4 {
                     *room += *returned;
-                    give(*node, class, std::mem::take(returned));
+                    give(node, class, std::mem::take(returned));
                 }
             }
         }
@@ -250,7 +282,7 @@ mod tests {
     }
 
     fn used() -> Rings {
-        let mut rings = Rings::default();
+        let mut rings = Rings::new(8);
         rings.open(PEER, 7, 4);
         assert!(!rings.get(PEER).unwrap().answered_probe());
         assert_eq!(rings.route(PEER, Class::Request, true), Route::Ring);
@@ -259,7 +291,7 @@ mod tests {
 
     #[test]
     fn it_is_used_when_the_peer_has_opened_it_and_nothing_is_unanswered() {
-        let mut rings = Rings::default();
+        let mut rings = Rings::new(8);
         assert_eq!(rings.route(PEER, Class::Request, true), Route::Switch);
         rings.open(PEER, 7, 4);
         assert_eq!(rings.route(PEER, Class::Request, true), Route::Switch);
@@ -315,7 +347,7 @@ mod tests {
 
     #[test]
     fn credits_return_in_batches_and_not_more_than_were_given() {
-        let mut rings = Rings::default();
+        let mut rings = Rings::new(8);
         rings.open(PEER, 7, 8);
         rings.get(PEER).unwrap().answered_probe();
         assert_eq!(rings.route(PEER, Class::Request, true), Route::Ring);

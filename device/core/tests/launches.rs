@@ -6,7 +6,9 @@
 mod common;
 
 use common::{Cluster, EXPORTS, LaunchStep, key_of, status_page};
-use telegraphos_device_core::{Bar, Bug, Event, HibConfig, Notice, STATUS_WORDS, Step, TURN_BYTES};
+use telegraphos_device_core::{
+    BLOCK_BYTES, BLOCKS, Bar, Bug, Event, HibConfig, Notice, STATUS_WORDS, Step, TURN_BYTES,
+};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{self, Argument, Launch, Operation};
 use telegraphos_wire::regs::Register;
@@ -148,6 +150,33 @@ fn blocks_are_as_long_as_the_link_to_the_node_allows() {
     }
 }
 
+/// Blocks are fragments of a pipeline between hosts: as many are in flight as may be, from the first on until no more
+/// are left to start, whatever the order in which the answers come.
+#[test]
+fn blocks_to_another_host_fill_their_share_of_the_window() {
+    for (seed, put) in [(0, true), (2, false), (4, true), (6, false)] {
+        // An even seed: over streams.
+        let mut c = pair(seed, None, |_| {});
+        assert_eq!(c.block, STREAM_BLOCK);
+        let blocks = u64::from(PAGES) * UNIT / STREAM_BLOCK as u64;
+        let (near, far) = ((0, 0), (1, 0));
+        let (to, from) = if put { (far, near) } else { (near, far) };
+        c.hanging = vec![1];
+        start_copy(&mut c, 0, 0, 9, to, from, blocks * STREAM_BLOCK as u64);
+        let mut most = 0;
+        for done in 0..blocks {
+            c.settle();
+            let in_flight = c.requests_between(0, 1) as u64;
+            assert_eq!(in_flight, u64::from(BLOCKS).min(blocks - done), "{done} of {blocks} are done, put: {put}");
+            most = most.max(in_flight * STREAM_BLOCK as u64);
+            c.deliver_one(0, 1);
+        }
+        c.release();
+        c.finish(0, 0, 0, 9);
+        assert_eq!(most, BLOCK_BYTES.min(u64::from(BLOCKS) * STREAM_BLOCK as u64));
+    }
+}
+
 fn contexts_take_turns(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut c = pair(seed, bug, |_| {});
     let piece = 2 * UNIT;
@@ -160,7 +189,7 @@ fn contexts_take_turns(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     c.finish(0, 1, 0, 5);
     let blocks = (c.nodes[1].blocks.len() - before) as u64;
     // As many blocks of the other, and those in flight.
-    let fair = 2 * piece / STREAM_BLOCK as u64 + 2 * u64::from(telegraphos_device_core::BLOCKS);
+    let fair = 2 * piece / STREAM_BLOCK as u64 + 2 * u64::from(BLOCKS);
     if blocks > fair { Err(format!("{blocks} blocks, and {fair} are a fair share")) } else { Ok(()) }
 }
 

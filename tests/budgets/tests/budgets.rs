@@ -6,7 +6,8 @@
 //! operation; the difference is the cost of the operations alone, without set-up. Counted are the instructions of the
 //! program's own code, which are the same on every machine for one compiler, and for each call out of it a fixed
 //! number: `memcpy` and `malloc` of the host's C library take what its version and the processor make of them. The
-//! count is exact: the next run gives the same number. It is not a time: a cache miss costs as much as a hit.
+//! count is exact: the next run gives the same number. It is not a time: a cache miss costs as much as a hit. Counted
+//! as well are the calls that allocate memory: no message is worth one.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test fail as it does")]
 
@@ -38,8 +39,27 @@ const MARGIN_OF_OTHERS: (f64, f64) = (10.0, 20.0);
 /// Percent by which a cost may differ in a larger cluster.
 const FLAT: f64 = 5.0;
 
-/// Instructions of one operation, by its name.
+/// The functions of the C library by which Rust allocates memory.
+const ALLOCATE: [&str; 4] = ["malloc", "calloc", "realloc", "posix_memalign"];
+/// What rounding leaves between a count of allocations and its budget.
+const ROUNDING: f64 = 0.0005;
+
+/// Instructions, or allocations, of one operation, by its name.
 type Costs = BTreeMap<String, f64>;
+
+/// What is counted in a part of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Count {
+    instructions: u64,
+    allocations: u64,
+}
+
+/// What is measured of all operations.
+#[derive(Debug, PartialEq)]
+struct Measured {
+    instructions: Costs,
+    allocations: Costs,
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,6 +68,8 @@ struct Table {
     compiler: String,
     /// The budgets.
     instructions: Costs,
+    /// Calls that allocate memory, exactly.
+    allocations: Costs,
     /// What grows, as known: by the arguments, percent of each operation.
     grows: BTreeMap<String, Costs>,
 }
@@ -82,8 +104,8 @@ fn compiler() -> String {
     release.unwrap_or_else(|| panic!("cargo printed {text:?}: expected a line release")).to_owned()
 }
 
-/// Instructions of `count` of each operation.
-fn instructions(valgrind: &mut Command, program: &Path, count: u64, sizes: &[&str]) -> Vec<u64> {
+/// What `count` of each operation take.
+fn counts(valgrind: &mut Command, program: &Path, count: u64, sizes: &[&str]) -> Vec<Count> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("out");
     valgrind.args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"]);
@@ -97,7 +119,7 @@ fn instructions(valgrind: &mut Command, program: &Path, count: u64, sizes: &[&st
     for number in 1.. {
         let Ok(part) = fs::read_to_string(directory.path().join(format!("out.{number}"))) else { break };
         if part.lines().any(|line| line == format!("desc: Trigger: --dump-after={FUNCTION}")) {
-            calls.push(own_instructions(&part, program.to_str().expect("a path in UTF-8")));
+            calls.push(own(&part, program.to_str().expect("a path in UTF-8")));
         }
     }
     assert_eq!(calls.len(), OPERATIONS.len(), "callgrind has not seen each call of {FUNCTION}");
@@ -107,45 +129,52 @@ fn instructions(valgrind: &mut Command, program: &Path, count: u64, sizes: &[&st
 /// The instructions of one object in a part of callgrind's output, and [`CALL`] for each call out of it. After `ob=`
 /// come the costs of functions of that object, each a line of two numbers; the cost after `calls=` is that of the
 /// callee, whose object `cob=` names where it is another one.
-fn own_instructions(part: &str, object: &str) -> u64 {
-    let (mut own, mut callee, mut of_callee, mut total) = (false, None, false, 0);
+fn own(part: &str, object: &str) -> Count {
+    let (mut own, mut callee, mut of_callee, mut function) = (false, None, false, "");
+    let mut total = Count { instructions: 0, allocations: 0 };
     for line in part.lines() {
         if let Some(name) = line.strip_prefix("ob=") {
             own = name == object;
         } else if let Some(name) = line.strip_prefix("cob=") {
             callee = Some(name == object);
+        } else if let Some(name) = line.strip_prefix("cfn=") {
+            function = name;
         } else if let Some(calls) = line.strip_prefix("calls=") {
             let calls: u64 = calls.split(' ').next().and_then(|n| n.parse().ok()).expect("a number of calls");
             if own && !callee.take().unwrap_or(own) {
-                total += CALL * calls;
+                total.instructions += CALL * calls;
+                total.allocations += if ALLOCATE.contains(&function) { calls } else { 0 };
             }
             callee = None;
             of_callee = true;
         } else if line.starts_with(|c: char| c.is_ascii_digit()) {
             if own && !of_callee {
-                total += line.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok()).expect("a cost");
+                total.instructions += line.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok()).expect("a cost");
             }
             of_callee = false;
         }
     }
-    assert!(total > 0, "callgrind has counted nothing in {object}");
+    assert!(total.instructions > 0, "callgrind has counted nothing in {object}");
     total
 }
 
 /// Measures all operations in clusters of these sizes, one after the other; each twice at the same time.
-fn measure(store: &Store, program: &Path, sizes: &[&str], environment: &[(&str, &str)]) -> Costs {
+fn measure(store: &Store, program: &Path, sizes: &[&str], environment: &[(&str, &str)]) -> Measured {
     let run = |count| {
         let mut valgrind = store.valgrind().expect("valgrind").command();
         valgrind.envs(environment.iter().copied());
-        instructions(&mut valgrind, program, count, sizes)
+        counts(&mut valgrind, program, count, sizes)
     };
     let (once, twice) = std::thread::scope(|scope| {
         let once = scope.spawn(|| run(COUNT));
         let twice = run(2 * COUNT);
         (once.join().expect("the first run"), twice)
     });
-    let costs = once.iter().zip(&twice).map(|(once, twice)| (twice - once) as f64 / COUNT as f64);
-    OPERATIONS.map(str::to_owned).into_iter().zip(costs).collect()
+    let each = |of: fn(&Count) -> u64| {
+        let costs = once.iter().zip(&twice).map(|(once, twice)| (of(twice) - of(once)) as f64 / COUNT as f64);
+        OPERATIONS.map(str::to_owned).into_iter().zip(costs).collect()
+    };
+    Measured { instructions: each(|count| count.instructions), allocations: each(|count| count.allocations) }
 }
 
 /// By how many percent a cost is above what it should be.
@@ -176,6 +205,21 @@ fn beyond(costs: &Costs, budgets: &Costs, (above, below): (f64, f64)) -> Vec<Str
     wrong
 }
 
+/// What is wrong with allocations, compared with their budgets: they are counts, not only limits.
+fn other_allocations(counts: &Costs, budgets: &Costs, sizes: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (operation, count) in counts {
+        let Some(budget) = budgets.get(operation) else {
+            wrong.push(format!("{operation}: {count:.3} allocations, and {TABLE} has no budget"));
+            continue;
+        };
+        if (count - budget).abs() > ROUNDING {
+            wrong.push(format!("{operation}{sizes}: {count:.3} allocations, budget {budget:.3}"));
+        }
+    }
+    wrong
+}
+
 /// What is wrong with the growth of costs from a small cluster to a larger one.
 fn uneven(sizes: &str, small: &Costs, large: &Costs, known: &Costs) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -192,7 +236,8 @@ fn uneven(sizes: &str, small: &Costs, large: &Costs, known: &Costs) -> Vec<Strin
 }
 
 /// Sizes of the large clusters: one number at a time.
-const LARGE: [&[&str]; 4] = [&["--nodes", "64"], &["--nodes", "1024"], &["--contexts", "256"], &["--queues", "4096"]];
+const LARGE: [&[&str]; 5] =
+    [&["--nodes", "64"], &["--nodes", "1024"], &["--nodes", "4096"], &["--contexts", "256"], &["--queues", "4096"]];
 
 /// At full scale also in large clusters, and with another choice of the C library's code.
 #[test]
@@ -200,8 +245,8 @@ fn operations_keep_their_budgets_in_clusters_of_any_size() {
     let store = Store::open(None, Progress::Auto).expect("the cache");
     let (program, compiler) = (program(), compiler());
     let small = measure(&store, &program, &[], &[]);
-    for (operation, cost) in &small {
-        println!("{operation:<10} {cost:>8.0}");
+    for (operation, cost) in &small.instructions {
+        println!("{operation:<10} {cost:>8.0} {:>7.3} allocations", small.allocations[operation]);
     }
     let path = root().join(TABLE);
     let text = fs::read_to_string(&path).expect("the table");
@@ -211,7 +256,8 @@ fn operations_keep_their_budgets_in_clusters_of_any_size() {
     }
     let table: Table = toml::from_str(&text).unwrap_or_else(|e| panic!("{TABLE}: {e}"));
     let margin = if table.compiler == compiler { MARGIN } else { MARGIN_OF_OTHERS };
-    let mut wrong = beyond(&small, &table.instructions, margin);
+    let mut wrong = beyond(&small.instructions, &table.instructions, margin);
+    wrong.extend(other_allocations(&small.allocations, &table.allocations, ""));
     if !wrong.is_empty() {
         wrong.push(format!("the table is of Rust {}, this is Rust {compiler}", table.compiler));
         wrong.push(format!("to renew {TABLE}: {RENEW}; the commit says why the costs changed"));
@@ -222,35 +268,45 @@ fn operations_keep_their_budgets_in_clusters_of_any_size() {
     }
     for sizes in LARGE.iter().filter(|_| full) {
         let (large, name) = (measure(&store, &program, sizes, &[]), sizes.join(" "));
-        for (operation, cost) in &large {
-            println!("{operation:<10} {cost:>8.0} {:+6.1} % {name}", percent(*cost, small[operation]));
+        for (operation, cost) in &large.instructions {
+            println!("{operation:<10} {cost:>8.0} {:+6.1} % {name}", percent(*cost, small.instructions[operation]));
         }
         let none = Costs::new();
-        wrong.extend(uneven(&name, &small, &large, table.grows.get(&name).unwrap_or(&none)));
+        let known = table.grows.get(&name).unwrap_or(&none);
+        wrong.extend(uneven(&name, &small.instructions, &large.instructions, known));
+        wrong.extend(other_allocations(&large.allocations, &table.allocations, &format!(" {name}")));
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
 /// The table with other budgets. What is before and after them stays.
-fn renewed(text: &str, compiler: &str, costs: &Costs) -> String {
+fn renewed(text: &str, compiler: &str, measured: &Measured) -> String {
     let mut out = String::new();
     let mut within = false;
     for line in text.lines() {
+        let budgets: Option<Vec<String>> = match line {
+            "[instructions]" => Some(OPERATIONS.map(|of| format!("{of} = {:.0}\n", measured.instructions[of])).into()),
+            "[allocations]" => {
+                Some(OPERATIONS.map(|of| format!("{of} = {:?}\n", rounded(measured.allocations[of]))).into())
+            }
+            _ => None,
+        };
         if line.starts_with('[') {
-            within = line == "[instructions]";
+            within = budgets.is_some();
         }
         let name = line.split(" = ").next().unwrap_or_default();
-        if within && costs.contains_key(name) {
+        if within && OPERATIONS.contains(&name) {
             continue;
         }
         out += &if name == "compiler" { format!("compiler = \"{compiler}\"\n") } else { format!("{line}\n") };
-        if line == "[instructions]" {
-            for operation in OPERATIONS {
-                out += &format!("{operation} = {:.0}\n", costs[operation]);
-            }
-        }
+        out.extend(budgets.into_iter().flatten());
     }
     out
+}
+
+/// To the places that a budget of allocations has.
+fn rounded(count: f64) -> f64 {
+    (count * 1000.0).round() / 1000.0
 }
 
 fn costs(of: &[(&str, f64)]) -> Costs {
@@ -262,8 +318,25 @@ fn only_own_instructions_and_calls_out_of_them_count() {
     let part = "events: Ir\nob=/p\nfl=a.rs\nfn=f\n1 10\n2 5\ncfn=g\ncalls=3 7\n2 600\n3 1\ncob=/libc.so\ncfi=m.c\n\
                 cfn=memcpy\ncalls=2 0\n3 80\n\nfn=g\n7 600\n\nob=/libc.so\nfn=memcpy\n0 80\ncob=/p\ncfn=g\ncalls=1 7\n\
                 0 9\nob=/p\nfn=h\n9 4\ntotals: 700\n";
-    assert_eq!(own_instructions(part, "/p"), 10 + 5 + 1 + 600 + 4 + 2 * CALL);
-    assert_eq!(own_instructions(part, "/libc.so"), 80 + CALL);
+    let count = |instructions, allocations| Count { instructions, allocations };
+    assert_eq!(own(part, "/p"), count(10 + 5 + 1 + 600 + 4 + 2 * CALL, 0));
+    assert_eq!(own(part, "/libc.so"), count(80 + CALL, 0));
+    // What frees allocates nothing, nor do calls within the C library count.
+    let part = "ob=/p\nfn=f\n1 10\ncob=/libc.so\ncfn=malloc\ncalls=4 0\n3 80\ncob=/libc.so\ncfn=free\ncalls=4 0\n3 80\n\
+                cob=/libc.so\ncfn=realloc\ncalls=1 0\n3 9\nob=/libc.so\nfn=realloc\n0 9\ncfn=malloc\ncalls=1 0\n0 5\n";
+    assert_eq!(own(part, "/p"), count(10 + 9 * CALL, 5));
+}
+
+#[test]
+fn one_more_or_less_allocation_is_seen() {
+    let budgets = costs(&[("load", 1.0), ("store", 0.0), ("stores", 0.031)]);
+    let check = |load, stores| {
+        other_allocations(&costs(&[("load", load), ("stores", stores)]), &budgets, " --nodes 64").join("\n")
+    };
+    assert_eq!(check(1.0, 1.0 / 32.0), "");
+    assert_eq!(check(1.002, 1.0 / 32.0), "load --nodes 64: 1.002 allocations, budget 1.000");
+    assert_eq!(check(0.0, 1.0 / 32.0), "load --nodes 64: 0.000 allocations, budget 1.000");
+    assert!(other_allocations(&costs(&[("fetch", 0.0)]), &budgets, "")[0].contains("has no budget"));
 }
 
 #[test]
@@ -290,9 +363,10 @@ fn growth_is_seen_as_is_the_end_of_a_known_one() {
 
 #[test]
 fn renewal_keeps_what_is_around_the_budgets() {
-    let text = "# why\ncompiler = \"1\"\n\n[instructions]\nload = 1\n\n[grows]\nload = 2\n";
-    let costs: Costs = OPERATIONS.iter().map(|name| ((*name).to_owned(), 7.4)).collect();
-    let new = renewed(text, "2", &costs);
+    let text = "# why\ncompiler = \"1\"\n\n[instructions]\nload = 1\n\n# exact\n[allocations]\nload = 1\n\n[grows]\nload = 2\n";
+    let each = |cost: f64| OPERATIONS.iter().map(|name| ((*name).to_owned(), cost)).collect();
+    let new = renewed(text, "2", &Measured { instructions: each(7.4), allocations: each(0.03125) });
     assert!(new.starts_with("# why\ncompiler = \"2\"\n\n[instructions]\nstore-own = 7\n"), "{new}");
-    assert!(new.ends_with("reflected = 7\n\n[grows]\nload = 2\n") && !new.contains("load = 1"), "{new}");
+    assert!(new.contains("reflected = 7\n\n# exact\n[allocations]\nstore-own = 0.031\n"), "{new}");
+    assert!(new.ends_with("reflected = 0.031\n\n[grows]\nload = 2\n") && !new.contains("load = 1\n"), "{new}");
 }

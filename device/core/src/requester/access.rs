@@ -154,9 +154,9 @@ impl Requester {
             return;
         }
         let Some(peer) = self.peers.existing_mut(node) else { return };
-        if peer.silent || !peer.unheard_loads.is_empty() {
+        if peer.silent || peer.unheard_since.is_some() {
             peer.silent = false;
-            peer.unheard_loads.clear();
+            peer.unheard_since = None;
         }
     }
 
@@ -167,10 +167,11 @@ impl Requester {
         let is_load = matches!(kind, RequestKind::Load { .. });
         let number = self.pending_requests.insert(PendingRequest { node, limit, deadline, kind });
         if is_load && node != ctx.config.node {
-            self.peers[usize::from(node)].unheard_loads.insert(number);
+            self.peers[usize::from(node)].unheard_since.get_or_insert(number);
         }
         self.deadlines.insert(limit, deadline, number);
-        self.peers[usize::from(node)].accept(Waiting::PendingRequest { number, body: Box::new(body) });
+        let body = self.bodies.put(body);
+        self.peers[usize::from(node)].accept(Waiting::PendingRequest { number, body });
         self.pump(ctx, node);
     }
 
@@ -206,9 +207,13 @@ impl Requester {
     pub(crate) fn expire(&mut self, ctx: &mut Ctx) -> Vec<Ended> {
         let mut ended = Vec::new();
         while let Some(number) = self.deadlines.take_due(ctx.now) {
-            let node = self.pending_requests.get(number).map(|request| request.node);
-            if let Some(peer) = node.and_then(|node| self.peers.existing_mut(node)) {
-                peer.silent |= peer.unheard_loads.remove(&number);
+            let load = match self.pending_requests.get(number) {
+                Some(PendingRequest { node, kind: RequestKind::Load { .. }, .. }) => Some(*node),
+                _ => None,
+            };
+            if let Some(peer) = load.and_then(|node| self.peers.existing_mut(node)) {
+                // Keys ascend with age.
+                peer.silent |= peer.unheard_since.is_some_and(|first| number >= first);
             }
             ended.extend(self.fail_pending(ctx, number, Status::Timeout));
         }

@@ -102,7 +102,7 @@ impl Requester {
         peer.forwards_in_flight = 0;
         peer.elements_in_flight = 0;
         peer.silent = false;
-        peer.unheard_loads.clear();
+        peer.unheard_since = None;
         peer.tag_generation = peer.tag_generation.wrapping_add(1);
         peer.requests_sent = 0;
         let (mut pending_requests, mut parts, mut forwards) = (Vec::new(), Vec::new(), Vec::new());

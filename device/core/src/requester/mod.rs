@@ -8,6 +8,7 @@
 //! import *in error*: later stores are dropped until the driver acknowledges, so that none passes a lost one.
 
 mod access;
+mod bodies;
 mod contexts;
 mod deadlines;
 mod enqueue;
@@ -19,6 +20,7 @@ mod quiet;
 mod send;
 mod send_queue;
 
+use self::bodies::Bodies;
 use self::deadlines::{Deadlines, Limit};
 pub(crate) use self::presence::Life;
 use self::presence::Presence;
@@ -236,8 +238,8 @@ pub(crate) struct Peer {
     pub(crate) elements_in_flight: u32,
     /// The peer is in `credit_waiters`.
     awaits_credit: bool,
-    /// Loads issued since a packet was last received from the peer.
-    unheard_loads: BTreeSet<Key>,
+    /// The first load issued since a packet was last received from the peer: all later ones were as well.
+    unheard_since: Option<Key>,
     /// A load has timed out, and no packet was received from the peer since the load was issued.
     silent: bool,
     /// Generation of the tags of requests to this peer: the number of times that all its requests in flight were
@@ -358,6 +360,7 @@ pub(crate) struct Requester {
     in_flight: Numbered<(u32, NodeId, InFlight)>,
     pending_requests: Keyed<PendingRequest>,
     deadlines: Deadlines,
+    bodies: Bodies,
     pub(crate) waiting_total: u32,
     /// How the reserve is divided among the open imports.
     reserve: Shares,
@@ -416,6 +419,7 @@ impl Requester {
             in_flight: Numbered::default(),
             pending_requests: Keyed::default(),
             deadlines: Deadlines::default(),
+            bodies: Bodies::default(),
             waiting_total: 0,
             reserve: Shares::half_guaranteed(config.reserve.into(), 0, u64::MAX),
             intake: 0,

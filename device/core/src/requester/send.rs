@@ -104,12 +104,15 @@ impl Requester {
                     (Body::Write { at, context, epoch, size, data }, InFlight::Store { import, epoch: epoch.epoch })
                 }
                 Waiting::PendingRequest { number, body } => {
+                    let body = self.bodies.take(body);
                     if !self.pending_requests.contains(number) {
                         continue; // Timed out.
                     }
-                    (*body, InFlight::PendingRequest { number })
+                    (body, InFlight::PendingRequest { number })
                 }
-                Waiting::Part { operation, offset, body } => (*body, InFlight::Part { operation, offset }),
+                Waiting::Part { operation, offset, body } => {
+                    (self.bodies.take(body), InFlight::Part { operation, offset })
+                }
             };
             self.peers[usize::from(node)].outstanding += 1;
             self.send_request(ctx, node, body, request);

@@ -879,6 +879,20 @@ impl Cluster {
         }
     }
 
+    /// Requests of one node that are on the ideal network to another.
+    pub(crate) fn requests_between(&self, from: u16, to: u16) -> usize {
+        self.wires.get(&(from, to, Class::Request)).map_or(0, VecDeque::len)
+    }
+
+    /// Delivers the oldest of them, to a node that [hangs](Cluster::hanging).
+    pub(crate) fn deliver_one(&mut self, from: u16, to: u16) {
+        let wire = Choice::Deliver((from, to, Class::Request));
+        let at = self.held.iter().position(|held| *held == wire).expect("a request that is held");
+        let held = self.held.swap_remove(at);
+        self.ready.push(held);
+        self.choose(self.ready.len() - 1);
+    }
+
     /// Releases held steps.
     pub(crate) fn release(&mut self) {
         self.hanging.clear();

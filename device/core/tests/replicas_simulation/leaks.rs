@@ -73,7 +73,7 @@ fn rings_at_rest(hib: &Hib) -> bool {
     let inside = rings.skip(1).take_while(|line| depth(line) > outer);
     inside.map(str::trim).all(|line| match line.split(':').next() {
         Some("in_flight") => line == "in_flight: 0,",
-        Some("requests") => line == "requests: {},",
+        Some("requests") => line == "requests: [],",
         _ => true,
     })
 }

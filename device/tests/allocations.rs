@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The trapped path allocates no memory: a board's thread serves posted stores and loads, its own and another node's,
+//! through its real loop and real sockets, and the allocator counts what it is asked for.
+
+// A test fails by panicking, its helpers too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use support::linked::{Node, Switch, joined};
+use support::{Guest, RAM, window};
+use telegraphos_device::{HibServer, ServeError, Settings, ShutdownHandle};
+use telegraphos_testkit::eventually;
+use telegraphos_wire::{Rights, Status};
+
+thread_local! {
+    /// This thread is a board's.
+    static COUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls that allocate, of the boards' threads.
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// The system's allocator, counting.
+struct Counting;
+
+impl Counting {
+    fn count() {
+        // Neither the cell nor the counter allocates, or has a destructor.
+        if COUNTED.get() {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+// SAFETY: each call is passed on unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Counting::count();
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        Counting::count();
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        Counting::count();
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(ptr, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const RW: u16 = Rights::READ.0 | Rights::WRITE.0;
+/// Guest address of the exported memory.
+const MEMORY: u64 = RAM + 0x10_0000;
+/// Buffers that a burst of stores longer than all before may double: of frames and bytes on their way, at both boards.
+const GROWTH: u64 = 4;
+/// Messages of each kind.
+const MESSAGES: u64 = 1000;
+
+/// A board whose thread is counted.
+struct Counted {
+    stop: ShutdownHandle,
+    thread: Option<JoinHandle<Result<(), ServeError>>>,
+}
+
+impl Counted {
+    fn start(dir: &Path, node: u16) -> (Counted, Guest) {
+        let config = Node::config(dir, node, Settings::default());
+        let socket = config.socket.clone();
+        let mut server = HibServer::bind(config).unwrap();
+        let stop = server.shutdown_handle();
+        let thread = std::thread::spawn(move || {
+            COUNTED.set(true);
+            server.run()
+        });
+        (Counted { stop, thread: Some(thread) }, joined(&socket))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.stop.shut_down();
+        let ended = self.thread.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            ended.unwrap().unwrap().unwrap();
+        }
+    }
+}
+
+/// Messages of one kind, all served when this returns: a load passes no store.
+fn stores(guest: &mut Guest, node: u16) {
+    for n in 0..MESSAGES {
+        guest.client.store(4, window(node, node, 8 * n), &n.to_le_bytes());
+    }
+    assert_eq!(guest.client.read(4, window(node, node, 8 * (MESSAGES - 1)), 8), MESSAGES - 1);
+}
+
+fn loads(guest: &mut Guest, node: u16) {
+    for n in 0..MESSAGES {
+        assert_eq!(guest.client.read(4, window(node, node, 8 * n), 8), n);
+    }
+}
+
+/// Allocations of all boards for each kind of messages: stores and loads of the board's own node, and of the other.
+fn counts(guest: &mut Guest) -> [u64; 4] {
+    let kinds: [fn(&mut Guest, u16); 2] = [stores, loads];
+    let mut found = [0; 4];
+    for (found, (node, kind)) in found.iter_mut().zip([(0, 0), (0, 1), (1, 0), (1, 1)]) {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        kinds[kind](guest, node);
+        *found = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    }
+    found
+}
+
+#[test]
+fn stores_and_loads_allocate_nothing() {
+    for rings in [0, 8] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = telegraphos_fabric::Config::new(dir.path().join("fabric.sock"));
+        config.rings = rings;
+        let _switch = Switch::with(config);
+        let (_a, mut a) = Counted::start(dir.path(), 0);
+        let (_b, mut b) = Counted::start(dir.path(), 1);
+        // With a third board there are several rings.
+        let (_c, mut c) = Counted::start(dir.path(), 2);
+        a.export("a", 0, 1, MEMORY, RW);
+        b.export("b", 0, 1, MEMORY, RW);
+        for (node, name) in [(0, "a"), (1, "b")] {
+            let find = |guest: &mut Guest| {
+                Some(guest.lookup(node, name, RW)).filter(|found| found.status == Status::Ok as u32)
+            };
+            let found = eventually("the segment", || find(&mut a));
+            a.import(node, node, &found, RW);
+            let found = eventually("the segment", || find(&mut c));
+            c.import(node, node, &found, RW);
+        }
+        // The first ones: buffers grow to the size that they need.
+        for _ in 0..3 {
+            counts(&mut a);
+            counts(&mut c);
+        }
+        assert!(ALLOCATIONS.load(Ordering::Relaxed) > 0, "boards are counted");
+        let [own_stores, own_loads, stores, loads] = counts(&mut a);
+        assert_eq!((own_stores, own_loads, loads), (0, 0, 0), "{rings} rings: of {MESSAGES} messages each");
+        // Some buffer may still meet its longest burst, which doubles it.
+        assert!(stores <= GROWTH, "{rings} rings: {stores} allocations of {MESSAGES} stores");
+    }
+}
