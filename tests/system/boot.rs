@@ -68,7 +68,7 @@ pub(crate) fn a_directory_is_the_root_and_shares_are_in_it() -> Result<()> {
     fs::write(path("root/etc/marker"), "of the host")?;
     fs::write(path("root/bin/hello"), "#!/run/telegraphos/bin/sh\necho hello from \"$(cat /etc/marker)\"\n")?;
     fs::set_permissions(path("root/bin/hello"), PermissionsExt::from_mode(0o755))?;
-    fs::write(path("fixed/given"), "given")?;
+    fs::write(path("fixed/given"), "given\n")?;
     let share = |name: &str, guest: &str, read_only| Share { host: path(name), guest: guest.into(), read_only };
     let settings = Settings {
         root: Some(RootChoice::Path(path("root"))),
@@ -85,11 +85,11 @@ pub(crate) fn a_directory_is_the_root_and_shares_are_in_it() -> Result<()> {
              tg-selftest --help >/dev/null; [ -c /dev/telegraphos0 ]"
         );
         let said = guest.sh(&script).as_root().check()?;
-        ensure!(said == "hello from of the host\nchanged\ngiven", "node {node} said {said:?}");
+        ensure!(said == "hello from of the host\nchanged\ngiven\n", "node {node} said {said:?}");
     }
     // Both are there for both, and user tg has its home and the board.
     let said = cluster.node(0).sh("cat /mnt/results/1; id -un; cd; pwd; [ -w /dev/telegraphos0 ]").check()?;
-    ensure!(said == "1\ntg\n/home/tg", "node 0 said {said:?}");
+    ensure!(said == "1\ntg\n/home/tg\n", "node 0 said {said:?}");
     drop(cluster);
     holds(&path("root"), &["bin", "etc"])?;
     holds(&path("fixed"), &["given"])?;
