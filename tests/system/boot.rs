@@ -98,6 +98,21 @@ pub(crate) fn a_directory_is_the_root_and_shares_are_in_it() -> Result<()> {
     Ok(())
 }
 
+/// Programs with shared libraries, started often: what QEMU's emulation keeps of code must not outlive the pages that
+/// virtiofsd fills.
+pub(crate) fn the_hosts_own_root_runs_its_programs() -> Result<()> {
+    let settings = Settings { root: Some(RootChoice::Host), ..crate::settings("host-root") };
+    let cluster = Cluster::builder().nodes(1).settings(settings).boot()?;
+    let script = "set -e; for i in 1 2 3 4 5 6 7 8; do /bin/true; ls -R /etc/apt >/dev/null; done; apt-get --version \
+                  >/dev/null; cat /etc/debian_version; touch /of-the-guest; grep -c ' / overlay ' /proc/mounts";
+    let said = cluster.node(0).sh(script).as_root().check()?;
+    let expected = format!("{}1\n", fs::read_to_string("/etc/debian_version")?);
+    ensure!(said == expected, "the guest said {said:?}: expected {expected:?}");
+    drop(cluster);
+    ensure!(!Path::new("/of-the-guest").exists(), "the guest wrote to the root of the host");
+    Ok(())
+}
+
 pub(crate) fn a_disk_is_the_root_and_stays_as_it_is() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let disk = dir.path().join("disk.img");
