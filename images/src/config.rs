@@ -132,7 +132,8 @@ impl Config {
         }
         Err(Error::Usage(format!(
             "the kernel {kernel} cannot run in a guest: its configuration ({}) lacks\n    {}\nset it (ci/kernel.config \
-             has everything that is needed), build the kernel anew, and try again",
+             has everything that is needed) and build the kernel anew, take another kernel, or, where a module is what \
+             there is, give --initrd",
             self.origin,
             missing.join("\n    ")
         )))

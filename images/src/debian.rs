@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A root made of Debian's packages, installed as Debian installs them: unpacked, then configured by dpkg inside the new
-//! root, so that their users, keys and configurations are there.
+//! A root made of Debian's packages, installed as Debian installs them: unpacked, then configured by dpkg inside the
+//! new root, so that their users, keys and configurations are there.
 
 use crate::apt::{self, Apt, Fetched};
 use crate::store::{self, Lock, Store};

@@ -293,8 +293,8 @@ fn in_order(tree: &Path) -> Vec<PathBuf> {
     built.filter(|path| path.is_file()).collect()
 }
 
-/// Whether a kernel has the drivers of the boot root built in: else the name of one that it lacks. Each is known by a text
-/// that otherwise only the module has.
+/// Whether a kernel has the drivers of the boot root built in: else the name of one that it lacks. Each is known by a
+/// text that otherwise only the module has.
 fn drivers(vmlinux: &[u8]) -> std::result::Result<(), &'static str> {
     for (driver, text) in [("NVMe (CONFIG_BLK_DEV_NVME)", "nvme.io_queue_depth"), ("ext4 (CONFIG_EXT4_FS)", "EXT4-fs ")]
     {

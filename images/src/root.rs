@@ -125,8 +125,8 @@ impl RootChoice {
     }
 }
 
-/// The format of a disk image, as QEMU calls it. Never guessed from what a guest could have written: QEMU's own guess is
-/// not asked.
+/// The format of a disk image, as QEMU calls it. Never guessed from what a guest could have written: QEMU's own guess
+/// is not asked.
 pub(crate) fn disk_format(path: &Path) -> Result<&'static str> {
     let mut magic = [0; 4];
     let mut file = File::open(path).map_err(Error::io("cannot open the disk image", path))?;

@@ -135,6 +135,10 @@ impl Store {
         lock: &Lock,
         make: impl FnOnce(&Lock, &Path) -> Result<Manifest>,
     ) -> Result<(PathBuf, Manifest)> {
+        // Not left to apt, which waits without an end when its lists find no space.
+        if self.free() < LEAST_FREE {
+            return Err(self.no_space("nothing was begun"));
+        }
         let temporary = self.temporary(lock)?;
         let manifest = make(lock, temporary.path())?;
         let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::Failed(e.to_string()))?;
@@ -153,19 +157,24 @@ impl Store {
         Ok((place.to_path_buf(), manifest))
     }
 
+    /// Bytes that are free on the cache's disk.
+    fn free(&self) -> u64 {
+        rustix::fs::statvfs(&self.root).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    fn no_space(&self, detail: &str) -> Error {
+        Error::Failed(format!(
+            "no space for the cache {}: {:.0} MB are free there, and QEMU, a kernel and its guest need about 2 GB; make \
+             room, or name another directory with --cache or TELEGRAPHOS_CACHE; nothing partial was kept ({detail})",
+            self.root.display(),
+            self.free() as f64 / 1e6
+        ))
+    }
+
     /// An error that came of a full disk, with what to do about it.
     fn explain_space(&self, error: Error) -> Error {
         let text = error.to_string();
-        if !text.contains("No space left on device") {
-            return error;
-        }
-        let free = rustix::fs::statvfs(&self.root).map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
-        Error::Failed(format!(
-            "no space for the cache {}: {:.0} MB are free there, and QEMU, a kernel and its guest need about 2 GB; make \
-             room, or name another directory with --cache or TELEGRAPHOS_CACHE; nothing partial was kept\n({text})",
-            self.root.display(),
-            free as f64 / 1e6
-        ))
+        if text.contains("No space left on device") { self.no_space(&text) } else { error }
     }
 
     /// What root makes once in a user's cache must stay the user's to change.
@@ -189,6 +198,8 @@ impl Store {
 }
 
 const TEMPORARY: &str = "tmp-";
+/// With less than this free nothing is made: one release's package lists, and what apt makes of them, take some 100 MB.
+const LEAST_FREE: u64 = 200_000_000;
 pub(crate) const MANIFEST: &str = "manifest.json";
 
 fn default_place(env: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {

@@ -263,6 +263,7 @@ fn input(suite: &mut Suite) {
     suite.part("input_private_guest_memory", input::guest_memory_that_is_private);
     suite.part("boot_what_cannot_is_refused", boot::what_cannot_boot_is_refused);
     suite.part("boot_a_directory_and_shares", boot::a_directory_is_the_root_and_shares_are_in_it);
+    suite.part("boot_the_hosts_root", boot::the_hosts_own_root_runs_its_programs);
     suite.part("boot_a_disk", boot::a_disk_is_the_root_and_stays_as_it_is);
 }
 
