@@ -92,8 +92,8 @@ impl Line {
         self.0.state().board
     }
 
-    /// Whether nothing has been heard from the agent for `limit`, although it is up and was pinged. To be called several
-    /// times within the limit.
+    /// Whether nothing has been heard from the agent for `limit`, although it is up and was pinged. To be called
+    /// several times within the limit.
     pub(crate) fn is_silent(&self, limit: Duration) -> bool {
         let (heard, due) = {
             let mut state = self.0.state();

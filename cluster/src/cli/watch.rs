@@ -19,8 +19,8 @@ impl Drop for Raise<'_> {
     }
 }
 
-/// Does `work` with the cluster. If a part of the cluster ends meanwhile, all guests are ended, so that `work` ends, and
-/// the error says what it was.
+/// Does `work` with the cluster. If a part of the cluster ends meanwhile, all guests are ended, so that `work` ends,
+/// and the error says what it was.
 pub(super) fn watched<T>(cluster: &Cluster, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -663,7 +663,8 @@ int tg_wait_error(const tg_node *node, int64_t milliseconds);
 void tg_fence(void);
 
 /* The meaning of a result, positive or negative. An errno can be the board's or the system's (EACCES of a refused
- * import, or of the device file): of the thread's last failure it is what that was. Valid until the thread's next call of this function. */
+ * import, or of the device file): of the thread's last failure it is what that was. Valid until the thread's next
+ * call of this function. */
 const char *tg_strerror(int error);
 
 /* The board's reason for the last failure in this thread: TG_ERR_*, or TG_OK if the board was not the reason. */

@@ -40,7 +40,8 @@ functions! { ERRORS;
     fn tg_fence() -> () = crate::fence();
 
     /// The meaning of a result, positive or negative. An errno can be the board's or the system's (EACCES of a refused
-    /// import, or of the device file): of the thread's last failure it is what that was. Valid until the thread's next call of this function.
+    /// import, or of the device file): of the thread's last failure it is what that was. Valid until the thread's next
+    /// call of this function.
     fn tg_strerror(error: c_int) -> *const c_char = {
         // Linux has no larger errno.
         let text = match i32::try_from(error.unsigned_abs()) {
