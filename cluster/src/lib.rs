@@ -21,7 +21,8 @@
 //!   links.
 //! - `launch` starts HIBs and fabrics: command lines, logs, sockets.
 //! - `namespaces` puts fabric processes into separate networks.
-//! - `command` runs commands in a guest, through `agent`, its line to the guest's agent; `qmp` speaks to QEMU.
+//! - `command` runs commands in a guest, through `agent`, its line to the guest's agent; `qmp` speaks to QEMU, and
+//!   `registers` reads a board's registers by it.
 //! - `panic` finds the panic of a kernel on its console.
 //! - `process` and `rundir` clean up after the harness: children die with it, its directory is removed by it or by the
 //!   next one.

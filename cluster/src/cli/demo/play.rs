@@ -207,7 +207,7 @@ impl Stage<'_> {
         seen.wrong += others.wrong;
         let equal = self.equal_copies()?;
         let text = match (seen.wrong, equal) {
-            (0, true) => format!("3 equal copies, {} changes seen in order", grouped(seen.count)),
+            (0, true) => format!("3 equal copies, {} changes in order", grouped(seen.count)),
             (wrong, true) => format!("{wrong} values seen after later ones"),
             (_, false) => "the copies differ".into(),
         };
@@ -248,9 +248,7 @@ impl Stage<'_> {
         interrupt::check()?;
         let slowest = noticed.iter().flatten().max().copied();
         let (ok, text) = match slowest {
-            Some(_) if noticed.iter().all(Option::is_some) => {
-                (true, "both processes got SIGBUS, as they should".into())
-            }
+            Some(_) if noticed.iter().all(Option::is_some) => (true, "both processes got SIGBUS".into()),
             _ => (false, "a process at a vanished node's memory did not get SIGBUS".into()),
         };
         let ways = [(2, 0), (2, 1)];
@@ -283,7 +281,7 @@ impl Stage<'_> {
         let checked = self.at(&[2], &format!("arrived {seed} {RETURNED}"))?;
         let equal = self.equal_copies()?;
         let text = match (checked.wrong, equal) {
-            (0, true) => format!("back after {}; its copy is filled anew", short(back)),
+            (0, true) => format!("back after {}, its copy is whole", short(back)),
             (0, false) => "its copy of the replicated page differs".into(),
             (wrong, _) => format!("{wrong} words wrong"),
         };
