@@ -2,9 +2,9 @@
 //! The queue of a link in memory beside queues without locks, in the two uses that there are: one thread serves both
 //! ends in turn, and each end has a thread of its own, on a processor of its own where there are two.
 //!
-//! `cargo run --release -p telegraphos-link --example memory_link [ROUNDS]`. Nanoseconds of each frame in
-//! interleaved rounds: of the best 5 %, which nothing else has interrupted, and medians. The queues without locks do less: they do not account for the bytes that wait, and
-//! call nobody.
+//! `cargo run --release -p telegraphos-link --example memory_link [ROUNDS]`. Nanoseconds of each frame in interleaved
+//! rounds: of the best 5 %, which nothing else has interrupted, and medians. The queues without locks do less: they do
+//! not account for the bytes that wait, and call nobody.
 // An example fails by panicking, its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

@@ -363,7 +363,8 @@ fn growth_is_seen_as_is_the_end_of_a_known_one() {
 
 #[test]
 fn renewal_keeps_what_is_around_the_budgets() {
-    let text = "# why\ncompiler = \"1\"\n\n[instructions]\nload = 1\n\n# exact\n[allocations]\nload = 1\n\n[grows]\nload = 2\n";
+    let text = "# why\ncompiler = \"1\"\n\n[instructions]\nload = 1\n\n# exact\n[allocations]\nload = 1\n\n\
+                [grows]\nload = 2\n";
     let each = |cost: f64| OPERATIONS.iter().map(|name| ((*name).to_owned(), cost)).collect();
     let new = renewed(text, "2", &Measured { instructions: each(7.4), allocations: each(0.03125) });
     assert!(new.starts_with("# why\ncompiler = \"2\"\n\n[instructions]\nstore-own = 7\n"), "{new}");

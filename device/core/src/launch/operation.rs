@@ -7,7 +7,6 @@ use crate::config::MAX_COPY;
 use crate::ctx::StepOwner;
 use crate::interface::Place;
 use crate::keyed::Key;
-use crate::requester::Waiting;
 use crate::{Notice, Step};
 use telegraphos_wire::Body;
 use telegraphos_wire::admin::Completion;
@@ -151,8 +150,7 @@ impl Launcher {
 
     /// Sends one request of an operation.
     pub(super) fn send_part(&mut self, below: &mut Below<'_>, node: NodeId, operation: Key, offset: u64, body: Body) {
-        below.requester.peers[usize::from(node)].accept(Waiting::Part { operation, offset, body: Box::new(body) });
-        below.requester.pump(below.ctx, node);
+        below.requester.submit_part(below.ctx, node, operation, offset, body);
     }
 
     /// Handles the result of a request of an operation: its reply, or the reason why it has none.

@@ -175,6 +175,13 @@ impl Requester {
         self.pump(ctx, node);
     }
 
+    /// Appends a request of an operation to the send queue of its node.
+    pub(crate) fn submit_part(&mut self, ctx: &mut Ctx, node: NodeId, operation: Key, offset: u64, body: Body) {
+        let body = self.bodies.put(body);
+        self.peers[usize::from(node)].accept(Waiting::Part { operation, offset, body });
+        self.pump(ctx, node);
+    }
+
     /// Removes a pending request and its deadline.
     pub(super) fn take_pending(&mut self, number: Key) -> Option<PendingRequest> {
         let request = self.pending_requests.remove(number)?;

@@ -172,7 +172,7 @@ struct PendingRequest {
 
 /// An entry of a destination's send queue.
 #[derive(Clone, Debug, Hash)]
-pub(crate) enum Waiting {
+pub(super) enum Waiting {
     Store {
         import: u16,
         at: RemoteAddr,

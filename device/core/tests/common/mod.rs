@@ -887,7 +887,7 @@ impl Cluster {
     /// Delivers the oldest of them, to a node that [hangs](Cluster::hanging).
     pub(crate) fn deliver_one(&mut self, from: u16, to: u16) {
         let wire = Choice::Deliver((from, to, Class::Request));
-        let at = self.held.iter().position(|held| *held == wire).expect("a request that is held");
+        let at = self.held.iter().position(|held| *held == wire).unwrap();
         let held = self.held.swap_remove(at);
         self.ready.push(held);
         self.choose(self.ready.len() - 1);
