@@ -920,6 +920,7 @@ struct tg_replicated {
  * @own: The import by which the process names it. Set under map_lock.
  * @notifier: Watches the address space.
  * @watched: @notifier is in use.
+ * @mm: The address space, if it is.
  * @check: Looks whether the memory is still there.
  * @guard: See the top of this file. Protects what follows.
  * @ready: It is published: @check may run.
@@ -932,6 +933,7 @@ struct tg_registration {
 	struct tg_remote *own;
 	struct mmu_interval_notifier notifier;
 	bool watched;
+	struct mm_struct *mm;
 	struct work_struct check;
 	spinlock_t guard;
 	bool ready;

@@ -215,13 +215,15 @@ static bool tg_registration_is_same(struct tg_registration *reg, struct tg_pins 
 				    unsigned long start, unsigned long end)
 {
 	unsigned long first = reg->notifier.interval_tree.start;
-	struct mm_struct *mm = reg->notifier.mm;
+	struct mm_struct *mm = reg->mm;
 	struct page *pages[TG_COMPARE_BATCH];
 	unsigned int looks = 0;
 	bool same = true;
 
 	if (!mmget_not_zero(mm))
 		return false;
+	/* The notification came before the change, which it waits for. */
+	mmu_interval_read_begin(&reg->notifier);
 	start = max(start, first);
 	end = min(end, reg->notifier.interval_tree.last + 1);
 	while (same && start < end) {
@@ -425,6 +427,9 @@ static int tg_registration_take(struct tg_registration *reg, const struct tg_reg
 	if (err)
 		return err;
 	reg->watched = true;
+	/* For its worker, which may run while the notifier is removed. */
+	reg->mm = current->mm;
+	mmgrab(reg->mm);
 	pins = tg_pins_new(count);
 	if (!pins)
 		return -ENOMEM;
@@ -532,6 +537,8 @@ static void tg_registration_end(struct tg_object *obj)
 		mmu_interval_notifier_remove(&reg->notifier);
 	/* Nothing starts it any more. */
 	cancel_work_sync(&reg->check);
+	if (reg->watched)
+		mmdrop(reg->mm);
 	/* The import of the memory goes before the memory. */
 	if (reg->own)
 		tg_object_end(&reg->own->obj);

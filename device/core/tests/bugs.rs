@@ -26,6 +26,8 @@ telegraphos_testkit::bug_table! {
     QuietIgnoresOutstanding => "board", "is missing after quiet";
     QuietReadsPresentError => "board", "the quiet that waited for a lost store says";
     ServeOutOfOrder => "board", "performed [";
+    IgnoreRunEnd => "ranges", "a put has copied other bytes";
+    UnboundedRuns => "ranges", "more than half of the runs";
     IgnoreGeneration => "board", "the new owner's memory was written";
     DropWhenFull => "board", "stores are missing";
     PassLostStore => "board", "a store passed a lost one";

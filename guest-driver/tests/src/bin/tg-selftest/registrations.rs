@@ -193,7 +193,6 @@ fn gone(context: &mut Context<'_>, how: &str, go: impl FnOnce(&mut Memory) -> Ve
 }
 
 pub(crate) fn unmapped(context: &mut Context<'_>) -> Verdict {
-    let before = pinned()?;
     gone(context, "munmap", |memory| {
         let at = memory.at;
         // SAFETY: the test's own mapping; another takes its place.
@@ -224,7 +223,7 @@ pub(crate) fn unmapped(context: &mut Context<'_>) -> Verdict {
             .map_err(std::io::Error::from)?;
         Ok(())
     })?;
-    unpinned_to(before)
+    nothing_is_pinned()
 }
 
 /// A child of a process gets copies of its registered pages; the process keeps them.
@@ -257,7 +256,6 @@ pub(crate) fn forked(context: &mut Context<'_>) -> Verdict {
 
 /// Processes are killed in the middle of copies.
 pub(crate) fn killed(context: &mut Context<'_>) -> Verdict {
-    let before = pinned()?;
     let mine = context.export("data", 1 << 20)?;
     for round in 0..3 {
         let mut child = context.child(&["register-and-copy", &context.me().to_string(), &context.name("data")])?;
@@ -266,7 +264,7 @@ pub(crate) fn killed(context: &mut Context<'_>) -> Verdict {
         child.kill()?;
         child.must_end(End::Signal(libc::SIGKILL))?;
     }
-    unpinned_to(before)?;
+    nothing_is_pinned()?;
     // The memory that they copied to is as good as any.
     mine.store(0, 1u8)?;
     Ok(())
@@ -336,26 +334,22 @@ pub(crate) fn refusals(context: &mut Context<'_>) -> Verdict {
     refused(std::ptr::slice_from_raw_parts_mut(segment.as_ptr(), PAGE), libc::EFAULT, "a segment")
 }
 
-/// Pages pinned and not unpinned since the kernel started.
-fn pinned() -> Verdict<u64> {
-    let text = std::fs::read_to_string("/proc/vmstat")?;
-    let value = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        line.ok_or_else(|| Stop::Fail(format!("/proc/vmstat has no {name}")))
-    };
-    Ok(value("nr_foll_pin_acquired")? - value("nr_foll_pin_released")?)
-}
-
-/// Waits until no more pages are pinned than before: those of killed processes are given back by a worker.
-fn unpinned_to(before: u64) -> Verdict {
+/// Waits until as many pages are unpinned as were pinned since the kernel started: those of killed processes are given
+/// back by a worker, and each processor's counts join the others' within some seconds.
+fn nothing_is_pinned() -> Verdict {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
-        let now = pinned()?;
-        if now == before {
+        let text = std::fs::read_to_string("/proc/vmstat")?;
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+            line.ok_or_else(|| Stop::Fail(format!("/proc/vmstat has no {name}")))
+        };
+        let (acquired, released) = (value("nr_foll_pin_acquired")?, value("nr_foll_pin_released")?);
+        if acquired == released {
             return Ok(());
         }
         if Instant::now() > end {
-            return Err(Stop::Fail(format!("{now} pages are pinned: expected {before}, as before")));
+            return Err(Stop::Fail(format!("{acquired} pages were pinned and {released} unpinned: expected as many")));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -363,7 +357,6 @@ fn unpinned_to(before: u64) -> Verdict {
 
 /// Many registrations, one after the other, and a large one.
 pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
-    let before = pinned()?;
     let memory = Memory::anonymous(16 * PAGE)?;
     let begin = Instant::now();
     let count = cycle_count();
@@ -371,7 +364,7 @@ pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
         memory.register(context.node(), round % 9000, 3 * PAGE)?.close()?;
     }
     context.note(format!("{count} registrations of 12 KiB, {:.0?} each", begin.elapsed() / count as u32));
-    unpinned_to(before)?;
+    nothing_is_pinned()?;
     let size = large()?;
     let memory = Memory::anonymous(size)?;
     (0..size).step_by(PAGE).for_each(|at| memory.set(at, 1));
@@ -381,7 +374,7 @@ pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
     let (runs, begin) = (registered.runs(), Instant::now());
     registered.close()?;
     context.note(format!("{} MiB in {runs} runs: {took:.0?}, and {:.0?} to end it", size >> 20, begin.elapsed()));
-    unpinned_to(before)
+    nothing_is_pinned()
 }
 
 /// 300, or as many as TG_REGISTRATIONS says.
@@ -403,7 +396,6 @@ fn large() -> Verdict<usize> {
 
 /// The library's cache: hits, memory that went and came back at the same address, and its bounds.
 pub(crate) fn cache(context: &mut Context<'_>) -> Verdict {
-    let before = pinned()?;
     let segment = context.node().export(&context.name("cache"), SIZE as u64).create()?;
     let remote = segment.remote()?;
     let mut cache = RegistrationCache::new(context.node(), SIZE as u64);
@@ -448,7 +440,7 @@ pub(crate) fn cache(context: &mut Context<'_>) -> Verdict {
     cache.clear();
     must(cache.is_empty(), || "it is not empty".into())?;
     memory.length = SIZE;
-    unpinned_to(before)
+    nothing_is_pinned()
 }
 
 fn put_and_check(cache: &mut RegistrationCache<'_>, remote: &Remote, segment: &Segment, bytes: &[u8]) -> Verdict {
