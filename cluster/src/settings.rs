@@ -77,7 +77,7 @@ pub struct Settings {
     /// [default: an own small one]
     #[arg(long, value_name = "ROOT")]
     pub root: Option<RootChoice>,
-    /// A directory of this machine inside the guests, as HOSTDIR:GUESTDIR[:ro]; as often as wanted
+    /// A directory of this machine inside the guests, as HOSTDIR:GUESTDIR, or HOSTDIR:GUESTDIR:ro; as often as wanted
     #[arg(long, value_name = "SHARE")]
     #[serde(default)]
     pub share: Vec<Share>,
