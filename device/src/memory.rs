@@ -208,13 +208,11 @@ impl GuestMemory {
         | Step::LoadBlock { address, .. }
         | Step::Lend { address, .. }
         | Step::StoreBlock { address, .. }
-        | Step::LoadCommand { address }) = *step;
-        if let Step::LoadBlock { pieces: Some(pieces), .. }
-        | Step::Lend { pieces: Some(pieces), .. }
-        | Step::StoreBlock { pieces: Some(pieces), .. } = step
-        {
+        | Step::LoadCommand { address }) = *step
+        else {
+            let Step::Pieces { step, pieces } = step else { return StepResult::Failed(Status::Invalid) };
             return self.perform_pieces(step, pieces).unwrap_or_else(StepResult::Failed);
-        }
+        };
         let (mapping, at) = match self.find(address) {
             Ok(found) => found,
             Err(status) => return StepResult::Failed(status),
@@ -241,6 +239,8 @@ impl GuestMemory {
             Step::Load { size, .. } => mapping.load(at, size).map(StepResult::Loaded),
             Step::Store { size, data, .. } => mapping.store(at, size, data).map(|()| StepResult::Stored),
             Step::LoadCommand { .. } => command(mapping, at).map(StepResult::Command),
+            // Above.
+            Step::Pieces { .. } => None,
         }
         .unwrap_or(StepResult::Failed(Status::MemoryFault))
     }
@@ -344,7 +344,7 @@ mod tests {
     fn blocks_of_any_alignment_and_atomics_touch_what_they_name_and_no_more() {
         let mut memory = GuestMemory::default();
         memory.map(&request(0x1000, 0x1000, RW), Some(file(0x1000))).unwrap();
-        let whole = Step::LoadBlock { address: 0x1000, length: 0x1000, pieces: None, lend: false, into: None };
+        let whole = Step::LoadBlock { address: 0x1000, length: 0x1000, lend: false, into: None };
         let mut wanted = vec![0; 0x1000];
         for (n, (start, length)) in
             [(0usize, 1usize), (3, 20), (100, 8), (128, 64), (201, 7), (4090, 6)].iter().enumerate()
@@ -352,20 +352,14 @@ mod tests {
             let data: Block = (0..*length).map(|i| (i * 5 + n + 1) as u8).collect();
             wanted[*start..start + length].copy_from_slice(&data.bytes());
             let address = 0x1000 + *start as u64;
-            assert_eq!(
-                memory.perform(&Step::StoreBlock { address, data: data.clone(), pieces: None }),
-                StepResult::Stored
-            );
-            let load = Step::LoadBlock { address, length: *length as u32, pieces: None, lend: false, into: None };
+            assert_eq!(memory.perform(&Step::StoreBlock { address, data: data.clone() }), StepResult::Stored);
+            let load = Step::LoadBlock { address, length: *length as u32, lend: false, into: None };
             assert_eq!(memory.perform(&load), StepResult::Block(data));
             assert_eq!(memory.perform(&whole), StepResult::Block(wanted.as_slice().into()));
         }
         let fault = StepResult::Failed(Status::MemoryFault);
-        assert_eq!(
-            memory.perform(&Step::LoadBlock { address: 0x1fff, length: 2, pieces: None, lend: false, into: None }),
-            fault
-        );
-        assert_eq!(memory.perform(&Step::StoreBlock { address: 0x1ffa, data: [0; 7].into(), pieces: None }), fault);
+        assert_eq!(memory.perform(&Step::LoadBlock { address: 0x1fff, length: 2, lend: false, into: None }), fault);
+        assert_eq!(memory.perform(&Step::StoreBlock { address: 0x1ffa, data: [0; 7].into() }), fault);
         let atomic = |address, size, op, operand, compare| Step::Atomic { address, size, op, operand, compare };
         for (step, old) in [
             (atomic(0x1800, 8, AtomicOp::Swap, u64::MAX, 0), 0),
@@ -382,7 +376,7 @@ mod tests {
         let mut only = GuestMemory::default();
         only.map(&request(0x1000, 0x1000, dma_map::READ), Some(file(0x1000))).unwrap();
         assert_eq!(only.perform(&atomic(0x1000, 8, AtomicOp::Add, 1, 0)), fault, "read-only");
-        assert_eq!(only.perform(&Step::StoreBlock { address: 0x1000, data: [0; 1].into(), pieces: None }), fault);
+        assert_eq!(only.perform(&Step::StoreBlock { address: 0x1000, data: [0; 1].into() }), fault);
     }
 
     #[test]

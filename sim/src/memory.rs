@@ -88,6 +88,8 @@ impl Memory {
             Step::LoadBlock { length, .. } | Step::Lend { length, .. } => *length as usize,
             Step::StoreBlock { data, .. } => data.len(),
             Step::LoadCommand { .. } => size_of::<Command>(),
+            // The simulated programs register no memory.
+            Step::Pieces { .. } => return (StepResult::Failed(Status::MemoryFault), None),
         };
         let (Step::Load { address, .. }
         | Step::Store { address, .. }
@@ -95,7 +97,10 @@ impl Memory {
         | Step::LoadBlock { address, .. }
         | Step::Lend { address, .. }
         | Step::StoreBlock { address, .. }
-        | Step::LoadCommand { address }) = step;
+        | Step::LoadCommand { address }) = step
+        else {
+            return (StepResult::Failed(Status::MemoryFault), None);
+        };
         if !self.has(address, length) {
             return (StepResult::Failed(Status::MemoryFault), None);
         }
@@ -117,11 +122,11 @@ impl Memory {
                 StepResult::Block(Block::from(bytes))
             }
             Step::Lend { .. } => StepResult::Lent(None),
-            // The programs of the simulation grant pages, not ranges.
-            Step::StoreBlock { address, data, .. } => {
+            Step::StoreBlock { address, data } => {
                 self.write(address, &data.bytes());
                 StepResult::Stored
             }
+            Step::Pieces { .. } => StepResult::Failed(Status::MemoryFault),
             Step::LoadCommand { address } => {
                 let mut command = Command::default();
                 self.read(address, bytemuck::bytes_of_mut(&mut command));

@@ -277,9 +277,9 @@ impl Grants {
         self.segments.remove(&command.name).map(|_| ()).ok_or(Status::NoSegment)
     }
 
-    /// Checks an access to a word by `source` and returns its guest address. Fails with `NotGranted`, `Stale`, `Rights`,
-    /// `NotHome`, `Bounds`, `BadSize` for a word that is not aligned in a range's memory, or `MemoryFault` while bus
-    /// mastering is off.
+    /// Checks an access to a word by `source` and returns its guest address. Fails with `NotGranted`, `Stale`,
+    /// `Rights`, `NotHome`, `Bounds`, `BadSize` for a word that is not aligned in a range's memory, or `MemoryFault`
+    /// while bus mastering is off.
     pub(crate) fn translate(
         &self,
         ctx: &Ctx,

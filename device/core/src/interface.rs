@@ -210,24 +210,43 @@ pub struct Piece {
     pub length: u32,
 }
 
+/// Where a block lies in guest memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) address: u64,
+    /// The pieces, if there are several.
+    pub(crate) pieces: Option<Arc<Vec<Piece>>>,
+}
+
+impl Place {
+    /// The step on the block that lies here.
+    pub(crate) fn step(self, step: impl FnOnce(u64) -> Step) -> Step {
+        let step = step(self.address);
+        match self.pieces {
+            None => step,
+            Some(pieces) => Step::Pieces { step: Box::new(step), pieces },
+        }
+    }
+}
+
+impl Step {
+    /// The step itself, and the pieces of its block if there are several.
+    pub fn apart(self) -> (Step, Option<Arc<Vec<Piece>>>) {
+        match self {
+            Step::Pieces { step, pieces } => (*step, Some(pieces)),
+            step => (step, None),
+        }
+    }
+}
+
 impl Piece {
     /// The pieces of a block, for a shell that treats all blocks alike: one, if it is adjacent.
-    pub fn of(address: u64, length: usize, pieces: &Pieces) -> Vec<Piece> {
+    pub fn of(address: u64, length: usize, pieces: &Option<Arc<Vec<Piece>>>) -> Vec<Piece> {
         match pieces {
             Some(pieces) => pieces.to_vec(),
             None => vec![Piece { address, length: length as u32 }],
         }
     }
-}
-
-/// The pieces of a block, in order, if it has several: as long together as the block, the first at its address.
-pub type Pieces = Option<Arc<Vec<Piece>>>;
-
-/// Where a block lies in guest memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) address: u64,
-    pub(crate) pieces: Pieces,
 }
 
 /// One access to guest memory. Atomic for its size and never split, except for blocks.
@@ -268,8 +287,6 @@ pub enum Step {
         address: u64,
         /// Length in bytes, at most [`telegraphos_wire::MAX_BLOCK`].
         length: u32,
-        /// Its pieces, if it is not adjacent.
-        pieces: Pieces,
         /// The shell may lend the bytes instead of loading them ([`Block::Lent`]): they need not be those of this
         /// moment, but may be of any time until the block is stored or taken back ([`Action::Recall`]).
         lend: bool,
@@ -284,8 +301,6 @@ pub enum Step {
         address: u64,
         /// Length in bytes, at most [`telegraphos_wire::MAX_BLOCK`].
         length: u32,
-        /// Its pieces, if it is not adjacent.
-        pieces: Pieces,
     },
     /// Store bytes at any alignment, after every earlier step; no order among the bytes.
     StoreBlock {
@@ -293,8 +308,13 @@ pub enum Step {
         address: u64,
         /// The bytes to store. If they are lent of this very memory, they are there already.
         data: Block,
-        /// Their pieces, if they are not adjacent.
-        pieces: Pieces,
+    },
+    /// A block that lies in several pieces.
+    Pieces {
+        /// `LoadBlock`, `Lend` or `StoreBlock`, of all of it, at the address of the first piece.
+        step: Box<Step>,
+        /// The pieces in order, as long together as the block.
+        pieces: Arc<Vec<Piece>>,
     },
     /// Load an admin command. The driver does not write to the slot meanwhile.
     LoadCommand {

@@ -73,6 +73,5 @@ pub use config::{
 pub use counters::Counters;
 pub use hib::Hib;
 pub use interface::{
-    Action, Bar, Event, LostStore, Notice, Piece, Pieces, RingAction, RingEvent, RingViolation, Step, StepId,
-    StepResult, Token,
+    Action, Bar, Event, LostStore, Notice, Piece, RingAction, RingEvent, RingViolation, Step, StepId, StepResult, Token,
 };

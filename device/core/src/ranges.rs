@@ -175,7 +175,7 @@ impl Ranges {
         };
         self.reading.insert(slot, Reading { range: number, generation });
         let length = count * size_of::<Entry>() as u32;
-        let list = Step::LoadBlock { address, length, pieces: None, lend: false, into: None };
+        let list = Step::LoadBlock { address, length, lend: false, into: None };
         ctx.step(list, StepOwner::Runs(slot));
         Ok(())
     }

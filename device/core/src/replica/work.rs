@@ -73,13 +73,12 @@ impl Replicas {
                 Some(Step::Store { address: address_of(offset), size, data })
             }
             Work::Fill(Packet { body: Body::Fill { at, data, .. }, .. }) => {
-                Some(Step::StoreBlock { address: address_of(at.offset), data: data.clone(), pieces: None })
+                Some(Step::StoreBlock { address: address_of(at.offset), data: data.clone() })
             }
             Work::Fill(_) | Work::Cancelled | Work::Move(_) | Work::Take => None,
             Work::Read(_, offset) => Some(Step::LoadBlock {
                 address: address_of(*offset),
                 length: STREAM_BLOCK as u32,
-                pieces: None,
                 lend: false,
                 into: None,
             }),

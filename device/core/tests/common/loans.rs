@@ -87,17 +87,17 @@ impl Loans {
 impl Cluster {
     /// A step with the bytes of its block instead of the loan, and whether they are in their place already.
     pub(super) fn with_bytes(&self, id: u16, step: Step) -> (Step, bool) {
-        let Step::StoreBlock { address, data: Block::Lent(loan), pieces } = &step else { return (step, false) };
+        let Step::StoreBlock { address, data: Block::Lent(loan) } = &step else { return (step, false) };
         let lent = loan.lender().as_any().downcast_ref::<Lent>().unwrap();
         let returned = lent.returned.lock().unwrap().clone();
         let bytes = returned.unwrap_or_else(|| lent.bytes_in(&self.nodes[usize::from(lent.node)].ram));
         let there = lent.node == id && lent.ranges[0].start as u64 == *address;
-        (Step::StoreBlock { address: *address, data: bytes.into(), pieces: pieces.clone() }, there)
+        (Step::StoreBlock { address: *address, data: bytes.into() }, there)
     }
 
     /// Performs a load to memory that another node lends, if it is still lent.
-    pub(super) fn fill(&mut self, id: u16, step: &Step) -> Option<StepResult> {
-        let Step::LoadBlock { address, length, pieces, into: Some(loan), .. } = step else { return None };
+    pub(super) fn fill(&mut self, id: u16, step: &Step, pieces: &Option<Arc<Vec<Piece>>>) -> Option<StepResult> {
+        let Step::LoadBlock { address, length, into: Some(loan), .. } = step else { return None };
         let lent = loan.lender().as_any().downcast_ref::<Lent>().unwrap();
         let node = &mut self.nodes[usize::from(id)];
         let pieces = Piece::of(*address, *length as usize, pieces);

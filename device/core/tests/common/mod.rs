@@ -591,7 +591,8 @@ impl Cluster {
     fn perform(&mut self, id: u16, step: StepId) {
         let moment = self.moment;
         let op = self.nodes[usize::from(id)].steps.remove(&step).unwrap();
-        let filled = self.fill(id, &op);
+        let (op, pieces) = op.apart();
+        let filled = self.fill(id, &op, &pieces);
         let (op, there) = self.with_bytes(id, op);
         let node = &mut self.nodes[usize::from(id)];
         let (mut changed, bytes) = (None, node.ram.len());
@@ -638,7 +639,7 @@ impl Cluster {
                 }
                 None => StepResult::Failed(Status::MemoryFault),
             },
-            Step::Lend { address, length, pieces } => {
+            Step::Lend { address, length } => {
                 let pieces = Piece::of(address, length as usize, &pieces);
                 if whole(&pieces) {
                     StepResult::Lent(Some(node.loans.lend(id, &pieces)))
@@ -646,7 +647,7 @@ impl Cluster {
                     StepResult::Failed(Status::MemoryFault)
                 }
             }
-            Step::LoadBlock { address, length, pieces, lend, .. } => {
+            Step::LoadBlock { address, length, lend, .. } => {
                 let pieces = Piece::of(address, length as usize, &pieces);
                 if !whole(&pieces) {
                     StepResult::Failed(Status::MemoryFault)
@@ -658,7 +659,7 @@ impl Cluster {
                     StepResult::Block(bytes.into())
                 }
             }
-            Step::StoreBlock { address, data, pieces } => {
+            Step::StoreBlock { address, data } => {
                 let pieces = Piece::of(address, data.len(), &pieces);
                 if whole(&pieces) {
                     loans::place(&mut node.ram, &pieces, &data.bytes());
@@ -670,6 +671,7 @@ impl Cluster {
                     StepResult::Failed(Status::MemoryFault)
                 }
             }
+            Step::Pieces { .. } => panic!("pieces of pieces"),
             Step::LoadCommand { address } => match span(address, size_of::<Command>()) {
                 Some(range) => StepResult::Command(bytemuck::pod_read_unaligned(&node.ram[range])),
                 None => StepResult::Failed(Status::MemoryFault),

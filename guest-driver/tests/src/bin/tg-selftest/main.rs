@@ -52,6 +52,7 @@ Usage: tg-selftest [options]      (on every node at the same time)
   --only TEXT           run only tests with TEXT in their names; the same on every node
   --list                print the plan and end
 
+TELEGRAPHOS_REGISTRATIONS=N in the environment makes N registrations where there are 300.
 Rows that need several user ids are checked when root runs it, rows that compare with what the kernel does when
 telegraphos_lab.ko is loaded; else they are reported as SKIP.
 Exit codes: 0 all passed, 1 a test failed, 2 usage, 3 no board, no driver, or a peer stayed away.

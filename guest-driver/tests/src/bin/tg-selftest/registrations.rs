@@ -377,9 +377,9 @@ pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
     nothing_is_pinned()
 }
 
-/// 300, or as many as TG_REGISTRATIONS says.
+/// 300, or as many as TELEGRAPHOS_REGISTRATIONS says.
 fn cycle_count() -> usize {
-    std::env::var("TG_REGISTRATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(300)
+    std::env::var("TELEGRAPHOS_REGISTRATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(300)
 }
 
 /// An eighth of the guest's free memory, 1 GiB at most, or half of what this user may lock.
