@@ -13,8 +13,8 @@
 //! By [`LaunchStyle::Load`] the last access of an atomic is a load of `FETCH[slot]` instead, which launches it and
 //! returns its result.
 //!
-//! An import that has no window, as that of a registration, is named by its number: `ARGUMENT <- slot | which | import |
-//! offset` in the context page, which belongs to this context alone.
+//! An import that has no window, as that of a registration, is named by its number: `ARGUMENT <- slot | which | import
+//! | offset` in the context page, which belongs to this context alone.
 //!
 //! Only a process that has the page in its page tables can pass its address, and the board accepts the context only
 //! with its key. A slot belongs to one thread, and keeps its arguments however long that thread is interrupted.

@@ -76,7 +76,8 @@ mod sealed {
 pub trait Outcome: sealed::Outcome {}
 impl<T: sealed::Outcome> Outcome for T {}
 
-/// Memory of this node, as the near end of a copy: a [`Segment`](crate::Segment) or a [`Registration`](crate::Registration).
+/// Memory of this node, as the near end of a copy: a [`Segment`](crate::Segment) or a
+/// [`Registration`](crate::Registration).
 pub trait Local: sealed::Local {}
 impl<T: sealed::Local> Local for T {}
 
@@ -218,10 +219,10 @@ impl<T: Outcome> Operation<T> {
 /// least one of them is memory of this node (user-level DMA and remote copy, s1, SPEC item 17). Returns before the data
 /// lands.
 ///
-/// A segment of this node is given as its [`Segment::remote`](crate::Segment::remote), memory that
-/// the process had before as its [`Registration::remote`](crate::Registration::remote). The source needs the rights to load and to copy, the
-/// destination those to store and to copy. The board refuses ranges that overlap ([`Status::Overlap`]), and two remote
-/// ones ([`Status::NotLocal`]). The bytes move in blocks, in no particular order.
+/// A segment of this node is given as its [`Segment::remote`](crate::Segment::remote), memory that the process had
+/// before as its [`Registration::remote`](crate::Registration::remote). The source needs the rights to load and to
+/// copy, the destination those to store and to copy. The board refuses ranges that overlap ([`Status::Overlap`]), and
+/// two remote ones ([`Status::NotLocal`]). The bytes move in blocks, in no particular order.
 pub fn copy_nbi(dst: &Remote, dst_offset: u64, src: &Remote, src_offset: u64, length: u64) -> Result<Operation<()>> {
     launch(&copy_launch(dst, dst_offset, src, src_offset, length)?)
 }
@@ -280,9 +281,9 @@ fn copy_launch<'a>(
 /// with each other and with words stored and loaded through windows, from any node.
 ///
 /// They are *not* atomic with the locked instructions of that node's processors: processes there use these atomics,
-/// too, on [`Segment::remote`](crate::Segment::remote). The word lies at a multiple of its 4 or 8 bytes, and the import needs the right to
-/// atomics. [`Error::Failed`] says why the board has refused. One that fails has not changed the word, unless its
-/// status is [`Status::Timeout`], [`Status::NodeDown`] or [`Status::LinkDown`]: then it may have.
+/// too, on [`Segment::remote`](crate::Segment::remote). The word lies at a multiple of its 4 or 8 bytes, and the import
+/// needs the right to atomics. [`Error::Failed`] says why the board has refused. One that fails has not changed the
+/// word, unless its status is [`Status::Timeout`], [`Status::NodeDown`] or [`Status::LinkDown`]: then it may have.
 impl Remote {
     /// An atomic, checked.
     fn atomic<T: AtomicWord>(&self, offset: u64, op: AtomicOp, operand: T, compare: T) -> Result<Launch<'_>> {

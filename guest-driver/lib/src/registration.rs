@@ -23,8 +23,9 @@ pub struct RegisterBuilder {
 }
 
 impl Node {
-    /// Registers memory of this process, of any alignment and length up to 16 GiB: for copies from it and to it, without
-    /// a copy into a [`Segment`](crate::Segment) before, and under a [name](RegisterBuilder::name) for other nodes.
+    /// Registers memory of this process, of any alignment and length up to 16 GiB: for copies from it and to it,
+    /// without a copy into a [`Segment`](crate::Segment) before, and under a [name](RegisterBuilder::name) for other
+    /// nodes.
     ///
     /// It is writable, and anonymous, of huge pages, or of a file in memory. Its pages are pinned, and count towards
     /// RLIMIT_MEMLOCK, until the registration is dropped. A child of the process gets copies of them by `fork`, and the

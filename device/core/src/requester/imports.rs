@@ -27,8 +27,8 @@ impl Requester {
         Ok(())
     }
 
-    /// IMPORT_SET. Opens an import, which has no window if it has no slots. Returns `Ok(false)` for an import of a queue,
-    /// which first requests receive credits; the reply completes the slot.
+    /// IMPORT_SET. Opens an import, which has no window if it has no slots. Returns `Ok(false)` for an import of a
+    /// queue, which first requests receive credits; the reply completes the slot.
     pub(crate) fn open(&mut self, ctx: &mut Ctx, slot: u32, command: &Command) -> Result<bool, Status> {
         let Command { import, context, node, index, count, page, generation, length, rights, .. } = *command;
         if u32::from(node) >= ctx.config.window.nodes() {
