@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ranges: granted memory that a process had before, whose pages of 4 KiB to 1 GiB are scattered.
 //!
-//! A range has [`UNITS`](UNITS) export page numbers of its own, from [`first_page`] of its number on. They are numbers
+//! A range has [`UNITS`] export page numbers of its own, from [`first_page`] of its number on. They are numbers
 //! only: the board has one entry for the range, and a list of its *runs*, which are adjacent for DMA. A page of an
 //! access is the byte's place in the range divided by the unit, whatever the size of the memory's pages.
 
