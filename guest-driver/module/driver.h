@@ -1104,6 +1104,7 @@ int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg)
 int tg_segment_withdraw(struct tg_segment *segment);
 int tg_segment_revoke(struct tg_segment *segment);
 int tg_segment_create(struct tg_call *call);
+bool tg_segment_release(struct tg_segment *segment);
 bool tg_segment_leave(struct tg_object *obj);
 extern const struct tg_object_ops tg_segment_ops;
 

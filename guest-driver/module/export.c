@@ -258,6 +258,25 @@ int tg_segment_withdraw(struct tg_segment *segment)
 }
 
 /**
+ * tg_segment_release() - takes a segment's name and grants back, and frees its memory
+ * @segment: As for tg_segment_leave(). The numbers of its export pages stay its own.
+ *
+ * Return: As tg_segment_leave().
+ */
+bool tg_segment_release(struct tg_segment *segment)
+{
+	struct tg_device *tg = segment->obj.tg;
+
+	if (tg_gone(tg) || tg_segment_withdraw(segment) || tg_segment_revoke(segment))
+		return false;
+	/* So that no earlier event about these pages is taken for one about the next owner's. */
+	tg_events_consume(tg);
+	if (segment->memory)
+		tg_memory_free(tg, segment->memory);
+	return true;
+}
+
+/**
  * tg_segment_leave() - removes a segment from the board
  * @obj: Segment, queue or replicated segment, finished or not, mapped nowhere. The caller
  *	holds op_lock for reading.
@@ -270,13 +289,8 @@ bool tg_segment_leave(struct tg_object *obj)
 	struct tg_segment *segment = tg_segment_of(obj);
 	struct tg_device *tg = obj->tg;
 
-	if (tg_gone(tg) || tg_segment_withdraw(segment) || tg_segment_revoke(segment))
+	if (!tg_segment_release(segment))
 		return false;
-	/* So that no earlier event about these pages is taken for one about the next owner's. */
-	tg_events_consume(tg);
-
-	if (segment->memory)
-		tg_memory_free(tg, segment->memory);
 	if (segment->count) {
 		mutex_lock(&tg->lock);
 		bitmap_clear(tg->pages_used, segment->first, segment->count);

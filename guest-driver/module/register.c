@@ -544,17 +544,10 @@ static void tg_registration_end(struct tg_object *obj)
 		tg_object_end(&reg->own->obj);
 }
 
+/* A range's export pages are numbers of its own, which no segment shares. */
 static bool tg_registration_leave(struct tg_object *obj)
 {
-	struct tg_segment *segment = tg_segment_of(obj);
-	struct tg_device *tg = obj->tg;
-
-	if (tg_gone(tg) || tg_segment_withdraw(segment) || tg_segment_revoke(segment))
-		return false;
-	tg_events_consume(tg);
-	if (segment->memory)
-		tg_memory_free(tg, segment->memory);
-	return true;
+	return tg_segment_release(tg_segment_of(obj));
 }
 
 static void tg_registration_free(struct tg_object *obj)
