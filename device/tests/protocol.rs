@@ -88,9 +88,13 @@ fn with_msix_the_capability_and_the_vectors_change() {
     let mut client = Client::new(&server.socket()).unwrap();
     assert_eq!(client.get_irq_info(1).unwrap().count, 0);
     assert_eq!(client.get_irq_info(2).unwrap().count, 1);
+    // MSI-X, and behind it the capability that resets the function.
     let mut capability = [0; 12];
     client.region_read(7, 0x40, &mut capability).unwrap();
-    assert_eq!(capability, [0x11, 0, 0, 0, 0, 0x20, 0, 0, 0, 0x30, 0, 0]);
+    assert_eq!(capability, [0x11, 0x4c, 0, 0, 0, 0x20, 0, 0, 0, 0x30, 0, 0]);
+    let mut reset = [0; 4];
+    client.region_read(7, 0x4c, &mut reset).unwrap();
+    assert_eq!(reset, [0x13, 0, 6, 3]);
     client.shutdown().unwrap();
 }
 
