@@ -402,6 +402,28 @@ pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
+/// A store to a replicated page is ordered by its home's board, so no member of the group reaches its memory around it.
+pub(crate) fn replicated(context: &mut Context<'_>) -> Verdict {
+    group(context)?;
+    let table = Table::of(context)?;
+    let before = table.get(["faults", "huge_faults"])?;
+    let boards = context.boards("ordered", UNIT)?;
+    let (nodes, me) = context.place();
+    let home = (me + 1) % nodes;
+    let name = context.name("ordered");
+    let import = context.node().import(context.peers.right(), &name).rights(telegraphos::READ_WRITE).open()?;
+    must(!import.state()?.direct, || "an import of a replicated segment is direct".into())?;
+    for at in (0..UNIT).step_by(4096) {
+        import.put64(at, u64::from(context.me()) << 32 | at)?;
+    }
+    import.quiet()?;
+    for at in (0..UNIT).step_by(4096) {
+        same(format_args!("the copy's word at {at:#x}"), boards[home].load(at)?, u64::from(context.me()) << 32 | at)?;
+    }
+    same("page faults for direct memory", more(table.get(["faults", "huge_faults"])?, before), [0, 0])?;
+    context.sync()
+}
+
 /// Refused, and with the names of both groups.
 pub(crate) fn outside(context: &mut Context<'_>) -> Verdict {
     let group = group(context)?;

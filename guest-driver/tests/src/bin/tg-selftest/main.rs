@@ -270,6 +270,7 @@ const PLAN: &[Test] = plan! {
     "direct/huge-pages-are-mapped-at-once" => direct::huge_pages,
     "direct/the-memory-device-is-unbound-and-bound" => direct::unbound,
     "direct/memory-is-zeroed-and-used-again" => direct::cycles,
+    "direct/replicated-pages-never-are" => direct::replicated,
     "direct/outside-the-group-is-refused" => direct::outside,
 };
 

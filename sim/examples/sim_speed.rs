@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast the simulator is: `speed [NODES [TOPOLOGY [WORKLOAD [SEED [THREADS]]]]]` prints its report and what it
+//! How fast the simulator is: `sim_speed [NODES [TOPOLOGY [WORKLOAD [SEED [THREADS]]]]]` prints its report and what it
 //! took, for profiles.
 #![allow(clippy::unwrap_used, reason = "a tool for developers")]
 
