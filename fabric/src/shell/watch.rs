@@ -112,11 +112,7 @@ impl Watch {
 
     /// Sleeps until something is ready, for at most so many microseconds, if given; what is ready is appended.
     pub(super) fn wait(&self, limit: Option<u64>, ready: &mut Vec<Ready>) -> Result<(), FabricError> {
-        let limit = limit.map(|us| Timespec {
-            tv_sec: (us / 1_000_000) as i64,
-            // Not before the time has come: epoll counts milliseconds where the kernel has no finer call.
-            tv_nsec: (us % 1_000_000 * 1000) as _,
-        });
+        let limit = limit.map(|us| Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000 * 1000) as _ });
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; AT_ONCE];
         let events = match epoll::wait(&self.epoll, &mut events, limit.as_ref()) {
             Ok((events, _)) => events,
