@@ -98,7 +98,7 @@ stop() {
 
 # Installs the packages; what they bring is there and works.
 install_packages() {
-    local program unit kernel
+    local program unit kernel built
     dpkg -i /target/packages/telegraphos*.deb >/tmp/dpkg.log 2>&1 || fail "dpkg -i"
     for program in "${programs[@]}"; do
         "$program" --version
@@ -112,7 +112,9 @@ install_packages() {
     done
     getent passwd telegraphos >/dev/null || fail "no user telegraphos"
     kernel=$(ls /lib/modules)
-    dkms status -m telegraphos | tee /dev/stderr | grep -q "$kernel.*installed" || fail "DKMS has no driver for $kernel"
+    built=$(dkms status -m telegraphos)
+    echo "$built"
+    [[ $built == *"$kernel"*": installed" ]] || fail "DKMS has no driver for $kernel"
     modinfo -k "$kernel" telegraphos telegraphos_net | grep -E "^(filename|vermagic)" || fail "no module for $kernel"
 }
 

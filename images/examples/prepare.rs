@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fills the cache and says what is in it:
-//! `prepare [qemu|tshark|rust|pci-ids|root ROOT|6.1|6.12|newest|module SERIES|check SERIES|refresh] ...`, by default QEMU
-//! and the default kernel's guest.
+//! `prepare [qemu|tshark|rust|pci-ids|root ROOT|6.1|6.12|newest|module SERIES|check SERIES|refresh] ...`, by default
+//! QEMU and the default kernel's guest.
 use std::process::ExitCode;
 use std::time::Instant;
 use telegraphos_images::{BootOptions, KernelSeries, Progress, Result, Store, TCG, kvm_usable};
