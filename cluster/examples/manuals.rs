@@ -50,7 +50,8 @@ fn main() -> ExitCode {
         eprintln!("usage: manuals DIR");
         return ExitCode::from(2);
     };
-    match write(Path::new(dir)) {
+    let dir = Path::new(dir);
+    match write(dir) {
         Ok(written) => {
             println!("{} files in {}", written.len(), dir.display());
             ExitCode::SUCCESS
