@@ -17,6 +17,7 @@
 //!   direct         the memory device beside the board, and the memory of a trust group
 //!   guard          hangs up on QEMU when the shell is killed
 //!   settings, cli  the command `telegraphos-hib`
+//!   attach         what attaches a board to a machine of QEMU, libvirt or virtme-ng
 //!   client         the other end of the socket, for tests and benchmarks: QEMU and the driver in miniature
 //! ```
 //!
@@ -32,6 +33,7 @@ macro_rules! limited {
     };
 }
 
+mod attach;
 mod board;
 pub mod cli;
 pub mod client;
@@ -48,8 +50,9 @@ pub mod settings;
 pub mod shell;
 pub mod vfio;
 
+pub use attach::{Attachment, Starter};
 pub use board::{Board, Clock};
-pub use cli::{cli_main, device_option, qemu_options};
+pub use cli::cli_main;
 pub use fabric_link::RefusedByFabric;
 pub use guard::Guard;
 pub use settings::Settings;

@@ -11,6 +11,7 @@ use telegraphos_service::logging::LogFormat;
 use telegraphos_service::settings::SettingsError;
 use telegraphos_wire::WindowLayout;
 
+use crate::attach::Starter;
 use crate::{memory, shell};
 
 /// Declares the settings. Of each: its help text, its name, its type, the name of its value in the help text, and
@@ -95,6 +96,8 @@ settings! {
     /// Microseconds to poll for work before sleeping, while that pays and a processor is free [default: 0; in
     /// telegraphos-host 50 where there is a processor for each guest and each of its threads]
     spin_us: u64, "US";
+    /// What to print about attaching the board: for the program that starts the virtual machine [default: qemu]
+    print: Starter, "PROGRAM" (value_enum);
     /// error, warn, info, debug, trace, or a filter of the crate env_logger [default: info]
     log: String, "LEVEL";
     /// Format of log lines [default: text]
@@ -216,7 +219,7 @@ mod tests {
         let file = dir.path().join("hib.toml");
         let text = "socket = 'a'\nnode = 3\nfabric = 'b'\nnode-bits = 4\noffset-bits = 20\nload-limit-ms = 500\noutstanding = 7\n\
                     congest-at = 100\nclear-at = 50\nreserve = 1000\nintake-limit = 512\ncopies-congest-mib = 8\ncopies-clear-mib = 4\ncopies-limit-mib = 32\ndma-limit-gib = 64\ncredits = 9\ncontexts = 16\nimports = 20\n\
-                    export-pages = 30\nruns = 300\nhold = 4\nholds = 64\npending-writes = 8\nreplica-limit-ms = 300\nfanout-by-switch = false\nmsix = true\nspin-us = 5\nlog = 'debug'\nlog-format = 'json'\n";
+                    export-pages = 30\nruns = 300\nhold = 4\nholds = 64\npending-writes = 8\nreplica-limit-ms = 300\nfanout-by-switch = false\nmsix = true\nspin-us = 5\nprint = 'virtme-ng'\nlog = 'debug'\nlog-format = 'json'\n";
         std::fs::write(&file, text).unwrap();
         let settings = Settings::from_file(&file).unwrap();
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");

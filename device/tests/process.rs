@@ -8,7 +8,7 @@
 mod support;
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -119,6 +119,22 @@ fn a_second_client_is_not_reset() {
     kill_process(Pid::from_child(&running), Signal::CONT).unwrap();
     assert!(second.reply().is_none());
     drop(first);
+}
+
+#[test]
+fn the_service_manager_hears_when_the_socket_takes_connections() {
+    let dir = tempfile::tempdir().unwrap();
+    let (socket, manager) = (dir.path().join("hib.sock"), dir.path().join("notify"));
+    let notified = UnixDatagram::bind(&manager).unwrap();
+    notified.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut command = standard(dir.path());
+    command.env("NOTIFY_SOCKET", &manager);
+    let running = Daemon::start(&mut command);
+    let mut message = [0; 64];
+    let n = notified.recv(&mut message).unwrap();
+    assert_eq!(message[..n].trim_ascii_end(), b"READY=1");
+    assert_healthy(&socket);
+    assert_eq!(signalled(running, Signal::TERM).code(), Some(0));
 }
 
 #[test]

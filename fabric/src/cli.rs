@@ -72,6 +72,11 @@ impl Settings {
     }
 }
 
+/// The command line, for manual pages and the completion of shells.
+pub fn command_line() -> clap::Command {
+    Cli::command()
+}
+
 /// Runs the command: `args` starts with the program's name. Returns after a signal or an error.
 pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
@@ -107,7 +112,9 @@ fn serve(config: Config) -> Result<(), FabricError> {
     let stop = ShutdownHandle::new().map_err(system("create an event descriptor"))?;
     let handle = stop.clone();
     signals::on_stop(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
-    Fabric::bind_with(config, stop)?.run()
+    let fabric = Fabric::bind_with(config, stop)?;
+    command::ready();
+    fabric.run()
 }
 
 #[cfg(test)]

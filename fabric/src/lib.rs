@@ -24,7 +24,7 @@ pub mod settings;
 mod shell;
 pub mod transports;
 
-pub use cli::cli_main;
+pub use cli::{cli_main, command_line};
 pub use settings::Settings;
 pub use shell::{Config, Fabric, FabricError, Rounds};
 pub use telegraphos_service::settings::SettingsError;

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
-use telegraphos_device::cli::{announce, configuration, hot_plug, start_guard};
+use clap::{CommandFactory, Parser};
+use telegraphos_device::cli::{configuration, start_guard};
 use telegraphos_device::direct::{GroupMemory, MemoryServer, TrustGroup, memory_socket};
-use telegraphos_device::{HibServer, device_option, qemu_options};
+use telegraphos_device::{Attachment, HibServer, Starter};
 use telegraphos_fabric::{Fabric, FabricError};
 use telegraphos_service::settings::SettingsError;
 use telegraphos_service::shutdown::ShutdownHandle;
@@ -33,7 +33,8 @@ const SEPARATOR: &str = "--";
     after_help = "\
 Examples:
   telegraphos-host --listen /tmp/fabric.sock -- --socket /tmp/hib0.sock --node 0 -- --socket /tmp/hib1.sock --node 1
-      Prints for each node the options with which QEMU (10.1.1 or newer) gets its board. HIBs of other processes may
+      Prints for each node the options with which QEMU (10.1.1 or newer) gets its board, or, with --print among the
+      board's options, what libvirt or virtme-ng need. HIBs of other processes may
       join at /tmp/fabric.sock as with telegraphos-fabric, which has the same options.
 
   telegraphos-host --config fabric.toml -- --config node0.toml -- --config node1.toml
@@ -67,9 +68,15 @@ struct Cli {
 /// All configurations of a process.
 struct Configs {
     fabric: telegraphos_fabric::Config,
-    boards: Vec<telegraphos_device::Config>,
+    /// With what starts the machine of each.
+    boards: Vec<(telegraphos_device::Config, Starter)>,
     trust: Vec<TrustGroup>,
     threads: Threads,
+}
+
+/// The command line, for manual pages and the completion of shells.
+pub fn command_line() -> clap::Command {
+    Cli::command()
 }
 
 /// Runs the command: `args` starts with the program's name. Returns at a shutdown request or an error.
@@ -92,8 +99,9 @@ fn configure(args: Vec<OsString>) -> Result<Configs, ExitCode> {
     for group in groups {
         let named = [OsStr::new("telegraphos-hib"), OsStr::new("--fabric"), fabric.listen.as_os_str()];
         let board = configuration(named.into_iter().chain(group.iter().map(OsString::as_os_str)).map(OsStr::to_owned))?;
-        if !nodes.insert(board.hib.node) {
-            let why = format!("{} is given to two boards; expected a number of its own for each", board.hib.node);
+        let node = board.0.hib.node;
+        if !nodes.insert(node) {
+            let why = format!("{node} is given to two boards; expected a number of its own for each");
             return Err(usage(SettingsError::refused("--node", why)));
         }
         boards.push(board);
@@ -118,7 +126,7 @@ fn serve(Configs { fabric, boards, trust, threads }: Configs) -> Result<(), Host
     signals::on_stop(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
     let fabric = Fabric::bind_with(fabric, stop)?;
     let serving = Serving::suitable(threads, boards.len());
-    let spin = boards.iter().map(|config| config.spin.unwrap_or(serving.spin)).max().unwrap_or(0);
+    let spin = boards.iter().map(|(config, _)| config.spin.unwrap_or(serving.spin)).max().unwrap_or(0);
     let what = match serving.threads {
         1 => format!("{} guests and the loop of their boards", boards.len()),
         loops => format!("{} guests and {loops} loops of their boards and the fabric", boards.len()),
@@ -127,28 +135,29 @@ fn serve(Configs { fabric, boards, trust, threads }: Configs) -> Result<(), Host
     let groups: Vec<Arc<GroupMemory>> =
         trust.into_iter().map(GroupMemory::create).collect::<Result<_, _>>().map_err(HostError::Memory)?;
     let (mut servers, mut memories) = (Vec::new(), Vec::new());
-    for mut config in boards {
-        let (node, mut options) = (config.hib.node, qemu_options(&config.socket));
-        let plug = hot_plug(&config.hib);
+    for (mut config, starter) in boards {
+        let node = config.hib.node;
+        let mut attachment = Attachment::new(&config, starter);
         let failed = |source| HostError::Board { node, source };
         config.direct = groups.iter().find_map(|group| group.member(node));
         if let Some(member) = config.direct.clone() {
             let socket = memory_socket(&config.socket);
-            options = format!("{options} \\\n  {}", device_option(&socket));
+            attachment.add(&socket);
             memories.push(MemoryServer::bind(&socket, member, guard.clone()).map_err(failed)?);
         }
         // Boards end with the fabric: nobody has a handle of their own.
         let stop = ShutdownHandle::new().map_err(HostError::Wait)?;
         servers.push((node, HibServer::bind_with(config, stop, guard.clone()).map_err(failed)?));
-        announce(node, &options, &plug);
+        attachment.print();
     }
-    Host::with(fabric, servers, memories, serving)?.run()
+    let mut host = Host::with(fabric, servers, memories, serving)?;
+    command::ready();
+    host.run()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn of(args: &[&str]) -> Result<Configs, ExitCode> {
         configure(args.iter().map(OsString::from).collect())
@@ -162,10 +171,11 @@ mod tests {
     #[test]
     fn options_of_each_board_stand_behind_a_separator() {
         let line = ["x", "--listen", "/f", "--nodes", "4", "--", "--socket", "/a", "--node", "0"];
-        let second = ["--", "--socket", "/b", "--node", "3", "--load-limit-ms", "7"];
+        let second = ["--", "--socket", "/b", "--node", "3", "--load-limit-ms", "7", "--print", "libvirt"];
         let configs = of(&[&line[..], &second].concat()).unwrap();
         assert_eq!((configs.fabric.nodes, configs.boards.len()), (4, 2));
-        let b = &configs.boards[1];
+        let (b, starter) = &configs.boards[1];
+        assert_eq!((configs.boards[0].1, *starter), (Starter::Qemu, Starter::Libvirt));
         assert_eq!((b.fabric.to_str(), b.socket.to_str()), (Some("/f"), Some("/b")));
         assert_eq!((b.hib.node, b.hib.load_limit), (3, 7000));
         assert!(of(&line[..5]).unwrap().boards.is_empty());

@@ -28,7 +28,7 @@
 mod cli;
 mod serving;
 
-pub use cli::cli_main;
+pub use cli::{cli_main, command_line};
 
 use rustix::io::Errno;
 use telegraphos_device::direct::MemoryServer;

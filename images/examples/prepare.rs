@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fills the cache and says what is in it:
-//! `prepare [qemu|tshark|rust|pci-ids|6.1|6.12|newest|module SERIES|check SERIES|refresh] ...`, by default QEMU and the
-//! default kernel's guest.
+//! `prepare [qemu|tshark|rust|pci-ids|root ROOT|6.1|6.12|newest|module SERIES|check SERIES|refresh] ...`, by default
+//! QEMU and the default kernel's guest.
 use std::process::ExitCode;
 use std::time::Instant;
-use telegraphos_images::{KernelSeries, Progress, Result, Store, TCG, kvm_usable};
+use telegraphos_images::{BootOptions, KernelSeries, Progress, Result, Store, TCG, kvm_usable};
 
 fn run() -> Result<bool> {
     let store = Store::open(None, Progress::Auto)?;
@@ -37,6 +37,12 @@ fn run() -> Result<bool> {
             "module" => {
                 let series = words.next().map_or(Ok(KernelSeries::default()), |w| w.parse())?;
                 println!("{:?}", store.module(series)?);
+            }
+            // The first line is its directory, for scripts in `ci`.
+            "root" => {
+                let root = Some(words.next().map_or("debian", String::as_str).parse()?);
+                let guest = store.guest(BootOptions { root, ..BootOptions::default() })?;
+                guest.directories.iter().for_each(|directory| println!("{}", directory.host.display()));
             }
             "refresh" => store.refresh()?,
             "check" => {

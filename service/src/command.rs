@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use clap::Parser;
-use log::error;
+use log::{error, warn};
 
 use crate::allocator;
 use crate::logging::{self, LogFormat};
@@ -34,6 +34,14 @@ pub fn usage(program: &str, e: &impl Display) -> ExitCode {
 pub fn start(filter: Option<&str>, format: Option<LogFormat>, node: Option<u16>) {
     allocator::return_large_blocks();
     logging::start(filter, format.unwrap_or_default(), node);
+}
+
+/// Notifies the service manager that started this process (systemd, `Type=notify`), if one did, that its sockets take
+/// connections.
+pub fn ready() {
+    if let Err(e) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        warn!("cannot notify the service manager at $NOTIFY_SOCKET: {e}");
+    }
 }
 
 /// Logs the error that ended a server, if one did; the exit code.

@@ -18,7 +18,7 @@ mod top;
 mod watch;
 
 use crate::{Error, Net, NodeOptions, Processes, ProgressMode, Result, Settings, User, cluster, interrupt};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -188,6 +188,11 @@ struct RunArgs {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     argv: Vec<String>,
+}
+
+/// The command line, for manual pages and the completion of shells.
+pub fn command_line() -> clap::Command {
+    Cli::command()
 }
 
 /// Runs the command with these arguments (the first is the program's name).
