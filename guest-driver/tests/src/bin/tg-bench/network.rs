@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! UDP and TCP between the guests, over virtio-net with a cable and over the boards' tg0. Both ends sleep until something
-//! comes.
+//! UDP and TCP between the guests, over virtio-net with a cable and over the boards' tg0. Both ends sleep until
+//! something comes.
 
 use crate::pair::Lead;
 use crate::{Round, nanoseconds};
