@@ -100,6 +100,27 @@ pub(crate) fn bulk_is_whole(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// On another kernel: by name and in both directions at once, with what the driver counts.
+pub(crate) fn between_two(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    for (from, to) in [(a, b), (b, a)] {
+        within(Duration::from_secs(20), || reaches(from, to))?;
+    }
+    let _servers = [server(a, &[])?, server(b, &[])?];
+    let send = |from: &Guest, to: &Guest| from.argv(&["tg-net", "bulk", &address(to), "8"]).limit(LIMIT).spawn();
+    for running in [send(a, b)?, send(b, a)?] {
+        let output = running.wait_for(LIMIT)?;
+        ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
+        println!("  {}", output.stdout.trim());
+    }
+    for guest in [a, b] {
+        for name in ["tx_lost", "rx_bad_index", "rx_bad_length", "rx_bad_header"] {
+            ensure!(counter(guest, name)? == 0, "node {}: {:?}", guest.node(), counters(guest)?);
+        }
+    }
+    Ok(())
+}
+
 /// A node that speaks as a driver does, and then writes what none would: it is counted, and others notice nothing.
 pub(crate) fn hostile_node(cluster: &Cluster) -> Result<()> {
     let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
