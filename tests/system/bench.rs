@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 /// Figures of peers, one at least of each kind.
-const PEERS: [&str; 12] = [
+const PEERS: [&str; 14] = [
     "testdev_load",
     "bare_blocked_load",
     "bare_spinning_oneway",
@@ -19,12 +19,14 @@ const PEERS: [&str; 12] = [
     "doorbell_roundtrip_asleep",
     "udp_roundtrip",
     "tcp_roundtrip",
+    "tcp_8m",
+    "tcp_8m_both",
     "host_memcpy_16m",
     "host_writev_16m",
     "host_unix_roundtrip_blocked",
 ];
 /// Figures with targets (docs/bench.md).
-const TARGETS: [&str; 15] = [
+const TARGETS: [&str; 19] = [
     "store_drained_over_bare_spin",
     "store_isolated_over_bare_spin",
     "store_drained_over_crate",
@@ -40,6 +42,10 @@ const TARGETS: [&str; 15] = [
     "roundtrip_sleep_over_doorbell",
     "roundtrip_sleep_over_udp",
     "enqueue_over_best_software_queue",
+    "net_udp_roundtrip_over_virtio",
+    "net_tcp_roundtrip_over_virtio",
+    "net_tcp_over_virtio",
+    "net_tcp_both_over_virtio",
 ];
 
 pub(crate) fn measures_everything_and_leaves_nothing() -> Result<()> {

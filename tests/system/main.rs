@@ -234,8 +234,13 @@ fn oldest_kernel(suite: &mut Suite) {
         suite,
         "kernel-6.1",
         // Two virtual processors each: special mode has others to stop, locks others to exclude.
-        Cluster::builder().nodes(2).kernel(KernelSeries::V6_1).cpus(2),
+        Cluster::builder()
+            .nodes(2)
+            .kernel(KernelSeries::V6_1)
+            .cpus(2)
+            .settings(Settings { net: Some(Net::Nodes), ..Settings::default() }),
         &[
+            ("kernel_6_1_net_between_two", &net::between_two),
             ("kernel_6_1_selftest", &|c| whole::selftest(c, User::Tg)),
             ("kernel_6_1_owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 2)),
             ("kernel_6_1_i10_wide_elements_with_two_processors", &queues::wide_elements_with_two_processors),

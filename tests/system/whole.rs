@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use telegraphos_cluster::{Cluster, Guest, User};
+use telegraphos_cluster::{Cluster, Guest, Net, Settings, User};
 use telegraphos_tests::{ktap, lspci};
 
 /// The tests that must not become fewer.
@@ -133,10 +133,17 @@ fn target_dir() -> Result<PathBuf> {
 /// The newest kernel is tried and reported; it does not gate, since a new one may break any driver.
 pub(crate) fn newest_kernel() -> Result<String> {
     let attempt = || -> Result<String> {
-        let cluster = Cluster::builder().nodes(2).kernel(telegraphos_images::KernelSeries::Newest).boot()?;
+        let cluster = Cluster::builder()
+            .nodes(2)
+            .kernel(telegraphos_images::KernelSeries::Newest)
+            .settings(Settings { net: Some(Net::Nodes), ..Settings::default() })
+            .boot()?;
         let (release, _) = cluster.node(0).greeting();
-        let parts =
-            [selftest(&cluster, User::Root).context("self test"), guest_logs_are_silent(&cluster).context("guest log")];
+        let parts = [
+            crate::net::between_two(&cluster).context("network"),
+            selftest(&cluster, User::Root).context("self test"),
+            guest_logs_are_silent(&cluster).context("guest log"),
+        ];
         let bad: Vec<String> = parts.into_iter().filter_map(|r| r.err()).map(|e| format!("{e:#}")).collect();
         if bad.is_empty() {
             Ok(format!("Linux {release}: all right"))

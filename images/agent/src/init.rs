@@ -96,11 +96,17 @@ impl Words {
         self.node.as_ref().map_or("guest".into(), |node| format!("node{node}"))
     }
 
+    /// Whether network devices of boards that come later get addresses.
+    fn keeps_network(&self) -> bool {
+        self.net.is_some() && !self.noload
+    }
+
     /// What busybox's init is to run; `console` is the name of the console's terminal.
     fn inittab(&self, console: &str) -> String {
         let mut table = String::new();
         if let Some(tty) = &self.agent {
-            table += &format!("::respawn:/bin/tg-agent --devices /dev/{tty}\n");
+            let network = if self.keeps_network() { "--network " } else { "" };
+            table += &format!("::respawn:/bin/tg-agent --devices {network}/dev/{tty}\n");
         }
         if self.shell {
             table += &format!("{console}::respawn:-/bin/sh\n");
@@ -139,7 +145,11 @@ fn supervise(words: &Words, console: &str) -> ! {
     let mut kept = Vec::new();
     if let Some(tty) = &words.agent {
         let mut command = Command::new(format!("{TOOLS}/bin/tg-agent"));
-        command.arg("--devices").arg(format!("/dev/{tty}"));
+        command.arg("--devices");
+        if words.keeps_network() {
+            command.arg("--network");
+        }
+        command.arg(format!("/dev/{tty}"));
         kept.push(Kept { command, pid: None });
     }
     if words.shell {
@@ -198,7 +208,7 @@ fn network(words: &Words) {
     if words.net.is_some() && !words.noload {
         attempt("the network device does not load", load("telegraphos_net.ko"));
         if let Some(node) = words.node.as_ref().and_then(|node| node.parse().ok()) {
-            attempt("the network device tg0", network::cluster_up("tg0", node));
+            attempt("the network device of the board", network::cluster_up(node));
         }
     }
     if words.outside {
@@ -319,6 +329,8 @@ mod tests {
             table.starts_with("::respawn:/bin/tg-agent --devices /dev/ttyS1\nttyS0::respawn:-/bin/sh\n"),
             "{table}"
         );
+        let table = Words { agent: Some("ttyS1".into()), net: Some(2), ..Words::default() }.inittab("ttyS0");
+        assert!(table.starts_with("::respawn:/bin/tg-agent --devices --network /dev/ttyS1\n"), "{table}");
         assert_eq!(Words::default().inittab("ttyS0"), "::ctrlaltdel:/bin/reboot -f\n");
     }
 }

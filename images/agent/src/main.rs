@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `tg-agent TTY`: serves a harness outside the guest, see the library. One thread, one poll loop; every buffer is
 //! bounded: a command whose output the line cannot take is simply not read until the line is free. With `--devices` it
-//! also gives the device nodes of boards their owner when they appear.
+//! also gives the device nodes of boards their owner when they appear, with `--network` their network devices the
+//! address of their node.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
@@ -15,6 +16,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
 use telegraphos_agent::devices::Devices;
+use telegraphos_agent::network::BoardDevices;
 use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
 
 /// The device node of the first board.
@@ -47,16 +49,18 @@ struct Agent {
     /// In the order of their start.
     jobs: Vec<Job>,
     devices: Option<Devices>,
+    network: Option<BoardDevices>,
 }
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1).peekable();
     let own_devices = args.next_if(|arg| arg == "--devices").is_some();
+    let network = args.next_if(|arg| arg == "--network").is_some();
     let (Some(path), None) = (args.next(), args.next()) else {
-        eprintln!("usage: tg-agent [--devices] TTY\nexample: tg-agent /dev/ttyS1");
+        eprintln!("usage: tg-agent [--devices] [--network] TTY\nexample: tg-agent /dev/ttyS1");
         return ExitCode::from(2);
     };
-    match Agent::open(&path, own_devices).and_then(|mut agent| agent.serve()) {
+    match Agent::open(&path, own_devices, network).and_then(|mut agent| agent.serve()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("tg-agent: {path}: {e}");
@@ -68,9 +72,10 @@ fn main() -> ExitCode {
 }
 
 impl Agent {
-    fn open(path: &str, own_devices: bool) -> io::Result<Agent> {
+    fn open(path: &str, own_devices: bool, network: bool) -> io::Result<Agent> {
         // Before it says that a board is there.
         let devices = own_devices.then(|| Devices::watch("/dev".as_ref())).transpose()?;
+        let network = network.then(BoardDevices::watch).transpose()?;
         let line =
             rustix::fs::open(path, OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
         let mut settings = termios::tcgetattr(&line)?;
@@ -78,7 +83,7 @@ impl Agent {
         settings.set_speed(115_200)?;
         termios::tcsetattr(&line, OptionalActions::Now, &settings)?;
         let (out, decoder, jobs) = (VecDeque::new(), Decoder::default(), Vec::new());
-        let mut agent = Agent { line: line.into(), out, decoder, jobs, devices };
+        let mut agent = Agent { line: line.into(), out, decoder, jobs, devices, network };
         agent.hello();
         Ok(agent)
     }
@@ -105,6 +110,9 @@ impl Agent {
             if let Some(devices) = &self.devices {
                 devices.look()?;
             }
+            if let Some(network) = &mut self.network {
+                network.look()?;
+            }
             if self.out.len() <= OUT_LIMIT {
                 self.read_line()?;
             }
@@ -124,6 +132,7 @@ impl Agent {
         }
         let mut fds = vec![PollFd::new(&self.line, line)];
         fds.extend(self.devices.iter().map(|devices| PollFd::new(devices, PollFlags::IN)));
+        fds.extend(self.network.iter().map(|network| PollFd::new(network, PollFlags::IN)));
         for job in &self.jobs {
             if job.status.is_none() {
                 fds.push(PollFd::new(&job.watch, PollFlags::IN));

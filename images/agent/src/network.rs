@@ -3,12 +3,15 @@
 //!
 //! A program for each of it costs an emulated processor 10 to 20 ms; a message to the kernel costs nothing.
 
+use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 const NEW_LINK: u16 = 16;
 const NEW_ADDRESS: u16 = 20;
@@ -19,6 +22,10 @@ const CREATE: u16 = 0x400;
 /// The type of a message that says how a request ended.
 const ERROR: u16 = 2;
 const INET: u8 = 2;
+/// The group of messages about network devices that come, go or change, as a bit.
+const LINKS: u32 = 1;
+/// Where the kernel lists network devices.
+const DEVICES: &str = "/sys/class/net";
 
 /// Bits of the network part of nodes' addresses.
 pub const PREFIX: u8 = 16;
@@ -131,11 +138,99 @@ pub fn loopback_up() -> io::Result<()> {
     Routing::open()?.request(&link_up(1))
 }
 
-/// The board's network device up, with the address of the node.
-pub fn cluster_up(name: &str, node: u16) -> io::Result<()> {
-    let (routing, interface) = (Routing::open()?, interface(name)?);
-    routing.request(&add_address(interface, address(node), PREFIX))?;
-    routing.request(&link_up(interface))
+/// The node of a board's network device, by its Ethernet address.
+fn node_of(address: &str) -> Option<u16> {
+    let (high, low) = address.trim().strip_prefix("02:54:47:00:")?.split_once(':')?;
+    let byte = |text: &str| u8::from_str_radix(text, 16).ok().filter(|_| text.len() == 2);
+    match [high, low].map(byte) {
+        [Some(high), Some(low)] => Some(u16::from_be_bytes([high, low])),
+        _ => None,
+    }
+}
+
+/// Numbers of the boards' network devices and their nodes. Their names are no sign: another device may have `tg0`.
+fn devices_of_boards(at: &Path) -> io::Result<Vec<(u32, u16)>> {
+    let of = |path: &Path| {
+        let read = |name: &str| std::fs::read_to_string(path.join(name)).ok();
+        Some((read("ifindex")?.trim().parse().ok()?, node_of(&read("address")?)?))
+    };
+    Ok(std::fs::read_dir(at)?.flatten().filter_map(|entry| of(&entry.path())).collect())
+}
+
+/// A board's network device up, with the address of its node.
+fn board_up(device: u32, node: u16) -> io::Result<()> {
+    let routing = Routing::open()?;
+    match routing.request(&add_address(device, address(node), PREFIX)) {
+        // It has it already.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        result => result?,
+    }
+    routing.request(&link_up(device))
+}
+
+/// The network device of this node's board up, with the address of the node.
+pub fn cluster_up(node: u16) -> io::Result<()> {
+    let devices = devices_of_boards(DEVICES.as_ref())?;
+    let device = devices.into_iter().find(|(_, of)| *of == node);
+    let absent =
+        || io::Error::new(io::ErrorKind::NotFound, format!("no network device is of the board of node {node}"));
+    let (device, node) = device.ok_or_else(absent)?;
+    board_up(device, node)
+}
+
+/// The boards' network devices, which get the address of their node and come up when they appear: when a board is
+/// plugged in, or the driver is loaded.
+#[derive(Debug)]
+pub struct BoardDevices {
+    changes: OwnedFd,
+    known: BTreeSet<u32>,
+}
+
+impl BoardDevices {
+    /// Watches them. Those that are there stay as they are.
+    pub fn watch() -> io::Result<BoardDevices> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let changes = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        bind(&changes, &SocketAddrNetlink::new(0, LINKS))?;
+        let known = devices_of_boards(DEVICES.as_ref())?.into_iter().map(|(device, _)| device).collect();
+        Ok(BoardDevices { changes, known })
+    }
+
+    /// Looks at what has changed since the last call. Never blocks.
+    pub fn look(&mut self) -> io::Result<()> {
+        let (mut buffer, mut changed) = ([0; 8192], false);
+        loop {
+            match recv(&self.changes, &mut buffer, RecvFlags::DONTWAIT) {
+                // More have changed than the socket holds.
+                Ok(_) | Err(Errno::NOBUFS) => changed = true,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        if !changed {
+            return Ok(());
+        }
+        let devices = devices_of_boards(DEVICES.as_ref())?;
+        self.known.retain(|known| devices.iter().any(|(device, _)| device == known));
+        for (device, node) in devices {
+            if self.known.insert(device) {
+                match board_up(device, node) {
+                    Ok(()) => {}
+                    // Unplugged meanwhile.
+                    Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(19) => {}
+                    Err(e) => eprintln!("telegraphos: the network device of the board of node {node}: {e}"),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for BoardDevices {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.changes.as_fd()
+    }
 }
 
 /// The device in QEMU's network up, with the address and the way out that that network gives.
@@ -156,6 +251,32 @@ mod tests {
         assert_eq!(address(255), Ipv4Addr::new(10, 84, 1, 0));
         let hosts = hosts(2);
         assert!(hosts.ends_with("10.84.0.1 node0\n10.84.0.2 node1\n"), "{hosts}");
+    }
+
+    #[test]
+    fn devices_of_boards_are_known_by_their_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, index: &str, address: &str| {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            std::fs::write(dir.path().join(name).join("ifindex"), index).unwrap();
+            std::fs::write(dir.path().join(name).join("address"), address).unwrap();
+        };
+        put("lo", "1\n", "00:00:00:00:00:00\n");
+        // The name is another's.
+        put("tg0", "2\n", "52:54:00:12:34:56\n");
+        put("tg1", "3\n", "02:54:47:00:01:0a\n");
+        put("other", "4\n", "02:54:47:01:01:0a\n");
+        assert_eq!(devices_of_boards(dir.path()).unwrap(), [(3, 266)]);
+        for bad in ["02:54:47:00:01", "02:54:47:00:01:0g", "02:54:47:00:001:0a", ""] {
+            assert_eq!(node_of(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_has_changed_is_nothing_to_do() {
+        let mut devices = BoardDevices::watch().unwrap();
+        devices.look().unwrap();
+        assert_eq!(devices.known.len(), devices_of_boards(DEVICES.as_ref()).unwrap().len());
     }
 
     #[test]

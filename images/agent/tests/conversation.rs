@@ -56,6 +56,13 @@ impl Agent {
         self.say(&ToGuest::Run { id, uid, gid, argv, env, cwd: Some("/tmp".into()) });
     }
 
+    /// Ends a command that would outlive the test.
+    fn kill(&mut self, id: u32) {
+        self.say(&ToGuest::Signal { id, signal: 9 });
+        let end = ToHost::Exited { id, exit: Exit::Signal(9) };
+        while self.receive() != end {}
+    }
+
     /// Everything until all these commands ended: output, error output and end by id.
     fn collect(&mut self, ids: &[u32]) -> BTreeMap<u32, (Vec<u8>, Vec<u8>, Exit)> {
         let mut all: BTreeMap<u32, (Vec<u8>, Vec<u8>)> = BTreeMap::new();
@@ -146,6 +153,7 @@ fn a_signal_reaches_the_whole_group() {
     assert!(matches!(agent.receive(), ToHost::Started { .. }));
     let ToHost::Error { text, .. } = agent.receive() else { panic!() };
     assert!(text.contains("4711"), "{text}");
+    agent.kill(2);
 }
 
 #[test]
@@ -203,6 +211,7 @@ fn input_flows_by_window_and_more_is_refused() {
             break;
         }
     }
+    agent.kill(2);
 }
 
 #[test]

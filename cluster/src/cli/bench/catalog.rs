@@ -76,7 +76,7 @@ pub(crate) struct Samples {
 }
 
 /// Peers: they are measured beside our operations, and do not depend on how those wait.
-const PEERS: [&str; 31] = [
+const PEERS: [&str; 33] = [
     "testdev_store",
     "testdev_load",
     "bare_blocked_store_isolated",
@@ -97,6 +97,8 @@ const PEERS: [&str; 31] = [
     "doorbell_roundtrip_asleep",
     "udp_roundtrip",
     "tcp_roundtrip",
+    "tcp_8m",
+    "tcp_8m_both",
     "guest_memcpy_4k",
     "guest_memcpy_1m",
     "guest_memcpy_16m",
@@ -111,7 +113,7 @@ const PEERS: [&str; 31] = [
 ];
 
 /// Our operations, and what they are shown as a multiple of (empty: nothing).
-const OURS: [(&str, &str); 27] = [
+const OURS: [(&str, &str); 31] = [
     ("store_isolated", "testdev_store"),
     ("store_byte", "testdev_store"),
     ("store_issue", "store_isolated"),
@@ -139,6 +141,10 @@ const OURS: [(&str, &str); 27] = [
     ("put_16m", "host_memcpy_16m"),
     ("get_1m", "host_memcpy_1m"),
     ("get_16m", "host_memcpy_16m"),
+    ("net_udp_roundtrip", "udp_roundtrip"),
+    ("net_tcp_roundtrip", "tcp_roundtrip"),
+    ("net_tcp_8m", "tcp_8m"),
+    ("net_tcp_8m_both", "tcp_8m_both"),
 ];
 
 /// A ratio with a target.
@@ -166,7 +172,7 @@ const fn ratio(
 use Target::{AtLeast, AtMost};
 
 /// The targets: those of throughputs (memcpy, crate) are inverse, so that more is better.
-const RATIOS: [Ratio; 16] = [
+const RATIOS: [Ratio; 20] = [
     ratio("store_drained_over_bare_spin", "store_drained", &["bare_spinning_store_drained"], AtMost(1.1), None),
     ratio("store_isolated_over_bare_spin", "store_isolated", &["bare_spinning_store_isolated"], AtMost(1.1), None),
     ratio("store_drained_over_crate", "crate_store_drained", &["store_drained"], AtLeast(4.0), None),
@@ -195,6 +201,10 @@ const RATIOS: [Ratio; 16] = [
         AtMost(0.25),
         None,
     ),
+    ratio("net_udp_roundtrip_over_virtio", "net_udp_roundtrip", &["udp_roundtrip"], AtMost(0.7), None),
+    ratio("net_tcp_roundtrip_over_virtio", "net_tcp_roundtrip", &["tcp_roundtrip"], AtMost(0.7), None),
+    ratio("net_tcp_over_virtio", "tcp_8m", &["net_tcp_8m"], AtLeast(1.0), None),
+    ratio("net_tcp_both_over_virtio", "tcp_8m_both", &["net_tcp_8m_both"], AtLeast(1.0), None),
 ];
 
 /// The targets of figures that are no ratios, in their units.

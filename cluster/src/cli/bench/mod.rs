@@ -21,7 +21,7 @@ mod table;
 
 use super::plot::{self, Chart, Line};
 use super::{Context, print, run};
-use crate::{Cluster, Error, Processes, ProgressMode, Result, User, sleep};
+use crate::{Cluster, Error, Net, Processes, ProgressMode, Result, User, sleep};
 use catalog::{Samples, Target, Waiting};
 use peers::Peers;
 use result::{Measure, spread};
@@ -88,6 +88,8 @@ pub(super) fn bench(mut context: Context, options: &Options) -> Result<u8> {
     if processes == Processes::One && context.settings.trust.is_empty() {
         context.settings.trust.push(TrustGroup { name: "bench".into(), nodes: vec![0, 1], size_mib: 16 });
     }
+    // The program says so where there is none.
+    context.settings.net.get_or_insert(Net::Nodes);
     let plan = Plan::of(options);
     let modes = match context.settings.hib.iter().find(|(name, _)| name == "spin-us") {
         None => vec![Waiting::Blocked, Waiting::Spinning],

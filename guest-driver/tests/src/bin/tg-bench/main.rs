@@ -104,9 +104,9 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     };
     let exports = wires::Exports::new(&node)?;
     let queues = notifying::Exports::new(&node)?;
-    let prepared = wires::prepare(place);
-    peers.barrier(1)?;
     let other = if place == 0 { second } else { lead };
+    let prepared = wires::prepare(peers.me(), other, place);
+    peers.barrier(1)?;
     let mut wires = wires::all(&exports, &node, other, place, prepared, options.patience)?;
     if place == 1 {
         return partner(&peers, lead, &mut wires, &queues);

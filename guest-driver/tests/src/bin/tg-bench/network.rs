@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! UDP and TCP over virtio-net, with a cable to the other guest. Both ends sleep until something comes.
+//! UDP and TCP between the guests, over virtio-net with a cable and over the boards' tg0. Both ends sleep until
+//! something comes.
 
+use crate::pair::Lead;
+use crate::{Round, nanoseconds};
 use std::fs::read_dir;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
+use telegraphos::NodeId;
 use telegraphos_agent::bench::slot;
+use telegraphos_agent::network;
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::pci::Device;
 
@@ -49,30 +55,41 @@ pub(crate) fn load_modules(names: &[&str]) -> Outcome<()> {
     Ok(())
 }
 
-/// Both ways over one network device.
+/// Sockets of one network device to the other node.
 pub(crate) struct Network {
     pub(crate) udp: Udp,
     pub(crate) tcp: Listening,
 }
 
-fn address(place: usize) -> SocketAddr {
-    SocketAddr::from(([10, 99, 0, 1 + place as u8], PORT))
-}
-
 impl Network {
-    pub(crate) fn open(place: usize) -> Outcome<Network> {
+    /// Over virtio-net, which gets its address here.
+    pub(crate) fn of_virtio(place: usize) -> Outcome<Network> {
         let absent = || Failure::Refused(format!("there is no virtio-net in slot {:#x}", slot::NETWORK));
         let device = Device::at(slot::NETWORK).ok_or_else(absent)?;
         load_modules(&["failover", "net_failover", "virtio_net"])?;
         let name = interface(&device)?;
+        let address = |place: usize| SocketAddr::from(([10, 99, 0, 1 + place as u8], PORT));
         run("ip", &["addr", "replace", &format!("{}/24", address(place).ip()), "dev", &name])?;
         run("ip", &["link", "set", &name, "up"])?;
-        let udp = UdpSocket::bind(address(place)).map_err(|e| failed("UDP", e))?;
-        udp.connect(address(1 - place)).map_err(|e| failed("UDP", e))?;
+        Network::between(address(place), address(1 - place), place)
+    }
+
+    /// Over the board, which has an address since the guest has booted.
+    pub(crate) fn of_board(own: NodeId, other: NodeId, place: usize) -> Outcome<Network> {
+        if !Path::new("/sys/class/net/tg0").exists() {
+            return Err(Failure::Refused("there is no tg0: expected a cluster without --net none".into()));
+        }
+        let address = |node| SocketAddr::from((network::address(node), PORT));
+        Network::between(address(own), address(other), place)
+    }
+
+    fn between(own: SocketAddr, other: SocketAddr, place: usize) -> Outcome<Network> {
+        let udp = UdpSocket::bind(own).map_err(|e| failed("UDP", e))?;
+        udp.connect(other).map_err(|e| failed("UDP", e))?;
         udp.set_read_timeout(Some(PATIENCE)).map_err(|e| failed("UDP", e))?;
         let tcp = match place {
-            0 => Listening::Other,
-            _ => Listening::Here(TcpListener::bind(address(place)).map_err(|e| failed("TCP", e))?),
+            0 => Listening::Other(other),
+            _ => Listening::Here(TcpListener::bind(own).map_err(|e| failed("TCP", e))?),
         };
         Ok(Network { udp: Udp(udp), tcp })
     }
@@ -109,8 +126,8 @@ impl Udp {
 
 /// A connection to be.
 pub(crate) enum Listening {
-    /// The other node listens.
-    Other,
+    /// The other node listens, there.
+    Other(SocketAddr),
     /// This one does.
     Here(TcpListener),
 }
@@ -119,10 +136,10 @@ impl Listening {
     /// The connection: the other end is up, since both nodes have met.
     pub(crate) fn connected(self) -> Outcome<Tcp> {
         let stream = match self {
-            Listening::Other => {
+            Listening::Other(other) => {
                 let begun = Instant::now();
                 loop {
-                    match TcpStream::connect_timeout(&address(1), PATIENCE) {
+                    match TcpStream::connect_timeout(&other, PATIENCE) {
                         Ok(stream) => break stream,
                         Err(e) if begun.elapsed() > PATIENCE => return Err(failed("TCP", e)),
                         Err(_) => std::thread::sleep(Duration::from_millis(50)),
@@ -144,6 +161,7 @@ impl Listening {
         stream.set_nonblocking(false).map_err(|e| failed("TCP", e))?;
         stream.set_nodelay(true).map_err(|e| failed("TCP", e))?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(|e| failed("TCP", e))?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(|e| failed("TCP", e))?;
         Ok(Tcp(stream))
     }
 }
@@ -159,5 +177,101 @@ impl Tcp {
         let mut bytes = [0; 8];
         (&self.0).read_exact(&mut bytes).map_err(|e| failed("TCP", e))?;
         if u64::from_le_bytes(bytes) == value { Ok(()) } else { Err(failed("TCP", "another value has come")) }
+    }
+}
+
+impl Tcp {
+    fn send_bytes(&self, count: u64) -> Outcome<()> {
+        let part = vec![0x5a; PART];
+        let mut left = count;
+        while left > 0 {
+            let bytes = left.min(PART as u64);
+            (&self.0).write_all(&part[..bytes as usize]).map_err(|e| failed("TCP", e))?;
+            left -= bytes;
+        }
+        Ok(())
+    }
+
+    fn take_bytes(&self, count: u64) -> Outcome<()> {
+        let mut part = vec![0; PART];
+        let mut left = count;
+        while left > 0 {
+            let bytes = left.min(PART as u64);
+            (&self.0).read_exact(&mut part[..bytes as usize]).map_err(|e| failed("TCP", e))?;
+            left -= bytes;
+        }
+        Ok(())
+    }
+
+    /// Sends and takes so much at once.
+    fn exchange(&self, count: u64) -> Outcome<()> {
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| self.send_bytes(count));
+            self.take_bytes(count)?;
+            sender.join().unwrap_or_else(|_| Err(Failure::Refused("TCP: the sender panicked".into())))
+        })
+    }
+}
+
+/// Bytes of a call of `send` and `recv`.
+const PART: usize = 1 << 16;
+/// Bytes that are measured, each way, and before that: the connection was idle.
+pub(crate) const BULK: u64 = 8 << 20;
+const WARMING: u64 = BULK / 4;
+
+/// Much data over one connection.
+pub(crate) struct Bulk {
+    /// One way, and both at once.
+    names: [&'static str; 2],
+    tcp: Outcome<Rc<Tcp>>,
+}
+
+impl Bulk {
+    pub(crate) fn new(names: [&'static str; 2], tcp: Outcome<Rc<Tcp>>) -> Bulk {
+        Bulk { names, tcp }
+    }
+
+    /// The end of the partner: `both` ways, or from the lead.
+    pub(crate) fn answer(&self, both: bool, first: u64) -> Outcome<()> {
+        let tcp = self.tcp.as_ref().map_err(|e| Failure::Refused(e.to_string()))?;
+        for count in [WARMING, BULK] {
+            match both {
+                true => tcp.exchange(count)?,
+                false => tcp.take_bytes(count)?,
+            }
+            tcp.send(first)?;
+        }
+        Ok(())
+    }
+
+    /// `order` and the next number are those of its two measurements.
+    pub(crate) fn round(&self, lead: &mut Lead<'_>, order: u64, values: &mut Round<'_>) -> Outcome<()> {
+        for (name, both) in self.names.into_iter().zip([false, true]) {
+            if values.given_up.contains(name) {
+                continue;
+            }
+            let tcp = match &self.tcp {
+                Ok(tcp) => tcp,
+                Err(e) => {
+                    values.give_up(name, &e.to_string());
+                    continue;
+                }
+            };
+            let first = lead.order(order + u64::from(both), 1)?;
+            values.part(name, |ns| {
+                let mut begun = Instant::now();
+                for count in [WARMING, BULK] {
+                    begun = Instant::now();
+                    match both {
+                        true => tcp.exchange(count)?,
+                        false => tcp.send_bytes(count)?,
+                    }
+                    tcp.wait(first)?;
+                }
+                Ok(_ = ns.insert(name.into(), nanoseconds(begun, 1)))
+            });
+            lead.wait()?;
+        }
+        Ok(())
     }
 }

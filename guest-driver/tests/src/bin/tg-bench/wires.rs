@@ -3,7 +3,7 @@
 //! sends.
 
 use crate::doorbell::Doorbell;
-use crate::network::Network;
+use crate::network::{Bulk, Network};
 use crate::pair::Lead;
 use crate::{Round, batch, nanoseconds};
 use std::rc::Rc;
@@ -87,16 +87,17 @@ impl Exports {
 pub(crate) struct Prepared {
     shared: Outcome<Rc<Shared>>,
     doorbell: Outcome<Doorbell>,
-    network: Outcome<Network>,
+    virtio: Outcome<Network>,
+    board: Outcome<Network>,
 }
 
 /// `place` is 0 on the node that measures, 1 on the other.
-pub(crate) fn prepare(place: usize) -> Prepared {
+pub(crate) fn prepare(own: NodeId, other: NodeId, place: usize) -> Prepared {
     let shared = Shared::open();
     // The doorbell's own memory is the same file.
     let doorbell = shared.as_ref().map_err(|e| Failure::Refused(e.to_string()));
     let doorbell = doorbell.and_then(|shared| Doorbell::open(shared.clone(), place));
-    Prepared { shared, doorbell, network: Network::open(place) }
+    Prepared { shared, doorbell, virtio: Network::of_virtio(place), board: Network::of_board(own, other, place) }
 }
 
 type Step<'a> = Box<dyn FnMut(u64) -> Outcome<()> + 'a>;
@@ -110,7 +111,11 @@ struct Wire<'a> {
 pub(crate) struct Wires<'a> {
     shared: Option<Rc<Shared>>,
     list: Vec<Wire<'a>>,
+    bulk: [Bulk; 2],
 }
+
+/// Orders from this one on are for much data: two for each of [`Wires::bulk`].
+const BULK: u64 = 500;
 
 fn boxed<'a>(
     send: impl FnMut(u64) -> Outcome<()> + 'a,
@@ -131,7 +136,7 @@ pub(crate) fn all<'a>(
     let far = Rc::new(import_patiently(node, other, "bench-echo", patience)?);
     let queue = Queue::import(node, other, "bench-echo-queue").open()?;
     let again = |e: &Failure| Failure::Refused(e.to_string());
-    let Prepared { shared, doorbell, network } = prepared;
+    let Prepared { shared, doorbell, virtio, board } = prepared;
     let put = {
         let far = far.clone();
         // SAFETY: the first word of a mapped segment.
@@ -224,25 +229,35 @@ pub(crate) fn all<'a>(
     };
     list.push(Wire { name: "doorbell_roundtrip_looking", ends: looking });
     list.push(Wire { name: "doorbell_roundtrip_asleep", ends: asleep });
+    let virtio = sockets(virtio, ["udp_roundtrip", "tcp_roundtrip"], ["tcp_8m", "tcp_8m_both"], &mut list);
+    let board =
+        sockets(board, ["net_udp_roundtrip", "net_tcp_roundtrip"], ["net_tcp_8m", "net_tcp_8m_both"], &mut list);
+    Ok(Wires { shared: shared.ok(), list, bulk: [virtio, board] })
+}
+
+/// Round trips by UDP and TCP, and much data by the same connection.
+fn sockets(
+    network: Outcome<Network>,
+    [of_udp, of_tcp]: [&'static str; 2],
+    bulk: [&'static str; 2],
+    list: &mut Vec<Wire<'_>>,
+) -> Bulk {
+    let again = |e: &Failure| Failure::Refused(e.to_string());
     let (udp, tcp) = match network {
-        Ok(network) => {
-            let Network { udp, tcp } = network;
-            let udp = Rc::new(udp);
-            let (to, from) = (udp.clone(), udp);
-            (
-                Ok(boxed(move |value| to.send(value), move |value| from.wait(value))),
-                tcp.connected().map(|tcp| {
-                    let tcp = Rc::new(tcp);
-                    let (to, from) = (tcp.clone(), tcp);
-                    boxed(move |value| to.send(value), move |value| from.wait(value))
-                }),
-            )
-        }
+        Ok(network) => (Ok(Rc::new(network.udp)), network.tcp.connected().map(Rc::new)),
         Err(e) => (Err(again(&e)), Err(e)),
     };
-    list.push(Wire { name: "udp_roundtrip", ends: udp });
-    list.push(Wire { name: "tcp_roundtrip", ends: tcp });
-    Ok(Wires { shared: shared.ok(), list })
+    let udp = udp.map(|udp| {
+        let (to, from) = (udp.clone(), udp);
+        boxed(move |value| to.send(value), move |value| from.wait(value))
+    });
+    list.push(Wire { name: of_udp, ends: udp });
+    let ends = tcp.as_ref().map_err(again).map(|tcp| {
+        let (to, from) = (tcp.clone(), tcp.clone());
+        boxed(move |value| to.send(value), move |value| from.wait(value))
+    });
+    list.push(Wire { name: of_tcp, ends });
+    Bulk::new(bulk, tcp)
 }
 
 impl Wires<'_> {
@@ -252,6 +267,11 @@ impl Wires<'_> {
 
     /// Answers.
     pub(crate) fn echo(&mut self, index: u64, first: u64, count: u64) -> Outcome<()> {
+        if let Some(which) = index.checked_sub(BULK) {
+            let bulk = usize::try_from(which / 2).ok().and_then(|which| self.bulk.get(which));
+            let bulk = bulk.ok_or_else(|| Failure::Usage(format!("there is no order of number {index}")))?;
+            return bulk.answer(which % 2 == 1, first);
+        }
         let wire = usize::try_from(index).ok().and_then(|index| self.list.get_mut(index));
         let wire = wire.ok_or_else(|| Failure::Usage(format!("there is no way of number {index}")))?;
         let (send, wait) = wire.ends.as_mut().map_err(|e| Failure::Refused(format!("{}: {e}", wire.name)))?;
@@ -288,6 +308,9 @@ impl Wires<'_> {
                 Ok(_ = ns.insert((*name).into(), nanoseconds(begun, pings)))
             });
             lead.wait()?;
+        }
+        for (which, bulk) in (0..).zip(&self.bulk) {
+            bulk.round(lead, BULK + 2 * which, values)?;
         }
         Ok(())
     }
