@@ -5,10 +5,10 @@
 use crate::guest::{Guest, NodeOptions, Plan};
 use crate::launch::{Logs, log_end, start_fabric, start_host, wait_for_socket};
 use crate::process::{Memory, Process};
-use crate::rundir::{MachineLock, RunDir};
+use crate::rundir::{ClusterName, MachineLock, RunDir};
 use crate::settings::{Processes, Settings};
 use crate::{Error, ProgressMode, Result, interrupt, lock};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telegraphos_device::direct::memory_socket;
@@ -23,6 +23,7 @@ pub struct Builder {
     each: NodeOptions,
     special: Vec<(usize, NodeOptions)>,
     beside: bool,
+    name: Option<ClusterName>,
 }
 
 /// What guests boot from: see [`prepare`].
@@ -104,6 +105,12 @@ impl Builder {
         self
     }
 
+    /// Runs under this name, by which other processes find it.
+    pub(crate) fn named(mut self, name: ClusterName) -> Builder {
+        self.name = Some(name);
+        self
+    }
+
     /// What every node is like.
     pub fn each(mut self, change: impl FnOnce(&mut NodeOptions)) -> Builder {
         change(&mut self.each);
@@ -121,14 +128,14 @@ impl Builder {
 
     /// Prepares what is needed and boots all nodes. Returns when every guest is up and its device can be used.
     pub fn boot(self) -> Result<Cluster> {
-        let Builder { settings, progress, each, special, beside } = self;
+        let Builder { settings, progress, each, special, beside, name } = self;
         settings.check()?;
         let (kvm, note) = settings.use_kvm()?;
         if let (Some(note), false) = (note, progress == ProgressMode::Silent) {
             eprintln!("{note}");
         }
         // Before anything slow: a directory that cannot be used is an error at once.
-        let mut run_dir = RunDir::create(settings.run_dir.as_deref())?;
+        let mut run_dir = RunDir::create_for(settings.run_dir.as_deref(), name.as_ref())?;
         run_dir.keep(settings.keep);
         let prepared = prepare(&settings, progress)?;
         let lock = if beside { None } else { Some(MachineLock::acquire(progress)?) };
@@ -139,7 +146,7 @@ impl Builder {
         let options = |node| special.iter().find(|(n, _)| *n == node).map_or(&each, |(_, o)| o).clone();
         let guests = (0..nodes).map(|node| Guest::new(node, options(node), Arc::clone(&plan))).collect();
         let fabric = Mutex::default();
-        let cluster = Cluster { guests, fabric, plan, manifest, _run_dir: run_dir, _lock: lock };
+        let cluster = Cluster { guests, fabric, plan, manifest, run_dir, _lock: lock };
         cluster.start(progress, &options)?;
         Ok(cluster)
     }
@@ -153,7 +160,7 @@ pub struct Cluster {
     fabric: Mutex<Option<Process>>,
     plan: Arc<Plan>,
     manifest: Manifest,
-    _run_dir: RunDir,
+    run_dir: RunDir,
     _lock: Option<Arc<MachineLock>>,
 }
 
@@ -248,7 +255,7 @@ impl Cluster {
 
     /// A connection to the control socket of the fabric.
     pub fn control(&self) -> Result<ControlClient> {
-        Ok(ControlClient::connect(&default_path(&self.plan.fabric_socket()))?)
+        Ok(ControlClient::connect(&self.control_socket())?)
     }
 
     /// Ends the fabric at once, as a crash would; with one process, all HIBs with it.
@@ -260,6 +267,27 @@ impl Cluster {
     pub fn restart_fabric(&self) -> Result<()> {
         self.kill_fabric();
         self.start_fabric()
+    }
+
+    /// Its private directory.
+    pub(crate) fn run_dir(&self) -> &Path {
+        self.run_dir.path()
+    }
+
+    /// The directory of its logs.
+    pub(crate) fn log_dir(&self) -> &Path {
+        self.plan.logs.dir()
+    }
+
+    /// The control socket of its fabric.
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        default_path(&self.plan.fabric_socket())
+    }
+
+    /// Ends it; its logs and this record stay in its private directory.
+    pub(crate) fn end_with_record(mut self, record: &[u8]) -> Result<()> {
+        let path = self.run_dir().to_path_buf();
+        self.run_dir.leave_record(record).map_err(Error::io("cannot write into", &path))
     }
 
     /// Its nodes, by id.

@@ -27,6 +27,15 @@ impl User {
     }
 }
 
+impl std::fmt::Display for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            User::Tg => "tg",
+            User::Root => "root",
+        })
+    }
+}
+
 impl std::str::FromStr for User {
     type Err = String;
     fn from_str(name: &str) -> Result<User, String> {
@@ -114,6 +123,13 @@ impl OutputLine {
             OutputLine::Stdout(text) | OutputLine::Stderr(text) => text,
         }
     }
+}
+
+/// Where a command writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
 }
 
 impl GuestCommand {
@@ -244,6 +260,23 @@ impl Running {
         self.feed()
     }
 
+    /// Sends bytes to it; the same as [`Running::write`].
+    pub(crate) fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.input.extend(bytes);
+        self.feed()
+    }
+
+    /// Ends its standard input behind all that was written.
+    pub(crate) fn close_input(&mut self) -> Result<()> {
+        self.input_closed = false;
+        self.feed()
+    }
+
+    /// Bytes of its standard input that the guest has not taken yet.
+    pub(crate) fn input_waiting(&self) -> usize {
+        self.input.len()
+    }
+
     /// Its process id in the guest.
     pub fn pid(&self) -> u32 {
         self.pid
@@ -304,6 +337,23 @@ impl Running {
             if let Some(line) = self.ready.pop_front() {
                 return Ok(Some(line));
             }
+            match self.bytes_before(end)? {
+                Some((stream, bytes)) => self.split(stream as usize, &bytes),
+                None if self.ended.is_some() && self.partial.iter().any(|partial| !partial.is_empty()) => {
+                    for stream in 0..2 {
+                        if !self.partial[stream].is_empty() {
+                            self.split(stream, b"\n");
+                        }
+                    }
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The next bytes it writes; nothing if it has ended, or wrote none before `end`. [`Running::ended`] says which.
+    fn bytes_before(&mut self, end: Instant) -> Result<Option<(Stream, Vec<u8>)>> {
+        loop {
             if self.ended.is_some() {
                 return Ok(None);
             }
@@ -314,23 +364,22 @@ impl Running {
                     self.input_window += bytes as usize;
                     self.feed()?;
                 }
-                Some(ToHost::Stdout { bytes, .. }) => self.split(0, &bytes),
-                Some(ToHost::Stderr { bytes, .. }) => self.split(1, &bytes),
+                Some(ToHost::Stdout { bytes, .. }) => return Ok(Some((Stream::Stdout, bytes))),
+                Some(ToHost::Stderr { bytes, .. }) => return Ok(Some((Stream::Stderr, bytes))),
                 Some(ToHost::Error { text: why, .. }) => {
                     // Nothing can be killed any more.
                     self.ended = Some(Exit::Signal(9));
                     return Err(self.fail(why));
                 }
-                Some(ToHost::Exited { exit, .. }) => {
-                    self.ended = Some(exit);
-                    for stream in 0..2 {
-                        if !self.partial[stream].is_empty() {
-                            self.split(stream, b"\n");
-                        }
-                    }
-                }
+                Some(ToHost::Exited { exit, .. }) => self.ended = Some(exit),
             }
         }
+    }
+
+    /// The next bytes it writes, as it has written them; nothing if it has ended or writes none within `limit`. Not to
+    /// be mixed with lines.
+    pub(crate) fn next_bytes(&mut self, limit: Duration) -> Result<Option<(Stream, Vec<u8>)>> {
+        self.bytes_before(Instant::now() + limit)
     }
 
     /// The next line it writes; nothing if it has ended or writes none within `limit`.
@@ -360,6 +409,11 @@ impl Running {
     /// How it ended, if [`Running::next_line`] has reached its end.
     pub fn ended(&self) -> Option<Status> {
         self.ended.map(Status)
+    }
+
+    /// The same as the guest says it.
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        self.ended
     }
 
     /// Sends a signal to it and its children.

@@ -126,7 +126,15 @@ pub enum Error {
         /// QEMU's answer.
         why: String,
     },
-    /// There is no fabric to talk to.
+    /// A detached cluster has refused something, or has ended.
+    #[error("{why}")]
+    Cluster {
+        /// The command's exit code.
+        code: u8,
+        /// Why.
+        why: String,
+    },
+    /// There is no fabric or cluster to talk to.
     #[error("{0}")]
     NoFabric(String),
     /// A fabric did not answer, or refused.
@@ -166,6 +174,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Usage(_) => 2,
+            Error::Cluster { code, .. } => *code,
             Error::Late { .. } | Error::TimedOut { .. } => 124,
             Error::Dead { .. } => 254,
             Error::Interrupted => 130,

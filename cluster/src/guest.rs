@@ -123,6 +123,11 @@ fn port_reserve<'a>(hib: impl Iterator<Item = &'a (String, String)> + Clone) -> 
     WindowLayout::new(node_bits, offset_bits).unwrap_or(default).pref64_reserve(contexts)
 }
 
+/// The name of a node.
+pub(crate) fn name(node: usize) -> String {
+    format!("node{node}")
+}
+
 /// One node.
 #[derive(Debug)]
 pub struct Guest {
@@ -160,6 +165,11 @@ impl Guest {
     /// Its node id.
     pub fn node(&self) -> usize {
         self.node
+    }
+
+    /// Its name, which is also its host name.
+    pub fn name(&self) -> String {
+        name(self.node)
     }
 
     fn socket(&self, kind: &str) -> PathBuf {

@@ -146,6 +146,10 @@ impl Logs {
         dir.canonicalize().map(Logs).map_err(Error::io("cannot use the directory for logs", dir))
     }
 
+    pub(crate) fn dir(&self) -> &Path {
+        &self.0
+    }
+
     /// The path of `NAME.log`.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.log"))

@@ -77,6 +77,7 @@ pub fn reexecuted() -> Option<ExitCode> {
         "__host" => Some(telegraphos_host::cli_main(rest)),
         "__fabric" => Some(telegraphos_fabric::cli_main(rest)),
         "__bench-peers" => Some(cli::bench::peers::serve(rest)),
+        "__up" => Some(cli::detached_main(rest)),
         "__namespace" => namespaces::hold(),
         _ => None,
     }

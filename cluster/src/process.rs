@@ -39,6 +39,17 @@ fn on_lasting_thread<T: Send + 'static>(job: impl FnOnce() -> io::Result<T> + Se
     result.recv().map_err(|_| ended())?
 }
 
+/// Programs that this process starts from now on inherit standard input, output and error alone: what a daemon holds
+/// open, such as a lock or a pipe of its caller's, stays so for as long as it runs.
+pub(crate) fn inherit_nothing() {
+    // SAFETY: it sets flags of file descriptors, and closes none. It fails on kernels before 5.11, which changes
+    // nothing.
+    let failed = unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
+    if failed != 0 {
+        log::debug!("inherited file descriptors stay open: {}", io::Error::last_os_error());
+    }
+}
+
 impl Process {
     /// Starts `command`; what it prints is appended to `log`.
     pub(crate) fn start(what: impl Into<String>, mut command: Command, log: &Path) -> Result<Process> {

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use telegraphos_fabric::control::default_path;
@@ -16,22 +17,67 @@ use tempfile::TempDir;
 
 /// This file is locked while the directory's owner runs.
 const OWNER: &str = "owner";
+/// What a detached cluster that ended by itself has left.
+pub(crate) const RECORD: &str = "ended.json";
 /// The name of the fabric's socket.
 pub(crate) const FABRIC: &str = "fabric";
 /// A Unix socket's path has at most 107 bytes; this much of it is for the names inside.
 const LONGEST: usize = 107 - 24;
 
+/// The name of a cluster that runs detached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterName(String);
+
+impl ClusterName {
+    const LONGEST: usize = 24;
+}
+
+impl FromStr for ClusterName {
+    type Err = String;
+    fn from_str(text: &str) -> Result<ClusterName, String> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if text.is_empty() || text.len() > Self::LONGEST || !text.chars().all(fits) {
+            return Err(format!(
+                "{text:?} is no name of a cluster: expected 1 to {} letters, digits, - and _",
+                Self::LONGEST
+            ));
+        }
+        Ok(ClusterName(text.into()))
+    }
+}
+
+impl std::fmt::Display for ClusterName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// A directory only its owner may enter, removed when dropped. What a killed harness left is removed by the next.
 #[derive(Debug)]
 pub(crate) struct RunDir {
-    dir: TempDir,
+    dir: PathBuf,
     _owner: File,
-    keep: bool,
+    keep: Keep,
+}
+
+/// What stays of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keep {
+    Nothing,
+    /// All but the sockets, and a message says where.
+    Said,
+    /// The same in silence: [`RECORD`] is in it.
+    Record,
 }
 
 impl RunDir {
     /// Makes one in `parent`, or in `$XDG_RUNTIME_DIR`, or in the directory for temporary files.
     pub(crate) fn create(parent: Option<&Path>) -> Result<RunDir> {
+        RunDir::create_for(parent, None)
+    }
+
+    /// The same for a detached cluster, which is found by its name. No other may have it.
+    pub(crate) fn create_for(parent: Option<&Path>, name: Option<&ClusterName>) -> Result<RunDir> {
         let parent = match parent {
             Some(parent) => parent.to_path_buf(),
             None => default_parent(),
@@ -47,12 +93,13 @@ impl RunDir {
             .permissions(fs::Permissions::from_mode(0o700))
             .tempdir_in(&parent)
             .map_err(io("cannot make the directory for sockets and logs in"))?;
-        let length = dir.path().as_os_str().len();
+        let path = name.map_or_else(|| dir.path().to_path_buf(), |name| named(&parent, name));
+        let length = path.as_os_str().len();
         if length > LONGEST {
             return Err(Error::Usage(format!(
                 "the run directory {} is {length} bytes long, and names of sockets leave it at most {LONGEST}; choose a \
                  shorter one with --run-dir",
-                dir.path().display()
+                path.display()
             )));
         }
         // Locked before it has the name that others look for.
@@ -61,23 +108,91 @@ impl RunDir {
         rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive)
             .map_err(|e| io("cannot lock a file in")(e.into()))?;
         fs::rename(&early, dir.path().join(OWNER)).map_err(io("cannot write into"))?;
-        Ok(RunDir { dir, _owner: owner, keep: false })
+        let path = match name {
+            None => dir.keep(),
+            Some(name) => take_name(dir, &parent, name)?,
+        };
+        Ok(RunDir { dir: path, _owner: owner, keep: Keep::Nothing })
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.dir.path()
+        &self.dir
     }
 
     /// Whether it stays when this is dropped, without its sockets.
     pub(crate) fn keep(&mut self, keep: bool) {
-        self.keep = keep;
-        self.dir.disable_cleanup(keep);
+        self.keep = if keep { Keep::Said } else { Keep::Nothing };
     }
+
+    /// It stays when this is dropped, with the logs and this record, until the name is used again or given free.
+    pub(crate) fn leave_record(&mut self, record: &[u8]) -> io::Result<()> {
+        fs::write(self.dir.join(RECORD), record)?;
+        self.keep = Keep::Record;
+        Ok(())
+    }
+}
+
+/// Gives a new directory the name of a cluster, unless a cluster has it. What an ended one has left makes room.
+fn take_name(dir: TempDir, parent: &Path, name: &ClusterName) -> Result<PathBuf> {
+    let wanted = named(parent, name);
+    if own_directory(&wanted) && wanted.join(RECORD).exists() && !is_owned(&wanted) {
+        fs::remove_dir_all(&wanted).map_err(Error::io("cannot remove what an ended cluster has left,", &wanted))?;
+    }
+    // The directory has the owner's file in it, so that it takes the place of none that has one.
+    match fs::rename(dir.path(), &wanted) {
+        Ok(()) => {
+            let _ = dir.keep();
+            Ok(wanted)
+        }
+        Err(_) if is_owned(&wanted) => Err(Error::Usage(format!(
+            "a cluster named {name} runs already; end it with `telegraphos down --cluster {name}`, or choose another \
+             name with --cluster"
+        ))),
+        Err(source) => Err(Error::Io {
+            what: "cannot make the directory of the cluster,",
+            path: wanted,
+            source,
+            remedy: "; remove what is there, or choose another name with --cluster",
+        }),
+    }
+}
+
+/// The directory of a detached cluster in this one.
+fn named(parent: &Path, name: &ClusterName) -> PathBuf {
+    // No random name has a dot.
+    parent.join(format!("{}up.{name}", prefix()))
+}
+
+/// The directory of a detached cluster of this user, running or not, in one of these.
+pub(crate) fn find_named(parents: &[PathBuf], name: &ClusterName) -> Option<PathBuf> {
+    parents.iter().map(|parent| named(parent, name)).find(|dir| own_directory(dir))
+}
+
+/// The names of this user's detached clusters, running or not, in these directories.
+pub(crate) fn names(parents: &[PathBuf]) -> Vec<String> {
+    let begin = format!("{}up.", prefix());
+    let name = |dir: PathBuf| Some(dir.file_name()?.to_str()?.strip_prefix(&begin)?.to_owned());
+    let mut names: Vec<String> = parents.iter().flat_map(|parent| own_dirs(parent)).filter_map(name).collect();
+    names.sort();
+    names
+}
+
+/// Whether a process runs to which a directory belongs.
+pub(crate) fn is_owned(dir: &Path) -> bool {
+    let Ok(owner) = File::open(dir.join(OWNER)) else { return false };
+    rustix::fs::flock(&owner, FlockOperation::NonBlockingLockShared).is_err()
+}
+
+/// A directory of this user; a link is none.
+fn own_directory(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|m| m.is_dir() && m.uid() == rustix::process::getuid().as_raw())
 }
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        if !self.keep {
+        if self.keep == Keep::Nothing {
+            // What cannot be removed now, the next one removes.
+            let _ = fs::remove_dir_all(&self.dir);
             return;
         }
         for entry in fs::read_dir(self.path()).into_iter().flatten().flatten() {
@@ -86,7 +201,9 @@ impl Drop for RunDir {
                 let _ = fs::remove_file(entry.path());
             }
         }
-        eprintln!("kept: {}", self.path().display());
+        if self.keep == Keep::Said {
+            eprintln!("kept: {}", self.path().display());
+        }
     }
 }
 
@@ -134,8 +251,11 @@ fn own_dirs(parent: &Path) -> impl Iterator<Item = PathBuf> {
 /// Removes directories of this user's clusters that no process owns any more.
 fn sweep(parent: &Path) {
     for dir in own_dirs(parent) {
-        let Ok(owner) = File::open(dir.join(OWNER)) else { continue };
-        if rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        let path = dir.join(OWNER);
+        let Ok(owner) = File::open(&path) else { continue };
+        // Another one may have removed it meanwhile, and a third made one of the same name.
+        let same = || fs::metadata(&path).ok().zip(owner.metadata().ok()).is_some_and(|(a, b)| a.ino() == b.ino());
+        if rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok() && same() {
             log::info!("removing {}, left by a harness that was killed", dir.display());
             // If it fails, the next one tries again.
             let _ = fs::remove_dir_all(dir);
@@ -278,6 +398,44 @@ mod tests {
         assert_eq!(both, expected);
         drop(socket);
         assert_eq!(control_sockets(&parents), [other], "the socket of an ended fabric does not count");
+    }
+
+    #[test]
+    fn a_name_is_that_of_one_cluster_and_free_when_it_has_ended() {
+        let parent = tempfile::tempdir().unwrap();
+        let parents = [parent.path().to_path_buf()];
+        let lab: ClusterName = "lab".parse().unwrap();
+        assert_eq!(find_named(&parents, &lab), None);
+        let mut first = RunDir::create_for(Some(parent.path()), Some(&lab)).unwrap();
+        assert_eq!(find_named(&parents, &lab).as_deref(), Some(first.path()));
+        assert!(is_owned(first.path()));
+        let text = RunDir::create_for(Some(parent.path()), Some(&lab)).unwrap_err().to_string();
+        assert!(text.contains("lab runs already") && text.contains("telegraphos down --cluster lab"), "{text}");
+        assert_eq!(names(&parents), ["lab"], "the one that was refused has left something");
+        // A record stays until the name is used again.
+        first.leave_record(b"{}").unwrap();
+        let path = first.path().to_path_buf();
+        drop(first);
+        assert!(path.join(RECORD).exists() && !is_owned(&path));
+        drop(RunDir::create(Some(parent.path())).unwrap());
+        assert!(path.join(RECORD).exists());
+        drop(RunDir::create_for(Some(parent.path()), Some(&lab)).unwrap());
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+        // What is no cluster's is not touched.
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("file"), "").unwrap();
+        let text = RunDir::create_for(Some(parent.path()), Some(&lab)).unwrap_err().to_string();
+        assert!(text.contains("remove what is there"), "{text}");
+    }
+
+    #[test]
+    fn names_of_clusters_fit_into_paths() {
+        for name in ["default", "a", "CI-7_x", "x".repeat(24).as_str()] {
+            assert_eq!(name.parse::<ClusterName>().map(|name| name.to_string()), Ok(name.to_owned()));
+        }
+        for name in ["", "a/b", "..", "a b", "ä", "x".repeat(25).as_str()] {
+            assert!(name.parse::<ClusterName>().unwrap_err().contains("1 to 24 letters"), "{name}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod boards;
 mod boot;
 mod counting;
 mod demo;
+mod detached;
 mod direct;
 mod fabric;
 mod help;
@@ -284,6 +285,7 @@ fn runner(suite: &mut Suite) {
     suite.part("run_ends_with_254_when_a_kernel_panics_at_boot", runner::a_panic_at_boot_is_254_at_once);
     suite.part("run_ends_with_124_after_its_timeout", runner::a_late_command_is_124);
     suite.part("up_ends_when_a_process_of_it_is_killed", runner::up_ends_with_its_processes);
+    suite.part("a_detached_cluster_serves_its_commands_until_down", detached::serves_its_commands_until_down);
 }
 
 /// Boards and a fabric as processes, driven by test clients.

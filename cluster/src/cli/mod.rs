@@ -6,6 +6,7 @@ mod console;
 mod control;
 mod ctl;
 mod demo;
+mod detached;
 mod latency;
 mod notify;
 mod plot;
@@ -17,6 +18,7 @@ mod terminal;
 mod top;
 mod watch;
 
+use crate::rundir::ClusterName;
 use crate::{Error, Net, NodeOptions, Processes, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
@@ -73,12 +75,54 @@ enum Command {
     },
     /// Boots machines with a shell on each console
     #[command(
-        after_help = "Example:\n  telegraphos up --nodes 3\n\nOn a terminal you are at node 0's console; Ctrl-] and a \
-                            digit goes to another node's, Ctrl-] and q ends everything."
+        after_help = "Examples:\n  telegraphos up --nodes 3\n  telegraphos up -d --nodes 4 && telegraphos exec 0 -- \
+                            tg-selftest\n  telegraphos up -d --cluster old --kernel 6.1\n\nOn a terminal you are at node 0's \
+                            console; Ctrl-] and a digit goes to another node's, Ctrl-] and q ends everything.\n\nWith -d \
+                            the command returns when all guests are up; status, exec, logs, cp and down are for the \
+                            cluster then."
     )]
     Up {
+        /// Returns when all guests are up; the cluster runs on until `telegraphos down`
+        #[arg(long, short)]
+        detach: bool,
+        /// The name of the cluster, of several that run detached [default: default]
+        #[arg(long, value_name = "NAME", requires = "detach")]
+        cluster: Option<ClusterName>,
         #[command(flatten)]
         settings: Settings,
+    },
+    /// The state of a cluster that runs detached
+    #[command(
+        after_help = "Examples:\n  telegraphos status\n  telegraphos status --cluster old --json\n\nExit codes: 0 it is up; \
+                            3 there is none, or a process of it has ended; 254 a guest's kernel panicked, or the guest \
+                            hung."
+    )]
+    Status(detached::StatusArgs),
+    /// Runs a command in a guest of a cluster that runs detached
+    #[command(
+        after_help = "Examples:\n  telegraphos exec 0 -- tg-selftest\n  telegraphos exec node1 --user root -- dmesg\n  \
+                            tar -c DIR | telegraphos exec 0 -- tar -x -C /tmp\n\nStandard input, output and error are \
+                            those of the command; a loop that reads its own input gives it < /dev/null.\nCtrl-C ends the \
+                            command in the guest. The exit code is that of the command (128 + n for signal n); 2 \
+                            wrong\nusage; 3 there is no such cluster, or it has ended; 254 the guest panicked or hung."
+    )]
+    Exec(detached::ExecArgs),
+    /// Shows the logs of a cluster that runs detached, or that has ended by itself
+    #[command(
+        after_help = "Examples:\n  telegraphos logs\n  telegraphos logs 1 --follow\n  telegraphos logs --of fabric"
+    )]
+    Logs(detached::LogsArgs),
+    /// Copies a file into a guest of a cluster that runs detached, or out of one
+    #[command(
+        after_help = "Examples:\n  telegraphos cp ./program 0:/tmp/\n  telegraphos cp --user root node1:/proc/kallsyms \
+                            symbols\n\nThe copy has the mode of the original."
+    )]
+    Cp(detached::CpArgs),
+    /// Ends a cluster that runs detached
+    #[command(after_help = "Examples:\n  telegraphos down\n  telegraphos down --cluster old")]
+    Down {
+        #[command(flatten)]
+        which: detached::Which,
     },
     /// Runs a command in every guest at once
     #[command(
@@ -197,6 +241,17 @@ pub fn command_line() -> clap::Command {
 
 /// Runs the command with these arguments (the first is the program's name).
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    begin(&args.into_iter().collect::<Vec<_>>(), false)
+}
+
+/// The same as the process of a detached cluster, which [`main`] has started with its own arguments.
+pub(crate) fn detached_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // It fails only for the leader of a process group, which a new child is not.
+    let _ = rustix::process::setsid();
+    begin(&args.into_iter().collect::<Vec<_>>(), true)
+}
+
+fn begin(args: &[OsString], detached: bool) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
@@ -206,7 +261,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
-    let result = interrupt::catch_signals().and_then(|()| execute(cli));
+    let result = interrupt::catch_signals().and_then(|()| execute(cli, args, detached));
     match result {
         Ok(code) => ExitCode::from(code),
         Err(e) => {
@@ -216,7 +271,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn execute(cli: Cli) -> Result<u8> {
+fn execute(cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
     let base = cli.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
     let progress = if cli.quiet { ProgressMode::Silent } else { ProgressMode::Auto };
     let context = |settings: Settings| -> Result<Context> {
@@ -238,7 +293,35 @@ fn execute(cli: Cli) -> Result<u8> {
     };
     match cli.command {
         Command::Demo { options, settings } => demo::demo(fast(settings)?, options),
-        Command::Up { settings } => console::up(networked(settings)?),
+        Command::Up { detach: false, settings, .. } => console::up(networked(settings)?),
+        Command::Up { cluster, settings, .. } => {
+            let context = networked(settings)?;
+            if context.settings.keep {
+                return Err(usage("--keep is not for a cluster that runs detached: name a directory with --log-dir"));
+            }
+            match cluster.map_or_else(|| detached::DEFAULT.parse(), Ok) {
+                Ok(name) if detached => detached::up(context, &name),
+                Ok(_) => detached::start(args),
+                Err(why) => Err(Error::Usage(why)),
+            }
+        }
+        Command::Status(mut args) => {
+            args.which = args.which.over(&base);
+            detached::status(&args)
+        }
+        Command::Exec(mut args) => {
+            args.which = args.which.over(&base);
+            detached::exec(&args)
+        }
+        Command::Logs(mut args) => {
+            args.which = args.which.over(&base);
+            detached::logs(&args)
+        }
+        Command::Cp(mut args) => {
+            args.which = args.which.over(&base);
+            detached::cp(&args)
+        }
+        Command::Down { which } => detached::down(&which.over(&base)),
         Command::Run(args) => {
             let limit = args.timeout.map(Duration::from_secs);
             run::run(networked(args.settings)?, args.user, args.lab, limit, &args.argv)
@@ -281,9 +364,18 @@ struct Context {
 }
 
 impl Context {
-    fn boot(&self, each: impl FnOnce(&mut NodeOptions)) -> Result<crate::Cluster> {
+    fn builder(&self, each: impl FnOnce(&mut NodeOptions)) -> crate::Builder {
         let builder = crate::Cluster::builder().settings(self.settings.clone()).progress(self.progress);
-        builder.beside_others(self.beside).each(each).boot()
+        builder.beside_others(self.beside).each(each)
+    }
+
+    fn boot(&self, each: impl FnOnce(&mut NodeOptions)) -> Result<crate::Cluster> {
+        self.builder(each).boot()
+    }
+
+    /// The same, to be found by this name.
+    fn boot_named(&self, name: ClusterName, each: impl FnOnce(&mut NodeOptions)) -> Result<crate::Cluster> {
+        self.builder(each).named(name).boot()
     }
 }
 

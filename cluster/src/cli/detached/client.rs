@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `telegraphos status`, `exec` and `down`: what one process asks a detached cluster.
+
+use super::super::terminal::readable;
+use super::super::{print, written};
+use super::protocol::{Answer, FromCluster, PIECE, Request, Status, ToCluster, WINDOW};
+use super::{ExecArgs, Found, StatusArgs, Which};
+use crate::command::Stream;
+use crate::rundir::RECORD;
+use crate::{Error, Result, User, interrupt};
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+use telegraphos_agent::{Decoder, Exit, encode};
+
+/// How often a wait looks whether a signal has come.
+const EVERY: Duration = Duration::from_millis(100);
+/// A command that gets SIGINT has this time before it is killed.
+const GRACE: Duration = Duration::from_secs(3);
+/// A cluster that is to end has this time.
+const END: Duration = Duration::from_secs(30);
+
+/// Of a command that could not be followed because the connection ended.
+const LOST: &str = "the cluster has closed the connection before the command's end";
+
+pub(in super::super) fn status(args: &StatusArgs) -> Result<u8> {
+    let stream = args.which.connect()?;
+    let (Answer::Status(status), _) = args.which.ask(&stream, &Request::Status)? else {
+        return Err(Error::NoFabric("the cluster's answer is none to a request for its status".into()));
+    };
+    if args.json {
+        let text = serde_json::to_string(&status).map_err(|e| Error::Usage(e.to_string()))?;
+        print(&(text + "\n"))?;
+    } else {
+        print(&table(&status))?;
+    }
+    Ok(0)
+}
+
+fn table(status: &Status) -> String {
+    let Status { cluster, pid, up_seconds, accelerator, directory, logs, fabric, nodes } = status;
+    let time = match up_seconds {
+        0..=119 => format!("{up_seconds} s"),
+        120..=7199 => format!("{} min", up_seconds / 60),
+        _ => format!("{} h", up_seconds / 3600),
+    };
+    let mut text =
+        format!("cluster {cluster}: up for {time}, {}, {accelerator}, process {pid}\n", super::nodes(nodes.len()));
+    for node in nodes {
+        let boots = if node.boots > 1 { format!(" ({} boots)", node.boots) } else { String::new() };
+        text += &format!(
+            "node {}: Linux {}{boots}   telegraphos console {}\n",
+            node.node,
+            node.kernel,
+            node.console.display()
+        );
+    }
+    text += &format!("fabric: telegraphos top --control {}\n", fabric.display());
+    if logs != directory {
+        text += &format!("logs: {}\n", logs.display());
+    }
+    text
+}
+
+pub(in super::super) fn down(which: &Which) -> Result<u8> {
+    let directory = which.directory()?;
+    let stream = match which.find(&directory)? {
+        Found::Running(stream) => stream,
+        // What it has left is of no use.
+        Found::Ended(_) | Found::Killed => {
+            fs::remove_dir_all(&directory).map_err(Error::io("cannot remove", &directory))?;
+            print(&format!("Cluster {} had ended; what it has left is removed.\n", which.cluster))?;
+            return Ok(0);
+        }
+    };
+    let (Answer::Status(Status { pid, .. }), _) = which.ask(&stream, &Request::Status)? else {
+        return Err(Error::NoFabric("the cluster's answer is none to a request for its status".into()));
+    };
+    let stream = which.connect()?;
+    which.ask(&stream, &Request::Down)?;
+    let begun = Instant::now();
+    // An accident at this very moment leaves a record.
+    while directory.exists() && !directory.join(RECORD).exists() {
+        interrupt::check()?;
+        if begun.elapsed() > END {
+            let what = format!("the end of cluster {}", which.cluster);
+            let tail = format!(" (kill -9 {pid} ends it and all its processes)");
+            return Err(Error::TimedOut { what, limit: END, remedy: "its process still runs", tail });
+        }
+        std::thread::sleep(EVERY / 5);
+    }
+    print(&format!("Cluster {} is down.\n", which.cluster))?;
+    Ok(0)
+}
+
+pub(in super::super) fn exec(args: &ExecArgs) -> Result<u8> {
+    let mut command = Command::start(&args.which, &args.node, args.user, &args.argv)?;
+    let stdin = std::io::stdin();
+    let mut handle = stdin.as_fd();
+    command.input = Some(Input::of(&mut handle));
+    let exit = command.follow(&mut |stream, bytes| {
+        written(match stream {
+            Stream::Stdout => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()),
+            Stream::Stderr => std::io::stderr().write_all(bytes),
+        })
+    })?;
+    Ok(code(exit))
+}
+
+/// The exit code as a shell would give it.
+pub(super) fn code(exit: Exit) -> u8 {
+    match exit {
+        Exit::Code(code) => code as u8,
+        Exit::Signal(signal) => 128 + (signal as u8 & 0x7f),
+    }
+}
+
+/// Standard input of a command.
+pub(super) struct Input<'a> {
+    from: BorrowedFd<'a>,
+}
+
+impl<'a> Input<'a> {
+    pub(super) fn of(from: &'a mut BorrowedFd<'_>) -> Input<'a> {
+        Input { from: *from }
+    }
+}
+
+/// A command in a guest of a detached cluster.
+pub(super) struct Command<'a> {
+    cluster: UnixStream,
+    decoder: Decoder,
+    /// Bytes of standard input that may be sent.
+    window: usize,
+    pub(super) input: Option<Input<'a>>,
+    told: Option<Instant>,
+    killed: bool,
+}
+
+impl Command<'_> {
+    pub(super) fn start(which: &Which, node: &str, user: User, argv: &[String]) -> Result<Self> {
+        let stream = which.connect()?;
+        let request = Request::Exec { node: node.into(), user: user.to_string(), argv: argv.to_vec() };
+        let (_, rest) = which.ask(&stream, &request)?;
+        let mut decoder = Decoder::default();
+        decoder.push(&rest);
+        // What the cluster does not take ends the command.
+        stream.set_write_timeout(None).map_err(Error::io("cannot use", "the connection to the cluster"))?;
+        Ok(Command { cluster: stream, decoder, window: WINDOW, input: None, told: None, killed: false })
+    }
+
+    /// Feeds it and hands on what it writes, until its end. A signal for this process is one for the command.
+    pub(super) fn follow(&mut self, show: &mut dyn FnMut(Stream, &[u8]) -> Result<()>) -> Result<Exit> {
+        let lost = || Error::Cluster { code: 3, why: LOST.into() };
+        if self.input.is_none() {
+            self.send(&ToCluster::CloseStdin)?;
+        }
+        let mut bytes = vec![0; 16 << 10];
+        loop {
+            while let Some(frame) = self.decoder.next() {
+                match frame {
+                    FromCluster::Output(stream, bytes) => show(stream, &bytes)?,
+                    FromCluster::Taken(bytes) => self.window += bytes as usize,
+                    FromCluster::Exited(exit) => return Ok(exit),
+                    FromCluster::Failed(ended) => return Err(Error::Cluster { code: ended.code, why: ended.why }),
+                }
+            }
+            self.pass_on_signals()?;
+            let waiting = Error::io("cannot wait for", "the cluster");
+            let fd = self.cluster.as_fd();
+            let [output, input] = match &self.input {
+                Some(input) if self.window > 0 => readable([fd, input.from], EVERY).map_err(waiting)?,
+                _ => {
+                    let [output] = readable([fd], EVERY).map_err(waiting)?;
+                    [output, false]
+                }
+            };
+            if input {
+                self.feed(&mut bytes)?;
+            }
+            if output {
+                match (&self.cluster).read(&mut bytes) {
+                    Ok(0) => return Err(lost()),
+                    Ok(n) => self.decoder.push(&bytes[..n]),
+                    Err(e) if e.kind() == ErrorKind::WouldBlock || e.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => return Err(lost()),
+                }
+            }
+        }
+    }
+
+    /// Sends a piece of standard input, or its end.
+    fn feed(&mut self, bytes: &mut [u8]) -> Result<()> {
+        let Some(input) = &self.input else { return Ok(()) };
+        let most = self.window.min(PIECE);
+        let n = match rustix::io::read(input.from, &mut bytes[..most]) {
+            Ok(n) => n,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return Ok(()),
+            // As a background process reads no terminal.
+            Err(_) => 0,
+        };
+        self.window -= n;
+        if n > 0 {
+            return self.send(&ToCluster::Stdin(bytes[..n].to_vec()));
+        }
+        self.input = None;
+        self.send(&ToCluster::CloseStdin)
+    }
+
+    /// The first signal is SIGINT for the command, which is killed if it does not end.
+    fn pass_on_signals(&mut self) -> Result<()> {
+        let due = interrupt::interrupted() && !self.killed;
+        match self.told {
+            None if due => {
+                self.told = Some(Instant::now());
+                self.send(&ToCluster::Signal(2))
+            }
+            Some(told) if due && told.elapsed() > GRACE => {
+                self.killed = true;
+                self.send(&ToCluster::Signal(9))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn send(&self, frame: &ToCluster) -> Result<()> {
+        let frame = encode(frame).map_err(|e| Error::Usage(e.to_string()))?;
+        match (&self.cluster).write_all(&frame) {
+            // Why is in what the cluster has written before.
+            Err(e) if e.kind() == ErrorKind::BrokenPipe || e.kind() == ErrorKind::ConnectionReset => Ok(()),
+            other => other.map_err(Error::io("cannot write to", "the cluster")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::protocol::NodeStatus;
+    use super::*;
+
+    #[test]
+    fn a_status_is_a_table() {
+        let node = |node, boots| NodeStatus { node, kernel: "6.12".into(), boots, console: "/r/console".into() };
+        let mut status = Status {
+            cluster: "lab".into(),
+            pid: 7,
+            up_seconds: 61,
+            accelerator: "tcg".into(),
+            directory: "/r".into(),
+            logs: "/r".into(),
+            fabric: "/r/fabric.control".into(),
+            nodes: vec![node(0, 1), node(1, 3)],
+        };
+        let text = table(&status);
+        assert!(text.starts_with("cluster lab: up for 61 s, 2 nodes, tcg, process 7\nnode 0: Linux 6.12   "), "{text}");
+        assert!(text.contains("node 1: Linux 6.12 (3 boots)") && !text.contains("logs:"), "{text}");
+        (status.up_seconds, status.logs) = (7200, "/logs".into());
+        let text = table(&status);
+        assert!(text.contains("up for 2 h") && text.ends_with("logs: /logs\n"), "{text}");
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_a_shell() {
+        assert_eq!((code(Exit::Code(7)), code(Exit::Signal(2))), (7, 130));
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `telegraphos up -d`, and all that is done to a cluster which runs so.
+
+use crate::command;
+use crate::leftovers::{Started, nothing_left, processes_of};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The cluster that runs beside the first one.
+const BESIDE: [&str; 2] = ["--cluster", "beside"];
+
+/// Clusters with private directories in this one. A test that fails must not leave them.
+struct Clusters<'a>(&'a Path);
+
+impl Drop for Clusters<'_> {
+    fn drop(&mut self) {
+        for options in [&[][..], &BESIDE] {
+            // Fails where it has ended, as it should.
+            let _ = self.command(&[&["down"], options].concat()).output();
+        }
+    }
+}
+
+impl Clusters<'_> {
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = command(&["--quiet", args[0], "--run-dir"]);
+        command.arg(self.0).args(&args[1..]).stdin(Stdio::null());
+        command
+    }
+
+    /// Its output, if it ends with this code.
+    fn run(&self, args: &[&str], code: i32) -> Result<String> {
+        let output = self.command(args).output()?;
+        Ok(ended(&output, args, code)?.0)
+    }
+
+    /// What it says on stderr, if it ends with this code.
+    fn refused(&self, args: &[&str], code: i32, words: &str) -> Result<()> {
+        let output = self.command(args).output()?;
+        let (_, errors) = ended(&output, args, code)?;
+        ensure!(errors.contains(words), "{args:?}: {words:?} is not in:\n{errors}");
+        Ok(())
+    }
+}
+
+fn ended(output: &Output, args: &[&str], code: i32) -> Result<(String, String)> {
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    let found = output.status.code();
+    ensure!(found == Some(code), "{args:?} ended with {found:?}: expected {code}; it said:\n{out}{err}");
+    Ok((out, err))
+}
+
+pub(crate) fn serves_its_commands_until_down() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let clusters = Clusters(dir.path());
+    let lock = tempfile::NamedTempFile::new()?;
+    rustix::io::fcntl_setfd(lock.as_file(), rustix::io::FdFlags::empty())?;
+    let text = clusters.run(&["up", "-d", "--nodes", "2"], 0)?;
+    rustix::io::fcntl_setfd(lock.as_file(), rustix::io::FdFlags::CLOEXEC)?;
+    ensure!(text.contains("Cluster default is up: 2 nodes."), "{text}");
+    let text = clusters.run(&["status"], 0)?;
+    for words in ["cluster default: up for", "node 0: Linux 6.12", "node 1: Linux 6.12", "telegraphos top --control"] {
+        ensure!(text.contains(words), "{words:?} is not in the status:\n{text}");
+    }
+    holds_nothing_open(&text, lock.path())?;
+    clusters.refused(&["up", "-d"], 2, "a cluster named default runs already")?;
+    commands(&clusters)?;
+    interrupted(&clusters)?;
+    unread(&clusters)?;
+    copies(&clusters, dir.path())?;
+    let text = clusters.run(&["logs"], 0)?;
+    for node in ["[0] ", "[1] "] {
+        ensure!(text.lines().any(|line| line.starts_with(node) && line.len() > 4), "nothing of {node} in:\n{text}");
+    }
+    killed_beside(&clusters)?;
+    // The other's end is nothing to this one.
+    clusters.run(&["exec", "1", "--", "true"], 0)?;
+    clusters.run(&["down"], 0)?;
+    nothing_left(dir.path())
+}
+
+/// A file that was open where the cluster was started, such as a lock, is not open in the cluster's process.
+fn holds_nothing_open(status: &str, file: &Path) -> Result<()> {
+    let first = status.lines().next().unwrap_or_default();
+    let pid = first.rsplit("process ").next().context("no process")?;
+    let open: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd")).with_context(|| format!("{first:?}"))?.collect();
+    ensure!(!open.is_empty(), "process {pid} has no file open");
+    for entry in open {
+        ensure!(fs::read_link(entry?.path())? != file, "process {pid} has inherited {}", file.display());
+    }
+    Ok(())
+}
+
+/// Exit code, output, errors and input of commands.
+fn commands(clusters: &Clusters<'_>) -> Result<()> {
+    let args = ["exec", "node1", "--", "sh", "-c", "cat; hostname; echo err >&2; exit 7"];
+    let mut child =
+        clusters.command(&args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    // More than any window on the way.
+    let input = "0123456789abcde\n".repeat(6000);
+    child.stdin.take().context("no stdin")?.write_all(input.as_bytes())?;
+    let (out, err) = ended(&child.wait_with_output()?, &args, 7)?;
+    ensure!(out == format!("{input}node1\n"), "{} bytes came back of {}: {out}", out.len(), input.len());
+    ensure!(err == "err\n", "its errors are {err:?}");
+    ensure!(clusters.run(&["exec", "0", "--user", "root", "--", "id", "-u"], 0)? == "0\n", "it is not root");
+    clusters.run(&["exec", "0", "--", "sh", "-c", "kill -9 $$"], 137)?;
+    clusters.refused(&["exec", "5", "--", "true"], 2, "there is no node \"5\"; expected a number from 0 to 1")?;
+    clusters.refused(&["exec", "0", "--", "/no/program"], 1, "/no/program")
+}
+
+/// What runs in node 0 under this name.
+fn runs(clusters: &Clusters<'_>, name: &str) -> Result<bool> {
+    let script = format!("pidof {name} >/dev/null; echo $?");
+    Ok(clusters.run(&["exec", "0", "--", "sh", "-c", &script], 0)?.trim() == "0")
+}
+
+fn gone(clusters: &Clusters<'_>, name: &str) -> Result<()> {
+    let begun = Instant::now();
+    while runs(clusters, name)? {
+        ensure!(begun.elapsed() < Duration::from_secs(20), "{name} still runs in the guest");
+    }
+    Ok(())
+}
+
+/// Ctrl-C ends the command in the guest.
+fn interrupted(clusters: &Clusters<'_>) -> Result<()> {
+    let args = ["exec", "0", "--", "sh", "-c", "echo begun; exec sleep 1000"];
+    let mut child = Started(clusters.command(&args).stdout(Stdio::piped()).spawn()?);
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().context("no stdout")?).read_line(&mut line)?;
+    ensure!(line == "begun\n" && runs(clusters, "sleep")?, "it has not begun: {line:?}");
+    let killed = Command::new("kill").args(["-INT", &child.0.id().to_string()]).status()?;
+    ensure!(killed.success(), "kill says {killed}");
+    let code = crate::leftovers::end(&mut child)?;
+    ensure!(code == Some(130), "interrupted it ended with {code:?}: expected 130");
+    gone(clusters, "sleep")
+}
+
+/// A client that does not read holds up nothing else, and its command ends with it.
+fn unread(clusters: &Clusters<'_>) -> Result<()> {
+    let client = Started(clusters.command(&["exec", "0", "--", "cat", "/dev/zero"]).stdout(Stdio::piped()).spawn()?);
+    let begun = Instant::now();
+    // Its command is stopped at some MiB.
+    loop {
+        let state = clusters.run(&["exec", "0", "--", "sh", "-c", "cut -d' ' -f3 /proc/$(pidof cat)/stat"], 0)?;
+        if state.trim() == "T" {
+            break;
+        }
+        ensure!(begun.elapsed() < Duration::from_secs(60), "it is not stopped, but {state:?}");
+    }
+    drop(client);
+    gone(clusters, "cat")
+}
+
+/// A file with every byte goes into a guest and comes back, with its mode.
+fn copies(clusters: &Clusters<'_>, dir: &Path) -> Result<()> {
+    let files = tempfile::tempdir()?;
+    let (here, back) = (files.path().join("here"), files.path().join("back"));
+    let bytes: Vec<u8> = (0..100_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    fs::write(&here, &bytes)?;
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o640))?;
+    let (here, back) = (here.display().to_string(), back.display().to_string());
+    clusters.run(&["cp", &here, "1:/tmp/"], 0)?;
+    clusters.run(&["cp", "node1:/tmp/here", &back], 0)?;
+    ensure!(fs::read(&back)? == bytes, "what came back is not what was sent");
+    let mode = fs::metadata(&back)?.permissions().mode() & 0o777;
+    ensure!(mode == 0o640, "its mode is {mode:o}: expected 640");
+    clusters.refused(&["cp", "1:/tmp", &back], 1, "is a directory")?;
+    clusters.refused(&["cp", "1:/tmp/none", &back], 1, "/tmp/none")?;
+    clusters.refused(&["cp", &here, "1:/dev/x"], 1, "--user root")?;
+    ensure!(fs::read(&back)? == bytes, "a copy that failed has changed the file in its place");
+    ensure!(!processes_of(dir).is_empty(), "the cluster has ended");
+    Ok(())
+}
+
+/// A second cluster, of which QEMU is killed: it ends by itself, and says why until it is removed.
+fn killed_beside(clusters: &Clusters<'_>) -> Result<()> {
+    let with = |args: &[&'static str]| -> Vec<&'static str> { [args, &BESIDE].concat() };
+    let mut up = clusters.command(&with(&["up", "-d", "--nodes", "1"]));
+    // The first one has the right to the machine.
+    let output = up.env_remove("TELEGRAPHOS_EXCLUSIVE").output()?;
+    ended(&output, &["up", "-d", "--cluster", "beside"], 0)?;
+    let all = processes_of(clusters.0);
+    let is_it = |line: &str| line.contains("up.beside") && line.contains("-machine");
+    let (pid, _) = all.iter().find(|(_, line)| is_it(line)).with_context(|| format!("no QEMU: {all:?}"))?;
+    let killed = Command::new("kill").arg("-9").arg(pid.to_string()).status()?;
+    ensure!(killed.success(), "kill says {killed}");
+    let begun = Instant::now();
+    let status = || clusters.command(&with(&["status"])).output();
+    while !String::from_utf8_lossy(&status()?.stderr).contains("has ended") {
+        ensure!(begun.elapsed() < Duration::from_secs(20), "it still runs");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let left: Vec<_> = processes_of(clusters.0).into_iter().filter(|(_, line)| line.contains("up.beside")).collect();
+    ensure!(left.is_empty(), "still run: {left:?}");
+    clusters.refused(&with(&["status"]), 3, "cluster beside has ended: QEMU of node 0 ended (signal: 9")?;
+    ensure!(!clusters.run(&with(&["logs", "0"]), 0)?.is_empty(), "the console's log is gone");
+    clusters.run(&with(&["down"]), 0)?;
+    clusters.refused(&with(&["status"]), 3, "no cluster beside runs")
+}
