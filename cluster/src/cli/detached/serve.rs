@@ -10,8 +10,9 @@ use super::protocol::{
 };
 use crate::rundir::ClusterName;
 use crate::{Cluster, Error, Guest, Result, User, lock};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,6 +28,8 @@ pub(in super::super) fn up(context: Context, name: &ClusterName) -> Result<u8> {
     let cluster = context.boot_named(name.clone(), |node| node.shell = true)?;
     let path = cluster.run_dir().join(SOCKET);
     let listener = UnixListener::bind(&path).map_err(Error::io("cannot listen at", &path))?;
+    // Its directory is the user's alone; so is what it lets others do.
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(Error::io("cannot protect", &path))?;
     listener.set_nonblocking(true).map_err(Error::io("cannot listen at", &path))?;
     let begun = Instant::now();
     let status = || status(&cluster, name, begun);
