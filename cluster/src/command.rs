@@ -256,11 +256,10 @@ impl Running {
 
     /// Sends more standard input to a command started with [`GuestCommand::keep_input_open`].
     pub fn write(&mut self, text: &str) -> Result<()> {
-        self.input.extend(text.as_bytes());
-        self.feed()
+        self.write_bytes(text.as_bytes())
     }
 
-    /// Sends bytes to it; the same as [`Running::write`].
+    /// The same with bytes, which need be no text.
     pub(crate) fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.input.extend(bytes);
         self.feed()

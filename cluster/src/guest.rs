@@ -123,7 +123,7 @@ fn port_reserve<'a>(hib: impl Iterator<Item = &'a (String, String)> + Clone) -> 
     WindowLayout::new(node_bits, offset_bits).unwrap_or(default).pref64_reserve(contexts)
 }
 
-/// The name of a node.
+/// The name of a node, which is also its host name.
 pub(crate) fn name(node: usize) -> String {
     format!("node{node}")
 }
@@ -165,11 +165,6 @@ impl Guest {
     /// Its node id.
     pub fn node(&self) -> usize {
         self.node
-    }
-
-    /// Its name, which is also its host name.
-    pub fn name(&self) -> String {
-        name(self.node)
     }
 
     fn socket(&self, kind: &str) -> PathBuf {

@@ -77,8 +77,7 @@ impl WaitSet {
     /// Sleeps until something is ready, for at most `timeout` microseconds if given, and passes on the places that are,
     /// with what for. Returns whether there was any. Wakes up early, without any, when a signal comes.
     pub fn wait(&self, timeout: Option<u64>, mut ready: impl FnMut(u32, Readiness)) -> Result<bool, Errno> {
-        let timeout =
-            timeout.map(|us| Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000) as i64 * 1000 });
+        let timeout = timeout.map(timespec);
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; AT_ONCE];
         let events = match epoll::wait(&*self.epoll, &mut events, timeout.as_ref()) {
             Ok((events, _)) => events,
@@ -92,6 +91,11 @@ impl WaitSet {
         }
         Ok(!events.is_empty())
     }
+}
+
+/// So many microseconds, as calls that wait take them.
+pub fn timespec(us: u64) -> Timespec {
+    Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000) as i64 * 1000 }
 }
 
 /// Some places of a [`WaitSet`]; by default, places nowhere, where nothing is waited for yet.

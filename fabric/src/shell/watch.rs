@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use telegraphos_service::shutdown::ShutdownHandle;
+use telegraphos_service::wait::timespec;
 
 use super::config::{FabricError, system};
 
@@ -112,7 +113,7 @@ impl Watch {
 
     /// Sleeps until something is ready, for at most so many microseconds, if given; what is ready is appended.
     pub(super) fn wait(&self, limit: Option<u64>, ready: &mut Vec<Ready>) -> Result<(), FabricError> {
-        let limit = limit.map(|us| Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000 * 1000) as _ });
+        let limit = limit.map(timespec);
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; AT_ONCE];
         let events = match epoll::wait(&self.epoll, &mut events, limit.as_ref()) {
             Ok((events, _)) => events,

@@ -96,17 +96,19 @@ impl Words {
         self.node.as_ref().map_or("guest".into(), |node| format!("node{node}"))
     }
 
-    /// Whether network devices of boards that come later get addresses.
-    fn keeps_network(&self) -> bool {
-        self.net.is_some() && !self.noload
+    /// The arguments of the agent, if there is to be one.
+    fn agent(&self) -> Option<Vec<String>> {
+        let tty = format!("/dev/{}", self.agent.as_ref()?);
+        // Network devices of boards that come later get addresses.
+        let network = (self.net.is_some() && !self.noload).then(|| "--network".into());
+        Some(["--devices".into()].into_iter().chain(network).chain([tty]).collect())
     }
 
     /// What busybox's init is to run; `console` is the name of the console's terminal.
     fn inittab(&self, console: &str) -> String {
         let mut table = String::new();
-        if let Some(tty) = &self.agent {
-            let network = if self.keeps_network() { "--network " } else { "" };
-            table += &format!("::respawn:/bin/tg-agent --devices {network}/dev/{tty}\n");
+        if let Some(arguments) = self.agent() {
+            table += &format!("::respawn:/bin/tg-agent {}\n", arguments.join(" "));
         }
         if self.shell {
             table += &format!("{console}::respawn:-/bin/sh\n");
@@ -143,13 +145,9 @@ struct Kept {
 /// Keeps the agent running, and on the console a shell where it is wanted; takes in every child that ends.
 fn supervise(words: &Words, console: &str) -> ! {
     let mut kept = Vec::new();
-    if let Some(tty) = &words.agent {
+    if let Some(arguments) = words.agent() {
         let mut command = Command::new(format!("{TOOLS}/bin/tg-agent"));
-        command.arg("--devices");
-        if words.keeps_network() {
-            command.arg("--network");
-        }
-        command.arg(format!("/dev/{tty}"));
+        command.args(arguments);
         kept.push(Kept { command, pid: None });
     }
     if words.shell {

@@ -75,11 +75,9 @@ pub(in super::super) fn down(which: &Which) -> Result<u8> {
             return Ok(0);
         }
     };
-    let (Answer::Status(Status { pid, .. }), _) = which.ask(&stream, &Request::Status)? else {
-        return Err(Error::NoFabric("the cluster's answer is none to a request for its status".into()));
+    let (Answer::Ending { pid }, _) = which.ask(&stream, &Request::Down)? else {
+        return Err(Error::NoFabric("the cluster's answer is none to a request for its end".into()));
     };
-    let stream = which.connect()?;
-    which.ask(&stream, &Request::Down)?;
     let begun = Instant::now();
     // An accident at this very moment leaves a record.
     while directory.exists() && !directory.join(RECORD).exists() {

@@ -67,12 +67,11 @@ fn chosen(of: Of, node: Option<&str>, status: &Status) -> Result<Vec<Log>> {
             return Ok(vec![Log::new(path.ok_or_else(none)?, String::new())]);
         }
     };
-    let is_it = |n: usize| node.is_none_or(|node| node == n.to_string() || node == crate::guest::name(n));
-    let wanted: Vec<usize> = status.nodes.iter().map(|node| node.node).filter(|n| is_it(*n)).collect();
-    if let (Some(node), true) = (node, wanted.is_empty()) {
-        let last = status.nodes.len().saturating_sub(1);
-        return Err(Error::Usage(format!("there is no node {node:?}; expected a number from 0 to {last}")));
-    }
+    let nodes = status.nodes.len();
+    let wanted: Vec<usize> = match node {
+        None => (0..nodes).collect(),
+        Some(node) => vec![super::number(node, nodes).map_err(Error::Usage)?],
+    };
     let one = wanted.len() == 1;
     let log = |n: usize| {
         let prefix = if one { String::new() } else { format!("[{n}] ") };

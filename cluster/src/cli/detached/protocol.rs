@@ -47,9 +47,15 @@ pub(super) enum Request {
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub(super) enum Answer {
     Status(Status),
-    Ending,
+    /// The process of the cluster ends.
+    Ending {
+        pid: u32,
+    },
     Started,
-    Refused { code: u8, why: String },
+    Refused {
+        code: u8,
+        why: String,
+    },
 }
 
 /// A cluster that is up.

@@ -154,14 +154,15 @@ impl Client<'_> {
         let (node, user, argv) = match request {
             Request::Status => return write_line(client, &Answer::Status(status())),
             Request::Down => {
-                write_line(client, &Answer::Ending)?;
+                write_line(client, &Answer::Ending { pid: std::process::id() })?;
                 self.shared.down.store(true, Ordering::Release);
                 return Ok(());
             }
             Request::Exec { node, user, argv } => (node, user, argv),
         };
-        let guest = match self.guest(&node) {
-            Ok(guest) => guest,
+        let guests = self.cluster.guests();
+        let guest = match super::number(&node, guests.len()) {
+            Ok(number) => &guests[number],
             Err(why) => return refuse(2, why),
         };
         let user = match user.parse::<User>() {
@@ -176,20 +177,6 @@ impl Client<'_> {
             }
             Err(e) => refuse(e.exit_code(), e.to_string()),
         }
-    }
-
-    /// A guest by its number or name.
-    fn guest(&self, wanted: &str) -> Result<&Guest, String> {
-        let guests = self.cluster.guests();
-        let is_it = |guest: &&Guest| wanted == guest.name() || wanted == guest.node().to_string();
-        guests.iter().find(is_it).ok_or_else(|| {
-            let names: Vec<String> = guests.iter().map(Guest::name).collect();
-            format!(
-                "there is no node {wanted:?}; expected a number from 0 to {} or one of {}",
-                names.len() - 1,
-                names.join(", ")
-            )
-        })
     }
 }
 

@@ -178,9 +178,7 @@ impl Tcp {
         (&self.0).read_exact(&mut bytes).map_err(|e| failed("TCP", e))?;
         if u64::from_le_bytes(bytes) == value { Ok(()) } else { Err(failed("TCP", "another value has come")) }
     }
-}
 
-impl Tcp {
     fn send_bytes(&self, count: u64) -> Outcome<()> {
         let part = vec![0x5a; PART];
         let mut left = count;
