@@ -11,7 +11,7 @@ use telegraphos_transport::{Received, Transport};
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::{Frame, FrameError, MAX_LEN};
 
-use super::turns::Flow;
+use super::turns::{self, Flow};
 use super::watch::{self, Interest};
 
 /// Frames of the largest size that one connection's output buffer holds: 4 MiB.
@@ -172,7 +172,7 @@ impl Connection {
         }
     }
 
-    /// One receive.
+    /// One receive, of no more than a turn pays for.
     pub(super) fn fill(&mut self, now: u64) -> io::Result<Received> {
         if let Some(link) = self.transport.memory() {
             let received = link.receive(&mut self.arrived);
@@ -183,7 +183,9 @@ impl Connection {
                 _ => Received::Bytes(0),
             });
         }
-        let received = self.transport.receive(now, self.input.space())?;
+        let space = self.input.space();
+        let most = space.len().min(turns::RECEIVE);
+        let received = self.transport.receive(now, &mut space[..most])?;
         if let Received::Bytes(n) = received {
             self.input.filled(n);
         }

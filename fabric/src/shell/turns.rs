@@ -22,6 +22,9 @@ pub(super) const GROUP: i64 = 3;
 pub(super) const BYTES: usize = 1024;
 /// A receive, or a send to a connection that had nothing to send.
 pub(super) const CALL: i64 = 8;
+/// Bytes of one receive, at most: those that a turn pays for. A debt is paid only while others have something to do; a
+/// pair that waits for each other's packets seldom has, and would wait for each receive of a node that sends blocks.
+pub(super) const RECEIVE: usize = (QUANTUM - CALL) as usize * BYTES;
 
 /// What one flow may still do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
