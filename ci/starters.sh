@@ -5,40 +5,44 @@
 # gets its board while it runs, and two machines of virtme-ng. Debian's packages of all of them are unpacked into a
 # root of their own, so nothing is installed. In each pair of guests tg-selftest stores from one to the other.
 #
-#   ci/starters.sh [packages|libvirt|virtme-ng]...      all by default
+#   ci/starters.sh [--profile PROFILE] [packages|units|libvirt|virtme-ng]...      dev and all by default
 #
-# In that root our own packages (packaging/build.sh) are installed as a user would, so programs and driver are theirs:
-# DKMS builds the driver for the kernel that virtme-ng boots. At the end they are removed. `packages` is only that.
+# In that root our own packages (packaging/build.sh) are made and installed as a user would, so programs and driver are
+# theirs: DKMS builds the driver for the kernel that virtme-ng boots. At the end they are removed. `packages` is only
+# that. `units` boots a guest from that root with its systemd, installs the packages there, and uses the units.
 #
 # Needs root: the programs run in a chroot, with mounts and processes of its own, of which nothing is left.
 set -euo pipefail
 
 suite=trixie-backports
-packages=busybox-static+dkms+gcc+kmod+libc6-dev+libvirt-clients+libvirt-daemon+libvirt-daemon-driver-qemu+libxml2-utils
-packages+=+linux-headers-cloud-amd64+linux-image-cloud-amd64+make+qemu-system-x86+virtiofsd+virtme-ng
+packages=busybox-static+debhelper+dh-dkms+dkms+dpkg-dev+gcc+kmod+libc6-dev+libvirt-clients+libvirt-daemon+libvirt-daemon-driver-qemu+libxml2-utils
+packages+=+linux-headers-cloud-amd64+linux-image-cloud-amd64+make+qemu-system-x86+systemd-sysv+virtiofsd+virtme-ng
 # What both guests of a pair run, and what their consoles then say.
 selftest='tg-selftest --nodes 2 --only remote-write/ --patience 300'
 passed='^# Totals: pass:[1-9][0-9]* fail:0 '
-all=(packages libvirt virtme-ng)
+all=(packages units libvirt virtme-ng)
 programs=(telegraphos telegraphos-fabric telegraphos-hib telegraphos-host)
 
-# Outside: makes the root and enters a copy of it.
+# Outside: makes the root and enters a copy of it, and boots a guest from it.
 outside() {
-    local source target cache kernel guest root
+    local source target cache kernel guest root part inside=() units=
     source=$(cd "$(dirname "$0")/.." && pwd)
     cd "$source"
     [ "$(id -u)" = 0 ] || { echo "ci/starters.sh needs root: it enters a root of Debian's packages" >&2; exit 2; }
-    # The profile of the tests: that of releases takes minutes to build, and makes the same packages.
-    packaging/build.sh --profile dev
+    for part in "$@"; do
+        [ "$part" = units ] && units=yes || inside+=("$part")
+    done
+    target=$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)
+    packaging/build.sh --profile "$profile" --stage "$target/packages"
+    rm -f "$target"/packages/*.deb
     cargo build --quiet -p telegraphos-guest-tests --bin tg-selftest
     cargo build --quiet -p telegraphos-images --example prepare
-    target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
     cache=${TELEGRAPHOS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/telegraphos}
     { read -r root; } < <("$target/debug/examples/prepare" root "debian:$suite+$packages")
     { read -r kernel; read -r guest; } < <("$target/debug/examples/prepare" 6.12 | grep "^$cache/")
     export STARTERS_SOURCE=$source STARTERS_TARGET=$target STARTERS_CACHE=$cache
     # shellcheck disable=SC2016
-    exec unshare --mount --propagation private --pid --fork --kill-child bash -euc '
+    unshare --mount --propagation private --pid --fork --kill-child bash -euc '
         lower=$1; shift
         at=$(mktemp -d)
         mount -t tmpfs tmpfs "$at"
@@ -50,13 +54,22 @@ outside() {
         mount --rbind /dev "$root/dev"
         mount --rbind /sys "$root/sys"
         mount -t tmpfs tmpfs "$root/run"
-        mkdir -p "$root"/{source,target,cache} "$root/run/lock"
+        mkdir -p "$root"/{source,target,cache,packages} "$root/run/lock"
         mount --bind -o ro "$STARTERS_SOURCE" "$root/source"
         mount --bind -o ro "$STARTERS_TARGET" "$root/target"
         mount --bind -o ro "$STARTERS_CACHE" "$root/cache"
+        mount --bind "$STARTERS_TARGET/packages" "$root/packages"
         chroot "$root" env -i HOME=/root LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin \
             bash /source/ci/starters.sh --inside "$@"
-    ' enter "$root" "/cache${kernel#"$cache"}" "/cache${guest#"$cache"}" "$@"
+    ' enter "$root" "/cache${kernel#"$cache"}" "/cache${guest#"$cache"}" ${inside[@]+"${inside[@]}"}
+    if [ -n "$units" ]; then
+        echo "=== units"
+        cargo build --quiet -p telegraphos-cluster -p telegraphos-host
+        "$target/debug/telegraphos" run --nodes 1 --cpus 2 --memory 1G --timeout 900 --net none \
+            --root "debian:$suite+$packages" --append telegraphos.init=/sbin/init --user root \
+            --share "$source/ci:/mnt/ci:ro" --share "$target/packages:/mnt/packages:ro" \
+            -- bash /mnt/ci/starters.sh --guest
+    fi
 }
 
 fail() {
@@ -96,10 +109,20 @@ stop() {
     wait "${started[@]}" || true
 }
 
+# Makes the packages of what packaging/build.sh has staged.
+make_packages() {
+    mkdir /tmp/packages
+    cp -a /packages/telegraphos /tmp/packages
+    (cd /tmp/packages/telegraphos && dpkg-buildpackage -b -us -uc) >/tmp/build.log 2>&1 || fail "dpkg-buildpackage"
+    cp /tmp/packages/*.deb /packages
+    rm -rf /tmp/packages
+    ls -l /packages/*.deb
+}
+
 # Installs the packages; what they bring is there and works.
 install_packages() {
     local program unit kernel built
-    dpkg -i /target/packages/telegraphos*.deb >/tmp/dpkg.log 2>&1 || fail "dpkg -i"
+    dpkg -i /packages/telegraphos*.deb >/tmp/dpkg.log 2>&1 || fail "dpkg -i"
     for program in "${programs[@]}"; do
         "$program" --version
         gzip -cd "/usr/share/man/man1/$program.1.gz" | grep -q "^.TH $program 1" || fail "no manual of $program"
@@ -122,13 +145,84 @@ install_packages() {
 remove_packages() {
     local left
     dpkg -P telegraphos telegraphos-dkms >/tmp/dpkg.log 2>&1 || fail "dpkg -P"
-    left=$(find / -xdev -path /tmp -prune -o -path /source -prune -o -path /target -prune -o -path /cache -prune -o \
+    left=$(find / -xdev -path /tmp -prune -o -path /source -prune -o -path /packages -prune -o -path /target -prune -o -path /cache -prune -o \
         -name '*telegraphos*' -print)
     [ -z "$left" ] || fail "left behind: $left"
 }
 
 try_packages() {
     :
+}
+
+# What a unit has said since it was installed.
+journal() {
+    journalctl --no-pager --output cat --unit "$1"
+}
+
+# The fabric has exactly these nodes.
+present() {
+    runuser -u telegraphos -- telegraphos ctl --control /run/telegraphos/fabric.sock.control --json status |
+        grep -qF "\"present\":[$1]"
+}
+
+# The options that the board of node $2 has printed in the journal of unit $1 attach it: QEMU, which runs nothing, lists
+# the device with its BARs.
+attach() {
+    local options
+    options=$(journal "$1" | sed -n '/-m 1G/{N;s/\\\n//;p}' | grep -F "hib$2.sock" | tail -n 1)
+    echo "  qemu-system-x86_64 $options"
+    printf 'info pci\nquit\n' | eval "timeout 240 runuser -u telegraphos -- qemu-system-x86_64 -S -display none \
+        -nodefaults -no-user-config -accel tcg -machine q35 -monitor stdio $options" >/tmp/qemu.log 2>&1 || fail "QEMU"
+    grep -q 'BAR4: 64 bit prefetchable memory' /tmp/qemu.log || fail "QEMU finds no board"
+}
+
+# In a guest whose first process is systemd: the servers start under the units, confined as these say, attach to QEMU,
+# and are restarted after a crash. Stopped, they leave nothing.
+try_units_in_guest() {
+    local node pid unit units="telegraphos-fabric telegraphos-hib@0 telegraphos-hib@1"
+    await "systemd" 300 systemctl --quiet is-active multi-user.target
+    systemctl --version | head -n 1
+    dpkg -i /mnt/packages/telegraphos_*.deb >/tmp/dpkg.log 2>&1 || fail "dpkg -i"
+    echo 'listen = "/run/telegraphos/fabric.sock"' >/etc/telegraphos/fabric.toml
+    for node in 0 1; do
+        printf 'socket = "/run/telegraphos/hib%s.sock"\nnode = %s\nfabric = "/run/telegraphos/fabric.sock"\n' \
+            $node $node >/etc/telegraphos/hib$node.toml
+    done
+    # shellcheck disable=SC2086
+    systemctl start $units || { journalctl --no-pager -b >/tmp/journal.log; fail "systemctl start"; }
+    await "both boards at the fabric" 60 present 0,1
+    for unit in $units; do
+        pid=$(systemctl show --property MainPID --value "$unit")
+        [ "$(stat -c %U "/proc/$pid")" = telegraphos ] || fail "$unit is not of user telegraphos"
+        grep -qx "Seccomp:.2" "/proc/$pid/status" || fail "$unit has no system call filter"
+        ! nsenter -t "$pid" -m touch /etc/telegraphos/written 2>/dev/null || fail "$unit can write to /etc"
+    done
+    echo "ok 1 the units start, confined, and both boards are at the fabric"
+    attach telegraphos-hib@0 0
+    attach telegraphos-hib@1 1
+    echo "ok 2 QEMU attaches the boards"
+    pid=$(systemctl show --property MainPID --value telegraphos-hib@0)
+    kill -KILL "$pid"
+    await "a new board" 60 bash -c "[ \"\$(systemctl show -p NRestarts --value telegraphos-hib@0)\" = 1 ]"
+    await "the restarted board at the fabric" 60 present 0,1
+    attach telegraphos-hib@0 0
+    echo "ok 3 a board that was killed is restarted"
+    # shellcheck disable=SC2086
+    systemctl stop $units
+    echo 'BOARDS="-- --config /etc/telegraphos/hib0.toml -- --config /etc/telegraphos/hib1.toml"' \
+        >/etc/default/telegraphos-host
+    systemctl start telegraphos-host || { journalctl --no-pager -b >/tmp/journal.log; fail "systemctl start"; }
+    await "both boards in one process" 60 present 0,1
+    attach telegraphos-host 0
+    attach telegraphos-host 1
+    echo "ok 4 one process has fabric and boards"
+    systemctl stop telegraphos-host
+    [ -z "$(ls -A /run/telegraphos 2>/dev/null)" ] || fail "left behind: $(ls -A /run/telegraphos)"
+    ! systemctl --failed --plain --no-legend | grep telegraphos || fail "a unit has failed"
+    rm -r /etc/telegraphos/*.toml
+    dpkg -P telegraphos >/tmp/dpkg.log 2>&1 || fail "dpkg -P"
+    [ ! -e /etc/telegraphos ] || fail "left behind: /etc/telegraphos"
+    echo "ok 5 nothing is left"
 }
 
 # Both consoles say that everything passed.
@@ -224,16 +318,30 @@ try_virtme-ng() {
     stop
 }
 
-if [ "${1:-}" != --inside ]; then
-    for word in "$@"; do
-        [[ " ${all[*]} " == *" $word "* ]] || { echo "unknown: $word; expected: ${all[*]}" >&2; exit 2; }
-    done
-    outside "$@"
-fi
+case ${1:-} in
+    --guest)
+        try_units_in_guest
+        exit
+        ;;
+    --inside) ;;
+    *)
+        profile=dev
+        if [ "${1:-}" = --profile ]; then
+            profile=${2:?"--profile needs a name"}
+            shift 2
+        fi
+        for word in "$@"; do
+            [[ " ${all[*]} " == *" $word "* ]] || { echo "unknown: $word; expected: ${all[*]}" >&2; exit 2; }
+        done
+        [ $# -gt 0 ] || set -- "${all[@]}"
+        outside "$@"
+        exit
+        ;;
+esac
 kernel=$2 guest=$3
 shift 3
-[ $# -gt 0 ] || set -- "${all[@]}"
 echo "=== packages"
+make_packages
 install_packages
 for word in "$@"; do
     [ "$word" = packages ] || echo "=== $word"

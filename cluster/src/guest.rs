@@ -373,7 +373,7 @@ impl Guest {
         let reserve = port_reserve(plan.settings.hib.iter().chain(&self.options.hib_options));
         add("-device", format!("pcie-root-port,id={PORT},chassis=1,slot=1,pref64-reserve={reserve}"));
         if self.options.hib {
-            add("-device", self.device().to_string());
+            add("-device", self.device(PORT).to_string());
         }
         if self.options.hib && plan.is_trusted(self.node) {
             add("-device", self.memory_device().to_string());
@@ -395,12 +395,12 @@ impl Guest {
         self.options.driver && self.plan.prepared.image.without_driver.is_none()
     }
 
-    /// The board's device in QEMU's JSON syntax.
-    fn device(&self) -> Value {
+    /// The board's device behind a port, in QEMU's JSON syntax.
+    fn device(&self, port: &str) -> Value {
         json!({
             "driver": "vfio-user-pci",
             "id": DEVICE,
-            "bus": PORT,
+            "bus": port,
             "socket": {"type": "unix", "path": self.hib_socket()},
         })
     }
@@ -541,9 +541,14 @@ impl Guest {
         })
     }
 
-    /// Plugs the board; [`Guest::wait_for_device`] waits for the driver.
+    /// Plugs the board into its port; [`Guest::wait_for_device`] waits for the driver.
     pub fn device_add(&self) -> Result<()> {
-        self.qmp("device_add", self.device()).map(drop)
+        self.device_add_behind(PORT)
+    }
+
+    /// Plugs the board into another port, which [`NodeOptions::qemu_options`] have made.
+    pub fn device_add_behind(&self, port: &str) -> Result<()> {
+        self.qmp("device_add", self.device(port)).map(drop)
     }
 
     // ---- resources

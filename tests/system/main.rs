@@ -19,6 +19,7 @@ mod input;
 mod leftovers;
 mod net;
 mod operations;
+mod ports;
 mod pressure;
 mod queues;
 mod replicas;
@@ -59,6 +60,11 @@ fn main() -> ExitCode {
     four_nodes(&mut suite, Scale::from_env());
     without_rings(&mut suite);
     one_counter(&mut suite);
+    suite.part(
+        "default_port_is_too_small_and_the_driver_says_the_remedy",
+        ports::default_port_is_too_small_and_the_driver_says_the_remedy,
+    );
+    suite.part("default_port_fits_a_small_window", ports::default_port_fits_a_small_window);
     one_process(&mut suite);
     trusted(&mut suite);
     network(&mut suite);

@@ -52,6 +52,57 @@ impl<F: AsFd + Send + std::fmt::Debug> Transport for Stuck<F> {
     }
 }
 
+/// A transport that always has more, and fills whatever room it is given.
+#[derive(Debug)]
+struct Endless(UnixStream);
+
+impl Transport for Endless {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn wants_write(&self) -> bool {
+        false
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
+
+    fn receive(&mut self, _now: u64, buffer: &mut [u8]) -> io::Result<Received> {
+        buffer.fill(0);
+        Ok(Received::Bytes(buffer.len()))
+    }
+
+    fn send(&mut self, _now: u64, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self, _now: u64) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn statistics(&self) -> TransportStatistics {
+        TransportStatistics::default()
+    }
+}
+
+/// A receive that takes more than a turn pays for delays the others by the difference: the debt comes too late for them.
+#[test]
+fn a_receive_takes_no_more_than_a_turn_pays_for() {
+    let (_dir, mut fabric) = fabric();
+    let (near, _far) = UnixStream::pair().unwrap();
+    let port = fabric.connect(Box::new(Endless(near)), 0, Role::Unidentified).unwrap();
+    let connection = fabric.connection(port).unwrap();
+    connection.identified(Role::Link);
+    let Received::Bytes(taken) = connection.fill(0).unwrap() else { panic!("nothing was received") };
+    let mut flow = turns::Flow::default();
+    assert!(flow.begin());
+    flow.spend(turns::CALL + taken.div_ceil(turns::BYTES) as i64);
+    // All of the turn, and no debt: it begins the next as it began this one.
+    assert!(!flow.may_continue() && flow.begin(), "{taken} bytes");
+}
+
 fn open(fabric: &Fabric) -> usize {
     fabric.connections.iter().flatten().count()
 }
