@@ -66,7 +66,7 @@ pub(crate) fn a_directory_is_the_root_and_shares_are_in_it() -> Result<()> {
     }
     fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755))?;
     fs::write(path("root/etc/marker"), "of the host")?;
-    fs::write(path("root/bin/hello"), "#!/run/telegraphos/bin/sh\necho hello from \"$(cat /etc/marker)\"\n")?;
+    fs::write(path("root/bin/hello"), "#!/run/telegraphos-image/bin/sh\necho hello from \"$(cat /etc/marker)\"\n")?;
     fs::set_permissions(path("root/bin/hello"), PermissionsExt::from_mode(0o755))?;
     fs::write(path("fixed/given"), "given\n")?;
     let share = |name: &str, guest: &str, read_only| Share { host: path(name), guest: guest.into(), read_only };

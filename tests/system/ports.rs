@@ -19,7 +19,7 @@ fn with_default_ports(builder: Builder, name: &str) -> Result<Cluster> {
 
 fn kernel_says(guest: &Guest, what: &str) -> Result<()> {
     let script =
-        format!("i=0; until dmesg | grep -qF '{what}'; do i=$((i+1)); [ $i -lt 100 ] || exit 1; sleep 0.1; done");
+        format!("i=0; until dmesg | grep -qFe '{what}'; do i=$((i+1)); [ $i -lt 100 ] || exit 1; sleep 0.1; done");
     let found = guest.sh(&script).as_root().limit(Duration::from_secs(60)).run()?;
     ensure!(found.status.success(), "the kernel log does not have {what:?}:\n{}", guest.dmesg()?);
     Ok(())

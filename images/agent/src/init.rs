@@ -20,7 +20,7 @@
 //! | `telegraphos.share=KIND:TAG:MODE:PATH` | a directory of the host at PATH, MODE is `ro` or `rw`; as often as wanted |
 //! | `telegraphos.init=PATH` | the root's own init becomes the first program, with the agent beside it |
 //!
-//! With another root than the boot root, which then is at `/run/telegraphos`, this program stays the first one, and
+//! With another root than the boot root, which then is at `/run/telegraphos-image`, this program stays the first one, and
 //! sees to it that the agent runs.
 
 mod switch;

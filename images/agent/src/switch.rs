@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 /// Where the boot root is from then on.
-pub(crate) const TOOLS: &str = "/run/telegraphos";
+pub(crate) const TOOLS: &str = "/run/telegraphos-image";
 /// Where things are prepared, in the memory of the boot root's /run.
 const PLACE: &str = "/run/switch";
 const NEW: &str = "/run/switch/new";
