@@ -49,10 +49,10 @@ done
 
 fragments=("$here/kernel.config")
 # Emulated guests with these checks need minutes for what takes seconds.
-options=() patience=1
+options=() patience=180
 if [ -n "$debug" ]; then
     fragments+=("$here/debug.config")
-    options=(--memory 1G --boot-timeout 900 --hang-timeout 900) patience=20
+    options=(--memory 1G --boot-timeout 900 --hang-timeout 900) patience=1800
 fi
 (
     cd "$tree"
