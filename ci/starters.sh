@@ -5,11 +5,12 @@
 # gets its board while it runs, and two machines of virtme-ng. Debian's packages of all of them are unpacked into a
 # root of their own, so nothing is installed. In each pair of guests tg-selftest stores from one to the other.
 #
-#   ci/starters.sh [--profile PROFILE] [packages|units|libvirt|virtme-ng]...      dev and all by default
+#   ci/starters.sh [--profile PROFILE] [--kernel TREE] [packages|units|libvirt|virtme-ng]...      dev, all
 #
 # In that root our own packages (packaging/build.sh) are made and installed as a user would, so programs and driver are
 # theirs: DKMS builds the driver for the kernel that virtme-ng boots. At the end they are removed. `packages` is only
-# that. `units` boots a guest from that root with its systemd, installs the packages there, and uses the units.
+# that. `units` boots a guest from that root with its systemd, installs the packages there, and uses the units. With
+# --kernel the guests of libvirt and virtme-ng run the kernel built in TREE (see ci/kernel.sh) and a driver for it.
 #
 # Needs root: the programs run in a chroot, with mounts and processes of its own, of which nothing is left.
 set -euo pipefail
@@ -39,8 +40,10 @@ outside() {
     cargo build --quiet -p telegraphos-images --example prepare
     cache=${TELEGRAPHOS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/telegraphos}
     { read -r root; } < <("$target/debug/examples/prepare" root "debian:$suite+$packages")
-    { read -r kernel; read -r guest; } < <("$target/debug/examples/prepare" 6.12 | grep "^$cache/")
-    export STARTERS_SOURCE=$source STARTERS_TARGET=$target STARTERS_CACHE=$cache
+    { read -r kernel; read -r guest; } < <("$target/debug/examples/prepare" "${tree:-6.12}" | grep "^/")
+    kernel=${kernel/#"$cache"//cache} guest=${guest/#"$cache"//cache}
+    [ -z "$tree" ] || kernel=${kernel/#"$tree"//tree}
+    export STARTERS_SOURCE=$source STARTERS_TARGET=$target STARTERS_CACHE=$cache STARTERS_TREE=$tree
     # shellcheck disable=SC2016
     unshare --mount --propagation private --pid --fork --kill-child bash -euc '
         lower=$1; shift
@@ -59,9 +62,13 @@ outside() {
         mount --bind -o ro "$STARTERS_TARGET" "$root/target"
         mount --bind -o ro "$STARTERS_CACHE" "$root/cache"
         mount --bind "$STARTERS_TARGET/packages" "$root/packages"
+        if [ -n "$STARTERS_TREE" ]; then
+            mkdir "$root/tree"
+            mount --bind -o ro "$STARTERS_TREE" "$root/tree"
+        fi
         chroot "$root" env -i HOME=/root LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin \
             bash /source/ci/starters.sh --inside "$@"
-    ' enter "$root" "/cache${kernel#"$cache"}" "/cache${guest#"$cache"}" ${inside[@]+"${inside[@]}"}
+    ' enter "$root" "$kernel" "$guest" ${inside[@]+"${inside[@]}"}
     if [ -n "$units" ]; then
         echo "=== units"
         cargo build --quiet -p telegraphos-cluster -p telegraphos-host
@@ -146,7 +153,7 @@ install_packages() {
 remove_packages() {
     local left
     dpkg -P telegraphos telegraphos-dkms >/tmp/dpkg.log 2>&1 || fail "dpkg -P"
-    left=$(find / -xdev -path /tmp -prune -o -path /source -prune -o -path /packages -prune -o -path /target -prune -o -path /cache -prune -o \
+    left=$(find / -xdev -path /tmp -prune -o -path /source -prune -o -path /tree -prune -o -path /opt/driver -prune -o -path /packages -prune -o -path /target -prune -o -path /cache -prune -o \
         -name '*telegraphos*' -print)
     [ -z "$left" ] || fail "left behind: $left"
 }
@@ -299,9 +306,16 @@ CONF
 }
 
 try_virtme-ng() {
-    local image node line pids=()
+    local image node line load="modprobe telegraphos" pids=()
     echo "$(vng --version), $(qemu-system-x86_64 --version | head -n 1)"
     image=$(ls /boot/vmlinuz-*-cloud-amd64)
+    if [ -e /tree ]; then
+        image=/tree/arch/x86/boot/bzImage
+        mkdir /opt/driver
+        cp -r /usr/src/telegraphos-*/{module,uapi} /opt/driver
+        make -C /opt/driver/module KDIR=/tree modules >/tmp/driver.log 2>&1 || fail "the driver for $image"
+        load="insmod /opt/driver/module/telegraphos.ko"
+    fi
     boards virtme-ng
     for node in 0 1; do
         line=$(sed -n 's/^  vng /vng /p' board$node.txt)
@@ -309,7 +323,7 @@ try_virtme-ng() {
         # The line as it is printed, with what is to be booted and run. virtme-ng needs a terminal; the root of its
         # guests is this one.
         python3 -c 'import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(["sh", "-c", sys.argv[1]])))' \
-            "$line --disable-kvm --run $image --user root --exec 'modprobe telegraphos && \
+            "$line --disable-kvm --run $image --user root --exec '$load && \
             until [ -e /dev/telegraphos0 ]; do sleep 0.2; done; /target/debug/$selftest'" \
             >/tmp/vng$node.log 2>&1 </dev/null &
         pids+=($!)
@@ -326,11 +340,15 @@ case ${1:-} in
         ;;
     --inside) ;;
     *)
-        profile=dev
-        if [ "${1:-}" = --profile ]; then
-            profile=${2:?"--profile needs a name"}
+        profile=dev tree=
+        while :; do
+            case ${1:-} in
+                --profile) profile=${2:?"--profile needs a name"} ;;
+                --kernel) tree=$(cd "${2:?"--kernel needs a directory"}" && pwd) ;;
+                *) break ;;
+            esac
             shift 2
-        fi
+        done
         for word in "$@"; do
             [[ " ${all[*]} " == *" $word "* ]] || { echo "unknown: $word; expected: ${all[*]}" >&2; exit 2; }
         done

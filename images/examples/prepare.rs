@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fills the cache and says what is in it:
-//! `prepare [qemu|tshark|rust|pci-ids|root ROOT|6.1|6.12|newest|module SERIES|check SERIES|refresh] ...`, by default
+//! `prepare [qemu|tshark|rust|pci-ids|root ROOT|KERNEL|module SERIES|check SERIES|refresh] ...`, by default
 //! QEMU and the default kernel's guest.
 use std::process::ExitCode;
 use std::time::Instant;
-use telegraphos_images::{BootOptions, KernelSeries, Progress, Result, Store, TCG, kvm_usable};
+use telegraphos_images::{BootOptions, KernelChoice, KernelSeries, Progress, Result, Store, TCG, kvm_usable};
 
 fn run() -> Result<bool> {
     let store = Store::open(None, Progress::Auto)?;
@@ -51,8 +51,9 @@ fn run() -> Result<bool> {
                 println!("{report}");
                 clean &= report.is_clean();
             }
-            series => {
-                let guest = store.guest(series.parse::<KernelSeries>()?)?;
+            kernel => {
+                let kernel = kernel.parse::<KernelChoice>()?;
+                let guest = store.guest(BootOptions { kernel, ..BootOptions::default() })?;
                 print!("{}", guest.manifest);
                 println!("{}\n{}", guest.kernel.display(), guest.root.display());
                 println!("{:?}", guest.qemu_args(TCG, ""));
