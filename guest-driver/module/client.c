@@ -4,7 +4,6 @@
  * makes are objects like those of processes, made and closed by the same functions.
  */
 #include <linux/io.h>
-#include <linux/slab.h>
 
 #include "client.h"
 #include "driver.h"
@@ -174,23 +173,20 @@ static struct tg_object *tg_client_make(struct tg_call *call, int (*make)(struct
 struct tg_segment *tg_client_export(struct tg_file *file, const char *name, u64 length,
 				    u32 node, u16 rights)
 {
+	struct tg_call call = {
+		.file = file,
+		.arg.export = { .length = length, .rights_owner = rights },
+	};
+	struct tg_export *export = &call.arg.export;
 	struct tg_object *obj;
-	struct tg_call *call;
 
-	call = kzalloc(sizeof(*call), GFP_KERNEL);
-	if (!call)
-		return ERR_PTR(-ENOMEM);
-	call->file = file;
-	strscpy(call->arg.export.name, name, sizeof(call->arg.export.name));
-	call->arg.export.length = length;
-	call->arg.export.rights_owner = rights;
+	strscpy(export->name, name, sizeof(export->name));
 	/* The nodes of a grant are 256 at most. */
-	if (node < 64 * ARRAY_SIZE(call->arg.export.nodes))
-		call->arg.export.nodes[node / 64] = BIT_ULL(node % 64);
+	if (node < 64 * ARRAY_SIZE(export->nodes))
+		export->nodes[node / 64] = BIT_ULL(node % 64);
 	else
-		memset(call->arg.export.nodes, 0xff, sizeof(call->arg.export.nodes));
-	obj = tg_client_make(call, tg_segment_create);
-	kfree(call);
+		memset(export->nodes, 0xff, sizeof(export->nodes));
+	obj = tg_client_make(&call, tg_segment_create);
 	return IS_ERR(obj) ? ERR_CAST(obj) : tg_segment_of(obj);
 }
 EXPORT_SYMBOL_NS_GPL(tg_client_export, TG_CLIENT_NS);
@@ -207,18 +203,14 @@ EXPORT_SYMBOL_NS_GPL(tg_client_export, TG_CLIENT_NS);
 struct tg_remote *tg_client_import(struct tg_file *file, const char *name, u32 node,
 				   u16 rights)
 {
+	struct tg_call call = {
+		.file = file,
+		.arg.import = { .node = node, .rights = rights },
+	};
 	struct tg_object *obj;
-	struct tg_call *call;
 
-	call = kzalloc(sizeof(*call), GFP_KERNEL);
-	if (!call)
-		return ERR_PTR(-ENOMEM);
-	call->file = file;
-	strscpy(call->arg.import.name, name, sizeof(call->arg.import.name));
-	call->arg.import.node = node;
-	call->arg.import.rights = rights;
-	obj = tg_client_make(call, tg_remote_create);
-	kfree(call);
+	strscpy(call.arg.import.name, name, sizeof(call.arg.import.name));
+	obj = tg_client_make(&call, tg_remote_create);
 	return IS_ERR(obj) ? ERR_CAST(obj) : tg_remote_of(obj);
 }
 EXPORT_SYMBOL_NS_GPL(tg_client_import, TG_CLIENT_NS);
@@ -231,13 +223,9 @@ EXPORT_SYMBOL_NS_GPL(tg_client_import, TG_CLIENT_NS);
  */
 void tg_client_end(struct tg_object *obj)
 {
-	struct tg_call *call;
+	struct tg_call call = { .file = obj->file, .obj = obj };
 
-	call = kzalloc(sizeof(*call), GFP_KERNEL | __GFP_NOFAIL);
-	call->file = obj->file;
-	call->obj = obj;
-	tg_object_close(call);
-	kfree(call);
+	tg_object_close(&call);
 	tg_object_put(obj);
 }
 EXPORT_SYMBOL_NS_GPL(tg_client_end, TG_CLIENT_NS);

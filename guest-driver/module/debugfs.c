@@ -147,6 +147,20 @@ static void tg_show_replica(struct seq_file *s, struct tg_object *obj)
 
 TG_SHOW_TABLE(replicas, TG_MMAP_REPLICA, tg_show_replica);
 
+static void tg_show_registration(struct seq_file *s, struct tg_object *obj)
+{
+	const struct tg_registration *reg = tg_registration_of(obj);
+
+	tg_show_segment(s, &reg->seg);
+	seq_printf(s, " process=%d uid=%u address=%#lx runs=%u pinned=%lu import=%d",
+		   pid_nr(reg->process), from_kuid(&init_user_ns, obj->file->user->uid),
+		   reg->address, reg->runs, READ_ONCE(reg->pinned),
+		   reg->own ? (int)reg->own->obj.handle : -1);
+	tg_show_name(s, &reg->seg);
+}
+
+TG_SHOW_TABLE(registrations, TG_MMAP_REGISTRATION, tg_show_registration);
+
 static int page_counters_show(struct seq_file *s, void *unused)
 {
 	struct tg_device *tg = s->private;
@@ -253,6 +267,7 @@ void tg_debugfs_add(struct tg_device *tg)
 	debugfs_create_file("imports", 0400, dir, tg, &imports_fops);
 	debugfs_create_file("queues", 0400, dir, tg, &queues_fops);
 	debugfs_create_file("replicas", 0400, dir, tg, &replicas_fops);
+	debugfs_create_file("registrations", 0400, dir, tg, &registrations_fops);
 	debugfs_create_file("page_counters", 0400, dir, tg, &page_counters_fops);
 	debugfs_create_file("direct", 0400, dir, tg, &direct_fops);
 	debugfs_create_file("commands", 0400, dir, tg, &commands_fops);

@@ -917,6 +917,10 @@ struct tg_replicated {
 /**
  * struct tg_registration - registered memory of a process
  * @seg: Its range, name and memory.
+ * @process: The process that has registered it, as far as people are told.
+ * @address: Address of its first byte there.
+ * @runs: What of it is adjacent for the board.
+ * @pinned: Number of pages that are pinned, as far as people are told.
  * @own: The import by which the process names it. Set under map_lock.
  * @notifier: Watches the address space.
  * @watched: @notifier is in use.
@@ -930,6 +934,10 @@ struct tg_replicated {
  */
 struct tg_registration {
 	struct tg_segment seg;
+	struct pid *process;
+	unsigned long address;
+	u32 runs;
+	unsigned long pinned;
 	struct tg_remote *own;
 	struct mmu_interval_notifier notifier;
 	bool watched;
@@ -942,8 +950,11 @@ struct tg_registration {
 	unsigned long suspect_end;
 };
 
-/* The segment that an object of kind TG_MMAP_EXPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA is part of. */
+/* The segment that an object of any kind but TG_MMAP_IMPORT is part of. */
 #define tg_segment_of(_obj) container_of(_obj, struct tg_segment, obj)
+
+/* The registration that an object of kind TG_MMAP_REGISTRATION is part of. */
+#define tg_registration_of(_obj) container_of(_obj, struct tg_registration, seg.obj)
 
 /* The queue that an object of kind TG_MMAP_QUEUE is part of. */
 #define tg_queue_of(_obj) container_of(_obj, struct tg_nqueue, seg.obj)

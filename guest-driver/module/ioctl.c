@@ -168,7 +168,7 @@ static const struct tg_ioctl tg_ioctls[] = {
 		 .board = true, .kind = TG_MMAP_REPLICA),
 	TG_IOCTL(TG_IOCTL_REPLICA_MOVE, tg_replica_move, tg_handle, handle,
 		 .board = true, .kind = TG_MMAP_REPLICA),
-	TG_IOCTL(TG_IOCTL_REGISTER, tg_register, tg_register, runs),
+	TG_IOCTL(TG_IOCTL_REGISTER, tg_register, tg_register, runs, .reply = TG_REPLY_ALWAYS),
 	TG_IOCTL(TG_IOCTL_UNREGISTER, tg_object_close, tg_handle, handle,
 		 .kind = TG_MMAP_REGISTRATION),
 	TG_IOCTL(TG_IOCTL_REGISTRATION_STATE, tg_registration_state, tg_registration_state, dead,

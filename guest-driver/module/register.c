@@ -25,6 +25,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/mmu_notifier.h>
 #include <linux/overflow.h>
+#include <linux/pid.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -47,9 +48,6 @@
 
 /* Bytes of a range, at most. */
 #define TG_RANGE_BYTES ((u64)TG_RANGE_UNITS << TG_UNIT_SHIFT)
-
-/* The registration that an object of kind TG_MMAP_REGISTRATION is part of. */
-#define tg_registration_of(_obj) container_of(_obj, struct tg_registration, seg.obj)
 
 static void tg_pins_release(struct kref *ref)
 {
@@ -97,8 +95,12 @@ static struct tg_pins *tg_pins_new(unsigned long count)
 	return pins;
 }
 
-/* Pins the pages from @start on: 0 or a negative errno, and then none of them is pinned. */
-static int tg_pins_pin(struct tg_pins *pins, unsigned long start, unsigned long count)
+/*
+ * Pins the pages from @start on: 0 or a negative errno, and then none of them is pinned, and
+ * @fault is the address of the first that could not be.
+ */
+static int tg_pins_pin(struct tg_pins *pins, unsigned long start, unsigned long count,
+		       u64 *fault)
 {
 	long got;
 
@@ -110,6 +112,7 @@ static int tg_pins_pin(struct tg_pins *pins, unsigned long start, unsigned long 
 					  min(left, TG_PIN_BATCH), FOLL_WRITE | FOLL_LONGTERM,
 					  pins->pages + pins->count);
 		if (got <= 0) {
+			*fault = start + (pins->count << PAGE_SHIFT);
 			tg_pins_unpin(pins);
 			return got ? got : -EFAULT;
 		}
@@ -124,7 +127,7 @@ static int tg_pins_pin(struct tg_pins *pins, unsigned long start, unsigned long 
  * shared copies it, which is a notification, too.
  */
 static int tg_registration_pin(struct tg_registration *reg, struct tg_pins *pins,
-			       unsigned long start, unsigned long count)
+			       unsigned long start, unsigned long count, u64 *fault)
 {
 	unsigned int attempt;
 	unsigned long seq;
@@ -132,7 +135,7 @@ static int tg_registration_pin(struct tg_registration *reg, struct tg_pins *pins
 
 	for (attempt = 0; attempt < TG_PIN_ATTEMPTS; attempt++) {
 		seq = mmu_interval_read_begin(&reg->notifier);
-		err = tg_pins_pin(pins, start, count);
+		err = tg_pins_pin(pins, start, count, fault);
 		if (err)
 			return err;
 		if (!mmu_interval_read_retry(&reg->notifier, seq))
@@ -265,6 +268,7 @@ static void tg_registration_die(struct tg_registration *reg)
 	    !tg_segment_revoke(segment)) {
 		tg_memory_free(tg, segment->memory);
 		segment->memory = NULL;
+		WRITE_ONCE(reg->pinned, 0);
 	}
 	up_read(&tg->op_lock);
 }
@@ -378,6 +382,7 @@ static int tg_registration_set(struct tg_registration *reg, const struct tg_regi
 	if (err)
 		return err;
 	pins->mapped = true;
+	reg->runs = pins->table.nents;
 	segment->first = TG_RANGE_PAGE + segment->obj.handle * TG_RANGE_UNITS;
 	segment->count = DIV_ROUND_UP(arg->length, TG_UNIT);
 	err = tg_registration_grant(reg, arg, rights);
@@ -413,7 +418,7 @@ static bool tg_register_is_valid(const struct tg_register *arg)
 }
 
 /* Watches and pins the memory, which it charges. The caller holds no lock. */
-static int tg_registration_take(struct tg_registration *reg, const struct tg_register *arg)
+static int tg_registration_take(struct tg_registration *reg, struct tg_register *arg)
 {
 	unsigned long start = arg->address & PAGE_MASK;
 	unsigned long count = (PAGE_ALIGN(arg->address + arg->length) - start) >> PAGE_SHIFT;
@@ -439,7 +444,10 @@ static int tg_registration_take(struct tg_registration *reg, const struct tg_reg
 		return PTR_ERR(memory);
 	}
 	reg->seg.memory = memory;
-	return tg_registration_pin(reg, pins, start, count);
+	err = tg_registration_pin(reg, pins, start, count, &arg->fault);
+	if (!err)
+		WRITE_ONCE(reg->pinned, count);
+	return err;
 }
 
 /**
@@ -447,8 +455,9 @@ static int tg_registration_take(struct tg_registration *reg, const struct tg_reg
  * @call: The call, of the file that registers. The caller holds no lock.
  *
  * Return: 0; -EINVAL; -EFAULT for memory that is not there, may not be written, or cannot be
- * pinned for long; -ENOMEM beyond RLIMIT_MEMLOCK, or without memory; -ENOSPC if the board has
- * no room for it; -EBUSY if the memory does not stop to change; or another negative errno.
+ * pinned for long, whose address is in the structure then; -ENOMEM beyond RLIMIT_MEMLOCK, or
+ * without memory; -ENOSPC if the board has no room for it; -EBUSY if the memory does not stop to
+ * change; or another negative errno.
  */
 int tg_register(struct tg_call *call)
 {
@@ -457,6 +466,7 @@ int tg_register(struct tg_call *call)
 	struct tg_registration *reg;
 	int err;
 
+	arg->fault = 0;
 	if (!tg_register_is_valid(arg))
 		return -EINVAL;
 	reg = kzalloc(sizeof(*reg), GFP_KERNEL_ACCOUNT);
@@ -466,6 +476,8 @@ int tg_register(struct tg_call *call)
 	INIT_WORK(&reg->check, tg_registration_check);
 	reg->suspect_start = ULONG_MAX;
 	reg->seg.obj.size = arg->length;
+	reg->address = arg->address;
+	reg->process = get_pid(task_tgid(current));
 	memcpy(reg->seg.name, arg->name, sizeof(reg->seg.name));
 	err = tg_object_init(&reg->seg.obj, call->file, TG_MMAP_REGISTRATION, TG_RANGE_COUNT);
 	if (err)
@@ -482,7 +494,7 @@ int tg_register(struct tg_call *call)
 		return err;
 	arg->handle = reg->seg.obj.handle;
 	arg->import = reg->own->obj.handle;
-	arg->runs = reg->seg.memory->pins->table.nents;
+	arg->runs = reg->runs;
 	return 0;
 }
 
@@ -556,6 +568,7 @@ static void tg_registration_free(struct tg_object *obj)
 
 	if (reg->own)
 		tg_object_put(&reg->own->obj);
+	put_pid(reg->process);
 	kfree(reg);
 }
 

@@ -640,8 +640,10 @@ struct tg_register {
 	__u32 import;
 	/* Out: number of its runs, which are adjacent for the board. */
 	__u32 runs;
+	/* Out, also after EFAULT: address of the first page that could not be pinned, 0 if that was not it. */
+	__u64 fault;
 };
-_Static_assert(sizeof(struct tg_register) == 152, "tg_register");
+_Static_assert(sizeof(struct tg_register) == 160, "tg_register");
 
 /* State of a registration (TG_IOCTL_REGISTRATION_STATE). */
 struct tg_registration_state {

@@ -26,7 +26,7 @@ const PEERS: [&str; 14] = [
     "host_unix_roundtrip_blocked",
 ];
 /// Figures with targets (docs/bench.md).
-const TARGETS: [&str; 19] = [
+const TARGETS: [&str; 20] = [
     "store_drained_over_bare_spin",
     "store_isolated_over_bare_spin",
     "store_drained_over_crate",
@@ -35,6 +35,7 @@ const TARGETS: [&str; 19] = [
     "fetch_add_over_load_local",
     "put_16m_over_memcpy",
     "put_1m_over_memcpy",
+    "put_16m_registered_over_segment",
     "direct_load",
     "direct_store",
     "roundtrip_poll_over_doorbell",

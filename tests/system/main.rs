@@ -69,6 +69,7 @@ fn main() -> ExitCode {
     trusted(&mut suite);
     network(&mut suite);
     oldest_kernel(&mut suite);
+    suite.part("a_page_of_1_gib_is_one_run", || whole::a_page_of_1_gib_is_one_run(Scale::from_env()));
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
     suite.part("bench_measures_everything_and_leaves_nothing", bench::measures_everything_and_leaves_nothing);
@@ -121,6 +122,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("i8_unscheduled_board_loses_nothing", &|c| pressure::i8_unscheduled_board_loses_nothing(c, scale)),
             ("i7_a_late_answer_about_an_orphan_is_no_loss", &replicas::late_answer_about_an_orphan),
             ("owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 1)),
+            ("an_example_registers_its_memory", &operations::an_example_registers_its_memory),
             ("i15_counters_find_hot_pages", &operations::counters_find_hot_pages),
             ("i10_three_senders_overflow_an_8_word_queue", &queues::three_senders_overflow_an_8_word_queue),
             ("i10_fifty_thousand_through_64_kib_buffers", &|c| queues::fifty_thousand_through_64_kib_buffers(c, scale)),

@@ -183,17 +183,32 @@ pub(crate) fn node_reset_amid_traffic(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Frames to a node that has just gone, whose neighbour entry stays, are dropped and counted, and nothing else: other
+/// nodes are reached.
+fn frames_to_a_node_that_is_gone(from: &Guest, gone: &Guest, other: &Guest) -> Result<()> {
+    let before = counter(from, "tx_no_node")?;
+    let ping = format!("ping -c 5 -i 0.1 -w 3 {}", address(gone));
+    let output = from.sh(&ping).as_root().limit(LIMIT).run()?;
+    ensure!(!output.status.success(), "a node without a board answers:\n{}", output.stdout);
+    let after = counters(from)?;
+    ensure!(after["tx_no_node"] >= before + 5, "5 frames to no node, and {before} before: {after:?}");
+    reaches(from, other)
+}
+
 /// The board is unplugged amid traffic; the guest lives on, and so do the others.
 pub(crate) fn unplugged_amid_traffic(cluster: &Cluster) -> Result<()> {
     let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
     let _server = server(a, &[])?;
     let traffic = endless(b, a)?;
     telegraphos_cluster::sleep(Duration::from_millis(500))?;
+    reaches(a, b)?;
     b.device_del()?;
     let gone = b.sh("! [ -e /sys/class/net/tg0 ]").check();
+    let dropped = frames_to_a_node_that_is_gone(a, b, c);
     b.device_add()?;
     b.wait_for_device()?;
     gone?;
+    dropped?;
     drop(traffic);
     // It has its address without anything else.
     within(Duration::from_secs(20), || reaches(b, a))?;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Atomics beside the processor's own instructions, and what page access counters are good for.
 
-use crate::help::Export;
+use crate::help::{Export, at_once};
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 use telegraphos_agent::Figure;
-use telegraphos_cluster::Cluster;
+use telegraphos_cluster::{Cluster, Guest};
 
 /// What `tg-mixed` has lost when the owner uses the processor's instructions or the board's.
 fn lost(cluster: &Cluster, with: &str) -> Result<u64> {
@@ -32,6 +32,20 @@ pub(crate) fn owners_use_the_boards_atomics(cluster: &Cluster, processors: u32) 
         ensure!(by_lock > 0, "nothing was lost: then the rule would not be needed");
     } else {
         ensure!(by_lock == 0, "{by_lock} increments are lost although the processor's are atomic here");
+    }
+    Ok(())
+}
+
+/// The example of registered memory, which checks itself: nodes in pairs copy from the heap to a mapped file and back.
+pub(crate) fn an_example_registers_its_memory(cluster: &Cluster) -> Result<()> {
+    let guests: Vec<&Guest> = cluster.guests().iter().collect();
+    let said = at_once(&guests, |guest| {
+        let peer = (guest.node() ^ 1).to_string();
+        Ok(guest.argv(&["tg-register", &peer]).limit(Duration::from_secs(60)).check()?)
+    })?;
+    for line in &said {
+        println!("  {}", line.trim_end());
+        ensure!(line.contains("2 of 3 copies registered memory"), "the cache has not found what it has: {line}");
     }
     Ok(())
 }

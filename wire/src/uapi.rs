@@ -364,6 +364,8 @@ c_structs! {
         pub import: u32,
         /// Out: number of its runs, which are adjacent for the board.
         pub runs: u32,
+        /// Out, also after EFAULT: address of the first page that could not be pinned, 0 if that was not it.
+        pub fault: u64,
     }
 
     /// State of a registration (TG_IOCTL_REGISTRATION_STATE).

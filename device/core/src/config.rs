@@ -116,6 +116,10 @@ pub enum Bug {
     IgnoreGeneration,
     /// Protection: a block of a range is taken for adjacent to the end of its first run.
     IgnoreRunEnd,
+    /// Protection: the revocation of a range is complete while a step of a copy is on its memory.
+    ClearRangeAtOnce,
+    /// Protection: of a range that is revoked, only what is lent of its first run is taken back.
+    RecallFirstRun,
     /// Accounts: the runs of a context's ranges are not limited.
     UnboundedRuns,
     /// Back-pressure: a store beyond the window of outstanding requests is dropped silently.

@@ -586,11 +586,11 @@ impl Hib {
     /// Revokes a range; the rest is as for pages. Loans of other memory between its runs may be taken back with it.
     fn range_clear(&mut self, slot: u32, page: u32) -> Result<bool, Status> {
         if let Some(range) = self.grants.remove_range(page)? {
-            let (address, length) = range.hull();
+            let (address, length) = if self.ctx.has(Bug::RecallFirstRun) { range.first_run() } else { range.hull() };
             self.ctx.recall(address, length);
         }
         let count = range::UNITS as u32;
-        let done = !self.in_flight(page, count);
+        let done = !self.in_flight(page, count) || self.ctx.has(Bug::ClearRangeAtOnce);
         if !done {
             self.grants.clear_later(Clearing { slot, page, count });
         }

@@ -54,6 +54,12 @@ impl Range {
         (self.hull.0, self.hull.1.saturating_sub(self.hull.0))
     }
 
+    /// Address and length of its first run.
+    pub(crate) fn first_run(&self) -> (u64, u64) {
+        let end = self.runs.get(1).map_or(self.length, |next| next.start);
+        self.runs.first().map_or((0, 0), |run| (run.address, end))
+    }
+
     /// Appends a run.
     fn append(&mut self, run: &Entry) -> Result<(), Status> {
         let (address, length) = (run.address, run.length);

@@ -27,6 +27,8 @@ telegraphos_testkit::bug_table! {
     QuietReadsPresentError => "board", "the quiet that waited for a lost store says";
     ServeOutOfOrder => "board", "performed [";
     IgnoreRunEnd => "ranges", "a put has copied other bytes";
+    ClearRangeAtOnce => "ranges", "which is no range's, was changed";
+    RecallFirstRun => "ranges", "bytes that are no range's";
     UnboundedRuns => "ranges", "more than half of the runs";
     IgnoreGeneration => "board", "the new owner's memory was written";
     DropWhenFull => "board", "stores are missing";

@@ -261,6 +261,191 @@ fn nothing_accesses_a_range_after_its_revocation() {
     }
 }
 
+/// Pages of 4 KiB of node 0's memory, behind the exported ones, that are of ranges or of nobody.
+const PAGES: u64 = 48;
+/// The bytes of a page that is of nobody.
+const FREE: u8 = 0xee;
+/// The bytes of all others.
+const USED: u8 = 0x11;
+/// Numbers of ranges that the test uses.
+const NUMBERS: u32 = 5;
+
+/// A range that is granted.
+struct Granted {
+    /// Its runs, of pages by number.
+    pages: Vec<u64>,
+    /// Bytes of the first page before it.
+    head: u64,
+    length: u64,
+    import: u16,
+}
+
+/// Ranges that come and go while copies of them are under way, against the owner of each page.
+struct Owners {
+    c: Cluster,
+    ranges: std::collections::BTreeMap<u32, Granted>,
+    free: Vec<u64>,
+    imports: u16,
+}
+
+impl Owners {
+    fn new(seed: u64, bug: Option<Bug>) -> Owners {
+        let mut c = Cluster::of_three(seed, ALL, bug);
+        let all = MEMORY as usize..(MEMORY + PAGES * 4096) as usize;
+        c.nodes[0].ram[all].fill(FREE);
+        c.nodes[1].ram[EXPORTS as usize..(EXPORTS + 2 * UNIT) as usize].fill(USED);
+        Owners { c, ranges: std::collections::BTreeMap::new(), free: (0..PAGES).collect(), imports: OWN }
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.c.rng.below(limit as usize) as u64
+    }
+
+    fn fill(&mut self, page: u64, from: u64, byte: u8) {
+        let at = (MEMORY + page * 4096) as usize;
+        self.c.nodes[0].ram[at + from as usize..at + 4096].fill(byte);
+    }
+
+    /// Grants a range of free pages, in one to three lists, and imports it.
+    fn grant(&mut self, number: u32) {
+        let count = (2 + self.below(10)).min(self.free.len() as u64);
+        if self.ranges.contains_key(&number) || count < 2 {
+            return;
+        }
+        let mut pages = Vec::new();
+        for _ in 0..count {
+            let at = self.below(self.free.len() as u64) as usize;
+            pages.push(self.free.swap_remove(at));
+        }
+        let head = self.below(4096);
+        let runs: Vec<Run> = pages
+            .iter()
+            .enumerate()
+            .map(|(n, page)| {
+                let head = if n == 0 { head } else { 0 };
+                Run { address: MEMORY + page * 4096 + head, length: 4096 - head }
+            })
+            .collect();
+        for (n, page) in pages.iter().enumerate() {
+            self.fill(*page, if n == 0 { head } else { 0 }, USED);
+        }
+        let (lists, mut generation) = (runs.len().div_ceil(1 + self.below(3) as usize), 0);
+        for list in runs.chunks(lists) {
+            let done = grant(&mut self.c, 0, number, list, runs.len() as u32, generation);
+            assert_eq!(done.status, 0);
+            generation = done.generation;
+        }
+        self.imports += 1;
+        let length = count * 4096 - head;
+        assert_eq!(import(&mut self.c, 0, 0, number, generation, length, self.imports), Status::Ok);
+        self.ranges.insert(number, Granted { pages, head, length, import: self.imports });
+    }
+
+    /// Begins a copy between a range and node 1's memory, or another range.
+    fn copy(&mut self, slot: u8) {
+        let ends: Vec<(u16, u64)> = self.ranges.values().map(|range| (range.import, range.length)).collect();
+        if ends.is_empty() {
+            return;
+        }
+        let range = ends[self.below(ends.len() as u64) as usize];
+        let other = if self.below(3) == 0 { ends[self.below(ends.len() as u64) as usize] } else { (1, 2 * UNIT) };
+        if other.0 == range.0 {
+            return;
+        }
+        let length = 1 + self.below(range.1.min(other.1));
+        let (here, there) = (self.below(range.1 - length + 1), self.below(other.1 - length + 1));
+        let (to, from) = ((range.0, here), (other.0, there));
+        let (to, from) = if self.below(2) == 0 { (to, from) } else { (from, to) };
+        launch(&mut self.c, slot, to, from, length);
+    }
+
+    /// Revokes a range, of whose copies any board may be in the middle: their steps are as slow as the memory likes.
+    /// When the board says that it is done, the pages are others'.
+    fn revoke(&mut self, number: u32) {
+        let Some(range) = self.ranges.remove(&number) else { return };
+        let block = |step: &Step| {
+            matches!(step.clone().apart().0, Step::StoreBlock { .. } | Step::LoadBlock { .. } | Step::Lend { .. })
+        };
+        let clear =
+            Command { opcode: admin::GRANT_CLEAR, index: range::first_page(number), count: 1, ..Command::default() };
+        let slow = self.below(4) as u16;
+        self.c.hold(slow % 2, block);
+        let slot = self.c.post(0, clear);
+        let completed = |c: &Cluster| c.completion(0, slot).seq == c.last_command(0);
+        while !completed(&self.c) {
+            self.c.hold(slow % 2, block);
+            if !self.c.step() || slow > 1 {
+                self.c.release();
+                self.c.step();
+            }
+        }
+        assert_eq!(self.c.completion(0, slot).status, 0);
+        for page in range.pages {
+            self.fill(page, 0, FREE);
+            self.free.push(page);
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let page = |page: u64| &self.c.nodes[0].ram[(MEMORY + page * 4096) as usize..][..4096];
+        if let Some(changed) = self.free.iter().find(|number| page(**number).iter().any(|byte| *byte != FREE)) {
+            return Err(format!("page {changed}, which is no range's, was changed"));
+        }
+        for range in self.ranges.values() {
+            for (n, number) in range.pages.iter().enumerate() {
+                let (before, own) = page(*number).split_at(if n == 0 { range.head as usize } else { 0 });
+                if before.iter().any(|byte| *byte != FREE) {
+                    return Err(format!("page {number} was changed before the first byte of its range"));
+                }
+                if own.contains(&FREE) {
+                    return Err(format!("bytes that are no range's were copied to page {number}"));
+                }
+            }
+        }
+        let there = &self.c.nodes[1].ram[EXPORTS as usize..(EXPORTS + 2 * UNIT) as usize];
+        if there.contains(&FREE) { Err("bytes that are no range's were copied to node 1".into()) } else { Ok(()) }
+    }
+}
+
+/// Ranges are granted, copied and revoked in any order: no copy reads or changes a page that is not of its range.
+fn pages_have_their_owners(seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let mut owners = Owners::new(seed, bug);
+    for _ in 0..80 {
+        let number = owners.below(NUMBERS.into()) as u32;
+        match owners.below(8) {
+            0 | 1 => owners.grant(number),
+            2 => owners.revoke(number),
+            3 => owners.c.release(),
+            4 => {
+                let slot = owners.below(64) as u8;
+                owners.copy(slot);
+            }
+            _ => {
+                for _ in 0..owners.below(40) {
+                    owners.c.step();
+                }
+            }
+        }
+        owners.check()?;
+    }
+    owners.c.release();
+    owners.c.settle();
+    owners.check()
+}
+
+#[test]
+fn no_copy_touches_a_page_that_is_not_of_its_range() {
+    for seed in 0..300 {
+        pages_have_their_owners(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+    for (bug, check) in [
+        (Bug::ClearRangeAtOnce, "which is no range's, was changed"),
+        (Bug::RecallFirstRun, "bytes that are no range's"),
+    ] {
+        common::finds(bug, check, 0..300, |seed| pages_have_their_owners(seed, Some(bug)));
+    }
+}
+
 #[test]
 fn bad_lists_and_numbers_are_refused() {
     let mut c = Cluster::of_three(5, ALL, None);

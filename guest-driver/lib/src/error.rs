@@ -100,12 +100,14 @@ pub enum Error {
         errno: Errno,
     },
     /// The driver did not register memory.
-    #[error("{length} bytes of memory at {address:#x} are not registered: {}", register_reason(*.errno))]
+    #[error("{length} bytes of memory at {address:#x} are not registered: {}", register_reason(*.fault, *.errno))]
     Register {
         /// Their address.
         address: u64,
         /// How many.
         length: u64,
+        /// Address of the first page that cannot be pinned, if that is why.
+        fault: Option<u64>,
         /// The driver's error.
         errno: Errno,
     },

@@ -87,6 +87,7 @@ impl RegisterBuilder {
         sys::register(self.context.device.fd(), &mut request).map_err(|errno| Error::Register {
             address,
             length,
+            fault: Some(request.fault).filter(|fault| *fault != 0),
             errno,
         })?;
         let node = self.context.id;

@@ -171,7 +171,7 @@ impl<'a> RegistrationCache<'a> {
             self.misses += 1;
             self.register(&range)?;
         }
-        let missing = || Error::Register { address, length, errno: Errno::FAULT };
+        let missing = || Error::Register { address, length, fault: None, errno: Errno::FAULT };
         let (start, registration) = self.ranges.find(&range).ok_or_else(missing)?;
         let mut done = 0;
         while done < length {

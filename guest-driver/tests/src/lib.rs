@@ -11,7 +11,7 @@
 //! | `tg-replica` | a replicated segment by hand |
 //! | `tg-chaos` | all nodes store to one replicated page at once, and watch it |
 //! | `tg-count` | single operations between markers, for the counting plugin |
-//! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy`, `tg-farm`, `tg-mailbox`, `tg-whiteboard`, `tg-hotpage`, `tg-broadcast` | the library's examples (`guest-driver/lib/examples`) |
+//! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy`, `tg-register`, `tg-farm`, `tg-mailbox`, `tg-whiteboard`, `tg-hotpage`, `tg-broadcast` | the library's examples (`guest-driver/lib/examples`) |
 //! | `tg-bench` | what stores and loads cost, as ratios to a device inside QEMU |
 //! | `tg-notify` | what notification queues cost, against flags and queues in software |
 //!

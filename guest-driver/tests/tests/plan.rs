@@ -40,6 +40,7 @@ fn programs_explain_themselves() {
         (env!("CARGO_BIN_EXE_tg-work"), &["2"]),
         (env!("CARGO_BIN_EXE_tg-lock"), &["2"]),
         (env!("CARGO_BIN_EXE_tg-copy"), &["1"]),
+        (env!("CARGO_BIN_EXE_tg-register"), &["1"]),
         (env!("CARGO_BIN_EXE_tg-farm"), &["0"]),
         (env!("CARGO_BIN_EXE_tg-whiteboard"), &["1"]),
         (env!("CARGO_BIN_EXE_tg-hotpage"), &["2"]),

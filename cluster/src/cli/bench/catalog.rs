@@ -113,7 +113,7 @@ const PEERS: [&str; 33] = [
 ];
 
 /// Our operations, and what they are shown as a multiple of (empty: nothing).
-const OURS: [(&str, &str); 31] = [
+const OURS: [(&str, &str); 37] = [
     ("store_isolated", "testdev_store"),
     ("store_byte", "testdev_store"),
     ("store_issue", "store_isolated"),
@@ -139,6 +139,12 @@ const OURS: [(&str, &str); 31] = [
     ("put_4k", "host_memcpy_4k"),
     ("put_1m", "host_memcpy_1m"),
     ("put_16m", "host_memcpy_16m"),
+    ("put_4k_registered", "put_4k"),
+    ("put_1m_registered", "put_1m"),
+    ("put_16m_registered", "put_16m"),
+    ("put_4k_huge", "put_4k"),
+    ("put_1m_huge", "put_1m"),
+    ("put_16m_huge", "put_16m"),
     ("get_1m", "host_memcpy_1m"),
     ("get_16m", "host_memcpy_16m"),
     ("net_udp_roundtrip", "udp_roundtrip"),
@@ -172,7 +178,7 @@ const fn ratio(
 use Target::{AtLeast, AtMost};
 
 /// The targets: those of throughputs (memcpy, crate) are inverse, so that more is better.
-const RATIOS: [Ratio; 20] = [
+const RATIOS: [Ratio; 21] = [
     ratio("store_drained_over_bare_spin", "store_drained", &["bare_spinning_store_drained"], AtMost(1.1), None),
     ratio("store_isolated_over_bare_spin", "store_isolated", &["bare_spinning_store_isolated"], AtMost(1.1), None),
     ratio("store_drained_over_crate", "crate_store_drained", &["store_drained"], AtLeast(4.0), None),
@@ -181,6 +187,7 @@ const RATIOS: [Ratio; 20] = [
     ratio("fetch_add_over_load_local", "fetch_add", &["load_local"], AtMost(0.4), None),
     ratio("put_16m_over_memcpy", "host_memcpy_16m", &["put_16m"], AtLeast(0.85), None),
     ratio("put_1m_over_memcpy", "host_memcpy_1m", &["put_1m"], AtLeast(0.25), None),
+    ratio("put_16m_registered_over_segment", "put_16m_registered", &["put_16m"], AtMost(1.2), None),
     ratio("direct_load", "direct_load", &["ivshmem_load"], AtMost(1.05), None),
     ratio("direct_store", "direct_store", &["ivshmem_store"], AtMost(1.05), None),
     ratio("oneway_poll", "oneway", &["bare_spinning_oneway"], AtMost(1.5), None),

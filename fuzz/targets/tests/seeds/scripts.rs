@@ -7,8 +7,9 @@ use std::ops::Range;
 use telegraphos_device_core::Bar;
 use telegraphos_fuzz_targets::hib::{Op, World};
 use telegraphos_wire::admin::{self, BLOCK_SIZE, COMPLETION_OFFSET, Command, Completion, QueueCommand, ReplicaCommand};
-use telegraphos_wire::context::{self, Argument, Launch, Operation};
+use telegraphos_wire::context::{self, Argument, Launch, NumberedArgument, Operation};
 use telegraphos_wire::queue::Shape;
+use telegraphos_wire::range::{self, Run};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Aperture, AtomicOp, Packet, Rights, UNIT, WindowAddress, WindowLayout};
 
@@ -254,6 +255,88 @@ fn launches() -> Script {
     s
 }
 
+/// Memory in four runs, told in two lists: copies from it and to it, words of it, bad lists, and its revocation in the
+/// middle of a copy.
+fn ranges() -> Script {
+    const LIST: u64 = 0x3_8000;
+    const LENGTH: u64 = 4079 + 4096 + 8192 + 100;
+    let mut s = Script::started(0);
+    s.export(1, 0, 2, DATA, "segment");
+    s.import(0, 1, 0, "segment", 0);
+    let runs = [(0x6_0011, 4079), (0x6_4000, 4096), (0x6_2000, 8192), (0x7_0000, 100)];
+    let runs = runs.map(|(address, length)| Run { address, length });
+    let page = range::first_page(3);
+    let grant = |s: &mut Script, runs: &[Run], total: u32, generation: u64| {
+        let mut list: Vec<u8> = runs.iter().flat_map(|run| bytemuck::bytes_of(run).to_vec()).collect();
+        // So that no zeros are left out, where an earlier list was.
+        list.push(1);
+        s.memory(0, LIST, &list);
+        let command = Command {
+            opcode: admin::GRANT_RANGE,
+            index: page,
+            count: runs.len() as u32,
+            page: total,
+            address: LIST,
+            generation,
+            rights: DATA.0,
+            nodes: [u64::MAX; 4],
+            ..Command::default()
+        };
+        s.admin(0, command)
+    };
+    let first = grant(&mut s, &runs[..2], 4, 0);
+    assert_eq!(first.status, 0);
+    let generation = first.generation;
+    // No list goes on with another generation, anew, or with a short run in the middle.
+    for (list, generation) in [(&runs[2..], generation + 1), (&runs[2..], 0), (&runs[3..], generation)] {
+        assert_ne!(grant(&mut s, list, 4, generation).status, 0);
+    }
+    assert_eq!(grant(&mut s, &runs[2..], 4, generation).status, 0);
+    s.publish(0, page..page + 1, DATA, LENGTH, generation, "range");
+    s.import(1, 0, 5, "range", 0);
+    let own = Command {
+        opcode: admin::IMPORT_SET,
+        import: 4,
+        page,
+        generation,
+        length: LENGTH,
+        rights: DATA.0,
+        ..Command::default()
+    };
+    s.ok(0, own);
+    let numbered = |s: &mut Script, which: u8, import: u16, offset: u64| {
+        let argument = NumberedArgument { slot: 1, which, import, offset };
+        s.context(0, context::ARGUMENT, argument.encode());
+    };
+    let copy = |s: &mut Script, to: (u16, u64), from: (u16, u64), length: u64| {
+        numbered(s, 0, to.0, to.1);
+        numbered(s, 1, from.0, from.1);
+        s.launch(0, Operation::Copy, length);
+    };
+    copy(&mut s, (0, 0x100), (4, 5), 16_000);
+    s.op(0, Op::Run);
+    copy(&mut s, (4, 77), (0, 3), 12_345);
+    s.op(0, Op::Run);
+    numbered(&mut s, 0, 4, 4079);
+    s.context(0, context::REGISTERS + context::STRIDE + context::OPERAND, 5);
+    s.launch(0, Operation::Atomic { op: AtomicOp::Add, size: 8 }, 0);
+    for offset in [4079, 4078, LENGTH - 4] {
+        s.store(1, 0, 5, offset, 8, 9);
+        s.load(1, 0, 5, offset, 8);
+        s.op(0, Op::Run);
+    }
+    copy(&mut s, (0, 0), (4, 0), LENGTH);
+    s.op(0, Op::Perform(0));
+    s.op(1, Op::Deliver);
+    let clear = Command { opcode: admin::GRANT_CLEAR, index: page, count: 1, ..Command::default() };
+    s.ok(0, clear);
+    copy(&mut s, (4, 0), (0, 0), 8);
+    s.op(0, Op::Run);
+    s.ok(0, Command { opcode: admin::IMPORT_CLEAR, import: 4, ..Command::default() });
+    s.op(0, Op::Run);
+    s
+}
+
 /// A queue, until it overflows, and then some.
 fn queue() -> Script {
     let mut s = Script::started(0);
@@ -391,6 +474,7 @@ pub(super) fn scripts() -> Vec<(&'static str, Vec<u8>)> {
         ("start", start()),
         ("stores", stores()),
         ("launches", launches()),
+        ("ranges", ranges()),
         ("queue", queue()),
         ("replicas", replicas()),
         ("forged", forged()),

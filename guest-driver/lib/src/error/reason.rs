@@ -60,12 +60,14 @@ pub(super) fn export_reason(errno: Errno) -> String {
 }
 
 /// Why memory was not registered, and what to do.
-pub(super) fn register_reason(errno: Errno) -> String {
+pub(super) fn register_reason(fault: Option<u64>, errno: Errno) -> String {
     match errno {
         Errno::FAULT => {
-            "it must be mapped, writable, and anonymous, of huge pages, or of a file in memory (memfd, tmpfs): pages that the \
-             kernel writes back to a disk cannot stay pinned"
-                .into()
+            let at = fault.map_or_else(String::new, |page| format!("the page at {page:#x} cannot be pinned: "));
+            format!(
+                "{at}all of it must be mapped, writable, and anonymous, of huge pages, or of a file in memory (memfd, tmpfs): \
+                 pages that the kernel writes back to a disk cannot stay pinned"
+            )
         }
         Errno::NOMEM => {
             "it exceeds the limit on locked memory (ulimit -l), or there is not enough memory: register less, or raise it".into()

@@ -3,10 +3,11 @@
 
 use crate::bare::Bare;
 use crate::{Options, Round, nanoseconds};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use std::time::Instant;
-use telegraphos::{Remote, Segment};
+use telegraphos::{Node, Registration, Remote, Segment};
 use telegraphos_agent::bench::command;
-use telegraphos_guest_tests::cli::Outcome;
+use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::raw;
 
 /// Bytes of the segment: the longest copy.
@@ -15,8 +16,46 @@ pub(crate) const DATA: u64 = 16 << 20;
 const LOADS: u64 = 4 << 10;
 
 /// Bytes, name, and the names of a memcpy in the guest and on the host and of `process_vm_writev` where those are
-/// measured, too.
+/// measured, too; so are copies from registered memory there.
 type Size = (u64, &'static str, Option<[&'static str; 3]>);
+
+/// Where copies come from.
+pub(crate) struct Sources<'a> {
+    /// The driver's memory, adjacent in pieces of 64 KiB at least.
+    segment: &'a Segment,
+    /// The process's own, in pages of 4 KiB.
+    small: Registration,
+    /// The same in pages of 2 MiB, as far as the kernel has them.
+    huge: Registration,
+}
+
+impl<'a> Sources<'a> {
+    pub(crate) fn new(node: &Node, segment: &'a Segment) -> Outcome<Sources<'a>> {
+        Ok(Sources { segment, small: own(node, Advice::LinuxNoHugepage)?, huge: own(node, Advice::LinuxHugepage)? })
+    }
+
+    /// Entries of the board's table that each of the two takes.
+    pub(crate) fn runs(&self) -> String {
+        format!("{} and {} runs", self.small.runs(), self.huge.runs())
+    }
+}
+
+/// Memory of this process, which ends with it, registered.
+fn own(node: &Node, pages: Advice) -> Outcome<Registration> {
+    let failed = |e: rustix::io::Errno| Failure::Refused(format!("{DATA} bytes of memory for copies: {e}"));
+    let length = DATA as usize;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at =
+        unsafe { mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+    let at = at.map_err(failed)?;
+    // A kernel without huge pages has small ones.
+    // SAFETY: the mapping that was just made.
+    let _ = unsafe { madvise(at, length, pages) };
+    // SAFETY: as above.
+    unsafe { at.cast::<u8>().write_bytes(0x5a, length) };
+    // SAFETY: copies from it and to it are all that accesses it from now on.
+    Ok(unsafe { node.register(std::ptr::slice_from_raw_parts_mut(at.cast(), length)) }.create()?)
+}
 const SIZES: [Size; 10] = [
     (64, "64", None),
     (256, "256", None),
@@ -33,10 +72,11 @@ const SIZES: [Size; 10] = [
 pub(crate) fn round(
     options: &Options,
     remote: &Remote,
-    segment: &Segment,
+    sources: &Sources<'_>,
     bare: &mut Bare,
     values: &mut Round<'_>,
 ) -> Outcome<()> {
+    let segment = sources.segment;
     for (size, label, memcpy) in SIZES {
         if options.few_copies && memcpy.is_none() {
             continue;
@@ -49,6 +89,13 @@ pub(crate) fn round(
         }
         values.ns.insert(format!("put_{label}"), nanoseconds(begun, count));
         if let Some([guest, host, writev]) = memcpy {
+            for (kind, registered) in [("registered", &sources.small), ("huge", &sources.huge)] {
+                let begun = Instant::now();
+                for _ in 0..count {
+                    remote.put_block(0, registered, 0, size)?;
+                }
+                values.ns.insert(format!("put_{label}_{kind}"), nanoseconds(begun, count));
+            }
             for (name, command) in [(host, command::MEMCPY), (writev, command::WRITEV)] {
                 values.part(name, |ns| Ok(_ = ns.insert(name.into(), bare.on_host(command, size)?)));
             }

@@ -165,6 +165,8 @@ fn measure(
     let mut notifying = notifying::Lead::open(lead.node(), lead.partner(), options.patience)?;
     let mut bare = Bare::open(slot::BARE, wires.shared());
     let mut by_crate = Bare::open(slot::CRATE, None);
+    let sources = copies::Sources::new(lead.node(), data)?;
+    eprintln!("tg-bench: 16 MiB of registered memory in {}", sources.runs());
     let mut given_up = BTreeSet::new();
     // The first round pays for page faults and caches.
     for round in 0..=options.rounds {
@@ -173,7 +175,7 @@ fn measure(
         bare.round(&mut values, options);
         by_crate.crate_round(&mut values, options);
         wires.local_round(&own.direct, &mut values);
-        copies::round(options, &own.remote, data, &mut bare, &mut values)?;
+        copies::round(options, &own.remote, &sources, &mut bare, &mut values)?;
         notifying.round(lead, &mut values)?;
         wires.round(lead, options.pings, &mut values)?;
         let ns = values.ns.into_iter().filter(|(_, ns)| ns.is_finite()).map(|(op, ns)| (op, rounded(ns))).collect();

@@ -88,8 +88,18 @@ pub(crate) fn debugfs(context: &mut Context<'_>) -> Verdict {
     let after = std::fs::read_to_string(directory.join("counters"))?;
     must(stores(&after) > stores(&counter), || format!("a store is not counted:\n{counter}\nthen:\n{after}"))?;
 
-    let tables =
-        ["contexts", "exports", "imports", "queues", "replicas", "page_counters", "direct", "commands", "counters"];
+    let tables = [
+        "contexts",
+        "exports",
+        "imports",
+        "queues",
+        "replicas",
+        "registrations",
+        "page_counters",
+        "direct",
+        "commands",
+        "counters",
+    ];
     for table in tables {
         let text = std::fs::read_to_string(directory.join(table))?;
         must(!text.contains("sixteen letters!"), || format!("{table} shows a secret:\n{text}"))?;

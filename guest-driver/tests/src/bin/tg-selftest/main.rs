@@ -20,12 +20,14 @@ mod interrupts;
 mod launches;
 mod life;
 mod limits;
+mod memory;
 mod order;
 mod protection;
 mod queue_actions;
 mod queue_consumers;
 mod queue_faults;
 mod queues;
+mod registration_faults;
 mod registrations;
 mod replica_actions;
 mod replica_faults;
@@ -151,7 +153,15 @@ const PLAN: &[Test] = plan! {
     "register/files-in-memory" => registrations::files,
     "register/huge-pages" => registrations::huge_pages,
     "register/by-name-it-is-a-segment" => registrations::by_name,
-    "register/memory-that-goes-ends-in-an-error" => registrations::unmapped,
+    "register/several-lists-of-runs" => registrations::several_lists,
+    "register/longer-than-the-window" => registrations::longer_than_the_window,
+    "register/debugfs-shows-them" => registrations::shown,
+    "register/memory-that-goes-ends-in-an-error" => registration_faults::unmapped,
+    "register/holes-in-files" => registration_faults::punched,
+    "register/a-file-is-truncated" => registration_faults::truncated,
+    "register/unmapped-in-the-middle-of-copies" => registration_faults::unmapped_amid_copies,
+    "register/advice-leaves-it-alive" => registration_faults::advised,
+    "register/read-only-under-a-writable-export" => registration_faults::protected,
     "register/fork-leaves-it-to-the-parent" => registrations::forked,
     "register/killed-in-the-middle-of-copies" => registrations::killed,
     "register/locked-memory" => registrations::locked_memory,

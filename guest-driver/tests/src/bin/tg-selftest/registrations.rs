@@ -4,82 +4,19 @@
 
 use crate::actions::{REFUSED, Trouble, number};
 use crate::context::{Context, Stop, Verdict, must, same};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap, munmap};
+use crate::inspect;
+use crate::memory::{Memory, PAGE, byte, file};
+use rustix::fs::{MemfdFlags, ftruncate};
+use rustix::mm::{Advice, MprotectFlags, madvise, mprotect, munmap};
 use std::time::{Duration, Instant};
-use telegraphos::{Node, Registration, RegistrationCache, Remote, Segment};
+use telegraphos::{Error, Node, RegistrationCache, Remote, Segment};
 use telegraphos_guest_tests::child::{End, say};
-use telegraphos_guest_tests::{random, user};
-
-const PAGE: usize = 4096;
-
-/// Memory of this process, unmapped on drop.
-struct Memory {
-    at: *mut u8,
-    length: usize,
-}
-
-impl Memory {
-    fn anonymous(length: usize) -> Verdict<Memory> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::PRIVATE) };
-        Ok(Memory { at: at.map_err(std::io::Error::from)?.cast(), length })
-    }
-
-    /// Of a file in memory, of huge pages if there are flags for that.
-    fn of_file(length: usize, flags: MemfdFlags) -> Verdict<Memory> {
-        let fd = memfd_create("registered", flags).map_err(std::io::Error::from)?;
-        ftruncate(&fd, length as u64).map_err(std::io::Error::from)?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: as above.
-        let at = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, &fd, 0) };
-        Ok(Memory { at: at.map_err(std::io::Error::from)?.cast(), length })
-    }
-
-    fn range(&self, from: usize, length: usize) -> *mut [u8] {
-        assert!(from + length <= self.length, "the test's own range");
-        std::ptr::slice_from_raw_parts_mut(self.at.wrapping_add(from), length)
-    }
-
-    fn byte(&self, at: usize) -> u8 {
-        assert!(at < self.length, "the test's own range");
-        // SAFETY: it lies in the mapping.
-        unsafe { self.at.add(at).read_volatile() }
-    }
-
-    fn set(&self, at: usize, byte: u8) {
-        assert!(at < self.length, "the test's own range");
-        // SAFETY: it lies in the mapping.
-        unsafe { self.at.add(at).write_volatile(byte) }
-    }
-
-    fn fill(&self, seed: u64) {
-        (0..self.length).for_each(|at| self.set(at, byte(seed, at)));
-    }
-
-    fn register(&self, node: &Node, from: usize, length: usize) -> Verdict<Registration> {
-        // SAFETY: the memory is accessed by single bytes, and unmapped later or on purpose.
-        Ok(unsafe { node.register(self.range(from, length)) }.create()?)
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: nothing refers to it any more.
-        let _ = unsafe { munmap(self.at.cast(), self.length) };
-    }
-}
-
-/// The byte at an offset of what a seed fills.
-fn byte(seed: u64, at: usize) -> u8 {
-    (random::word(seed, at as u64 / 8) >> (8 * (at % 8))) as u8
-}
+use telegraphos_guest_tests::user;
 
 /// From, to and length of copies, across the bounds of words, pages and units.
 const SHAPES: &[(usize, usize, usize)] =
     &[(0, 0, 1), (1, 7, 9), (4095, 1, 2), (17, 4099, 4096), (3, 65_533, 65_536), (123, 77, 196_287)];
-const SIZE: usize = 4 << 16;
+pub(crate) const SIZE: usize = 4 << 16;
 
 /// Puts of registered memory to the right neighbour, and gets back to other places of it.
 fn copies(context: &mut Context<'_>, memory: &Memory, skip: usize) -> Verdict {
@@ -125,6 +62,9 @@ pub(crate) fn huge_pages(context: &mut Context<'_>) -> Verdict {
     if user::uid() == 0 {
         std::fs::write(pool, "4")?;
     }
+    if user::uid() == 0 {
+        page_of_1_gib(context)?;
+    }
     let memory = Memory::of_file(HUGE, MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB);
     let verdict = match memory {
         Ok(memory) => {
@@ -146,6 +86,32 @@ pub(crate) fn huge_pages(context: &mut Context<'_>) -> Verdict {
         std::fs::write(pool, "0")?;
     }
     verdict
+}
+
+/// A page of 1 GiB, if the kernel was booted with one, is one run, and is reached at both ends.
+fn page_of_1_gib(context: &mut Context<'_>) -> Verdict {
+    const HUGE: usize = 1 << 30;
+    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages");
+    if free.map_or(true, |free| free.trim() == "0") {
+        context.note("no page of 1 GiB: boot with hugepagesz=1G hugepages=1 for it".into());
+        return Ok(());
+    }
+    let memory = Memory::of_file(HUGE, MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_1GB)?;
+    let begin = Instant::now();
+    let whole = memory.register(context.node(), 0, HUGE)?;
+    let took = begin.elapsed();
+    same("runs of a page of 1 GiB", whole.runs(), 1)?;
+    let segment = context.node().export(&context.name("gib"), SIZE as u64).create()?;
+    for from in [0, HUGE - SIZE] {
+        (0..SIZE).for_each(|at| memory.set(from + at, byte(from as u64, at)));
+        segment.remote()?.put_block(0, &whole, from as u64, SIZE as u64)?;
+        for at in 0..SIZE {
+            same(format!("byte {at} from {from:#x}"), segment.load::<u8>(at as u64)?, byte(from as u64, at))?;
+        }
+    }
+    whole.close()?;
+    context.note(format!("a page of 1 GiB is registered in {took:.0?}"));
+    Ok(())
 }
 
 /// Others import registered memory by its name as they do any segment.
@@ -173,57 +139,6 @@ pub(crate) fn by_name(context: &mut Context<'_>) -> Verdict {
     context.sync()?;
     let ended = right.put8(0, 1).and_then(|()| right.quiet());
     must(ended.is_err() || right.state()?.dead, || "a store to memory that is not registered any more arrives".into())
-}
-
-/// Where memory goes from under a registration.
-fn gone(context: &mut Context<'_>, how: &str, go: impl FnOnce(&mut Memory) -> Verdict) -> Verdict {
-    let segment = context.node().export(&context.name(how), SIZE as u64).create()?;
-    let mut memory = Memory::anonymous(SIZE)?;
-    memory.fill(1);
-    let registered = memory.register(context.node(), 0, SIZE)?;
-    segment.remote()?.put_block(0, &registered, 0, SIZE as u64)?;
-    must(registered.is_alive()?, || format!("{how}: it is dead before"))?;
-    go(&mut memory)?;
-    must(!registered.is_alive()?, || format!("{how}: it is alive without its memory"))?;
-    let put = segment.remote()?.put_block(0, &registered, 0, 4096);
-    must(put.is_err(), || format!("{how}: a copy from memory that has gone is performed"))?;
-    let get = segment.remote()?.get_block(0, &registered, 0, 4096);
-    must(get.is_err(), || format!("{how}: a copy to memory that has gone is performed"))?;
-    Ok(registered.close()?)
-}
-
-pub(crate) fn unmapped(context: &mut Context<'_>) -> Verdict {
-    gone(context, "munmap", |memory| {
-        let at = memory.at;
-        // SAFETY: the test's own mapping; another takes its place.
-        unsafe {
-            munmap(at.cast(), memory.length).map_err(std::io::Error::from)?;
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            mmap_anonymous(at.cast(), memory.length, protection, MapFlags::PRIVATE | MapFlags::FIXED)
-                .map_err(std::io::Error::from)?;
-        }
-        Ok(())
-    })?;
-    gone(context, "mremap", |memory| {
-        // SAFETY: the test's own mapping, moved to where the kernel likes.
-        let moved = unsafe { mremap(memory.at.cast(), memory.length, 2 * memory.length, MremapFlags::MAYMOVE) };
-        let moved: *mut u8 = moved.map_err(std::io::Error::from)?.cast();
-        let stayed = moved == memory.at;
-        (memory.at, memory.length) = (moved, 2 * memory.length);
-        if stayed {
-            // There was room behind it: it goes in another way.
-            // SAFETY: the test's own mapping.
-            unsafe { madvise(moved.cast(), PAGE, Advice::LinuxDontNeed) }.map_err(std::io::Error::from)?;
-        }
-        Ok(())
-    })?;
-    gone(context, "madvise", |memory| {
-        // SAFETY: the test's own mapping.
-        unsafe { madvise(memory.range(5 * PAGE, PAGE).cast(), PAGE, Advice::LinuxDontNeed) }
-            .map_err(std::io::Error::from)?;
-        Ok(())
-    })?;
-    nothing_is_pinned()
 }
 
 /// A child of a process gets copies of its registered pages; the process keeps them.
@@ -322,6 +237,7 @@ pub(crate) fn refusals(context: &mut Context<'_>) -> Verdict {
     // SAFETY: the test's own page.
     unsafe { munmap(memory.range(2 * PAGE, PAGE).cast(), PAGE) }.map_err(std::io::Error::from)?;
     refused(memory.range(0, 4 * PAGE), libc::EFAULT, "a range with a hole")?;
+    says_where(context)?;
     static CONSTANT: [u8; 4 * PAGE] = [1; 4 * PAGE];
     let constant = std::ptr::slice_from_raw_parts_mut(CONSTANT.as_ptr().cast_mut(), CONSTANT.len());
     refused(constant, libc::EFAULT, "a constant")?;
@@ -334,9 +250,171 @@ pub(crate) fn refusals(context: &mut Context<'_>) -> Verdict {
     refused(std::ptr::slice_from_raw_parts_mut(segment.as_ptr(), PAGE), libc::EFAULT, "a segment")
 }
 
+/// A range of which some is pinned when a page is found that cannot be: the error names that, and nothing stays pinned
+/// or charged.
+fn says_where(context: &Context<'_>) -> Verdict {
+    // The driver pins 2048 pages by one call: in the first batch, at its end, and later. Within 8 MiB an ordinary user
+    // may lock no more.
+    let pages = if user::uid() == 0 { 5000 } else { 1000 };
+    let bad = |memory: &Memory, page: usize, how: &str| -> Verdict {
+        let at = memory.at.wrapping_add(page * PAGE) as u64;
+        for _ in 0..3 {
+            // SAFETY: it is not registered.
+            match unsafe { context.node().register(memory.range(5, pages * PAGE - 10)) }.create() {
+                Err(Error::Register { fault, errno, .. }) => {
+                    same(format!("the errno of a range with {how}"), errno.raw_os_error(), libc::EFAULT)?;
+                    same(format!("the address of {how}"), fault, Some(at))?;
+                }
+                Err(error) => return Err(error.into()),
+                Ok(_) => return Err(Stop::Fail(format!("a range with {how} at page {page} is registered"))),
+            }
+        }
+        Ok(())
+    };
+    for page in [0, 1, 2047, 2048, 4999].map(|page: usize| page.min(pages - 1)) {
+        let memory = Memory::anonymous(pages * PAGE)?;
+        // SAFETY: the test's own page.
+        unsafe { munmap(memory.range(page * PAGE, PAGE).cast(), PAGE) }.map_err(std::io::Error::from)?;
+        bad(&memory, page, "a page that is not mapped")?;
+        // Something is mapped there again before all of it is unmapped.
+        memory.replace()?;
+        // SAFETY: as above.
+        unsafe { mprotect(memory.range(page * PAGE, PAGE).cast(), PAGE, MprotectFlags::READ) }
+            .map_err(std::io::Error::from)?;
+        bad(&memory, page, "a page that may not be written")?;
+    }
+    let fd = file(pages * PAGE, MemfdFlags::CLOEXEC)?;
+    let memory = Memory::of(&fd, pages * PAGE)?;
+    ftruncate(&fd, (pages as u64 - 1) * PAGE as u64).map_err(std::io::Error::from)?;
+    bad(&memory, pages - 1, "a page behind the end of its file")?;
+    ftruncate(&fd, pages as u64 * PAGE as u64).map_err(std::io::Error::from)?;
+    memory.register(context.node(), 0, pages * PAGE)?.close()?;
+    nothing_is_pinned()
+}
+
+/// Pages of a file of 256, in an order in which no two that follow each other in it are neighbours.
+fn shuffled(page: usize) -> usize {
+    page * 85 % 256
+}
+
+/// The byte at an offset of a mapping of such pages.
+fn shuffled_byte(seed: u64, at: usize) -> u8 {
+    byte(seed, shuffled(at / PAGE) * PAGE + at % PAGE)
+}
+
+/// Whether this user may lock that much.
+fn may_lock(bytes: usize) -> Verdict {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    if user::uid() != 0 && limit.is_some_and(|limit| limit < bytes as u64) {
+        let text = format!("needs root, to lock {} MiB: telegraphos run --user root", bytes >> 20);
+        return Err(Stop::Skip(text));
+    }
+    Ok(())
+}
+
+/// Memory in more runs than the driver tells the board of at once: copies across the ends of the lists.
+pub(crate) fn several_lists(context: &mut Context<'_>) -> Verdict {
+    const PAGES: usize = 9000;
+    const LIST: usize = telegraphos_wire::range::LIST as usize;
+    may_lock(PAGES * PAGE)?;
+    let fd = file(256 * PAGE, MemfdFlags::CLOEXEC)?;
+    let (straight, length) = (Memory::of(&fd, 256 * PAGE)?, 70_001);
+    let memory = Memory::of_pieces(&fd, PAGE, (0..PAGES).map(|page| (shuffled(page) * PAGE) as u64))?;
+    let segment = context.node().export(&context.name("lists"), SIZE as u64).create()?;
+    let begin = Instant::now();
+    let registered = memory.register(context.node(), 3, PAGES * PAGE - 9)?;
+    let took = begin.elapsed();
+    let lists = registered.runs().div_ceil(LIST as u32);
+    must(lists >= 3, || format!("{PAGES} pages are {} runs in {lists} lists: expected 3", registered.runs()))?;
+    for end in [LIST, 2 * LIST, PAGES - 20] {
+        straight.fill(end as u64);
+        let from = end * PAGE - length / 2;
+        segment.remote()?.put_block(7, &registered, from as u64 - 3, length as u64)?;
+        for at in 0..length {
+            let expected = shuffled_byte(end as u64, from + at);
+            same(format!("byte {at} from page {end}"), segment.load::<u8>(7 + at as u64)?, expected)?;
+        }
+        straight.fill_with(0);
+        segment.remote()?.get_block(7, &registered, from as u64 - 3, length as u64)?;
+        for at in from - 9..from + length + 9 {
+            let expected = if (from..from + length).contains(&at) { shuffled_byte(end as u64, at) } else { 0 };
+            same(format!("byte {at} that came back, near page {end}"), memory.byte(at), expected)?;
+        }
+    }
+    let runs = registered.runs();
+    let begin = Instant::now();
+    registered.close()?;
+    context.note(format!("{runs} runs in {lists} lists: {took:.0?}, and {:.0?} to end it", begin.elapsed()));
+    nothing_is_pinned()
+}
+
+/// More memory under a name than the window of a node has: copies and atomics reach all of it, loads and stores none.
+pub(crate) fn longer_than_the_window(context: &mut Context<'_>) -> Verdict {
+    const PIECE: usize = 1 << 20;
+    let length = context.node().info()?.window_size as usize + (2 * PIECE) - 100;
+    may_lock(length)?;
+    let fd = file(PIECE, MemfdFlags::CLOEXEC)?;
+    let memory = Memory::of_pieces(&fd, PIECE, vec![0; length.div_ceil(PIECE)].into_iter())?;
+    // SAFETY: it is accessed by single bytes.
+    let named = unsafe { context.node().register(memory.range(0, length)) }.name(&context.name("long")).mode(0o606);
+    let registered = named.create()?;
+    let right = context.import(context.peers.right(), "long")?;
+    same("its size", right.size(), length as u64)?;
+    must(!right.has_window(), || format!("{length} bytes have a window"))?;
+    let segment = context.node().export(&context.name("source"), SIZE as u64).create()?;
+    let (own_seed, peer_seed) = context.seeds()?;
+    for at in 0..SIZE {
+        segment.store(at as u64, byte(own_seed, at))?;
+    }
+    let far = length - SIZE;
+    right.put_block(far as u64, &segment, 0, SIZE as u64)?;
+    let word = length / 8 * 8 - 8;
+    context.sync()?;
+    for at in 0..SIZE {
+        same(format!("byte {at} at the far end"), memory.byte(far + at), byte(peer_seed, at))?;
+    }
+    context.sync()?;
+    let before = u64::from_le_bytes(std::array::from_fn(|n| byte(own_seed, word - far + n)));
+    same("the last word", right.fetch_add(word as u64, 1u64)?, before)?;
+    same("the word then", right.fetch_add(word as u64, 0u64)?, before.wrapping_add(1))?;
+    must(right.get64(word as u64).is_err(), || "there is a load without a window".into())?;
+    must(right.put64(word as u64, 1).is_err(), || "there is a store without a window".into())?;
+    let beyond = right.put_block(length as u64 - 7, &segment, 0, 8);
+    must(beyond.is_err(), || "a copy beyond the end is performed".into())?;
+    context.note(format!("{length} bytes in {} runs", registered.runs()));
+    context.sync()?;
+    registered.close()?;
+    nothing_is_pinned()
+}
+
+/// What people see of registrations, from their beginning to their end.
+pub(crate) fn shown(context: &mut Context<'_>) -> Verdict {
+    let directory = inspect::board_directory(context)?;
+    let table = |words: &[&str]| inspect::line(&directory, "registrations", words);
+    let memory = Memory::anonymous(SIZE)?;
+    let name = context.name("shown");
+    // SAFETY: nothing accesses it.
+    let named =
+        unsafe { context.node().register(memory.range(5, SIZE - 9)) }.name(&name).mode(0o606).secret([0x53; 16]);
+    let registered = named.create()?;
+    let process = format!("process={}", std::process::id());
+    let address = format!("address={:#x}", registered.address());
+    let name = format!("name=\"{name}\"");
+    let line = table(&[&process, &address, &name, "uid=0", "dead=0", "published=1"])?;
+    same("its bytes", inspect::number(&line, "bytes")?, SIZE as u64 - 9)?;
+    same("its pages", inspect::number(&line, "pinned")?, (SIZE / PAGE) as u64)?;
+    same("its runs", inspect::number(&line, "runs")?, registered.runs().into())?;
+    must(!line.contains("SSSS"), || format!("it shows a secret: {line}"))?;
+    memory.replace()?;
+    must(!registered.is_alive()?, || "it is alive without its memory".into())?;
+    table(&[&process, &address, "dead=1", "pinned=0"])?;
+    registered.close()?;
+    must(table(&[&process, &address]).is_err(), || "it is shown after its end".into())
+}
+
 /// Waits until as many pages are unpinned as were pinned since the kernel started: those of killed processes are given
 /// back by a worker, and each processor's counts join the others' within some seconds.
-fn nothing_is_pinned() -> Verdict {
+pub(crate) fn nothing_is_pinned() -> Verdict {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
         let text = std::fs::read_to_string("/proc/vmstat")?;
@@ -399,7 +477,7 @@ pub(crate) fn cache(context: &mut Context<'_>) -> Verdict {
     let segment = context.node().export(&context.name("cache"), SIZE as u64).create()?;
     let remote = segment.remote()?;
     let mut cache = RegistrationCache::new(context.node(), SIZE as u64);
-    let mut memory = Memory::anonymous(SIZE)?;
+    let memory = Memory::anonymous(SIZE)?;
     memory.fill(5);
     let put = |cache: &mut RegistrationCache<'_>, memory: &Memory, from: usize, length: usize| -> Verdict {
         // SAFETY: nothing changes the bytes meanwhile.
@@ -414,18 +492,12 @@ pub(crate) fn cache(context: &mut Context<'_>) -> Verdict {
     put(&mut cache, &memory, 3, 29_000)?;
     same("hits and misses of what is merged", (cache.hits(), cache.misses()), (2, 2))?;
     // Other memory at the same address.
-    let at = memory.at;
-    // SAFETY: the test's own mapping; nothing refers to it.
-    unsafe {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-        mmap_anonymous(at.cast(), SIZE, protection, flags).map_err(std::io::Error::from)?;
-    }
+    memory.replace()?;
     memory.fill(6);
     put(&mut cache, &memory, 3, 10_000)?;
     // And discarded.
     // SAFETY: as above.
-    unsafe { madvise(at.cast(), SIZE, Advice::LinuxDontNeed) }.map_err(std::io::Error::from)?;
+    unsafe { madvise(memory.at.cast(), SIZE, Advice::LinuxDontNeed) }.map_err(std::io::Error::from)?;
     memory.fill(7);
     put(&mut cache, &memory, 3, 10_000)?;
     // More memory than it keeps.
@@ -439,7 +511,6 @@ pub(crate) fn cache(context: &mut Context<'_>) -> Verdict {
     memory.fill(9);
     cache.clear();
     must(cache.is_empty(), || "it is not empty".into())?;
-    memory.length = SIZE;
     nothing_is_pinned()
 }
 
