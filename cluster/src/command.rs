@@ -65,6 +65,11 @@ pub struct GuestCommand {
 pub struct Status(Exit);
 
 impl Status {
+    #[cfg(test)]
+    pub(crate) fn of(exit: Exit) -> Status {
+        Status(exit)
+    }
+
     /// Whether it returned 0.
     pub fn success(self) -> bool {
         self.0 == Exit::Code(0)

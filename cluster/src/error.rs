@@ -43,6 +43,8 @@ pub enum Error {
     Ended {
         /// Which process.
         what: String,
+        /// Its node, if it is of one.
+        node: Option<usize>,
         /// How it ended.
         status: String,
         /// What the harness was doing.
@@ -55,6 +57,8 @@ pub enum Error {
     TimedOut {
         /// What was waited for.
         what: String,
+        /// Its node, if it is of one.
+        node: Option<usize>,
         /// How long.
         limit: Duration,
         /// What to do.
@@ -167,7 +171,29 @@ impl Error {
         during: impl Into<String>,
         tail: String,
     ) -> Error {
-        Error::Ended { what: what.into(), status: status.to_string(), during: during.into(), tail }
+        Error::Ended { what: what.into(), node: None, status: status.to_string(), during: during.into(), tail }
+    }
+
+    /// The same, of a process of this node.
+    pub(crate) fn of_node(mut self, of: usize) -> Error {
+        if let Error::Ended { node, .. } | Error::TimedOut { node, .. } = &mut self {
+            *node = Some(of);
+        }
+        self
+    }
+
+    /// The node that it is about, if it is about one.
+    pub(crate) fn node(&self) -> Option<usize> {
+        match self {
+            Error::Command { node, .. }
+            | Error::Late { node, .. }
+            | Error::Dead { node, .. }
+            | Error::Failed { node, .. }
+            | Error::Board { node, .. }
+            | Error::Qmp { node, .. } => Some(*node),
+            Error::TimedOut { node, .. } | Error::Ended { node, .. } => *node,
+            _ => None,
+        }
     }
 
     /// The command's exit code for this error (see `telegraphos --help`).

@@ -267,7 +267,7 @@ impl Guest {
     pub(crate) fn wait_for_hib(&self) -> Result<()> {
         let path = self.hib_socket();
         match &mut *lock(&self.hib) {
-            Some(hib) => wait_for_socket(&path, hib, || self.tails()),
+            Some(hib) => wait_for_socket(&path, hib, || self.tails()).map_err(|e| e.of_node(self.node)),
             None => Ok(()),
         }
     }
@@ -288,6 +288,10 @@ impl Guest {
 
     /// Starts QEMU and takes its agent line; the guest is not up yet.
     pub(crate) fn start_qemu(&self) -> Result<()> {
+        self.try_start_qemu().map_err(|e| e.of_node(self.node))
+    }
+
+    fn try_start_qemu(&self) -> Result<()> {
         *lock(&self.qmp) = None;
         *lock(&self.vm) = None;
         for kind in ["agent", "qmp", "console"] {
@@ -420,7 +424,9 @@ impl Guest {
     pub(crate) fn poll_boot(&self, boots: u64) -> Result<bool> {
         interrupt::check()?;
         let Some(line) = self.line() else {
-            return Err(Error::ended("QEMU", "it was not started", "while the guest boots", self.tails()));
+            return Err(
+                Error::ended("QEMU", "it was not started", "while the guest boots", self.tails()).of_node(self.node)
+            );
         };
         if line.wait_for_boot(boots, Duration::from_millis(10)) {
             return Ok(true);
@@ -440,7 +446,7 @@ impl Guest {
         for process in [lock(&self.vm).as_mut().map(|vm| &mut vm.process), lock(&self.hib).as_mut()] {
             let Some(process) = process else { continue };
             if let Some(status) = process.ended() {
-                return Err(Error::ended(process.what(), status, during, self.tails()));
+                return Err(Error::ended(process.what(), status, during, self.tails()).of_node(self.node));
             }
         }
         Ok(())
@@ -482,6 +488,7 @@ impl Guest {
     pub(crate) fn boot_timed_out(&self) -> Error {
         Error::TimedOut {
             what: format!("the boot of node {}", self.node),
+            node: Some(self.node),
             limit: self.plan.boot_timeout(),
             remedy: "on a slow machine give --boot-timeout more",
             tail: self.tails(),

@@ -117,6 +117,7 @@ pub(crate) fn wait_for_socket(path: &Path, process: &mut Process, tails: impl Fn
         if begun.elapsed() > PROMPT {
             return Err(Error::TimedOut {
                 what: format!("{} listening on {}", process.what(), path.display()),
+                node: None,
                 limit: PROMPT,
                 remedy: "see its log",
                 tail: tails(),

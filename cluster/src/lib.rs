@@ -24,6 +24,7 @@
 //! - `command` runs commands in a guest, through `agent`, its line to the guest's agent; `qmp` speaks to QEMU, and
 //!   `registers` reads a board's registers by it.
 //! - `panic` finds the panic of a kernel on its console.
+//! - `report` writes what a command did in every guest as JUnit XML and KTAP.
 //! - `process` and `rundir` clean up after the harness: children die with it, its directory is removed by it or by the
 //!   next one.
 //!
@@ -45,6 +46,7 @@ mod panic;
 mod process;
 mod qmp;
 mod registers;
+mod report;
 mod rundir;
 mod settings;
 mod tap;

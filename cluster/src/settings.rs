@@ -250,6 +250,16 @@ impl Settings {
         self.check_trust()
     }
 
+    /// How many nodes there are.
+    pub(crate) fn node_count(&self) -> usize {
+        self.nodes.unwrap_or(2)
+    }
+
+    /// Their names, which are also their host names.
+    pub(crate) fn node_names(&self) -> Vec<String> {
+        (0..self.node_count()).map(crate::guest::name).collect()
+    }
+
     /// What guests boot from.
     pub(crate) fn boot_options(&self) -> BootOptions {
         BootOptions {

@@ -85,7 +85,7 @@ pub(in super::super) fn down(which: &Which) -> Result<u8> {
         if begun.elapsed() > END {
             let what = format!("the end of cluster {}", which.cluster);
             let tail = format!(" (kill -9 {pid} ends it and all its processes)");
-            return Err(Error::TimedOut { what, limit: END, remedy: "its process still runs", tail });
+            return Err(Error::TimedOut { what, node: None, limit: END, remedy: "its process still runs", tail });
         }
         std::thread::sleep(EVERY / 5);
     }

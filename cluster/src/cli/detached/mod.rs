@@ -159,10 +159,11 @@ enum Found {
 }
 
 impl Which {
-    /// These, with the directory of the file of `--config` unless one is named.
-    pub(super) fn over(mut self, base: &Settings) -> Which {
-        self.run_dir = self.run_dir.or_else(|| base.run_dir.clone());
-        self
+    /// Takes the directory of the file of `--config` unless one is named.
+    pub(super) fn complete(&mut self, base: &Settings) {
+        if self.run_dir.is_none() {
+            self.run_dir.clone_from(&base.run_dir);
+        }
     }
 
     fn parents(&self) -> Vec<PathBuf> {
