@@ -3,7 +3,7 @@
 //! their own, or share one.
 
 use crate::guest::{Guest, NodeOptions, Plan};
-use crate::launch::{Logs, log_end, start_fabric, start_host, wait_for_socket};
+use crate::launch::{Logs, log_end, start_fabric, start_host, wait_for_socket, with_files};
 use crate::process::{Memory, Process};
 use crate::rundir::{ClusterName, MachineLock, RunDir};
 use crate::settings::{Processes, Settings};
@@ -31,16 +31,23 @@ pub struct Builder {
 pub struct Prepared {
     /// QEMU.
     pub qemu: Qemu,
-    /// Kernel and root file system.
-    pub image: Image,
+    /// Kernels and root file systems, of those nodes that differ.
+    images: Vec<Image>,
+    /// Which of them a node has.
+    of_nodes: Vec<usize>,
 }
 
 impl Prepared {
     /// Everything that was used.
     pub fn manifest(&self) -> Manifest {
         let mut manifest = self.qemu.manifest.clone();
-        manifest.merge(&self.image.manifest);
+        self.images.iter().for_each(|image| manifest.merge(&image.manifest));
         manifest
+    }
+
+    /// What a node boots from.
+    pub(crate) fn image(&self, node: usize) -> &Image {
+        &self.images[self.of_nodes[node]]
     }
 }
 
@@ -54,11 +61,25 @@ pub fn prepare(settings: &Settings, progress: ProgressMode) -> Result<Prepared> 
         Some(path) => store.qemu_at(path.clone())?,
         None => store.qemu()?,
     };
-    let image = store.guest(settings.boot_options())?;
-    if let (Some(why), false) = (&image.without_driver, progress == ProgressMode::Silent) {
-        eprintln!("the guests have no driver: {why}");
+    let (mut all, mut images, mut of_nodes) = (Vec::new(), Vec::new(), Vec::new());
+    for node in 0..settings.node_count() {
+        let options = settings.of_node(node).boot_options();
+        if let Some(same) = all.iter().position(|other| *other == options) {
+            of_nodes.push(same);
+            continue;
+        }
+        let image = store.guest(options.clone())?;
+        if let (Some(why), false) = (&image.without_driver, progress == ProgressMode::Silent) {
+            match settings.node.len() {
+                0 => eprintln!("the guests have no driver: {why}"),
+                _ => eprintln!("node {} and those like it have no driver: {why}", settings.label(node)),
+            }
+        }
+        of_nodes.push(images.len());
+        all.push(options);
+        images.push(image);
     }
-    Ok(Prepared { qemu, image })
+    Ok(Prepared { qemu, images, of_nodes })
 }
 
 impl Builder {
@@ -140,8 +161,10 @@ impl Builder {
         let prepared = prepare(&settings, progress)?;
         let lock = if beside { None } else { Some(MachineLock::acquire(progress)?) };
         let logs = Logs::open(&settings, &run_dir)?;
-        let nodes = settings.nodes.unwrap_or(2);
+        let nodes = settings.node_count();
+        let fabric_options = with_files(&settings.fabric, run_dir.path())?;
         let manifest = prepared.manifest();
+        let settings = Settings { fabric: fabric_options, ..settings };
         let plan = Arc::new(Plan { prepared, settings, kvm, run_dir: run_dir.path().to_path_buf(), logs });
         let options = |node| special.iter().find(|(n, _)| *n == node).map_or(&each, |(_, o)| o).clone();
         let guests = (0..nodes).map(|node| Guest::new(node, options(node), Arc::clone(&plan))).collect();

@@ -2,6 +2,7 @@
 //! A command in a guest: described, started through the guest's agent line, read line by line.
 
 use crate::agent::Line;
+use crate::nodes::NodeLabel;
 use crate::{Error, Result, interrupt};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -51,7 +52,7 @@ impl std::str::FromStr for User {
 #[derive(Clone, Debug)]
 pub struct GuestCommand {
     line: Result<Line, String>,
-    node: usize,
+    node: NodeLabel,
     argv: Vec<String>,
     user: User,
     env: Vec<(String, String)>,
@@ -138,7 +139,7 @@ pub(crate) enum Stream {
 }
 
 impl GuestCommand {
-    pub(crate) fn new(node: usize, line: Result<Line, String>, argv: Vec<String>) -> GuestCommand {
+    pub(crate) fn new(node: NodeLabel, line: Result<Line, String>, argv: Vec<String>) -> GuestCommand {
         let (user, env, input, limit) = (User::default(), Vec::new(), Vec::new(), Duration::from_secs(120));
         GuestCommand { line, node, argv, user, env, input, keep_input: false, limit }
     }
@@ -181,13 +182,13 @@ impl GuestCommand {
     /// Starts it.
     pub fn spawn(self) -> Result<Running> {
         let text = self.argv.join(" ");
-        let fail = |why| Error::Command { node: self.node, command: text.clone(), why };
+        let fail = |why| Error::Command { node: self.node.clone(), command: text.clone(), why };
         let line = self.line.map_err(fail)?;
         let (uid, gid) = self.user.ids();
         let (argv, env) = (self.argv, self.env);
         let (id, messages) = line.start(|id| ToGuest::Run { id, uid, gid, argv, env, cwd: None }).map_err(fail)?;
         let mut running = Running {
-            node: self.node,
+            node: self.node.clone(),
             command: text.clone(),
             line,
             id,
@@ -218,7 +219,7 @@ impl GuestCommand {
 
     /// Runs it and returns its standard output. An exit code other than 0 is an error.
     pub fn check(self) -> Result<String> {
-        let (node, command) = (self.node, self.argv.join(" "));
+        let (node, command) = (self.node.clone(), self.argv.join(" "));
         let output = self.run()?;
         if output.status.success() {
             return Ok(output.stdout);
@@ -232,7 +233,7 @@ impl GuestCommand {
 /// command dropped, the guest's other commands may be held up behind it.
 #[derive(Debug)]
 pub struct Running {
-    node: usize,
+    node: NodeLabel,
     command: String,
     line: Line,
     id: u32,
@@ -251,12 +252,12 @@ pub struct Running {
 
 impl Running {
     fn fail(&self, why: String) -> Error {
-        Error::Command { node: self.node, command: self.command.clone(), why }
+        Error::Command { node: self.node.clone(), command: self.command.clone(), why }
     }
 
     /// The error of a command that is not done after `limit`; `output` is empty, or what it wrote.
     pub(crate) fn late(&self, limit: Duration, output: String) -> Error {
-        Error::Late { node: self.node, command: self.command.clone(), limit, output }
+        Error::Late { node: self.node.clone(), command: self.command.clone(), limit, output }
     }
 
     /// Sends more standard input to a command started with [`GuestCommand::keep_input_open`].
@@ -496,7 +497,7 @@ mod tests {
     }
 
     fn command(line: &Line, text: &str) -> GuestCommand {
-        GuestCommand::new(7, Ok(line.clone()), text.split(' ').map(str::to_owned).collect())
+        GuestCommand::new(7.into(), Ok(line.clone()), text.split(' ').map(str::to_owned).collect())
     }
 
     #[test]

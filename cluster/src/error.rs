@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong outside the guests, each with what to do next.
 
+use crate::nodes::NodeLabel;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,7 +71,7 @@ pub enum Error {
     #[error("node {node}: {command}: {why}")]
     Command {
         /// The node.
-        node: usize,
+        node: NodeLabel,
         /// The command.
         command: String,
         /// Why.
@@ -80,7 +81,7 @@ pub enum Error {
     #[error("node {node}: {command}: did not end within {limit:?}{output}")]
     Late {
         /// The node.
-        node: usize,
+        node: NodeLabel,
         /// The command.
         command: String,
         /// How long.
@@ -92,7 +93,7 @@ pub enum Error {
     #[error("node {node}: {what}{tail}")]
     Dead {
         /// The node.
-        node: usize,
+        node: NodeLabel,
         /// What happened, with the kernel's words.
         what: String,
         /// The stack and the last lines of the console.
@@ -102,7 +103,7 @@ pub enum Error {
     #[error("node {node}: {command} failed ({status}):\n{output}")]
     Failed {
         /// The node.
-        node: usize,
+        node: NodeLabel,
         /// The command.
         command: String,
         /// How it ended.
@@ -114,7 +115,7 @@ pub enum Error {
     #[error("node {node}'s board: {source}{tail}")]
     Board {
         /// The node.
-        node: usize,
+        node: NodeLabel,
         /// Why.
         source: telegraphos_device::client::ClientError,
         /// The end of its log.
@@ -124,7 +125,7 @@ pub enum Error {
     #[error("node {node}: QMP {command}: {why}")]
     Qmp {
         /// The node.
-        node: usize,
+        node: NodeLabel,
         /// The command.
         command: String,
         /// QEMU's answer.
@@ -190,7 +191,7 @@ impl Error {
             | Error::Dead { node, .. }
             | Error::Failed { node, .. }
             | Error::Board { node, .. }
-            | Error::Qmp { node, .. } => Some(*node),
+            | Error::Qmp { node, .. } => Some(node.number),
             Error::TimedOut { node, .. } | Error::Ended { node, .. } => *node,
             _ => None,
         }

@@ -5,6 +5,7 @@ use crate::agent::Line;
 use crate::cluster::Prepared;
 use crate::command::GuestCommand;
 use crate::launch::{Hib, Logs, PROMPT, read_log, start_hib, wait_for_socket};
+use crate::nodes::NodeLabel;
 use crate::panic::Console;
 use crate::process::{Memory, Process};
 use crate::qmp::Qmp;
@@ -20,7 +21,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telegraphos_device::direct::memory_socket;
-use telegraphos_images::{Qemu, TCG};
+use telegraphos_images::{Guest as Image, Qemu, TCG};
 use telegraphos_wire::{WindowLayout, context};
 
 /// The HIB in QEMU.
@@ -123,17 +124,15 @@ fn port_reserve<'a>(hib: impl Iterator<Item = &'a (String, String)> + Clone) -> 
     WindowLayout::new(node_bits, offset_bits).unwrap_or(default).pref64_reserve(contexts)
 }
 
-/// The name of a node, which is also its host name.
-pub(crate) fn name(node: usize) -> String {
-    format!("node{node}")
-}
-
 /// One node.
 #[derive(Debug)]
 pub struct Guest {
     node: usize,
+    label: NodeLabel,
     options: NodeOptions,
     plan: Arc<Plan>,
+    /// The cluster's, with what is this node's own.
+    settings: Settings,
     vm: Mutex<Option<Vm>>,
     qmp: Mutex<Option<Qmp>>,
     hib: Mutex<Option<Process>>,
@@ -159,12 +158,23 @@ impl Drop for Vm {
 impl Guest {
     pub(crate) fn new(node: usize, options: NodeOptions, plan: Arc<Plan>) -> Guest {
         let (vm, qmp, hib, kernel) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        Guest { node, options, plan, vm, qmp, hib, kernel }
+        let (label, settings) = (plan.settings.label(node), plan.settings.of_node(node));
+        Guest { node, label, options, plan, settings, vm, qmp, hib, kernel }
     }
 
     /// Its node id.
     pub fn node(&self) -> usize {
         self.node
+    }
+
+    /// Its number and name, for messages.
+    pub fn label(&self) -> &NodeLabel {
+        &self.label
+    }
+
+    /// What it boots from.
+    fn image(&self) -> &Image {
+        self.plan.prepared.image(self.node)
     }
 
     fn socket(&self, kind: &str) -> PathBuf {
@@ -210,7 +220,11 @@ impl Guest {
     /// A command by its words, without a shell.
     pub fn argv<S: AsRef<str>>(&self, argv: &[S]) -> GuestCommand {
         let argv = argv.iter().map(|a| a.as_ref().to_owned()).collect();
-        GuestCommand::new(self.node, self.line().ok_or_else(|| "the virtual machine does not run".into()), argv)
+        GuestCommand::new(
+            self.label.clone(),
+            self.line().ok_or_else(|| "the virtual machine does not run".into()),
+            argv,
+        )
     }
 
     fn line(&self) -> Option<Line> {
@@ -238,7 +252,7 @@ impl Guest {
         let lines: Vec<&str> = dmesg.lines().collect();
         let end = lines[lines.len().saturating_sub(15)..].join("\n");
         Err(Error::Failed {
-            node: self.node,
+            node: self.label.clone(),
             command: "waiting for /dev/telegraphos0".into(),
             status: "it did not appear in 20 s".into(),
             output: format!("--- end of the guest's kernel log\n{end}{}", self.tails()),
@@ -302,8 +316,8 @@ impl Guest {
         let mut command = self.options.qemu.as_ref().unwrap_or(&self.plan.prepared.qemu).command();
         command.args(self.qemu_args());
         let (directories, args) = self.start_directories()?;
-        command.args(args).args(self.plan.prepared.image.disk_args()?);
-        let mut process = Process::start(format!("QEMU of node {}", self.node), command, &self.log("qemu"))?;
+        command.args(args).args(self.image().disk_args()?);
+        let mut process = Process::start(format!("QEMU of node {}", self.label), command, &self.log("qemu"))?;
         let path = self.socket("agent");
         wait_for_socket(&path, &mut process, || self.tails())?;
         let socket = UnixStream::connect(&path).map_err(Error::io("cannot connect to the agent line", &path))?;
@@ -314,14 +328,14 @@ impl Guest {
 
     /// Starts what serves the host's directories to this guest, and waits until it listens; QEMU's options for them.
     fn start_directories(&self) -> Result<(Vec<Process>, Vec<OsString>)> {
-        let image = &self.plan.prepared.image;
+        let image = self.image();
         let (mut servers, mut args) = (Vec::new(), Vec::new());
         for (n, directory) in image.directories.iter().enumerate() {
             let socket = self.socket(&format!("fs{n}-"));
             let _ = fs::remove_file(&socket);
             args.extend(image.directory_args(directory, &socket));
             let Some(command) = image.directory_server(directory, &socket) else { continue };
-            let what = format!("virtiofsd of node {} for {}", self.node, directory.host.display());
+            let what = format!("virtiofsd of node {} for {}", self.label, directory.host.display());
             let mut server = Process::start(what, command, &self.log("virtiofsd"))?;
             wait_for_socket(&socket, &mut server, || self.tails())?;
             servers.push(server);
@@ -342,23 +356,26 @@ impl Guest {
         }
         let net = plan.settings.net.unwrap_or_default();
         if net != Net::None {
-            append += &format!(" telegraphos.net={}", plan.settings.nodes.unwrap_or(2));
+            append += &format!(" telegraphos.net={}", plan.settings.node_count());
+            plan.settings.name_words().iter().for_each(|word| append += word);
+        } else if let Some(name) = &self.label.name {
+            append += &format!(" telegraphos.name={}:{name}", self.node);
         }
         if net == Net::User {
             append += " telegraphos.outside";
         }
-        for word in o.kernel_words.iter().chain(&plan.settings.append) {
+        for word in o.kernel_words.iter().chain(&self.settings.append) {
             append += &format!(" {word}");
         }
         if let Some(khz) = crate::clock::tsc_khz().filter(|_| !plan.kvm) {
             append += &format!(" tsc_early_khz={khz}");
         }
-        let mut args = plan.prepared.image.qemu_args(if plan.kvm { "kvm" } else { TCG }, &append);
+        let mut args = self.image().qemu_args(if plan.kvm { "kvm" } else { TCG }, &append);
         let mut add = |name: &str, value: String| args.extend([name.into(), OsString::from(value)]);
         add("-name", format!("telegraphos-node{}", self.node));
-        let size = format!("{}M", plan.settings.memory_mib.unwrap_or(256));
+        let size = format!("{}M", self.settings.memory_mib.unwrap_or(256));
         add("-m", size.clone());
-        add("-smp", plan.settings.cpus.unwrap_or(1).to_string());
+        add("-smp", self.settings.cpus.unwrap_or(1).to_string());
         add(
             "-object",
             match self.options.shared_memory {
@@ -389,14 +406,14 @@ impl Guest {
         if self.options.test_device {
             add("-device", "pci-testdev,addr=1e.0".into());
         }
-        args.extend(plan.settings.qemu_arg.iter().map(OsString::from));
+        args.extend(self.settings.qemu_arg.iter().map(OsString::from));
         args.extend(self.options.qemu_options.iter().cloned());
         args
     }
 
     /// Whether the guest is to load the driver, and there is one for its kernel.
     fn driver(&self) -> bool {
-        self.options.driver && self.plan.prepared.image.without_driver.is_none()
+        self.options.driver && self.image().without_driver.is_none()
     }
 
     /// The board's device in QEMU's JSON syntax.
@@ -438,7 +455,7 @@ impl Guest {
 
     /// An error if its kernel has panicked since the last call.
     pub(crate) fn check_kernel(&self) -> Result<()> {
-        lock(&self.kernel).as_mut().and_then(|console| console.panicked(self.node)).map_or(Ok(()), Err)
+        lock(&self.kernel).as_mut().and_then(|console| console.panicked(&self.label)).map_or(Ok(()), Err)
     }
 
     /// An error if QEMU or the HIB has ended by itself.
@@ -461,7 +478,7 @@ impl Guest {
                 "the guest has hung: QEMU runs, but the guest's agent has not answered for {limit:?}; on a slow machine \
                  give --hang-timeout more"
             );
-            return Err(Error::Dead { node: self.node, what, tail: self.tails() });
+            return Err(Error::Dead { node: self.label.clone(), what, tail: self.tails() });
         }
         Ok(())
     }
@@ -487,7 +504,7 @@ impl Guest {
 
     pub(crate) fn boot_timed_out(&self) -> Error {
         Error::TimedOut {
-            what: format!("the boot of node {}", self.node),
+            what: format!("the boot of node {}", self.label),
             node: Some(self.node),
             limit: self.plan.boot_timeout(),
             remedy: "on a slow machine give --boot-timeout more",
@@ -531,7 +548,7 @@ impl Guest {
         let mut slot = lock(&self.qmp);
         let mut qmp = match slot.take() {
             Some(qmp) => qmp,
-            None => Qmp::connect(self.node, &self.socket("qmp"), PROMPT)?,
+            None => Qmp::connect(self.label.clone(), &self.socket("qmp"), PROMPT)?,
         };
         let result = work(&mut qmp);
         *slot = Some(qmp);

@@ -23,6 +23,7 @@
 //! - `namespaces` puts fabric processes into separate networks.
 //! - `command` runs commands in a guest, through `agent`, its line to the guest's agent; `qmp` speaks to QEMU, and
 //!   `registers` reads a board's registers by it.
+//! - `nodes` are the nodes of a cluster that differ from the others.
 //! - `panic` finds the panic of a kernel on its console.
 //! - `report` writes what a command did in every guest as JUnit XML and KTAP.
 //! - `process` and `rundir` clean up after the harness: children die with it, its directory is removed by it or by the
@@ -42,6 +43,7 @@ mod guest;
 mod interrupt;
 mod launch;
 mod namespaces;
+mod nodes;
 mod panic;
 mod process;
 mod qmp;
@@ -57,6 +59,7 @@ pub use command::{GuestCommand, Output, OutputLine, Running, Status, User};
 pub use error::{Error, Result};
 pub use guest::{Guest, NodeOptions};
 pub use interrupt::{catch_signals, check as check_interrupt, interrupted, sleep};
+pub use nodes::{NodeLabel, NodeName, NodeSettings};
 pub use process::Memory;
 pub use settings::{Accelerator, MAX_NODES, Net, Processes, Settings};
 pub use tap::{LinkCount, PacketKind};

@@ -2,6 +2,7 @@
 //! Finds the panic of a guest's kernel on its console, and what it says about it.
 
 use crate::Error;
+use crate::nodes::NodeLabel;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ impl Console {
     }
 
     /// The error of this node if its kernel has panicked since the last call. Waits for the end of the kernel's report.
-    pub(crate) fn panicked(&mut self, node: usize) -> Option<Error> {
+    pub(crate) fn panicked(&mut self, node: &NodeLabel) -> Option<Error> {
         let line_at = self.find()?;
         let begun = Instant::now();
         let mut changed = (length(&self.log), begun);
@@ -54,7 +55,7 @@ impl Console {
         let from = line_at.saturating_sub(CONTEXT);
         let text = String::from_utf8_lossy(&read(&self.log, from, line_at - from + CONTEXT)).replace('\r', "");
         let Report { what, tail } = Report::of(&text);
-        Some(Error::Dead { node, what, tail })
+        Some(Error::Dead { node: node.clone(), what, tail })
     }
 
     /// Where the first new line of a panic is; everything before it counts as seen.
@@ -203,7 +204,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("console.0.log");
         let mut console = Console::follow(log.clone());
-        assert!(console.panicked(3).is_none(), "no log yet");
+        assert!(console.panicked(&3.into()).is_none(), "no log yet");
         std::fs::write(&log, "").unwrap();
         let append = |text: &str| {
             use std::io::Write;
@@ -212,16 +213,16 @@ mod tests {
         append("a user says: Kernel panic - not syncing\n");
         let (first, rest) = SYSRQ.split_at(60);
         append(first);
-        assert!(console.panicked(3).is_none());
+        assert!(console.panicked(&3.into()).is_none());
         append(rest);
-        let text = console.panicked(3).unwrap().to_string();
+        let text = console.panicked(&3.into()).unwrap().to_string();
         assert!(text.starts_with("node 3: the kernel has panicked: sysrq triggered crash\n"), "{text}");
-        assert!(console.panicked(3).is_none());
-        assert!(Console::follow(log.clone()).panicked(3).is_none(), "that of an earlier machine");
+        assert!(console.panicked(&3.into()).is_none());
+        assert!(Console::follow(log.clone()).panicked(&3.into()).is_none(), "that of an earlier machine");
         // A line that never ends is kept only in part.
         for _ in 0..3 {
             append(&"x".repeat(LONGEST_LINE));
-            assert!(console.panicked(3).is_none());
+            assert!(console.panicked(&3.into()).is_none());
             assert_eq!(console.partial.len(), LONGEST_LINE);
         }
     }

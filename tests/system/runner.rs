@@ -30,10 +30,89 @@ fn says(output: &Output, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The file of `--junit`: each suite's name with its cases, as outcome and name.
+fn cases(path: &Path) -> Result<Vec<(String, Vec<String>)>> {
+    let text = fs::read_to_string(path)?;
+    let document = roxmltree::Document::parse(&text).with_context(|| format!("no XML:\n{text}"))?;
+    let tagged = |node: roxmltree::Node<'_, '_>, name| node.is_element() && node.has_tag_name(name);
+    let case = |case: roxmltree::Node<'_, '_>| {
+        let outcome = case.children().find(|node| node.is_element()).map_or("passed", |node| node.tag_name().name());
+        format!("{outcome} {}", case.attribute("name").unwrap_or_default())
+    };
+    let suites = document.descendants().filter(|node| tagged(*node, "testsuite"));
+    let suite = |suite: roxmltree::Node<'_, '_>| {
+        let cases = suite.children().filter(|node| tagged(*node, "testcase")).map(case).collect();
+        (suite.attribute("name").unwrap_or_default().to_owned(), cases)
+    };
+    Ok(suites.map(suite).collect())
+}
+
+fn reported(path: &Path, wanted: &[(&str, &[&str])]) -> Result<()> {
+    let wanted: Vec<(String, Vec<String>)> = wanted
+        .iter()
+        .map(|(name, cases)| ((*name).into(), cases.iter().map(|case| (*case).into()).collect()))
+        .collect();
+    let found = cases(path)?;
+    ensure!(found == wanted, "{} has {found:?}: expected {wanted:?}", path.display());
+    Ok(())
+}
+
+/// Two nodes with names, kernels, processors and words of their own, in one file with the fabric's faults; one prints
+/// KTAP with bytes that are no text, the other none.
+pub(crate) fn unlike_nodes_report_what_they_are() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (file, junit, ktap) =
+        (dir.path().join("cluster.toml"), dir.path().join("out.xml"), dir.path().join("out.ktap"));
+    let text = "append = \"for=all\"\n[[node]]\nname = \"left\"\ncpus = 2\nmemory = \"320M\"\n[[node]]\nkernel = \"6.1\"\n\
+                append = \"for=one\"\n[fabric]\nfault = [\"node:1=latency=1ms\"]\ntopology = \"star\"\n[[fabric.faults]]\n\
+                at = \"1s\"\nlink = \"node:1\"\nset = \"latency=2ms\"\n";
+    fs::write(&file, text)?;
+    let script = r#"echo "is $(hostname) $(nproc) $(uname -r | cut -d. -f1-2) $(grep -o 'for=[a-z]*' /proc/cmdline | tr '\n' ' ')"
+        if [ "$(hostname)" = left ]; then
+            ping -c 1 -W 20 node1 > /dev/null && ok=ok || ok="not ok"
+            printf "KTAP version 1\n1..2\n$ok 1 ping\n  KTAP version 1\n  1..1\n# \001\033[31m<odd> \377\n  not ok 1 deep\nnot ok 2 outer\n"
+            exit 3
+        fi
+        ping -c 1 -W 20 left > /dev/null"#;
+    let (file, junit_path) = (file.display().to_string(), junit.display().to_string());
+    let ktap_path = ktap.display().to_string();
+    let mut command =
+        command(&["--quiet", "--config", &file, "run", "--user", "root", "--junit", &junit_path, "--ktap"]);
+    let output = command.arg(&ktap_path).arg("--run-dir").arg(dir.path()).args(["--", "sh", "-c", script]).output()?;
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let said = format!("{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.code() == Some(3), "it ended with {:?}: expected 3; it said:\n{said}", output.status);
+    for line in ["[left] is left 2 6.12 for=all ", "[1] is node1 1 6.1 for=all for=one "] {
+        ensure!(stdout.lines().any(|found| found == line), "{line:?} is not in what it said:\n{said}");
+    }
+    let own = format!("passed sh -c {script}");
+    let cases = cases(&junit)?;
+    ensure!(
+        cases.len() == 2 && cases[0] == ("left".into(), vec!["passed ping".into(), "failure deep".into()]),
+        "{cases:?}"
+    );
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    ensure!(cases[1].0 == "node1" && cases[1].1.iter().map(|case| words(case)).eq([words(&own)]), "{cases:?}");
+    let merged = fs::read_to_string(&ktap)?;
+    let tests: Vec<_> = telegraphos_tests::ktap::parse(&merged)?.into_iter().map(|test| (test.name, test.ok)).collect();
+    ensure!(tests == [("left".to_owned(), false), ("node1".to_owned(), true)], "{tests:?} of:\n{merged}");
+    let processes = processes_of(dir.path());
+    ensure!(processes.is_empty(), "still run: {processes:?}");
+    let mut names: Vec<_> = fs::read_dir(dir.path())?.flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    ensure!(names == ["cluster.toml", "out.ktap", "out.xml"], "still there: {names:?}");
+    Ok(())
+}
+
 pub(crate) fn a_panic_is_254_with_its_stack() -> Result<()> {
     // The output is with the host before the kernel stops: nothing takes it out of a kernel that has.
     let script = "echo before; sleep 1; echo c > /proc/sysrq-trigger; sleep 60";
-    let output = run(&["--user", "root"], &["sh", "-c", script], 254)?;
+    let dir = tempfile::tempdir()?;
+    let junit = dir.path().join("out.xml");
+    let output = run(&["--user", "root", "--junit", &junit.display().to_string()], &["sh", "-c", script], 254)?;
+    reported(&junit, &[("node0", &[&format!("error sh -c {script}")])])?;
+    let text = fs::read_to_string(&junit)?;
+    ensure!(text.contains("sysrq triggered crash") && text.contains("sysrq_handle_crash+0x"), "{text}");
     ensure!(String::from_utf8_lossy(&output.stdout).contains("[0] before"), "the output before it is not there");
     let stack = ["--- the kernel's stack", "sysrq_handle_crash+0x", "--- end of the console"];
     says(&output, &["node 0: the kernel has panicked: sysrq triggered crash"])?;
@@ -54,7 +133,13 @@ pub(crate) fn a_panic_at_boot_is_254_at_once() -> Result<()> {
 }
 
 pub(crate) fn a_late_command_is_124() -> Result<()> {
-    let output = run(&["--timeout", "2"], &["sleep", "1000"], 124)?;
+    let dir = tempfile::tempdir()?;
+    let (junit, ktap) = (dir.path().join("out.xml"), dir.path().join("out.ktap"));
+    let (junit_path, ktap_path) = (junit.display().to_string(), ktap.display().to_string());
+    let output = run(&["--timeout", "2", "--junit", &junit_path, "--ktap", &ktap_path], &["sleep", "1000"], 124)?;
+    reported(&junit, &[("node0", &["error sleep 1000"])])?;
+    let text = fs::read_to_string(&ktap)?;
+    ensure!(text.contains("not ok 1 sleep 1000 # TIMEOUT\n"), "{text}");
     says(&output, &["node 0: sleep 1000: did not end within 2s"])
 }
 
@@ -82,6 +167,64 @@ pub(crate) fn up_ends_with_its_processes() -> Result<()> {
         nothing_left(&run_dir)?;
     }
     Ok(())
+}
+
+/// Two detached clusters and three commands with clusters of their own at the same time: each has its own guests.
+pub(crate) fn clusters_run_beside_each_other() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let beside = |args: &[&str]| {
+        let mut command = command(&[&["--quiet"], args].concat());
+        command.env_remove("TELEGRAPHOS_EXCLUSIVE").arg("--run-dir").arg(dir.path()).stdin(Stdio::null());
+        command
+    };
+    // Five guests on few processors.
+    let slow = ["--nodes", "1", "--boot-timeout", "600", "--hang-timeout", "300"];
+    let start = |args: &[&str], argv: &[&str]| -> Result<std::process::Child> {
+        let mut command = beside(args);
+        if !argv.is_empty() {
+            command.arg("--").args(argv);
+        }
+        Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+    };
+    let done = |child: std::process::Child, what: &str| -> Result<String> {
+        let output = child.wait_with_output()?;
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "{what} ended with {}: {stdout}{stderr}", output.status);
+        Ok(stdout.into_owned())
+    };
+    let up = |name: &str| start(&[&["up", "-d", "--cluster", name], &slow[..]].concat(), &[]);
+    let (first, second) = (up("first")?, up("second")?);
+    let runs: Vec<_> = (0..3)
+        .map(|n| {
+            start(
+                &[&["run"], &slow[..]].concat(),
+                &["sh", "-c", &format!("echo of {n} >/tmp/it; cat /tmp/it; ls /tmp")],
+            )
+        })
+        .collect::<Result<_>>()?;
+    let results = [done(first, "up first"), done(second, "up second")];
+    let exec = |name: &str, script: &str| {
+        done(start(&["exec", "0", "--cluster", name], &["sh", "-c", script])?, &format!("exec in {name}"))
+    };
+    let both = || -> Result<()> {
+        exec("first", "echo of first >/tmp/it")?;
+        exec("second", "echo of second >/tmp/it")?;
+        ensure!(exec("first", "cat /tmp/it")? == "of first\n" && exec("second", "cat /tmp/it")? == "of second\n");
+        Ok(())
+    };
+    let both = results.into_iter().try_for_each(|result| result.map(drop)).and_then(|()| both());
+    let said: Vec<Result<String>> = runs.into_iter().map(|run| done(run, "run")).collect();
+    for name in ["first", "second"] {
+        // Also where something before has failed.
+        let down = done(start(&["down", "--cluster", name], &[])?, "down");
+        both.as_ref().map_or(Ok(()), |()| down.map(drop))?;
+    }
+    both?;
+    for (n, said) in said.into_iter().enumerate() {
+        let (said, wanted) = (said?, format!("[0] of {n}\n[0] it\n"));
+        ensure!(said == wanted, "run {n} said {said:?}: expected {wanted:?}");
+    }
+    nothing_left(dir.path())
 }
 
 fn wait_until_up(out: &Path, err: &Path, up: &mut Started) -> Result<()> {

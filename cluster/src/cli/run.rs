@@ -39,6 +39,7 @@ fn run_recorded(context: Context, program: &Program<'_>, recorder: &mut Recorder
         eprint!("{}", cluster.manifest());
     }
     let command = |guest: &Guest| guest.argv(program.argv).user(program.user);
+    let labels: Vec<String> = cluster.guests().iter().map(|guest| guest.label().short()).collect();
     recorder.begin(cluster.guests().iter().map(|guest| guest.greeting().0));
     let mut show = |node, event: Event<'_>| {
         let line = match event {
@@ -51,6 +52,7 @@ fn run_recorded(context: Context, program: &Program<'_>, recorder: &mut Recorder
         if program.reports.wanted() {
             recorder.line(node, &line);
         }
+        let node = &labels[node];
         written(match line {
             OutputLine::Stdout(text) if !program.reports.take_stdout() => {
                 writeln!(std::io::stdout(), "[{node}] {text}")
@@ -146,7 +148,7 @@ pub(super) fn measure(
         Ok(())
     })?;
     if code == 0 && !results {
-        return Err(Error::Command { node: 0, command: program.into(), why: "it printed no results".into() });
+        return Err(Error::Command { node: 0.into(), command: program.into(), why: "it printed no results".into() });
     }
     Ok(code)
 }

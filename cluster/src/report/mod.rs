@@ -330,11 +330,15 @@ mod tests {
     }
 
     fn dead(node: usize) -> Error {
-        Error::Dead { node, what: "the kernel has panicked: x".into(), tail: "\n--- end of the console\nlast".into() }
+        Error::Dead {
+            node: node.into(),
+            what: "the kernel has panicked: x".into(),
+            tail: "\n--- end of the console\nlast".into(),
+        }
     }
 
     fn lost(node: usize) -> Error {
-        Error::Command { node, command: "sh".into(), why: "the guest's agent line was closed".into() }
+        Error::Command { node: node.into(), command: "sh".into(), why: "the guest's agent line was closed".into() }
     }
 
     /// Node, name of the test, and the beginning of its outcome.
@@ -409,8 +413,12 @@ mod tests {
         // The command takes too long in one.
         let mut record = recorder(2);
         record.begin([]);
-        let late =
-            |node| Error::Late { node, command: "x".into(), limit: Duration::from_secs(2), output: String::new() };
+        let late = |node: usize| Error::Late {
+            node: node.into(),
+            command: "x".into(),
+            limit: Duration::from_secs(2),
+            output: String::new(),
+        };
         record.ended(0, &Err(late(0)));
         record.ended(1, &Err(late(1)));
         let all = outcomes(record, &Err(late(0)));
