@@ -165,7 +165,8 @@ impl Builder {
         let fabric_options = with_files(&settings.fabric, run_dir.path())?;
         let manifest = prepared.manifest();
         let settings = Settings { fabric: fabric_options, ..settings };
-        let plan = Arc::new(Plan { prepared, settings, kvm, run_dir: run_dir.path().to_path_buf(), logs });
+        let debugged = settings.debugged()?;
+        let plan = Arc::new(Plan { prepared, settings, kvm, debugged, run_dir: run_dir.path().to_path_buf(), logs });
         let options = |node| special.iter().find(|(n, _)| *n == node).map_or(&each, |(_, o)| o).clone();
         let guests = (0..nodes).map(|node| Guest::new(node, options(node), Arc::clone(&plan))).collect();
         let fabric = Mutex::default();
@@ -210,6 +211,9 @@ impl Cluster {
         let begun = Instant::now();
         for guest in &self.guests {
             guest.start_qemu()?;
+            if let Some(command) = guest.gdb_command() {
+                eprintln!("gdb for node {}:\n{command}", guest.label());
+            }
         }
         let mut waiting: Vec<&Guest> = self.guests.iter().collect();
         while !waiting.is_empty() {
@@ -217,7 +221,7 @@ impl Cluster {
             let mut still = Vec::new();
             for guest in waiting {
                 if !guest.poll_boot(0)? {
-                    if begun.elapsed() > self.plan.boot_timeout() {
+                    if guest.is_late(begun) {
                         return Err(guest.boot_timed_out());
                     }
                     still.push(guest);
@@ -230,7 +234,7 @@ impl Cluster {
             guest.wait_for_boot(0)?;
         }
         step.done();
-        Ok(())
+        self.guests.iter().filter(|guest| guest.is_debugged()).try_for_each(Guest::write_gdb_script)
     }
 
     /// Starts the process that has the fabric and the HIBs of these guests, and waits until it listens everywhere.
@@ -253,9 +257,18 @@ impl Cluster {
     /// An error if a process of the cluster has ended by itself, a kernel has panicked, a guest has hung, or the user
     /// interrupts.
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_with(Guest::check_kernel)
+    }
+
+    /// The same, and an error of a kernel that goes on after it is one, too.
+    pub(crate) fn check_strictly(&self) -> Result<()> {
+        self.check_with(Guest::check_kernel_strictly)
+    }
+
+    fn check_with(&self, check_kernel: impl Fn(&Guest) -> Result<()>) -> Result<()> {
         interrupt::check()?;
         // A panic comes first: it is why others end.
-        self.guests.iter().try_for_each(Guest::check_kernel)?;
+        self.guests.iter().try_for_each(check_kernel)?;
         self.check_fabric()?;
         self.guests.iter().try_for_each(Guest::check)
     }

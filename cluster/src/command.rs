@@ -9,6 +9,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use telegraphos_agent::{Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost};
 
+/// How long an agent may take to start a command, and what is no limit.
+const START: Duration = Duration::from_secs(30);
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// The user that runs a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum User {
@@ -59,6 +63,8 @@ pub struct GuestCommand {
     input: Vec<u8>,
     keep_input: bool,
     limit: Duration,
+    /// How long the agent may take to start it.
+    start: Duration,
 }
 
 /// How a command in a guest ended.
@@ -141,7 +147,7 @@ pub(crate) enum Stream {
 impl GuestCommand {
     pub(crate) fn new(node: NodeLabel, line: Result<Line, String>, argv: Vec<String>) -> GuestCommand {
         let (user, env, input, limit) = (User::default(), Vec::new(), Vec::new(), Duration::from_secs(120));
-        GuestCommand { line, node, argv, user, env, input, keep_input: false, limit }
+        GuestCommand { line, node, argv, user, env, input, keep_input: false, limit, start: START }
     }
 
     /// As root; without this as `tg`.
@@ -179,6 +185,12 @@ impl GuestCommand {
         self
     }
 
+    /// The agent may take as long as it wants to start it.
+    pub(crate) fn patient(mut self) -> GuestCommand {
+        self.start = FOREVER;
+        self
+    }
+
     /// Starts it.
     pub fn spawn(self) -> Result<Running> {
         let text = self.argv.join(" ");
@@ -202,7 +214,7 @@ impl GuestCommand {
             ended: None,
         };
         running.feed()?;
-        match running.next_message(Instant::now() + Duration::from_secs(30))? {
+        match running.next_message(Instant::now() + self.start)? {
             Some(ToHost::Started { pid, .. }) => running.pid = pid,
             Some(ToHost::Error { text: why, .. }) => return Err(running.fail(why)),
             Some(other) => return Err(running.fail(format!("the agent answered {other:?}"))),

@@ -4,6 +4,7 @@
 use crate::agent::Line;
 use crate::cluster::Prepared;
 use crate::command::GuestCommand;
+use crate::gdb;
 use crate::launch::{Hib, Logs, PROMPT, read_log, start_hib, wait_for_socket};
 use crate::nodes::NodeLabel;
 use crate::panic::Console;
@@ -29,6 +30,8 @@ const DEVICE: &str = "hib";
 /// The memory device in QEMU, and its slot.
 const MEMORY_DEVICE: &str = "hib-memory";
 const MEMORY_SLOT: &str = "17.0";
+/// So long the processors of a guest that does not come up are watched.
+const SAMPLE: Duration = Duration::from_secs(1);
 /// The root port that it is behind, so that it can be unplugged.
 const PORT: &str = "rp0";
 
@@ -85,6 +88,8 @@ pub(crate) struct Plan {
     /// `hib` has the options of every HIB, unless a node has others.
     pub(crate) settings: Settings,
     pub(crate) kvm: bool,
+    /// Nodes with a server for gdb.
+    pub(crate) debugged: Vec<usize>,
     pub(crate) run_dir: PathBuf,
     pub(crate) logs: Logs,
 }
@@ -210,6 +215,35 @@ impl Guest {
         self.plan.logs.tails(self.node)
     }
 
+    // ---- debugging
+
+    /// Whether gdb may stop it at any time.
+    pub(crate) fn is_debugged(&self) -> bool {
+        self.plan.debugged.contains(&self.node)
+    }
+
+    /// The socket of QEMU's server for gdb.
+    pub(crate) fn gdb_socket(&self) -> Option<PathBuf> {
+        self.is_debugged().then(|| self.socket("gdb"))
+    }
+
+    /// The command line of gdb for it.
+    pub(crate) fn gdb_command(&self) -> Option<String> {
+        let symbols = self.image().symbols.as_deref();
+        self.gdb_socket().map(|socket| gdb::command(symbols, &socket, &self.gdb_script()))
+    }
+
+    fn gdb_script(&self) -> PathBuf {
+        self.plan.run_dir.join(format!("gdb{}.modules", self.node))
+    }
+
+    /// Writes the script that tells gdb where the driver's modules are; to be called when the guest is up.
+    pub(crate) fn write_gdb_script(&self) -> Result<()> {
+        let sections = self.sh(gdb::SECTIONS).as_root().check()?;
+        let script = self.gdb_script();
+        fs::write(&script, gdb::script(&sections, &self.image().drivers)).map_err(Error::io("cannot write", &script))
+    }
+
     // ---- commands in the guest
 
     /// A command for the guest's shell, which runs as user `tg` by default.
@@ -220,11 +254,10 @@ impl Guest {
     /// A command by its words, without a shell.
     pub fn argv<S: AsRef<str>>(&self, argv: &[S]) -> GuestCommand {
         let argv = argv.iter().map(|a| a.as_ref().to_owned()).collect();
-        GuestCommand::new(
-            self.label.clone(),
-            self.line().ok_or_else(|| "the virtual machine does not run".into()),
-            argv,
-        )
+        let line = self.line().ok_or_else(|| "the virtual machine does not run".into());
+        let command = GuestCommand::new(self.label.clone(), line, argv);
+        // One that gdb has stopped answers when gdb lets it.
+        if self.is_debugged() { command.patient() } else { command }
     }
 
     fn line(&self) -> Option<Line> {
@@ -308,11 +341,11 @@ impl Guest {
     fn try_start_qemu(&self) -> Result<()> {
         *lock(&self.qmp) = None;
         *lock(&self.vm) = None;
-        for kind in ["agent", "qmp", "console"] {
+        for kind in ["agent", "qmp", "console", "gdb"] {
             // Left by an earlier QEMU.
             let _ = fs::remove_file(self.socket(kind));
         }
-        *lock(&self.kernel) = Some(Console::follow(self.log("console")));
+        *lock(&self.kernel) = Some(Console::follow(self.log("console"), self.image().symbols.clone()));
         let mut command = self.options.qemu.as_ref().unwrap_or(&self.plan.prepared.qemu).command();
         command.args(self.qemu_args());
         let (directories, args) = self.start_directories()?;
@@ -364,6 +397,10 @@ impl Guest {
         if net == Net::User {
             append += " telegraphos.outside";
         }
+        if self.is_debugged() {
+            // Else the addresses in vmlinux are not those of the kernel that runs.
+            append += " nokaslr";
+        }
         for word in o.kernel_words.iter().chain(&self.settings.append) {
             append += &format!(" {word}");
         }
@@ -398,6 +435,9 @@ impl Guest {
         }
         if self.options.hib && plan.is_trusted(self.node) {
             add("-device", self.memory_device().to_string());
+        }
+        if let Some(socket) = self.gdb_socket() {
+            add("-gdb", format!("unix:{},server=on,wait=off", path(socket)));
         }
         if net == Net::User {
             add("-netdev", "user,id=outside".into());
@@ -458,6 +498,11 @@ impl Guest {
         lock(&self.kernel).as_mut().and_then(|console| console.panicked(&self.label)).map_or(Ok(()), Err)
     }
 
+    /// The same, also of an error after which the kernel goes on.
+    pub(crate) fn check_kernel_strictly(&self) -> Result<()> {
+        lock(&self.kernel).as_mut().and_then(|console| console.failed(&self.label)).map_or(Ok(()), Err)
+    }
+
     /// An error if QEMU or the HIB has ended by itself.
     fn check_processes(&self, during: &str) -> Result<()> {
         for process in [lock(&self.vm).as_mut().map(|vm| &mut vm.process), lock(&self.hib).as_mut()] {
@@ -473,7 +518,7 @@ impl Guest {
     pub(crate) fn check(&self) -> Result<()> {
         self.check_processes("while the guests run")?;
         let limit = Duration::from_secs(self.plan.settings.hang_timeout.unwrap_or(60));
-        if self.line().is_some_and(|line| line.is_silent(limit)) {
+        if !self.is_debugged() && self.line().is_some_and(|line| line.is_silent(limit)) {
             let what = format!(
                 "the guest has hung: QEMU runs, but the guest's agent has not answered for {limit:?}; on a slow machine \
                  give --hang-timeout more"
@@ -492,7 +537,7 @@ impl Guest {
     pub fn wait_for_boot(&self, boots: u64) -> Result<()> {
         let begun = Instant::now();
         while !self.poll_boot(boots)? {
-            if begun.elapsed() > self.plan.boot_timeout() {
+            if self.is_late(begun) {
                 return Err(self.boot_timed_out());
             }
         }
@@ -502,12 +547,37 @@ impl Guest {
         if wanted && !found { self.wait_for_device() } else { Ok(()) }
     }
 
+    /// Whether its boot, begun then, has taken too long.
+    pub(crate) fn is_late(&self, begun: Instant) -> bool {
+        !self.is_debugged() && begun.elapsed() > self.plan.boot_timeout()
+    }
+
+    /// What its processors have done lately: a boot that waits for something looks different from one that is slow.
+    fn activity(&self) -> &'static str {
+        let used = || lock(&self.vm).as_ref().and_then(|vm| vm.process.cpu_time());
+        let (before, begun) = (used(), Instant::now());
+        std::thread::sleep(SAMPLE);
+        match (before, used()) {
+            (Some(before), Some(after)) if after.saturating_sub(before) * 10 < begun.elapsed() => {
+                "its processors are idle: the kernel waits for something that does not come"
+            }
+            (Some(_), Some(_)) => {
+                "its processors are busy: it is slow, or runs in a loop; --boot-timeout gives it more time"
+            }
+            _ => "QEMU has ended",
+        }
+    }
+
+    /// The error of a boot that is late, or that of its kernel, if that is why.
     pub(crate) fn boot_timed_out(&self) -> Error {
+        if let Err(e) = self.check_kernel_strictly() {
+            return e;
+        }
         Error::TimedOut {
             what: format!("the boot of node {}", self.label),
             node: Some(self.node),
             limit: self.plan.boot_timeout(),
-            remedy: "on a slow machine give --boot-timeout more",
+            remedy: self.activity(),
             tail: self.tails(),
         }
     }

@@ -23,8 +23,9 @@
 //! - `namespaces` puts fabric processes into separate networks.
 //! - `command` runs commands in a guest, through `agent`, its line to the guest's agent; `qmp` speaks to QEMU, and
 //!   `registers` reads a board's registers by it.
+//! - `gdb` says how gdb is started for a guest's kernel.
 //! - `nodes` are the nodes of a cluster that differ from the others.
-//! - `panic` finds the panic of a kernel on its console.
+//! - `panic` finds the panic or another fatal error of a kernel on its console, `symbols` the source lines of its stack.
 //! - `report` writes what a command did in every guest as JUnit XML and KTAP.
 //! - `process` and `rundir` clean up after the harness: children die with it, its directory is removed by it or by the
 //!   next one.
@@ -39,6 +40,7 @@ mod clock;
 mod cluster;
 mod command;
 mod error;
+mod gdb;
 mod guest;
 mod interrupt;
 mod launch;
@@ -51,6 +53,7 @@ mod registers;
 mod report;
 mod rundir;
 mod settings;
+mod symbols;
 mod tap;
 
 pub use boards::{Boards, Row};

@@ -138,6 +138,12 @@ impl Settings {
         (0..self.node_count()).map(|number| self.label(number).host_name()).collect()
     }
 
+    /// The nodes that gdb may debug.
+    pub(crate) fn debugged(&self) -> Result<Vec<usize>> {
+        let names = self.node_names();
+        self.gdb.iter().map(|node| number(node, &names).map_err(|why| Error::Usage(format!("--gdb: {why}")))).collect()
+    }
+
     /// What one node is like: the cluster's settings with those of its table.
     pub(crate) fn of_node(&self, number: usize) -> Settings {
         let mut all = Settings { node: Vec::new(), ..self.clone() };
@@ -186,6 +192,7 @@ impl Settings {
                 }
             }
         }
+        self.debugged()?;
         let bytes: usize = self.name_words().iter().map(String::len).sum();
         if bytes > MAX_NAMES {
             return Err(Error::Usage(format!(
@@ -271,6 +278,7 @@ mod tests {
             ("[[node]]\nname = \"localhost\"\n", "no name of a node"),
             ("[[node]]\nname = \"A b\"\n", "no name of a node"),
             ("[[node]]\nmemori = 5\n", "memori"),
+            ("gdb = [\"2\"]\n", "--gdb: there is no node \"2\""),
             ("share = [\"/a:/x\"]\n[[node]]\nshare = [\"/b:/x\"]\n", "node 0: two shares are at /x"),
         ] {
             let said = refused(text);

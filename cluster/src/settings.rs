@@ -111,6 +111,11 @@ pub struct Settings {
     #[arg(long, value_name = "GROUP")]
     #[serde(default)]
     pub trust: Vec<TrustGroup>,
+    /// A node whose kernel gdb may debug: prints the command line of gdb, for a socket in the private directory; as
+    /// often as wanted. Time limits of boots and hangs are not for it, and its kernel has nokaslr
+    #[arg(long, value_name = "NODE")]
+    #[serde(default)]
+    pub gdb: Vec<String>,
     /// Networks of the guests [default: nodes for run and up, else none]
     #[arg(long, value_enum)]
     pub net: Option<Net>,
@@ -244,6 +249,7 @@ impl Settings {
             processes: self.processes.or(base.processes),
             threads: self.threads.or(base.threads),
             trust: if self.trust.is_empty() { base.trust } else { self.trust },
+            gdb: if self.gdb.is_empty() { base.gdb } else { self.gdb },
             net: self.net.or(base.net),
             boot_timeout: self.boot_timeout.or(base.boot_timeout),
             hang_timeout: self.hang_timeout.or(base.hang_timeout),
@@ -381,7 +387,7 @@ mod tests {
         let command = Settings::augment_args(Command::new("x"));
         let names: Vec<&str> = command.get_arguments().filter_map(|a| a.get_long()).collect();
         let text = "nodes = 3\nkernel = \"6.1\"\nmodules = \"/m\"\ninitrd = \"/i\"\nappend = \"a b\"\nroot = \"host\"\n\
-                    share = [\"/a:/b:ro\"]\nmemory = \"512M\"\ncpus = 2\naccel = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nnet = \"user\"\nboot-timeout = 60\n\
+                    share = [\"/a:/b:ro\"]\nmemory = \"512M\"\ncpus = 2\naccel = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nnet = \"user\"\ngdb = [\"2\"]\nboot-timeout = 60\n\
                     hang-timeout = 90\nkeep = true\nqemu = \"/q\"\nqemu-arg = [\"-d\", \"int\"]\n\
                     run-dir = \"/r\"\nlog-dir = \"/l\"\ncache = \"/c\"\n[hib]\nload-limit-ms = 500\n[fabric]\nnodes = 9\n\
                     [[trust]]\nname = \"lab\"\nnodes = [0, 2]\nsize-mib = 64\n";

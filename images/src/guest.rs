@@ -47,6 +47,10 @@ pub struct Guest {
     pub root: PathBuf,
     /// Why there is no driver in it, if so.
     pub without_driver: Option<String>,
+    /// The driver's modules, as files of the host.
+    pub drivers: Vec<PathBuf>,
+    /// The vmlinux of an own kernel's build, for its symbols.
+    pub symbols: Option<PathBuf>,
     /// Directories of the host that it mounts, by tag.
     pub directories: Vec<Directory>,
     transport: Option<Transport>,
@@ -86,7 +90,11 @@ impl Store {
     pub fn guest(&self, options: impl Into<BootOptions>) -> Result<Guest> {
         let options = options.into();
         let (kernel, initrd, mounts) = self.checked(&options)?;
-        let (root, mut manifest, without_driver) = self.image(&kernel)?;
+        let (root, mut manifest, without_driver, drivers) = self.image(&kernel)?;
+        let symbols = match &options.kernel {
+            KernelChoice::Own(path) => own::symbols(path),
+            _ => None,
+        };
         if let Some(root) = &options.root {
             manifest.parts.push(format!("root {root}"));
         }
@@ -96,6 +104,8 @@ impl Store {
             initrd,
             root,
             without_driver,
+            drivers,
+            symbols,
             directories,
             transport,
             disk,
@@ -151,8 +161,8 @@ impl Store {
         Ok((kernel, initrd, mounts))
     }
 
-    /// The boot root of a kernel: its file, what it is made of, and why it has no driver, if so.
-    fn image(&self, kernel: &Kernel) -> Result<(PathBuf, Manifest, Option<String>)> {
+    /// The boot root of a kernel: its file, what it is made of, why it has no driver, if so, and the driver's modules.
+    fn image(&self, kernel: &Kernel) -> Result<(PathBuf, Manifest, Option<String>, Vec<PathBuf>)> {
         let userland = self.userland()?;
         let tools = self.tools()?;
         let peers = self.peer_modules(kernel)?;
@@ -244,7 +254,8 @@ impl Store {
         {
             manifest.merge(other);
         }
-        Ok((dir.join(ROOT), manifest, without_driver))
+        let drivers = module.into_iter().flat_map(|module| [module.path, module.net, module.lab]).collect();
+        Ok((dir.join(ROOT), manifest, without_driver, drivers))
     }
 }
 

@@ -286,6 +286,10 @@ fn runner(suite: &mut Suite) {
     suite.part("run_ends_with_254_and_the_stack_of_a_panic", runner::a_panic_is_254_with_its_stack);
     suite.part("run_ends_with_254_when_a_kernel_panics_at_boot", runner::a_panic_at_boot_is_254_at_once);
     suite.part("run_ends_with_124_after_its_timeout", runner::a_late_command_is_124);
+    suite.part("run_ends_with_254_after_an_error_of_the_kernel", runner::an_error_of_the_kernel_is_254_without_a_panic);
+    suite.part("run_ends_with_254_when_a_guest_hangs", runner::a_guest_that_hangs_is_254);
+    suite.part("run_ends_with_124_when_a_boot_waits", runner::a_boot_that_waits_for_ever_is_124);
+    suite.part("run_with_gdb", runner::gdb_stops_a_guest_as_long_as_it_wants);
     suite.part("run_of_unlike_nodes_reports_what_they_are", runner::unlike_nodes_report_what_they_are);
     suite.part("runs_and_clusters_beside_each_other", runner::clusters_run_beside_each_other);
     suite.part("up_ends_when_a_process_of_it_is_killed", runner::up_ends_with_its_processes);

@@ -6,6 +6,8 @@ use crate::command;
 use crate::leftovers::{Started, end, nothing_left, processes_of};
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
@@ -141,6 +143,96 @@ pub(crate) fn a_late_command_is_124() -> Result<()> {
     let text = fs::read_to_string(&ktap)?;
     ensure!(text.contains("not ok 1 sleep 1000 # TIMEOUT\n"), "{text}");
     says(&output, &["node 0: sleep 1000: did not end within 2s"])
+}
+
+/// What the kernel says about an error after which it goes on is on its console as its own messages are.
+pub(crate) fn an_error_of_the_kernel_is_254_without_a_panic() -> Result<()> {
+    let begun = Instant::now();
+    let script = "echo '<0>BUG: unable to handle page fault for address: ffffdead00000000' >/dev/kmsg; sleep 600";
+    let output = run(&["--user", "root"], &["sh", "-c", script], 254)?;
+    ensure!(begun.elapsed() < Duration::from_secs(300), "it took {:?}", begun.elapsed());
+    says(&output, &["node 0: the kernel has failed: BUG: unable to handle page fault for address: ffffdead00000000"])?;
+    // A warning is no reason to end.
+    let script = "echo '<4>WARNING: CPU: 0 PID: 1 at kernel/x.c:1' >/dev/kmsg; sleep 3; echo on";
+    let output = run(&["--user", "root"], &["sh", "-c", script], 0)?;
+    ensure!(String::from_utf8_lossy(&output.stdout) == "[0] on\n", "{output:?}");
+    Ok(())
+}
+
+pub(crate) fn a_guest_that_hangs_is_254() -> Result<()> {
+    let script = "echo before; sleep 1; killall -STOP tg-agent; sleep 600";
+    let output = run(&["--user", "root", "--hang-timeout", "6"], &["sh", "-c", script], 254)?;
+    says(&output, &["node 0: the guest has hung", "has not answered for 6s", "end of node 0's console log"])
+}
+
+pub(crate) fn a_boot_that_waits_for_ever_is_124() -> Result<()> {
+    let append = "console=ttyS0 panic=-1 root=/dev/none rootwait";
+    let options = ["--boot-timeout", "25", "--qemu-arg", "-append", "--qemu-arg", append];
+    let output = run(&options, &["true"], 124)?;
+    says(
+        &output,
+        &[
+            "the boot of node 0 did not happen within 25 s",
+            "its processors are idle",
+            "Waiting for root device /dev/none",
+        ],
+    )
+}
+
+/// One packet of gdb's remote protocol, and the answer to it.
+fn gdb(server: &mut UnixStream, packet: &str) -> Result<String> {
+    let sum = packet.bytes().fold(0u8, u8::wrapping_add);
+    server.write_all(format!("${packet}#{sum:02x}").as_bytes())?;
+    let mut answer = Vec::new();
+    let mut byte = [0];
+    while !answer.windows(3).any(|end| end[0] == b'#') {
+        server.read_exact(&mut byte)?;
+        answer.push(byte[0]);
+    }
+    server.write_all(b"+")?;
+    let text = String::from_utf8(answer)?;
+    let begin = text.find('$').context("no answer of gdb's protocol")?;
+    Ok(text[begin + 1..text.len() - 3].to_owned())
+}
+
+/// A guest that gdb stops for longer than a guest may hang goes on when gdb lets it.
+pub(crate) fn gdb_stops_a_guest_as_long_as_it_wants() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let args = ["--quiet", "run", "--nodes", "2", "--gdb", "node1", "--hang-timeout", "5", "--run-dir"];
+    let mut command = command(&args);
+    command.arg(dir.path()).args(["--", "sh", "-c", "echo runs; sleep 2; echo done"]);
+    let (out, err) = (dir.path().join("out"), dir.path().join("err"));
+    command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
+    let mut run = Started(command.spawn()?);
+    let begun = Instant::now();
+    while fs::read_to_string(&out)?.matches("runs").count() < 2 {
+        let ended = run.0.try_wait()?;
+        ensure!(ended.is_none(), "it ended ({ended:?}):\n{}", fs::read_to_string(&err)?);
+        ensure!(begun.elapsed() < Duration::from_secs(300), "it does not run after 300 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let said = fs::read_to_string(&err)?;
+    let target = said.split("'target remote ").nth(1).and_then(|rest| rest.split('\'').next());
+    let target = target.with_context(|| format!("no command line of gdb in:\n{said}"))?;
+    let modules = said.split("source ").nth(1).and_then(|rest| rest.lines().next()).unwrap_or_default();
+    let script = fs::read_to_string(modules)?;
+    ensure!(script.contains("telegraphos.ko\" -s .text 0xffffffff"), "{modules} has {script:?}");
+    // A connection stops the guest.
+    let mut server = UnixStream::connect(target)?;
+    server.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let features = gdb(&mut server, "qSupported")?;
+    ensure!(features.contains("PacketSize="), "the server has {features:?}");
+    let registers = gdb(&mut server, "g")?;
+    ensure!(registers.len() > 300 && registers.chars().all(|c| c.is_ascii_hexdigit()), "registers are {registers:?}");
+    std::thread::sleep(Duration::from_secs(12));
+    ensure!(run.0.try_wait()?.is_none(), "it ended while gdb had stopped the guest:\n{}", fs::read_to_string(&err)?);
+    ensure!(fs::read_to_string(&out)?.matches("[1] done").count() == 0, "the guest went on");
+    let answer = gdb(&mut server, "D")?;
+    ensure!(answer == "OK", "the server says {answer:?}");
+    let code = run.0.wait()?.code();
+    let text = fs::read_to_string(&out)?;
+    ensure!(code == Some(0) && text.matches("done").count() == 2, "it ended with {code:?}, and said:\n{text}");
+    Ok(())
 }
 
 /// QEMU of one node is killed, then in another cluster the process that has all HIBs.
