@@ -22,7 +22,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telegraphos_device::direct::memory_socket;
-use telegraphos_images::{Guest as Image, Qemu, TCG};
+use telegraphos_images::{Guest as Image, Machine, Qemu, TCG};
 use telegraphos_wire::{WindowLayout, context};
 
 /// The HIB in QEMU.
@@ -377,7 +377,7 @@ impl Guest {
     }
 
     fn qemu_args(&self) -> Vec<OsString> {
-        let plan = &self.plan;
+        let (plan, machine) = (&self.plan, self.machine());
         let mut append = format!("telegraphos.node={}", self.node);
         let o = &self.options;
         for (wanted, word) in
@@ -407,7 +407,7 @@ impl Guest {
         if let Some(khz) = crate::clock::tsc_khz().filter(|_| !plan.kvm) {
             append += &format!(" tsc_early_khz={khz}");
         }
-        let mut args = self.image().qemu_args(if plan.kvm { "kvm" } else { TCG }, &append);
+        let mut args = self.image().qemu_args(machine, if plan.kvm { "kvm" } else { TCG }, &append);
         let mut add = |name: &str, value: String| args.extend([name.into(), OsString::from(value)]);
         add("-name", format!("telegraphos-node{}", self.node));
         let size = format!("{}M", self.settings.memory_mib.unwrap_or(256));
@@ -429,7 +429,9 @@ impl Guest {
         add("-qmp", format!("unix:{},server=on,wait=off", path(self.socket("qmp"))));
         // Firmware gives a port without reservation too little for a window that is plugged later.
         let reserve = port_reserve(plan.settings.hib.iter().chain(&self.options.hib_options));
-        add("-device", format!("pcie-root-port,id={PORT},chassis=1,slot=1,pref64-reserve={reserve}"));
+        if machine == Machine::Q35 {
+            add("-device", format!("pcie-root-port,id={PORT},chassis=1,slot=1,pref64-reserve={reserve}"));
+        }
         if self.options.hib {
             add("-device", self.device().to_string());
         }
@@ -456,12 +458,19 @@ impl Guest {
         self.options.driver && self.image().without_driver.is_none()
     }
 
+    fn machine(&self) -> Machine {
+        self.settings.machine.unwrap_or_default()
+    }
+
     /// The board's device in QEMU's JSON syntax.
     fn device(&self) -> Value {
         json!({
             "driver": "vfio-user-pci",
             "id": DEVICE,
-            "bus": PORT,
+            "bus": match self.machine() {
+                Machine::Q35 => PORT,
+                machine @ Machine::Pc => machine.bus(),
+            },
             "socket": {"type": "unix", "path": self.hib_socket()},
         })
     }
@@ -471,7 +480,7 @@ impl Guest {
         json!({
             "driver": "vfio-user-pci",
             "id": MEMORY_DEVICE,
-            "bus": "pcie.0",
+            "bus": self.machine().bus(),
             "addr": MEMORY_SLOT,
             "socket": {"type": "unix", "path": memory_socket(&self.hib_socket())},
         })

@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use telegraphos_images::{KernelChoice, RootChoice, Share};
+use telegraphos_images::{KernelChoice, Machine, RootChoice, Share};
 
 /// Bytes of all names together: guests have them on the command line of their kernels.
 const MAX_NAMES: usize = 512;
@@ -24,6 +24,8 @@ pub struct NodeSettings {
     /// Its memory in MiB.
     #[serde(default, rename = "memory", deserialize_with = "memory")]
     pub memory_mib: Option<u32>,
+    /// Its machine.
+    pub machine: Option<Machine>,
     /// Its kernel. `modules` and `initrd` of the cluster belong to the cluster's, and are not taken with it.
     pub kernel: Option<KernelChoice>,
     /// Where the modules of an own kernel are.
@@ -158,6 +160,7 @@ impl Settings {
         all.modules = node.modules.or(all.modules);
         all.initrd = node.initrd.or(all.initrd);
         all.root = node.root.or(all.root);
+        all.machine = node.machine.or(all.machine);
         all.cpus = node.cpus.or(all.cpus);
         all.memory_mib = node.memory_mib.or(all.memory_mib);
         all.append = add(all.append, node.append);
@@ -237,7 +240,7 @@ mod tests {
     fn a_node_is_what_its_table_says_and_else_what_the_cluster_is() {
         let text = "memory = 512\ncpus = 2\nappend = \"a\"\nkernel = \"/k\"\nmodules = \"/m\"\nqemu-arg = [\"-d\"]\n\
                     share = [\"/a:/a\"]\n[[node]]\nname = \"server\"\nmemory = \"1G\"\nappend = \"b\"\nshare = [\"/b:/b:ro\"]\n\
-                    qemu-arg = [\"int\"]\nroot = \"host\"\n[[node]]\nkernel = \"6.1\"\ncpus = 1\n[fabric]\nrings = 0\n";
+                    qemu-arg = [\"int\"]\nmachine = \"pc\"\nroot = \"host\"\n[[node]]\nkernel = \"6.1\"\ncpus = 1\n[fabric]\nrings = 0\n";
         let settings = read(text);
         settings.check().unwrap();
         assert_eq!((settings.node_count(), settings.node_names()), (2, vec!["server".to_owned(), "node1".into()]));
@@ -245,6 +248,7 @@ mod tests {
         assert_eq!((first.memory_mib, first.cpus, first.append.as_deref()), (Some(1024), Some(2), Some("a b")));
         assert_eq!((first.share.len(), first.qemu_arg), (2, vec!["-d".to_owned(), "int".into()]));
         assert_eq!((first.modules, first.root.is_some()), (Some("/m".into()), true));
+        assert_eq!((first.machine, second.machine), (Some(Machine::Pc), None));
         assert_eq!((second.memory_mib, second.cpus, second.modules), (Some(512), Some(1), None));
         assert_eq!(second.kernel, Some("6.1".parse().unwrap()));
         assert_eq!(settings.label(0).to_string(), "0 (server)");

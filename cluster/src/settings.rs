@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use telegraphos_device::direct::TrustGroup;
 use telegraphos_host::Threads;
-use telegraphos_images::{BootOptions, KernelChoice, KvmState, RootChoice, Share, kvm_usable};
+use telegraphos_images::{BootOptions, KernelChoice, KvmState, Machine, RootChoice, Share, kvm_usable};
 
 /// The most nodes of a cluster on one computer.
 pub const MAX_NODES: usize = 64;
@@ -89,6 +89,9 @@ pub struct Settings {
     /// Processors of each virtual machine [default: 1]
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,
+    /// Machine of each guest: q35, or pc, which is without PCI Express [default: q35]
+    #[arg(long, value_name = "MACHINE")]
+    pub machine: Option<Machine>,
     /// What runs guest code [default: auto]
     #[arg(long, value_enum)]
     pub accel: Option<Accelerator>,
@@ -245,6 +248,7 @@ impl Settings {
             share: if self.share.is_empty() { base.share } else { self.share },
             memory_mib: self.memory_mib.or(base.memory_mib),
             cpus: self.cpus.or(base.cpus),
+            machine: self.machine.or(base.machine),
             accel: self.accel.or(base.accel),
             processes: self.processes.or(base.processes),
             threads: self.threads.or(base.threads),
@@ -387,7 +391,7 @@ mod tests {
         let command = Settings::augment_args(Command::new("x"));
         let names: Vec<&str> = command.get_arguments().filter_map(|a| a.get_long()).collect();
         let text = "nodes = 3\nkernel = \"6.1\"\nmodules = \"/m\"\ninitrd = \"/i\"\nappend = \"a b\"\nroot = \"host\"\n\
-                    share = [\"/a:/b:ro\"]\nmemory = \"512M\"\ncpus = 2\naccel = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nnet = \"user\"\ngdb = [\"2\"]\nboot-timeout = 60\n\
+                    share = [\"/a:/b:ro\"]\nmemory = \"512M\"\ncpus = 2\nmachine = \"pc\"\naccel = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nnet = \"user\"\ngdb = [\"2\"]\nboot-timeout = 60\n\
                     hang-timeout = 90\nkeep = true\nqemu = \"/q\"\nqemu-arg = [\"-d\", \"int\"]\n\
                     run-dir = \"/r\"\nlog-dir = \"/l\"\ncache = \"/c\"\n[hib]\nload-limit-ms = 500\n[fabric]\nnodes = 9\n\
                     [[trust]]\nname = \"lab\"\nnodes = [0, 2]\nsize-mib = 64\n";

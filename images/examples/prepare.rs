@@ -4,7 +4,7 @@
 //! QEMU and the default kernel's guest.
 use std::process::ExitCode;
 use std::time::Instant;
-use telegraphos_images::{BootOptions, KernelSeries, Progress, Result, Store, TCG, kvm_usable};
+use telegraphos_images::{BootOptions, KernelSeries, Machine, Progress, Result, Store, TCG, kvm_usable};
 
 fn run() -> Result<bool> {
     let store = Store::open(None, Progress::Auto)?;
@@ -55,7 +55,7 @@ fn run() -> Result<bool> {
                 let guest = store.guest(series.parse::<KernelSeries>()?)?;
                 print!("{}", guest.manifest);
                 println!("{}\n{}", guest.kernel.display(), guest.root.display());
-                println!("{:?}", guest.qemu_args(TCG, ""));
+                println!("{:?}", guest.qemu_args(Machine::default(), TCG, ""));
             }
         }
         println!("# {word}: {:.2} s", begun.elapsed().as_secs_f64());

@@ -9,7 +9,7 @@ use crate::manifest::FileRecord;
 use crate::module::{KO, LAB_KO, NET_KO, forget_old};
 use crate::root::{RootChoice, Share, disk_format};
 use crate::store::{self, Store, read};
-use crate::{Error, KernelChoice, KernelSeries, Manifest, Result, own, peers};
+use crate::{Error, KernelChoice, KernelSeries, Machine, Manifest, Result, own, peers};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -304,7 +304,7 @@ impl Mounts {
 }
 
 impl Guest {
-    /// QEMU options that boot this guest fastest: machine, processor, `accelerator` ([`TCG`] or `kvm`), kernel, root
+    /// QEMU options that boot this guest fastest: `machine`, processor, `accelerator` ([`TCG`] or `kvm`), kernel, root
     /// file system (as an NVMe disk, for which every kernel here has the driver built in) and command line, to which
     /// `append` is added (see `images/agent/src/init.rs` for the words that it accepts). The caller adds memory,
     /// processors and devices:
@@ -318,7 +318,7 @@ impl Guest {
     ///   of `WindowLayout::pref64_reserve`: firmware gives a port without it 2 MiB, and a window plugged later stays
     ///   without address ("failed to assign");
     /// - `-qmp ...`, `-no-reboot` where wanted.
-    pub fn qemu_args(&self, accelerator: &str, append: &str) -> Vec<OsString> {
+    pub fn qemu_args(&self, machine: Machine, accelerator: &str, append: &str) -> Vec<OsString> {
         // no_timer_check and tsc=reliable: a loaded host makes an emulated guest doubt its timers. cryptomgr.notests:
         // Debian's kernels test every cipher at boot, 0.7 s of 3.6 when emulated. noreplace-smp: with one processor, a
         // kernel removes ten thousand lock prefixes from its code, each by mappings of its own, a tenth of the boot.
@@ -338,7 +338,7 @@ impl Guest {
             command_line.push(' ');
             command_line.push_str(append.trim());
         }
-        let machine = "q35,memory-backend=ram,hpet=off,smm=off,vmport=off,usb=off,sata=off,smbus=off";
+        let machine = machine.option();
         let mut args = vec!["-nodefaults".into(), "-no-user-config".into()];
         // As JSON: a path may have a comma.
         let root = json!({"driver": "file", "node-name": "root", "read-only": true, "filename": self.root});

@@ -290,6 +290,7 @@ fn runner(suite: &mut Suite) {
     suite.part("run_ends_with_254_when_a_guest_hangs", runner::a_guest_that_hangs_is_254);
     suite.part("run_ends_with_124_when_a_boot_waits", runner::a_boot_that_waits_for_ever_is_124);
     suite.part("run_with_gdb", runner::gdb_stops_a_guest_as_long_as_it_wants);
+    suite.part("machine_pc_has_the_board", runner::a_board_works_on_the_machine_pc);
     suite.part("run_of_unlike_nodes_reports_what_they_are", runner::unlike_nodes_report_what_they_are);
     suite.part("runs_and_clusters_beside_each_other", runner::clusters_run_beside_each_other);
     suite.part("up_ends_when_a_process_of_it_is_killed", runner::up_ends_with_its_processes);

@@ -11,6 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
+use telegraphos_cluster::{Cluster, NodeSettings, Settings};
+use telegraphos_images::Machine;
 
 /// Runs `run` on one node with these options and this command, expects this exit code, and nothing left behind.
 fn run(options: &[&str], argv: &[&str], code: i32) -> Result<Output> {
@@ -258,6 +260,30 @@ pub(crate) fn up_ends_with_its_processes() -> Result<()> {
         }
         nothing_left(&run_dir)?;
     }
+    Ok(())
+}
+
+/// The board works, is unplugged and plugged in on the machine without PCI Express, beside one with it.
+pub(crate) fn a_board_works_on_the_machine_pc() -> Result<()> {
+    let pc = NodeSettings { machine: Some(Machine::Pc), ..NodeSettings::default() };
+    let settings = Settings { node: vec![pc, NodeSettings::default()], ..crate::settings("machine-pc") };
+    let cluster = Cluster::builder().settings(settings).boot()?;
+    let found = |node: usize| cluster.node(node).sh("cat /sys/bus/pci/drivers/telegraphos/*/uevent").as_root().check();
+    for (node, slot) in [(0, "PCI_SLOT_NAME=0000:00:"), (1, "PCI_SLOT_NAME=0000:01:00.0")] {
+        let text = found(node)?;
+        ensure!(text.contains(slot), "the board of node {node} is in {text:?}: expected {slot}");
+    }
+    let filter = ["tg-selftest", "--only", "remote-write/"];
+    let commands: Vec<_> =
+        cluster.guests().iter().map(|guest| guest.argv(&filter).spawn()).collect::<Result<_, _>>()?;
+    for command in commands {
+        let output = command.wait_for(Duration::from_secs(300))?;
+        ensure!(output.status.success() && output.stdout.contains("ok 1 "), "{}{}", output.stdout, output.stderr);
+    }
+    cluster.node(0).device_del()?;
+    ensure!(found(0).is_err(), "the board was unplugged and is still there");
+    cluster.node(0).device_add()?;
+    cluster.node(0).wait_for_device()?;
     Ok(())
 }
 

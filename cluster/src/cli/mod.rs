@@ -45,7 +45,7 @@ use std::time::Duration;
         telegraphos top                                   traffic between them, live\n  \
         telegraphos bench                                 what a store costs\n\n\
         Exit codes: 0 success; 1 a check or a guest failed; 2 usage or configuration; 3 the cluster could not be set \
-        up,\nor a process of it ended; 124 a time limit; 130 interrupted; 254 a guest's kernel panicked, or the guest \
+        up,\nor a process of it ended; 124 a time limit; 130 interrupted; 254 a guest's kernel failed, or the guest \
         hung.\n`run` passes on the first exit code of the command that is not 0 (128 + n for signal n)."
 )]
 struct Cli {
@@ -113,10 +113,10 @@ enum Command {
         after_help = "Examples:\n  telegraphos logs\n  telegraphos logs 1 --follow\n  telegraphos logs --of fabric"
     )]
     Logs(detached::LogsArgs),
-    /// Copies a file into a guest of a cluster that runs detached, or out of one
+    /// Copies a file or directory into a guest of a cluster that runs detached, or out of one
     #[command(
         after_help = "Examples:\n  telegraphos cp ./program 0:/tmp/\n  telegraphos cp --user root node1:/proc/kallsyms \
-                            symbols\n\nThe copy has the mode of the original."
+                            symbols\n  telegraphos cp -r 0:/tmp/results .\n\nThe copy has the mode of the original."
     )]
     Cp(detached::CpArgs),
     /// Ends a cluster that runs detached
@@ -128,7 +128,7 @@ enum Command {
     /// Runs a command in every guest at once
     #[command(after_help = "Examples:\n  telegraphos run --nodes 4 --lab -- tg-selftest\n  telegraphos run --junit \
                             selftest.xml -- tg-selftest\n  telegraphos run --nodes 1 --user root -- sh -c 'dmesg | tail'\n\nThe exit code is that of the first command to fail, or 0; 124 after \
-                            --timeout; 254 for a guest that\npanicked or hung, with the kernel's stack and the end of its console. --junit and --ktap say the same for CI; a\nprogram \
+                            --timeout; 254 for a guest whose\nkernel failed or that hung, with the kernel's stack and the end of its console. --junit and --ktap say the same for CI; a\nprogram \
                             that prints KTAP has its own tests there.")]
     Run(RunArgs),
     /// Measures what operations and an idle board cost, beside what others offer in the same guests

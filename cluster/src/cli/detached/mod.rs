@@ -86,6 +86,9 @@ pub(super) struct LogsArgs {
 /// `telegraphos cp`.
 #[derive(Debug, Args)]
 pub(super) struct CpArgs {
+    /// Copies a directory with all that is in it
+    #[arg(long, short)]
+    recursive: bool,
     /// A file of this machine, or NODE:PATH, one of a guest
     from: String,
     /// Where to: a file or a directory, here or in a guest
