@@ -571,7 +571,7 @@ impl Guest {
                 "its processors are idle: the kernel waits for something that does not come"
             }
             (Some(_), Some(_)) => {
-                "its processors are busy: it is slow, or runs in a loop; --boot-timeout gives it more time"
+                "its processors are busy: it is slow, or runs in a loop; --boot-timeout gives more time"
             }
             _ => "QEMU has ended",
         }

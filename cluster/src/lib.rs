@@ -25,7 +25,8 @@
 //!   `registers` reads a board's registers by it.
 //! - `gdb` says how gdb is started for a guest's kernel.
 //! - `nodes` are the nodes of a cluster that differ from the others.
-//! - `panic` finds the panic or another fatal error of a kernel on its console, `symbols` the source lines of its stack.
+//! - `panic` finds the panic or another fatal error of a kernel on its console, `symbols` the source lines of its
+//!   stack.
 //! - `report` writes what a command did in every guest as JUnit XML and KTAP.
 //! - `process` and `rundir` clean up after the harness: children die with it, its directory is removed by it or by the
 //!   next one.

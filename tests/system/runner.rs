@@ -268,7 +268,8 @@ pub(crate) fn a_board_works_on_the_machine_pc() -> Result<()> {
     let pc = NodeSettings { machine: Some(Machine::Pc), ..NodeSettings::default() };
     let settings = Settings { node: vec![pc, NodeSettings::default()], ..crate::settings("machine-pc") };
     let cluster = Cluster::builder().settings(settings).boot()?;
-    let found = |node: usize| cluster.node(node).sh("cat /sys/bus/pci/drivers/telegraphos/0000:*/uevent").as_root().check();
+    let found =
+        |node: usize| cluster.node(node).sh("cat /sys/bus/pci/drivers/telegraphos/0000:*/uevent").as_root().check();
     for (node, slot) in [(0, "PCI_SLOT_NAME=0000:00:"), (1, "PCI_SLOT_NAME=0000:01:00.0")] {
         let text = found(node)?;
         ensure!(text.contains(slot), "the board of node {node} is in {text:?}: expected {slot}");

@@ -111,6 +111,9 @@ fn first_line(text: &str) -> &str {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("")
 }
 
+/// How a command ended, or why it could not be followed, with the exit code of that.
+type Ended = Result<Status, (String, u8)>;
+
 #[derive(Debug, Default)]
 struct Node {
     name: String,
@@ -118,7 +121,7 @@ struct Node {
     ktap: ktap::Reader,
     out: End,
     err: End,
-    end: Option<(Result<Status, (String, u8)>, Duration)>,
+    end: Option<(Ended, Duration)>,
 }
 
 /// Takes in what a command does in every guest.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `telegraphos cp`: a file into a guest of a detached cluster, or out of one; a directory as `tar` packs it on one side
-//! and unpacks it on the other.
+//! `telegraphos cp`: a file into a guest of a detached cluster, or out of one; a directory as `tar` packs it on one
+//! side and unpacks it on the other.
 
 use super::CpArgs;
 use super::client::{Command, Input};
