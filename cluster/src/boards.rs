@@ -202,7 +202,7 @@ impl Boards {
 
     /// The error of a board's client, with the end of the board's log.
     pub(crate) fn error(&self, node: usize, source: ClientError) -> Error {
-        Error::Board { node, source, tail: self.logs.tails(node) }
+        Error::Board { node: node.into(), source, tail: self.logs.tails(node) }
     }
 
     /// Calls `f` with a node's client. Fails if the user has interrupted.

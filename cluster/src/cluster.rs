@@ -3,7 +3,7 @@
 //! their own, or share one.
 
 use crate::guest::{Guest, NodeOptions, Plan};
-use crate::launch::{Logs, log_end, start_fabric, start_host, wait_for_socket};
+use crate::launch::{Logs, log_end, start_fabric, start_host, wait_for_socket, with_files};
 use crate::process::{Memory, Process};
 use crate::rundir::{ClusterName, MachineLock, RunDir};
 use crate::settings::{Processes, Settings};
@@ -31,16 +31,23 @@ pub struct Builder {
 pub struct Prepared {
     /// QEMU.
     pub qemu: Qemu,
-    /// Kernel and root file system.
-    pub image: Image,
+    /// Kernels and root file systems, of those nodes that differ.
+    images: Vec<Image>,
+    /// Which of them a node has.
+    of_nodes: Vec<usize>,
 }
 
 impl Prepared {
     /// Everything that was used.
     pub fn manifest(&self) -> Manifest {
         let mut manifest = self.qemu.manifest.clone();
-        manifest.merge(&self.image.manifest);
+        self.images.iter().for_each(|image| manifest.merge(&image.manifest));
         manifest
+    }
+
+    /// What a node boots from.
+    pub(crate) fn image(&self, node: usize) -> &Image {
+        &self.images[self.of_nodes[node]]
     }
 }
 
@@ -54,11 +61,25 @@ pub fn prepare(settings: &Settings, progress: ProgressMode) -> Result<Prepared> 
         Some(path) => store.qemu_at(path.clone())?,
         None => store.qemu()?,
     };
-    let image = store.guest(settings.boot_options())?;
-    if let (Some(why), false) = (&image.without_driver, progress == ProgressMode::Silent) {
-        eprintln!("the guests have no driver: {why}");
+    let (mut all, mut images, mut of_nodes) = (Vec::new(), Vec::new(), Vec::new());
+    for node in 0..settings.node_count() {
+        let options = settings.of_node(node).boot_options();
+        if let Some(same) = all.iter().position(|other| *other == options) {
+            of_nodes.push(same);
+            continue;
+        }
+        let image = store.guest(options.clone())?;
+        if let (Some(why), false) = (&image.without_driver, progress == ProgressMode::Silent) {
+            match settings.node.len() {
+                0 => eprintln!("the guests have no driver: {why}"),
+                _ => eprintln!("node {} and those like it have no driver: {why}", settings.label(node)),
+            }
+        }
+        of_nodes.push(images.len());
+        all.push(options);
+        images.push(image);
     }
-    Ok(Prepared { qemu, image })
+    Ok(Prepared { qemu, images, of_nodes })
 }
 
 impl Builder {
@@ -140,9 +161,12 @@ impl Builder {
         let prepared = prepare(&settings, progress)?;
         let lock = if beside { None } else { Some(MachineLock::acquire(progress)?) };
         let logs = Logs::open(&settings, &run_dir)?;
-        let nodes = settings.nodes.unwrap_or(2);
+        let nodes = settings.node_count();
+        let fabric_options = with_files(&settings.fabric, run_dir.path())?;
         let manifest = prepared.manifest();
-        let plan = Arc::new(Plan { prepared, settings, kvm, run_dir: run_dir.path().to_path_buf(), logs });
+        let settings = Settings { fabric: fabric_options, ..settings };
+        let debugged = settings.debugged()?;
+        let plan = Arc::new(Plan { prepared, settings, kvm, debugged, run_dir: run_dir.path().to_path_buf(), logs });
         let options = |node| special.iter().find(|(n, _)| *n == node).map_or(&each, |(_, o)| o).clone();
         let guests = (0..nodes).map(|node| Guest::new(node, options(node), Arc::clone(&plan))).collect();
         let fabric = Mutex::default();
@@ -187,6 +211,9 @@ impl Cluster {
         let begun = Instant::now();
         for guest in &self.guests {
             guest.start_qemu()?;
+            if let Some(command) = guest.gdb_command() {
+                eprintln!("gdb for node {}:\n{command}", guest.label());
+            }
         }
         let mut waiting: Vec<&Guest> = self.guests.iter().collect();
         while !waiting.is_empty() {
@@ -194,7 +221,7 @@ impl Cluster {
             let mut still = Vec::new();
             for guest in waiting {
                 if !guest.poll_boot(0)? {
-                    if begun.elapsed() > self.plan.boot_timeout() {
+                    if guest.is_late(begun) {
                         return Err(guest.boot_timed_out());
                     }
                     still.push(guest);
@@ -207,7 +234,7 @@ impl Cluster {
             guest.wait_for_boot(0)?;
         }
         step.done();
-        Ok(())
+        self.guests.iter().filter(|guest| guest.is_debugged()).try_for_each(Guest::write_gdb_script)
     }
 
     /// Starts the process that has the fabric and the HIBs of these guests, and waits until it listens everywhere.
@@ -230,9 +257,18 @@ impl Cluster {
     /// An error if a process of the cluster has ended by itself, a kernel has panicked, a guest has hung, or the user
     /// interrupts.
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_with(Guest::check_kernel)
+    }
+
+    /// The same, and an error of a kernel that goes on after it is one, too.
+    pub(crate) fn check_strictly(&self) -> Result<()> {
+        self.check_with(Guest::check_kernel_strictly)
+    }
+
+    fn check_with(&self, check_kernel: impl Fn(&Guest) -> Result<()>) -> Result<()> {
         interrupt::check()?;
         // A panic comes first: it is why others end.
-        self.guests.iter().try_for_each(Guest::check_kernel)?;
+        self.guests.iter().try_for_each(check_kernel)?;
         self.check_fabric()?;
         self.guests.iter().try_for_each(Guest::check)
     }

@@ -2,11 +2,16 @@
 //! A command in a guest: described, started through the guest's agent line, read line by line.
 
 use crate::agent::Line;
+use crate::nodes::NodeLabel;
 use crate::{Error, Result, interrupt};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use telegraphos_agent::{Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost};
+
+/// How long an agent may take to start a command, and what is no limit.
+const START: Duration = Duration::from_secs(30);
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The user that runs a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,13 +56,15 @@ impl std::str::FromStr for User {
 #[derive(Clone, Debug)]
 pub struct GuestCommand {
     line: Result<Line, String>,
-    node: usize,
+    node: NodeLabel,
     argv: Vec<String>,
     user: User,
     env: Vec<(String, String)>,
     input: Vec<u8>,
     keep_input: bool,
     limit: Duration,
+    /// How long the agent may take to start it.
+    start: Duration,
 }
 
 /// How a command in a guest ended.
@@ -65,6 +72,11 @@ pub struct GuestCommand {
 pub struct Status(Exit);
 
 impl Status {
+    #[cfg(test)]
+    pub(crate) fn of(exit: Exit) -> Status {
+        Status(exit)
+    }
+
     /// Whether it returned 0.
     pub fn success(self) -> bool {
         self.0 == Exit::Code(0)
@@ -133,9 +145,9 @@ pub(crate) enum Stream {
 }
 
 impl GuestCommand {
-    pub(crate) fn new(node: usize, line: Result<Line, String>, argv: Vec<String>) -> GuestCommand {
+    pub(crate) fn new(node: NodeLabel, line: Result<Line, String>, argv: Vec<String>) -> GuestCommand {
         let (user, env, input, limit) = (User::default(), Vec::new(), Vec::new(), Duration::from_secs(120));
-        GuestCommand { line, node, argv, user, env, input, keep_input: false, limit }
+        GuestCommand { line, node, argv, user, env, input, keep_input: false, limit, start: START }
     }
 
     /// As root; without this as `tg`.
@@ -173,16 +185,22 @@ impl GuestCommand {
         self
     }
 
+    /// The agent may take as long as it wants to start it.
+    pub(crate) fn patient(mut self) -> GuestCommand {
+        self.start = FOREVER;
+        self
+    }
+
     /// Starts it.
     pub fn spawn(self) -> Result<Running> {
         let text = self.argv.join(" ");
-        let fail = |why| Error::Command { node: self.node, command: text.clone(), why };
+        let fail = |why| Error::Command { node: self.node.clone(), command: text.clone(), why };
         let line = self.line.map_err(fail)?;
         let (uid, gid) = self.user.ids();
         let (argv, env) = (self.argv, self.env);
         let (id, messages) = line.start(|id| ToGuest::Run { id, uid, gid, argv, env, cwd: None }).map_err(fail)?;
         let mut running = Running {
-            node: self.node,
+            node: self.node.clone(),
             command: text.clone(),
             line,
             id,
@@ -196,7 +214,7 @@ impl GuestCommand {
             ended: None,
         };
         running.feed()?;
-        match running.next_message(Instant::now() + Duration::from_secs(30))? {
+        match running.next_message(Instant::now() + self.start)? {
             Some(ToHost::Started { pid, .. }) => running.pid = pid,
             Some(ToHost::Error { text: why, .. }) => return Err(running.fail(why)),
             Some(other) => return Err(running.fail(format!("the agent answered {other:?}"))),
@@ -213,7 +231,7 @@ impl GuestCommand {
 
     /// Runs it and returns its standard output. An exit code other than 0 is an error.
     pub fn check(self) -> Result<String> {
-        let (node, command) = (self.node, self.argv.join(" "));
+        let (node, command) = (self.node.clone(), self.argv.join(" "));
         let output = self.run()?;
         if output.status.success() {
             return Ok(output.stdout);
@@ -227,7 +245,7 @@ impl GuestCommand {
 /// command dropped, the guest's other commands may be held up behind it.
 #[derive(Debug)]
 pub struct Running {
-    node: usize,
+    node: NodeLabel,
     command: String,
     line: Line,
     id: u32,
@@ -246,12 +264,12 @@ pub struct Running {
 
 impl Running {
     fn fail(&self, why: String) -> Error {
-        Error::Command { node: self.node, command: self.command.clone(), why }
+        Error::Command { node: self.node.clone(), command: self.command.clone(), why }
     }
 
     /// The error of a command that is not done after `limit`; `output` is empty, or what it wrote.
     pub(crate) fn late(&self, limit: Duration, output: String) -> Error {
-        Error::Late { node: self.node, command: self.command.clone(), limit, output }
+        Error::Late { node: self.node.clone(), command: self.command.clone(), limit, output }
     }
 
     /// Sends more standard input to a command started with [`GuestCommand::keep_input_open`].
@@ -491,7 +509,7 @@ mod tests {
     }
 
     fn command(line: &Line, text: &str) -> GuestCommand {
-        GuestCommand::new(7, Ok(line.clone()), text.split(' ').map(str::to_owned).collect())
+        GuestCommand::new(7.into(), Ok(line.clone()), text.split(' ').map(str::to_owned).collect())
     }
 
     #[test]

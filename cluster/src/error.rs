@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong outside the guests, each with what to do next.
 
+use crate::nodes::NodeLabel;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub enum Error {
     Ended {
         /// Which process.
         what: String,
+        /// Its node, if it is of one.
+        node: Option<usize>,
         /// How it ended.
         status: String,
         /// What the harness was doing.
@@ -55,6 +58,8 @@ pub enum Error {
     TimedOut {
         /// What was waited for.
         what: String,
+        /// Its node, if it is of one.
+        node: Option<usize>,
         /// How long.
         limit: Duration,
         /// What to do.
@@ -66,7 +71,7 @@ pub enum Error {
     #[error("node {node}: {command}: {why}")]
     Command {
         /// The node.
-        node: usize,
+        node: NodeLabel,
         /// The command.
         command: String,
         /// Why.
@@ -76,7 +81,7 @@ pub enum Error {
     #[error("node {node}: {command}: did not end within {limit:?}{output}")]
     Late {
         /// The node.
-        node: usize,
+        node: NodeLabel,
         /// The command.
         command: String,
         /// How long.
@@ -88,7 +93,7 @@ pub enum Error {
     #[error("node {node}: {what}{tail}")]
     Dead {
         /// The node.
-        node: usize,
+        node: NodeLabel,
         /// What happened, with the kernel's words.
         what: String,
         /// The stack and the last lines of the console.
@@ -98,7 +103,7 @@ pub enum Error {
     #[error("node {node}: {command} failed ({status}):\n{output}")]
     Failed {
         /// The node.
-        node: usize,
+        node: NodeLabel,
         /// The command.
         command: String,
         /// How it ended.
@@ -110,7 +115,7 @@ pub enum Error {
     #[error("node {node}'s board: {source}{tail}")]
     Board {
         /// The node.
-        node: usize,
+        node: NodeLabel,
         /// Why.
         source: telegraphos_device::client::ClientError,
         /// The end of its log.
@@ -120,7 +125,7 @@ pub enum Error {
     #[error("node {node}: QMP {command}: {why}")]
     Qmp {
         /// The node.
-        node: usize,
+        node: NodeLabel,
         /// The command.
         command: String,
         /// QEMU's answer.
@@ -167,7 +172,29 @@ impl Error {
         during: impl Into<String>,
         tail: String,
     ) -> Error {
-        Error::Ended { what: what.into(), status: status.to_string(), during: during.into(), tail }
+        Error::Ended { what: what.into(), node: None, status: status.to_string(), during: during.into(), tail }
+    }
+
+    /// The same, of a process of this node.
+    pub(crate) fn of_node(mut self, of: usize) -> Error {
+        if let Error::Ended { node, .. } | Error::TimedOut { node, .. } = &mut self {
+            *node = Some(of);
+        }
+        self
+    }
+
+    /// The node that it is about, if it is about one.
+    pub(crate) fn node(&self) -> Option<usize> {
+        match self {
+            Error::Command { node, .. }
+            | Error::Late { node, .. }
+            | Error::Dead { node, .. }
+            | Error::Failed { node, .. }
+            | Error::Board { node, .. }
+            | Error::Qmp { node, .. } => Some(node.number),
+            Error::TimedOut { node, .. } | Error::Ended { node, .. } => *node,
+            _ => None,
+        }
     }
 
     /// The command's exit code for this error (see `telegraphos --help`).

@@ -4,7 +4,9 @@
 use crate::agent::Line;
 use crate::cluster::Prepared;
 use crate::command::GuestCommand;
+use crate::gdb;
 use crate::launch::{Hib, Logs, PROMPT, read_log, start_hib, wait_for_socket};
+use crate::nodes::NodeLabel;
 use crate::panic::Console;
 use crate::process::{Memory, Process};
 use crate::qmp::Qmp;
@@ -20,7 +22,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telegraphos_device::direct::memory_socket;
-use telegraphos_images::{Qemu, TCG};
+use telegraphos_images::{Guest as Image, Machine, Qemu, TCG};
 use telegraphos_wire::{WindowLayout, context};
 
 /// The HIB in QEMU.
@@ -28,6 +30,8 @@ const DEVICE: &str = "hib";
 /// The memory device in QEMU, and its slot.
 const MEMORY_DEVICE: &str = "hib-memory";
 const MEMORY_SLOT: &str = "17.0";
+/// So long the processors of a guest that does not come up are watched.
+const SAMPLE: Duration = Duration::from_secs(1);
 /// The root port that it is behind, so that it can be unplugged.
 const PORT: &str = "rp0";
 
@@ -84,6 +88,8 @@ pub(crate) struct Plan {
     /// `hib` has the options of every HIB, unless a node has others.
     pub(crate) settings: Settings,
     pub(crate) kvm: bool,
+    /// Nodes with a server for gdb.
+    pub(crate) debugged: Vec<usize>,
     pub(crate) run_dir: PathBuf,
     pub(crate) logs: Logs,
 }
@@ -123,17 +129,15 @@ fn port_reserve<'a>(hib: impl Iterator<Item = &'a (String, String)> + Clone) -> 
     WindowLayout::new(node_bits, offset_bits).unwrap_or(default).pref64_reserve(contexts)
 }
 
-/// The name of a node, which is also its host name.
-pub(crate) fn name(node: usize) -> String {
-    format!("node{node}")
-}
-
 /// One node.
 #[derive(Debug)]
 pub struct Guest {
     node: usize,
+    label: NodeLabel,
     options: NodeOptions,
     plan: Arc<Plan>,
+    /// The cluster's, with what is this node's own.
+    settings: Settings,
     vm: Mutex<Option<Vm>>,
     qmp: Mutex<Option<Qmp>>,
     hib: Mutex<Option<Process>>,
@@ -159,12 +163,23 @@ impl Drop for Vm {
 impl Guest {
     pub(crate) fn new(node: usize, options: NodeOptions, plan: Arc<Plan>) -> Guest {
         let (vm, qmp, hib, kernel) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        Guest { node, options, plan, vm, qmp, hib, kernel }
+        let (label, settings) = (plan.settings.label(node), plan.settings.of_node(node));
+        Guest { node, label, options, plan, settings, vm, qmp, hib, kernel }
     }
 
     /// Its node id.
     pub fn node(&self) -> usize {
         self.node
+    }
+
+    /// Its number and name, for messages.
+    pub fn label(&self) -> &NodeLabel {
+        &self.label
+    }
+
+    /// What it boots from.
+    fn image(&self) -> &Image {
+        self.plan.prepared.image(self.node)
     }
 
     fn socket(&self, kind: &str) -> PathBuf {
@@ -200,6 +215,35 @@ impl Guest {
         self.plan.logs.tails(self.node)
     }
 
+    // ---- debugging
+
+    /// Whether gdb may stop it at any time.
+    pub(crate) fn is_debugged(&self) -> bool {
+        self.plan.debugged.contains(&self.node)
+    }
+
+    /// The socket of QEMU's server for gdb.
+    pub(crate) fn gdb_socket(&self) -> Option<PathBuf> {
+        self.is_debugged().then(|| self.socket("gdb"))
+    }
+
+    /// The command line of gdb for it.
+    pub(crate) fn gdb_command(&self) -> Option<String> {
+        let symbols = self.image().symbols.as_deref();
+        self.gdb_socket().map(|socket| gdb::command(symbols, &socket, &self.gdb_script()))
+    }
+
+    fn gdb_script(&self) -> PathBuf {
+        self.plan.run_dir.join(format!("gdb{}.modules", self.node))
+    }
+
+    /// Writes the script that tells gdb where the driver's modules are; to be called when the guest is up.
+    pub(crate) fn write_gdb_script(&self) -> Result<()> {
+        let sections = self.sh(gdb::SECTIONS).as_root().check()?;
+        let script = self.gdb_script();
+        fs::write(&script, gdb::script(&sections, &self.image().drivers)).map_err(Error::io("cannot write", &script))
+    }
+
     // ---- commands in the guest
 
     /// A command for the guest's shell, which runs as user `tg` by default.
@@ -210,7 +254,10 @@ impl Guest {
     /// A command by its words, without a shell.
     pub fn argv<S: AsRef<str>>(&self, argv: &[S]) -> GuestCommand {
         let argv = argv.iter().map(|a| a.as_ref().to_owned()).collect();
-        GuestCommand::new(self.node, self.line().ok_or_else(|| "the virtual machine does not run".into()), argv)
+        let line = self.line().ok_or_else(|| "the virtual machine does not run".into());
+        let command = GuestCommand::new(self.label.clone(), line, argv);
+        // One that gdb has stopped answers when gdb lets it.
+        if self.is_debugged() { command.patient() } else { command }
     }
 
     fn line(&self) -> Option<Line> {
@@ -238,7 +285,7 @@ impl Guest {
         let lines: Vec<&str> = dmesg.lines().collect();
         let end = lines[lines.len().saturating_sub(15)..].join("\n");
         Err(Error::Failed {
-            node: self.node,
+            node: self.label.clone(),
             command: "waiting for /dev/telegraphos0".into(),
             status: "it did not appear in 20 s".into(),
             output: format!("--- end of the guest's kernel log\n{end}{}", self.tails()),
@@ -267,7 +314,7 @@ impl Guest {
     pub(crate) fn wait_for_hib(&self) -> Result<()> {
         let path = self.hib_socket();
         match &mut *lock(&self.hib) {
-            Some(hib) => wait_for_socket(&path, hib, || self.tails()),
+            Some(hib) => wait_for_socket(&path, hib, || self.tails()).map_err(|e| e.of_node(self.node)),
             None => Ok(()),
         }
     }
@@ -288,18 +335,22 @@ impl Guest {
 
     /// Starts QEMU and takes its agent line; the guest is not up yet.
     pub(crate) fn start_qemu(&self) -> Result<()> {
+        self.try_start_qemu().map_err(|e| e.of_node(self.node))
+    }
+
+    fn try_start_qemu(&self) -> Result<()> {
         *lock(&self.qmp) = None;
         *lock(&self.vm) = None;
-        for kind in ["agent", "qmp", "console"] {
+        for kind in ["agent", "qmp", "console", "gdb"] {
             // Left by an earlier QEMU.
             let _ = fs::remove_file(self.socket(kind));
         }
-        *lock(&self.kernel) = Some(Console::follow(self.log("console")));
+        *lock(&self.kernel) = Some(Console::follow(self.log("console"), self.image().symbols.clone()));
         let mut command = self.options.qemu.as_ref().unwrap_or(&self.plan.prepared.qemu).command();
         command.args(self.qemu_args());
         let (directories, args) = self.start_directories()?;
-        command.args(args).args(self.plan.prepared.image.disk_args()?);
-        let mut process = Process::start(format!("QEMU of node {}", self.node), command, &self.log("qemu"))?;
+        command.args(args).args(self.image().disk_args()?);
+        let mut process = Process::start(format!("QEMU of node {}", self.label), command, &self.log("qemu"))?;
         let path = self.socket("agent");
         wait_for_socket(&path, &mut process, || self.tails())?;
         let socket = UnixStream::connect(&path).map_err(Error::io("cannot connect to the agent line", &path))?;
@@ -310,14 +361,14 @@ impl Guest {
 
     /// Starts what serves the host's directories to this guest, and waits until it listens; QEMU's options for them.
     fn start_directories(&self) -> Result<(Vec<Process>, Vec<OsString>)> {
-        let image = &self.plan.prepared.image;
+        let image = self.image();
         let (mut servers, mut args) = (Vec::new(), Vec::new());
         for (n, directory) in image.directories.iter().enumerate() {
             let socket = self.socket(&format!("fs{n}-"));
             let _ = fs::remove_file(&socket);
             args.extend(image.directory_args(directory, &socket));
             let Some(command) = image.directory_server(directory, &socket) else { continue };
-            let what = format!("virtiofsd of node {} for {}", self.node, directory.host.display());
+            let what = format!("virtiofsd of node {} for {}", self.label, directory.host.display());
             let mut server = Process::start(what, command, &self.log("virtiofsd"))?;
             wait_for_socket(&socket, &mut server, || self.tails())?;
             servers.push(server);
@@ -326,7 +377,7 @@ impl Guest {
     }
 
     fn qemu_args(&self) -> Vec<OsString> {
-        let plan = &self.plan;
+        let (plan, machine) = (&self.plan, self.machine());
         let mut append = format!("telegraphos.node={}", self.node);
         let o = &self.options;
         for (wanted, word) in
@@ -338,23 +389,30 @@ impl Guest {
         }
         let net = plan.settings.net.unwrap_or_default();
         if net != Net::None {
-            append += &format!(" telegraphos.net={}", plan.settings.nodes.unwrap_or(2));
+            append += &format!(" telegraphos.net={}", plan.settings.node_count());
+            plan.settings.name_words().iter().for_each(|word| append += word);
+        } else if let Some(name) = &self.label.name {
+            append += &format!(" telegraphos.name={}:{name}", self.node);
         }
         if net == Net::User {
             append += " telegraphos.outside";
         }
-        for word in o.kernel_words.iter().chain(&plan.settings.append) {
+        if self.is_debugged() {
+            // Else the addresses in vmlinux are not those of the kernel that runs.
+            append += " nokaslr";
+        }
+        for word in o.kernel_words.iter().chain(&self.settings.append) {
             append += &format!(" {word}");
         }
         if let Some(khz) = crate::clock::tsc_khz().filter(|_| !plan.kvm) {
             append += &format!(" tsc_early_khz={khz}");
         }
-        let mut args = plan.prepared.image.qemu_args(if plan.kvm { "kvm" } else { TCG }, &append);
+        let mut args = self.image().qemu_args(machine, if plan.kvm { "kvm" } else { TCG }, &append);
         let mut add = |name: &str, value: String| args.extend([name.into(), OsString::from(value)]);
         add("-name", format!("telegraphos-node{}", self.node));
-        let size = format!("{}M", plan.settings.memory_mib.unwrap_or(256));
+        let size = format!("{}M", self.settings.memory_mib.unwrap_or(256));
         add("-m", size.clone());
-        add("-smp", plan.settings.cpus.unwrap_or(1).to_string());
+        add("-smp", self.settings.cpus.unwrap_or(1).to_string());
         add(
             "-object",
             match self.options.shared_memory {
@@ -371,12 +429,17 @@ impl Guest {
         add("-qmp", format!("unix:{},server=on,wait=off", path(self.socket("qmp"))));
         // Firmware gives a port without reservation too little for a window that is plugged later.
         let reserve = port_reserve(plan.settings.hib.iter().chain(&self.options.hib_options));
-        add("-device", format!("pcie-root-port,id={PORT},chassis=1,slot=1,pref64-reserve={reserve}"));
+        if machine == Machine::Q35 {
+            add("-device", format!("pcie-root-port,id={PORT},chassis=1,slot=1,pref64-reserve={reserve}"));
+        }
         if self.options.hib {
-            add("-device", self.device(PORT).to_string());
+            add("-device", self.device(self.bus()).to_string());
         }
         if self.options.hib && plan.is_trusted(self.node) {
             add("-device", self.memory_device().to_string());
+        }
+        if let Some(socket) = self.gdb_socket() {
+            add("-gdb", format!("unix:{},server=on,wait=off", path(socket)));
         }
         if net == Net::User {
             add("-netdev", "user,id=outside".into());
@@ -385,14 +448,26 @@ impl Guest {
         if self.options.test_device {
             add("-device", "pci-testdev,addr=1e.0".into());
         }
-        args.extend(plan.settings.qemu_arg.iter().map(OsString::from));
+        args.extend(self.settings.qemu_arg.iter().map(OsString::from));
         args.extend(self.options.qemu_options.iter().cloned());
         args
     }
 
     /// Whether the guest is to load the driver, and there is one for its kernel.
     fn driver(&self) -> bool {
-        self.options.driver && self.plan.prepared.image.without_driver.is_none()
+        self.options.driver && self.image().without_driver.is_none()
+    }
+
+    fn machine(&self) -> Machine {
+        self.settings.machine.unwrap_or_default()
+    }
+
+    /// Where its board is plugged in: behind a port, where its machine has any.
+    fn bus(&self) -> &'static str {
+        match self.machine() {
+            Machine::Q35 => PORT,
+            machine @ Machine::Pc => machine.bus(),
+        }
     }
 
     /// The board's device behind a port, in QEMU's JSON syntax.
@@ -410,7 +485,7 @@ impl Guest {
         json!({
             "driver": "vfio-user-pci",
             "id": MEMORY_DEVICE,
-            "bus": "pcie.0",
+            "bus": self.machine().bus(),
             "addr": MEMORY_SLOT,
             "socket": {"type": "unix", "path": memory_socket(&self.hib_socket())},
         })
@@ -420,7 +495,9 @@ impl Guest {
     pub(crate) fn poll_boot(&self, boots: u64) -> Result<bool> {
         interrupt::check()?;
         let Some(line) = self.line() else {
-            return Err(Error::ended("QEMU", "it was not started", "while the guest boots", self.tails()));
+            return Err(
+                Error::ended("QEMU", "it was not started", "while the guest boots", self.tails()).of_node(self.node)
+            );
         };
         if line.wait_for_boot(boots, Duration::from_millis(10)) {
             return Ok(true);
@@ -432,7 +509,12 @@ impl Guest {
 
     /// An error if its kernel has panicked since the last call.
     pub(crate) fn check_kernel(&self) -> Result<()> {
-        lock(&self.kernel).as_mut().and_then(|console| console.panicked(self.node)).map_or(Ok(()), Err)
+        lock(&self.kernel).as_mut().and_then(|console| console.panicked(&self.label)).map_or(Ok(()), Err)
+    }
+
+    /// The same, also of an error after which the kernel goes on.
+    pub(crate) fn check_kernel_strictly(&self) -> Result<()> {
+        lock(&self.kernel).as_mut().and_then(|console| console.failed(&self.label)).map_or(Ok(()), Err)
     }
 
     /// An error if QEMU or the HIB has ended by itself.
@@ -440,7 +522,7 @@ impl Guest {
         for process in [lock(&self.vm).as_mut().map(|vm| &mut vm.process), lock(&self.hib).as_mut()] {
             let Some(process) = process else { continue };
             if let Some(status) = process.ended() {
-                return Err(Error::ended(process.what(), status, during, self.tails()));
+                return Err(Error::ended(process.what(), status, during, self.tails()).of_node(self.node));
             }
         }
         Ok(())
@@ -450,12 +532,12 @@ impl Guest {
     pub(crate) fn check(&self) -> Result<()> {
         self.check_processes("while the guests run")?;
         let limit = Duration::from_secs(self.plan.settings.hang_timeout.unwrap_or(60));
-        if self.line().is_some_and(|line| line.is_silent(limit)) {
+        if !self.is_debugged() && self.line().is_some_and(|line| line.is_silent(limit)) {
             let what = format!(
                 "the guest has hung: QEMU runs, but the guest's agent has not answered for {limit:?}; on a slow machine \
                  give --hang-timeout more"
             );
-            return Err(Error::Dead { node: self.node, what, tail: self.tails() });
+            return Err(Error::Dead { node: self.label.clone(), what, tail: self.tails() });
         }
         Ok(())
     }
@@ -469,7 +551,7 @@ impl Guest {
     pub fn wait_for_boot(&self, boots: u64) -> Result<()> {
         let begun = Instant::now();
         while !self.poll_boot(boots)? {
-            if begun.elapsed() > self.plan.boot_timeout() {
+            if self.is_late(begun) {
                 return Err(self.boot_timed_out());
             }
         }
@@ -479,11 +561,37 @@ impl Guest {
         if wanted && !found { self.wait_for_device() } else { Ok(()) }
     }
 
+    /// Whether its boot, begun then, has taken too long.
+    pub(crate) fn is_late(&self, begun: Instant) -> bool {
+        !self.is_debugged() && begun.elapsed() > self.plan.boot_timeout()
+    }
+
+    /// What its processors have done lately: a boot that waits for something looks different from one that is slow.
+    fn activity(&self) -> &'static str {
+        let used = || lock(&self.vm).as_ref().and_then(|vm| vm.process.cpu_time());
+        let (before, begun) = (used(), Instant::now());
+        std::thread::sleep(SAMPLE);
+        match (before, used()) {
+            (Some(before), Some(after)) if after.saturating_sub(before) * 10 < begun.elapsed() => {
+                "its processors are idle: the kernel waits for something that does not come"
+            }
+            (Some(_), Some(_)) => {
+                "its processors are busy: it is slow, or runs in a loop; --boot-timeout gives more time"
+            }
+            _ => "QEMU has ended",
+        }
+    }
+
+    /// The error of a boot that is late, or that of its kernel, if that is why.
     pub(crate) fn boot_timed_out(&self) -> Error {
+        if let Err(e) = self.check_kernel_strictly() {
+            return e;
+        }
         Error::TimedOut {
-            what: format!("the boot of node {}", self.node),
+            what: format!("the boot of node {}", self.label),
+            node: Some(self.node),
             limit: self.plan.boot_timeout(),
-            remedy: "on a slow machine give --boot-timeout more",
+            remedy: self.activity(),
             tail: self.tails(),
         }
     }
@@ -524,7 +632,7 @@ impl Guest {
         let mut slot = lock(&self.qmp);
         let mut qmp = match slot.take() {
             Some(qmp) => qmp,
-            None => Qmp::connect(self.node, &self.socket("qmp"), PROMPT)?,
+            None => Qmp::connect(self.label.clone(), &self.socket("qmp"), PROMPT)?,
         };
         let result = work(&mut qmp);
         *slot = Some(qmp);
@@ -543,7 +651,7 @@ impl Guest {
 
     /// Plugs the board into its port; [`Guest::wait_for_device`] waits for the driver.
     pub fn device_add(&self) -> Result<()> {
-        self.device_add_behind(PORT)
+        self.device_add_behind(self.bus())
     }
 
     /// Plugs the board into another port, which [`NodeOptions::qemu_options`] have made.

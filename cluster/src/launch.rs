@@ -33,6 +33,19 @@ pub(crate) fn role(role: &str) -> Command {
     command
 }
 
+/// These options of a fabric, with a file in `directory` for each whose value is the text of one.
+pub(crate) fn with_files(options: &Options, directory: &Path) -> Result<Vec<(String, String)>> {
+    let one = |(name, value): &(String, String)| {
+        if !value.contains('\n') {
+            return Ok((name.clone(), value.clone()));
+        }
+        let path = directory.join(format!("{name}.toml"));
+        fs::write(&path, value).map_err(Error::io("cannot write", &path))?;
+        Ok((name.clone(), path.display().to_string()))
+    };
+    options.iter().map(one).collect()
+}
+
 /// The command of a fabric that listens on `socket`.
 pub(crate) fn fabric(socket: &Path, options: &Options) -> Command {
     let mut command = role("__fabric");
@@ -117,6 +130,7 @@ pub(crate) fn wait_for_socket(path: &Path, process: &mut Process, tails: impl Fn
         if begun.elapsed() > PROMPT {
             return Err(Error::TimedOut {
                 what: format!("{} listening on {}", process.what(), path.display()),
+                node: None,
                 limit: PROMPT,
                 remedy: "see its log",
                 tail: tails(),

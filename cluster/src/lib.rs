@@ -23,7 +23,11 @@
 //! - `namespaces` puts fabric processes into separate networks.
 //! - `command` runs commands in a guest, through `agent`, its line to the guest's agent; `qmp` speaks to QEMU, and
 //!   `registers` reads a board's registers by it.
-//! - `panic` finds the panic of a kernel on its console.
+//! - `gdb` says how gdb is started for a guest's kernel.
+//! - `nodes` are the nodes of a cluster that differ from the others.
+//! - `panic` finds the panic or another fatal error of a kernel on its console, `symbols` the source lines of its
+//!   stack.
+//! - `report` writes what a command did in every guest as JUnit XML and KTAP.
 //! - `process` and `rundir` clean up after the harness: children die with it, its directory is removed by it or by the
 //!   next one.
 //!
@@ -37,16 +41,20 @@ mod clock;
 mod cluster;
 mod command;
 mod error;
+mod gdb;
 mod guest;
 mod interrupt;
 mod launch;
 mod namespaces;
+mod nodes;
 mod panic;
 mod process;
 mod qmp;
 mod registers;
+mod report;
 mod rundir;
 mod settings;
+mod symbols;
 mod tap;
 
 pub use boards::{Boards, Row};
@@ -55,6 +63,7 @@ pub use command::{GuestCommand, Output, OutputLine, Running, Status, User};
 pub use error::{Error, Result};
 pub use guest::{Guest, NodeOptions};
 pub use interrupt::{catch_signals, check as check_interrupt, interrupted, sleep};
+pub use nodes::{NodeLabel, NodeName, NodeSettings};
 pub use process::Memory;
 pub use settings::{Accelerator, MAX_NODES, Net, Processes, Settings};
 pub use tap::{LinkCount, PacketKind};

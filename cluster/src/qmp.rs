@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A client of QEMU's machine protocol: one JSON object a line.
 
+use crate::nodes::NodeLabel;
 use crate::{Error, Result, interrupt};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -17,7 +18,7 @@ const EVENTS: usize = 256;
 /// A connection to one QEMU.
 #[derive(Debug)]
 pub(crate) struct Qmp {
-    node: usize,
+    node: NodeLabel,
     socket: BufReader<UnixStream>,
     /// The beginning of a line.
     line: Vec<u8>,
@@ -27,15 +28,15 @@ pub(crate) struct Qmp {
 
 impl Qmp {
     /// Connects and leaves negotiation mode.
-    pub(crate) fn connect(node: usize, path: &Path, limit: Duration) -> Result<Qmp> {
+    pub(crate) fn connect(node: NodeLabel, path: &Path, limit: Duration) -> Result<Qmp> {
         let socket = UnixStream::connect(path).map_err(Error::io("cannot connect to QEMU at", path))?;
         Qmp::over(node, socket, limit)
     }
 
-    fn over(node: usize, socket: UnixStream, limit: Duration) -> Result<Qmp> {
+    fn over(node: NodeLabel, socket: UnixStream, limit: Duration) -> Result<Qmp> {
         let socket = BufReader::new(socket);
-        let mut qmp = Qmp { node, socket, line: Vec::new(), events: VecDeque::new(), serial: 0 };
-        let io = |e: std::io::Error| Error::Qmp { node, command: "(connect)".into(), why: e.to_string() };
+        let mut qmp = Qmp { node: node.clone(), socket, line: Vec::new(), events: VecDeque::new(), serial: 0 };
+        let io = |e: std::io::Error| Error::Qmp { node: node.clone(), command: "(connect)".into(), why: e.to_string() };
         qmp.socket.get_ref().set_read_timeout(Some(Duration::from_millis(50))).map_err(io)?;
         let end = Instant::now() + limit;
         while qmp.receive("(greeting)", end)?.is_none_or(|m| m.get("QMP").is_none()) {
@@ -48,7 +49,7 @@ impl Qmp {
     }
 
     fn fail(&self, command: &str, why: String) -> Error {
-        Error::Qmp { node: self.node, command: command.into(), why }
+        Error::Qmp { node: self.node.clone(), command: command.into(), why }
     }
 
     /// The next object, or nothing at `end`.
@@ -148,7 +149,7 @@ mod tests {
                 }
             }
         });
-        Qmp::over(3, here, SOON).unwrap()
+        Qmp::over(3.into(), here, SOON).unwrap()
     }
 
     #[test]

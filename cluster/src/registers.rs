@@ -13,7 +13,7 @@ impl Guest {
     /// Registers of its board, read as QEMU reads them for the guest's processors: the guest notices nothing.
     pub fn registers<const N: usize>(&self, registers: [Register; N]) -> Result<[u64; N]> {
         let failed = |command: &str, said: &str| Error::Command {
-            node: self.node(),
+            node: self.label().clone(),
             command: command.into(),
             why: format!("expected the address or value of a register, found {said:?}"),
         };

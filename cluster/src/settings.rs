@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be chosen about a cluster: on the command line and, with the same names, in one TOML file.
 
+use crate::nodes::NodeSettings;
 use crate::{Error, Result};
 use serde::{Deserialize, Deserializer};
 use std::fs;
 use std::path::{Path, PathBuf};
 use telegraphos_device::direct::TrustGroup;
 use telegraphos_host::Threads;
-use telegraphos_images::{BootOptions, KernelChoice, KvmState, RootChoice, Share, kvm_usable};
+use telegraphos_images::{BootOptions, KernelChoice, KvmState, Machine, RootChoice, Share, kvm_usable};
 
 /// The most nodes of a cluster on one computer.
 pub const MAX_NODES: usize = 64;
@@ -57,7 +58,7 @@ pub enum Net {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 #[command(next_help_heading = "Cluster options (the same names in the file of --config)")]
 pub struct Settings {
-    /// Number of virtual machines, 1 to 64 [default: 2]
+    /// Number of virtual machines, 1 to 64 [default: 2, or that of the tables named node in the file]
     #[arg(long, value_name = "N")]
     pub nodes: Option<usize>,
     /// Guest kernel: 6.1, 6.12 or newest; a version of Debian's (6.12.57, linux-image-6.12.57+deb13-cloud-amd64); or a
@@ -88,6 +89,9 @@ pub struct Settings {
     /// Processors of each virtual machine [default: 1]
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,
+    /// Machine of each guest: q35, or pc, which is without PCI Express [default: q35]
+    #[arg(long, value_name = "MACHINE")]
+    pub machine: Option<Machine>,
     /// What runs guest code [default: auto]
     #[arg(long, value_enum)]
     pub accel: Option<Accelerator>,
@@ -110,6 +114,11 @@ pub struct Settings {
     #[arg(long, value_name = "GROUP")]
     #[serde(default)]
     pub trust: Vec<TrustGroup>,
+    /// A node whose kernel gdb may debug: prints the command line of gdb, for a socket in the private directory; as
+    /// often as wanted. Time limits of boots and hangs are not for it, and its kernel has nokaslr
+    #[arg(long, value_name = "NODE")]
+    #[serde(default)]
+    pub gdb: Vec<String>,
     /// Networks of the guests [default: nodes for run and up, else none]
     #[arg(long, value_enum)]
     pub net: Option<Net>,
@@ -136,10 +145,15 @@ pub struct Settings {
     #[arg(long = "hib", value_name = "NAME=VALUE", value_parser = pair)]
     #[serde(default, deserialize_with = "table::<_, telegraphos_device::Settings>")]
     pub hib: Vec<(String, String)>,
-    /// An option of telegraphos-fabric, as NAME=VALUE (in the file: a table named fabric)
+    /// An option of telegraphos-fabric, as NAME=VALUE (in the file: a table named fabric, with lists for options that
+    /// may be given several times, and topology and faults as files or as tables)
     #[arg(long = "fabric", value_name = "NAME=VALUE", value_parser = pair)]
-    #[serde(default, deserialize_with = "table::<_, toml::Table>")]
+    #[serde(default, deserialize_with = "fabric")]
     pub fabric: Vec<(String, String)>,
+    /// Nodes that differ, by number; only in the file: tables named node.
+    #[arg(skip)]
+    #[serde(default)]
+    pub node: Vec<NodeSettings>,
 }
 
 /// A size in MiB: a number alone, or with M or G (also MiB, GiB).
@@ -155,7 +169,7 @@ fn mebibytes(text: &str) -> std::result::Result<u32, String> {
     size.ok_or_else(|| format!("{text:?} is no size of memory: expected one such as 512M or 2G; a number alone is MiB"))
 }
 
-fn memory<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<u32>, D::Error> {
+pub(crate) fn memory<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<u32>, D::Error> {
     let text = match toml::Value::deserialize(from)? {
         toml::Value::String(text) => text,
         other => other.to_string(),
@@ -175,7 +189,31 @@ where
         toml::Value::String(text) => text,
         other => other.to_string(),
     };
-    Ok(table.into_iter().map(|(name, value)| (name, text(value))).collect())
+    // An option that may be given several times is a list.
+    let several = |(name, value): (String, toml::Value)| match value {
+        toml::Value::Array(values) => values.into_iter().map(|value| (name.clone(), text(value))).collect(),
+        value => vec![(name, text(value))],
+    };
+    Ok(table.into_iter().flat_map(several).collect())
+}
+
+/// The table of options of the fabric. What is a file on its command line may be tables here: a topology, and faults
+/// that come and go. Their text then has several lines ([`crate::launch::with_files`]).
+fn fabric<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Vec<(String, String)>, D::Error> {
+    let mut table = toml::Table::deserialize(from)?;
+    let mut texts = Vec::new();
+    for name in ["topology", "faults"] {
+        let file = match table.get(name) {
+            Some(toml::Value::Table(file)) => file.clone(),
+            Some(events @ toml::Value::Array(_)) => [("event".to_owned(), events.clone())].into_iter().collect(),
+            _ => continue,
+        };
+        table.remove(name);
+        texts.push((name.to_owned(), format!("{file}\n")));
+    }
+    let mut options = self::table::<_, toml::Table>(table).map_err(serde::de::Error::custom)?;
+    options.extend(texts);
+    Ok(options)
 }
 
 fn pair(text: &str) -> std::result::Result<(String, String), String> {
@@ -210,10 +248,12 @@ impl Settings {
             share: if self.share.is_empty() { base.share } else { self.share },
             memory_mib: self.memory_mib.or(base.memory_mib),
             cpus: self.cpus.or(base.cpus),
+            machine: self.machine.or(base.machine),
             accel: self.accel.or(base.accel),
             processes: self.processes.or(base.processes),
             threads: self.threads.or(base.threads),
             trust: if self.trust.is_empty() { base.trust } else { self.trust },
+            gdb: if self.gdb.is_empty() { base.gdb } else { self.gdb },
             net: self.net.or(base.net),
             boot_timeout: self.boot_timeout.or(base.boot_timeout),
             hang_timeout: self.hang_timeout.or(base.hang_timeout),
@@ -225,18 +265,26 @@ impl Settings {
             cache: self.cache.or(base.cache),
             hib: add(base.hib, self.hib),
             fabric: add(base.fabric, self.fabric),
+            node: if self.node.is_empty() { base.node } else { self.node },
         }
     }
 
     /// Refuses what cannot be.
     pub fn check(&self) -> Result<()> {
+        self.check_one()?;
+        self.check_nodes()?;
+        self.check_trust()
+    }
+
+    /// The same without what concerns several nodes.
+    pub(crate) fn check_one(&self) -> Result<()> {
         let range = |name: &str, value: Option<u64>, least: u64, most: u64, unit: &str| match value {
             Some(v) if v < least || v > most => {
                 Err(Error::Usage(format!("{name} is {v}{unit}: expected {least} to {most}{unit}")))
             }
             _ => Ok(()),
         };
-        range("nodes", self.nodes.map(|v| v as u64), 1, MAX_NODES as u64, "")?;
+        range("nodes", Some(self.node_count() as u64), 1, MAX_NODES as u64, "")?;
         range("memory", self.memory_mib.map(u64::from), 128, 65_536, " MiB")?;
         range("cpus", self.cpus.map(u64::from), 1, 64, "")?;
         range("hang-timeout", self.hang_timeout, 5, 86_400, " s")?;
@@ -246,8 +294,7 @@ impl Settings {
                 "threads is {threads}, but the HIBs do not share a process; choose --processes one"
             )));
         }
-        self.check_boot()?;
-        self.check_trust()
+        self.check_boot()
     }
 
     /// What guests boot from.
@@ -284,7 +331,7 @@ impl Settings {
     /// Refuses trust groups that cannot be, by their names.
     fn check_trust(&self) -> Result<()> {
         TrustGroup::check_all(&self.trust).map_err(|e| Error::Usage(e.to_string()))?;
-        let nodes = self.nodes.unwrap_or(2);
+        let nodes = self.node_count();
         for group in &self.trust {
             if let Some(node) = group.nodes.iter().find(|node| usize::from(**node) >= nodes) {
                 let name = &group.name;
@@ -344,7 +391,7 @@ mod tests {
         let command = Settings::augment_args(Command::new("x"));
         let names: Vec<&str> = command.get_arguments().filter_map(|a| a.get_long()).collect();
         let text = "nodes = 3\nkernel = \"6.1\"\nmodules = \"/m\"\ninitrd = \"/i\"\nappend = \"a b\"\nroot = \"host\"\n\
-                    share = [\"/a:/b:ro\"]\nmemory = \"512M\"\ncpus = 2\naccel = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nnet = \"user\"\nboot-timeout = 60\n\
+                    share = [\"/a:/b:ro\"]\nmemory = \"512M\"\ncpus = 2\nmachine = \"pc\"\naccel = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nnet = \"user\"\ngdb = [\"2\"]\nboot-timeout = 60\n\
                     hang-timeout = 90\nkeep = true\nqemu = \"/q\"\nqemu-arg = [\"-d\", \"int\"]\n\
                     run-dir = \"/r\"\nlog-dir = \"/l\"\ncache = \"/c\"\n[hib]\nload-limit-ms = 500\n[fabric]\nnodes = 9\n\
                     [[trust]]\nname = \"lab\"\nnodes = [0, 2]\nsize-mib = 64\n";
@@ -360,6 +407,34 @@ mod tests {
         assert_eq!(settings.trust, ["lab=0,2:64".parse().unwrap()]);
         assert_eq!(settings.threads, Some(Threads::Fixed(3)));
         assert_eq!((settings.memory_mib, settings.keep, settings.qemu_arg.len()), (Some(512), true, 2));
+    }
+
+    #[test]
+    fn topology_and_faults_are_in_the_same_file() {
+        let text = "nodes = 4\n[[node]]\nname = \"left\"\n[fabric]\nfault = [\"node:1=loss=5%\", \"*=latency=2ms\"]\nseed = 7\n\
+                    [[fabric.faults]]\nat = \"5s\"\nlink = \"node:2\"\nset = \"down\"\n[fabric.topology]\nnodes = 4\n\
+                    [[fabric.topology.switch]]\nname = \"a\"\nnodes = \"0-3\"\n";
+        let settings = read(text).unwrap();
+        settings.check().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let options = crate::launch::with_files(&settings.fabric, dir.path()).unwrap();
+        let of = |wanted: &str| -> Vec<String> {
+            options.iter().filter(|(name, _)| name == wanted).map(|(_, value)| value.clone()).collect()
+        };
+        assert_eq!(
+            (of("fault"), of("seed")),
+            (vec!["node:1=loss=5%".into(), "*=latency=2ms".into()], vec!["7".into()])
+        );
+        // The fabric reads what it is given.
+        let fabric = telegraphos_fabric::Settings {
+            listen: Some(dir.path().join("fabric")),
+            topology: of("topology").pop(),
+            faults: of("faults").pop().map(PathBuf::from),
+            fault: of("fault"),
+            ..telegraphos_fabric::Settings::default()
+        };
+        let config = fabric.config().unwrap();
+        assert_eq!((config.nodes, config.faults.len(), config.schedule.deadline().is_some()), (4, 2, true));
     }
 
     #[test]

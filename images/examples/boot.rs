@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use telegraphos_agent::{Decoder, Exit, ToGuest, ToHost, encode};
-use telegraphos_images::{KernelSeries, Progress, Store, TCG};
+use telegraphos_images::{KernelSeries, Machine, Progress, Store, TCG};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -89,7 +89,7 @@ fn boot(store: &Store, series: KernelSeries, extra: &[String], words: &str, talk
     let (console, agent) = (dir.path().join("console"), dir.path().join("agent"));
     let begun = Instant::now();
     let mut command = qemu.command();
-    command.args(guest.qemu_args(TCG, &format!("telegraphos.node=3 {words}")));
+    command.args(guest.qemu_args(Machine::default(), TCG, &format!("telegraphos.node=3 {words}")));
     command.args(["-m", "256M", "-object", "memory-backend-memfd,id=ram,size=256M,share=on"]);
     command.arg("-serial").arg(format!("file:{}", console.display()));
     command.arg("-serial").arg(format!("unix:{},server=on,wait=off", agent.display()));

@@ -4,7 +4,7 @@
 //! QEMU and the default kernel's guest.
 use std::process::ExitCode;
 use std::time::Instant;
-use telegraphos_images::{BootOptions, KernelChoice, KernelSeries, Progress, Result, Store, TCG, kvm_usable};
+use telegraphos_images::{BootOptions, KernelChoice, KernelSeries, Machine, Progress, Result, Store, TCG, kvm_usable};
 
 fn run() -> Result<bool> {
     let store = Store::open(None, Progress::Auto)?;
@@ -56,7 +56,7 @@ fn run() -> Result<bool> {
                 let guest = store.guest(BootOptions { kernel, ..BootOptions::default() })?;
                 print!("{}", guest.manifest);
                 println!("{}\n{}", guest.kernel.display(), guest.root.display());
-                println!("{:?}", guest.qemu_args(TCG, ""));
+                println!("{:?}", guest.qemu_args(Machine::default(), TCG, ""));
             }
         }
         println!("# {word}: {:.2} s", begun.elapsed().as_secs_f64());

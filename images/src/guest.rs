@@ -9,7 +9,7 @@ use crate::manifest::FileRecord;
 use crate::module::{KO, LAB_KO, NET_KO, forget_old};
 use crate::root::{RootChoice, Share, disk_format};
 use crate::store::{self, Store, read};
-use crate::{Error, KernelChoice, KernelSeries, Manifest, Result, own, peers};
+use crate::{Error, KernelChoice, KernelSeries, Machine, Manifest, Result, own, peers};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -47,6 +47,10 @@ pub struct Guest {
     pub root: PathBuf,
     /// Why there is no driver in it, if so.
     pub without_driver: Option<String>,
+    /// The driver's modules, as files of the host.
+    pub drivers: Vec<PathBuf>,
+    /// The vmlinux of an own kernel's build, for its symbols.
+    pub symbols: Option<PathBuf>,
     /// Directories of the host that it mounts, by tag.
     pub directories: Vec<Directory>,
     transport: Option<Transport>,
@@ -86,7 +90,11 @@ impl Store {
     pub fn guest(&self, options: impl Into<BootOptions>) -> Result<Guest> {
         let options = options.into();
         let (kernel, initrd, mounts) = self.checked(&options)?;
-        let (root, mut manifest, without_driver) = self.image(&kernel)?;
+        let (root, mut manifest, without_driver, drivers) = self.image(&kernel)?;
+        let symbols = match &options.kernel {
+            KernelChoice::Own(path) => own::symbols(path),
+            _ => None,
+        };
         if let Some(root) = &options.root {
             manifest.parts.push(format!("root {root}"));
         }
@@ -96,6 +104,8 @@ impl Store {
             initrd,
             root,
             without_driver,
+            drivers,
+            symbols,
             directories,
             transport,
             disk,
@@ -151,8 +161,8 @@ impl Store {
         Ok((kernel, initrd, mounts))
     }
 
-    /// The boot root of a kernel: its file, what it is made of, and why it has no driver, if so.
-    fn image(&self, kernel: &Kernel) -> Result<(PathBuf, Manifest, Option<String>)> {
+    /// The boot root of a kernel: its file, what it is made of, why it has no driver, if so, and the driver's modules.
+    fn image(&self, kernel: &Kernel) -> Result<(PathBuf, Manifest, Option<String>, Vec<PathBuf>)> {
         let userland = self.userland()?;
         let tools = self.tools()?;
         let peers = self.peer_modules(kernel)?;
@@ -244,7 +254,8 @@ impl Store {
         {
             manifest.merge(other);
         }
-        Ok((dir.join(ROOT), manifest, without_driver))
+        let drivers = module.into_iter().flat_map(|module| [module.path, module.net, module.lab]).collect();
+        Ok((dir.join(ROOT), manifest, without_driver, drivers))
     }
 }
 
@@ -293,7 +304,7 @@ impl Mounts {
 }
 
 impl Guest {
-    /// QEMU options that boot this guest fastest: machine, processor, `accelerator` ([`TCG`] or `kvm`), kernel, root
+    /// QEMU options that boot this guest fastest: `machine`, processor, `accelerator` ([`TCG`] or `kvm`), kernel, root
     /// file system (as an NVMe disk, for which every kernel here has the driver built in) and command line, to which
     /// `append` is added (see `images/agent/src/init.rs` for the words that it accepts). The caller adds memory,
     /// processors and devices:
@@ -307,7 +318,7 @@ impl Guest {
     ///   of `WindowLayout::pref64_reserve`: firmware gives a port without it 2 MiB, and a window plugged later stays
     ///   without address ("failed to assign");
     /// - `-qmp ...`, `-no-reboot` where wanted.
-    pub fn qemu_args(&self, accelerator: &str, append: &str) -> Vec<OsString> {
+    pub fn qemu_args(&self, machine: Machine, accelerator: &str, append: &str) -> Vec<OsString> {
         // no_timer_check and tsc=reliable: a loaded host makes an emulated guest doubt its timers. cryptomgr.notests:
         // Debian's kernels test every cipher at boot, 0.7 s of 3.6 when emulated. noreplace-smp: with one processor, a
         // kernel removes ten thousand lock prefixes from its code, each by mappings of its own, a tenth of the boot.
@@ -327,7 +338,7 @@ impl Guest {
             command_line.push(' ');
             command_line.push_str(append.trim());
         }
-        let machine = "q35,memory-backend=ram,hpet=off,smm=off,vmport=off,usb=off,sata=off,smbus=off";
+        let machine = machine.option();
         let mut args = vec!["-nodefaults".into(), "-no-user-config".into()];
         // As JSON: a path may have a comma.
         let root = json!({"driver": "file", "node-name": "root", "read-only": true, "filename": self.root});

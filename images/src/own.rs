@@ -9,8 +9,19 @@ use crate::store::{self, Store, hex};
 use crate::{Error, Manifest, Result, vmlinux};
 use sha2::{Digest, Sha256};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+
+/// The vmlinux with the symbols of the kernel at `path`: a vmlinux itself, or that of the build which it is of.
+pub(crate) fn symbols(path: &Path) -> Option<PathBuf> {
+    let place = path.canonicalize().ok()?;
+    let is_elf = |file: &Path| {
+        let mut magic = [0; 4];
+        std::fs::File::open(file).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && &magic == b"\x7fELF"
+    };
+    let tree = if place.is_dir() { Some(place.as_path()) } else { place.ancestors().nth(4) };
+    [Some(place.clone()), tree.map(|tree| tree.join("vmlinux"))].into_iter().flatten().find(|file| is_elf(file))
+}
 
 /// The kernel at `path`. `modules` is the directory of its modules, where that is not the tree.
 pub(crate) fn kernel(store: &Store, path: &Path, modules: Option<&Path>) -> Result<Kernel> {
@@ -331,6 +342,21 @@ mod tests {
         bytes[0x20e..0x210].copy_from_slice(&0x100u16.to_le_bytes());
         bytes[0x300..0x30f].copy_from_slice(b"6.12.9-me (x@y)");
         bytes
+    }
+
+    #[test]
+    fn symbols_are_those_of_the_build() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().canonicalize().unwrap();
+        let boot = tree.join("arch/x86/boot");
+        fs::create_dir_all(&boot).unwrap();
+        fs::write(boot.join("bzImage"), "image").unwrap();
+        assert_eq!(symbols(&tree), None);
+        fs::write(tree.join("vmlinux"), b"\x7fELF and so on").unwrap();
+        for path in [tree.clone(), tree.join("vmlinux"), boot.join("bzImage")] {
+            assert_eq!(symbols(&path), Some(tree.join("vmlinux")), "{}", path.display());
+        }
+        assert_eq!(symbols(&tree.join("none")), None);
     }
 
     #[test]

@@ -113,6 +113,93 @@ pub(crate) fn the_hosts_own_root_runs_its_programs() -> Result<()> {
     Ok(())
 }
 
+/// A disk with one partition, as its bytes.
+fn partitioned(root: &[u8]) -> Vec<u8> {
+    const SECTOR: usize = 512;
+    const BEGIN: usize = 2048;
+    let mut disk = vec![0; BEGIN * SECTOR];
+    disk.extend_from_slice(root);
+    disk.resize(disk.len().next_multiple_of(SECTOR), 0);
+    // The first entry of the table: type Linux, first sector, sectors.
+    disk[446 + 4] = 0x83;
+    disk[446 + 8..446 + 12].copy_from_slice(&(BEGIN as u32).to_le_bytes());
+    let sectors = (disk.len() / SECTOR - BEGIN) as u32;
+    disk[446 + 12..446 + 16].copy_from_slice(&sectors.to_le_bytes());
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    disk
+}
+
+/// A qcow2 image (version 2) with nothing of its own, above a raw one of this size beside it.
+fn qcow2(backing: &str, size: u64) -> Vec<u8> {
+    const CLUSTER: usize = 1 << 16;
+    let mut image = vec![0; 4 * CLUSTER];
+    let mut at = 0;
+    let mut put = |bytes: &[u8]| {
+        image[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    };
+    put(b"QFI\xfb");
+    put(&2u32.to_be_bytes());
+    // The name of the image below, behind the header and its extension.
+    let name_at = 72 + 8 + 8 + 8;
+    put(&(name_at as u64).to_be_bytes());
+    put(&(backing.len() as u32).to_be_bytes());
+    put(&16u32.to_be_bytes()); // bits of a cluster
+    put(&size.to_be_bytes());
+    put(&0u32.to_be_bytes()); // not encrypted
+    put(&1u32.to_be_bytes()); // entries of the first table, each of 512 MiB
+    put(&(CLUSTER as u64).to_be_bytes());
+    put(&(2 * CLUSTER as u64).to_be_bytes()); // counts of references
+    put(&1u32.to_be_bytes());
+    put(&[0; 12]); // no snapshots
+    put(&0xe279_2acau32.to_be_bytes()); // the format of the image below
+    put(&3u32.to_be_bytes());
+    put(b"raw\0\0\0\0\0");
+    put(&[0; 8]); // no more extensions
+    put(backing.as_bytes());
+    image[2 * CLUSTER..2 * CLUSTER + 8].copy_from_slice(&(3 * CLUSTER as u64).to_be_bytes());
+    for cluster in 0..4 {
+        image[3 * CLUSTER + 2 * cluster..][..2].copy_from_slice(&1u16.to_be_bytes());
+    }
+    image
+}
+
+pub(crate) fn a_partition_of_a_qcow2_image_is_the_root() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let raw = partitioned(&fs::read(Store::open(None, Progress::Plain)?.guest(KernelSeries::V6_12)?.root)?);
+    let image = qcow2("disk.raw", raw.len() as u64);
+    let (below, above) = (dir.path().join("disk.raw"), dir.path().join("disk.qcow2"));
+    fs::write(&below, &raw)?;
+    fs::write(&above, &image)?;
+    let settings = Settings { root: Some(RootChoice::Path(above.clone())), ..crate::settings("qcow2-root") };
+    let cluster = Cluster::builder().nodes(1).settings(settings).boot()?;
+    let said =
+        cluster.node(0).sh("grep ' / ' /proc/mounts | tail -n 1; chmod 700 /mnt && ls -ld /mnt").as_root().check()?;
+    ensure!(said.contains("/dev/vda1 / ext4 rw") && said.contains("drwx------"), "the guest said {said:?}");
+    drop(cluster);
+    ensure!(fs::read(&below)? == raw && fs::read(&above)? == image, "the guest changed the disk of its root");
+    Ok(())
+}
+
+pub(crate) fn without_a_root_or_init_it_says_so() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let disk = dir.path().join("empty.img");
+    fs::write(&disk, vec![0; 1 << 20])?;
+    let said = |options: &[&str], words: &[&str]| {
+        refused(command(&[&["--quiet", "run", "--nodes", "1"], options, &["--", "true"]].concat()), 3, words)
+    };
+    said(
+        &["--root", &disk.display().to_string()],
+        &["QEMU of node 0", "there is no root", "no root on the disk", "vda"],
+    )?;
+    let root = dir.path().join("root");
+    fs::create_dir_all(root.join("bin"))?;
+    fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755))?;
+    let root = root.display().to_string();
+    let words = ["QEMU of node 0", "/sbin/none is not in it", "give another telegraphos.init="];
+    said(&["--root", &root, "--append", "telegraphos.init=/sbin/none"], &words)
+}
+
 pub(crate) fn a_disk_is_the_root_and_stays_as_it_is() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let disk = dir.path().join("disk.img");

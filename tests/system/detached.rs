@@ -174,7 +174,37 @@ fn copies(clusters: &Clusters<'_>, dir: &Path) -> Result<()> {
     clusters.refused(&["cp", "1:/tmp/none", &back], 1, "/tmp/none")?;
     clusters.refused(&["cp", &here, "1:/dev/x"], 1, "--user root")?;
     ensure!(fs::read(&back)? == bytes, "a copy that failed has changed the file in its place");
+    trees(clusters, files.path())?;
     ensure!(!processes_of(dir).is_empty(), "the cluster has ended");
+    Ok(())
+}
+
+/// A directory with a link, a program and an empty directory goes into a guest and comes back.
+fn trees(clusters: &Clusters<'_>, dir: &Path) -> Result<()> {
+    let tree = dir.join("tree");
+    fs::create_dir_all(tree.join("sub/empty"))?;
+    fs::write(tree.join("sub/program"), "#!/bin/sh\necho runs\n")?;
+    fs::set_permissions(tree.join("sub/program"), fs::Permissions::from_mode(0o750))?;
+    std::os::unix::fs::symlink("sub/program", tree.join("link"))?;
+    let here = tree.display().to_string();
+    clusters.refused(&["cp", &here, "1:/tmp/"], 2, "give -r")?;
+    clusters.run(&["cp", "-r", &here, "1:/tmp/"], 0)?;
+    clusters.run(&["cp", "-r", &here, "1:/tmp/other"], 0)?;
+    let script = "/tmp/tree/link; cd /tmp/other; find . | sort";
+    let text = clusters.run(&["exec", "1", "--", "sh", "-c", script], 0)?;
+    ensure!(text == "runs\n.\n./link\n./sub\n./sub/empty\n./sub/program\n", "the guest has {text:?}");
+    let back = dir.join("trees");
+    let there = back.display().to_string();
+    clusters.run(&["cp", "-r", "node1:/tmp/tree", &there], 0)?;
+    let mode = fs::metadata(back.join("sub/program"))?.permissions().mode() & 0o777;
+    ensure!(mode == 0o750 && fs::read_link(back.join("link"))? == Path::new("sub/program"), "its mode is {mode:o}");
+    ensure!(back.join("sub/empty").is_dir(), "an empty directory was lost");
+    // Into one that is there.
+    clusters.run(&["cp", "-r", "1:/tmp/other", &there], 0)?;
+    ensure!(fs::read_to_string(back.join("other/link"))?.contains("runs"), "the second is not in the first");
+    let before = fs::read_dir(dir)?.count();
+    clusters.refused(&["cp", "-r", "1:/tmp/none", &dir.join("new").display().to_string()], 1, "/tmp/none")?;
+    ensure!(fs::read_dir(dir)?.count() == before, "a copy that failed has left something");
     Ok(())
 }
 

@@ -279,6 +279,8 @@ fn input(suite: &mut Suite) {
     suite.part("boot_a_directory_and_shares", boot::a_directory_is_the_root_and_shares_are_in_it);
     suite.part("boot_the_hosts_root", boot::the_hosts_own_root_runs_its_programs);
     suite.part("boot_a_disk", boot::a_disk_is_the_root_and_stays_as_it_is);
+    suite.part("boot_a_partition_of_a_qcow2_image", boot::a_partition_of_a_qcow2_image_is_the_root);
+    suite.part("boot_without_a_root_or_init", boot::without_a_root_or_init_it_says_so);
 }
 
 fn leftovers(suite: &mut Suite) {
@@ -292,6 +294,13 @@ fn runner(suite: &mut Suite) {
     suite.part("run_ends_with_254_and_the_stack_of_a_panic", runner::a_panic_is_254_with_its_stack);
     suite.part("run_ends_with_254_when_a_kernel_panics_at_boot", runner::a_panic_at_boot_is_254_at_once);
     suite.part("run_ends_with_124_after_its_timeout", runner::a_late_command_is_124);
+    suite.part("run_ends_with_254_after_an_error_of_the_kernel", runner::an_error_of_the_kernel_is_254_without_a_panic);
+    suite.part("run_ends_with_254_when_a_guest_hangs", runner::a_guest_that_hangs_is_254);
+    suite.part("run_ends_with_124_when_a_boot_waits", runner::a_boot_that_waits_for_ever_is_124);
+    suite.part("run_with_gdb", runner::gdb_stops_a_guest_as_long_as_it_wants);
+    suite.part("machine_pc_has_the_board", runner::a_board_works_on_the_machine_pc);
+    suite.part("run_of_unlike_nodes_reports_what_they_are", runner::unlike_nodes_report_what_they_are);
+    suite.part("runs_and_clusters_beside_each_other", runner::clusters_run_beside_each_other);
     suite.part("up_ends_when_a_process_of_it_is_killed", runner::up_ends_with_its_processes);
     suite.part("a_detached_cluster_serves_its_commands_until_down", detached::serves_its_commands_until_down);
 }

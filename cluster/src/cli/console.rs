@@ -21,7 +21,7 @@ pub(super) fn up(context: Context) -> Result<u8> {
     written(write!(out, "{}", cluster.manifest()))?;
     for guest in cluster.guests() {
         let socket = guest.console_socket();
-        written(writeln!(out, "node {}: telegraphos console {}", guest.node(), socket.display()))?;
+        written(writeln!(out, "node {}: telegraphos console {}", guest.label(), socket.display()))?;
     }
     if !std::io::stdin().is_terminal() {
         written(writeln!(out, "Up. Ctrl-C (or SIGTERM) ends everything."))?;

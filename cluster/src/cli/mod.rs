@@ -18,6 +18,7 @@ mod terminal;
 mod top;
 mod watch;
 
+use crate::report::Files;
 use crate::rundir::ClusterName;
 use crate::{Error, Net, NodeOptions, Processes, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -44,7 +45,7 @@ use std::time::Duration;
         telegraphos top                                   traffic between them, live\n  \
         telegraphos bench                                 what a store costs\n\n\
         Exit codes: 0 success; 1 a check or a guest failed; 2 usage or configuration; 3 the cluster could not be set \
-        up,\nor a process of it ended; 124 a time limit; 130 interrupted; 254 a guest's kernel panicked, or the guest \
+        up,\nor a process of it ended; 124 a time limit; 130 interrupted; 254 a guest's kernel failed, or the guest \
         hung.\n`run` passes on the first exit code of the command that is not 0 (128 + n for signal n)."
 )]
 struct Cli {
@@ -112,10 +113,10 @@ enum Command {
         after_help = "Examples:\n  telegraphos logs\n  telegraphos logs 1 --follow\n  telegraphos logs --of fabric"
     )]
     Logs(detached::LogsArgs),
-    /// Copies a file into a guest of a cluster that runs detached, or out of one
+    /// Copies a file or directory into a guest of a cluster that runs detached, or out of one
     #[command(
         after_help = "Examples:\n  telegraphos cp ./program 0:/tmp/\n  telegraphos cp --user root node1:/proc/kallsyms \
-                            symbols\n\nThe copy has the mode of the original."
+                            symbols\n  telegraphos cp -r 0:/tmp/results .\n\nThe copy has the mode of the original."
     )]
     Cp(detached::CpArgs),
     /// Ends a cluster that runs detached
@@ -125,11 +126,10 @@ enum Command {
         which: detached::Which,
     },
     /// Runs a command in every guest at once
-    #[command(
-        after_help = "Examples:\n  telegraphos run --nodes 4 --lab -- tg-selftest\n  telegraphos run --nodes 1 --user \
-                            root -- sh -c 'dmesg | tail'\n\nThe exit code is that of the first command to fail, or 0; 124 after \
-                            --timeout; 254 for a guest that\npanicked or hung, with the kernel's stack and the end of its console."
-    )]
+    #[command(after_help = "Examples:\n  telegraphos run --nodes 4 --lab -- tg-selftest\n  telegraphos run --junit \
+                            selftest.xml -- tg-selftest\n  telegraphos run --nodes 1 --user root -- sh -c 'dmesg | tail'\n\nThe exit code is that of the first command to fail, or 0; 124 after \
+                            --timeout; 254 for a guest whose\nkernel failed or that hung, with the kernel's stack and the end of its console. --junit and --ktap say the same for CI; a\nprogram \
+                            that prints KTAP has its own tests there.")]
     Run(RunArgs),
     /// Measures what operations and an idle board cost, beside what others offer in the same guests
     #[command(after_help = "Examples:\n  telegraphos bench --quick\n  telegraphos bench --json now.json --compare \
@@ -216,6 +216,20 @@ enum Command {
     },
 }
 
+impl Command {
+    /// The detached cluster that it is about.
+    fn which(&mut self) -> Option<&mut detached::Which> {
+        match self {
+            Command::Status(args) => Some(&mut args.which),
+            Command::Exec(args) => Some(&mut args.which),
+            Command::Logs(args) => Some(&mut args.which),
+            Command::Cp(args) => Some(&mut args.which),
+            Command::Down { which } => Some(which),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 struct RunArgs {
     /// The user that runs it in the guests: tg or root
@@ -227,6 +241,8 @@ struct RunArgs {
     /// Seconds after which it is killed; the exit code is then 124 [default: none]
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
+    #[command(flatten)]
+    reports: Files,
     #[command(flatten)]
     settings: Settings,
     /// The command and its arguments
@@ -271,8 +287,11 @@ fn begin(args: &[OsString], detached: bool) -> ExitCode {
     }
 }
 
-fn execute(cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
+fn execute(mut cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
     let base = cli.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+    if let Some(which) = cli.command.which() {
+        which.complete(&base);
+    }
     let progress = if cli.quiet { ProgressMode::Silent } else { ProgressMode::Auto };
     let context = |settings: Settings| -> Result<Context> {
         let settings = settings.over(base.clone());
@@ -305,26 +324,15 @@ fn execute(cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
                 Err(why) => Err(Error::Usage(why)),
             }
         }
-        Command::Status(mut args) => {
-            args.which = args.which.over(&base);
-            detached::status(&args)
-        }
-        Command::Exec(mut args) => {
-            args.which = args.which.over(&base);
-            detached::exec(&args)
-        }
-        Command::Logs(mut args) => {
-            args.which = args.which.over(&base);
-            detached::logs(&args)
-        }
-        Command::Cp(mut args) => {
-            args.which = args.which.over(&base);
-            detached::cp(&args)
-        }
-        Command::Down { which } => detached::down(&which.over(&base)),
+        Command::Status(args) => detached::status(&args),
+        Command::Exec(args) => detached::exec(&args),
+        Command::Logs(args) => detached::logs(&args),
+        Command::Cp(args) => detached::cp(&args),
+        Command::Down { which } => detached::down(&which),
         Command::Run(args) => {
-            let limit = args.timeout.map(Duration::from_secs);
-            run::run(networked(args.settings)?, args.user, args.lab, limit, &args.argv)
+            let RunArgs { user, lab, timeout, reports, settings, argv } = args;
+            let limit = timeout.map(Duration::from_secs);
+            run::run(networked(settings)?, &run::Program { argv: &argv, user, lab, limit, reports })
         }
         Command::Bench { notify: true, rounds, plot, settings, .. } => {
             notify::notify(context(settings)?, rounds.unwrap_or(8), plot)

@@ -2,25 +2,72 @@
 //! `telegraphos run`: one command in every guest, all output as it comes.
 
 use super::{Context, watch, written};
-use crate::{Error, Guest, GuestCommand, OutputLine, Result, User, lock};
+use crate::report::{Files, Recorder};
+use crate::{Error, Guest, GuestCommand, OutputLine, Result, Status, User, lock};
 use std::io::Write;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Boots and runs; the first exit code that is not 0.
-pub(super) fn run(context: Context, user: User, lab: bool, limit: Option<Duration>, argv: &[String]) -> Result<u8> {
-    let cluster = context.boot(|node| node.lab = lab)?;
+/// What is run, how, and what is written about it.
+pub(super) struct Program<'a> {
+    pub(super) argv: &'a [String],
+    pub(super) user: User,
+    pub(super) lab: bool,
+    pub(super) limit: Option<Duration>,
+    pub(super) reports: Files,
+}
+
+/// Boots and runs; the first exit code that is not 0. The reports are written however that ends.
+pub(super) fn run(context: Context, program: &Program<'_>) -> Result<u8> {
+    program.reports.check()?;
+    let mut recorder = Recorder::new(context.settings.node_names(), program.argv);
+    let result = run_recorded(context, program, &mut recorder);
+    let written = program.reports.write(recorder, &result);
+    match (result, written) {
+        (result, Ok(())) => result,
+        (Ok(0), Err(e)) => Err(e),
+        (result, Err(e)) => {
+            eprintln!("telegraphos: {e}");
+            result
+        }
+    }
+}
+
+fn run_recorded(context: Context, program: &Program<'_>, recorder: &mut Recorder) -> Result<u8> {
+    let cluster = context.boot(|node| node.lab = program.lab)?;
     if context.progress != crate::ProgressMode::Silent {
         eprint!("{}", cluster.manifest());
     }
-    let command = |guest: &Guest| guest.argv(argv).user(user);
-    let mut show = |node, line| {
+    let command = |guest: &Guest| guest.argv(program.argv).user(program.user);
+    let labels: Vec<String> = cluster.guests().iter().map(|guest| guest.label().short()).collect();
+    recorder.begin(cluster.guests().iter().map(|guest| guest.greeting().0));
+    let mut show = |node, event: Event<'_>| {
+        let line = match event {
+            Event::Line(line) => line,
+            Event::End(result) => {
+                recorder.ended(node, result);
+                return Ok(());
+            }
+        };
+        if program.reports.wanted() {
+            recorder.line(node, &line);
+        }
+        let node = &labels[node];
         written(match line {
-            OutputLine::Stdout(text) => writeln!(std::io::stdout(), "[{node}] {text}"),
-            OutputLine::Stderr(text) => writeln!(std::io::stderr(), "[{node}] {text}"),
+            OutputLine::Stdout(text) if !program.reports.take_stdout() => {
+                writeln!(std::io::stdout(), "[{node}] {text}")
+            }
+            OutputLine::Stdout(text) | OutputLine::Stderr(text) => writeln!(std::io::stderr(), "[{node}] {text}"),
         })
     };
-    watch::watched(&cluster, || everywhere(cluster.guests(), command, limit, None, &mut show))
+    watch::watched(&cluster, || everywhere(cluster.guests(), command, program.limit, None, &mut show))
+}
+
+/// What is new of a command in one guest.
+pub(super) enum Event<'a> {
+    Line(OutputLine),
+    /// It has ended, or cannot be followed.
+    End(&'a Result<Status>),
 }
 
 /// Runs `command` in all these guests at once; the exit code of the first to fail, or 0. A command is killed after
@@ -31,44 +78,46 @@ pub(super) fn everywhere(
     command: impl Fn(&Guest) -> GuestCommand + Sync,
     limit: Option<Duration>,
     grace: Option<Duration>,
-    show: &mut (dyn FnMut(usize, OutputLine) -> Result<()> + Send),
+    show: &mut (dyn FnMut(usize, Event<'_>) -> Result<()> + Send),
 ) -> Result<u8> {
     let show = Mutex::new(show);
     // The exit code of the first to fail, and when the others end.
     let first: Mutex<Option<(u8, Option<Instant>)>> = Mutex::new(None);
-    let follow = |guest: &Guest| -> Result<u8> {
+    // None of a command that another's end has ended.
+    let follow = |guest: &Guest| -> Result<Option<Status>> {
         let begun = Instant::now();
         let mut running = command(guest).spawn()?;
         // Dropped before its end, it is killed.
         while lock(&first).and_then(|(_, end)| end).is_none_or(|end| Instant::now() < end) {
             if let Some(line) = running.next_line(Duration::from_millis(200))? {
-                (*lock(&show))(guest.node(), line)?;
+                (*lock(&show))(guest.node(), Event::Line(line))?;
             } else if let Some(status) = running.ended() {
-                return Ok(status.code());
+                return Ok(Some(status));
             } else if let Some(limit) = limit.filter(|limit| begun.elapsed() > *limit) {
                 return Err(running.late(limit, String::new()));
             }
         }
-        Ok(0)
+        Ok(None)
     };
     std::thread::scope(|scope| {
         let thread = |guest| {
-            let (first, follow) = (&first, &follow);
+            let (first, follow, show) = (&first, &follow, &show);
             scope.spawn(move || {
-                let result = follow(guest);
+                let Some(result) = follow(guest).transpose() else { return Ok(()) };
                 let (code, grace) = match &result {
-                    Ok(code) => (*code, grace),
+                    Ok(status) => (status.code(), grace),
                     Err(e) => (e.exit_code(), grace.map(|_| Duration::ZERO)),
                 };
                 if code != 0 {
                     lock(first).get_or_insert((code, grace.map(|grace| Instant::now() + grace)));
                 }
-                result
+                let shown = (*lock(show))(guest.node(), Event::End(&result));
+                result.and(shown)
             })
         };
         let threads: Vec<_> = guests.iter().map(thread).collect();
         threads.into_iter().try_for_each(|thread| match thread.join() {
-            Ok(result) => result.map(drop),
+            Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         })
     })?;
@@ -89,7 +138,8 @@ pub(super) fn measure(
     let rounds = rounds.to_string();
     let mut results = false;
     let command = |guest: &Guest| guest.argv(&[&[program, "--rounds", &rounds], arguments].concat()).user(user);
-    let code = everywhere(guests, command, None, None, &mut |node, line| {
+    let code = everywhere(guests, command, None, None, &mut |node, event| {
+        let Event::Line(line) = event else { return Ok(()) };
         match line {
             OutputLine::Stdout(text) if read(&text) => results = true,
             OutputLine::Stdout(text) if text.starts_with("ROUND") && quiet => {}
@@ -98,7 +148,7 @@ pub(super) fn measure(
         Ok(())
     })?;
     if code == 0 && !results {
-        return Err(Error::Command { node: 0, command: program.into(), why: "it printed no results".into() });
+        return Err(Error::Command { node: 0.into(), command: program.into(), why: "it printed no results".into() });
     }
     Ok(code)
 }

@@ -26,7 +26,7 @@ pub(super) fn watched<T>(cluster: &Cluster, work: impl FnOnce() -> Result<T>) ->
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             loop {
-                if let Err(e) = cluster.check() {
+                if let Err(e) = cluster.check_strictly() {
                     cluster.guests().iter().for_each(crate::Guest::kill_qemu);
                     return Err(e);
                 }

@@ -8,6 +8,7 @@
 //! | Word | Meaning |
 //! |---|---|
 //! | `telegraphos.node=N` | host name nodeN |
+//! | `telegraphos.name=N:NAME` | node N has this name, too, and as its host name; as often as wanted |
 //! | `telegraphos.agent=TTY` | serve the harness on that line |
 //! | `telegraphos.shell` | a root shell on the console |
 //! | `telegraphos.noload` | do not load the driver |
@@ -65,6 +66,8 @@ struct Words {
     shares: Vec<Share>,
     init: Option<String>,
     net: Option<u16>,
+    /// Names of nodes that have one of their own.
+    names: Vec<(u16, String)>,
     outside: bool,
 }
 
@@ -75,6 +78,9 @@ impl Words {
         for word in ours {
             match word.split_once('=') {
                 Some(("node", node)) => words.node = Some(node.to_owned()),
+                Some(("name", name)) => words
+                    .names
+                    .extend(name.split_once(':').and_then(|(node, name)| Some((node.parse().ok()?, name.to_owned())))),
                 Some(("net", nodes)) => words.net = nodes.parse().ok(),
                 Some(("agent", tty)) => words.agent = Some(tty.to_owned()),
                 Some(("root", value)) => words.root = Root::of(value),
@@ -93,7 +99,9 @@ impl Words {
 
     /// The host name.
     fn name(&self) -> String {
-        self.node.as_ref().map_or("guest".into(), |node| format!("node{node}"))
+        let own =
+            |node: &String| self.names.iter().find(|(of, _)| of.to_string() == *node).map(|(_, name)| name.clone());
+        self.node.as_ref().map_or("guest".into(), |node| own(node).unwrap_or_else(|| format!("node{node}")))
     }
 
     /// The arguments of the agent, if there is to be one.
@@ -232,7 +240,7 @@ fn names(words: &Words) {
         }
         attempt(&place, fs::write(&place, before + text));
     };
-    put("hosts", &network::hosts(words.net.unwrap_or(0)));
+    put("hosts", &network::hosts(words.net.unwrap_or(0), &words.names));
     if words.outside {
         put("resolv.conf", network::RESOLVER);
     }
@@ -305,6 +313,8 @@ mod tests {
             Words { node: Some("7".into()), agent: Some("ttyS1".into()), lab: true, net: Some(4), ..Words::default() };
         assert_eq!(words, expected);
         assert_eq!(words.name(), "node7");
+        let words = Words::of("telegraphos.node=7 telegraphos.name=1:left telegraphos.name=7:right telegraphos.name=x");
+        assert_eq!((words.name(), words.names.len()), ("right".into(), 2));
         assert_eq!(Words::of(""), Words::default());
         assert_eq!(Words::of("xtelegraphos.shell shell telegraphos.shells"), Words::default());
     }

@@ -44,11 +44,12 @@ pub fn address(node: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, 84, high, low)
 }
 
-/// /etc/hosts in a cluster of so many nodes.
-pub fn hosts(nodes: u16) -> String {
+/// /etc/hosts in a cluster of so many nodes, of which some have names of their own.
+pub fn hosts(nodes: u16, names: &[(u16, String)]) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost\n");
     for node in 0..nodes {
-        let _ = writeln!(text, "{} node{node}", address(node));
+        let own = names.iter().filter(|(of, _)| *of == node).fold(String::new(), |all, (_, name)| all + name + " ");
+        let _ = writeln!(text, "{} {own}node{node}", address(node));
     }
     text
 }
@@ -249,8 +250,8 @@ mod tests {
     fn nodes_have_addresses_by_their_numbers() {
         assert_eq!(address(0), Ipv4Addr::new(10, 84, 0, 1));
         assert_eq!(address(255), Ipv4Addr::new(10, 84, 1, 0));
-        let hosts = hosts(2);
-        assert!(hosts.ends_with("10.84.0.1 node0\n10.84.0.2 node1\n"), "{hosts}");
+        let hosts = hosts(2, &[(1, "right".into())]);
+        assert!(hosts.ends_with("10.84.0.1 node0\n10.84.0.2 right node1\n"), "{hosts}");
     }
 
     #[test]

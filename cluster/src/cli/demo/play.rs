@@ -66,7 +66,7 @@ impl Player {
             Some(status) => format!("it ended with {status}"),
             None => format!("no answer in {} s", LIMIT.as_secs()),
         };
-        Error::Command { node: self.1, command: "tg-demo".into(), why }
+        Error::Command { node: self.1.into(), command: "tg-demo".into(), why }
     }
 }
 

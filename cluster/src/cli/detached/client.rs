@@ -50,8 +50,9 @@ fn table(status: &Status) -> String {
         format!("cluster {cluster}: up for {time}, {}, {accelerator}, process {pid}\n", super::nodes(nodes.len()));
     for node in nodes {
         let boots = if node.boots > 1 { format!(" ({} boots)", node.boots) } else { String::new() };
+        let own = if node.name == format!("node{}", node.node) { String::new() } else { format!(" ({})", node.name) };
         text += &format!(
-            "node {}: Linux {}{boots}   telegraphos console {}\n",
+            "node {}{own}: Linux {}{boots}   telegraphos console {}\n",
             node.node,
             node.kernel,
             node.console.display()
@@ -85,7 +86,7 @@ pub(in super::super) fn down(which: &Which) -> Result<u8> {
         if begun.elapsed() > END {
             let what = format!("the end of cluster {}", which.cluster);
             let tail = format!(" (kill -9 {pid} ends it and all its processes)");
-            return Err(Error::TimedOut { what, limit: END, remedy: "its process still runs", tail });
+            return Err(Error::TimedOut { what, node: None, limit: END, remedy: "its process still runs", tail });
         }
         std::thread::sleep(EVERY / 5);
     }
@@ -240,7 +241,13 @@ mod tests {
 
     #[test]
     fn a_status_is_a_table() {
-        let node = |node, boots| NodeStatus { node, kernel: "6.12".into(), boots, console: "/r/console".into() };
+        let node = |node, boots| NodeStatus {
+            node,
+            name: format!("node{node}"),
+            kernel: "6.12".into(),
+            boots,
+            console: "/r/console".into(),
+        };
         let mut status = Status {
             cluster: "lab".into(),
             pid: 7,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `telegraphos cp`: a file into a guest of a detached cluster, or out of one.
+//! `telegraphos cp`: a file into a guest of a detached cluster, or out of one; a directory as `tar` packs it on one
+//! side and unpacks it on the other.
 
 use super::CpArgs;
 use super::client::{Command, Input};
@@ -9,7 +10,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 use telegraphos_agent::Exit;
 
 /// In the guest: standard input into the file $1, or into $2 of the directory $1, with mode $3.
@@ -18,9 +21,15 @@ const WRITE: &str = r#"p=$1; [ -d "$p" ] && p=${p%/}/$2; cat > "$p" && chmod "$3
 const READ: &str =
     r#"[ -d "$1" ] && { echo "$1: is a directory" >&2; exit 1; }; stat -L -c %a -- "$1" && exec cat -- "$1""#;
 
+/// In the guest: what is packed on standard input into the directory $1, or into $2 in it if it is there.
+const UNPACK: &str = r#"p=$1; [ -d "$p" ] && p=${p%/}/$2; mkdir -p "$p" && exec tar -x -f - -C "$p""#;
+/// In the guest: what is in the directory $1, packed.
+const PACK: &str =
+    r#"[ -d "$1" ] || { echo "$1: is no directory that can be read" >&2; exit 1; }; exec tar -c -f - -C "$1" ."#;
+
 /// Of the guest's errors, so much is shown.
 const ERRORS: usize = 4096;
-const TREES: &str = "for a directory use tar: tar -c DIR | telegraphos exec NODE -- tar -x -C /tmp";
+const TREES: &str = "give -r to copy it with all that is in it";
 
 /// One side of a copy.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +52,10 @@ impl Side<'_> {
 
 pub(in super::super) fn cp(args: &CpArgs) -> Result<u8> {
     match (Side::of(&args.from), Side::of(&args.to)) {
+        (Side::Here(from), Side::Guest { node, path }) if args.recursive && from.is_dir() => {
+            tree_into(args, from, node, path)
+        }
+        (Side::Guest { node, path }, Side::Here(to)) if args.recursive => tree_out_of(args, node, path, to),
         (Side::Here(from), Side::Guest { node, path }) => into(args, from, node, path),
         (Side::Guest { node, path }, Side::Here(to)) => out_of(args, node, path, to),
         (Side::Here(_), Side::Here(_)) => Err(Error::Usage(format!(
@@ -97,6 +110,107 @@ fn out_of(args: &CpArgs, node: &str, path: &str, to: &Path) -> Result<u8> {
     let code = done(exit, &errors, node, path, args)?;
     arriving.finish()?;
     Ok(code)
+}
+
+/// This machine's tar. It takes no owners along, and a guest's files get no more rights than the user's mask lets them.
+fn tar(arguments: &[&str], directory: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new("tar");
+    command.args(arguments).args(["-f", "-", "-C"]).arg(directory);
+    command
+}
+
+fn started(mut command: std::process::Command) -> Result<Child> {
+    // Ctrl-C is for the command in the guest, whose end is then this one's.
+    command
+        .process_group(0)
+        .spawn()
+        .map_err(|source| Error::Spawn { what: "tar, which a directory needs".into(), source })
+}
+
+fn tree_into(args: &CpArgs, from: &Path, node: &str, path: &str) -> Result<u8> {
+    let whole = from.canonicalize().map_err(Error::io("cannot read", from))?;
+    let name = whole.file_name().map_or("root".into(), |name| name.to_string_lossy().into_owned());
+    let argv = ["sh", "-c", UNPACK, "sh", path, &name].map(str::to_owned);
+    let mut command = Command::start(&args.which, node, args.user, &argv)?;
+    let mut packing = tar(&["-c"], &whole);
+    packing.arg(".").stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut packing = Packing(started(packing)?);
+    let output = packing.0.stdout.take();
+    let Some(mut handle) = output.as_ref().map(AsFd::as_fd) else { return Ok(1) };
+    command.input = Some(Input::of(&mut handle));
+    let mut errors = Vec::new();
+    let exit = command.follow(&mut |_, bytes| {
+        keep(&mut errors, bytes);
+        Ok(())
+    })?;
+    let code = done(exit, &errors, node, path, args)?;
+    packing.end(from)?;
+    Ok(code)
+}
+
+fn tree_out_of(args: &CpArgs, node: &str, path: &str, to: &Path) -> Result<u8> {
+    let name = Path::new(path).file_name().ok_or_else(|| Error::Usage(format!("{path:?} names no directory")))?;
+    let to = if to.is_dir() { to.join(name) } else { to.to_path_buf() };
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Under its name when it is whole; one that is there already gets more.
+    let fresh = tempfile::Builder::new().prefix(".telegraphos-").tempdir_in(parent);
+    let fresh = fresh.map_err(Error::io("cannot make a directory in", parent))?;
+    let merges = to.exists();
+    let place = if merges { to.clone() } else { fresh.path().join("tree") };
+    if !merges {
+        fs::create_dir(&place).map_err(Error::io("cannot make", &place))?;
+    }
+    let argv = ["sh", "-c", PACK, "sh", path].map(str::to_owned);
+    let mut command = Command::start(&args.which, node, args.user, &argv)?;
+    let mut unpacking = tar(&["-x", "--no-same-owner", "--no-same-permissions"], &place);
+    unpacking.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut unpacking = Packing(started(unpacking)?);
+    let mut input = unpacking.0.stdin.take();
+    let mut errors = Vec::new();
+    let exit = command.follow(&mut |stream, bytes| {
+        if stream == Stream::Stderr {
+            keep(&mut errors, bytes);
+        } else if let Some(pipe) = &mut input {
+            if pipe.write_all(bytes).is_err() {
+                // tar says why.
+                input = None;
+            }
+        }
+        Ok(())
+    })?;
+    let whole = input.is_some();
+    drop(input);
+    let code = done(exit, &errors, node, path, args)?;
+    unpacking.end(&to)?;
+    if !whole {
+        return Err(Error::Cluster { code: 3, why: format!("{} could not be unpacked", to.display()) });
+    }
+    if !merges {
+        fs::rename(&place, &to).map_err(Error::io("cannot make", &to))?;
+    }
+    Ok(code)
+}
+
+/// A tar of this machine, which ends with this.
+struct Packing(Child);
+
+impl Packing {
+    /// Waits for its end; it has said what failed.
+    fn end(&mut self, what: &Path) -> Result<()> {
+        let status = self.0.wait().map_err(Error::io("cannot wait for tar, for", what))?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(Error::Cluster { code: 3, why: format!("{}: tar has failed ({status})", what.display()) }),
+        }
+    }
+}
+
+impl Drop for Packing {
+    fn drop(&mut self) {
+        // Both fail if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A file that comes out of a guest: its mode in a line, then its content. It has its name when it is whole.

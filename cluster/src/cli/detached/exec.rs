@@ -295,7 +295,7 @@ mod tests {
     }
 
     fn command(line: &Line) -> GuestCommand {
-        GuestCommand::new(0, Ok(line.clone()), vec!["x".into()]).keep_input_open()
+        GuestCommand::new(0.into(), Ok(line.clone()), vec!["x".into()]).keep_input_open()
     }
 
     /// Follows a command of this line for a client, whose end is returned.

@@ -5,6 +5,7 @@
 use super::super::written;
 use super::LogsArgs;
 use super::protocol::{LOG, STATE, Status};
+use crate::nodes::number;
 use crate::{Error, Result, interrupt, rundir};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -67,10 +68,10 @@ fn chosen(of: Of, node: Option<&str>, status: &Status) -> Result<Vec<Log>> {
             return Ok(vec![Log::new(path.ok_or_else(none)?, String::new())]);
         }
     };
-    let nodes = status.nodes.len();
+    let names: Vec<String> = status.nodes.iter().map(|node| node.name.clone()).collect();
     let wanted: Vec<usize> = match node {
-        None => (0..nodes).collect(),
-        Some(node) => vec![super::number(node, nodes).map_err(Error::Usage)?],
+        None => (0..names.len()).collect(),
+        Some(node) => vec![number(node, &names).map_err(Error::Usage)?],
     };
     let one = wanted.len() == 1;
     let log = |n: usize| {
@@ -156,6 +157,7 @@ mod tests {
     fn logs_are_chosen_by_node() {
         let nodes = (0..3).map(|node| super::super::protocol::NodeStatus {
             node,
+            name: format!("node{node}"),
             kernel: String::new(),
             boots: 1,
             console: PathBuf::new(),

@@ -15,7 +15,7 @@ pub(super) use self::serve::up;
 
 use self::protocol::{Answer, Ended, MAX_ANSWER, Request, SOCKET, read_line, write_line};
 use crate::rundir::{self, ClusterName, RECORD};
-use crate::{Error, Result, Settings, User, guest, interrupt, launch};
+use crate::{Error, Result, Settings, User, interrupt, launch};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -86,6 +86,9 @@ pub(super) struct LogsArgs {
 /// `telegraphos cp`.
 #[derive(Debug, Args)]
 pub(super) struct CpArgs {
+    /// Copies a directory with all that is in it
+    #[arg(long, short)]
+    recursive: bool,
     /// A file of this machine, or NODE:PATH, one of a guest
     from: String,
     /// Where to: a file or a directory, here or in a guest
@@ -99,16 +102,6 @@ pub(super) struct CpArgs {
 
 fn nodes(count: usize) -> String {
     if count == 1 { "1 node".into() } else { format!("{count} nodes") }
-}
-
-/// The number of the node that is wanted by its number or name, of so many nodes; or why there is none.
-fn number(wanted: &str, nodes: usize) -> Result<usize, String> {
-    let is_it = |n: &usize| wanted == n.to_string() || wanted == guest::name(*n);
-    (0..nodes).find(is_it).ok_or_else(|| {
-        let names: Vec<String> = (0..nodes).map(guest::name).collect();
-        let last = nodes.saturating_sub(1);
-        format!("there is no node {wanted:?}; expected a number from 0 to {last} or one of {}", names.join(", "))
-    })
 }
 
 /// Starts a process for a cluster with the arguments of this command, and waits until all guests are up.
@@ -159,10 +152,11 @@ enum Found {
 }
 
 impl Which {
-    /// These, with the directory of the file of `--config` unless one is named.
-    pub(super) fn over(mut self, base: &Settings) -> Which {
-        self.run_dir = self.run_dir.or_else(|| base.run_dir.clone());
-        self
+    /// Takes the directory of the file of `--config` unless one is named.
+    pub(super) fn complete(&mut self, base: &Settings) {
+        if self.run_dir.is_none() {
+            self.run_dir.clone_from(&base.run_dir);
+        }
     }
 
     fn parents(&self) -> Vec<PathBuf> {

@@ -78,6 +78,8 @@ pub(super) struct Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NodeStatus {
     pub(super) node: usize,
+    /// Its own, or `nodeN`.
+    pub(super) name: String,
     pub(super) kernel: String,
     /// Times it has booted.
     pub(super) boots: u64,

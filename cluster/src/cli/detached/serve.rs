@@ -8,6 +8,7 @@ use super::exec;
 use super::protocol::{
     Answer, Ended, LOG, MAX_REQUEST, NodeStatus, Request, SOCKET, STATE, Status, read_line, write_line,
 };
+use crate::nodes::number;
 use crate::rundir::ClusterName;
 use crate::{Cluster, Error, Guest, Result, User, lock};
 use std::fs::{self, File, Permissions};
@@ -161,7 +162,8 @@ impl Client<'_> {
             Request::Exec { node, user, argv } => (node, user, argv),
         };
         let guests = self.cluster.guests();
-        let guest = match super::number(&node, guests.len()) {
+        let names: Vec<String> = guests.iter().map(|guest| guest.label().host_name()).collect();
+        let guest = match number(&node, &names) {
             Ok(number) => &guests[number],
             Err(why) => return refuse(2, why),
         };
@@ -183,6 +185,7 @@ impl Client<'_> {
 fn status(cluster: &Cluster, name: &ClusterName, begun: Instant) -> Status {
     let node = |guest: &Guest| NodeStatus {
         node: guest.node(),
+        name: guest.label().host_name(),
         kernel: guest.greeting().0,
         boots: guest.boots(),
         console: guest.console_socket(),

@@ -322,7 +322,7 @@ impl Bench {
                 if *expected.get_or_insert_with(|| bytes.clone()) != bytes {
                     let command = format!("a comparison of the copies of page {}", page.page);
                     let why = format!("its copy is not that of node {}", page.home);
-                    return Err(Error::Command { node, command, why });
+                    return Err(Error::Command { node: node.into(), command, why });
                 }
             }
         }

@@ -69,7 +69,7 @@ impl Peers {
             }
             if begun.elapsed() > PROMPT {
                 let (what, remedy) = ("the benchmark's peers listening".to_owned(), "see the log");
-                return Err(Error::TimedOut { what, limit: PROMPT, remedy, tail: end() });
+                return Err(Error::TimedOut { what, node: None, limit: PROMPT, remedy, tail: end() });
             }
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
