@@ -6,8 +6,8 @@ use crate::guest::{Guest, NodeOptions, Plan};
 use crate::launch::{Logs, log_end, start_fabric, start_host, wait_for_socket};
 use crate::process::{Memory, Process};
 use crate::rundir::{ClusterName, MachineLock, RunDir};
-use crate::settings::{Processes, Settings};
-use crate::{Error, ProgressMode, Result, interrupt, lock};
+use crate::settings::{Net, Processes, Settings};
+use crate::{Error, ProgressMode, Result, interrupt, lock, ssh};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -207,6 +207,12 @@ impl Cluster {
             guest.wait_for_boot(0)?;
         }
         step.done();
+        let settings = &self.plan.settings;
+        if settings.root.is_some() && settings.net.unwrap_or_default() != Net::None {
+            let step = progress.step("Exchanging keys for ssh", None);
+            ssh::connect(&self.guests, progress)?;
+            step.done();
+        }
         Ok(())
     }
 

@@ -47,6 +47,7 @@ mod qmp;
 mod registers;
 mod rundir;
 mod settings;
+mod ssh;
 mod tap;
 
 pub use boards::{Boards, Row};
