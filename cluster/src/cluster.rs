@@ -6,8 +6,8 @@ use crate::guest::{Guest, NodeOptions, Plan};
 use crate::launch::{Logs, log_end, start_fabric, start_host, wait_for_socket, with_files};
 use crate::process::{Memory, Process};
 use crate::rundir::{ClusterName, MachineLock, RunDir};
-use crate::settings::{Processes, Settings};
-use crate::{Error, ProgressMode, Result, interrupt, lock};
+use crate::settings::{Net, Processes, Settings};
+use crate::{Error, ProgressMode, Result, interrupt, lock, ssh};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -234,6 +234,12 @@ impl Cluster {
             guest.wait_for_boot(0)?;
         }
         step.done();
+        let rooted = self.guests.iter().any(Guest::has_root);
+        if rooted && self.plan.settings.net.unwrap_or_default() != Net::None {
+            let step = progress.step("Exchanging keys for ssh", None);
+            ssh::connect(&self.guests, progress)?;
+            step.done();
+        }
         self.guests.iter().filter(|guest| guest.is_debugged()).try_for_each(Guest::write_gdb_script)
     }
 

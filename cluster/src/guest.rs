@@ -458,6 +458,11 @@ impl Guest {
         self.options.driver && self.image().without_driver.is_none()
     }
 
+    /// Whether it has another root than the image.
+    pub(crate) fn has_root(&self) -> bool {
+        self.settings.root.is_some()
+    }
+
     fn machine(&self) -> Machine {
         self.settings.machine.unwrap_or_default()
     }

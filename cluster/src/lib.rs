@@ -54,6 +54,7 @@ mod registers;
 mod report;
 mod rundir;
 mod settings;
+mod ssh;
 mod symbols;
 mod tap;
 

@@ -61,8 +61,9 @@ pub struct Settings {
     /// Number of virtual machines, 1 to 64 [default: 2, or that of the tables named node in the file]
     #[arg(long, value_name = "N")]
     pub nodes: Option<usize>,
-    /// Guest kernel: 6.1, 6.12 or newest; a version of Debian's (6.12.57, linux-image-6.12.57+deb13-cloud-amd64); or a
-    /// path with a slash: a bzImage, a vmlinux, the directory of a kernel build (see docs/boot.md) [default: 6.12]
+    /// Guest kernel: 6.1, 6.12 or newest (6.12-generic for the generic flavour); a version of Debian's (6.12.57,
+    /// linux-image-6.12.57+deb13-cloud-amd64); or a path with a slash: a bzImage, a vmlinux, the directory of a kernel
+    /// build (see docs/boot.md) [default: 6.12]
     #[arg(long, value_name = "KERNEL")]
     pub kernel: Option<KernelChoice>,
     /// Where the modules of an own kernel are: a directory such as /lib/modules/RELEASE, or one above it

@@ -12,6 +12,8 @@ use std::str::FromStr;
 pub enum KernelChoice {
     /// The newest packaged kernel of a series, of Debian's cloud flavour.
     Series(KernelSeries),
+    /// The same of the generic flavour, which has every driver, most of them as modules.
+    Generic(KernelSeries),
     /// One of Debian's packages, by its release (`6.12.57+deb13-amd64`) or the beginning of it (`6.12.57`).
     Version(String),
     /// The user's own: a bzImage, a vmlinux, or the directory of a kernel build.
@@ -34,11 +36,15 @@ impl fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KernelChoice::Series(series) => series.fmt(f),
+            KernelChoice::Generic(series) => f.pad(&format!("{series}{GENERIC}")),
             KernelChoice::Version(version) => f.pad(version),
             KernelChoice::Own(path) => f.pad(&path.display().to_string()),
         }
     }
 }
+
+/// Behind a series: its generic flavour.
+const GENERIC: &str = "-generic";
 
 /// What a version may consist of; it becomes a name in the cache.
 fn is_version(text: &str) -> bool {
@@ -51,8 +57,12 @@ impl FromStr for KernelChoice {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<KernelChoice> {
-        if let Some(series) = KernelSeries::ALL.into_iter().find(|series| series.to_string() == text) {
+        let series = |name: &str| KernelSeries::ALL.into_iter().find(|series| series.to_string() == name);
+        if let Some(series) = series(text) {
             return Ok(KernelChoice::Series(series));
+        }
+        if let Some(series) = text.strip_suffix(GENERIC).and_then(series) {
+            return Ok(KernelChoice::Generic(series));
         }
         // As a shell leaves it in `--kernel=~/linux`, and as a file of settings has it.
         if let Some(below) = text.strip_prefix("~/") {
@@ -68,8 +78,8 @@ impl FromStr for KernelChoice {
             return Ok(KernelChoice::Version(version.into()));
         }
         Err(Error::Usage(format!(
-            "unknown kernel {text:?}; expected a series (6.1, 6.12, newest), a version of Debian's such as 6.12.57 or \
-             linux-image-6.12.57+deb13-amd64, or a path with a slash: a bzImage, a vmlinux or a kernel build tree, \
+            "unknown kernel {text:?}; expected a series (6.1, 6.12, newest; 6.12-generic for the generic flavour), a version of \
+             Debian's such as 6.12.57 or linux-image-6.12.57+deb13-amd64, or a path with a slash: a bzImage, a vmlinux or a kernel build tree, \
              such as ./{text}"
         )))
     }
@@ -90,13 +100,15 @@ mod tests {
         let parse = |text: &str| text.parse::<KernelChoice>().unwrap();
         assert_eq!(parse("6.1"), KernelChoice::Series(KernelSeries::V6_1));
         assert_eq!(parse("newest"), KernelChoice::Series(KernelSeries::Newest));
+        assert_eq!(parse("6.12-generic"), KernelChoice::Generic(KernelSeries::V6_12));
+        assert_eq!(parse("6.12-generic").to_string(), "6.12-generic");
         assert_eq!(parse("6.12.57"), KernelChoice::Version("6.12.57".into()));
         let generic = "6.12.57+deb13-amd64";
         assert_eq!(parse(&format!("linux-image-{generic}")), KernelChoice::Version(generic.into()));
         assert_eq!(parse("6.1.0-56-cloud-amd64"), KernelChoice::Version("6.1.0-56-cloud-amd64".into()));
         assert_eq!(parse("./linux"), KernelChoice::Own("./linux".into()));
         assert_eq!(parse("/boot/vmlinuz"), KernelChoice::Own("/boot/vmlinuz".into()));
-        for wrong in ["", "5.10", "linux", "6.12.x y", "linux-image-amd64"] {
+        for wrong in ["", "5.10", "5.10-generic", "linux", "6.12.x y", "linux-image-amd64"] {
             let text = wrong.parse::<KernelChoice>().unwrap_err().to_string();
             assert!(text.contains(&format!("{wrong:?}")) && text.contains("6.12") && text.contains("newest"), "{text}");
         }

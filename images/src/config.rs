@@ -26,7 +26,7 @@ pub(crate) struct Config {
 /// What a guest is to do, which decides what its kernel needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Uses {
-    /// An initramfs of the user's finds the boot root, and may bring modules for it.
+    /// An initramfs finds the boot root, and may bring modules for it.
     pub(crate) initrd: bool,
     /// Directories of the host are mounted.
     pub(crate) directories: bool,

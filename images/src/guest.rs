@@ -9,7 +9,7 @@ use crate::manifest::FileRecord;
 use crate::module::{KO, LAB_KO, NET_KO, forget_old};
 use crate::root::{RootChoice, Share, disk_format};
 use crate::store::{self, Store, read};
-use crate::{Error, KernelChoice, KernelSeries, Machine, Manifest, Result, own, peers};
+use crate::{Error, KernelChoice, KernelSeries, Machine, Manifest, Result, modules, own, peers};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -62,6 +62,8 @@ pub struct Guest {
     pub manifest: Manifest,
 }
 
+/// The directory that is the root.
+const ROOT_TAG: &str = "root";
 /// Changes when this file packs the same content in another way.
 const FORMAT: &str = "4";
 /// Its file in the cache.
@@ -89,12 +91,18 @@ impl Store {
     /// of one content has one place in the cache and is never written again.
     pub fn guest(&self, options: impl Into<BootOptions>) -> Result<Guest> {
         let options = options.into();
-        let (kernel, initrd, mounts) = self.checked(&options)?;
+        let (kernel, mut initrd, mounts) = self.checked(&options)?;
         let (root, mut manifest, without_driver, drivers) = self.image(&kernel)?;
         let symbols = match &options.kernel {
             KernelChoice::Own(path) => own::symbols(path),
             _ => None,
         };
+        if initrd.is_none() && modules::boots_by_modules(&kernel) {
+            let tools = self.tools()?;
+            let init = tools.iter().find(|(name, _)| name == "tg-init").map(|(_, path)| path);
+            let missing = || Error::Failed("the guest's programs have no tg-init; check out the whole project".into());
+            initrd = Some(self.initramfs(&kernel, init.ok_or_else(missing)?)?);
+        }
         if let Some(root) = &options.root {
             manifest.parts.push(format!("root {root}"));
         }
@@ -131,7 +139,7 @@ impl Store {
             (kernel, None) => self.kernel(kernel.clone())?,
         };
         let uses = Uses {
-            initrd: initrd.is_some(),
+            initrd: initrd.is_some() || modules::boots_by_modules(&kernel),
             directories: !shares.is_empty()
                 || matches!(root, Some(RootChoice::Directory(_) | RootChoice::Debian { .. })),
             overlay: !shares.is_empty() || matches!(root, Some(RootChoice::Directory(_) | RootChoice::Debian { .. })),
@@ -157,7 +165,8 @@ impl Store {
             }
             root => root,
         };
-        let mounts = Mounts::of(self, &kernel, root, shares)?;
+        let mut mounts = Mounts::of(self, &kernel, root, shares)?;
+        mounts.add_modules(self, &kernel)?;
         Ok((kernel, initrd, mounts))
     }
 
@@ -284,8 +293,8 @@ impl Mounts {
         let kind = mounts.transport.as_ref().map_or("", Transport::file_system);
         match root {
             Some(RootChoice::Directory(host)) => {
-                mounts.words += &format!(" telegraphos.root={kind}:root");
-                mounts.directories.push(Directory { tag: "root".into(), host, read_only: true });
+                mounts.words += &format!(" telegraphos.root={kind}:{ROOT_TAG}");
+                mounts.directories.push(Directory { tag: ROOT_TAG.into(), host, read_only: true });
             }
             Some(RootChoice::Disk(disk)) => {
                 mounts.words += " telegraphos.root=disk";
@@ -300,6 +309,19 @@ impl Mounts {
             mounts.directories.push(Directory { tag, host, read_only });
         }
         Ok(mounts)
+    }
+
+    /// Where the root is a directory, its `modprobe` finds the modules of a kernel of Debian's.
+    fn add_modules(&mut self, store: &Store, kernel: &Kernel) -> Result<()> {
+        let rooted = self.directories.iter().any(|directory| directory.tag == ROOT_TAG);
+        let (true, Some(transport), Modules::Package) = (rooted, &self.transport, &kernel.modules) else {
+            return Ok(());
+        };
+        let (kind, release) = (transport.file_system(), &kernel.release);
+        self.words += &format!(" telegraphos.share={kind}:modules:ro:/lib/modules/{release}");
+        let host = store.module_tree(kernel)?;
+        self.directories.push(Directory { tag: "modules".into(), host, read_only: true });
+        Ok(())
     }
 }
 

@@ -114,7 +114,10 @@ pub(crate) enum Modules {
     Files(Vec<PathBuf>),
 }
 
-const FLAVOUR: &str = "-cloud-amd64";
+/// The flavour for virtual machines.
+const CLOUD: &str = "-cloud-amd64";
+/// The flavour for everything else: NVMe and ext4 are modules.
+const GENERIC: &str = "-amd64";
 
 /// What kbuild runs beside the compiler, which the headers depend on. All are `Essential` on Debian, hence no package's
 /// dependency, but for make and what objtool or compression may require.
@@ -160,15 +163,18 @@ fn find<'a>(store: &'a Store, lock: &'a Lock, choice: &KernelChoice) -> Result<(
             let all = KernelSeries::ALL.into_iter().flat_map(|series| series.releases(&host));
             (format!("linux-image-{version}"), all.collect())
         }
-        KernelChoice::Series(series) => (series.prefix().to_owned(), series.releases(&host)),
+        KernelChoice::Series(series) | KernelChoice::Generic(series) => {
+            (series.prefix().to_owned(), series.releases(&host))
+        }
         KernelChoice::Own(path) => return Err(Error::Usage(format!("{} is no package", path.display()))),
     };
     let wanted = |package: &str| -> Option<String> {
         let release = match choice {
             // The generic flavour only where it is asked for by its whole name.
             KernelChoice::Version(version) if package == format!("linux-image-{version}") => Some(version.as_str()),
-            KernelChoice::Version(version) => kernel_release(package).filter(|release| is_of(release, version)),
-            _ => kernel_release(package),
+            KernelChoice::Version(version) => kernel_release(package, CLOUD).filter(|release| is_of(release, version)),
+            KernelChoice::Generic(_) => kernel_release(package, GENERIC),
+            _ => kernel_release(package, CLOUD),
         };
         release.map(str::to_owned)
     };
@@ -187,11 +193,15 @@ fn find<'a>(store: &'a Store, lock: &'a Lock, choice: &KernelChoice) -> Result<(
         if best.as_ref().is_none_or(|(_, old)| upstream(&found) > upstream(old)) {
             best = Some((apt, found));
         }
-        if *choice != KernelChoice::Series(KernelSeries::Newest) {
+        if !matches!(choice, KernelChoice::Series(KernelSeries::Newest) | KernelChoice::Generic(KernelSeries::Newest)) {
             break;
         }
     }
-    let flavour = if matches!(choice, KernelChoice::Version(v) if v.ends_with("-amd64")) { "" } else { FLAVOUR };
+    let flavour = match choice {
+        KernelChoice::Version(version) if version.ends_with(GENERIC) => "",
+        KernelChoice::Generic(_) => GENERIC,
+        _ => CLOUD,
+    };
     best.ok_or_else(|| {
         let remedy = "Debian's archive keeps the newest of each series: take a series (6.1, 6.12, newest), a version that \
                       `apt-cache search linux-image` lists, or add Debian's security archive to the host's apt sources";
@@ -268,18 +278,31 @@ fn finish_root(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `6.12.117+deb12-cloud-amd64` of `linux-image-6.12.117+deb12-cloud-amd64`; nothing for metapackages, debug and
-/// unsigned ones.
-fn kernel_release(package: &str) -> Option<&str> {
+/// `6.12.117+deb12-cloud-amd64` of `linux-image-6.12.117+deb12-cloud-amd64`; nothing for other flavours, metapackages,
+/// debug and unsigned ones.
+fn kernel_release<'a>(package: &'a str, flavour: &str) -> Option<&'a str> {
     let release = package.strip_prefix("linux-image-")?;
-    let version = release.strip_suffix(FLAVOUR)?;
+    let version = release.strip_suffix(flavour)?;
+    // A flavour has a name after the version: "-cloud-amd64", "-rt-amd64".
+    if version
+        .split(['+', '-'])
+        .skip(1)
+        .any(|part| part.starts_with(|c: char| c.is_ascii_alphabetic()) && !part.starts_with("deb"))
+    {
+        return None;
+    }
     // "6.12-cloud-amd64" and "cloud-amd64" are metapackages.
     let dots = version.split(['+', '-']).next()?.split('.').count();
     (version.starts_with(|c: char| c.is_ascii_digit()) && dots == 3).then_some(release)
 }
 
 fn numbers(release: &str) -> Vec<u64> {
-    release.trim_end_matches(FLAVOUR).split(|c: char| !c.is_ascii_digit()).filter_map(|p| p.parse().ok()).collect()
+    release
+        .trim_end_matches(CLOUD)
+        .trim_end_matches(GENERIC)
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|p| p.parse().ok())
+        .collect()
 }
 
 /// The numbers before Debian's own.
@@ -311,9 +334,24 @@ mod tests {
             "linux-image-6.12.117+deb12-amd64",
             "linux-headers-6.12.117+deb12-cloud-amd64",
         ] {
-            assert_eq!(kernel_release(not), None, "{not}");
+            assert_eq!(kernel_release(not, CLOUD), None, "{not}");
         }
-        let best = |names: &[&'static str]| names.iter().filter_map(|n| kernel_release(n)).max_by_key(|r| numbers(r));
+        for not in [
+            "linux-image-amd64",
+            "linux-image-6.12-amd64",
+            "linux-image-6.12.117+deb12-cloud-amd64",
+            "linux-image-6.12.117+deb12-rt-amd64",
+            "linux-image-6.12.117+deb12-amd64-dbg",
+            "linux-image-6.12.117+deb12-amd64-unsigned",
+            "linux-image-6.1.0-56-cloud-amd64",
+        ] {
+            assert_eq!(kernel_release(not, GENERIC), None, "{not}");
+        }
+        for generic in ["6.12.117+deb12-amd64", "6.12.38+deb13.1-amd64", "6.1.0-56-amd64"] {
+            assert_eq!(kernel_release(&format!("linux-image-{generic}"), GENERIC), Some(generic));
+        }
+        let best =
+            |names: &[&'static str]| names.iter().filter_map(|n| kernel_release(n, CLOUD)).max_by_key(|r| numbers(r));
         assert_eq!(
             best(&["linux-image-6.1.0-9-cloud-amd64", "linux-image-6.1.0-56-cloud-amd64"]),
             Some("6.1.0-56-cloud-amd64")

@@ -15,7 +15,7 @@
 //!
 //! Below them `sources` derives apt sources from the host's own, `apt` fetches through the host's apt-get (so apt's
 //! signed metadata is the root of trust), `chroot` runs a build root, `vmlinux` unpacks a kernel, `ext4` writes the
-//! file system.
+//! file system, `cpio` the initramfs of kernels that need one.
 //!
 //! The place of the cache is `$TELEGRAPHOS_CACHE`, else `$XDG_CACHE_HOME/telegraphos`, else `~/.cache/telegraphos`.
 #![forbid(unsafe_code)]
@@ -24,6 +24,7 @@ mod apt;
 mod choice;
 mod chroot;
 mod config;
+mod cpio;
 mod debian;
 mod directories;
 mod error;
@@ -37,6 +38,7 @@ mod kvm;
 mod machine;
 mod manifest;
 mod module;
+mod modules;
 mod own;
 mod peers;
 mod plugin;

@@ -3,11 +3,11 @@
 //! compared with (`telegraphos bench`), a network device and interrupts for programs. They lie in the image as they
 //! were built, and are loaded by what needs them.
 
-use crate::apt::{self, Apt};
+use crate::apt::{self, Apt, Fetched};
 use crate::kernel::Modules;
 use crate::manifest::FileRecord;
 use crate::module::forget_old;
-use crate::store::{self, Store};
+use crate::store::{self, Lock, Store};
 use crate::{Error, Kernel, Manifest, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,20 +52,7 @@ impl Store {
         let (dir, manifest) =
             self.artefact(&format!("peers/{}-{}-{VERSION}", kernel.name, kernel.release), |lock, at| {
                 forget_old(self, "peers", &kernel.name);
-                // Debian's pool keeps the newest only; what the kernel was unpacked from is here still.
-                let of_kernel = |prefix: &str| kernel.manifest.package(&format!("{prefix}-{}", kernel.release));
-                let package = of_kernel("linux-image").or_else(|| of_kernel("linux-binary"));
-                let missing =
-                    || Error::missing("the package of the kernel", self.path(), "run `telegraphos images --refresh`");
-                let package = package.ok_or_else(missing)?;
-                let apt = Apt::open(self, lock, |_| crate::sources::Release::named(&package.release))?;
-                // Since 7.2 the modules are a package of their own.
-                let names = match package.name.strip_prefix("linux-binary-") {
-                    Some(release) => vec![format!("linux-modules-{release}")],
-                    None => vec![package.name.clone()],
-                };
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                let debs = apt.fetch("the kernel's modules", &apt.single(&names)?)?;
+                let debs = packages(self, lock, kernel)?;
                 let scratch = at.join("scratch");
                 store::make_dir(&scratch)?;
                 for deb in &debs {
@@ -78,6 +65,22 @@ impl Store {
             })?;
         Ok(manifest.files.into_iter().map(|file| (file.name.clone(), dir.join(file.name))).collect())
     }
+}
+
+/// Debian's package with the modules of a kernel.
+pub(crate) fn packages(store: &Store, lock: &Lock, kernel: &Kernel) -> Result<Vec<Fetched>> {
+    // Debian's pool keeps the newest only; what the kernel was unpacked from is here still.
+    let of_kernel = |prefix: &str| kernel.manifest.package(&format!("{prefix}-{}", kernel.release));
+    let package = of_kernel("linux-image").or_else(|| of_kernel("linux-binary"));
+    let missing = || Error::missing("the package of the kernel", store.path(), "run `telegraphos images --refresh`");
+    let package = package.ok_or_else(missing)?;
+    let apt = Apt::open(store, lock, |_| crate::sources::Release::named(&package.release))?;
+    // Since 7.2 the modules are a package of their own.
+    let name = match package.name.strip_prefix("linux-binary-") {
+        Some(release) => format!("linux-modules-{release}"),
+        None => package.name.clone(),
+    };
+    apt.fetch("the kernel's modules", &apt.single(&[&name])?)
 }
 
 /// Copies those modules below `from` to `to`.

@@ -42,6 +42,19 @@ impl Program {
         Ok(Program { path: loader, args, env: Vec::new() })
     }
 
+    /// The same for a program that does what its name says, and is to have another one.
+    pub(crate) fn of_prefix_as(
+        prefix: &Path,
+        name: &str,
+        directory: &str,
+        program: &str,
+        argv0: &str,
+    ) -> Result<Program> {
+        let mut program = Program::of_prefix(prefix, name, directory, program)?;
+        program.args.splice(0..0, ["--argv0".into(), argv0.into()]);
+        Ok(program)
+    }
+
     /// A command that runs it; add its own arguments.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.path);

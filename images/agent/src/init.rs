@@ -21,9 +21,12 @@
 //! | `telegraphos.share=KIND:TAG:MODE:PATH` | a directory of the host at PATH, MODE is `ro` or `rw`; as often as wanted |
 //! | `telegraphos.init=PATH` | the root's own init becomes the first program, with the agent beside it |
 //!
+//! It is also the first program of the initramfs that some kernels need: see `early.rs`.
+//!
 //! With another root than the boot root, which then is at `/run/telegraphos-image`, this program stays the first one, and
 //! sees to it that the agent runs.
 
+mod early;
 mod switch;
 
 use rustix::mount::{MountFlags, mount};
@@ -254,6 +257,9 @@ fn main() -> ExitCode {
     if std::process::id() != 1 {
         eprintln!("tg-init is the first program of a guest, and this is not the first: use `init=/bin/tg-init`");
         return ExitCode::from(2);
+    }
+    if early::is_early() {
+        return give_up(&early::become_init());
     }
     for (at, kind, flags, options) in MOUNTS {
         if at.starts_with("/dev/") {

@@ -61,22 +61,26 @@ impl Share {
     }
 }
 
-fn failed<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> io::Error {
+pub(crate) fn failed<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> io::Error {
     move |error| io::Error::other(format!("{what}: {error}"))
+}
+
+/// Loads a module from a file, which may be compressed.
+pub(crate) fn load_file(path: &Path) -> io::Result<()> {
+    // The kernel unpacks it.
+    const COMPRESSED: std::ffi::c_int = 4;
+    let flags = if path.extension().is_some_and(|ending| ending == "ko") { 0 } else { COMPRESSED };
+    match rustix::system::finit_module(File::open(path)?, c"", flags) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(e) => Err(failed(format!("the module {} does not load", path.display()))(e)),
+    }
 }
 
 /// Loads those of these modules that the boot root has; a kernel without one has it built in.
 pub(crate) fn load_all(modules: &[&str]) -> io::Result<()> {
-    // The kernel unpacks it.
-    const COMPRESSED: std::ffi::c_int = 4;
     for module in modules {
-        for (ending, flags) in [("ko", 0), ("ko.xz", COMPRESSED), ("ko.zst", COMPRESSED), ("ko.gz", COMPRESSED)] {
-            let Ok(file) = File::open(format!("{PEERS}/{module}.{ending}")) else { continue };
-            match rustix::system::finit_module(&file, c"", flags) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(e) => return Err(failed(format!("the module {module} does not load"))(e)),
-            }
-        }
+        let files = ["ko", "ko.xz", "ko.zst", "ko.gz"].map(|ending| format!("{PEERS}/{module}.{ending}"));
+        files.iter().map(Path::new).filter(|file| file.exists()).try_for_each(load_file)?;
     }
     Ok(())
 }
