@@ -6,6 +6,9 @@ use crate::guest::Guest;
 use crate::{Error, ProgressMode, Result, interrupt};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair};
+use ssh_key::private::{Ed25519Keypair, Ed25519PrivateKey};
+use ssh_key::public::Ed25519PublicKey;
+use ssh_key::{LineEnding, PrivateKey};
 use std::fmt::Write;
 use std::time::Duration;
 use telegraphos_agent::network::address;
@@ -52,11 +55,11 @@ pub(crate) fn connect(guests: &[Guest], progress: ProgressMode) -> Result<()> {
     let names = guests.iter().map(|guest| guest.label().host_name());
     let keys = names.clone().zip(0..).map(|(name, node)| Keys::of_node(node, name)).collect::<Result<Vec<_>>>()?;
     let names = names.collect::<Vec<_>>().join(" ");
-    let public: String = keys.iter().map(Keys::public).collect();
+    let public = keys.iter().map(Keys::public).collect::<Result<String>>()?;
     let start = |guest: &Guest, keys: &Keys| {
         let address = address(keys.node).to_string();
         let command = guest.argv(&["sh", "-c", START, "sh", &address, &names]).as_root();
-        command.input(public.clone() + &keys.private()).spawn()
+        command.input(public.clone() + &keys.private()?).spawn()
     };
     let running: Vec<_> = guests.iter().zip(&keys).map(|(guest, keys)| (guest.label(), start(guest, keys))).collect();
     for (node, running) in running {
@@ -87,110 +90,64 @@ impl Keys {
     }
 
     /// What all nodes have of it.
-    fn public(&self) -> String {
+    fn public(&self) -> Result<String> {
         let Keys { node, name, .. } = self;
-        let mut text = format!("known {name},{} {}\n", address(*node), self.host.public());
+        let mut text = format!("known {name},{} {}\n", address(*node), self.host.public()?);
         for (user, key) in &self.users {
-            let _ = writeln!(text, "key-{user} {} {name}", key.public());
+            let _ = writeln!(text, "key-{user} {} {name}", key.public()?);
         }
-        text
+        Ok(text)
     }
 
     /// What it alone has.
-    fn private(&self) -> String {
+    fn private(&self) -> Result<String> {
         let mut text = String::new();
-        let mut add = |file: &str, key: &Key| {
-            key.private().lines().for_each(|line| text += &format!("{file} {line}\n"));
+        let mut add = |file: &str, key: &Key| -> Result<()> {
+            key.private()?.lines().for_each(|line| text += &format!("{file} {line}\n"));
+            Ok(())
         };
-        add("host", &self.host);
-        self.users.iter().for_each(|(user, key)| add(&format!("id-{user}"), key));
-        text
+        add("host", &self.host)?;
+        self.users.iter().try_for_each(|(user, key)| add(&format!("id-{user}"), key))?;
+        Ok(text)
     }
 }
 
 /// A key for Ed25519.
-struct Key {
-    seed: [u8; 32],
-    public: [u8; 32],
-}
-
-/// The algorithm's name.
-const ALGORITHM: &[u8] = b"ssh-ed25519";
+struct Key(PrivateKey);
 
 impl Key {
     fn new() -> Result<Key> {
         let mut seed = [0; 32];
         let failed = || Error::Usage("the system has no random numbers for the keys of ssh".into());
         SystemRandom::new().fill(&mut seed).map_err(|_| failed())?;
-        Key::of_seed(seed).ok_or_else(failed)
+        Key::of_seed(&seed).ok_or_else(failed)
     }
 
-    fn of_seed(seed: [u8; 32]) -> Option<Key> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).ok()?;
-        Some(Key { seed, public: pair.public_key().as_ref().try_into().ok()? })
-    }
-
-    /// RFC 8709, section 4.
-    fn blob(&self) -> Vec<u8> {
-        [field(ALGORITHM), field(&self.public)].concat()
+    fn of_seed(seed: &[u8; 32]) -> Option<Key> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(seed).ok()?;
+        let public = Ed25519PublicKey(pair.public_key().as_ref().try_into().ok()?);
+        let pair = Ed25519Keypair { public, private: Ed25519PrivateKey::from_bytes(seed) };
+        Some(Key(PrivateKey::new(pair.into(), "").ok()?))
     }
 
     /// As in `known_hosts` and `authorized_keys`.
-    fn public(&self) -> String {
-        format!("ssh-ed25519 {}", base64(&self.blob()))
+    fn public(&self) -> Result<String> {
+        self.0.public_key().to_openssh().map_err(not_written)
     }
 
-    /// As in OpenSSH's files, without a passphrase (its PROTOCOL.key).
-    fn private(&self) -> String {
-        // Two equal numbers say that it was decrypted; nothing is encrypted.
-        let mut secret = vec![0; 8];
-        let pair = [self.seed, self.public].concat();
-        secret.extend([field(ALGORITHM), field(&self.public), field(&pair), field(b"")].concat());
-        let padding = secret.len().next_multiple_of(8) - secret.len();
-        secret.extend(1..=padding as u8);
-        let mut bytes = b"openssh-key-v1\0".to_vec();
-        bytes.extend([field(b"none"), field(b"none"), field(b""), 1_u32.to_be_bytes().to_vec()].concat());
-        bytes.extend([field(&self.blob()), field(&secret)].concat());
-        let mut text = String::from("-----BEGIN OPENSSH PRIVATE KEY-----\n");
-        let body = base64(&bytes);
-        for line in body.as_bytes().chunks(70) {
-            text += &String::from_utf8_lossy(line);
-            text.push('\n');
-        }
-        text + "-----END OPENSSH PRIVATE KEY-----\n"
+    /// As in OpenSSH's files, without a passphrase.
+    fn private(&self) -> Result<String> {
+        Ok(self.0.to_openssh(LineEnding::LF).map_err(not_written)?.to_string())
     }
 }
 
-/// Bytes behind their length.
-fn field(bytes: &[u8]) -> Vec<u8> {
-    [&(bytes.len() as u32).to_be_bytes(), bytes].concat()
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for group in bytes.chunks(3) {
-        let mut three = [0; 3];
-        three[..group.len()].copy_from_slice(group);
-        let bits = u32::from_be_bytes([0, three[0], three[1], three[2]]);
-        for n in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * n)) as usize & 63];
-            text.push(if n <= group.len() { digit.into() } else { '=' });
-        }
-    }
-    text
+fn not_written(e: ssh_key::Error) -> Error {
+    Error::Usage(format!("a key of ssh: {e}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_is_that_of_rfc_4648() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-    }
 
     /// RFC 8032, section 7.1, test 1.
     #[test]
@@ -200,19 +157,19 @@ mod tests {
         };
         let seed = of_hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60");
         let public = of_hex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");
-        let key = Key::of_seed(seed).unwrap();
-        assert_eq!(key.public, public);
-        assert!(key.public().starts_with("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI"), "{}", key.public());
-        assert_ne!(Key::new().unwrap().seed, Key::new().unwrap().seed);
+        let key = Key::of_seed(&seed).unwrap();
+        assert_eq!(key.0.public_key().key_data().ed25519().unwrap().0, public);
+        assert!(key.public().unwrap().starts_with("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI"));
+        assert_ne!(Key::new().unwrap().public().unwrap(), Key::new().unwrap().public().unwrap());
     }
 
     #[test]
     fn a_node_gets_its_own_private_keys_and_all_public_ones() {
         let keys = Keys::of_node(2, "node2".into()).unwrap();
-        let public = keys.public();
+        let public = keys.public().unwrap();
         assert!(public.starts_with("known node2,10.84.0.3 ssh-ed25519 AAAA"), "{public}");
         assert!(public.contains("\nkey-0 ssh-ed25519 AAAA") && public.contains("\nkey-1000 ssh-ed25519 AAAA"));
-        let private = keys.private();
+        let private = keys.private().unwrap();
         for file in ["host", "id-0", "id-1000"] {
             assert_eq!(private.matches(&format!("{file} -----BEGIN OPENSSH PRIVATE KEY-----\n")).count(), 1);
             assert_eq!(private.matches(&format!("{file} -----END OPENSSH PRIVATE KEY-----\n")).count(), 1);
