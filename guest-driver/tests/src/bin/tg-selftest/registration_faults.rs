@@ -80,7 +80,9 @@ pub(crate) fn advised(context: &mut Context<'_>) -> Verdict {
     {
         memory.fill(2);
         let registered = memory.register(context.node(), 0, SIZE)?;
-        for advice in [Advice::LinuxCold, Advice::LinuxPageOut, Advice::WillNeed, Advice::LinuxDontFork] {
+        // The kernel unmaps pages of files that it would like to reclaim, and leaves them so: that ends a registration.
+        let reclaimed = if what == "anonymous" { Advice::LinuxPageOut } else { Advice::LinuxCold };
+        for advice in [Advice::LinuxCold, reclaimed, Advice::WillNeed, Advice::LinuxDontFork] {
             advise(&memory, 0, SIZE, advice)?;
             must(registered.is_alive()?, || format!("memory {what} is dead after {advice:?}"))?;
             memory.set(17, memory.byte(17) + 1);
