@@ -69,7 +69,6 @@ fn main() -> ExitCode {
     trusted(&mut suite);
     network(&mut suite);
     oldest_kernel(&mut suite);
-    suite.part("a_page_of_1_gib_is_one_run", || whole::a_page_of_1_gib_is_one_run(Scale::from_env()));
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
     suite.part("bench_measures_everything_and_leaves_nothing", bench::measures_everything_and_leaves_nothing);

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Net, Settings, User};
-use telegraphos_testkit::Scale;
 use telegraphos_tests::{ktap, lspci};
 
 /// The tests that must not become fewer.
@@ -46,26 +45,6 @@ fn report(text: &str, plan: &BTreeSet<String>, user: User) -> Result<()> {
     let skipped: Vec<_> = own.filter(|t| t.skipped.is_some()).map(|t| &t.name).collect();
     ensure!(user == User::Tg || skipped.is_empty(), "skipped although root runs it: {skipped:?}");
     ensure!(skipped.len() <= 10, "more is skipped than what needs root: {skipped:?}");
-    Ok(())
-}
-
-/// A page of 1 GiB is registered as one run. The guest has 3 GiB of memory, and a processor with such pages.
-pub(crate) fn a_page_of_1_gib_is_one_run(scale: Scale) -> Result<()> {
-    if scale != Scale::Full {
-        println!("  only at full scale: the guest needs 3 GiB of memory");
-        return Ok(());
-    }
-    let settings = Settings {
-        memory_mib: Some(3 << 10),
-        append: Some("hugepagesz=1G hugepages=1".into()),
-        qemu_arg: vec!["-cpu".into(), "max".into()],
-        ..Settings::default()
-    };
-    let cluster = Cluster::builder().nodes(1).settings(settings).boot()?;
-    let command = cluster.node(0).argv(&["tg-selftest", "--nodes", "1", "--only", "register/huge-pages"]);
-    let said = command.as_root().limit(Duration::from_secs(120)).check()?;
-    let line = said.lines().find(|line| line.contains("a page of 1 GiB is registered"));
-    println!("  {}", line.with_context(|| format!("no page of 1 GiB was registered:\n{said}"))?);
     Ok(())
 }
 

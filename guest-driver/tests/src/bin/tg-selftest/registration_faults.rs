@@ -7,6 +7,7 @@ use crate::memory::{Memory, PAGE, byte, file};
 use crate::registrations::{SIZE, nothing_is_pinned};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate};
 use rustix::mm::{Advice, MprotectFlags, MremapFlags, madvise, mprotect, mremap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use telegraphos::{Registration, Segment};
 
@@ -79,7 +80,9 @@ pub(crate) fn advised(context: &mut Context<'_>) -> Verdict {
     {
         memory.fill(2);
         let registered = memory.register(context.node(), 0, SIZE)?;
-        for advice in [Advice::LinuxCold, Advice::LinuxPageOut, Advice::WillNeed, Advice::LinuxDontFork] {
+        // The kernel unmaps pages of files that it would like to reclaim, and leaves them so: that ends a registration.
+        let reclaimed = if what == "anonymous" { Advice::LinuxPageOut } else { Advice::LinuxCold };
+        for advice in [Advice::LinuxCold, reclaimed, Advice::WillNeed, Advice::LinuxDontFork] {
             advise(&memory, 0, SIZE, advice)?;
             must(registered.is_alive()?, || format!("memory {what} is dead after {advice:?}"))?;
             memory.set(17, memory.byte(17) + 1);
@@ -144,33 +147,37 @@ pub(crate) fn unmapped_amid_copies(context: &mut Context<'_>) -> Verdict {
         let memory = Memory::anonymous(LENGTH)?;
         memory.fill_with(OLD);
         let registered = memory.register(context.node(), 0, LENGTH)?;
-        performed += std::thread::scope(|scope| -> Verdict<u64> {
-            let copier = scope.spawn(|| {
-                let mut count = 0;
+        let count = AtomicU64::new(0);
+        std::thread::scope(|scope| -> Verdict {
+            let copier = scope.spawn(|| -> telegraphos::Result<()> {
                 loop {
-                    let copied = right
-                        .put_block(0, &registered, 0, LENGTH as u64)
-                        .and_then(|()| right.get_block(0, &registered, 0, LENGTH as u64));
-                    match copied {
-                        Ok(()) => count += 1,
-                        Err(error) => return (count, error),
-                    }
+                    right.put_block(0, &registered, 0, LENGTH as u64)?;
+                    right.get_block(0, &registered, 0, LENGTH as u64)?;
+                    count.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            std::thread::sleep(Duration::from_millis(5 + 3 * round));
+            while count.load(Ordering::Relaxed) < 2 && !copier.is_finished() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_micros(700 * round));
             memory.replace()?;
             memory.fill_with(NEW);
             // More pages, for which the kernel would take those of the registration if it had them.
             let others = Memory::anonymous(8 * LENGTH)?;
             others.fill_with(NEW);
-            let (count, _) = copier.join().map_err(|_| Stop::Fail("the copying thread has panicked".into()))?;
+            let ended = copier.join().map_err(|_| Stop::Fail("the copying thread has panicked".into()))?;
+            must(ended.is_err(), || "the copies end without an error".into())?;
+            must(count.load(Ordering::Relaxed) >= 2, || {
+                format!("round {round}: copies fail from the beginning: {ended:?}")
+            })?;
             must(!registered.is_alive()?, || "it is alive without its memory".into())?;
             for (what, memory) in [("the same address", &memory), ("other addresses", &others)] {
                 let changed = memory.other_than(NEW);
                 must(changed.is_none(), || format!("round {round}: new memory at {what} was changed: {changed:?}"))?;
             }
-            Ok(count)
+            Ok(())
         })?;
+        performed += count.into_inner();
         registered.close()?;
     }
     context.sync()?;
