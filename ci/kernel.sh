@@ -71,12 +71,14 @@ if [ -z "$telegraphos" ]; then
 fi
 # In each guest: the tests, and then what the kernel found meanwhile. kmemleak reports what two looks find.
 # shellcheck disable=SC2016
-guest='tg-selftest "$@"
+guest='grep -q debugfs /proc/mounts || mount -t debugfs none /sys/kernel/debug
+tg-selftest "$@"
 code=$?
 leaks=/sys/kernel/debug/kmemleak
 if [ -e $leaks ]; then
     for look in 1 2; do echo scan >$leaks; sleep 6; done
-    ! grep -q "\[telegraphos" $leaks || { cat $leaks; code=1; }
+    ! grep "\[telegraphos" $leaks || { cat $leaks; code=1; }
+    echo "# kmemleak: $(grep -c ^unreferenced $leaks) in all, of telegraphos $(grep -c "\[telegraphos" $leaks)"
 fi
 reports="BUG: |WARNING: |KASAN: |UBSAN: |INFO: task .* blocked|possible .* detected|suspicious RCU|Oops"
 ! dmesg | grep -E "$reports" || { dmesg; code=1; }
