@@ -72,7 +72,6 @@ pub struct GuestCommand {
 pub struct Status(Exit);
 
 impl Status {
-    #[cfg(test)]
     pub(crate) fn of(exit: Exit) -> Status {
         Status(exit)
     }

@@ -18,7 +18,7 @@ mod terminal;
 mod top;
 mod watch;
 
-use crate::report::Files;
+use crate::report::{self, Files};
 use crate::rundir::ClusterName;
 use crate::{Error, Net, NodeOptions, Processes, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -131,6 +131,16 @@ enum Command {
                             --timeout; 254 for a guest whose\nkernel failed or that hung, with the kernel's stack and the end of its console. --junit and --ktap say the same for CI; a\nprogram \
                             that prints KTAP has its own tests there.")]
     Run(RunArgs),
+    /// Makes one report of outputs with KTAP that were kept elsewhere, as consoles of machines that others have started
+    #[command(after_help = "Examples:\n  telegraphos report --junit all.xml left=console0.log right=console1.log\n\nThe \
+                            exit code is 0; 1 if a test has failed, or an output has no KTAP; 2 for wrong usage.")]
+    Report {
+        #[command(flatten)]
+        files: report::Files,
+        /// The output of each machine
+        #[arg(required = true, value_name = "NAME=FILE")]
+        outputs: Vec<report::Saved>,
+    },
     /// Measures what operations and an idle board cost, beside what others offer in the same guests
     #[command(after_help = "Examples:\n  telegraphos bench --quick\n  telegraphos bench --json now.json --compare \
                             before.json\n  telegraphos bench --plot copies.svg\n  telegraphos \
@@ -334,6 +344,7 @@ fn execute(mut cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
             let limit = timeout.map(Duration::from_secs);
             run::run(networked(settings)?, &run::Program { argv: &argv, user, lab, limit, reports })
         }
+        Command::Report { files, outputs } => report::report(&files, &outputs),
         Command::Bench { notify: true, rounds, plot, settings, .. } => {
             notify::notify(context(settings)?, rounds.unwrap_or(8), plot)
         }

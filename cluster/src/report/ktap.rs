@@ -215,6 +215,11 @@ impl Reader {
         }
     }
 
+    /// Whether a report has begun.
+    pub(super) fn has_begun(&self) -> bool {
+        !self.levels.is_empty()
+    }
+
     /// All tests; none if the output was no report. What was planned and did not come has failed.
     pub(super) fn end(mut self) -> Option<Vec<Test>> {
         self.close_within(0);

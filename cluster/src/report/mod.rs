@@ -4,6 +4,9 @@
 
 mod junit;
 mod ktap;
+mod saved;
+
+pub(crate) use saved::{Saved, report};
 
 use crate::{Error, OutputLine, Result, Status};
 use std::collections::VecDeque;
@@ -265,12 +268,15 @@ impl Files {
         if !self.wanted() {
             return Ok(());
         }
-        let suites = recorder.suites(result);
+        self.write_suites(&recorder.suites(result))
+    }
+
+    fn write_suites(&self, suites: &[Suite]) -> Result<()> {
         if let Some(path) = &self.junit {
-            write(path, &junit::report(&suites)?)?;
+            write(path, &junit::report(suites)?)?;
         }
         let Some(path) = &self.ktap else { return Ok(()) };
-        let text = ktap::merged(&suites);
+        let text = ktap::merged(suites);
         if self.take_stdout() {
             return std::io::stdout()
                 .write_all(text.as_bytes())
