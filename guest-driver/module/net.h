@@ -11,7 +11,8 @@
  *
  *   0     word 0: where the other node continues to write frames here ("tail")
  *   1     word 0: where the other node continues to read what this node wrote there ("head")
- *   2...  frames, each behind a struct tg_net_record, at multiples of its size
+ *   2...  frames, each behind a struct tg_net_record or tg_net_short, at multiples of the former's
+ *         size
  *
  * Both are offsets into the frames. All words are written by the other node's plain stores. The
  * frames come by these, too, or by copies of the board. A tail is stored after the frames before
@@ -20,8 +21,9 @@
  * board's watch of unit 0 (WORD_ARM) makes an event of it where the reader is asleep; that of
  * unit 1 where the writer waits for room.
  *
- * The segment "tg0" is where nodes find each other: word N is of node N, {cookie, echo}. See
- * net_peer.c.
+ * The segment "tg0.2" is where nodes find each other: word N is of node N, {cookie, echo}. See
+ * net_peer.c. The number is that of what the frames look like: nodes with another do not find
+ * each other.
  *
  * Whatever another node writes is checked where it is used, and is used once it is a copy.
  */
@@ -44,7 +46,7 @@
  * Where node N says hello, at word N, and in the next unit the word that rings for it. The watch
  * of a page ends with any store there: so the bell has one of its own.
  */
-#define TG_NET_HELLO "tg0"
+#define TG_NET_HELLO "tg0.2"
 #define TG_NET_BELL TG_UNIT
 #define TG_NET_HELLO_UNITS 2
 #define TG_NET_NODES (TG_UNIT / 8)
@@ -76,6 +78,33 @@ struct tg_net_record {
 static_assert(sizeof(struct tg_net_record) == 16);
 
 #define TG_NET_SKIP U32_MAX
+
+/**
+ * struct tg_net_short - what precedes the same where stores are to be few
+ * @info: TG_NET_SHORT_*; no length of a record.
+ * @type: Type of the frame.
+ * @zero: Zero.
+ *
+ * The frame is one from this node's address to the other's: what follows begins behind the type.
+ */
+struct tg_net_short {
+	__le32 info;
+	__be16 type;
+	__le16 zero;
+};
+static_assert(sizeof(struct tg_net_short) == 8);
+
+/*
+ * Bytes that follow; where the sum begins, from the beginning of the frame, and is; flags of
+ * struct virtio_net_hdr.
+ */
+#define TG_NET_SHORT_BYTES GENMASK(9, 0)
+#define TG_NET_SHORT_START GENMASK(18, 10)
+#define TG_NET_SHORT_OFFSET GENMASK(25, 19)
+#define TG_NET_SHORT_FLAGS GENMASK(27, 26)
+#define TG_NET_SHORT_ZERO GENMASK(30, 28)
+#define TG_NET_SHORT BIT(31)
+static_assert(TG_NET_STORES_MAX <= TG_NET_SHORT_BYTES);
 
 /* Most bytes of a frame: with its record it fills a unit of the memory that is copied from. */
 #define TG_NET_FRAME_MAX (TG_UNIT - sizeof(struct tg_net_record))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Frames: sent by plain stores or by copies of the board, and read. */
+#include <linux/bitfield.h>
 #include <linux/etherdevice.h>
 #include <linux/io.h>
 #include <linux/skbuff.h>
@@ -116,17 +117,54 @@ static void tg_net_tell(struct tg_net_peer *peer)
 	writeq(peer->tx_end, peer->window + TG_NET_TAIL_UNIT * TG_UNIT);
 }
 
-static void tg_net_send_by_stores(struct tg_net_peer *peer, const struct sk_buff *skb,
-				  const struct tg_net_record *record)
+/*
+ * Whether a frame can go behind a short record, which is then in @brief: the other node knows
+ * both addresses.
+ */
+static bool tg_net_is_short(const struct tg_net_peer *peer, const struct sk_buff *skb,
+			    const struct tg_net_record *record, struct tg_net_short *brief)
 {
-	u32 bytes = sizeof(*record) + skb->len;
-	struct tg_net *net = peer->net;
+	const struct virtio_net_hdr *hdr = &record->hdr;
+	const struct net_device *dev = peer->net->dev;
+	u8 to[ETH_ALEN] __aligned(2) = { 0x02, 'T', 'G', 0, peer->node >> 8, peer->node };
+	u32 start = le16_to_cpu((__force __le16)hdr->csum_start);
+	u32 offset = le16_to_cpu((__force __le16)hdr->csum_offset);
+	const struct ethhdr *eth = (const struct ethhdr *)skb->data;
 
-	memcpy(net->scratch, record, sizeof(*record));
+	if (hdr->gso_type || hdr->flags > 3 || skb->len < ETH_HLEN || skb_headlen(skb) < ETH_HLEN ||
+	    start > FIELD_MAX(TG_NET_SHORT_START) || offset > FIELD_MAX(TG_NET_SHORT_OFFSET) ||
+	    !ether_addr_equal(eth->h_source, dev->dev_addr) || !ether_addr_equal(eth->h_dest, to))
+		return false;
+	brief->info = cpu_to_le32(TG_NET_SHORT |
+				  FIELD_PREP(TG_NET_SHORT_BYTES, skb->len - ETH_HLEN) |
+				  FIELD_PREP(TG_NET_SHORT_START, start) |
+				  FIELD_PREP(TG_NET_SHORT_OFFSET, offset) |
+				  FIELD_PREP(TG_NET_SHORT_FLAGS, hdr->flags));
+	brief->type = eth->h_proto;
+	brief->zero = 0;
+	return true;
+}
+
+/* Bytes that it takes at the other node. */
+static u32 tg_net_send_by_stores(struct tg_net_peer *peer, const struct sk_buff *skb,
+				 const struct tg_net_record *record)
+{
+	u32 head = sizeof(*record), skip = 0, bytes;
+	struct tg_net *net = peer->net;
+	struct tg_net_short brief;
+
+	if (tg_net_is_short(peer, skb, record, &brief)) {
+		head = sizeof(brief);
+		skip = ETH_HLEN;
+	}
+	bytes = head + skb->len - skip;
+	/* What lies behind the frame in its last word. */
 	net->scratch[(bytes - 1) / 8] = 0;
-	skb_copy_bits(skb, 0, (u8 *)net->scratch + sizeof(*record), skb->len);
+	memcpy(net->scratch, skip ? (const void *)&brief : record, head);
+	skb_copy_bits(skb, skip, (u8 *)net->scratch + head, skb->len - skip);
 	__iowrite64_copy(tg_net_place(peer, peer->window), net->scratch, DIV_ROUND_UP(bytes, 8));
 	net->stats[TG_NET_TX_STORES]++;
+	return bytes;
 }
 
 static void tg_net_send_by_copy(struct tg_net_peer *peer, const struct sk_buff *skb,
@@ -156,7 +194,7 @@ static void tg_net_send_by_copy(struct tg_net_peer *peer, const struct sk_buff *
 static bool tg_net_send(struct tg_net_peer *peer, const struct sk_buff *skb)
 {
 	struct tg_net_record record = { .length = cpu_to_le32(skb->len) };
-	u32 need = ALIGN(sizeof(record) + skb->len, TG_NET_ALIGN);
+	u32 need = sizeof(record) + skb->len;
 	struct tg_net *net = peer->net;
 	struct tg_net_pending *pending;
 	int slot = -1;
@@ -166,17 +204,17 @@ static bool tg_net_send(struct tg_net_peer *peer, const struct sk_buff *skb)
 		net->stats[TG_NET_TX_TOO_LONG]++;
 		return false;
 	}
-	if (peer->tx_size - peer->tx_at < need) {
+	if (peer->tx_size - peer->tx_at < ALIGN(need, TG_NET_ALIGN)) {
 		writeq(TG_NET_SKIP, tg_net_place(peer, peer->window));
 		peer->tx_at = 0;
 	}
 	if (skb->len <= READ_ONCE(tg_net_stores)) {
-		tg_net_send_by_stores(peer, skb, &record);
+		need = tg_net_send_by_stores(peer, skb, &record);
 	} else {
 		slot = tg_net_free_copy(net);
 		tg_net_send_by_copy(peer, skb, &record, slot);
 	}
-	peer->tx_at += need;
+	peer->tx_at += ALIGN(need, TG_NET_ALIGN);
 	if (peer->tx_at == peer->tx_size)
 		peer->tx_at = 0;
 	pending = &peer->pending[peer->next++ % TG_NET_PENDING];
@@ -384,8 +422,12 @@ static void tg_net_poll_sent(struct tg_net *net)
 	spin_unlock(&net->lock);
 }
 
-/* A frame of this many bytes from the other node's memory, or NULL. */
-static struct sk_buff *tg_net_frame(struct tg_net *net, const void *from, u32 length)
+/*
+ * A frame of this many bytes from the other node's memory, or NULL. One with @eth, which is not
+ * long, has that in front of what is there.
+ */
+static struct sk_buff *tg_net_frame(struct tg_net *net, const struct ethhdr *eth, const void *from,
+				    u32 length)
 {
 	u32 linear = min_t(u32, length, TG_NET_LINEAR);
 	struct sk_buff *skb;
@@ -393,8 +435,10 @@ static struct sk_buff *tg_net_frame(struct tg_net *net, const void *from, u32 le
 
 	if (length <= SKB_WITH_OVERHEAD(PAGE_SIZE) - NET_SKB_PAD - NET_IP_ALIGN) {
 		skb = napi_alloc_skb(&net->napi, length);
+		if (skb && eth)
+			skb_put_data(skb, eth, ETH_HLEN);
 		if (skb)
-			skb_put_data(skb, from, length);
+			skb_put_data(skb, from, length - (eth ? ETH_HLEN : 0));
 		return skb;
 	}
 	skb = alloc_skb_with_frags(NET_SKB_PAD + linear, length - linear, PAGE_ALLOC_COSTLY_ORDER,
@@ -413,14 +457,14 @@ static struct sk_buff *tg_net_frame(struct tg_net *net, const void *from, u32 le
 	return skb;
 }
 
-static void tg_net_receive(struct tg_net *net, const void *from,
+static void tg_net_receive(struct tg_net *net, const struct ethhdr *eth, const void *from,
 			   const struct tg_net_record *record)
 {
 	u32 length = le32_to_cpu(record->length);
 	struct net_device *dev = net->dev;
 	struct sk_buff *skb;
 
-	skb = tg_net_frame(net, from, length);
+	skb = tg_net_frame(net, eth, from, length);
 	if (!skb) {
 		net->stats[TG_NET_RX_NO_MEMORY]++;
 		dev->stats.rx_dropped++;
@@ -451,12 +495,39 @@ static void tg_net_skip_all(struct tg_net_peer *peer, u32 tail)
 	peer->rx_at = tail;
 }
 
+/*
+ * What a short record says, as a long one does, and the Ethernet header of its frame. False if it
+ * is not sound.
+ */
+static bool tg_net_expand(const struct tg_net_peer *peer, u32 info, __be16 type,
+			  struct tg_net_record *record, struct ethhdr *eth)
+{
+	const u8 from[ETH_ALEN] __aligned(2) = { 0x02, 'T', 'G', 0, peer->node >> 8, peer->node };
+
+	if (info & TG_NET_SHORT_ZERO)
+		return false;
+	ether_addr_copy(eth->h_dest, peer->net->dev->dev_addr);
+	ether_addr_copy(eth->h_source, from);
+	eth->h_proto = type;
+	*record = (struct tg_net_record) {
+		.length = cpu_to_le32(FIELD_GET(TG_NET_SHORT_BYTES, info) + ETH_HLEN),
+		.hdr.flags = FIELD_GET(TG_NET_SHORT_FLAGS, info),
+		.hdr.csum_start = (__force __virtio16)
+			cpu_to_le16(FIELD_GET(TG_NET_SHORT_START, info)),
+		.hdr.csum_offset = (__force __virtio16)
+			cpu_to_le16(FIELD_GET(TG_NET_SHORT_OFFSET, info)),
+	};
+	return true;
+}
+
 /* Reads the next record, up to the tail, which is another offset. */
 static void tg_net_read(struct tg_net_peer *peer, u32 tail)
 {
-	u32 length, need, readable = tg_net_readable(peer, tail);
+	u32 length, need, head = sizeof(struct tg_net_record), readable = tg_net_readable(peer, tail);
 	const void *at = peer->frames + peer->rx_at;
 	struct tg_net_record record;
+	struct tg_net_short brief;
+	struct ethhdr eth;
 
 	/* The other node can write all the time: what is checked is this copy. */
 	memcpy(&record, at, sizeof(record));
@@ -469,16 +540,23 @@ static void tg_net_read(struct tg_net_peer *peer, u32 tail)
 			peer->rx_at = 0;
 		return;
 	}
-	if (length < ETH_HLEN || length > TG_NET_FRAME_MAX) {
+	if (length & TG_NET_SHORT) {
+		memcpy(&brief, &record, sizeof(brief));
+		if (!tg_net_expand(peer, length, brief.type, &record, &eth)) {
+			tg_net_skip_all(peer, tail);
+			return;
+		}
+		head = sizeof(brief);
+		length = le32_to_cpu(record.length);
+		need = ALIGN(head + length - ETH_HLEN, TG_NET_ALIGN);
+	} else {
+		need = ALIGN(head + length, TG_NET_ALIGN);
+	}
+	if (length < ETH_HLEN || length > TG_NET_FRAME_MAX || need > readable) {
 		tg_net_skip_all(peer, tail);
 		return;
 	}
-	need = ALIGN(sizeof(record) + length, TG_NET_ALIGN);
-	if (need > readable) {
-		tg_net_skip_all(peer, tail);
-		return;
-	}
-	tg_net_receive(peer->net, at + sizeof(record), &record);
+	tg_net_receive(peer->net, head == sizeof(brief) ? &eth : NULL, at + head, &record);
 	peer->rx_at += need;
 	if (peer->rx_at == peer->rx_size)
 		peer->rx_at = 0;

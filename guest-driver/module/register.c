@@ -17,8 +17,12 @@
  * flight.
  *
  * Not every notification means that the memory is gone: the kernel also unmaps pages to
- * migrate them, and finds out later that they are pinned. So the worker compares the pages in
- * the page tables with the pinned ones. mprotect(), write protection and fork() are no matter.
+ * migrate or to reclaim them, and finds out later that they are pinned. So the worker compares
+ * the pages that the process sees with the pinned ones. After a migration they are in the page
+ * tables again; pages of a file stay unmapped until they are accessed, so the worker does that
+ * at last. It also ends a race: a page is not in the page tables before it leaves its file, and
+ * no notification says when it does, unless it was mapped again. mprotect(), write protection
+ * and fork() are no matter.
  */
 #include <linux/cred.h>
 #include <linux/delay.h>
@@ -198,21 +202,24 @@ static const struct mmu_interval_notifier_ops tg_registration_notifier_ops = {
 	.invalidate = tg_registration_invalidate,
 };
 
-/* Pages in the page tables, whatever their protection; or a negative errno. */
+/*
+ * Pages that the process sees, whatever their protection; or a negative errno. With FOLL_NOFAULT
+ * as @flags, those in the page tables.
+ */
 static long tg_look(struct mm_struct *mm, unsigned long start, unsigned long count,
-		    struct page **pages)
+		    unsigned int flags, struct page **pages)
 {
 	long got;
 
 	mmap_read_lock(mm);
-	got = tg_pin_user_pages_remote(mm, start, count, FOLL_NOFAULT, pages);
+	got = tg_pin_user_pages_remote(mm, start, count, flags | FOLL_FORCE, pages);
 	mmap_read_unlock(mm);
 	return got;
 }
 
 /*
  * Whether the pinned pages are still those of the process, from @start up to @end. A page that
- * is not there for long is gone.
+ * is not there for long is accessed.
  */
 static bool tg_registration_is_same(struct tg_registration *reg, struct tg_pins *pins,
 				    unsigned long start, unsigned long end)
@@ -231,7 +238,8 @@ static bool tg_registration_is_same(struct tg_registration *reg, struct tg_pins 
 	end = min(end, reg->notifier.interval_tree.last + 1);
 	while (same && start < end) {
 		unsigned long left = (end - start) >> PAGE_SHIFT;
-		long got = tg_look(mm, start, min(left, TG_COMPARE_BATCH), pages);
+		unsigned int flags = looks < TG_LOOKS ? FOLL_NOFAULT : 0;
+		long got = tg_look(mm, start, min(left, TG_COMPARE_BATCH), flags, pages);
 
 		if (got > 0) {
 			same = !memcmp(pages, pins->pages + ((start - first) >> PAGE_SHIFT),
@@ -239,10 +247,10 @@ static bool tg_registration_is_same(struct tg_registration *reg, struct tg_pins 
 			unpin_user_pages(pages, got);
 			start += got << PAGE_SHIFT;
 			cond_resched();
+		} else if (!flags) {
+			same = false;
 		} else if (++looks < TG_LOOKS) {
 			msleep(TG_LOOK_AGAIN);
-		} else {
-			same = false;
 		}
 	}
 	mmput(mm);

@@ -261,6 +261,7 @@ fn counters(device: &str) -> Outcome<()> {
 
 // What follows knows the layout of `guest-driver/module/net.h`.
 
+const HELLO: &str = "tg0.2";
 const UNIT: u64 = 1 << 16;
 const BELL: u64 = UNIT;
 const FRAMES: u64 = 2 * UNIT;
@@ -284,6 +285,10 @@ fn garbage(size: u64) -> Vec<Vec<(u64, u64)>> {
         vec![record(256, 0xffff_ffff), tail(320)],
         // A frame whose header asks for a checksum and segments outside of it.
         vec![record(320, 64 | 0x0501 << 32), (FRAMES + 328, u64::MAX), tail(448)],
+        // Short records: longer than what is there, with bits that mean nothing, with a checksum outside of the frame.
+        vec![record(448, 0x8000_0000 | 500), tail(512)],
+        vec![record(512, 0x9000_0000 | 20), tail(576)],
+        vec![record(576, 0x8400_0000 | 20 | 511 << 10 | 127 << 19 | 0x0008 << 32), tail(640)],
         // Heads of which there are none: it writes on where it was.
         vec![(UNIT, u64::MAX)],
         vec![(UNIT, frames + 16)],
@@ -294,7 +299,7 @@ fn garbage(size: u64) -> Vec<Vec<(u64, u64)>> {
 /// Says hello as another node's driver would, and returns what it gives to write to.
 fn befriend(own: &Node, node: u16, hello: &Segment) -> Outcome<Remote> {
     let me = u64::from(own.id());
-    let door = own.import(node, "tg0").rights(Rights::WRITE).open()?;
+    let door = own.import(node, HELLO).rights(Rights::WRITE).open()?;
     let cookie = std::process::id() | 1;
     let say = |echo: u64| -> Outcome<()> {
         door.put64(me * 8, u64::from(cookie) << 32 | echo)?;
@@ -315,7 +320,7 @@ fn befriend(own: &Node, node: u16, hello: &Segment) -> Outcome<Remote> {
         std::thread::sleep(Duration::from_millis(5));
     }
     let rights = Rights(Rights::WRITE.0 | Rights::DMA.0);
-    Ok(own.import(node, &format!("tg0.of.{me}")).rights(rights).open()?)
+    Ok(own.import(node, &format!("{HELLO}.of.{me}")).rights(rights).open()?)
 }
 
 fn hostile(node: u16) -> Outcome<()> {
@@ -324,9 +329,9 @@ fn hostile(node: u16) -> Outcome<()> {
     let export = |name: &str, size: u64, rights: u16| {
         own.export(name, size).owner(Rights(rights)).others(none).create().map_err(Failure::from)
     };
-    let hello = export("tg0", 2 * UNIT, Rights::WRITE.0)?;
+    let hello = export(HELLO, 2 * UNIT, Rights::WRITE.0)?;
     // What it writes to. It is never read.
-    let _sink = export(&format!("tg0.of.{node}"), FRAMES + 8 * UNIT, Rights::WRITE.0 | Rights::DMA.0)?;
+    let _sink = export(&format!("{HELLO}.of.{node}"), FRAMES + 8 * UNIT, Rights::WRITE.0 | Rights::DMA.0)?;
     let ring = befriend(&own, node, &hello)?;
     let attacks = garbage(ring.size());
     let count = attacks.len();

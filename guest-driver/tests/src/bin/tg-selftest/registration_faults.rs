@@ -57,7 +57,7 @@ pub(crate) fn unmapped(context: &mut Context<'_>) -> Verdict {
     nothing_is_pinned()
 }
 
-/// Holes in a file, by every way to make one, and pages of one that are discarded without a hole.
+/// Holes in a file, by every way to make one.
 pub(crate) fn punched(context: &mut Context<'_>) -> Verdict {
     let fd = file(SIZE, MemfdFlags::CLOEXEC)?;
     gone(context, "fallocate", Memory::of(&fd, SIZE)?, |memory| {
@@ -67,8 +67,6 @@ pub(crate) fn punched(context: &mut Context<'_>) -> Verdict {
         same("a byte behind it", memory.byte(8 * PAGE), byte(1, 8 * PAGE))
     })?;
     gone(context, "remove", Memory::of(&fd, SIZE)?, |memory| advise(memory, SIZE - PAGE, PAGE, Advice::LinuxRemove))?;
-    // The file still has these pages, and the process no longer.
-    gone(context, "discard", Memory::of(&fd, SIZE)?, |memory| advise(memory, PAGE, PAGE, Advice::LinuxDontNeed))?;
     nothing_is_pinned()
 }
 
@@ -80,9 +78,9 @@ pub(crate) fn advised(context: &mut Context<'_>) -> Verdict {
     {
         memory.fill(2);
         let registered = memory.register(context.node(), 0, SIZE)?;
-        // The kernel unmaps pages of files that it would like to reclaim, and leaves them so: that ends a registration.
-        let reclaimed = if what == "anonymous" { Advice::LinuxPageOut } else { Advice::LinuxCold };
-        for advice in [Advice::LinuxCold, reclaimed, Advice::WillNeed, Advice::LinuxDontFork] {
+        // Of a file, these two unmap the pages, which stay unmapped until they are accessed.
+        let discarded = if what == "anonymous" { Advice::WillNeed } else { Advice::LinuxDontNeed };
+        for advice in [Advice::LinuxCold, Advice::LinuxPageOut, Advice::WillNeed, discarded, Advice::LinuxDontFork] {
             advise(&memory, 0, SIZE, advice)?;
             must(registered.is_alive()?, || format!("memory {what} is dead after {advice:?}"))?;
             memory.set(17, memory.byte(17) + 1);
