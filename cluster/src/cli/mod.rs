@@ -132,8 +132,10 @@ enum Command {
                             that prints KTAP has its own tests there.")]
     Run(RunArgs),
     /// Makes one report of outputs with KTAP that were kept elsewhere, as consoles of machines that others have started
-    #[command(after_help = "Examples:\n  telegraphos report --junit all.xml left=console0.log right=console1.log\n\nThe \
-                            exit code is 0; 1 if a test has failed, or an output has no KTAP; 2 for wrong usage.")]
+    #[command(
+        after_help = "Examples:\n  telegraphos report --junit all.xml left=console0.log right=console1.log\n\nThe \
+                            exit code is 0; 1 if a test has failed, or an output has no KTAP; 2 for wrong usage."
+    )]
     Report {
         #[command(flatten)]
         files: report::Files,
