@@ -87,7 +87,7 @@ impl Transport for Endless {
     }
 }
 
-/// A receive that takes more than a turn pays for delays the others by the difference: the debt comes too late for them.
+/// A receive that takes more than a turn pays for delays the others by the difference: the debt is too late for them.
 #[test]
 fn a_receive_takes_no_more_than_a_turn_pays_for() {
     let (_dir, mut fabric) = fabric();

@@ -23,8 +23,8 @@
 //!
 //! It is also the first program of the initramfs that some kernels need: see `early.rs`.
 //!
-//! With another root than the boot root, which then is at `/run/telegraphos-image`, this program stays the first one, and
-//! sees to it that the agent runs.
+//! With another root than the boot root, which then is at `/run/telegraphos-image`, this program stays the first one,
+//! and sees to it that the agent runs.
 
 mod early;
 mod switch;
