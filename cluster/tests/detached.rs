@@ -83,7 +83,7 @@ fn wrong_usage_is_2() {
         (&["exec", "0"], "COMMAND"),
         (&["cp", "a", "b"], "expected NODE:PATH"),
         (&["cp", "0:a", "1:b"], "both files are of guests"),
-        (&["cp", "/", "0:/tmp"], "is a directory; for a directory use tar"),
+        (&["cp", "/", "0:/tmp"], "is a directory; give -r"),
     ] {
         let (code, _, errors) = run(dir.path(), args);
         assert!(code == Some(2) && errors.contains(words), "{args:?}: {code:?} {errors}");
