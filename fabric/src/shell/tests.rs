@@ -52,47 +52,19 @@ impl<F: AsFd + Send + std::fmt::Debug> Transport for Stuck<F> {
     }
 }
 
-/// A transport that always has more, and fills whatever room it is given.
-#[derive(Debug)]
-struct Endless(UnixStream);
-
-impl Transport for Endless {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-
-    fn wants_write(&self) -> bool {
-        false
-    }
-
-    fn deadline(&self) -> Option<u64> {
-        None
-    }
-
-    fn receive(&mut self, _now: u64, buffer: &mut [u8]) -> io::Result<Received> {
-        buffer.fill(0);
-        Ok(Received::Bytes(buffer.len()))
-    }
-
-    fn send(&mut self, _now: u64, bytes: &[u8]) -> io::Result<usize> {
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self, _now: u64) -> io::Result<bool> {
-        Ok(true)
-    }
-
-    fn statistics(&self) -> TransportStatistics {
-        TransportStatistics::default()
-    }
-}
-
 /// A receive that takes more than a turn pays for delays the others by the difference: the debt is too late for them.
 #[test]
 fn a_receive_takes_no_more_than_a_turn_pays_for() {
     let (_dir, mut fabric) = fabric();
-    let (near, _far) = UnixStream::pair().unwrap();
-    let port = fabric.connect(Box::new(Endless(near)), 0, Role::Unidentified).unwrap();
+    let (near, mut far) = UnixStream::pair().unwrap();
+    far.set_nonblocking(true).unwrap();
+    let mut waiting = 0;
+    while let Ok(sent) = far.write(&[0; 4096]) {
+        waiting += sent;
+    }
+    assert!(waiting > 4 * turns::QUANTUM as usize * turns::BYTES, "{waiting} bytes wait: not those of several turns");
+    let transport = UnixTransport::from_stream(near, &Options::default());
+    let port = fabric.connect(Box::new(transport), 0, Role::Unidentified).unwrap();
     let connection = fabric.connection(port).unwrap();
     connection.identified(Role::Link);
     let Received::Bytes(taken) = connection.fill(0).unwrap() else { panic!("nothing was received") };
