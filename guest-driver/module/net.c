@@ -237,7 +237,7 @@ err_leave:
 
 static void tg_net_setup(struct net_device *dev, const struct tg_device *tg)
 {
-	u8 address[ETH_ALEN] = { 0x02, 'T', 'G', 0, tg->node >> 8, tg->node };
+	u8 address[ETH_ALEN];
 
 	dev->netdev_ops = &tg_net_ops;
 	dev->ethtool_ops = &tg_net_ethtool_ops;
@@ -249,6 +249,7 @@ static void tg_net_setup(struct net_device *dev, const struct tg_device *tg)
 	dev->features = dev->hw_features | NETIF_F_RXCSUM | NETIF_F_HIGHDMA;
 	dev->vlan_features = dev->hw_features;
 	netif_set_tso_max_size(dev, TG_NET_FRAME_MAX - 64);
+	tg_net_address(address, tg->node);
 	eth_hw_addr_set(dev, address);
 	SET_NETDEV_DEV(dev, &tg->pdev->dev);
 }

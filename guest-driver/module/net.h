@@ -31,6 +31,7 @@
 #define TELEGRAPHOS_NET_H
 
 #include <linux/bitmap.h>
+#include <linux/if_ether.h>
 #include <linux/irq_work.h>
 #include <linux/netdevice.h>
 #include <linux/spinlock.h>
@@ -78,6 +79,21 @@ struct tg_net_record {
 static_assert(sizeof(struct tg_net_record) == 16);
 
 #define TG_NET_SKIP U32_MAX
+
+/**
+ * tg_net_address() - the Ethernet address of a node
+ * @to: Becomes the address.
+ * @node: The node.
+ */
+static inline void tg_net_address(u8 to[ETH_ALEN], u32 node)
+{
+	to[0] = 0x02;
+	to[1] = 'T';
+	to[2] = 'G';
+	to[3] = 0;
+	to[4] = node >> 8;
+	to[5] = node;
+}
 
 /**
  * struct tg_net_short - what precedes the same where stores are to be few

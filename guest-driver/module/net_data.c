@@ -126,11 +126,12 @@ static bool tg_net_is_short(const struct tg_net_peer *peer, const struct sk_buff
 {
 	const struct virtio_net_hdr *hdr = &record->hdr;
 	const struct net_device *dev = peer->net->dev;
-	u8 to[ETH_ALEN] __aligned(2) = { 0x02, 'T', 'G', 0, peer->node >> 8, peer->node };
 	u32 start = le16_to_cpu((__force __le16)hdr->csum_start);
 	u32 offset = le16_to_cpu((__force __le16)hdr->csum_offset);
 	const struct ethhdr *eth = (const struct ethhdr *)skb->data;
+	u8 to[ETH_ALEN] __aligned(2);
 
+	tg_net_address(to, peer->node);
 	if (hdr->gso_type || hdr->flags > 3 || skb->len < ETH_HLEN || skb_headlen(skb) < ETH_HLEN ||
 	    start > FIELD_MAX(TG_NET_SHORT_START) || offset > FIELD_MAX(TG_NET_SHORT_OFFSET) ||
 	    !ether_addr_equal(eth->h_source, dev->dev_addr) || !ether_addr_equal(eth->h_dest, to))
@@ -502,12 +503,10 @@ static void tg_net_skip_all(struct tg_net_peer *peer, u32 tail)
 static bool tg_net_expand(const struct tg_net_peer *peer, u32 info, __be16 type,
 			  struct tg_net_record *record, struct ethhdr *eth)
 {
-	const u8 from[ETH_ALEN] __aligned(2) = { 0x02, 'T', 'G', 0, peer->node >> 8, peer->node };
-
 	if (info & TG_NET_SHORT_ZERO)
 		return false;
 	ether_addr_copy(eth->h_dest, peer->net->dev->dev_addr);
-	ether_addr_copy(eth->h_source, from);
+	tg_net_address(eth->h_source, peer->node);
 	eth->h_proto = type;
 	*record = (struct tg_net_record) {
 		.length = cpu_to_le32(FIELD_GET(TG_NET_SHORT_BYTES, info) + ETH_HLEN),
