@@ -92,13 +92,13 @@ impl Store {
     pub fn guest(&self, options: impl Into<BootOptions>) -> Result<Guest> {
         let options = options.into();
         let (kernel, mut initrd, mounts) = self.checked(&options)?;
-        let (root, mut manifest, without_driver, drivers) = self.image(&kernel)?;
+        let tools = self.tools()?;
+        let (root, mut manifest, without_driver, drivers) = self.image(&kernel, &tools)?;
         let symbols = match &options.kernel {
             KernelChoice::Own(path) => own::symbols(path),
             _ => None,
         };
         if initrd.is_none() && modules::boots_by_modules(&kernel) {
-            let tools = self.tools()?;
             let init = tools.iter().find(|(name, _)| name == "tg-init").map(|(_, path)| path);
             let missing = || Error::Failed("the guest's programs have no tg-init; check out the whole project".into());
             initrd = Some(self.initramfs(&kernel, init.ok_or_else(missing)?)?);
@@ -171,9 +171,13 @@ impl Store {
     }
 
     /// The boot root of a kernel: its file, what it is made of, why it has no driver, if so, and the driver's modules.
-    fn image(&self, kernel: &Kernel) -> Result<(PathBuf, Manifest, Option<String>, Vec<PathBuf>)> {
+    /// `tools` are the guest's programs.
+    fn image(
+        &self,
+        kernel: &Kernel,
+        tools: &[(String, PathBuf)],
+    ) -> Result<(PathBuf, Manifest, Option<String>, Vec<PathBuf>)> {
         let userland = self.userland()?;
-        let tools = self.tools()?;
         let peers = self.peer_modules(kernel)?;
         // Last, since it alone may need root: what root finds made by the user stays the user's.
         let (module, without_driver) = match &kernel.headers {
@@ -182,7 +186,7 @@ impl Store {
         };
 
         let mut contents = Vec::new();
-        for (name, path) in &tools {
+        for (name, path) in tools {
             contents.push((name.as_str(), read(path)?));
         }
         let mut modules = Vec::new();

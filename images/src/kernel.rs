@@ -297,12 +297,8 @@ fn kernel_release<'a>(package: &'a str, flavour: &str) -> Option<&'a str> {
 }
 
 fn numbers(release: &str) -> Vec<u64> {
-    release
-        .trim_end_matches(CLOUD)
-        .trim_end_matches(GENERIC)
-        .split(|c: char| !c.is_ascii_digit())
-        .filter_map(|p| p.parse().ok())
-        .collect()
+    // That ends the names of all flavours, and its digits are no version.
+    release.trim_end_matches(GENERIC).split(|c: char| !c.is_ascii_digit()).filter_map(|p| p.parse().ok()).collect()
 }
 
 /// The numbers before Debian's own.
