@@ -72,6 +72,7 @@ pub use telegraphos_device::client;
 pub use telegraphos_fabric::control;
 pub use telegraphos_images::Progress as ProgressMode;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -96,4 +97,9 @@ pub fn reexecuted() -> Option<ExitCode> {
 /// Locks, also what a thread that has panicked has held.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The directory that a path is in.
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -203,7 +203,7 @@ impl Settings {
                  give shorter names, or names to fewer nodes"
             )));
         }
-        for (number, _) in self.node.iter().enumerate() {
+        for number in 0..self.node.len() {
             let checked = self.of_node(number).check_one();
             checked.map_err(|e| Error::Usage(format!("node {}: {e}", self.label(number))))?;
         }

@@ -250,21 +250,19 @@ mod tests {
         assert_eq!(report("Kernel panic - not syncing").0, "the kernel has panicked: ");
     }
 
+    /// As QEMU writes what the console says.
+    fn append(log: &Path, text: &str) {
+        use std::io::Write;
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(log);
+        log.unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
     #[test]
     fn an_error_without_a_panic_is_found_and_a_warning_is_none() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("console.0.log");
         let mut console = Console::follow(log.clone(), None);
-        let append = |text: &str| {
-            use std::io::Write;
-            std::fs::OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(&log)
-                .unwrap()
-                .write_all(text.as_bytes())
-                .unwrap();
-        };
+        let append = |text: &str| append(&log, text);
         append("[ 1.0] WARNING: CPU: 0 PID: 1 at kernel/x.c:1 x+0x1/0x2\n[ 1.0] Call Trace:\n[ 1.0]  y+0x1/0x2\n");
         append("[ 1.0] BUG: workqueue lockup - pool cpus=0\na program says: BUG: x\n[ 1.0] a BUG: in words\n");
         assert!(console.failed(&3.into()).is_none());
@@ -303,11 +301,7 @@ mod tests {
         let log = dir.path().join("console.0.log");
         let mut console = Console::follow(log.clone(), None);
         assert!(console.panicked(&3.into()).is_none(), "no log yet");
-        std::fs::write(&log, "").unwrap();
-        let append = |text: &str| {
-            use std::io::Write;
-            std::fs::OpenOptions::new().append(true).open(&log).unwrap().write_all(text.as_bytes()).unwrap();
-        };
+        let append = |text: &str| append(&log, text);
         append("a user says: Kernel panic - not syncing\n");
         let (first, rest) = SYSRQ.split_at(60);
         append(first);

@@ -8,7 +8,7 @@ mod saved;
 
 pub(crate) use saved::{Saved, report};
 
-use crate::{Error, OutputLine, Result, Status};
+use crate::{Error, OutputLine, Result, Status, directory_of};
 use std::collections::VecDeque;
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -308,9 +308,11 @@ impl Target {
 
 /// A file in the same directory, which goes unless it gets the name.
 fn beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // With the user's mask, as any other file.
-    tempfile::Builder::new().prefix(".telegraphos-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory)
+    tempfile::Builder::new()
+        .prefix(".telegraphos-")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory_of(path))
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {

@@ -5,10 +5,10 @@
 use super::CpArgs;
 use super::client::{Command, Input};
 use crate::command::Stream;
-use crate::{Error, Result};
+use crate::{Error, Result, directory_of};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -78,9 +78,19 @@ fn into(args: &CpArgs, from: &Path, node: &str, path: &str) -> Result<u8> {
     let name = from.file_name().map_or("file".into(), |name| name.to_string_lossy().into_owned());
     let mode = format!("{:o}", metadata.permissions().mode() & 0o777);
     let argv = ["sh", "-c", WRITE, "sh", path, &name, &mode].map(str::to_owned);
-    let mut command = Command::start(&args.which, node, args.user, &argv)?;
-    let mut handle = file.as_fd();
-    command.input = Some(Input::of(&mut handle));
+    let command = Command::start(&args.which, node, args.user, &argv)?;
+    feed(command, &mut file.as_fd(), node, path, args)
+}
+
+/// Follows a command in the guest that takes this input, to its end.
+fn feed<'a>(
+    mut command: Command<'a>,
+    input: &'a mut BorrowedFd<'_>,
+    node: &str,
+    path: &str,
+    args: &CpArgs,
+) -> Result<u8> {
+    command.input = Some(Input::of(input));
     let mut errors = Vec::new();
     let exit = command.follow(&mut |_, bytes| {
         keep(&mut errors, bytes);
@@ -89,9 +99,14 @@ fn into(args: &CpArgs, from: &Path, node: &str, path: &str) -> Result<u8> {
     done(exit, &errors, node, path, args)
 }
 
+/// Where what is at a guest's `path` goes: `to`, or its name in that if it is a directory. `what` it is to name.
+fn destination(path: &str, to: &Path, what: &str) -> Result<PathBuf> {
+    let name = Path::new(path).file_name().ok_or_else(|| Error::Usage(format!("{path:?} names no {what}")))?;
+    Ok(if to.is_dir() { to.join(name) } else { to.to_path_buf() })
+}
+
 fn out_of(args: &CpArgs, node: &str, path: &str, to: &Path) -> Result<u8> {
-    let name = Path::new(path).file_name().ok_or_else(|| Error::Usage(format!("{path:?} names no file")))?;
-    let to = if to.is_dir() { to.join(name) } else { to.to_path_buf() };
+    let to = destination(path, to, "file")?;
     let argv = ["sh", "-c", READ, "sh", path].map(str::to_owned);
     let mut command = Command::start(&args.which, node, args.user, &argv)?;
     let mut arriving = Arriving { to: &to, line: Vec::new(), file: None };
@@ -131,27 +146,20 @@ fn tree_into(args: &CpArgs, from: &Path, node: &str, path: &str) -> Result<u8> {
     let whole = from.canonicalize().map_err(Error::io("cannot read", from))?;
     let name = whole.file_name().map_or("root".into(), |name| name.to_string_lossy().into_owned());
     let argv = ["sh", "-c", UNPACK, "sh", path, &name].map(str::to_owned);
-    let mut command = Command::start(&args.which, node, args.user, &argv)?;
+    let command = Command::start(&args.which, node, args.user, &argv)?;
     let mut packing = tar(&["-c"], &whole);
     packing.arg(".").stdin(Stdio::null()).stdout(Stdio::piped());
     let mut packing = Packing(started(packing)?);
     let output = packing.0.stdout.take();
     let Some(mut handle) = output.as_ref().map(AsFd::as_fd) else { return Ok(1) };
-    command.input = Some(Input::of(&mut handle));
-    let mut errors = Vec::new();
-    let exit = command.follow(&mut |_, bytes| {
-        keep(&mut errors, bytes);
-        Ok(())
-    })?;
-    let code = done(exit, &errors, node, path, args)?;
+    let code = feed(command, &mut handle, node, path, args)?;
     packing.end(from)?;
     Ok(code)
 }
 
 fn tree_out_of(args: &CpArgs, node: &str, path: &str, to: &Path) -> Result<u8> {
-    let name = Path::new(path).file_name().ok_or_else(|| Error::Usage(format!("{path:?} names no directory")))?;
-    let to = if to.is_dir() { to.join(name) } else { to.to_path_buf() };
-    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let to = destination(path, to, "directory")?;
+    let parent = directory_of(&to);
     // Under its name when it is whole; one that is there already gets more.
     let fresh = tempfile::Builder::new().prefix(".telegraphos-").tempdir_in(parent);
     let fresh = fresh.map_err(Error::io("cannot make a directory in", parent))?;
