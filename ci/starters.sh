@@ -166,6 +166,11 @@ journal() {
     journalctl --no-pager --output cat --unit "$1"
 }
 
+# Starts units; `fail` shows the journal if that fails.
+start() {
+    systemctl start "$@" || { journalctl --no-pager -b >/tmp/journal.log; fail "systemctl start"; }
+}
+
 # The fabric has exactly these nodes.
 present() {
     runuser -u telegraphos -- telegraphos ctl --control /run/telegraphos/fabric.sock.control --json status |
@@ -196,7 +201,7 @@ try_units_in_guest() {
             $node $node >/etc/telegraphos/hib$node.toml
     done
     # shellcheck disable=SC2086
-    systemctl start $units || { journalctl --no-pager -b >/tmp/journal.log; fail "systemctl start"; }
+    start $units
     await "both boards at the fabric" 60 present 0,1
     for unit in $units; do
         pid=$(systemctl show --property MainPID --value "$unit")
@@ -218,7 +223,7 @@ try_units_in_guest() {
     systemctl stop $units
     echo 'BOARDS="-- --config /etc/telegraphos/hib0.toml -- --config /etc/telegraphos/hib1.toml"' \
         >/etc/default/telegraphos-host
-    systemctl start telegraphos-host || { journalctl --no-pager -b >/tmp/journal.log; fail "systemctl start"; }
+    start telegraphos-host
     await "both boards in one process" 60 present 0,1
     attach telegraphos-host 0
     attach telegraphos-host 1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Boards that are plugged into ports as QEMU makes them by default: with 2 MiB of prefetchable addresses.
 
-use crate::help::both_ways;
+use crate::help::{both_ways, within};
 use crate::settings;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
@@ -18,11 +18,11 @@ fn with_default_ports(builder: Builder, name: &str) -> Result<Cluster> {
 }
 
 fn kernel_says(guest: &Guest, what: &str) -> Result<()> {
-    let script =
-        format!("i=0; until dmesg | grep -qFe '{what}'; do i=$((i+1)); [ $i -lt 100 ] || exit 1; sleep 0.1; done");
-    let found = guest.sh(&script).as_root().limit(Duration::from_secs(60)).run()?;
-    ensure!(found.status.success(), "the kernel log does not have {what:?}:\n{}", guest.dmesg()?);
-    Ok(())
+    within(Duration::from_secs(60), || {
+        let log = guest.dmesg()?;
+        ensure!(log.contains(what), "the kernel log does not have {what:?}:\n{log}");
+        Ok(())
+    })
 }
 
 /// The board with its default window finds no addresses behind such a port. The driver says what the port needs; with
