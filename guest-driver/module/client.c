@@ -216,7 +216,42 @@ struct tg_remote *tg_client_import(struct tg_file *file, const char *name, u32 n
 EXPORT_SYMBOL_NS_GPL(tg_client_import, TG_CLIENT_NS);
 
 /**
- * tg_client_end() - closes an export or import, and drops the client's reference
+ * tg_client_replicate() - makes a replicated segment, or a copy of one
+ * @file: The client's file.
+ * @name: Name of the segment.
+ * @home: Node that has it, or TG_REPLICA_HERE to make it.
+ * @length: Bytes, if it is made.
+ * @rights: TG_RIGHT_* offered to all nodes' kernels, and other processes of root, if it is made;
+ *	else those that are wanted. The client's own are the same.
+ *
+ * A copy is filled when this returns. A home stores by the import that belongs to it.
+ *
+ * Return: The segment, to be ended by tg_client_end(), or an error pointer.
+ */
+struct tg_replicated *tg_client_replicate(struct tg_file *file, const char *name, u32 home,
+					  u64 length, u16 rights)
+{
+	struct tg_call call = {
+		.file = file,
+		.arg.replica = {
+			.length = length,
+			.home = home,
+			.mode = TG_REPLICA_OWNER,
+			.rights_owner = rights,
+		},
+	};
+	struct tg_replica *replica = &call.arg.replica;
+	struct tg_object *obj;
+
+	strscpy(replica->name, name, sizeof(replica->name));
+	memset(replica->nodes, 0xff, sizeof(replica->nodes));
+	obj = tg_client_make(&call, tg_replicate);
+	return IS_ERR(obj) ? ERR_CAST(obj) : tg_replica_of(obj);
+}
+EXPORT_SYMBOL_NS_GPL(tg_client_replicate, TG_CLIENT_NS);
+
+/**
+ * tg_client_end() - closes an export, import or replicated segment, and drops the client's reference
  * @obj: The object, of which the client has nothing mapped any more.
  *
  * Waits until the board has released it.

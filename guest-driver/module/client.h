@@ -12,6 +12,7 @@ struct tg_device;
 struct tg_file;
 struct tg_object;
 struct tg_remote;
+struct tg_replicated;
 struct tg_segment;
 
 /* Apertures of the window, which wire/src/window.rs numbers. */
@@ -50,6 +51,8 @@ struct tg_segment *tg_client_export(struct tg_file *file, const char *name, u64 
 				    u32 node, u16 rights);
 struct tg_remote *tg_client_import(struct tg_file *file, const char *name, u32 node,
 				   u16 rights);
+struct tg_replicated *tg_client_replicate(struct tg_file *file, const char *name, u32 home,
+					  u64 length, u16 rights);
 void tg_client_end(struct tg_object *obj);
 void __iomem *tg_client_map(const struct tg_remote *remote, u32 aperture);
 

@@ -52,6 +52,7 @@ static const char tg_net_names[TG_NET_COUNTERS][ETH_GSTRING_LEN] = {
 	[TG_NET_TX_TAILS] = "tx_tails",
 	[TG_NET_TX_STOPS] = "tx_stops",
 	[TG_NET_TX_FANOUT] = "tx_fanout",
+	[TG_NET_TX_MULTICAST] = "tx_multicast",
 	[TG_NET_TX_NO_NODE] = "tx_no_node",
 	[TG_NET_TX_NO_ROOM] = "tx_no_room",
 	[TG_NET_TX_TOO_LONG] = "tx_too_long",
@@ -63,6 +64,7 @@ static const char tg_net_names[TG_NET_COUNTERS][ETH_GSTRING_LEN] = {
 	[TG_NET_RX_BAD_LENGTH] = "rx_bad_length",
 	[TG_NET_RX_BAD_HEADER] = "rx_bad_header",
 	[TG_NET_RX_NO_MEMORY] = "rx_no_memory",
+	[TG_NET_RX_JOINS] = "rx_joins",
 	[TG_NET_CONNECTIONS] = "connections",
 	[TG_NET_DISCONNECTIONS] = "disconnections",
 };
@@ -136,6 +138,7 @@ static int tg_net_stop(struct net_device *dev)
 	tg_net_kick_work(net);
 	flush_delayed_work(&net->work);
 	napi_disable(&net->napi);
+	tg_net_drop_rest(net);
 	return 0;
 }
 
@@ -181,6 +184,7 @@ static void tg_net_kicked(struct irq_work *kick)
 /* What the board has of the device, whether it is complete or not. */
 static void tg_net_leave_board(struct tg_net *net)
 {
+	tg_net_all_close(net);
 	if (net->sources)
 		iounmap(net->sources);
 	if (net->source)
@@ -214,6 +218,7 @@ static int tg_net_join_board(struct tg_net *net)
 	net->sources = tg_client_map(net->source, TG_APERTURE_ARGUMENT);
 	if (!net->sources)
 		goto err_leave;
+	tg_net_all_open(net);
 	net->hello = tg_client_export(net->file, TG_NET_HELLO, TG_NET_HELLO_UNITS * TG_UNIT,
 				      TG_ALL_NODES, TG_RIGHT_WRITE);
 	if (IS_ERR(net->hello))
@@ -263,6 +268,7 @@ static void tg_net_free(struct tg_net *net)
 		kvfree(net->peers[node]);
 	bitmap_free(net->tries);
 	bitmap_free(net->connected);
+	bitmap_free(net->all_left);
 	free_percpu(dev->tstats);
 	free_netdev(dev);
 }
@@ -288,8 +294,9 @@ static void *tg_net_add(struct tg_device *tg)
 	tg_net_setup(dev, tg);
 	net->tries = bitmap_zalloc(tg->nodes, GFP_KERNEL);
 	net->connected = bitmap_zalloc(tg->nodes, GFP_KERNEL);
+	net->all_left = bitmap_zalloc(tg->nodes, GFP_KERNEL);
 	dev->tstats = netdev_alloc_pcpu_stats(struct pcpu_sw_netstats);
-	if (!net->tries || !net->connected || !dev->tstats)
+	if (!net->tries || !net->connected || !net->all_left || !dev->tstats)
 		goto err_free;
 	netif_napi_add(dev, &net->napi, tg_net_poll);
 	netif_carrier_off(dev);

@@ -2,9 +2,10 @@
 /*
  * telegraphos_net.ko: what its files share.
  *
- * net.c       the network device
- * net_peer.c  other nodes come and go
- * net_data.c  frames
+ * net.c            the network device
+ * net_peer.c       other nodes come and go
+ * net_data.c       frames
+ * net_multicast.c  frames to all nodes, where the switch makes their copies
  *
  * Every node exports one segment for each node that it exchanges frames with, to which that node
  * alone has access. Its units:
@@ -12,7 +13,7 @@
  *   0     word 0: where the other node continues to write frames here ("tail")
  *   1     word 0: where the other node continues to read what this node wrote there ("head")
  *   2...  frames, each behind a struct tg_net_record or tg_net_short, at multiples of the former's
- *         size
+ *         size, and at their end TG_NET_WORDS, which nobody watches
  *
  * Both are offsets into the frames. All words are written by the other node's plain stores. The
  * frames come by these, too, or by copies of the board. A tail is stored after the frames before
@@ -21,7 +22,7 @@
  * board's watch of unit 0 (WORD_ARM) makes an event of it where the reader is asleep; that of
  * unit 1 where the writer waits for room.
  *
- * The segment "tg0.2" is where nodes find each other: word N is of node N, {cookie, echo}. See
+ * The segment "tg0.3" is where nodes find each other: word N is of node N, {cookie, echo}. See
  * net_peer.c. The number is that of what the frames look like: nodes with another do not find
  * each other.
  *
@@ -47,7 +48,7 @@
  * Where node N says hello, at word N, and in the next unit the word that rings for it. The watch
  * of a page ends with any store there: so the bell has one of its own.
  */
-#define TG_NET_HELLO "tg0.2"
+#define TG_NET_HELLO "tg0.3"
 #define TG_NET_BELL TG_UNIT
 #define TG_NET_HELLO_UNITS 2
 #define TG_NET_NODES (TG_UNIT / 8)
@@ -56,11 +57,33 @@
 #define TG_NET_HEAD_UNIT 1
 #define TG_NET_FRAME_UNITS 2
 
+/*
+ * Behind the frames: the number of the copy that the other node has made of frames to all, 0 for
+ * none, and where it continues to read that.
+ */
+#define TG_NET_WORDS 64
+#define TG_NET_JOIN 0
+#define TG_NET_ALL_HEAD 8
+
+/*
+ * Of the memory of frames to all nodes, which is a replicated segment: the unit of its tail, and
+ * that of frames and, behind these, of a word for each node: the number of its copy in the upper
+ * 48 bits, and where it begins to read that. See net_multicast.c.
+ */
+#define TG_NET_ALL_TAIL_UNIT 0
+#define TG_NET_ALL_FRAME_UNIT 1
+#define TG_NET_ALL_UNITS 2
+#define TG_NET_ALL_SIZE ((u32)TG_UNIT / 2)
+#define TG_NET_ALL_NODES ((TG_UNIT - TG_NET_ALL_SIZE) / 8)
+
 /* Frames that are copied by the board at a time: each has a slot of the context, and a unit. */
 #define TG_NET_COPIES 16
 
 /* Frames between the first copy that is not complete and the last frame sent, for each node. */
 #define TG_NET_PENDING 256
+
+/* How long a frame to all waits for nodes that have no room. */
+#define TG_NET_ALL_PATIENCE (HZ / 2)
 
 /* Most bytes that go by plain stores. */
 #define TG_NET_STORES_MAX 512
@@ -79,6 +102,9 @@ struct tg_net_record {
 static_assert(sizeof(struct tg_net_record) == 16);
 
 #define TG_NET_SKIP U32_MAX
+
+/* Offsets of records are multiples of this. */
+#define TG_NET_ALIGN ((u32)sizeof(struct tg_net_record))
 
 /**
  * tg_net_address() - the Ethernet address of a node
@@ -155,6 +181,28 @@ struct tg_net_copy {
 };
 
 /**
+ * struct tg_net_reader - frames of another node, as far as they are read; the poll's
+ * @frames: Where they are, in one piece.
+ * @size: Bytes of that.
+ * @tail: Where the other node continues.
+ * @head: Where in its memory it is told what has been read.
+ * @at: Where the next frame is read.
+ * @told: What it was told last.
+ * @armed: The page of @tail is watched since it was @seen.
+ * @seen: Tail that was seen.
+ */
+struct tg_net_reader {
+	const void *frames;
+	u32 size;
+	const u64 *tail;
+	u32 head;
+	u32 at;
+	u32 told;
+	bool armed;
+	u64 seen;
+};
+
+/**
  * struct tg_net_peer - another node
  * @net: Network device.
  * @node: The node.
@@ -165,23 +213,29 @@ struct tg_net_copy {
  * @hello: The import of its hello page; or NULL.
  * @hello_io: That, mapped.
  * @remote: The import of what this node writes to; or NULL.
+ * @copy: The copy of its frames to all nodes; or NULL.
+ * @join: Number of the join that made @copy.
+ * @join_at: Not to be made before, in jiffies.
  * @up: Frames can be exchanged. Written under tg_net.lock.
  * @broken: It is to be given up. Any context.
  * @window: @remote's plain window. Valid while @up, as what follows.
  * @arguments: @remote's argument window.
  * @frames: Frames of @segment, in one piece.
- * @rx_size: Bytes of them.
- * @tail: Word 0 of unit 0 of @segment.
- * @head: Word 0 of unit 1.
- * @rx_at: Where the next frame is read. The poll's, as the next three.
- * @rx_told: Head that the other node was told last.
- * @rx_armed: Unit 0 is watched since it was @rx_seen.
- * @rx_seen: Tail that was seen.
+ * @head: Word 0 of unit 1 of @segment.
+ * @words: TG_NET_WORDS of it.
+ * @start: Where the home says where @all begins, in @copy.
+ * @rx: Frames to this node alone.
+ * @all: Frames to all nodes, in @copy.
+ * @listens: @all can be read. Written by the work.
+ * @started: @all has been told where it begins. The poll's.
  * @tx_size: Bytes of frames at the other node. Under tg_net.lock, as all that follows.
  * @tx_at: Where the next frame goes.
  * @tx_told: Tail that the other node was told last.
  * @tx_end: Tail that it can be told.
  * @tx_head: Head that it has told.
+ * @joined: The join that it has been told the beginning of; or 0.
+ * @all_head: Where it continues to read this node's frames to all.
+ * @slow: It has had no room for one for long.
  * @stopped: The queue waits for room, copies, or the end of congestion.
  * @watched: Unit 1 is watched since it was @tx_head.
  * @first: Number of the oldest in @pending.
@@ -198,26 +252,32 @@ struct tg_net_peer {
 	struct tg_remote *hello;
 	void __iomem *hello_io;
 	struct tg_remote *remote;
+	struct tg_replicated *copy;
+	u64 join;
+	unsigned long join_at;
 
 	bool up;
 	bool broken;
 	void __iomem *window;
 	void __iomem *arguments;
 	void *frames;
-	u32 rx_size;
-	u64 *tail;
-	u64 *head;
+	const u64 *head;
+	u64 *words;
+	const u64 *start;
 
-	u32 rx_at;
-	u32 rx_told;
-	bool rx_armed;
-	u64 rx_seen;
+	struct tg_net_reader rx;
+	struct tg_net_reader all;
+	bool listens;
+	bool started;
 
 	u32 tx_size;
 	u32 tx_at;
 	u32 tx_told;
 	u32 tx_end;
 	u32 tx_head;
+	u64 joined;
+	u32 all_head;
+	bool slow;
 	bool stopped;
 	bool watched;
 	u32 first;
@@ -232,6 +292,7 @@ struct tg_net_peer {
  * @TG_NET_TX_TAILS: Stores that announce frames.
  * @TG_NET_TX_STOPS: How often a queue had to wait.
  * @TG_NET_TX_FANOUT: Multicast frames sent, each node counted.
+ * @TG_NET_TX_MULTICAST: Multicast frames stored once, of which the switch made the copies.
  * @TG_NET_TX_NO_NODE: Dropped: their node is not there.
  * @TG_NET_TX_NO_ROOM: Multicast frames that a node had no room for.
  * @TG_NET_TX_TOO_LONG: Dropped: too long, or not to be described.
@@ -243,6 +304,7 @@ struct tg_net_peer {
  * @TG_NET_RX_BAD_LENGTH: Lengths that are not.
  * @TG_NET_RX_BAD_HEADER: Checksums or segments that are not.
  * @TG_NET_RX_NO_MEMORY: Dropped for want of memory.
+ * @TG_NET_RX_JOINS: Copies made of other nodes' frames to all.
  * @TG_NET_CONNECTIONS: With other nodes.
  * @TG_NET_DISCONNECTIONS: Of these.
  * @TG_NET_COUNTERS: Number of them.
@@ -253,6 +315,7 @@ enum tg_net_counter {
 	TG_NET_TX_TAILS,
 	TG_NET_TX_STOPS,
 	TG_NET_TX_FANOUT,
+	TG_NET_TX_MULTICAST,
 	TG_NET_TX_NO_NODE,
 	TG_NET_TX_NO_ROOM,
 	TG_NET_TX_TOO_LONG,
@@ -264,6 +327,7 @@ enum tg_net_counter {
 	TG_NET_RX_BAD_LENGTH,
 	TG_NET_RX_BAD_HEADER,
 	TG_NET_RX_NO_MEMORY,
+	TG_NET_RX_JOINS,
 	TG_NET_CONNECTIONS,
 	TG_NET_DISCONNECTIONS,
 	TG_NET_COUNTERS,
@@ -282,6 +346,12 @@ enum tg_net_counter {
  * @buffers: Memory that frames are copied from, a unit for each copy.
  * @source: Its import, since copies name both ends by windows.
  * @sources: Argument window of that.
+ * @all: The home of this node's frames to all nodes; or NULL.
+ * @all_io: Its window.
+ * @all_at: Where the next of them goes. Under @lock, as what follows up to @napi.
+ * @all_skb: A frame to all that not all nodes have got; or NULL.
+ * @all_left: Those that have not.
+ * @all_until: How long they are waited for, in jiffies.
  * @napi: Reads frames, and completes copies.
  * @kick: Schedules @napi where that cannot be done.
  * @work: Other nodes come and go.
@@ -309,6 +379,12 @@ struct tg_net {
 	struct tg_segment *buffers;
 	struct tg_remote *source;
 	void __iomem *sources;
+	struct tg_replicated *all;
+	void __iomem *all_io;
+	u32 all_at;
+	struct sk_buff *all_skb;
+	unsigned long *all_left;
+	unsigned long all_until;
 	struct napi_struct napi;
 	struct irq_work kick;
 	struct delayed_work work;
@@ -349,9 +425,22 @@ void tg_net_work(struct work_struct *work);
 void tg_net_kick_work(struct tg_net *net);
 
 /* net_data.c */
+bool tg_net_describe(struct tg_net *net, const struct sk_buff *skb, struct tg_net_record *record);
+u32 tg_net_room_between(u32 head, u32 at, u32 size);
+u32 tg_net_store(struct tg_net *net, void __iomem *to, const void *head, u32 length,
+		 const struct sk_buff *skb, u32 skip);
 netdev_tx_t tg_net_xmit(struct sk_buff *skb, struct net_device *dev);
 u16 tg_net_select_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev);
 int tg_net_poll(struct napi_struct *napi, int budget);
 void tg_net_forget(struct tg_net_peer *peer);
+void tg_net_drop_rest(struct tg_net *net);
+
+/* net_multicast.c */
+void tg_net_all_open(struct tg_net *net);
+void tg_net_all_close(struct tg_net *net);
+bool tg_net_all_join(struct tg_net_peer *peer);
+void tg_net_all_leave(struct tg_net_peer *peer);
+bool tg_net_all_store(struct tg_net *net, const struct sk_buff *skb);
+bool tg_net_all_begin(struct tg_net_peer *peer);
 
 #endif /* TELEGRAPHOS_NET_H */

@@ -9,18 +9,25 @@
 
 #define TG_COOKIE_MASK GENMASK_ULL(47, 0)
 
-/* Offsets in the other node's frames are multiples of this. */
-#define TG_NET_ALIGN ((u32)sizeof(struct tg_net_record))
-
 /* Bytes of a frame in front of its pages. */
 #define TG_NET_LINEAR 256
 
-/* Room for records at the other node; one place stays empty, since equal offsets mean that all is. */
+/**
+ * tg_net_room_between() - room for records in memory of frames
+ * @head: Where their reader continues.
+ * @at: Where their writer does.
+ * @size: Bytes of it.
+ *
+ * Return: Bytes. One place stays empty, since equal offsets mean that all is.
+ */
+u32 tg_net_room_between(u32 head, u32 at, u32 size)
+{
+	return (head > at ? head - at : size - at + head) - TG_NET_ALIGN;
+}
+
 static u32 tg_net_room(const struct tg_net_peer *peer)
 {
-	u32 head = peer->tx_head, at = peer->tx_at;
-
-	return (head > at ? head - at : peer->tx_size - at + head) - TG_NET_ALIGN;
+	return tg_net_room_between(peer->tx_head, peer->tx_at, peer->tx_size);
 }
 
 /* Takes over what the other node says it has read. */
@@ -73,6 +80,15 @@ static struct netdev_queue *tg_net_queue(const struct tg_net_peer *peer)
 	return netdev_get_tx_queue(dev, peer->node % dev->real_num_tx_queues);
 }
 
+/* The poll runs when the node has read something. */
+static void tg_net_watch_head(struct tg_net_peer *peer)
+{
+	if (peer->watched)
+		return;
+	peer->watched = true;
+	tg_net_arm(peer->net, peer->segment, TG_NET_HEAD_UNIT, peer->tx_head);
+}
+
 /* Stops the node's queue; the poll wakes it. */
 static void tg_net_stop_queue(struct tg_net_peer *peer)
 {
@@ -81,10 +97,7 @@ static void tg_net_stop_queue(struct tg_net_peer *peer)
 		peer->net->stats[TG_NET_TX_STOPS]++;
 	}
 	netif_tx_stop_queue(tg_net_queue(peer));
-	if (!peer->watched) {
-		peer->watched = true;
-		tg_net_arm(peer->net, peer->segment, TG_NET_HEAD_UNIT, peer->tx_head);
-	}
+	tg_net_watch_head(peer);
 }
 
 /* Finds out which frames are there, in their order. */
@@ -146,11 +159,35 @@ static bool tg_net_is_short(const struct tg_net_peer *peer, const struct sk_buff
 	return true;
 }
 
+/**
+ * tg_net_store() - writes a frame by plain stores
+ * @net: Network device. The caller holds its lock.
+ * @to: Where, in a window.
+ * @head: What precedes it.
+ * @length: Bytes of that.
+ * @skb: The frame.
+ * @skip: Bytes of it that are left out.
+ *
+ * Return: Bytes written, but for what fills the last word.
+ */
+u32 tg_net_store(struct tg_net *net, void __iomem *to, const void *head, u32 length,
+		 const struct sk_buff *skb, u32 skip)
+{
+	u32 bytes = length + skb->len - skip;
+
+	/* What lies behind the frame in its last word. */
+	net->scratch[(bytes - 1) / 8] = 0;
+	memcpy(net->scratch, head, length);
+	skb_copy_bits(skb, skip, (u8 *)net->scratch + length, skb->len - skip);
+	__iowrite64_copy(to, net->scratch, DIV_ROUND_UP(bytes, 8));
+	return bytes;
+}
+
 /* Bytes that it takes at the other node. */
 static u32 tg_net_send_by_stores(struct tg_net_peer *peer, const struct sk_buff *skb,
 				 const struct tg_net_record *record)
 {
-	u32 head = sizeof(*record), skip = 0, bytes;
+	u32 head = sizeof(*record), skip = 0;
 	struct tg_net *net = peer->net;
 	struct tg_net_short brief;
 
@@ -158,14 +195,9 @@ static u32 tg_net_send_by_stores(struct tg_net_peer *peer, const struct sk_buff 
 		head = sizeof(brief);
 		skip = ETH_HLEN;
 	}
-	bytes = head + skb->len - skip;
-	/* What lies behind the frame in its last word. */
-	net->scratch[(bytes - 1) / 8] = 0;
-	memcpy(net->scratch, skip ? (const void *)&brief : record, head);
-	skb_copy_bits(skb, skip, (u8 *)net->scratch + head, skb->len - skip);
-	__iowrite64_copy(tg_net_place(peer, peer->window), net->scratch, DIV_ROUND_UP(bytes, 8));
 	net->stats[TG_NET_TX_STORES]++;
-	return bytes;
+	return tg_net_store(net, tg_net_place(peer, peer->window),
+			    skip ? (const void *)&brief : record, head, skb, skip);
 }
 
 static void tg_net_send_by_copy(struct tg_net_peer *peer, const struct sk_buff *skb,
@@ -191,20 +223,35 @@ static void tg_net_send_by_copy(struct tg_net_peer *peer, const struct sk_buff *
 	net->stats[TG_NET_TX_COPIES]++;
 }
 
+/**
+ * tg_net_describe() - makes the record of a frame
+ * @net: Network device. The caller holds its lock.
+ * @skb: Frame.
+ * @record: Becomes its record.
+ *
+ * Return: False if it cannot be sent, which is counted.
+ */
+bool tg_net_describe(struct tg_net *net, const struct sk_buff *skb, struct tg_net_record *record)
+{
+	*record = (struct tg_net_record) { .length = cpu_to_le32(skb->len) };
+	if (skb->len <= TG_NET_FRAME_MAX &&
+	    !virtio_net_hdr_from_skb(skb, &record->hdr, true, false, 0))
+		return true;
+	net->stats[TG_NET_TX_TOO_LONG]++;
+	return false;
+}
+
 /* Sends a frame for which there is room: false if it is dropped. */
 static bool tg_net_send(struct tg_net_peer *peer, const struct sk_buff *skb)
 {
-	struct tg_net_record record = { .length = cpu_to_le32(skb->len) };
-	u32 need = sizeof(record) + skb->len;
+	u32 need = sizeof(struct tg_net_record) + skb->len;
 	struct tg_net *net = peer->net;
+	struct tg_net_record record;
 	struct tg_net_pending *pending;
 	int slot = -1;
 
-	if (skb->len > TG_NET_FRAME_MAX ||
-	    virtio_net_hdr_from_skb(skb, &record.hdr, true, false, 0)) {
-		net->stats[TG_NET_TX_TOO_LONG]++;
+	if (!tg_net_describe(net, skb, &record))
 		return false;
-	}
 	if (peer->tx_size - peer->tx_at < ALIGN(need, TG_NET_ALIGN)) {
 		writeq(TG_NET_SKIP, tg_net_place(peer, peer->window));
 		peer->tx_at = 0;
@@ -255,26 +302,99 @@ u16 tg_net_select_queue(struct net_device *dev, struct sk_buff *skb, struct net_
 	return (node < 0 ? net->tg->node : node) % dev->real_num_tx_queues;
 }
 
-/* Sends a frame to each node there is; one that has no room does not get it. */
-static void tg_net_send_to_all(struct tg_net *net, const struct sk_buff *skb)
+static struct netdev_queue *tg_net_queue_to_all(struct tg_net *net)
+{
+	return netdev_get_tx_queue(net->dev, net->tg->node % net->dev->real_num_tx_queues);
+}
+
+/* Whether a node has got the frame to all, or will not. */
+static bool tg_net_send_to_next(struct tg_net_peer *peer)
+{
+	struct tg_net *net = peer->net;
+
+	if (!peer->up)
+		return true;
+	tg_net_look_at_head(peer);
+	if (!tg_net_has_room(peer)) {
+		if (!peer->slow && time_before(jiffies, net->all_until)) {
+			tg_net_watch_head(peer);
+			return false;
+		}
+		peer->slow = true;
+		net->stats[TG_NET_TX_NO_ROOM]++;
+		return true;
+	}
+	peer->slow = false;
+	if (!tg_net_send(peer, net->all_skb))
+		return true;
+	/* It is of no queue that is limited by bytes. */
+	netdev_tx_sent_queue(tg_net_queue(peer), net->all_skb->len);
+	net->stats[TG_NET_TX_FANOUT]++;
+	tg_net_tell(peer);
+	return true;
+}
+
+/*
+ * Goes on with the frame to all, if there is one: nodes get it as they have room. A node that has
+ * none for long does not get it, and the next ones only if it has room at once.
+ */
+static void tg_net_send_to_rest(struct tg_net *net)
 {
 	u32 node;
 
-	for_each_set_bit(node, net->connected, net->tg->nodes) {
-		struct tg_net_peer *peer = net->peers[node];
-
-		tg_net_look_at_head(peer);
-		if (!tg_net_has_room(peer)) {
-			net->stats[TG_NET_TX_NO_ROOM]++;
-			continue;
-		}
-		if (!tg_net_send(peer, skb))
-			continue;
-		/* It is of no queue that is limited by bytes. */
-		netdev_tx_sent_queue(tg_net_queue(peer), skb->len);
-		net->stats[TG_NET_TX_FANOUT]++;
-		tg_net_tell(peer);
+	if (!net->all_skb)
+		return;
+	for_each_set_bit(node, net->all_left, net->tg->nodes)
+		if (tg_net_send_to_next(net->peers[node]))
+			clear_bit(node, net->all_left);
+	if (!bitmap_empty(net->all_left, net->tg->nodes)) {
+		queue_delayed_work(system_long_wq, &net->work, TG_NET_ALL_PATIENCE);
+		return;
 	}
+	dev_consume_skb_any(net->all_skb);
+	net->all_skb = NULL;
+	netif_tx_wake_queue(tg_net_queue_to_all(net));
+}
+
+/* As tg_net_xmit(), to all nodes, under the lock: at once to those that have a copy. */
+static netdev_tx_t tg_net_send_to_all(struct tg_net *net, struct sk_buff *skb)
+{
+	u32 node;
+
+	if (net->all_skb) {
+		/* A node that shares the queue has woken it. */
+		netif_tx_stop_queue(tg_net_queue_to_all(net));
+		return NETDEV_TX_BUSY;
+	}
+	bitmap_copy(net->all_left, net->connected, net->tg->nodes);
+	if (tg_net_all_store(net, skb)) {
+		for_each_set_bit(node, net->connected, net->tg->nodes) {
+			if (!net->peers[node]->joined)
+				continue;
+			clear_bit(node, net->all_left);
+			net->stats[TG_NET_TX_FANOUT]++;
+		}
+	}
+	net->all_skb = skb;
+	net->all_until = jiffies + TG_NET_ALL_PATIENCE;
+	tg_net_send_to_rest(net);
+	if (net->all_skb) {
+		net->stats[TG_NET_TX_STOPS]++;
+		netif_tx_stop_queue(tg_net_queue_to_all(net));
+	}
+	return NETDEV_TX_OK;
+}
+
+/**
+ * tg_net_drop_rest() - the frame to all, if there is one, goes to nobody else
+ * @net: Network device, which sends nothing.
+ */
+void tg_net_drop_rest(struct tg_net *net)
+{
+	spin_lock_bh(&net->lock);
+	dev_kfree_skb_any(net->all_skb);
+	net->all_skb = NULL;
+	spin_unlock_bh(&net->lock);
 }
 
 /* As tg_net_xmit(), to one node, under the lock. */
@@ -323,18 +443,16 @@ drop:
 netdev_tx_t tg_net_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct tg_net *net = netdev_priv(dev);
-	netdev_tx_t result = NETDEV_TX_OK;
+	netdev_tx_t result;
 	int node;
 
 	node = tg_net_node_of(net, skb);
 	skb_tx_timestamp(skb);
 	spin_lock(&net->lock);
-	if (node < 0) {
-		tg_net_send_to_all(net, skb);
-		dev_consume_skb_any(skb);
-	} else {
+	if (node < 0)
+		result = tg_net_send_to_all(net, skb);
+	else
 		result = tg_net_send_to(net, node, skb, netdev_xmit_more());
-	}
 	spin_unlock(&net->lock);
 	return result;
 }
@@ -406,6 +524,7 @@ static void tg_net_poll_sent(struct tg_net *net)
 
 	spin_lock(&net->lock);
 	tg_net_look_at_copies(net);
+	tg_net_send_to_rest(net);
 	for_each_set_bit(node, net->connected, net->tg->nodes) {
 		struct tg_net_peer *peer = net->peers[node];
 
@@ -483,17 +602,17 @@ static void tg_net_receive(struct tg_net *net, const struct ethhdr *eth, const v
 }
 
 /* Bytes from an offset that can be read in one piece up to the tail. */
-static u32 tg_net_readable(const struct tg_net_peer *peer, u32 tail)
+static u32 tg_net_readable(const struct tg_net_reader *reader, u32 tail)
 {
-	return (tail >= peer->rx_at ? tail : peer->rx_size) - peer->rx_at;
+	return (tail >= reader->at ? tail : reader->size) - reader->at;
 }
 
 /* What the other node has written is not sound: none of it is read. */
-static void tg_net_skip_all(struct tg_net_peer *peer, u32 tail)
+static void tg_net_skip_all(struct tg_net *net, struct tg_net_reader *reader, u32 tail)
 {
-	peer->net->stats[TG_NET_RX_BAD_LENGTH]++;
-	peer->net->dev->stats.rx_length_errors++;
-	peer->rx_at = tail;
+	net->stats[TG_NET_RX_BAD_LENGTH]++;
+	net->dev->stats.rx_length_errors++;
+	reader->at = tail;
 }
 
 /*
@@ -520,10 +639,11 @@ static bool tg_net_expand(const struct tg_net_peer *peer, u32 info, __be16 type,
 }
 
 /* Reads the next record, up to the tail, which is another offset. */
-static void tg_net_read(struct tg_net_peer *peer, u32 tail)
+static void tg_net_read(struct tg_net_peer *peer, struct tg_net_reader *reader, u32 tail)
 {
-	u32 length, need, head = sizeof(struct tg_net_record), readable = tg_net_readable(peer, tail);
-	const void *at = peer->frames + peer->rx_at;
+	u32 length, need, head = sizeof(struct tg_net_record);
+	u32 readable = tg_net_readable(reader, tail);
+	const void *at = reader->frames + reader->at;
 	struct tg_net_record record;
 	struct tg_net_short brief;
 	struct ethhdr eth;
@@ -533,16 +653,16 @@ static void tg_net_read(struct tg_net_peer *peer, u32 tail)
 	barrier_data(&record);
 	length = le32_to_cpu(record.length);
 	if (length == TG_NET_SKIP) {
-		if (tail >= peer->rx_at)
-			tg_net_skip_all(peer, tail);
+		if (tail >= reader->at)
+			tg_net_skip_all(peer->net, reader, tail);
 		else
-			peer->rx_at = 0;
+			reader->at = 0;
 		return;
 	}
 	if (length & TG_NET_SHORT) {
 		memcpy(&brief, &record, sizeof(brief));
 		if (!tg_net_expand(peer, length, brief.type, &record, &eth)) {
-			tg_net_skip_all(peer, tail);
+			tg_net_skip_all(peer->net, reader, tail);
 			return;
 		}
 		head = sizeof(brief);
@@ -552,51 +672,85 @@ static void tg_net_read(struct tg_net_peer *peer, u32 tail)
 		need = ALIGN(head + length, TG_NET_ALIGN);
 	}
 	if (length < ETH_HLEN || length > TG_NET_FRAME_MAX || need > readable) {
-		tg_net_skip_all(peer, tail);
+		tg_net_skip_all(peer->net, reader, tail);
 		return;
 	}
 	tg_net_receive(peer->net, head == sizeof(brief) ? &eth : NULL, at + head, &record);
-	peer->rx_at += need;
-	if (peer->rx_at == peer->rx_size)
-		peer->rx_at = 0;
+	reader->at += need;
+	if (reader->at == reader->size)
+		reader->at = 0;
 }
 
 /* Returns room to the other node when it is a quarter of all, so that this costs little. */
-static void tg_net_return_room(struct tg_net_peer *peer)
+static void tg_net_return_room(struct tg_net_peer *peer, struct tg_net_reader *reader)
 {
-	u32 read = (peer->rx_at - peer->rx_told + peer->rx_size) % peer->rx_size;
+	u32 read = (reader->at - reader->told + reader->size) % reader->size;
 
-	if (read < peer->rx_size / 4)
+	if (read < reader->size / 4)
 		return;
-	peer->rx_told = peer->rx_at;
+	reader->told = reader->at;
 	peer->net->stats[TG_NET_RX_HEADS]++;
 	/* The other node writes there: all of it has been read. */
 	mb();
-	writeq(peer->rx_at, peer->window + TG_NET_HEAD_UNIT * TG_UNIT);
+	writeq(reader->at, peer->window + reader->head);
+}
+
+/* Where the node continues to write; a watch ends where that changes. */
+static u64 tg_net_look_at_tail(struct tg_net_reader *reader)
+{
+	u64 tail = READ_ONCE(*reader->tail);
+
+	if (tail != reader->seen)
+		reader->armed = false;
+	reader->seen = tail;
+	return tail;
 }
 
 /* Reads frames of a node: how many records. */
-static int tg_net_poll_node(struct tg_net_peer *peer, int budget)
+static int tg_net_poll_reader(struct tg_net_peer *peer, struct tg_net_reader *reader, int budget)
 {
-	u64 tail = READ_ONCE(*peer->tail);
+	u64 tail = tg_net_look_at_tail(reader);
 	int done = 0;
 
-	if (tail != peer->rx_seen)
-		peer->rx_armed = false;
-	peer->rx_seen = tail;
-	if (tail >= peer->rx_size || tail % TG_NET_ALIGN) {
-		if (!peer->rx_armed)
+	if (tail >= reader->size || tail % TG_NET_ALIGN) {
+		if (!reader->armed)
 			peer->net->stats[TG_NET_RX_BAD_INDEX]++;
 		return 0;
 	}
 	/* The frames were written before it. */
 	dma_rmb();
-	while (done < budget && peer->rx_at != tail) {
-		tg_net_read(peer, tail);
+	while (done < budget && reader->at != tail) {
+		tg_net_read(peer, reader, tail);
 		done++;
-		tg_net_return_room(peer);
+		tg_net_return_room(peer, reader);
 	}
 	return done;
+}
+
+static int tg_net_poll_node(struct tg_net_peer *peer, int budget)
+{
+	int done = tg_net_poll_reader(peer, &peer->rx, budget);
+
+	if (done == budget || !smp_load_acquire(&peer->listens))
+		return done;
+	/* It says where to begin before it says where it continues. */
+	if (!peer->started)
+		tg_net_look_at_tail(&peer->all);
+	dma_rmb();
+	if (tg_net_all_begin(peer))
+		done += tg_net_poll_reader(peer, &peer->all, budget - done);
+	return done;
+}
+
+/* Watches the tail, if it has changed since it was. */
+static void tg_net_watch(struct tg_net *net, struct tg_net_reader *reader,
+			 const struct tg_segment *segment, u32 unit)
+{
+	if (reader->armed)
+		return;
+	reader->armed = true;
+	net->stats[TG_NET_RX_ARMS]++;
+	tg_net_arm(net, segment, unit, reader->seen);
 }
 
 /**
@@ -630,11 +784,12 @@ int tg_net_poll(struct napi_struct *napi, int budget)
 		for_each_set_bit(node, net->connected, net->tg->nodes) {
 			struct tg_net_peer *peer = net->peers[node];
 
-			if (!READ_ONCE(peer->up) || peer->rx_armed)
+			if (!READ_ONCE(peer->up))
 				continue;
-			peer->rx_armed = true;
-			net->stats[TG_NET_RX_ARMS]++;
-			tg_net_arm(net, peer->segment, TG_NET_TAIL_UNIT, peer->rx_seen);
+			tg_net_watch(net, &peer->rx, peer->segment, TG_NET_TAIL_UNIT);
+			if (smp_load_acquire(&peer->listens))
+				tg_net_watch(net, &peer->all, &peer->copy->seg,
+					     TG_NET_ALL_TAIL_UNIT);
 		}
 	rcu_read_unlock();
 	return done;

@@ -118,6 +118,7 @@ static void tg_net_disconnect(struct tg_net_peer *peer)
 		if (bitmap_empty(net->connected, net->tg->nodes))
 			netif_carrier_off(net->dev);
 	}
+	tg_net_all_leave(peer);
 	/* No poll uses it after this. */
 	synchronize_net();
 	if (peer->window)
@@ -166,10 +167,17 @@ static int tg_net_map_frames(struct tg_net_peer *peer)
 		pages[i] = memory->chunk[TG_NET_FRAME_UNITS + i / per_unit].page + i % per_unit;
 	peer->frames = vmap(pages, units * per_unit, VM_MAP, PAGE_KERNEL);
 	kvfree(pages);
-	peer->rx_size = units * TG_UNIT;
-	peer->tail = page_address(memory->chunk[TG_NET_TAIL_UNIT].page);
+	if (!peer->frames)
+		return -ENOMEM;
+	peer->rx = (struct tg_net_reader) {
+		.frames = peer->frames,
+		.size = units * TG_UNIT - TG_NET_WORDS,
+		.tail = page_address(memory->chunk[TG_NET_TAIL_UNIT].page),
+		.head = TG_NET_HEAD_UNIT * TG_UNIT,
+	};
 	peer->head = page_address(memory->chunk[TG_NET_HEAD_UNIT].page);
-	return peer->frames ? 0 : -ENOMEM;
+	peer->words = peer->frames + peer->rx.size;
+	return 0;
 }
 
 /* Makes the segment that a node writes to. */
@@ -215,14 +223,16 @@ static int tg_net_connect(struct tg_net_peer *peer)
 		goto err;
 
 	spin_lock_bh(&net->lock);
-	peer->rx_at = 0;
-	peer->rx_told = 0;
-	peer->rx_armed = false;
-	peer->tx_size = (units - TG_NET_FRAME_UNITS) << TG_UNIT_SHIFT;
+	peer->rx.at = 0;
+	peer->rx.told = 0;
+	peer->rx.armed = false;
+	peer->tx_size = ((units - TG_NET_FRAME_UNITS) << TG_UNIT_SHIFT) - TG_NET_WORDS;
 	peer->tx_at = 0;
 	peer->tx_told = 0;
 	peer->tx_end = 0;
 	peer->tx_head = 0;
+	peer->joined = 0;
+	peer->slow = false;
 	peer->stopped = false;
 	peer->watched = false;
 	peer->first = 0;
@@ -309,7 +319,7 @@ void tg_net_work(struct work_struct *work)
 {
 	struct tg_net *net = container_of(to_delayed_work(work), struct tg_net, work);
 	struct tg_device *tg = net->tg;
-	bool again = false;
+	bool again = false, joins = false;
 	u64 bell;
 	u32 node;
 
@@ -317,6 +327,9 @@ void tg_net_work(struct work_struct *work)
 		tg_net_leave_all(net);
 		return;
 	}
+	/* A frame to all that waits for nodes. */
+	if (READ_ONCE(net->all_skb))
+		irq_work_queue(&net->kick);
 	bell = READ_ONCE(*net->rings);
 	/* What follows the bell is read after it. */
 	smp_rmb();
@@ -340,6 +353,9 @@ void tg_net_work(struct work_struct *work)
 	}
 	WRITE_ONCE(net->bell, bell);
 	tg_net_arm(net, net->hello, 1, bell);
-	if (again)
+	for (node = 0; node < tg->nodes; node++)
+		if (net->peers[node] && !tg_net_all_join(net->peers[node]))
+			joins = true;
+	if (again || joins)
 		mod_delayed_work(system_long_wq, &net->work, TG_NET_AGAIN);
 }

@@ -227,6 +227,7 @@ fn network(suite: &mut Suite) {
         &[
             ("net_all_pairs", &net::all_pairs),
             ("net_bulk_is_whole", &net::bulk_is_whole),
+            ("net_multicast_by_the_switch", &net::multicast_by_the_switch),
             ("net_hostile_node", &net::hostile_node),
             ("net_module_reloaded_amid_traffic", &net::module_reloaded_amid_traffic),
             ("net_guest_logs_are_silent", &whole::guest_logs_are_silent),

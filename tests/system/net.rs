@@ -100,6 +100,53 @@ pub(crate) fn bulk_is_whole(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// One node calls, and each other hears all, once; how many frames the switch made the copies of.
+fn call(from: &Guest, others: &[&Guest], count: u64) -> Result<u64> {
+    let text = count.to_string();
+    let hears = |guest: &&Guest| -> Result<Running> {
+        let mut hearer = guest.argv(&["tg-net", "hear", &text]).as_root().spawn()?;
+        hearer.wait_for_line(LIMIT, |line| line == "hearing")?;
+        Ok(hearer)
+    };
+    let hearers = others.iter().map(hears).collect::<Result<Vec<_>>>()?;
+    let before = counter(from, "tx_multicast")?;
+    from.argv(&["tg-net", "call", &text]).limit(LIMIT).check()?;
+    let stored = counter(from, "tx_multicast")? - before;
+    for hearer in hearers {
+        let output = hearer.wait_for(2 * LIMIT)?;
+        ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
+    }
+    Ok(stored)
+}
+
+/// Broadcasts of up to 256 bytes are stored once, and the switch makes the copies; each node gets each frame once, also
+/// when the driver of one of them has just come, and whatever a copy has no room for.
+pub(crate) fn multicast_by_the_switch(cluster: &Cluster) -> Result<()> {
+    let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
+    // A copy begins with the next frame to all.
+    let copies = || -> Result<()> {
+        let stored = call(a, &[b, c], 4)?;
+        ensure!(stored > 0, "no broadcast has been stored once: {:?}", counters(a)?);
+        Ok(())
+    };
+    within(LIMIT, copies)?;
+    let before = counters(a)?;
+    let stored = call(a, &[b, c], 1000)?;
+    let after = counters(a)?;
+    let more = |name: &str| after[name] - before[name];
+    println!("  of 1000 broadcasts {stored} were stored once; {} frames by stores in all", more("tx_stores"));
+    // That much a copy has room for, if nothing of it is read meanwhile.
+    ensure!(stored >= 100, "{stored} of 1000 broadcasts were stored once: {after:?}");
+    ensure!(more("tx_fanout") == 2000, "{} frames reached two nodes", more("tx_fanout"));
+    ensure!(more("tx_no_room") == 0, "{after:?}");
+
+    b.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
+    insert(b)?;
+    within(LIMIT, || reaches(b, a))?;
+    call(a, &[b, c], 100)?;
+    within(LIMIT, copies)
+}
+
 /// On another kernel: by name and in both directions at once, with what the driver counts.
 pub(crate) fn between_two(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use telegraphos::{Node, Remote, Rights, Segment};
+use telegraphos::{Node, Remote, ReplicaMode, Replicated, Rights, Segment};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
 const USAGE: &str = "\
@@ -14,6 +14,8 @@ tg-net: sockets between guests, checked and measured
 Usage: tg-net serve [--pause MS]     answers the others, on port 7700; reads nothing for so long after the first MiB
        tg-net bulk ADDRESS MIB       sends so much by TCP, of which each byte is checked there
        tg-net measure ADDRESS        round trips by TCP and UDP, and bulk by TCP
+       tg-net hear COUNT             waits for numbered broadcasts, of which none may be lost or come twice
+       tg-net call COUNT             sends them, from 8 to 400 bytes
        tg-net counters [DEVICE]      what the driver counts (as `ethtool -S`)
        tg-net hostile NODE           connects to a node's tg0 as another tg0 would, and writes garbage there
 
@@ -50,10 +52,14 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
             Ok(())
         }
         ["measure", to] => measure(address(to)?),
+        ["hear", count] => hear(cli::number("COUNT", count)?),
+        ["call", count] => call(cli::number("COUNT", count)?),
         ["counters"] => counters("tg0"),
         ["counters", device] => counters(device),
         ["hostile", node] => hostile(cli::number("NODE", node)?),
-        _ => Err(Failure::Usage(format!("arguments {words:?}: expected serve, bulk, measure, counters or hostile"))),
+        _ => Err(Failure::Usage(format!(
+            "arguments {words:?}: expected serve, bulk, measure, hear, call, counters or hostile"
+        ))),
     }
 }
 
@@ -209,6 +215,67 @@ fn measure(to: SocketAddr) -> Outcome<()> {
     Ok(())
 }
 
+/// Where broadcasts go, on a port of their own.
+const EVERYBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 84, 255, 255), 7701);
+
+/// A datagram: its number, and as many more bytes as that says.
+fn numbered(n: u64) -> Vec<u8> {
+    let mut datagram = n.to_le_bytes().to_vec();
+    datagram.resize(8 + (n % 393) as usize, n as u8);
+    datagram
+}
+
+fn call(count: u64) -> Outcome<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed("UDP"))?;
+    socket.set_broadcast(true).map_err(failed("UDP"))?;
+    for n in 0..count {
+        socket.send_to(&numbered(n), EVERYBODY).map_err(failed("UDP"))?;
+    }
+    Ok(())
+}
+
+/// Memory for datagrams that are not read yet, in bytes: more than this process may have without being root.
+fn set_receive_memory(socket: &UdpSocket, bytes: libc::c_int) -> Outcome<()> {
+    use std::os::fd::AsRawFd;
+    let size = size_of_val(&bytes) as libc::socklen_t;
+    let at = (&raw const bytes).cast();
+    // SAFETY: the value is an int, and lives as long as the call.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, at, size) } {
+        0 => Ok(()),
+        _ => Err(failed("SO_RCVBUFFORCE")(std::io::Error::last_os_error())),
+    }
+}
+
+fn hear(count: u64) -> Outcome<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, EVERYBODY.1)).map_err(failed("UDP"))?;
+    set_receive_memory(&socket, 16 << 20)?;
+    println!("hearing");
+    let (mut heard, mut twice) = (std::collections::BTreeSet::new(), 0_u64);
+    let mut bytes = [0; 1 << 10];
+    // What comes twice comes soon: the last one is waited for in vain.
+    let mut patience = PATIENCE;
+    loop {
+        socket.set_read_timeout(Some(patience)).map_err(failed("UDP"))?;
+        let length = match socket.recv(&mut bytes) {
+            Ok(length) => length,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
+            Err(e) => return Err(failed("UDP")(e)),
+        };
+        let number = bytes.first_chunk().map_or(u64::MAX, |number| u64::from_le_bytes(*number));
+        if number >= count || bytes[..length] != numbered(number)[..] {
+            return Err(Failure::Check(format!("{length} bytes that begin with number {number}: they were not sent")));
+        }
+        twice += u64::from(!heard.insert(number));
+        if heard.len() as u64 == count {
+            patience = Duration::from_secs(1);
+        }
+    }
+    match (heard.len() as u64, twice) {
+        (n, 0) if n == count => Ok(()),
+        (n, twice) => Err(Failure::Check(format!("{n} of {count} came, and {twice} came twice"))),
+    }
+}
+
 /// Numbers and a buffer of the ioctl SIOCETHTOOL.
 mod ethtool {
     pub(super) const IOCTL: libc::c_ulong = 0x8946;
@@ -261,14 +328,15 @@ fn counters(device: &str) -> Outcome<()> {
 
 // What follows knows the layout of `guest-driver/module/net.h`.
 
-const HELLO: &str = "tg0.2";
+const HELLO: &str = "tg0.3";
 const UNIT: u64 = 1 << 16;
 const BELL: u64 = UNIT;
 const FRAMES: u64 = 2 * UNIT;
+/// Bytes behind the frames, of which the first word is the number of a copy, and the next where it is read.
+const WORDS: u64 = 64;
 
-/// What is written into a node's memory: where, and what.
-fn garbage(size: u64) -> Vec<Vec<(u64, u64)>> {
-    let frames = size - FRAMES;
+/// What is written into a node's memory with so many bytes of frames: where, and what.
+fn garbage(frames: u64) -> Vec<Vec<(u64, u64)>> {
     let tail = |value: u64| (0, value);
     let record = |at: u64, length: u64| (FRAMES + at, length);
     vec![
@@ -293,7 +361,29 @@ fn garbage(size: u64) -> Vec<Vec<(u64, u64)>> {
         vec![(UNIT, u64::MAX)],
         vec![(UNIT, frames + 16)],
         vec![(UNIT, 7)],
+        // A copy of its frames to all that nobody has, and heads of that.
+        vec![(FRAMES + frames + 8, u64::MAX), (FRAMES + frames, 7)],
+        vec![(FRAMES + frames + 8, UNIT), (FRAMES + frames, 8)],
     ]
+}
+
+/// Has a node make a copy of this node's frames to all, and returns them.
+fn be_copied(own: &Node, node: u16, sink: &Segment) -> Outcome<Replicated> {
+    let name = format!("{HELLO}.all.{}", own.id());
+    let all = Replicated::create(own, &name, 2 * UNIT).replica_mode(ReplicaMode::Owner).create()?;
+    let begun = Instant::now();
+    loop {
+        let join: u64 = sink.load(sink.size() - WORDS)?;
+        if join != 0 {
+            // It begins at 0.
+            all.store(UNIT + UNIT / 2 + 8 * u64::from(node), join << 16)?;
+            return Ok(all);
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(Failure::Check(format!("node {node} has not made a copy of the frames to all")));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Says hello as another node's driver would, and returns what it gives to write to.
@@ -330,10 +420,10 @@ fn hostile(node: u16) -> Outcome<()> {
         own.export(name, size).owner(Rights(rights)).others(none).create().map_err(Failure::from)
     };
     let hello = export(HELLO, 2 * UNIT, Rights::WRITE.0)?;
-    // What it writes to. It is never read.
-    let _sink = export(&format!("{HELLO}.of.{node}"), FRAMES + 8 * UNIT, Rights::WRITE.0 | Rights::DMA.0)?;
+    // What it writes to. No frame there is read.
+    let sink = export(&format!("{HELLO}.of.{node}"), FRAMES + 8 * UNIT, Rights::WRITE.0 | Rights::DMA.0)?;
     let ring = befriend(&own, node, &hello)?;
-    let attacks = garbage(ring.size());
+    let attacks = garbage(ring.size() - FRAMES - WORDS);
     let count = attacks.len();
     for stores in attacks {
         for (at, value) in stores {
@@ -343,13 +433,25 @@ fn hostile(node: u16) -> Outcome<()> {
         // So that it is seen before the next.
         std::thread::sleep(Duration::from_millis(50));
     }
+    let all = be_copied(&own, node, &sink)?;
+    for stores in garbage(UNIT / 2) {
+        for (at, value) in stores {
+            match at {
+                0 => all.store(0, value)?,
+                FRAMES.. if at < FRAMES + UNIT / 2 => all.store(at - UNIT, value)?,
+                _ => {}
+            }
+        }
+        all.quiet()?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
     println!("{count} attacks");
     // Whatever the state of its memory is by now.
     for n in 0..2000_u64 {
         let random = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ring.put64(FRAMES + random % (ring.size() - FRAMES) / 8 * 8, random.rotate_left(17))?;
         if n % 16 == 0 {
-            ring.put64(0, (random >> 20) % (ring.size() - FRAMES) / 16 * 16)?;
+            ring.put64(0, (random >> 20) % (ring.size() - FRAMES - WORDS) / 16 * 16)?;
         }
     }
     Ok(ring.quiet()?)
