@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs programs inside an unpacked root: as root directly, else in a user namespace of our own.
 
-use crate::exec;
 use crate::store::Store;
-use crate::{Error, Result};
+use crate::{Error, Result, exec, owners};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -27,14 +26,28 @@ exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp
 /// Options of `unshare` for an ordinary user, who is root in a user namespace.
 const USER: [&str; 2] = ["--user", "--map-root-user"];
 
+/// To whom belongs what a program makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owners {
+    /// To root, which is whoever runs this.
+    Root,
+    /// To those whom it names.
+    Several,
+}
+
 /// A command line to run inside `root`.
-pub(crate) fn run(store: &Store, root: &Path, argv: &[&str]) -> Result<exec::Output> {
-    let (mut command, script) = match options(store)? {
+pub(crate) fn run(store: &Store, root: &Path, owners: Owners, argv: &[&str]) -> Result<exec::Output> {
+    let (mut command, script) = match options(store, owners)? {
         Some(options) => (unshare(options, "sh"), ENTER),
         None => (Command::new("sh"), ENTER_PLAIN),
     };
     command.args(["-c", script, "enter"]).arg(root).args(argv);
     exec::run(&mut command, &store.cancel, || ())
+}
+
+/// Whether [`run`] can be called on this host.
+pub(crate) fn check(store: &Store, owners: Owners) -> Result<()> {
+    options(store, owners).map(drop)
 }
 
 /// A program in a private mount namespace.
@@ -46,7 +59,7 @@ fn unshare(options: &[&str], program: &str) -> Command {
 
 /// Options of `unshare` with which a root can be entered on this host; none for a root user that may not mount (in a
 /// plain container), who has no /proc inside.
-fn options(store: &Store) -> Result<Option<&'static [&'static str]>> {
+fn options(store: &Store, owners: Owners) -> Result<Option<&'static [&'static str]>> {
     let can = |options: &[&str]| {
         let mut trial = unshare(options, "true");
         trial.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -56,7 +69,11 @@ fn options(store: &Store) -> Result<Option<&'static [&'static str]>> {
         return Ok(if can(&[])? { Some(&[]) } else { None });
     }
     if can(&USER)? {
-        return Ok(Some(&USER));
+        return match owners {
+            Owners::Root => Ok(Some(&USER)),
+            Owners::Several if can(&owners::NAMESPACE)? => Ok(Some(&owners::NAMESPACE)),
+            Owners::Several => Err(owners::missing()),
+        };
     }
     let setting =
         |name: &str| std::fs::read_to_string(Path::new("/proc/sys").join(name)).ok().map(|s| s.trim().to_owned());

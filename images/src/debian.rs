@@ -3,8 +3,9 @@
 //! new root, so that their users, keys and configurations are there.
 
 use crate::apt::{self, Apt, Fetched};
+use crate::chroot::{self, Owners};
 use crate::store::{self, Lock, Store};
-use crate::{Error, Manifest, Result, chroot, sources};
+use crate::{Error, Manifest, Result, owners, sources};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -61,11 +62,11 @@ impl Store {
 }
 
 fn make(store: &Store, lock: &Lock, suite: &str, packages: &[String], at: &Path) -> Result<Manifest> {
-    if !rustix::process::geteuid().is_root() {
-        // In a user namespace only one owner of files is known, and packages have several.
-        let command = format!("env TELEGRAPHOS_CACHE={} telegraphos images --root ...", store.path().display());
-        return Err(Error::needs_root("a root of Debian's packages has files of several owners", command));
+    if owners::are_foreign() {
+        store::write(&at.join(owners::MARK), b"")?;
     }
+    // Before anything is fetched.
+    chroot::check(store, Owners::Several)?;
     let apt = Apt::open(store, lock, |_| sources::Release::named(suite))?;
     let wanted: Vec<&str> = ESSENTIAL.into_iter().chain(packages.iter().map(String::as_str)).collect();
     let what = match packages {
@@ -123,7 +124,7 @@ fn configure(store: &Store, root: &Path) -> Result<()> {
              --path-exclude='/usr/share/man/*' --path-exclude='/usr/share/locale/*' {words}"
         );
         let argv = ["DEBIAN_FRONTEND=noninteractive", "DEBCONF_NONINTERACTIVE_SEEN=true", "sh", "-c", &script];
-        chroot::run(store, root, &argv)
+        chroot::run(store, root, Owners::Several, &argv)
     };
     dpkg(&format!("--unpack /{DEBS}/base-passwd_*.deb /{DEBS}/base-files_*.deb && dpkg --configure -a"))?;
     dpkg(&format!("--unpack /{DEBS}/*.deb"))?.success(|| "unpacking the packages of a root".into(), 20)?;

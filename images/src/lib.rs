@@ -14,8 +14,8 @@
 //! - [`Manifest`] records which versions went into any of them.
 //!
 //! Below them `sources` derives apt sources from the host's own, `apt` fetches through the host's apt-get (so apt's
-//! signed metadata is the root of trust), `chroot` runs a build root, `vmlinux` unpacks a kernel, `ext4` writes the
-//! file system, `cpio` the initramfs of kernels that need one.
+//! signed metadata is the root of trust), `chroot` runs a build root, `owners` has files belong to whom packages say,
+//! `vmlinux` unpacks a kernel, `ext4` writes the file system, `cpio` the initramfs of kernels that need one.
 //!
 //! The place of the cache is `$TELEGRAPHOS_CACHE`, else `$XDG_CACHE_HOME/telegraphos`, else `~/.cache/telegraphos`.
 #![forbid(unsafe_code)]
@@ -40,6 +40,7 @@ mod manifest;
 mod module;
 mod modules;
 mod own;
+mod owners;
 mod peers;
 mod plugin;
 mod prefix;

@@ -2,12 +2,13 @@
 //! Builds and checks the guest driver against one kernel.
 
 use crate::apt::{self, Apt};
+use crate::chroot::{self, Owners};
 use crate::kernel::Headers;
 use crate::manifest::FileRecord;
 use crate::sources::Host;
 use crate::store::{self, Lock, Store};
 use crate::tools::source_root;
-use crate::{Error, Kernel, KernelChoice, KernelSeries, Manifest, Result, chroot, exec};
+use crate::{Error, Kernel, KernelChoice, KernelSeries, Manifest, Result, exec};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
@@ -147,7 +148,7 @@ impl Store {
         let mut perl = |script: &[&str], words: &[&str]| -> Result<()> {
             let mut argv = vec!["/usr/bin/perl"];
             argv.extend(script.iter().copied().chain(files.iter().map(String::as_str)));
-            let out = chroot::run(self, &root, &argv)?;
+            let out = chroot::run(self, &root, Owners::Root, &argv)?;
             let all = format!("{}{}", out.stdout, out.stderr);
             let said: Vec<_> = all.lines().filter(|l| words.iter().any(|w| l.contains(w))).collect();
             if said.is_empty() && !out.status.success() {
@@ -286,7 +287,7 @@ impl Build {
                 // W=1 needs scripts/kernel-doc, which Debian's headers lack; check_module runs it separately.
                 let mut argv = vec!["/usr/bin/make", "-C", &headers, &directory, &jobs, "cmd_checkdoc="];
                 argv.extend(targets);
-                (place, None, chroot::run(store, root, &argv)?)
+                (place, None, chroot::run(store, root, Owners::Root, &argv)?)
             }
             Headers::Tree(tree) => {
                 let scratch = store.temporary(lock)?;
@@ -373,7 +374,7 @@ fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     let mut argv =
         vec!["/usr/bin/tar", "-xJf", &tarball, "-C", "/checkpatch", "--strip-components=2", "--no-same-owner"];
     argv.extend(files.iter().map(String::as_str));
-    chroot::run(store, &root, &argv)?.success(|| format!("unpacking {tarball}"), 10)?;
+    chroot::run(store, &root, Owners::Root, &argv)?.success(|| format!("unpacking {tarball}"), 10)?;
     let scratch = root.join("tmp/usr");
     fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
     step.done();

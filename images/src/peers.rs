@@ -23,8 +23,8 @@ const MODULES: [&str; 19] = [
     "uio",
     "uio_pci_generic",
     // In the order in which tg-init loads them.
-    "virtio",
     "virtio_ring",
+    "virtio",
     "virtio_pci_modern_dev",
     "virtio_pci_legacy_dev",
     "virtio_pci",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The cache: one directory, one lock, whole artefacts only.
 
-use crate::{Error, Manifest, Progress, Result, intact};
+use crate::{Error, Manifest, Progress, Result, intact, owners};
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -89,7 +89,7 @@ impl Store {
         // The holder of the lock owns all temporary files: those here were left by a process that was killed.
         for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
-                let _ = fs::remove_dir_all(entry.path());
+                let _ = owners::remove(&entry.path());
             }
         }
         Ok(Lock(file))
@@ -140,17 +140,17 @@ impl Store {
             return Err(self.no_space("nothing was begun"));
         }
         let temporary = self.temporary(lock)?;
-        let manifest = make(lock, temporary.path())?;
+        let manifest = make(lock, temporary.path()).inspect_err(|_| drop(owners::remove(temporary.path())))?;
         let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::Failed(e.to_string()))?;
         write(&temporary.path().join(MANIFEST), text.as_bytes())?;
         if let Some(above) = place.parent() {
             make_dir(above)?;
         }
         // Anything without a manifest is the rest of something interrupted.
-        let _ = fs::remove_dir_all(place);
+        let _ = owners::remove(place);
         let from = temporary.keep();
         fs::rename(&from, place).map_err(|e| {
-            let _ = fs::remove_dir_all(&from);
+            let _ = owners::remove(&from);
             Error::io("cannot rename into place", place)(e)
         })?;
         self.give_to_owner(place);

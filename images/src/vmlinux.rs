@@ -22,7 +22,7 @@ pub enum VmlinuxError {
         len: u64,
     },
     /// An unsupported compression.
-    #[error("its payload begins with {0:02x?}; expected gzip, LZ4 or Zstandard")]
+    #[error("its payload begins with {0:02x?}; expected gzip, LZ4, XZ or Zstandard")]
     UnknownCompression([u8; 4]),
     /// The payload does not unpack.
     #[error("its payload does not unpack: {0}; fetch the kernel again")]
@@ -67,6 +67,7 @@ pub fn extract(image: &[u8]) -> Result<Vec<u8>, VmlinuxError> {
             read_all(decoder)?
         }
         [0x02, 0x21, 0x4c, 0x18, rest @ ..] => lz4_legacy(rest)?,
+        [0xfd, b'7', b'z', b'X', ..] => read_all(lzma_rust2::XzReader::new(payload, false))?,
         _ => {
             let magic = std::array::from_fn(|n| payload.get(n).copied().unwrap_or(0));
             return Err(VmlinuxError::UnknownCompression(magic));
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_lz4_and_zstd_unpack() {
+    fn gzip_lz4_zstd_and_xz_unpack() {
         let kernel = elf(9 << 20);
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gz.write_all(&kernel).unwrap();
@@ -158,6 +159,14 @@ mod tests {
         let mut z = ruzstd::encoding::compress_to_vec(&small[..], ruzstd::encoding::CompressionLevel::Fastest);
         z.extend_from_slice(&(small.len() as u32).to_le_bytes());
         assert!(extract(&image(&z)).unwrap() == small);
+        // As the kernel's build does: calls of x86 code are filtered, and the unpacked size follows.
+        let mut options = lzma_rust2::XzOptions::with_preset(1);
+        options.prepend_pre_filter(lzma_rust2::FilterType::BcjX86, 0);
+        let mut xz = lzma_rust2::XzWriter::new(Vec::new(), options).unwrap();
+        xz.write_all(&small).unwrap();
+        let mut xz = xz.finish().unwrap();
+        xz.extend_from_slice(&(small.len() as u32).to_le_bytes());
+        assert!(extract(&image(&xz)).unwrap() == small);
     }
 
     #[test]

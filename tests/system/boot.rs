@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use telegraphos_cluster::{Cluster, Settings};
+use telegraphos_cluster::{Cluster, NodeSettings, Settings};
 use telegraphos_images::{KernelSeries, Progress, RootChoice, Share, Store};
 
 /// `run` with these options is refused with exit code 2 and these words.
@@ -70,7 +70,10 @@ pub(crate) fn a_directory_is_the_root_and_shares_are_in_it() -> Result<()> {
     fs::set_permissions(path("root/bin/hello"), PermissionsExt::from_mode(0o755))?;
     fs::write(path("fixed/given"), "given\n")?;
     let share = |name: &str, guest: &str, read_only| Share { host: path(name), guest: guest.into(), read_only };
+    // Of Linux 6.1 virtio is a set of modules.
+    let old = NodeSettings { kernel: Some(KernelSeries::V6_1.into()), ..NodeSettings::default() };
     let settings = Settings {
+        node: vec![NodeSettings::default(), old],
         root: Some(RootChoice::Path(path("root"))),
         share: vec![share("fixed", "/mnt/fixed", true), share("results", "/mnt/results", false)],
         append: Some("telegraphos.test=appended".into()),

@@ -14,9 +14,9 @@ pub(crate) const TOOLS: &str = "/run/telegraphos-image";
 const PLACE: &str = "/run/switch";
 const NEW: &str = "/run/switch/new";
 const PEERS: &str = "/lib/telegraphos/peers";
-/// What any virtio device may need.
+/// What any virtio device may need, each behind those whose symbols it needs.
 pub(crate) const VIRTIO: [&str; 5] =
-    ["virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci"];
+    ["virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci"];
 /// Limit for what a guest of a shared or own directory writes: half of its memory, as tmpfs has it.
 const LAYER: &std::ffi::CStr = c"mode=755";
 
