@@ -8,7 +8,7 @@
 #
 #   ci/kernel.sh ~/linux                                  what is there, changes of yours included
 #   ci/kernel.sh ~/linux 0001-my-change.patch             a patch that is already applied is left alone
-#   ci/kernel.sh --debug ~/linux -- --only registration/  with lockdep, KASAN and kmemleak; a part of the tests
+#   ci/kernel.sh --debug ~/linux -- --only register/      with lockdep, KASAN and kmemleak; a part of the tests
 #
 # TREE keeps its .config, with what ci/kernel.config (and with --debug ci/debug.config) needs besides; without one it
 # gets the smallest. It is built in place, so the next time only what has changed. DIR (kernel-results by default) gets
@@ -69,11 +69,15 @@ if [ -z "$telegraphos" ]; then
     cargo build --manifest-path "$here/../Cargo.toml" --release
     telegraphos=${CARGO_TARGET_DIR:-$here/../target}/release/telegraphos
 fi
-# In each guest: the tests, and then what the kernel found meanwhile. kmemleak reports what two looks find.
+# In each guest: the tests, allocations that fail, and then what the kernel found meanwhile. kmemleak reports what two
+# looks find.
 # shellcheck disable=SC2016
 guest='grep -q debugfs /proc/mounts || mount -t debugfs none /sys/kernel/debug
 tg-selftest "$@"
 code=$?
+if [ -e /sys/kernel/debug/failslab ]; then
+    tg-faults || code=1
+fi
 leaks=/sys/kernel/debug/kmemleak
 if [ -e $leaks ]; then
     for look in 1 2; do echo scan >$leaks; sleep 6; done

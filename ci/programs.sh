@@ -3,10 +3,12 @@
 # Unmodified programs of Debian between four guests, over tg0 and, in the same rounds, over virtio-net between the same
 # guests. Node 0's KTAP is on standard output; lines with # have what was measured.
 #
-#   ci/programs.sh                     # everything: needs root, since a root of Debian's packages has several owners
+#   ci/programs.sh                     # everything; an ordinary user needs subordinate ids (docs/boot.md)
 #   ci/programs.sh iperf3_tcp ssh      # only these (see ci/programs/node.sh)
-#   ROUNDS=1 ci/programs.sh            # one round instead of three
+#   ROUNDS=1 ci/programs.sh            # one round instead of four
 #   KERNEL=newest GENERIC=newest-generic ci/programs.sh    # other kernels; the latter for Soft-RoCE
+#   NETWORKS=tg0 ROUNDS=1 KERNEL=~/linux GENERIC=~/linux ci/programs.sh    # a tree with programs.config, tg0 alone
+#   MEMORY=2G OPTIONS="--boot-timeout 900" ci/programs.sh  # for `telegraphos run`
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 results=$(mktemp -d)
@@ -29,11 +31,12 @@ cluster() {
 	kernel=$1
 	shift
 	rm -rf "$results/shared" && mkdir "$results/shared"
-	"$telegraphos" run --nodes 4 --memory 768M --kernel "$kernel" --root "debian:trixie+$packages" --user root \
+	# shellcheck disable=SC2086
+	"$telegraphos" run --nodes 4 --memory "${MEMORY:-768M}" ${OPTIONS:-} --kernel "$kernel" --root "debian:trixie+$packages" --user root \
 		--timeout 3600 --share "$here/programs:/mnt/programs:ro" --share "$results/shared:/mnt/results" \
 		--qemu-arg -netdev --qemu-arg "$other" \
 		--qemu-arg -device --qemu-arg virtio-net-pci,netdev=other,romfile=,addr=1b.0 \
-		-- env "ROUNDS=${ROUNDS:-3}" sh /mnt/programs/node.sh "$@"
+		-- env "ROUNDS=${ROUNDS:-4}" "NETWORKS=${NETWORKS:-tg0 virtio}" sh /mnt/programs/node.sh "$@"
 }
 
 # Soft-RoCE is in the generic flavour alone.

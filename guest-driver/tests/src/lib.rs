@@ -10,6 +10,7 @@
 //! | `tg-queue` | a queue under siege: consumers that are slow, stopped and killed, and senders that number their elements |
 //! | `tg-replica` | a replicated segment by hand |
 //! | `tg-chaos` | all nodes store to one replicated page at once, and watch it |
+//! | `tg-faults` | on a kernel with fault injection: the driver's allocations fail, one after the other |
 //! | `tg-count` | single operations between markers, for the counting plugin |
 //! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy`, `tg-register`, `tg-farm`, `tg-mailbox`, `tg-whiteboard`, `tg-hotpage`, `tg-broadcast` | the library's examples (`guest-driver/lib/examples`) |
 //! | `tg-bench` | what stores and loads cost, as ratios to a device inside QEMU |

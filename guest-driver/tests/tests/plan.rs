@@ -36,6 +36,7 @@ fn programs_explain_themselves() {
         (env!("CARGO_BIN_EXE_tg-queue"), &["receive", "name"]),
         (env!("CARGO_BIN_EXE_tg-replica"), &["here", "name"]),
         (env!("CARGO_BIN_EXE_tg-chaos"), &["1"]),
+        (env!("CARGO_BIN_EXE_tg-faults"), &[]),
         (env!("CARGO_BIN_EXE_tg-pingpong"), &["1"]),
         (env!("CARGO_BIN_EXE_tg-work"), &["2"]),
         (env!("CARGO_BIN_EXE_tg-lock"), &["2"]),
