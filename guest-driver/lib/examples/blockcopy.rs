@@ -2,11 +2,13 @@
 //! Block copies: a message to another node and back by user-level DMA, with several pieces under way at once.
 
 mod common;
+mod word;
 
 use common::{Failure, PATIENCE};
 use std::process::ExitCode;
 use std::time::Instant;
-use telegraphos::{Node, NodeId, Operation, Segment};
+use telegraphos::{Node, NodeId, Operation};
+use word::wait_for;
 
 const USAGE: &str = "\
 Block copies to another node and back
@@ -61,16 +63,5 @@ fn run(peer: NodeId, length: u64) -> Result<(), Failure> {
     // Neither leaves while the other still copies.
     remote.put64(3 * length, 1)?;
     remote.quiet()?;
-    wait_for(&mine, 3 * length)
-}
-
-fn wait_for(segment: &Segment, offset: u64) -> Result<(), Failure> {
-    let deadline = Instant::now() + PATIENCE;
-    while segment.load::<u64>(offset)? == 0 {
-        if Instant::now() > deadline {
-            return Err(Failure::Wrong(format!("the other node has not finished after {PATIENCE:?}")));
-        }
-        std::thread::yield_now();
-    }
-    Ok(())
+    wait_for(&mine, 3 * length, 1)
 }

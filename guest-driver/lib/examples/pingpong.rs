@@ -3,11 +3,13 @@
 //! side, a load of one's own memory on the other.
 
 mod common;
+mod word;
 
-use common::{Failure, PATIENCE};
+use common::Failure;
 use std::process::ExitCode;
 use std::time::Instant;
-use telegraphos::{Node, NodeId, Segment};
+use telegraphos::{Node, NodeId};
+use word::wait_for;
 
 const USAGE: &str = "\
 Ping-pong between two nodes by single stores
@@ -48,16 +50,5 @@ fn play(peer: NodeId, rounds: u64) -> Result<(), Failure> {
     remote.put64(16, 1)?;
     wait_for(&mine, 16, 1)?;
     remote.quiet()?;
-    Ok(())
-}
-
-fn wait_for(segment: &Segment, offset: u64, value: u64) -> Result<(), Failure> {
-    let deadline = Instant::now() + PATIENCE;
-    while segment.load::<u64>(offset)? < value {
-        if Instant::now() > deadline {
-            return Err(Failure::Wrong(format!("the other node has not answered for {PATIENCE:?}")));
-        }
-        std::thread::yield_now();
-    }
     Ok(())
 }

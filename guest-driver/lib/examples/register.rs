@@ -3,15 +3,17 @@
 //! another node's file and back, without a copy into a segment before.
 
 mod common;
+mod word;
 
-use common::{Failure, PATIENCE};
+use common::Failure;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use telegraphos::{Error, Node, NodeId, RegistrationCache, Remote, Segment};
+use telegraphos::{Error, Node, NodeId, RegistrationCache, Remote};
+use word::wait_for;
 
 const USAGE: &str = "\
 Copies from memory that a process has to another node's file, and back
@@ -54,7 +56,7 @@ fn run(peer: NodeId, length: usize) -> Result<(), Failure> {
     let again = timed(|| cache.put(&far, HEADER as u64, &sent))?;
     tell(&far_mail, SENT)?;
 
-    wait_for(&mail, SENT)?;
+    wait_for(&mail, SENT, 1)?;
     let mut came = vec![0; length];
     mapping
         .file
@@ -73,7 +75,7 @@ fn run(peer: NodeId, length: usize) -> Result<(), Failure> {
     );
     // Neither leaves while the other still copies.
     tell(&far_mail, CHECKED)?;
-    wait_for(&mail, CHECKED)?;
+    wait_for(&mail, CHECKED, 1)?;
     Ok(shared.close()?)
 }
 
@@ -124,15 +126,4 @@ fn same(what: &str, found: &[u8], expected: &[u8]) -> Result<(), Failure> {
 fn tell(mail: &Remote, word: u64) -> Result<(), Failure> {
     mail.put64(word, 1)?;
     Ok(mail.quiet()?)
-}
-
-fn wait_for(mail: &Segment, word: u64) -> Result<(), Failure> {
-    let deadline = Instant::now() + PATIENCE;
-    while mail.load::<u64>(word)? == 0 {
-        if Instant::now() > deadline {
-            return Err(Failure::Wrong(format!("the other node has not come so far after {PATIENCE:?}")));
-        }
-        std::thread::yield_now();
-    }
-    Ok(())
 }
