@@ -36,11 +36,14 @@ pub(crate) fn among(command: &Command) -> Command {
 
 /// What to do where this user has no subordinate ids, or no program that may hand them out.
 pub(crate) fn missing() -> Error {
-    let user = std::env::var("USER").unwrap_or_else(|_| geteuid().as_raw().to_string());
+    let user = geteuid().as_raw();
     Error::needs_root(
         "a root of Debian's packages has files of several owners, for which an ordinary user needs subordinate ids \
          (/etc/subuid, /etc/subgid) and newuidmap",
-        format!("apt-get install --yes uidmap; usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}"),
+        format!(
+            "apt-get install --yes uidmap; \
+             usermod --add-subuids 100000-165535 --add-subgids 100000-165535 \"$(id -un {user})\""
+        ),
     )
 }
 
