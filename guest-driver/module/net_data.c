@@ -731,6 +731,7 @@ static int tg_net_poll_node(struct tg_net_peer *peer, int budget)
 {
 	int done = tg_net_poll_reader(peer, &peer->rx, budget);
 
+	/* The work has prepared all of it. */
 	if (done == budget || !smp_load_acquire(&peer->listens))
 		return done;
 	/* It says where to begin before it says where it continues. */
@@ -787,6 +788,7 @@ int tg_net_poll(struct napi_struct *napi, int budget)
 			if (!READ_ONCE(peer->up))
 				continue;
 			tg_net_watch(net, &peer->rx, peer->segment, TG_NET_TAIL_UNIT);
+			/* The same. */
 			if (smp_load_acquire(&peer->listens))
 				tg_net_watch(net, &peer->all, &peer->copy->seg,
 					     TG_NET_ALL_TAIL_UNIT);
