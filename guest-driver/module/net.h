@@ -107,6 +107,18 @@ static_assert(sizeof(struct tg_net_record) == 16);
 #define TG_NET_ALIGN ((u32)sizeof(struct tg_net_record))
 
 /**
+ * tg_net_is_offset() - whether what another node says can be the offset of a record
+ * @at: What it says.
+ * @size: Bytes of the memory of frames.
+ *
+ * Return: True if it is.
+ */
+static inline bool tg_net_is_offset(u64 at, u32 size)
+{
+	return at < size && !(at % TG_NET_ALIGN);
+}
+
+/**
  * tg_net_address() - the Ethernet address of a node
  * @to: Becomes the address.
  * @node: The node.

@@ -38,7 +38,7 @@ static void tg_net_look_at_head(struct tg_net_peer *peer)
 	if (head == peer->tx_head)
 		return;
 	peer->watched = false;
-	if (head >= peer->tx_size || head % TG_NET_ALIGN) {
+	if (!tg_net_is_offset(head, peer->tx_size)) {
 		peer->net->stats[TG_NET_RX_BAD_INDEX]++;
 		return;
 	}
@@ -712,7 +712,7 @@ static int tg_net_poll_reader(struct tg_net_peer *peer, struct tg_net_reader *re
 	u64 tail = tg_net_look_at_tail(reader);
 	int done = 0;
 
-	if (tail >= reader->size || tail % TG_NET_ALIGN) {
+	if (!tg_net_is_offset(tail, reader->size)) {
 		if (!reader->armed)
 			peer->net->stats[TG_NET_RX_BAD_INDEX]++;
 		return 0;
@@ -734,10 +734,11 @@ static int tg_net_poll_node(struct tg_net_peer *peer, int budget)
 	/* The work has prepared all of it. */
 	if (done == budget || !smp_load_acquire(&peer->listens))
 		return done;
-	/* It says where to begin before it says where it continues. */
-	if (!peer->started)
+	if (!peer->started) {
 		tg_net_look_at_tail(&peer->all);
-	dma_rmb();
+		/* It says where to begin before it says where it continues. */
+		dma_rmb();
+	}
 	if (tg_net_all_begin(peer))
 		done += tg_net_poll_reader(peer, &peer->all, budget - done);
 	return done;

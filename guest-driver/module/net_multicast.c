@@ -184,7 +184,7 @@ bool tg_net_all_begin(struct tg_net_peer *peer)
 	if (start >> (64 - TG_NET_JOIN_BITS) != peer->join)
 		return false;
 	start &= GENMASK_ULL(63 - TG_NET_JOIN_BITS, 0);
-	if (start >= TG_NET_ALL_SIZE || start % TG_NET_ALIGN) {
+	if (!tg_net_is_offset(start, TG_NET_ALL_SIZE)) {
 		/* It says so once: the node gets none of these frames. */
 		peer->net->stats[TG_NET_RX_BAD_INDEX]++;
 		WRITE_ONCE(peer->listens, false);
@@ -219,7 +219,7 @@ static bool tg_net_all_has_room(struct tg_net *net, struct tg_net_peer *peer)
 	u64 head = READ_ONCE(peer->words[TG_NET_ALL_HEAD / 8]);
 
 	if (head != peer->all_head) {
-		if (head >= TG_NET_ALL_SIZE || head % TG_NET_ALIGN) {
+		if (!tg_net_is_offset(head, TG_NET_ALL_SIZE)) {
 			net->stats[TG_NET_RX_BAD_INDEX]++;
 			return false;
 		}

@@ -319,7 +319,7 @@ void tg_net_work(struct work_struct *work)
 {
 	struct tg_net *net = container_of(to_delayed_work(work), struct tg_net, work);
 	struct tg_device *tg = net->tg;
-	bool again = false, joins = false;
+	bool again = false;
 	u64 bell;
 	u32 node;
 
@@ -355,7 +355,7 @@ void tg_net_work(struct work_struct *work)
 	tg_net_arm(net, net->hello, 1, bell);
 	for (node = 0; node < tg->nodes; node++)
 		if (net->peers[node] && !tg_net_all_join(net->peers[node]))
-			joins = true;
-	if (again || joins)
+			again = true;
+	if (again)
 		mod_delayed_work(system_long_wq, &net->work, TG_NET_AGAIN);
 }
