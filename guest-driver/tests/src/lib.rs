@@ -26,6 +26,7 @@ pub mod mark;
 pub mod notify;
 pub mod pci;
 pub mod peers;
+pub mod pins;
 pub mod queue;
 pub mod random;
 pub mod raw;

@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 use telegraphos::{Node, Queue, RegistrationCache, Replicated, copy};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::pins;
 
 const USAGE: &str = "\
 tg-faults: has allocations of the driver fail, one after the other, and checks that each failure is met
@@ -84,14 +85,10 @@ fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
     }
     drop(Node::open()?);
     prepare()?;
-    let pinned = pinned()?;
     for once in USES.iter().filter(|once| once.name.contains(&only)) {
         every_allocation(once, most)?;
     }
-    if self::pinned()? != pinned {
-        return Err(Failure::Check(format!("{} pages are pinned: expected {pinned}, as before", self::pinned()?)));
-    }
-    Ok(())
+    pins::nothing_is_pinned().map_err(Failure::Check)
 }
 
 fn refused(path: impl AsRef<Path>) -> impl Fn(std::io::Error) -> Failure {
@@ -140,17 +137,6 @@ fn text_of_the_driver() -> Outcome<(u64, u64)> {
     }
 }
 
-/// Pages that are pinned in this guest.
-fn pinned() -> Outcome<i64> {
-    let all = "/proc/vmstat";
-    let text = read_to_string(all).map_err(refused(all))?;
-    let value = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|value| value.parse::<i64>().ok()).unwrap_or_default()
-    };
-    Ok(value("nr_foll_pin_acquired") - value("nr_foll_pin_released"))
-}
-
 fn every_allocation(once: &Use, most: u32) -> Outcome<()> {
     let start = |nth: u32| -> Outcome<(Option<i32>, String)> {
         let program = "/proc/self/exe";
@@ -186,10 +172,10 @@ fn under_fault(once: &Use, nth: u32) -> Outcome<i32> {
     let result = (once.run)();
     let left = read_to_string(NTH).map_err(refused(NTH))?;
     write(NTH, "0").map_err(refused(NTH))?;
+    let failed = nth > 0 && left.trim() == "0";
     match result {
-        // What the use does not come to it does not come to without a failure, either.
-        Err(error) if nth == 0 || left.trim() != "0" => Err(error),
-        Ok(()) if nth == 0 || left.trim() != "0" => Ok(NOT_REACHED),
+        // Without a failure it has no reason for an error.
+        result if !failed => result.map(|()| NOT_REACHED),
         Ok(()) => Ok(NOT_NEEDED),
         Err(Failure::Refused(text)) => {
             eprintln!("{text}");

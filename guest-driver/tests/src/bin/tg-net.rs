@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The network between guests: what goes through it is whole, how long it takes, and what a hostile node can do to it.
 
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::ExitCode;
@@ -234,21 +235,10 @@ fn call(count: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Memory for datagrams that are not read yet, in bytes: more than this process may have without being root.
-fn set_receive_memory(socket: &UdpSocket, bytes: libc::c_int) -> Outcome<()> {
-    use std::os::fd::AsRawFd;
-    let size = size_of_val(&bytes) as libc::socklen_t;
-    let at = (&raw const bytes).cast();
-    // SAFETY: the value is an int, and lives as long as the call.
-    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, at, size) } {
-        0 => Ok(()),
-        _ => Err(failed("SO_RCVBUFFORCE")(std::io::Error::last_os_error())),
-    }
-}
-
 fn hear(count: u64) -> Outcome<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, EVERYBODY.1)).map_err(failed("UDP"))?;
-    set_receive_memory(&socket, 16 << 20)?;
+    // Room for all of them, which only root may have.
+    set_socket_recv_buffer_size_force(&socket, 16 << 20).map_err(|e| failed("SO_RCVBUFFORCE")(e.into()))?;
     println!("hearing");
     let (mut heard, mut twice) = (std::collections::BTreeSet::new(), 0_u64);
     let mut bytes = [0; 1 << 10];

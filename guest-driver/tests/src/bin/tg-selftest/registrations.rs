@@ -11,7 +11,7 @@ use rustix::mm::{Advice, MprotectFlags, madvise, mprotect, munmap};
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, RegistrationCache, Remote, Segment};
 use telegraphos_guest_tests::child::{End, say};
-use telegraphos_guest_tests::user;
+use telegraphos_guest_tests::{pins, user};
 
 /// From, to and length of copies, across the bounds of words, pages and units.
 const SHAPES: &[(usize, usize, usize)] =
@@ -414,25 +414,9 @@ pub(crate) fn shown(context: &mut Context<'_>) -> Verdict {
     must(table(&[&process, &address]).is_err(), || "it is shown after its end".into())
 }
 
-/// Waits until as many pages are unpinned as were pinned since the kernel started: those of killed processes are given
-/// back by a worker, and each processor's counts join the others' within some seconds.
+/// As many pages are unpinned as were pinned, soon.
 pub(crate) fn nothing_is_pinned() -> Verdict {
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
-        let text = std::fs::read_to_string("/proc/vmstat")?;
-        let value = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-            line.ok_or_else(|| Stop::Fail(format!("/proc/vmstat has no {name}")))
-        };
-        let (acquired, released) = (value("nr_foll_pin_acquired")?, value("nr_foll_pin_released")?);
-        if acquired == released {
-            return Ok(());
-        }
-        if Instant::now() > end {
-            return Err(Stop::Fail(format!("{acquired} pages were pinned and {released} unpinned: expected as many")));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    Ok(pins::nothing_is_pinned()?)
 }
 
 /// Many registrations, one after the other, and a large one.
