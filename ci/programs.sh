@@ -32,8 +32,9 @@ cluster() {
 	shift
 	rm -rf "$results/shared" && mkdir "$results/shared"
 	# shellcheck disable=SC2086
-	"$telegraphos" run --nodes 4 --memory "${MEMORY:-768M}" ${OPTIONS:-} --kernel "$kernel" --root "debian:trixie+$packages" --user root \
-		--timeout 3600 --share "$here/programs:/mnt/programs:ro" --share "$results/shared:/mnt/results" \
+	"$telegraphos" run --nodes 4 --memory "${MEMORY:-768M}" --kernel "$kernel" ${OPTIONS:-} \
+		--root "debian:trixie+$packages" --user root --timeout 3600 \
+		--share "$here/programs:/mnt/programs:ro" --share "$results/shared:/mnt/results" \
 		--qemu-arg -netdev --qemu-arg "$other" \
 		--qemu-arg -device --qemu-arg virtio-net-pci,netdev=other,romfile=,addr=1b.0 \
 		-- env "ROUNDS=${ROUNDS:-4}" "NETWORKS=${NETWORKS:-tg0 virtio}" sh /mnt/programs/node.sh "$@"

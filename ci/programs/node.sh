@@ -9,8 +9,8 @@
 set -u
 shared=/mnt/results
 here=/mnt/programs
-rounds=${ROUNDS:-4}
-compared=${NETWORKS:-tg0 virtio}
+rounds=$ROUNDS
+compared=$NETWORKS
 nodes=$(grep -c '^10\.84\..* node[0-9]*$' /etc/hosts)
 last=$((nodes - 1))
 
@@ -217,8 +217,8 @@ t_mpich() {
 t_rxe() {
 	at=$(address "$1" 1)
 	for node in 0 1; do
-		on "$node" "[ -e /sys/class/infiniband/rxe_$1 ] ||
-			{ { [ -e /sys/module/rdma_rxe ] || modprobe -a rdma_rxe rdma_ucm; } && rdma link add rxe_$1 type rxe netdev $1; }" || return 1
+		on "$node" "[ -e /sys/module/rdma_rxe ] || modprobe -a rdma_rxe rdma_ucm || exit 1
+			[ -e /sys/class/infiniband/rxe_$1 ] || rdma link add rxe_$1 type rxe netdev $1" || return 1
 	done
 	on 1 "rping -s -a $at -C 100 -S 4096 >/tmp/rping 2>&1 & sleep 2"
 	seconds_of rping -c -a "$at" -C 100 -S 4096 -V >/tmp/rping 2>&1 || { say "$(tail -n 3 /tmp/rping)"; return 1; }
