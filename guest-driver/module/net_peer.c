@@ -267,9 +267,11 @@ static bool tg_net_listen(struct tg_net *net, u32 node)
 		tg_net_disconnect(peer);
 		tg_net_close_segment(peer);
 		peer->their = 0;
-		/* Then it has said goodbye. */
-		if (!their)
-			return true;
+	}
+	/* It has said goodbye, or nothing yet: there is no segment for it, whatever it echoes. */
+	if (!their)
+		return true;
+	if (!peer->their) {
 		/* Its page may be another one. */
 		tg_net_close_hello(peer);
 		if (tg_net_make_segment(peer))

@@ -95,7 +95,10 @@ fn with_cluster(suite: &mut Suite, name: &str, builder: Builder, parts: &[Part<'
     let booted = suite.selects(&names).then(|| builder.settings(settings(name)).boot().map_err(|e| e.to_string()));
     for (name, body) in parts {
         suite.part(name, || match &booted {
-            Some(Ok(cluster)) => body(cluster),
+            Some(Ok(cluster)) => body(cluster).map_err(|e| match cluster.guests().iter().find_map(whole::crash) {
+                Some(crash) => e.context(crash),
+                None => e,
+            }),
             Some(Err(e)) => anyhow::bail!("no cluster: {e}"),
             None => anyhow::bail!("no cluster was booted"),
         });
@@ -257,6 +260,7 @@ fn oldest_kernel(suite: &mut Suite) {
             ("kernel_6_1_guest_logs_are_silent", &whole::guest_logs_are_silent),
             ("kernel_6_1_function_reset", &accidents::function_reset_while_in_use),
             ("kernel_6_1_unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
+            ("kernel_6_1_no_kernel_has_crashed", &whole::no_kernel_has_crashed),
         ],
     );
 }

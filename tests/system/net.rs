@@ -173,6 +173,7 @@ pub(crate) fn hostile_node(cluster: &Cluster) -> Result<()> {
     let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
     let _server = server(a, &[])?;
     c.argv(&["rmmod", "telegraphos_net"]).as_root().check()?;
+    let connections = counter(a, "connections")?;
     let attack = c.argv(&["tg-net", "hostile", "0"]).as_root().limit(LIMIT).spawn()?;
     b.argv(&["tg-net", "bulk", &address(a), "8"]).limit(LIMIT).check()?;
     let output = attack.wait_for(LIMIT)?;
@@ -181,6 +182,8 @@ pub(crate) fn hostile_node(cluster: &Cluster) -> Result<()> {
         ensure!(counter(a, name)? > 0, "{name}: {:?}", counters(a)?);
     }
     println!("  {:?}", counters(a)?);
+    let more = counter(a, "connections")? - connections;
+    ensure!(more == 1, "{more} connections with a node that said hello once and then goodbye");
     insert(c)?;
     within(Duration::from_secs(20), || reaches(c, a))?;
     within(Duration::from_secs(20), || reaches(a, c))

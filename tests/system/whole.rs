@@ -100,10 +100,20 @@ pub(crate) fn guest_logs_are_silent(cluster: &Cluster) -> Result<()> {
 /// After accidents the driver may complain, but the kernel has no reason to.
 pub(crate) fn no_kernel_has_crashed(cluster: &Cluster) -> Result<()> {
     for guest in cluster.guests() {
+        // The console as well: what has made a guest boot again is not in its log any more.
+        ensure!(crash(guest).is_none(), "{}", crash(guest).unwrap_or_default());
         let log = guest.dmesg()?;
         ensure!(!log.lines().any(is_crash), "node {}:\n{log}", guest.node());
     }
     Ok(())
+}
+
+/// What a guest's kernel has said of a crash on its console, from the first such line on.
+pub(crate) fn crash(guest: &Guest) -> Option<String> {
+    const MOST: usize = 80;
+    let console = guest.console();
+    let lines: Vec<_> = console.lines().skip_while(|line| !is_crash(line)).take(MOST).collect();
+    (!lines.is_empty()).then(|| format!("console of node {}:\n{}", guest.node(), lines.join("\n")))
 }
 
 fn is_warning_of_ours(line: &str) -> bool {

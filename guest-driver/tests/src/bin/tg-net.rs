@@ -376,31 +376,47 @@ fn be_copied(own: &Node, node: u16, sink: &Segment) -> Outcome<Replicated> {
     }
 }
 
-/// Says hello as another node's driver would, and returns what it gives to write to.
-fn befriend(own: &Node, node: u16, hello: &Segment) -> Outcome<Remote> {
-    let me = u64::from(own.id());
-    let door = own.import(node, HELLO).rights(Rights::WRITE).open()?;
+/// Where another node is told that this one is there.
+struct Door {
+    to: Remote,
+    me: u64,
+    /// Of what has been said.
+    count: u64,
+}
+
+impl Door {
+    fn open(own: &Node, node: u16) -> Outcome<Door> {
+        let to = own.import(node, HELLO).rights(Rights::WRITE).open()?;
+        Ok(Door { to, me: u64::from(own.id()), count: 0 })
+    }
+
+    /// Says hello, or goodbye with a `cookie` of 0, and rings.
+    fn say(&mut self, cookie: u32, echo: u64) -> Outcome<()> {
+        self.count += 1;
+        self.to.put64(self.me * 8, u64::from(cookie) << 32 | echo)?;
+        self.to.put64(BELL, u64::from(std::process::id()) << 32 | self.count)?;
+        Ok(self.to.quiet()?)
+    }
+}
+
+/// Says hello as another node's driver would, and returns what it gives to write to, and its cookie.
+fn befriend(own: &Node, node: u16, door: &mut Door, hello: &Segment) -> Outcome<(Remote, u64)> {
     let cookie = std::process::id() | 1;
-    let say = |echo: u64| -> Outcome<()> {
-        door.put64(me * 8, u64::from(cookie) << 32 | echo)?;
-        door.put64(BELL, u64::from(std::process::id()) << 20 | echo | 1)?;
-        Ok(door.quiet()?)
-    };
-    say(0)?;
+    door.say(cookie, 0)?;
     let begun = Instant::now();
-    loop {
+    let echo = loop {
         let word: u64 = hello.load(u64::from(node) * 8)?;
         if word as u32 == cookie {
-            say(word >> 32)?;
-            break;
+            door.say(cookie, word >> 32)?;
+            break word >> 32;
         }
         if begun.elapsed() > PATIENCE {
             return Err(Failure::Check(format!("node {node} has not said hello: it says {word:#x}")));
         }
         std::thread::sleep(Duration::from_millis(5));
-    }
+    };
     let rights = Rights(Rights::WRITE.0 | Rights::DMA.0);
-    Ok(own.import(node, &format!("{HELLO}.of.{me}")).rights(rights).open()?)
+    Ok((own.import(node, &format!("{HELLO}.of.{}", own.id())).rights(rights).open()?, echo))
 }
 
 fn hostile(node: u16) -> Outcome<()> {
@@ -412,7 +428,8 @@ fn hostile(node: u16) -> Outcome<()> {
     let hello = export(HELLO, 2 * UNIT, Rights::WRITE.0)?;
     // What it writes to. No frame there is read.
     let sink = export(&format!("{HELLO}.of.{node}"), FRAMES + 8 * UNIT, Rights::WRITE.0 | Rights::DMA.0)?;
-    let ring = befriend(&own, node, &hello)?;
+    let mut door = Door::open(&own, node)?;
+    let (ring, echo) = befriend(&own, node, &mut door, &hello)?;
     let attacks = garbage(ring.size() - FRAMES - WORDS);
     let count = attacks.len();
     for stores in attacks {
@@ -444,5 +461,13 @@ fn hostile(node: u16) -> Outcome<()> {
             ring.put64(0, (random >> 20) % (ring.size() - FRAMES - WORDS) / 16 * 16)?;
         }
     }
-    Ok(ring.quiet()?)
+    ring.quiet()?;
+    // A goodbye that reads like the answer to a hello: there is nothing that the node could read any more.
+    ring.put64(0, 64)?;
+    ring.quiet()?;
+    for _ in 0..4 {
+        door.say(0, echo)?;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
 }
