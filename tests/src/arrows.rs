@@ -19,7 +19,7 @@ const CLIENTS: [&str; 3] = ["httparse", "pem", "prometheus-client"];
 const OUTSIDE: [&str; 4] = ["libc", "log", "nix", "rustix"];
 
 /// Crates that each of these must not link, directly or indirectly.
-const NOT_LINKED: [(&str, &[&[&str]]); 9] = [
+const NOT_LINKED: [(&str, &[&[&str]]); 10] = [
     ("telegraphos-device", &[&TLS, &CLIENTS]),
     ("telegraphos-link", &[&TLS, &CLIENTS]),
     ("telegraphos-service", &[&TLS, &CLIENTS]),
@@ -29,6 +29,7 @@ const NOT_LINKED: [(&str, &[&[&str]]); 9] = [
     ("telegraphos-device-core", &[&TLS, &CLIENTS, &OUTSIDE]),
     ("telegraphos-fabric-core", &[&TLS, &CLIENTS, &OUTSIDE]),
     ("telegraphos-rdp-core", &[&TLS, &CLIENTS, &OUTSIDE]),
+    ("telegraphos-msg-core", &[&TLS, &CLIENTS, &OUTSIDE]),
 ];
 
 type Arrows = BTreeMap<String, BTreeSet<String>>;

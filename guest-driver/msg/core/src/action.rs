@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What an engine wants done, and what it reports.
+
+use crate::address::{Endpoint, Process};
+use crate::packet::{Packet, Place};
+use crate::store::Id;
+
+/// A send, until it is [`Action::Sent`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SendId(pub(crate) Id);
+
+/// A receive, until it is [`Action::Received`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReceiveId(pub(crate) Id);
+
+/// A transfer by a board, until [`Engine::transferred`](crate::Engine::transferred).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TransferId(pub(crate) Direction);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Direction {
+    /// Of a message that is received.
+    Fetch(Id),
+    /// Of a send.
+    Store(Id),
+}
+
+/// Bytes of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Piece {
+    /// The send.
+    pub send: SendId,
+    /// Where they begin in it.
+    pub offset: u64,
+    /// How many.
+    pub length: u32,
+}
+
+/// A message that has been received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Received {
+    /// Who sent it.
+    pub from: Endpoint,
+    /// Its tag.
+    pub tag: u32,
+    /// Its bytes. Only as many as the receive has room for are in its buffer.
+    pub length: u64,
+}
+
+/// Why a send or a receive ended without a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Failure {
+    /// The other process has gone, or has broken the rules.
+    #[error("the other process has gone")]
+    Gone,
+    /// There is no such thread, or it ended before it received the message.
+    #[error("the thread that it is for is not there")]
+    NoThread,
+    /// It was withdrawn.
+    #[error("it was withdrawn")]
+    Withdrawn,
+    /// The receiving thread was closed.
+    #[error("the receiving thread was closed")]
+    Closed,
+    /// A board could not move the bytes.
+    #[error("the bytes could not be moved")]
+    Failed,
+}
+
+/// What an engine wants done, in this order as far as one other process is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Puts the bytes of a [`Packet::Eager`] into its slot at another process, and then sends it the packet.
+    Post {
+        /// The other process.
+        to: Process,
+        /// The packet.
+        packet: Packet,
+        /// What is to be in the slot; perhaps no byte. None with every other packet.
+        bytes: Option<Piece>,
+    },
+    /// Copies bytes from another's slot into a receive's buffer. They are there until the next action.
+    Take {
+        /// The receive.
+        receive: ReceiveId,
+        /// Whose slot.
+        from: Process,
+        /// The slot.
+        slot: u16,
+        /// Where they go in the buffer.
+        offset: u64,
+        /// How many.
+        length: u32,
+    },
+    /// The board fetches the bytes of a message into a receive's buffer.
+    Fetch {
+        /// To be said at its end.
+        transfer: TransferId,
+        /// The receive.
+        receive: ReceiveId,
+        /// Who has them.
+        from: Process,
+        /// Where.
+        at: Place,
+        /// How many.
+        length: u64,
+    },
+    /// The board stores the bytes of a send into another's buffer.
+    Store {
+        /// To be said at its end.
+        transfer: TransferId,
+        /// The send.
+        send: SendId,
+        /// Whose buffer.
+        to: Process,
+        /// Where it is.
+        at: Place,
+        /// How many.
+        length: u64,
+    },
+    /// A receive has ended. After [`Failure::Gone`] the other's board may still store to its place, if it had a
+    /// request to do so: the place is to be withdrawn before the buffer is used.
+    Received {
+        /// The receive.
+        receive: ReceiveId,
+        /// The message.
+        outcome: Result<Received, Failure>,
+    },
+    /// A send has ended: without a failure, the receiving thread has the message (s2's end-to-end significance).
+    Sent {
+        /// The send.
+        send: SendId,
+        /// Why not.
+        outcome: Result<(), Failure>,
+    },
+}

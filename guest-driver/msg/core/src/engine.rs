@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The engine of a process: dispatches to its two halves.
+
+use crate::action::{Action, Direction, ReceiveId, SendId, TransferId};
+use crate::address::{Endpoint, Pattern, Process};
+use crate::config::{Config, ConfigError};
+use crate::packet::{Header, Packet, Place, Violation};
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+use std::collections::VecDeque;
+
+/// Why a send, a receive or else is refused at once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Error {
+    /// No such process is connected.
+    #[error("{0} is not connected, or has gone")]
+    NoProcess(Process),
+    /// It is connected already.
+    #[error("{0} is connected already")]
+    Connected(Process),
+    /// No such thread of this process.
+    #[error("no thread {0} of this process is open")]
+    NoThread(u32),
+    /// There is such a thread already.
+    #[error("thread {0} is open already; choose another number")]
+    ThreadOpen(u32),
+    /// A message that is longer than any may be.
+    #[error("a message of {length} bytes: expected at most {most}")]
+    TooLong {
+        /// Its bytes.
+        length: u64,
+        /// The most that there may be.
+        most: u64,
+    },
+    /// A message whose bytes a board must reach, and no place of theirs.
+    #[error("a message of {length} bytes without a place: only those up to {most} need none; register its memory")]
+    NoPlace {
+        /// Its bytes.
+        length: u64,
+        /// Bytes of those that need none.
+        most: u64,
+    },
+    /// The limit of processes.
+    #[error("{0} processes are connected, which is the limit")]
+    Peers(u32),
+    /// The limit of threads.
+    #[error("{0} threads are open, which is the limit")]
+    Threads(u32),
+    /// The limit of sends.
+    #[error("{0} sends have not ended, which is the limit")]
+    Sends(u32),
+    /// The limit of receives.
+    #[error("{0} receives have not ended, which is the limit")]
+    Receives(u32),
+}
+
+/// Sends and receives of all threads of a process. See the [crate's documentation](crate).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Engine {
+    config: Config,
+    sender: Sender,
+    receiver: Receiver,
+    out: VecDeque<Action>,
+}
+
+impl Engine {
+    /// An engine without threads, which knows no other process.
+    ///
+    /// # Errors
+    ///
+    /// The field of the configuration that is not sound.
+    pub fn new(config: Config) -> Result<Engine, ConfigError> {
+        config.check()?;
+        let (sender, receiver) = (Sender::new(&config), Receiver::new(&config));
+        Ok(Engine { config, sender, receiver, out: VecDeque::new() })
+    }
+
+    /// A thread can receive from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ThreadOpen`], [`Error::Threads`].
+    pub fn open(&mut self, thread: u32) -> Result<(), Error> {
+        self.receiver.open_thread(&self.config, thread)
+    }
+
+    /// A thread receives no more. Its receives end with [`Failure::Closed`](crate::Failure::Closed), except those that
+    /// have a message; messages that nobody has received end with [`Failure::NoThread`](crate::Failure::NoThread) at
+    /// their senders.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoThread`].
+    pub fn close(&mut self, thread: u32) -> Result<(), Error> {
+        self.receiver.close_thread(&self.config, thread, &mut self.out)
+    }
+
+    /// Packets can be exchanged with another process, or with this one, whose engine has an equal configuration and
+    /// does the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connected`], [`Error::Peers`].
+    pub fn connect(&mut self, peer: Process) -> Result<(), Error> {
+        self.receiver.connect(&self.config, peer)?;
+        self.sender.connect(&self.config, peer);
+        Ok(())
+    }
+
+    /// Another process has gone: sends to it, receives from exactly it, and its messages that are not whole or not
+    /// received end. Those whose buffers a board still uses end with its transfer.
+    pub fn gone(&mut self, peer: Process) {
+        self.sender.gone(&self.config, peer, &mut self.out);
+        self.receiver.gone(peer, &mut self.out);
+    }
+
+    /// Sends `length` bytes from a thread of this process. Up to [`Config::eager`] they need no place.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLong`], [`Error::NoPlace`], [`Error::NoProcess`], [`Error::Sends`]. That there is no such thread is
+    /// found out later.
+    pub fn send(
+        &mut self,
+        from: u32,
+        to: Endpoint,
+        tag: u32,
+        length: u64,
+        place: Option<Place>,
+    ) -> Result<SendId, Error> {
+        let header = Header { from, to: to.thread, tag, length };
+        self.sender.send(&self.config, to, header, place, &mut self.out)
+    }
+
+    /// A thread waits for a message, of which it has room for `capacity` bytes. Without a place the way of long ones is
+    /// [`Way::Get`](crate::Way::Get).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoThread`], [`Error::NoProcess`], [`Error::Receives`].
+    pub fn receive(
+        &mut self,
+        thread: u32,
+        pattern: Pattern,
+        capacity: u64,
+        place: Option<Place>,
+    ) -> Result<ReceiveId, Error> {
+        self.receiver.receive(&self.config, thread, pattern, capacity, place, &mut self.out)
+    }
+
+    /// Withdraws a send. If it was not too late it ends with [`Failure::Withdrawn`](crate::Failure::Withdrawn).
+    ///
+    /// Returns false if it is too late for certain: fragments of it have been sent, its bytes are moved, or it has
+    /// ended.
+    pub fn withdraw_send(&mut self, send: SendId) -> bool {
+        self.sender.withdraw(send.0, &mut self.out)
+    }
+
+    /// Withdraws a receive, which then ends with [`Failure::Withdrawn`](crate::Failure::Withdrawn).
+    ///
+    /// Returns false if it has a message.
+    pub fn withdraw_receive(&mut self, receive: ReceiveId) -> bool {
+        self.receiver.cancel(receive.0, &mut self.out)
+    }
+
+    /// Another process says something. After an error it is gone.
+    ///
+    /// # Errors
+    ///
+    /// What it has said against the rules.
+    pub fn packet(&mut self, from: Process, packet: Packet) -> Result<(), Violation> {
+        if !self.receiver.knows(from) {
+            // It has gone, and this was on its way.
+            return Ok(());
+        }
+        let (config, out) = (&self.config, &mut self.out);
+        let result = match packet {
+            Packet::Eager { slot, header, fragment } => self.receiver.eager(config, from, slot, header, fragment, out),
+            Packet::Request { slot, header, at } => self.receiver.request(config, from, slot, header, at, out),
+            Packet::Stored { slot, whole } => self.receiver.stored(config, from, slot, whole, out),
+            Packet::Withdraw { slot } => self.receiver.withdrawn(config, from, slot, out),
+            Packet::Clear { slot, at, length } => self.sender.clear(config, from, slot, at, length, out),
+            Packet::Done { slot, answer } => self.sender.done(config, from, slot, answer, out),
+        };
+        if result.is_err() {
+            self.gone(from);
+        }
+        result
+    }
+
+    /// A transfer has ended; `whole` if all bytes were moved.
+    pub fn transferred(&mut self, transfer: TransferId, whole: bool) {
+        match transfer.0 {
+            Direction::Fetch(message) => self.receiver.fetched(message, whole, &mut self.out),
+            Direction::Store(send) => self.sender.stored(&self.config, send, whole, &mut self.out),
+        }
+    }
+
+    /// What is to be done next.
+    pub fn action(&mut self) -> Option<Action> {
+        self.out.pop_front()
+    }
+
+    /// Whether nothing is under way: no send, no receive, no message, no slot.
+    pub fn is_idle(&self) -> bool {
+        self.out.is_empty()
+            && self.sender.open() == 0
+            && self.receiver.open() == 0
+            && self.receiver.messages() == 0
+            && self.sender.slots_in_use() == 0
+    }
+}

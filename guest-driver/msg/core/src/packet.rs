@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What engines say to each other, and what is wrong with it.
+
+/// Where a buffer is, in terms of those who move its bytes; the engine only passes it on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place(pub u64);
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// Number of the thread that it is from.
+    pub from: u32,
+    /// Number of the thread that it is for.
+    pub to: u32,
+    /// Its tag.
+    pub tag: u32,
+    /// Its bytes.
+    pub length: u64,
+}
+
+/// How a message in a slot ended at the receiver. With it the slot is the sender's again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// The receiving thread has it.
+    Taken,
+    /// There is no such thread, or it ended first.
+    NoThread,
+    /// It was withdrawn first.
+    Withdrawn,
+    /// Its bytes could not be moved.
+    Failed,
+}
+
+/// What an engine says to another. Packets of one process to another arrive once, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Packet {
+    /// A message, or fragment of one, whose bytes are in the slot already.
+    Eager {
+        /// The slot.
+        slot: u16,
+        /// Of the whole message.
+        header: Header,
+        /// Which of its fragments, from 0. Fragments of a message follow each other.
+        fragment: u16,
+    },
+    /// A message whose bytes are still at the sender.
+    Request {
+        /// The slot.
+        slot: u16,
+        /// Of the message.
+        header: Header,
+        /// Where its bytes are.
+        at: Place,
+    },
+    /// The receiver has a place for the bytes of the request in a slot of the sender's.
+    Clear {
+        /// The slot.
+        slot: u16,
+        /// Where they are stored to.
+        at: Place,
+        /// How many of them.
+        length: u64,
+    },
+    /// They are there, or could not be stored. The slot is the sender's again.
+    Stored {
+        /// The slot.
+        slot: u16,
+        /// Whether they are there.
+        whole: bool,
+    },
+    /// The sender withdraws the request in a slot, unless it is matched already.
+    Withdraw {
+        /// The slot.
+        slot: u16,
+    },
+    /// The message in a slot of the sender's has ended.
+    Done {
+        /// The slot.
+        slot: u16,
+        /// How.
+        answer: Answer,
+    },
+}
+
+/// What another process has said against the rules. It is treated as gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Violation {
+    /// A slot that there is not.
+    #[error("slot {slot}: expected less than {slots}")]
+    NoSlot {
+        /// The slot.
+        slot: u16,
+        /// Slots that there are.
+        slots: u16,
+    },
+    /// A slot that has a message already.
+    #[error("slot {0} has a message that has not ended")]
+    SlotInUse(u16),
+    /// A slot that has none, or one that this cannot be said of.
+    #[error("slot {0} has no message of which that can be said")]
+    SlotWithoutMessage(u16),
+    /// Lengths that no message has.
+    #[error("a message of {length} bytes: expected at most {most} here")]
+    Length {
+        /// Its bytes.
+        length: u64,
+        /// The most that there may be.
+        most: u64,
+    },
+    /// A fragment that does not follow the one before.
+    #[error("fragment {fragment}: expected {expected} of the message before, or 0 of another")]
+    Fragment {
+        /// Which.
+        fragment: u16,
+        /// The one that follows.
+        expected: u16,
+    },
+}

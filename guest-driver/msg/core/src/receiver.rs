@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Receives and what has arrived, matched in the order of both (SPEC items 32, 39 and 41; s4 §5.1).
+
+use crate::action::{Action, Direction, Failure, ReceiveId, Received, TransferId};
+use crate::address::{Endpoint, Pattern, Process};
+use crate::bugs::Bug;
+use crate::config::{Config, Way};
+use crate::engine::Error;
+use crate::packet::{Answer, Header, Packet, Place, Violation};
+use crate::store::{Id, Key, Store};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What is known of the bytes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Move {
+    NotYet,
+    /// This board fetches them.
+    Fetching,
+    /// The sender has been told where to store them.
+    Cleared,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Body {
+    Eager {
+        /// Fragments that have arrived.
+        come: u16,
+        /// Slots of the last of them, which have not been taken yet.
+        held: SmallVec<[u16; 1]>,
+    },
+    Request {
+        slot: u16,
+        at: Place,
+        is: Move,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Message {
+    from: Endpoint,
+    header: Header,
+    body: Body,
+    /// Whose it is.
+    receive: Option<Id>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Receive {
+    thread: u32,
+    pattern: Pattern,
+    capacity: u64,
+    place: Option<Place>,
+    /// Of all receives, by when they began.
+    sequence: u64,
+    matched: bool,
+}
+
+/// A message of which not all fragments have arrived.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Partial {
+    header: Header,
+    next: u16,
+    /// None if there is nobody for it.
+    message: Option<Id>,
+}
+
+/// What another process has here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Incoming {
+    slots: Vec<Option<Id>>,
+    partial: Option<Partial>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Receiver {
+    messages: Store<Message>,
+    receives: Store<Receive>,
+    peers: BTreeMap<Process, Incoming>,
+    threads: BTreeSet<u32>,
+    next: u64,
+}
+
+impl Receiver {
+    pub(crate) fn new(config: &Config) -> Receiver {
+        let (messages, chains) = (config.peers * u32::from(config.slots), usize::from(config.chains));
+        Receiver {
+            messages: Store::new(messages, chains),
+            receives: Store::new(config.receives, chains),
+            peers: BTreeMap::new(),
+            threads: BTreeSet::new(),
+            next: 0,
+        }
+    }
+
+    pub(crate) fn connect(&mut self, config: &Config, peer: Process) -> Result<(), Error> {
+        if self.peers.contains_key(&peer) {
+            return Err(Error::Connected(peer));
+        }
+        if self.peers.len() >= config.peers as usize {
+            return Err(Error::Peers(config.peers));
+        }
+        let slots = vec![None; usize::from(config.slots)];
+        self.peers.insert(peer, Incoming { slots, partial: None });
+        Ok(())
+    }
+
+    pub(crate) fn knows(&self, peer: Process) -> bool {
+        self.peers.contains_key(&peer)
+    }
+
+    pub(crate) fn is_open(&self, thread: u32) -> bool {
+        self.threads.contains(&thread)
+    }
+
+    /// Receives that have not ended.
+    pub(crate) fn open(&self) -> u32 {
+        self.receives.used()
+    }
+
+    /// Messages that are not all with their threads.
+    pub(crate) fn messages(&self) -> u32 {
+        self.messages.used()
+    }
+
+    pub(crate) fn open_thread(&mut self, config: &Config, thread: u32) -> Result<(), Error> {
+        if self.threads.len() >= config.threads as usize {
+            return Err(Error::Threads(config.threads));
+        }
+        if self.threads.insert(thread) { Ok(()) } else { Err(Error::ThreadOpen(thread)) }
+    }
+
+    pub(crate) fn receive(
+        &mut self,
+        config: &Config,
+        thread: u32,
+        pattern: Pattern,
+        capacity: u64,
+        place: Option<Place>,
+        out: &mut VecDeque<Action>,
+    ) -> Result<ReceiveId, Error> {
+        if !self.is_open(thread) {
+            return Err(Error::NoThread(thread));
+        }
+        if let Some(process) = pattern.process.filter(|process| !self.knows(*process)) {
+            return Err(Error::NoProcess(process));
+        }
+        self.next += 1;
+        let receive = Receive { thread, pattern, capacity, place, sequence: self.next, matched: false };
+        let id = self.receives.allocate(receive).ok_or(Error::Receives(config.receives))?;
+        let key = exact(thread, pattern);
+        if let Some(message) = self.oldest(config, thread, pattern) {
+            self.bind(config, message, id, out);
+        } else if let Some(key) = key {
+            self.receives.chain(id, key);
+        } else {
+            self.receives.list(id, thread);
+        }
+        Ok(ReceiveId(id))
+    }
+
+    /// The message for a receive that arrived first.
+    fn oldest(&self, config: &Config, thread: u32, pattern: Pattern) -> Option<Id> {
+        if let Some(key) = exact(thread, pattern) {
+            return self.messages.first_of(&key);
+        }
+        let accepts =
+            |id: &Id| self.messages.get(*id).is_some_and(|message| pattern.accepts(message.from, message.header.tag));
+        let mut accepted = self.messages.of_thread(thread).filter(accepts);
+        if config.has(Bug::NewestFirst) { accepted.last() } else { accepted.next() }
+    }
+
+    /// The receive for a message that began first.
+    fn first(&self, config: &Config, from: Endpoint, header: Header) -> Option<Id> {
+        let age = |id: &Id| self.receives.get(*id).map_or(u64::MAX, |receive| receive.sequence);
+        let any = self
+            .receives
+            .of_thread(header.to)
+            .find(|id| self.receives.get(*id).is_some_and(|receive| receive.pattern.accepts(from, header.tag)));
+        match (self.receives.first_of(&key(from, header)), any) {
+            (Some(exactly), Some(any)) if age(&any) < age(&exactly) && !config.has(Bug::ExactFirst) => Some(any),
+            (exactly, any) => exactly.or(any),
+        }
+    }
+
+    /// A message is a receive's.
+    fn bind(&mut self, config: &Config, message: Id, receive: Id, out: &mut VecDeque<Action>) {
+        self.receives.unlink(receive);
+        if !config.has(Bug::TransferTwice) {
+            self.messages.unlink(message);
+        }
+        let (Some(m), Some(r)) = (self.messages.get_mut(message), self.receives.get_mut(receive)) else { return };
+        r.matched = true;
+        m.receive = Some(receive);
+        let (from, length) = (m.from.process, m.header.length.min(r.capacity));
+        let Body::Request { slot, at, is } = &mut m.body else { return self.take(config, message, out) };
+        if length == 0 {
+            self.end_request(message, Ok(()), out);
+            return;
+        }
+        match (config.way, r.place) {
+            (Way::Put, Some(place)) => {
+                *is = Move::Cleared;
+                let packet = Packet::Clear { slot: *slot, at: place, length };
+                out.push_back(Action::Post { to: from, packet, bytes: None });
+            }
+            _ => {
+                *is = Move::Fetching;
+                let (transfer, receive) = (TransferId(Direction::Fetch(message)), ReceiveId(receive));
+                out.push_back(Action::Fetch { transfer, receive, from, at: *at, length });
+            }
+        }
+    }
+
+    /// Takes the fragments of a message that have arrived.
+    fn take(&mut self, config: &Config, id: Id, out: &mut VecDeque<Action>) {
+        let Some(message) = self.messages.get_mut(id) else { return };
+        let (Body::Eager { come, held }, Some(receive)) = (&mut message.body, message.receive) else { return };
+        let capacity = self.receives.get(receive).map_or(0, |receive| receive.capacity);
+        let (from, length) = (message.from.process, message.header.length);
+        let first = *come - held.len() as u16;
+        let all = *come == config.fragments_of(length);
+        let slots = std::mem::take(held);
+        for (fragment, slot) in (first..).zip(slots) {
+            let (offset, bytes) = config.fragment(length, fragment);
+            let bytes = u64::from(bytes).min(capacity.saturating_sub(offset)) as u32; // not more than before
+            let offset = if config.has(Bug::ForgetOffset) { 0 } else { offset };
+            if bytes > 0 {
+                out.push_back(Action::Take { receive: ReceiveId(receive), from, slot, offset, length: bytes });
+            }
+            self.give_back(config, from, slot, Answer::Taken, out);
+        }
+        if all {
+            self.end(id, Ok(()), out);
+        }
+    }
+
+    /// A slot is the sender's again.
+    fn give_back(&mut self, config: &Config, to: Process, slot: u16, answer: Answer, out: &mut VecDeque<Action>) {
+        let place = self.peers.get_mut(&to).and_then(|peer| peer.slots.get_mut(usize::from(slot)));
+        if place.is_some_and(|place| place.take().is_some()) && !config.has(Bug::ReturnEarly) {
+            out.push_back(Action::Post { to, packet: Packet::Done { slot, answer }, bytes: None });
+        }
+    }
+
+    /// A message is with its receive, or never will be.
+    fn end(&mut self, id: Id, outcome: Result<(), Failure>, out: &mut VecDeque<Action>) {
+        let Some(message) = self.messages.free(id) else { return };
+        if let Some(receive) = message.receive.filter(|receive| self.receives.free(*receive).is_some()) {
+            let Header { tag, length, .. } = message.header;
+            let outcome = outcome.map(|()| Received { from: message.from, tag, length });
+            out.push_back(Action::Received { receive: ReceiveId(receive), outcome });
+        }
+    }
+
+    /// The same of a request, whose slot is given back.
+    fn end_request(&mut self, id: Id, outcome: Result<(), Failure>, out: &mut VecDeque<Action>) {
+        let Some((from, Body::Request { slot, .. })) = self.messages.get(id).map(|m| (m.from.process, &m.body)) else {
+            return;
+        };
+        let answer = match outcome {
+            Ok(()) => Answer::Taken,
+            Err(Failure::NoThread) => Answer::NoThread,
+            Err(Failure::Withdrawn) => Answer::Withdrawn,
+            Err(_) => Answer::Failed,
+        };
+        let slot = *slot;
+        let place = self.peers.get_mut(&from).and_then(|peer| peer.slots.get_mut(usize::from(slot)));
+        // The slot of a process that has gone, and perhaps come again, is not this message's.
+        if place.is_some_and(|place| place.take_if(|of| *of == id).is_some()) {
+            out.push_back(Action::Post { to: from, packet: Packet::Done { slot, answer }, bytes: None });
+        }
+        self.end(id, outcome, out);
+    }
+
+    fn peer(&mut self, from: Process) -> Option<&mut Incoming> {
+        self.peers.get_mut(&from)
+    }
+
+    /// What is in a slot, of those that there are.
+    fn slot(&self, config: &Config, from: Process, slot: u16) -> Result<Option<Id>, Violation> {
+        let slots = self.peers.get(&from).map(|peer| &peer.slots);
+        let found = slots.and_then(|slots| slots.get(usize::from(slot))).copied();
+        found.ok_or(Violation::NoSlot { slot, slots: config.slots })
+    }
+
+    fn arrives(
+        &mut self,
+        config: &Config,
+        from: Process,
+        slot: u16,
+        most: u64,
+        header: Header,
+    ) -> Result<(), Violation> {
+        if self.slot(config, from, slot)?.is_some() {
+            return Err(Violation::SlotInUse(slot));
+        }
+        if header.length > most {
+            return Err(Violation::Length { length: header.length, most });
+        }
+        Ok(())
+    }
+
+    /// A new message. There is a block for each slot, and this one's was free.
+    fn begin(&mut self, process: Process, header: Header, body: Body) -> Option<Id> {
+        let from = Endpoint { process, thread: header.from };
+        self.messages.allocate(Message { from, header, body, receive: None })
+    }
+
+    pub(crate) fn eager(
+        &mut self,
+        config: &Config,
+        from: Process,
+        slot: u16,
+        header: Header,
+        fragment: u16,
+        out: &mut VecDeque<Action>,
+    ) -> Result<(), Violation> {
+        self.arrives(config, from, slot, config.eager, header)?;
+        let open = self.is_open(header.to);
+        let before = self.peer(from).and_then(|peer| peer.partial.take());
+        let follows = before.as_ref().is_some_and(|partial| partial.next == fragment && partial.header == header);
+        let message = match before {
+            Some(partial) if fragment > 0 && follows => partial.message,
+            Some(Partial { next, message: Some(_), .. }) => {
+                return Err(Violation::Fragment { fragment, expected: next });
+            }
+            _ if fragment > 0 => return Err(Violation::Fragment { fragment, expected: 0 }),
+            _ if !open => None,
+            _ => {
+                let body = Body::Eager { come: 0, held: SmallVec::new() };
+                self.begin(from, header, body)
+            }
+        };
+        let last = fragment + 1 == config.fragments_of(header.length);
+        if let Some(peer) = self.peer(from) {
+            peer.partial = (!last).then_some(Partial { header, next: fragment + 1, message });
+            peer.slots[usize::from(slot)] = message;
+        }
+        let Some(id) = message else {
+            if !config.has(Bug::KeepRefused) {
+                let packet = Packet::Done { slot, answer: Answer::NoThread };
+                out.push_back(Action::Post { to: from, packet, bytes: None });
+            }
+            return Ok(());
+        };
+        if let Some(Message { body: Body::Eager { come, held }, .. }) = self.messages.get_mut(id) {
+            *come += 1;
+            held.push(slot);
+        }
+        if config.has(Bug::ReturnEarly) {
+            let packet = Packet::Done { slot, answer: Answer::Taken };
+            out.push_back(Action::Post { to: from, packet, bytes: None });
+        }
+        if fragment == 0 {
+            self.match_arrived(config, id, out);
+        } else {
+            self.take(config, id, out);
+        }
+        Ok(())
+    }
+
+    /// Matches a message that has just arrived, or has it wait.
+    fn match_arrived(&mut self, config: &Config, id: Id, out: &mut VecDeque<Action>) {
+        let Some(Message { from, header, .. }) = self.messages.get(id).cloned() else { return };
+        if let Some(receive) = self.first(config, from, header) {
+            self.bind(config, id, receive, out);
+        } else {
+            self.messages.chain(id, key(from, header));
+            self.messages.list(id, header.to);
+        }
+    }
+
+    pub(crate) fn request(
+        &mut self,
+        config: &Config,
+        from: Process,
+        slot: u16,
+        header: Header,
+        at: Place,
+        out: &mut VecDeque<Action>,
+    ) -> Result<(), Violation> {
+        self.arrives(config, from, slot, config.longest, header)?;
+        let open = self.is_open(header.to);
+        let before = self.peer(from).and_then(|peer| peer.partial.take());
+        if let Some(Partial { next, message: Some(_), .. }) = before {
+            return Err(Violation::Fragment { fragment: 0, expected: next });
+        }
+        if !open {
+            if !config.has(Bug::KeepRefused) {
+                let packet = Packet::Done { slot, answer: Answer::NoThread };
+                out.push_back(Action::Post { to: from, packet, bytes: None });
+            }
+            return Ok(());
+        }
+        let body = Body::Request { slot, at, is: Move::NotYet };
+        let id = self.begin(from, header, body);
+        if let (Some(peer), Some(id)) = (self.peer(from), id) {
+            peer.slots[usize::from(slot)] = Some(id);
+            self.match_arrived(config, id, out);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn fetched(&mut self, id: Id, whole: bool, out: &mut VecDeque<Action>) {
+        let fetching = |m: &Message| matches!(m.body, Body::Request { is: Move::Fetching, .. });
+        if self.messages.get(id).is_some_and(fetching) {
+            self.end_request(id, whole.then_some(()).ok_or(Failure::Failed), out);
+        }
+    }
+
+    pub(crate) fn stored(
+        &mut self,
+        config: &Config,
+        from: Process,
+        slot: u16,
+        whole: bool,
+        out: &mut VecDeque<Action>,
+    ) -> Result<(), Violation> {
+        let id = self.slot(config, from, slot)?.ok_or(Violation::SlotWithoutMessage(slot))?;
+        let cleared = |m: &Message| matches!(m.body, Body::Request { is: Move::Cleared, .. });
+        if !self.messages.get(id).is_some_and(cleared) {
+            return Err(Violation::SlotWithoutMessage(slot));
+        }
+        if let Some(peer) = self.peer(from) {
+            // Without an answer: the sender has it again already.
+            peer.slots[usize::from(slot)] = None;
+        }
+        self.end(id, whole.then_some(()).ok_or(Failure::Failed), out);
+        Ok(())
+    }
+
+    pub(crate) fn withdrawn(
+        &mut self,
+        config: &Config,
+        from: Process,
+        slot: u16,
+        out: &mut VecDeque<Action>,
+    ) -> Result<(), Violation> {
+        // The answer to the message may be on its way.
+        let Some(id) = self.slot(config, from, slot)? else { return Ok(()) };
+        let message = self.messages.get(id);
+        if !message.is_some_and(|message| matches!(message.body, Body::Request { .. })) {
+            return Err(Violation::SlotWithoutMessage(slot));
+        }
+        if message.is_some_and(|message| message.receive.is_none()) || config.has(Bug::WithdrawMatched) {
+            self.end_request(id, Err(Failure::Withdrawn), out);
+        }
+        Ok(())
+    }
+
+    /// Whether it was not matched yet.
+    pub(crate) fn cancel(&mut self, id: Id, out: &mut VecDeque<Action>) -> bool {
+        let waits = self.receives.get(id).is_some_and(|receive| !receive.matched);
+        if waits {
+            self.fail(id, Failure::Withdrawn, out);
+        }
+        waits
+    }
+
+    fn fail(&mut self, id: Id, failure: Failure, out: &mut VecDeque<Action>) {
+        if self.receives.free(id).is_some() {
+            out.push_back(Action::Received { receive: ReceiveId(id), outcome: Err(failure) });
+        }
+    }
+
+    fn waiting(&self, which: impl Fn(&Receive) -> bool) -> Vec<Id> {
+        self.receives.all().filter(|(_, receive)| !receive.matched && which(receive)).map(|(id, _)| id).collect()
+    }
+
+    pub(crate) fn close_thread(
+        &mut self,
+        config: &Config,
+        thread: u32,
+        out: &mut VecDeque<Action>,
+    ) -> Result<(), Error> {
+        if !self.threads.remove(&thread) {
+            return Err(Error::NoThread(thread));
+        }
+        for id in self.waiting(|receive| receive.thread == thread) {
+            self.fail(id, Failure::Closed, out);
+        }
+        let unmatched: Vec<Id> = self.messages.of_thread(thread).collect();
+        for id in unmatched {
+            let Some(message) = self.messages.get_mut(id) else { continue };
+            let from = message.from.process;
+            let Body::Eager { held, .. } = &mut message.body else {
+                self.end_request(id, Err(Failure::NoThread), out);
+                continue;
+            };
+            for slot in std::mem::take(held) {
+                self.give_back(config, from, slot, Answer::NoThread, out);
+            }
+            if let Some(partial) = self.peer(from).and_then(|peer| peer.partial.as_mut()) {
+                partial.message = partial.message.filter(|of| *of != id);
+            }
+            self.end(id, Err(Failure::NoThread), out);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn gone(&mut self, peer: Process, out: &mut VecDeque<Action>) {
+        self.peers.remove(&peer);
+        let of_it = self.messages.all().filter(|(_, message)| message.from.process == peer);
+        // Those whose buffers this board uses end when it has done.
+        let fetching = |message: &Message| matches!(message.body, Body::Request { is: Move::Fetching, .. });
+        let ended: Vec<Id> = of_it.filter(|(_, message)| !fetching(message)).map(|(id, _)| id).collect();
+        for id in ended {
+            self.end(id, Err(Failure::Gone), out);
+        }
+        for id in self.waiting(|receive| receive.pattern.process == Some(peer)) {
+            self.fail(id, Failure::Gone, out);
+        }
+    }
+}
+
+fn key(from: Endpoint, header: Header) -> Key {
+    Key { process: from.process, thread: from.thread, to: header.to, tag: header.tag }
+}
+
+/// The key of the messages for a receive, if there is only one.
+fn exact(to: u32, pattern: Pattern) -> Option<Key> {
+    Some(Key { process: pattern.process?, thread: pattern.thread?, to, tag: pattern.tag? })
+}

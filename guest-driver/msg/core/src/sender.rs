@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sends: first in, first out to each process, as its slots allow (SPEC items 32 and 40; s4 §5.2).
+
+use crate::action::{Action, Direction, Failure, Piece, SendId, TransferId};
+use crate::address::{Endpoint, Process};
+use crate::bugs::Bug;
+use crate::config::Config;
+use crate::engine::Error;
+use crate::packet::{Answer, Header, Packet, Place, Violation};
+use crate::store::{Id, Store};
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// Not all of it has been posted.
+    Waiting,
+    Posted,
+    /// This board stores its bytes.
+    Storing,
+    /// The same, and the receiver has gone.
+    Orphan,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Send {
+    to: Process,
+    header: Header,
+    /// Of a request; fragments have none.
+    request: Option<Place>,
+    state: State,
+    /// Fragments or requests that it has in slots, and that came back from there.
+    posted: u16,
+    returned: u16,
+    /// Of a request.
+    slot: u16,
+    withdrawn: bool,
+    failure: Option<Failure>,
+}
+
+/// What this process has at another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Outgoing {
+    slots: Vec<Option<Id>>,
+    waiting: VecDeque<Id>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Sender {
+    sends: Store<Send>,
+    peers: BTreeMap<Process, Outgoing>,
+}
+
+impl Sender {
+    pub(crate) fn new(config: &Config) -> Sender {
+        Sender { sends: Store::new(config.sends, 1), peers: BTreeMap::new() }
+    }
+
+    pub(crate) fn connect(&mut self, config: &Config, peer: Process) {
+        let slots = vec![None; usize::from(config.slots)];
+        self.peers.insert(peer, Outgoing { slots, waiting: VecDeque::new() });
+    }
+
+    /// Sends that have not ended.
+    pub(crate) fn open(&self) -> u32 {
+        self.sends.used()
+    }
+
+    pub(crate) fn slots_in_use(&self) -> usize {
+        self.peers.values().flat_map(|peer| &peer.slots).flatten().count()
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        config: &Config,
+        to: Endpoint,
+        header: Header,
+        place: Option<Place>,
+        out: &mut VecDeque<Action>,
+    ) -> Result<SendId, Error> {
+        if header.length > config.longest {
+            return Err(Error::TooLong { length: header.length, most: config.longest });
+        }
+        let request = match place {
+            _ if header.length <= config.eager => None,
+            Some(place) => Some(place),
+            None => return Err(Error::NoPlace { length: header.length, most: config.eager }),
+        };
+        let peer = self.peers.get_mut(&to.process).ok_or(Error::NoProcess(to.process))?;
+        let send = Send {
+            to: to.process,
+            header,
+            request,
+            state: State::Waiting,
+            posted: 0,
+            returned: 0,
+            slot: 0,
+            withdrawn: false,
+            failure: None,
+        };
+        let id = self.sends.allocate(send).ok_or(Error::Sends(config.sends))?;
+        peer.waiting.push_back(id);
+        self.pump(config, to.process, out);
+        Ok(SendId(id))
+    }
+
+    /// Posts what slots allow.
+    fn pump(&mut self, config: &Config, to: Process, out: &mut VecDeque<Action>) {
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        while let Some(id) = peer.waiting.front().copied() {
+            let Some(send) = self.sends.get_mut(id) else {
+                peer.waiting.pop_front();
+                continue;
+            };
+            let free = peer.slots.iter().position(Option::is_none);
+            let Some(slot) = free.or(config.has(Bug::IgnoreSlots).then_some(0)) else { return };
+            peer.slots[slot] = Some(id);
+            let slot = slot as u16; // there are not more of them
+            let fragment = send.posted;
+            send.posted += 1;
+            let (packet, bytes, whole) = match send.request {
+                Some(at) => {
+                    send.slot = slot;
+                    (Packet::Request { slot, header: send.header, at }, None, true)
+                }
+                None => {
+                    let (offset, length) = config.fragment(send.header.length, fragment);
+                    let bytes = Some(Piece { send: SendId(id), offset, length });
+                    let whole = send.posted == config.fragments_of(send.header.length);
+                    (Packet::Eager { slot, header: send.header, fragment }, bytes, whole)
+                }
+            };
+            out.push_back(Action::Post { to, packet, bytes });
+            if whole {
+                send.state = State::Posted;
+                peer.waiting.pop_front();
+            }
+        }
+    }
+
+    fn end(&mut self, id: Id, outcome: Result<(), Failure>, out: &mut VecDeque<Action>) {
+        if self.sends.free(id).is_some() {
+            out.push_back(Action::Sent { send: SendId(id), outcome });
+        }
+    }
+
+    /// The send in a slot at another process.
+    fn in_slot(&mut self, config: &Config, from: Process, slot: u16) -> Result<Id, Violation> {
+        let slots = self.peers.get(&from).map(|peer| &peer.slots);
+        let found = slots.and_then(|slots| slots.get(usize::from(slot)));
+        found.ok_or(Violation::NoSlot { slot, slots: config.slots })?.ok_or(Violation::SlotWithoutMessage(slot))
+    }
+
+    fn free_slot(&mut self, at: Process, slot: u16) {
+        if let Some(place) = self.peers.get_mut(&at).and_then(|peer| peer.slots.get_mut(usize::from(slot))) {
+            *place = None;
+        }
+    }
+
+    pub(crate) fn done(
+        &mut self,
+        config: &Config,
+        from: Process,
+        slot: u16,
+        answer: Answer,
+        out: &mut VecDeque<Action>,
+    ) -> Result<(), Violation> {
+        let id = self.in_slot(config, from, slot)?;
+        let Some(send) = self.sends.get_mut(id) else { return Err(Violation::SlotWithoutMessage(slot)) };
+        if send.state == State::Storing {
+            return Err(Violation::SlotWithoutMessage(slot));
+        }
+        send.returned += 1;
+        let failure = match answer {
+            Answer::Taken => None,
+            Answer::NoThread => Some(Failure::NoThread),
+            Answer::Withdrawn => Some(Failure::Withdrawn),
+            Answer::Failed => Some(Failure::Failed),
+        };
+        send.failure = send.failure.or(failure);
+        // What nobody wants is not sent to its end.
+        let ends = send.state == State::Posted || send.failure.is_some();
+        let (ended, failure) = (ends && send.returned == send.posted, send.failure);
+        if failure.is_some() && send.state == State::Waiting {
+            send.state = State::Posted;
+            if let Some(peer) = self.peers.get_mut(&from) {
+                peer.waiting.retain(|waiting| *waiting != id);
+            }
+        }
+        self.free_slot(from, slot);
+        if ended {
+            self.end(id, failure.map_or(Ok(()), Err), out);
+        }
+        self.pump(config, from, out);
+        Ok(())
+    }
+
+    pub(crate) fn clear(
+        &mut self,
+        config: &Config,
+        from: Process,
+        slot: u16,
+        at: Place,
+        length: u64,
+        out: &mut VecDeque<Action>,
+    ) -> Result<(), Violation> {
+        let id = self.in_slot(config, from, slot)?;
+        let request = self.sends.get_mut(id).filter(|send| send.request.is_some() && send.state == State::Posted);
+        let send = request.ok_or(Violation::SlotWithoutMessage(slot))?;
+        if length > send.header.length {
+            return Err(Violation::Length { length, most: send.header.length });
+        }
+        send.state = State::Storing;
+        let (transfer, send) = (TransferId(Direction::Store(id)), SendId(id));
+        out.push_back(Action::Store { transfer, send, to: from, at, length });
+        Ok(())
+    }
+
+    pub(crate) fn stored(&mut self, config: &Config, id: Id, whole: bool, out: &mut VecDeque<Action>) {
+        let Some(send) = self.sends.get(id) else { return };
+        let (to, slot) = (send.to, send.slot);
+        match send.state {
+            State::Storing => {
+                out.push_back(Action::Post { to, packet: Packet::Stored { slot, whole }, bytes: None });
+                self.free_slot(to, slot);
+                self.end(id, whole.then_some(()).ok_or(Failure::Failed), out);
+                self.pump(config, to, out);
+            }
+            State::Orphan => self.end(id, Err(Failure::Gone), out),
+            State::Waiting | State::Posted => {}
+        }
+    }
+
+    /// Whether it can still be withdrawn; it ends later.
+    pub(crate) fn withdraw(&mut self, id: Id, out: &mut VecDeque<Action>) -> bool {
+        let Some(send) = self.sends.get_mut(id) else { return false };
+        let to = send.to;
+        if send.posted == 0 {
+            if let Some(peer) = self.peers.get_mut(&to) {
+                peer.waiting.retain(|waiting| *waiting != id);
+            }
+            self.end(id, Err(Failure::Withdrawn), out);
+            return true;
+        }
+        if send.request.is_none() || send.state != State::Posted || send.withdrawn {
+            return false;
+        }
+        send.withdrawn = true;
+        out.push_back(Action::Post { to, packet: Packet::Withdraw { slot: send.slot }, bytes: None });
+        true
+    }
+
+    pub(crate) fn gone(&mut self, config: &Config, peer: Process, out: &mut VecDeque<Action>) {
+        self.peers.remove(&peer);
+        if config.has(Bug::ForgetSends) {
+            return;
+        }
+        let of_it: Vec<Id> = self.sends.all().filter(|(_, send)| send.to == peer).map(|(id, _)| id).collect();
+        for id in of_it {
+            match self.sends.get_mut(id) {
+                // Its bytes are in use.
+                Some(send) if matches!(send.state, State::Storing | State::Orphan) => send.state = State::Orphan,
+                _ => self.end(id, Err(Failure::Gone), out),
+            }
+        }
+    }
+}
