@@ -101,7 +101,9 @@ pub(crate) fn guest_logs_are_silent(cluster: &Cluster) -> Result<()> {
 pub(crate) fn no_kernel_has_crashed(cluster: &Cluster) -> Result<()> {
     for guest in cluster.guests() {
         // The console as well: what has made a guest boot again is not in its log any more.
-        ensure!(crash(guest).is_none(), "{}", crash(guest).unwrap_or_default());
+        if let Some(crash) = crash(guest) {
+            bail!(crash);
+        }
         let log = guest.dmesg()?;
         ensure!(!log.lines().any(is_crash), "node {}:\n{log}", guest.node());
     }

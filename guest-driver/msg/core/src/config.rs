@@ -121,9 +121,7 @@ impl Config {
     pub(crate) fn has(&self, _bug: Bug) -> bool {
         false
     }
-}
 
-impl Config {
     /// Fragments of a message that goes to slots. One without bytes is one fragment.
     pub(crate) fn fragments_of(&self, length: u64) -> u16 {
         // At most `fragments`, since `eager` is checked against them.

@@ -92,7 +92,7 @@ impl Engine {
     ///
     /// [`Error::NoThread`].
     pub fn close(&mut self, thread: u32) -> Result<(), Error> {
-        self.receiver.close_thread(&self.config, thread, &mut self.out)
+        self.receiver.close_thread(thread, &mut self.out)
     }
 
     /// Packets can be exchanged with another process, or with this one, whose engine has an equal configuration and
@@ -177,9 +177,9 @@ impl Engine {
         let result = match packet {
             Packet::Eager { slot, header, fragment } => self.receiver.eager(config, from, slot, header, fragment, out),
             Packet::Request { slot, header, at } => self.receiver.request(config, from, slot, header, at, out),
-            Packet::Stored { slot, whole } => self.receiver.stored(config, from, slot, whole, out),
+            Packet::Stored { slot, whole } => self.receiver.stored(from, slot, whole, out),
             Packet::Withdraw { slot } => self.receiver.withdrawn(config, from, slot, out),
-            Packet::Clear { slot, at, length } => self.sender.clear(config, from, slot, at, length, out),
+            Packet::Clear { slot, at, length } => self.sender.clear(from, slot, at, length, out),
             Packet::Done { slot, answer } => self.sender.done(config, from, slot, answer, out),
         };
         if result.is_err() {

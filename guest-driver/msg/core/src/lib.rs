@@ -8,6 +8,7 @@
 //!     Sender     sends, in order, as slots allow                           sender.rs
 //!     Receiver   what has arrived and who waits for it; fragments          receiver.rs
 //!       Store    control blocks, by a hash and in order                    store.rs
+//!     Slots      what each has in the slots between two processes          slots.rs
 //!   Packet       what engines say to each other                            packet.rs
 //!   Action       what an engine wants done                                 action.rs
 //! ```
@@ -63,6 +64,7 @@ mod engine;
 mod packet;
 mod receiver;
 mod sender;
+mod slots;
 mod store;
 
 pub use action::{Action, Failure, Piece, ReceiveId, Received, SendId, TransferId};

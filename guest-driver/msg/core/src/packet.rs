@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What engines say to each other, and what is wrong with it.
 
+use crate::action::Failure;
+
 /// Where a buffer is, in terms of those who move its bytes; the engine only passes it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place(pub u64);
@@ -29,6 +31,28 @@ pub enum Answer {
     Withdrawn,
     /// Its bytes could not be moved.
     Failed,
+}
+
+impl Answer {
+    /// The answer to how a message has ended at the receiver.
+    pub(crate) fn to(outcome: Result<(), Failure>) -> Answer {
+        match outcome {
+            Ok(()) => Answer::Taken,
+            Err(Failure::NoThread) => Answer::NoThread,
+            Err(Failure::Withdrawn) => Answer::Withdrawn,
+            Err(_) => Answer::Failed,
+        }
+    }
+
+    /// Why the send ends without the message being taken.
+    pub(crate) fn failure(self) -> Option<Failure> {
+        match self {
+            Answer::Taken => None,
+            Answer::NoThread => Some(Failure::NoThread),
+            Answer::Withdrawn => Some(Failure::Withdrawn),
+            Answer::Failed => Some(Failure::Failed),
+        }
+    }
 }
 
 /// What an engine says to another. Packets of one process to another arrive once, in their order.

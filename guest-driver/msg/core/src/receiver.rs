@@ -7,6 +7,7 @@ use crate::bugs::Bug;
 use crate::config::{Config, Way};
 use crate::engine::Error;
 use crate::packet::{Answer, Header, Packet, Place, Violation};
+use crate::slots::Slots;
 use crate::store::{Id, Key, Store};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -68,7 +69,7 @@ struct Partial {
 /// What another process has here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Incoming {
-    slots: Vec<Option<Id>>,
+    slots: Slots,
     partial: Option<Partial>,
 }
 
@@ -100,8 +101,7 @@ impl Receiver {
         if self.peers.len() >= config.peers as usize {
             return Err(Error::Peers(config.peers));
         }
-        let slots = vec![None; usize::from(config.slots)];
-        self.peers.insert(peer, Incoming { slots, partial: None });
+        self.peers.insert(peer, Incoming { slots: Slots::new(config), partial: None });
         Ok(())
     }
 
@@ -149,7 +149,7 @@ impl Receiver {
         let receive = Receive { thread, pattern, capacity, place, sequence: self.next, matched: false };
         let id = self.receives.allocate(receive).ok_or(Error::Receives(config.receives))?;
         let key = exact(thread, pattern);
-        if let Some(message) = self.oldest(config, thread, pattern) {
+        if let Some(message) = self.oldest(config, thread, pattern, key) {
             self.bind(config, message, id, out);
         } else if let Some(key) = key {
             self.receives.chain(id, key);
@@ -159,9 +159,9 @@ impl Receiver {
         Ok(ReceiveId(id))
     }
 
-    /// The message for a receive that arrived first.
-    fn oldest(&self, config: &Config, thread: u32, pattern: Pattern) -> Option<Id> {
-        if let Some(key) = exact(thread, pattern) {
+    /// The message for a receive that arrived first. `key` is that of all of them, if there is only one.
+    fn oldest(&self, config: &Config, thread: u32, pattern: Pattern, key: Option<Key>) -> Option<Id> {
+        if let Some(key) = key {
             return self.messages.first_of(&key);
         }
         let accepts =
@@ -228,18 +228,18 @@ impl Receiver {
             if bytes > 0 {
                 out.push_back(Action::Take { receive: ReceiveId(receive), from, slot, offset, length: bytes });
             }
-            self.give_back(config, from, slot, Answer::Taken, out);
+            self.give_back(from, slot, id, Answer::Taken, out);
         }
         if all {
             self.end(id, Ok(()), out);
         }
     }
 
-    /// A slot is the sender's again.
-    fn give_back(&mut self, config: &Config, to: Process, slot: u16, answer: Answer, out: &mut VecDeque<Action>) {
-        let place = self.peers.get_mut(&to).and_then(|peer| peer.slots.get_mut(usize::from(slot)));
-        if place.is_some_and(|place| place.take().is_some()) && !config.has(Bug::ReturnEarly) {
-            out.push_back(Action::Post { to, packet: Packet::Done { slot, answer }, bytes: None });
+    /// The slot of a message is the sender's again.
+    fn give_back(&mut self, to: Process, slot: u16, id: Id, answer: Answer, out: &mut VecDeque<Action>) {
+        // The slot of a process that has gone, and perhaps come again, is not this message's.
+        if self.peer(to).is_some_and(|peer| peer.slots.take(slot, id)) {
+            out.push_back(done(to, slot, answer));
         }
     }
 
@@ -258,18 +258,7 @@ impl Receiver {
         let Some((from, Body::Request { slot, .. })) = self.messages.get(id).map(|m| (m.from.process, &m.body)) else {
             return;
         };
-        let answer = match outcome {
-            Ok(()) => Answer::Taken,
-            Err(Failure::NoThread) => Answer::NoThread,
-            Err(Failure::Withdrawn) => Answer::Withdrawn,
-            Err(_) => Answer::Failed,
-        };
-        let slot = *slot;
-        let place = self.peers.get_mut(&from).and_then(|peer| peer.slots.get_mut(usize::from(slot)));
-        // The slot of a process that has gone, and perhaps come again, is not this message's.
-        if place.is_some_and(|place| place.take_if(|of| *of == id).is_some()) {
-            out.push_back(Action::Post { to: from, packet: Packet::Done { slot, answer }, bytes: None });
-        }
+        self.give_back(from, *slot, id, Answer::to(outcome), out);
         self.end(id, outcome, out);
     }
 
@@ -277,22 +266,13 @@ impl Receiver {
         self.peers.get_mut(&from)
     }
 
-    /// What is in a slot, of those that there are.
-    fn slot(&self, config: &Config, from: Process, slot: u16) -> Result<Option<Id>, Violation> {
-        let slots = self.peers.get(&from).map(|peer| &peer.slots);
-        let found = slots.and_then(|slots| slots.get(usize::from(slot))).copied();
-        found.ok_or(Violation::NoSlot { slot, slots: config.slots })
+    /// What is in a slot.
+    fn slot(&self, from: Process, slot: u16) -> Result<Option<Id>, Violation> {
+        self.peers.get(&from).map_or(Ok(None), |peer| peer.slots.get(slot))
     }
 
-    fn arrives(
-        &mut self,
-        config: &Config,
-        from: Process,
-        slot: u16,
-        most: u64,
-        header: Header,
-    ) -> Result<(), Violation> {
-        if self.slot(config, from, slot)?.is_some() {
+    fn arrives(&self, from: Process, slot: u16, most: u64, header: Header) -> Result<(), Violation> {
+        if self.slot(from, slot)?.is_some() {
             return Err(Violation::SlotInUse(slot));
         }
         if header.length > most {
@@ -316,7 +296,7 @@ impl Receiver {
         fragment: u16,
         out: &mut VecDeque<Action>,
     ) -> Result<(), Violation> {
-        self.arrives(config, from, slot, config.eager, header)?;
+        self.arrives(from, slot, config.eager, header)?;
         let open = self.is_open(header.to);
         let before = self.peer(from).and_then(|peer| peer.partial.take());
         let follows = before.as_ref().is_some_and(|partial| partial.next == fragment && partial.header == header);
@@ -335,13 +315,10 @@ impl Receiver {
         let last = fragment + 1 == config.fragments_of(header.length);
         if let Some(peer) = self.peer(from) {
             peer.partial = (!last).then_some(Partial { header, next: fragment + 1, message });
-            peer.slots[usize::from(slot)] = message;
+            peer.slots.set(slot, message);
         }
         let Some(id) = message else {
-            if !config.has(Bug::KeepRefused) {
-                let packet = Packet::Done { slot, answer: Answer::NoThread };
-                out.push_back(Action::Post { to: from, packet, bytes: None });
-            }
+            refuse(config, from, slot, out);
             return Ok(());
         };
         if let Some(Message { body: Body::Eager { come, held }, .. }) = self.messages.get_mut(id) {
@@ -349,8 +326,7 @@ impl Receiver {
             held.push(slot);
         }
         if config.has(Bug::ReturnEarly) {
-            let packet = Packet::Done { slot, answer: Answer::Taken };
-            out.push_back(Action::Post { to: from, packet, bytes: None });
+            self.give_back(from, slot, id, Answer::Taken, out);
         }
         if fragment == 0 {
             self.match_arrived(config, id, out);
@@ -362,7 +338,7 @@ impl Receiver {
 
     /// Matches a message that has just arrived, or has it wait.
     fn match_arrived(&mut self, config: &Config, id: Id, out: &mut VecDeque<Action>) {
-        let Some(Message { from, header, .. }) = self.messages.get(id).cloned() else { return };
+        let Some((from, header)) = self.messages.get(id).map(|message| (message.from, message.header)) else { return };
         if let Some(receive) = self.first(config, from, header) {
             self.bind(config, id, receive, out);
         } else {
@@ -380,23 +356,20 @@ impl Receiver {
         at: Place,
         out: &mut VecDeque<Action>,
     ) -> Result<(), Violation> {
-        self.arrives(config, from, slot, config.longest, header)?;
+        self.arrives(from, slot, config.longest, header)?;
         let open = self.is_open(header.to);
         let before = self.peer(from).and_then(|peer| peer.partial.take());
         if let Some(Partial { next, message: Some(_), .. }) = before {
             return Err(Violation::Fragment { fragment: 0, expected: next });
         }
         if !open {
-            if !config.has(Bug::KeepRefused) {
-                let packet = Packet::Done { slot, answer: Answer::NoThread };
-                out.push_back(Action::Post { to: from, packet, bytes: None });
-            }
+            refuse(config, from, slot, out);
             return Ok(());
         }
         let body = Body::Request { slot, at, is: Move::NotYet };
         let id = self.begin(from, header, body);
         if let (Some(peer), Some(id)) = (self.peer(from), id) {
-            peer.slots[usize::from(slot)] = Some(id);
+            peer.slots.set(slot, Some(id));
             self.match_arrived(config, id, out);
         }
         Ok(())
@@ -411,20 +384,19 @@ impl Receiver {
 
     pub(crate) fn stored(
         &mut self,
-        config: &Config,
         from: Process,
         slot: u16,
         whole: bool,
         out: &mut VecDeque<Action>,
     ) -> Result<(), Violation> {
-        let id = self.slot(config, from, slot)?.ok_or(Violation::SlotWithoutMessage(slot))?;
+        let id = self.slot(from, slot)?.ok_or(Violation::SlotWithoutMessage(slot))?;
         let cleared = |m: &Message| matches!(m.body, Body::Request { is: Move::Cleared, .. });
         if !self.messages.get(id).is_some_and(cleared) {
             return Err(Violation::SlotWithoutMessage(slot));
         }
         if let Some(peer) = self.peer(from) {
             // Without an answer: the sender has it again already.
-            peer.slots[usize::from(slot)] = None;
+            peer.slots.set(slot, None);
         }
         self.end(id, whole.then_some(()).ok_or(Failure::Failed), out);
         Ok(())
@@ -438,7 +410,7 @@ impl Receiver {
         out: &mut VecDeque<Action>,
     ) -> Result<(), Violation> {
         // The answer to the message may be on its way.
-        let Some(id) = self.slot(config, from, slot)? else { return Ok(()) };
+        let Some(id) = self.slot(from, slot)? else { return Ok(()) };
         let message = self.messages.get(id);
         if !message.is_some_and(|message| matches!(message.body, Body::Request { .. })) {
             return Err(Violation::SlotWithoutMessage(slot));
@@ -468,12 +440,7 @@ impl Receiver {
         self.receives.all().filter(|(_, receive)| !receive.matched && which(receive)).map(|(id, _)| id).collect()
     }
 
-    pub(crate) fn close_thread(
-        &mut self,
-        config: &Config,
-        thread: u32,
-        out: &mut VecDeque<Action>,
-    ) -> Result<(), Error> {
+    pub(crate) fn close_thread(&mut self, thread: u32, out: &mut VecDeque<Action>) -> Result<(), Error> {
         if !self.threads.remove(&thread) {
             return Err(Error::NoThread(thread));
         }
@@ -489,7 +456,7 @@ impl Receiver {
                 continue;
             };
             for slot in std::mem::take(held) {
-                self.give_back(config, from, slot, Answer::NoThread, out);
+                self.give_back(from, slot, id, Answer::NoThread, out);
             }
             if let Some(partial) = self.peer(from).and_then(|peer| peer.partial.as_mut()) {
                 partial.message = partial.message.filter(|of| *of != id);
@@ -511,6 +478,17 @@ impl Receiver {
         for id in self.waiting(|receive| receive.pattern.process == Some(peer)) {
             self.fail(id, Failure::Gone, out);
         }
+    }
+}
+
+fn done(to: Process, slot: u16, answer: Answer) -> Action {
+    Action::Post { to, packet: Packet::Done { slot, answer }, bytes: None }
+}
+
+/// There is nobody for what has arrived in a slot.
+fn refuse(config: &Config, from: Process, slot: u16, out: &mut VecDeque<Action>) {
+    if !config.has(Bug::KeepRefused) {
+        out.push_back(done(from, slot, Answer::NoThread));
     }
 }
 

@@ -7,6 +7,7 @@ use crate::bugs::Bug;
 use crate::config::Config;
 use crate::engine::Error;
 use crate::packet::{Answer, Header, Packet, Place, Violation};
+use crate::slots::Slots;
 use crate::store::{Id, Store};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -40,7 +41,7 @@ struct Send {
 /// What this process has at another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Outgoing {
-    slots: Vec<Option<Id>>,
+    slots: Slots,
     waiting: VecDeque<Id>,
 }
 
@@ -56,8 +57,7 @@ impl Sender {
     }
 
     pub(crate) fn connect(&mut self, config: &Config, peer: Process) {
-        let slots = vec![None; usize::from(config.slots)];
-        self.peers.insert(peer, Outgoing { slots, waiting: VecDeque::new() });
+        self.peers.insert(peer, Outgoing { slots: Slots::new(config), waiting: VecDeque::new() });
     }
 
     /// Sends that have not ended.
@@ -66,7 +66,7 @@ impl Sender {
     }
 
     pub(crate) fn slots_in_use(&self) -> usize {
-        self.peers.values().flat_map(|peer| &peer.slots).flatten().count()
+        self.peers.values().map(|peer| peer.slots.in_use()).sum()
     }
 
     pub(crate) fn send(
@@ -111,10 +111,9 @@ impl Sender {
                 peer.waiting.pop_front();
                 continue;
             };
-            let free = peer.slots.iter().position(Option::is_none);
+            let free = peer.slots.free();
             let Some(slot) = free.or(config.has(Bug::IgnoreSlots).then_some(0)) else { return };
-            peer.slots[slot] = Some(id);
-            let slot = slot as u16; // there are not more of them
+            peer.slots.set(slot, Some(id));
             let fragment = send.posted;
             send.posted += 1;
             let (packet, bytes, whole) = match send.request {
@@ -144,15 +143,21 @@ impl Sender {
     }
 
     /// The send in a slot at another process.
-    fn in_slot(&mut self, config: &Config, from: Process, slot: u16) -> Result<Id, Violation> {
-        let slots = self.peers.get(&from).map(|peer| &peer.slots);
-        let found = slots.and_then(|slots| slots.get(usize::from(slot)));
-        found.ok_or(Violation::NoSlot { slot, slots: config.slots })?.ok_or(Violation::SlotWithoutMessage(slot))
+    fn in_slot(&self, from: Process, slot: u16) -> Result<Id, Violation> {
+        let found = self.peers.get(&from).map_or(Ok(None), |peer| peer.slots.get(slot))?;
+        found.ok_or(Violation::SlotWithoutMessage(slot))
     }
 
     fn free_slot(&mut self, at: Process, slot: u16) {
-        if let Some(place) = self.peers.get_mut(&at).and_then(|peer| peer.slots.get_mut(usize::from(slot))) {
-            *place = None;
+        if let Some(peer) = self.peers.get_mut(&at) {
+            peer.slots.set(slot, None);
+        }
+    }
+
+    /// No more of a send is posted.
+    fn stop(&mut self, to: Process, id: Id) {
+        if let Some(peer) = self.peers.get_mut(&to) {
+            peer.waiting.retain(|waiting| *waiting != id);
         }
     }
 
@@ -164,27 +169,19 @@ impl Sender {
         answer: Answer,
         out: &mut VecDeque<Action>,
     ) -> Result<(), Violation> {
-        let id = self.in_slot(config, from, slot)?;
+        let id = self.in_slot(from, slot)?;
         let Some(send) = self.sends.get_mut(id) else { return Err(Violation::SlotWithoutMessage(slot)) };
         if send.state == State::Storing {
             return Err(Violation::SlotWithoutMessage(slot));
         }
         send.returned += 1;
-        let failure = match answer {
-            Answer::Taken => None,
-            Answer::NoThread => Some(Failure::NoThread),
-            Answer::Withdrawn => Some(Failure::Withdrawn),
-            Answer::Failed => Some(Failure::Failed),
-        };
-        send.failure = send.failure.or(failure);
+        send.failure = send.failure.or(answer.failure());
         // What nobody wants is not sent to its end.
         let ends = send.state == State::Posted || send.failure.is_some();
         let (ended, failure) = (ends && send.returned == send.posted, send.failure);
         if failure.is_some() && send.state == State::Waiting {
             send.state = State::Posted;
-            if let Some(peer) = self.peers.get_mut(&from) {
-                peer.waiting.retain(|waiting| *waiting != id);
-            }
+            self.stop(from, id);
         }
         self.free_slot(from, slot);
         if ended {
@@ -196,14 +193,13 @@ impl Sender {
 
     pub(crate) fn clear(
         &mut self,
-        config: &Config,
         from: Process,
         slot: u16,
         at: Place,
         length: u64,
         out: &mut VecDeque<Action>,
     ) -> Result<(), Violation> {
-        let id = self.in_slot(config, from, slot)?;
+        let id = self.in_slot(from, slot)?;
         let request = self.sends.get_mut(id).filter(|send| send.request.is_some() && send.state == State::Posted);
         let send = request.ok_or(Violation::SlotWithoutMessage(slot))?;
         if length > send.header.length {
@@ -235,9 +231,7 @@ impl Sender {
         let Some(send) = self.sends.get_mut(id) else { return false };
         let to = send.to;
         if send.posted == 0 {
-            if let Some(peer) = self.peers.get_mut(&to) {
-                peer.waiting.retain(|waiting| *waiting != id);
-            }
+            self.stop(to, id);
             self.end(id, Err(Failure::Withdrawn), out);
             return true;
         }

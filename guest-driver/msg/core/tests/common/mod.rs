@@ -41,9 +41,10 @@ pub(crate) struct Wanted {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Mover {
-    Fetch { receive: usize, send: usize, length: usize },
-    Store { receive: usize, send: usize, length: usize },
+struct Mover {
+    receive: usize,
+    send: usize,
+    length: usize,
 }
 
 /// A packet on its way, and the send that it is of.
@@ -253,7 +254,7 @@ impl World {
     /// A transfer ends.
     pub(crate) fn finish(&mut self, at: usize, whole: bool) -> Result<(), String> {
         let (engine, transfer, mover) = self.moves.remove(at);
-        let (Mover::Fetch { receive, send, length } | Mover::Store { receive, send, length }) = mover;
+        let Mover { receive, send, length } = mover;
         let sender = number(self.sends[send].from.process);
         let receiver = number(self.receives[receive].at.process);
         let whole = whole && !self.is_gone(sender) && !self.is_gone(receiver);
@@ -265,9 +266,8 @@ impl World {
     }
 
     fn begin_move(&mut self, engine: usize, transfer: TransferId, mover: Mover) -> Result<(), String> {
-        let (Mover::Fetch { send, .. } | Mover::Store { send, .. }) = mover;
-        if !self.moved.insert(send) {
-            return Err(format!("once: a second transfer of send {send}"));
+        if !self.moved.insert(mover.send) {
+            return Err(format!("once: a second transfer of send {}", mover.send));
         }
         self.moves.push((engine, transfer, mover));
         Ok(())
@@ -310,20 +310,14 @@ impl World {
                             self.slots.insert((to, engine, slot), range.map(|at| byte(send, at)).collect());
                             Some(send)
                         }
-                        Packet::Request { at, .. } => Some(at.0 as usize),
-                        Packet::Withdraw { slot } => {
-                            // Whose request was the last in that slot.
-                            let of =
-                                |flying: &Flying| matches!(flying.packet, Packet::Request { slot: s, .. } if s == slot);
-                            let channel = self.channels.get(&(engine, to));
-                            let flying = channel.and_then(|c| c.iter().rev().find(|f| of(f))).and_then(|f| f.send);
-                            flying.or_else(|| self.last_request(engine, slot, to))
+                        Packet::Request { slot, at, .. } => {
+                            let send = at.0 as usize;
+                            self.slots.insert((to, engine, slot), send.to_le_bytes().to_vec());
+                            Some(send)
                         }
+                        Packet::Withdraw { slot } => self.last_request(engine, slot, to),
                         _ => None,
                     };
-                    if let Packet::Request { slot, .. } = packet {
-                        self.slots.insert((to, engine, slot), send.unwrap_or_default().to_le_bytes().to_vec());
-                    }
                     if matches!(packet, Packet::Done { answer: telegraphos_msg_core::Answer::NoThread, .. }) {
                         self.counts.refused += 1;
                     }
@@ -341,13 +335,13 @@ impl World {
                     self.counts.fetches += 1;
                     let receive =
                         self.receive_of(engine, receive).ok_or("once: a fetch for a receive that has ended")?;
-                    let mover = Mover::Fetch { receive, send: at.0 as usize, length: length as usize };
+                    let mover = Mover { receive, send: at.0 as usize, length: length as usize };
                     self.begin_move(engine, transfer, mover)?;
                 }
                 Action::Store { transfer, send, at, length, .. } => {
                     self.counts.stores += 1;
                     let (send, receive) = (self.send_of(engine, send), at.0 as usize);
-                    let mover = Mover::Store { receive, send, length: length as usize };
+                    let mover = Mover { receive, send, length: length as usize };
                     self.begin_move(engine, transfer, mover)?;
                 }
                 Action::Received { receive, outcome } => {
@@ -365,6 +359,7 @@ impl World {
         Ok(())
     }
 
+    /// The send whose request was put into a slot last.
     fn last_request(&self, engine: usize, slot: u16, to: usize) -> Option<usize> {
         let bytes = self.slots.get(&(to, engine, slot))?;
         Some(usize::from_le_bytes(bytes.as_slice().try_into().ok()?))
