@@ -62,8 +62,9 @@ outside() {
         mount --bind -o ro "$STARTERS_CACHE" "$root/cache"
         mount --bind "$STARTERS_TARGET/packages" "$root/packages"
         if [ -n "$STARTERS_TREE" ]; then
-            mkdir "$root/tree"
-            mount --bind -o ro "$STARTERS_TREE" "$root/tree"
+            # virtme-ng writes into the tree.
+            mkdir "$root/tree" "$at"/{tree,tree.work}
+            mount -t overlay overlay -o "lowerdir=$STARTERS_TREE,upperdir=$at/tree,workdir=$at/tree.work" "$root/tree"
         fi
         chroot "$root" env -i HOME=/root LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin \
             bash /source/ci/starters.sh --inside "$@"
@@ -327,6 +328,8 @@ try_virtme-ng() {
             until [ -e /dev/telegraphos0 ]; do sleep 0.2; done; /target/debug/$selftest'" \
             >/tmp/vng$node.log 2>&1 </dev/null &
         pids+=($!)
+        # It prepares the modules of a tree in the tree: one machine at a time.
+        await "machine $node" 60 bash -c "[ \$(cat /proc/[0-9]*/comm | grep -c ^qemu-system) -gt $node ]"
     done
     wait "${pids[@]}" || fail "virtme-ng"
     check virtme-ng /tmp/vng0.log /tmp/vng1.log

@@ -89,11 +89,12 @@ impl Attachment {
         )
     }
 
-    /// Ready to paste into a shell. `--numa` makes virtme-ng share the memory, whatever the root is mounted by.
+    /// Ready to paste into a shell. `--numa` makes virtme-ng share the memory, whatever the root is mounted by. An
+    /// emulated guest would run stale code in pages that virtiofsd has written to, unless it zeroes them first.
     fn virtme_ng(&self) -> String {
         let devices: Vec<String> = self.devices().map(|device| format!("-device {}", shell_quoted(&device))).collect();
         // virtme-ng passes the text to another shell.
-        format!("  vng --memory 1G --numa 1G --qemu-opts={}", shell_quoted(&devices.join(" ")))
+        format!("  vng --memory 1G --numa 1G --append init_on_alloc=1 --qemu-opts={}", shell_quoted(&devices.join(" ")))
     }
 
     /// What a port needs so that the board can be plugged into it while the guest runs.
