@@ -165,7 +165,7 @@ static struct tg_object *tg_client_make(struct tg_call *call, int (*make)(struct
  * @file: The client's file.
  * @name: Name of the segment.
  * @length: Bytes.
- * @node: Node that is admitted, or TG_ALL_NODES.
+ * @node: Node that is admitted, less than TG_GRANT_NODES; or TG_ALL_NODES.
  * @rights: TG_RIGHT_* granted.
  *
  * Return: The segment, to be ended by tg_client_end(), or an error pointer.
@@ -180,12 +180,14 @@ struct tg_segment *tg_client_export(struct tg_file *file, const char *name, u64 
 	struct tg_export *export = &call.arg.export;
 	struct tg_object *obj;
 
+	BUILD_BUG_ON(sizeof(export->nodes) * BITS_PER_BYTE != TG_GRANT_NODES);
 	strscpy(export->name, name, sizeof(export->name));
-	/* The nodes of a grant are 256 at most. */
-	if (node < 64 * ARRAY_SIZE(export->nodes))
+	if (node == TG_ALL_NODES)
+		memset(export->nodes, 0xff, sizeof(export->nodes));
+	else if (node < TG_GRANT_NODES)
 		export->nodes[node / 64] = BIT_ULL(node % 64);
 	else
-		memset(export->nodes, 0xff, sizeof(export->nodes));
+		return ERR_PTR(-EINVAL);
 	obj = tg_client_make(&call, tg_segment_create);
 	return IS_ERR(obj) ? ERR_CAST(obj) : tg_segment_of(obj);
 }

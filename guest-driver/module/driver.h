@@ -166,6 +166,9 @@ struct user_struct;
 /* Every node, for tg_remotes_down(). */
 #define TG_ALL_NODES U32_MAX
 
+/* Nodes that a grant can name. */
+#define TG_GRANT_NODES 256
+
 /* The bits of a context's key. */
 #define TG_KEY_MASK GENMASK_ULL(47, 0)
 

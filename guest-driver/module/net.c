@@ -16,6 +16,9 @@
 /* The queues of a device: nodes share them beyond this. */
 #define TG_NET_QUEUES 64
 
+/* From an event to when watches begin anew. */
+#define TG_NET_BEAT (2 * HZ)
+
 static int tg_net_set_ring(const char *value, const struct kernel_param *kp)
 {
 	return param_set_uint_minmax(value, kp, TG_NET_RING_MIN, TG_NET_RING_MAX);
@@ -128,15 +131,16 @@ static int tg_net_open(struct net_device *dev)
 	return 0;
 }
 
-/* The work ends all connections, so that no node waits for room here. */
+/* Ends all connections, so that no node waits for room here. */
 static int tg_net_stop(struct net_device *dev)
 {
 	struct tg_net *net = netdev_priv(dev);
 
 	netif_tx_disable(dev);
 	WRITE_ONCE(net->running, false);
-	tg_net_kick_work(net);
-	flush_delayed_work(&net->work);
+	cancel_delayed_work_sync(&net->work);
+	/* It does nothing from now on. */
+	tg_net_leave_all(net);
 	napi_disable(&net->napi);
 	tg_net_drop_rest(net);
 	return 0;
@@ -152,10 +156,27 @@ static const struct net_device_ops tg_net_ops = {
 	.ndo_features_check = passthru_features_check,
 };
 
+/*
+ * A watch ends with any store to its page, also with one beside the word that is looked at, or
+ * of what stood there already. Nobody does that by mistake; but whoever does must not have others
+ * go unheard. So some time after an event all watches begin anew. Without events there is nothing
+ * to do.
+ */
+static void tg_net_beat(struct work_struct *work)
+{
+	struct tg_net *net = container_of(to_delayed_work(work), struct tg_net, beat);
+
+	WRITE_ONCE(net->anew, true);
+	irq_work_queue(&net->kick);
+	/* For the bell. */
+	tg_net_kick_work(net);
+}
+
 static void tg_net_event(struct tg_file *file)
 {
 	struct tg_net *net = file->private;
 
+	queue_delayed_work(system_long_wq, &net->beat, TG_NET_BEAT);
 	/* Softirqs follow an interrupt. A thread raises one for it. */
 	if (in_hardirq())
 		napi_schedule(&net->napi);
@@ -194,6 +215,9 @@ static void tg_net_leave_board(struct tg_net *net)
 	if (net->hello)
 		tg_client_end(&net->hello->obj);
 	tg_client_close(net->file);
+	/* There are no events any more. */
+	cancel_delayed_work_sync(&net->beat);
+	cancel_delayed_work_sync(&net->work);
 	irq_work_sync(&net->kick);
 }
 
@@ -256,6 +280,8 @@ static void tg_net_setup(struct net_device *dev, const struct tg_device *tg)
 	netif_set_tso_max_size(dev, TG_NET_FRAME_MAX - 64);
 	tg_net_address(address, tg->node);
 	eth_hw_addr_set(dev, address);
+	/* What is printed while a frame is sent cannot be sent. */
+	dev->priv_flags |= IFF_DISABLE_NETPOLL;
 	SET_NETDEV_DEV(dev, &tg->pdev->dev);
 }
 
@@ -279,8 +305,11 @@ static void *tg_net_add(struct tg_device *tg)
 	struct tg_net *net;
 	int err = -ENOMEM;
 
-	if (tg->nodes > TG_NET_NODES)
+	if (tg->nodes > TG_NET_NODES) {
+		dev_info(&tg->dev, "no network device: the cluster has %u nodes, and a network %u at most\n",
+			 tg->nodes, TG_NET_NODES);
 		return NULL;
+	}
 	dev = alloc_netdev_mqs(struct_size(net, peers, tg->nodes), "tg%d", NET_NAME_ENUM,
 			       ether_setup, min_t(u32, tg->nodes, TG_NET_QUEUES), 1);
 	if (!dev)
@@ -291,6 +320,7 @@ static void *tg_net_add(struct tg_device *tg)
 	spin_lock_init(&net->lock);
 	init_irq_work(&net->kick, tg_net_kicked);
 	INIT_DELAYED_WORK(&net->work, tg_net_work);
+	INIT_DELAYED_WORK(&net->beat, tg_net_beat);
 	tg_net_setup(dev, tg);
 	net->tries = bitmap_zalloc(tg->nodes, GFP_KERNEL);
 	net->connected = bitmap_zalloc(tg->nodes, GFP_KERNEL);
@@ -310,7 +340,6 @@ static void *tg_net_add(struct tg_device *tg)
 
 err_board:
 	tg_net_leave_board(net);
-	cancel_delayed_work_sync(&net->work);
 err_napi:
 	netif_napi_del(&net->napi);
 err_free:
@@ -327,7 +356,6 @@ static void tg_net_remove(void *of)
 	/* Stops it, which ends its connections. */
 	unregister_netdev(net->dev);
 	tg_net_leave_board(net);
-	cancel_delayed_work_sync(&net->work);
 	netif_napi_del(&net->napi);
 	tg_net_free(net);
 }

@@ -51,7 +51,10 @@
 #define TG_NET_HELLO "tg0.3"
 #define TG_NET_BELL TG_UNIT
 #define TG_NET_HELLO_UNITS 2
-#define TG_NET_NODES (TG_UNIT / 8)
+
+/* Nodes of a cluster at most: the segments that are of one node alone are granted to it by name. */
+#define TG_NET_NODES TG_GRANT_NODES
+static_assert(TG_NET_NODES <= (TG_UNIT / 8));
 
 #define TG_NET_TAIL_UNIT 0
 #define TG_NET_HEAD_UNIT 1
@@ -74,7 +77,7 @@
 #define TG_NET_ALL_FRAME_UNIT 1
 #define TG_NET_ALL_UNITS 2
 #define TG_NET_ALL_SIZE ((u32)TG_UNIT / 2)
-#define TG_NET_ALL_NODES ((TG_UNIT - TG_NET_ALL_SIZE) / 8)
+static_assert(TG_NET_NODES <= (TG_UNIT - TG_NET_ALL_SIZE) / 8);
 
 /* Frames that are copied by the board at a time: each has a slot of the context, and a unit. */
 #define TG_NET_COPIES 16
@@ -221,6 +224,8 @@ struct tg_net_reader {
  * @cookie: This node's number for the connection. Changed when this node gives one up. The
  *	work's, as what follows up to @up.
  * @their: The other node's number that @segment was made for, or 0.
+ * @refused: Its word, where that was not its own: it was not there.
+ * @hello_at: Hello is not to be said by itself before, in jiffies.
  * @segment: What it writes to; or NULL.
  * @hello: The import of its hello page; or NULL.
  * @hello_io: That, mapped.
@@ -245,11 +250,12 @@ struct tg_net_reader {
  * @tx_told: Tail that the other node was told last.
  * @tx_end: Tail that it can be told.
  * @tx_head: Head that it has told.
+ * @head_seen: The same, sound or not.
  * @joined: The join that it has been told the beginning of; or 0.
  * @all_head: Where it continues to read this node's frames to all.
  * @slow: It has had no room for one for long.
  * @stopped: The queue waits for room, copies, or the end of congestion.
- * @watched: Unit 1 is watched since it was @tx_head.
+ * @watched: Unit 1 is watched since it was @head_seen.
  * @first: Number of the oldest in @pending.
  * @next: Number of the next there.
  * @pending: Frames sent and not announced.
@@ -260,6 +266,8 @@ struct tg_net_peer {
 
 	u32 cookie;
 	u32 their;
+	u64 refused;
+	unsigned long hello_at;
 	struct tg_segment *segment;
 	struct tg_remote *hello;
 	void __iomem *hello_io;
@@ -287,6 +295,7 @@ struct tg_net_peer {
 	u32 tx_told;
 	u32 tx_end;
 	u32 tx_head;
+	u64 head_seen;
 	u64 joined;
 	u32 all_head;
 	bool slow;
@@ -367,6 +376,9 @@ enum tg_net_counter {
  * @napi: Reads frames, and completes copies.
  * @kick: Schedules @napi where that cannot be done.
  * @work: Other nodes come and go.
+ * @worked: When it began last, in jiffies.
+ * @beat: Follows an event, so that no watch stays ended; see tg_net_beat().
+ * @anew: The poll begins all watches anew.
  * @running: The device is up. Changed by open and stop.
  * @bell: Bell that @work has seen.
  * @tries: Nodes to say hello to.
@@ -400,6 +412,9 @@ struct tg_net {
 	struct napi_struct napi;
 	struct irq_work kick;
 	struct delayed_work work;
+	unsigned long worked;
+	struct delayed_work beat;
+	bool anew;
 	bool running;
 	u64 bell;
 	unsigned long *tries;
@@ -435,6 +450,7 @@ extern unsigned int tg_net_ring_kib;
 /* net_peer.c */
 void tg_net_work(struct work_struct *work);
 void tg_net_kick_work(struct tg_net *net);
+void tg_net_leave_all(struct tg_net *net);
 
 /* net_data.c */
 bool tg_net_describe(struct tg_net *net, const struct sk_buff *skb, struct tg_net_record *record);

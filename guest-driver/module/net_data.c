@@ -35,8 +35,9 @@ static void tg_net_look_at_head(struct tg_net_peer *peer)
 {
 	u64 head = READ_ONCE(*peer->head);
 
-	if (head == peer->tx_head)
+	if (head == peer->head_seen)
 		return;
+	peer->head_seen = head;
 	peer->watched = false;
 	if (!tg_net_is_offset(head, peer->tx_size)) {
 		peer->net->stats[TG_NET_RX_BAD_INDEX]++;
@@ -86,7 +87,7 @@ static void tg_net_watch_head(struct tg_net_peer *peer)
 	if (peer->watched)
 		return;
 	peer->watched = true;
-	tg_net_arm(peer->net, peer->segment, TG_NET_HEAD_UNIT, peer->tx_head);
+	tg_net_arm(peer->net, peer->segment, TG_NET_HEAD_UNIT, peer->head_seen);
 }
 
 /* Stops the node's queue; the poll wakes it. */
@@ -444,15 +445,18 @@ netdev_tx_t tg_net_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct tg_net *net = netdev_priv(dev);
 	netdev_tx_t result;
+	bool more;
 	int node;
 
 	node = tg_net_node_of(net, skb);
+	/* Where nodes share a queue, the next frame of it may be to another one. */
+	more = netdev_xmit_more() && net->tg->nodes <= dev->real_num_tx_queues;
 	skb_tx_timestamp(skb);
 	spin_lock(&net->lock);
 	if (node < 0)
 		result = tg_net_send_to_all(net, skb);
 	else
-		result = tg_net_send_to(net, node, skb, netdev_xmit_more());
+		result = tg_net_send_to(net, node, skb, more);
 	spin_unlock(&net->lock);
 	return result;
 }
@@ -706,6 +710,13 @@ static u64 tg_net_look_at_tail(struct tg_net_reader *reader)
 	return tail;
 }
 
+/* Whether frames are exchanged with a node; without the lock. */
+static bool tg_net_is_up(const struct tg_net *net, u32 node)
+{
+	/* Whoever finds it up finds it prepared. */
+	return test_bit(node, net->connected) && smp_load_acquire(&net->peers[node]->up);
+}
+
 /* Reads frames of a node: how many records. */
 static int tg_net_poll_reader(struct tg_net_peer *peer, struct tg_net_reader *reader, int budget)
 {
@@ -744,6 +755,24 @@ static int tg_net_poll_node(struct tg_net_peer *peer, int budget)
 	return done;
 }
 
+/* All that is waited for is watched again: watches may have ended without a change. */
+static void tg_net_watch_anew(struct tg_net *net)
+{
+	u32 node;
+
+	spin_lock(&net->lock);
+	for_each_set_bit(node, net->connected, net->tg->nodes) {
+		struct tg_net_peer *peer = net->peers[node];
+
+		peer->watched = false;
+		peer->rx.armed = false;
+		/* The work has prepared it. */
+		if (smp_load_acquire(&peer->listens))
+			peer->all.armed = false;
+	}
+	spin_unlock(&net->lock);
+}
+
 /* Watches the tail, if it has changed since it was. */
 static void tg_net_watch(struct tg_net *net, struct tg_net_reader *reader,
 			 const struct tg_segment *segment, u32 unit)
@@ -755,45 +784,58 @@ static void tg_net_watch(struct tg_net *net, struct tg_net_reader *reader,
 	tg_net_arm(net, segment, unit, reader->seen);
 }
 
+static void tg_net_watch_all(struct tg_net *net)
+{
+	u32 node;
+
+	for_each_set_bit(node, net->connected, net->tg->nodes) {
+		struct tg_net_peer *peer = net->peers[node];
+
+		if (!tg_net_is_up(net, node))
+			continue;
+		tg_net_watch(net, &peer->rx, peer->segment, TG_NET_TAIL_UNIT);
+		/* The work has prepared it. */
+		if (smp_load_acquire(&peer->listens))
+			tg_net_watch(net, &peer->all, &peer->copy->seg, TG_NET_ALL_TAIL_UNIT);
+	}
+}
+
 /**
  * tg_net_poll() - reads frames, and looks at what has been sent
  * @napi: Of a network device.
  * @budget: Most frames to read.
  *
  * When it ends, it has the board watch the tails that have changed. A watch carries the tail
- * that was seen: if it has changed since, the event comes at once.
+ * that was seen: if it has changed since, the event comes at once. It is begun while this still
+ * counts as running, so that such an event has it run again.
  *
  * Return: Number of records read; @budget if there may be more.
  */
 int tg_net_poll(struct napi_struct *napi, int budget)
 {
 	struct tg_net *net = container_of(napi, struct tg_net, napi);
-	u32 node, i;
 	int done = 0;
+	u32 i;
 
 	net->stats[TG_NET_RX_POLLS]++;
 	rcu_read_lock();
+	if (READ_ONCE(net->anew)) {
+		WRITE_ONCE(net->anew, false);
+		tg_net_watch_anew(net);
+	}
 	tg_net_poll_sent(net);
 	/* It begins behind the node with which it ended before: each has its turn. */
 	for (i = 0; i < net->tg->nodes && done < budget; i++) {
 		net->turn = (net->turn + 1) % net->tg->nodes;
-		if (test_bit(net->turn, net->connected) && READ_ONCE(net->peers[net->turn]->up))
+		if (tg_net_is_up(net, net->turn))
 			done += tg_net_poll_node(net->peers[net->turn], budget - done);
 	}
 	if (READ_ONCE(*net->rings) != READ_ONCE(net->bell))
 		tg_net_kick_work(net);
-	if (done < budget && napi_complete_done(napi, done))
-		for_each_set_bit(node, net->connected, net->tg->nodes) {
-			struct tg_net_peer *peer = net->peers[node];
-
-			if (!READ_ONCE(peer->up))
-				continue;
-			tg_net_watch(net, &peer->rx, peer->segment, TG_NET_TAIL_UNIT);
-			/* The same. */
-			if (smp_load_acquire(&peer->listens))
-				tg_net_watch(net, &peer->all, &peer->copy->seg,
-					     TG_NET_ALL_TAIL_UNIT);
-		}
+	if (done < budget) {
+		tg_net_watch_all(net);
+		napi_complete_done(napi, done);
+	}
 	rcu_read_unlock();
 	return done;
 }

@@ -48,7 +48,7 @@ void tg_net_all_open(struct tg_net *net)
 	int err = -ENOMEM;
 	char name[64];
 
-	if (tg->nodes <= 2 || tg->nodes > TG_NET_ALL_NODES)
+	if (tg->nodes <= 2)
 		return;
 	tg_net_all_name(name, tg->node);
 	all = tg_client_replicate(net->file, name, TG_REPLICA_HERE, TG_NET_ALL_UNITS * TG_UNIT,

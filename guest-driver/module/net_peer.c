@@ -25,13 +25,18 @@
 /* Pause before what has failed is tried again. */
 #define TG_NET_AGAIN (HZ / 2)
 
+/* Pause between two looks at all nodes, whoever rings. */
+#define TG_NET_PAUSE (HZ / 100)
+
 /**
  * tg_net_kick_work() - has the work look at what has changed
  * @net: Network device.
  */
 void tg_net_kick_work(struct tg_net *net)
 {
-	mod_delayed_work(system_long_wq, &net->work, 0);
+	unsigned long now = jiffies, due = READ_ONCE(net->worked) + TG_NET_PAUSE;
+
+	mod_delayed_work(system_long_wq, &net->work, time_before(now, due) ? due - now : 0);
 }
 
 static u32 tg_net_cookie(void)
@@ -51,6 +56,8 @@ static struct tg_net_peer *tg_net_peer(struct tg_net *net, u32 node)
 	peer->net = net;
 	peer->node = node;
 	peer->cookie = tg_net_cookie();
+	peer->hello_at = jiffies;
+	peer->join_at = jiffies;
 	/* Those who find it find all of it. */
 	smp_store_release(&net->peers[node], peer);
 	return peer;
@@ -71,33 +78,59 @@ static void tg_net_close_hello(struct tg_net_peer *peer)
 	peer->hello = NULL;
 }
 
-/* Whether the node's hello page can be stored to. */
-static bool tg_net_open_hello(struct tg_net_peer *peer)
+static bool tg_net_has_lost(const struct tg_remote *remote)
+{
+	return READ_ONCE(remote->obj.dead) || READ_ONCE(remote->status) ||
+	       READ_ONCE(remote->state) & TG_STATE_CUT;
+}
+
+/* Has the node's hello page where it can be stored to. -ENOENT if there is none. */
+static int tg_net_open_hello(struct tg_net_peer *peer)
 {
 	struct tg_net *net = peer->net;
 	struct tg_remote *hello;
 
-	if (peer->hello && READ_ONCE(peer->hello->obj.dead))
+	if (peer->hello && tg_net_has_lost(peer->hello))
 		tg_net_close_hello(peer);
 	if (peer->hello)
-		return true;
+		return 0;
 	hello = tg_client_import(net->file, TG_NET_HELLO, peer->node, TG_RIGHT_WRITE);
-	if (IS_ERR(hello))
-		return false;
+	switch (PTR_ERR_OR_ZERO(hello)) {
+	case 0:
+		break;
+	/* The node, or its network device, is not there; or it has other plans. */
+	case -EHOSTUNREACH:
+	case -ENETDOWN:
+	case -ENOENT:
+	case -EACCES:
+	case -EINVAL:
+		return -ENOENT;
+	default:
+		return PTR_ERR(hello);
+	}
 	peer->hello = hello;
-	if (hello->count >= TG_NET_HELLO_UNITS)
-		peer->hello_io = tg_client_map(hello, TG_APERTURE_PLAIN);
-	if (!peer->hello_io)
+	if (hello->count < TG_NET_HELLO_UNITS) {
 		tg_net_close_hello(peer);
-	return peer->hello;
+		return -ENOENT;
+	}
+	peer->hello_io = tg_client_map(hello, TG_APERTURE_PLAIN);
+	if (!peer->hello_io) {
+		tg_net_close_hello(peer);
+		return -ENOMEM;
+	}
+	return 0;
 }
 
-static void tg_net_say_hello(struct tg_net_peer *peer)
+/* False if it is to be said again. A node that is not there says hello when it comes. */
+static bool tg_net_say_hello(struct tg_net_peer *peer)
 {
-	if (!tg_net_open_hello(peer))
-		return;
+	int err = tg_net_open_hello(peer);
+
+	if (err)
+		return err == -ENOENT;
 	writeq((u64)peer->cookie << 32 | peer->their, peer->hello_io + 8 * peer->net->tg->node);
 	writeq(get_random_u64(), peer->hello_io + TG_NET_BELL);
+	return true;
 }
 
 /* No frames are exchanged with it from now on. */
@@ -231,13 +264,15 @@ static int tg_net_connect(struct tg_net_peer *peer)
 	peer->tx_told = 0;
 	peer->tx_end = 0;
 	peer->tx_head = 0;
+	peer->head_seen = 0;
 	peer->joined = 0;
 	peer->slow = false;
 	peer->stopped = false;
 	peer->watched = false;
 	peer->first = 0;
 	peer->next = 0;
-	WRITE_ONCE(peer->up, true);
+	/* The poll finds all of it. */
+	smp_store_release(&peer->up, true);
 	set_bit(peer->node, net->connected);
 	spin_unlock_bh(&net->lock);
 	net->stats[TG_NET_CONNECTIONS]++;
@@ -257,6 +292,7 @@ static bool tg_net_listen(struct tg_net *net, u32 node)
 	u64 word = READ_ONCE(net->words[node]);
 	u32 their = upper_32_bits(word);
 	struct tg_net_peer *peer;
+	int err;
 
 	if (!their && !net->peers[node])
 		return true;
@@ -272,8 +308,15 @@ static bool tg_net_listen(struct tg_net *net, u32 node)
 	if (!their)
 		return true;
 	if (!peer->their) {
+		if (word == peer->refused)
+			return true;
 		/* Its page may be another one. */
 		tg_net_close_hello(peer);
+		err = tg_net_open_hello(peer);
+		if (err == -ENOENT)
+			peer->refused = word;
+		if (err)
+			return err == -ENOENT;
 		if (tg_net_make_segment(peer))
 			return false;
 		peer->their = their;
@@ -289,12 +332,37 @@ static bool tg_net_is_lost(const struct tg_net_peer *peer)
 {
 	const struct tg_remote *remote = peer->remote;
 
-	return READ_ONCE(peer->broken) ||
-	       (remote && (READ_ONCE(remote->obj.dead) || READ_ONCE(remote->status) ||
-			   READ_ONCE(remote->state) & TG_STATE_CUT));
+	return READ_ONCE(peer->broken) || (remote && tg_net_has_lost(remote));
 }
 
-static void tg_net_leave_all(struct tg_net *net)
+/* Says hello without being asked, though not often. False if that is to be tried again. */
+static bool tg_net_try(struct tg_net *net, u32 node)
+{
+	struct tg_net_peer *peer = tg_net_peer(net, node);
+
+	if (!peer)
+		return false;
+	/* What was said may be lost. */
+	if (peer->hello && !READ_ONCE(peer->hello->obj.dead) && tg_net_has_lost(peer->hello))
+		set_bit(node, net->tries);
+	if (!test_bit(node, net->tries))
+		return true;
+	if (time_before(jiffies, peer->hello_at))
+		return false;
+	peer->hello_at = jiffies + TG_NET_AGAIN;
+	peer->refused = 0;
+	clear_bit(node, net->tries);
+	if (tg_net_say_hello(peer))
+		return true;
+	set_bit(node, net->tries);
+	return false;
+}
+
+/**
+ * tg_net_leave_all() - ends all connections, and says goodbye
+ * @net: Network device, whose work does not run, or calls this.
+ */
+void tg_net_leave_all(struct tg_net *net)
 {
 	u32 node;
 
@@ -325,17 +393,20 @@ void tg_net_work(struct work_struct *work)
 	u64 bell;
 	u32 node;
 
-	if (!READ_ONCE(net->running) || tg_gone(tg)) {
+	if (!READ_ONCE(net->running))
+		return;
+	if (tg_gone(tg)) {
 		tg_net_leave_all(net);
 		return;
 	}
+	WRITE_ONCE(net->worked, jiffies);
 	/* A frame to all that waits for nodes. */
 	if (READ_ONCE(net->all_skb))
 		irq_work_queue(&net->kick);
 	bell = READ_ONCE(*net->rings);
 	/* What follows the bell is read after it. */
 	smp_rmb();
-	for (node = 0; node < tg->nodes; node++) {
+	for (node = 0; node < tg->nodes && READ_ONCE(net->running); node++) {
 		struct tg_net_peer *peer = net->peers[node];
 
 		if (node == tg->node)
@@ -344,11 +415,8 @@ void tg_net_work(struct work_struct *work)
 			tg_net_give_up(peer);
 			set_bit(node, net->tries);
 		}
-		if (test_and_clear_bit(node, net->tries)) {
-			peer = tg_net_peer(net, node);
-			if (peer)
-				tg_net_say_hello(peer);
-		}
+		if (!tg_net_try(net, node))
+			again = true;
 		if (!tg_net_listen(net, node))
 			again = true;
 		cond_resched();
@@ -359,5 +427,6 @@ void tg_net_work(struct work_struct *work)
 		if (net->peers[node] && !tg_net_all_join(net->peers[node]))
 			again = true;
 	if (again)
-		mod_delayed_work(system_long_wq, &net->work, TG_NET_AGAIN);
+		/* Unless it has been kicked meanwhile. */
+		queue_delayed_work(system_long_wq, &net->work, TG_NET_AGAIN);
 }

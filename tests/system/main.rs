@@ -232,6 +232,7 @@ fn network(suite: &mut Suite) {
             ("net_bulk_is_whole", &net::bulk_is_whole),
             ("net_multicast_by_the_switch", &net::multicast_by_the_switch),
             ("net_hostile_node", &net::hostile_node),
+            ("net_deaf_node", &net::deaf_node),
             ("net_module_reloaded_amid_traffic", &net::module_reloaded_amid_traffic),
             ("net_guest_logs_are_silent", &whole::guest_logs_are_silent),
             ("net_node_reset_amid_traffic", &net::node_reset_amid_traffic),
@@ -253,6 +254,7 @@ fn oldest_kernel(suite: &mut Suite) {
             .settings(Settings { net: Some(Net::Nodes), ..Settings::default() }),
         &[
             ("kernel_6_1_net_between_two", &net::between_two),
+            ("kernel_6_1_net_board_hangs", &net::board_hangs),
             ("kernel_6_1_selftest", &|c| whole::selftest(c, User::Tg)),
             ("kernel_6_1_owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 2)),
             ("kernel_6_1_i10_wide_elements_with_two_processors", &queues::wide_elements_with_two_processors),

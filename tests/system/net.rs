@@ -189,6 +189,58 @@ pub(crate) fn hostile_node(cluster: &Cluster) -> Result<()> {
     within(Duration::from_secs(20), || reaches(a, c))
 }
 
+/// A node that ends the watches of another one by stores that change nothing: others are heard nevertheless. Then it
+/// reads nothing, and says where it would continue, of which there is none: nobody polls for that.
+pub(crate) fn deaf_node(cluster: &Cluster) -> Result<()> {
+    let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
+    // Its address is known: nobody will answer for it.
+    within(Duration::from_secs(20), || reaches(a, c))?;
+    c.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
+    let mut deaf = c.argv(&["tg-net", "deaf", "0"]).as_root().keep_input_open().spawn()?;
+    deaf.wait_for_line(LIMIT, |line| line == "connected")?;
+    b.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
+    // It has been noticed that it has gone.
+    telegraphos_cluster::sleep(Duration::from_secs(1))?;
+    deaf.write("\n")?;
+    deaf.wait_for_line(LIMIT, |line| line == "rung")?;
+    telegraphos_cluster::sleep(Duration::from_millis(100))?;
+    insert(b)?;
+    within(Duration::from_secs(20), || reaches(b, a))?;
+
+    let before = counters(a)?;
+    let flood = ["ping", "-c", "200", "-i", "0.01", "-s", "8900", "-w", "4", &address(c)];
+    a.argv(&flood).as_root().limit(LIMIT).run()?;
+    deaf.wait_for_line(LIMIT, |line| line == "full")?;
+    telegraphos_cluster::sleep(Duration::from_millis(500))?;
+    let full = counters(a)?;
+    ensure!(full["tx_stops"] > before["tx_stops"], "the queue to node 2 does not wait: {full:?}");
+    ensure!(full["rx_bad_index"] > before["rx_bad_index"], "the head has not been seen: {full:?}");
+    telegraphos_cluster::sleep(Duration::from_secs(4))?;
+    let polls = counter(a, "rx_polls")? - full["rx_polls"];
+    println!("  {polls} polls in 4 s without anything to read");
+    // Some follow what was there before, at intervals of seconds.
+    ensure!(polls < 50, "{polls} polls in 4 s without anything to read");
+
+    drop(deaf);
+    insert(c)?;
+    within(Duration::from_secs(20), || reaches(c, a))
+}
+
+/// A node whose board hangs does not answer where another one's driver comes: it is said hello to again.
+pub(crate) fn board_hangs(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    within(Duration::from_secs(20), || reaches(a, b))?;
+    a.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
+    telegraphos_cluster::sleep(Duration::from_millis(500))?;
+    b.hang_hib(true);
+    let inserted = insert(a);
+    telegraphos_cluster::sleep(Duration::from_secs(5))?;
+    b.hang_hib(false);
+    inserted?;
+    within(Duration::from_secs(20), || reaches(a, b))?;
+    within(Duration::from_secs(20), || reaches(b, a))
+}
+
 /// Loads the module again: its device gets the address of the node.
 fn insert(guest: &Guest) -> Result<()> {
     guest.argv(&["insmod", "/lib/telegraphos/telegraphos_net.ko"]).as_root().limit(LIMIT).check()?;

@@ -19,6 +19,8 @@ Usage: tg-net serve [--pause MS]     answers the others, on port 7700; reads not
        tg-net call COUNT             sends them, from 8 to 400 bytes
        tg-net counters [DEVICE]      what the driver counts (as `ethtool -S`)
        tg-net hostile NODE           connects to a node's tg0 as another tg0 would, and writes garbage there
+       tg-net deaf NODE              connects so, and reads nothing; at a line of its input, stores that end the node's
+                                     watches; once the node waits for room, a head of which there is none
 
 Exit codes: 0 done, 1 something was lost or changed, 2 usage, 3 the network or the board refused.
 ";
@@ -58,8 +60,9 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         ["counters"] => counters("tg0"),
         ["counters", device] => counters(device),
         ["hostile", node] => hostile(cli::number("NODE", node)?),
+        ["deaf", node] => deaf(cli::number("NODE", node)?),
         _ => Err(Failure::Usage(format!(
-            "arguments {words:?}: expected serve, bulk, measure, hear, call, counters or hostile"
+            "arguments {words:?}: expected serve, bulk, measure, hear, call, counters, hostile or deaf"
         ))),
     }
 }
@@ -419,17 +422,67 @@ fn befriend(own: &Node, node: u16, door: &mut Door, hello: &Segment) -> Outcome<
     Ok((own.import(node, &format!("{HELLO}.of.{}", own.id())).rights(rights).open()?, echo))
 }
 
+/// A connection with another node, as its driver has one.
+struct Friend {
+    own: Node,
+    _hello: Segment,
+    /// What it writes to. No frame there is read.
+    sink: Segment,
+    door: Door,
+    /// What is written to.
+    ring: Remote,
+    /// Its cookie.
+    echo: u64,
+}
+
+impl Friend {
+    fn of(node: u16) -> Outcome<Friend> {
+        let own = Node::open()?;
+        let none = Rights(0);
+        let export = |name: &str, size: u64, rights: u16| {
+            own.export(name, size).owner(Rights(rights)).others(none).create().map_err(Failure::from)
+        };
+        let hello = export(HELLO, 2 * UNIT, Rights::WRITE.0)?;
+        let sink = export(&format!("{HELLO}.of.{node}"), FRAMES + 8 * UNIT, Rights::WRITE.0 | Rights::DMA.0)?;
+        let mut door = Door::open(&own, node)?;
+        let (ring, echo) = befriend(&own, node, &mut door, &hello)?;
+        Ok(Friend { own, _hello: hello, sink, door, ring, echo })
+    }
+}
+
+fn deaf(node: u16) -> Outcome<()> {
+    let Friend { own, sink, door, ring, .. } = &mut Friend::of(node)?;
+    // So that the node has nothing to try again.
+    let _all = be_copied(own, node, sink)?;
+    println!("connected");
+    let mut lines = std::io::stdin().lines();
+    lines.next();
+    // Beside the bell, and beside the tail.
+    door.to.put64(BELL + 8, 1)?;
+    door.to.quiet()?;
+    ring.put64(8, 1)?;
+    ring.quiet()?;
+    println!("rung");
+    let (begun, mut tail, mut since) = (Instant::now(), 0, Instant::now());
+    while tail == 0 || since.elapsed() < Duration::from_secs(1) {
+        let now: u64 = sink.load(0)?;
+        if now != tail {
+            (tail, since) = (now, Instant::now());
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(Failure::Check(format!("node {node} still sends, or nothing: it continues at {tail}")));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    ring.put64(UNIT, 7)?;
+    ring.quiet()?;
+    println!("full");
+    lines.next();
+    Ok(())
+}
+
 fn hostile(node: u16) -> Outcome<()> {
-    let own = Node::open()?;
-    let none = Rights(0);
-    let export = |name: &str, size: u64, rights: u16| {
-        own.export(name, size).owner(Rights(rights)).others(none).create().map_err(Failure::from)
-    };
-    let hello = export(HELLO, 2 * UNIT, Rights::WRITE.0)?;
-    // What it writes to. No frame there is read.
-    let sink = export(&format!("{HELLO}.of.{node}"), FRAMES + 8 * UNIT, Rights::WRITE.0 | Rights::DMA.0)?;
-    let mut door = Door::open(&own, node)?;
-    let (ring, echo) = befriend(&own, node, &mut door, &hello)?;
+    let Friend { own, sink, door, ring, echo, .. } = &mut Friend::of(node)?;
     let attacks = garbage(ring.size() - FRAMES - WORDS);
     let count = attacks.len();
     for stores in attacks {
@@ -440,7 +493,7 @@ fn hostile(node: u16) -> Outcome<()> {
         // So that it is seen before the next.
         std::thread::sleep(Duration::from_millis(50));
     }
-    let all = be_copied(&own, node, &sink)?;
+    let all = be_copied(own, node, sink)?;
     for stores in garbage(UNIT / 2) {
         for (at, value) in stores {
             match at {
@@ -466,7 +519,7 @@ fn hostile(node: u16) -> Outcome<()> {
     ring.put64(0, 64)?;
     ring.quiet()?;
     for _ in 0..4 {
-        door.say(0, echo)?;
+        door.say(0, *echo)?;
         std::thread::sleep(Duration::from_millis(100));
     }
     Ok(())
