@@ -637,6 +637,7 @@ struct tg_memory {
  * @calm: Faults that wait for the end of congestion.
  * @taken_used: Words of the status page in use by own imports. Under
  *	tg_device.lock.
+ * @nowhere: What the windows of soft imports that are gone lead to; or NULL.
  */
 struct tg_file {
 	struct tg_device *tg;
@@ -661,6 +662,7 @@ struct tg_file {
 	bool congested;
 	wait_queue_head_t calm;
 	DECLARE_BITMAP(taken_used, TG_TAKEN_WORDS);
+	struct page *nowhere;
 };
 
 /**
@@ -819,6 +821,7 @@ struct tg_nqueue {
  * @trapped: Its plain window is the board's all the same. Under map_lock.
  * @settles: It is to be direct again once the board has none of its stores: faults wait. Under
  *	map_lock.
+ * @soft: When it is dead, its windows lead to tg_file.nowhere.
  */
 struct tg_remote {
 	struct tg_object obj;
@@ -839,6 +842,7 @@ struct tg_remote {
 	u32 direct_unit;
 	bool trapped;
 	bool settles;
+	bool soft;
 };
 
 /**

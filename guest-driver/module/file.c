@@ -176,6 +176,8 @@ static void tg_file_release(struct kref *ref)
 	struct tg_device *tg = file->tg;
 
 	tg_account_close(file);
+	if (file->nowhere)
+		__free_page(file->nowhere);
 	kfree_sensitive(file);
 	put_device(&tg->dev);
 	if (atomic_dec_and_test(&tg_files))

@@ -145,6 +145,23 @@ static struct tg_remote *tg_remote_new(struct tg_file *file, u32 node, u32 right
 	return err ? ERR_PTR(err) : remote;
 }
 
+/* Its windows will lead to a page of the file when it is gone: 0 or -ENOMEM. */
+static int tg_remote_soften(struct tg_remote *remote)
+{
+	struct tg_file *file = remote->obj.file;
+	struct page *page;
+
+	if (!READ_ONCE(file->nowhere)) {
+		page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+		if (!page)
+			return -ENOMEM;
+		if (cmpxchg(&file->nowhere, NULL, page))
+			__free_page(page);
+	}
+	remote->soft = true;
+	return 0;
+}
+
 /**
  * tg_remote_create() - TG_IOCTL_IMPORT: imports a segment
  * @call: The call, of the file that imports. The caller holds op_lock for reading, and the
@@ -182,6 +199,9 @@ int tg_remote_create(struct tg_call *call)
 	if (IS_ERR(remote))
 		return PTR_ERR(remote);
 	call->created = &remote->obj;
+	err = arg->flags & TG_IMPORT_SOFT ? tg_remote_soften(remote) : 0;
+	if (err)
+		return err;
 	/* Longer than the window of its node: launches name it by its number. */
 	window = found.length <= 1ULL << tg->offset_bits;
 	err = window ? tg_remote_take_slots(tg, remote, found.count) : 0;

@@ -134,7 +134,7 @@ static const struct tg_ioctl tg_ioctls[] = {
 	TG_IOCTL(TG_IOCTL_EXPORT, tg_segment_create, tg_export, offset,
 		 .board = true, .named = true),
 	TG_IOCTL(TG_IOCTL_UNEXPORT, tg_object_close, tg_handle, handle, .kind = TG_MMAP_EXPORT),
-	TG_IOCTL(TG_IOCTL_IMPORT, tg_remote_create, tg_import, reserved,
+	TG_IOCTL(TG_IOCTL_IMPORT, tg_remote_create, tg_import, reserved, .flags = TG_IMPORT_SOFT,
 		 .board = true, .named = true, .reply = TG_REPLY_ALWAYS),
 	TG_IOCTL(TG_IOCTL_UNIMPORT, tg_object_close, tg_handle, handle, .kind = TG_MMAP_IMPORT),
 	TG_IOCTL(TG_IOCTL_STATE, tg_remote_state, tg_import_state, status,
@@ -301,7 +301,7 @@ static int tg_ioctl_of(const struct tg_ioctl *ops, u32 count, unsigned int nr, u
 		return err;
 	/* Another thread may have changed it since. */
 	call->arg.head.size = size;
-	if (call->arg.head.flags)
+	if (call->arg.head.flags & ~op->flags)
 		return -EINVAL;
 	call->op = op;
 	return tg_ioctl_finish(call, tg_ioctl_run(call, op->run));
@@ -315,8 +315,9 @@ static int tg_ioctl_of(const struct tg_ioctl *ops, u32 count, unsigned int nr, u
  *
  * Return: 0; -ENOTTY for a number, type or direction that no ioctl has, or whose module is not
  * loaded; -EINVAL if the sizes in the structure and the request number differ, for a
- * structure that is shorter than its first version, or for a flag; -E2BIG for bytes beyond
- * this driver's version that are not zero; -EFAULT; or the result of the handler.
+ * structure that is shorter than its first version, or for a flag that it does not have;
+ * -E2BIG for bytes beyond this driver's version that are not zero; -EFAULT; or the result of
+ * the handler.
  */
 long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {

@@ -90,6 +90,7 @@ enum tg_reply_when {
  * struct tg_ioctl - how an ioctl is handled
  * @cmd: Its request number.
  * @min_size: Bytes of the first version of its structure.
+ * @flags: Those that it has.
  * @run: Handles it: 0 or a negative errno.
  * @undo: Undoes it, as it was run, if its structure cannot be written back. NULL if nothing
  *	is left to do.
@@ -102,6 +103,7 @@ enum tg_reply_when {
 struct tg_ioctl {
 	unsigned int cmd;
 	u32 min_size;
+	u32 flags;
 	int (*run)(struct tg_call *call);
 	int (*undo)(struct tg_call *call);
 	bool board;

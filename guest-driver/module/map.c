@@ -25,6 +25,9 @@
  * pages only as its setting for transparent ones allows it, and small guests have them off.
  * All state that decides between huge and small is under map_lock, so no two faults differ.
  *
+ * Where an import is soft, its windows do not end with it: the next access maps a page of the
+ * file, for all of them. What is stored there reaches nobody else.
+ *
  * A context page is zapped while launches or stores of its processes wait at the board, as
  * the windows of an import are. The page of each file has an offset of its own for that,
  * though all are mapped by the same.
@@ -233,6 +236,17 @@ static bool tg_fault_huge(struct vm_fault *vmf, u64 pfn)
 	       tg_insert_pfn_pmd(vmf, pfn) == VM_FAULT_NOPAGE;
 }
 
+/* What is accessed is gone. The windows of a soft import lead nowhere from then on. */
+static vm_fault_t tg_fault_gone(struct vm_fault *vmf, const struct tg_file *file,
+				struct tg_object *obj, unsigned long kind)
+{
+	bool window = kind == TG_MMAP_IMPORT || kind == TG_MMAP_ARGUMENT || kind == TG_MMAP_ENQUEUE;
+
+	if (!window || !tg_remote_of(obj)->soft)
+		return VM_FAULT_SIGBUS;
+	return vmf_insert_pfn(vmf->vma, vmf->address, page_to_pfn(file->nowhere));
+}
+
 static vm_fault_t tg_fault(struct vm_fault *vmf)
 {
 	struct vm_area_struct *vma = vmf->vma;
@@ -252,8 +266,12 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	u64 pfn;
 
 	down_read(&tg->map_lock);
-	if (tg_gone(tg) || (obj && (obj->dead || page >= tg_pages(obj->size))))
+	if (obj && page >= tg_pages(obj->size))
 		goto out;
+	if (tg_gone(tg) || (obj && obj->dead)) {
+		ret = tg_fault_gone(vmf, file, obj, kind);
+		goto out;
+	}
 
 	switch (kind) {
 	case TG_MMAP_CONTEXT:

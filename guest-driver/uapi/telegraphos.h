@@ -256,6 +256,8 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 #define TG_MMAP_REPLICA_WINDOW 0x9
 /* Kind of registrations, which cannot be mapped: the process has the memory. */
 #define TG_MMAP_REGISTRATION 0xa
+/* A flag of TG_IOCTL_IMPORT: when the import is gone for good, stores by its windows go nowhere, and loads return anything, instead of SIGBUS. */
+#define TG_IMPORT_SOFT 0x1
 /* tg_replica.home: make the segment, with this node as its home. */
 #define TG_REPLICA_HERE 0xffffffff
 /* tg_import_state.state: stores wait, processes block in page faults. */
@@ -275,7 +277,7 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 struct tg_info {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* ABI_VERSION. */
 	__u32 abi;
@@ -306,7 +308,7 @@ _Static_assert(sizeof(struct tg_info) == 120, "tg_info");
 struct tg_export {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
@@ -340,7 +342,7 @@ _Static_assert(sizeof(struct tg_export) == 216, "tg_export");
 struct tg_import {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
@@ -372,7 +374,7 @@ _Static_assert(sizeof(struct tg_import) == 128, "tg_import");
 struct tg_handle {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* The handle. */
 	__u32 handle;
@@ -383,7 +385,7 @@ _Static_assert(sizeof(struct tg_handle) == 12, "tg_handle");
 struct tg_import_state {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* In: the import's handle. */
 	__u32 handle;
@@ -401,7 +403,7 @@ _Static_assert(sizeof(struct tg_import_state) == 20, "tg_import_state");
 struct tg_launch {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* TG_STYLE_*. */
 	__u32 style;
@@ -437,7 +439,7 @@ _Static_assert(sizeof(struct tg_launch) == 80, "tg_launch");
 struct tg_counter {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* Import handle (ARM). */
 	__u32 handle;
@@ -462,7 +464,7 @@ _Static_assert(sizeof(struct tg_counter) == 48, "tg_counter");
 struct tg_notify {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* The eventfd, or -1 to stop. */
 	__s32 eventfd;
@@ -473,7 +475,7 @@ _Static_assert(sizeof(struct tg_notify) == 12, "tg_notify");
 struct tg_wait {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/*
 	 * Longest time to sleep in microseconds: from 20 ms on it ends with a tick of the kernel's, and after an hour
@@ -495,7 +497,7 @@ _Static_assert(sizeof(struct tg_wait) == 24, "tg_wait");
 struct tg_queue {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
@@ -537,7 +539,7 @@ _Static_assert(sizeof(struct tg_queue) == 176, "tg_queue");
 struct tg_queue_state {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* In: the queue's handle. */
 	__u32 handle;
@@ -561,7 +563,7 @@ _Static_assert(sizeof(struct tg_queue_state) == 40, "tg_queue_state");
 struct tg_queue_pop {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* In: the queue's handle. */
 	__u32 handle;
@@ -576,7 +578,7 @@ _Static_assert(sizeof(struct tg_queue_pop) == 24, "tg_queue_pop");
 struct tg_replica {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
@@ -618,7 +620,7 @@ _Static_assert(sizeof(struct tg_replica) == 176, "tg_replica");
 struct tg_register {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* Address of its first byte, of any alignment. */
 	__u64 address;
@@ -649,7 +651,7 @@ _Static_assert(sizeof(struct tg_register) == 160, "tg_register");
 struct tg_registration_state {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* In: its handle. */
 	__u32 handle;
@@ -662,7 +664,7 @@ _Static_assert(sizeof(struct tg_registration_state) == 16, "tg_registration_stat
 struct tg_replica_state {
 	/* Bytes of this structure in the caller's version of it. */
 	__u32 size;
-	/* Zero: there are no flags. */
+	/* Flags that the ioctl has; most have none. */
 	__u32 flags;
 	/* In: handle. */
 	__u32 handle;

@@ -12,7 +12,7 @@
 //!
 //! mmap offsets: `kind << 48 | handle << 32 | byte offset`; kinds are MMAP_*. A mapping must lie within the object,
 //! else `EINVAL`. Import and export mappings fill by page fault; when the object goes away (device gone, grant revoked,
-//! node down) the next touch is SIGBUS.
+//! node down) the next touch is SIGBUS, unless the import is soft.
 
 c_consts! {
     /// Constants of the user interface for the C header.
@@ -49,6 +49,9 @@ c_consts! {
         MMAP_REPLICA_WINDOW = 9,
         /// Kind of registrations, which cannot be mapped: the process has the memory.
         MMAP_REGISTRATION = 10,
+        /// A flag of TG_IOCTL_IMPORT: when the import is gone for good, stores by its windows go nowhere, and loads
+        /// return anything, instead of SIGBUS.
+        IMPORT_SOFT = 1,
         /// tg_replica.home: make the segment, with this node as its home.
         REPLICA_HERE = 0xffff_ffff,
         /// tg_import_state.state: stores wait, processes block in page faults.
@@ -73,7 +76,7 @@ macro_rules! ioctl_struct {
             NATIVE {
                 /// Bytes of this structure in the caller's version of it.
                 pub size: u32,
-                /// Zero: there are no flags.
+                /// Flags that the ioctl has; most have none.
                 pub flags: u32,
             }
             $($rest)*
@@ -84,7 +87,7 @@ macro_rules! ioctl_struct {
             NATIVE {
                 /// Bytes of this structure in the caller's version of it.
                 pub size: u32,
-                /// Zero: there are no flags.
+                /// Flags that the ioctl has; most have none.
                 pub flags: u32,
                 /// Name, NUL-padded, 1 to 63 bytes.
                 pub name: [u8; 64],

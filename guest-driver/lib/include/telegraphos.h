@@ -280,6 +280,10 @@ uint64_t tg_segment_size(const tg_segment *segment);
  * 16 bytes, or is NULL. */
 int tg_import(const tg_node *node, uint16_t id, const char *name, uint16_t rights, const uint8_t *secret, tg_remote **remote);
 
+/* The same, of an import that raises no SIGBUS when its owner is gone: stores then reach nobody, loads return
+ * anything, launches fail, and tg_remote_state says so. */
+int tg_import_soft(const tg_node *node, uint16_t id, const char *name, uint16_t rights, const uint8_t *secret, tg_remote **remote);
+
 /* Closes an import after its outstanding stores. */
 int tg_unimport(tg_remote *remote);
 
@@ -487,6 +491,9 @@ int tg_queue_close(tg_queue *queue);
 
 /* Imports a queue of a node, to append to it. The secret has 16 bytes, or is NULL. */
 int tg_queue_import(const tg_node *node, uint16_t id, const char *name, const uint8_t *secret, tg_remote_queue **queue);
+
+/* The same, of an import that raises no SIGBUS when its owner is gone: elements then reach nobody. */
+int tg_queue_import_soft(const tg_node *node, uint16_t id, const char *name, const uint8_t *secret, tg_remote_queue **queue);
 
 /* Appends with one store instruction, after all earlier puts of this thread to that node, and returns before the
  * other node has it. */

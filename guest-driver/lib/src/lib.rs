@@ -77,8 +77,8 @@
 //! When an exporter withdraws its memory or dies, its node is reset or leaves, or the board is unplugged, the window is
 //! gone, and touching it raises SIGBUS, exactly as touching a truncated file does. The library installs no signal
 //! handler; that is the program's decision. [`Remote::state`] and [`Node::wait_error`] report it, but an access may
-//! always come first: a program that must survive the death of its peers handles SIGBUS, or makes its remote accesses
-//! in a separate process.
+//! always come first: a program that must survive the death of its peers imports [softly](ImportBuilder::soft), and
+//! asks for the state before it believes what it has loaded; or it handles SIGBUS.
 //!
 //! Consumers of a queue may also lose its mapping because one of them was stopped during a dequeue for too long: see
 //! [`Queue`].

@@ -33,12 +33,21 @@ pub struct ImportBuilder {
     name: String,
     rights: Rights,
     secret: Secret,
+    soft: bool,
 }
 
 impl ImportBuilder {
     /// An import of the object of that kind and name that node `node` has published.
     pub(crate) fn new(context: &Arc<Context>, object: Object, node: NodeId, name: &str) -> ImportBuilder {
-        ImportBuilder { context: context.clone(), object, node, name: name.into(), rights: FULL, secret: [0; 16] }
+        ImportBuilder {
+            context: context.clone(),
+            object,
+            node,
+            name: name.into(),
+            rights: FULL,
+            secret: [0; 16],
+            soft: false,
+        }
     }
 
     /// The requested rights, all of which must be granted; [`FULL`](crate::FULL) by default.
@@ -55,6 +64,14 @@ impl ImportBuilder {
     /// The segment's secret.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = secret;
+        self
+    }
+
+    /// An import that raises no SIGBUS when its owner is gone: stores then reach nobody, loads return anything, and
+    /// launches fail. The program asks for [`Remote::state`], or [`Remote::quiet`] fails. For programs that survive the
+    /// death of those that they talk to; others are told of it by the signal wherever they forget to ask.
+    pub fn soft(mut self) -> Self {
+        self.soft = true;
         self
     }
 
@@ -83,6 +100,7 @@ impl ImportBuilder {
             secret: self.secret,
             node: u32::from(self.node),
             rights: self.rights.0.into(),
+            flags: if self.soft { uapi::IMPORT_SOFT as u32 } else { 0 },
             ..uapi::Import::default()
         };
         sys::import(self.context.device.fd(), &mut request).map_err(|errno| {
@@ -121,7 +139,7 @@ pub struct State {
     pub congested: bool,
     /// A store was lost, and later ones are dropped until [`Remote::acknowledge`].
     pub cut: bool,
-    /// Gone for good: touching it raises SIGBUS. Import it again.
+    /// Gone for good: touching it raises SIGBUS, unless it is soft. Import it again.
     pub dead: bool,
     /// Loads and stores are the owner's memory itself: see [`ExportBuilder::direct`](crate::ExportBuilder::direct). It
     /// ends while page access counters count them.
@@ -135,7 +153,8 @@ pub struct State {
 /// [`put`](Remote::put) is one store instruction and returns before the other node has the value, usually long before.
 /// [`get`](Remote::get) is one load instruction and waits for the value, behind all earlier puts to that node. A load
 /// that cannot be served returns all ones in bounded time, with the error latched: see [`state`](Remote::state).
-/// Touching an import that is dead raises SIGBUS, see the crate's documentation.
+/// Touching an import that is dead raises SIGBUS, see the crate's documentation, unless it is
+/// [soft](ImportBuilder::soft).
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {

@@ -51,6 +51,15 @@ functions! { IMPORTS;
         with(builder, Rights(rights), ImportBuilder::rights).open()
     });
 
+    /// The same, of an import that raises no SIGBUS when its owner is gone: stores then reach nobody, loads return
+    /// anything, launches fail, and tg_remote_state says so.
+    fn tg_import_soft(
+        node: *const Node, id: u16, name: *const c_char, rights: u16, secret: *const u8, remote: *mut *mut Remote
+    ) -> c_int = give(remote, || {
+        let builder = given(node)?.import(id, name_of(name)?).secret(secret_of(secret)).soft();
+        with(builder, Rights(rights), ImportBuilder::rights).open()
+    });
+
     /// Closes an import after its outstanding stores.
     fn tg_unimport(remote: *mut Remote) -> c_int = take(remote, Remote::close);
 

@@ -42,6 +42,12 @@ impl QueueImportBuilder {
         QueueImportBuilder { import: self.import.secret(secret) }
     }
 
+    /// An import that raises no SIGBUS when its owner is gone, see [`ImportBuilder::soft`]: elements that are enqueued
+    /// then reach nobody.
+    pub fn soft(self) -> Self {
+        QueueImportBuilder { import: self.import.soft() }
+    }
+
     /// Requests the import from the other node's board, which reserves hold slots, and maps the queue's enqueue
     /// aperture. Fails with [`Status::NoHold`] when that node has none left.
     pub fn open(self) -> Result<RemoteQueue> {
@@ -60,7 +66,7 @@ impl QueueImportBuilder {
 /// enqueued still arrive, and [`RemoteQueue::quiet`] before it reports failures.
 ///
 /// An import of a queue allows nothing but appending: its elements, head and tail cannot be accessed. Appending to a
-/// dead one raises SIGBUS, see the crate's documentation.
+/// dead one raises SIGBUS, see the crate's documentation, unless it is [soft](QueueImportBuilder::soft).
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {

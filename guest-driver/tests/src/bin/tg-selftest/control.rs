@@ -189,6 +189,8 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     same("an import without rights", ioctl(node, 3, &mut none), invalid)?;
     let mut reserved = uapi::Import { reserved: 1, ..import };
     same("a reserved field", ioctl(node, 3, &mut reserved), invalid)?;
+    let mut flags = uapi::Import { flags: 2, ..import };
+    same("an unknown flag of an import", ioctl(node, 3, &mut flags), invalid)?;
     let mut handle = uapi::Handle { handle: 0, flags: 1, ..Default::default() };
     same("a flag for a handle", ioctl(node, 4, &mut handle), invalid)?;
     for number in [2, 4, 6] {

@@ -3,7 +3,7 @@
 
 use crate::context::{Context, Stop, Verdict, must, refused, same};
 use std::time::Duration;
-use telegraphos::{Node, Remote, Status};
+use telegraphos::{Node, Queue, Remote, Status};
 use telegraphos_guest_tests::child::{Child, End};
 
 const SIGBUS: End = End::Signal(libc::SIGBUS);
@@ -82,6 +82,46 @@ pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
     is_dead(context, &right)?;
     storing.must_end(SIGBUS)?;
     all_die(children)
+}
+
+/// Soft imports of memory and of a queue that have gone: whatever is done by them, this process goes on.
+pub(crate) fn soft(context: &mut Context<'_>) -> Verdict {
+    let (name, queue_name) = (context.name("data"), context.name("queue"));
+    let node = context.node();
+    let mine = node.export(&name, 128 << 10).mode(0o606).create()?;
+    let queue = Queue::create(node, &queue_name).wide().mode(0o602).create()?;
+    context.sync()?;
+    let right = node.import(context.peers.right(), &name).soft().open()?;
+    let elements = Queue::import(node, context.peers.right(), &queue_name).soft().open()?;
+    let own = node.export(&context.name("own"), 4096).mode(0o600).create()?;
+    right.put64(8, 1)?;
+    // So that the argument aperture is mapped.
+    same("an atomic", right.fetch_add::<u64>(8, 1)?, 1)?;
+    elements.enqueue(7)?;
+    right.quiet()?;
+    elements.quiet()?;
+    context.sync()?;
+    same("the word", mine.load::<u64>(8)?, 2)?;
+    same("the element", queue.try_pop()?, Some(7))?;
+    mine.close()?;
+    queue.close()?;
+    context.sync()?;
+    is_dead(context, &right)?;
+    elements.enqueue(8)?;
+    must(elements.quiet_timeout(Duration::from_secs(20)).is_err(), || {
+        "an element reached a queue that has gone".into()
+    })?;
+    for n in 0..1000 {
+        right.put64(n % 4096 * 8, n)?;
+        right.get64((64 << 10) + n % 4096 * 8)?;
+        elements.enqueue(n)?;
+    }
+    must(right.fetch_add::<u64>(8, 1).is_err(), || "an atomic on what has gone succeeded".into())?;
+    must(right.get_block(0, &own, 0, 4096).is_err(), || "a copy of what has gone succeeded".into())?;
+    must(right.put_block(0, &own, 0, 4096).is_err(), || "a copy to what has gone succeeded".into())?;
+    same("own memory", own.load::<u64>(0)?, 0)?;
+    right.close()?;
+    Ok(elements.close()?)
 }
 
 pub(crate) fn old_generation(context: &mut Context<'_>) -> Verdict {
