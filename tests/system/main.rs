@@ -17,6 +17,7 @@ mod fabric;
 mod help;
 mod input;
 mod leftovers;
+mod messages;
 mod net;
 mod operations;
 mod ports;
@@ -134,6 +135,9 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("e19_flag_overtakes_data_without_quiet", &replicas::flag_overtakes_data_without_quiet),
             ("eager_update_needs_no_receiver", &replicas::eager_update_needs_no_receiver),
             ("examples_of_replicated_pages", &replicas::examples),
+            ("msg_i17_i18_all_to_all", &messages::all_to_all),
+            ("msg_e21_longest_message", &messages::longest_message),
+            ("msg_process_dies", &messages::process_dies),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
             ("driver_reloaded_amid_activity", &pressure::driver_reloaded_amid_activity),
             ("rings_carry_what_nothing_observes", &rings::carry_what_nothing_observes),
@@ -141,6 +145,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("guest_logs_are_silent", &whole::guest_logs_are_silent),
             ("rings_are_new_after_a_reset", &rings::are_new_after_a_reset),
             ("reset_by_the_button", &accidents::reset_button),
+            ("msg_node_is_reset", &messages::node_is_reset),
             ("reset_while_peers_store", &accidents::stores_do_not_reach_a_rebooted_guest),
             ("unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
             ("qemu_killed_and_started_on_the_same_hib", &accidents::qemu_killed_and_started_on_the_same_hib),

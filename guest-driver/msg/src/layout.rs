@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What two processes have in each other's memory, and what they append to each other's queues.
+//!
+//! ```text
+//!   inbox: a segment that its process exports for one other process
+//!     0    control: MAGIC, key, sizes       written by its owner before it says hello
+//!     64   replies, one for each slot       written by the other: where bytes go that it has a place for
+//!     ...  slots                            written by the other: a head of four words, and bytes
+//!
+//!   element of the queue: 64 bits
+//!     0..4  kind · 4..20 slot or node · 20..24 answer · 32..64 key, or number of the process that says hello
+//! ```
+//!
+//! The key is the receiver's, for what one process says to it: others do not know it.
+
+use telegraphos_msg_core::{Answer, Config, Header, Packet, Place, Process};
+
+/// First word of an inbox.
+pub(crate) const MAGIC: u64 = 0x3100_4753_4d20_4754;
+/// Words of the control area: magic, key, slots and fragments, block, eager, longest.
+pub(crate) const CONTROL: usize = 6;
+const REPLIES: u64 = 64;
+const REPLY: u64 = 16;
+/// Bytes of a slot's head.
+pub(crate) const HEAD: u64 = 32;
+const UNIT: u64 = 64 << 10;
+
+/// Where things are in an inbox; equal for all processes of a configuration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    slots: u64,
+    block: u64,
+}
+
+impl Layout {
+    pub(crate) fn of(config: &Config) -> Layout {
+        Layout { slots: config.slots.into(), block: u64::from(config.block).next_multiple_of(8) }
+    }
+
+    /// Bytes of an inbox.
+    pub(crate) fn size(self) -> u64 {
+        (self.slot(0) + self.slots * (HEAD + self.block)).next_multiple_of(UNIT)
+    }
+
+    /// Of the reply for a slot; the slot is one of the configuration.
+    pub(crate) fn reply(self, slot: u16) -> u64 {
+        REPLIES + u64::from(slot) * REPLY
+    }
+
+    /// Of a slot's head; its bytes follow.
+    pub(crate) fn slot(self, slot: u16) -> u64 {
+        REPLIES + self.slots * REPLY + u64::from(slot) * (HEAD + self.block)
+    }
+}
+
+/// The control area of an inbox.
+pub(crate) fn control(config: &Config, key: u32) -> [u64; CONTROL] {
+    let sizes = u64::from(config.slots) | u64::from(config.fragments) << 16 | u64::from(config.block) << 32;
+    [MAGIC, key.into(), sizes, config.eager, config.longest, 0]
+}
+
+/// A slot's head.
+pub(crate) fn head(header: Header, fragment: u16, at: Place) -> [u64; 4] {
+    let Header { from, to, tag, length } = header;
+    [u64::from(from) | u64::from(to) << 32, u64::from(tag) | u64::from(fragment) << 32, length, at.0]
+}
+
+/// What a slot's head says: the mirror of [`head`].
+pub(crate) fn of_head(words: [u64; 4]) -> (Header, u16, Place) {
+    let [threads, tag, length, at] = words;
+    let header = Header { from: threads as u32, to: (threads >> 32) as u32, tag: tag as u32, length };
+    (header, (tag >> 32) as u16, Place(at))
+}
+
+/// What an element says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Element {
+    /// A process has made an inbox for this one.
+    Hello(Process),
+    /// Of the process with that key: it has what it needs to exchange packets.
+    Ready { key: u32 },
+    /// It ends.
+    Goodbye { key: u32 },
+    /// A packet; its head or reply is in the inbox.
+    Packet { key: u32, kind: Kind, slot: u16 },
+}
+
+/// Of a packet, whose words are in the inbox as far as they do not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Eager,
+    Request,
+    Clear,
+    Withdraw,
+    Stored { whole: bool },
+    Done(Answer),
+}
+
+const ANSWERS: [Answer; 4] = [Answer::Taken, Answer::NoThread, Answer::Withdrawn, Answer::Failed];
+
+impl Element {
+    pub(crate) fn encode(self) -> u64 {
+        let word = |kind: u64, slot: u16, answer: u64, high: u32| {
+            kind | u64::from(slot) << 4 | answer << 20 | u64::from(high) << 32
+        };
+        match self {
+            Element::Hello(process) => word(0, process.node, 0, process.number),
+            Element::Ready { key } => word(1, 0, 0, key),
+            Element::Goodbye { key } => word(2, 0, 0, key),
+            Element::Packet { key, kind, slot } => {
+                let (kind, answer) = match kind {
+                    Kind::Eager => (3, 0),
+                    Kind::Request => (4, 0),
+                    Kind::Clear => (5, 0),
+                    Kind::Withdraw => (6, 0),
+                    Kind::Stored { whole } => (7, u64::from(whole)),
+                    // It is one of them.
+                    Kind::Done(answer) => (8, ANSWERS.iter().position(|a| *a == answer).unwrap_or(0) as u64),
+                };
+                word(kind, slot, answer, key)
+            }
+        }
+    }
+
+    /// The mirror of [`Element::encode`]; `None` for what that never makes.
+    pub(crate) fn decode(word: u64) -> Option<Element> {
+        let (slot, answer, key) = ((word >> 4) as u16, word >> 20 & 15, (word >> 32) as u32);
+        let packet = |kind| Some(Element::Packet { key, kind, slot });
+        let element = match word & 15 {
+            0 => Some(Element::Hello(Process { node: slot, number: key })),
+            1 => Some(Element::Ready { key }),
+            2 => Some(Element::Goodbye { key }),
+            3 => packet(Kind::Eager),
+            4 => packet(Kind::Request),
+            5 => packet(Kind::Clear),
+            6 => packet(Kind::Withdraw),
+            7 => packet(Kind::Stored { whole: answer == 1 }),
+            8 => packet(Kind::Done(*ANSWERS.get(answer as usize)?)),
+            _ => None,
+        };
+        element.filter(|element| element.encode() == word)
+    }
+}
+
+/// The kind and the slot of a packet.
+pub(crate) fn kind_of(packet: Packet) -> (Kind, u16) {
+    match packet {
+        Packet::Eager { slot, .. } => (Kind::Eager, slot),
+        Packet::Request { slot, .. } => (Kind::Request, slot),
+        Packet::Clear { slot, .. } => (Kind::Clear, slot),
+        Packet::Stored { slot, whole } => (Kind::Stored { whole }, slot),
+        Packet::Withdraw { slot } => (Kind::Withdraw, slot),
+        Packet::Done { slot, answer } => (Kind::Done(answer), slot),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn kinds() -> impl Strategy<Value = Kind> {
+        prop_oneof![
+            Just(Kind::Eager),
+            Just(Kind::Request),
+            Just(Kind::Clear),
+            Just(Kind::Withdraw),
+            any::<bool>().prop_map(|whole| Kind::Stored { whole }),
+            (0..4usize).prop_map(|n| Kind::Done(ANSWERS[n])),
+        ]
+    }
+
+    fn elements() -> impl Strategy<Value = Element> {
+        prop_oneof![
+            any::<(u16, u32)>().prop_map(|(node, number)| Element::Hello(Process { node, number })),
+            any::<u32>().prop_map(|key| Element::Ready { key }),
+            any::<u32>().prop_map(|key| Element::Goodbye { key }),
+            (any::<u32>(), kinds(), any::<u16>()).prop_map(|(key, kind, slot)| Element::Packet { key, kind, slot }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn an_element_says_what_was_said(element in elements()) {
+            prop_assert_eq!(Element::decode(element.encode()), Some(element));
+        }
+
+        #[test]
+        fn any_word_is_an_element_or_is_not(word: u64) {
+            if let Some(element) = Element::decode(word) {
+                prop_assert_eq!(element.encode(), word);
+            }
+        }
+
+        #[test]
+        fn a_head_says_what_was_said(from: u32, to: u32, tag: u32, length: u64, fragment: u16, at: u64) {
+            let header = Header { from, to, tag, length };
+            prop_assert_eq!(of_head(head(header, fragment, Place(at))), (header, fragment, Place(at)));
+        }
+    }
+
+    #[test]
+    fn nothing_of_an_inbox_overlaps() {
+        for config in [Config::default(), Config::paper(), Config { slots: 1, block: 5, eager: 5, ..Config::default() }]
+        {
+            let layout = Layout::of(&config);
+            assert!(layout.reply(0) >= 8 * CONTROL as u64);
+            assert_eq!(layout.reply(config.slots), layout.slot(0), "replies end where slots begin");
+            assert!(layout.slot(0) + HEAD + u64::from(config.block) <= layout.slot(1));
+            assert!(layout.slot(config.slots) <= layout.size());
+            assert_eq!(layout.slot(1) % 8, 0);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a process has for another one: an inbox that the other writes to, and the other's inbox and queue.
+
+use crate::error::Result;
+use crate::layout::{CONTROL, Layout, control};
+use std::time::Instant;
+use telegraphos::{Node, Queue, Remote, RemoteQueue, Rights, Segment};
+use telegraphos_msg_core::{Config, Process};
+
+/// Name of a process's queue.
+pub(crate) fn queue_name(process: Process) -> String {
+    format!("msg.{:08x}", process.number)
+}
+
+fn inbox_name(of: Process, for_whom: Process) -> String {
+    format!("msg.{:08x}.{}.{:08x}", of.number, for_whom.node, for_whom.number)
+}
+
+/// Name of memory of a process that is registered for a long message.
+pub(crate) fn memory_name(of: Process, id: u64) -> String {
+    format!("msg.{:08x}.m{id:x}", of.number)
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) inbox: Segment,
+    /// What the other's elements carry.
+    pub(crate) key: u32,
+    /// The other's queue and inbox, once they are imported.
+    pub(crate) other: Option<Other>,
+    /// The other has imported this one's inbox, and can take packets.
+    pub(crate) ready: bool,
+    /// Packets are exchanged.
+    pub(crate) up: bool,
+    /// Its sizes are others.
+    pub(crate) unlike: bool,
+    /// When it was made.
+    pub(crate) begun: Instant,
+}
+
+#[derive(Debug)]
+pub(crate) struct Other {
+    pub(crate) elements: RemoteQueue,
+    inbox: Remote,
+    /// What elements to it carry.
+    pub(crate) key: u32,
+}
+
+/// What came of an attempt to import another's inbox.
+pub(crate) enum Found {
+    Yes(Box<Other>),
+    /// It has not made it yet, and will say hello when it has.
+    NotYet,
+    Unlike,
+}
+
+impl Link {
+    /// Makes an inbox for another process.
+    pub(crate) fn open(node: &Node, config: &Config, me: Process, other: Process, key: u32) -> Result<Link> {
+        let size = Layout::of(config).size();
+        let inbox = node.export(&inbox_name(me, other), size).nodes(&[other.node]).create()?;
+        let words = control(config, key);
+        for (n, word) in words.iter().enumerate().rev() {
+            // The magic is the last.
+            inbox.store(8 * n as u64, *word)?;
+        }
+        Ok(Link { inbox, key, other: None, ready: false, up: false, unlike: false, begun: Instant::now() })
+    }
+
+    /// Copies words of the inbox, which are there: the other process has said so.
+    pub(crate) fn words<const N: usize>(&self, at: u64) -> Result<[u64; N]> {
+        let mut words = [0; N];
+        for (n, word) in words.iter_mut().enumerate() {
+            *word = self.inbox.load(at + 8 * n as u64)?;
+        }
+        Ok(words)
+    }
+}
+
+impl Other {
+    /// Imports the queue of a process.
+    pub(crate) fn elements(node: &Node, other: Process) -> Result<RemoteQueue> {
+        Ok(Queue::import(node, other.node, &queue_name(other)).soft().open()?)
+    }
+
+    /// Imports the inbox that a process has for this one.
+    pub(crate) fn find(
+        node: &Node,
+        config: &Config,
+        me: Process,
+        other: Process,
+        elements: RemoteQueue,
+    ) -> Result<Found> {
+        let rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+        let import = node.import(other.node, &inbox_name(other, me)).rights(rights).soft();
+        let Ok(inbox) = import.open() else { return Ok(Found::NotYet) };
+        if inbox.size() < Layout::of(config).size() {
+            return Ok(Found::Unlike);
+        }
+        let mut words = [0; CONTROL];
+        inbox.get_slice(0, &mut words)?;
+        let key = words[1] as u32;
+        Ok(match words == control(config, key) {
+            true => Found::Yes(Box::new(Other { elements, inbox, key })),
+            false if words[0] == 0 => Found::NotYet,
+            false => Found::Unlike,
+        })
+    }
+
+    /// Stores words into its inbox, and then appends an element to its queue.
+    pub(crate) fn put(&self, at: u64, words: &[u64], element: u64) -> telegraphos::Result<()> {
+        self.elements.put_notify(&self.inbox, at, words, element)
+    }
+
+    /// Whether it is gone, as far as is known. A store finds out more until the next time.
+    pub(crate) fn is_lost(&self) -> bool {
+        let lost = |state: telegraphos::Result<telegraphos::State>| {
+            state.map_or(true, |state| state.dead || state.cut || state.error.is_some())
+        };
+        // A word of the control area that nobody reads.
+        let stored = self.inbox.put64(8 * (CONTROL as u64), 1);
+        stored.is_err() || lost(self.inbox.state()) || lost(self.elements.state())
+    }
+}
