@@ -1141,6 +1141,7 @@ void tg_remote_orphan(struct tg_remote *remote, u32 status);
 void tg_remote_revive(struct tg_remote *remote);
 void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
 void tg_remote_stale(struct tg_remote *remote);
+void tg_remote_give_up(struct tg_remote *remote);
 void tg_remotes_down(struct tg_device *tg, u32 node, u32 status);
 void tg_remotes_lost(struct tg_device *tg);
 int tg_remote_state(struct tg_call *call);

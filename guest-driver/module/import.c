@@ -477,6 +477,20 @@ void tg_remote_stale(struct tg_remote *remote)
 }
 
 /**
+ * tg_remote_give_up() - a soft import has been congested for long: its owner takes nothing
+ * @remote: Import. The caller holds no lock.
+ */
+void tg_remote_give_up(struct tg_remote *remote)
+{
+	struct tg_device *tg = remote->obj.tg;
+
+	down_write(&tg->map_lock);
+	if (remote->state & TG_STATE_CONGESTED)
+		tg_remote_die(remote, TG_ERR_TIMEOUT);
+	up_write(&tg->map_lock);
+}
+
+/**
  * tg_remote_orphan() - the pages of an own import have no home any more
  * @remote: Own import. The caller holds map_lock for writing.
  * @status: Why, TG_ERR_*.

@@ -26,7 +26,8 @@
  * All state that decides between huge and small is under map_lock, so no two faults differ.
  *
  * Where an import is soft, its windows do not end with it: the next access maps a page of the
- * file, for all of them. What is stored there reaches nobody else.
+ * file, for all of them. What is stored there reaches nobody else. An access that waits for
+ * room for long ends it.
  *
  * A context page is zapped while launches or stores of its processes wait at the board, as
  * the windows of an import are. The page of each file has an offset of its own for that,
@@ -136,12 +137,19 @@ static bool tg_pause_is_over(const struct tg_pause *pause)
 /* Time for which a fault that cannot be retried keeps the memory map locked. */
 #define TG_PAUSE_LOCKED (HZ / 10)
 
+/* Time for which an access by a soft import waits for room; then the import is given up. */
+#define TG_PAUSE_SOFT (5 * HZ)
+
 /*
  * Waits with the memory map unlocked, so that the process's other threads, and readers of
  * its map, are not delayed. Signals end the wait where the instruction can be restarted.
  */
 static vm_fault_t tg_fault_wait(struct vm_fault *vmf, const struct tg_pause *pause)
 {
+	/* A fill of a page ends by itself. */
+	struct tg_remote *soft = pause->obj && !pause->tries && tg_remote_of(pause->obj)->soft ?
+				 tg_remote_of(pause->obj) : NULL;
+	long left = soft ? TG_PAUSE_SOFT : MAX_SCHEDULE_TIMEOUT;
 	unsigned int flags = vmf->flags;
 	struct file *filp;
 
@@ -164,9 +172,11 @@ static vm_fault_t tg_fault_wait(struct vm_fault *vmf, const struct tg_pause *pau
 		kref_get(&pause->obj->ref);
 	release_fault_lock(vmf);
 	if (flags & FAULT_FLAG_USER && flags & FAULT_FLAG_INTERRUPTIBLE)
-		wait_event_interruptible(*pause->wait, tg_pause_is_over(pause));
+		left = wait_event_interruptible_timeout(*pause->wait, tg_pause_is_over(pause), left);
 	else
-		wait_event_killable(*pause->wait, tg_pause_is_over(pause));
+		left = wait_event_killable_timeout(*pause->wait, tg_pause_is_over(pause), left);
+	if (soft && !left)
+		tg_remote_give_up(soft);
 	if (pause->obj)
 		tg_object_put(pause->obj);
 	fput(filp);
@@ -244,7 +254,9 @@ static vm_fault_t tg_fault_gone(struct vm_fault *vmf, const struct tg_file *file
 
 	if (!window || !tg_remote_of(obj)->soft)
 		return VM_FAULT_SIGBUS;
-	return vmf_insert_pfn(vmf->vma, vmf->address, page_to_pfn(file->nowhere));
+	/* Windows are not cached, and this is memory. */
+	return vmf_insert_pfn_prot(vmf->vma, vmf->address, page_to_pfn(file->nowhere),
+				   vm_get_page_prot(vmf->vma->vm_flags));
 }
 
 static vm_fault_t tg_fault(struct vm_fault *vmf)

@@ -120,6 +120,12 @@ impl Launch<'_> {
             unsafe { Instructions::window_store(window.add((offset & !7) as usize).cast::<u64>(), word) };
             Ok(offset & 7)
         };
+        // Nothing fails once the first of them is passed.
+        for remote in [Some(self.target), self.source.map(|(remote, _)| remote)].into_iter().flatten() {
+            if remote.has_window() {
+                remote.arguments()?;
+            }
+        }
         publish();
         let low = pass(self.target, self.target_offset, 0)?;
         let low = match self.source {

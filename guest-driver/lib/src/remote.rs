@@ -68,8 +68,9 @@ impl ImportBuilder {
     }
 
     /// An import that raises no SIGBUS when its owner is gone: stores then reach nobody, loads return anything, and
-    /// launches fail. The program asks for [`Remote::state`], or [`Remote::quiet`] fails. For programs that survive the
-    /// death of those that they talk to; others are told of it by the signal wherever they forget to ask.
+    /// launches fail. An access that waits for room for 5 seconds gives the import up. The program asks for
+    /// [`Remote::state`], or [`Remote::quiet`] fails. For programs that survive the death of those that they talk to;
+    /// others are told of it by the signal wherever they forget to ask.
     pub fn soft(mut self) -> Self {
         self.soft = true;
         self

@@ -31,6 +31,14 @@ pub enum Error {
         /// How long it was waited for.
         time: Duration,
     },
+    /// A process that is not to be connected to.
+    #[error("{process} is not reached: {why}")]
+    NotReached {
+        /// The process.
+        process: Process,
+        /// Why.
+        why: String,
+    },
     /// A process whose sizes are others.
     #[error("{0} has another configuration: slots, block, fragments, eager and longest must be the same")]
     Unlike(Process),

@@ -11,7 +11,7 @@
 //!     0..4  kind · 4..20 slot or node · 20..24 answer · 32..64 key, or number of the process that says hello
 //! ```
 //!
-//! The key is the receiver's, for what one process says to it: others do not know it.
+//! The key is the receiver's, for what one process says to it: those who cannot read the inbox do not know it.
 
 use telegraphos_msg_core::{Answer, Config, Header, Packet, Place, Process};
 
@@ -77,8 +77,9 @@ pub(crate) fn of_head(words: [u64; 4]) -> (Header, u16, Place) {
 pub(crate) enum Element {
     /// A process has made an inbox for this one.
     Hello(Process),
-    /// Of the process with that key: it has what it needs to exchange packets.
-    Ready { key: u32 },
+    /// Of the process with that key: it has what it needs to exchange packets, with the inbox of its own whose key ends
+    /// so.
+    Ready { key: u32, of: u16 },
     /// It ends.
     Goodbye { key: u32 },
     /// A packet; its head or reply is in the inbox.
@@ -105,7 +106,7 @@ impl Element {
         };
         match self {
             Element::Hello(process) => word(0, process.node, 0, process.number),
-            Element::Ready { key } => word(1, 0, 0, key),
+            Element::Ready { key, of } => word(1, of, 0, key),
             Element::Goodbye { key } => word(2, 0, 0, key),
             Element::Packet { key, kind, slot } => {
                 let (kind, answer) = match kind {
@@ -128,7 +129,7 @@ impl Element {
         let packet = |kind| Some(Element::Packet { key, kind, slot });
         let element = match word & 15 {
             0 => Some(Element::Hello(Process { node: slot, number: key })),
-            1 => Some(Element::Ready { key }),
+            1 => Some(Element::Ready { key, of: slot }),
             2 => Some(Element::Goodbye { key }),
             3 => packet(Kind::Eager),
             4 => packet(Kind::Request),
@@ -173,7 +174,7 @@ mod tests {
     fn elements() -> impl Strategy<Value = Element> {
         prop_oneof![
             any::<(u16, u32)>().prop_map(|(node, number)| Element::Hello(Process { node, number })),
-            any::<u32>().prop_map(|key| Element::Ready { key }),
+            any::<(u32, u16)>().prop_map(|(key, of)| Element::Ready { key, of }),
             any::<u32>().prop_map(|key| Element::Goodbye { key }),
             (any::<u32>(), kinds(), any::<u16>()).prop_map(|(key, kind, slot)| Element::Packet { key, kind, slot }),
         ]

@@ -28,12 +28,12 @@
 //! Each process has one queue, and an inbox for each process that it talks to. A *progress thread* takes elements; a
 //! *connecting thread* makes inboxes and imports, and waits for other boards, so that nobody else does. Transfers run
 //! in the threads whose messages they are. All imports are [soft](telegraphos::ImportBuilder::soft): when a process
-//! dies, its messages end with [`Failure::Gone`](telegraphos_msg_core::Failure::Gone) within a second, and nobody gets
+//! dies, its messages end with [`Failure::Gone`] within a second, and nobody gets
 //! a signal.
 //!
 //! A message of several slots, and one that is shorter than a slot, is stored under the lock of the engine: a process
-//! whose board holds back stores delays the others of this one for as long. Memory of long messages is registered for
-//! each anew.
+//! whose board holds back stores delays the others of this one for as long, 5 seconds at most, and is then given up.
+//! Memory of long messages is registered for each anew.
 
 mod error;
 mod layout;

@@ -2,9 +2,9 @@
 //! What a process has for another one: an inbox that the other writes to, and the other's inbox and queue.
 
 use crate::error::Result;
-use crate::layout::{CONTROL, Layout, control};
+use crate::layout::{CONTROL, Element, Layout, control};
 use std::time::Instant;
-use telegraphos::{Node, Queue, Remote, RemoteQueue, Rights, Segment};
+use telegraphos::{Node, Queue, Remote, RemoteQueue, Rights, Segment, Status};
 use telegraphos_msg_core::{Config, Process};
 
 /// Name of a process's queue.
@@ -26,10 +26,12 @@ pub(crate) struct Link {
     pub(crate) inbox: Segment,
     /// What the other's elements carry.
     pub(crate) key: u32,
-    /// The other's queue and inbox, once they are imported.
+    /// The other's queue. All that is said to it goes by this import, and stays in order.
+    pub(crate) elements: RemoteQueue,
+    /// The other's inbox, once it is imported.
     pub(crate) other: Option<Other>,
-    /// The other has imported this one's inbox, and can take packets.
-    pub(crate) ready: bool,
+    /// The other has imported this one's inbox, and takes packets in one of its own whose key ends so.
+    pub(crate) ready: Option<u16>,
     /// Packets are exchanged.
     pub(crate) up: bool,
     /// Its sizes are others.
@@ -40,7 +42,6 @@ pub(crate) struct Link {
 
 #[derive(Debug)]
 pub(crate) struct Other {
-    pub(crate) elements: RemoteQueue,
     inbox: Remote,
     /// What elements to it carry.
     pub(crate) key: u32,
@@ -57,6 +58,8 @@ pub(crate) enum Found {
 impl Link {
     /// Makes an inbox for another process.
     pub(crate) fn open(node: &Node, config: &Config, me: Process, other: Process, key: u32) -> Result<Link> {
+        // It is there: nobody else has memory made for it.
+        let elements = Queue::import(node, other.node, &queue_name(other)).soft().open()?;
         let size = Layout::of(config).size();
         let inbox = node.export(&inbox_name(me, other), size).nodes(&[other.node]).create()?;
         let words = control(config, key);
@@ -64,7 +67,31 @@ impl Link {
             // The magic is the last.
             inbox.store(8 * n as u64, *word)?;
         }
-        Ok(Link { inbox, key, other: None, ready: false, up: false, unlike: false, begun: Instant::now() })
+        Ok(Link { inbox, key, elements, other: None, ready: None, up: false, unlike: false, begun: Instant::now() })
+    }
+
+    /// Says something to the other, if there is the key that it takes it with.
+    pub(crate) fn say(&self, element: impl Fn(u32) -> Element) {
+        if let Some(other) = &self.other {
+            // If it has gone, that is found out elsewhere.
+            _ = self.elements.enqueue(element(other.key).encode());
+        }
+    }
+
+    /// Stores words into the other's inbox, and then appends an element to its queue.
+    pub(crate) fn put(&self, at: u64, words: &[u64], element: u64) -> telegraphos::Result<()> {
+        let Some(other) = &self.other else { return Ok(()) };
+        self.elements.put_notify(&other.inbox, at, words, element)
+    }
+
+    /// Whether the other is gone, as far as is known. A store finds out more until the next time.
+    pub(crate) fn is_lost(&self) -> bool {
+        let lost = |state: telegraphos::Result<telegraphos::State>| {
+            state.map_or(true, |state| state.dead || state.cut || state.error.is_some())
+        };
+        // A word of the control area that nobody reads.
+        let inbox = |inbox: &Remote| inbox.put64(8 * (CONTROL as u64), 1).is_err() || lost(inbox.state());
+        self.other.as_ref().is_some_and(|other| inbox(&other.inbox)) || lost(self.elements.state())
     }
 
     /// Copies words of the inbox, which are there: the other process has said so.
@@ -78,47 +105,27 @@ impl Link {
 }
 
 impl Other {
-    /// Imports the queue of a process.
-    pub(crate) fn elements(node: &Node, other: Process) -> Result<RemoteQueue> {
-        Ok(Queue::import(node, other.node, &queue_name(other)).soft().open()?)
-    }
-
     /// Imports the inbox that a process has for this one.
-    pub(crate) fn find(
-        node: &Node,
-        config: &Config,
-        me: Process,
-        other: Process,
-        elements: RemoteQueue,
-    ) -> Result<Found> {
+    pub(crate) fn find(node: &Node, config: &Config, me: Process, other: Process) -> Result<Found> {
         let rights = Rights(Rights::READ.0 | Rights::WRITE.0);
         let import = node.import(other.node, &inbox_name(other, me)).rights(rights).soft();
-        let Ok(inbox) = import.open() else { return Ok(Found::NotYet) };
+        let inbox = match import.open() {
+            Err(error) if error.status() == Some(Status::NoSegment) => return Ok(Found::NotYet),
+            inbox => inbox?,
+        };
         if inbox.size() < Layout::of(config).size() {
             return Ok(Found::Unlike);
         }
         let mut words = [0; CONTROL];
         inbox.get_slice(0, &mut words)?;
+        if inbox.state()?.dead {
+            return Ok(Found::NotYet);
+        }
         let key = words[1] as u32;
         Ok(match words == control(config, key) {
-            true => Found::Yes(Box::new(Other { elements, inbox, key })),
+            true => Found::Yes(Box::new(Other { inbox, key })),
             false if words[0] == 0 => Found::NotYet,
             false => Found::Unlike,
         })
-    }
-
-    /// Stores words into its inbox, and then appends an element to its queue.
-    pub(crate) fn put(&self, at: u64, words: &[u64], element: u64) -> telegraphos::Result<()> {
-        self.elements.put_notify(&self.inbox, at, words, element)
-    }
-
-    /// Whether it is gone, as far as is known. A store finds out more until the next time.
-    pub(crate) fn is_lost(&self) -> bool {
-        let lost = |state: telegraphos::Result<telegraphos::State>| {
-            state.map_or(true, |state| state.dead || state.cut || state.error.is_some())
-        };
-        // A word of the control area that nobody reads.
-        let stored = self.inbox.put64(8 * (CONTROL as u64), 1);
-        stored.is_err() || lost(self.inbox.state()) || lost(self.elements.state())
     }
 }

@@ -4,10 +4,10 @@
 use crate::error::{Error, Result};
 use crate::layout::Element;
 use crate::link::{Found, Link, Other, memory_name, queue_name};
-use crate::request::{Buffer, Request, Transfer};
-use crate::state::State;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use crate::request::{Buffer, Lent, Request, Transfer};
+use crate::state::{Signals, State};
+use rustix::io::Errno;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, Registration, Rights, Segment};
@@ -32,20 +32,15 @@ struct Shared {
     me: Process,
     config: Config,
     state: Mutex<State>,
-    /// A link has changed.
-    linked: Condvar,
-    /// There is something for the connecting thread.
-    work: Condvar,
-    /// Of memory that is registered under a name.
-    memories: AtomicU64,
+    signals: Arc<Signals>,
 }
 
-fn random() -> Result<u32> {
-    let mut bytes = [0; 4];
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
     let what = || "asking for random numbers".to_owned();
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| telegraphos::Error::Os { what: what(), errno })?;
-    Ok(u32::from_le_bytes(bytes))
+    Ok(u64::from_le_bytes(bytes))
 }
 
 impl Shared {
@@ -74,31 +69,21 @@ impl Shared {
             if state.closed {
                 return;
             }
-            let mut work = false;
             for word in &words[..count] {
-                work |= state.element(*word, &self.config);
+                state.element(*word, &self.config);
             }
             if looked.elapsed() >= TICK {
                 looked = Instant::now();
-                work |= Shared::look(&mut state);
-            }
-            drop(state);
-            if work {
-                self.linked.notify_all();
-                self.work.notify_all();
+                Shared::look(&mut state);
             }
         }
     }
 
-    /// Looks whether processes have died, or have not answered. True if one has.
-    fn look(state: &mut State) -> bool {
-        let is_lost = |link: &Link| match &link.other {
-            Some(other) if link.up => other.is_lost(),
-            _ => link.begun.elapsed() > ANSWER,
-        };
+    /// Looks whether processes have died, or have not answered.
+    fn look(state: &mut State) {
+        let is_lost = |link: &Link| link.is_lost() || !link.up && link.begun.elapsed() > ANSWER;
         let lost: Vec<Process> = state.links.iter().filter(|(_, link)| is_lost(link)).map(|(p, _)| *p).collect();
         lost.iter().for_each(|process| state.lose(*process));
-        !lost.is_empty()
     }
 
     /// Connects to processes, and closes links, until the messages are closed.
@@ -106,69 +91,64 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let ended = std::mem::take(&mut state.ended);
-            let process = state.wanted.pop_first();
+            if state.closed && ended.is_empty() {
+                return;
+            }
+            let process = state.wanted.pop_first().or_else(|| state.hellos.pop_first());
             if ended.is_empty() && process.is_none() {
-                if state.closed {
-                    return;
-                }
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.signals.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            drop(state);
-            drop(ended);
+            state.connecting = process;
             if let Some(process) = process {
-                if let Err(error) = self.link(process) {
-                    let mut state = self.lock();
-                    state.lose(process);
-                    // Whoever says hello and goes is not asked for.
-                    if state.refused.len() < self.config.peers as usize {
-                        state.refused.insert(process, error);
-                    }
-                }
-                self.linked.notify_all();
+                state.refused.remove(&process);
             }
+            drop(state);
+            // Before an inbox of the same name is made.
+            drop(ended);
+            let outcome = process.map_or(Ok(()), |process| self.link(process));
             state = self.lock();
+            state.connecting = None;
+            if let (Some(process), Err(error)) = (process, outcome) {
+                state.lose(process);
+                // Whoever says hello and goes is not asked for.
+                if state.refused.len() < self.config.peers as usize {
+                    state.refused.insert(process, error.to_string());
+                }
+            }
+            self.signals.linked.notify_all();
         }
     }
 
     /// Does what can be done now to connect to a process.
     fn link(&self, process: Process) -> Result<()> {
-        let known = self.lock().links.contains_key(&process);
-        let elements = match known {
-            true => None,
-            false => {
-                // It is there: nobody else has memory made for it.
-                let elements = Other::elements(&self.node, process)?;
-                let key = random()?;
-                let link = Link::open(&self.node, &self.config, self.me, process, key)?;
-                let mut state = self.lock();
-                if state.links.len() >= self.config.peers as usize {
-                    return Err(telegraphos_msg_core::Error::Peers(self.config.peers).into());
-                }
-                state.add(process, link);
-                drop(state);
-                elements.enqueue(Element::Hello(self.me).encode())?;
-                Some(elements)
+        if !self.lock().links.contains_key(&process) {
+            let link = Link::open(&self.node, &self.config, self.me, process, random()? as u32)?;
+            let mut state = self.lock();
+            if state.links.len() >= self.config.peers as usize {
+                return Err(telegraphos_msg_core::Error::Peers(self.config.peers).into());
             }
-        };
-        if self.lock().links.get(&process).is_none_or(|link| link.other.is_some()) {
-            return Ok(());
+            link.elements.enqueue(Element::Hello(self.me).encode())?;
+            state.add(process, link);
         }
-        let elements = elements.map_or_else(|| Other::elements(&self.node, process), Ok)?;
-        match Other::find(&self.node, &self.config, self.me, process, elements)? {
-            Found::Yes(other) => {
-                other.elements.enqueue(Element::Ready { key: other.key }.encode())?;
-                let mut state = self.lock();
-                if let Some(link) = state.links.get_mut(&process) {
-                    link.other = Some(*other);
-                }
-                state.try_up(process);
+        let found = Other::find(&self.node, &self.config, self.me, process)?;
+        let mut state = self.lock();
+        let Some(link) = state.links.get_mut(&process) else { return Ok(()) };
+        match (found, &link.other) {
+            (Found::NotYet, _) => {}
+            (Found::Unlike, _) => link.unlike = true,
+            // A hello that is late, or another's.
+            (Found::Yes(other), Some(before)) if before.key == other.key => {}
+            (Found::Yes(_), Some(_)) if link.up => {
+                // It has begun anew: so does this one.
+                state.lose(process);
+                state.hellos.insert(process);
             }
-            Found::NotYet => {}
-            Found::Unlike => {
-                if let Some(link) = self.lock().links.get_mut(&process) {
-                    link.unlike = true;
-                }
+            (Found::Yes(other), _) => {
+                let of = link.key as u16;
+                link.other = Some(*other);
+                link.say(|key| Element::Ready { key, of });
+                state.try_up(process);
             }
         }
         Ok(())
@@ -177,21 +157,19 @@ impl Shared {
     fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        for link in state.links.values().filter(|link| link.up) {
-            if let Some(other) = &link.other {
-                // Else it finds out.
-                _ = other.elements.enqueue(Element::Goodbye { key: other.key }.encode());
-            }
+        state.wanted.clear();
+        state.hellos.clear();
+        for link in state.links.values() {
+            link.say(|key| Element::Goodbye { key });
         }
-        for request in state.sends.values_mut() {
+        for request in state.sends.values_mut().filter(|request| request.outcome.is_none()) {
             request.end(Err(Failure::Gone));
         }
-        for request in state.receives.values_mut() {
+        for request in state.receives.values_mut().filter(|request| request.outcome.is_none()) {
             request.end(Err(Failure::Closed));
         }
         drop(state);
-        self.work.notify_all();
-        self.linked.notify_all();
+        self.signals.notify();
     }
 }
 
@@ -217,18 +195,18 @@ impl Messages {
     /// node, with an equal configuration, can send to it.
     pub fn open(node: Node, config: Config) -> Result<Messages> {
         let engine = Engine::new(config.clone())?;
-        let me = Process { node: node.id(), number: random()? };
+        let me = Process { node: node.id(), number: random()? as u32 };
         let queue = Queue::create(&node, &queue_name(me)).wide().create()?;
-        let state = Mutex::new(State::new(engine, &config));
-        let (linked, work) = (Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { queue, node, me, config, state, linked, work, memories: AtomicU64::new(1) });
+        let signals = Arc::new(Signals::default());
+        let state = Mutex::new(State::new(engine, &config, signals.clone()));
+        let shared = Arc::new(Shared { queue, node, me, config, state, signals });
         let mut messages = Messages { shared, threads: Vec::new() };
         for (name, run) in [("msg-progress", Shared::progress as fn(&Shared)), ("msg-connect", Shared::connect_all)] {
             let shared = messages.shared.clone();
             let spawned = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
             messages.threads.push(spawned.map_err(|error| telegraphos::Error::Os {
                 what: format!("starting the thread {name}"),
-                errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
+                errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
             })?);
         }
         Ok(messages)
@@ -268,14 +246,9 @@ impl Messages {
     ///
     /// [`Error::NoAnswer`], [`Error::Unlike`].
     pub fn connect(&self, process: Process, time: Duration) -> Result<()> {
-        let Shared { linked, work, .. } = &*self.shared;
-        let begun = Instant::now();
+        let Signals { linked, work } = &*self.shared.signals;
+        let (begun, mut tried) = (Instant::now(), false);
         let mut state = self.shared.lock();
-        if !state.is_up(process) {
-            state.refused.remove(&process);
-            state.wanted.insert(process);
-            work.notify_all();
-        }
         loop {
             if state.closed {
                 return Err(Error::Closed);
@@ -283,11 +256,19 @@ impl Messages {
             if state.is_up(process) {
                 return Ok(());
             }
-            if let Some(error) = state.refused.remove(&process) {
-                return Err(error);
+            let busy = state.wanted.contains(&process) || state.connecting == Some(process);
+            let link = state.links.get(&process);
+            if let Some(why) = state.refused.get(&process).filter(|_| tried && !busy) {
+                return Err(Error::NotReached { process, why: why.clone() });
             }
-            if state.links.get(&process).is_some_and(|link| link.unlike) {
+            if link.is_some_and(|link| link.unlike) && tried && !busy {
                 return Err(Error::Unlike(process));
+            }
+            // At first, and where the link that was made has ended.
+            if !tried || link.is_none() && !busy {
+                tried = true;
+                state.wanted.insert(process);
+                work.notify_all();
             }
             let left = time.saturating_sub(begun.elapsed());
             if left.is_zero() {
@@ -307,12 +288,13 @@ impl Messages {
     ///
     /// # Safety
     /// As for [`Node::register`].
-    unsafe fn memory(&self, buffer: Buffer, nodes: Option<u16>) -> Result<(Registration, Place)> {
-        let id = self.shared.memories.fetch_add(1, Ordering::Relaxed);
+    unsafe fn memory(&self, buffer: Buffer, mode: u32, node: Option<u16>) -> Result<(Registration, Place)> {
+        // Nobody guesses it.
+        let id = random()?;
         // SAFETY: the caller's promise.
-        let mut builder =
-            unsafe { self.shared.node.register(buffer.as_slice()) }.name(&memory_name(self.shared.me, id));
-        if let Some(node) = nodes {
+        let memory = unsafe { self.shared.node.register(buffer.first(buffer.length())) };
+        let mut builder = memory.name(&memory_name(self.shared.me, id)).mode(mode);
+        if let Some(node) = node {
             builder = builder.nodes(&[node]);
         }
         Ok((builder.create()?, Place(id)))
@@ -356,12 +338,25 @@ impl Thread<'_> {
         if !shared.lock().is_up(to.process) {
             self.messages.connect(to.process, ANSWER)?;
         }
-        let (buffer, length) = (Buffer::of(bytes), bytes.len() as u64);
+        let length = bytes.len() as u64;
         let long = length > shared.config.eager && length <= shared.config.longest;
-        // SAFETY: boards only read it, and the registration ends before this returns.
-        let memory = long.then(|| unsafe { self.messages.memory(buffer, Some(to.process.node)) }).transpose()?;
+        let (mut copy, _lent) = (Vec::new(), Lent);
+        // SAFETY: others may only read it, and the registration ends before this returns.
+        let register = |buffer| unsafe { self.messages.memory(buffer, 0o400, Some(to.process.node)) };
+        let memory = match long.then(|| register(Buffer::of(bytes))).transpose() {
+            // A program's constants cannot be pinned, for example.
+            Err(Error::Board(telegraphos::Error::Register { errno: Errno::FAULT, .. })) => {
+                copy = bytes.to_vec();
+                Some(register(Buffer::of(&copy))?)
+            }
+            memory => memory?,
+        };
+        let buffer = Buffer::of(if copy.is_empty() { bytes } else { &copy });
         let (memory, place) = memory.map_or((None, None), |(memory, place)| (Some(memory), Some(place)));
         let mut state = shared.lock();
+        if state.closed {
+            return Err(Error::Closed);
+        }
         let id = state.engine.send(self.number, to, tag, length, place)?;
         state.sends.insert(id, Request::new(buffer));
         state.perform();
@@ -385,15 +380,19 @@ impl Thread<'_> {
     fn receive_within(&self, pattern: Pattern, bytes: &mut [u8], time: Option<Duration>) -> Result<Received> {
         let shared = &*self.messages.shared;
         if let Some(process) = pattern.process.filter(|process| !shared.lock().is_up(*process)) {
-            self.messages.connect(process, ANSWER)?;
+            self.messages.connect(process, time.map_or(ANSWER, |time| time.min(ANSWER)))?;
         }
+        let _lent = Lent;
         let (buffer, capacity) = (Buffer::of_mut(bytes), bytes.len() as u64);
         let put = shared.config.way == Way::Put && capacity > shared.config.eager;
-        let nodes = pattern.process.map(|process| process.node);
+        let node = pattern.process.map(|process| process.node);
         // SAFETY: nothing accesses it before this returns, and the registration ends before that.
-        let memory = put.then(|| unsafe { self.messages.memory(buffer, nodes) }).transpose()?;
+        let memory = put.then(|| unsafe { self.messages.memory(buffer, 0o200, node) }).transpose()?;
         let (memory, place) = memory.map_or((None, None), |(memory, place)| (Some(memory), Some(place)));
         let mut state = shared.lock();
+        if state.closed {
+            return Err(Error::Closed);
+        }
         let id = state.engine.receive(self.number, pattern, capacity, place)?;
         state.receives.insert(id, Request::new(buffer));
         state.perform();
@@ -410,7 +409,7 @@ impl Thread<'_> {
         time: Option<Duration>,
     ) -> Result<Option<Received>> {
         let shared = &*self.messages.shared;
-        let (begun, mut withdrawn) = (Instant::now(), false);
+        let (begun, mut passed) = (Instant::now(), 0);
         loop {
             let request = match which {
                 Which::Send(id) => state.sends.get_mut(id),
@@ -439,17 +438,27 @@ impl Thread<'_> {
                 // Nobody reaches the memory any more.
                 drop(memory);
                 return match (outcome, time) {
-                    (Err(Failure::Withdrawn), Some(time)) if withdrawn => Err(Error::TimedOut(time)),
+                    (Err(Failure::Withdrawn), Some(time)) if passed > 0 => Err(Error::TimedOut(time)),
                     (outcome, _) => Ok(outcome?),
                 };
             }
             let wake = request.wake.clone();
-            let left = time.filter(|_| !withdrawn).map(|time| time.saturating_sub(begun.elapsed()));
+            // One that has a message is not withdrawn: that comes, or its sender is given up.
+            let limit = match passed {
+                0 => time,
+                1 => time.map(|time| time + ANSWER),
+                _ => None,
+            };
+            let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
             if let (Some(Duration::ZERO), Which::Receive(id)) = (left, which) {
-                // Else it has a message, which comes.
-                withdrawn = true;
-                state.engine.withdraw_receive(*id);
-                state.perform();
+                passed += 1;
+                match state.engine.matched(*id) {
+                    Some(process) if passed > 1 => state.lose(process),
+                    _ => {
+                        state.engine.withdraw_receive(*id);
+                        state.perform();
+                    }
+                }
                 continue;
             }
             state = match left {
@@ -467,7 +476,7 @@ impl Thread<'_> {
             Some(own) => own,
             None => {
                 // SAFETY: it is the thread's, which is here; it ends before the thread returns.
-                memory.insert(unsafe { node.register(buffer.as_slice()) }.create()?)
+                memory.insert(unsafe { node.register(buffer.first(length)) }.create()?)
             }
         };
         let right = if fetch { Rights::READ } else { Rights::WRITE };

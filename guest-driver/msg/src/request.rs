@@ -24,9 +24,13 @@ impl Buffer {
         Buffer { at: bytes.as_mut_ptr(), length: bytes.len() as u64 }
     }
 
-    /// It as a slice, to be registered.
-    pub(crate) fn as_slice(self) -> *mut [u8] {
-        std::ptr::slice_from_raw_parts_mut(self.at, self.length as usize)
+    /// Its first bytes as a slice, to be registered.
+    pub(crate) fn first(self, length: u64) -> *mut [u8] {
+        std::ptr::slice_from_raw_parts_mut(self.at, self.length.min(length) as usize)
+    }
+
+    pub(crate) fn length(self) -> u64 {
+        self.length
     }
 
     /// Appends bytes of it to `words`, with zeros behind them.
@@ -56,6 +60,17 @@ impl Buffer {
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.at.add(offset as usize), length as usize) };
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&word().to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+/// While it exists, memory of this thread may be accessed by others, so nothing may unwind through it.
+pub(crate) struct Lent;
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
         }
     }
 }

@@ -1,16 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the threads of a process share under one lock: the engine, the links, and who waits for what.
 
-use crate::error::Error;
 use crate::layout::{Element, HEAD, Kind, Layout, head, kind_of, of_head};
 use crate::link::Link;
 use crate::request::{Request, Transfer};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 use telegraphos_msg_core::{Action, Config, Engine, Packet, Place, Process, ReceiveId, SendId};
 
 /// Between two reports of processes that broke the rules.
 const WARNINGS: Duration = Duration::from_secs(10);
+
+/// What threads wait for that have no request.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    /// A link has changed.
+    pub(crate) linked: Condvar,
+    /// There is something for the connecting thread.
+    pub(crate) work: Condvar,
+}
+
+impl Signals {
+    pub(crate) fn notify(&self) {
+        self.linked.notify_all();
+        self.work.notify_all();
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -20,13 +36,18 @@ pub(crate) struct State {
     keys: HashMap<u32, Process>,
     pub(crate) sends: BTreeMap<SendId, Request>,
     pub(crate) receives: BTreeMap<ReceiveId, Request>,
-    /// Processes that the connecting thread is to look at.
+    /// Processes that a thread of this one waits for: the connecting thread is to connect to them.
     pub(crate) wanted: BTreeSet<Process>,
-    /// Why it could not connect to processes, for those who wait for them.
-    pub(crate) refused: BTreeMap<Process, Error>,
+    /// Processes that have said hello, for the same, after those.
+    pub(crate) hellos: BTreeSet<Process>,
+    /// Why the last attempt to connect failed, for those who wait for that.
+    pub(crate) refused: BTreeMap<Process, String>,
+    /// The one that it is connecting to.
+    pub(crate) connecting: Option<Process>,
     /// Links that it is to close, since that takes time.
     pub(crate) ended: Vec<Link>,
     pub(crate) closed: bool,
+    signals: Arc<Signals>,
     layout: Layout,
     slots: u16,
     /// When a process that broke the rules was last reported.
@@ -36,15 +57,18 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(engine: Engine, config: &Config) -> State {
+    pub(crate) fn new(engine: Engine, config: &Config, signals: Arc<Signals>) -> State {
         State {
+            signals,
             engine,
             links: BTreeMap::new(),
             keys: HashMap::new(),
             sends: BTreeMap::new(),
             receives: BTreeMap::new(),
             wanted: BTreeSet::new(),
+            hellos: BTreeSet::new(),
             refused: BTreeMap::new(),
+            connecting: None,
             ended: Vec::new(),
             closed: false,
             layout: Layout::of(config),
@@ -66,11 +90,16 @@ impl State {
     /// Packets are exchanged with a process as soon as both have what they need.
     pub(crate) fn try_up(&mut self, process: Process) {
         let Some(link) = self.links.get_mut(&process) else { return };
-        if link.up || !link.ready || link.other.is_none() {
+        // One that began anew was perhaps ready before, too.
+        let same = link.other.as_ref().is_some_and(|other| link.ready == Some(other.key as u16));
+        if link.up || !same {
             return;
         }
         match self.engine.connect(process) {
-            Ok(()) => link.up = true,
+            Ok(()) => {
+                link.up = true;
+                self.signals.notify();
+            }
             Err(error) => {
                 log::debug!("{process} is not connected to: {error}");
                 self.lose(process);
@@ -78,10 +107,12 @@ impl State {
         }
     }
 
-    /// A process has gone, or is treated so.
+    /// A process has gone, or is treated so, and told.
     pub(crate) fn lose(&mut self, process: Process) {
         let Some(link) = self.links.remove(&process) else { return };
         self.keys.remove(&link.key);
+        link.say(|key| Element::Goodbye { key });
+        self.signals.notify();
         let up = link.up;
         self.ended.push(link);
         if up {
@@ -90,41 +121,39 @@ impl State {
         }
     }
 
-    /// Another process has appended an element to the queue. True if the connecting thread has something to do.
-    pub(crate) fn element(&mut self, word: u64, config: &Config) -> bool {
-        let Some(element) = Element::decode(word) else { return false };
+    /// Another process has appended an element to the queue.
+    pub(crate) fn element(&mut self, word: u64, config: &Config) {
+        let Some(element) = Element::decode(word) else { return };
         let by_key = |key: u32| self.keys.get(&key).copied();
         match element {
             Element::Hello(process) => {
                 // Anybody can say hello: only so many are looked at.
-                let room = self.wanted.len() < config.peers as usize;
-                return !self.is_up(process) && room && self.wanted.insert(process);
+                if self.hellos.len() < config.peers as usize && self.hellos.insert(process) {
+                    self.signals.work.notify_all();
+                }
             }
-            Element::Ready { key } => {
-                let Some(process) = by_key(key) else { return false };
+            Element::Ready { key, of } => {
+                let Some(process) = by_key(key) else { return };
                 if let Some(link) = self.links.get_mut(&process) {
-                    link.ready = true;
+                    link.ready = Some(of);
                 }
                 self.try_up(process);
-                return true;
             }
             Element::Goodbye { key } => {
                 if let Some(process) = by_key(key) {
                     self.lose(process);
-                    return true;
                 }
             }
             Element::Packet { key, kind, slot } => {
                 if let Some(process) = by_key(key).filter(|process| self.is_up(*process)) {
-                    return self.packet(process, kind, slot);
+                    self.packet(process, kind, slot);
                 }
             }
         }
-        false
     }
 
-    /// A packet of a process that is up. True if its link has ended.
-    fn packet(&mut self, from: Process, kind: Kind, slot: u16) -> bool {
+    /// A packet of a process that is up.
+    fn packet(&mut self, from: Process, kind: Kind, slot: u16) {
         let packet = self.read(from, kind, slot);
         let wrong = match packet {
             Some(packet) => self.engine.packet(from, packet).err().map(|violation| violation.to_string()),
@@ -137,9 +166,7 @@ impl State {
                 log::warn!("{from} has broken the rules and is given up: {wrong}");
             }
             self.lose(from);
-            return true;
         }
-        false
     }
 
     /// The packet that an element announces, with what is in the inbox.
@@ -246,12 +273,14 @@ impl State {
 
     /// Sends a packet with its words. False if the process is not to be reached any more.
     fn post(&self, to: Process, packet: Packet, at: Option<u64>) -> bool {
-        let Some(other) = self.links.get(&to).and_then(|link| link.other.as_ref()) else { return true };
+        let Some((link, other)) = self.links.get(&to).and_then(|link| Some((link, link.other.as_ref()?))) else {
+            return true;
+        };
         let (kind, slot) = kind_of(packet);
         let element = Element::Packet { key: other.key, kind, slot }.encode();
         match at {
-            Some(at) => other.put(at, &self.words, element).is_ok(),
-            None => other.elements.enqueue(element).is_ok(),
+            Some(at) => link.put(at, &self.words, element).is_ok(),
+            None => link.elements.enqueue(element).is_ok(),
         }
     }
 }

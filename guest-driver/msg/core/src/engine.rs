@@ -163,6 +163,12 @@ impl Engine {
         self.receiver.cancel(receive.0, &mut self.out)
     }
 
+    /// The process whose message a receive has, which has not all come. A process that lets others wait for too long
+    /// is given up by its owner ([`Engine::gone`]).
+    pub fn matched(&self, receive: ReceiveId) -> Option<Process> {
+        self.receiver.matched(receive.0)
+    }
+
     /// Another process says something. After an error it is gone.
     ///
     /// # Errors

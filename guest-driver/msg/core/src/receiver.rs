@@ -430,6 +430,11 @@ impl Receiver {
         waits
     }
 
+    /// Whose message a receive has.
+    pub(crate) fn matched(&self, id: Id) -> Option<Process> {
+        self.messages.all().find(|(_, message)| message.receive == Some(id)).map(|(_, message)| message.from.process)
+    }
+
     fn fail(&mut self, id: Id, failure: Failure, out: &mut VecDeque<Action>) {
         if self.receives.free(id).is_some() {
             out.push_back(Action::Received { receive: ReceiveId(id), outcome: Err(failure) });

@@ -124,6 +124,23 @@ pub(crate) fn soft(context: &mut Context<'_>) -> Verdict {
     Ok(elements.close()?)
 }
 
+/// A soft import of a queue that nobody empties: the sender waits for a while, and is not held for ever.
+pub(crate) fn soft_and_full(context: &mut Context<'_>) -> Verdict {
+    let name = context.name("queue");
+    let queue = Queue::create(context.node(), &name).wide().words(8).quota(1).mode(0o602).create()?;
+    context.sync()?;
+    let elements = Queue::import(context.node(), context.peers.right(), &name).soft().open()?;
+    // More than the queue takes, and the boards on the way.
+    for n in 0..20_000 {
+        elements.enqueue(n)?;
+    }
+    let state = elements.state()?;
+    must(state.dead && state.error == Some(Status::Timeout), || format!("the import of a full queue is {state:?}"))?;
+    elements.close()?;
+    context.sync()?;
+    Ok(queue.close()?)
+}
+
 pub(crate) fn old_generation(context: &mut Context<'_>) -> Verdict {
     let name = context.name("data");
     let node = context.node();

@@ -122,6 +122,7 @@ const PLAN: &[Test] = plan! {
     "revoke/unexport-ends-the-import" => life::unexport,
     "revoke/death-of-the-exporter-ends-the-import" => life::exporter_dies,
     "revoke/soft-imports-raise-no-signal" => life::soft,
+    "revoke/soft-imports-give-up-who-takes-nothing" => life::soft_and_full,
     "revoke/old-generation-never-reaches-a-new-export" => life::old_generation,
     "revoke/error-wakes-poll" => life::error_wakes_poll,
     "life/fork-child-has-no-window" => life::fork_child,
