@@ -185,9 +185,9 @@ mod tests {
     #[test]
     fn the_line_of_virtme_ng_survives_two_shells() {
         let line = words(&attachment(Starter::VirtmeNg).virtme_ng());
-        assert_eq!(line[..5], ["vng", "--memory", "1G", "--numa", "1G"]);
-        let options = words(line[5].strip_prefix("--qemu-opts=").unwrap());
-        assert_eq!(line.len(), 6);
+        assert_eq!(line[..7], ["vng", "--memory", "1G", "--numa", "1G", "--append", "init_on_alloc=1"]);
+        let options = words(line[7].strip_prefix("--qemu-opts=").unwrap());
+        assert_eq!(line.len(), 8);
         assert_eq!(sockets(options.iter().map(String::as_str)), [SOCKET, "/tmp/b.memory"]);
     }
 
