@@ -72,16 +72,22 @@ impl Link {
 
     /// Says something to the other, if there is the key that it takes it with.
     pub(crate) fn say(&self, element: impl Fn(u32) -> Element) {
-        if let Some(other) = &self.other {
-            // If it has gone, that is found out elsewhere.
-            _ = self.elements.enqueue(element(other.key).encode());
-        }
+        // If it has gone, that is found out elsewhere.
+        _ = self.say_with(None, element);
     }
 
-    /// Stores words into the other's inbox, and then appends an element to its queue.
-    pub(crate) fn put(&self, at: u64, words: &[u64], element: u64) -> telegraphos::Result<()> {
+    /// The same, after words have been stored into its inbox.
+    pub(crate) fn say_with(
+        &self,
+        words: Option<(u64, &[u64])>,
+        element: impl Fn(u32) -> Element,
+    ) -> telegraphos::Result<()> {
         let Some(other) = &self.other else { return Ok(()) };
-        self.elements.put_notify(&other.inbox, at, words, element)
+        let element = element(other.key).encode();
+        match words {
+            Some((at, words)) => self.elements.put_notify(&other.inbox, at, words, element),
+            None => self.elements.enqueue(element),
+        }
     }
 
     /// Whether the other is gone, as far as is known. A store finds out more until the next time.

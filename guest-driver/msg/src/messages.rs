@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use telegraphos::{Node, Queue, Registration, Rights, Segment};
+use telegraphos::{MAX_COPY, Node, Queue, Registration, Rights, Segment};
 use telegraphos_msg_core::{
     Config, Endpoint, Engine, Failure, Pattern, Place, Process, ReceiveId, Received, SendId, Way,
 };
@@ -19,8 +19,6 @@ use telegraphos_msg_core::{
 const ANSWER: Duration = Duration::from_secs(10);
 /// How often processes are looked after that may have died.
 const TICK: Duration = Duration::from_millis(250);
-/// Most bytes that a board moves at a time.
-const PART: u64 = 16 << 20;
 /// Elements that are taken at a time, under one lock.
 const BATCH: usize = 32;
 
@@ -37,9 +35,8 @@ struct Shared {
 
 fn random() -> Result<u64> {
     let mut bytes = [0; 8];
-    let what = || "asking for random numbers".to_owned();
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| telegraphos::Error::Os { what: what(), errno })?;
+        .map_err(|errno| telegraphos::Error::Os { what: "asking for random numbers".into(), errno })?;
     Ok(u64::from_le_bytes(bytes))
 }
 
@@ -220,7 +217,7 @@ impl Messages {
     /// Gives this process a name on its node, by which others find it.
     pub fn publish(&self, name: &str) -> Result<Name> {
         let segment = self.shared.node.export(&name_of(name), 8).create()?;
-        // Numbers are from 1 on, so that 0 is not there yet.
+        // With a bit more, so that 0 is not there yet.
         segment.store(0, u64::from(self.shared.me.number) | 1 << 32)?;
         Ok(Name { _segment: segment })
     }
@@ -244,7 +241,7 @@ impl Messages {
     ///
     /// # Errors
     ///
-    /// [`Error::NoAnswer`], [`Error::Unlike`].
+    /// [`Error::NotReached`], [`Error::NoAnswer`], [`Error::Unlike`].
     pub fn connect(&self, process: Process, time: Duration) -> Result<()> {
         let Signals { linked, work } = &*self.shared.signals;
         let (begun, mut tried) = (Instant::now(), false);
@@ -292,7 +289,7 @@ impl Messages {
         // Nobody guesses it.
         let id = random()?;
         // SAFETY: the caller's promise.
-        let memory = unsafe { self.shared.node.register(buffer.first(buffer.length())) };
+        let memory = unsafe { self.shared.node.register(buffer.first(u64::MAX)) };
         let mut builder = memory.name(&memory_name(self.shared.me, id)).mode(mode);
         if let Some(node) = node {
             builder = builder.nodes(&[node]);
@@ -482,8 +479,8 @@ impl Thread<'_> {
         let right = if fetch { Rights::READ } else { Rights::WRITE };
         let rights = Rights(right.0 | Rights::DMA.0);
         let theirs = node.import(other.node, &memory_name(other, at.0)).rights(rights).soft().open()?;
-        for offset in (0..length).step_by(PART as usize) {
-            let part = PART.min(length - offset);
+        for offset in (0..length).step_by(MAX_COPY as usize) {
+            let part = MAX_COPY.min(length - offset);
             match fetch {
                 true => theirs.get_block(offset, own, offset, part)?,
                 false => theirs.put_block(offset, own, offset, part)?,

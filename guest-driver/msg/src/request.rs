@@ -29,10 +29,6 @@ impl Buffer {
         std::ptr::slice_from_raw_parts_mut(self.at, self.length.min(length) as usize)
     }
 
-    pub(crate) fn length(self) -> u64 {
-        self.length
-    }
-
     /// Appends bytes of it to `words`, with zeros behind them.
     ///
     /// # Safety

@@ -273,14 +273,8 @@ impl State {
 
     /// Sends a packet with its words. False if the process is not to be reached any more.
     fn post(&self, to: Process, packet: Packet, at: Option<u64>) -> bool {
-        let Some((link, other)) = self.links.get(&to).and_then(|link| Some((link, link.other.as_ref()?))) else {
-            return true;
-        };
         let (kind, slot) = kind_of(packet);
-        let element = Element::Packet { key: other.key, kind, slot }.encode();
-        match at {
-            Some(at) => link.put(at, &self.words, element).is_ok(),
-            None => link.elements.enqueue(element).is_ok(),
-        }
+        let words = at.map(|at| (at, &self.words[..]));
+        self.links.get(&to).is_none_or(|link| link.say_with(words, |key| Element::Packet { key, kind, slot }).is_ok())
     }
 }

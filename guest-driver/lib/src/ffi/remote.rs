@@ -41,24 +41,34 @@ pub(super) unsafe fn state_of(state: *mut ImportState, action: impl FnOnce() -> 
     unsafe { fill(state, "the place for the state", state_of) }
 }
 
+/// How to import a segment, from C's arguments.
+///
+/// # Safety
+/// As the module says.
+unsafe fn import(
+    node: *const Node,
+    id: u16,
+    name: *const c_char,
+    rights: u16,
+    secret: *const u8,
+) -> Result<ImportBuilder> {
+    // SAFETY: the caller's promise.
+    let builder = unsafe { given(node)?.import(id, name_of(name)?).secret(secret_of(secret)) };
+    Ok(with(builder, Rights(rights), ImportBuilder::rights))
+}
+
 functions! { IMPORTS;
     /// Imports a segment of a node for the rights TG_RIGHT_*; 0 means loads, stores, atomics and copies. The secret has
     /// 16 bytes, or is NULL.
     fn tg_import(
         node: *const Node, id: u16, name: *const c_char, rights: u16, secret: *const u8, remote: *mut *mut Remote
-    ) -> c_int = give(remote, || {
-        let builder = given(node)?.import(id, name_of(name)?).secret(secret_of(secret));
-        with(builder, Rights(rights), ImportBuilder::rights).open()
-    });
+    ) -> c_int = give(remote, || import(node, id, name, rights, secret)?.open());
 
     /// The same, of an import that raises no SIGBUS when its owner is gone: stores then reach nobody, loads return
     /// anything, launches fail, and tg_remote_state says so.
     fn tg_import_soft(
         node: *const Node, id: u16, name: *const c_char, rights: u16, secret: *const u8, remote: *mut *mut Remote
-    ) -> c_int = give(remote, || {
-        let builder = given(node)?.import(id, name_of(name)?).secret(secret_of(secret)).soft();
-        with(builder, Rights(rights), ImportBuilder::rights).open()
-    });
+    ) -> c_int = give(remote, || import(node, id, name, rights, secret)?.soft().open());
 
     /// Closes an import after its outstanding stores.
     fn tg_unimport(remote: *mut Remote) -> c_int = take(remote, Remote::close);
