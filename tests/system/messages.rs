@@ -11,7 +11,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Each thread of each node sends all threads of all nodes what goes to slots, what goes there in fragments, and what
 /// boards fetch or store; each message comes once, whole, and those of one thread to another in their order.
 pub(crate) fn all_to_all(cluster: &Cluster) -> Result<()> {
-    for options in [&[][..], &["--way", "put"], &["--paper"]] {
+    let modes = [&["--progress", "blocking"][..], &["--progress", "polling"]];
+    for options in [&[][..], &["--way", "put"], &["--paper"]].into_iter().chain(modes) {
         let words = [&["tg-msg", "all", "4", "3", "10"], options].concat();
         let running = cluster.guests().iter().map(|node| Ok(node.argv(&words).spawn()?)).collect::<Result<Vec<_>>>()?;
         for running in running {
@@ -27,6 +28,87 @@ pub(crate) fn longest_message(cluster: &Cluster) -> Result<()> {
     let said = cluster.node(0).argv(&["tg-msg", "bounds"]).limit(LIMIT).check()?;
     println!("  {}", said.trim());
     ensure!(said.contains("2095872 bytes arrived; one more:"), "{said}");
+    Ok(())
+}
+
+/// 304 threads of 8 processes on 4 nodes, each process over 8 ports; the longest messages of the paper's profile, and
+/// those around its block.
+pub(crate) fn threads_over_ports(cluster: &Cluster) -> Result<()> {
+    for running in many(cluster, "6")? {
+        let output = running.wait_for(LIMIT)?;
+        ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
+        ensure!(output.stdout.starts_with("304 threads over [8, 8] ports"), "{}", output.stdout);
+        println!("  {}", output.stdout.trim());
+    }
+    Ok(())
+}
+
+fn many(cluster: &Cluster, count: &str) -> Result<Vec<Running>> {
+    let words = ["tg-msg", "many", "4", "38", count, "--processes", "2", "--paper", "--slots", "4"];
+    cluster.guests().iter().map(|node| Ok(node.argv(&words).spawn()?)).collect()
+}
+
+/// The same, and a node is powered off: all others end.
+pub(crate) fn threads_and_power(cluster: &Cluster) -> Result<()> {
+    let mut running = many(cluster, "100000")?;
+    telegraphos_cluster::sleep(Duration::from_secs(4))?;
+    let last = running.pop();
+    cluster.node(3).reset()?;
+    drop(last);
+    running.into_iter().try_for_each(|running| is_told(running, "a node was powered off"))
+}
+
+/// A process that does not receive for 10 seconds delays what is for it, loses none of it, and delays nothing else.
+pub(crate) fn full_destination(cluster: &Cluster) -> Result<()> {
+    let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
+    let mut full = b.argv(&["tg-msg", "serve", "full"]).keep_input_open().spawn()?;
+    let other = c.argv(&["tg-msg", "echo", "other"]).spawn()?;
+    let mut sender = a.argv(&["tg-msg", "full", "1", "full", "2", "other", "300"]).spawn()?;
+    let said = sender.wait_for_line(LIMIT, |line| line.contains("exchanges with another"))?;
+    println!("  {said}");
+    ensure!(said.ends_with("0 of 300 had been received"), "{said}");
+    let exchanges: u64 = said.split(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0);
+    ensure!(exchanges > 100, "{said}: expected more than 100 exchanges in 10 s");
+    full.write("300\n")?;
+    for tag in 0..300 {
+        let line = full.wait_for_line(LIMIT, |_| true)?;
+        ensure!(line == format!("4 bytes with tag {tag}"), "{line}: expected tag {tag}");
+    }
+    let output = sender.wait_for(LIMIT)?;
+    ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
+    ensure!(other.wait_for(LIMIT)?.status.success(), "the other process failed");
+    Ok(())
+}
+
+/// One program of one node.
+fn alone(cluster: &Cluster, words: &[&str]) -> Result<()> {
+    let said = cluster.node(0).argv(&[&["tg-msg"], words].concat()).limit(LIMIT).check()?;
+    println!("  {words:?}: {}", said.trim());
+    Ok(())
+}
+
+pub(crate) fn rendezvous(cluster: &Cluster) -> Result<()> {
+    alone(cluster, &["rendezvous"])?;
+    alone(cluster, &["rendezvous", "--way", "put"])
+}
+
+pub(crate) fn single_buffer(cluster: &Cluster) -> Result<()> {
+    alone(cluster, &["single"])
+}
+
+/// The paper's reason for a second port, which our processes do not need: any thread may use a port of theirs.
+pub(crate) fn two_ports(cluster: &Cluster) -> Result<()> {
+    alone(cluster, &["ports"])
+}
+
+/// Exchanges in each mode of the ports.
+pub(crate) fn progress_modes(cluster: &Cluster) -> Result<()> {
+    for mode in ["polling", "blocking", "adaptive"] {
+        let mut echo = cluster.node(1).argv(&["tg-msg", "echo", mode, "--progress", mode]).spawn()?;
+        echo.wait_for_line(LIMIT, |line| line == "serving")?;
+        alone(cluster, &["pair", "1", mode, "300", "8", "--progress", mode])?;
+        ensure!(echo.wait_for(LIMIT)?.status.success(), "{mode}: the echo failed");
+    }
     Ok(())
 }
 

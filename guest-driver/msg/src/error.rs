@@ -11,9 +11,25 @@ pub enum Error {
     /// A field of the configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A number of ports.
+    #[error("ports is {ports}: expected 1 to {most}")]
+    Ports {
+        /// The number.
+        ports: u16,
+        /// The most that there may be.
+        most: u16,
+    },
     /// The board or its driver.
     #[error(transparent)]
     Board(#[from] telegraphos::Error),
+    /// A message that is longer than the memory that it is in.
+    #[error("a message of {length} bytes from memory of {most}")]
+    Beyond {
+        /// Bytes of the message.
+        length: usize,
+        /// Bytes of the memory.
+        most: usize,
+    },
     /// Refused at once.
     #[error(transparent)]
     Refused(#[from] telegraphos_msg_core::Error),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   inbox: a segment that its process exports for one other process
-//!     0    control: MAGIC, key, sizes       written by its owner before it says hello
+//!     0    control: MAGIC, key, sizes, port written by its owner before it says hello
 //!     64   replies, one for each slot       written by the other: where bytes go that it has a place for
 //!     ...  slots                            written by the other: a head of four words, and bytes
 //!
@@ -17,8 +17,10 @@ use telegraphos_msg_core::{Answer, Config, Header, Packet, Place, Process};
 
 /// First word of an inbox.
 pub(crate) const MAGIC: u64 = 0x3100_4753_4d20_4754;
-/// Words of the control area: magic, key, slots and fragments, block, eager, longest.
+/// Words of the control area: magic, key, slots and fragments and block, eager, longest, port.
 pub(crate) const CONTROL: usize = 6;
+/// The word of them that has the number of the queue which its owner takes the other's elements from.
+pub(crate) const PORT: usize = 5;
 const REPLIES: u64 = 64;
 const REPLY: u64 = 16;
 /// Bytes of a slot's head.
@@ -54,9 +56,14 @@ impl Layout {
 }
 
 /// The control area of an inbox.
-pub(crate) fn control(config: &Config, key: u32) -> [u64; CONTROL] {
+pub(crate) fn control(config: &Config, key: u32, port: u16) -> [u64; CONTROL] {
     let sizes = u64::from(config.slots) | u64::from(config.fragments) << 16 | u64::from(config.block) << 32;
-    [MAGIC, key.into(), sizes, config.eager, config.longest, 0]
+    [MAGIC, key.into(), sizes, config.eager, config.longest, port.into()]
+}
+
+/// The port of its word, which is not that of a control area if it is another number.
+pub(crate) fn port_of(word: u64) -> u16 {
+    u16::try_from(word).unwrap_or(0)
 }
 
 /// A slot's head.

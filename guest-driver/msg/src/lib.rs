@@ -25,23 +25,36 @@
 //!   thread has its own store them (Way::Put)
 //! ```
 //!
-//! Each process has one queue, and an inbox for each process that it talks to. A *progress thread* takes elements; a
-//! *connecting thread* makes inboxes and imports, and waits for other boards, so that nobody else does. Transfers run
-//! in the threads whose messages they are. All imports are [soft](telegraphos::ImportBuilder::soft): when a process
-//! dies, its messages end with [`Failure::Gone`] within a second, and nobody gets
-//! a signal.
+//! Each process has an inbox for each process that it talks to, and a few queues, its *ports*, with a thread each that
+//! takes elements ([`Options`]). A *connecting thread* makes inboxes and imports, and waits for other boards, so that
+//! nobody else does. Transfers run in the threads whose messages they are, those of [handles](Handle) in a *moving
+//! thread*. All imports are [soft](telegraphos::ImportBuilder::soft): when a process dies, its messages end with
+//! [`Failure::Gone`] within a second, and nobody gets a signal.
 //!
-//! A message of several slots, and one that is shorter than a slot, is stored under the lock of the engine: a process
-//! whose board holds back stores delays the others of this one for as long, 5 seconds at most, and is then given up.
-//! Memory of long messages is registered for each anew.
+//! What is said to a process, and what it has said, is done in order by one thread at a time, but without the lock of
+//! the engine: when its board holds back stores, only those wait who have to do with it, 5 seconds at most, and then it
+//! is given up.
 
 mod error;
+mod handle;
 mod layout;
 mod link;
+mod memory;
 mod messages;
+mod options;
+mod pollers;
+mod port;
 mod request;
+mod shared;
+mod single;
 mod state;
+mod thread;
 
 pub use error::{Error, Result};
-pub use messages::{Messages, Name, Thread};
+pub use handle::{Ended, Handle};
+pub use memory::Memory;
+pub use messages::{Messages, Name};
+pub use options::{Options, Progress};
+pub use single::SingleBuffer;
 pub use telegraphos_msg_core::{Config, ConfigError, Endpoint, Failure, Pattern, Process, Received, Way};
+pub use thread::Thread;

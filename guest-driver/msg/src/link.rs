@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process has for another one: an inbox that the other writes to, and the other's inbox and queue.
+//! What a process has for another one: an inbox that the other writes to, the other's inbox and queue, and what is to
+//! be done with these, in order.
 
 use crate::error::Result;
-use crate::layout::{CONTROL, Element, Layout, control};
+use crate::layout::{CONTROL, Element, Layout, PORT, control, port_of};
+use crate::request::Lease;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 use telegraphos::{Node, Queue, Remote, RemoteQueue, Rights, Segment, Status};
-use telegraphos_msg_core::{Config, Process};
+use telegraphos_msg_core::{Config, Place, Process};
 
-/// Name of a process's queue.
-pub(crate) fn queue_name(process: Process) -> String {
-    format!("msg.{:08x}", process.number)
+/// Name of a queue of a process.
+pub(crate) fn queue_name(process: Process, port: u16) -> String {
+    format!("msg.{:08x}.p{port}", process.number)
 }
 
 fn inbox_name(of: Process, for_whom: Process) -> String {
@@ -21,28 +25,54 @@ pub(crate) fn memory_name(of: Process, id: u64) -> String {
     format!("msg.{:08x}.m{id:x}", of.number)
 }
 
+/// Of a place: its memory is registered for more than one message.
+pub(crate) const LASTING: u64 = 1 << 63;
+/// Imports of lasting memory of another process that are kept.
+const KEPT: usize = 8;
+
+/// What is done with a link, in this order.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// Stores words, and bytes of a send behind them, into the other's inbox; then says that they are there.
+    Post { words: Option<(u64, [u64; 4], usize)>, bytes: Option<(Lease, u64, u32)>, element: Element },
+    /// Copies bytes from a place of this one's inbox into the buffer of a receive.
+    Take { at: u64, lease: Lease, offset: u64, length: u32 },
+}
+
+#[derive(Debug, Default)]
+struct Fifo {
+    items: VecDeque<Item>,
+    /// A thread does them, and will do those that come meanwhile.
+    busy: bool,
+    /// Nothing is posted any more.
+    closed: bool,
+    /// Of one item, kept for the next.
+    words: Vec<u64>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) inbox: Segment,
     /// What the other's elements carry.
     pub(crate) key: u32,
-    /// The other's queue. All that is said to it goes by this import, and stays in order.
-    pub(crate) elements: RemoteQueue,
-    /// The other's inbox, once it is imported.
-    pub(crate) other: Option<Other>,
-    /// The other has imported this one's inbox, and takes packets in one of its own whose key ends so.
-    pub(crate) ready: Option<u16>,
-    /// Packets are exchanged.
-    pub(crate) up: bool,
-    /// Its sizes are others.
-    pub(crate) unlike: bool,
+    /// The queue of this process that they come by.
+    pub(crate) port: u16,
     /// When it was made.
     pub(crate) begun: Instant,
+    /// The other's first queue, for a hello, until it is known which one to use.
+    first: Mutex<Option<RemoteQueue>>,
+    /// Once its inbox is imported.
+    other: OnceLock<Other>,
+    fifo: Mutex<Fifo>,
+    /// Lasting memory of the other, that used last behind.
+    imports: Mutex<VecDeque<(Place, Arc<Remote>)>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Other {
     inbox: Remote,
+    /// All that is said to it goes by this import, and stays in order.
+    elements: RemoteQueue,
     /// What elements to it carry.
     pub(crate) key: u32,
 }
@@ -55,64 +85,54 @@ pub(crate) enum Found {
     Unlike,
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Link {
-    /// Makes an inbox for another process.
-    pub(crate) fn open(node: &Node, config: &Config, me: Process, other: Process, key: u32) -> Result<Link> {
+    /// Makes an inbox for another process, and says hello.
+    pub(crate) fn open(
+        node: &Node,
+        config: &Config,
+        (me, port): (Process, u16),
+        other: Process,
+        key: u32,
+    ) -> Result<Link> {
         // It is there: nobody else has memory made for it.
-        let elements = Queue::import(node, other.node, &queue_name(other)).soft().open()?;
+        let first = Queue::import(node, other.node, &queue_name(other, 0)).soft().open()?;
         let size = Layout::of(config).size();
         let inbox = node.export(&inbox_name(me, other), size).nodes(&[other.node]).create()?;
-        let words = control(config, key);
+        let words = control(config, key, port);
         for (n, word) in words.iter().enumerate().rev() {
             // The magic is the last.
             inbox.store(8 * n as u64, *word)?;
         }
-        Ok(Link { inbox, key, elements, other: None, ready: None, up: false, unlike: false, begun: Instant::now() })
+        Ok(Link {
+            inbox,
+            key,
+            port,
+            begun: Instant::now(),
+            first: Mutex::new(Some(first)),
+            other: OnceLock::new(),
+            fifo: Mutex::default(),
+            imports: Mutex::default(),
+        })
     }
 
-    /// Says something to the other, if there is the key that it takes it with.
-    pub(crate) fn say(&self, element: impl Fn(u32) -> Element) {
-        // If it has gone, that is found out elsewhere.
-        _ = self.say_with(None, element);
-    }
-
-    /// The same, after words have been stored into its inbox.
-    pub(crate) fn say_with(
-        &self,
-        words: Option<(u64, &[u64])>,
-        element: impl Fn(u32) -> Element,
-    ) -> telegraphos::Result<()> {
-        let Some(other) = &self.other else { return Ok(()) };
-        let element = element(other.key).encode();
-        match words {
-            Some((at, words)) => self.elements.put_notify(&other.inbox, at, words, element),
-            None => self.elements.enqueue(element),
+    pub(crate) fn hello(&self, me: Process) -> Result<()> {
+        match &*lock(&self.first) {
+            Some(first) => Ok(first.enqueue(Element::Hello(me).encode())?),
+            None => Ok(()),
         }
     }
 
-    /// Whether the other is gone, as far as is known. A store finds out more until the next time.
-    pub(crate) fn is_lost(&self) -> bool {
-        let lost = |state: telegraphos::Result<telegraphos::State>| {
-            state.map_or(true, |state| state.dead || state.cut || state.error.is_some())
-        };
-        // A word of the control area that nobody reads.
-        let inbox = |inbox: &Remote| inbox.put64(8 * (CONTROL as u64), 1).is_err() || lost(inbox.state());
-        self.other.as_ref().is_some_and(|other| inbox(&other.inbox)) || lost(self.elements.state())
+    /// The other, once its inbox is imported.
+    pub(crate) fn other(&self) -> Option<&Other> {
+        self.other.get()
     }
 
-    /// Copies words of the inbox, which are there: the other process has said so.
-    pub(crate) fn words<const N: usize>(&self, at: u64) -> Result<[u64; N]> {
-        let mut words = [0; N];
-        for (n, word) in words.iter_mut().enumerate() {
-            *word = self.inbox.load(at + 8 * n as u64)?;
-        }
-        Ok(words)
-    }
-}
-
-impl Other {
-    /// Imports the inbox that a process has for this one.
-    pub(crate) fn find(node: &Node, config: &Config, me: Process, other: Process) -> Result<Found> {
+    /// Imports the inbox that a process has for this one, and the queue that it takes elements from.
+    pub(crate) fn find(&self, node: &Node, config: &Config, me: Process, other: Process) -> Result<Found> {
         let rights = Rights(Rights::READ.0 | Rights::WRITE.0);
         let import = node.import(other.node, &inbox_name(other, me)).rights(rights).soft();
         let inbox = match import.open() {
@@ -127,11 +147,153 @@ impl Other {
         if inbox.state()?.dead {
             return Ok(Found::NotYet);
         }
-        let key = words[1] as u32;
-        Ok(match words == control(config, key) {
-            true => Found::Yes(Box::new(Other { inbox, key })),
-            false if words[0] == 0 => Found::NotYet,
-            false => Found::Unlike,
-        })
+        let (key, port) = (words[1] as u32, port_of(words[PORT]));
+        if words != control(config, key, port) {
+            return Ok(if words[0] == 0 { Found::NotYet } else { Found::Unlike });
+        }
+        let elements = match lock(&self.first).take_if(|_| port == 0) {
+            Some(first) => first,
+            None => Queue::import(node, other.node, &queue_name(other, port)).soft().open()?,
+        };
+        Ok(Found::Yes(Box::new(Other { inbox, elements, key })))
+    }
+
+    /// The other has been found, for the first time: the next thing that is posted says that this one takes packets in
+    /// its inbox. Returns what is not needed any more, which takes a while to drop.
+    pub(crate) fn meet(&self, other: Other) -> Option<RemoteQueue> {
+        let element = Element::Ready { key: other.key, of: self.key as u16 };
+        _ = self.other.set(other);
+        self.push(Item::Post { words: None, bytes: None, element });
+        lock(&self.first).take()
+    }
+
+    /// Says something to the other at once, if there is the key that it takes it with.
+    pub(crate) fn say(&self, element: impl Fn(u32) -> Element) {
+        if let Some(other) = self.other() {
+            // If it has gone, that is found out elsewhere.
+            _ = other.elements.enqueue(element(other.key).encode());
+        }
+    }
+
+    /// Whether the other is gone, as far as is known. A store finds out more until the next time.
+    pub(crate) fn is_lost(&self) -> bool {
+        let lost = |state: telegraphos::Result<telegraphos::State>| {
+            state.map_or(true, |state| state.dead || state.cut || state.error.is_some())
+        };
+        match self.other() {
+            Some(Other { inbox, elements, .. }) => {
+                // A word of the control area that nobody reads.
+                let stored = inbox.put64(8 * (CONTROL as u64), 1);
+                stored.is_err() || lost(inbox.state()) || lost(elements.state())
+            }
+            None => lock(&self.first).as_ref().is_some_and(|first| lost(first.state())),
+        }
+    }
+
+    /// Copies words of the inbox, which are there: the other process has said so.
+    pub(crate) fn words<const N: usize>(&self, at: u64) -> Result<[u64; N]> {
+        let mut words = [0; N];
+        for (n, word) in words.iter_mut().enumerate() {
+            *word = self.inbox.load(at + 8 * n as u64)?;
+        }
+        Ok(words)
+    }
+
+    /// To be done, after what was to be done before, at the next [`Link::drain`].
+    pub(crate) fn push(&self, item: Item) {
+        lock(&self.fifo).items.push_back(item);
+    }
+
+    /// Nothing is posted from now on. What has come is still taken.
+    pub(crate) fn close(&self) {
+        lock(&self.fifo).closed = true;
+    }
+
+    /// Does what is to be done, unless another thread does. False if the other was not reached.
+    ///
+    /// A store waits while the other's board holds stores back: then this does, and nobody who has to do with other
+    /// processes.
+    pub(crate) fn drain(&self) -> bool {
+        let mut fifo = lock(&self.fifo);
+        if fifo.busy {
+            return true;
+        }
+        fifo.busy = true;
+        let (mut reached, mut words) = (true, std::mem::take(&mut fifo.words));
+        while let Some(item) = fifo.items.pop_front() {
+            let closed = fifo.closed;
+            drop(fifo);
+            if !(closed && matches!(item, Item::Post { .. })) {
+                reached &= self.perform(item, &mut words).is_ok();
+            }
+            fifo = lock(&self.fifo);
+        }
+        fifo.busy = false;
+        fifo.words = words;
+        reached
+    }
+
+    fn perform(&self, item: Item, buffer: &mut Vec<u64>) -> telegraphos::Result<()> {
+        match item {
+            Item::Post { words, bytes, element } => {
+                let Some(other) = self.other() else { return Ok(()) };
+                let element = element.encode();
+                let Some((at, head, count)) = words else { return other.elements.enqueue(element) };
+                buffer.clear();
+                buffer.extend(&head[..count]);
+                if let Some((lease, offset, length)) = &bytes {
+                    // SAFETY: the send has not ended, since here is a lease of it.
+                    unsafe { lease.request().buffer.read(*offset, *length, buffer) };
+                }
+                drop(bytes);
+                other.elements.put_notify(&other.inbox, at, buffer, element)
+            }
+            Item::Take { mut at, lease, offset, length } => {
+                let next = || {
+                    // Within the inbox, whose slots all have room for a block.
+                    let word = self.inbox.load(at).unwrap_or(0);
+                    at += 8;
+                    word
+                };
+                // SAFETY: the receive has not ended, since here is a lease of it.
+                unsafe { lease.request().buffer.write(offset, length, next) };
+                Ok(())
+            }
+        }
+    }
+
+    /// Memory of the other process, imported to be read or written by this board.
+    pub(crate) fn memory(&self, node: &Node, other: Process, at: Place, right: Rights) -> Result<Arc<Remote>> {
+        let keeps = at.0 & LASTING != 0 && right == Rights::READ;
+        if keeps {
+            let mut imports = lock(&self.imports);
+            if let Some(n) = imports.iter().position(|(place, _)| *place == at) {
+                if let Some((place, import)) = imports.remove(n) {
+                    imports.push_back((place, import.clone()));
+                    return Ok(import);
+                }
+            }
+        }
+        let rights = Rights(right.0 | Rights::DMA.0);
+        let import = Arc::new(node.import(other.node, &memory_name(other, at.0)).rights(rights).soft().open()?);
+        if keeps {
+            let mut imports = lock(&self.imports);
+            let least = (imports.len() >= KEPT).then(|| imports.pop_front());
+            imports.push_back((at, import.clone()));
+            drop(imports);
+            // It may take as long as the other's board does.
+            drop(least);
+        }
+        Ok(import)
+    }
+
+    /// It has failed, and is not kept.
+    pub(crate) fn forget(&self, at: Place) {
+        let forgotten = {
+            let mut imports = lock(&self.imports);
+            let found = imports.iter().position(|(place, _)| *place == at);
+            found.and_then(|n| imports.remove(n))
+        };
+        drop(forgotten);
     }
 }

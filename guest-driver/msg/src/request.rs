@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A send or a receive that has not ended: what its thread waits for.
+//! A send or a receive: the memory that it uses, and what its thread waits for.
 
-use std::sync::{Arc, Condvar};
+use crate::memory::Memory;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use telegraphos::Registration;
 use telegraphos_msg_core::{Failure, Place, Process, Received, TransferId};
 
-/// Memory of a thread, which waits until its request has ended.
+/// Memory of a request, until that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buffer {
     at: *mut u8,
     length: u64,
 }
 
-// SAFETY: it is accessed under the lock of the state, or by its own thread.
+// SAFETY: it is accessed with a lease, or by its own thread.
 unsafe impl Send for Buffer {}
+// SAFETY: the same.
+unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// Memory that is read only.
@@ -32,11 +37,11 @@ impl Buffer {
     /// Appends bytes of it to `words`, with zeros behind them.
     ///
     /// # Safety
-    /// Its thread still waits.
+    /// Its request has not ended.
     pub(crate) unsafe fn read(self, offset: u64, length: u32, words: &mut Vec<u64>) {
         // The engine names no bytes beyond it.
         assert!(offset.checked_add(length.into()).is_some_and(|end| end <= self.length));
-        // SAFETY: within the memory, as was just checked, which the thread has lent.
+        // SAFETY: within the memory, as was just checked, which is lent until the request ends.
         let bytes = unsafe { std::slice::from_raw_parts(self.at.add(offset as usize), length as usize) };
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
@@ -48,11 +53,12 @@ impl Buffer {
     /// Writes `length` bytes, of the words that `word` returns one by one.
     ///
     /// # Safety
-    /// Its thread still waits.
+    /// Its request has not ended.
     pub(crate) unsafe fn write(self, offset: u64, length: u32, mut word: impl FnMut() -> u64) {
         // The engine names no bytes beyond it.
         assert!(offset.checked_add(length.into()).is_some_and(|end| end <= self.length));
-        // SAFETY: within the memory, as was just checked, which the thread has lent and does not access meanwhile.
+        // SAFETY: within the memory, as was just checked, which is lent until the request ends, and which nobody else
+        // accesses: a receive has one message.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.at.add(offset as usize), length as usize) };
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&word().to_le_bytes()[..chunk.len()]);
@@ -71,46 +77,164 @@ impl Drop for Lent {
     }
 }
 
-/// A transfer that the thread is to run: its board's, between its buffer and that of another process.
+/// A transfer that is to be run: by this board, between the request's buffer and that of another process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     pub(crate) id: TransferId,
-    /// Into the thread's buffer.
+    /// Into the request's buffer.
     pub(crate) fetch: bool,
     pub(crate) other: Process,
     pub(crate) at: Place,
     pub(crate) length: u64,
 }
 
+/// Of a send without what is received.
+pub(crate) type Outcome = Result<Option<Received>, Failure>;
+
+/// What a request's thread is to do next.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Transfer(Transfer),
+    /// Nobody accesses the buffer any more, except a board that stores to its place.
+    Ended(Outcome),
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Leases of the buffer.
+    leases: u32,
+    transfer: Option<Transfer>,
+    outcome: Option<Outcome>,
+    /// What belongs to a handle.
+    owned: Owned,
+}
+
+/// Memory of a request that is not its thread's.
+#[derive(Debug, Default)]
+pub(crate) struct Owned {
+    /// By which another's board stores to it. Closed before the memory is used.
+    pub(crate) place: Option<Registration>,
+    pub(crate) memory: Option<Memory>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) buffer: Buffer,
-    pub(crate) transfer: Option<Transfer>,
-    /// Of a send without what is received.
-    pub(crate) outcome: Option<Result<Option<Received>, Failure>>,
-    /// Signalled when one of these has come.
-    pub(crate) wake: Arc<Condvar>,
+    /// The buffer's, if it is registered for longer than this request.
+    pub(crate) own: Option<Arc<Registration>>,
+    /// Another thread than the one that waits runs transfers: perhaps none waits.
+    pub(crate) has_handle: bool,
+    inner: Mutex<Inner>,
+    wake: Condvar,
 }
 
 impl Request {
-    pub(crate) fn new(buffer: Buffer) -> Request {
-        Request { buffer, transfer: None, outcome: None, wake: Arc::new(Condvar::new()) }
+    /// Of a thread that waits for its end.
+    pub(crate) fn of_thread(buffer: Buffer) -> Arc<Request> {
+        let (inner, wake) = (Mutex::default(), Condvar::new());
+        Arc::new(Request { buffer, own: None, has_handle: false, inner, wake })
     }
 
-    pub(crate) fn run(&mut self, transfer: Transfer) {
-        self.transfer = Some(transfer);
+    /// Of a handle, with its memory.
+    pub(crate) fn of_handle(
+        mut memory: Memory,
+        own: Option<Arc<Registration>>,
+        place: Option<Registration>,
+    ) -> Arc<Request> {
+        let buffer = Buffer::of_mut(&mut memory);
+        let inner = Inner { owned: Owned { place, memory: Some(memory) }, ..Inner::default() };
+        Arc::new(Request { buffer, own, has_handle: true, inner: Mutex::new(inner), wake: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn run(&self, transfer: Transfer) {
+        self.lock().transfer = Some(transfer);
         self.wake.notify_all();
     }
 
-    pub(crate) fn end(&mut self, outcome: Result<Option<Received>, Failure>) {
-        self.outcome = Some(outcome);
+    /// The first end counts.
+    pub(crate) fn end(&self, outcome: Outcome) {
+        self.lock().outcome.get_or_insert(outcome);
         self.wake.notify_all();
+    }
+
+    fn of_inner(inner: &mut Inner) -> Option<Event> {
+        if let Some(transfer) = inner.transfer.take() {
+            return Some(Event::Transfer(transfer));
+        }
+        let ended = inner.outcome.filter(|_| inner.leases == 0);
+        ended.map(Event::Ended)
+    }
+
+    /// The next event, if there is one.
+    pub(crate) fn try_next(&self) -> Option<Event> {
+        Request::of_inner(&mut self.lock())
+    }
+
+    /// Whether there is an event; it stays.
+    pub(crate) fn has_ended(&self) -> bool {
+        let inner = self.lock();
+        inner.outcome.is_some() && inner.leases == 0
+    }
+
+    /// Waits for the next event until `limit`.
+    pub(crate) fn next(&self, limit: Option<Instant>) -> Option<Event> {
+        let mut inner = self.lock();
+        loop {
+            let event = Request::of_inner(&mut inner);
+            if event.is_some() {
+                return event;
+            }
+            let Some(limit) = limit else {
+                inner = self.wake.wait(inner).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = limit.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            inner = self.wake.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// What belongs to its handle, when it has ended.
+    pub(crate) fn take_owned(&self) -> Owned {
+        std::mem::take(&mut self.lock().owned)
+    }
+}
+
+/// While there is one, a request has not ended for its thread, so that its buffer may be used.
+#[derive(Debug)]
+pub(crate) struct Lease(Arc<Request>);
+
+impl Lease {
+    pub(crate) fn of(request: &Arc<Request>) -> Lease {
+        request.lock().leases += 1;
+        Lease(request.clone())
+    }
+
+    pub(crate) fn request(&self) -> &Request {
+        &self.0
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut inner = self.0.lock();
+        inner.leases -= 1;
+        if inner.leases == 0 && inner.outcome.is_some() {
+            self.0.wake.notify_all();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn bytes_go_through_words_unchanged() {
@@ -137,5 +261,32 @@ mod tests {
     fn bytes_beyond_it_are_not_read() {
         // SAFETY: it panics before.
         unsafe { Buffer::of(&[1, 2, 3]).read(1, 3, &mut Vec::new()) };
+    }
+
+    #[test]
+    fn a_request_that_is_used_has_not_ended() {
+        let request = Request::of_thread(Buffer::of(&[]));
+        let leases = [Lease::of(&request), Lease::of(&request)];
+        request.end(Ok(None));
+        request.end(Err(Failure::Gone));
+        for lease in leases {
+            assert!(!request.has_ended());
+            assert!(request.next(Some(Instant::now() + Duration::from_millis(1))).is_none());
+            drop(lease);
+        }
+        assert!(request.has_ended());
+        assert!(matches!(request.next(None), Some(Event::Ended(Ok(None)))), "the first end counts");
+    }
+
+    #[test]
+    fn the_last_lease_wakes_who_waits() {
+        let request = Request::of_thread(Buffer::of(&[]));
+        let lease = Lease::of(&request);
+        request.end(Ok(None));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| request.next(None));
+            drop(lease);
+            assert!(matches!(waiting.join(), Ok(Some(Event::Ended(Ok(None))))));
+        });
     }
 }

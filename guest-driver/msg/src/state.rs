@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the threads of a process share under one lock: the engine, the links, and who waits for what.
+//! What the threads of a process share under one lock: the engine, the links, and who waits for what. Nothing waits
+//! under it: bytes and packets are handed to the links, which move them when it is unlocked.
 
 use crate::layout::{Element, HEAD, Kind, Layout, head, kind_of, of_head};
-use crate::link::Link;
-use crate::request::{Request, Transfer};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::link::{Item, Link, Other};
+use crate::request::{Lease, Outcome, Request, Transfer};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
-use telegraphos_msg_core::{Action, Config, Engine, Packet, Place, Process, ReceiveId, SendId};
+use telegraphos::RemoteQueue;
+use telegraphos_msg_core::{Action, Config, Engine, Failure, Packet, Piece, Place, Process, ReceiveId, SendId};
 
 /// Between two reports of processes that broke the rules.
 const WARNINGS: Duration = Duration::from_secs(10);
@@ -19,23 +22,65 @@ pub(crate) struct Signals {
     pub(crate) linked: Condvar,
     /// There is something for the connecting thread.
     pub(crate) work: Condvar,
+    /// There is something for the moving thread.
+    pub(crate) moves: Condvar,
+    /// Everything has ended. Set under the lock of the state.
+    pub(crate) closed: AtomicBool,
 }
 
 impl Signals {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn notify(&self) {
         self.linked.notify_all();
         self.work.notify_all();
+        self.moves.notify_all();
     }
+}
+
+/// Another process, as far as messages go to and fro.
+#[derive(Debug)]
+struct Peer {
+    link: Arc<Link>,
+    /// The other has imported this one's inbox, and takes packets in one of its own whose key ends so.
+    ready: Option<u16>,
+    /// Packets are exchanged.
+    up: bool,
+    /// Its sizes are others.
+    unlike: bool,
+}
+
+/// What is known of a process that a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    Nothing,
+    /// There is a link to it.
+    Link,
+    /// The same, and its sizes are others.
+    Unlike,
+    /// Packets are exchanged.
+    Up,
+}
+
+/// What is done without the lock, since it may take a while.
+#[derive(Debug)]
+pub(crate) struct Due {
+    /// Their bytes and packets are due.
+    pub(crate) links: Vec<(Process, Arc<Link>)>,
+    /// They have ended: their memory is given up if nobody has a handle of them.
+    pub(crate) requests: Vec<Arc<Request>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) engine: Engine,
-    pub(crate) links: BTreeMap<Process, Link>,
+    peers: BTreeMap<Process, Peer>,
     /// Processes by the keys of their elements.
     keys: HashMap<u32, Process>,
-    pub(crate) sends: BTreeMap<SendId, Request>,
-    pub(crate) receives: BTreeMap<ReceiveId, Request>,
+    pub(crate) sends: HashMap<SendId, Arc<Request>>,
+    pub(crate) receives: HashMap<ReceiveId, Arc<Request>>,
     /// Processes that a thread of this one waits for: the connecting thread is to connect to them.
     pub(crate) wanted: BTreeSet<Process>,
     /// Processes that have said hello, for the same, after those.
@@ -45,15 +90,19 @@ pub(crate) struct State {
     /// The one that it is connecting to.
     pub(crate) connecting: Option<Process>,
     /// Links that it is to close, since that takes time.
-    pub(crate) ended: Vec<Link>,
-    pub(crate) closed: bool,
+    pub(crate) ended: Vec<(Process, Arc<Link>)>,
+    /// Requests without a thread that have transfers.
+    pub(crate) moves: VecDeque<(Transfer, Lease)>,
+    /// Requests that have ended, whose memory is given up when the state is unlocked.
+    over: Vec<Arc<Request>>,
+    /// Links with something to be done.
+    dirty: Vec<(Process, Arc<Link>)>,
     signals: Arc<Signals>,
     layout: Layout,
     slots: u16,
+    most_hellos: usize,
     /// When a process that broke the rules was last reported.
     warned: Option<Instant>,
-    /// Of one packet, kept for the next.
-    words: Vec<u64>,
 }
 
 impl State {
@@ -61,43 +110,82 @@ impl State {
         State {
             signals,
             engine,
-            links: BTreeMap::new(),
+            peers: BTreeMap::new(),
             keys: HashMap::new(),
-            sends: BTreeMap::new(),
-            receives: BTreeMap::new(),
+            sends: HashMap::new(),
+            receives: HashMap::new(),
             wanted: BTreeSet::new(),
             hellos: BTreeSet::new(),
             refused: BTreeMap::new(),
             connecting: None,
             ended: Vec::new(),
-            closed: false,
+            moves: VecDeque::new(),
+            over: Vec::new(),
+            dirty: Vec::new(),
             layout: Layout::of(config),
             slots: config.slots,
+            most_hellos: config.peers as usize,
             warned: None,
-            words: Vec::new(),
         }
     }
 
-    pub(crate) fn add(&mut self, process: Process, link: Link) {
+    pub(crate) fn add(&mut self, process: Process, link: Arc<Link>) {
         self.keys.insert(link.key, process);
-        self.links.insert(process, link);
+        self.peers.insert(process, Peer { link, ready: None, up: false, unlike: false });
+    }
+
+    pub(crate) fn link(&self, process: Process) -> Option<&Arc<Link>> {
+        self.peers.get(&process).map(|peer| &peer.link)
+    }
+
+    pub(crate) fn links(&self) -> impl Iterator<Item = (Process, &Arc<Link>, bool)> {
+        self.peers.iter().map(|(process, peer)| (*process, &peer.link, peer.up))
+    }
+
+    pub(crate) fn knows(&self, process: Process) -> Known {
+        match self.peers.get(&process) {
+            None => Known::Nothing,
+            Some(peer) if peer.up => Known::Up,
+            Some(peer) if peer.unlike => Known::Unlike,
+            Some(_) => Known::Link,
+        }
     }
 
     pub(crate) fn is_up(&self, process: Process) -> bool {
-        self.links.get(&process).is_some_and(|link| link.up)
+        self.knows(process) == Known::Up
+    }
+
+    pub(crate) fn is_unlike(&mut self, process: Process) {
+        if let Some(peer) = self.peers.get_mut(&process) {
+            peer.unlike = true;
+        }
+    }
+
+    /// What is to be done when the state is unlocked.
+    pub(crate) fn take_due(&mut self) -> Due {
+        Due { links: std::mem::take(&mut self.dirty), requests: std::mem::take(&mut self.over) }
+    }
+
+    /// A process has been found, for the first time.
+    pub(crate) fn meet(&mut self, process: Process, link: &Arc<Link>, other: Other) -> Option<RemoteQueue> {
+        // Packets of the other follow its answer to this, and must find it up.
+        let rest = link.meet(other);
+        mark(&mut self.dirty, process, link);
+        self.try_up(process);
+        rest
     }
 
     /// Packets are exchanged with a process as soon as both have what they need.
-    pub(crate) fn try_up(&mut self, process: Process) {
-        let Some(link) = self.links.get_mut(&process) else { return };
+    fn try_up(&mut self, process: Process) {
+        let Some(peer) = self.peers.get_mut(&process) else { return };
         // One that began anew was perhaps ready before, too.
-        let same = link.other.as_ref().is_some_and(|other| link.ready == Some(other.key as u16));
-        if link.up || !same {
+        let same = peer.link.other().is_some_and(|other| peer.ready == Some(other.key as u16));
+        if peer.up || !same {
             return;
         }
         match self.engine.connect(process) {
             Ok(()) => {
-                link.up = true;
+                peer.up = true;
                 self.signals.notify();
             }
             Err(error) => {
@@ -109,33 +197,55 @@ impl State {
 
     /// A process has gone, or is treated so, and told.
     pub(crate) fn lose(&mut self, process: Process) {
-        let Some(link) = self.links.remove(&process) else { return };
-        self.keys.remove(&link.key);
-        link.say(|key| Element::Goodbye { key });
+        // What was received before is taken before.
+        self.perform();
+        let Some(peer) = self.peers.remove(&process) else { return };
+        self.keys.remove(&peer.link.key);
+        peer.link.close();
+        mark(&mut self.dirty, process, &peer.link);
+        self.ended.push((process, peer.link));
         self.signals.notify();
-        let up = link.up;
-        self.ended.push(link);
-        if up {
+        if peer.up {
             self.engine.gone(process);
             self.perform();
         }
     }
 
-    /// Another process has appended an element to the queue.
-    pub(crate) fn element(&mut self, word: u64, config: &Config) {
+    /// The same, if that is its link, by which it was not reached.
+    pub(crate) fn lose_by(&mut self, process: Process, link: &Arc<Link>) {
+        if self.link(process).is_some_and(|now| Arc::ptr_eq(now, link)) {
+            self.lose(process);
+        }
+    }
+
+    /// Everything ends.
+    pub(crate) fn close(&mut self) {
+        self.signals.closed.store(true, Ordering::Relaxed);
+        self.wanted.clear();
+        self.hellos.clear();
+        let processes: Vec<Process> = self.peers.keys().copied().collect();
+        processes.into_iter().for_each(|process| self.lose(process));
+        let (sends, receives) = (std::mem::take(&mut self.sends), std::mem::take(&mut self.receives));
+        sends.into_values().for_each(|request| self.end(Some(request), Err(Failure::Gone)));
+        receives.into_values().for_each(|request| self.end(Some(request), Err(Failure::Closed)));
+        self.signals.notify();
+    }
+
+    /// Another process has appended an element to a queue.
+    pub(crate) fn element(&mut self, word: u64) {
         let Some(element) = Element::decode(word) else { return };
         let by_key = |key: u32| self.keys.get(&key).copied();
         match element {
             Element::Hello(process) => {
                 // Anybody can say hello: only so many are looked at.
-                if self.hellos.len() < config.peers as usize && self.hellos.insert(process) {
+                if self.hellos.len() < self.most_hellos && self.hellos.insert(process) {
                     self.signals.work.notify_all();
                 }
             }
             Element::Ready { key, of } => {
                 let Some(process) = by_key(key) else { return };
-                if let Some(link) = self.links.get_mut(&process) {
-                    link.ready = Some(of);
+                if let Some(peer) = self.peers.get_mut(&process) {
+                    peer.ready = Some(of);
                 }
                 self.try_up(process);
             }
@@ -171,7 +281,7 @@ impl State {
 
     /// The packet that an element announces, with what is in the inbox.
     fn read(&self, from: Process, kind: Kind, slot: u16) -> Option<Packet> {
-        let link = self.links.get(&from)?;
+        let link = self.link(from)?;
         if slot >= self.slots {
             return None;
         }
@@ -195,86 +305,79 @@ impl State {
         })
     }
 
-    /// Does what the engine wants done.
+    /// Hands on what the engine wants done.
     pub(crate) fn perform(&mut self) {
-        let mut lost = Vec::new();
         while let Some(action) = self.engine.action() {
             match action {
-                Action::Post { to, packet, bytes } => {
-                    self.words.clear();
-                    let at = self.words_of(packet);
-                    if let Some((piece, request)) = bytes.and_then(|piece| Some((piece, self.sends.get(&piece.send)?)))
-                    {
-                        // SAFETY: the send has not ended, so its thread waits.
-                        unsafe { request.buffer.read(piece.offset, piece.length, &mut self.words) };
-                    }
-                    if !self.post(to, packet, at) {
-                        lost.push(to);
-                    }
-                }
+                Action::Post { to, packet, bytes } => self.post(to, packet, bytes),
                 Action::Take { receive, from, slot, offset, length } => {
-                    let (link, request) = (self.links.get(&from), self.receives.get(&receive));
-                    let Some((link, request)) = link.zip(request) else { continue };
-                    let mut at = self.layout.slot(slot) + HEAD;
-                    let next = || {
-                        // Within the inbox, whose slots all have room for a block.
-                        let word = link.inbox.load(at).unwrap_or(0);
-                        at += 8;
-                        word
-                    };
-                    // SAFETY: the receive has not ended, so its thread waits.
-                    unsafe { request.buffer.write(offset, length, next) };
+                    let (link, request) = (self.peers.get(&from), self.receives.get(&receive));
+                    let Some((Peer { link, .. }, request)) = link.zip(request) else { continue };
+                    let at = self.layout.slot(slot) + HEAD;
+                    link.push(Item::Take { at, lease: Lease::of(request), offset, length });
+                    mark(&mut self.dirty, from, link);
                 }
                 Action::Fetch { transfer: id, receive, from: other, at, length } => {
-                    if let Some(request) = self.receives.get_mut(&receive) {
-                        request.run(Transfer { id, fetch: true, other, at, length });
-                    }
+                    let transfer = Transfer { id, fetch: true, other, at, length };
+                    self.transfer(self.receives.get(&receive).cloned(), transfer);
                 }
                 Action::Store { transfer: id, send, to: other, at, length } => {
-                    if let Some(request) = self.sends.get_mut(&send) {
-                        request.run(Transfer { id, fetch: false, other, at, length });
-                    }
+                    let transfer = Transfer { id, fetch: false, other, at, length };
+                    self.transfer(self.sends.get(&send).cloned(), transfer);
                 }
                 Action::Received { receive, outcome } => {
-                    if let Some(request) = self.receives.get_mut(&receive) {
-                        request.end(outcome.map(Some));
-                    }
+                    let request = self.receives.remove(&receive);
+                    self.end(request, outcome.map(Some));
                 }
                 Action::Sent { send, outcome } => {
-                    if let Some(request) = self.sends.get_mut(&send) {
-                        request.end(outcome.map(|()| None));
-                    }
+                    let request = self.sends.remove(&send);
+                    self.end(request, outcome.map(|()| None));
                 }
             }
         }
-        for process in lost {
-            self.lose(process);
+    }
+
+    fn end(&mut self, request: Option<Arc<Request>>, outcome: Outcome) {
+        if let Some(request) = request {
+            request.end(outcome);
+            self.over.push(request);
         }
     }
 
-    /// Words that precede the bytes of a packet, and where they go; `None` if there are none.
-    fn words_of(&mut self, packet: Packet) -> Option<u64> {
-        match packet {
+    fn transfer(&mut self, request: Option<Arc<Request>>, transfer: Transfer) {
+        match request {
+            Some(request) if request.has_handle => {
+                self.moves.push_back((transfer, Lease::of(&request)));
+                self.signals.moves.notify_all();
+            }
+            Some(request) => request.run(transfer),
+            None => {}
+        }
+    }
+
+    /// Sends a packet, behind the words that belong to it.
+    fn post(&mut self, to: Process, packet: Packet, bytes: Option<Piece>) {
+        let Some(Peer { link, .. }) = self.peers.get(&to) else { return };
+        let Some(key) = link.other().map(|other| other.key) else { return };
+        let words = match packet {
             Packet::Eager { slot, header, fragment } => {
-                self.words.extend(head(header, fragment, Place(0)));
-                Some(self.layout.slot(slot))
+                Some((self.layout.slot(slot), head(header, fragment, Place(0)), 4))
             }
-            Packet::Request { slot, header, at } => {
-                self.words.extend(head(header, 0, at));
-                Some(self.layout.slot(slot))
-            }
-            Packet::Clear { slot, at, length } => {
-                self.words.extend([at.0, length]);
-                Some(self.layout.reply(slot))
-            }
+            Packet::Request { slot, header, at } => Some((self.layout.slot(slot), head(header, 0, at), 4)),
+            Packet::Clear { slot, at, length } => Some((self.layout.reply(slot), [at.0, length, 0, 0], 2)),
             Packet::Stored { .. } | Packet::Withdraw { .. } | Packet::Done { .. } => None,
-        }
-    }
-
-    /// Sends a packet with its words. False if the process is not to be reached any more.
-    fn post(&self, to: Process, packet: Packet, at: Option<u64>) -> bool {
+        };
+        let lease = |piece: Piece| Some((Lease::of(self.sends.get(&piece.send)?), piece.offset, piece.length));
+        let bytes = bytes.filter(|piece| piece.length > 0).and_then(lease);
         let (kind, slot) = kind_of(packet);
-        let words = at.map(|at| (at, &self.words[..]));
-        self.links.get(&to).is_none_or(|link| link.say_with(words, |key| Element::Packet { key, kind, slot }).is_ok())
+        link.push(Item::Post { words, bytes, element: Element::Packet { key, kind, slot } });
+        mark(&mut self.dirty, to, link);
+    }
+}
+
+/// A link has something to be done.
+fn mark(dirty: &mut Vec<(Process, Arc<Link>)>, process: Process, link: &Arc<Link>) {
+    if dirty.last().is_none_or(|(_, last)| !Arc::ptr_eq(last, link)) {
+        dirty.push((process, link.clone()));
     }
 }

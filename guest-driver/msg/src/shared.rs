@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The messages of a process, as its threads share them: those of the program, those of the ports, the *connecting
+//! thread*, which makes inboxes and imports and so waits for other boards, and the *moving thread*, which runs the
+//! transfers of handles.
+
+use crate::error::{Error, Result};
+use crate::layout::Element;
+use crate::link::{Found, LASTING, Link, memory_name};
+use crate::memory::Memory;
+use crate::options::{Options, Progress};
+use crate::pollers::Pollers;
+use crate::port::Port;
+use crate::request::{Buffer, Event, Request, Transfer};
+use crate::state::{Due, Known, Signals, State};
+use rustix::io::Errno;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use telegraphos::{MAX_COPY, Node, Registration, Rights};
+use telegraphos_msg_core::{Config, Engine, Place, Process};
+
+/// How long a process is waited for that a message is for.
+pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+/// Between two looks whether a link that has ended is used no more.
+const RETRY: Duration = Duration::from_millis(5);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Those that are open come first. Dropped before the node.
+    ports: Box<[OnceLock<Port>]>,
+    state: Mutex<State>,
+    pub(crate) node: Node,
+    pub(crate) me: Process,
+    pub(crate) options: Options,
+    pub(crate) signals: Arc<Signals>,
+    pub(crate) pollers: Pollers,
+    /// To be joined.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    moving: OnceLock<()>,
+}
+
+pub(crate) fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| telegraphos::Error::Os { what: "asking for random numbers".into(), errno })?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+impl Shared {
+    pub(crate) fn open(node: Node, options: Options) -> Result<Arc<Shared>> {
+        let engine = Engine::new(options.config.clone())?;
+        if !(1..=Options::MOST_PORTS).contains(&options.ports) {
+            return Err(Error::Ports { ports: options.ports, most: Options::MOST_PORTS });
+        }
+        let me = Process { node: node.id(), number: random()? as u32 };
+        let signals = Arc::new(Signals::default());
+        let shared = Arc::new(Shared {
+            ports: (0..options.ports).map(|_| OnceLock::new()).collect(),
+            state: Mutex::new(State::new(engine, &options.config, signals.clone())),
+            node,
+            me,
+            options,
+            signals,
+            pollers: Pollers::new(),
+            threads: Mutex::default(),
+            moving: OnceLock::new(),
+        });
+        shared.open_port(0)?;
+        shared.spawn("msg-connect", |shared| shared.connect_all())?;
+        Ok(shared)
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.options.config
+    }
+
+    /// Opens a port that is not. Only one thread does so at a time.
+    fn open_port(self: &Arc<Shared>, number: u16) -> Result<()> {
+        let port = Port::open(&self.node, self.me, number)?;
+        _ = self.ports[usize::from(number)].set(port);
+        if number > 0 && self.options.progress == Progress::Polling {
+            return Ok(());
+        }
+        self.spawn(&format!("msg-port-{number}"), move |shared| {
+            if let Some(port) = shared.ports[usize::from(number)].get() {
+                port.run(&shared, number == 0);
+            }
+        })
+    }
+
+    /// A thread that ends when the messages are closed.
+    fn spawn(self: &Arc<Shared>, name: &str, run: impl FnOnce(Arc<Shared>) + Send + 'static) -> Result<()> {
+        let shared = self.clone();
+        let spawned = std::thread::Builder::new().name(name.into()).spawn(move || run(shared));
+        let thread = spawned.map_err(|error| telegraphos::Error::Os {
+            what: format!("starting the thread {name}"),
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
+        })?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
+    }
+
+    /// Ports that are open.
+    pub(crate) fn open_ports(&self) -> impl Iterator<Item = &Port> {
+        self.ports.iter().map_while(OnceLock::get)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and does what that calls for.
+    pub(crate) fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let result = change(&mut state);
+        loop {
+            state.perform();
+            let Due { links, requests } = state.take_due();
+            drop(state);
+            drop(requests);
+            let lost: Vec<_> = links.into_iter().filter(|(_, link)| !link.drain()).collect();
+            if lost.is_empty() {
+                return result;
+            }
+            state = self.lock();
+            lost.iter().for_each(|(process, link)| state.lose_by(*process, link));
+        }
+    }
+
+    /// Waits for the next event of a request; `None` if there is none until `limit`.
+    pub(crate) fn next(&self, request: &Request, limit: Option<Instant>) -> Option<Event> {
+        if self.options.progress == Progress::Adaptive {
+            let look = || {
+                request.try_next().or_else(|| {
+                    // A port's own thread finds out as well what is wrong, and says so.
+                    _ = self.poll();
+                    request.try_next()
+                })
+            };
+            let found = self.pollers.look(limit, look);
+            if found.is_some() {
+                return found;
+            }
+        }
+        request.next(limit)
+    }
+
+    /// Handles what has come, in the thread that calls.
+    pub(crate) fn poll(&self) -> Result<()> {
+        self.open_ports().try_for_each(|port| port.poll(self))
+    }
+
+    /// Looks whether processes have died, or have not answered.
+    pub(crate) fn look(&self) {
+        let links: Vec<_> = self.lock().links().map(|(process, link, up)| (process, link.clone(), up)).collect();
+        for (process, link, up) in links {
+            if link.is_lost() || !up && link.begun.elapsed() > ANSWER {
+                self.with(|state| state.lose_by(process, &link));
+            }
+        }
+    }
+
+    /// Connects to processes, and closes links, until the messages are closed.
+    fn connect_all(self: &Arc<Shared>) {
+        let mut state = self.lock();
+        loop {
+            if self.signals.is_closed() && state.ended.is_empty() {
+                return;
+            }
+            // Links that a thread still has something to do with are looked at later.
+            let (ended, used) = std::mem::take(&mut state.ended)
+                .into_iter()
+                .partition::<Vec<_>, _>(|(_, link)| Arc::strong_count(link) == 1);
+            let waits = !used.is_empty();
+            state.ended = used;
+            let process = Shared::next_to_connect(&mut state);
+            if ended.is_empty() && process.is_none() {
+                let work = &self.signals.work;
+                state = if waits {
+                    work.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner).0
+                } else {
+                    work.wait(state).unwrap_or_else(PoisonError::into_inner)
+                };
+                continue;
+            }
+            state.connecting = process;
+            if let Some(process) = process {
+                state.refused.remove(&process);
+            }
+            drop(state);
+            for (_, link) in ended {
+                link.say(|key| Element::Goodbye { key });
+            }
+            let outcome = process.map_or(Ok(()), |process| self.link(process));
+            if let (Some(process), Err(_)) = (process, &outcome) {
+                self.with(|state| state.lose(process));
+            }
+            state = self.lock();
+            state.connecting = None;
+            // Whoever says hello and goes is not asked for.
+            if let (Some(process), Err(error)) = (process, outcome) {
+                if state.refused.len() < self.config().peers as usize {
+                    state.refused.insert(process, error.to_string());
+                }
+            }
+            self.signals.linked.notify_all();
+        }
+    }
+
+    /// A process that is to be connected to, and whose last link, if there was one, is closed: inboxes have names.
+    fn next_to_connect(state: &mut State) -> Option<Process> {
+        let State { ended, wanted, hellos, .. } = state;
+        let is_free = |process: &&Process| ended.iter().all(|(ended, _)| ended != *process);
+        for processes in [wanted, hellos] {
+            if let Some(process) = processes.iter().find(is_free).copied() {
+                processes.remove(&process);
+                return Some(process);
+            }
+        }
+        None
+    }
+
+    /// The port for one more link: another one, or that with the fewest links.
+    fn port(self: &Arc<Shared>) -> u16 {
+        let open = self.open_ports().count();
+        let mut links = vec![0; open];
+        // No port is closed.
+        self.lock().links().for_each(|(_, link, _)| links[usize::from(link.port)] += 1);
+        let least = (0..open).min_by_key(|port| links[*port]).unwrap_or(0);
+        if links[least] > 0 && open < self.ports.len() {
+            match self.open_port(open as u16) {
+                Ok(()) => return open as u16,
+                // It goes without.
+                Err(error) => log::debug!("port {open} is not opened: {error}"),
+            }
+        }
+        least as u16
+    }
+
+    /// Does what can be done now to connect to a process.
+    fn link(self: &Arc<Shared>, process: Process) -> Result<()> {
+        let known = self.lock().link(process).cloned();
+        let link = match known {
+            Some(link) => link,
+            None => {
+                let mine = (self.me, self.port());
+                let link = Arc::new(Link::open(&self.node, self.config(), mine, process, random()? as u32)?);
+                let mut state = self.lock();
+                if state.links().count() >= self.config().peers as usize {
+                    return Err(telegraphos_msg_core::Error::Peers(self.config().peers).into());
+                }
+                state.add(process, link.clone());
+                drop(state);
+                link.hello(self.me)?;
+                link
+            }
+        };
+        let found = link.find(&self.node, self.config(), self.me, process)?;
+        match (found, link.other()) {
+            (Found::NotYet, _) => {}
+            (Found::Unlike, _) => self.lock().is_unlike(process),
+            // A hello that is late, or another's.
+            (Found::Yes(other), Some(before)) if before.key == other.key => {}
+            (Found::Yes(_), Some(_)) => self.with(|state| {
+                // It has begun anew: so does this one.
+                state.lose(process);
+                state.hellos.insert(process);
+            }),
+            (Found::Yes(other), None) => drop(self.with(|state| state.meet(process, &link, *other))),
+        }
+        Ok(())
+    }
+
+    /// Connects to a process, for at most this time.
+    pub(crate) fn connect(&self, process: Process, time: Duration) -> Result<()> {
+        let Signals { linked, work, .. } = &*self.signals;
+        let (begun, mut tried) = (Instant::now(), false);
+        let mut state = self.lock();
+        loop {
+            if self.signals.is_closed() {
+                return Err(Error::Closed);
+            }
+            let busy = state.wanted.contains(&process) || state.connecting == Some(process);
+            let known = state.knows(process);
+            if known == Known::Up {
+                return Ok(());
+            }
+            if let Some(why) = state.refused.get(&process).filter(|_| tried && !busy) {
+                return Err(Error::NotReached { process, why: why.clone() });
+            }
+            if known == Known::Unlike && tried && !busy {
+                return Err(Error::Unlike(process));
+            }
+            // At first, and where the link that was made has ended.
+            if !tried || known == Known::Nothing && !busy {
+                tried = true;
+                state.wanted.insert(process);
+                work.notify_all();
+            }
+            let left = time.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Err(Error::NoAnswer { process, time });
+            }
+            state = linked.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Memory for a long message, under a number by which others have their boards reach it.
+    ///
+    /// # Safety
+    /// As for [`Node::register`].
+    pub(crate) unsafe fn register(
+        &self,
+        buffer: Buffer,
+        mode: u32,
+        node: Option<u16>,
+    ) -> Result<(Registration, Place)> {
+        // Nobody guesses it.
+        let id = random()? & !LASTING;
+        // SAFETY: the caller's promise.
+        let memory = unsafe { self.node.register(buffer.first(u64::MAX)) };
+        let mut builder = memory.name(&memory_name(self.me, id)).mode(mode);
+        if let Some(node) = node {
+            builder = builder.nodes(&[node]);
+        }
+        Ok((builder.create()?, Place(id)))
+    }
+
+    /// Where others' boards find memory that a long message is sent from, and the registration.
+    pub(crate) fn readable(&self, memory: &mut Memory) -> Result<(Arc<Registration>, Place)> {
+        memory.belong_to(self.me);
+        if let Some(readable) = &memory.readable {
+            return Ok(readable.clone());
+        }
+        let place = Place(random()? | LASTING);
+        // SAFETY: the bytes stay where they are until the registration is closed, since both are `Memory`'s, and others
+        // do not write to them: they may only read.
+        let builder = unsafe { self.node.register(Buffer::of_mut(memory).first(u64::MAX)) };
+        let registration = builder.name(&memory_name(self.me, place.0)).mode(0o400).create()?;
+        Ok(memory.readable.insert((Arc::new(registration), place)).clone())
+    }
+
+    /// The registration of memory for long messages that this board fetches.
+    pub(crate) fn private(&self, memory: &mut Memory) -> Result<Arc<Registration>> {
+        memory.belong_to(self.me);
+        if let Some(private) = &memory.private {
+            return Ok(private.clone());
+        }
+        // SAFETY: as above, and nobody else knows of it.
+        let registration = unsafe { self.node.register(Buffer::of_mut(memory).first(u64::MAX)) }.create()?;
+        Ok(memory.private.insert(Arc::new(registration)).clone())
+    }
+
+    /// Starts the moving thread, if it is not there yet.
+    pub(crate) fn start_moving(self: &Arc<Shared>) -> Result<()> {
+        if self.moving.get().is_none() && self.moving.set(()).is_ok() {
+            self.spawn("msg-move", |shared| shared.move_all())?;
+        }
+        Ok(())
+    }
+
+    /// Runs the transfers of handles until the messages are closed.
+    fn move_all(&self) {
+        let mut state = self.lock();
+        while !self.signals.is_closed() {
+            let Some((transfer, lease)) = state.moves.pop_front() else {
+                state = self.signals.moves.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(state);
+            let request = lease.request();
+            self.transfer(transfer, request.buffer, request.own.as_deref());
+            drop(lease);
+            state = self.lock();
+        }
+        // Their requests have ended, and their memory is not used.
+        state.moves.clear();
+    }
+
+    /// Has this board move the bytes of a message, from one process's memory into the other's (I17), and says how that
+    /// ended.
+    pub(crate) fn transfer(&self, transfer: Transfer, buffer: Buffer, own: Option<&Registration>) {
+        let moved = self.run(transfer, buffer, own);
+        if let Err(error) = &moved {
+            log::debug!("a message with {} was not moved: {error}", transfer.other);
+        }
+        self.with(|state| state.engine.transferred(transfer.id, moved.is_ok()));
+    }
+
+    fn run(&self, transfer: Transfer, buffer: Buffer, own: Option<&Registration>) -> Result<()> {
+        let Transfer { fetch, other, at, length, .. } = transfer;
+        let made;
+        let own = match own {
+            Some(own) => own,
+            None => {
+                // SAFETY: the request has not ended, so its memory is there; nor does it until this returns.
+                made = unsafe { self.node.register(buffer.first(length)) }.create()?;
+                &made
+            }
+        };
+        let link = self.lock().link(other).cloned();
+        let link = link.ok_or(telegraphos_msg_core::Failure::Gone)?;
+        let theirs = link.memory(&self.node, other, at, if fetch { Rights::READ } else { Rights::WRITE })?;
+        for offset in (0..length).step_by(MAX_COPY as usize) {
+            let part = MAX_COPY.min(length - offset);
+            let moved = match fetch {
+                true => theirs.get_block(offset, own, offset, part),
+                false => theirs.put_block(offset, own, offset, part),
+            };
+            moved.inspect_err(|_| link.forget(at))?;
+        }
+        Ok(())
+    }
+
+    /// No message goes to or fro any more.
+    pub(crate) fn close(&self) {
+        self.with(State::close);
+    }
+
+    /// Waits for all threads but the program's.
+    pub(crate) fn join(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // It has not panicked, or has said so.
+            _ = thread.join();
+        }
+    }
+}

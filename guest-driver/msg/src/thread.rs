@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A thread that sends and receives.
+
+use crate::error::{Error, Result};
+use crate::handle::Handle;
+use crate::memory::Memory;
+use crate::messages::Messages;
+use crate::request::{Buffer, Event, Lent, Request};
+use crate::shared::ANSWER;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use telegraphos::Registration;
+use telegraphos_msg_core::{Endpoint, Failure, Pattern, Place, Process, ReceiveId, Received, Way};
+
+/// A thread that sends and receives. It need not be a thread of the system's, and may be used by several.
+#[derive(Debug)]
+pub struct Thread<'a> {
+    pub(crate) messages: &'a Messages,
+    pub(crate) number: u32,
+}
+
+/// By it others reach memory that they may read.
+const READ: u32 = 0o400;
+/// Memory that they may write.
+const WRITE: u32 = 0o200;
+
+fn split<T, U>(pair: Option<(T, U)>) -> (Option<T>, Option<U>) {
+    pair.map_or((None, None), |(t, u)| (Some(t), Some(u)))
+}
+
+impl Thread<'_> {
+    /// What others send to.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint { process: self.messages.shared.me, thread: self.number }
+    }
+
+    fn connect(&self, process: Process, time: Option<Duration>) -> Result<()> {
+        let shared = &self.messages.shared;
+        if shared.lock().is_up(process) {
+            return Ok(());
+        }
+        shared.connect(process, time.map_or(ANSWER, |time| time.min(ANSWER)))
+    }
+
+    /// Whether a message of so many bytes is long, so that boards must reach its memory. One that is too long is
+    /// refused elsewhere.
+    fn is_long(&self, length: u64) -> bool {
+        let config = self.messages.shared.config();
+        length > config.eager && length <= config.longest
+    }
+
+    /// Whether others' boards store into the buffers of long messages.
+    fn is_stored_to(&self, capacity: u64) -> bool {
+        let config = self.messages.shared.config();
+        config.way == Way::Put && capacity > config.eager
+    }
+
+    /// Sends a message: returns when the receiving thread has it (SPEC item 32).
+    pub fn send(&self, to: Endpoint, tag: u32, bytes: &[u8]) -> Result<()> {
+        self.connect(to.process, None)?;
+        let shared = &*self.messages.shared;
+        let (mut copy, _lent) = (Vec::new(), Lent);
+        // SAFETY: others may only read it, and the registration ends before this returns.
+        let register = |buffer| unsafe { shared.register(buffer, READ, Some(to.process.node)) };
+        let long = self.is_long(bytes.len() as u64);
+        let memory = match long.then(|| register(Buffer::of(bytes))).transpose() {
+            // A program's constants cannot be pinned, for example.
+            Err(Error::Board(telegraphos::Error::Register { errno: Errno::FAULT, .. })) => {
+                copy = bytes.to_vec();
+                Some(register(Buffer::of(&copy))?)
+            }
+            memory => memory?,
+        };
+        let request = Request::of_thread(Buffer::of(if copy.is_empty() { bytes } else { &copy }));
+        let (memory, place) = split(memory);
+        self.start_send(to, tag, bytes.len() as u64, place, &request)?;
+        let outcome = self.wait(&request, memory, None);
+        outcome.map(|_| ())
+    }
+
+    fn start_send(
+        &self,
+        to: Endpoint,
+        tag: u32,
+        length: u64,
+        place: Option<Place>,
+        request: &Arc<Request>,
+    ) -> Result<()> {
+        let shared = &self.messages.shared;
+        shared.with(|state| {
+            if shared.signals.is_closed() {
+                return Err(Error::Closed);
+            }
+            let id = state.engine.send(self.number, to, tag, length, place)?;
+            state.sends.insert(id, request.clone());
+            Ok(())
+        })
+    }
+
+    fn start_receive(
+        &self,
+        pattern: Pattern,
+        capacity: u64,
+        place: Option<Place>,
+        request: &Arc<Request>,
+    ) -> Result<ReceiveId> {
+        let shared = &self.messages.shared;
+        shared.with(|state| {
+            if shared.signals.is_closed() {
+                return Err(Error::Closed);
+            }
+            let id = state.engine.receive(self.number, pattern, capacity, place)?;
+            state.receives.insert(id, request.clone());
+            Ok(id)
+        })
+    }
+
+    /// Sends a copy of bytes, and does not wait (s4's `sendCopy`). The first message to a process connects to it
+    /// before.
+    pub fn send_copy(&self, to: Endpoint, tag: u32, bytes: &[u8]) -> Result<Handle> {
+        let length = bytes.len();
+        self.send_dma(to, tag, bytes.to_vec(), length)
+    }
+
+    /// Sends the first `length` bytes of memory, which the handle holds until the receiving thread has the message
+    /// (s4's `sendDMA`). The first message to a process connects to it before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Beyond`], and those of [`Thread::send`]. The memory is lost then.
+    pub fn send_dma(&self, to: Endpoint, tag: u32, memory: impl Into<Memory>, length: usize) -> Result<Handle> {
+        let mut memory = memory.into();
+        if length > memory.len() {
+            return Err(Error::Beyond { length, most: memory.len() });
+        }
+        self.connect(to.process, None)?;
+        let shared = &self.messages.shared;
+        let mut readable = None;
+        if self.is_long(length as u64) {
+            shared.start_moving()?;
+            readable = Some(shared.readable(&mut memory)?);
+        }
+        let (own, place) = split(readable);
+        let request = Request::of_handle(memory, own, None);
+        self.start_send(to, tag, length as u64, place, &request)?;
+        Ok(Handle::new(shared.clone(), request, None))
+    }
+
+    /// Waits for a message. Of one that is longer than the buffer the beginning is there; its length is the whole one.
+    pub fn receive(&self, pattern: Pattern, buffer: &mut [u8]) -> Result<Received> {
+        self.receive_within(pattern, buffer, None)
+    }
+
+    /// The same, for at most this time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`]: no message has been lost.
+    pub fn receive_timeout(&self, pattern: Pattern, buffer: &mut [u8], time: Duration) -> Result<Received> {
+        self.receive_within(pattern, buffer, Some(time))
+    }
+
+    fn receive_within(&self, pattern: Pattern, bytes: &mut [u8], time: Option<Duration>) -> Result<Received> {
+        if let Some(process) = pattern.process {
+            self.connect(process, time)?;
+        }
+        let shared = &*self.messages.shared;
+        let _lent = Lent;
+        let (buffer, capacity) = (Buffer::of_mut(bytes), bytes.len() as u64);
+        let node = pattern.process.map(|process| process.node);
+        // SAFETY: nothing accesses it before this returns, and the registration ends before that.
+        let register = || unsafe { shared.register(buffer, WRITE, node) };
+        let (memory, place) = split(self.is_stored_to(capacity).then(register).transpose()?);
+        let request = Request::of_thread(buffer);
+        let id = self.start_receive(pattern, capacity, place, &request)?;
+        // A receive that has not failed has a message.
+        self.wait(&request, memory, time.map(|time| (id, time)))?.ok_or(Error::Closed)
+    }
+
+    /// Waits for a message in memory that is made for it, and does not wait (s4's `recvCopy`). The first bytes are
+    /// there of one that has more than `capacity`.
+    pub fn receive_copy(&self, pattern: Pattern, capacity: usize) -> Result<Handle> {
+        self.receive_dma(pattern, vec![0; capacity])
+    }
+
+    /// Has a message come into memory, which the handle holds until then (s4's `recvDMA`).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Thread::receive`]. The memory is lost then.
+    pub fn receive_dma(&self, pattern: Pattern, memory: impl Into<Memory>) -> Result<Handle> {
+        if let Some(process) = pattern.process {
+            self.connect(process, None)?;
+        }
+        let (shared, mut memory) = (&self.messages.shared, memory.into());
+        let (buffer, capacity) = (Buffer::of_mut(&mut memory), memory.len() as u64);
+        let node = pattern.process.map(|process| process.node);
+        let mut private = None;
+        if capacity > shared.config().eager {
+            shared.start_moving()?;
+            private = Some(shared.private(&mut memory)?);
+        }
+        // SAFETY: nothing but the request, which has the memory, accesses it before its end, and `Owned` is what then
+        // closes the registration.
+        let register = || unsafe { shared.register(buffer, WRITE, node) };
+        let (registration, place) = split(self.is_stored_to(capacity).then(register).transpose()?);
+        let request = Request::of_handle(memory, private, registration);
+        let id = self.start_receive(pattern, capacity, place, &request)?;
+        Ok(Handle::new(shared.clone(), request, Some(id)))
+    }
+
+    /// Waits until a request has ended, and runs its transfer meanwhile.
+    fn wait(
+        &self,
+        request: &Request,
+        memory: Option<Registration>,
+        receive: Option<(ReceiveId, Duration)>,
+    ) -> Result<Option<Received>> {
+        let shared = &*self.messages.shared;
+        let (begun, mut passed) = (Instant::now(), 0);
+        loop {
+            // One that has a message is not withdrawn: that comes, or its sender is given up.
+            let limit = match (receive, passed) {
+                (Some((_, time)), 0) => begun.checked_add(time),
+                (Some((_, time)), 1) => begun.checked_add(time).and_then(|end| end.checked_add(ANSWER)),
+                _ => None,
+            };
+            match shared.next(request, limit) {
+                Some(Event::Transfer(transfer)) => shared.transfer(transfer, request.buffer, memory.as_ref()),
+                Some(Event::Ended(outcome)) => {
+                    // Nobody reaches the memory any more.
+                    drop(memory);
+                    return match (outcome, receive) {
+                        (Err(Failure::Withdrawn), Some((_, time))) if passed > 0 => Err(Error::TimedOut(time)),
+                        (outcome, _) => Ok(outcome?),
+                    };
+                }
+                None => {
+                    passed += 1;
+                    let Some((id, _)) = receive else { continue };
+                    shared.with(|state| match state.engine.matched(id) {
+                        Some(process) if passed > 1 => state.lose(process),
+                        _ => {
+                            state.engine.withdraw_receive(id);
+                        }
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Thread<'_> {
+    fn drop(&mut self) {
+        // It is open.
+        _ = self.messages.shared.with(|state| state.engine.close(self.number));
+    }
+}

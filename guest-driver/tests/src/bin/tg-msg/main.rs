@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages between threads of processes on several nodes, checked.
+
+mod all;
+mod bytes;
+mod pair;
+mod papers;
+mod ports;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use telegraphos::Node;
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_msg::{Config, Error, Failure as Ended, Messages, Options, Process, Progress, Way};
+
+const USAGE: &str = "\
+tg-msg: messages between threads of processes
+
+Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
+                                   on each of the nodes 0 to NODES-1: each thread sends each of all others, and
+                                   itself, COUNT messages of up to 200 000 bytes, which are checked
+       tg-msg many NODES THREADS COUNT [--processes N] [OPTIONS]
+                                   the same with N processes on each node, but each thread sends COUNT messages to as
+                                   many threads; some have 2 095 872 bytes
+       tg-msg serve NAME [OPTIONS] has a name and thread 1, which receives a message when a line is entered, or as many
+                                   as that says
+       tg-msg send NODE NAME TAG BYTES [OPTIONS]
+                                   sends thread 1 of that process a message, and waits until it has it
+       tg-msg echo NAME [OPTIONS]  has a name and thread 1, which sends messages back, until one with tag 1
+       tg-msg pair NODE NAME COUNT BYTES [OPTIONS]
+                                   exchanges COUNT messages with such a process, and says how long one took
+       tg-msg full NODE NAME OTHER-NODE OTHER-NAME COUNT [OPTIONS]
+                                   sends COUNT messages to a process that does not receive (`serve`), meanwhile others
+                                   to one that does (`echo`); then waits for the first to be received
+       tg-msg bounds               the longest message of the paper's profile, and one that is longer, to itself
+       tg-msg rendezvous           that a send ends when its bytes have been taken, in the order of the receives (s2)
+       tg-msg single               a second send waits until the first one's message has been used (s2)
+       tg-msg ports                that one port does not do where a thread blocks in it, and two do (s4)
+
+Options: --way get|put             who moves the bytes of long messages
+         --paper                   blocks of 64 KiB, and no message of more than 32 of them
+         --slots N                 messages that a process may have at another one
+         --ports N                 queues of a process, at most
+         --progress polling|blocking|adaptive
+
+Exit codes: 0 done, 1 something was lost or changed, or the other process has gone, 2 usage, 3 refused.
+";
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    cli::main("tg-msg", USAGE, run)
+}
+
+fn run(parser: lexopt::Parser) -> Outcome<()> {
+    let (mut words, mut options, mut slots, mut processes) = (Vec::new(), Options::default(), None, 1);
+    let mut line = Line::new(parser);
+    while let Some(word) = line.next_word()? {
+        let option = match word {
+            Word::Option(option) => option,
+            Word::Value(value) => {
+                words.push(cli::text(value)?);
+                continue;
+            }
+        };
+        match option.as_str() {
+            "way" => {
+                options.config.way = match line.text()?.as_str() {
+                    "get" => Way::Get,
+                    "put" => Way::Put,
+                    other => return Err(Failure::Usage(format!("--way is {other:?}: expected get or put"))),
+                }
+            }
+            "paper" => {
+                // An inbox is locked memory, of which users have little.
+                options.config = Config { way: options.config.way, slots: 16, ..Config::paper() };
+            }
+            "slots" => slots = Some(cli::number("--slots", &line.text()?)?),
+            "ports" => options.ports = cli::number("--ports", &line.text()?)?,
+            "processes" => processes = cli::number("--processes", &line.text()?)?,
+            "progress" => {
+                options.progress = match line.text()?.as_str() {
+                    "polling" => Progress::Polling,
+                    "blocking" => Progress::Blocking,
+                    "adaptive" => Progress::Adaptive,
+                    other => {
+                        let expected = "expected polling, blocking or adaptive";
+                        return Err(Failure::Usage(format!("--progress is {other:?}: {expected}")));
+                    }
+                }
+            }
+            _ => return Err(cli::unknown(&option)),
+        }
+    }
+    options.config.slots = slots.unwrap_or(options.config.slots);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["all", nodes, threads, count] => {
+            let (nodes, threads) = (cli::number("NODES", nodes)?, cli::number("THREADS", threads)?);
+            all::all(options, nodes, threads, cli::number("COUNT", count)?)
+        }
+        ["many", nodes, threads, count] => {
+            let (nodes, threads) = (cli::number("NODES", nodes)?, cli::number("THREADS", threads)?);
+            all::many(&options, nodes, processes, threads, cli::number("COUNT", count)?)
+        }
+        ["serve", name] => pair::serve(options, name),
+        ["send", node, name, tag, bytes] => {
+            let (node, tag) = (cli::number("NODE", node)?, cli::number("TAG", tag)?);
+            pair::send(options, node, name, tag, cli::number("BYTES", bytes)?)
+        }
+        ["echo", name] => pair::echo(options, name),
+        ["pair", node, name, count, bytes] => {
+            let (node, count) = (cli::number("NODE", node)?, cli::number("COUNT", count)?);
+            pair::exchange(options, node, name, count, cli::number("BYTES", bytes)?)
+        }
+        ["full", node, name, other, other_name, count] => {
+            let (node, other) = (cli::number("NODE", node)?, cli::number("OTHER-NODE", other)?);
+            pair::full(options, (node, name), (other, other_name), cli::number("COUNT", count)?)
+        }
+        ["bounds"] => papers::bounds(),
+        ["rendezvous"] => papers::rendezvous(options),
+        ["single"] => papers::single(options),
+        ["ports"] => ports::ports(),
+        _ => Err(Failure::Usage(format!("arguments {words:?}: expected a command and what it needs"))),
+    }
+}
+
+pub(crate) fn refused(error: Error) -> Failure {
+    match error {
+        Error::Failed(Ended::Gone) => Failure::Check("the other process has gone".into()),
+        error => Failure::Refused(error.to_string()),
+    }
+}
+
+pub(crate) fn open(options: impl Into<Options>) -> Outcome<Messages> {
+    Messages::open(Node::open()?, options).map_err(refused)
+}
+
+/// Waits for the process of that name on a node.
+pub(crate) fn find(messages: &Messages, node: u16, name: &str) -> Outcome<Process> {
+    let begun = Instant::now();
+    loop {
+        match messages.find(node, name) {
+            Ok(process) => return Ok(process),
+            Err(error) if begun.elapsed() > PATIENCE => return Err(refused(error)),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
