@@ -125,8 +125,16 @@ pub(crate) fn a_remote_store_is_one_store_instruction() -> Result<()> {
         sink.wait_for_line(Duration::from_secs(30), |line| line.starts_with("queue "))?;
         sinks.push(sink);
     }
+    let (echo, server) = (["tg-msg", "echo", "echo", "--progress", "blocking"], ["tg-net", "serve"]);
+    let mut partners = Vec::new();
+    for argv in [&echo[..], &server] {
+        let mut partner = cluster.node(1).argv(argv).spawn()?;
+        partner.wait_for_line(Duration::from_secs(30), |line| line == "serving")?;
+        partners.push(partner);
+    }
     let passages = PASSAGES.to_string();
-    let command = cluster.node(0).argv(&["tg-count", "1", "box", "--passages", &passages, "--queue", "sink"]);
+    let argv = ["tg-count", "1", "box", "--passages", &passages, "--queue", "sink", "--message", "echo"];
+    let command = cluster.node(0).argv(&argv);
     let counted = Counted::by(command, &out)?;
     plain_accesses(&counted, 8, WINDOW)?;
     // What the library does for one word: the same single access, and no system call.
@@ -139,6 +147,7 @@ pub(crate) fn a_remote_store_is_one_store_instruction() -> Result<()> {
     }
     launches(&counted)?;
     queues(&counted)?;
+    messages(&counted)?;
     // A fence is one store to the process's own page, and waiting in memory.
     let quiet = counted.of("quiet")?;
     for passages in [&quiet.alone, &quiet.with_kernel].into_iter().filter(|p| p.number > 0) {
@@ -212,6 +221,33 @@ fn queues(counted: &Counted) -> Result<()> {
         passages.instructions.least, passages.kernel.least
     );
     ensure!(instructions[0] < least, "try_pop takes {} instructions: more than {least} by the kernel", instructions[0]);
+    Ok(())
+}
+
+/// Handing over a message takes no system call, and a small part of what the system's sockets take (s2: 20 us for a start
+/// where the system's took 1 ms).
+fn messages(counted: &Counted) -> Result<()> {
+    for bytes in [8, 1024] {
+        let message = counted.alone(&format!("message-{bytes}"))?;
+        // The head of four words, the bytes, and the element.
+        let stores = Accesses {
+            stores: Range::exactly(4 + bytes / 8 + 1),
+            stored: Range::exactly(32 + bytes + 8),
+            ..Accesses::default()
+        };
+        ensure!(message.device(WINDOW) == stores, "message-{bytes}: {message:?}");
+        ensure!(message.devices.len() == 1, "message-{bytes} touches more than the window: {message:?}");
+        let socket = counted.of(&format!("socket-{bytes}"))?;
+        ensure!(socket.alone.number == 0, "socket-{bytes} without the kernel: {socket:?}");
+        let by_socket = socket.with_kernel.instructions.least + socket.with_kernel.kernel.least;
+        let (message, kernel) = (message.instructions, message.kernel);
+        println!("  {bytes} bytes: {message} instructions by a message, at least {by_socket} by a socket");
+        ensure!(kernel == Range::exactly(0), "message-{bytes} enters the kernel: {kernel}");
+        ensure!(
+            by_socket >= 10 * message.most,
+            "{bytes} bytes: {message} instructions by a message, {by_socket} by a socket: expected a tenth"
+        );
+    }
     Ok(())
 }
 

@@ -62,6 +62,7 @@ pub(crate) fn threads_and_power(cluster: &Cluster) -> Result<()> {
 pub(crate) fn full_destination(cluster: &Cluster) -> Result<()> {
     let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
     let mut full = b.argv(&["tg-msg", "serve", "full"]).keep_input_open().spawn()?;
+    full.wait_for_line(LIMIT, |line| line == "serving")?;
     let other = c.argv(&["tg-msg", "echo", "other"]).spawn()?;
     let mut sender = a.argv(&["tg-msg", "full", "1", "full", "2", "other", "300"]).spawn()?;
     let said = sender.wait_for_line(LIMIT, |line| line.contains("exchanges with another"))?;

@@ -197,11 +197,18 @@ impl State {
 
     /// A process has gone, or is treated so, and told.
     pub(crate) fn lose(&mut self, process: Process) {
-        // What was received before is taken before.
+        self.part(process, true);
+    }
+
+    /// Nothing is exchanged with a process any more. What has been received is still taken, and what was to be said is,
+    /// unless it has gone.
+    fn part(&mut self, process: Process, gone: bool) {
         self.perform();
         let Some(peer) = self.peers.remove(&process) else { return };
         self.keys.remove(&peer.link.key);
-        peer.link.close();
+        if gone {
+            peer.link.close();
+        }
         mark(&mut self.dirty, process, &peer.link);
         self.ended.push((process, peer.link));
         self.signals.notify();
@@ -224,7 +231,7 @@ impl State {
         self.wanted.clear();
         self.hellos.clear();
         let processes: Vec<Process> = self.peers.keys().copied().collect();
-        processes.into_iter().for_each(|process| self.lose(process));
+        processes.into_iter().for_each(|process| self.part(process, false));
         let (sends, receives) = (std::mem::take(&mut self.sends), std::mem::take(&mut self.receives));
         sends.into_values().for_each(|request| self.end(Some(request), Err(Failure::Gone)));
         receives.into_values().for_each(|request| self.end(Some(request), Err(Failure::Closed)));

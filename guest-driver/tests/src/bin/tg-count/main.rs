@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Single operations between markers: what the counting plugin measures.
 
+mod layers;
+
+use layers::Layers;
 use std::process::ExitCode;
 use telegraphos::{LaunchStyle, Node, Queue, Remote, RemoteQueue};
 use telegraphos_agent::Figure;
@@ -15,6 +18,8 @@ Usage: tg-count NODE NAME [options]          on another node's segment, readable
        tg-count --testdev [--passages N]     on QEMU's pci-testdev, as root
 
   --passages N    times each is done [20]
+  --message NAME  also messages to that node's process of that name (`tg-msg echo NAME`), and bytes by a socket over
+                  tg0 to its `tg-net serve`
   --queue NAME    also on that node's queues NAME-4 and NAME-8, of words of 4 and of 8 bytes, whose elements are not taken:
                   they need room for 8 elements a passage
 
@@ -24,7 +29,8 @@ system-call (getppid); of a segment also the library's put, get and quiet, a fet
 (launch), and the whole of it in each launch style (add-context, add-special, add-plain). With a queue, of 4-byte and of
 8-byte words: one store to it (req-4, req-8), the library's enqueue (enqueue-4, enqueue-8), put_notify of one word and of 16
 words, which is the same but for the data (notify-1, notify-16); of a queue of this node: a try_pop that finds an element, and
-one that finds none (pop, pop-empty), and the same in the kernel (pop-kernel).
+one that finds none (pop, pop-empty), and the same in the kernel (pop-kernel). With --message, handing over a message of
+8 and of 1024 bytes (message-8, message-1024), and writing as many to a socket (socket-8, socket-1024).
 Exit codes: 0 done, 2 usage, 3 board, driver, device or peer refused.
 
 Example: tg-count 1 box
@@ -32,7 +38,7 @@ Example: tg-count 1 box
 ";
 
 /// What is measured, in the order of a passage; a region's number is one more than its place here.
-const OPS: [&str; 23] = [
+const OPS: [&str; 27] = [
     "nothing",
     "store",
     "two-stores",
@@ -56,18 +62,24 @@ const OPS: [&str; 23] = [
     "pop",
     "pop-empty",
     "pop-kernel",
+    "message-8",
+    "message-1024",
+    "socket-8",
+    "socket-1024",
 ];
 /// Those that need no library.
 const PLAIN: usize = 7;
 /// Those that need no queue.
 const UNQUEUED: usize = 14;
+/// Those that need no message.
+const UNSENT: usize = 23;
 
 fn main() -> ExitCode {
     cli::main("tg-count", USAGE, run)
 }
 
 fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut words, mut passages, mut testdev, mut queue) = (Vec::new(), 20u32, false, None);
+    let (mut words, mut passages, mut testdev, mut queue, mut message) = (Vec::new(), 20u32, false, None, None);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
         match word {
@@ -75,6 +87,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
                 "passages" => passages = line.number("--passages")?,
                 "testdev" => testdev = true,
                 "queue" => queue = Some(line.text()?),
+                "message" => message = Some(line.text()?),
                 _ => return Err(cli::unknown(&option)),
             },
             Word::Value(value) => words.push(cli::text(value)?),
@@ -83,7 +96,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     match (testdev, words.as_slice()) {
         (true, []) => {
             let device = Testdev::open()?;
-            count(passages, &|| {
+            count(passages, &mut || {
                 // SAFETY: the byte lies in the mapped BAR.
                 unsafe { bytes(device.at().add(Testdev::IDLE)) };
                 system_call();
@@ -96,11 +109,18 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
             let board = Node::open()?;
             let remote = board.import(node, name).open()?;
             let queues = queue.map(|name| Queues::of(&board, node, &name)).transpose()?;
-            count(passages, &|| {
+            let layers = |name: String| Layers::of(node, &name, telegraphos_agent::network::address(node));
+            let mut layers = message.map(layers).transpose()?;
+            count(passages, &mut || {
                 segment(&board, &remote)?;
-                queues.as_ref().map_or(Ok(()), |queues| queues.all(&remote))
+                queues.as_ref().map_or(Ok(()), |queues| queues.all(&remote))?;
+                layers.as_mut().map_or(Ok(()), Layers::all)
             })?;
-            report(if queues.is_some() { OPS.len() } else { UNQUEUED });
+            report(match (&queues, &layers) {
+                (_, Some(_)) => OPS.len(),
+                (Some(_), None) => UNSENT,
+                (None, None) => UNQUEUED,
+            });
         }
         (true, _) => return Err(Failure::Usage("--testdev takes no NODE NAME".into())),
         _ => return Err(Failure::Usage("expected NODE NAME, or --testdev".into())),
@@ -114,7 +134,7 @@ fn report(ops: usize) {
     }
 }
 
-fn count(passages: u32, once: &dyn Fn() -> Outcome<()>) -> Outcome<()> {
+fn count(passages: u32, once: &mut dyn FnMut() -> Outcome<()>) -> Outcome<()> {
     // The first time pays for page faults.
     once()?;
     mark::clear();
