@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     suite.part("default_port_fits_a_small_window", ports::default_port_fits_a_small_window);
     one_process(&mut suite);
     trusted(&mut suite);
-    network(&mut suite);
+    network(&mut suite, Scale::from_env());
     oldest_kernel(&mut suite);
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
@@ -233,7 +233,7 @@ fn trusted(suite: &mut Suite) {
 }
 
 /// Three nodes with a network, boards in one process as people have them.
-fn network(suite: &mut Suite) {
+fn network(suite: &mut Suite, scale: Scale) {
     let settings = Settings { processes: Some(Processes::One), net: Some(Net::Nodes), ..Settings::default() };
     with_cluster(
         suite,
@@ -245,6 +245,7 @@ fn network(suite: &mut Suite) {
             ("net_multicast_by_the_switch", &net::multicast_by_the_switch),
             ("net_hostile_node", &net::hostile_node),
             ("net_deaf_node", &net::deaf_node),
+            ("message_layers", &|c| messages::layers(c, scale)),
             ("net_module_reloaded_amid_traffic", &net::module_reloaded_amid_traffic),
             ("net_guest_logs_are_silent", &whole::guest_logs_are_silent),
             ("net_node_reset_amid_traffic", &net::node_reset_amid_traffic),

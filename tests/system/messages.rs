@@ -5,6 +5,7 @@ use crate::help::within;
 use anyhow::{Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Running};
+use telegraphos_testkit::Scale;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -110,6 +111,18 @@ pub(crate) fn progress_modes(cluster: &Cluster) -> Result<()> {
         alone(cluster, &["pair", "1", mode, "300", "8", "--progress", mode])?;
         ensure!(echo.wait_for(LIMIT)?.status.success(), "{mode}: the echo failed");
     }
+    Ok(())
+}
+
+/// What each layer adds to the one below; and that all of them carry what they are to carry.
+pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
+    let rounds = scale.pick(2, 20).to_string();
+    let mut partner = cluster.node(1).argv(&["tg-msg", "partner", "layers"]).spawn()?;
+    partner.wait_for_line(LIMIT, |line| line == "serving")?;
+    let said = cluster.node(0).argv(&["tg-msg", "layers", "1", "layers", &rounds]).limit(5 * LIMIT).check()?;
+    println!("{said}");
+    ensure!(said.lines().count() == 6, "expected a line for each of 5 layers");
+    ensure!(partner.wait_for(LIMIT)?.status.success(), "the partner failed");
     Ok(())
 }
 

@@ -5,23 +5,20 @@
 //! message, and would then have to wake a thread that is awake. A thread that sleeps in its port when others begin to
 //! look is left there until its next message.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For how long a thread looks. About what an interrupt and the waking of two threads cost.
-const LOOKS: Duration = Duration::from_micros(200);
+/// Who usually waits for longer sleeps at once. An interrupt and the waking of two threads cost some part of it.
+const WORTH: Duration = Duration::from_millis(1);
 /// How long ports stand aside when nobody looks any more: threads that exchange messages look again soon.
 const ASIDE: Duration = Duration::from_millis(1);
-/// Of so many waits, at least one looks, however the others ended.
-const PROBE: u32 = 16;
 
 #[derive(Debug)]
 pub(crate) struct Pollers {
     looking: AtomicU32,
-    /// How the last 32 looks ended: a bit each, 1 if a message came.
-    history: AtomicU32,
-    waits: AtomicU32,
+    /// How long a wait takes, in nanoseconds: the mean, in which the last one has the weight of an eighth.
+    usual: AtomicU64,
     /// When somebody last looked.
     last: Mutex<Instant>,
     /// All of them sleep.
@@ -32,37 +29,55 @@ impl Pollers {
     pub(crate) fn new() -> Pollers {
         Pollers {
             looking: AtomicU32::new(0),
-            history: AtomicU32::new(u32::MAX),
-            waits: AtomicU32::new(0),
+            // The first ones look.
+            usual: AtomicU64::new(WORTH.as_nanos() as u64 / 2),
             // Nobody has, for long.
             last: Mutex::new(Instant::now().checked_sub(ASIDE).unwrap_or_else(Instant::now)),
             gone: Condvar::new(),
         }
     }
 
-    fn note(&self, came: bool) {
+    /// A wait has taken so long.
+    fn note(&self, took: Duration) {
+        // One that took for ever does not count for ever.
+        let took = took.min(8 * WORTH).as_nanos() as u64;
         // Others may do the same: it need not be exact.
-        let history = self.history.load(Ordering::Relaxed);
-        self.history.store(history << 1 | u32::from(came), Ordering::Relaxed);
+        let usual = self.usual.load(Ordering::Relaxed);
+        self.usual.store(usual - usual / 8 + took / 8, Ordering::Relaxed);
     }
 
-    /// Whether a thread that waits is to look first: a quarter of the last looks were worth it, or it is time to try.
-    fn is_worth_it(&self) -> bool {
-        self.history.load(Ordering::Relaxed).count_ones() >= 8
-            || self.waits.fetch_add(1, Ordering::Relaxed) % PROBE == 0
+    /// How long a thread that waits is to look first: twice as long as waits usually take, or not at all.
+    fn time(&self) -> Option<Duration> {
+        let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
+        (usual < WORTH).then_some(2 * usual)
     }
 
-    /// Looks until `came`, for a while. Returns what came, or nothing: the thread is to sleep.
-    pub(crate) fn look<T>(&self, limit: Option<Instant>, mut came: impl FnMut() -> Option<T>) -> Option<T> {
+    /// Waits for something: looks for it for a while, if that is worth it, and then sleeps until it has come.
+    pub(crate) fn wait<T>(
+        &self,
+        limit: Option<Instant>,
+        mut came: impl FnMut() -> Option<T>,
+        sleep: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        // What is there already has not been waited for.
         if let Some(came) = came() {
             return Some(came);
         }
-        if !self.is_worth_it() {
-            return None;
-        }
+        let begun = Instant::now();
+        let found = match self.time() {
+            Some(time) => {
+                let end = begun + time;
+                self.look(limit.map_or(end, |limit| limit.min(end)), came)
+            }
+            None => None,
+        };
+        let found = found.or_else(sleep);
+        self.note(begun.elapsed());
+        found
+    }
+
+    fn look<T>(&self, end: Instant, mut came: impl FnMut() -> Option<T>) -> Option<T> {
         self.looking.fetch_add(1, Ordering::SeqCst);
-        let end = Instant::now() + LOOKS;
-        let end = limit.map_or(end, |limit| limit.min(end));
         let result = loop {
             let found = came();
             if found.is_some() || Instant::now() >= end {
@@ -70,7 +85,6 @@ impl Pollers {
             }
             std::thread::yield_now();
         };
-        self.note(result.is_some());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let alone = self.looking.fetch_sub(1, Ordering::SeqCst) == 1;
         match result {
@@ -104,49 +118,59 @@ mod tests {
     #[test]
     fn what_is_there_already_is_not_looked_for() {
         let pollers = Pollers::new();
-        assert_eq!(pollers.look(None, || Some(1)), Some(1));
+        let before = pollers.usual.load(Ordering::Relaxed);
+        assert_eq!(pollers.wait(None, || Some(1), || unreachable!("it is there")), Some(1));
         assert!(!pollers.stand_aside());
+        assert_eq!(pollers.usual.load(Ordering::Relaxed), before, "nor does it say how long one waits");
     }
 
     #[test]
-    fn looks_that_are_not_worth_it_become_rare() {
+    fn long_waits_are_slept_through_and_short_ones_are_not() {
         let pollers = Pollers::new();
-        let mut looks = 0;
-        for _ in 0..200 {
-            let mut asked = 0;
-            assert_eq!(
-                pollers.look(None, || {
-                    asked += 1;
-                    None::<()>
-                }),
-                None
-            );
-            looks += u32::from(asked > 1);
+        for _ in 0..32 {
+            pollers.note(Duration::from_secs(1));
         }
-        // 25 until three quarters have failed, and then one of 16.
-        assert!((25..=25 + 175 / PROBE + 1).contains(&looks), "{looks}");
-        for _ in 0..PROBE * 10 {
-            let mut asked = 0;
-            pollers.look(None, || {
+        let mut asked = 0;
+        let slept = pollers.wait(
+            None,
+            || {
                 asked += 1;
-                (asked > 1).then_some(())
-            });
+                None
+            },
+            || Some("slept"),
+        );
+        assert_eq!((slept, asked), (Some("slept"), 1), "once whether it is there, and no look");
+        for _ in 0..64 {
+            pollers.note(Duration::from_micros(20));
         }
-        assert!(pollers.is_worth_it() && pollers.is_worth_it(), "it has become worth it");
+        let mut asked = 0;
+        let found = pollers.wait(
+            None,
+            || {
+                asked += 1;
+                (asked > 1).then_some("found")
+            },
+            || Some("slept"),
+        );
+        assert_eq!(found, Some("found"));
     }
 
     #[test]
     fn ports_stand_aside_while_somebody_looks() {
         let pollers = Pollers::new();
         let mut aside = None;
-        pollers.look(None, || {
+        let came = || {
             aside = Some(pollers.stand_aside());
             aside.filter(|aside| *aside)
-        });
+        };
+        pollers.wait(None, came, || None);
         assert_eq!(aside, Some(true));
         std::thread::sleep(2 * ASIDE);
         assert!(!pollers.stand_aside());
-        assert_eq!(pollers.look(Some(Instant::now()), || None::<()>), None);
-        assert!(!pollers.stand_aside(), "it sleeps");
+        let sleeps = || {
+            assert!(!pollers.stand_aside(), "it sleeps");
+            Some(())
+        };
+        assert_eq!(pollers.wait(Some(Instant::now()), || None::<()>, sleeps), Some(()));
     }
 }

@@ -43,9 +43,13 @@ impl Buffer {
         assert!(offset.checked_add(length.into()).is_some_and(|end| end <= self.length));
         // SAFETY: within the memory, as was just checked, which is lent until the request ends.
         let bytes = unsafe { std::slice::from_raw_parts(self.at.add(offset as usize), length as usize) };
-        for chunk in bytes.chunks(8) {
+        let chunks = bytes.chunks_exact(8);
+        let rest = chunks.remainder();
+        // Eight bytes each.
+        words.extend(chunks.map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap_or_default())));
+        if !rest.is_empty() {
             let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
+            word[..rest.len()].copy_from_slice(rest);
             words.push(u64::from_le_bytes(word));
         }
     }
@@ -60,8 +64,13 @@ impl Buffer {
         // SAFETY: within the memory, as was just checked, which is lent until the request ends, and which nobody else
         // accesses: a receive has one message.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.at.add(offset as usize), length as usize) };
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&word().to_le_bytes()[..chunk.len()]);
+        let mut chunks = bytes.chunks_exact_mut(8);
+        for chunk in &mut chunks {
+            chunk.copy_from_slice(&word().to_le_bytes());
+        }
+        let rest = chunks.into_remainder();
+        if !rest.is_empty() {
+            rest.copy_from_slice(&word().to_le_bytes()[..rest.len()]);
         }
     }
 }

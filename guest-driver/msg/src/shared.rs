@@ -129,20 +129,17 @@ impl Shared {
 
     /// Waits for the next event of a request; `None` if there is none until `limit`.
     pub(crate) fn next(&self, request: &Request, limit: Option<Instant>) -> Option<Event> {
-        if self.options.progress == Progress::Adaptive {
-            let look = || {
-                request.try_next().or_else(|| {
-                    // A port's own thread finds out as well what is wrong, and says so.
-                    _ = self.poll();
-                    request.try_next()
-                })
-            };
-            let found = self.pollers.look(limit, look);
-            if found.is_some() {
-                return found;
-            }
+        if self.options.progress != Progress::Adaptive {
+            return request.next(limit);
         }
-        request.next(limit)
+        let came = || {
+            request.try_next().or_else(|| {
+                // A port's own thread finds out as well what is wrong, and says so.
+                _ = self.poll();
+                request.try_next()
+            })
+        };
+        self.pollers.wait(limit, came, || request.next(limit))
     }
 
     /// Handles what has come, in the thread that calls.

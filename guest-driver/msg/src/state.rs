@@ -5,6 +5,7 @@
 use crate::layout::{Element, HEAD, Kind, Layout, head, kind_of, of_head};
 use crate::link::{Item, Link, Other};
 use crate::request::{Lease, Outcome, Request, Transfer};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar};
@@ -64,13 +65,34 @@ pub(crate) enum Known {
     Up,
 }
 
+/// Requests that have not ended, by their places.
+#[derive(Debug, Default)]
+struct Requests(Vec<Option<Arc<Request>>>);
+
+impl Requests {
+    fn insert(&mut self, place: usize, request: Arc<Request>) {
+        if place >= self.0.len() {
+            self.0.resize(place + 1, None);
+        }
+        self.0[place] = Some(request);
+    }
+
+    fn get(&self, place: usize) -> Option<&Arc<Request>> {
+        self.0.get(place)?.as_ref()
+    }
+
+    fn remove(&mut self, place: usize) -> Option<Arc<Request>> {
+        self.0.get_mut(place)?.take()
+    }
+}
+
 /// What is done without the lock, since it may take a while.
 #[derive(Debug)]
 pub(crate) struct Due {
     /// Their bytes and packets are due.
-    pub(crate) links: Vec<(Process, Arc<Link>)>,
+    pub(crate) links: SmallVec<[(Process, Arc<Link>); 2]>,
     /// They have ended: their memory is given up if nobody has a handle of them.
-    pub(crate) requests: Vec<Arc<Request>>,
+    pub(crate) requests: SmallVec<[Arc<Request>; 2]>,
 }
 
 #[derive(Debug)]
@@ -79,8 +101,9 @@ pub(crate) struct State {
     peers: BTreeMap<Process, Peer>,
     /// Processes by the keys of their elements.
     keys: HashMap<u32, Process>,
-    pub(crate) sends: HashMap<SendId, Arc<Request>>,
-    pub(crate) receives: HashMap<ReceiveId, Arc<Request>>,
+    /// By their places.
+    sends: Requests,
+    receives: Requests,
     /// Processes that a thread of this one waits for: the connecting thread is to connect to them.
     pub(crate) wanted: BTreeSet<Process>,
     /// Processes that have said hello, for the same, after those.
@@ -94,9 +117,9 @@ pub(crate) struct State {
     /// Requests without a thread that have transfers.
     pub(crate) moves: VecDeque<(Transfer, Lease)>,
     /// Requests that have ended, whose memory is given up when the state is unlocked.
-    over: Vec<Arc<Request>>,
+    over: SmallVec<[Arc<Request>; 2]>,
     /// Links with something to be done.
-    dirty: Vec<(Process, Arc<Link>)>,
+    dirty: SmallVec<[(Process, Arc<Link>); 2]>,
     signals: Arc<Signals>,
     layout: Layout,
     slots: u16,
@@ -112,16 +135,16 @@ impl State {
             engine,
             peers: BTreeMap::new(),
             keys: HashMap::new(),
-            sends: HashMap::new(),
-            receives: HashMap::new(),
+            sends: Requests::default(),
+            receives: Requests::default(),
             wanted: BTreeSet::new(),
             hellos: BTreeSet::new(),
             refused: BTreeMap::new(),
             connecting: None,
             ended: Vec::new(),
             moves: VecDeque::new(),
-            over: Vec::new(),
-            dirty: Vec::new(),
+            over: SmallVec::new(),
+            dirty: SmallVec::new(),
             layout: Layout::of(config),
             slots: config.slots,
             most_hellos: config.peers as usize,
@@ -159,6 +182,16 @@ impl State {
         if let Some(peer) = self.peers.get_mut(&process) {
             peer.unlike = true;
         }
+    }
+
+    /// A send has begun.
+    pub(crate) fn sends(&mut self, send: SendId, request: Arc<Request>) {
+        self.sends.insert(send.place(), request);
+    }
+
+    /// A receive has begun.
+    pub(crate) fn receives(&mut self, receive: ReceiveId, request: Arc<Request>) {
+        self.receives.insert(receive.place(), request);
     }
 
     /// What is to be done when the state is unlocked.
@@ -233,8 +266,8 @@ impl State {
         let processes: Vec<Process> = self.peers.keys().copied().collect();
         processes.into_iter().for_each(|process| self.part(process, false));
         let (sends, receives) = (std::mem::take(&mut self.sends), std::mem::take(&mut self.receives));
-        sends.into_values().for_each(|request| self.end(Some(request), Err(Failure::Gone)));
-        receives.into_values().for_each(|request| self.end(Some(request), Err(Failure::Closed)));
+        sends.0.into_iter().flatten().for_each(|request| self.end(Some(request), Err(Failure::Gone)));
+        receives.0.into_iter().flatten().for_each(|request| self.end(Some(request), Err(Failure::Closed)));
         self.signals.notify();
     }
 
@@ -318,7 +351,7 @@ impl State {
             match action {
                 Action::Post { to, packet, bytes } => self.post(to, packet, bytes),
                 Action::Take { receive, from, slot, offset, length } => {
-                    let (link, request) = (self.peers.get(&from), self.receives.get(&receive));
+                    let (link, request) = (self.peers.get(&from), self.receives.get(receive.place()));
                     let Some((Peer { link, .. }, request)) = link.zip(request) else { continue };
                     let at = self.layout.slot(slot) + HEAD;
                     link.push(Item::Take { at, lease: Lease::of(request), offset, length });
@@ -326,18 +359,18 @@ impl State {
                 }
                 Action::Fetch { transfer: id, receive, from: other, at, length } => {
                     let transfer = Transfer { id, fetch: true, other, at, length };
-                    self.transfer(self.receives.get(&receive).cloned(), transfer);
+                    self.transfer(self.receives.get(receive.place()).cloned(), transfer);
                 }
                 Action::Store { transfer: id, send, to: other, at, length } => {
                     let transfer = Transfer { id, fetch: false, other, at, length };
-                    self.transfer(self.sends.get(&send).cloned(), transfer);
+                    self.transfer(self.sends.get(send.place()).cloned(), transfer);
                 }
                 Action::Received { receive, outcome } => {
-                    let request = self.receives.remove(&receive);
+                    let request = self.receives.remove(receive.place());
                     self.end(request, outcome.map(Some));
                 }
                 Action::Sent { send, outcome } => {
-                    let request = self.sends.remove(&send);
+                    let request = self.sends.remove(send.place());
                     self.end(request, outcome.map(|()| None));
                 }
             }
@@ -374,7 +407,7 @@ impl State {
             Packet::Clear { slot, at, length } => Some((self.layout.reply(slot), [at.0, length, 0, 0], 2)),
             Packet::Stored { .. } | Packet::Withdraw { .. } | Packet::Done { .. } => None,
         };
-        let lease = |piece: Piece| Some((Lease::of(self.sends.get(&piece.send)?), piece.offset, piece.length));
+        let lease = |piece: Piece| Some((Lease::of(self.sends.get(piece.send.place())?), piece.offset, piece.length));
         let bytes = bytes.filter(|piece| piece.length > 0).and_then(lease);
         let (kind, slot) = kind_of(packet);
         link.push(Item::Post { words, bytes, element: Element::Packet { key, kind, slot } });
@@ -383,7 +416,7 @@ impl State {
 }
 
 /// A link has something to be done.
-fn mark(dirty: &mut Vec<(Process, Arc<Link>)>, process: Process, link: &Arc<Link>) {
+fn mark(dirty: &mut SmallVec<[(Process, Arc<Link>); 2]>, process: Process, link: &Arc<Link>) {
     if dirty.last().is_none_or(|(_, last)| !Arc::ptr_eq(last, link)) {
         dirty.push((process, link.clone()));
     }

@@ -7,6 +7,7 @@ use crate::memory::Memory;
 use crate::messages::Messages;
 use crate::request::{Buffer, Event, Lent, Request};
 use crate::shared::ANSWER;
+use crate::state::State;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,12 +36,27 @@ impl Thread<'_> {
         Endpoint { process: self.messages.shared.me, thread: self.number }
     }
 
-    fn connect(&self, process: Process, time: Option<Duration>) -> Result<()> {
+    /// Begins something with a process, and connects to that before if it has not been.
+    fn begin<R>(
+        &self,
+        process: Option<Process>,
+        time: Option<Duration>,
+        mut change: impl FnMut(&mut State) -> Result<R>,
+    ) -> Result<R> {
         let shared = &self.messages.shared;
-        if shared.lock().is_up(process) {
-            return Ok(());
+        let mut begin = || {
+            shared.with(|state| match shared.signals.is_closed() {
+                true => Err(Error::Closed),
+                false => change(state),
+            })
+        };
+        match (begin(), process) {
+            (Err(Error::Refused(telegraphos_msg_core::Error::NoProcess(_))), Some(process)) => {
+                shared.connect(process, time.map_or(ANSWER, |time| time.min(ANSWER)))?;
+                begin()
+            }
+            (begun, _) => begun,
         }
-        shared.connect(process, time.map_or(ANSWER, |time| time.min(ANSWER)))
     }
 
     /// Whether a message of so many bytes is long, so that boards must reach its memory. One that is too long is
@@ -58,7 +74,6 @@ impl Thread<'_> {
 
     /// Sends a message: returns when the receiving thread has it (SPEC item 32).
     pub fn send(&self, to: Endpoint, tag: u32, bytes: &[u8]) -> Result<()> {
-        self.connect(to.process, None)?;
         let shared = &*self.messages.shared;
         let (mut copy, _lent) = (Vec::new(), Lent);
         // SAFETY: others may only read it, and the registration ends before this returns.
@@ -87,13 +102,9 @@ impl Thread<'_> {
         place: Option<Place>,
         request: &Arc<Request>,
     ) -> Result<()> {
-        let shared = &self.messages.shared;
-        shared.with(|state| {
-            if shared.signals.is_closed() {
-                return Err(Error::Closed);
-            }
+        self.begin(Some(to.process), None, |state| {
             let id = state.engine.send(self.number, to, tag, length, place)?;
-            state.sends.insert(id, request.clone());
+            state.sends(id, request.clone());
             Ok(())
         })
     }
@@ -104,14 +115,11 @@ impl Thread<'_> {
         capacity: u64,
         place: Option<Place>,
         request: &Arc<Request>,
+        time: Option<Duration>,
     ) -> Result<ReceiveId> {
-        let shared = &self.messages.shared;
-        shared.with(|state| {
-            if shared.signals.is_closed() {
-                return Err(Error::Closed);
-            }
+        self.begin(pattern.process, time, |state| {
             let id = state.engine.receive(self.number, pattern, capacity, place)?;
-            state.receives.insert(id, request.clone());
+            state.receives(id, request.clone());
             Ok(id)
         })
     }
@@ -134,7 +142,6 @@ impl Thread<'_> {
         if length > memory.len() {
             return Err(Error::Beyond { length, most: memory.len() });
         }
-        self.connect(to.process, None)?;
         let shared = &self.messages.shared;
         let mut readable = None;
         if self.is_long(length as u64) {
@@ -162,9 +169,6 @@ impl Thread<'_> {
     }
 
     fn receive_within(&self, pattern: Pattern, bytes: &mut [u8], time: Option<Duration>) -> Result<Received> {
-        if let Some(process) = pattern.process {
-            self.connect(process, time)?;
-        }
         let shared = &*self.messages.shared;
         let _lent = Lent;
         let (buffer, capacity) = (Buffer::of_mut(bytes), bytes.len() as u64);
@@ -173,7 +177,7 @@ impl Thread<'_> {
         let register = || unsafe { shared.register(buffer, WRITE, node) };
         let (memory, place) = split(self.is_stored_to(capacity).then(register).transpose()?);
         let request = Request::of_thread(buffer);
-        let id = self.start_receive(pattern, capacity, place, &request)?;
+        let id = self.start_receive(pattern, capacity, place, &request, time)?;
         // A receive that has not failed has a message.
         self.wait(&request, memory, time.map(|time| (id, time)))?.ok_or(Error::Closed)
     }
@@ -190,9 +194,6 @@ impl Thread<'_> {
     ///
     /// Those of [`Thread::receive`]. The memory is lost then.
     pub fn receive_dma(&self, pattern: Pattern, memory: impl Into<Memory>) -> Result<Handle> {
-        if let Some(process) = pattern.process {
-            self.connect(process, None)?;
-        }
         let (shared, mut memory) = (&self.messages.shared, memory.into());
         let (buffer, capacity) = (Buffer::of_mut(&mut memory), memory.len() as u64);
         let node = pattern.process.map(|process| process.node);
@@ -206,7 +207,7 @@ impl Thread<'_> {
         let register = || unsafe { shared.register(buffer, WRITE, node) };
         let (registration, place) = split(self.is_stored_to(capacity).then(register).transpose()?);
         let request = Request::of_handle(memory, private, registration);
-        let id = self.start_receive(pattern, capacity, place, &request)?;
+        let id = self.start_receive(pattern, capacity, place, &request, None)?;
         Ok(Handle::new(shared.clone(), request, Some(id)))
     }
 

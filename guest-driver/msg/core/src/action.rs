@@ -9,9 +9,24 @@ use crate::store::Id;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SendId(pub(crate) Id);
 
+impl SendId {
+    /// Its place among all sends that have not ended, below [`Config::sends`](crate::Config::sends): another one has it
+    /// when this has ended.
+    pub fn place(self) -> usize {
+        self.0.index as usize
+    }
+}
+
 /// A receive, until it is [`Action::Received`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReceiveId(pub(crate) Id);
+
+impl ReceiveId {
+    /// Its place among all receives, as [`SendId::place`].
+    pub fn place(self) -> usize {
+        self.0.index as usize
+    }
+}
 
 /// A transfer by a board, until [`Engine::transferred`](crate::Engine::transferred).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

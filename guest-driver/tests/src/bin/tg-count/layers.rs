@@ -35,8 +35,8 @@ impl Layers {
         let connected = TcpStream::connect_timeout(&SocketAddr::from((address, PORT)), PATIENCE);
         let mut socket = connected.map_err(|e| refused(&e))?;
         let ready = socket.set_nodelay(true).and_then(|()| socket.set_read_timeout(Some(PATIENCE)));
-        // Everything after the first byte comes back.
-        ready.and_then(|()| socket.write_all(b"e")).map_err(|e| refused(&e))?;
+        // All that comes after it is sent back.
+        ready.and_then(|()| socket.write_all(b"e--------")).map_err(|e| refused(&e))?;
         Ok(Layers { messages, to: Endpoint { process, thread: 1 }, socket })
     }
 

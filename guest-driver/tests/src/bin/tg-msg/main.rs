@@ -3,6 +3,7 @@
 
 mod all;
 mod bytes;
+mod layers;
 mod pair;
 mod papers;
 mod ports;
@@ -32,6 +33,10 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
        tg-msg full NODE NAME OTHER-NODE OTHER-NAME COUNT [OPTIONS]
                                    sends COUNT messages to a process that does not receive (`serve`), meanwhile others
                                    to one that does (`echo`); then waits for the first to be received
+       tg-msg partner NAME            answers what `layers` measures
+       tg-msg layers NODE NAME ROUNDS
+                                   what each layer takes there and back, of 0 bytes to 1 MiB, by the board alone, by
+                                   messages, and by TCP over tg0
        tg-msg bounds               the longest message of the paper's profile, and one that is longer, to itself
        tg-msg rendezvous           that a send ends when its bytes have been taken, in the order of the receives (s2)
        tg-msg single               a second send waits until the first one's message has been used (s2)
@@ -116,6 +121,10 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         ["full", node, name, other, other_name, count] => {
             let (node, other) = (cli::number("NODE", node)?, cli::number("OTHER-NODE", other)?);
             pair::full(options, (node, name), (other, other_name), cli::number("COUNT", count)?)
+        }
+        ["partner", name] => layers::partner(options, name),
+        ["layers", node, name, rounds] => {
+            layers::layers(options, cli::number("NODE", node)?, name, cli::number("ROUNDS", rounds)?)
         }
         ["bounds"] => papers::bounds(),
         ["rendezvous"] => papers::rendezvous(options),

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What each layer adds to the one below: the same bytes there and back by the board's stores and copies alone, by
+//! messages in each mode, and by the system's sockets over `tg0`; in turn, round by round.
+
+use crate::{PATIENCE, find, open, refused};
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Instant;
+use telegraphos::{Node, Queue, Registration, Remote, RemoteQueue, Rights, Segment};
+use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_msg::{Endpoint, Memory, Messages, Options, Pattern, Process, Progress, Thread};
+
+const SIZES: [usize; 5] = [0, 8, 1 << 10, 64 << 10, 1 << 20];
+const MOST: usize = 1 << 20;
+/// Bytes that are stored; more are copied by the board.
+const STORED: usize = 4096;
+const PORT: u16 = 7702;
+/// Exchanges of a kind in a round: for so many bytes in all, at most.
+const COUNT: u64 = 20;
+const BYTES: u64 = 4 << 20;
+/// Before those that count.
+const WARMING: u64 = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layer {
+    /// Stores or a copy, and an element: what messages are made of.
+    Notify,
+    Message(Progress),
+    /// TCP over `tg0`.
+    Socket,
+}
+
+const LAYERS: [(&str, Layer); 5] = [
+    ("put and notify", Layer::Notify),
+    ("message, adaptive", Layer::Message(Progress::Adaptive)),
+    ("message, polling", Layer::Message(Progress::Polling)),
+    ("message, blocking", Layer::Message(Progress::Blocking)),
+    ("TCP over tg0", Layer::Socket),
+];
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::Refused(error.to_string())
+}
+
+/// One end of a layer: bytes go to the other end, and come from there.
+trait End {
+    fn send(&mut self, size: usize) -> Outcome<()>;
+    fn receive(&mut self, size: usize) -> Outcome<()>;
+}
+
+/// What a node offers to the other one, and what it copies from.
+struct Board {
+    _segment: Segment,
+    queue: Queue,
+    own: Registration,
+}
+
+struct Notify<'a> {
+    board: &'a Board,
+    far: Remote,
+    elements: RemoteQueue,
+}
+
+fn names(name: &str, place: usize) -> [String; 2] {
+    [format!("layers.{name}.{place}"), format!("layers.{name}.{place}.q")]
+}
+
+impl Board {
+    fn offer(node: &Node, name: &str, place: usize) -> Outcome<Board> {
+        let [segment, queue] = names(name, place);
+        let bytes = Box::leak(vec![0x5a; MOST].into_boxed_slice());
+        Ok(Board {
+            _segment: node.export(&segment, MOST as u64).create()?,
+            queue: Queue::create(node, &queue).wide().words(64).quota(1).create()?,
+            // SAFETY: it stays until the process ends, and only the board uses it.
+            own: unsafe { node.register(std::ptr::from_mut(bytes)) }.create()?,
+        })
+    }
+
+    fn connect(&self, node: &Node, name: &str, other: (u16, usize)) -> Outcome<Notify<'_>> {
+        let [segment, queue] = names(name, other.1);
+        let rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::DMA.0);
+        let far = node.import(other.0, &segment).rights(rights).open()?;
+        Ok(Notify { board: self, far, elements: Queue::import(node, other.0, &queue).open()? })
+    }
+}
+
+impl End for Notify<'_> {
+    fn send(&mut self, size: usize) -> Outcome<()> {
+        if size <= STORED {
+            let words = [7_u64; STORED / 8];
+            return Ok(self.elements.put_notify(&self.far, 0, &words[..size / 8], 1)?);
+        }
+        self.far.put_block(0, &self.board.own, 0, size as u64)?;
+        Ok(self.elements.enqueue(1)?)
+    }
+
+    fn receive(&mut self, _size: usize) -> Outcome<()> {
+        match self.board.queue.pop_wait(Some(PATIENCE))? {
+            Some(_) => Ok(()),
+            None => Err(Failure::Refused(format!("no element has come in {PATIENCE:?}"))),
+        }
+    }
+}
+
+/// Memory of long messages is registered once.
+struct Message<'a> {
+    thread: Thread<'a>,
+    other: Option<Endpoint>,
+    bytes: Memory,
+}
+
+impl<'a> Message<'a> {
+    fn of(messages: &'a Messages, other: Option<Process>) -> Outcome<Message<'a>> {
+        let thread = messages.thread(2).map_err(refused)?;
+        let other = other.map(|process| Endpoint { process, thread: 2 });
+        Ok(Message { thread, other, bytes: vec![7; MOST].into() })
+    }
+}
+
+impl End for Message<'_> {
+    fn send(&mut self, size: usize) -> Outcome<()> {
+        let to = self.other.ok_or(Failure::Check("nobody has sent yet".into()))?;
+        if size <= STORED {
+            return self.thread.send(to, 0, &self.bytes[..size]).map_err(refused);
+        }
+        let sent = self.thread.send_dma(to, 0, std::mem::take(&mut self.bytes), size).map_err(refused)?.wait();
+        self.bytes = sent.memory;
+        sent.outcome.map(drop).map_err(refused)
+    }
+
+    fn receive(&mut self, size: usize) -> Outcome<()> {
+        let received = if size <= STORED {
+            self.thread.receive_timeout(Pattern::default(), &mut self.bytes[..size], PATIENCE).map_err(refused)?
+        } else {
+            let ended =
+                self.thread.receive_dma(Pattern::default(), std::mem::take(&mut self.bytes)).map_err(refused)?;
+            let ended = ended.wait();
+            self.bytes = ended.memory;
+            ended.outcome.map_err(refused)?.ok_or(Failure::Check("a receive without a message".into()))?
+        };
+        self.other = Some(received.from);
+        Ok(())
+    }
+}
+
+struct Socket<'a> {
+    stream: &'a TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl End for Socket<'_> {
+    fn send(&mut self, size: usize) -> Outcome<()> {
+        // A stream does not carry nothing.
+        self.stream.write_all(&self.bytes[..size.max(1)]).map_err(failed)
+    }
+
+    fn receive(&mut self, size: usize) -> Outcome<()> {
+        self.stream.read_exact(&mut self.bytes[..size.max(1)]).map_err(failed)
+    }
+}
+
+fn tuned(stream: TcpStream) -> Outcome<TcpStream> {
+    stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE))).map_err(failed)?;
+    Ok(stream)
+}
+
+fn count_of(size: usize) -> u64 {
+    (BYTES / size.max(1) as u64).clamp(2, COUNT)
+}
+
+/// Nanoseconds of an exchange.
+fn exchange(end: &mut dyn End, size: usize) -> Outcome<f64> {
+    let count = count_of(size);
+    let mut begun = Instant::now();
+    for n in 0..WARMING + count {
+        if n == WARMING {
+            begun = Instant::now();
+        }
+        end.send(size)?;
+        end.receive(size)?;
+    }
+    Ok(begun.elapsed().as_nanos() as f64 / count as f64)
+}
+
+fn answer(end: &mut dyn End, size: usize) -> Outcome<()> {
+    for _ in 0..WARMING + count_of(size) {
+        end.receive(size)?;
+        end.send(size)?;
+    }
+    Ok(())
+}
+
+/// The name of a process that is there while messages are measured in a mode.
+fn in_mode(name: &str, mode: Progress) -> String {
+    format!("{name}.{mode:?}")
+}
+
+/// Answers, until there is nothing more to measure.
+pub(crate) fn partner(options: Options, name: &str) -> Outcome<()> {
+    let node = Node::open()?;
+    let board = Board::offer(&node, name, 1)?;
+    let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))).map_err(failed)?;
+    let messages = open(options.clone())?;
+    let control = messages.thread(1).map_err(refused)?;
+    let _name = messages.publish(name).map_err(refused)?;
+    println!("serving");
+    let (mut notify, mut stream) = (None, None);
+    loop {
+        let mut order = [0; 2];
+        let got = control.receive(Pattern::default(), &mut order).map_err(refused)?;
+        let (Some((_, layer)), Some(size)) = (LAYERS.get(usize::from(order[0])), SIZES.get(usize::from(order[1])))
+        else {
+            return Ok(());
+        };
+        match layer {
+            Layer::Notify => {
+                if notify.is_none() {
+                    notify = Some(board.connect(&node, name, (got.from.process.node, 0))?);
+                }
+                if let Some(end) = &mut notify {
+                    answer(end, *size)?;
+                }
+            }
+            Layer::Message(mode) => {
+                let messages = open(Options { progress: *mode, ..options.clone() })?;
+                let mut end = Message::of(&messages, None)?;
+                let _name = messages.publish(&in_mode(name, *mode)).map_err(refused)?;
+                answer(&mut end, *size)?;
+                // It has the last answer, and goes first.
+                control.receive(Pattern::default(), &mut order).map_err(refused)?;
+            }
+            Layer::Socket => {
+                if stream.is_none() {
+                    stream = Some(tuned(listener.accept().map_err(failed)?.0)?);
+                }
+                if let Some(stream) = &stream {
+                    answer(&mut Socket { stream, bytes: vec![7; MOST] }, *size)?;
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn layers(options: Options, other: u16, name: &str, rounds: u32) -> Outcome<()> {
+    let node = Node::open()?;
+    let board = Board::offer(&node, name, 0)?;
+    let messages = open(options.clone())?;
+    let control = messages.thread(1).map_err(refused)?;
+    let to = Endpoint { process: find(&messages, other, name)?, thread: 1 };
+    let order = |layer: usize, size: usize| control.send(to, 0, &[layer as u8, size as u8]).map_err(refused);
+    let address = SocketAddr::from((telegraphos_agent::network::address(other), PORT));
+    let stream = tuned(TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?)?;
+    let mut notify = board.connect(&node, name, (other, 1))?;
+    let mut values: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
+    for _ in 0..rounds {
+        for (s, size) in SIZES.into_iter().enumerate() {
+            for (n, (_, layer)) in LAYERS.into_iter().enumerate() {
+                order(n, s)?;
+                let taken = match layer {
+                    Layer::Notify => exchange(&mut notify, size)?,
+                    Layer::Message(progress) => {
+                        let messages = open(Options { progress, ..options.clone() })?;
+                        let process = find(&messages, other, &in_mode(name, progress))?;
+                        let taken = exchange(&mut Message::of(&messages, Some(process))?, size)?;
+                        drop(messages);
+                        order(n, s)?;
+                        taken
+                    }
+                    Layer::Socket => exchange(&mut Socket { stream: &stream, bytes: vec![7; MOST] }, size)?,
+                };
+                values.entry((n, s)).or_default().push(taken);
+            }
+        }
+    }
+    order(LAYERS.len(), 0)?;
+    print(&mut values);
+    Ok(())
+}
+
+/// Medians of microseconds there and back, with the middle eight tenths, and as multiples of the lowest layer.
+fn print(values: &mut BTreeMap<(usize, usize), Vec<f64>>) {
+    let mut medians = BTreeMap::new();
+    println!("{:18} {}", "us there and back", SIZES.map(|size| format!("{:>32}", format!("{size} B"))).concat());
+    for (n, (layer, _)) in LAYERS.iter().enumerate() {
+        let mut line = format!("{layer:18} ");
+        for s in 0..SIZES.len() {
+            let Some(times) = values.get_mut(&(n, s)) else { continue };
+            times.sort_by(f64::total_cmp);
+            let at = |part: usize| times[(times.len() - 1) * part / 100] / 1e3;
+            medians.insert((n, s), at(50));
+            let times = medians.get(&(0, s)).map_or(1.0, |lowest| at(50) / lowest);
+            line += &format!("{:>32}", format!("{:.0} ({:.0} to {:.0}) {times:.2}x", at(50), at(10), at(90)));
+        }
+        println!("{line}");
+    }
+}
