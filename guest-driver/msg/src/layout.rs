@@ -44,6 +44,11 @@ impl Layout {
         (self.slot(0) + self.slots * (HEAD + self.block)).next_multiple_of(UNIT)
     }
 
+    /// Words of a slot, with its head.
+    pub(crate) fn words(self) -> usize {
+        ((HEAD + self.block) / 8) as usize
+    }
+
     /// Of the reply for a slot; the slot is one of the configuration.
     pub(crate) fn reply(self, slot: u16) -> u64 {
         REPLIES + u64::from(slot) * REPLY

@@ -44,6 +44,7 @@ mod messages;
 mod options;
 mod pollers;
 mod port;
+mod posting;
 mod request;
 mod shared;
 mod single;

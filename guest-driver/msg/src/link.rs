@@ -4,6 +4,7 @@
 
 use crate::error::Result;
 use crate::layout::{CONTROL, Element, Layout, PORT, control, port_of};
+use crate::posting::Posting;
 use crate::request::Lease;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -46,8 +47,8 @@ struct Fifo {
     busy: bool,
     /// Nothing is posted any more.
     closed: bool,
-    /// Of one item, kept for the next.
-    words: Vec<u64>,
+    /// Of one item, kept for the next. The thread that does them has it.
+    posting: Option<Posting>,
 }
 
 #[derive(Debug)]
@@ -64,6 +65,8 @@ pub(crate) struct Link {
     /// Once its inbox is imported.
     other: OnceLock<Other>,
     fifo: Mutex<Fifo>,
+    /// Words of a slot, at most.
+    most: usize,
     /// Lasting memory of the other, that used last behind.
     imports: Mutex<VecDeque<(Place, Arc<Remote>)>>,
 }
@@ -115,6 +118,7 @@ impl Link {
             first: Mutex::new(Some(first)),
             other: OnceLock::new(),
             fifo: Mutex::default(),
+            most: Layout::of(config).words(),
             imports: Mutex::default(),
         })
     }
@@ -133,7 +137,7 @@ impl Link {
 
     /// Imports the inbox that a process has for this one, and the queue that it takes elements from.
     pub(crate) fn find(&self, node: &Node, config: &Config, me: Process, other: Process) -> Result<Found> {
-        let rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+        let rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::DMA.0);
         let import = node.import(other.node, &inbox_name(other, me)).rights(rights).soft();
         let inbox = match import.open() {
             Err(error) if error.status() == Some(Status::NoSegment) => return Ok(Found::NotYet),
@@ -213,40 +217,43 @@ impl Link {
     ///
     /// A store waits while the other's board holds stores back: then this does, and nobody who has to do with other
     /// processes.
-    pub(crate) fn drain(&self) -> bool {
+    pub(crate) fn drain(&self, node: &Node) -> bool {
         let mut fifo = lock(&self.fifo);
         if fifo.busy {
             return true;
         }
         fifo.busy = true;
-        let (mut reached, mut words) = (true, std::mem::take(&mut fifo.words));
+        let mut reached = true;
+        let mut posting = fifo.posting.take().unwrap_or_else(|| Posting::new(self.most));
         while let Some(item) = fifo.items.pop_front() {
             let closed = fifo.closed;
             drop(fifo);
             if !(closed && matches!(item, Item::Post { .. })) {
-                reached &= self.perform(item, &mut words).is_ok();
+                reached &= self.perform(item, node, &mut posting).is_ok();
             }
             fifo = lock(&self.fifo);
         }
         fifo.busy = false;
-        fifo.words = words;
+        fifo.posting = Some(posting);
         reached
     }
 
-    fn perform(&self, item: Item, buffer: &mut Vec<u64>) -> telegraphos::Result<()> {
+    fn perform(&self, item: Item, node: &Node, posting: &mut Posting) -> telegraphos::Result<()> {
         match item {
             Item::Post { words, bytes, element } => {
                 let Some(other) = self.other() else { return Ok(()) };
-                let element = element.encode();
-                let Some((at, head, count)) = words else { return other.elements.enqueue(element) };
-                buffer.clear();
-                buffer.extend(&head[..count]);
-                if let Some((lease, offset, length)) = &bytes {
-                    // SAFETY: the send has not ended, since here is a lease of it.
-                    unsafe { lease.request().buffer.read(*offset, *length, buffer) };
+                if let Some((at, head, count)) = words {
+                    let buffer = posting.words();
+                    buffer.extend(&head[..count]);
+                    if let Some((lease, offset, length)) = &bytes {
+                        // SAFETY: the send has not ended, since here is a lease of it.
+                        unsafe { lease.request().buffer.read(*offset, *length, buffer) };
+                    }
+                    drop(bytes);
+                    posting.put(node, &other.inbox, at)?;
                 }
-                drop(bytes);
-                other.elements.put_notify(&other.inbox, at, buffer, element)
+                // Fails if the inbox has had an error, so that nothing is said of what is not there.
+                other.elements.put_notify::<u64>(&other.inbox, 0, &[], element.encode())
             }
             Item::Take { mut at, lease, offset, length } => {
                 let next = || {

@@ -9,16 +9,23 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Who usually waits for longer sleeps at once. An interrupt and the waking of two threads cost some part of it.
-const WORTH: Duration = Duration::from_millis(1);
+/// Nobody looks for longer. An interrupt and the waking of two threads cost some part of it.
+const MOST: Duration = Duration::from_millis(1);
+/// Of so many waits, one goes the other way, so that a change is found out.
+const TRY: u32 = 32;
 /// How long ports stand aside when nobody looks any more: threads that exchange messages look again soon.
 const ASIDE: Duration = Duration::from_millis(1);
+
+/// Looks between two of the clock, which may be a device that an emulator serves.
+const READ: u32 = 16;
 
 #[derive(Debug)]
 pub(crate) struct Pollers {
     looking: AtomicU32,
-    /// How long a wait takes, in nanoseconds: the mean, in which the last one has the weight of an eighth.
-    usual: AtomicU64,
+    /// How long waits take of threads that look first, and of those that sleep at once, in nanoseconds: means, in which
+    /// the last one has the weight of an eighth.
+    means: [AtomicU64; 2],
+    waits: AtomicU32,
     /// When somebody last looked.
     last: Mutex<Instant>,
     /// All of them sleep.
@@ -29,8 +36,9 @@ impl Pollers {
     pub(crate) fn new() -> Pollers {
         Pollers {
             looking: AtomicU32::new(0),
-            // The first ones look.
-            usual: AtomicU64::new(WORTH.as_nanos() as u64 / 2),
+            // The first ones look, and then one tries otherwise.
+            means: [AtomicU64::new(0), AtomicU64::new(MOST.as_nanos() as u64 / 2)],
+            waits: AtomicU32::new(0),
             // Nobody has, for long.
             last: Mutex::new(Instant::now().checked_sub(ASIDE).unwrap_or_else(Instant::now)),
             gone: Condvar::new(),
@@ -38,18 +46,21 @@ impl Pollers {
     }
 
     /// A wait has taken so long.
-    fn note(&self, took: Duration) {
+    fn note(&self, looked: bool, took: Duration) {
         // One that took for ever does not count for ever.
-        let took = took.min(8 * WORTH).as_nanos() as u64;
+        let took = took.min(8 * MOST).as_nanos() as u64;
         // Others may do the same: it need not be exact.
-        let usual = self.usual.load(Ordering::Relaxed);
-        self.usual.store(usual - usual / 8 + took / 8, Ordering::Relaxed);
+        let mean = &self.means[usize::from(!looked)];
+        let before = mean.load(Ordering::Relaxed);
+        mean.store(before - before / 8 + took / 8, Ordering::Relaxed);
     }
 
-    /// How long a thread that waits is to look first: twice as long as waits usually take, or not at all.
+    /// How long a thread that waits is to look first, or not at all. Looking takes a processor from others, perhaps from
+    /// those who are waited for: it has to make waits shorter.
     fn time(&self) -> Option<Duration> {
-        let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
-        (usual < WORTH).then_some(2 * usual)
+        let [looked, slept] = [0, 1].map(|n| Duration::from_nanos(self.means[n].load(Ordering::Relaxed)));
+        let tries = self.waits.fetch_add(1, Ordering::Relaxed) % TRY == TRY - 1;
+        ((looked <= slept) != tries).then(|| (2 * looked).clamp(MOST / 10, MOST))
     }
 
     /// Waits for something: looks for it for a while, if that is worth it, and then sleeps until it has come.
@@ -64,40 +75,43 @@ impl Pollers {
             return Some(came);
         }
         let begun = Instant::now();
-        let found = match self.time() {
-            Some(time) => {
-                let end = begun + time;
-                self.look(limit.map_or(end, |limit| limit.min(end)), came)
-            }
-            None => None,
-        };
-        let found = found.or_else(sleep);
-        self.note(begun.elapsed());
+        let time = self.time();
+        let found = time.and_then(|time| {
+            let end = begun + time;
+            self.look(limit.map_or(end, |limit| limit.min(end)), came)
+        });
+        let found = found.or_else(|| {
+            self.leave();
+            sleep()
+        });
+        self.note(time.is_some(), begun.elapsed());
         found
     }
 
     fn look<T>(&self, end: Instant, mut came: impl FnMut() -> Option<T>) -> Option<T> {
         self.looking.fetch_add(1, Ordering::SeqCst);
+        let mut looks = 0_u32;
         let result = loop {
             let found = came();
-            if found.is_some() || Instant::now() >= end {
+            looks = looks.wrapping_add(1);
+            if found.is_some() || looks % READ == 0 && Instant::now() >= end {
                 break found;
             }
             std::thread::yield_now();
         };
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let alone = self.looking.fetch_sub(1, Ordering::SeqCst) == 1;
-        match result {
-            // It will wait again, most likely.
-            Some(_) => *last = Instant::now(),
-            // It sleeps, and the ports are to wake it.
-            None if alone => {
-                *last = last.checked_sub(ASIDE).unwrap_or(*last);
-                self.gone.notify_all();
-            }
-            None => {}
-        }
+        // It will wait again soon, most likely.
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.looking.fetch_sub(1, Ordering::SeqCst);
         result
+    }
+
+    /// A thread sleeps: the ports are to wake it, unless others look.
+    fn leave(&self) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.looking.load(Ordering::SeqCst) == 0 {
+            *last = last.checked_sub(ASIDE).unwrap_or(*last);
+            self.gone.notify_all();
+        }
     }
 
     /// For a port: sleeps for a moment if others look, and returns true.
@@ -118,41 +132,41 @@ mod tests {
     #[test]
     fn what_is_there_already_is_not_looked_for() {
         let pollers = Pollers::new();
-        let before = pollers.usual.load(Ordering::Relaxed);
         assert_eq!(pollers.wait(None, || Some(1), || unreachable!("it is there")), Some(1));
         assert!(!pollers.stand_aside());
-        assert_eq!(pollers.usual.load(Ordering::Relaxed), before, "nor does it say how long one waits");
+        assert_eq!(pollers.waits.load(Ordering::Relaxed), 0, "nor is it a wait");
+    }
+
+    /// Of 320 waits that take so long, how many look.
+    fn looks(pollers: &Pollers, looked: u64, slept: u64) -> usize {
+        let waits = (0..10 * TRY).map(|_| {
+            let looks = pollers.time().is_some();
+            pollers.note(looks, Duration::from_micros(if looks { looked } else { slept }));
+            looks
+        });
+        waits.filter(|looks| *looks).count()
     }
 
     #[test]
-    fn long_waits_are_slept_through_and_short_ones_are_not() {
+    fn what_makes_waits_shorter_is_done_and_the_other_tried() {
         let pollers = Pollers::new();
-        for _ in 0..32 {
-            pollers.note(Duration::from_secs(1));
-        }
-        let mut asked = 0;
-        let slept = pollers.wait(
-            None,
-            || {
-                asked += 1;
-                None
-            },
-            || Some("slept"),
-        );
-        assert_eq!((slept, asked), (Some("slept"), 1), "once whether it is there, and no look");
-        for _ in 0..64 {
-            pollers.note(Duration::from_micros(20));
-        }
-        let mut asked = 0;
-        let found = pollers.wait(
-            None,
-            || {
-                asked += 1;
-                (asked > 1).then_some("found")
-            },
-            || Some("slept"),
-        );
-        assert_eq!(found, Some("found"));
+        assert_eq!(looks(&pollers, 100, 300), 310);
+        looks(&pollers, 900, 300);
+        assert_eq!(looks(&pollers, 900, 300), 10);
+        looks(&pollers, 100, 300);
+        looks(&pollers, 100, 300);
+        assert_eq!(looks(&pollers, 100, 300), 310);
+    }
+
+    #[test]
+    fn who_looks_for_too_long_sleeps() {
+        let (pollers, mut asked) = (Pollers::new(), 0);
+        let came = || {
+            asked += 1;
+            None
+        };
+        assert_eq!(pollers.wait(None, came, || Some("slept")), Some("slept"));
+        assert!(asked > 1, "it has looked");
     }
 
     #[test]

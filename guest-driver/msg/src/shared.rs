@@ -118,7 +118,7 @@ impl Shared {
             let Due { links, requests } = state.take_due();
             drop(state);
             drop(requests);
-            let lost: Vec<_> = links.into_iter().filter(|(_, link)| !link.drain()).collect();
+            let lost: Vec<_> = links.into_iter().filter(|(_, link)| !link.drain(&self.node)).collect();
             if lost.is_empty() {
                 return result;
             }
