@@ -114,6 +114,39 @@ pub(crate) fn progress_modes(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// At most one interrupt for each node and message, whether its bytes go to a slot or a board fetches them.
+pub(crate) fn interrupts(cluster: &Cluster) -> Result<()> {
+    /// Exchanges that `tg-msg pair` makes before those that it is told to.
+    const WARMING: u64 = 100;
+    /// For connecting, and for what else happens on the nodes.
+    const BESIDES: u64 = 150;
+    let nodes = [cluster.node(0), cluster.node(1)];
+    let count = || -> Result<[u64; 2]> {
+        let mut counts = [0; 2];
+        for (node, count) in nodes.iter().zip(&mut counts) {
+            let lines = node.argv(&["cat", "/proc/interrupts"]).check()?;
+            let of_board = lines.lines().filter(|line| line.contains("telegraphos"));
+            // A count for each processor, behind the number.
+            let words = of_board.flat_map(|line| line.split_whitespace().skip(1));
+            *count = words.map_while(|word| word.parse::<u64>().ok()).sum();
+        }
+        Ok(counts)
+    };
+    for (n, bytes) in ["8", "100000"].into_iter().enumerate() {
+        let name = format!("interrupts-{n}");
+        let mut echo = nodes[1].argv(&["tg-msg", "echo", &name, "--progress", "blocking"]).spawn()?;
+        echo.wait_for_line(LIMIT, |line| line == "serving")?;
+        let before = count()?;
+        alone(cluster, &["pair", "1", &name, "400", bytes, "--progress", "blocking"])?;
+        ensure!(echo.wait_for(LIMIT)?.status.success(), "the echo failed");
+        let messages = 2 * (WARMING + 400);
+        let taken: Vec<u64> = count()?.iter().zip(before).map(|(after, before)| after - before).collect();
+        println!("  {bytes} bytes: {taken:?} interrupts on the nodes for {messages} messages");
+        ensure!(taken.iter().all(|taken| (1..messages + BESIDES).contains(taken)), "{taken:?} for {messages} messages");
+    }
+    Ok(())
+}
+
 /// What each layer adds to the one below; and that all of them carry what they are to carry.
 pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
     let rounds = scale.pick(2, 20).to_string();

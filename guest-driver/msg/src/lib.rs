@@ -35,6 +35,7 @@
 //! the engine: when its board holds back stores, only those wait who have to do with it, 5 seconds at most, and then it
 //! is given up.
 
+mod cache;
 mod error;
 mod handle;
 mod layout;

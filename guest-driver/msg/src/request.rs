@@ -29,6 +29,16 @@ impl Buffer {
         Buffer { at: bytes.as_mut_ptr(), length: bytes.len() as u64 }
     }
 
+    /// Its address, and its bytes.
+    pub(crate) fn range(self) -> (u64, u64) {
+        (self.at as u64, self.length)
+    }
+
+    /// Its beginning.
+    pub(crate) fn cut(self, length: u64) -> Buffer {
+        Buffer { length: self.length.min(length), ..self }
+    }
+
     /// Its first bytes as a slice, to be registered.
     pub(crate) fn first(self, length: u64) -> *mut [u8] {
         std::ptr::slice_from_raw_parts_mut(self.at, self.length.min(length) as usize)

@@ -3,6 +3,7 @@
 //! thread*, which makes inboxes and imports and so waits for other boards, and the *moving thread*, which runs the
 //! transfers of handles.
 
+use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::layout::Element;
 use crate::link::{Found, LASTING, Link, memory_name};
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) signals: Arc<Signals>,
     pub(crate) pollers: Pollers,
+    /// Dropped before the node.
+    pub(crate) cache: Cache,
     /// To be joined.
     threads: Mutex<Vec<JoinHandle<()>>>,
     moving: OnceLock<()>,
@@ -62,6 +65,7 @@ impl Shared {
             options,
             signals,
             pollers: Pollers::new(),
+            cache: Cache::default(),
             threads: Mutex::default(),
             moving: OnceLock::new(),
         });
@@ -302,21 +306,16 @@ impl Shared {
         }
     }
 
-    /// Memory for a long message, under a number by which others have their boards reach it.
+    /// Memory for a long message that others' boards store, under a number by which they find it.
     ///
     /// # Safety
     /// As for [`Node::register`].
-    pub(crate) unsafe fn register(
-        &self,
-        buffer: Buffer,
-        mode: u32,
-        node: Option<u16>,
-    ) -> Result<(Registration, Place)> {
+    pub(crate) unsafe fn register_writable(&self, buffer: Buffer, node: Option<u16>) -> Result<(Registration, Place)> {
         // Nobody guesses it.
         let id = random()? & !LASTING;
         // SAFETY: the caller's promise.
         let memory = unsafe { self.node.register(buffer.first(u64::MAX)) };
-        let mut builder = memory.name(&memory_name(self.me, id)).mode(mode);
+        let mut builder = memory.name(&memory_name(self.me, id)).mode(0o200);
         if let Some(node) = node {
             builder = builder.nodes(&[node]);
         }
@@ -329,12 +328,21 @@ impl Shared {
         if let Some(readable) = &memory.readable {
             return Ok(readable.clone());
         }
+        // SAFETY: the bytes stay where they are until the registration is closed, since both are `Memory`'s.
+        let readable = unsafe { self.register_readable(Buffer::of_mut(memory)) }?;
+        Ok(memory.readable.insert(readable).clone())
+    }
+
+    /// Registers memory that others may read, for more than one message.
+    ///
+    /// # Safety
+    /// As for [`Node::register`].
+    pub(crate) unsafe fn register_readable(&self, buffer: Buffer) -> Result<(Arc<Registration>, Place)> {
         let place = Place(random()? | LASTING);
-        // SAFETY: the bytes stay where they are until the registration is closed, since both are `Memory`'s, and others
-        // do not write to them: they may only read.
-        let builder = unsafe { self.node.register(Buffer::of_mut(memory).first(u64::MAX)) };
+        // SAFETY: the caller's promise.
+        let builder = unsafe { self.node.register(buffer.first(u64::MAX)) };
         let registration = builder.name(&memory_name(self.me, place.0)).mode(0o400).create()?;
-        Ok(memory.readable.insert((Arc::new(registration), place)).clone())
+        Ok((Arc::new(registration), place))
     }
 
     /// The registration of memory for long messages that this board fetches.
@@ -390,8 +398,9 @@ impl Shared {
         let own = match own {
             Some(own) => own,
             None => {
-                // SAFETY: the request has not ended, so its memory is there; nor does it until this returns.
-                made = unsafe { self.node.register(buffer.first(length)) }.create()?;
+                // SAFETY: the request has not ended, so its memory is there; nor does it until this returns. What comes
+                // later is not moved by it.
+                made = unsafe { self.cache.private(self, buffer.cut(length)) }?;
                 &made
             }
         };

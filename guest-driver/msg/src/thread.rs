@@ -21,11 +21,6 @@ pub struct Thread<'a> {
     pub(crate) number: u32,
 }
 
-/// By it others reach memory that they may read.
-const READ: u32 = 0o400;
-/// Memory that they may write.
-const WRITE: u32 = 0o200;
-
 fn split<T, U>(pair: Option<(T, U)>) -> (Option<T>, Option<U>) {
     pair.map_or((None, None), |(t, u)| (Some(t), Some(u)))
 }
@@ -73,11 +68,14 @@ impl Thread<'_> {
     }
 
     /// Sends a message: returns when the receiving thread has it (SPEC item 32).
+    ///
+    /// Memory of a long message is registered for the next one from there, as that of a [`Memory`] is. Constants cannot
+    /// be: they are copied before.
     pub fn send(&self, to: Endpoint, tag: u32, bytes: &[u8]) -> Result<()> {
         let shared = &*self.messages.shared;
         let (mut copy, _lent) = (Vec::new(), Lent);
-        // SAFETY: others may only read it, and the registration ends before this returns.
-        let register = |buffer| unsafe { shared.register(buffer, READ, Some(to.process.node)) };
+        // SAFETY: others may only read it.
+        let register = |buffer| unsafe { shared.cache.readable(shared, buffer) };
         let long = self.is_long(bytes.len() as u64);
         let memory = match long.then(|| register(Buffer::of(bytes))).transpose() {
             // A program's constants cannot be pinned, for example.
@@ -90,8 +88,7 @@ impl Thread<'_> {
         let request = Request::of_thread(Buffer::of(if copy.is_empty() { bytes } else { &copy }));
         let (memory, place) = split(memory);
         self.start_send(to, tag, bytes.len() as u64, place, &request)?;
-        let outcome = self.wait(&request, memory, None);
-        outcome.map(|_| ())
+        self.wait(&request, memory.as_deref(), None).map(|_| ())
     }
 
     fn start_send(
@@ -174,12 +171,15 @@ impl Thread<'_> {
         let (buffer, capacity) = (Buffer::of_mut(bytes), bytes.len() as u64);
         let node = pattern.process.map(|process| process.node);
         // SAFETY: nothing accesses it before this returns, and the registration ends before that.
-        let register = || unsafe { shared.register(buffer, WRITE, node) };
+        let register = || unsafe { shared.register_writable(buffer, node) };
         let (memory, place) = split(self.is_stored_to(capacity).then(register).transpose()?);
         let request = Request::of_thread(buffer);
         let id = self.start_receive(pattern, capacity, place, &request, time)?;
+        let outcome = self.wait(&request, memory.as_ref(), time.map(|time| (id, time)));
+        // Nobody reaches the buffer any more.
+        drop(memory);
         // A receive that has not failed has a message.
-        self.wait(&request, memory, time.map(|time| (id, time)))?.ok_or(Error::Closed)
+        outcome?.ok_or(Error::Closed)
     }
 
     /// Waits for a message in memory that is made for it, and does not wait (s4's `recvCopy`). The first bytes are
@@ -204,7 +204,7 @@ impl Thread<'_> {
         }
         // SAFETY: nothing but the request, which has the memory, accesses it before its end, and `Owned` is what then
         // closes the registration.
-        let register = || unsafe { shared.register(buffer, WRITE, node) };
+        let register = || unsafe { shared.register_writable(buffer, node) };
         let (registration, place) = split(self.is_stored_to(capacity).then(register).transpose()?);
         let request = Request::of_handle(memory, private, registration);
         let id = self.start_receive(pattern, capacity, place, &request, None)?;
@@ -215,7 +215,7 @@ impl Thread<'_> {
     fn wait(
         &self,
         request: &Request,
-        memory: Option<Registration>,
+        memory: Option<&Registration>,
         receive: Option<(ReceiveId, Duration)>,
     ) -> Result<Option<Received>> {
         let shared = &*self.messages.shared;
@@ -228,10 +228,8 @@ impl Thread<'_> {
                 _ => None,
             };
             match shared.next(request, limit) {
-                Some(Event::Transfer(transfer)) => shared.transfer(transfer, request.buffer, memory.as_ref()),
+                Some(Event::Transfer(transfer)) => shared.transfer(transfer, request.buffer, memory),
                 Some(Event::Ended(outcome)) => {
-                    // Nobody reaches the memory any more.
-                    drop(memory);
                     return match (outcome, receive) {
                         (Err(Failure::Withdrawn), Some((_, time))) if passed > 0 => Err(Error::TimedOut(time)),
                         (outcome, _) => Ok(outcome?),
