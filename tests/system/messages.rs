@@ -2,7 +2,7 @@
 //! Messages between threads of processes on several nodes.
 
 use crate::help::within;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Running};
 use telegraphos_testkit::Scale;
@@ -156,6 +156,28 @@ pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
     println!("{said}");
     ensure!(said.lines().count() == 6, "expected a line for each of 5 layers");
     ensure!(partner.wait_for(LIMIT)?.status.success(), "the partner failed");
+    Ok(())
+}
+
+/// Processes that have ended, in whatever state, have left no memory that is pinned, no segment, no queue.
+pub(crate) fn nothing_is_left(cluster: &Cluster) -> Result<()> {
+    let tables = "/sys/kernel/debug/telegraphos/telegraphos0";
+    let script = format!(
+        "test -d {tables} || mount -t debugfs debugfs /sys/kernel/debug || exit 1
+        cd {tables} || exit 1
+        for table in exports imports queues registrations; do test -r $table || exit 1; grep msg $table; done
+        grep nr_foll_pin /proc/vmstat"
+    );
+    for node in cluster.guests() {
+        within(Duration::from_secs(20), || {
+            let said = node.argv(&["sh", "-c", &script]).as_root().check()?;
+            let lines: Vec<&str> = said.lines().collect();
+            let pins: Vec<Option<&str>> = lines.iter().map(|line| line.split(' ').nth(1)).collect();
+            ensure!(matches!(pins[..], [Some(acquired), Some(released)] if acquired == released), "{said}");
+            Ok(())
+        })
+        .with_context(|| format!("node {}", node.node()))?;
+    }
     Ok(())
 }
 
