@@ -145,6 +145,8 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("s4_full_destination_delays", &messages::full_destination),
             ("s4_one_port_does_not_do_and_two_do", &messages::two_ports),
             ("s4_progress_modes", &messages::progress_modes),
+            ("msg_bad_input", &messages::bad_input),
+            ("msg_hostile_process", &messages::hostile),
             ("msg_nothing_is_left", &messages::nothing_is_left),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
             ("driver_reloaded_amid_activity", &pressure::driver_reloaded_amid_activity),

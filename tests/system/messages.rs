@@ -98,6 +98,30 @@ pub(crate) fn single_buffer(cluster: &Cluster) -> Result<()> {
     alone(cluster, &["single"])
 }
 
+/// Bad input says why.
+pub(crate) fn bad_input(cluster: &Cluster) -> Result<()> {
+    alone(cluster, &["wrong"])
+}
+
+/// A process that lies is given up, or not heard; who talks to the others is not disturbed.
+pub(crate) fn hostile(cluster: &Cluster) -> Result<()> {
+    let victim = cluster.node(1);
+    let mut server = victim.argv(&["tg-msg", "serve", "victim"]).keep_input_open().spawn()?;
+    server.wait_for_line(LIMIT, |line| line == "serving")?;
+    alone(cluster, &["lies", "1", "victim"])?;
+    let honest = cluster.node(0).argv(&["tg-msg", "send", "1", "victim", "3", "10"]).spawn()?;
+    server.write("\n")?;
+    server.wait_for_line(LIMIT, |line| line == "10 bytes with tag 3")?;
+    ensure!(honest.wait_for(LIMIT)?.status.success(), "an honest sender failed");
+    let mut liar = cluster.node(0).argv(&["tg-msg", "nowhere", "1", "victim"]).spawn()?;
+    liar.wait_for_line(LIMIT, |line| line == "requested")?;
+    server.write("\n")?;
+    liar.wait_for_line(LIMIT, |line| line == "answered")?;
+    let output = server.wait_for(LIMIT)?;
+    ensure!(output.stderr.contains("the bytes could not be moved"), "{}: {}", output.status, output.stderr);
+    Ok(())
+}
+
 /// The paper's reason for a second port, which our processes do not need: any thread may use a port of theirs.
 pub(crate) fn two_ports(cluster: &Cluster) -> Result<()> {
     alone(cluster, &["ports"])

@@ -3,10 +3,12 @@
 
 mod all;
 mod bytes;
+mod hostile;
 mod layers;
 mod pair;
 mod papers;
 mod ports;
+mod wrong;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -40,6 +42,9 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
        tg-msg bounds               the longest message of the paper's profile, and one that is longer, to itself
        tg-msg rendezvous           that a send ends when its bytes have been taken, in the order of the receives (s2)
        tg-msg single               a second send waits until the first one's message has been used (s2)
+       tg-msg lies NODE NAME       tells such a process (`serve`) lies
+       tg-msg nowhere NODE NAME    sends it a message whose bytes are nowhere
+       tg-msg wrong                what cannot be done, and what that says
        tg-msg ports                that one port does not do where a thread blocks in it, and two do (s4)
 
 Options: --way get|put             who moves the bytes of long messages
@@ -130,6 +135,9 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         ["rendezvous"] => papers::rendezvous(options),
         ["single"] => papers::single(options),
         ["ports"] => ports::ports(),
+        ["wrong"] => wrong::wrong(),
+        ["lies", node, name] => hostile::lies(cli::number("NODE", node)?, name),
+        ["nowhere", node, name] => hostile::nowhere(cli::number("NODE", node)?, name),
         _ => Err(Failure::Usage(format!("arguments {words:?}: expected a command and what it needs"))),
     }
 }

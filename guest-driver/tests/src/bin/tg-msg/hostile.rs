@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process that speaks what messages are made of, and lies. It knows their layout (`guest-driver/msg/src/layout.rs`)
+//! from nobody but itself: what a stranger could write down.
+
+use crate::PATIENCE;
+use std::time::{Duration, Instant};
+use telegraphos::{Node, Queue, Remote, RemoteQueue, Rights, Segment};
+use telegraphos_guest_tests::cli::{Failure, Outcome};
+
+const MAGIC: u64 = 0x3100_4753_4d20_4754;
+const SLOTS: u64 = 64;
+const BLOCK: u64 = 4096;
+const INBOX: u64 = 5 << 16;
+
+/// Kinds of elements.
+const HELLO: u64 = 0;
+const READY: u64 = 1;
+const GOODBYE: u64 = 2;
+const EAGER: u64 = 3;
+const REQUEST: u64 = 4;
+const CLEAR: u64 = 5;
+const WITHDRAW: u64 = 6;
+const STORED: u64 = 7;
+const DONE: u64 = 8;
+
+fn element(kind: u64, slot: u64, answer: u64, high: u64) -> u64 {
+    kind | slot << 4 | answer << 20 | high << 32
+}
+
+fn place_of(slot: u64) -> u64 {
+    64 + SLOTS * 16 + slot * (32 + BLOCK)
+}
+
+/// Connected to a process, as far as that knows by messages.
+struct Liar {
+    queue: Queue,
+    _inbox: Segment,
+    theirs: Remote,
+    elements: RemoteQueue,
+    key: u64,
+}
+
+impl Liar {
+    fn connect(node: &Node, to: u16, number: u64, attempt: u64) -> Outcome<Liar> {
+        let me = u64::from(std::process::id()) << 8 | attempt;
+        let (own_key, own) = (0x1234, node.id());
+        let queue = Queue::create(node, &format!("msg.{me:08x}.p0")).wide().words(64).create()?;
+        let inbox = node.export(&format!("msg.{me:08x}.{to}.{number:08x}"), INBOX).create()?;
+        for (n, word) in [MAGIC, own_key, SLOTS | 1 << 16 | BLOCK << 32, BLOCK, u64::MAX, 0].into_iter().enumerate() {
+            inbox.store(8 * n as u64, word)?;
+        }
+        let first = Queue::import(node, to, &format!("msg.{number:08x}.p0")).soft().open()?;
+        first.enqueue(element(HELLO, own.into(), 0, me))?;
+        // It has made an inbox for this one, and imported this one's.
+        Liar::wait(&queue, |kind| kind == READY)?;
+        let rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+        let name = format!("msg.{number:08x}.{own}.{me:08x}");
+        let theirs = node.import(to, &name).rights(rights).soft().open()?;
+        let mut control = [0; 6];
+        theirs.get_slice(0, &mut control)?;
+        let (key, port) = (control[1], control[5]);
+        let elements = Queue::import(node, to, &format!("msg.{number:08x}.p{port}")).soft().open()?;
+        elements.enqueue(element(READY, own_key & 0xffff, 0, key))?;
+        Ok(Liar { queue, _inbox: inbox, theirs, elements, key })
+    }
+
+    /// Waits for an element whose kind is wanted.
+    fn wait(queue: &Queue, wanted: impl Fn(u64) -> bool) -> Outcome<()> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            if queue.pop_wait(Some(Duration::from_millis(100)))?.is_some_and(|word| wanted(word & 15)) {
+                return Ok(());
+            }
+        }
+        Err(Failure::Check(format!("what was waited for has not come in {PATIENCE:?}")))
+    }
+
+    fn say(&self, kind: u64, slot: u64, answer: u64) -> Outcome<()> {
+        Ok(self.elements.enqueue(element(kind, slot, answer, self.key))?)
+    }
+
+    /// A packet with its head: of a thread to one, with a tag, fragment, length and place.
+    fn packet(&self, kind: u64, slot: u64, fragment: u64, length: u64) -> Outcome<()> {
+        let head = [5 | 1 << 32, 7 | fragment << 32, length, 0x1234_5678_u64];
+        Ok(self.elements.put_notify(&self.theirs, place_of(slot), &head, element(kind, slot, 0, self.key))?)
+    }
+}
+
+/// What a lie is, and whether the other gives up who says it.
+type Lie = (&'static str, bool, fn(&Liar) -> Outcome<()>);
+
+const LIES: [Lie; 14] = [
+    ("a slot that there is not", true, |liar| liar.say(EAGER, SLOTS, 0)),
+    ("more bytes than a slot has", true, |liar| liar.packet(EAGER, 0, 0, BLOCK + 1)),
+    ("a fragment of nothing", true, |liar| liar.packet(EAGER, 0, 3, 100)),
+    ("a message in a slot that has one", true, |liar| {
+        liar.packet(EAGER, 1, 0, 8)?;
+        liar.packet(EAGER, 1, 0, 8)
+    }),
+    ("a request in a slot that has a message", true, |liar| {
+        liar.packet(EAGER, 2, 0, 8)?;
+        liar.packet(REQUEST, 2, 0, 100_000)
+    }),
+    ("an answer to nothing", true, |liar| liar.say(DONE, 3, 0)),
+    ("a place for nothing", true, |liar| liar.say(CLEAR, 3, 0)),
+    ("bytes that nobody asked for", true, |liar| liar.say(STORED, 3, 1)),
+    ("bytes of a request that nobody asked for", true, |liar| {
+        liar.packet(REQUEST, 4, 0, 100_000)?;
+        liar.say(STORED, 4, 1)
+    }),
+    ("to withdraw what is in a slot", true, |liar| {
+        liar.packet(EAGER, 5, 0, 8)?;
+        liar.say(WITHDRAW, 5, 0)
+    }),
+    ("to withdraw nothing", false, |liar| liar.say(WITHDRAW, 6, 0)),
+    ("a kind that there is not", false, |liar| liar.say(12, 0, 0)),
+    ("an answer that there is not", false, |liar| liar.say(DONE, 0, 9)),
+    ("ten thousand elements with a wrong key", false, |liar| {
+        (0..10_000).try_for_each(|n| Ok(liar.elements.enqueue(element(n % 9, n % SLOTS, 0, liar.key ^ 1))?))
+    }),
+];
+
+fn number_of(node: &Node, to: u16, name: &str) -> Outcome<u64> {
+    Ok(node.import(to, &format!("msg.at.{name}")).rights(Rights::READ).open()?.get64(0)? & 0xffff_ffff)
+}
+
+pub(crate) fn lies(to: u16, name: &str) -> Outcome<()> {
+    let node = Node::open()?;
+    let number = number_of(&node, to, name)?;
+    for (attempt, (lie, given_up, tell)) in (0..).zip(LIES) {
+        let liar = Liar::connect(&node, to, number, attempt)?;
+        tell(&liar)?;
+        if given_up {
+            Liar::wait(&liar.queue, |kind| kind == GOODBYE)
+                .map_err(|_| Failure::Check(format!("{lie}: the other has not given this one up")))?;
+        } else {
+            // It still listens: to a message for a thread that there is not, for which there is an answer.
+            let head = [5 | 99 << 32, 7, 0, 0_u64];
+            liar.elements.put_notify(&liar.theirs, place_of(9), &head, element(EAGER, 9, 0, liar.key))?;
+            Liar::wait(&liar.queue, |kind| kind == DONE)
+                .map_err(|_| Failure::Check(format!("{lie}: the other does not listen any more")))?;
+        }
+        println!("{lie}: {}", if given_up { "given up" } else { "nothing" });
+    }
+    Ok(())
+}
+
+/// A message whose bytes nobody finds: its receive says so, and this process is answered.
+pub(crate) fn nowhere(to: u16, name: &str) -> Outcome<()> {
+    let node = Node::open()?;
+    let liar = Liar::connect(&node, to, number_of(&node, to, name)?, 0)?;
+    liar.packet(REQUEST, 0, 0, 100_000)?;
+    println!("requested");
+    Liar::wait(&liar.queue, |kind| kind == DONE)?;
+    println!("answered");
+    Ok(())
+}
