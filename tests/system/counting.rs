@@ -224,8 +224,8 @@ fn queues(counted: &Counted) -> Result<()> {
     Ok(())
 }
 
-/// Handing over a message takes no system call, and fewer instructions than the system's sockets do; an element with its
-/// data, at most a tenth of theirs (s2: 20 us for a start where the system's took 1 ms).
+/// Handing over a message takes no system call, and fewer instructions than the system's sockets do; an element with
+/// its data, at most a tenth of theirs (s2: 20 us for a start where the system's took 1 ms).
 fn messages(counted: &Counted) -> Result<()> {
     for bytes in [8, 1024] {
         let message = counted.alone(&format!("message-{bytes}"))?;

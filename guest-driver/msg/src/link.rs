@@ -53,6 +53,8 @@ struct Fifo {
 
 #[derive(Debug)]
 pub(crate) struct Link {
+    /// This process.
+    me: Process,
     pub(crate) inbox: Segment,
     /// What the other's elements carry.
     pub(crate) key: u32,
@@ -111,6 +113,7 @@ impl Link {
             inbox.store(8 * n as u64, *word)?;
         }
         Ok(Link {
+            me,
             inbox,
             key,
             port,
@@ -123,9 +126,9 @@ impl Link {
         })
     }
 
-    pub(crate) fn hello(&self, me: Process) -> Result<()> {
+    pub(crate) fn hello(&self) -> Result<()> {
         match &*lock(&self.first) {
-            Some(first) => Ok(first.enqueue(Element::Hello(me).encode())?),
+            Some(first) => Ok(first.enqueue(Element::Hello(self.me).encode())?),
             None => Ok(()),
         }
     }
@@ -190,7 +193,8 @@ impl Link {
                 let stored = inbox.put64(8 * (CONTROL as u64), 1);
                 stored.is_err() || lost(inbox.state()) || lost(elements.state())
             }
-            None => lock(&self.first).as_ref().is_some_and(|first| lost(first.state())),
+            // The same again: nothing else could be said.
+            None => self.hello().is_err() || lock(&self.first).as_ref().is_some_and(|first| lost(first.state())),
         }
     }
 

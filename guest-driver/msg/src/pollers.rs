@@ -55,8 +55,8 @@ impl Pollers {
         mean.store(before - before / 8 + took / 8, Ordering::Relaxed);
     }
 
-    /// How long a thread that waits is to look first, or not at all. Looking takes a processor from others, perhaps from
-    /// those who are waited for: it has to make waits shorter.
+    /// How long a thread that waits is to look first, or not at all. Looking takes a processor from others, perhaps
+    /// from those who are waited for: it has to make waits shorter.
     fn time(&self) -> Option<Duration> {
         let [looked, slept] = [0, 1].map(|n| Duration::from_nanos(self.means[n].load(Ordering::Relaxed)));
         let tries = self.waits.fetch_add(1, Ordering::Relaxed) % TRY == TRY - 1;

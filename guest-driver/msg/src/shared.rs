@@ -22,6 +22,9 @@ use telegraphos_msg_core::{Config, Engine, Place, Process};
 
 /// How long a process is waited for that a message is for.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+/// Processes of one node that have said hello, and have not answered: no more of it are looked at until one of these
+/// has, or is given up. An inbox is made for each.
+const UNANSWERED: usize = 16;
 /// Between two looks whether a link that has ended is used no more.
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -210,15 +213,17 @@ impl Shared {
 
     /// A process that is to be connected to, and whose last link, if there was one, is closed: inboxes have names.
     fn next_to_connect(state: &mut State) -> Option<Process> {
-        let State { ended, wanted, hellos, .. } = state;
-        let is_free = |process: &&Process| ended.iter().all(|(ended, _)| ended != *process);
-        for processes in [wanted, hellos] {
-            if let Some(process) = processes.iter().find(is_free).copied() {
-                processes.remove(&process);
-                return Some(process);
-            }
-        }
-        None
+        let unanswered = |node| state.links().filter(|(process, _, up)| !up && process.node == node).count();
+        let is_free = |process: &Process| state.ended.iter().all(|(ended, _)| ended != process);
+        // Whoever is known answers by that.
+        let is_known = |process: &Process| state.link(*process).is_some();
+        let is_admitted =
+            |process: &Process| is_free(process) && (is_known(process) || unanswered(process.node) < UNANSWERED);
+        let wanted = state.wanted.iter().find(|process| is_free(process)).copied();
+        let process = wanted.or_else(|| state.hellos.iter().find(|process| is_admitted(process)).copied())?;
+        state.wanted.remove(&process);
+        state.hellos.remove(&process);
+        Some(process)
     }
 
     /// The port for one more link: another one, or that with the fewest links.
@@ -252,7 +257,7 @@ impl Shared {
                 }
                 state.add(process, link.clone());
                 drop(state);
-                link.hello(self.me)?;
+                link.hello()?;
                 link
             }
         };

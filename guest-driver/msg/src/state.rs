@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use telegraphos::RemoteQueue;
 use telegraphos_msg_core::{Action, Config, Engine, Failure, Packet, Piece, Place, Process, ReceiveId, SendId};
 
+/// Processes of one node that have said hello, at most, until they are looked at.
+const HELLOS: usize = 64;
 /// Between two reports of processes that broke the rules.
 const WARNINGS: Duration = Duration::from_secs(10);
 
@@ -123,7 +125,6 @@ pub(crate) struct State {
     signals: Arc<Signals>,
     layout: Layout,
     slots: u16,
-    most_hellos: usize,
     /// When a process that broke the rules was last reported.
     warned: Option<Instant>,
 }
@@ -147,7 +148,6 @@ impl State {
             dirty: SmallVec::new(),
             layout: Layout::of(config),
             slots: config.slots,
-            most_hellos: config.peers as usize,
             warned: None,
         }
     }
@@ -277,8 +277,10 @@ impl State {
         let by_key = |key: u32| self.keys.get(&key).copied();
         match element {
             Element::Hello(process) => {
-                // Anybody can say hello: only so many are looked at.
-                if self.hellos.len() < self.most_hellos && self.hellos.insert(process) {
+                // Anybody can say hello: of each node, only so many are looked at.
+                let first = Process { node: process.node, number: 0 };
+                let last = Process { node: process.node, number: u32::MAX };
+                if self.hellos.range(first..=last).count() < HELLOS && self.hellos.insert(process) {
                     self.signals.work.notify_all();
                 }
             }

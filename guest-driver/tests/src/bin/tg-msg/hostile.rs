@@ -142,6 +142,29 @@ pub(crate) fn lies(to: u16, name: &str) -> Outcome<()> {
         }
         println!("{lie}: {}", if given_up { "given up" } else { "nothing" });
     }
+    hellos(&node, to, number)
+}
+
+/// Many processes that say hello, and nothing else: memory is only made for some of them.
+fn hellos(node: &Node, to: u16, number: u64) -> Outcome<()> {
+    const SAID: u64 = 40;
+    const HEARD: usize = 16;
+    let first = Queue::import(node, to, &format!("msg.{number:08x}.p0")).soft().open()?;
+    let me = u64::from(std::process::id()) << 8 | 0x80;
+    let name = |n: u64| format!("msg.{:08x}.p0", me + n);
+    let queues = (0..SAID)
+        .map(|n| Queue::create(node, &name(n)).wide().words(8).quota(1).create())
+        .collect::<Result<Vec<_>, _>>()?;
+    (0..SAID).try_for_each(|n| first.enqueue(element(HELLO, node.id().into(), 0, me + n)))?;
+    std::thread::sleep(Duration::from_secs(2));
+    let mut heard = 0;
+    for queue in &queues {
+        heard += usize::from(queue.try_pop()?.is_some());
+    }
+    if heard == 0 || heard > HEARD {
+        return Err(Failure::Check(format!("{heard} of {SAID} hellos were answered: expected 1 to {HEARD}")));
+    }
+    println!("{SAID} hellos: {heard} answered");
     Ok(())
 }
 
