@@ -5,17 +5,20 @@
 //! - [`seed`], [`Scale`], [`over_seeds`]: `TELEGRAPHOS_SEED` and `TELEGRAPHOS_SCALE`.
 //! - [`finds`], [`bug_table!`]: each deliberate bug is found by the check that names it.
 //! - [`eventually`]: waits with a deadline.
+//! - [`CLibrary`]: a library for C, its header, and programs that are linked with it.
 //! - [`Daemon`]: a process that ends with its test; [`Ended`]: what a program returned and wrote.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::expect_used, reason = "a failure here is the failure of a test")]
 
 mod bugs;
+mod c;
 mod daemon;
 mod random;
 mod seeds;
 mod waits;
 
 pub use bugs::{finds, has_check};
+pub use c::CLibrary;
 pub use daemon::{Daemon, Ended};
 pub use random::{Number, Rng};
 pub use seeds::{Scale, over_seeds, over_seeds_on_all_processors, panic_message, scale, seed, seed_or, seeds};

@@ -7,7 +7,7 @@ use crate::{Broadcast, BroadcastBuilder, BroadcastConsumer, Error, Node};
 use rustix::io::Errno;
 use std::ffi::{c_char, c_int, c_void};
 
-functions! { BROADCASTS;
+c_functions! { BROADCASTS;
     /// Makes a broadcast of messages of at most message bytes, for at most consumers consumers, of which the slowest
     /// may be slots messages behind; each may be 0 for 248, 16 and 64. For one thread at a time.
     fn tg_broadcast_create(

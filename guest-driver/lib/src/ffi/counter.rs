@@ -6,7 +6,7 @@ use crate::{PageCounter, Remote};
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
 
-record! { COUNT, "tg_count",
+c_record! { COUNT, "tg_count",
     /// The values of page access counters.
     pub struct CountState {
         /// Reads left until the event.
@@ -22,7 +22,7 @@ record! { COUNT, "tg_count",
     }
 }
 
-functions! { COUNTERS;
+c_functions! { COUNTERS;
     /// Arms access counters for a page (64 KiB, from 0) of an import: an event at the reads-th load and at the
     /// writes-th store of this node there; 0 counts none.
     fn tg_counter_arm(

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Error messages.
 
-use super::Success;
-use crate::{Result, Status};
+use crate::Status;
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char, c_int};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
     static LAST_STATUS: Cell<Status> = const { Cell::new(Status::Ok) };
@@ -22,20 +20,14 @@ fn c_text(text: String) -> CString {
     CString::new(bytes).unwrap_or_default()
 }
 
-/// Runs `action` for C: its number, or a negative errno, with the message kept for `tg_last_error`. A panic ends here.
-pub(super) fn guard<R: Success>(action: impl FnOnce() -> Result<R>) -> c_int {
-    let (text, errno, status) = match catch_unwind(AssertUnwindSafe(action)) {
-        Ok(Ok(value)) => return value.number(),
-        Ok(Err(error)) => (error.to_string(), error.errno(), error.status()),
-        Err(_) => ("a bug in the library: please report it".to_owned(), Errno::NOTRECOVERABLE.raw_os_error(), None),
-    };
+/// Keeps why a function has failed.
+pub(super) fn keep(text: String, errno: c_int, status: Option<Status>) {
     LAST_STATUS.set(status.unwrap_or(Status::Ok));
     LAST_ERRNO.set(errno);
     LAST_ERROR.with(|last| *last.borrow_mut() = c_text(text));
-    -errno
 }
 
-functions! { ERRORS;
+c_functions! { ERRORS;
     /// Orders all earlier accesses of this thread before all later ones. It does not wait for them, as tg_quiet does.
     fn tg_fence() -> () = crate::fence();
 

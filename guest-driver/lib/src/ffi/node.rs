@@ -15,7 +15,7 @@ pub(super) const STYLES: [(&str, &str); 4] = [
     ("TG_STYLE_LOAD", "The same, but the last access of an atomic is a load that returns its result."),
 ];
 
-functions! { BOARD;
+c_functions! { BOARD;
     /// Opens the board of that device file, or with NULL the first one.
     fn tg_open(path: *const c_char, node: *mut *mut Node) -> c_int = give(node, || match path.is_null() {
         true => Node::open(),
@@ -42,7 +42,7 @@ functions! { BOARD;
     fn tg_node_id(node: *const Node) -> c_int = call(node, |node| Ok(c_int::from(node.id())));
 }
 
-functions! { QUIET;
+c_functions! { QUIET;
     /// tg_quiet for all imports of a node handle.
     fn tg_quiet_all(node: *const Node) -> c_int = call(node, Node::quiet);
 
@@ -51,7 +51,7 @@ functions! { QUIET;
         call(node, |node| node.quiet_timeout(Duration::from_nanos(nanoseconds)));
 }
 
-functions! { LAUNCHES;
+c_functions! { LAUNCHES;
     /// Orders what this node handle stores and launches from now on behind everything before, on any node; may wait for
     /// it.
     fn tg_fence_all(node: *const Node) -> c_int = call(node, Node::fence);
@@ -66,13 +66,13 @@ functions! { LAUNCHES;
     });
 }
 
-functions! { COMPLETIONS;
+c_functions! { COMPLETIONS;
     /// An eventfd of the node handle that becomes readable when an armed operation is done or an armed queue has an
     /// element, or a negative errno. After reading it, check all of them. It ends with the handle.
     fn tg_completions(node: *const Node) -> c_int = call(node, |node| Ok(node.completions()?.as_raw_fd()));
 }
 
-functions! { ERRORS;
+c_functions! { ERRORS;
     /// Waits until an import of this node handle has an error to report: 1, or 0 after so many milliseconds (negative:
     /// for ever).
     fn tg_wait_error(node: *const Node, milliseconds: i64) -> c_int =

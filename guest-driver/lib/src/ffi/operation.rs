@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Atomics and copies.
 
-use super::error::guard;
-use super::{call, call_mut, free, given, given_as, limit, offer};
-use crate::{Operation, Outcome, Remote, Result};
+use super::{call, call_mut, free, given, given_as, guard, limit, offer};
+use crate::{Error, Operation, Outcome, Remote, Result};
 use std::ffi::c_int;
 
 /// Launches an operation and hands its handle to C; without a place for the handle, only quiet waits for it.
@@ -20,7 +19,7 @@ unsafe fn launch<T: Outcome>(
             // SAFETY: the caller's promise.
             unsafe { operation.write(Box::into_raw(Box::new(launched.widen()))) };
         }
-        Ok(())
+        Ok::<_, Error>(())
     })
 }
 
@@ -64,7 +63,7 @@ words! { ATOMICS(remote: *const Remote, offset);
     tg_compare_swap64_nbi(expected: u64, value: u64, operation: *mut *mut Operation<u64>);
 }
 
-functions! { OPERATIONS;
+c_functions! { OPERATIONS;
     /// Copies length bytes, 1 to 16 MiB at any alignment, to an import from an import (or from and to
     /// tg_segment_remote); at least one of them is memory of this node, and they do not overlap. Returns when the data
     /// is there.

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notification queues, of this node and of others.
 
-use super::error::guard;
 use super::remote::state_of;
 use super::segment::access;
 use super::{
-    ImportState, Window, call, fill, get_or, give, given, given_as, given_slice, limit, missing, name_of, secret_of,
-    take, with,
+    ImportState, Window, call, fill, get_or, give, given, given_as, given_slice, guard, limit, missing, name_of,
+    secret_of, take, with,
 };
 use crate::{Error, Node, Queue, QueueBuilder, Remote, RemoteQueue, Result, Status};
 use std::ffi::{c_char, c_int};
 
-record! { QUEUE_OPTIONS, "tg_queue_options",
+c_record! { QUEUE_OPTIONS, "tg_queue_options",
     /// How to make a queue. All zeros, or NULL, means: for processes of the same user id, no secret, every node, 64 KiB
     /// per buffer, of 4-byte words, 16 buffers behind the first.
     pub struct QueueOptions {
@@ -34,7 +33,7 @@ record! { QUEUE_OPTIONS, "tg_queue_options",
     }
 }
 
-record! { QUEUE_STATUS, "tg_queue_status",
+c_record! { QUEUE_STATUS, "tg_queue_status",
     /// The state of a queue.
     pub struct QueueStatus {
         /// Why it accepts no more elements: TG_ERR_*, or TG_OK if it does.
@@ -71,7 +70,7 @@ unsafe fn pop(queue: *const Queue, value: *mut u64, action: impl FnOnce(&Queue) 
     })
 }
 
-functions! { QUEUES;
+c_functions! { QUEUES;
     /// Makes a notification queue under a name.
     fn tg_queue_create(
         node: *const Node, name: *const c_char, options: *const QueueOptions, queue: *mut *mut Queue

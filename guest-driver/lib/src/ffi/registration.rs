@@ -6,7 +6,7 @@ use super::{get_or, give, given, name_of, take};
 use crate::{Node, Registration, Remote};
 use std::ffi::{c_char, c_int, c_void};
 
-functions! { REGISTRATIONS;
+c_functions! { REGISTRATIONS;
     /// Registers memory of the process, of any alignment and 1 byte to 16 GiB: for copies (tg_registration_remote), and
     /// for other nodes under a name, unless that is NULL. The options' group is not used. The memory is writable, and
     /// anonymous, of huge pages, or of a file in memory; it stays pinned until tg_unregister.

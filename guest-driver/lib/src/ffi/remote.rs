@@ -6,7 +6,7 @@ use crate::{ImportBuilder, Node, Remote, Result, Rights, State, Status};
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-record! { IMPORT_STATE, "tg_state",
+c_record! { IMPORT_STATE, "tg_state",
     /// The state of an import.
     pub struct ImportState {
         /// 1 while stores are faster than the network: the next one waits.
@@ -57,7 +57,7 @@ unsafe fn import(
     Ok(with(builder, Rights(rights), ImportBuilder::rights))
 }
 
-functions! { IMPORTS;
+c_functions! { IMPORTS;
     /// Imports a segment of a node for the rights TG_RIGHT_*; 0 means loads, stores, atomics and copies. The secret has
     /// 16 bytes, or is NULL.
     fn tg_import(
@@ -103,7 +103,7 @@ words! { WORDS(remote: *const Remote, offset);
     tg_get64(value: *mut u64);
 }
 
-functions! { QUIET;
+c_functions! { QUIET;
     /// Returns when every earlier store to this import has been performed and acknowledged.
     fn tg_quiet(remote: *const Remote) -> c_int = call(remote, Remote::quiet);
 
@@ -112,7 +112,7 @@ functions! { QUIET;
         call(remote, |r| r.quiet_timeout(Duration::from_nanos(nanoseconds)));
 }
 
-functions! { STATE;
+c_functions! { STATE;
     /// The state of an import.
     fn tg_state_of(remote: *const Remote, state: *mut ImportState) -> c_int =
         state_of(state, || given(remote)?.state());

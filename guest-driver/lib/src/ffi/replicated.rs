@@ -7,7 +7,7 @@ use super::{ExportOptions, Window, call, fill, get_or, give, given, limit, name_
 use crate::{Error, Node, Remote, ReplicaMode, Replicated, Result, Status};
 use std::ffi::{c_char, c_int, c_void};
 
-record! { REPLICATED_STATE, "tg_replicated_state",
+c_record! { REPLICATED_STATE, "tg_replicated_state",
     /// The state of a replicated segment.
     pub struct ReplicatedState {
         /// The node that orders the stores.
@@ -38,7 +38,7 @@ fn replica_mode(number: u32) -> Result<ReplicaMode> {
     }
 }
 
-functions! { SEGMENTS;
+c_functions! { SEGMENTS;
     /// Makes a replicated segment of size bytes, zeroed, under a name, with this node as its home. mode is
     /// TG_REPLICA_*, or 0 for TG_REPLICA_COUNTERS; options name the nodes that may join, with mode digits 0, 4 or 6.
     fn tg_replicated_create(
@@ -124,7 +124,7 @@ words! { WORDS(replicated: *const Replicated, offset);
     tg_load64(value: *mut u64);
 }
 
-functions! { STATE;
+c_functions! { STATE;
     /// Loads 8 bytes through the window with one instruction: behind this processor's stores, by a round trip to the
     /// board of this node. All ones may mean that it failed: see tg_replicated_state_of. For other sizes: tg_get8 to
     /// tg_get32 of tg_replicated_remote.

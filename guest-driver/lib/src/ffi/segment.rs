@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exported memory.
 
-use super::error::guard;
-use super::{get_or, give, given, given_slice, name_of, take};
+use super::{get_or, give, given, given_slice, guard, name_of, take};
 use crate::access_policy::AccessPolicy;
-use crate::{Node, NodeId, Remote, Result, Secret, Segment};
+use crate::{Error, Node, NodeId, Remote, Result, Secret, Segment};
 use std::ffi::{c_char, c_int, c_void};
 
-record! { EXPORT_OPTIONS, "tg_export_options",
+c_record! { EXPORT_OPTIONS, "tg_export_options",
     /// How to export. All zeros, or NULL, means: for processes of the same user id, no secret, every node.
     pub struct ExportOptions {
         /// Access rights, as the mode of a file, e.g. 0604; 0 means 0600.
@@ -48,7 +47,7 @@ pub(super) unsafe fn access_of(options: *const ExportOptions) -> Result<AccessPo
     }
 }
 
-functions! { EXPORTS;
+c_functions! { EXPORTS;
     /// Exports size bytes of new, zeroed memory under a name.
     fn tg_export(
         node: *const Node, name: *const c_char, size: u64, options: *const ExportOptions, segment: *mut *mut Segment
@@ -72,14 +71,14 @@ functions! { EXPORTS;
     fn tg_segment_size(segment: *const Segment) -> u64 = get_or(segment, 0, Segment::size);
 }
 
-functions! { REMOTE;
+c_functions! { REMOTE;
     /// An export as an import of its own node, for copies and for the owner's atomics; NULL on failure. It belongs to
     /// the export: do not close it.
     fn tg_segment_remote(segment: *const Segment) -> *const Remote = {
         let mut found = std::ptr::null();
         guard(|| {
             found = std::ptr::from_ref(given(segment)?.remote()?);
-            Ok(())
+            Ok::<_, Error>(())
         });
         found
     };

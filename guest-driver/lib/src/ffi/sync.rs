@@ -3,7 +3,7 @@
 
 use super::{Handle, call, call_mut, free, give, given, given_slice, limit, missing, name_of};
 use crate::sync::{Barrier, LockMemory, TicketLock};
-use crate::{Node, Remote};
+use crate::{Error, Node, Remote};
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 ///
 /// # Safety
 /// As the module says.
-pub(super) unsafe fn lock<M: LockMemory + Handle>(
+pub(super) unsafe fn lock<M: LockMemory + Handle<Error = Error>>(
     memory: *const M,
     offset: u64,
     nanoseconds: i64,
@@ -39,12 +39,16 @@ pub(super) unsafe fn lock<M: LockMemory + Handle>(
 ///
 /// # Safety
 /// As the module says.
-pub(super) unsafe fn unlock<M: LockMemory + Handle>(memory: *const M, offset: u64, ticket: u64) -> c_int {
+pub(super) unsafe fn unlock<M: LockMemory + Handle<Error = Error>>(
+    memory: *const M,
+    offset: u64,
+    ticket: u64,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { call(memory, |memory| TicketLock::new(memory, offset)?.unlock(ticket)) }
 }
 
-functions! { LOCKS_AND_BARRIERS;
+c_functions! { LOCKS_AND_BARRIERS;
     /// Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many
     /// nanoseconds (negative: never, and in turn). ticket is for tg_unlock.
     fn tg_lock(remote: *const Remote, offset: u64, nanoseconds: i64, ticket: *mut u64) -> c_int =
