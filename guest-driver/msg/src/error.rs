@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why something failed.
 
+use rustix::io::Errno;
 use std::time::Duration;
-use telegraphos_msg_core::{ConfigError, Failure, Process};
+use telegraphos_msg_core::{ConfigError, Error as Refused, Failure, Process};
 
 /// Why a message was not sent or received, or a process not reached.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +33,7 @@ pub enum Error {
     },
     /// Refused at once.
     #[error(transparent)]
-    Refused(#[from] telegraphos_msg_core::Error),
+    Refused(#[from] Refused),
     /// It ended without a message.
     #[error("the message was not delivered: {0}")]
     Failed(#[from] Failure),
@@ -71,5 +72,64 @@ pub enum Error {
     Closed,
 }
 
+impl Error {
+    /// The closest errno, for C and for scripts.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::Board(error) => return error.errno(),
+            Error::Config(_) | Error::Ports { .. } | Error::Beyond { .. } => Errno::INVAL,
+            Error::Refused(refused) => match refused {
+                Refused::NoProcess(_) => Errno::CONNRESET,
+                Refused::Connected(_) => Errno::ISCONN,
+                Refused::NoThread(_) => Errno::SRCH,
+                Refused::ThreadOpen(_) => Errno::EXIST,
+                Refused::TooLong { .. } => Errno::MSGSIZE,
+                Refused::NoPlace { .. } => Errno::INVAL,
+                Refused::Peers(_) | Refused::Threads(_) | Refused::Sends(_) | Refused::Receives(_) => Errno::NOBUFS,
+            },
+            Error::Failed(failure) => match failure {
+                Failure::Gone => Errno::CONNRESET,
+                Failure::NoThread => Errno::SRCH,
+                Failure::Withdrawn => Errno::CANCELED,
+                Failure::Closed => Errno::SHUTDOWN,
+                Failure::Failed => Errno::IO,
+            },
+            Error::TimedOut(_) => Errno::AGAIN,
+            Error::NoAnswer { .. } => Errno::TIMEDOUT,
+            Error::NotReached { .. } => Errno::HOSTUNREACH,
+            Error::Unlike(_) => Errno::PROTO,
+            Error::NoName { .. } => Errno::NOENT,
+            Error::Closed => Errno::SHUTDOWN,
+        }
+        .raw_os_error()
+    }
+}
+
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errnos_are_those_of_the_header() {
+        let process = Process { node: 1, number: 2 };
+        for (error, errno) in [
+            (Error::Failed(Failure::Gone), Errno::CONNRESET),
+            (Error::Refused(Refused::NoProcess(process)), Errno::CONNRESET),
+            (Error::Failed(Failure::NoThread), Errno::SRCH),
+            (Error::NotReached { process, why: "x".into() }, Errno::HOSTUNREACH),
+            (Error::NoAnswer { process, time: Duration::ZERO }, Errno::TIMEDOUT),
+            (Error::Unlike(process), Errno::PROTO),
+            (Error::Closed, Errno::SHUTDOWN),
+            (Error::Failed(Failure::Closed), Errno::SHUTDOWN),
+            (Error::Failed(Failure::Withdrawn), Errno::CANCELED),
+            (Error::TimedOut(Duration::ZERO), Errno::AGAIN),
+            (Error::NoName { node: 1, name: "x".into() }, Errno::NOENT),
+            (Error::Board(telegraphos::Error::NoDevice), Errno::NODEV),
+        ] {
+            assert_eq!(error.errno(), errno.raw_os_error(), "{error}");
+        }
+    }
+}

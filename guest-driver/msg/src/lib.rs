@@ -34,9 +34,12 @@
 //! What is said to a process, and what it has said, is done in order by one thread at a time, but without the lock of
 //! the engine: when its board holds back stores, only those wait who have to do with it, 5 seconds at most, and then it
 //! is given up.
+//!
+//! [`ffi`] is the C interface, see `include/telegraphos_msg.h`.
 
 mod cache;
 mod error;
+pub mod ffi;
 mod handle;
 mod layout;
 mod link;
