@@ -360,7 +360,7 @@ impl Ctx {
 
     /// The session of the requester that a packet belongs to: its incarnation, or for this node itself the number of
     /// resets.
-    fn requester_session(&self, packet: &Packet) -> u64 {
+    pub(crate) fn requester_session(&self, packet: &Packet) -> u64 {
         if packet.src == self.config.node { packet.target } else { packet.incarnation }
     }
 

@@ -270,6 +270,27 @@ fn i8_requests_and_elements_keep_step_after_flaps_and_resets() {
 }
 
 #[test]
+fn elements_of_a_node_to_itself_pass_before_and_after_it_joins_again() {
+    for seed in 0..60 {
+        let (mut c, mut owner) = with_queue(seed, None, 8, 8);
+        let (before, after) = (c.rng.below(12_u64), 1 + c.rng.below(12_u64));
+        (0..before).for_each(|value| c.enqueue(1, 1, SLOT, 8, value));
+        for _ in 0..c.rng.below(30) {
+            c.step();
+        }
+        c.event(1, Event::LinkDown);
+        c.event(1, Event::LinkUp { incarnation: 0x2000, nodes: 3, credits: [8; 4] });
+        (before..before + after).for_each(|value| c.enqueue(1, 1, SLOT, 8, value));
+        assert_eq!(owner.drain(&mut c), (0..before + after).collect::<Vec<_>>(), "seed {seed}");
+        assert_eq!(error(&c, 1, IMPORT), 0, "seed {seed}");
+        // Their receive credits are still counted, and given back once.
+        let clear = Command { opcode: admin::IMPORT_CLEAR, import: IMPORT, ..Command::default() };
+        assert_eq!(c.admin(1, clear).status, 0);
+        c.import(1, 1, "queue", IMPORT, SLOT);
+    }
+}
+
+#[test]
 fn e12_a_stopped_queue_holds_up_nothing_else() {
     let (mut c, mut owner) = with_queue(3, None, 8, 4);
     let mut other = Owner::new(&mut c, 1, 5, "other", 8, 4);

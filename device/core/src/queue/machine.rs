@@ -66,7 +66,8 @@ pub(super) struct Queue {
     pub(super) active: Option<Element>,
     /// The receive buffer: elements that wait, in the order of arrival.
     pub(super) pending: VecDeque<Element>,
-    /// By node: its incarnation, and the number of its imports that hold receive credits.
+    /// By node: its session, and the number of its imports that hold receive credits. A new incarnation of this node,
+    /// which comes with each link, is no new session for its own imports ([`Ctx::requester_session`]).
     pub(super) reserved: BTreeMap<NodeId, (u64, u32)>,
     /// The number of elements, from the next one on, that post an event each.
     ///

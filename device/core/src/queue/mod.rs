@@ -196,7 +196,7 @@ impl NotificationQueues {
             if imports == 0 {
                 queue.reserved.remove(&packet.src);
             } else {
-                queue.reserved.insert(packet.src, (packet.incarnation, imports));
+                queue.reserved.insert(packet.src, (ctx.requester_session(packet), imports));
             }
         }
         Body::ReserveReply { status: Status::Ok, holds: ctx.config.hold }
@@ -264,7 +264,7 @@ impl NotificationQueues {
             return Err(Status::NotQueue);
         }
         let imports = match queue.reserved.get(&packet.src) {
-            Some((session, imports)) if *session == packet.incarnation => *imports,
+            Some((session, imports)) if *session == ctx.requester_session(packet) => *imports,
             _ => 0,
         };
         if queue.elements_of(packet.src) >= imports.saturating_mul(ctx.config.hold) {
