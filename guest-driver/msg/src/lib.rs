@@ -41,7 +41,6 @@ mod cache;
 mod error;
 pub mod ffi;
 mod handle;
-mod layout;
 mod link;
 mod memory;
 mod messages;

@@ -3,13 +3,13 @@
 //! be done with these, in order.
 
 use crate::error::Result;
-use crate::layout::{CONTROL, Element, Layout, PORT, control, port_of};
 use crate::posting::Posting;
 use crate::request::Lease;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 use telegraphos::{Node, Queue, Remote, RemoteQueue, Rights, Segment, Status};
+use telegraphos_msg_core::layout::{CONTROL, Element, Layout, PORT, PROBE, Words, control, port_of};
 use telegraphos_msg_core::{Config, Place, Process};
 
 /// Name of a queue of a process.
@@ -35,7 +35,7 @@ const KEPT: usize = 8;
 #[derive(Debug)]
 pub(crate) enum Item {
     /// Stores words, and bytes of a send behind them, into the other's inbox; then says that they are there.
-    Post { words: Option<(u64, [u64; 4], usize)>, bytes: Option<(Lease, u64, u32)>, element: Element },
+    Post { words: Option<Words>, bytes: Option<(Lease, u64, u32)>, element: Element },
     /// Copies bytes from a place of this one's inbox into the buffer of a receive.
     Take { at: u64, lease: Lease, offset: u64, length: u32 },
 }
@@ -121,7 +121,7 @@ impl Link {
             first: Mutex::new(Some(first)),
             other: OnceLock::new(),
             fifo: Mutex::default(),
-            most: Layout::of(config).words(),
+            most: Layout::of(config).slot_words(),
             imports: Mutex::default(),
         })
     }
@@ -189,22 +189,12 @@ impl Link {
         };
         match self.other() {
             Some(Other { inbox, elements, .. }) => {
-                // A word of the control area that nobody reads.
-                let stored = inbox.put64(8 * (CONTROL as u64), 1);
+                let stored = inbox.put64(PROBE, 1);
                 stored.is_err() || lost(inbox.state()) || lost(elements.state())
             }
             // The same again: nothing else could be said.
             None => self.hello().is_err() || lock(&self.first).as_ref().is_some_and(|first| lost(first.state())),
         }
-    }
-
-    /// Copies words of the inbox, which are there: the other process has said so.
-    pub(crate) fn words<const N: usize>(&self, at: u64) -> Result<[u64; N]> {
-        let mut words = [0; N];
-        for (n, word) in words.iter_mut().enumerate() {
-            *word = self.inbox.load(at + 8 * n as u64)?;
-        }
-        Ok(words)
     }
 
     /// To be done, after what was to be done before, at the next [`Link::drain`].
@@ -246,15 +236,15 @@ impl Link {
         match item {
             Item::Post { words, bytes, element } => {
                 let Some(other) = self.other() else { return Ok(()) };
-                if let Some((at, head, count)) = words {
+                if let Some(words) = words {
                     let buffer = posting.words();
-                    buffer.extend(&head[..count]);
+                    buffer.extend(words.words());
                     if let Some((lease, offset, length)) = &bytes {
                         // SAFETY: the send has not ended, since here is a lease of it.
                         unsafe { lease.request().buffer.read(*offset, *length, buffer) };
                     }
                     drop(bytes);
-                    posting.put(node, &other.inbox, at)?;
+                    posting.put(node, &other.inbox, words.at)?;
                 }
                 // Fails if the inbox has had an error, so that nothing is said of what is not there.
                 other.elements.put_notify::<u64>(&other.inbox, 0, &[], element.encode())

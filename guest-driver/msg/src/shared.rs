@@ -5,7 +5,6 @@
 
 use crate::cache::Cache;
 use crate::error::{Error, Result};
-use crate::layout::Element;
 use crate::link::{Found, LASTING, Link, memory_name};
 use crate::memory::Memory;
 use crate::options::{Options, Progress};
@@ -18,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use telegraphos::{MAX_COPY, Node, Registration, Rights};
+use telegraphos_msg_core::layout::Element;
 use telegraphos_msg_core::{Config, Engine, Place, Process};
 
 /// How long a process is waited for that a message is for.

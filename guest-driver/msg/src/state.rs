@@ -2,7 +2,6 @@
 //! What the threads of a process share under one lock: the engine, the links, and who waits for what. Nothing waits
 //! under it: bytes and packets are handed to the links, which move them when it is unlocked.
 
-use crate::layout::{Element, HEAD, Kind, Layout, head, kind_of, of_head};
 use crate::link::{Item, Link, Other};
 use crate::request::{Lease, Outcome, Request, Transfer};
 use smallvec::SmallVec;
@@ -11,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 use telegraphos::RemoteQueue;
-use telegraphos_msg_core::{Action, Config, Engine, Failure, Packet, Piece, Place, Process, ReceiveId, SendId};
+use telegraphos_msg_core::layout::{Element, HEAD, Kind, Layout, kind_of};
+use telegraphos_msg_core::{Action, Config, Engine, Failure, Packet, Piece, Process, ReceiveId, SendId};
 
 /// Processes of one node that have said hello, at most, until they are looked at.
 const HELLOS: usize = 64;
@@ -324,27 +324,7 @@ impl State {
     /// The packet that an element announces, with what is in the inbox.
     fn read(&self, from: Process, kind: Kind, slot: u16) -> Option<Packet> {
         let link = self.link(from)?;
-        if slot >= self.slots {
-            return None;
-        }
-        let head = || link.words(self.layout.slot(slot)).ok().map(of_head);
-        Some(match kind {
-            Kind::Eager => {
-                let (header, fragment, _) = head()?;
-                Packet::Eager { slot, header, fragment }
-            }
-            Kind::Request => {
-                let (header, _, at) = head()?;
-                Packet::Request { slot, header, at }
-            }
-            Kind::Clear => {
-                let [at, length] = link.words(self.layout.reply(slot)).ok()?;
-                Packet::Clear { slot, at: Place(at), length }
-            }
-            Kind::Withdraw => Packet::Withdraw { slot },
-            Kind::Stored { whole } => Packet::Stored { slot, whole },
-            Kind::Done(answer) => Packet::Done { slot, answer },
-        })
+        self.layout.packet(kind, slot, |at| link.inbox.load(at).ok())
     }
 
     /// Hands on what the engine wants done.
@@ -401,14 +381,7 @@ impl State {
     fn post(&mut self, to: Process, packet: Packet, bytes: Option<Piece>) {
         let Some(Peer { link, .. }) = self.peers.get(&to) else { return };
         let Some(key) = link.other().map(|other| other.key) else { return };
-        let words = match packet {
-            Packet::Eager { slot, header, fragment } => {
-                Some((self.layout.slot(slot), head(header, fragment, Place(0)), 4))
-            }
-            Packet::Request { slot, header, at } => Some((self.layout.slot(slot), head(header, 0, at), 4)),
-            Packet::Clear { slot, at, length } => Some((self.layout.reply(slot), [at.0, length, 0, 0], 2)),
-            Packet::Stored { .. } | Packet::Withdraw { .. } | Packet::Done { .. } => None,
-        };
+        let words = self.layout.words(packet);
         let lease = |piece: Piece| Some((Lease::of(self.sends.get(piece.send.place())?), piece.offset, piece.length));
         let bytes = bytes.filter(|piece| piece.length > 0).and_then(lease);
         let (kind, slot) = kind_of(packet);

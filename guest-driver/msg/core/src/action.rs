@@ -141,7 +141,9 @@ pub enum Action {
         /// The message.
         outcome: Result<Received, Failure>,
     },
-    /// A send has ended: without a failure, the receiving thread has the message (s2's end-to-end significance).
+    /// A send has ended: without a failure, the receiving thread has the message (s2's end-to-end significance). After
+    /// [`Action::Store`] the bytes are in the receive's buffer, and [`Packet::Stored`] is on its way: if the connection
+    /// ends before it has arrived, the receive ends with [`Failure::Gone`] all the same.
     Sent {
         /// The send.
         send: SendId,

@@ -11,6 +11,7 @@
 //!     Slots      what each has in the slots between two processes          slots.rs
 //!   Packet       what engines say to each other                            packet.rs
 //!   Action       what an engine wants done                                 action.rs
+//!   Layout       a packet as words in memory and an element of a queue     layout.rs
 //! ```
 //!
 //! Everything here is pure. Its owner calls [`Engine::send`] and [`Engine::receive`] for its threads, brings packets of
@@ -61,6 +62,7 @@ mod address;
 mod bugs;
 mod config;
 mod engine;
+pub mod layout;
 mod packet;
 mod receiver;
 mod sender;

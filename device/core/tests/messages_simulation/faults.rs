@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Faults: processes that end, resets, crashes, and broken links. Others find out by their boards alone.
+
+use crate::world::{INBOXES, NODES, PROCESSES, Part, World, import, node, pages};
+use telegraphos_device_core::Event;
+use telegraphos_wire::admin::{self, Command};
+
+impl World {
+    /// One of all faults.
+    pub(crate) fn fault(&mut self) -> Result<(), String> {
+        self.faulty = true;
+        let node = self.below(usize::from(NODES)) as u16;
+        match self.below(5) {
+            0 => self.exit(),
+            1 => self.reset(node),
+            2 => {
+                self.count("crashes", 1);
+                self.end_all(node);
+                self.cluster.replace(node);
+                self.absent.insert(node);
+                Ok(())
+            }
+            3 => {
+                self.count("links that break for good", 1);
+                self.cluster.disconnect(node);
+                self.absent.insert(node);
+                Ok(())
+            }
+            _ => {
+                self.count("links that break", 1);
+                self.cluster.disconnect(node);
+                for _ in 0..self.below(20) {
+                    self.cluster.step();
+                }
+                self.cluster.connect(node);
+                Ok(())
+            }
+        }
+    }
+
+    /// A process is no more.
+    fn end(&mut self, who: usize) {
+        self.programs[who].alive = false;
+        for link in &mut self.programs[who].links {
+            link.up = false;
+            link.items.clear();
+            link.coming.clear();
+        }
+        self.transfers.retain(|transfer| transfer.who != who);
+        self.arrived.retain(|send| self.sends[*send].to.process != PROCESSES[who]);
+    }
+
+    fn end_all(&mut self, of: u16) {
+        (0..PROCESSES.len()).filter(|who| node(*who) == of).for_each(|who| self.end(who));
+    }
+
+    /// A process ends; its driver closes what it has imported, and revokes what it has exported, in any order with
+    /// everything else.
+    fn exit(&mut self) -> Result<(), String> {
+        self.count("ends of processes", 1);
+        let who = self.below(PROCESSES.len());
+        self.end(who);
+        for of in 0..PROCESSES.len() {
+            for part in [Part::Inbox, Part::Queue, Part::Memory] {
+                let import = import(who, of, part);
+                self.cluster.post(node(who), Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() });
+            }
+        }
+        for page in 0..INBOXES + PROCESSES.len() as u32 {
+            let index = pages(who) + page;
+            let clear = Command { opcode: admin::GRANT_CLEAR, index, count: 1, ..Command::default() };
+            self.cluster.post(node(who), clear);
+        }
+        Ok(())
+    }
+
+    /// A guest is restarted: its processes are no more, and its driver begins anew.
+    fn reset(&mut self, node: u16) -> Result<(), String> {
+        self.count("resets", 1);
+        self.end_all(node);
+        let before = self.cluster.nodes[usize::from(node)].resets;
+        self.cluster.event(node, Event::Reset);
+        while self.cluster.nodes[usize::from(node)].resets == before {
+            if !self.cluster.step() {
+                return Err(format!("hang: the reset of node {node} never ends"));
+            }
+        }
+        self.cluster.nodes[usize::from(node)].ram.fill(0);
+        self.cluster.start(node);
+        Ok(())
+    }
+}
