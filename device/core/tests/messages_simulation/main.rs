@@ -18,8 +18,8 @@
 //! - I17: the bytes of a matched request are moved by exactly one transfer, of which the board stores each byte once.
 //! - I18: a message has exactly its bytes; nothing is left at the end: no send, receive, message, slot, or element.
 //! - Packets are what was posted, once and in order; slots are not written to while they are in use.
-//! - Each receive gets what a plain list of messages and receives gives it, and messages of one thread to another arrive
-//!   in the order of their sends.
+//! - Each receive gets what a plain list of messages and receives gives it, and messages of one thread to another
+//!   arrive in the order of their sends.
 //! - A send that ends without a failure is with its thread; each failure has its cause.
 //! - When a process or node leaves, everything with it ends at the others, in bounded time.
 //!

@@ -93,8 +93,8 @@ impl Layout {
         Some(Words { at, words, count })
     }
 
-    /// The mirror of [`Layout::words`] and [`kind_of`]: the packet that an element announces. `load` reads a word of the
-    /// inbox. `None` if there is no such slot, or a word cannot be read.
+    /// The mirror of [`Layout::words`] and [`kind_of`]: the packet that an element announces. `load` reads a word of
+    /// the inbox. `None` if there is no such slot, or a word cannot be read.
     pub fn packet(self, kind: Kind, slot: u16, load: impl Fn(u64) -> Option<u64>) -> Option<Packet> {
         if u64::from(slot) >= self.slots {
             return None;
