@@ -54,12 +54,12 @@ typedef struct tg_msg_buffer tg_msg_buffer;
 #define TG_MSG_PUT 0x1
 
 /* How messages are waited for */
-/* Threads that wait look themselves while that is worth it, and sleep then. The default. */
-#define TG_MSG_ADAPTIVE 0x0
+/* A thread sleeps until an interrupt. The default. */
+#define TG_MSG_BLOCKING 0x0
 /* A thread looks all the time: for processes with a processor to spare. */
 #define TG_MSG_POLLING 0x1
-/* A thread sleeps until an interrupt. */
-#define TG_MSG_BLOCKING 0x2
+/* Threads that wait look themselves while that is worth it, and sleep then. */
+#define TG_MSG_ADAPTIVE 0x2
 
 /* A process of the cluster. */
 typedef struct tg_msg_process {
@@ -126,7 +126,7 @@ typedef struct tg_msg_options {
 	uint32_t ports;
 	/* Which board moves the bytes of long messages that this process receives: TG_MSG_GET or TG_MSG_PUT. */
 	uint32_t way;
-	/* How messages are waited for: TG_MSG_ADAPTIVE, TG_MSG_POLLING or TG_MSG_BLOCKING. */
+	/* How messages are waited for: TG_MSG_BLOCKING, TG_MSG_POLLING or TG_MSG_ADAPTIVE. */
 	uint32_t progress;
 	/* Zero. */
 	uint32_t reserved;

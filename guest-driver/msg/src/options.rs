@@ -9,10 +9,10 @@ pub enum Progress {
     /// A thread looks all the time. For processes with a processor to spare.
     Polling,
     /// A thread sleeps until an interrupt, and then wakes the one whose message has come.
+    #[default]
     Blocking,
     /// Threads that wait look themselves for as long as that has been worth it, and sleep then. Neither an interrupt
     /// nor another thread stands between a message and a thread that looks.
-    #[default]
     Adaptive,
 }
 

@@ -81,7 +81,7 @@ c_record! { OPTIONS, "tg_msg_options",
         pub ports: u32,
         /// Which board moves the bytes of long messages that this process receives: TG_MSG_GET or TG_MSG_PUT.
         pub way: u32,
-        /// How messages are waited for: TG_MSG_ADAPTIVE, TG_MSG_POLLING or TG_MSG_BLOCKING.
+        /// How messages are waited for: TG_MSG_BLOCKING, TG_MSG_POLLING or TG_MSG_ADAPTIVE.
         pub progress: u32,
         /// Zero.
         pub reserved: u32,
@@ -100,7 +100,7 @@ pub(super) const FIELDS: [(&str, u64, &str); 3] = [
 ];
 
 const WAYS: [Way; 2] = [Way::Get, Way::Put];
-const MODES: [Progress; 3] = [Progress::Adaptive, Progress::Polling, Progress::Blocking];
+const MODES: [Progress; 3] = [Progress::Blocking, Progress::Polling, Progress::Adaptive];
 
 /// Names of [`WAYS`], by their places there.
 pub(super) const WAY_NAMES: [(&str, u64, &str); WAYS.len()] = [
@@ -110,9 +110,9 @@ pub(super) const WAY_NAMES: [(&str, u64, &str); WAYS.len()] = [
 
 /// Names of [`MODES`], by their places there.
 pub(super) const MODE_NAMES: [(&str, u64, &str); MODES.len()] = [
-    ("TG_MSG_ADAPTIVE", 0, "Threads that wait look themselves while that is worth it, and sleep then. The default."),
+    ("TG_MSG_BLOCKING", 0, "A thread sleeps until an interrupt. The default."),
     ("TG_MSG_POLLING", 1, "A thread looks all the time: for processes with a processor to spare."),
-    ("TG_MSG_BLOCKING", 2, "A thread sleeps until an interrupt."),
+    ("TG_MSG_ADAPTIVE", 2, "Threads that wait look themselves while that is worth it, and sleep then."),
 ];
 
 /// A number from C that has fewer bits in Rust.
@@ -217,7 +217,7 @@ impl OptionsRecord {
         set(&mut config.chains, narrow("chains", self.chains)?);
         config.way = choice(&WAYS, "way", self.way, "TG_MSG_GET or TG_MSG_PUT")?;
         set(&mut options.ports, narrow("ports", self.ports)?);
-        let modes = "TG_MSG_ADAPTIVE, TG_MSG_POLLING or TG_MSG_BLOCKING";
+        let modes = "TG_MSG_BLOCKING, TG_MSG_POLLING or TG_MSG_ADAPTIVE";
         options.progress = choice(&MODES, "progress", self.progress, modes)?;
         Ok(options)
     }
@@ -241,11 +241,11 @@ mod tests {
         let given = OptionsRecord { slots: 7, eager: u64::MAX, ports: 3, way: 1, progress: 2, ..NOTHING };
         let options = given.options().unwrap();
         let config = Config { slots: 7, eager: 0, way: Way::Put, ..Config::default() };
-        assert_eq!(options, Options { config, ports: 3, progress: Progress::Blocking });
+        assert_eq!(options, Options { config, ports: 3, progress: Progress::Adaptive });
         for (wrong, expected) in [
             (OptionsRecord { slots: 65_536, ..NOTHING }, "slots is 65536: expected 0 to 65535"),
             (OptionsRecord { way: 2, ..NOTHING }, "way is 2: expected TG_MSG_GET or TG_MSG_PUT"),
-            (OptionsRecord { progress: 3, ..NOTHING }, "progress is 3: expected TG_MSG_ADAPTIVE, "),
+            (OptionsRecord { progress: 3, ..NOTHING }, "progress is 3: expected TG_MSG_BLOCKING, "),
         ] {
             let error = wrong.options().unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
 use telegraphos::{Node, Queue, Registration, Remote, RemoteQueue, Rights, Segment};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
-use telegraphos_msg::{Endpoint, Memory, Messages, Options, Pattern, Process, Progress, Thread};
+use telegraphos_msg::{Endpoint, Handle, Memory, Messages, Options, Pattern, Process, Progress, Thread};
 
 const SIZES: [usize; 5] = [0, 8, 1 << 10, 64 << 10, 1 << 20];
 const MOST: usize = 1 << 20;
@@ -47,6 +47,10 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 trait End {
     fn send(&mut self, size: usize) -> Outcome<()>;
     fn receive(&mut self, size: usize) -> Outcome<()>;
+    /// What was sent has been received.
+    fn settled(&mut self) -> Outcome<()> {
+        Ok(())
+    }
 }
 
 /// What a node offers to the other one, and what it copies from.
@@ -104,44 +108,62 @@ impl End for Notify<'_> {
     }
 }
 
-/// Memory of long messages is registered once.
+/// Memory of long messages is registered once. A send is not waited for: the answer says that it has arrived, as with
+/// the other layers.
 struct Message<'a> {
     thread: Thread<'a>,
     other: Option<Endpoint>,
-    bytes: Memory,
+    out: Memory,
+    back: Memory,
+    sent: Option<Handle>,
 }
 
 impl<'a> Message<'a> {
     fn of(messages: &'a Messages, other: Option<Process>) -> Outcome<Message<'a>> {
         let thread = messages.thread(2).map_err(refused)?;
         let other = other.map(|process| Endpoint { process, thread: 2 });
-        Ok(Message { thread, other, bytes: vec![7; MOST].into() })
+        Ok(Message { thread, other, out: vec![7; MOST].into(), back: vec![0; MOST].into(), sent: None })
+    }
+
+    /// The last message has been received.
+    fn settle(&mut self) -> Outcome<()> {
+        let Some(sent) = self.sent.take() else { return Ok(()) };
+        let sent = sent.wait();
+        sent.outcome.map_err(refused)?;
+        if sent.memory.len() == MOST {
+            self.out = sent.memory;
+        }
+        Ok(())
     }
 }
 
 impl End for Message<'_> {
     fn send(&mut self, size: usize) -> Outcome<()> {
+        self.settle()?;
         let to = self.other.ok_or(Failure::Check("nobody has sent yet".into()))?;
-        if size <= STORED {
-            return self.thread.send(to, 0, &self.bytes[..size]).map_err(refused);
-        }
-        let sent = self.thread.send_dma(to, 0, std::mem::take(&mut self.bytes), size).map_err(refused)?.wait();
-        self.bytes = sent.memory;
-        sent.outcome.map(drop).map_err(refused)
+        let sent = match size <= STORED {
+            true => self.thread.send_copy(to, 0, &self.out[..size]),
+            false => self.thread.send_dma(to, 0, std::mem::take(&mut self.out), size),
+        };
+        self.sent = Some(sent.map_err(refused)?);
+        Ok(())
     }
 
     fn receive(&mut self, size: usize) -> Outcome<()> {
         let received = if size <= STORED {
-            self.thread.receive_timeout(Pattern::default(), &mut self.bytes[..size], PATIENCE).map_err(refused)?
+            self.thread.receive_timeout(Pattern::default(), &mut self.back[..size], PATIENCE).map_err(refused)?
         } else {
-            let ended =
-                self.thread.receive_dma(Pattern::default(), std::mem::take(&mut self.bytes)).map_err(refused)?;
+            let ended = self.thread.receive_dma(Pattern::default(), std::mem::take(&mut self.back)).map_err(refused)?;
             let ended = ended.wait();
-            self.bytes = ended.memory;
+            self.back = ended.memory;
             ended.outcome.map_err(refused)?.ok_or(Failure::Check("a receive without a message".into()))?
         };
         self.other = Some(received.from);
         Ok(())
+    }
+
+    fn settled(&mut self) -> Outcome<()> {
+        self.settle()
     }
 }
 
@@ -181,7 +203,9 @@ fn exchange(end: &mut dyn End, size: usize) -> Outcome<f64> {
         end.send(size)?;
         end.receive(size)?;
     }
-    Ok(begun.elapsed().as_nanos() as f64 / count as f64)
+    let taken = begun.elapsed().as_nanos() as f64 / count as f64;
+    end.settled()?;
+    Ok(taken)
 }
 
 fn answer(end: &mut dyn End, size: usize) -> Outcome<()> {
@@ -189,7 +213,7 @@ fn answer(end: &mut dyn End, size: usize) -> Outcome<()> {
         end.receive(size)?;
         end.send(size)?;
     }
-    Ok(())
+    end.settled()
 }
 
 /// The name of a process that is there while messages are measured in a mode.
