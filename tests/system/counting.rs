@@ -233,19 +233,21 @@ fn messages(counted: &Counted) -> Result<()> {
     ensure!((window.stores.most, window.stored.most) == (6, 48), "message-8: {message:?}");
     ensure!(message.devices.len() == 1, "message-8 touches more than the window: {message:?}");
     ensure!(message.kernel == Range::exactly(0), "message-8 enters the kernel: {message:?}");
-    for bytes in [8, 1024] {
-        let message = counted.of(&format!("message-{bytes}"))?;
+    // The least that a socket takes.
+    let by_socket = |bytes: u64| -> Result<u64> {
         let socket = counted.of(&format!("socket-{bytes}"))?;
         ensure!(socket.alone.number == 0, "socket-{bytes} without the kernel: {socket:?}");
-        let by_socket = socket.with_kernel.instructions.least + socket.with_kernel.kernel.least;
+        Ok(socket.with_kernel.instructions.least + socket.with_kernel.kernel.least)
+    };
+    for bytes in [8, 1024] {
+        let (message, by_socket) = (counted.of(&format!("message-{bytes}"))?, by_socket(bytes)?);
         println!(
             "  {bytes} bytes: {} messages of {} instructions, {} with the kernel; at least {by_socket} by a socket",
             message.alone.number, message.alone.instructions, message.with_kernel.number
         );
     }
-    let by_message = message.instructions.most;
-    let (notify, socket) = (counted.alone("notify-1")?.instructions, counted.of("socket-8")?);
-    let by_socket = socket.with_kernel.instructions.least + socket.with_kernel.kernel.least;
+    let (by_message, by_socket) = (message.instructions.most, by_socket(8)?);
+    let notify = counted.alone("notify-1")?.instructions;
     ensure!(by_socket > by_message, "message-8: {by_message} instructions, {by_socket} by a socket");
     ensure!(
         by_socket >= 10 * notify.most,

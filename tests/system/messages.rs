@@ -9,6 +9,13 @@ use telegraphos_testkit::Scale;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
+/// Starts `tg-msg` with a command that others talk to.
+fn serving(node: &Guest, words: &[&str]) -> Result<Running> {
+    let mut server = node.argv(&[&["tg-msg"], words].concat()).keep_input_open().spawn()?;
+    server.wait_for_line(LIMIT, |line| line == "serving")?;
+    Ok(server)
+}
+
 /// Each thread of each node sends all threads of all nodes what goes to slots, what goes there in fragments, and what
 /// boards fetch or store; each message comes once, whole, and those of one thread to another in their order.
 pub(crate) fn all_to_all(cluster: &Cluster) -> Result<()> {
@@ -62,9 +69,8 @@ pub(crate) fn threads_and_power(cluster: &Cluster) -> Result<()> {
 /// A process that does not receive for 10 seconds delays what is for it, loses none of it, and delays nothing else.
 pub(crate) fn full_destination(cluster: &Cluster) -> Result<()> {
     let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
-    let mut full = b.argv(&["tg-msg", "serve", "full"]).keep_input_open().spawn()?;
-    full.wait_for_line(LIMIT, |line| line == "serving")?;
-    let other = c.argv(&["tg-msg", "echo", "other"]).spawn()?;
+    let mut full = serving(b, &["serve", "full"])?;
+    let other = serving(c, &["echo", "other"])?;
     let mut sender = a.argv(&["tg-msg", "full", "1", "full", "2", "other", "300"]).spawn()?;
     let said = sender.wait_for_line(LIMIT, |line| line.contains("exchanges with another"))?;
     println!("  {said}");
@@ -105,9 +111,7 @@ pub(crate) fn bad_input(cluster: &Cluster) -> Result<()> {
 
 /// A process that lies is given up, or not heard; who talks to the others is not disturbed.
 pub(crate) fn hostile(cluster: &Cluster) -> Result<()> {
-    let victim = cluster.node(1);
-    let mut server = victim.argv(&["tg-msg", "serve", "victim"]).keep_input_open().spawn()?;
-    server.wait_for_line(LIMIT, |line| line == "serving")?;
+    let mut server = serving(cluster.node(1), &["serve", "victim"])?;
     alone(cluster, &["lies", "1", "victim"])?;
     let honest = cluster.node(0).argv(&["tg-msg", "send", "1", "victim", "3", "10"]).spawn()?;
     server.write("\n")?;
@@ -130,8 +134,7 @@ pub(crate) fn two_ports(cluster: &Cluster) -> Result<()> {
 /// Exchanges in each mode of the ports.
 pub(crate) fn progress_modes(cluster: &Cluster) -> Result<()> {
     for mode in ["polling", "blocking", "adaptive"] {
-        let mut echo = cluster.node(1).argv(&["tg-msg", "echo", mode, "--progress", mode]).spawn()?;
-        echo.wait_for_line(LIMIT, |line| line == "serving")?;
+        let echo = serving(cluster.node(1), &["echo", mode, "--progress", mode])?;
         alone(cluster, &["pair", "1", mode, "300", "8", "--progress", mode])?;
         ensure!(echo.wait_for(LIMIT)?.status.success(), "{mode}: the echo failed");
     }
@@ -158,8 +161,7 @@ pub(crate) fn interrupts(cluster: &Cluster) -> Result<()> {
     };
     for (n, bytes) in ["8", "100000"].into_iter().enumerate() {
         let name = format!("interrupts-{n}");
-        let mut echo = nodes[1].argv(&["tg-msg", "echo", &name, "--progress", "blocking"]).spawn()?;
-        echo.wait_for_line(LIMIT, |line| line == "serving")?;
+        let echo = serving(nodes[1], &["echo", &name, "--progress", "blocking"])?;
         let before = count()?;
         alone(cluster, &["pair", "1", &name, "400", bytes, "--progress", "blocking"])?;
         ensure!(echo.wait_for(LIMIT)?.status.success(), "the echo failed");
@@ -174,8 +176,7 @@ pub(crate) fn interrupts(cluster: &Cluster) -> Result<()> {
 /// What each layer adds to the one below; and that all of them carry what they are to carry.
 pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
     let rounds = scale.pick(2, 20).to_string();
-    let mut partner = cluster.node(1).argv(&["tg-msg", "partner", "layers"]).spawn()?;
-    partner.wait_for_line(LIMIT, |line| line == "serving")?;
+    let partner = serving(cluster.node(1), &["partner", "layers"])?;
     let said = cluster.node(0).argv(&["tg-msg", "layers", "1", "layers", &rounds]).limit(5 * LIMIT).check()?;
     println!("{said}");
     ensure!(said.lines().count() == 6, "expected a line for each of 5 layers");
@@ -207,8 +208,7 @@ pub(crate) fn nothing_is_left(cluster: &Cluster) -> Result<()> {
 
 /// A process whose thread receives nothing, and one that sends it a message and waits.
 fn waiting(from: &Guest, to: &Guest, name: &str, bytes: &str) -> Result<(Running, Running)> {
-    let mut server = to.argv(&["tg-msg", "serve", name]).keep_input_open().spawn()?;
-    server.wait_for_line(LIMIT, |line| line == "serving")?;
+    let server = serving(to, &["serve", name])?;
     let node = to.node().to_string();
     let mut sender = from.argv(&["tg-msg", "send", &node, name, "3", bytes]).spawn()?;
     sender.wait_for_line(LIMIT, |line| line == "sending")?;

@@ -51,11 +51,7 @@ fn driver_interface_is_the_same_in_c() {
         ("tg_queue_options", size_of::<telegraphos::ffi::QueueOptions>()),
         ("tg_queue_status", size_of::<telegraphos::ffi::QueueStatus>()),
     ];
-    for (name, size) in sizes {
-        writeln!(text, "_Static_assert(sizeof({name}) == {size}, \"{name}\");").expect("a String");
-    }
-    std::fs::write(directory.path().join("check.c"), text).expect("check.c");
-    LIBRARY.gcc(directory.path(), &["-c", "check.c"]);
+    LIBRARY.check_records(directory.path(), text, &sizes);
 }
 
 #[test]

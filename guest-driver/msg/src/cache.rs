@@ -87,7 +87,7 @@ impl Cache {
             return Ok(registration);
         }
         // SAFETY: the caller's.
-        let registration = Arc::new(unsafe { shared.node.register(buffer.first(u64::MAX)) }.create()?);
+        let registration = unsafe { shared.register_private(buffer) }?;
         self.keep(buffer, &registration, None);
         Ok(registration)
     }

@@ -40,14 +40,12 @@ pub(crate) enum Item {
     Take { at: u64, lease: Lease, offset: u64, length: u32 },
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Fifo {
     items: VecDeque<Item>,
-    /// A thread does them, and will do those that come meanwhile.
-    busy: bool,
     /// Nothing is posted any more.
     closed: bool,
-    /// Of one item, kept for the next. The thread that does them has it.
+    /// The thread that does the items has it, and will do those that come meanwhile.
     posting: Option<Posting>,
 }
 
@@ -67,8 +65,6 @@ pub(crate) struct Link {
     /// Once its inbox is imported.
     other: OnceLock<Other>,
     fifo: Mutex<Fifo>,
-    /// Words of a slot, at most.
-    most: usize,
     /// Lasting memory of the other, that used last behind.
     imports: Mutex<VecDeque<(Place, Arc<Remote>)>>,
 }
@@ -112,6 +108,7 @@ impl Link {
             // The magic is the last.
             inbox.store(8 * n as u64, *word)?;
         }
+        let posting = Some(Posting::new(Layout::of(config).slot_words()));
         Ok(Link {
             me,
             inbox,
@@ -120,8 +117,7 @@ impl Link {
             begun: Instant::now(),
             first: Mutex::new(Some(first)),
             other: OnceLock::new(),
-            fifo: Mutex::default(),
-            most: Layout::of(config).slot_words(),
+            fifo: Mutex::new(Fifo { items: VecDeque::new(), closed: false, posting }),
             imports: Mutex::default(),
         })
     }
@@ -139,9 +135,9 @@ impl Link {
     }
 
     /// Imports the inbox that a process has for this one, and the queue that it takes elements from.
-    pub(crate) fn find(&self, node: &Node, config: &Config, me: Process, other: Process) -> Result<Found> {
+    pub(crate) fn find(&self, node: &Node, config: &Config, other: Process) -> Result<Found> {
         let rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::DMA.0);
-        let import = node.import(other.node, &inbox_name(other, me)).rights(rights).soft();
+        let import = node.import(other.node, &inbox_name(other, self.me)).rights(rights).soft();
         let inbox = match import.open() {
             Err(error) if error.status() == Some(Status::NoSegment) => return Ok(Found::NotYet),
             inbox => inbox?,
@@ -174,11 +170,11 @@ impl Link {
         lock(&self.first).take()
     }
 
-    /// Says something to the other at once, if there is the key that it takes it with.
-    pub(crate) fn say(&self, element: impl Fn(u32) -> Element) {
-        if let Some(other) = self.other() {
-            // If it has gone, that is found out elsewhere.
-            _ = other.elements.enqueue(element(other.key).encode());
+    /// Says that this one ends, if there is the key that the other takes it with.
+    pub(crate) fn goodbye(&self) {
+        if let Some(Other { elements, key, .. }) = self.other() {
+            // If it has gone, that is all the same.
+            _ = elements.enqueue(Element::Goodbye { key: *key }.encode());
         }
     }
 
@@ -213,12 +209,8 @@ impl Link {
     /// processes.
     pub(crate) fn drain(&self, node: &Node) -> bool {
         let mut fifo = lock(&self.fifo);
-        if fifo.busy {
-            return true;
-        }
-        fifo.busy = true;
+        let Some(mut posting) = fifo.posting.take() else { return true };
         let mut reached = true;
-        let mut posting = fifo.posting.take().unwrap_or_else(|| Posting::new(self.most));
         while let Some(item) = fifo.items.pop_front() {
             let closed = fifo.closed;
             drop(fifo);
@@ -227,7 +219,6 @@ impl Link {
             }
             fifo = lock(&self.fifo);
         }
-        fifo.busy = false;
         fifo.posting = Some(posting);
         reached
     }
@@ -268,11 +259,9 @@ impl Link {
         let keeps = at.0 & LASTING != 0 && right == Rights::READ;
         if keeps {
             let mut imports = lock(&self.imports);
-            if let Some(n) = imports.iter().position(|(place, _)| *place == at) {
-                if let Some((place, import)) = imports.remove(n) {
-                    imports.push_back((place, import.clone()));
-                    return Ok(import);
-                }
+            if let Some(import) = taken(&mut imports, at) {
+                imports.push_back((at, import.clone()));
+                return Ok(import);
             }
         }
         let rights = Rights(right.0 | Rights::DMA.0);
@@ -290,11 +279,14 @@ impl Link {
 
     /// It has failed, and is not kept.
     pub(crate) fn forget(&self, at: Place) {
-        let forgotten = {
-            let mut imports = lock(&self.imports);
-            let found = imports.iter().position(|(place, _)| *place == at);
-            found.and_then(|n| imports.remove(n))
-        };
+        let forgotten = taken(&mut lock(&self.imports), at);
+        // Without the lock: it may take as long as the other's board does.
         drop(forgotten);
     }
+}
+
+/// Takes the import of a place out of those that are kept.
+fn taken(imports: &mut VecDeque<(Place, Arc<Remote>)>, at: Place) -> Option<Arc<Remote>> {
+    let found = imports.iter().position(|(place, _)| *place == at)?;
+    imports.remove(found).map(|(_, import)| import)
 }

@@ -16,8 +16,7 @@ use rustix::io::Errno;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use telegraphos::{MAX_COPY, Node, Registration, Rights};
-use telegraphos_msg_core::layout::Element;
+use telegraphos::{MAX_COPY, Node, RegisterBuilder, Registration, Rights};
 use telegraphos_msg_core::{Config, Engine, Place, Process};
 
 /// How long a process is waited for that a message is for.
@@ -45,7 +44,8 @@ pub(crate) struct Shared {
     moving: OnceLock<()>,
 }
 
-pub(crate) fn random() -> Result<u64> {
+/// Nobody guesses it.
+fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| telegraphos::Error::Os { what: "asking for random numbers".into(), errno })?;
@@ -193,7 +193,7 @@ impl Shared {
             }
             drop(state);
             for (_, link) in ended {
-                link.say(|key| Element::Goodbye { key });
+                link.goodbye();
             }
             let outcome = process.map_or(Ok(()), |process| self.link(process));
             if let (Some(process), Err(_)) = (process, &outcome) {
@@ -261,7 +261,7 @@ impl Shared {
                 link
             }
         };
-        let found = link.find(&self.node, self.config(), self.me, process)?;
+        let found = link.find(&self.node, self.config(), process)?;
         match (found, link.other()) {
             (Found::NotYet, _) => {}
             (Found::Unlike, _) => self.lock().is_unlike(process),
@@ -316,15 +316,20 @@ impl Shared {
     /// # Safety
     /// As for [`Node::register`].
     pub(crate) unsafe fn register_writable(&self, buffer: Buffer, node: Option<u16>) -> Result<(Registration, Place)> {
-        // Nobody guesses it.
-        let id = random()? & !LASTING;
+        let place = Place(random()? & !LASTING);
         // SAFETY: the caller's promise.
-        let memory = unsafe { self.node.register(buffer.first(u64::MAX)) };
-        let mut builder = memory.name(&memory_name(self.me, id)).mode(0o200);
+        let mut builder = unsafe { self.register(buffer) }.name(&memory_name(self.me, place.0)).mode(0o200);
         if let Some(node) = node {
             builder = builder.nodes(&[node]);
         }
-        Ok((builder.create()?, Place(id)))
+        Ok((builder.create()?, place))
+    }
+
+    /// # Safety
+    /// As for [`Node::register`].
+    unsafe fn register(&self, buffer: Buffer) -> RegisterBuilder {
+        // SAFETY: the caller's promise.
+        unsafe { self.node.register(buffer.first(u64::MAX)) }
     }
 
     /// Where others' boards find memory that a long message is sent from, and the registration.
@@ -345,9 +350,17 @@ impl Shared {
     pub(crate) unsafe fn register_readable(&self, buffer: Buffer) -> Result<(Arc<Registration>, Place)> {
         let place = Place(random()? | LASTING);
         // SAFETY: the caller's promise.
-        let builder = unsafe { self.node.register(buffer.first(u64::MAX)) };
-        let registration = builder.name(&memory_name(self.me, place.0)).mode(0o400).create()?;
-        Ok((Arc::new(registration), place))
+        let builder = unsafe { self.register(buffer) }.name(&memory_name(self.me, place.0)).mode(0o400);
+        Ok((Arc::new(builder.create()?), place))
+    }
+
+    /// Registers memory that only this board accesses.
+    ///
+    /// # Safety
+    /// As for [`Node::register`].
+    pub(crate) unsafe fn register_private(&self, buffer: Buffer) -> Result<Arc<Registration>> {
+        // SAFETY: the caller's promise.
+        Ok(Arc::new(unsafe { self.register(buffer) }.create()?))
     }
 
     /// The registration of memory for long messages that this board fetches.
@@ -357,8 +370,8 @@ impl Shared {
             return Ok(private.clone());
         }
         // SAFETY: as above, and nobody else knows of it.
-        let registration = unsafe { self.node.register(Buffer::of_mut(memory).first(u64::MAX)) }.create()?;
-        Ok(memory.private.insert(Arc::new(registration)).clone())
+        let private = unsafe { self.register_private(Buffer::of_mut(memory)) }?;
+        Ok(memory.private.insert(private).clone())
     }
 
     /// Starts the moving thread, if it is not there yet.

@@ -124,7 +124,6 @@ pub(crate) struct State {
     dirty: SmallVec<[(Process, Arc<Link>); 2]>,
     signals: Arc<Signals>,
     layout: Layout,
-    slots: u16,
     /// When a process that broke the rules was last reported.
     warned: Option<Instant>,
 }
@@ -147,7 +146,6 @@ impl State {
             over: SmallVec::new(),
             dirty: SmallVec::new(),
             layout: Layout::of(config),
-            slots: config.slots,
             warned: None,
         }
     }
@@ -309,7 +307,7 @@ impl State {
         let packet = self.read(from, kind, slot);
         let wrong = match packet {
             Some(packet) => self.engine.packet(from, packet).err().map(|violation| violation.to_string()),
-            None => Some(format!("slot {slot}: expected less than {}", self.slots)),
+            None => Some(format!("slot {slot}: expected less than {}", self.layout.slots())),
         };
         self.perform();
         if let Some(wrong) = wrong {

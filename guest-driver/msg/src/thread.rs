@@ -197,15 +197,16 @@ impl Thread<'_> {
         let (shared, mut memory) = (&self.messages.shared, memory.into());
         let (buffer, capacity) = (Buffer::of_mut(&mut memory), memory.len() as u64);
         let node = pattern.process.map(|process| process.node);
-        let mut private = None;
-        if capacity > shared.config().eager {
+        let (mut private, mut writable) = (None, None);
+        if self.is_stored_to(capacity) {
+            // SAFETY: nothing but the request, which has the memory, accesses it before its end, and `Owned` is what
+            // then closes the registration.
+            writable = Some(unsafe { shared.register_writable(buffer, node) }?);
+        } else if capacity > shared.config().eager {
             shared.start_moving()?;
             private = Some(shared.private(&mut memory)?);
         }
-        // SAFETY: nothing but the request, which has the memory, accesses it before its end, and `Owned` is what then
-        // closes the registration.
-        let register = || unsafe { shared.register_writable(buffer, node) };
-        let (registration, place) = split(self.is_stored_to(capacity).then(register).transpose()?);
+        let (registration, place) = split(writable);
         let request = Request::of_handle(memory, private, registration);
         let id = self.start_receive(pattern, capacity, place, &request, None)?;
         Ok(Handle::new(shared.clone(), request, Some(id)))

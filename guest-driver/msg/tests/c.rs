@@ -3,7 +3,6 @@
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking, in its helpers too")]
 
-use std::fmt::Write;
 use telegraphos_msg::ffi;
 use telegraphos_testkit::CLibrary;
 
@@ -24,18 +23,14 @@ fn committed_header_is_fresh() {
 #[test]
 fn records_have_the_same_size_in_c() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut text = "#include <telegraphos_msg.h>\n".to_owned();
-    for (name, size) in [
+    let records = [
         ("tg_msg_process", size_of::<ffi::ProcessRecord>()),
         ("tg_msg_endpoint", size_of::<ffi::EndpointRecord>()),
         ("tg_msg_pattern", size_of::<ffi::PatternRecord>()),
         ("tg_msg_received", size_of::<ffi::ReceivedRecord>()),
         ("tg_msg_options", size_of::<ffi::OptionsRecord>()),
-    ] {
-        writeln!(text, "_Static_assert(sizeof({name}) == {size}, \"{name}\");").expect("a String");
-    }
-    std::fs::write(directory.path().join("check.c"), text).expect("check.c");
-    LIBRARY.gcc(directory.path(), &["-c", "check.c"]);
+    ];
+    LIBRARY.check_records(directory.path(), "#include <telegraphos_msg.h>\n".into(), &records);
 }
 
 #[test]

@@ -44,6 +44,15 @@ impl CLibrary {
         out
     }
 
+    /// A program compiles, in this directory, in which each of these records of C has so many bytes.
+    pub fn check_records(&self, directory: &Path, mut program: String, records: &[(&str, usize)]) {
+        for (name, size) in records {
+            writeln!(program, "_Static_assert(sizeof({name}) == {size}, \"{name}\");").expect("a String");
+        }
+        std::fs::write(directory.join("check.c"), program).expect("check.c");
+        self.gcc(directory, &["-c", "check.c"]);
+    }
+
     /// The committed header is that of the functions.
     pub fn check_header(&self) {
         let path = format!("{}/include/{}.h", self.directory, self.name);

@@ -66,6 +66,11 @@ impl Layout {
         (self.slot(0) + self.slots * (HEAD + self.block)).next_multiple_of(UNIT)
     }
 
+    /// Slots of an inbox.
+    pub fn slots(self) -> u64 {
+        self.slots
+    }
+
     /// Words of a slot, with its head.
     pub fn slot_words(self) -> usize {
         ((HEAD + self.block) / 8) as usize
