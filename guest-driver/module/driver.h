@@ -1245,6 +1245,9 @@ void tg_debugfs_add(struct tg_device *tg);
 bool tg_name_is_valid(const u8 name[64]);
 long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
+/* connection.c */
+int tg_name_of_connection(u8 name[64], bool import);
+
 /* file.c */
 struct tg_file *tg_file_open(struct tg_device *tg, const struct tg_client_ops *ops, void *private);
 void tg_file_close(struct tg_file *file);

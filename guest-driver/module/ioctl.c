@@ -196,8 +196,13 @@ static int tg_ioctl_run(struct tg_call *call, int (*run)(struct tg_call *call))
 	struct tg_device *tg = call->file->tg;
 	int err;
 
-	if (call->op->named && !tg_name_is_valid(call->arg.export.name))
-		return -EINVAL;
+	if (call->op->named) {
+		if (!tg_name_is_valid(call->arg.export.name))
+			return -EINVAL;
+		err = tg_name_of_connection(call->arg.export.name, call->op->cmd == TG_IOCTL_IMPORT);
+		if (err)
+			return err;
+	}
 	if (!call->op->board)
 		return tg_ioctl_run_on_object(call, run);
 	down_read(&tg->op_lock);

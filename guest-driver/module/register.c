@@ -477,6 +477,9 @@ int tg_register(struct tg_call *call)
 	arg->fault = 0;
 	if (!tg_register_is_valid(arg))
 		return -EINVAL;
+	err = tg_name_of_connection(arg->name, false);
+	if (err)
+		return err;
 	reg = kzalloc(sizeof(*reg), GFP_KERNEL_ACCOUNT);
 	if (!reg)
 		return -ENOMEM;

@@ -179,6 +179,7 @@ impl Store {
     ) -> Result<(PathBuf, Manifest, Option<String>, Vec<PathBuf>)> {
         let userland = self.userland()?;
         let peers = self.peer_modules(kernel)?;
+        let preload = read(&self.preload()?)?;
         // Last, since it alone may need root: what root finds made by the user stays the user's.
         let (module, without_driver) = match &kernel.headers {
             Headers::Missing(why) => (None, Some(why.clone())),
@@ -200,7 +201,7 @@ impl Store {
         let etc = [PASSWD, GROUP, PROFILE].concat();
         let userland_id = userland.manifest.parts.join("\n");
         let kernel_id = kernel.manifest.parts.join("\n");
-        let fixed: [(&str, &[u8]); 7] = [
+        let fixed: [(&str, &[u8]); 8] = [
             ("format", FORMAT.as_bytes()),
             ("kernel", kernel_id.as_bytes()),
             ("userland", userland_id.as_bytes()),
@@ -208,6 +209,7 @@ impl Store {
             ("module", &ko),
             ("net", &net),
             ("lab", &lab),
+            ("preload", &preload),
         ];
         let varied = contents.iter().chain(&modules).map(|(n, c)| (*n, c.as_slice()));
         let key = store::sha256_parts(fixed.into_iter().chain(varied));
@@ -248,6 +250,7 @@ impl Store {
             for (name, content) in [(KO, &ko), (NET_KO, &net), (LAB_KO, &lab)].iter().filter(|_| module.is_some()) {
                 image.file(&format!("usr/lib/telegraphos/{name}"), 0o644, content.as_slice());
             }
+            image.file("usr/lib/telegraphos/libtelegraphos-preload.so", 0o755, preload.as_slice());
             for (name, content) in &modules {
                 image.file(&format!("{}/{name}", peers::INSIDE), 0o644, content);
             }

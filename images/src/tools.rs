@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Packages with binaries that all go into the guest.
-const PACKAGES: [&str; 2] = ["telegraphos-guest-tests", "telegraphos-agent"];
+const PACKAGES: [&str; 3] = ["telegraphos-guest-tests", "telegraphos-agent", "telegraphos-sockets"];
+/// The package of the library that programs of other roots preload; not static, as they are not.
+const PRELOAD: &str = "telegraphos-preload";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Where the project's sources are: `$TELEGRAPHOS_SOURCE`, else where this crate was built.
@@ -96,6 +98,15 @@ impl Store {
         Ok(tools)
     }
 
+    /// The library for programs of other roots, freshly built.
+    pub(crate) fn preload(&self) -> Result<PathBuf> {
+        let mut command = cargo("guest")?;
+        command.args(["--package", PRELOAD, "--target", TARGET]);
+        let messages = self.build("the library of sockets", &mut command)?;
+        let library = messages.lines().find_map(|line| library(line, PRELOAD));
+        library.ok_or_else(|| Error::Failed(format!("cargo built no library of {PRELOAD}")))
+    }
+
     /// Runs a nested cargo; its messages.
     pub(crate) fn build(&self, what: &str, command: &mut Command) -> Result<String> {
         // The step is shown only if cargo has something to do.
@@ -120,6 +131,15 @@ fn executable(line: &str) -> Option<(String, PathBuf)> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     let path = PathBuf::from(message.get("executable")?.as_str()?);
     Some((path.file_name()?.to_str()?.to_owned(), path))
+}
+
+/// The shared library of a package that a line of cargo's messages names.
+fn library(line: &str, package: &str) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
+    let name = message.get("target")?.get("name")?.as_str()?;
+    let files = message.get("filenames")?.as_array()?;
+    let found = files.iter().filter_map(|file| file.as_str()).find(|file| file.ends_with(".so"))?;
+    (name.replace('_', "-") == package).then(|| found.into())
 }
 
 #[cfg(test)]
@@ -152,5 +172,8 @@ mod tests {
         assert_eq!(executable(line), Some(("tg-agent".into(), "/t/release/tg-agent".into())));
         assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
         assert_eq!(executable("warning: x"), None);
+        let line = r#"{"reason":"compiler-artifact","filenames":["/t/liba_b.so"],"target":{"name":"a_b"}}"#;
+        assert_eq!(library(line, "a-b"), Some("/t/liba_b.so".into()));
+        assert_eq!(library(line, "a"), None);
     }
 }

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Names of what belongs to a TCP connection.
+ *
+ * A program gives the name "tcp:FD:WHAT", where FD is its descriptor of a connected socket. The
+ * driver puts the two ends of the connection in place of FD, that of the exporter first:
+ *
+ *   tcp:10.84.0.1:5201-10.84.0.2:33112:WHAT
+ *
+ * and takes no such name from a program otherwise. So only holders of one end export it, and only
+ * holders of the other end import it: what two processes need to agree on, without a word, that
+ * both are at the ends of this connection. Addresses of other network namespaces could be
+ * anybody's; of those no name is made.
+ */
+#include <linux/file.h>
+#include <linux/kernel.h>
+#include <linux/net.h>
+#include <net/inet_sock.h>
+#include <net/ipv6.h>
+#include <net/tcp_states.h>
+
+#include "compat.h"
+#include "driver.h"
+
+#define TG_CONNECTION_PREFIX "tcp:"
+/* Characters of WHAT: the longest name of a connection has 47 others. */
+#define TG_CONNECTION_WHAT 8
+
+/* Whether it connects two addresses of IPv4, as a socket of IPv6 may, too. */
+static bool tg_connection_is_ipv4(const struct sock *sk)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	if (sk->sk_family == AF_INET6)
+		return ipv6_addr_v4mapped(&sk->sk_v6_daddr);
+#endif
+	return sk->sk_family == AF_INET;
+}
+
+/* The ends of a connection, as a name has them; 0, or -ENOTCONN. */
+static int tg_connection_name(const struct sock *sk, bool import, const char *what, u8 name[64])
+{
+	const struct inet_sock *inet = inet_sk(sk);
+	__be32 ends[2];
+	u16 ports[2];
+	int own = import;
+
+	if (sk->sk_protocol != IPPROTO_TCP || !net_eq(sock_net(sk), &init_net) ||
+	    !tg_connection_is_ipv4(sk))
+		return -ENOTCONN;
+	if (!((1 << READ_ONCE(sk->sk_state)) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT |
+						TCPF_FIN_WAIT1 | TCPF_FIN_WAIT2)))
+		return -ENOTCONN;
+	ends[own] = inet->inet_saddr;
+	ports[own] = ntohs(inet->inet_sport);
+	ends[!own] = inet->inet_daddr;
+	ports[!own] = ntohs(inet->inet_dport);
+	memset(name, 0, 64);
+	snprintf(name, 64, TG_CONNECTION_PREFIX "%pI4:%u-%pI4:%u:%s",
+		 &ends[0], ports[0], &ends[1], ports[1], what);
+	return 0;
+}
+
+/**
+ * tg_name_of_connection() - puts the ends of a connection into a name that has its descriptor
+ * @name: A valid name. One that is not of a connection stays as it is.
+ * @import: Whether the caller imports what the other end exports.
+ *
+ * Return: 0; -EINVAL for a name of another form; -EBADF or -ENOTSOCK for its descriptor; -ENOTCONN
+ * if that is not a connected TCP socket of IPv4, in the first network namespace.
+ */
+int tg_name_of_connection(u8 name[64], bool import)
+{
+	char what[TG_CONNECTION_WHAT + 1];
+	char *text = name, *end;
+	struct socket *socket;
+	unsigned int fd;
+	size_t i;
+	int err;
+
+	if (strncmp(text, TG_CONNECTION_PREFIX, strlen(TG_CONNECTION_PREFIX)))
+		return 0;
+	text += strlen(TG_CONNECTION_PREFIX);
+	end = strchr(text, ':');
+	if (!end || strlen(end + 1) > TG_CONNECTION_WHAT)
+		return -EINVAL;
+	*end = 0;
+	if (kstrtouint(text, 10, &fd) || fd > INT_MAX)
+		return -EINVAL;
+	for (i = 0; end[1 + i]; i++) {
+		if (end[1 + i] < 'a' || end[1 + i] > 'z')
+			return -EINVAL;
+	}
+	if (!i)
+		return -EINVAL;
+	strscpy(what, end + 1, sizeof(what));
+	socket = sockfd_lookup(fd, &err);
+	if (!socket)
+		return err;
+	err = tg_connection_name(socket->sk, import, what, name);
+	sockfd_put(socket);
+	return err;
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Functions that make, copy and close descriptors.
+
+use crate::fail;
+use crate::next::next;
+use libc::{FILE, c_char, c_int, c_uint, c_ulong, msghdr, sockaddr, socklen_t};
+use telegraphos_sockets::{closed, duplicated, is_own_descriptor, is_tracked, opened, tracked_from};
+
+/// Whether it is a socket of TCP.
+fn is_tcp(fd: c_int) -> bool {
+    let mut protocol: c_int = 0;
+    let mut length = size_of::<c_int>() as socklen_t;
+    // SAFETY: an int, and its size.
+    let got = unsafe {
+        libc::syscall(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, &raw mut protocol, &raw mut length)
+    };
+    got == 0 && protocol == libc::IPPROTO_TCP
+}
+
+fn connected(fd: c_int) {
+    if fd >= 0 && is_tcp(fd) {
+        tracked_from(fd);
+    } else if fd >= 0 {
+        opened(fd);
+    }
+}
+
+/// Runs `calls` and leaves errno as it was before.
+fn quietly(calls: impl FnOnce()) {
+    // SAFETY: this thread's errno.
+    let errno = unsafe { *libc::__errno_location() };
+    calls();
+    fail(errno);
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let fd = next!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
+    opened(fd);
+    fd
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
+    let returned = next!(connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int);
+    // A second call says how the first one ended.
+    if !is_tracked(fd) {
+        quietly(|| {
+            // SAFETY: this thread's errno.
+            if returned == 0 || unsafe { *libc::__errno_location() } == libc::EINPROGRESS {
+                connected(fd);
+            }
+        });
+    }
+    returned
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn accept(fd: c_int, from: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    let new = next!(accept(fd: c_int, from: *mut sockaddr, length: *mut socklen_t) -> c_int);
+    quietly(|| connected(new));
+    new
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn accept4(fd: c_int, from: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
+    let new = next!(accept4(fd: c_int, from: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int);
+    quietly(|| connected(new));
+    new
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    if is_own_descriptor(fd) {
+        fail(libc::EBADF);
+        return -1;
+    }
+    closed(fd);
+    next!(close(fd: c_int) -> c_int)
+}
+
+/// Closes what is not ours, from `first` to `last`.
+fn close_others(first: c_uint, last: c_uint, close: impl Fn(c_uint, c_uint) -> c_int) -> c_int {
+    let mut from = first;
+    for fd in first..=last.min(1 << 16) {
+        let fd = fd as c_int;
+        if is_own_descriptor(fd) {
+            if fd as c_uint > from && close(from, fd as c_uint - 1) < 0 {
+                return -1;
+            }
+            from = fd as c_uint + 1;
+        } else {
+            closed(fd);
+        }
+    }
+    if from > last { 0 } else { close(from, last) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let next = |first: c_uint, last: c_uint| next!(close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int);
+    // Only marked to be closed, or an error.
+    if flags != 0 || first > last {
+        return next(first, last);
+    }
+    close_others(first, last, next)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    close_others(first.max(0) as c_uint, c_uint::MAX, |first, last| {
+        // SAFETY: no memory is passed.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) as c_int }
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
+    let new = next!(dup(old: c_int) -> c_int);
+    copied(old, new)
+}
+
+fn copied(old: c_int, new: c_int) -> c_int {
+    if new >= 0 {
+        quietly(|| duplicated(old, new));
+    }
+    new
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
+    if is_own_descriptor(new) {
+        fail(libc::EBADF);
+        return -1;
+    }
+    copied(old, next!(dup2(old: c_int, new: c_int) -> c_int))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if is_own_descriptor(new) {
+        fail(libc::EBADF);
+        return -1;
+    }
+    copied(old, next!(dup3(old: c_int, new: c_int, flags: c_int) -> c_int))
+}
+
+// Both have a third argument if the command has; what is in its place otherwise, nobody looks at.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    let returned = next!(fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { copied(fd, returned) } else { returned }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    let returned = next!(fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { copied(fd, returned) } else { returned }
+}
+
+/// libc's buffers read and write past these functions.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    if !telegraphos_sockets::refuse(fd) {
+        fail(libc::EINVAL);
+        return std::ptr::null_mut();
+    }
+    next!(fdopen(fd: c_int, mode: *const c_char) -> *mut FILE)
+}
+
+/// Whether descriptors are passed with a message; those of connections are left alone from now on. False if it is too
+/// late for that.
+///
+/// # Safety
+///
+/// `message` is one.
+pub(crate) unsafe fn may_pass(message: *const msghdr) -> bool {
+    let mut may = true;
+    // SAFETY: as promised; the macros keep inside.
+    unsafe {
+        let mut control = libc::CMSG_FIRSTHDR(message);
+        while let Some(header) = control.as_ref() {
+            if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
+                let bytes = header.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                let fds = libc::CMSG_DATA(control).cast::<c_int>();
+                for n in 0..bytes / size_of::<c_int>() {
+                    may &= telegraphos_sockets::refuse(fds.add(n).read_unaligned());
+                }
+            }
+            control = libc::CMSG_NXTHDR(message, control);
+        }
+    }
+    may
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Functions that read.
+
+use crate::next::next;
+use crate::{outcome, returned};
+use libc::{c_int, c_uint, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use telegraphos_sockets::{is_tracked, receive};
+
+fn part(memory: *mut c_void, length: size_t) -> [iovec; 1] {
+    [iovec { iov_base: memory, iov_len: length }]
+}
+
+/// The parts of a vector, if the kernel would take it.
+///
+/// # Safety
+///
+/// `vector` has `count` parts, if `count` is one that the kernel takes.
+pub(crate) unsafe fn parts<'a>(vector: *const iovec, count: size_t) -> Option<&'a [iovec]> {
+    if vector.is_null() || count == 0 || count > 1024 {
+        return None;
+    }
+    // SAFETY: as promised.
+    Some(unsafe { std::slice::from_raw_parts(vector, count) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn read(fd: c_int, memory: *mut c_void, length: size_t) -> ssize_t {
+    let raw = || next!(read(fd: c_int, memory: *mut c_void, length: size_t) -> ssize_t);
+    if !is_tracked(fd) {
+        return raw();
+    }
+    // SAFETY: the program's buffer.
+    returned(unsafe { receive(fd, &part(memory, length), 0, || outcome(raw())) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __read_chk(fd: c_int, memory: *mut c_void, length: size_t, size: size_t) -> ssize_t {
+    if !is_tracked(fd) || length > size {
+        return next!(__read_chk(fd: c_int, memory: *mut c_void, length: size_t, size: size_t) -> ssize_t);
+    }
+    // SAFETY: as ours.
+    unsafe { read(fd, memory, length) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+    let raw = || next!(readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t);
+    // SAFETY: the program's vector.
+    match unsafe { parts(vector, size_t::try_from(count).unwrap_or(0)) } {
+        // SAFETY: the program's buffers.
+        Some(parts) if is_tracked(fd) => returned(unsafe { receive(fd, parts, 0, || outcome(raw())) }),
+        _ => raw(),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn recv(fd: c_int, memory: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
+    let raw = || next!(recv(fd: c_int, memory: *mut c_void, length: size_t, flags: c_int) -> ssize_t);
+    if !is_tracked(fd) {
+        return raw();
+    }
+    // SAFETY: the program's buffer.
+    returned(unsafe { receive(fd, &part(memory, length), flags, || outcome(raw())) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __recv_chk(
+    fd: c_int,
+    memory: *mut c_void,
+    length: size_t,
+    size: size_t,
+    flags: c_int,
+) -> ssize_t {
+    if !is_tracked(fd) || length > size {
+        return next!(__recv_chk(
+            fd: c_int,
+            memory: *mut c_void,
+            length: size_t,
+            size: size_t,
+            flags: c_int
+        ) -> ssize_t);
+    }
+    // SAFETY: as ours.
+    unsafe { recv(fd, memory, length, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn recvfrom(
+    fd: c_int,
+    memory: *mut c_void,
+    length: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    size: *mut socklen_t,
+) -> ssize_t {
+    if is_tracked(fd) && !from.is_null() && !size.is_null() {
+        // As the kernel does for a connection.
+        // SAFETY: the program's number.
+        unsafe { *size = 0 };
+    }
+    let raw = || {
+        next!(recvfrom(
+            fd: c_int,
+            memory: *mut c_void,
+            length: size_t,
+            flags: c_int,
+            from: *mut sockaddr,
+            size: *mut socklen_t
+        ) -> ssize_t)
+    };
+    if !is_tracked(fd) {
+        return raw();
+    }
+    // SAFETY: the program's buffer.
+    returned(unsafe { receive(fd, &part(memory, length), flags, || outcome(raw())) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __recvfrom_chk(
+    fd: c_int,
+    memory: *mut c_void,
+    length: size_t,
+    room: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    size: *mut socklen_t,
+) -> ssize_t {
+    if !is_tracked(fd) || length > room {
+        return next!(__recvfrom_chk(
+            fd: c_int,
+            memory: *mut c_void,
+            length: size_t,
+            room: size_t,
+            flags: c_int,
+            from: *mut sockaddr,
+            size: *mut socklen_t
+        ) -> ssize_t);
+    }
+    // SAFETY: as ours.
+    unsafe { recvfrom(fd, memory, length, flags, from, size) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    let raw = || next!(recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t);
+    // SAFETY: the program's message.
+    let Some(header) = (unsafe { message.as_mut() }).filter(|_| is_tracked(fd)) else { return raw() };
+    // SAFETY: the program's vector.
+    let Some(parts) = (unsafe { parts(header.msg_iov, header.msg_iovlen) }) else { return raw() };
+    let mut called = false;
+    // SAFETY: the program's buffers.
+    let outcome = unsafe {
+        receive(fd, parts, flags, || {
+            called = true;
+            outcome(raw())
+        })
+    };
+    if !called && outcome.is_ok() {
+        (header.msg_namelen, header.msg_controllen, header.msg_flags) = (0, 0, 0);
+    }
+    returned(outcome)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn recvmmsg(
+    fd: c_int,
+    messages: *mut libc::mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    limit: *mut timespec,
+) -> c_int {
+    if !is_tracked(fd) || count == 0 || messages.is_null() {
+        return next!(recvmmsg(
+            fd: c_int,
+            messages: *mut libc::mmsghdr,
+            count: c_uint,
+            flags: c_int,
+            limit: *mut timespec
+        ) -> c_int);
+    }
+    // Of a stream, the first message may as well have all there is.
+    // SAFETY: the program's messages.
+    let (first, received) = unsafe { (&mut *messages, recvmsg(fd, &raw mut (*messages).msg_hdr, flags)) };
+    let Ok(bytes) = c_uint::try_from(received) else { return -1 };
+    first.msg_len = bytes;
+    1
+}

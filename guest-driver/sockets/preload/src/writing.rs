@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Functions that write.
+
+use crate::descriptors::may_pass;
+use crate::next::next;
+use crate::reading::parts;
+use crate::{fail, outcome, returned};
+use libc::{c_int, c_uint, c_void, iovec, loff_t, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use telegraphos_sockets::{is_framed, is_tracked, send_file};
+
+fn part(memory: *const c_void, length: size_t) -> [iovec; 1] {
+    [iovec { iov_base: memory.cast_mut(), iov_len: length }]
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn write(fd: c_int, memory: *const c_void, length: size_t) -> ssize_t {
+    let raw = || next!(write(fd: c_int, memory: *const c_void, length: size_t) -> ssize_t);
+    if !is_tracked(fd) {
+        return raw();
+    }
+    // SAFETY: the program's buffer.
+    returned(unsafe { telegraphos_sockets::send(fd, &part(memory, length), 0, || outcome(raw())) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+    let raw = || next!(writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t);
+    // SAFETY: the program's vector.
+    match unsafe { parts(vector, size_t::try_from(count).unwrap_or(0)) } {
+        Some(parts) if is_tracked(fd) => {
+            // SAFETY: the program's buffers.
+            returned(unsafe { telegraphos_sockets::send(fd, parts, 0, || outcome(raw())) })
+        }
+        _ => raw(),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn send(fd: c_int, memory: *const c_void, length: size_t, flags: c_int) -> ssize_t {
+    let raw = || next!(send(fd: c_int, memory: *const c_void, length: size_t, flags: c_int) -> ssize_t);
+    if !is_tracked(fd) {
+        return raw();
+    }
+    // SAFETY: the program's buffer.
+    returned(unsafe { telegraphos_sockets::send(fd, &part(memory, length), flags, || outcome(raw())) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendto(
+    fd: c_int,
+    memory: *const c_void,
+    length: size_t,
+    flags: c_int,
+    to: *const sockaddr,
+    size: socklen_t,
+) -> ssize_t {
+    let raw = || {
+        next!(sendto(
+            fd: c_int,
+            memory: *const c_void,
+            length: size_t,
+            flags: c_int,
+            to: *const sockaddr,
+            size: socklen_t
+        ) -> ssize_t)
+    };
+    if !is_tracked(fd) {
+        return raw();
+    }
+    // SAFETY: the program's buffer.
+    returned(unsafe { telegraphos_sockets::send(fd, &part(memory, length), flags, || outcome(raw())) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    let raw = || next!(sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t);
+    // SAFETY: the program's message.
+    let Some(header) = (unsafe { message.as_ref() }) else { return raw() };
+    // SAFETY: as above.
+    if header.msg_controllen > 0 && !header.msg_control.is_null() && !unsafe { may_pass(message) } {
+        fail(libc::EOPNOTSUPP);
+        return -1;
+    }
+    // SAFETY: the program's vector.
+    match unsafe { parts(header.msg_iov, header.msg_iovlen) } {
+        Some(parts) if is_tracked(fd) => {
+            // SAFETY: the program's buffers.
+            returned(unsafe { telegraphos_sockets::send(fd, parts, flags, || outcome(raw())) })
+        }
+        _ => raw(),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    if !is_tracked(fd) || messages.is_null() {
+        return next!(sendmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int);
+    }
+    for n in 0..count {
+        // SAFETY: the program's messages.
+        let (message, sent) = unsafe {
+            let message = messages.add(n as usize);
+            (&mut *message, sendmsg(fd, &raw const (*message).msg_hdr, flags))
+        };
+        let Ok(bytes) = c_uint::try_from(sent) else { return if n > 0 { n as c_int } else { -1 } };
+        message.msg_len = bytes;
+    }
+    count as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendfile(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
+    // SAFETY: the program's offset.
+    match if is_tracked(to) { send_file(to, from, unsafe { at.as_mut() }, count) } else { None } {
+        Some(outcome) => returned(outcome),
+        None => next!(sendfile(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendfile64(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
+    // SAFETY: as ours: both have offsets of 64 bits.
+    unsafe { sendfile(to, from, at, count) }
+}
+
+/// Between descriptors of which one is framed there is no splice, as between some of the system's: programs read and
+/// write then. A connection over which nothing was framed yet stays so.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn splice(
+    from: c_int,
+    from_at: *mut loff_t,
+    to: c_int,
+    to_at: *mut loff_t,
+    length: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    for fd in [from, to] {
+        if is_tracked(fd) && is_framed(fd) {
+            fail(libc::EINVAL);
+            return -1;
+        }
+        telegraphos_sockets::refuse(fd);
+    }
+    next!(splice(
+        from: c_int,
+        from_at: *mut loff_t,
+        to: c_int,
+        to_at: *mut loff_t,
+        length: size_t,
+        flags: c_uint
+    ) -> ssize_t)
+}

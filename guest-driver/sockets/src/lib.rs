@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! TCP connections between nodes whose long writes go through the memory of the other node (SPEC item 36): what
+//! `libtelegraphos_preload.so` does in place of libc's functions.
+//!
+//! ```text
+//!   table      descriptor -> connection, without locks        table.rs
+//!   cell       what processes that share a connection share   cell.rs, lock.rs
+//!   receive, send   in place of recvmsg and sendmsg           receive.rs, send.rs
+//!   offer, accept   how a direction becomes framed            upgrade.rs
+//!   process    the board, memory for copies, settings         process.rs, settings.rs
+//!   peer       the node at the other end                      peer.rs
+//!   kernel     system calls                                   kernel.rs
+//! ```
+//!
+//! Connections stay the kernel's, with all that it decides: addresses, readiness, order, ends, failures. What is done
+//! with a descriptor that no function here was told of is left alone, as is every connection that is not TCP of IPv4 to
+//! another node over `tg0`, or over which little is sent.
+//!
+//! # How a direction becomes framed
+//!
+//! ```text
+//!   sender                                            receiver
+//!   has sent 64 KiB: exports control ("tcp:FD:c")
+//!                                                     has received 64 KiB: imports that; if there is one,
+//!                                                     registers a ring ("tcp:FD:r"), says so in control,
+//!                                                     and looks before it consumes from now on
+//!   sees that at its next write: imports the ring,
+//!   copies to its first word where frames begin,
+//!   and writes frames from there on
+//! ```
+//!
+//! The driver puts the ends of the connection in place of FD, so that only those who hold the two ends find each other.
+//! The first word of the ring is there before the first frame is sent, so a receiver that looks at it behind the bytes
+//! that it has peeked at knows whether frames are among them.
+//!
+//! # Processes
+//!
+//! After a fork both processes have the connection, and the state of its two directions, which is in shared memory. The
+//! process in which a direction became framed has the windows, and its children have the ring that is read. Others send
+//! in the connection what that one would put into the ring. What is announced has arrived, so nothing depends on a ring
+//! any more when its owner ends. A process that is to read a ring that it does not have ends the connection: it has
+//! become framed in a process that is not its parent, while both use it.
+
+mod cell;
+mod kernel;
+mod lock;
+mod peer;
+mod process;
+mod receive;
+mod send;
+mod settings;
+mod table;
+mod upgrade;
+
+pub use kernel::{Errno, Outcome};
+pub use process::{is_own_descriptor, settle};
+pub use receive::{available, receive};
+pub use send::{send, send_file};
+pub use table::{closed, duplicated, is_framed, is_tracked, opened, option_of, refuse, set_option_of, tracked_from};

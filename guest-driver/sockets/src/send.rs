@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! In place of sendmsg(2) and its relatives.
+
+use crate::cell::phase;
+use crate::kernel::{self, AGAIN, Errno, Outcome, part};
+use crate::process::board;
+use crate::settings::{say, settings};
+use crate::table::{Connection, Parts};
+use crate::upgrade::{self, READ, RING};
+use libc::{c_int, iovec};
+use smallvec::SmallVec;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+use telegraphos_sockets_core::{Failure, HEAD, Piece, Room, Writing, longest, write};
+
+/// What is left of a write goes into the ring from so many bytes on: below, the connection is as fast.
+const LEAST: u64 = 8 << 10;
+/// How often, and how long, a sender that may wait waits for room in the ring before the connection takes the bytes.
+const WAITS: u32 = 20;
+const WAIT: Duration = Duration::from_micros(100);
+/// What is read of a file at once.
+const FILE: usize = 256 << 10;
+
+/// Writes `parts` to a descriptor, as sendmsg(2) with these flags. `raw` is the system's own function, which is called if
+/// the direction is raw.
+///
+/// # Safety
+///
+/// `parts` are memory that may be read.
+pub unsafe fn send(fd: c_int, parts: &[iovec], flags: c_int, raw: impl FnOnce() -> Outcome) -> Outcome {
+    let Some(connection) = Connection::of_descriptor(fd) else { return raw() };
+    upgrade::frame(fd, &connection);
+    if let Some(busy) = connection.output.begin_raw(&[phase::RAW, phase::OFFERED]) {
+        let outcome = raw();
+        if flags & libc::MSG_OOB != 0 {
+            // How it is counted is another matter.
+            connection.refused.store(1, std::sync::atomic::Ordering::SeqCst);
+        }
+        if let Ok(bytes) = outcome {
+            connection.output.count(bytes);
+            drop(busy);
+            if connection.output.is_time(u64::MAX) {
+                upgrade::offer(fd, &connection);
+            }
+        }
+        return outcome;
+    }
+    if connection.output.phase() == phase::LEFT || flags & libc::MSG_OOB != 0 {
+        return raw();
+    }
+    let sender = Sender { fd, connection: &connection, parts, flags: flags & !libc::MSG_ZEROCOPY };
+    sender.send()
+}
+
+/// Writes from a file, as sendfile(2): `at` is the offset to begin at, which is moved; without it the file's place is.
+/// `None` if the direction is raw.
+pub fn send_file(fd: c_int, file: c_int, mut at: Option<&mut i64>, count: usize) -> Option<Outcome> {
+    let connection = Connection::of_descriptor(fd)?;
+    if matches!(connection.output.phase(), phase::RAW | phase::OFFERED) {
+        // The kernel would not be asked for less: but bytes are counted, and perhaps framed from here on.
+        upgrade::frame(fd, &connection);
+    }
+    let mut bytes = vec![0; count.min(FILE)];
+    let mut done = 0;
+    while done < count {
+        let wanted = bytes.len().min(count - done);
+        let read = match kernel::read_file(file, at.as_deref().copied(), &mut bytes[..wanted]) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(errno) => return Some(if done > 0 { Ok(done) } else { Err(errno) }),
+        };
+        let parts = [part(&bytes[..read])];
+        // SAFETY: `bytes` is valid.
+        let outcome = unsafe { send(fd, &parts, 0, || kernel::send(fd, &mut parts.clone(), 0)) };
+        let sent = outcome.unwrap_or(0);
+        match &mut at {
+            Some(at) => **at += sent as i64,
+            None => kernel::seek_back(file, read - sent),
+        }
+        done += sent;
+        match outcome {
+            Err(errno) => return Some(if done > 0 { Ok(done) } else { Err(errno) }),
+            Ok(sent) if sent < read => break,
+            Ok(_) => {}
+        }
+    }
+    Some(Ok(done))
+}
+
+struct Sender<'a> {
+    fd: c_int,
+    connection: &'a Connection,
+    parts: &'a [iovec],
+    flags: c_int,
+}
+
+/// The connection and the ring, for the core.
+struct Sink<'a> {
+    sender: &'a Sender<'a>,
+    parts: MutexGuard<'static, Parts>,
+    /// What has been written before.
+    done: usize,
+    waits: u32,
+    /// Bytes that have been announced as records.
+    by_ring: u64,
+    /// Bytes of the record that is to be announced.
+    record: u64,
+}
+
+impl Sender<'_> {
+    fn send(&self) -> Outcome {
+        let length: usize = self.parts.iter().map(|part| part.iov_len).sum();
+        let mut done = 0;
+        let waits = self.flags & libc::MSG_DONTWAIT == 0 && !kernel::is_nonblocking(self.fd);
+        while done < length {
+            let Ok(mut output) = self.connection.output.lock() else { return self.broken("another process has died") };
+            if self.connection.output.phase() != phase::FRAMED {
+                // It was to become framed, and has not.
+                return self.send_raw(length, done);
+            }
+            let parts = self.connection.parts();
+            let least = if parts.ring.is_some() { LEAST } else { u64::MAX };
+            let mut sink =
+                Sink { sender: self, parts, done, waits: if waits { WAITS } else { 0 }, by_ring: 0, record: 0 };
+            let outcome = write(&mut output.outgoing, &mut sink, (length - done) as u64, least);
+            let by_ring = sink.by_ring;
+            output.by_ring += by_ring;
+            output.by_connection += outcome.as_ref().map_or(0, |written| written - by_ring);
+            drop((sink, output));
+            let failed = match outcome {
+                Ok(written) => {
+                    done += written as usize;
+                    AGAIN
+                }
+                Err(Failure::Connection(errno)) => errno,
+                Err(Failure::Violation(violation)) => return self.broken(&violation.to_string()),
+            };
+            if done == length {
+                break;
+            }
+            let failed = if failed == AGAIN && waits {
+                match kernel::wait_writable(self.fd) {
+                    Ok(_) => continue,
+                    Err(errno) => errno,
+                }
+            } else {
+                failed
+            };
+            return if done > 0 { Ok(done) } else { Err(failed) };
+        }
+        Ok(done)
+    }
+
+    /// Writes to a raw direction, under its lock.
+    fn send_raw(&self, length: usize, done: usize) -> Outcome {
+        let mut parts: Vec<iovec> = Vec::new();
+        self.slices(done, length - done, |slice| parts.push(slice));
+        let outcome = kernel::send(self.fd, &mut parts, self.flags);
+        self.connection.output.count(outcome.unwrap_or(0));
+        outcome.map(|sent| done + sent)
+    }
+
+    /// Ends a connection that cannot be understood.
+    fn broken(&self, why: &str) -> Outcome {
+        say(format_args!("descriptor {}: {why}; the connection is ended", self.fd));
+        kernel::shut_down(self.fd);
+        Err(Errno(libc::ECONNRESET))
+    }
+
+    /// The memory of `length` bytes from `offset` on.
+    fn slices(&self, mut offset: usize, mut length: usize, mut each: impl FnMut(iovec)) {
+        for part in self.parts {
+            if offset >= part.iov_len {
+                offset -= part.iov_len;
+                continue;
+            }
+            let here = (part.iov_len - offset).min(length);
+            if here == 0 {
+                break;
+            }
+            // Inside the part.
+            each(iovec { iov_base: part.iov_base.wrapping_byte_add(offset), iov_len: here });
+            (offset, length) = (0, length - here);
+        }
+    }
+}
+
+impl Writing for Sink<'_> {
+    type Error = Errno;
+
+    fn send(&mut self, pieces: &[Piece], offset: u64) -> Result<u64, Errno> {
+        let codes: SmallVec<[u8; 16]> = pieces.iter().map(|piece| piece.code.unwrap_or(0)).collect();
+        let mut parts: SmallVec<[iovec; 64]> = SmallVec::new();
+        let mut at = self.done + offset as usize;
+        for (piece, code) in pieces.iter().zip(&codes) {
+            if piece.code.is_some() {
+                parts.push(part(std::slice::from_ref(code)));
+            }
+            self.sender.slices(at, piece.length as usize, |slice| parts.push(slice));
+            at += piece.length as usize;
+        }
+        // UIO_MAXIOV
+        parts.truncate(1024);
+        let sent = kernel::send(self.sender.fd, &mut parts, self.sender.flags | libc::MSG_DONTWAIT)?;
+        Ok(sent as u64)
+    }
+
+    fn announce(&mut self, code: u8) -> Result<(), Errno> {
+        let flags = self.sender.flags | libc::MSG_DONTWAIT;
+        kernel::send(self.sender.fd, &mut [part(&[code])], flags)?;
+        self.by_ring += self.record;
+        Ok(())
+    }
+
+    fn head(&mut self) -> u64 {
+        // A word of a page that is there.
+        self.parts.control.as_ref().and_then(|control| control.load::<u64>(READ).ok()).unwrap_or(0)
+    }
+
+    fn most(&self) -> u64 {
+        longest(settings().ring())
+    }
+
+    fn record(&mut self, room: Room, offset: u64, length: u64) -> bool {
+        let (Some(board), Some(ring)) = (board(), &self.parts.ring) else { return false };
+        let mut staging = board.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut at = HEAD as usize;
+        staging.bytes[..at].copy_from_slice(&length.to_le_bytes());
+        self.sender.slices(self.done + offset as usize, length as usize, |slice| {
+            // SAFETY: the caller of `send` promises that it may be read.
+            let from = unsafe { std::slice::from_raw_parts(slice.iov_base.cast::<u8>(), slice.iov_len) };
+            staging.bytes[at..at + from.len()].copy_from_slice(from);
+            at += from.len();
+        });
+        match ring.put_block(RING as u64 + room.offset, &staging.registration, 0, at as u64) {
+            Ok(()) => {
+                self.record = length;
+                true
+            }
+            Err(error) => {
+                say(format_args!("descriptor {}: without the ring from now on: {error}", self.sender.fd));
+                self.parts.ring = None;
+                false
+            }
+        }
+    }
+
+    fn wait_for_room(&mut self) -> bool {
+        let waits = self.waits > 0;
+        if waits {
+            self.waits -= 1;
+            std::thread::sleep(WAIT);
+        }
+        waits
+    }
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a direction becomes framed: see the crate.
+
+use crate::cell::phase;
+use crate::kernel;
+use crate::peer;
+use crate::process::board;
+use crate::settings::{say, settings};
+use crate::table::Connection;
+use libc::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
+use telegraphos::{Error, Rights};
+use telegraphos_sockets_core::{Incoming, Outgoing};
+
+/// Of a ring's memory: its first word says where frames begin, plus one. The ring follows.
+pub(crate) const RING: usize = 4096;
+/// Of the sender's memory: the size of the receiver's ring, once there is one.
+const READY: u64 = 0;
+/// Of the sender's memory: up to where the receiver has read the ring.
+pub(crate) const READ: u64 = 64;
+/// Bytes of the sender's memory.
+const CONTROL: u64 = 4096;
+/// A receiver looks for the sender's memory at these multiples of bytes received.
+const TRIES_FACTOR: u64 = 4;
+/// What a window is stored to with, and a copy made to.
+const STORE: Rights = Rights(Rights::WRITE.0);
+const COPY: Rights = Rights(Rights::WRITE.0 | Rights::DMA.0);
+
+/// `struct tcp_info`, of which two numbers are of interest.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct TcpInfo {
+    before: [u64; 15],
+    bytes_acked: u64,
+    bytes_received: u64,
+}
+
+/// Whether the kernel has counted as many bytes: else some have passed us by, by system calls that are not libc's.
+fn counts_agree(fd: c_int, sent: Option<u64>, received: Option<u64>) -> bool {
+    let Ok(info) = kernel::option::<TcpInfo>(fd, libc::IPPROTO_TCP, libc::TCP_INFO) else { return false };
+    // The kernel counts the beginning, or the end, of a direction as one, sometimes.
+    let agree = |kernels: u64, ours: Option<u64>| ours.is_none_or(|ours| kernels == ours || kernels == ours + 1);
+    let waiting = |count: Result<usize, _>| count.unwrap_or(0) as u64;
+    agree(info.bytes_acked + waiting(kernel::unacknowledged(fd)), sent)
+        && agree(info.bytes_received.saturating_sub(waiting(kernel::unread(fd))), received)
+}
+
+fn name(fd: c_int, what: char) -> String {
+    format!("tcp:{fd}:{what}")
+}
+
+fn report(fd: c_int, what: &str, error: &Error) {
+    say(format_args!("descriptor {fd}: {what}: {error}"));
+}
+
+/// A sender that has sent enough says so to the receiver: by memory for what that may have to say.
+pub(crate) fn offer(fd: c_int, connection: &Connection) {
+    if connection.output.phase() != phase::RAW || connection.is_refused() {
+        return;
+    }
+    let mut parts = connection.parts();
+    let Some(change) = connection.output.change(phase::RAW) else { return };
+    let Some(node) = peer::node_of(fd) else { return };
+    let Some(board) = board() else { return };
+    if !counts_agree(fd, Some(connection.output.bytes()), None) {
+        return;
+    }
+    match board.node.export(&name(fd, 'c'), CONTROL).mode(0o602).nodes(&[node]).create() {
+        Ok(control) => {
+            connection.look_at(&control);
+            parts.control = Some(control);
+            change.to(phase::OFFERED);
+        }
+        Err(error) => report(fd, "nothing offered", &error),
+    }
+}
+
+/// A receiver that has received enough looks for a sender that has offered, and makes a ring for it.
+pub(crate) fn accept(fd: c_int, connection: &Connection) {
+    if connection.input.phase() != phase::RAW || connection.is_refused() || !connection.input.is_time(TRIES_FACTOR) {
+        return;
+    }
+    let mut parts = connection.parts();
+    let Some(mut change) = connection.input.change(phase::RAW) else { return };
+    let Some(node) = peer::node_of(fd) else { return };
+    let Some(board) = board() else { return };
+    if !counts_agree(fd, None, Some(connection.input.bytes())) {
+        return;
+    }
+    let control = match board.node.import(node, &name(fd, 'c')).rights(STORE).soft().open() {
+        Ok(control) => control,
+        // Not yet, perhaps.
+        Err(_) => return change.to(phase::RAW),
+    };
+    let size = settings().ring();
+    let Some(memory) = shared_memory(RING + size as usize) else { return };
+    // SAFETY: nothing else accesses it but this direction, which looks at what has arrived; it is unmapped with the
+    // registration's end only.
+    let ring = unsafe { board.node.register(memory) }.name(&name(fd, 'r')).mode(0o602).nodes(&[node]).create();
+    match ring {
+        Ok(ring) => {
+            // The size is one that a ring may have.
+            change.locked.incoming = Incoming::new(size).unwrap_or_default();
+            connection.set_ring(memory.cast::<u8>() as usize);
+            watch(fd, connection);
+            let told = control.put(READY, size);
+            (parts.own_ring, parts.own_control) = (Some(ring), Some(control));
+            // Whether it has been told or not: it may have been.
+            change.to(phase::OFFERED);
+            if let Err(error) = told {
+                report(fd, "the sender does not hear of a ring", &error);
+            }
+        }
+        Err(error) => report(fd, "no ring", &error),
+    }
+}
+
+/// Memory that children have, too. It stays mapped: a connection ends in one process and not in another.
+fn shared_memory(size: usize) -> Option<*mut [u8]> {
+    // SAFETY: memory of its own.
+    let memory = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            size,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    (memory != libc::MAP_FAILED).then(|| std::ptr::slice_from_raw_parts_mut(memory.cast(), size))
+}
+
+/// A sender whose receiver has a ring sends frames from here on.
+pub(crate) fn frame(fd: c_int, connection: &Connection) {
+    let size = connection.ready();
+    if size == 0 || connection.output.phase() != phase::OFFERED || connection.is_refused() {
+        return;
+    }
+    let mut parts = connection.parts();
+    let Some(mut change) = connection.output.change(phase::OFFERED) else { return };
+    let (Some(node), Some(board), Some(outgoing)) = (peer::node_of(fd), board(), Outgoing::new(size)) else { return };
+    let begins = connection.output.bytes();
+    if !counts_agree(fd, Some(begins), None) {
+        return;
+    }
+    let ring = match board.node.import(node, &name(fd, 'r')).rights(COPY).soft().open() {
+        Ok(ring) if ring.size() == RING as u64 + size => ring,
+        Ok(ring) => return say(format_args!("descriptor {fd}: a ring of {} bytes, {size} announced", ring.size())),
+        Err(error) => return report(fd, "no way to the ring", &error),
+    };
+    let mut staging = board.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    staging.bytes[..8].copy_from_slice(&(begins + 1).to_le_bytes());
+    match ring.put_block(0, &staging.registration, 0, 8) {
+        Ok(()) => {
+            drop(staging);
+            say(format_args!(
+                "descriptor {fd}: long writes go through the memory of node {node} from byte {begins} on"
+            ));
+            change.locked.outgoing = outgoing;
+            parts.ring = Some(ring);
+            limit_buffer(fd, connection);
+            watch(fd, connection);
+            change.to(phase::FRAMED);
+        }
+        // It may be there: nothing more can be said that will be understood.
+        Err(error) => {
+            report(fd, "the receiver cannot be told of frames, the connection is ended", &error);
+            kernel::shut_down(fd);
+        }
+    }
+}
+
+/// The kernel's buffer holds little from now on, since the ring is another, and faster. The program sees the old size.
+fn limit_buffer(fd: c_int, connection: &Connection) {
+    const BUFFER: c_int = 32 << 10;
+    // The kernel doubles what it is given.
+    change_option(fd, libc::SO_SNDBUF, BUFFER, |size| size > 2 * BUFFER, &connection.send_buffer);
+}
+
+/// The kernel asks whether the other end is there, and gives it up after some seconds without an answer: its node may
+/// have been switched off.
+fn watch(fd: c_int, connection: &Connection) {
+    const MILLISECONDS: c_int = 8000;
+    let options = [(libc::TCP_USER_TIMEOUT, MILLISECONDS), (libc::TCP_KEEPIDLE, 2), (libc::TCP_KEEPINTVL, 2)];
+    if change_option(fd, libc::SO_KEEPALIVE, 1, |on| on == 0, &connection.keepalive) {
+        for (name, value) in options {
+            // What the program has set itself is its own.
+            let _ = kernel::set_option(fd, libc::IPPROTO_TCP, name, value);
+        }
+    }
+}
+
+/// Changes an option of the socket's if it is as expected, and keeps what the program knows.
+fn change_option(fd: c_int, name: c_int, to: c_int, if_it: impl FnOnce(c_int) -> bool, known: &AtomicU32) -> bool {
+    let Ok(before) = kernel::option::<c_int>(fd, libc::SOL_SOCKET, name) else { return false };
+    let changed = if_it(before) && kernel::set_option(fd, libc::SOL_SOCKET, name, to).is_ok();
+    if changed {
+        known.store(u32::try_from(before).unwrap_or(0) + 1, Ordering::Relaxed);
+    }
+    changed
+}
