@@ -17,6 +17,7 @@ mod fabric;
 mod help;
 mod input;
 mod leftovers;
+mod map;
 mod messages;
 mod net;
 mod operations;
@@ -145,6 +146,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("s4_full_destination_delays", &messages::full_destination),
             ("s4_one_port_does_not_do_and_two_do", &messages::two_ports),
             ("s4_progress_modes", &messages::progress_modes),
+            ("s4_case_study", &|c| map::case_study(c, scale)),
             ("msg_bad_input", &messages::bad_input),
             ("msg_hostile_process", &messages::hostile),
             ("msg_nothing_is_left", &messages::nothing_is_left),

@@ -13,6 +13,8 @@
 //! | `tg-faults` | on a kernel with fault injection: the driver's allocations fail, one after the other |
 //! | `tg-count` | single operations between markers, for the counting plugin |
 //! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy`, `tg-register`, `tg-farm`, `tg-mailbox`, `tg-whiteboard`, `tg-hotpage`, `tg-broadcast` | the library's examples (`guest-driver/lib/examples`) |
+//! | `tg-msg` | messages between threads of processes, checked |
+//! | `tg-map` | an application of messages: a map of JPEG images over the memory of nodes (`docs/map.md`) |
 //! | `tg-bench` | what stores and loads cost, as ratios to a device inside QEMU |
 //! | `tg-notify` | what notification queues cost, against flags and queues in software |
 //!
