@@ -9,6 +9,7 @@ mod accidents;
 mod bench;
 mod boards;
 mod boot;
+mod c;
 mod counting;
 mod demo;
 mod detached;
@@ -146,6 +147,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("s4_full_destination_delays", &messages::full_destination),
             ("s4_one_port_does_not_do_and_two_do", &messages::two_ports),
             ("s4_progress_modes", &messages::progress_modes),
+            ("msg_c_example", &c::messages_example),
             ("s4_case_study", &|c| map::case_study(c, scale)),
             ("msg_bad_input", &messages::bad_input),
             ("msg_hostile_process", &messages::hostile),

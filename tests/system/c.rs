@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs in C, linked with our libraries, in guests. Guests have no libraries, so they are static, as all programs
+//! there are.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+use telegraphos_cluster::Cluster;
+use telegraphos_images::nested_cargo;
+
+const LIMIT: Duration = Duration::from_secs(120);
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+fn ran(command: &mut Command) -> Result<Output> {
+    let output = command.output().with_context(|| format!("{command:?} does not start"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {}: {said}", output.status);
+    Ok(output)
+}
+
+/// Packages with the programs of guests (`images/src/tools.rs`).
+const PROGRAMS: [&str; 2] = ["telegraphos-guest-tests", "telegraphos-agent"];
+
+/// The static library of a crate, as the programs of guests are linked with it.
+fn library(package: &str, file: &str) -> Result<PathBuf> {
+    // Where those programs are built, with the same flags, and beside them, so that what both need has the same features:
+    // it is there already. With others, each would be built anew after the other.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../guest");
+    let mut cargo = nested_cargo()?;
+    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    cargo.args(["build", "--release", "--locked", "--message-format=json-render-diagnostics", "--target", TARGET]);
+    for option in ["strip=true", "debug=false", "lto=false", "codegen-units=16"] {
+        cargo.args(["--config", &format!("profile.release.{option}")]);
+    }
+    for package in PROGRAMS.into_iter().chain([package]) {
+        cargo.args(["--package", package]);
+    }
+    let built = ran(cargo.args(["--lib", "--target-dir"]).arg(target))?;
+    for line in String::from_utf8(built.stdout)?.lines() {
+        let message: serde_json::Value = serde_json::from_str(line)?;
+        let files = message["filenames"].as_array().into_iter().flatten().filter_map(|file| file.as_str());
+        if let Some(path) = files.map(Path::new).find(|path| path.ends_with(file)) {
+            return Ok(path.to_owned());
+        }
+    }
+    bail!("cargo has not built {file} of {package}")
+}
+
+/// `guest-driver/msg/examples/sum.c`: one process adds up numbers of another node's, which come in a short message and
+/// in a long one; the program checks each sum.
+pub(crate) fn messages_example(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    let directory = tempfile::tempdir()?;
+    let (program, driver) =
+        (directory.path().join("sum"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver"));
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-static", "-s"]);
+    gcc.arg("-I").arg(driver.join("lib/include")).arg("-I").arg(driver.join("msg/include"));
+    gcc.arg(driver.join("msg/examples/sum.c")).arg(library("telegraphos-msg", "libtelegraphos_msg.a")?);
+    ran(gcc.args(["-lgcc_eh", "-lpthread", "-lm", "-ldl", "-o"]).arg(&program))?;
+    let program = std::fs::read(program)?;
+    for node in [a, b] {
+        let copy = node.argv(&["sh", "-c", "cat >/tmp/sum && chmod +x /tmp/sum"]);
+        copy.input(program.clone()).limit(LIMIT).check()?;
+    }
+    // 8 bytes; as many as go to a slot, and 8 more; 2 MiB, which a user may lock beside the inboxes.
+    let questions = ["1", "512", "513", "262144"];
+    let sums = ["1", "131328", "131841", "34359869440"];
+    let mut server = b.argv(&["/tmp/sum", "serve", "sums", "4"]).spawn()?;
+    server.wait_for_line(LIMIT, |line| line == "serving")?;
+    for (numbers, sum) in questions.into_iter().zip(sums) {
+        let said = a.argv(&["/tmp/sum", "ask", "1", "sums", numbers]).limit(LIMIT).check()?;
+        ensure!(said.trim() == sum, "the sum of 1 to {numbers} is {said:?}: expected {sum}");
+        let line = server.wait_for_line(LIMIT, |_| true)?;
+        ensure!(line == format!("{numbers} numbers from node 0: {sum}"), "{line:?}");
+        println!("  {line}");
+    }
+    let output = server.wait_for(LIMIT)?;
+    ensure!(output.status.success() && output.stderr.is_empty(), "{}: {}", output.status, output.stderr);
+    // Whom it does not find, it names.
+    let output = a.argv(&["/tmp/sum", "ask", "1", "nobody", "1"]).limit(LIMIT).run()?;
+    let named = output.stderr.contains("no process of node 1 has the name \"nobody\"");
+    ensure!(output.status.code() == 3 && named, "{}: {}", output.status, output.stderr);
+    Ok(())
+}
