@@ -3,7 +3,7 @@
 //! study of s4 (§7).
 //!
 //! ```text
-//!   viewer: a thread for each tile ──► 8 ports ──► server of each node: threads that receive as one, decode, scale
+//!   viewer: a thread for each tile ──► 4 ports ──► server of each node: threads that receive as one, decode, scale
 //!           (loader.rs)                            (server.rs; map.rs: its images)
 //!     puts tiles together (picture.rs), and compares with what threads of its own process make of its own images
 //! ```

@@ -125,11 +125,14 @@ pub(crate) fn view(view: &View, name: &str, nodes: u16) -> Outcome<()> {
     Ok(())
 }
 
-/// Medians, a line for each scale, and what the last column would have to be for four times the speed.
+/// Medians, a line for each scale.
 fn table(view: &View, times: &[Vec<Vec<f64>>], ports: usize) {
-    println!("milliseconds, medians of {} rounds; {} threads a process, {ports} ports", view.rounds, view.threads);
+    println!(
+        "milliseconds, medians of {} rounds: {} threads alone, and servers of as many; {ports} ports",
+        view.rounds, view.threads
+    );
     let ways = times.first().map_or(0, |ways| ways.len().saturating_sub(1));
-    let heads: String = (1..=ways).map(|count| format!(" {:>10}", format!("{count} servers"))).collect();
+    let heads: String = (1..=ways).map(|servers| format!(" {:>10}", format!("on {servers}"))).collect();
     println!("{:>5} {:>5} {:>10}{heads}", "scale", "tiles", "threads");
     for (scale, ways) in view.scales.iter().zip(times) {
         let medians = ways.iter().map(|times| Summary::of(times).map_or(f64::NAN, |summary| summary.median));
