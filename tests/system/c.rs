@@ -24,8 +24,8 @@ const PROGRAMS: [&str; 2] = ["telegraphos-guest-tests", "telegraphos-agent"];
 
 /// The static library of a crate, as the programs of guests are linked with it.
 fn library(package: &str, file: &str) -> Result<PathBuf> {
-    // Where those programs are built, with the same flags, and beside them, so that what both need has the same features:
-    // it is there already. With others, each would be built anew after the other.
+    // Where those programs are built, with the same flags, and beside them, so that what both need has the same
+    // features: it is there already. With others, each would be built anew after the other.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../guest");
     let mut cargo = nested_cargo()?;
     cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
