@@ -100,7 +100,8 @@ impl Store {
 
     /// The library for programs of other roots, freshly built.
     pub(crate) fn preload(&self) -> Result<PathBuf> {
-        let mut command = cargo("guest")?;
+        // Beside the static ones, each would be built anew after the other.
+        let mut command = cargo("guest-shared")?;
         command.args(["--package", PRELOAD, "--target", TARGET]);
         let messages = self.build("the library of sockets", &mut command)?;
         let library = messages.lines().find_map(|line| library(line, PRELOAD));

@@ -28,6 +28,7 @@ mod queues;
 mod replicas;
 mod rings;
 mod runner;
+mod sockets;
 mod whole;
 
 use std::path::Path;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
     one_process(&mut suite);
     trusted(&mut suite);
     network(&mut suite, Scale::from_env());
+    sockets(&mut suite);
     oldest_kernel(&mut suite);
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
@@ -260,6 +262,26 @@ fn network(suite: &mut Suite, scale: Scale) {
             ("net_node_reset_amid_traffic", &net::node_reset_amid_traffic),
             ("net_unplugged_amid_traffic", &net::unplugged_amid_traffic),
             ("net_no_kernel_has_crashed", &whole::no_kernel_has_crashed),
+        ],
+    );
+}
+
+/// Two nodes with programs of Debian's.
+fn sockets(suite: &mut Suite) {
+    let builder = match sockets::nodes() {
+        Ok(builder) => builder,
+        Err(e) => return suite.part("s3_sockets", || Err(e)),
+    };
+    with_cluster(
+        suite,
+        "sockets",
+        builder,
+        &[
+            ("s3_sockets", &sockets::an_unmodified_program),
+            ("s3_sockets_fall_back", &sockets::falls_back),
+            ("s3_sockets_bad_input", &sockets::bad_input),
+            ("s3_sockets_nothing_is_left", &sockets::nothing_is_left),
+            ("s3_sockets_node_is_lost", &sockets::node_is_lost),
         ],
     );
 }

@@ -186,11 +186,16 @@ pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
 
 /// Processes that have ended, in whatever state, have left no memory that is pinned, no segment, no queue.
 pub(crate) fn nothing_is_left(cluster: &Cluster) -> Result<()> {
+    nothing_is_left_of(cluster, "msg")
+}
+
+/// No object of boards with that in its name is left, and no pinned page of any.
+pub(crate) fn nothing_is_left_of(cluster: &Cluster, what: &str) -> Result<()> {
     let tables = "/sys/kernel/debug/telegraphos/telegraphos0";
     let script = format!(
         "test -d {tables} || mount -t debugfs debugfs /sys/kernel/debug || exit 1
         cd {tables} || exit 1
-        for table in exports imports queues registrations; do test -r $table || exit 1; grep msg $table; done
+        for table in exports imports queues registrations; do test -r $table || exit 1; grep {what} $table; done
         grep nr_foll_pin /proc/vmstat"
     );
     for node in cluster.guests() {

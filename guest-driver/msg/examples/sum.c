@@ -101,7 +101,7 @@ static int ask(tg_msg *messages, tg_msg_thread *thread, uint16_t node, const cha
 	uint64_t *numbers;
 	int result;
 
-	for (int tries = 0; (result = tg_msg_find(messages, node, name, &to.process)) == -ENOENT && tries < 100; tries++)
+	for (int tries = 0; (result = tg_msg_find(messages, node, name, &to.process)) == -ENOENT && tries < 30; tries++)
 		usleep(100000);
 	if (result)
 		return fail("looking for the process");

@@ -3,7 +3,9 @@
 """An ordinary program: what programs do with sockets, between two nodes.
 
     sockets.py serve PORT            # at one node
-    sockets.py NODE PORT [CASE...]   # at another: one line for each case, exit code 1 if any fails
+    sockets.py NODE PORT [CASE...]   # at another: one line for each case, exit code 1 if any fails; the case "stop"
+                                     # ends the server
+    sockets.py measure NODE PORT ROUNDS
 
 Each case has two ends, which are written one below the other. Bytes are made by a seed, so both ends know them.
 """
@@ -530,6 +532,43 @@ def threads(sock):
     assert sorted(counts.values()) == [60] * 4, counts
 
 
+def lost_sending(sock):
+    """The other node is switched off: whoever sends is told."""
+    warm(sock, True)
+    print("warm", flush=True)
+    signal.alarm(40)
+    try:
+        while True:
+            sock.sendall(data(24, 100_000))
+    except OSError as e:
+        assert e.errno in (errno.ECONNRESET, errno.ETIMEDOUT, errno.EPIPE, errno.EHOSTUNREACH), e
+
+
+def lost_waiting(sock):
+    """The other node is switched off: whoever waits for it is told."""
+    warm(sock, True)
+    print("warm", flush=True)
+    signal.alarm(40)
+    try:
+        assert sock.recv(1) == b""
+    except OSError as e:
+        assert e.errno in (errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH), e
+
+
+def lost_end(sock):
+    warm(sock, False)
+    signal.alarm(0)
+    while sock.recv(65536):
+        pass
+
+
+def measured_end(sock):
+    """Sends back what it has got whole, so that both do not send at the same time."""
+    warm(sock, False)
+    while head := sock.recv(4, socket.MSG_WAITALL):
+        sock.sendall(take(sock, struct.unpack("!I", head)[0]))
+
+
 CASES = {
     "blocking": (blocking, blocking_end),
     "small": (small, small_end),
@@ -557,6 +596,28 @@ CASES = {
     "buffers": (buffers, buffers_end),
     "threads": (threads, small_end),
 }
+# By their names only.
+OTHERS = {
+    "lost_sending": (lost_sending, lost_end),
+    "lost_waiting": (lost_waiting, lost_end),
+    "measured": (None, measured_end),
+}
+
+
+def measure(node, port, rounds):
+    """Microseconds there and back for some sizes, after much has been sent: the medians."""
+    sock = connect(node, port, "measured")
+    warm(sock, True)
+    for size in (1, 8, 1024, 65536, MIB):
+        times, sent = [], data(25, size)
+        for _ in range(rounds):
+            begun = time.perf_counter()
+            sock.sendall(struct.pack("!I", size) + sent)
+            same(take(sock, size), sent)
+            times.append((time.perf_counter() - begun) * 1e6)
+        print(f"{size} bytes: {sorted(times)[rounds // 2]:.0f} us", flush=True)
+    sock.close()
+    connect(node, port, "stop").close()
 
 
 def serve(port):
@@ -573,7 +634,7 @@ def serve(port):
             signal.alarm(20)
             listener.close()
             try:
-                CASES[name][1](sock)
+                (CASES | OTHERS)[name][1](sock)
             except BaseException as e:
                 print(f"{name}, the end that accepts: {type(e).__name__}: {e}", file=sys.stderr, flush=True)
                 sock.close()
@@ -609,22 +670,28 @@ def main():
     global FIRST
     if sys.argv[1] == "serve":
         return serve(int(sys.argv[2]))
+    if sys.argv[1] == "measure":
+        FIRST = "measured"
+        return measure(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     node, port = sys.argv[1], int(sys.argv[2])
     failed = 0
-    FIRST = (sys.argv[3:] or list(CASES))[0]
-    for name in sys.argv[3:] or CASES:
+    names = sys.argv[3:] or [*CASES, "stop"]
+    FIRST = names[0]
+    for name in names:
+        if name == "stop":
+            connect(node, port, name).close()
+            continue
         begun = time.monotonic()
         signal.alarm(20)
         try:
             sock = connect(node, port, name)
-            CASES[name][0](sock)
+            (CASES | OTHERS)[name][0](sock)
             sock.close()
             print(f"ok {name} {time.monotonic() - begun:.2f} s", flush=True)
         except BaseException as e:
             failed += 1
             print(f"not ok {name}: {type(e).__name__}: {e}", flush=True)
         signal.alarm(0)
-    connect(node, port, "stop").close()
     return 1 if failed else 0
 
 

@@ -51,7 +51,9 @@ pub(super) fn export_reason(errno: Errno) -> String {
             "the board's export table is full, or this process or this user has its share of it: withdraw something first".into()
         }
         Errno::INVAL => {
-            "the size must be 1 byte to the window size per node, the name 1 to 63 printable ASCII characters, the rights known ones".into()
+            "the size must be 1 byte to the window size per node, the name 1 to 63 printable ASCII characters \
+             (tcp:FD:WHAT if it begins with tcp:), the rights known ones"
+                .into()
         }
         Errno::OPNOTSUPP => Status::PrivateMemory.describe().into(),
         Errno::NODEV => "the board is gone; when it is back, open it anew".into(),
