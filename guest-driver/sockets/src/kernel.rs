@@ -156,6 +156,12 @@ pub(crate) fn shut_down(fd: c_int) {
     let _ = outcome(unsafe { libc::syscall(libc::SYS_shutdown, fd, libc::SHUT_RDWR) });
 }
 
+/// Unmaps memory that nobody uses any more.
+pub(crate) fn unmap(memory: *mut [u8]) {
+    // SAFETY: callers have mapped it, and nothing refers to it.
+    unsafe { libc::munmap(memory.cast(), memory.len()) };
+}
+
 /// read(2) or pread(2) from a file.
 pub(crate) fn read_file(fd: c_int, at: Option<i64>, bytes: &mut [u8]) -> Outcome {
     // SAFETY: the slice is valid for writes.

@@ -21,6 +21,11 @@ impl Settings {
     pub(crate) fn ring(&self) -> u64 {
         self.data + 8192
     }
+
+    /// Bytes of a smaller one, where so much cannot be locked.
+    pub(crate) fn small_ring(&self) -> u64 {
+        (self.data / 8).max(16 << 10) + 8192
+    }
 }
 
 /// The settings of this process.
@@ -28,7 +33,7 @@ pub(crate) fn settings() -> Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     *SETTINGS.get_or_init(|| {
         let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
-        let ring = number("TELEGRAPHOS_SOCKETS_RING").unwrap_or(256 << 10).clamp(16 << 10, 64 << 20);
+        let ring = number("TELEGRAPHOS_SOCKETS_RING").unwrap_or(1 << 20).clamp(16 << 10, 64 << 20);
         Settings {
             after: number("TELEGRAPHOS_SOCKETS_AFTER").unwrap_or(64 << 10).max(1),
             data: ring.next_power_of_two().min(64 << 20),

@@ -4,6 +4,7 @@
 //! Slots of connections are never freed, but used again when no descriptor has them and nobody uses them.
 
 use crate::cell::{Cell, phase};
+use crate::kernel::unmap;
 use crate::process;
 use crate::settings::{say, settings};
 use libc::c_int;
@@ -59,6 +60,8 @@ struct Slot {
     own: AtomicPtr<Own>,
     /// Where the memory of the ring is that is read, if it is mapped in this process.
     ring: AtomicUsize,
+    /// Its bytes.
+    ring_size: AtomicUsize,
 }
 
 struct Chunk {
@@ -147,8 +150,9 @@ impl Connection {
     }
 
     /// The ring's memory is there, in this process and in children that it will have.
-    pub(crate) fn set_ring(&self, address: usize) {
-        self.slot.ring.store(address, Ordering::Release);
+    pub(crate) fn set_ring(&self, memory: *mut [u8]) {
+        self.slot.ring_size.store(memory.len(), Ordering::Release);
+        self.slot.ring.store(memory.cast::<u8>() as usize, Ordering::Release);
     }
 
     /// Says how much was sent which way, if the sending direction became framed.
@@ -184,7 +188,11 @@ impl Drop for Connection {
                 // SAFETY: as above.
                 drop(unsafe { Box::from_raw(own.as_ptr()) });
             }
-            self.set_ring(0);
+            // Behind its registration's end.
+            let address = self.slot.ring.swap(0, Ordering::AcqRel) as *mut u8;
+            if !address.is_null() {
+                unmap(std::ptr::slice_from_raw_parts_mut(address, self.slot.ring_size.load(Ordering::Acquire)));
+            }
             self.cell.users.fetch_sub(1, Ordering::SeqCst);
             self.slot.taken.store(0, Ordering::SeqCst);
         }
@@ -364,3 +372,82 @@ pub(crate) fn before_fork() {
 }
 
 const _: () = assert!(size_of::<MaybeUninit<Cell>>() <= 1024);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::part;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::{AsRawFd, IntoRawFd};
+
+    /// Both ends of a connection, looked after. Nothing else in this process closes descriptors by our functions.
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (two, _) = listener.accept().unwrap();
+        for end in [&one, &two] {
+            tracked_from(end.as_raw_fd());
+        }
+        (one, two)
+    }
+
+    #[test]
+    fn a_connection_is_its_last_descriptors() {
+        process::settle();
+        let (one, _two) = pair();
+        let fd = one.as_raw_fd();
+        let copy = one.try_clone().unwrap().into_raw_fd();
+        duplicated(fd, copy);
+        let cell = |fd| std::ptr::from_ref(Connection::of_descriptor(fd).unwrap().cell);
+        let first = cell(fd);
+        assert_eq!(first, cell(copy));
+        closed(fd);
+        assert!(!is_tracked(fd) && is_tracked(copy));
+        // Still in use: another one is another cell.
+        let in_use = Connection::of_descriptor(copy).unwrap();
+        closed(copy);
+        let (three, _four) = pair();
+        assert_ne!(cell(three.as_raw_fd()), first);
+        assert_eq!(in_use.users.load(Ordering::SeqCst), 1);
+        drop(in_use);
+        // SAFETY: nobody else has it.
+        assert_eq!(unsafe { &*first }.users.load(Ordering::SeqCst), 0);
+        opened(three.as_raw_fd());
+        assert!(!is_tracked(three.as_raw_fd()));
+    }
+
+    #[test]
+    fn bytes_are_counted_and_a_connection_that_is_not_over_a_board_is_left() {
+        process::settle();
+        let (mut one, two) = pair();
+        let (to, from) = (one.as_raw_fd(), two.as_raw_fd());
+        let data = vec![7; settings().after as usize];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Past us: not counted.
+                one.write_all(b"x").unwrap();
+                let mut left = &data[..];
+                while !left.is_empty() {
+                    let raw = || crate::kernel::send(to, &mut [part(left)], 0);
+                    // SAFETY: `left` is valid.
+                    left = &left[unsafe { crate::send(to, &[part(left)], 0, raw) }.unwrap()..];
+                }
+            });
+            let mut got = 0;
+            while got < data.len() + 1 {
+                let mut buffer = vec![0; 10_000];
+                let parts = [crate::kernel::part_mut(&mut buffer)];
+                // SAFETY: `buffer` is valid.
+                got +=
+                    unsafe { crate::receive(from, &parts, 0, || crate::kernel::receive(from, &mut parts.clone(), 0)) }
+                        .unwrap();
+            }
+        });
+        let (sent, received) = (Connection::of_descriptor(to).unwrap(), Connection::of_descriptor(from).unwrap());
+        assert_eq!((sent.output.bytes(), received.input.bytes()), (settings().after, settings().after + 1));
+        assert_eq!((sent.output.phase(), received.input.phase()), (phase::LEFT, phase::LEFT));
+        assert_eq!((sent.input.phase(), received.output.phase()), (phase::RAW, phase::RAW));
+        assert!(!is_framed(to) && refuse(to));
+    }
+}

@@ -92,16 +92,29 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
         // Not yet, perhaps.
         Err(_) => return change.to(phase::RAW),
     };
-    let size = settings().ring();
-    let Some(memory) = shared_memory(RING + size as usize) else { return };
-    // SAFETY: nothing else accesses it but this direction, which looks at what has arrived; it is unmapped with the
-    // registration's end only.
-    let ring = unsafe { board.node.register(memory) }.name(&name(fd, 'r')).mode(0o602).nodes(&[node]).create();
+    let register = |size: u64| {
+        let memory = shared_memory(RING + size as usize)?;
+        // SAFETY: nothing else accesses it but this direction, which looks at what has arrived; it is unmapped
+        // behind the registration's end.
+        let ring = unsafe { board.node.register(memory) }.name(&name(fd, 'r')).mode(0o602).nodes(&[node]).create();
+        Some(match ring {
+            Ok(ring) => Ok((ring, memory, size)),
+            Err(error) => {
+                kernel::unmap(memory);
+                Err(error)
+            }
+        })
+    };
+    let ring = match register(settings().ring()) {
+        Some(Err(_)) => register(settings().small_ring()),
+        ring => ring,
+    };
+    let Some(ring) = ring else { return };
     match ring {
-        Ok(ring) => {
+        Ok((ring, memory, size)) => {
             // The size is one that a ring may have.
             change.locked.incoming = Incoming::new(size).unwrap_or_default();
-            connection.set_ring(memory.cast::<u8>() as usize);
+            connection.set_ring(memory);
             watch(fd, connection);
             let told = control.put(READY, size);
             (parts.own_ring, parts.own_control) = (Some(ring), Some(control));
@@ -115,7 +128,7 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
     }
 }
 
-/// Memory that children have, too. It stays mapped: a connection ends in one process and not in another.
+/// Memory that children have, too.
 fn shared_memory(size: usize) -> Option<*mut [u8]> {
     // SAFETY: memory of its own.
     let memory = unsafe {
