@@ -27,8 +27,8 @@ fn checksums(said: &str) -> Vec<(&str, &str)> {
     said.lines().filter_map(|line| Some((line.split(':').nth(1)?, line.split("checksum ").nth(1)?.get(..8)?))).collect()
 }
 
-/// One to four nodes make the pictures of 2 to 20 images (full: 300) that threads of one process make, bit for bit; what is wrong
-/// with a tile is found.
+/// One to four nodes make the pictures of 2 to 20 images (full: 300) that threads of one process make, bit for bit;
+/// what is wrong with a tile is found.
 pub(crate) fn case_study(cluster: &Cluster, scale: Scale) -> Result<()> {
     pictures(cluster, scale)?;
     a_wrong_tile_is_found(cluster)?;

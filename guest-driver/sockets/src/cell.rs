@@ -189,6 +189,8 @@ pub(crate) struct Cell {
     pub(crate) send_buffer: AtomicU32,
     /// SO_KEEPALIVE, likewise.
     pub(crate) keepalive: AtomicU32,
+    /// TCP_NODELAY, likewise.
+    pub(crate) no_delay: AtomicU32,
     pub(crate) input: Side<Input>,
     pub(crate) output: Side<Output>,
 }
@@ -199,6 +201,7 @@ impl Cell {
         self.refused.store(0, Ordering::Relaxed);
         self.send_buffer.store(0, Ordering::Relaxed);
         self.keepalive.store(0, Ordering::Relaxed);
+        self.no_delay.store(0, Ordering::Relaxed);
         self.input.begin(after) && self.output.begin(after)
     }
 
@@ -207,6 +210,7 @@ impl Cell {
         match (level, name) {
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => Some(&self.send_buffer),
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => Some(&self.keepalive),
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Some(&self.no_delay),
             _ => None,
         }
     }

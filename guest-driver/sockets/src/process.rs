@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use telegraphos::{Node, Registration};
-use telegraphos_sockets_core::{HEAD, longest};
+use telegraphos_sockets_core::HEAD;
 
 /// Where the descriptor of the board is put, so that programs get the numbers that they expect.
 const HIGH: i32 = 1000;
@@ -46,7 +46,7 @@ extern "C" fn before_fork() {
     table::before_fork();
 }
 
-/// The child has no board yet. Its parent's is left as it is: the locks of it may be held by threads that there are not.
+/// The child has no board yet. Its parent's is left as it is: threads that there are not may hold its locks.
 extern "C" fn after_fork() {
     ID.store(std::process::id(), Ordering::SeqCst);
     PROCESS.store(Box::into_raw(Box::default()), Ordering::SeqCst);
@@ -86,8 +86,7 @@ impl Board {
         drop(node);
         DESCRIPTOR.store(high.as_raw_fd(), Ordering::SeqCst);
         let node = Node::from_fd(high)?;
-        // No record takes more than half a ring, if the other end's are as large.
-        let bytes = Vec::leak(vec![0; usize::try_from(HEAD + longest(settings().ring())).unwrap_or(8 << 10)]);
+        let bytes = Vec::leak(vec![0; usize::try_from(HEAD + settings().record()).unwrap_or(8 << 10)]);
         // SAFETY: nothing else has it, and it is never freed.
         let registration = unsafe { node.register(bytes) }.create()?;
         Ok(Board { node, staging: Mutex::new(Staging { bytes, registration }) })

@@ -11,7 +11,7 @@ use libc::{c_int, iovec};
 use smallvec::SmallVec;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
-use telegraphos_sockets_core::{Failure, HEAD, Piece, Room, Writing, longest, write};
+use telegraphos_sockets_core::{Failure, HEAD, Piece, Room, Writing, write};
 
 /// What is left of a write goes into the ring from so many bytes on: below, the connection is as fast.
 const LEAST: u64 = 8 << 10;
@@ -21,8 +21,8 @@ const WAIT: Duration = Duration::from_micros(100);
 /// What is read of a file at once.
 const FILE: usize = 256 << 10;
 
-/// Writes `parts` to a descriptor, as sendmsg(2) with these flags. `raw` is the system's own function, which is called if
-/// the direction is raw.
+/// Writes `parts` to a descriptor, as sendmsg(2) with these flags. `raw` is the system's own function, which is called
+/// if the direction is raw.
 ///
 /// # Safety
 ///
@@ -218,7 +218,7 @@ impl Writing for Sink<'_> {
     }
 
     fn most(&self) -> u64 {
-        longest(settings().ring())
+        settings().record()
     }
 
     fn record(&mut self, room: Room, offset: u64, length: u64) -> bool {

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io::Write;
 use std::sync::OnceLock;
+use telegraphos_sockets_core::longest;
 
 /// What a user may set.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,11 @@ impl Settings {
     /// Bytes of a ring: one that holds two records of half the data.
     pub(crate) fn ring(&self) -> u64 {
         self.data + 8192
+    }
+
+    /// Bytes of data in a record, at most: while one is read, the next one is written.
+    pub(crate) fn record(&self) -> u64 {
+        longest(self.ring()).min(128 << 10)
     }
 
     /// Bytes of a smaller one, where so much cannot be locked.

@@ -349,9 +349,9 @@ pub fn set_option_of(fd: c_int, level: c_int, name: c_int, value: c_int) -> bool
     let Some(connection) = Connection::of_descriptor(fd) else { return false };
     let Some(option) = connection.option(level, name) else { return false };
     let value = u32::try_from(value).unwrap_or(0);
-    let value = match name {
+    let value = match (level, name) {
         // The kernel doubles it.
-        libc::SO_SNDBUF => value.saturating_mul(2).clamp(4608, i32::MAX as u32 - 1),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => value.saturating_mul(2).clamp(4608, i32::MAX as u32 - 1),
         _ => u32::from(value != 0),
     };
     let change = |old| if old == 0 { None } else { Some(value + 1) };

@@ -173,6 +173,7 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
             change.locked.outgoing = outgoing;
             parts.ring = Some(ring);
             limit_buffer(fd, connection);
+            hurry(fd, connection);
             watch(fd, connection);
             change.to(phase::FRAMED);
         }
@@ -188,7 +189,12 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
 fn limit_buffer(fd: c_int, connection: &Connection) {
     const BUFFER: c_int = 32 << 10;
     // The kernel doubles what it is given.
-    change_option(fd, libc::SO_SNDBUF, BUFFER, |size| size > 2 * BUFFER, &connection.send_buffer);
+    change_option(fd, (libc::SOL_SOCKET, libc::SO_SNDBUF), BUFFER, |size| size > 2 * BUFFER, &connection.send_buffer);
+}
+
+/// The kernel sends the byte that announces a record at once, not when the one before has been acknowledged.
+fn hurry(fd: c_int, connection: &Connection) {
+    change_option(fd, (libc::IPPROTO_TCP, libc::TCP_NODELAY), 1, |on| on == 0, &connection.no_delay);
 }
 
 /// The kernel asks whether the other end is there, and gives it up after some seconds without an answer: its node may
@@ -196,7 +202,7 @@ fn limit_buffer(fd: c_int, connection: &Connection) {
 fn watch(fd: c_int, connection: &Connection) {
     const MILLISECONDS: c_int = 8000;
     let options = [(libc::TCP_USER_TIMEOUT, MILLISECONDS), (libc::TCP_KEEPIDLE, 2), (libc::TCP_KEEPINTVL, 2)];
-    if change_option(fd, libc::SO_KEEPALIVE, 1, |on| on == 0, &connection.keepalive) {
+    if change_option(fd, (libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1, |on| on == 0, &connection.keepalive) {
         for (name, value) in options {
             // What the program has set itself is its own.
             let _ = kernel::set_option(fd, libc::IPPROTO_TCP, name, value);
@@ -205,9 +211,15 @@ fn watch(fd: c_int, connection: &Connection) {
 }
 
 /// Changes an option of the socket's if it is as expected, and keeps what the program knows.
-fn change_option(fd: c_int, name: c_int, to: c_int, if_it: impl FnOnce(c_int) -> bool, known: &AtomicU32) -> bool {
-    let Ok(before) = kernel::option::<c_int>(fd, libc::SOL_SOCKET, name) else { return false };
-    let changed = if_it(before) && kernel::set_option(fd, libc::SOL_SOCKET, name, to).is_ok();
+fn change_option(
+    fd: c_int,
+    (level, name): (c_int, c_int),
+    to: c_int,
+    if_it: impl FnOnce(c_int) -> bool,
+    known: &AtomicU32,
+) -> bool {
+    let Ok(before) = kernel::option::<c_int>(fd, level, name) else { return false };
+    let changed = if_it(before) && kernel::set_option(fd, level, name, to).is_ok();
     if changed {
         known.store(u32::try_from(before).unwrap_or(0) + 1, Ordering::Relaxed);
     }

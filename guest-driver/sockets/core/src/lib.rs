@@ -10,12 +10,12 @@
 //!   read, peek, write   with whoever has the connection and ring    read.rs, write.rs
 //! ```
 //!
-//! The connection of the kernel stays, and stays in command: a direction of it begins *raw*, as without us. From some
-//! byte on, on which both ends have agreed elsewhere, it is *framed*. Each frame begins with one byte, a [`Frame`]:
-//! bytes that follow it, or a record that lies in the ring already when the byte is written. So the connection is
-//! readable exactly if there is something to read, and has the order of everything, its end and its failures; and when
-//! the ring is full, bytes follow in the connection, and the kernel delays the writer. `select`, `poll` and `epoll` need
-//! not know about us.
+//! The connection of the kernel stays, and stays in command: a direction of it begins *raw*, as without us. From
+//! some byte on, on which both ends have agreed elsewhere, it is *framed*. Each frame begins with one byte, a
+//! [`Frame`]: bytes that follow it, or a record that lies in the ring already when the byte is written. So the
+//! connection is readable exactly if there is something to read, and has the order of everything, its end and its
+//! failures; and when the ring is full, bytes follow in the connection, and the kernel delays the writer. `select`,
+//! `poll` and `epoll` need not know about us.
 //!
 //! A frame's head is a single byte, since the kernel takes any part of what it is given: a head of several bytes could
 //! be sent in part, for data that the program then does not write. Of a frame whose data has been taken in part only,

@@ -67,7 +67,7 @@ fn step<C: Writing>(
     Ok(outgoing.accepted(&pieces, taken))
 }
 
-/// Writes a record of the first of `left` bytes, if the ring has room for `least`, or will have soon. Returns its length.
+/// Writes a record of the first of `left` bytes, if the ring has room for `least`, or will have soon. Returns how many.
 fn by_ring<C: Writing>(
     outgoing: &mut Outgoing,
     connection: &mut C,
