@@ -406,16 +406,27 @@ pub(crate) fn quiet_covers(context: &mut Context<'_>) -> Verdict {
     let imports = [four.far_target.handle(), four.far_source.handle()];
     must(imports[0] != imports[1], || "two imports have one handle".into())?;
     let mut most = 0;
-    for round in 1..=ROUNDS {
+    let deadline = Instant::now() + context.patience;
+    for round in 1.. {
+        // A guest whose processor is slower than its board finds one copy done: then several, as often as it takes.
+        let copies = if round <= ROUNDS { 1 } else { 8 };
+        if round > ROUNDS && (most >= 2 || Instant::now() > deadline) {
+            break;
+        }
         for at in [0, (LENGTH / 2) & !7, LENGTH - 8] {
             four.source.store(at, round << 32 | at)?;
         }
         // No handle is kept: only quiet reports it.
-        drop(four.far_target.put_nbi(0, &four.source, 0, LENGTH)?);
+        for _ in 0..copies {
+            drop(four.far_target.put_nbi(0, &four.source, 0, LENGTH)?);
+        }
         drop(four.far_target.fetch_add_nbi(LENGTH + 64, 1u64)?);
         match node.quiet_timeout(Duration::ZERO) {
             Ok(()) => {}
-            Err(Error::Pending { operations, .. }) => most = most.max(operations),
+            Err(Error::Pending { operations, .. }) => {
+                must(operations <= copies + 1, || format!("{operations} operations of {} are under way", copies + 1))?;
+                most = most.max(operations);
+            }
             Err(error) => return Err(error.into()),
         }
         if round % 2 == 0 {
@@ -433,7 +444,7 @@ pub(crate) fn quiet_covers(context: &mut Context<'_>) -> Verdict {
         drop(four.far_target.get_nbi(0, &four.target, LENGTH + 8192, 4096)?);
         node.quiet()?;
     }
-    must(most == 2, || format!("an impatient quiet reported at most {most} operations: expected 2"))?;
+    must(most >= 2, || format!("an impatient quiet reported at most {most} operations: expected 2 or more"))?;
     context.sync()
 }
 
