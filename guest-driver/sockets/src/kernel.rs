@@ -156,6 +156,14 @@ pub(crate) fn shut_down(fd: c_int) {
     let _ = outcome(unsafe { libc::syscall(libc::SYS_shutdown, fd, libc::SHUT_RDWR) });
 }
 
+/// Maps zeros that children have in common with this process. `None` if there is no memory.
+pub(crate) fn map_shared(bytes: usize) -> Option<*mut [u8]> {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    // SAFETY: memory of its own, anywhere.
+    let memory = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
+    (memory != libc::MAP_FAILED).then(|| std::ptr::slice_from_raw_parts_mut(memory.cast(), bytes))
+}
+
 /// Unmaps memory that nobody uses any more.
 pub(crate) fn unmap(memory: *mut [u8]) {
     // SAFETY: callers have mapped it, and nothing refers to it.

@@ -3,9 +3,8 @@
 
 use crate::cell::{Input, Locked, phase};
 use crate::kernel::{self, AGAIN, Errno, Outcome, part_mut};
-use crate::settings::say;
 use crate::table::Connection;
-use crate::upgrade::{self, READ, RING};
+use crate::upgrade::{self, READ, RING, broken};
 use libc::{c_int, iovec};
 use std::sync::atomic::{AtomicU64, Ordering};
 use telegraphos_sockets_core::{Failure, Incoming, Reading, peek, read};
@@ -170,12 +169,14 @@ impl Receiver<'_> {
     /// Reads at least one byte; 0 at the end.
     fn once(&self, buffer: &mut [u8], wait: bool) -> Outcome {
         loop {
-            let Ok(mut input) = self.connection.input.lock() else { return self.broken("another process has died") };
+            let Ok(mut input) = self.connection.input.lock() else {
+                return broken(self.fd, "another process has died");
+            };
             let phase = self.connection.input.phase();
             let ring = match self.connection.ring() {
                 Some(ring) => ring,
                 None if !matches!(phase, phase::OFFERED | phase::FRAMED) => 0,
-                None => return self.broken("its ring is another process's"),
+                None => return broken(self.fd, "its ring is another process's"),
             };
             let outcome = match phase {
                 phase::OFFERED => self.look(&mut input, ring, buffer),
@@ -210,7 +211,7 @@ impl Receiver<'_> {
         let raw = match begins.checked_sub(1) {
             None => found,
             Some(begins) => match begins.checked_sub(received) {
-                None => return self.broken(&format!("frames from byte {begins} on, after {received} bytes")),
+                None => return broken(self.fd, &format!("frames from byte {begins} on, after {received} bytes")),
                 Some(0) => {
                     self.connection.input.enter(phase::FRAMED);
                     return if self.flags & libc::MSG_PEEK != 0 {
@@ -238,7 +239,7 @@ impl Receiver<'_> {
             }
             Ok(read) => Ok(read.bytes),
             Err(Failure::Connection(errno)) => Err(errno),
-            Err(Failure::Violation(violation)) => self.broken(&violation.to_string()),
+            Err(Failure::Violation(violation)) => broken(self.fd, &violation.to_string()),
         }
     }
 
@@ -252,14 +253,7 @@ impl Receiver<'_> {
             // A code without its data.
             Ok(0) if found > 0 => Err(AGAIN),
             Ok(seen) => Ok(seen),
-            Err(violation) => self.broken(&violation.to_string()),
+            Err(violation) => broken(self.fd, &violation.to_string()),
         }
-    }
-
-    /// Ends a connection that cannot be understood.
-    fn broken(&self, why: &str) -> Outcome {
-        say(format_args!("descriptor {}: {why}; the connection is ended", self.fd));
-        kernel::shut_down(self.fd);
-        Err(Errno(libc::ECONNRESET))
     }
 }

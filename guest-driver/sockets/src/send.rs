@@ -6,7 +6,7 @@ use crate::kernel::{self, AGAIN, Errno, Outcome, part};
 use crate::process::board;
 use crate::settings::{say, settings};
 use crate::table::{Connection, Parts};
-use crate::upgrade::{self, READ, RING};
+use crate::upgrade::{self, READ, RING, broken};
 use libc::{c_int, iovec};
 use smallvec::SmallVec;
 use std::sync::{MutexGuard, PoisonError};
@@ -113,7 +113,9 @@ impl Sender<'_> {
         let mut done = 0;
         let waits = self.flags & libc::MSG_DONTWAIT == 0 && !kernel::is_nonblocking(self.fd);
         while done < length {
-            let Ok(mut output) = self.connection.output.lock() else { return self.broken("another process has died") };
+            let Ok(mut output) = self.connection.output.lock() else {
+                return broken(self.fd, "another process has died");
+            };
             if self.connection.output.phase() != phase::FRAMED {
                 // It was to become framed, and has not.
                 return self.send_raw(length, done);
@@ -133,7 +135,7 @@ impl Sender<'_> {
                     AGAIN
                 }
                 Err(Failure::Connection(errno)) => errno,
-                Err(Failure::Violation(violation)) => return self.broken(&violation.to_string()),
+                Err(Failure::Violation(violation)) => return broken(self.fd, &violation.to_string()),
             };
             if done == length {
                 break;
@@ -158,13 +160,6 @@ impl Sender<'_> {
         let outcome = kernel::send(self.fd, &mut parts, self.flags);
         self.connection.output.count(outcome.unwrap_or(0));
         outcome.map(|sent| done + sent)
-    }
-
-    /// Ends a connection that cannot be understood.
-    fn broken(&self, why: &str) -> Outcome {
-        say(format_args!("descriptor {}: {why}; the connection is ended", self.fd));
-        kernel::shut_down(self.fd);
-        Err(Errno(libc::ECONNRESET))
     }
 
     /// The memory of `length` bytes from `offset` on.

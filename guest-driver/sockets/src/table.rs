@@ -4,11 +4,10 @@
 //! Slots of connections are never freed, but used again when no descriptor has them and nobody uses them.
 
 use crate::cell::{Cell, phase};
-use crate::kernel::unmap;
+use crate::kernel::{map_shared, unmap};
 use crate::process;
 use crate::settings::{say, settings};
 use libc::c_int;
-use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -201,21 +200,8 @@ impl Drop for Connection {
 
 impl Chunk {
     fn new(maker: u32) -> Option<NonNull<Chunk>> {
-        // SAFETY: memory of its own; zeros are valid cells, which are begun before they are used.
-        let cells = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                CHUNK * size_of::<Cell>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if cells == libc::MAP_FAILED {
-            return None;
-        }
-        let cells = NonNull::new(cells.cast())?;
+        // Zeros are valid cells, which are begun before they are used.
+        let cells = NonNull::new(map_shared(CHUNK * size_of::<Cell>())?.cast())?;
         let chunk = Chunk { cells, maker, slots: std::array::from_fn(|_| Slot::default()) };
         NonNull::new(Box::into_raw(Box::new(chunk)))
     }
@@ -370,8 +356,6 @@ pub(crate) fn before_fork() {
         }
     }
 }
-
-const _: () = assert!(size_of::<MaybeUninit<Cell>>() <= 1024);
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //! How a direction becomes framed: see the crate.
 
 use crate::cell::phase;
-use crate::kernel;
+use crate::kernel::{self, Errno, Outcome};
 use crate::peer;
 use crate::process::board;
 use crate::settings::{say, settings};
@@ -93,7 +93,7 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
         Err(_) => return change.to(phase::RAW),
     };
     let register = |size: u64| {
-        let memory = shared_memory(RING + size as usize)?;
+        let memory = kernel::map_shared(RING + size as usize)?;
         // SAFETY: nothing else accesses it but this direction, which looks at what has arrived; it is unmapped
         // behind the registration's end.
         let ring = unsafe { board.node.register(memory) }.name(&name(fd, 'r')).mode(0o602).nodes(&[node]).create();
@@ -128,20 +128,11 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
     }
 }
 
-/// Memory that children have, too.
-fn shared_memory(size: usize) -> Option<*mut [u8]> {
-    // SAFETY: memory of its own.
-    let memory = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            size,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    (memory != libc::MAP_FAILED).then(|| std::ptr::slice_from_raw_parts_mut(memory.cast(), size))
+/// Ends a connection that cannot be understood.
+pub(crate) fn broken(fd: c_int, why: &str) -> Outcome {
+    say(format_args!("descriptor {fd}: {why}; the connection is ended"));
+    kernel::shut_down(fd);
+    Err(Errno(libc::ECONNRESET))
 }
 
 /// A sender whose receiver has a ring sends frames from here on.

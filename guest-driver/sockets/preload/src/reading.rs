@@ -6,8 +6,24 @@ use crate::{outcome, returned};
 use libc::{c_int, c_uint, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use telegraphos_sockets::{is_tracked, receive};
 
-fn part(memory: *mut c_void, length: size_t) -> [iovec; 1] {
-    [iovec { iov_base: memory, iov_len: length }]
+/// Reads into one buffer; `raw` calls libc's function.
+///
+/// # Safety
+///
+/// The buffer may be written, if the kernel would write it.
+unsafe fn read_one(
+    fd: c_int,
+    memory: *mut c_void,
+    length: size_t,
+    flags: c_int,
+    raw: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    if !is_tracked(fd) {
+        return raw();
+    }
+    let part = [iovec { iov_base: memory, iov_len: length }];
+    // SAFETY: as promised.
+    returned(unsafe { receive(fd, &part, flags, || outcome(raw())) })
 }
 
 /// The parts of a vector, if the kernel would take it.
@@ -26,11 +42,8 @@ pub(crate) unsafe fn parts<'a>(vector: *const iovec, count: size_t) -> Option<&'
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn read(fd: c_int, memory: *mut c_void, length: size_t) -> ssize_t {
     let raw = || next!(read(fd: c_int, memory: *mut c_void, length: size_t) -> ssize_t);
-    if !is_tracked(fd) {
-        return raw();
-    }
     // SAFETY: the program's buffer.
-    returned(unsafe { receive(fd, &part(memory, length), 0, || outcome(raw())) })
+    unsafe { read_one(fd, memory, length, 0, raw) }
 }
 
 #[unsafe(no_mangle)]
@@ -56,11 +69,8 @@ unsafe extern "C-unwind" fn readv(fd: c_int, vector: *const iovec, count: c_int)
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn recv(fd: c_int, memory: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
     let raw = || next!(recv(fd: c_int, memory: *mut c_void, length: size_t, flags: c_int) -> ssize_t);
-    if !is_tracked(fd) {
-        return raw();
-    }
     // SAFETY: the program's buffer.
-    returned(unsafe { receive(fd, &part(memory, length), flags, || outcome(raw())) })
+    unsafe { read_one(fd, memory, length, flags, raw) }
 }
 
 #[unsafe(no_mangle)]
@@ -108,11 +118,8 @@ unsafe extern "C-unwind" fn recvfrom(
             size: *mut socklen_t
         ) -> ssize_t)
     };
-    if !is_tracked(fd) {
-        return raw();
-    }
     // SAFETY: the program's buffer.
-    returned(unsafe { receive(fd, &part(memory, length), flags, || outcome(raw())) })
+    unsafe { read_one(fd, memory, length, flags, raw) }
 }
 
 #[unsafe(no_mangle)]

@@ -8,18 +8,31 @@ use crate::{fail, outcome, returned};
 use libc::{c_int, c_uint, c_void, iovec, loff_t, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use telegraphos_sockets::{is_framed, is_tracked, send_file};
 
-fn part(memory: *const c_void, length: size_t) -> [iovec; 1] {
-    [iovec { iov_base: memory.cast_mut(), iov_len: length }]
+/// Writes one buffer; `raw` calls libc's function.
+///
+/// # Safety
+///
+/// The buffer may be read, if the kernel would read it.
+unsafe fn write_one(
+    fd: c_int,
+    memory: *const c_void,
+    length: size_t,
+    flags: c_int,
+    raw: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    if !is_tracked(fd) {
+        return raw();
+    }
+    let part = [iovec { iov_base: memory.cast_mut(), iov_len: length }];
+    // SAFETY: as promised.
+    returned(unsafe { telegraphos_sockets::send(fd, &part, flags, || outcome(raw())) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn write(fd: c_int, memory: *const c_void, length: size_t) -> ssize_t {
     let raw = || next!(write(fd: c_int, memory: *const c_void, length: size_t) -> ssize_t);
-    if !is_tracked(fd) {
-        return raw();
-    }
     // SAFETY: the program's buffer.
-    returned(unsafe { telegraphos_sockets::send(fd, &part(memory, length), 0, || outcome(raw())) })
+    unsafe { write_one(fd, memory, length, 0, raw) }
 }
 
 #[unsafe(no_mangle)]
@@ -38,11 +51,8 @@ unsafe extern "C-unwind" fn writev(fd: c_int, vector: *const iovec, count: c_int
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn send(fd: c_int, memory: *const c_void, length: size_t, flags: c_int) -> ssize_t {
     let raw = || next!(send(fd: c_int, memory: *const c_void, length: size_t, flags: c_int) -> ssize_t);
-    if !is_tracked(fd) {
-        return raw();
-    }
     // SAFETY: the program's buffer.
-    returned(unsafe { telegraphos_sockets::send(fd, &part(memory, length), flags, || outcome(raw())) })
+    unsafe { write_one(fd, memory, length, flags, raw) }
 }
 
 #[unsafe(no_mangle)]
@@ -64,11 +74,8 @@ unsafe extern "C-unwind" fn sendto(
             size: socklen_t
         ) -> ssize_t)
     };
-    if !is_tracked(fd) {
-        return raw();
-    }
     // SAFETY: the program's buffer.
-    returned(unsafe { telegraphos_sockets::send(fd, &part(memory, length), flags, || outcome(raw())) })
+    unsafe { write_one(fd, memory, length, flags, raw) }
 }
 
 #[unsafe(no_mangle)]
