@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Packages with binaries that all go into the guest.
-const PACKAGES: [&str; 3] = ["telegraphos-guest-tests", "telegraphos-agent", "telegraphos-sockets"];
+const PACKAGES: [&str; 4] =
+    ["telegraphos-guest-tests", "telegraphos-agent", "telegraphos-daemon", "telegraphos-sockets"];
 /// The package of the library that programs of other roots preload; not static, as they are not.
 const PRELOAD: &str = "telegraphos-preload";
 const TARGET: &str = "x86_64-unknown-linux-gnu";

@@ -20,7 +20,8 @@ fn ran(command: &mut Command) -> Result<Output> {
 }
 
 /// Packages with the programs of guests (`images/src/tools.rs`).
-const PROGRAMS: [&str; 3] = ["telegraphos-guest-tests", "telegraphos-agent", "telegraphos-sockets"];
+const PROGRAMS: [&str; 4] =
+    ["telegraphos-guest-tests", "telegraphos-agent", "telegraphos-daemon", "telegraphos-sockets"];
 
 /// The static library of a crate, as the programs of guests are linked with it.
 fn library(package: &str, file: &str) -> Result<PathBuf> {

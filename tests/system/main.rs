@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         ports::default_port_is_too_small_and_the_driver_says_the_remedy,
     );
     suite.part("default_port_fits_a_small_window", ports::default_port_fits_a_small_window);
-    one_process(&mut suite);
+    one_process(&mut suite, Scale::from_env());
     trusted(&mut suite);
     network(&mut suite, Scale::from_env());
     sockets(&mut suite);
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     suite.part("demo_finds_an_injected_corruption", demo::finds_an_injected_corruption);
     let mut newest = None;
     suite.part("kernel_newest_reported", || {
-        newest = Some(whole::newest_kernel()?);
+        newest = Some(whole::newest_kernel(Scale::from_env())?);
         Ok(())
     });
     let code = suite.finish();
@@ -122,7 +122,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
         "four-nodes",
         Cluster::builder().nodes(4),
         &[
-            ("selftest_on_four_nodes", &|c| whole::selftest(c, User::Root)),
+            ("selftest_on_four_nodes", &|c| whole::selftest(c, User::Root, scale)),
             ("lspci_is_the_golden_one", &whole::lspci_is_the_golden_one),
             ("loads_from_each_other_all_progress", &|c| pressure::loads_from_each_other(c, scale)),
             ("i8_flood_stalls_and_loses_nothing", &|c| pressure::i8_flood_stalls_and_loses_nothing(c, scale)),
@@ -203,16 +203,17 @@ fn one_counter(suite: &mut Suite) {
     );
 }
 
-/// The boards and the fabric in one process, as people get them from `telegraphos run`.
-fn one_process(suite: &mut Suite) {
+/// The boards and the fabric in one process, as people get them from `telegraphos run`; with the oldest kernel, two
+/// virtual processors each, and as an ordinary user, so that all of it is seen with those, too.
+fn one_process(suite: &mut Suite, scale: Scale) {
     let settings = Settings { processes: Some(Processes::One), ..Settings::default() };
-    let builder = Cluster::builder().nodes(2).settings(settings);
+    let builder = Cluster::builder().nodes(2).kernel(KernelSeries::V6_1).cpus(2).settings(settings);
     with_cluster(
         suite,
         "one-process",
         builder,
         &[
-            ("one_process_selftest", &|c| whole::selftest(c, User::Root)),
+            ("one_process_kernel_6_1_selftest", &|c| whole::selftest(c, User::Tg, scale)),
             ("one_process_i8_flood_stalls_and_loses_nothing", &|c| {
                 pressure::i8_flood_stalls_and_loses_nothing(c, Scale::Ci)
             }),
@@ -299,7 +300,6 @@ fn oldest_kernel(suite: &mut Suite) {
         &[
             ("kernel_6_1_net_between_two", &net::between_two),
             ("kernel_6_1_net_board_hangs", &net::board_hangs),
-            ("kernel_6_1_selftest", &|c| whole::selftest(c, User::Tg)),
             ("kernel_6_1_owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 2)),
             ("kernel_6_1_i10_wide_elements_with_two_processors", &queues::wide_elements_with_two_processors),
             ("kernel_6_1_i2_i5_chaotic_stores_to_one_page", &|c| replicas::chaotic_stores_to_one_page(c, Scale::Ci)),

@@ -7,21 +7,22 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Net, Settings, User};
+use telegraphos_testkit::Scale;
 use telegraphos_tests::{ktap, lspci};
 
 /// The tests that must not become fewer.
 const PLAN: &str = include_str!("../../guest-driver/tests/plan.txt");
 
 /// `tg-selftest` in all guests at once. As root nothing may be skipped; as an ordinary user what needs other users is.
-pub(crate) fn selftest(cluster: &Cluster, user: User) -> Result<()> {
+pub(crate) fn selftest(cluster: &Cluster, user: User, scale: Scale) -> Result<()> {
     let guests: Vec<&Guest> = cluster.guests().iter().collect();
     let plan = ktap::plan(PLAN);
     ensure!(plan.len() >= 50, "the plan of the self test has shrunk to {} tests", plan.len());
-    let nodes = guests.len().to_string();
+    let (nodes, seconds) = (guests.len().to_string(), scale.pick("1", "5"));
     with_lab(&guests, || {
         at_once(&guests, |guest| {
-            let command = guest.argv(&["tg-selftest", "--nodes", &nodes]).user(user).limit(Duration::from_secs(400));
-            let output = command.run()?;
+            let command = guest.argv(&["tg-selftest", "--nodes", &nodes, "--seconds", seconds]);
+            let output = command.user(user).limit(Duration::from_secs(400)).run()?;
             report(&output.stdout, &plan, user)
                 .and_then(|()| {
                     ensure!(output.status.success(), "every test passed, and yet: {}", output.status);
@@ -143,7 +144,7 @@ fn target_dir() -> Result<PathBuf> {
 }
 
 /// The newest kernel is tried and reported; it does not gate, since a new one may break any driver.
-pub(crate) fn newest_kernel() -> Result<String> {
+pub(crate) fn newest_kernel(scale: Scale) -> Result<String> {
     let attempt = || -> Result<String> {
         let cluster = Cluster::builder()
             .nodes(2)
@@ -153,7 +154,7 @@ pub(crate) fn newest_kernel() -> Result<String> {
         let (release, _) = cluster.node(0).greeting();
         let parts = [
             crate::net::between_two(&cluster).context("network"),
-            selftest(&cluster, User::Root).context("self test"),
+            selftest(&cluster, User::Root, scale).context("self test"),
             guest_logs_are_silent(&cluster).context("guest log"),
         ];
         let bad: Vec<String> = parts.into_iter().filter_map(|r| r.err()).map(|e| format!("{e:#}")).collect();

@@ -25,6 +25,7 @@ pub mod bench;
 pub mod devices;
 mod figure;
 pub mod network;
+pub mod user;
 
 use crc32c::crc32c;
 pub use figure::{Chaos, Figure, Received, Spread, rounded};

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
 use telegraphos_agent::devices::Devices;
 use telegraphos_agent::network::BoardDevices;
+use telegraphos_agent::user::Account;
 use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
 
 /// The device node of the first board.
@@ -344,7 +345,7 @@ fn would_block(e: &io::Error) -> bool {
 
 fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)], cwd: Option<&str>) -> io::Result<Job> {
     let (program, args) = argv.split_first().ok_or_else(|| io::Error::other("empty command"))?;
-    let user = User::look_up(uid);
+    let user = Account::of(uid);
     // Set by tg-init in a root of the user's.
     let usual = std::env::var("TELEGRAPHOS_PATH").unwrap_or_else(|_| "/bin".into());
     let path = env.iter().find(|(k, _)| k == "PATH").map_or(usual.as_str(), |(_, v)| v.as_str());
@@ -403,49 +404,4 @@ fn prepare(child: &Child) -> io::Result<OwnedFd> {
         rustix::io::ioctl_fionbio(fd, true)?;
     }
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
-}
-
-/// What /etc/passwd and /etc/group say about a user.
-struct User {
-    name: String,
-    home: String,
-    groups: Vec<u32>,
-}
-
-impl User {
-    fn look_up(uid: u32) -> User {
-        let text = |path| std::fs::read_to_string(path).unwrap_or_default();
-        User::parse(uid, &text("/etc/passwd"), &text("/etc/group"))
-    }
-
-    fn parse(uid: u32, passwd: &str, group: &str) -> User {
-        let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
-        let entry = passwd.lines().map(fields).find(|f| f.get(2).and_then(|u| u.parse().ok()) == Some(uid));
-        let field = |n: usize, or: &str| entry.as_ref().and_then(|f| f.get(n)).map_or(or, String::as_str).to_owned();
-        let (name, home) = (field(0, ""), field(5, "/"));
-        let groups = group
-            .lines()
-            .map(fields)
-            .filter(|f| !name.is_empty() && f.get(3).is_some_and(|m| m.split(',').any(|m| m == name)))
-            .filter_map(|f| f.get(2)?.parse().ok())
-            .collect();
-        User { name, home, groups }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn supplementary_groups_are_those_of_etc_group() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\ntg:x:1000:1000::/home/tg:/bin/sh\n";
-        let group = "root:x:0:\ntelegraphos:x:990:other,tg\nmore:x:7:tgx\ntg:x:1000:\n";
-        let user = User::parse(1000, passwd, group);
-        assert_eq!((user.name.as_str(), user.home.as_str()), ("tg", "/home/tg"));
-        assert_eq!(user.groups, [990]);
-        let other = User::parse(5, passwd, group);
-        assert!(other.groups.is_empty());
-        assert_eq!(other.home, "/");
-    }
 }

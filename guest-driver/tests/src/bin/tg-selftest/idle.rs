@@ -3,14 +3,11 @@
 //! times: one that looked every millisecond would sleep a thousand times in a second.
 
 use crate::context::{Context, Stop, Verdict, must, same};
-use std::time::Duration;
 use telegraphos::sync::{Barrier, TicketLock};
 use telegraphos::{Broadcast, BroadcastConsumer, Node, Replicated};
 use telegraphos_guest_tests::replica;
 
-/// How long the others are waited for.
-const IDLE: Duration = Duration::from_secs(2);
-/// Sleeps of a wait of that length: some 60 while it still polls, the second's looks at the board, and wake-ups.
+/// Sleeps of a wait of a few seconds: some 60 while it still polls, the second's looks at the board, and wake-ups.
 const SLEEPS: u64 = 250;
 
 /// How often this thread has slept so far.
@@ -44,7 +41,7 @@ pub(crate) fn barriers(context: &mut Context<'_>) -> Verdict {
     barrier.wait_timeout(context.patience)?;
     for late in 0..nodes {
         if late == me {
-            std::thread::sleep(IDLE);
+            std::thread::sleep(context.seconds);
             barrier.wait_timeout(context.patience)?;
         } else {
             idle("a barrier", || Ok(barrier.wait_timeout(context.patience)?))?;
@@ -68,7 +65,7 @@ pub(crate) fn locks(context: &mut Context<'_>) -> Verdict {
         if late == me {
             let guard = lock.lock()?;
             context.sync()?;
-            std::thread::sleep(IDLE);
+            std::thread::sleep(context.seconds);
             guard.unlock()?;
         } else {
             context.sync()?;
@@ -93,7 +90,7 @@ pub(crate) fn broadcasts(context: &mut Context<'_>) -> Verdict {
         context.sync()?;
         news.wait_consumers(nodes - 1, limit)?;
         context.sync()?;
-        std::thread::sleep(IDLE);
+        std::thread::sleep(context.seconds);
         for message in 0..4u64 {
             news.push(&message.to_le_bytes(), limit)?;
         }
@@ -111,12 +108,12 @@ pub(crate) fn broadcasts(context: &mut Context<'_>) -> Verdict {
     idle("a message", || Ok(news.pop_into(&mut message, limit)?))?;
     same("the first message", &message[..], &0u64.to_le_bytes()[..])?;
     context.sync()?;
-    std::thread::sleep(IDLE);
+    std::thread::sleep(context.seconds);
     for expected in 1..5u64 {
         must(news.pop_into(&mut message, limit)?, || format!("the broadcast ends before message {expected}"))?;
         same("a message", &message[..], &expected.to_le_bytes()[..])?;
     }
-    std::thread::sleep(IDLE);
+    std::thread::sleep(context.seconds);
     must(!news.pop_into(&mut message, limit)?, || "a message after the last".into())?;
     drop(news);
     context.sync()

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes into the engine and what comes out.
+
+use crate::bugs::Bug;
+use crate::protocol::{Answer, Envelope, Request};
+use crate::types::{Exit, Incarnation, Job, Refusal, User};
+
+/// What an engine is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// This node.
+    pub node: u16,
+    /// This start of the daemon: any number but one that an earlier start of it had.
+    pub incarnation: Incarnation,
+    /// Nodes that there can be; their numbers are below it.
+    pub nodes: u16,
+    /// Periods of silence after which a node is dead.
+    pub silence: u32,
+    /// Periods between SIGTERM and SIGKILL for the tasks of a master that has gone.
+    pub grace: u32,
+    /// A deliberate bug that a check must find.
+    #[cfg(feature = "bugs")]
+    pub bug: Option<Bug>,
+}
+
+impl Config {
+    /// For a node, with 8 periods of silence and of grace.
+    pub fn new(node: u16, incarnation: Incarnation, nodes: u16) -> Config {
+        Config {
+            node,
+            incarnation,
+            nodes,
+            silence: 8,
+            grace: 8,
+            #[cfg(feature = "bugs")]
+            bug: None,
+        }
+    }
+
+    #[cfg(feature = "bugs")]
+    pub(crate) fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    #[cfg(not(feature = "bugs"))]
+    #[expect(clippy::unused_self, reason = "the other one uses it")]
+    pub(crate) fn has(&self, _bug: Bug) -> bool {
+        false
+    }
+}
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A period has passed.
+    Tick {
+        /// The run queue of this node, in units of 1/[`LOAD_ONE`](crate::LOAD_ONE).
+        running: u32,
+    },
+    /// An alive message of another node.
+    Heard {
+        /// The node.
+        node: u16,
+        /// Its incarnation.
+        incarnation: Incarnation,
+        /// Its load.
+        load: u32,
+    },
+    /// A letter of another daemon.
+    Letter {
+        /// Its node.
+        from: u16,
+        /// The letter.
+        envelope: Envelope,
+    },
+    /// A letter to that incarnation could not be delivered: others to it are lost as well.
+    Unreachable {
+        /// The node.
+        node: u16,
+        /// The incarnation.
+        incarnation: Incarnation,
+    },
+    /// A local client.
+    Connected {
+        /// Its number, which none has had before.
+        client: u64,
+        /// Its process id.
+        pid: u32,
+        /// Who it is.
+        user: User,
+    },
+    /// A request of a client.
+    Request {
+        /// The client.
+        client: u64,
+        /// Chosen by the client; comes back with each answer.
+        id: u32,
+        /// What it asks for.
+        request: Request,
+    },
+    /// A client is gone.
+    Gone {
+        /// The client.
+        client: u64,
+    },
+    /// How [`Action::Start`] ended: the process id.
+    Started {
+        /// That of the action.
+        token: u64,
+        /// The process id.
+        outcome: Result<u32, Refusal>,
+    },
+    /// A process that was started has ended.
+    Exited {
+        /// Its process id.
+        pid: u32,
+        /// How.
+        exit: Exit,
+    },
+    /// How [`Action::Signal`] ended.
+    Signalled {
+        /// That of the action.
+        token: u64,
+        /// Whether it was delivered.
+        outcome: Result<(), Refusal>,
+    },
+    /// The daemon is to end: its tasks end, and no more are started.
+    Stop,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Say to all nodes at once that this one is alive.
+    Beat {
+        /// The incarnation.
+        incarnation: Incarnation,
+        /// Its load.
+        load: u32,
+    },
+    /// Send a letter to the daemon of another node.
+    Send {
+        /// The node.
+        node: u16,
+        /// The letter, with the incarnation that it is for.
+        envelope: Envelope,
+    },
+    /// Start a process in its own group; [`Event::Started`] answers.
+    Start {
+        /// Comes back.
+        token: u64,
+        /// Whom it runs as.
+        user: User,
+        /// The node of its logger.
+        master: u16,
+        /// What it executes.
+        job: Job,
+    },
+    /// Send a process a signal as this user would; [`Event::Signalled`] answers.
+    Signal {
+        /// Comes back.
+        token: u64,
+        /// The process.
+        pid: u32,
+        /// The signal, 0 to 64.
+        signal: i32,
+        /// The user.
+        user: User,
+    },
+    /// Ends the process group of a task: by SIGKILL, or else by SIGTERM.
+    End {
+        /// The process id of the task.
+        pid: u32,
+        /// SIGKILL.
+        kill: bool,
+    },
+    /// Answer a client.
+    Answer {
+        /// The client.
+        client: u64,
+        /// The id of its request.
+        id: u32,
+        /// The answer.
+        answer: Answer,
+    },
+    /// A node is alive from now on; to be told.
+    Joined {
+        /// The node.
+        node: u16,
+        /// Its incarnation.
+        incarnation: Incarnation,
+    },
+    /// That incarnation of a node is dead; to be told.
+    Lost {
+        /// The node.
+        node: u16,
+        /// Its incarnation.
+        incarnation: Incarnation,
+    },
+    /// This node was declared dead by mistake, and goes on as another incarnation; to be told.
+    Renewed {
+        /// The new one.
+        incarnation: Incarnation,
+    },
+}

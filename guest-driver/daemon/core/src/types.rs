@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What daemons and their clients talk about.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// A daemon between its start and its end, or until it was declared dead: 1 to 2^24 - 1, since it shares a word with the
+/// load.
+pub type Incarnation = u32;
+
+/// Bits of an [`Incarnation`].
+pub const INCARNATION_BITS: u32 = 24;
+
+/// The load of one process that always runs.
+pub const LOAD_ONE: u32 = 256;
+
+/// A process of the cluster: the logical number of its node, and its process id there (s3 §6.2). Written `NODE.PID`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskId {
+    /// Its node.
+    pub node: u16,
+    /// Its process id there.
+    pub pid: u32,
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.node, self.pid)
+    }
+}
+
+impl FromStr for TaskId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TaskId, String> {
+        let parsed = text.split_once('.').and_then(|(node, pid)| Some((node.parse().ok()?, pid.parse().ok()?)));
+        match parsed {
+            Some((node, pid)) if (1..=i32::MAX as u32).contains(&pid) => Ok(TaskId { node, pid }),
+            _ => Err(format!("the task {text:?}: expected NODE.PID, such as 2.345 (see tg-task list)")),
+        }
+    }
+}
+
+/// Who a process belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// User id.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+}
+
+impl User {
+    /// Whether it is root.
+    pub fn is_root(self) -> bool {
+        self.uid == 0
+    }
+}
+
+/// How a task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exit {
+    /// It returned this code.
+    Code(u8),
+    /// This signal ended it.
+    Signal(u8),
+    /// Its node has died, or nobody can reach it.
+    NodeLost,
+    /// It is not there, and how it ended is not known any more, or never was.
+    Unknown,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exit::Code(code) => write!(f, "exit code {code}"),
+            Exit::Signal(signal) => write!(f, "signal {signal}"),
+            Exit::NodeLost => write!(f, "node lost"),
+            Exit::Unknown => write!(f, "gone, exit code unknown"),
+        }
+    }
+}
+
+/// Where the output of a task goes: the logger of its master, on the master's node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logger {
+    /// TCP port on the master's node.
+    pub port: u16,
+    /// What a stream of a task of this master begins with.
+    pub key: [u8; 16],
+}
+
+impl Logger {
+    /// Bytes of [`Logger::head`].
+    pub const HEAD: usize = 23;
+
+    /// What a stream of a task begins with: the key; its node and process id, least byte first; 1 for its standard
+    /// output, 2 for its standard error.
+    pub fn head(&self, task: TaskId, stream: u8) -> [u8; Logger::HEAD] {
+        let mut head = [0; Logger::HEAD];
+        head[..16].copy_from_slice(&self.key);
+        head[16..18].copy_from_slice(&task.node.to_le_bytes());
+        head[18..22].copy_from_slice(&task.pid.to_le_bytes());
+        head[22] = stream;
+        head
+    }
+
+    /// The task and the stream of a head; `None` if it has another key or is none.
+    pub fn read_head(&self, head: &[u8; Logger::HEAD]) -> Option<(TaskId, u8)> {
+        let [key @ .., n0, n1, p0, p1, p2, p3, stream] = head;
+        // Every byte is compared: the time does not say how many were right.
+        let same = key.iter().zip(&self.key).fold(0, |all, (a, b)| all | (a ^ b)) == 0;
+        let task = TaskId { node: u16::from_le_bytes([*n0, *n1]), pid: u32::from_le_bytes([*p0, *p1, *p2, *p3]) };
+        (same && (1..=2).contains(stream)).then_some((task, *stream))
+    }
+}
+
+/// What a task executes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Program and arguments; the program is looked up in the `PATH` of `env`.
+    pub argv: Vec<String>,
+    /// Its whole environment, to which the daemon adds nothing.
+    pub env: Vec<(String, String)>,
+    /// Its working directory.
+    pub dir: String,
+    /// Where its output goes; to `/dev/null` without.
+    pub logger: Option<Logger>,
+}
+
+/// Where tasks are spawned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// On this node.
+    Node(u16),
+    /// On the least loaded nodes, one after the other.
+    LeastLoaded,
+}
+
+/// What a client can be told the death of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Watched {
+    /// A task, or a client of a daemon.
+    Task(TaskId),
+    /// A node.
+    Node(u16),
+}
+
+impl fmt::Display for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Watched::Task(task) => task.fmt(f),
+            Watched::Node(node) => write!(f, "node {node}"),
+        }
+    }
+}
+
+/// Why something was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{text}")]
+pub struct Refusal {
+    /// The errno of Linux that fits, as that of the local system call would be.
+    pub errno: i32,
+    /// What, its value, and what was expected.
+    pub text: String,
+}
+
+impl Refusal {
+    /// No such process.
+    pub const ESRCH: i32 = 3;
+    /// Not permitted.
+    pub const EPERM: i32 = 1;
+    /// No such file, or no such partition.
+    pub const ENOENT: i32 = 2;
+    /// A limit.
+    pub const EAGAIN: i32 = 11;
+    /// Bad value.
+    pub const EINVAL: i32 = 22;
+    /// The node is not there.
+    pub const EHOSTUNREACH: i32 = 113;
+
+    /// With an errno.
+    pub fn new(errno: i32, text: impl Into<String>) -> Refusal {
+        Refusal { errno, text: text.into() }
+    }
+}
+
+/// A task in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskInfo {
+    /// The task.
+    pub task: TaskId,
+    /// The client that spawned it.
+    pub master: TaskId,
+    /// User id that it runs as.
+    pub uid: u32,
+    /// The beginning of the program's name, at most 32 characters.
+    pub program: String,
+}
+
+/// A node in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// Its number.
+    pub node: u16,
+    /// Whether it is alive.
+    pub alive: bool,
+    /// Its load, in units of 1/[`LOAD_ONE`].
+    pub load: u32,
+    /// The incarnation of its daemon.
+    pub incarnation: Incarnation,
+    /// Tasks that this daemon knows to run there; of its own node only.
+    pub tasks: u32,
+}
+
+/// A subset of the nodes. Of two of one name the one with the greater version and writer counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partition {
+    /// Its name.
+    pub name: String,
+    /// How often it has been changed.
+    pub version: u64,
+    /// The node on which it was changed last.
+    pub writer: u16,
+    /// Its nodes; none if it has been deleted.
+    pub nodes: BTreeSet<u16>,
+}

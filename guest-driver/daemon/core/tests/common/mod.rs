@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A cluster of engines, and what is expected of it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use telegraphos_daemon_core::protocol::{Answer, Envelope, Request, decode, encode};
+use telegraphos_daemon_core::{
+    Action, Bug, Config, Engine, Event, Exit, Incarnation, Job, NodeInfo, Place, Refusal, TaskId, User, Watched,
+};
+use telegraphos_testkit::Rng;
+
+pub(crate) const NODES: u16 = 4;
+const SILENCE: u32 = 4;
+const GRACE: u32 = 2;
+const ROOT: User = User { uid: 0, gid: 0 };
+
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)*) => {
+        if !$condition {
+            return Err(format!($($text)*));
+        }
+    };
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) spawned: u64,
+    pub(crate) refused: u64,
+    pub(crate) told: u64,
+    pub(crate) lost: u64,
+    pub(crate) ended: u64,
+    pub(crate) killed: u64,
+    pub(crate) crashes: u64,
+    pub(crate) fenced: u64,
+    pub(crate) partitions: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: Counts) {
+        self.spawned += other.spawned;
+        self.refused += other.refused;
+        self.told += other.told;
+        self.lost += other.lost;
+        self.ended += other.ended;
+        self.killed += other.killed;
+        self.crashes += other.crashes;
+        self.fenced += other.fenced;
+        self.partitions += other.partitions;
+    }
+}
+
+/// A process of a node.
+#[derive(Debug)]
+struct Process {
+    /// It ignores SIGTERM.
+    stubborn: bool,
+}
+
+#[derive(Debug)]
+struct Machine {
+    engine: Engine,
+    processes: BTreeMap<u32, Process>,
+    starts: Vec<u64>,
+    /// Its alive messages are not heard for so many of its ticks.
+    muted: u32,
+}
+
+/// What a client was promised.
+#[derive(Debug, Default)]
+struct Promised {
+    /// Answers that must come for a spawn.
+    spawns: BTreeMap<u32, BTreeSet<u16>>,
+    /// Registrations by request: told how often.
+    deaths: BTreeMap<(u32, Watched), u32>,
+    /// Tasks spawned, by whatever incarnation.
+    tasks: Vec<TaskId>,
+}
+
+/// All of it.
+pub(crate) struct World {
+    random: Rng,
+    machines: Vec<Option<Machine>>,
+    /// Letters on their way, by sender and receiver.
+    channels: BTreeMap<(u16, u16), VecDeque<Envelope>>,
+    next_pid: u32,
+    next_client: u64,
+    next_id: u32,
+    next_incarnation: Incarnation,
+    /// Living clients, with their node.
+    clients: BTreeMap<u64, (u16, Promised)>,
+    /// Every task that has been spawned.
+    tasks: BTreeSet<TaskId>,
+    /// Tasks that somebody has been told to be dead, and by which nodes' daemons: one that crashes before it could say
+    /// so to a node that it took for dead has taken its word into the grave.
+    dead: BTreeSet<(TaskId, u16)>,
+    /// Of each process that was started: in which incarnation of its node.
+    started: BTreeMap<TaskId, Incarnation>,
+    /// What the engine that acts had as nodes before the event.
+    seen: Vec<NodeInfo>,
+    bug: Option<Bug>,
+    pub(crate) counts: Counts,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, bug: Option<Bug>) -> World {
+        let mut world = World {
+            random: Rng::new(seed),
+            machines: (0..NODES).map(|_| None).collect(),
+            channels: BTreeMap::new(),
+            next_pid: 100,
+            next_client: 0,
+            next_id: 0,
+            next_incarnation: 100,
+            clients: BTreeMap::new(),
+            tasks: BTreeSet::new(),
+            dead: BTreeSet::new(),
+            started: BTreeMap::new(),
+            seen: Vec::new(),
+            bug,
+            counts: Counts::default(),
+        };
+        (0..NODES).for_each(|node| world.boot(node));
+        world
+    }
+
+    fn boot(&mut self, node: u16) {
+        self.next_incarnation += 100;
+        let mut config = Config::new(node, self.next_incarnation, NODES);
+        (config.silence, config.grace, config.bug) = (SILENCE, GRACE, self.bug);
+        let machine = Machine { engine: Engine::new(config), processes: BTreeMap::new(), starts: Vec::new(), muted: 0 };
+        self.machines[usize::from(node)] = Some(machine);
+    }
+
+    fn crash(&mut self, node: u16) {
+        self.machines[usize::from(node)] = None;
+        self.clients.retain(|_, (at, _)| *at != node);
+        self.channels.retain(|(_, to), _| *to != node);
+        self.dead.retain(|(_, by)| *by != node);
+        self.counts.crashes += 1;
+    }
+
+    fn living(&self) -> Vec<u16> {
+        (0..NODES).filter(|node| self.machines[usize::from(*node)].is_some()).collect()
+    }
+
+    fn feed(&mut self, node: u16, event: Event) -> Result<(), String> {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let Some(machine) = &mut self.machines[usize::from(node)] else { return Ok(()) };
+            let before = machine.engine.incarnation();
+            let seen = machine.engine.nodes();
+            let actions = machine.engine.handle(event);
+            if machine.engine.incarnation() != before {
+                self.counts.fenced += 1;
+            }
+            for action in actions {
+                // Others may have acted meanwhile.
+                self.seen.clone_from(&seen);
+                self.act(node, action, &mut events)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, node: u16, action: Action, events: &mut VecDeque<Event>) -> Result<(), String> {
+        let machine = self.machines[usize::from(node)].as_mut().unwrap();
+        match action {
+            Action::Beat { incarnation, load } => {
+                if machine.muted > 0 {
+                    machine.muted -= 1;
+                    return Ok(());
+                }
+                for other in self.living().into_iter().filter(|other| *other != node) {
+                    self.feed(other, Event::Heard { node, incarnation, load })?;
+                }
+            }
+            Action::Send { node: to, envelope } => {
+                // As bytes, as it really goes.
+                let envelope = decode(&encode(&envelope).map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+                if self.machines[usize::from(to)].is_some() {
+                    self.channels.entry((node, to)).or_default().push_back(envelope);
+                } else if self.random.percent(50) {
+                    events.push_back(Event::Unreachable { node: to, incarnation: envelope.to });
+                }
+            }
+            Action::Start { token, .. } => machine.starts.push(token),
+            Action::Signal { token, pid, .. } => {
+                let outcome = match machine.processes.contains_key(&pid) {
+                    true => Ok(()),
+                    false => Err(Refusal::new(Refusal::ESRCH, "no such process")),
+                };
+                events.push_back(Event::Signalled { token, outcome });
+            }
+            Action::End { pid, kill } => {
+                let Some(process) = machine.processes.get(&pid) else { return Ok(()) };
+                if kill || !process.stubborn {
+                    machine.processes.remove(&pid);
+                    self.counts.killed += 1;
+                    events.push_back(Event::Exited { pid, exit: Exit::Signal(if kill { 9 } else { 15 }) });
+                }
+            }
+            Action::Answer { client, id, answer } => self.answered(client, id, answer)?,
+            Action::Joined { .. } | Action::Lost { .. } | Action::Renewed { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, client: u64, id: u32, answer: Answer) -> Result<(), String> {
+        let Some((node, promised)) = self.clients.get_mut(&client) else {
+            return Err(format!("an answer for client {client}, which is gone"));
+        };
+        match answer {
+            Answer::Spawned { index, outcome, .. } => {
+                let missing = promised.spawns.get_mut(&id).ok_or("an answer to no spawn")?;
+                ensure!(missing.remove(&index), "task {index} of request {id} was told twice to be spawned");
+                match outcome {
+                    Ok(task) => {
+                        self.counts.spawned += 1;
+                        promised.tasks.push(task);
+                        promised.deaths.insert((id, Watched::Task(task)), 0);
+                        self.tasks.insert(task);
+                    }
+                    Err(_) => self.counts.refused += 1,
+                }
+            }
+            Answer::Died { what, exit } => {
+                let told = promised.deaths.get_mut(&(id, what)).ok_or("told of what was not asked for")?;
+                *told += 1;
+                ensure!(*told == 1, "client {client} was told twice of the death of {what:?}");
+                self.counts.told += 1;
+                if exit == Exit::NodeLost {
+                    self.counts.lost += 1;
+                }
+                if let Watched::Task(task) = what {
+                    // Of a node that is dead for this one, and has become another since, it cannot know the tasks.
+                    let seen = self.seen.iter().find(|info| info.node == task.node);
+                    if seen.map(|info| info.incarnation) == self.started.get(&task).copied() {
+                        self.dead.insert((task, *node));
+                    }
+                }
+            }
+            Answer::Refused(_) => {
+                promised.spawns.remove(&id);
+                promised.deaths.retain(|(of, _), _| *of != id);
+                self.counts.refused += 1;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What a daemon must choose from what it says itself.
+    fn expected(nodes: &[NodeInfo], allowed: &BTreeSet<u16>, count: u16) -> Vec<u16> {
+        let mut alive: Vec<_> =
+            nodes.iter().filter(|info| info.alive && allowed.contains(&info.node)).map(|i| (i.load, i.node)).collect();
+        alive.sort_unstable();
+        let chosen = alive.iter().map(|(_, node)| *node).cycle();
+        chosen.take(if alive.is_empty() { 0 } else { usize::from(count) }).collect()
+    }
+
+    fn request(&mut self, client: u64, request: Request) -> Result<(), String> {
+        self.next_id += 1;
+        let id = self.next_id;
+        let (node, promised) = self.clients.get_mut(&client).unwrap();
+        let node = *node;
+        match &request {
+            Request::Spawn { count, .. } => _ = promised.spawns.insert(id, (0..*count).collect()),
+            Request::Watch { what } => _ = promised.deaths.insert((id, *what), 0),
+            _ => {}
+        }
+        let Request::Spawn { place: Place::LeastLoaded, count, ref partition, .. } = request else {
+            return self.feed(node, Event::Request { client, id, request });
+        };
+        let engine = &self.machines[usize::from(node)].as_ref().unwrap().engine;
+        let allowed = match partition {
+            Some(name) => {
+                let partitions = engine.partitions();
+                partitions.into_iter().find(|p| p.name == *name).map(|p| p.nodes).unwrap_or_default()
+            }
+            None => (0..NODES).collect(),
+        };
+        let (nodes, expected) = (engine.nodes(), Self::expected(&engine.nodes(), &allowed, count));
+        // The loads show where the tasks went.
+        self.feed(node, Event::Request { client, id, request })?;
+        let after = self.machines[usize::from(node)].as_ref().unwrap().engine.nodes();
+        for (before, after) in nodes.iter().zip(&after) {
+            let went = (after.load - before.load) / telegraphos_daemon_core::LOAD_ONE;
+            let wanted = expected.iter().filter(|node| **node == before.node).count();
+            ensure!(
+                went == 0 || allowed.contains(&before.node),
+                "a task on node {} is outside its partition",
+                before.node
+            );
+            ensure!(went as usize == wanted, "{went} tasks on node {}, not the least loaded: {nodes:?}", before.node);
+        }
+        Ok(())
+    }
+
+    fn job() -> Job {
+        Job { argv: vec!["work".into()], env: Vec::new(), dir: "/".into(), logger: None }
+    }
+
+    fn any_client(&mut self) -> Option<u64> {
+        let clients: Vec<u64> = self.clients.keys().copied().collect();
+        (!clients.is_empty()).then(|| clients[self.random.below(clients.len())])
+    }
+
+    pub(crate) fn step(&mut self) -> Result<(), String> {
+        let node = self.random.below(NODES);
+        if self.machines[usize::from(node)].is_none() {
+            if self.random.percent(20) {
+                self.boot(node);
+            }
+            return Ok(());
+        }
+        match self.random.below(100_u32) {
+            0..30 => self.tick(node)?,
+            30..60 => {
+                let count = 1 + self.random.below(6_u32);
+                self.deliver_some(count)?;
+            }
+            60..68 => {
+                self.next_client += 1;
+                self.next_pid += 1;
+                let (client, pid) = (self.next_client, self.next_pid);
+                self.clients.insert(client, (node, Promised::default()));
+                self.feed(node, Event::Connected { client, pid, user: ROOT })?;
+            }
+            68..78 => {
+                let Some(client) = self.any_client() else { return Ok(()) };
+                let place = match self.random.percent(30) {
+                    true => Place::Node(self.random.below(NODES)),
+                    false => Place::LeastLoaded,
+                };
+                let partition = self.random.percent(40).then(|| ["a", "b"][self.random.below(2_usize)].into());
+                let count = 1 + self.random.below(6_u16);
+                self.request(client, Request::Spawn { place, count, partition, job: Self::job() })?;
+            }
+            78..83 => {
+                let Some(client) = self.any_client() else { return Ok(()) };
+                let tasks: Vec<TaskId> = self.tasks.iter().copied().collect();
+                let what = match tasks.is_empty() || self.random.percent(20) {
+                    true => Watched::Node(self.random.below(NODES)),
+                    false => Watched::Task(tasks[self.random.below(tasks.len())]),
+                };
+                let request = match (what, self.random.percent(30)) {
+                    (Watched::Task(task), true) => Request::Signal { task, signal: 0 },
+                    _ => Request::Watch { what },
+                };
+                self.request(client, request)?;
+            }
+            83..86 => {
+                let Some(client) = self.any_client() else { return Ok(()) };
+                let name = ["a", "b"][self.random.below(2_usize)].to_owned();
+                let nodes: Vec<u16> = (0..NODES).filter(|_| self.random.percent(50)).collect();
+                let request = match nodes.is_empty() {
+                    true => Request::DeletePartition { name },
+                    false => Request::SetPartition { name, nodes },
+                };
+                self.counts.partitions += 1;
+                self.request(client, request)?;
+            }
+            86..91 => self.start_one(node)?,
+            91..95 => self.exit_one(node)?,
+            95..97 => {
+                if let Some(client) = self.any_client() {
+                    let (node, _) = self.clients.remove(&client).unwrap();
+                    self.feed(node, Event::Gone { client })?;
+                }
+            }
+            97 => self.crash(node),
+            _ => self.machines[usize::from(node)].as_mut().unwrap().muted = self.random.below(3 * SILENCE),
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, node: u16) -> Result<(), String> {
+        let running = self.random.below(1000_u32);
+        self.feed(node, Event::Tick { running })
+    }
+
+    fn deliver_some(&mut self, count: u32) -> Result<(), String> {
+        for _ in 0..count {
+            let channels: Vec<_> =
+                self.channels.iter().filter(|(_, queue)| !queue.is_empty()).map(|(k, _)| *k).collect();
+            if channels.is_empty() {
+                return Ok(());
+            }
+            let channel = channels[self.random.below(channels.len())];
+            self.deliver(channel)?;
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, (from, to): (u16, u16)) -> Result<(), String> {
+        let Some(envelope) = self.channels.get_mut(&(from, to)).and_then(VecDeque::pop_front) else { return Ok(()) };
+        self.feed(to, Event::Letter { from, envelope })
+    }
+
+    fn start_one(&mut self, node: u16) -> Result<(), String> {
+        let machine = self.machines[usize::from(node)].as_mut().unwrap();
+        if machine.starts.is_empty() {
+            return Ok(());
+        }
+        let token = machine.starts.remove(self.random.below(machine.starts.len()));
+        let outcome = if self.random.percent(10) {
+            Err(Refusal::new(Refusal::ENOENT, "no such program"))
+        } else {
+            self.next_pid += 1;
+            let stubborn = self.random.percent(30);
+            machine.processes.insert(self.next_pid, Process { stubborn });
+            self.started.insert(TaskId { node, pid: self.next_pid }, machine.engine.incarnation());
+            Ok(self.next_pid)
+        };
+        self.feed(node, Event::Started { token, outcome })
+    }
+
+    fn exit_one(&mut self, node: u16) -> Result<(), String> {
+        let machine = self.machines[usize::from(node)].as_mut().unwrap();
+        let pids: Vec<u32> = machine.processes.keys().copied().collect();
+        if pids.is_empty() {
+            return Ok(());
+        }
+        let pid = pids[self.random.below(pids.len())];
+        machine.processes.remove(&pid);
+        self.counts.ended += 1;
+        let exit = Exit::Code(self.random.below(256_u32) as u8);
+        self.feed(node, Event::Exited { pid, exit })
+    }
+
+    /// Lets everything arrive and the grace pass, without further accidents; then looks.
+    pub(crate) fn drain(&mut self) -> Result<(), String> {
+        for node in 0..NODES {
+            match &mut self.machines[usize::from(node)] {
+                Some(machine) => machine.muted = 0,
+                None if self.random.percent(50) => self.boot(node),
+                None => {}
+            }
+        }
+        for _ in 0..4 * (SILENCE + GRACE) {
+            for node in self.living() {
+                self.tick(node)?;
+                while !self.machines[usize::from(node)].as_ref().unwrap().starts.is_empty() {
+                    self.start_one(node)?;
+                }
+            }
+            while self.channels.values().any(|queue| !queue.is_empty()) {
+                self.deliver_some(100)?;
+            }
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let living = self.living();
+        let machine = |node: u16| self.machines[usize::from(node)].as_ref().unwrap();
+        let is_running =
+            |task: &TaskId| living.contains(&task.node) && machine(task.node).processes.contains_key(&task.pid);
+        // Every process is some client's that lives.
+        let tasks: BTreeSet<TaskId> = self.clients.values().flat_map(|(_, promised)| promised.tasks.clone()).collect();
+        for node in &living {
+            for pid in machine(*node).processes.keys() {
+                let task = TaskId { node: *node, pid: *pid };
+                ensure!(tasks.contains(&task), "{task} runs and its master is dead");
+            }
+        }
+        if let Some((task, _)) = self.dead.iter().find(|(task, _)| is_running(task)) {
+            return Err(format!("{task} was declared dead, and runs"));
+        }
+        for (client, (_, promised)) in &self.clients {
+            let open: Vec<_> = promised.spawns.values().filter(|missing| !missing.is_empty()).collect();
+            ensure!(open.is_empty(), "client {client} was never told what became of {open:?}");
+            for ((_, what), told) in &promised.deaths {
+                let alive = match what {
+                    // It may be the process of a client.
+                    Watched::Task(task) => is_running(task),
+                    Watched::Node(_) => *told == 0,
+                };
+                ensure!(alive || *told == 1, "client {client} was never told of the death of {what:?}");
+            }
+        }
+        let (first, rest) = living.split_first().ok_or("no node lives")?;
+        let seen = |node: u16| -> Vec<_> {
+            machine(node).engine.nodes().into_iter().filter(|i| i.alive).map(|i| (i.node, i.incarnation)).collect()
+        };
+        let expected: Vec<_> = living.iter().map(|node| (*node, machine(*node).engine.incarnation())).collect();
+        for node in &living {
+            ensure!(seen(*node) == expected, "node {node} sees {:?}: expected {expected:?}", seen(*node));
+        }
+        for node in rest {
+            let (a, b) = (machine(*first).engine.partitions(), machine(*node).engine.partitions());
+            ensure!(a == b, "nodes {first} and {node} have other partitions: {a:?} and {b:?}");
+        }
+        Ok(())
+    }
+}

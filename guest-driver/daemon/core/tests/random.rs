@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A cluster of daemons in random order: letters are late, nodes die, come back, or are silent for too long; tasks end,
+//! ignore SIGTERM, or are slow to start; masters die. Checked: each client is told of each death once; no task outlives
+//! its master by more than the grace; tasks are spawned inside their partition, on the least loaded nodes; who was
+//! declared dead is; in the end all daemons have the same nodes and partitions.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::{Counts, World};
+use telegraphos_daemon_core::Bug;
+use telegraphos_testkit::{Rng, finds, over_seeds_on_all_processors};
+
+fn run(seed: u64, bug: Option<Bug>) -> Result<Counts, String> {
+    let mut random = Rng::new(seed);
+    let mut world = World::new(random.next(), bug);
+    for _ in 0..50 + random.below(400_u32) {
+        world.step()?;
+    }
+    world.drain()?;
+    Ok(world.counts)
+}
+
+#[test]
+fn s3_in_any_order_deaths_are_told_once_and_nothing_outlives_its_master() {
+    let (seeds, counts) = over_seeds_on_all_processors(3000, 300_000, Counts::add, |seed| run(seed, None));
+    println!("{seeds} seeds: {counts:?}");
+    let Counts { spawned, refused, told, lost, ended, killed, crashes, fenced, partitions } = counts;
+    let all = [spawned, refused, told, lost, ended, killed, crashes, fenced, partitions];
+    assert!(seeds == 1 || all.iter().all(|n| *n > 100), "{counts:?}");
+}
+
+fn found(bug: Bug, check: &str) {
+    finds(bug, check, 0..3000, |seed| run(seed, Some(bug)).map(drop));
+}
+
+#[test]
+fn a_registration_that_outlives_the_death_is_found() {
+    found(Bug::TellAgain, "told twice");
+}
+
+#[test]
+fn tasks_that_do_not_die_with_their_node_are_found() {
+    found(Bug::ForgetTasksOfNode, "never told");
+}
+
+#[test]
+fn tasks_that_survive_their_masters_node_are_found() {
+    found(Bug::KeepOrphans, "master is dead");
+}
+
+#[test]
+fn tasks_that_start_after_their_master_has_gone_are_found() {
+    found(Bug::KeepLateStarts, "master is dead");
+}
+
+#[test]
+fn tasks_that_ignore_the_first_signal_and_get_no_other_are_found() {
+    found(Bug::NoSecondSignal, "master is dead");
+}
+
+#[test]
+fn tasks_outside_the_partition_are_found() {
+    found(Bug::IgnorePartition, "outside its partition");
+}
+
+#[test]
+fn tasks_on_loaded_nodes_are_found() {
+    found(Bug::MostLoaded, "not the least loaded");
+}
+
+#[test]
+fn partitions_that_differ_are_found() {
+    found(Bug::LastComeWins, "have other partitions");
+}
+
+#[test]
+fn the_dead_that_still_count_are_found() {
+    found(Bug::HearTheDead, "declared dead");
+}

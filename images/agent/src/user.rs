@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Users of a guest.
+
+/// What /etc/passwd and /etc/group say about a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Its name; empty if it has none.
+    pub name: String,
+    /// Its home directory; `/` if it has none.
+    pub home: String,
+    /// Its supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+impl Account {
+    /// The account of a user id; it need not have one.
+    pub fn of(uid: u32) -> Account {
+        let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+        Account::parse(uid, &text("/etc/passwd"), &text("/etc/group"))
+    }
+
+    fn parse(uid: u32, passwd: &str, group: &str) -> Account {
+        let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
+        let entry = passwd.lines().map(fields).find(|f| f.get(2).and_then(|u| u.parse().ok()) == Some(uid));
+        let field = |n: usize, or: &str| entry.as_ref().and_then(|f| f.get(n)).map_or(or, String::as_str).to_owned();
+        let (name, home) = (field(0, ""), field(5, "/"));
+        let groups = group
+            .lines()
+            .map(fields)
+            .filter(|f| !name.is_empty() && f.get(3).is_some_and(|m| m.split(',').any(|m| m == name)))
+            .filter_map(|f| f.get(2)?.parse().ok())
+            .collect();
+        Account { name, home, groups }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn supplementary_groups_are_those_of_etc_group() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\ntg:x:1000:1000::/home/tg:/bin/sh\n";
+        let group = "root:x:0:\ntelegraphos:x:990:other,tg\nmore:x:7:tgx\ntg:x:1000:\n";
+        let user = Account::parse(1000, passwd, group);
+        assert_eq!((user.name.as_str(), user.home.as_str()), ("tg", "/home/tg"));
+        assert_eq!(user.groups, [990]);
+        let other = Account::parse(5, passwd, group);
+        assert!(other.groups.is_empty());
+        assert_eq!(other.home, "/");
+    }
+}
