@@ -16,6 +16,7 @@ mod detached;
 mod direct;
 mod fabric;
 mod help;
+mod image;
 mod input;
 mod leftovers;
 mod map;
@@ -258,8 +259,15 @@ fn network(suite: &mut Suite, scale: Scale) {
             ("net_hostile_node", &net::hostile_node),
             ("net_deaf_node", &net::deaf_node),
             ("message_layers", &|c| messages::layers(c, scale)),
+            ("s3_bad_input", &image::bad_input),
+            ("s3_spawn_and_output", &image::spawn_and_output),
+            ("s3_signals", &image::signals),
+            ("s3_least_loaded_and_partitions", &image::least_loaded_and_partitions),
+            ("s3_alive_messages_are_n", &image::alive_messages_are_n),
+            ("s3_master_dies", &image::master_dies),
             ("net_module_reloaded_amid_traffic", &net::module_reloaded_amid_traffic),
             ("net_guest_logs_are_silent", &whole::guest_logs_are_silent),
+            ("s3_node_dies", &image::node_dies),
             ("net_node_reset_amid_traffic", &net::node_reset_amid_traffic),
             ("net_unplugged_amid_traffic", &net::unplugged_amid_traffic),
             ("net_no_kernel_has_crashed", &whole::no_kernel_has_crashed),

@@ -173,8 +173,13 @@ impl Daemon {
         let frame = frame(&(self.last, request))?;
         if let Err(error) = self.stream.write_all(&frame) {
             // It may have said why it has closed.
-            while self.receive().is_ok() {}
-            return Err(Error::Closed(error));
+            return loop {
+                match self.receive() {
+                    Ok(_) => {}
+                    Err(Error::Refused(refusal)) => break Err(refusal.into()),
+                    Err(_) => break Err(Error::Closed(error)),
+                }
+            };
         }
         Ok(self.last)
     }

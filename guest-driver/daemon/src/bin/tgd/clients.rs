@@ -184,3 +184,49 @@ fn refuse(mut stream: &UnixStream, refusal: Refusal) {
     }
     _ = stream.shutdown(Shutdown::Both);
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn a_client_whose_bytes_are_no_message_is_told_so() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let leave = Leave { users: Arc::default(), uid: 7 };
+        let (to, from) = sync_channel(16);
+        serve(5, near, (1, User { uid: 7, gid: 7 }), leave, to).unwrap();
+        // It is kept, as the daemon does: answers go to it.
+        let Input::Connected { client: 5, to: client, .. } = from.recv().unwrap() else { panic!("not connected") };
+        far.write_all(&frame(&(3, Request::Nodes)).unwrap()).unwrap();
+        assert!(matches!(from.recv().unwrap(), Input::Request { client: 5, id: 3, request: Request::Nodes }));
+        client.answer(3, Answer::Done);
+        far.write_all(&[0xff; 4]).unwrap();
+        let (mut bytes, mut answers) = (Vec::new(), Vec::new());
+        far.read_to_end(&mut bytes).unwrap();
+        while let Some(answer) = unframe::<(u32, Answer)>(&mut bytes).unwrap() {
+            answers.push(answer);
+        }
+        let [(3, Answer::Done), (0, Answer::Refused(refusal))] = &answers[..] else { panic!("{answers:?}") };
+        assert!(refusal.text.contains("a message of 4294967295 bytes"), "{refusal}");
+        assert!(matches!(from.recv().unwrap(), Input::Gone { client: 5 }));
+    }
+
+    #[test]
+    fn one_user_does_not_take_all_places() {
+        let users: Arc<Mutex<BTreeMap<u32, usize>>> = Arc::default();
+        let user = |uid| User { uid, gid: uid };
+        let leave = |uid| Leave { users: users.clone(), uid };
+        for _ in 0..OF_A_USER {
+            admit(&users, user(1)).unwrap();
+        }
+        assert!(admit(&users, user(1)).unwrap_err().text.contains("48 of user 1"));
+        admit(&users, user(2)).unwrap();
+        drop(leave(1));
+        admit(&users, user(1)).unwrap();
+        for _ in OF_A_USER + 1..CLIENTS {
+            admit(&users, user(0)).unwrap();
+        }
+        assert_eq!(admit(&users, user(0)).unwrap_err().errno, Refusal::EAGAIN);
+    }
+}
