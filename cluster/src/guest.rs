@@ -397,6 +397,9 @@ impl Guest {
         if net == Net::User {
             append += " telegraphos.outside";
         }
+        if plan.settings.tgd {
+            append += " telegraphos.tgd";
+        }
         if self.is_debugged() {
             // Else the addresses in vmlinux are not those of the kernel that runs.
             append += " nokaslr";

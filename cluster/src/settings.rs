@@ -123,6 +123,10 @@ pub struct Settings {
     /// Networks of the guests [default: nodes for run and up, else none]
     #[arg(long, value_enum)]
     pub net: Option<Net>,
+    /// Keep tgd running in each guest: the nodes are one system, with tg-spawn and tg-task
+    #[arg(long)]
+    #[serde(default)]
+    pub tgd: bool,
     /// Seconds until a guest must be up [default: 180]
     #[arg(long, value_name = "SECONDS")]
     pub boot_timeout: Option<u64>,
@@ -256,6 +260,7 @@ impl Settings {
             trust: if self.trust.is_empty() { base.trust } else { self.trust },
             gdb: if self.gdb.is_empty() { base.gdb } else { self.gdb },
             net: self.net.or(base.net),
+            tgd: self.tgd || base.tgd,
             boot_timeout: self.boot_timeout.or(base.boot_timeout),
             hang_timeout: self.hang_timeout.or(base.hang_timeout),
             keep: self.keep || base.keep,

@@ -84,15 +84,20 @@ pub(crate) fn cargo(target: &str) -> Result<Command> {
     Ok(command)
 }
 
+/// A nested cargo that builds for the guest's programs, all of them; what is to be built, as `--bins`, is missing.
+pub fn guest_programs() -> Result<Command> {
+    let mut command = cargo("guest")?;
+    command.env("RUSTFLAGS", "-C target-feature=+crt-static").args(["--target", TARGET]);
+    for package in PACKAGES {
+        command.args(["--package", package]);
+    }
+    Ok(command)
+}
+
 impl Store {
     /// Every guest program, freshly built: (name, file). Cargo decides what is up to date.
     pub(crate) fn tools(&self) -> Result<Vec<(String, PathBuf)>> {
-        let mut command = cargo("guest")?;
-        command.env("RUSTFLAGS", "-C target-feature=+crt-static").args(["--bins", "--target", TARGET]);
-        for package in PACKAGES {
-            command.args(["--package", package]);
-        }
-        let messages = self.build("the guest's programs", &mut command)?;
+        let messages = self.build("the guest's programs", guest_programs()?.arg("--bins"))?;
         let mut tools: Vec<_> = messages.lines().filter_map(executable).collect();
         tools.sort();
         tools.dedup();

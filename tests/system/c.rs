@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 use telegraphos_cluster::Cluster;
-use telegraphos_images::nested_cargo;
+use telegraphos_images::guest_programs;
 
+/// The example in guests.
+const PROGRAM: &str = "/mnt/programs/sum";
 const LIMIT: Duration = Duration::from_secs(120);
-const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 fn ran(command: &mut Command) -> Result<Output> {
     let output = command.output().with_context(|| format!("{command:?} does not start"))?;
@@ -19,25 +20,20 @@ fn ran(command: &mut Command) -> Result<Output> {
     Ok(output)
 }
 
-/// Packages with the programs of guests (`images/src/tools.rs`).
-const PROGRAMS: [&str; 4] =
-    ["telegraphos-guest-tests", "telegraphos-agent", "telegraphos-daemon", "telegraphos-sockets"];
+/// Where programs are that guests see in `/mnt/programs`.
+pub(crate) fn programs() -> Result<PathBuf> {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
+    std::fs::create_dir_all(&directory)?;
+    Ok(directory)
+}
 
 /// The static library of a crate, as the programs of guests are linked with it.
 fn library(package: &str, file: &str) -> Result<PathBuf> {
-    // Where those programs are built, with the same flags, and beside them, so that what both need has the same
-    // features: it is there already. With others, each would be built anew after the other.
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../guest");
-    let mut cargo = nested_cargo()?;
-    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
-    cargo.args(["build", "--release", "--locked", "--message-format=json-render-diagnostics", "--target", TARGET]);
-    for option in ["strip=true", "debug=false", "lto=false", "codegen-units=16"] {
-        cargo.args(["--config", &format!("profile.release.{option}")]);
-    }
-    for package in PROGRAMS.into_iter().chain([package]) {
-        cargo.args(["--package", package]);
-    }
-    let built = ran(cargo.args(["--lib", "--target-dir"]).arg(target))?;
+    // With those programs, so that what both need has the same features: it is there already. With others, each would
+    // be built anew after the other.
+    let mut cargo = guest_programs()?;
+    cargo.args(["--lib", "--package", package]);
+    let built = ran(&mut cargo)?;
     for line in String::from_utf8(built.stdout)?.lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
         let files = message["filenames"].as_array().into_iter().flatten().filter_map(|file| file.as_str());
@@ -52,26 +48,20 @@ fn library(package: &str, file: &str) -> Result<PathBuf> {
 /// in a long one; the program checks each sum.
 pub(crate) fn messages_example(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
-    let directory = tempfile::tempdir()?;
-    let (program, driver) =
-        (directory.path().join("sum"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver"));
+    let (program, driver) = (programs()?.join("sum"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver"));
     let mut gcc = Command::new("gcc");
     gcc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-static", "-s"]);
     gcc.arg("-I").arg(driver.join("lib/include")).arg("-I").arg(driver.join("msg/include"));
     gcc.arg(driver.join("msg/examples/sum.c")).arg(library("telegraphos-msg", "libtelegraphos_msg.a")?);
-    ran(gcc.args(["-lgcc_eh", "-lpthread", "-lm", "-ldl", "-o"]).arg(&program))?;
-    let program = std::fs::read(program)?;
-    for node in [a, b] {
-        let copy = node.argv(&["sh", "-c", "cat >/tmp/sum && chmod +x /tmp/sum"]);
-        copy.input(program.clone()).limit(LIMIT).check()?;
-    }
+    gcc.args(["-Wl,--gc-sections", "-lgcc_eh", "-lpthread", "-lm", "-ldl", "-o"]);
+    ran(gcc.arg(&program))?;
     // 8 bytes; as many as go to a slot, and 8 more; 2 MiB, which a user may lock beside the inboxes.
     let questions = ["1", "512", "513", "262144"];
     let sums = ["1", "131328", "131841", "34359869440"];
-    let mut server = b.argv(&["/tmp/sum", "serve", "sums", "4"]).spawn()?;
+    let mut server = b.argv(&[PROGRAM, "serve", "sums", "4"]).spawn()?;
     server.wait_for_line(LIMIT, |line| line == "serving")?;
     for (numbers, sum) in questions.into_iter().zip(sums) {
-        let said = a.argv(&["/tmp/sum", "ask", "1", "sums", numbers]).limit(LIMIT).check()?;
+        let said = a.argv(&[PROGRAM, "ask", "1", "sums", numbers]).limit(LIMIT).check()?;
         ensure!(said.trim() == sum, "the sum of 1 to {numbers} is {said:?}: expected {sum}");
         let line = server.wait_for_line(LIMIT, |_| true)?;
         ensure!(line == format!("{numbers} numbers from node 0: {sum}"), "{line:?}");
@@ -80,7 +70,7 @@ pub(crate) fn messages_example(cluster: &Cluster) -> Result<()> {
     let output = server.wait_for(LIMIT)?;
     ensure!(output.status.success() && output.stderr.is_empty(), "{}: {}", output.status, output.stderr);
     // Whom it does not find, it names.
-    let output = a.argv(&["/tmp/sum", "ask", "1", "nobody", "1"]).limit(LIMIT).run()?;
+    let output = a.argv(&[PROGRAM, "ask", "1", "nobody", "1"]).limit(LIMIT).run()?;
     let named = output.stderr.contains("no process of node 1 has the name \"nobody\"");
     ensure!(output.status.code() == 3 && named, "{}: {}", output.status, output.stderr);
     Ok(())

@@ -2,6 +2,7 @@
 //! `telegraphos up -d`, and all that is done to a cluster which runs so.
 
 use crate::command;
+use crate::help::within;
 use crate::leftovers::{Started, nothing_left, processes_of};
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -60,7 +61,7 @@ pub(crate) fn serves_its_commands_until_down() -> Result<()> {
     let clusters = Clusters(dir.path());
     let lock = tempfile::NamedTempFile::new()?;
     rustix::io::fcntl_setfd(lock.as_file(), rustix::io::FdFlags::empty())?;
-    let text = clusters.run(&["up", "-d", "--nodes", "2"], 0)?;
+    let text = clusters.run(&["up", "-d", "--nodes", "2", "--tgd"], 0)?;
     rustix::io::fcntl_setfd(lock.as_file(), rustix::io::FdFlags::CLOEXEC)?;
     ensure!(text.contains("Cluster default is up: 2 nodes."), "{text}");
     let text = clusters.run(&["status"], 0)?;
@@ -70,6 +71,7 @@ pub(crate) fn serves_its_commands_until_down() -> Result<()> {
     holds_nothing_open(&text, lock.path())?;
     clusters.refused(&["up", "-d"], 2, "a cluster named default runs already")?;
     commands(&clusters)?;
+    one_system(&clusters)?;
     interrupted(&clusters)?;
     unread(&clusters)?;
     copies(&clusters, dir.path())?;
@@ -94,6 +96,19 @@ fn holds_nothing_open(status: &str, file: &Path) -> Result<()> {
         ensure!(fs::read_link(entry?.path())? != file, "process {pid} has inherited {}", file.display());
     }
     Ok(())
+}
+
+/// The daemons that `--tgd` has started, and starts again, know each other and run tasks.
+fn one_system(clusters: &Clusters<'_>) -> Result<()> {
+    let spawned = || {
+        let text = clusters.run(&["exec", "0", "--", "tg-spawn", "-N", "1", "--", "sh", "-c", "hostname; id -u"], 0)?;
+        ensure!(text == "node1\n1000\n", "{text:?}");
+        Ok(())
+    };
+    within(Duration::from_secs(30), spawned)?;
+    let kill = "kill $(grep -lx tgd /proc/[0-9]*/comm | cut -d/ -f3)";
+    clusters.run(&["exec", "1", "--user", "root", "--", "sh", "-c", kill], 0)?;
+    within(Duration::from_secs(30), spawned)
 }
 
 /// Exit code, output, errors and input of commands.

@@ -14,12 +14,15 @@ const PROGRAM: &str = "/mnt/tests/sockets.py";
 /// What is said of each direction that became framed.
 const THROUGH_MEMORY: &str = "long writes go through the memory of node";
 
-/// Two nodes with Python and a network.
+/// Two nodes with Python, a network, and programs that are linked with libraries of theirs.
 pub(crate) fn nodes() -> Result<Builder> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver/sockets/tests");
     let settings = Settings {
         root: Some("debian+python3".parse()?),
-        share: vec![Share { host: tests, guest: "/mnt/tests".into(), read_only: true }],
+        share: vec![
+            Share { host: tests, guest: "/mnt/tests".into(), read_only: true },
+            Share { host: crate::c::programs()?, guest: "/mnt/programs".into(), read_only: true },
+        ],
         memory_mib: Some(512),
         net: Some(Net::Nodes),
         ..crate::settings("sockets")

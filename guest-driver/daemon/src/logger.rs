@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The outputs of tasks, which come to their master (s3 §6.4): the master listens before it spawns, the address goes with
-//! the request, and a task has its streams from before its first instruction.
+//! The outputs of tasks, which come to their master (s3 §6.4): the master listens before it spawns, the address goes
+//! with the request, and a task has its streams from before its first instruction.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;

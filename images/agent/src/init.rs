@@ -14,6 +14,7 @@
 //! | `telegraphos.noload` | do not load the driver |
 //! | `telegraphos.lab` | load the module for comparisons, too |
 //! | `telegraphos.net=N` | load the network device, too, and know the names of N nodes |
+//! | `telegraphos.tgd` | keep the daemon of one system image running, with its log in `/run/telegraphos/tgd.log` |
 //! | `telegraphos.outside` | use QEMU's network to the outside |
 //! | `telegraphos.root=boot` | a writable layer above the boot root |
 //! | `telegraphos.root=KIND:TAG` | the root is a directory of the host (KIND is `virtiofs` or `9p`), below such a layer |
@@ -72,6 +73,7 @@ struct Words {
     /// Names of nodes that have one of their own.
     names: Vec<(u16, String)>,
     outside: bool,
+    tgd: bool,
 }
 
 impl Words {
@@ -93,6 +95,7 @@ impl Words {
                 None if word == "noload" => words.noload = true,
                 None if word == "lab" => words.lab = true,
                 None if word == "outside" => words.outside = true,
+                None if word == "tgd" => words.tgd = true,
                 // Those of the driver are parameters of its module.
                 _ => {}
             }
@@ -124,6 +127,9 @@ impl Words {
         if self.shell {
             table += &format!("{console}::respawn:-/bin/sh\n");
         }
+        if self.tgd {
+            table += &format!("::respawn:/bin/sh -c '{DAEMON}'\n");
+        }
         table + "::ctrlaltdel:/bin/reboot -f\n"
     }
 }
@@ -147,6 +153,9 @@ fn programs() -> String {
     format!("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{TOOLS}/bin")
 }
 
+/// Keeps the daemon running: it ends with the board, and one of a node without it is started in vain.
+const DAEMON: &str = "mkdir -p /run/telegraphos; while :; do tgd >/run/telegraphos/tgd.log 2>&1; sleep 1; done";
+
 /// A program that is started again whenever it ends.
 struct Kept {
     command: Command,
@@ -166,6 +175,11 @@ fn supervise(words: &Words, console: &str) -> ! {
         // With a terminal of its own.
         command.args(["setsid", "-c", "sh", "-c"]);
         command.arg(format!("exec sh -l <>/dev/{console} >&0 2>&1"));
+        kept.push(Kept { command, pid: None });
+    }
+    if words.tgd {
+        let mut command = Command::new(format!("{TOOLS}/bin/busybox"));
+        command.args(["sh", "-c", DAEMON]);
         kept.push(Kept { command, pid: None });
     }
     for kept in &mut kept {
@@ -346,5 +360,7 @@ mod tests {
         let table = Words { agent: Some("ttyS1".into()), net: Some(2), ..Words::default() }.inittab("ttyS0");
         assert!(table.starts_with("::respawn:/bin/tg-agent --devices --network /dev/ttyS1\n"), "{table}");
         assert_eq!(Words::default().inittab("ttyS0"), "::ctrlaltdel:/bin/reboot -f\n");
+        let table = Words::of("telegraphos.tgd").inittab("ttyS0");
+        assert!(table.contains("::respawn:/bin/sh -c 'mkdir -p /run/telegraphos; while :; do tgd >"), "{table}");
     }
 }

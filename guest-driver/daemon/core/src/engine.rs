@@ -306,8 +306,8 @@ impl Engine {
         }
     }
 
-    /// Others have declared this incarnation dead: what it has ends, and it goes on as another. Its tasks on other nodes
-    /// end there, as those hear the new one. Only registrations for what is not its own outlive it.
+    /// Others have declared this incarnation dead: what it has ends, and it goes on as another. Its tasks on other
+    /// nodes end there, as those hear the new one. Only registrations for what is not its own outlive it.
     fn fenced(&mut self) {
         let ends = self.tasks.end(0, |_| true);
         self.end(ends);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one system image of a cluster (s3 §6, SPEC item 38), as a pure state machine: one [`Engine`] in the daemon of each
-//! node takes [events](Event) and returns [actions](Action). It has no clock, socket or process of its own; time is
-//! [`Event::Tick`], once a period.
+//! The one system image of a cluster (s3 §6, SPEC item 38), as a pure state machine: one [`Engine`] in the daemon of
+//! each node takes [events](Event) and returns [actions](Action). It has no clock, socket or process of its own; time
+//! is [`Event::Tick`], once a period.
 //!
 //! ```text
 //!   client ──Request──► Engine of its node ──Letter::Spawn──► Engine of the node that was chosen ──Start──► process
@@ -21,8 +21,8 @@
 //!
 //! Letters between two daemons that both live arrive once and in order. What an incarnation that is dead for a daemon
 //! has said, or says later, does not count: whoever has been declared dead by mistake is told
-//! ([`Letter::Fenced`](protocol::Letter::Fenced)), ends its tasks, and goes on as another incarnation. So the death of a
-//! node is final for all who have seen it.
+//! ([`Letter::Fenced`](protocol::Letter::Fenced)), ends its tasks, and goes on as another incarnation. So the death of
+//! a node is final for all who have seen it.
 #![forbid(unsafe_code)]
 
 mod bugs;

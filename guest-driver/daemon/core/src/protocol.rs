@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What clients and daemons say to each other, in postcard's encoding, and its limits: whatever is decoded here is within
-//! them.
+//! What clients and daemons say to each other, in postcard's encoding, and its limits: whatever is decoded here is
+//! within them.
 
 use crate::types::{Exit, Incarnation, Job, NodeInfo, Partition, Place, Refusal, TaskId, TaskInfo, User, Watched};
 use serde::de::DeserializeOwned;

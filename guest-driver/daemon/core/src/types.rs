@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// A daemon between its start and its end, or until it was declared dead: 1 to 2^24 - 1, since it shares a word with the
-/// load.
+/// A daemon between its start and its end, or until it was declared dead: 1 to 2^24 - 1, since it shares a word with
+/// the load.
 pub type Incarnation = u32;
 
 /// Bits of an [`Incarnation`].

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Letters between daemons, as messages (`telegraphos-msg`). Those admit processes of the same user only, so a letter is
-//! from a process of root's on its node.
+//! Letters between daemons, as messages (`telegraphos-msg`). Those admit processes of the same user only, so a letter
+//! is from a process of root's on its node.
 
 use super::Input;
 use log::{debug, warn};
