@@ -135,6 +135,7 @@ fn serve(
     let clone = || stream.try_clone().map_err(|error| error.to_string());
     let (writer, own) = (clone()?, clone()?);
     let (answers, waiting) = sync_channel(ANSWERS);
+    let last = answers.clone();
     super::thread("answer", move || write(writer, &waiting))?;
     super::thread("client", move || {
         let _leave = leave;
@@ -143,7 +144,8 @@ fn serve(
             return;
         }
         if let Err(error) = read(&stream, client, &to) {
-            refuse(&stream, Refusal::new(Refusal::EINVAL, error));
+            // Behind what it was answered before. It is closed when the daemon has forgotten it.
+            _ = last.try_send((0, Answer::Refused(Refusal::new(Refusal::EINVAL, error))));
         }
         _ = to.send(Input::Gone { client });
     })
@@ -176,7 +178,7 @@ fn write(mut stream: UnixStream, waiting: &Receiver<(u32, Answer)>) {
     _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Says why a client is closed: to one that reads.
+/// Says why a client is closed that has not been served.
 fn refuse(mut stream: &UnixStream, refusal: Refusal) {
     _ = stream.set_write_timeout(Some(Duration::from_millis(100)));
     if let Ok(frame) = frame(&(0, Answer::Refused(refusal))) {
@@ -202,6 +204,8 @@ mod tests {
         assert!(matches!(from.recv().unwrap(), Input::Request { client: 5, id: 3, request: Request::Nodes }));
         client.answer(3, Answer::Done);
         far.write_all(&[0xff; 4]).unwrap();
+        assert!(matches!(from.recv().unwrap(), Input::Gone { client: 5 }));
+        drop(client);
         let (mut bytes, mut answers) = (Vec::new(), Vec::new());
         far.read_to_end(&mut bytes).unwrap();
         while let Some(answer) = unframe::<(u32, Answer)>(&mut bytes).unwrap() {
@@ -209,7 +213,6 @@ mod tests {
         }
         let [(3, Answer::Done), (0, Answer::Refused(refusal))] = &answers[..] else { panic!("{answers:?}") };
         assert!(refusal.text.contains("a message of 4294967295 bytes"), "{refusal}");
-        assert!(matches!(from.recv().unwrap(), Input::Gone { client: 5 }));
     }
 
     #[test]
