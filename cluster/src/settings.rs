@@ -397,7 +397,7 @@ mod tests {
         let command = Settings::augment_args(Command::new("x"));
         let names: Vec<&str> = command.get_arguments().filter_map(|a| a.get_long()).collect();
         let text = "nodes = 3\nkernel = \"6.1\"\nmodules = \"/m\"\ninitrd = \"/i\"\nappend = \"a b\"\nroot = \"host\"\n\
-                    share = [\"/a:/b:ro\"]\nmemory = \"512M\"\ncpus = 2\nmachine = \"pc\"\naccel = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nnet = \"user\"\ngdb = [\"2\"]\nboot-timeout = 60\n\
+                    share = [\"/a:/b:ro\"]\nmemory = \"512M\"\ncpus = 2\nmachine = \"pc\"\naccel = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nnet = \"user\"\ntgd = true\ngdb = [\"2\"]\nboot-timeout = 60\n\
                     hang-timeout = 90\nkeep = true\nqemu = \"/q\"\nqemu-arg = [\"-d\", \"int\"]\n\
                     run-dir = \"/r\"\nlog-dir = \"/l\"\ncache = \"/c\"\n[hib]\nload-limit-ms = 500\n[fabric]\nnodes = 9\n\
                     [[trust]]\nname = \"lab\"\nnodes = [0, 2]\nsize-mib = 64\n";
