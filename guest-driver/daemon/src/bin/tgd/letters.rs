@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use telegraphos::Node;
 use telegraphos_daemon_core::Incarnation;
 use telegraphos_daemon_core::protocol::{Envelope, MAX_MESSAGE, decode, encode};
-use telegraphos_msg::{Config, Endpoint, Messages, Pattern, Process};
+use telegraphos_msg::{Config, Endpoint, Messages, Pattern, Process, Thread};
 
 const NAME: &str = "tgd";
 /// The thread of each daemon that receives.
@@ -18,14 +18,12 @@ const RECEIVER: u32 = 0;
 /// Letters to one node that wait, at most: all requests of one client, and as many answers.
 const WAITING: usize = 1024;
 
-/// The letters of this daemon.
+/// The letters of this daemon. Each node has one thread that sends, so letters keep their order.
 pub(crate) struct Letters {
     messages: Arc<Messages>,
     to: SyncSender<Input>,
-    /// By node: the incarnation that letters are for, and the way to the thread that sends them.
-    peers: BTreeMap<u16, (Incarnation, SyncSender<Envelope>)>,
-    /// The number of the last thread.
-    last: u32,
+    /// By node: the way to its thread.
+    peers: BTreeMap<u16, SyncSender<Envelope>>,
 }
 
 impl Letters {
@@ -45,33 +43,29 @@ impl Letters {
                 _ = events.send(Input::Broken(format!("letters of other daemons: {error}")));
             }
         })?;
-        Ok(Letters { messages, to, peers: BTreeMap::new(), last: RECEIVER })
+        Ok(Letters { messages, to, peers: BTreeMap::new() })
     }
 
     /// Sends a letter, and reports if it cannot be delivered. Does not wait.
     pub(crate) fn send(&mut self, node: u16, envelope: Envelope) {
         let incarnation = envelope.to;
-        if self.peers.get(&node).is_none_or(|(of, _)| *of != incarnation) {
+        if !self.peers.contains_key(&node) {
             let (sender, waiting) = sync_channel(WAITING);
-            self.last = self.last.checked_add(1).unwrap_or(RECEIVER + 1);
-            let (messages, to, number) = (self.messages.clone(), self.to.clone(), self.last);
-            let body = move || {
-                if let Err(why) = deliver(&messages, node, number, &waiting) {
-                    debug!("letters to node {node}: {why}");
-                    _ = to.send(Input::Unreachable { node, incarnation });
-                    // Those that still come are lost, as it has been said.
-                    while waiting.recv().is_ok() {}
-                }
-            };
-            if super::thread("deliver", body).is_err() {
+            let (messages, to) = (self.messages.clone(), self.to.clone());
+            if super::thread("deliver", move || deliver(&messages, node, &waiting, &to)).is_err() {
+                return self.unreachable(node, incarnation);
+            }
+            self.peers.insert(node, sender);
+        }
+        let Some(sender) = self.peers.get(&node) else { return };
+        match sender.try_send(envelope) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                warn!("node {node} does not take its letters: {WAITING} wait");
                 self.unreachable(node, incarnation);
             }
-            self.peers.insert(node, (incarnation, sender));
-        }
-        let Some((_, sender)) = self.peers.get(&node) else { return };
-        if let Err(TrySendError::Full(_)) = sender.try_send(envelope) {
-            warn!("node {node} does not take its letters: {WAITING} wait");
-            self.unreachable(node, incarnation);
+            // Its thread has ended, with the board.
+            Err(TrySendError::Disconnected(_)) => _ = self.peers.remove(&node),
         }
     }
 
@@ -101,18 +95,37 @@ fn receive(messages: &Messages, to: &SyncSender<Input>) -> telegraphos_msg::Resu
     }
 }
 
-fn deliver(messages: &Messages, node: u16, number: u32, waiting: &Receiver<Envelope>) -> Result<(), String> {
-    let mut found: Option<(telegraphos_msg::Thread<'_>, Process)> = None;
+/// Sends what waits for a node.
+fn deliver(messages: &Messages, node: u16, waiting: &Receiver<Envelope>, to: &SyncSender<Input>) {
+    let Ok(thread) = messages.thread(RECEIVER + 1 + u32::from(node)) else { return };
+    let mut found: Option<Process> = None;
     while let Ok(envelope) = waiting.recv() {
-        let bytes = encode(&envelope).map_err(|error| error.to_string())?;
-        let send = |found: &mut Option<_>| -> telegraphos_msg::Result<()> {
-            let (thread, process) = match found {
-                Some(found) => found,
-                None => found.insert((messages.thread(number)?, messages.find(node, NAME)?)),
-            };
-            thread.send(Endpoint { process: *process, thread: RECEIVER }, 0, &bytes)
-        };
-        send(&mut found).map_err(|error| error.to_string())?;
+        let incarnation = envelope.to;
+        if let Err(why) = deliver_one(messages, &thread, node, &mut found, &envelope) {
+            debug!("a letter to node {node}: {why}");
+            if to.send(Input::Unreachable { node, incarnation }).is_err() {
+                return;
+            }
+        }
     }
+}
+
+/// Sends a letter to the daemon that was found there before, or if that has gone, to the one that is there now.
+fn deliver_one(
+    messages: &Messages,
+    thread: &Thread<'_>,
+    node: u16,
+    found: &mut Option<Process>,
+    envelope: &Envelope,
+) -> Result<(), String> {
+    let bytes = encode(envelope).map_err(|error| error.to_string())?;
+    let send = |process| thread.send(Endpoint { process, thread: RECEIVER }, 0, &bytes);
+    if found.is_some_and(|process| send(process).is_ok()) {
+        return Ok(());
+    }
+    *found = None;
+    let process = messages.find(node, NAME).map_err(|error| error.to_string())?;
+    send(process).map_err(|error| error.to_string())?;
+    *found = Some(process);
     Ok(())
 }
