@@ -370,6 +370,9 @@ pub(crate) fn bad_input(cluster: &Cluster) -> Result<()> {
     says(node, &["tg-spawn", "-e", "X", "true"], 2, &["expected NAME=VALUE"])?;
     says(node, &["tg-spawn", "-N", "60", "true"], 125, &["node 60 has never been heard of: expected one of 0, 1, 2"])?;
     says(node, &["tg-spawn", "-d", "tmp", "true"], 125, &["the directory \"tmp\": expected an absolute path"])?;
+    let long = "x".repeat(10_000);
+    says(node, &["tg-spawn", "-N", "1", &long], 126, &["node 1: cannot run xxx", "File name too long"])?;
+    says(node, &["tg-spawn", "-N", "1", "hostname"], 0, &["node1"])?;
     says(node, &["tg-task", "kill", "345"], 2, &["the task \"345\": expected NODE.PID"])?;
     says(node, &["tg-task", "kill", "0.0"], 2, &["expected NODE.PID"])?;
     says(node, &["tg-task", "kill", "-s", "NONE", "0.1"], 2, &["the signal \"NONE\""])?;

@@ -565,12 +565,15 @@ impl Engine {
                     let outcome = Err(Refusal::new(Refusal::EHOSTUNREACH, format!("node {} ends", self.config.node)));
                     return self.reply(node, incarnation, Letter::Spawned { ticket, outcome });
                 }
-                let running = self.tasks.count();
-                if running >= tasks::MOST {
+                let (running, own) = (self.tasks.count(), self.tasks.count_of(user.uid));
+                if running >= tasks::MOST || (own >= tasks::OF_A_USER && !user.is_root()) {
                     let text = format!(
-                        "node {} has {running} tasks: expected at most {}; wait for some to end",
+                        "node {} has {running} tasks, {own} of user {}: expected at most {}, and {} of one user; wait for \
+                         some to end",
                         self.config.node,
-                        tasks::MOST
+                        user.uid,
+                        tasks::MOST,
+                        tasks::OF_A_USER
                     );
                     let outcome = Err(Refusal::new(Refusal::EAGAIN, text));
                     return self.reply(node, incarnation, Letter::Spawned { ticket, outcome });

@@ -14,8 +14,6 @@ pub const MAX_JOB: usize = 32 * 1024;
 pub const MAX_COUNT: u16 = 256;
 /// Bytes of a partition's name, 1 to this; letters, digits, `-`, `_` and `.`.
 pub const MAX_NAME: usize = 32;
-/// Bytes of a text that says why, at most.
-const MAX_TEXT: usize = 1024;
 /// Bytes of a length before each message on a Unix socket: least byte first.
 pub const LENGTH: usize = 4;
 
@@ -255,7 +253,7 @@ pub fn check_name(name: &str) -> Result<(), Malformed> {
 
 fn check_refusal<T>(outcome: &Result<T, Refusal>) -> Result<(), Malformed> {
     match outcome {
-        Err(refusal) if refusal.text.len() > MAX_TEXT => malformed("a text that is too long"),
+        Err(refusal) if refusal.text.len() > Refusal::MAX_TEXT => malformed("a text that is too long"),
         _ => Ok(()),
     }
 }
@@ -391,6 +389,16 @@ mod tests {
             // Whoever does not check: the other end does.
             let said = decode::<(u32, Request)>(&postcard::to_allocvec(&bad).unwrap()).unwrap_err().to_string();
             assert!(said.contains(says), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_never_too_long_for_a_message() {
+        for text in ["x".repeat(40_000), "\u{1f980}".repeat(3000), "y".repeat(Refusal::MAX_TEXT)] {
+            let refusal = Refusal::new(1, format!("begin {text} end"));
+            assert!(refusal.text.starts_with("begin ") && refusal.text.ends_with(" end"), "{refusal}");
+            let answer = (1, Answer::Refused(refusal));
+            assert_eq!(decode::<(u32, Answer)>(&encode(&answer).unwrap()).unwrap(), answer);
         }
     }
 

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Tasks of a node, at most.
 pub(crate) const MOST: usize = 256;
+/// Those of one user, at most, but of root.
+pub(crate) const OF_A_USER: usize = 192;
 /// Tasks that have ended, and whose exit is still known.
 const ENDED: usize = 1024;
 /// Registrations at the tasks and clients of a node, at most.
@@ -66,6 +68,15 @@ impl Tasks {
     /// Tasks that run or start.
     pub(crate) fn count(&self) -> usize {
         self.running.len() + self.starting.len()
+    }
+
+    /// Those of a user.
+    pub(crate) fn count_of(&self, uid: u32) -> usize {
+        let masters = self.running.values().map(|task| &task.master);
+        masters
+            .chain(self.starting.values().map(|starting| &starting.master))
+            .filter(|master| master.uid == uid)
+            .count()
     }
 
     pub(crate) fn is_running(&self, pid: u32) -> bool {

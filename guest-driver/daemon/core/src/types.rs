@@ -181,9 +181,21 @@ impl Refusal {
     /// The node is not there.
     pub const EHOSTUNREACH: i32 = 113;
 
-    /// With an errno.
+    /// Bytes of the text, at most.
+    pub const MAX_TEXT: usize = 1024;
+
+    /// With an errno. Of a text that is too long, as one with a program's name can be, the beginning and the end are
+    /// kept.
     pub fn new(errno: i32, text: impl Into<String>) -> Refusal {
-        Refusal { errno, text: text.into() }
+        let text = text.into();
+        if text.len() <= Refusal::MAX_TEXT {
+            return Refusal { errno, text };
+        }
+        let half = Refusal::MAX_TEXT / 2 - 8;
+        let from = (text.len() - half..).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+        let to = (0..=half).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+        let text = format!("{} ... {}", text.get(..to).unwrap_or_default(), text.get(from..).unwrap_or_default());
+        Refusal { errno, text }
     }
 }
 

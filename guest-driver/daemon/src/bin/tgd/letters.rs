@@ -118,7 +118,14 @@ fn deliver_one(
     found: &mut Option<Process>,
     envelope: &Envelope,
 ) -> Result<(), String> {
-    let bytes = encode(envelope).map_err(|error| error.to_string())?;
+    let bytes = match encode(envelope) {
+        Ok(bytes) => bytes,
+        // That is this daemon's mistake, and no reason to call the other one dead.
+        Err(error) => {
+            warn!("a letter to node {node} is not sent: {error}");
+            return Ok(());
+        }
+    };
     let send = |process| thread.send(Endpoint { process, thread: RECEIVER }, 0, &bytes);
     if found.is_some_and(|process| send(process).is_ok()) {
         return Ok(());
