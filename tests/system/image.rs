@@ -257,8 +257,9 @@ pub(crate) fn alive_messages_are_n(cluster: &Cluster) -> Result<()> {
     // Copies of the last ones may not have been counted yet.
     let others = nodes.len() as u64 - 1;
     ensure!(copies.abs_diff(stores * others) <= 2 * others * nodes.len() as u64, "{stores} stores, {copies} copies");
-    // Never more than one a node and period; daemons that do not get a processor miss some.
-    let most = (periods + 2.0) * nodes.len() as f64;
+    // One a node and period, where a message to each other node would be two or more. Frames that the network sends to
+    // all nodes are such stores, too: a few. Daemons that do not get a processor miss some.
+    let most = 1.5 * (periods + 2.0) * nodes.len() as f64;
     ensure!(stores as f64 <= most, "{stores} stores in {periods:.1} periods: expected {most:.0} at most");
     ensure!(stores > nodes.len() as u64, "{stores} stores in {periods:.1} periods");
     Ok(())
