@@ -360,20 +360,12 @@ fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)],
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    let mut groups: Vec<_> = user.groups.iter().map(|g| rustix::process::Gid::from_raw(*g)).collect();
-    groups.push(rustix::process::Gid::from_raw(gid));
-    // Not by Command::uid, which drops all supplementary groups and cannot set others.
-    let drop_rights = move || -> io::Result<()> {
-        rustix::thread::set_thread_groups(&groups)?;
-        rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(gid))?;
-        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid))?;
-        Ok(())
-    };
+    let ids = user.ids(uid, gid);
     if rustix::process::geteuid().is_root() {
         // SAFETY: runs in the child between fork and exec; it makes three system calls on memory prepared before the
         // fork, allocates nothing and takes no lock. The child has this one thread, so per-thread ids are the
         // process's.
-        unsafe { command.pre_exec(drop_rights) };
+        unsafe { command.pre_exec(move || ids.assume()) };
     } else if uid != rustix::process::geteuid().as_raw() || gid != rustix::process::getegid().as_raw() {
         return Err(io::Error::other("the agent is not root and cannot become another user"));
     }

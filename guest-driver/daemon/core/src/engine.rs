@@ -117,8 +117,6 @@ impl Engine {
             alive: member.alive,
             load: member.load,
             incarnation: member.incarnation,
-            // At most `tasks::MOST`.
-            tasks: if node == self.config.node { self.tasks.count() as u32 } else { 0 },
         };
         self.members.iter().map(info).collect()
     }
@@ -561,22 +559,8 @@ impl Engine {
         match letter {
             Letter::Spawn { ticket, client, master, user, job } => {
                 let owner = Watcher { node, incarnation, ticket };
-                if self.stopped {
-                    let outcome = Err(Refusal::new(Refusal::EHOSTUNREACH, format!("node {} ends", self.config.node)));
-                    return self.reply(node, incarnation, Letter::Spawned { ticket, outcome });
-                }
-                let (running, own) = (self.tasks.count(), self.tasks.count_of(user.uid));
-                if running >= tasks::MOST || (own >= tasks::OF_A_USER && !user.is_root()) {
-                    let text = format!(
-                        "node {} has {running} tasks, {own} of user {}: expected at most {}, and {} of one user; wait for \
-                         some to end",
-                        self.config.node,
-                        user.uid,
-                        tasks::MOST,
-                        tasks::OF_A_USER
-                    );
-                    let outcome = Err(Refusal::new(Refusal::EAGAIN, text));
-                    return self.reply(node, incarnation, Letter::Spawned { ticket, outcome });
+                if let Err(refusal) = self.admit(user) {
+                    return self.reply(node, incarnation, Letter::Spawned { ticket, outcome: Err(refusal) });
                 }
                 let program = job.argv.first().map_or_else(String::new, |word| word.chars().take(SHOWN).collect());
                 let token = self.next();
@@ -663,6 +647,24 @@ impl Engine {
             // It is handled whoever says it, see above.
             Letter::Fenced => {}
         }
+    }
+
+    /// Whether one more task of this user may be started here.
+    fn admit(&self, user: User) -> Result<(), Refusal> {
+        let node = self.config.node;
+        if self.stopped {
+            return Err(Refusal::new(Refusal::EHOSTUNREACH, format!("node {node} ends")));
+        }
+        let (running, own) = (self.tasks.count(), self.tasks.count_of(user.uid));
+        if running >= tasks::MOST || (own >= tasks::OF_A_USER && !user.is_root()) {
+            let (most, of_a_user, uid) = (tasks::MOST, tasks::OF_A_USER, user.uid);
+            let text = format!(
+                "node {node} has {running} tasks, {own} of user {uid}: expected at most {most}, and {of_a_user} of one \
+                 user; wait for some to end"
+            );
+            return Err(Refusal::new(Refusal::EAGAIN, text));
+        }
+        Ok(())
     }
 
     /// Closes a ticket, if it is of that kind.

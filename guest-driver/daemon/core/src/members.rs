@@ -14,7 +14,7 @@ pub(crate) struct Member {
     pub(crate) alive: bool,
     pub(crate) load: u32,
     /// Periods since it was heard last.
-    pub(crate) silent: u32,
+    silent: u32,
     dead: VecDeque<Incarnation>,
 }
 

@@ -72,6 +72,17 @@ pub enum Exit {
     Unknown,
 }
 
+impl Exit {
+    /// What a program that waited for it ends with: its code, 128 and its signal, or 125 if neither is known.
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Code(code) => code,
+            Exit::Signal(signal) => 128_u8.saturating_add(signal),
+            Exit::NodeLost | Exit::Unknown => 125,
+        }
+    }
+}
+
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -223,8 +234,6 @@ pub struct NodeInfo {
     pub load: u32,
     /// The incarnation of its daemon.
     pub incarnation: Incarnation,
-    /// Tasks that this daemon knows to run there; of its own node only.
-    pub tasks: u32,
 }
 
 /// A subset of the nodes. Of two of one name the one with the greater version and writer counts.

@@ -169,16 +169,11 @@ fn run(parser: lexopt::Parser) -> Result<ExitCode, Failure> {
     // Nothing more is to come from a node that is lost.
     let mut lost = Vec::new();
     while let Some((what, exit)) = daemon.next_death()? {
-        let value = match exit {
-            Exit::Code(code) => code,
-            Exit::Signal(signal) => 128_u8.saturating_add(signal),
-            Exit::NodeLost | Exit::Unknown => FAILED,
-        };
         if verbose || matches!(exit, Exit::NodeLost | Exit::Unknown) {
             eprintln!("tg-spawn: {what}: {exit}");
         }
-        if value != 0 {
-            failed(value);
+        if exit.code() != 0 {
+            failed(exit.code());
         }
         if let (Watched::Task(task), Exit::NodeLost) = (what, exit) {
             lost.push(task);

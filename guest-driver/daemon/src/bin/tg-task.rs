@@ -4,7 +4,7 @@
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 use std::process::ExitCode;
 use telegraphos_daemon::program::{self, Failure};
-use telegraphos_daemon::{Daemon, Exit, LOAD_ONE, TaskId, Watched};
+use telegraphos_daemon::{Daemon, LOAD_ONE, TaskId, Watched};
 
 const HELP: &str = "\
 Looks at the tasks and the nodes of the cluster.
@@ -50,13 +50,6 @@ fn signal(text: &str) -> Result<i32, Failure> {
     let named = (1..).zip(SIGNALS).find(|(_, signal)| *signal == name).map(|(number, _)| number);
     let number = named.or_else(|| text.parse().ok());
     number.ok_or_else(|| Failure::Usage(format!("the signal {text:?}: expected a number, or a name such as TERM")))
-}
-
-fn connected() -> Result<Result<Daemon, ExitCode>, Failure> {
-    Ok(Daemon::connect().map_err(|error| {
-        eprintln!("tg-task: {error}");
-        ExitCode::from(3)
-    }))
 }
 
 fn run(mut parser: lexopt::Parser) -> Result<ExitCode, Failure> {
@@ -110,9 +103,12 @@ fn run(mut parser: lexopt::Parser) -> Result<ExitCode, Failure> {
         [] => return Err(Failure::Usage("no command is named".into())),
         _ => return Err(Failure::Usage(format!("the command {:?} is not one of tg-task's", words.join(" ")))),
     };
-    match connected()? {
+    match Daemon::connect() {
         Ok(mut daemon) => Ok(ExitCode::from(command(&mut daemon)?)),
-        Err(code) => Ok(code),
+        Err(error) => {
+            eprintln!("tg-task: {error}");
+            Ok(ExitCode::from(3))
+        }
     }
 }
 
@@ -146,11 +142,7 @@ fn wait(daemon: &mut Daemon, what: &[Watched]) -> telegraphos_daemon::Result<u8>
     let mut code = 0;
     while let Some((what, exit)) = daemon.next_death()? {
         println!("{what}: {exit}");
-        code = match exit {
-            Exit::Code(code) => code,
-            Exit::Signal(signal) => 128_u8.saturating_add(signal),
-            Exit::NodeLost | Exit::Unknown => 125,
-        };
+        code = exit.code();
     }
     Ok(code)
 }

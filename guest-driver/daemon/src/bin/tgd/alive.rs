@@ -13,7 +13,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 use telegraphos::{Node, ReplicaMode, Replicated};
-use telegraphos_daemon_core::{INCARNATION_BITS, Incarnation};
+use telegraphos_daemon_core::{Event, INCARNATION_BITS, Incarnation};
 
 const NAME: &str = "tgd.alive";
 /// Periods of silence after which a node is joined, as if for the first time.
@@ -103,7 +103,7 @@ fn listen(shared: &Shared, own: u16, period: Duration, to: &SyncSender<Input>) {
             silent.store(0, Relaxed);
             (*last, *changes) = (word, (*changes + 1).min(CHANGES));
             let (incarnation, load) = parts(word);
-            if *changes >= CHANGES && to.send(Input::Heard { node, incarnation, load }).is_err() {
+            if *changes >= CHANGES && to.send(Input::Event(Event::Heard { node, incarnation, load })).is_err() {
                 return;
             }
         }

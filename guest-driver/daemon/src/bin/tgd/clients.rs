@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use telegraphos_daemon_core::protocol::{Answer, Request, frame, unframe};
-use telegraphos_daemon_core::{Refusal, User};
+use telegraphos_daemon_core::{Event, Refusal, User};
 
 /// Clients at once, at most.
 const CLIENTS: usize = 128;
@@ -147,7 +147,7 @@ fn serve(
             // Behind what it was answered before. It is closed when the daemon has forgotten it.
             _ = last.try_send((0, Answer::Refused(Refusal::new(Refusal::EINVAL, error))));
         }
-        _ = to.send(Input::Gone { client });
+        _ = to.send(Input::Event(Event::Gone { client }));
     })
 }
 
@@ -155,7 +155,7 @@ fn read(mut stream: &UnixStream, client: u64, to: &SyncSender<Input>) -> Result<
     let (mut buffer, mut bytes) = (Vec::new(), [0; 4096]);
     loop {
         while let Some((id, request)) = unframe::<(u32, Request)>(&mut buffer).map_err(|error| error.to_string())? {
-            if to.send(Input::Request { client, id, request }).is_err() {
+            if to.send(Input::Event(Event::Request { client, id, request })).is_err() {
                 return Ok(());
             }
         }
@@ -201,10 +201,13 @@ mod tests {
         // It is kept, as the daemon does: answers go to it.
         let Input::Connected { client: 5, to: client, .. } = from.recv().unwrap() else { panic!("not connected") };
         far.write_all(&frame(&(3, Request::Nodes)).unwrap()).unwrap();
-        assert!(matches!(from.recv().unwrap(), Input::Request { client: 5, id: 3, request: Request::Nodes }));
+        assert!(matches!(
+            from.recv().unwrap(),
+            Input::Event(Event::Request { client: 5, id: 3, request: Request::Nodes })
+        ));
         client.answer(3, Answer::Done);
         far.write_all(&[0xff; 4]).unwrap();
-        assert!(matches!(from.recv().unwrap(), Input::Gone { client: 5 }));
+        assert!(matches!(from.recv().unwrap(), Input::Event(Event::Gone { client: 5 })));
         drop(client);
         let (mut bytes, mut answers) = (Vec::new(), Vec::new());
         far.read_to_end(&mut bytes).unwrap();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use telegraphos::Node;
-use telegraphos_daemon_core::Incarnation;
+use telegraphos_daemon_core::Event;
 use telegraphos_daemon_core::protocol::{Envelope, MAX_MESSAGE, decode, encode};
 use telegraphos_msg::{Config, Endpoint, Messages, Pattern, Process, Thread};
 
@@ -46,33 +46,27 @@ impl Letters {
         Ok(Letters { messages, to, peers: BTreeMap::new() })
     }
 
-    /// Sends a letter, and reports if it cannot be delivered. Does not wait.
-    pub(crate) fn send(&mut self, node: u16, envelope: Envelope) {
-        let incarnation = envelope.to;
+    /// Sends a letter, and reports if it cannot be delivered; false if that is known at once. Does not wait.
+    pub(crate) fn send(&mut self, node: u16, envelope: Envelope) -> bool {
         if !self.peers.contains_key(&node) {
             let (sender, waiting) = sync_channel(WAITING);
             let (messages, to) = (self.messages.clone(), self.to.clone());
             if super::thread("deliver", move || deliver(&messages, node, &waiting, &to)).is_err() {
-                return self.unreachable(node, incarnation);
+                return false;
             }
             self.peers.insert(node, sender);
         }
-        let Some(sender) = self.peers.get(&node) else { return };
+        let Some(sender) = self.peers.get(&node) else { return false };
         match sender.try_send(envelope) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
                 warn!("node {node} does not take its letters: {WAITING} wait");
-                self.unreachable(node, incarnation);
+                return false;
             }
             // Its thread has ended, with the board.
             Err(TrySendError::Disconnected(_)) => _ = self.peers.remove(&node),
         }
-    }
-
-    fn unreachable(&self, node: u16, incarnation: Incarnation) {
-        let to = self.to.clone();
-        // Not by the thread that reads what is sent: it would wait for itself.
-        _ = super::thread("unreachable", move || _ = to.send(Input::Unreachable { node, incarnation }));
+        true
     }
 }
 
@@ -86,7 +80,7 @@ fn receive(messages: &Messages, to: &SyncSender<Input>) -> telegraphos_msg::Resu
         let bytes = usize::try_from(received.length).ok().and_then(|length| buffer.get(..length)).unwrap_or_default();
         match decode::<Envelope>(bytes) {
             Ok(envelope) => {
-                if to.send(Input::Letter { from, envelope }).is_err() {
+                if to.send(Input::Event(Event::Letter { from, envelope })).is_err() {
                     return Ok(());
                 }
             }
@@ -103,7 +97,7 @@ fn deliver(messages: &Messages, node: u16, waiting: &Receiver<Envelope>, to: &Sy
         let incarnation = envelope.to;
         if let Err(why) = deliver_one(messages, &thread, node, &mut found, &envelope) {
             debug!("a letter to node {node}: {why}");
-            if to.send(Input::Unreachable { node, incarnation }).is_err() {
+            if to.send(Input::Event(Event::Unreachable { node, incarnation })).is_err() {
                 return;
             }
         }

@@ -21,7 +21,7 @@ use letters::Letters;
 use lexopt::prelude::{Long, Short, ValueExt};
 use log::{info, warn};
 use processes::{Reap, Start};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -29,10 +29,7 @@ use std::time::{Duration, Instant};
 use telegraphos::Node;
 use telegraphos_daemon::SOCKET;
 use telegraphos_daemon::program::{self, Failure};
-use telegraphos_daemon_core::protocol::{Envelope, Request};
-use telegraphos_daemon_core::{
-    Action, Config, Engine, Event, Exit, INCARNATION_BITS, Incarnation, LOAD_ONE, Refusal, User,
-};
+use telegraphos_daemon_core::{Action, Config, Engine, Event, Exit, INCARNATION_BITS, Incarnation, LOAD_ONE, User};
 
 const HELP: &str = "\
 The daemon of a node: knows which nodes of the cluster are alive, and runs tasks on any of them.
@@ -60,45 +57,18 @@ const INPUTS: usize = 256;
 
 /// What happens.
 pub(crate) enum Input {
-    Heard {
-        node: u16,
-        incarnation: Incarnation,
-        load: u32,
-    },
-    Letter {
-        from: u16,
-        envelope: Envelope,
-    },
-    Unreachable {
-        node: u16,
-        incarnation: Incarnation,
-    },
+    /// To the engine alone.
+    Event(Event),
     Connected {
         client: u64,
         pid: u32,
         user: User,
         to: Client,
     },
-    Request {
-        client: u64,
-        id: u32,
-        request: Request,
-    },
-    Gone {
-        client: u64,
-    },
-    Started {
-        token: u64,
-        outcome: Result<u32, Refusal>,
-    },
     Exited {
         pid: u32,
         exit: Exit,
         reap: Reap,
-    },
-    Signalled {
-        token: u64,
-        outcome: Result<(), Refusal>,
     },
     /// It is to end.
     Stop,
@@ -232,64 +202,70 @@ impl Daemon {
                     self.event(Event::Stop)?;
                 }
                 Input::Broken(why) => return Err(why),
-                input => self.input(input)?,
+                Input::Connected { client, pid, user, to } => {
+                    self.clients.insert(client, to);
+                    self.event(Event::Connected { client, pid, user })?;
+                }
+                Input::Exited { pid, exit, reap } => {
+                    self.event(Event::Exited { pid, exit })?;
+                    drop(reap);
+                }
+                Input::Event(event) => {
+                    if let Event::Gone { client } = event {
+                        self.clients.remove(&client);
+                    }
+                    self.event(event)?;
+                }
             }
         }
-    }
-
-    fn input(&mut self, input: Input) -> Result<(), String> {
-        let event = match input {
-            Input::Heard { node, incarnation, load } => Event::Heard { node, incarnation, load },
-            Input::Letter { from, envelope } => Event::Letter { from, envelope },
-            Input::Unreachable { node, incarnation } => Event::Unreachable { node, incarnation },
-            Input::Connected { client, pid, user, to } => {
-                self.clients.insert(client, to);
-                Event::Connected { client, pid, user }
-            }
-            Input::Request { client, id, request } => Event::Request { client, id, request },
-            Input::Gone { client } => {
-                self.clients.remove(&client);
-                Event::Gone { client }
-            }
-            Input::Started { token, outcome } => Event::Started { token, outcome },
-            Input::Exited { pid, exit, reap } => {
-                self.event(Event::Exited { pid, exit })?;
-                drop(reap);
-                return Ok(());
-            }
-            Input::Signalled { token, outcome } => Event::Signalled { token, outcome },
-            Input::Stop | Input::Broken(_) => return Ok(()),
-        };
-        self.event(event)
     }
 
     fn event(&mut self, event: Event) -> Result<(), String> {
-        for action in self.engine.handle(event) {
-            match action {
-                Action::Beat { incarnation, load } => {
-                    self.alive.beat(incarnation, load).map_err(|error| format!("the board: {error}"))?;
-                }
-                Action::Send { node, envelope } => self.letters.send(node, envelope),
-                Action::Start { token, user, master, job } => {
-                    let start = Start { token, node: self.node, user, master, job };
-                    processes::start(start, self.to.clone());
-                }
-                Action::Signal { token, pid, signal, user } => {
-                    processes::signal(token, self.node, pid, signal, user, &self.to);
-                }
-                Action::End { pid, kill } => processes::end(pid, kill),
-                Action::Answer { client, id, answer } => {
-                    if let Some(client) = self.clients.get(&client) {
-                        client.answer(id, answer);
-                    }
-                }
-                Action::Joined { node, incarnation } => info!("node {node} is alive, incarnation {incarnation}"),
-                Action::Lost { node, incarnation } => info!("node {node} is dead, incarnation {incarnation}"),
-                Action::Renewed { incarnation } => {
-                    warn!("others have declared this node dead: its tasks end; it is incarnation {incarnation} now");
-                }
+        // What fails at once is an event as well.
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            for action in self.engine.handle(event) {
+                events.extend(self.act(action)?);
             }
         }
         Ok(())
+    }
+
+    /// Does what the engine wants; how it has failed, if it has.
+    fn act(&mut self, action: Action) -> Result<Option<Event>, String> {
+        match action {
+            Action::Beat { incarnation, load } => {
+                self.alive.beat(incarnation, load).map_err(|error| format!("the board: {error}"))?;
+            }
+            Action::Send { node, envelope } => {
+                let incarnation = envelope.to;
+                if !self.letters.send(node, envelope) {
+                    return Ok(Some(Event::Unreachable { node, incarnation }));
+                }
+            }
+            Action::Start { token, user, master, job } => {
+                let start = Start { token, node: self.node, user, master, job };
+                if let Err(refusal) = processes::start(start, self.to.clone()) {
+                    return Ok(Some(Event::Started { token, outcome: Err(refusal) }));
+                }
+            }
+            Action::Signal { token, pid, signal, user } => {
+                if let Err(refusal) = processes::signal(token, self.node, pid, signal, user, self.to.clone()) {
+                    return Ok(Some(Event::Signalled { token, outcome: Err(refusal) }));
+                }
+            }
+            Action::End { pid, kill } => processes::end(pid, kill),
+            Action::Answer { client, id, answer } => {
+                if let Some(client) = self.clients.get(&client) {
+                    client.answer(id, answer);
+                }
+            }
+            Action::Joined { node, incarnation } => info!("node {node} is alive, incarnation {incarnation}"),
+            Action::Lost { node, incarnation } => info!("node {node} is dead, incarnation {incarnation}"),
+            Action::Renewed { incarnation } => {
+                warn!("others have declared this node dead: its tasks end; it is incarnation {incarnation} now");
+            }
+        }
+        Ok(None)
     }
 }

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::time::Duration;
 use telegraphos_agent::user::Account;
-use telegraphos_daemon_core::{Exit, Job, Logger, Refusal, TaskId, User};
+use telegraphos_daemon_core::{Event, Exit, Job, Logger, Refusal, TaskId, User};
 
 /// Within this a logger is connected to.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -36,22 +36,21 @@ pub(crate) struct Reap {
     _taken: Sender<()>,
 }
 
-/// Starts a task, and reports how it ends.
-pub(crate) fn start(start: Start, to: SyncSender<Input>) {
-    let (token, events) = (start.token, to.clone());
-    let body = move || match spawn(&start) {
-        Ok(child) => {
-            let pid = child.id();
-            if to.send(Input::Started { token, outcome: Ok(pid) }).is_ok() {
-                watch(child, pid, &to);
-            }
+/// A thread for what waits, or why there is none.
+fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
+    super::thread(name, body).map_err(|why| Refusal::new(Refusal::EAGAIN, why))
+}
+
+/// Starts a task, and reports that, and how it ends.
+pub(crate) fn start(start: Start, to: SyncSender<Input>) -> Result<(), Refusal> {
+    thread("task", move || {
+        let spawned = spawn(&start);
+        let outcome = spawned.as_ref().map(Child::id).map_err(Clone::clone);
+        let told = to.send(Input::Event(Event::Started { token: start.token, outcome })).is_ok();
+        if let (Ok(child), true) = (spawned, told) {
+            watch(child, &to);
         }
-        Err(refusal) => _ = to.send(Input::Started { token, outcome: Err(refusal) }),
-    };
-    if let Err(why) = super::thread("task", body) {
-        let outcome = Err(Refusal::new(Refusal::EAGAIN, why));
-        _ = super::thread("task", move || _ = events.send(Input::Started { token, outcome }));
-    }
+    })
 }
 
 fn refusal(node: u16, what: &str, error: &io::Error) -> Refusal {
@@ -88,9 +87,7 @@ fn spawn(start: &Start) -> Result<Child, Refusal> {
         command.stdout(stream()?).stderr(stream()?);
     }
     let (uid, gid, own, logger) = (user.uid, user.gid, *node, job.logger);
-    let mut groups = Account::of(uid).groups;
-    groups.push(gid);
-    let groups: Vec<_> = groups.into_iter().map(rustix::process::Gid::from_raw).collect();
+    let ids = Account::of(uid).ids(uid, gid);
     let prepare = move || -> io::Result<()> {
         if let Some(logger) = logger {
             let task = TaskId { node: own, pid: std::process::id() };
@@ -100,9 +97,7 @@ fn spawn(start: &Start) -> Result<Child, Refusal> {
                 file.write_all(&logger.head(task, stream))?;
             }
         }
-        rustix::thread::set_thread_groups(&groups)?;
-        rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(gid))?;
-        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid))?;
+        ids.assume()?;
         // The daemon's end is that of its tasks, also when it is killed; after the change of user, which forgets it.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         Ok(())
@@ -118,7 +113,8 @@ fn spawn(start: &Start) -> Result<Child, Refusal> {
 }
 
 /// Waits for a task's end, ends what is left in its group, and reports it.
-fn watch(mut child: Child, pid: u32, to: &SyncSender<Input>) {
+fn watch(mut child: Child, to: &SyncSender<Input>) {
+    let pid = child.id();
     let status = wait_for(pid);
     // It is there until it is reaped below, so the group is still its own.
     end(pid, true);
@@ -162,20 +158,22 @@ pub(crate) fn end(pid: u32, kill: bool) {
     }
 }
 
-/// Sends a process a signal as that user would: by a thread which has become that user.
-pub(crate) fn signal(token: u64, node: u16, pid: u32, signal: i32, user: User, to: &SyncSender<Input>) {
-    let events = to.clone();
-    let body = move || {
+/// Sends a process a signal as that user would, by a thread that has become that user, and reports how that went.
+pub(crate) fn signal(
+    token: u64,
+    node: u16,
+    pid: u32,
+    signal: i32,
+    user: User,
+    to: SyncSender<Input>,
+) -> Result<(), Refusal> {
+    thread("signal", move || {
         let outcome = send(pid, signal, user).map_err(|error| {
             let what = format!("cannot send the signal {signal} to process {pid} as user {}", user.uid);
             refusal(node, &what, &error)
         });
-        _ = events.send(Input::Signalled { token, outcome });
-    };
-    if let Err(why) = super::thread("signal", body) {
-        let (events, outcome) = (to.clone(), Err(Refusal::new(Refusal::EAGAIN, why)));
-        _ = super::thread("signal", move || _ = events.send(Input::Signalled { token, outcome }));
-    }
+        _ = to.send(Input::Event(Event::Signalled { token, outcome }));
+    })
 }
 
 fn send(pid: u32, signal: i32, user: User) -> io::Result<()> {
