@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Unmodified programs of Debian between four guests, over tg0 and, in the same rounds, over virtio-net between the same
-# guests. Node 0's KTAP is on standard output; lines with # have what was measured.
+# Unmodified programs of Debian between four guests, over tg0, over tg0 under tg-sockets, and, in the same rounds, over
+# virtio-net between the same guests. Node 0's KTAP is on standard output; lines with # have what was measured.
 #
 #   ci/programs.sh                     # everything; an ordinary user needs subordinate ids (docs/boot.md)
 #   ci/programs.sh iperf3_tcp ssh      # only these (see ci/programs/node.sh)
@@ -13,9 +13,10 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
-packages=curl+gcc+ibverbs-providers+iperf3+iproute2+kmod+libc6-dev+libmpich-dev+libopenmpi-dev+mpich+nfs-common
-packages=$packages+nfs-kernel-server+nginx-light+openmpi-bin+openssh-client+openssh-server+perftest+procps+rdmacm-utils
-packages=$packages+redis-server+redis-tools
+packages=apache2-utils+curl+gcc+ibverbs-providers+iperf3+iproute2+kmod+libc6-dev+libmpich-dev+libopenmpi-dev
+packages=$packages+libpython3.13-testsuite+mpich+nfs-common+nfs-kernel-server+nginx-light+openmpi-bin+openssh-client
+packages=$packages+openssh-server+perftest+postgresql+procps+python3+rdmacm-utils+redis-server+redis-tools+sockperf
+packages=$packages+stress-ng
 telegraphos=${TELEGRAPHOS:-}
 if [ -z "$telegraphos" ]; then
 	cargo build --manifest-path "$here/../Cargo.toml" --release
@@ -37,12 +38,13 @@ cluster() {
 		--share "$here/programs:/mnt/programs:ro" --share "$results/shared:/mnt/results" \
 		--qemu-arg -netdev --qemu-arg "$other" \
 		--qemu-arg -device --qemu-arg virtio-net-pci,netdev=other,romfile=,addr=1b.0 \
-		-- env "ROUNDS=${ROUNDS:-4}" "NETWORKS=${NETWORKS:-tg0 virtio}" sh /mnt/programs/node.sh "$@"
+		-- env "ROUNDS=${ROUNDS:-4}" "NETWORKS=${NETWORKS:-tg0 sockets virtio}" sh /mnt/programs/node.sh "$@"
 }
 
 # Soft-RoCE is in the generic flavour alone.
 rxe=0 others=
-[ $# -gt 0 ] || set -- ssh iperf3_tcp iperf3_udp iperf3_bidir nginx redis nfs openmpi mpich rxe
+[ $# -gt 0 ] || set -- ssh iperf3_tcp iperf3_udp iperf3_bidir nginx redis postgres python sockperf stress \
+	cpython nfs openmpi mpich rxe
 for test; do
 	case $test in rxe) rxe=1 ;; *) others="$others $test" ;; esac
 done

@@ -6,7 +6,9 @@
 
 #define ROUNDS 50
 #define BLOCK 16384
-#define EXCHANGES 5
+#define EXCHANGES 22
+/* Of these, the first pay for what is done once for a connection. */
+#define UNTIMED 2
 
 static int rank, size, errors;
 
@@ -60,6 +62,8 @@ static double all_to_all(void)
 				in[other * BLOCK + i] = -1;
 			}
 		MPI_Barrier(MPI_COMM_WORLD);
+		if (exchange == UNTIMED)
+			took = 0;
 		took -= MPI_Wtime();
 		MPI_Alltoall(out, BLOCK, MPI_INT, in, BLOCK, MPI_INT, MPI_COMM_WORLD);
 		took += MPI_Wtime();
@@ -69,7 +73,7 @@ static double all_to_all(void)
 	}
 	free(out);
 	free(in);
-	return took * 1e3 / EXCHANGES;
+	return took * 1e3 / (EXCHANGES - UNTIMED);
 }
 
 int main(int argc, char **argv)

@@ -150,6 +150,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("s4_full_destination_delays", &messages::full_destination),
             ("s4_one_port_does_not_do_and_two_do", &messages::two_ports),
             ("s4_progress_modes", &messages::progress_modes),
+            ("s3_pairs_on_a_processor", &messages::pairs_on_a_processor),
             ("s4_case_study", &|c| map::case_study(c, scale)),
             ("msg_bad_input", &messages::bad_input),
             ("msg_hostile_process", &messages::hostile),

@@ -141,6 +141,20 @@ pub(crate) fn progress_modes(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Two processes of one node, which has one processor, look for each other's messages: with the hint for coscheduling and
+/// without, in turn.
+pub(crate) fn pairs_on_a_processor(cluster: &Cluster) -> Result<()> {
+    for (turn, hint) in [true, false].into_iter().cycle().take(4).enumerate() {
+        let name = format!("pair-{turn}");
+        let mut options = vec!["--progress", "polling"];
+        options.extend((!hint).then_some("--no-yield"));
+        let echo = serving(cluster.node(0), &[&["echo", &name][..], &options].concat())?;
+        alone(cluster, &[&["pair", "0", &name, "100", "8"][..], &options].concat())?;
+        ensure!(echo.wait_for(LIMIT)?.status.success(), "{name}: the echo failed");
+    }
+    Ok(())
+}
+
 /// At most one interrupt for each node and message, whether its bytes go to a slot or a board fetches them.
 pub(crate) fn interrupts(cluster: &Cluster) -> Result<()> {
     /// Exchanges that `tg-msg pair` makes before those that it is told to.

@@ -18,6 +18,9 @@
 //! | [`hib()`] | guest, fabric, other nodes | `Hib::handle`: two boards, their guests' memory, and the packets between them |
 //! | [`rdp`] | any host | `Datagram::parse`, `Listener` and `Connection` |
 //! | [`settings`] | files | topologies, settings of all commands, workloads, schedules of faults |
+//! | [`messages`] | other processes | the messages' `Element::decode`, `Layout` and `Engine` |
+//! | [`sockets`] | the other end of a connection | `read`, `peek` and `write` of a framed direction |
+//! | [`tgd`] | clients, daemons of other nodes | the protocol of `tgd` |
 //! | [`capture`] | files | the reader of captures, and their replay |
 //!
 //! A target panics where an input shows a bug: by the code it calls, or by an assertion of the target. Arithmetic that
@@ -28,24 +31,30 @@ mod capture;
 pub mod hib;
 mod input;
 mod link_frame;
+mod messages;
 mod packet;
 mod rdp;
 mod settings;
+mod sockets;
+mod tgd;
 mod vfio_user;
 
 pub use crate::capture::capture;
 pub use crate::hib::hib;
 pub use crate::link_frame::link_frame;
+pub use crate::messages::messages;
 pub use crate::packet::packet;
 pub use crate::rdp::rdp;
 pub use crate::settings::settings;
+pub use crate::sockets::sockets;
+pub use crate::tgd::tgd;
 pub use crate::vfio_user::vfio_user;
 
 /// A target: takes any bytes, and panics if they show a bug.
 pub type Target = fn(&[u8]);
 
 /// All targets by their names, which are those of their files in `fuzz_targets/` and of their directories in `corpus/`.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("vfio_user", vfio_user),
     ("packet", packet),
     ("link_frame", link_frame),
@@ -53,4 +62,7 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("rdp", rdp),
     ("settings", settings),
     ("capture", capture),
+    ("messages", messages),
+    ("sockets", sockets),
+    ("tgd", tgd),
 ];

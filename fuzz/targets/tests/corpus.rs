@@ -167,6 +167,21 @@ fn capture() {
     run("capture", 10_000);
 }
 
+#[test]
+fn i17_i18_messages() {
+    run("messages", 200_000);
+}
+
+#[test]
+fn sockets() {
+    run("sockets", 300_000);
+}
+
+#[test]
+fn tgd() {
+    run("tgd", 100_000);
+}
+
 /// The corpus has what the example `corpus` writes, and nothing else but finds, with names that begin with `found-`.
 #[test]
 fn the_corpus_is_fresh() {

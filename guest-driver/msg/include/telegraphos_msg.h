@@ -128,8 +128,8 @@ typedef struct tg_msg_options {
 	uint32_t way;
 	/* How messages are waited for: TG_MSG_BLOCKING, TG_MSG_POLLING or TG_MSG_ADAPTIVE. */
 	uint32_t progress;
-	/* Zero. */
-	uint32_t reserved;
+	/* Not 0: threads that look for messages keep the processor between two looks. */
+	uint32_t no_yield;
 } tg_msg_options;
 
 /* Opens messages for this process, which is another one each time. Processes of the same user, on any node, with

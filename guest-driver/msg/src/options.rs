@@ -26,11 +26,19 @@ pub struct Options {
     pub ports: u16,
     /// How messages are waited for.
     pub progress: Progress,
+    /// Threads that look let others of this processor run between two looks (s3's hint for coscheduling). Without it,
+    /// processes that exchange messages on one processor each look until the scheduler takes it from them.
+    pub yields: bool,
 }
 
 impl Options {
     /// Ports, at most.
     pub const MOST_PORTS: u16 = 64;
+
+    /// Between two looks of a thread.
+    pub(crate) fn rest(&self) {
+        if self.yields { std::thread::yield_now() } else { std::hint::spin_loop() }
+    }
 }
 
 impl Default for Options {
@@ -41,6 +49,6 @@ impl Default for Options {
 
 impl From<Config> for Options {
     fn from(config: Config) -> Options {
-        Options { config, ports: 8, progress: Progress::default() }
+        Options { config, ports: 8, progress: Progress::default(), yields: true }
     }
 }

@@ -63,11 +63,13 @@ impl Pollers {
         ((looked <= slept) != tries).then(|| (2 * looked).clamp(MOST / 10, MOST))
     }
 
-    /// Waits for something: looks for it for a while, if that is worth it, and then sleeps until it has come.
+    /// Waits for something: looks for it for a while, if that is worth it, with a `rest` between two looks, and then
+    /// sleeps until it has come.
     pub(crate) fn wait<T>(
         &self,
         limit: Option<Instant>,
         mut came: impl FnMut() -> Option<T>,
+        rest: impl Fn(),
         sleep: impl FnOnce() -> Option<T>,
     ) -> Option<T> {
         // What is there already has not been waited for.
@@ -78,7 +80,7 @@ impl Pollers {
         let time = self.time();
         let found = time.and_then(|time| {
             let end = begun + time;
-            self.look(limit.map_or(end, |limit| limit.min(end)), came)
+            self.look(limit.map_or(end, |limit| limit.min(end)), came, rest)
         });
         let found = found.or_else(|| {
             self.leave();
@@ -88,7 +90,7 @@ impl Pollers {
         found
     }
 
-    fn look<T>(&self, end: Instant, mut came: impl FnMut() -> Option<T>) -> Option<T> {
+    fn look<T>(&self, end: Instant, mut came: impl FnMut() -> Option<T>, rest: impl Fn()) -> Option<T> {
         self.looking.fetch_add(1, Ordering::SeqCst);
         let mut looks = 0_u32;
         let result = loop {
@@ -97,7 +99,7 @@ impl Pollers {
             if found.is_some() || looks % READ == 0 && Instant::now() >= end {
                 break found;
             }
-            std::thread::yield_now();
+            rest();
         };
         // It will wait again soon, most likely.
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
@@ -128,11 +130,12 @@ impl Pollers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
 
     #[test]
     fn what_is_there_already_is_not_looked_for() {
         let pollers = Pollers::new();
-        assert_eq!(pollers.wait(None, || Some(1), || unreachable!("it is there")), Some(1));
+        assert_eq!(pollers.wait(None, || Some(1), thread::yield_now, || unreachable!("it is there")), Some(1));
         assert!(!pollers.stand_aside());
         assert_eq!(pollers.waits.load(Ordering::Relaxed), 0, "nor is it a wait");
     }
@@ -165,7 +168,7 @@ mod tests {
             asked += 1;
             None
         };
-        assert_eq!(pollers.wait(None, came, || Some("slept")), Some("slept"));
+        assert_eq!(pollers.wait(None, came, thread::yield_now, || Some("slept")), Some("slept"));
         assert!(asked > 1, "it has looked");
     }
 
@@ -177,7 +180,7 @@ mod tests {
             aside = Some(pollers.stand_aside());
             aside.filter(|aside| *aside)
         };
-        pollers.wait(None, came, || None);
+        pollers.wait(None, came, thread::yield_now, || None);
         assert_eq!(aside, Some(true));
         std::thread::sleep(2 * ASIDE);
         assert!(!pollers.stand_aside());
@@ -185,6 +188,6 @@ mod tests {
             assert!(!pollers.stand_aside(), "it sleeps");
             Some(())
         };
-        assert_eq!(pollers.wait(Some(Instant::now()), || None::<()>, sleeps), Some(()));
+        assert_eq!(pollers.wait(Some(Instant::now()), || None::<()>, thread::yield_now, sleeps), Some(()));
     }
 }

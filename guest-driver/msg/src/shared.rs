@@ -146,7 +146,7 @@ impl Shared {
                 request.try_next()
             })
         };
-        self.pollers.wait(limit, came, || request.next(limit))
+        self.pollers.wait(limit, came, || self.options.rest(), || request.next(limit))
     }
 
     /// Handles what has come, in the thread that calls.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "what is made here is valid")]
 
 mod captures;
+mod messages;
 mod packets;
 mod rdp;
 mod scripts;
@@ -23,6 +24,9 @@ pub(crate) fn all() -> Vec<(&'static str, Inputs)> {
         ("rdp", named(rdp::scripts())),
         ("settings", named(texts::files())),
         ("capture", named(captures::files())),
+        ("messages", named(messages::scripts())),
+        ("sockets", named(messages::streams())),
+        ("tgd", named(messages::letters())),
     ]
 }
 

@@ -83,8 +83,8 @@ c_record! { OPTIONS, "tg_msg_options",
         pub way: u32,
         /// How messages are waited for: TG_MSG_BLOCKING, TG_MSG_POLLING or TG_MSG_ADAPTIVE.
         pub progress: u32,
-        /// Zero.
-        pub reserved: u32,
+        /// Not 0: threads that look for messages keep the processor between two looks.
+        pub no_yield: u32,
     }
 }
 
@@ -195,7 +195,7 @@ impl OptionsRecord {
             ports: 0,
             way: 0,
             progress: 0,
-            reserved: 0,
+            no_yield: 0,
         }
     }
 
@@ -219,6 +219,7 @@ impl OptionsRecord {
         set(&mut options.ports, narrow("ports", self.ports)?);
         let modes = "TG_MSG_BLOCKING, TG_MSG_POLLING or TG_MSG_ADAPTIVE";
         options.progress = choice(&MODES, "progress", self.progress, modes)?;
+        options.yields = self.no_yield == 0;
         Ok(options)
     }
 }
@@ -238,10 +239,10 @@ mod tests {
 
     #[test]
     fn options_are_those_that_were_given() {
-        let given = OptionsRecord { slots: 7, eager: u64::MAX, ports: 3, way: 1, progress: 2, ..NOTHING };
+        let given = OptionsRecord { slots: 7, eager: u64::MAX, ports: 3, way: 1, progress: 2, no_yield: 1, ..NOTHING };
         let options = given.options().unwrap();
         let config = Config { slots: 7, eager: 0, way: Way::Put, ..Config::default() };
-        assert_eq!(options, Options { config, ports: 3, progress: Progress::Adaptive });
+        assert_eq!(options, Options { config, ports: 3, progress: Progress::Adaptive, yields: false });
         for (wrong, expected) in [
             (OptionsRecord { slots: 65_536, ..NOTHING }, "slots is 65536: expected 0 to 65535"),
             (OptionsRecord { way: 2, ..NOTHING }, "way is 2: expected TG_MSG_GET or TG_MSG_PUT"),

@@ -51,15 +51,21 @@ pub(crate) struct Alive {
 }
 
 impl Alive {
-    /// Makes the page, and reports whom is heard, once a period.
-    pub(crate) fn open(board: &Node, nodes: u16, period: Duration, to: SyncSender<Input>) -> Result<Alive, String> {
+    /// Makes the page, and reports who is heard, once a period. Who has been silent for so many is heard from the
+    /// second change on.
+    pub(crate) fn open(
+        board: &Node,
+        nodes: u16,
+        (period, silence): (Duration, u32),
+        to: SyncSender<Input>,
+    ) -> Result<Alive, String> {
         let page = Replicated::create(board, NAME, offset(nodes)).replica_mode(ReplicaMode::Naive).create();
         let page = page.map_err(|error| format!("the page of alive messages: {error}"))?;
         let shared = Arc::new(Shared { page, silent: (0..nodes).map(|_| AtomicU32::new(JOIN)).collect() });
         let node = board.id();
         let alive = Alive { shared: shared.clone(), node, number: 0 };
         let listener = shared.clone();
-        super::thread("listen", move || listen(&listener, node, period, &to))?;
+        super::thread("listen", move || listen(&listener, node, (period, silence), &to))?;
         super::thread("join", move || join(&shared, node, period))?;
         Ok(alive)
     }
@@ -88,14 +94,16 @@ fn join(shared: &Shared, own: u16, period: Duration) {
 }
 
 /// Reports whose word has changed. Ends with the daemon.
-fn listen(shared: &Shared, own: u16, period: Duration, to: &SyncSender<Input>) {
+fn listen(shared: &Shared, own: u16, (period, silence): (Duration, u32), to: &SyncSender<Input>) {
     let mut seen = vec![(0, 0); shared.silent.len()];
     loop {
         thread::sleep(period);
         for ((node, silent), (last, changes)) in (0_u16..).zip(&shared.silent).zip(&mut seen) {
             let Ok(word) = shared.page.load::<u64>(offset(node)) else { return };
             if node == own || word == *last {
-                if silent.fetch_add(1, Relaxed) >= JOIN {
+                // A node is joined earlier. What that page then has may be a store of before: one of a node that is not
+                // dead yet, which it makes look alive for one silence longer.
+                if silent.fetch_add(1, Relaxed) >= silence {
                     *changes = 0;
                 }
                 continue;

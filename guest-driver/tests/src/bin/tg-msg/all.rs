@@ -68,7 +68,7 @@ fn receive_all(thread: &Thread<'_>, processes: &[Process], threads: u32, count: 
 
 pub(crate) fn all(options: Options, nodes: u16, count: u32, messages: u32) -> Outcome<()> {
     // Not that of a run before, which may be about to end elsewhere.
-    let Options { config, ports, progress } = &options;
+    let Options { config, ports, progress, yields: _ } = &options;
     let name = format!("all.{:?}.{}.{ports}.{progress:?}.{count}.{messages}", config.way, config.slots);
     let opened = open(options)?;
     let mine = threads(&opened, count)?;

@@ -52,6 +52,7 @@ Options: --way get|put             who moves the bytes of long messages
          --slots N                 messages that a process may have at another one
          --ports N                 queues of a process, at most
          --progress polling|blocking|adaptive
+         --no-yield                threads that look for messages keep the processor between two looks
 
 Exit codes: 0 done, 1 something was lost or changed, or the other process has gone, 2 usage, 3 refused.
 ";
@@ -86,6 +87,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
                 options.config = Config { way: options.config.way, slots: 16, ..Config::paper() };
             }
             "slots" => slots = Some(cli::number("--slots", &line.text()?)?),
+            "no-yield" => options.yields = false,
             "ports" => options.ports = cli::number("--ports", &line.text()?)?,
             "processes" => processes = cli::number("--processes", &line.text()?)?,
             "progress" => {

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Scripts for the targets `messages` and `sockets`, whose documentation describes them, and what `tgd` is asked.
+
+use telegraphos_daemon_core::protocol::{Envelope, Letter, Request, encode, frame};
+use telegraphos_daemon_core::{Job, Place, TaskId, User};
+use telegraphos_msg_core::Answer;
+use telegraphos_msg_core::layout::{Element, Kind};
+use telegraphos_sockets_core::Frame;
+
+/// A packet of the first peer, with the words of its slot.
+fn said(kind: Kind, slot: u16, words: [u64; 4]) -> Vec<u8> {
+    let element = Element::Packet { key: 7, kind, slot }.encode();
+    [&[0][..], &element.to_le_bytes(), &words.map(u64::to_le_bytes).concat()].concat()
+}
+
+/// The head of a message with tag 1 for thread 0.
+fn head(length: u64, fragment: u64) -> [u64; 4] {
+    [0, 1 | fragment << 32, length, 77]
+}
+
+fn send(length: u16) -> Vec<u8> {
+    [&[2, 0, 1][..], &length.to_le_bytes()].concat()
+}
+
+/// From anybody, with any tag; with a place.
+fn receive(capacity: u16) -> Vec<u8> {
+    [&[3, 0, 8, 0][..], &capacity.to_le_bytes()].concat()
+}
+
+const END_OF_TRANSFER: [u8; 2] = [5, 0];
+
+pub(super) fn scripts() -> Vec<(&'static str, Vec<u8>)> {
+    let none = [0; 4];
+    let done = |slot| said(Kind::Done(Answer::Taken), slot, none);
+    let fragments = |length| (0..3).flat_map(move |n| said(Kind::Eager, n as u16, head(length, n)));
+    vec![
+        ("short", [vec![0], receive(100), said(Kind::Eager, 0, head(10, 0)), send(16), done(0)].concat()),
+        ("fragments", [vec![0], receive(100), fragments(40).collect(), send(40), done(0), done(1), done(2)].concat()),
+        ("cut", [vec![0], fragments(40).collect(), receive(20)].concat()),
+        ("get", [vec![0], said(Kind::Request, 0, head(500, 0)), receive(500), END_OF_TRANSFER.into()].concat()),
+        (
+            "put",
+            [
+                vec![1],
+                receive(500),
+                said(Kind::Request, 0, head(500, 0)),
+                said(Kind::Stored { whole: true }, 0, none),
+                send(900),
+                said(Kind::Clear, 0, [5, 900, 0, 0]),
+                END_OF_TRANSFER.into(),
+            ]
+            .concat(),
+        ),
+        (
+            "withdrawn",
+            [
+                vec![0],
+                said(Kind::Request, 1, head(500, 0)),
+                said(Kind::Withdraw, 1, none),
+                send(900),
+                vec![4, 0],
+                said(Kind::Done(Answer::Withdrawn), 0, none),
+            ]
+            .concat(),
+        ),
+        ("gone", [vec![0], receive(100), send(900), send(10), vec![7, 7, 0x87, 6, 0, 6, 1]].concat()),
+    ]
+}
+
+fn arrive(bytes: &[u8]) -> Vec<u8> {
+    [&[0][..], &(bytes.len() as u16).to_le_bytes(), bytes].concat()
+}
+
+fn read(bytes: u16) -> Vec<u8> {
+    [&[2][..], &(bytes - 1).to_le_bytes()].concat()
+}
+
+fn write(bytes: u16, head: u64, takes: u16) -> Vec<u8> {
+    [&[3][..], &bytes.to_le_bytes(), &head.to_le_bytes(), &takes.to_le_bytes()].concat()
+}
+
+/// A word of the ring.
+fn ring(at: u16, word: u64) -> Vec<u8> {
+    [&[1][..], &(at / 8).to_le_bytes(), &word.to_le_bytes()].concat()
+}
+
+pub(super) fn streams() -> Vec<(&'static str, Vec<u8>)> {
+    let (five, record) = (Frame::Bytes(5).code(), Frame::Record.code());
+    let framed = [&[five][..], b"hello", &[five], b"worl"].concat();
+    vec![
+        ("bytes", [arrive(&framed), read(3), read(20), arrive(b"d"), read(1)].concat()),
+        (
+            "records",
+            [
+                ring(0, 300),
+                ring(8, 0x1234_5678),
+                arrive(&[record, five, b'a', b'b', b'c', b'd', b'e', record]),
+                read(100),
+                read(1000),
+                ring(320, 9),
+                read(20),
+                arrive(&[record]),
+                ring(384, 4000),
+                read(9000),
+            ]
+            .concat(),
+        ),
+        ("raw", [arrive(&[five, b'a', b'b', b'c', b'd', b'e', Frame::Raw.code(), b'x']), read(100)].concat()),
+        ("writes", [write(50, 0, 100), write(1000, 0, 10), write(2900, 1008, 3000), write(300, 0, 7)].concat()),
+    ]
+}
+
+pub(super) fn letters() -> Vec<(&'static str, Vec<u8>)> {
+    let job = || Job { argv: vec!["true".into()], env: vec![("A".into(), "b".into())], dir: "/".into(), logger: None };
+    let task = TaskId { node: 3, pid: 77 };
+    let user = User { uid: 1000, gid: 1000 };
+    let requests = [
+        Request::Spawn { place: Place::LeastLoaded, count: 2, partition: Some("night".into()), job: job() },
+        Request::Signal { task, signal: 15 },
+        Request::Tasks,
+        Request::SetPartition { name: "night".into(), nodes: vec![1, 2] },
+    ];
+    let asked = requests.into_iter().zip(1_u32..).flat_map(|(request, ticket)| frame(&(ticket, request)).unwrap());
+    let letter = Letter::Spawn { ticket: 9, client: 4, master: task, user, job: job() };
+    vec![
+        ("client", asked.collect()),
+        ("spawn", encode(&Envelope { from: 1, to: 2, letter }).unwrap()),
+        ("fenced", encode(&Envelope { from: 1, to: 2, letter: Letter::Fenced }).unwrap()),
+    ]
+}
