@@ -8,7 +8,7 @@
  * died, touching it raises SIGBUS, also by launching an operation on it.
  *
  * Generated from the library; do not edit. Renew with
- *   cargo run -p telegraphos --example header > guest-driver/lib/include/telegraphos.h
+ *   cargo run -p telegraphos --example telegraphos_h > guest-driver/lib/include/telegraphos.h
  */
 #ifndef TELEGRAPHOS_LIBRARY_H
 #define TELEGRAPHOS_LIBRARY_H

@@ -14,7 +14,7 @@
  * The library has the functions of telegraphos.h, too: a program links it instead of that one.
  *
  * Generated from the library; do not edit. Renew with
- *   cargo run -p telegraphos-msg --example header > guest-driver/msg/include/telegraphos_msg.h
+ *   cargo run -p telegraphos-msg --example telegraphos_msg_h > guest-driver/msg/include/telegraphos_msg.h
  */
 #ifndef TELEGRAPHOS_MSG_H
 #define TELEGRAPHOS_MSG_H

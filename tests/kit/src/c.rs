@@ -57,7 +57,7 @@ impl CLibrary {
     pub fn check_header(&self) {
         let path = format!("{}/include/{}.h", self.directory, self.name);
         let committed = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let renew = format!("cargo run -p {} --example header > {path}", self.package);
+        let renew = format!("cargo run -p {} --example {}_h > {path}", self.package, self.name);
         assert!(committed == (self.header)(), "{path} is stale: run\n  {renew}");
     }
 

@@ -79,10 +79,10 @@ consumers are for one thread at a time. Names and paths are UTF-8. When the owne
 died, touching it raises SIGBUS, also by launching an operation on it.
 
 Generated from the library; do not edit. Renew with
-  cargo run -p telegraphos --example header > guest-driver/lib/include/telegraphos.h";
+  cargo run -p telegraphos --example telegraphos_h > guest-driver/lib/include/telegraphos.h";
 
 /// The text of `include/telegraphos.h`:
-/// `cargo run -p telegraphos --example header > guest-driver/lib/include/telegraphos.h` renews it.
+/// `cargo run -p telegraphos --example telegraphos_h > guest-driver/lib/include/telegraphos.h` renews it.
 pub fn header() -> String {
     let styles = LaunchStyle::ALL.map(|style| {
         let (name, doc) = node::STYLES[style as usize];

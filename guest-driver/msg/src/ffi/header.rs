@@ -49,11 +49,11 @@ thread. Names are UTF-8.
 The library has the functions of telegraphos.h, too: a program links it instead of that one.
 
 Generated from the library; do not edit. Renew with
-  cargo run -p telegraphos-msg --example header > guest-driver/msg/include/telegraphos_msg.h
+  cargo run -p telegraphos-msg --example telegraphos_msg_h > guest-driver/msg/include/telegraphos_msg.h
 ";
 
 /// The text of `include/telegraphos_msg.h`:
-/// `cargo run -p telegraphos-msg --example header > guest-driver/msg/include/telegraphos_msg.h` renews it.
+/// `cargo run -p telegraphos-msg --example telegraphos_msg_h > guest-driver/msg/include/telegraphos_msg.h` renews it.
 pub fn header() -> String {
     let header = Header {
         about: ABOUT,
