@@ -85,15 +85,16 @@ t_ssh() {
 
 # A server and its clients under tg-sockets: files both ways.
 ssh_sockets() {
-	on "$last" "[ -e /run/sshd-sockets.pid ] || $sockets /usr/sbin/sshd -p 2222 -o PidFile=/run/sshd-sockets.pid" || return 1
+	on "$last" "[ -e /run/sshd-sockets.pid ] || $sockets /usr/sbin/sshd -p 2222 \
+		-f /run/telegraphos-ssh/sshd_config -o PidFile=/run/sshd-sockets.pid" || return 1
 	until_ok 20 on "$last" test -e /run/sshd-sockets.pid || return 1
 	head -c 8388608 /dev/urandom >/tmp/sent || return 1
-	key=HostKeyAlias=node$last
-	seconds_of "$sockets" ssh -o "$key" -p 2222 "node$last" true && echo "login $seconds s"
-	seconds_of "$sockets" scp -o "$key" -P 2222 -q /tmp/sent "node$last:/tmp/came" || return 1
+	# The same key, at another port.
+	seconds_of "$sockets" ssh -o "HostKeyAlias=node$last" -p 2222 "node$last" true && echo "login $seconds s"
+	seconds_of "$sockets" scp -o "HostKeyAlias=node$last" -P 2222 -q /tmp/sent "node$last:/tmp/came" || return 1
 	echo "scp_8MiB $seconds s"
 	[ "$(ssh "node$last" sha256sum /tmp/came | cut -c 1-64)" = "$(sha256sum /tmp/sent | cut -c 1-64)" ] || return 1
-	"$sockets" scp -o "$key" -P 2222 -q "node$last:/tmp/came" /tmp/back && cmp /tmp/sent /tmp/back
+	"$sockets" scp -o "HostKeyAlias=node$last" -P 2222 -q "node$last:/tmp/came" /tmp/back && cmp /tmp/sent /tmp/back
 }
 
 # Sums of what receivers got, in Mbit/s. Each time with a server of its own.

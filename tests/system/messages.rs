@@ -141,8 +141,8 @@ pub(crate) fn progress_modes(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Two processes of one node, which has one processor, look for each other's messages: with the hint for coscheduling and
-/// without, in turn.
+/// Two processes of one node, which has one processor, look for each other's messages: with the hint for coscheduling
+/// and without, in turn.
 pub(crate) fn pairs_on_a_processor(cluster: &Cluster) -> Result<()> {
     for (turn, hint) in [true, false].into_iter().cycle().take(4).enumerate() {
         let name = format!("pair-{turn}");

@@ -20,7 +20,8 @@ const READY: u64 = 0;
 pub(crate) const READ: u64 = 64;
 /// Bytes of the sender's memory.
 const CONTROL: u64 = 4096;
-/// A sender that could not offer, and a receiver that looks for the sender's memory, try again at these multiples of bytes.
+/// A sender that could not offer, and a receiver that looks for the sender's memory, try again at these multiples of
+/// their bytes.
 pub(crate) const TRIES_FACTOR: u64 = 4;
 /// What a window is stored to with, and a copy made to.
 const STORE: Rights = Rights(Rights::WRITE.0);
