@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Runs CPython's own tests of sockets: `cpython.py NAMES`, and then those that passed are written to the file NAMES,
-# one a line. With a second file, `cpython.py NAMES BEFORE`, those tests of BEFORE that have not passed are tried once more,
-# alone, and printed if they fail again.
+# one a line. With a second file, `cpython.py NAMES BEFORE`, those tests of BEFORE that have not passed are tried once
+# more, alone, and printed if they fail again.
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree

@@ -7,7 +7,7 @@
 #define ROUNDS 50
 #define BLOCK 16384
 #define EXCHANGES 22
-/* Of these, the first pay for what is done once for a connection. */
+// Of these, the first pay for what is done once for a connection.
 #define UNTIMED 2
 
 static int rank, size, errors;

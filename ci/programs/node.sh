@@ -70,31 +70,32 @@ seconds_of() {
 t_ssh() {
 	case $1 in
 	virtio) return 0 ;;
-	sockets) ssh_sockets; return ;;
+	sockets)
+		on "$last" "[ -e /run/sshd-sockets.pid ] || $sockets /usr/sbin/sshd -p 2222 \
+			-f /run/telegraphos-ssh/sshd_config -o PidFile=/run/sshd-sockets.pid" || return 1
+		until_ok 20 on "$last" test -e /run/sshd-sockets.pid || return 1
+		# The same key, at another port.
+		files_by_ssh "$sockets" -o "HostKeyAlias=node$last" -o Port=2222
+		return
+		;;
 	esac
 	for to in $(seq 0 "$last"); do
 		[ "$(ssh "node$to" hostname)" = "node$to" ] || { say "ssh node$to"; return 1; }
 	done
 	[ "$(ssh node1 ssh "node$last" hostname)" = "node$last" ] || return 1
-	seconds_of ssh "node$last" true && echo "login $seconds s"
-	head -c 8388608 /dev/urandom >/tmp/sent || return 1
-	seconds_of scp -q /tmp/sent "node$last:/tmp/came" || return 1
-	echo "scp_8MiB $seconds s"
-	[ "$(ssh "node$last" sha256sum /tmp/came | cut -c 1-64)" = "$(sha256sum /tmp/sent | cut -c 1-64)" ]
+	files_by_ssh env
 }
 
-# A server and its clients under tg-sockets: files both ways.
-ssh_sockets() {
-	on "$last" "[ -e /run/sshd-sockets.pid ] || $sockets /usr/sbin/sshd -p 2222 \
-		-f /run/telegraphos-ssh/sshd_config -o PidFile=/run/sshd-sockets.pid" || return 1
-	until_ok 20 on "$last" test -e /run/sshd-sockets.pid || return 1
+# A login, and a file there and back: run with a program, and with options of ssh's.
+files_by_ssh() {
+	with=$1
+	shift
 	head -c 8388608 /dev/urandom >/tmp/sent || return 1
-	# The same key, at another port.
-	seconds_of "$sockets" ssh -o "HostKeyAlias=node$last" -p 2222 "node$last" true && echo "login $seconds s"
-	seconds_of "$sockets" scp -o "HostKeyAlias=node$last" -P 2222 -q /tmp/sent "node$last:/tmp/came" || return 1
+	seconds_of "$with" ssh "$@" "node$last" true && echo "login $seconds s"
+	seconds_of "$with" scp "$@" -q /tmp/sent "node$last:/tmp/came" || return 1
 	echo "scp_8MiB $seconds s"
 	[ "$(ssh "node$last" sha256sum /tmp/came | cut -c 1-64)" = "$(sha256sum /tmp/sent | cut -c 1-64)" ] || return 1
-	"$sockets" scp -o "HostKeyAlias=node$last" -P 2222 -q "node$last:/tmp/came" /tmp/back && cmp /tmp/sent /tmp/back
+	"$with" scp "$@" -q "node$last:/tmp/came" /tmp/back && cmp /tmp/sent /tmp/back
 }
 
 # Sums of what receivers got, in Mbit/s. Each time with a server of its own.
@@ -147,7 +148,7 @@ t_nginx() {
 	seconds_of $(with "$1") curl -sS --fail -K /tmp/urls || return 1
 	echo "1000_files $seconds s"
 	on "$last" cat /tmp/sums | sha256sum --quiet -c && [ "$(ls | wc -l)" = 1000 ] || return 1
-	# The longest one, which is checked by its length.
+	# One of 64 KiB, which is checked by its length.
 	# shellcheck disable=SC2046
 	$(with "$1") ab -q -k -n 500 -c 10 "http://$at/t/992" >/tmp/ab 2>&1 || { say "$(tail -n 3 /tmp/ab)"; return 1; }
 	grep -q '^Complete requests: *500$' /tmp/ab && grep -q '^Failed requests: *0$' /tmp/ab || return 1
@@ -155,16 +156,12 @@ t_nginx() {
 }
 
 # What the benchmark wrote is counted, and 1000 values are compared.
+# shellcheck disable=SC2086
 t_redis() {
 	at=$(address "$1" "$last") port=$(port "$1" 6379) with=$(with "$1")
 	on "$last" "redis-cli -p $port ping >/dev/null 2>&1 || $with redis-server --protected-mode no --save '' \
 		--daemonize yes --dir /tmp --logfile /tmp/redis --port $port" >/dev/null || return 1
 	cli="$with redis-cli -h $at -p $port" bench="$with redis-benchmark -h $at -p $port"
-	redis "$1"
-}
-
-# shellcheck disable=SC2086
-redis() {
 	until_ok 20 $cli ping || return 1
 	$cli flushall >/dev/null || return 1
 	seq 1000 | sed 's/.*/set key& value&x&/' | $cli >/tmp/set || return 1

@@ -34,11 +34,6 @@ pub struct Options {
 impl Options {
     /// Ports, at most.
     pub const MOST_PORTS: u16 = 64;
-
-    /// Between two looks of a thread.
-    pub(crate) fn rest(&self) {
-        if self.yields { std::thread::yield_now() } else { std::hint::spin_loop() }
-    }
 }
 
 impl Default for Options {

@@ -21,6 +21,7 @@ const READ: u32 = 16;
 
 #[derive(Debug)]
 pub(crate) struct Pollers {
+    yields: bool,
     looking: AtomicU32,
     /// How long waits take of threads that look first, and of those that sleep at once, in nanoseconds: means, in which
     /// the last one has the weight of an eighth.
@@ -33,8 +34,9 @@ pub(crate) struct Pollers {
 }
 
 impl Pollers {
-    pub(crate) fn new() -> Pollers {
+    pub(crate) fn new(yields: bool) -> Pollers {
         Pollers {
+            yields,
             looking: AtomicU32::new(0),
             // The first ones look, and then one tries otherwise.
             means: [AtomicU64::new(0), AtomicU64::new(MOST.as_nanos() as u64 / 2)],
@@ -43,6 +45,11 @@ impl Pollers {
             last: Mutex::new(Instant::now().checked_sub(ASIDE).unwrap_or_else(Instant::now)),
             gone: Condvar::new(),
         }
+    }
+
+    /// Between two looks of a thread.
+    pub(crate) fn rest(&self) {
+        if self.yields { std::thread::yield_now() } else { std::hint::spin_loop() }
     }
 
     /// A wait has taken so long.
@@ -63,13 +70,11 @@ impl Pollers {
         ((looked <= slept) != tries).then(|| (2 * looked).clamp(MOST / 10, MOST))
     }
 
-    /// Waits for something: looks for it for a while, if that is worth it, with a `rest` between two looks, and then
-    /// sleeps until it has come.
+    /// Waits for something: looks for it for a while, if that is worth it, and then sleeps until it has come.
     pub(crate) fn wait<T>(
         &self,
         limit: Option<Instant>,
         mut came: impl FnMut() -> Option<T>,
-        rest: impl Fn(),
         sleep: impl FnOnce() -> Option<T>,
     ) -> Option<T> {
         // What is there already has not been waited for.
@@ -80,7 +85,7 @@ impl Pollers {
         let time = self.time();
         let found = time.and_then(|time| {
             let end = begun + time;
-            self.look(limit.map_or(end, |limit| limit.min(end)), came, rest)
+            self.look(limit.map_or(end, |limit| limit.min(end)), came)
         });
         let found = found.or_else(|| {
             self.leave();
@@ -90,7 +95,7 @@ impl Pollers {
         found
     }
 
-    fn look<T>(&self, end: Instant, mut came: impl FnMut() -> Option<T>, rest: impl Fn()) -> Option<T> {
+    fn look<T>(&self, end: Instant, mut came: impl FnMut() -> Option<T>) -> Option<T> {
         self.looking.fetch_add(1, Ordering::SeqCst);
         let mut looks = 0_u32;
         let result = loop {
@@ -99,7 +104,7 @@ impl Pollers {
             if found.is_some() || looks % READ == 0 && Instant::now() >= end {
                 break found;
             }
-            rest();
+            self.rest();
         };
         // It will wait again soon, most likely.
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
@@ -130,12 +135,11 @@ impl Pollers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
 
     #[test]
     fn what_is_there_already_is_not_looked_for() {
-        let pollers = Pollers::new();
-        assert_eq!(pollers.wait(None, || Some(1), thread::yield_now, || unreachable!("it is there")), Some(1));
+        let pollers = Pollers::new(true);
+        assert_eq!(pollers.wait(None, || Some(1), || unreachable!("it is there")), Some(1));
         assert!(!pollers.stand_aside());
         assert_eq!(pollers.waits.load(Ordering::Relaxed), 0, "nor is it a wait");
     }
@@ -152,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_makes_waits_shorter_is_done_and_the_other_tried() {
-        let pollers = Pollers::new();
+        let pollers = Pollers::new(true);
         assert_eq!(looks(&pollers, 100, 300), 310);
         looks(&pollers, 900, 300);
         assert_eq!(looks(&pollers, 900, 300), 10);
@@ -163,24 +167,24 @@ mod tests {
 
     #[test]
     fn who_looks_for_too_long_sleeps() {
-        let (pollers, mut asked) = (Pollers::new(), 0);
+        let (pollers, mut asked) = (Pollers::new(true), 0);
         let came = || {
             asked += 1;
             None
         };
-        assert_eq!(pollers.wait(None, came, thread::yield_now, || Some("slept")), Some("slept"));
+        assert_eq!(pollers.wait(None, came, || Some("slept")), Some("slept"));
         assert!(asked > 1, "it has looked");
     }
 
     #[test]
     fn ports_stand_aside_while_somebody_looks() {
-        let pollers = Pollers::new();
+        let pollers = Pollers::new(true);
         let mut aside = None;
         let came = || {
             aside = Some(pollers.stand_aside());
             aside.filter(|aside| *aside)
         };
-        pollers.wait(None, came, thread::yield_now, || None);
+        pollers.wait(None, came, || None);
         assert_eq!(aside, Some(true));
         std::thread::sleep(2 * ASIDE);
         assert!(!pollers.stand_aside());
@@ -188,6 +192,6 @@ mod tests {
             assert!(!pollers.stand_aside(), "it sleeps");
             Some(())
         };
-        assert_eq!(pollers.wait(Some(Instant::now()), || None::<()>, thread::yield_now, sleeps), Some(()));
+        assert_eq!(pollers.wait(Some(Instant::now()), || None::<()>, sleeps), Some(()));
     }
 }

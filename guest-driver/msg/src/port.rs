@@ -74,7 +74,7 @@ impl Port {
             let taken = match shared.options.progress {
                 Progress::Blocking => self.sleep(shared),
                 // One thread for all of them.
-                Progress::Polling => shared.poll().map(|()| shared.options.rest()),
+                Progress::Polling => shared.poll().map(|()| shared.pollers.rest()),
                 Progress::Adaptive if shared.pollers.stand_aside() => Ok(()),
                 Progress::Adaptive => self.sleep(shared),
             };

@@ -65,9 +65,9 @@ impl Shared {
             state: Mutex::new(State::new(engine, &options.config, signals.clone())),
             node,
             me,
+            pollers: Pollers::new(options.yields),
             options,
             signals,
-            pollers: Pollers::new(),
             cache: Cache::default(),
             threads: Mutex::default(),
             moving: OnceLock::new(),
@@ -146,7 +146,7 @@ impl Shared {
                 request.try_next()
             })
         };
-        self.pollers.wait(limit, came, || self.options.rest(), || request.next(limit))
+        self.pollers.wait(limit, came, || request.next(limit))
     }
 
     /// Handles what has come, in the thread that calls.

@@ -39,9 +39,7 @@ pub unsafe fn send(fd: c_int, parts: &[iovec], flags: c_int, raw: impl FnOnce() 
         if let Ok(bytes) = outcome {
             connection.output.count(bytes);
             drop(busy);
-            if connection.output.is_time(upgrade::TRIES_FACTOR) {
-                upgrade::offer(fd, &connection);
-            }
+            upgrade::offer(fd, &connection);
         }
         return outcome;
     }

@@ -20,9 +20,6 @@ const READY: u64 = 0;
 pub(crate) const READ: u64 = 64;
 /// Bytes of the sender's memory.
 const CONTROL: u64 = 4096;
-/// A sender that could not offer, and a receiver that looks for the sender's memory, try again at these multiples of
-/// their bytes.
-pub(crate) const TRIES_FACTOR: u64 = 4;
 /// What a window is stored to with, and a copy made to.
 const STORE: Rights = Rights(Rights::WRITE.0);
 const COPY: Rights = Rights(Rights::WRITE.0 | Rights::DMA.0);
@@ -56,7 +53,7 @@ fn report(fd: c_int, what: &str, error: &Error) {
 
 /// A sender that has sent enough says so to the receiver: by memory for what that may have to say.
 pub(crate) fn offer(fd: c_int, connection: &Connection) {
-    if connection.output.phase() != phase::RAW || connection.is_refused() {
+    if connection.output.phase() != phase::RAW || connection.is_refused() || !connection.output.is_time() {
         return;
     }
     let mut parts = connection.parts();
@@ -78,7 +75,7 @@ pub(crate) fn offer(fd: c_int, connection: &Connection) {
 
 /// A receiver that has received enough looks for a sender that has offered, and makes a ring for it.
 pub(crate) fn accept(fd: c_int, connection: &Connection) {
-    if connection.input.phase() != phase::RAW || connection.is_refused() || !connection.input.is_time(TRIES_FACTOR) {
+    if connection.input.phase() != phase::RAW || connection.is_refused() || !connection.input.is_time() {
         return;
     }
     let mut parts = connection.parts();

@@ -56,7 +56,8 @@ impl Alive {
     pub(crate) fn open(
         board: &Node,
         nodes: u16,
-        (period, silence): (Duration, u32),
+        period: Duration,
+        silence: u32,
         to: SyncSender<Input>,
     ) -> Result<Alive, String> {
         let page = Replicated::create(board, NAME, offset(nodes)).replica_mode(ReplicaMode::Naive).create();
@@ -65,7 +66,7 @@ impl Alive {
         let node = board.id();
         let alive = Alive { shared: shared.clone(), node, number: 0 };
         let listener = shared.clone();
-        super::thread("listen", move || listen(&listener, node, (period, silence), &to))?;
+        super::thread("listen", move || listen(&listener, node, period, silence, &to))?;
         super::thread("join", move || join(&shared, node, period))?;
         Ok(alive)
     }
@@ -94,7 +95,7 @@ fn join(shared: &Shared, own: u16, period: Duration) {
 }
 
 /// Reports whose word has changed. Ends with the daemon.
-fn listen(shared: &Shared, own: u16, (period, silence): (Duration, u32), to: &SyncSender<Input>) {
+fn listen(shared: &Shared, own: u16, period: Duration, silence: u32, to: &SyncSender<Input>) {
     let mut seen = vec![(0, 0); shared.silent.len()];
     loop {
         thread::sleep(period);

@@ -168,7 +168,7 @@ impl Daemon {
         let mut config = Config::new(info.node, incarnation()?, nodes);
         (config.silence, config.grace) = (options.silence, options.grace);
         info!("node {}: tgd begins, incarnation {}", config.node, config.incarnation);
-        let alive = Alive::open(&node, nodes, (options.period, options.silence), to.clone())?;
+        let alive = Alive::open(&node, nodes, options.period, options.silence, to.clone())?;
         let letters = Letters::open(board()?, to.clone())?;
         clients::listen(socket, to.clone())?;
         let node = config.node;
