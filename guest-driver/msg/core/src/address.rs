@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who sends and receives (SPEC item 39).
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A process of the cluster. Its number is its own for as long as anybody may know it: one that has ended is not
 /// followed by another with the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Process {
     /// Node that it runs on.
     pub node: u16,

@@ -102,9 +102,29 @@ impl Engine {
     ///
     /// [`Error::Connected`], [`Error::Peers`].
     pub fn connect(&mut self, peer: Process) -> Result<(), Error> {
-        self.receiver.connect(&self.config, peer)?;
+        self.connect_by(peer, false)
+    }
+
+    /// The same, with one that no board reaches: the way of long messages is [`Way::Get`](crate::Way::Get), and their
+    /// bytes are asked for ([`Engine::bytes_of`]).
+    ///
+    /// # Errors
+    ///
+    /// As before.
+    pub fn connect_far(&mut self, peer: Process) -> Result<(), Error> {
+        self.connect_by(peer, true)
+    }
+
+    fn connect_by(&mut self, peer: Process, far: bool) -> Result<(), Error> {
+        self.receiver.connect(&self.config, peer, far)?;
         self.sender.connect(&self.config, peer);
         Ok(())
+    }
+
+    /// The send whose bytes a process may read: a request that is in a slot there, has that place, and has so many
+    /// bytes at least.
+    pub fn bytes_of(&self, peer: Process, at: Place, bytes: u64) -> Option<SendId> {
+        self.sender.bytes_of(peer, at, bytes)
     }
 
     /// Another process has gone: sends to it, receives from exactly it, and its messages that are not whole or not

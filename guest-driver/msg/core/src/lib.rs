@@ -12,6 +12,8 @@
 //!   Packet       what engines say to each other                            packet.rs
 //!   Action       what an engine wants done                                 action.rs
 //!   Layout       a packet as words in memory and an element of a queue     layout.rs
+//!   Far          sessions with processes that no board reaches             far.rs
+//!     Routes     by which paths they are reached, and their names          routes.rs
 //! ```
 //!
 //! Everything here is pure. Its owner calls [`Engine::send`] and [`Engine::receive`] for its threads, brings packets of
@@ -28,6 +30,10 @@
 //! what was in it. That is when the send ends, too, so the end of a send says that the *thread* has the message. What
 //! has no slot waits at the sender: a receiver without room delays, and loses nothing. Slots are the account of one
 //! process at another: no other process's messages wait because of its own.
+//!
+//! # Far processes
+//!
+//! Those that no board reaches are reached over streams, perhaps through gateways: [`far`] says how.
 //!
 //! # Order
 //!
@@ -62,9 +68,11 @@ mod address;
 mod bugs;
 mod config;
 mod engine;
+pub mod far;
 pub mod layout;
 mod packet;
 mod receiver;
+pub mod routes;
 mod sender;
 mod slots;
 mod store;

@@ -2,13 +2,14 @@
 //! What engines say to each other, and what is wrong with it.
 
 use crate::action::Failure;
+use serde::{Deserialize, Serialize};
 
 /// Where a buffer is, in terms of those who move its bytes; the engine only passes it on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place(pub u64);
 
 /// What a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Header {
     /// Number of the thread that it is from.
     pub from: u32,
@@ -21,7 +22,7 @@ pub struct Header {
 }
 
 /// How a message in a slot ended at the receiver. With it the slot is the sender's again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Answer {
     /// The receiving thread has it.
     Taken,
@@ -56,7 +57,7 @@ impl Answer {
 }
 
 /// What an engine says to another. Packets of one process to another arrive once, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Packet {
     /// A message, or fragment of one, whose bytes are in the slot already.
     Eager {

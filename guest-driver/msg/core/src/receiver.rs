@@ -70,6 +70,8 @@ struct Partial {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Incoming {
     slots: Slots,
+    /// No board reaches it.
+    far: bool,
     partial: Option<Partial>,
 }
 
@@ -94,14 +96,14 @@ impl Receiver {
         }
     }
 
-    pub(crate) fn connect(&mut self, config: &Config, peer: Process) -> Result<(), Error> {
+    pub(crate) fn connect(&mut self, config: &Config, peer: Process, far: bool) -> Result<(), Error> {
         if self.peers.contains_key(&peer) {
             return Err(Error::Connected(peer));
         }
         if self.peers.len() >= config.peers as usize {
             return Err(Error::Peers(config.peers));
         }
-        self.peers.insert(peer, Incoming { slots: Slots::new(config), partial: None });
+        self.peers.insert(peer, Incoming { slots: Slots::new(config), far, partial: None });
         Ok(())
     }
 
@@ -198,8 +200,9 @@ impl Receiver {
             self.end_request(message, Ok(()), out);
             return;
         }
+        let far = self.peers.get(&from).is_some_and(|peer| peer.far);
         match (config.way, r.place) {
-            (Way::Put, Some(place)) => {
+            (Way::Put, Some(place)) if !far => {
                 *is = Move::Cleared;
                 let packet = Packet::Clear { slot: *slot, at: place, length };
                 out.push_back(Action::Post { to: from, packet, bytes: None });

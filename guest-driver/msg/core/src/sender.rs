@@ -148,6 +148,13 @@ impl Sender {
         found.ok_or(Violation::SlotWithoutMessage(slot))
     }
 
+    /// The request in a slot at another process that has its bytes there.
+    pub(crate) fn bytes_of(&self, peer: Process, at: Place, bytes: u64) -> Option<SendId> {
+        let asked = |send: &Send| send.request == Some(at) && send.header.length >= bytes;
+        let mut ids = self.peers.get(&peer)?.slots.ids();
+        ids.find(|id| self.sends.get(*id).is_some_and(asked)).map(SendId)
+    }
+
     fn free_slot(&mut self, at: Process, slot: u16) {
         if let Some(peer) = self.peers.get_mut(&at) {
             peer.slots.set(slot, None);

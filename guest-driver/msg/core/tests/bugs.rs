@@ -12,4 +12,8 @@ telegraphos_testkit::bug_table! {
     ExactFirst => "random", "order";
     IgnoreSlots => "random", "rules";
     ForgetSends => "random", "freed";
+    OwnPath => "far", "rules";
+    KeepRoutes => "far", "table";
+    CountNoFrames => "far", "order";
+    DropSilently => "far", "told";
 }

@@ -61,6 +61,33 @@ fn i17_receive_first_and_send_first_take_as_many_packets() {
     }
 }
 
+/// Nobody stores to, or reads from, a process that no board reaches; what it may ask for is what it has a request for.
+#[test]
+fn i17_bytes_of_a_far_message_are_fetched_and_no_others() {
+    let mut engine = Engine::new(rendezvous(Way::Put)).unwrap();
+    let (far, other) = (process(1), process(2));
+    engine.connect_far(far).unwrap();
+    engine.connect(other).unwrap();
+    engine.open(0).unwrap();
+    engine.receive(0, Pattern::default(), 100, Some(Place(9))).unwrap();
+    let header = Header { from: 0, to: 0, tag: 0, length: 100 };
+    engine.packet(far, Packet::Request { slot: 0, header, at: Place(7) }).unwrap();
+    assert!(matches!(engine.action(), Some(Action::Fetch { at: Place(7), length: 100, .. })));
+    let send = engine.send(0, Endpoint { process: far, thread: 0 }, 0, 50, Some(Place(5))).unwrap();
+    for (peer, at, bytes, found) in [
+        (far, 5, 50, Some(send)),
+        (far, 5, 0, Some(send)),
+        (far, 5, 51, None),
+        (far, 6, 1, None),
+        (other, 5, 50, None),
+        (process(3), 5, 50, None),
+    ] {
+        assert_eq!(engine.bytes_of(peer, Place(at), bytes), found);
+    }
+    engine.packet(far, Packet::Done { slot: 0, answer: Answer::Taken }).unwrap();
+    assert_eq!(engine.bytes_of(far, Place(5), 50), None);
+}
+
 /// s2 §7: requests need not be served first come, first served.
 #[test]
 fn i17_the_receiver_serves_requests_in_any_order() {
