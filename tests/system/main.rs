@@ -28,6 +28,7 @@ mod pressure;
 mod queues;
 mod replicas;
 mod rings;
+mod routes;
 mod runner;
 mod sockets;
 mod whole;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
     trusted(&mut suite);
     network(&mut suite, Scale::from_env());
     sockets(&mut suite);
+    two_clusters(&mut suite);
     oldest_kernel(&mut suite);
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
@@ -294,6 +296,24 @@ fn sockets(suite: &mut Suite) {
             ("s3_sockets_node_is_lost", &sockets::node_is_lost),
         ],
     );
+}
+
+/// Two clusters of two nodes, and a cable between.
+fn two_clusters(suite: &mut Suite) {
+    let parts: [(&str, fn(&routes::Two) -> anyhow::Result<()>); 4] = [
+        ("s4_gateways_join_clusters", routes::gateways_join_clusters),
+        ("s4_bad_neighbours", routes::bad_neighbours),
+        ("s4_gateway_dies", routes::gateway_dies),
+        ("s4_nothing_is_left_by_gateways", routes::nothing_is_left),
+    ];
+    let booted = suite.selects(&parts.map(|(name, _)| name)).then(routes::boot);
+    for (name, body) in parts {
+        suite.part(name, || match &booted {
+            Some(Ok(two)) => body(two),
+            Some(Err(e)) => anyhow::bail!("no clusters: {e:#}"),
+            None => anyhow::bail!("no clusters were booted"),
+        });
+    }
 }
 
 fn oldest_kernel(suite: &mut Suite) {

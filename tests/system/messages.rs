@@ -236,7 +236,7 @@ fn waiting(from: &Guest, to: &Guest, name: &str, bytes: &str) -> Result<(Running
 }
 
 /// It does not wait for ever, gets no signal, and says what has happened.
-fn is_told(sender: Running, what: &str) -> Result<()> {
+pub(crate) fn is_told(sender: Running, what: &str) -> Result<()> {
     let output = sender.wait_for(Duration::from_secs(20))?;
     let told = output.status.code() == 1 && output.stderr.contains("the other process has gone");
     ensure!(told, "{what}: {}: {}{}", output.status, output.stdout, output.stderr);

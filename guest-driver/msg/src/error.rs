@@ -20,6 +20,12 @@ pub enum Error {
         /// The most that there may be.
         most: u16,
     },
+    /// How it is to take part in routing.
+    #[error("routing: {0}")]
+    Routing(String),
+    /// A stream to a neighbour.
+    #[error("{0}")]
+    Stream(String),
     /// The board or its driver.
     #[error(transparent)]
     Board(#[from] telegraphos::Error),
@@ -77,7 +83,8 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Error::Board(error) => return error.errno(),
-            Error::Config(_) | Error::Ports { .. } | Error::Beyond { .. } => Errno::INVAL,
+            Error::Config(_) | Error::Ports { .. } | Error::Routing(_) | Error::Beyond { .. } => Errno::INVAL,
+            Error::Stream(_) => Errno::CONNABORTED,
             Error::Refused(refused) => match refused {
                 Refused::NoProcess(_) => Errno::CONNRESET,
                 Refused::Connected(_) => Errno::ISCONN,

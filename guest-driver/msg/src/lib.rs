@@ -35,8 +35,12 @@
 //! the engine: when its board holds back stores, only those wait who have to do with it, 5 seconds at most, and then it
 //! is given up.
 //!
+//! Processes that no board reaches, as those of another cluster, are reached over streams to neighbours and by
+//! gateways, if these messages take part in [`Routing`]. `telegraphos_msg_core::far` says how.
+//!
 //! [`ffi`] is the C interface, see `include/telegraphos_msg.h`.
 
+mod beyond;
 mod cache;
 mod error;
 pub mod ffi;
@@ -44,6 +48,8 @@ mod handle;
 mod link;
 mod memory;
 mod messages;
+mod neighbours;
+mod nodes;
 mod options;
 mod pollers;
 mod port;
@@ -52,13 +58,15 @@ mod request;
 mod shared;
 mod single;
 mod state;
+mod streams;
 mod thread;
 
 pub use error::{Error, Result};
 pub use handle::{Ended, Handle};
 pub use memory::Memory;
 pub use messages::{Messages, Name};
-pub use options::{Options, Progress};
+pub use options::{Options, Progress, Routing};
 pub use single::SingleBuffer;
+pub use telegraphos_msg_core::routes::Route;
 pub use telegraphos_msg_core::{Config, ConfigError, Endpoint, Failure, Pattern, Process, Received, Way};
 pub use thread::Thread;

@@ -8,7 +8,7 @@ use crate::request::Lease;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
-use telegraphos::{Node, Queue, Remote, RemoteQueue, Rights, Segment, Status};
+use telegraphos::{Node, NodeId, Queue, Remote, RemoteQueue, Rights, Segment, Status};
 use telegraphos_msg_core::layout::{CONTROL, Element, Layout, PORT, PROBE, Words, control, port_of};
 use telegraphos_msg_core::{Config, Place, Process};
 
@@ -53,6 +53,8 @@ struct Fifo {
 pub(crate) struct Link {
     /// This process.
     me: Process,
+    /// The board of the other one.
+    node: NodeId,
     pub(crate) inbox: Segment,
     /// What the other's elements carry.
     pub(crate) key: u32,
@@ -91,18 +93,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    /// Makes an inbox for another process, and says hello.
+    /// Makes an inbox for another process, whose board has that id, and says hello.
     pub(crate) fn open(
         node: &Node,
         config: &Config,
         (me, port): (Process, u16),
-        other: Process,
+        (other, at): (Process, NodeId),
         key: u32,
     ) -> Result<Link> {
         // It is there: nobody else has memory made for it.
-        let first = Queue::import(node, other.node, &queue_name(other, 0)).soft().open()?;
+        let first = Queue::import(node, at, &queue_name(other, 0)).soft().open()?;
         let size = Layout::of(config).size();
-        let inbox = node.export(&inbox_name(me, other), size).nodes(&[other.node]).create()?;
+        let inbox = node.export(&inbox_name(me, other), size).nodes(&[at]).create()?;
         let words = control(config, key, port);
         for (n, word) in words.iter().enumerate().rev() {
             // The magic is the last.
@@ -111,6 +113,7 @@ impl Link {
         let posting = Some(Posting::new(Layout::of(config).slot_words()));
         Ok(Link {
             me,
+            node: at,
             inbox,
             key,
             port,
@@ -137,7 +140,7 @@ impl Link {
     /// Imports the inbox that a process has for this one, and the queue that it takes elements from.
     pub(crate) fn find(&self, node: &Node, config: &Config, other: Process) -> Result<Found> {
         let rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::DMA.0);
-        let import = node.import(other.node, &inbox_name(other, self.me)).rights(rights).soft();
+        let import = node.import(self.node, &inbox_name(other, self.me)).rights(rights).soft();
         let inbox = match import.open() {
             Err(error) if error.status() == Some(Status::NoSegment) => return Ok(Found::NotYet),
             inbox => inbox?,
@@ -156,7 +159,7 @@ impl Link {
         }
         let elements = match lock(&self.first).take_if(|_| port == 0) {
             Some(first) => first,
-            None => Queue::import(node, other.node, &queue_name(other, port)).soft().open()?,
+            None => Queue::import(node, self.node, &queue_name(other, port)).soft().open()?,
         };
         Ok(Found::Yes(Box::new(Other { inbox, elements, key })))
     }
@@ -265,7 +268,7 @@ impl Link {
             }
         }
         let rights = Rights(right.0 | Rights::DMA.0);
-        let import = Arc::new(node.import(other.node, &memory_name(other, at.0)).rights(rights).soft().open()?);
+        let import = Arc::new(node.import(self.node, &memory_name(other, at.0)).rights(rights).soft().open()?);
         if keeps {
             let mut imports = lock(&self.imports);
             let least = (imports.len() >= KEPT).then(|| imports.pop_front());

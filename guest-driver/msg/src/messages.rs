@@ -5,10 +5,12 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::shared::Shared;
 use crate::thread::Thread;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use telegraphos::{Node, Rights, Segment};
 use telegraphos_msg_core::Process;
+use telegraphos_msg_core::routes::Route;
 
 /// The messages of a process.
 #[derive(Debug)]
@@ -20,6 +22,14 @@ pub struct Messages {
 #[derive(Debug)]
 pub struct Name {
     _segment: Segment,
+    name: String,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        self.shared.has_name(&self.name, false);
+    }
 }
 
 fn name_of(name: &str) -> String {
@@ -43,12 +53,14 @@ impl Messages {
         self.shared.open_ports().count()
     }
 
-    /// Gives this process a name on its node, by which others find it.
+    /// Gives this process a name on its node, by which others find it. Processes beyond the cluster do if it takes part
+    /// in [routing](crate::Routing), and has not more than 64 names of up to 200 bytes.
     pub fn publish(&self, name: &str) -> Result<Name> {
         let segment = self.shared.node.export(&name_of(name), 8).create()?;
         // With a bit more, so that 0 is not there yet.
         segment.store(0, u64::from(self.shared.me.number) | 1 << 32)?;
-        Ok(Name { _segment: segment })
+        self.shared.has_name(name, true);
+        Ok(Name { _segment: segment, name: name.to_owned(), shared: self.shared.clone() })
     }
 
     /// The process of that name on a node.
@@ -58,12 +70,25 @@ impl Messages {
     /// [`Error::NoName`].
     pub fn find(&self, node: u16, name: &str) -> Result<Process> {
         let none = || Error::NoName { node, name: name.to_owned() };
-        let import = self.shared.node.import(node, &name_of(name)).rights(Rights::READ).soft().open();
+        let Some(local) = self.shared.nodes.local(node) else {
+            return self.shared.find_far(node, name).ok_or_else(none);
+        };
+        let import = self.shared.node.import(local, &name_of(name)).rights(Rights::READ).soft().open();
         let word = import.map_err(|_| none())?.get64(0)?;
         if word >> 32 != 1 {
             return Err(none());
         }
         Ok(Process { node, number: word as u32 })
+    }
+
+    /// Processes that are reached over streams, with the paths that lead there and their names.
+    pub fn routes(&self) -> Vec<Route> {
+        self.shared.routes()
+    }
+
+    /// Where neighbours connect to, if they may.
+    pub fn listens_at(&self) -> Option<SocketAddr> {
+        self.shared.listens_at
     }
 
     /// Connects to a process, for at most this time. The first message to it does so, too.

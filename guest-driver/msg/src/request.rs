@@ -64,6 +64,29 @@ impl Buffer {
         }
     }
 
+    /// A copy of bytes of it.
+    ///
+    /// # Safety
+    /// Its request has not ended.
+    pub(crate) unsafe fn bytes(self, offset: u64, length: u32) -> Vec<u8> {
+        // The engine names no bytes beyond it.
+        assert!(offset.checked_add(length.into()).is_some_and(|end| end <= self.length));
+        // SAFETY: within the memory, as was just checked, which is lent until the request ends.
+        unsafe { std::slice::from_raw_parts(self.at.add(offset as usize), length as usize) }.to_vec()
+    }
+
+    /// Writes bytes to it.
+    ///
+    /// # Safety
+    /// Its request has not ended.
+    pub(crate) unsafe fn write_bytes(self, offset: u64, bytes: &[u8]) {
+        // The engine names no bytes beyond it.
+        assert!(offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.length));
+        // SAFETY: within the memory, as was just checked, which is lent until the request ends, and which nobody else
+        // accesses: a receive has one message.
+        unsafe { std::slice::from_raw_parts_mut(self.at.add(offset as usize), bytes.len()) }.copy_from_slice(bytes);
+    }
+
     /// Writes `length` bytes, of the words that `word` returns one by one.
     ///
     /// # Safety

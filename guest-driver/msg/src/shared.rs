@@ -3,21 +3,27 @@
 //! thread*, which makes inboxes and imports and so waits for other boards, and the *moving thread*, which runs the
 //! transfers of handles.
 
+use crate::beyond::{Answer, Beyond, PART};
 use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::link::{Found, LASTING, Link, memory_name};
 use crate::memory::Memory;
+use crate::neighbours;
+use crate::nodes::Nodes;
 use crate::options::{Options, Progress};
 use crate::pollers::Pollers;
 use crate::port::Port;
 use crate::request::{Buffer, Event, Request, Transfer};
 use crate::state::{Due, Known, Signals, State};
 use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use telegraphos::{MAX_COPY, Node, RegisterBuilder, Registration, Rights};
-use telegraphos_msg_core::{Config, Engine, Place, Process};
+use telegraphos_msg_core::routes::Route;
+use telegraphos_msg_core::{Config, Engine, Failure, Place, Process};
 
 /// How long a process is waited for that a message is for.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
@@ -26,6 +32,8 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 const UNANSWERED: usize = 16;
 /// Between two looks whether a link that has ended is used no more.
 const RETRY: Duration = Duration::from_millis(5);
+/// Parts of a far message that are asked for at a time.
+const QUESTIONS: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -34,6 +42,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) node: Node,
     pub(crate) me: Process,
+    pub(crate) nodes: Nodes,
+    pub(crate) listens_at: Option<SocketAddr>,
     pub(crate) options: Options,
     pub(crate) signals: Arc<Signals>,
     pub(crate) pollers: Pollers,
@@ -58,13 +68,24 @@ impl Shared {
         if !(1..=Options::MOST_PORTS).contains(&options.ports) {
             return Err(Error::Ports { ports: options.ports, most: Options::MOST_PORTS });
         }
-        let me = Process { node: node.id(), number: random()? as u32 };
+        let first = options.routing.as_ref().map_or(0, |routing| routing.first_node);
+        let count = node.info()?.nodes;
+        let nodes = Nodes::new(first, count)
+            .ok_or_else(|| Error::Routing(format!("first_node is {first}: expected at most 65536 - {count}")))?;
+        let me = Process { node: nodes.global(node.id()), number: random()? as u32 };
         let signals = Arc::new(Signals::default());
+        let mut state = State::new(engine, &options.config, signals.clone());
+        let listener = options.routing.as_ref().map(neighbours::check).transpose()?.flatten();
+        if let Some(routing) = &options.routing {
+            state.beyond = Some(Beyond::new(&options.config, me, routing.gateway, random()?));
+        }
         let shared = Arc::new(Shared {
             ports: (0..options.ports).map(|_| OnceLock::new()).collect(),
-            state: Mutex::new(State::new(engine, &options.config, signals.clone())),
+            state: Mutex::new(state),
             node,
             me,
+            nodes,
+            listens_at: listener.as_ref().and_then(|listener| listener.local_addr().ok()),
             pollers: Pollers::new(options.yields),
             options,
             signals,
@@ -74,6 +95,11 @@ impl Shared {
         });
         shared.open_port(0)?;
         shared.spawn("msg-connect", |shared| shared.connect_all())?;
+        if let Err(error) = neighbours::start(&shared, listener) {
+            shared.close();
+            shared.join();
+            return Err(error);
+        }
         Ok(shared)
     }
 
@@ -95,15 +121,18 @@ impl Shared {
         })
     }
 
-    /// A thread that ends when the messages are closed.
-    fn spawn(self: &Arc<Shared>, name: &str, run: impl FnOnce(Arc<Shared>) + Send + 'static) -> Result<()> {
+    /// A thread that ends when the messages are closed, or before.
+    pub(crate) fn spawn(self: &Arc<Shared>, name: &str, run: impl FnOnce(Arc<Shared>) + Send + 'static) -> Result<()> {
         let shared = self.clone();
         let spawned = std::thread::Builder::new().name(name.into()).spawn(move || run(shared));
         let thread = spawned.map_err(|error| telegraphos::Error::Os {
             what: format!("starting the thread {name}"),
             errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
         })?;
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those of streams come and go.
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
         Ok(())
     }
 
@@ -201,11 +230,8 @@ impl Shared {
             }
             state = self.lock();
             state.connecting = None;
-            // Whoever says hello and goes is not asked for.
             if let (Some(process), Err(error)) = (process, outcome) {
-                if state.refused.len() < self.config().peers as usize {
-                    state.refused.insert(process, error.to_string());
-                }
+                state.refuse(process, error.to_string());
             }
             self.signals.linked.notify_all();
         }
@@ -250,7 +276,11 @@ impl Shared {
             Some(link) => link,
             None => {
                 let mine = (self.me, self.port());
-                let link = Arc::new(Link::open(&self.node, self.config(), mine, process, random()? as u32)?);
+                let Some(at) = self.nodes.local(process.node) else {
+                    return Err(Error::NotReached { process, why: "no board has that node".into() });
+                };
+                let link = Link::open(&self.node, self.config(), mine, (process, at), random()? as u32)?;
+                let link = Arc::new(link);
                 let mut state = self.lock();
                 if state.links().count() >= self.config().peers as usize {
                     return Err(telegraphos_msg_core::Error::Peers(self.config().peers).into());
@@ -279,6 +309,70 @@ impl Shared {
 
     /// Connects to a process, for at most this time.
     pub(crate) fn connect(&self, process: Process, time: Duration) -> Result<()> {
+        match self.nodes.local(process.node) {
+            Some(_) => self.connect_near(process, time),
+            None => self.connect_far(process, time),
+        }
+    }
+
+    /// The same by streams.
+    fn connect_far(&self, process: Process, time: Duration) -> Result<()> {
+        let (begun, mut tried) = (Instant::now(), false);
+        let not_reached = |why: String| Error::NotReached { process, why };
+        let mut state = self.lock();
+        loop {
+            if self.signals.is_closed() {
+                return Err(Error::Closed);
+            }
+            let Some(beyond) = &mut state.beyond else {
+                let why = "it is of no node of this cluster, and this process does not take part in routing";
+                return Err(not_reached(why.into()));
+            };
+            if beyond.knows(process) {
+                return Ok(());
+            }
+            if !tried {
+                tried = true;
+                let opened = beyond.far.open(process);
+                state.refused.remove(&process);
+                opened.map_err(|why| not_reached(why.to_string()))?;
+                drop(state);
+                self.with(|_| {});
+                state = self.lock();
+                continue;
+            }
+            if let Some(why) = state.refused.get(&process) {
+                return Err(not_reached(why.clone()));
+            }
+            let left = time.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Err(Error::NoAnswer { process, time });
+            }
+            state = self.signals.linked.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// This process has a name, or has it no more.
+    pub(crate) fn has_name(&self, name: &str, has: bool) {
+        self.with(|state| {
+            if let Some(beyond) = &mut state.beyond {
+                if !beyond.far.name(name, has) && has {
+                    log::warn!("the name {name:?} is not told beyond this cluster: it is too long, or one too many");
+                }
+            }
+        });
+    }
+
+    /// The process of that name on a node that no board reaches.
+    pub(crate) fn find_far(&self, node: u16, name: &str) -> Option<Process> {
+        self.lock().beyond.as_ref().and_then(|beyond| beyond.far.routes().find(node, name))
+    }
+
+    pub(crate) fn routes(&self) -> Vec<Route> {
+        self.lock().beyond.iter().flat_map(|beyond| beyond.far.routes().all().cloned()).collect()
+    }
+
+    fn connect_near(&self, process: Process, time: Duration) -> Result<()> {
         let Signals { linked, work, .. } = &*self.signals;
         let (begun, mut tried) = (Instant::now(), false);
         let mut state = self.lock();
@@ -319,7 +413,7 @@ impl Shared {
         let place = Place(random()? & !LASTING);
         // SAFETY: the caller's promise.
         let mut builder = unsafe { self.register(buffer) }.name(&memory_name(self.me, place.0)).mode(0o200);
-        if let Some(node) = node {
+        if let Some(node) = node.and_then(|node| self.nodes.local(node)) {
             builder = builder.nodes(&[node]);
         }
         Ok((builder.create()?, place))
@@ -410,8 +504,57 @@ impl Shared {
         self.with(|state| state.engine.transferred(transfer.id, moved.is_ok()));
     }
 
+    /// Asks a far process for the bytes of a message.
+    fn fetch_far(&self, transfer: Transfer, buffer: Buffer) -> Result<()> {
+        let Transfer { other, at, length, .. } = transfer;
+        let (mut asked, mut waiting) = (0, VecDeque::new());
+        let mut fetch = || -> Result<()> {
+            loop {
+                self.with(|state| {
+                    let Some(beyond) = &mut state.beyond else { return };
+                    while asked < length && waiting.len() < QUESTIONS {
+                        let part = PART.min(length - asked) as u32;
+                        let Some(number) = beyond.ask(other, at, asked, part) else { return };
+                        waiting.push_back((number, asked, part));
+                        asked += u64::from(part);
+                    }
+                });
+                let Some((number, offset, part)) = waiting.pop_front() else {
+                    return if asked == length { Ok(()) } else { Err(Failure::Gone.into()) };
+                };
+                let bytes = self.answer(other, number)?;
+                if bytes.len() != part as usize {
+                    return Err(Failure::Failed.into());
+                }
+                // SAFETY: the request has not ended, so its memory is there, and this message is its.
+                unsafe { buffer.write_bytes(offset, &bytes) };
+            }
+        };
+        let outcome = fetch();
+        if let Some(beyond) = &mut self.lock().beyond {
+            beyond.forget(other, waiting.into_iter().map(|(number, ..)| number));
+        }
+        outcome
+    }
+
+    /// Waits for what a far process was asked for; for as long as its session, which does not last if it is silent.
+    fn answer(&self, other: Process, number: u64) -> Result<Vec<u8>> {
+        let mut state = self.lock();
+        loop {
+            match state.beyond.as_mut().map_or(Answer::Gone, |beyond| beyond.answer(other, number)) {
+                Answer::NotYet => state = self.signals.answers.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Answer::Bytes(bytes) => return Ok(bytes),
+                Answer::Refused => return Err(Failure::Failed.into()),
+                Answer::Gone => return Err(Failure::Gone.into()),
+            }
+        }
+    }
+
     fn run(&self, transfer: Transfer, buffer: Buffer, own: Option<&Registration>) -> Result<()> {
         let Transfer { fetch, other, at, length, .. } = transfer;
+        if self.nodes.local(other.node).is_none() {
+            return self.fetch_far(transfer, buffer);
+        }
         let made;
         let own = match own {
             Some(own) => own,
@@ -439,6 +582,8 @@ impl Shared {
     /// No message goes to or fro any more.
     pub(crate) fn close(&self) {
         self.with(State::close);
+        let state = self.lock();
+        state.beyond.iter().flat_map(Beyond::streams).for_each(|stream| stream.close());
     }
 
     /// Waits for all threads but the program's.

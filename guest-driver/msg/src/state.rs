@@ -2,6 +2,7 @@
 //! What the threads of a process share under one lock: the engine, the links, and who waits for what. Nothing waits
 //! under it: bytes and packets are handed to the links, which move them when it is unlocked.
 
+use crate::beyond::{Beyond, PART, bytes_of};
 use crate::link::{Item, Link, Other};
 use crate::request::{Lease, Outcome, Request, Transfer};
 use smallvec::SmallVec;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 use telegraphos::RemoteQueue;
+use telegraphos_msg_core::far::{Body, Step, Why};
 use telegraphos_msg_core::layout::{Element, HEAD, Kind, Layout, kind_of};
 use telegraphos_msg_core::{Action, Config, Engine, Failure, Packet, Piece, Process, ReceiveId, SendId};
 
@@ -27,6 +29,8 @@ pub(crate) struct Signals {
     pub(crate) work: Condvar,
     /// There is something for the moving thread.
     pub(crate) moves: Condvar,
+    /// Bytes have come that a far process was asked for, or its session has ended.
+    pub(crate) answers: Condvar,
     /// Everything has ended. Set under the lock of the state.
     pub(crate) closed: AtomicBool,
 }
@@ -40,6 +44,7 @@ impl Signals {
         self.linked.notify_all();
         self.work.notify_all();
         self.moves.notify_all();
+        self.answers.notify_all();
     }
 }
 
@@ -122,8 +127,11 @@ pub(crate) struct State {
     over: SmallVec<[Arc<Request>; 2]>,
     /// Links with something to be done.
     dirty: SmallVec<[(Process, Arc<Link>); 2]>,
+    /// Processes that no board reaches, if there are streams to reach them by.
+    pub(crate) beyond: Option<Beyond>,
     signals: Arc<Signals>,
     layout: Layout,
+    config: Config,
     /// When a process that broke the rules was last reported.
     warned: Option<Instant>,
 }
@@ -145,7 +153,9 @@ impl State {
             moves: VecDeque::new(),
             over: SmallVec::new(),
             dirty: SmallVec::new(),
+            beyond: None,
             layout: Layout::of(config),
+            config: config.clone(),
             warned: None,
         }
     }
@@ -235,6 +245,12 @@ impl State {
     /// unless it has gone.
     fn part(&mut self, process: Process, gone: bool) {
         self.perform();
+        if let Some(beyond) = self.beyond.as_mut().filter(|beyond| beyond.knows(process)) {
+            beyond.far.close(process, Why::Ended);
+            self.far_gone(process);
+            self.perform();
+            return;
+        }
         let Some(peer) = self.peers.remove(&process) else { return };
         self.keys.remove(&peer.link.key);
         if gone {
@@ -261,7 +277,8 @@ impl State {
         self.signals.closed.store(true, Ordering::Relaxed);
         self.wanted.clear();
         self.hellos.clear();
-        let processes: Vec<Process> = self.peers.keys().copied().collect();
+        let far = self.beyond.iter().flat_map(Beyond::processes);
+        let processes: Vec<Process> = self.peers.keys().copied().chain(far).collect();
         processes.into_iter().for_each(|process| self.part(process, false));
         let (sends, receives) = (std::mem::take(&mut self.sends), std::mem::take(&mut self.receives));
         sends.0.into_iter().flatten().for_each(|request| self.end(Some(request), Err(Failure::Gone)));
@@ -311,11 +328,93 @@ impl State {
         };
         self.perform();
         if let Some(wrong) = wrong {
-            if self.warned.is_none_or(|at| at.elapsed() >= WARNINGS) {
-                self.warned = Some(Instant::now());
-                log::warn!("{from} has broken the rules and is given up: {wrong}");
+            self.breaks_rules(from, &wrong);
+        }
+    }
+
+    fn breaks_rules(&mut self, from: Process, wrong: &str) {
+        if self.warned.is_none_or(|at| at.elapsed() >= WARNINGS) {
+            self.warned = Some(Instant::now());
+            log::warn!("{from} has broken the rules and is given up: {wrong}");
+        }
+        self.lose(from);
+    }
+
+    /// Does what is next for far processes. False if there is nothing.
+    fn step_far(&mut self) -> bool {
+        let Some(step) = self.beyond.as_mut().and_then(Beyond::step) else { return false };
+        match step {
+            // It has been said.
+            Step::Say { .. } => {}
+            Step::Up(process) => {
+                let connected = self.engine.connect_far(process);
+                let Some(beyond) = &mut self.beyond else { return false };
+                match connected {
+                    Ok(()) => beyond.meet(process),
+                    Err(error) => {
+                        log::debug!("{process} is not connected to: {error}");
+                        beyond.far.close(process, Why::Full);
+                    }
+                }
+                self.signals.notify();
             }
-            self.lose(from);
+            Step::Gone(process, why) => {
+                self.refuse(process, why.to_string());
+                self.far_gone(process);
+            }
+            Step::Body(from, body) => self.far_body(from, body),
+        }
+        true
+    }
+
+    /// There is no session with a far process any more.
+    fn far_gone(&mut self, process: Process) {
+        if self.beyond.as_mut().is_some_and(|beyond| beyond.part(process)) {
+            self.engine.gone(process);
+        }
+        self.signals.notify();
+    }
+
+    /// Why a process was not connected to, for those who wait for that.
+    pub(crate) fn refuse(&mut self, process: Process, why: String) {
+        // Whoever says hello and goes is not asked for.
+        if self.refused.len() < self.config.peers as usize {
+            self.refused.insert(process, why);
+        }
+    }
+
+    /// A far process says something.
+    fn far_body(&mut self, from: Process, body: Body) {
+        let Some(beyond) = self.beyond.as_mut().filter(|beyond| beyond.knows(from)) else { return };
+        match body {
+            Body::Alive => {}
+            Body::Packet(packet, bytes) => {
+                let expected = bytes_of(&self.config, &packet);
+                let wrong = if bytes.len() == expected {
+                    if let Packet::Eager { slot, .. } = packet {
+                        beyond.put(from, slot, bytes);
+                    }
+                    self.engine.packet(from, packet).err().map(|violation| violation.to_string())
+                } else {
+                    Some(format!("{} bytes with {packet:?}: expected {expected}", bytes.len()))
+                };
+                self.act();
+                if let Some(wrong) = wrong {
+                    self.breaks_rules(from, &wrong);
+                }
+            }
+            Body::Read { number, at, offset, length } => {
+                let end = offset.checked_add(length.into()).filter(|_| u64::from(length) <= PART);
+                let send = end.and_then(|end| self.engine.bytes_of(from, at, end));
+                let request = send.and_then(|send| self.sends.get(send.place()));
+                // SAFETY: the send has not ended, and the engine has compared the bytes that it has.
+                let bytes = request.map(|request| unsafe { request.buffer.bytes(offset, length) });
+                beyond.far.say(from, Body::Bytes { number, bytes });
+            }
+            Body::Bytes { number, bytes } => {
+                beyond.answered(from, number, bytes);
+                self.signals.answers.notify_all();
+            }
         }
     }
 
@@ -325,13 +424,33 @@ impl State {
         self.layout.packet(kind, slot, |at| link.inbox.load(at).ok())
     }
 
-    /// Hands on what the engine wants done.
+    /// Hands on what is to be done: what the engine wants, and what far processes say.
     pub(crate) fn perform(&mut self) {
+        loop {
+            self.act();
+            if !self.step_far() {
+                return;
+            }
+        }
+    }
+
+    /// Hands on what the engine wants done.
+    fn act(&mut self) {
         while let Some(action) = self.engine.action() {
             match action {
                 Action::Post { to, packet, bytes } => self.post(to, packet, bytes),
                 Action::Take { receive, from, slot, offset, length } => {
                     let (link, request) = (self.peers.get(&from), self.receives.get(receive.place()));
+                    if let (Some(beyond), Some(request)) =
+                        (self.beyond.as_mut().filter(|beyond| beyond.knows(from)), request)
+                    {
+                        let bytes = beyond.take(from, slot);
+                        // Not more than there are: that was checked when they came.
+                        let taken = &bytes[..bytes.len().min(length as usize)];
+                        // SAFETY: the receive has not ended, and the engine names bytes that it has room for.
+                        unsafe { request.buffer.write_bytes(offset, taken) };
+                        continue;
+                    }
                     let Some((Peer { link, .. }, request)) = link.zip(request) else { continue };
                     let at = self.layout.slot(slot) + HEAD;
                     link.push(Item::Take { at, lease: Lease::of(request), offset, length });
@@ -377,6 +496,13 @@ impl State {
 
     /// Sends a packet, behind the words that belong to it.
     fn post(&mut self, to: Process, packet: Packet, bytes: Option<Piece>) {
+        if let Some(beyond) = self.beyond.as_mut().filter(|beyond| beyond.knows(to)) {
+            let sent = bytes.and_then(|piece| Some((self.sends.get(piece.send.place())?, piece)));
+            // SAFETY: the send has not ended, and the engine names bytes that it has.
+            let bytes = sent.map(|(request, piece)| unsafe { request.buffer.bytes(piece.offset, piece.length) });
+            beyond.far.say(to, Body::Packet(packet, bytes.unwrap_or_default()));
+            return;
+        }
         let Some(Peer { link, .. }) = self.peers.get(&to) else { return };
         let Some(key) = link.other().map(|other| other.key) else { return };
         let words = self.layout.words(packet);

@@ -129,7 +129,7 @@ impl Config {
     }
 
     /// Where a fragment begins in its message, and its bytes.
-    pub(crate) fn fragment(&self, length: u64, fragment: u16) -> (u64, u32) {
+    pub fn fragment(&self, length: u64, fragment: u16) -> (u64, u32) {
         let offset = u64::from(self.block) * u64::from(fragment);
         // At most `block`.
         (offset, length.saturating_sub(offset).min(self.block.into()) as u32)

@@ -242,7 +242,7 @@ mod tests {
         let given = OptionsRecord { slots: 7, eager: u64::MAX, ports: 3, way: 1, progress: 2, no_yield: 1, ..NOTHING };
         let options = given.options().unwrap();
         let config = Config { slots: 7, eager: 0, way: Way::Put, ..Config::default() };
-        assert_eq!(options, Options { config, ports: 3, progress: Progress::Adaptive, yields: false });
+        assert_eq!(options, Options { ports: 3, progress: Progress::Adaptive, yields: false, ..config.into() });
         for (wrong, expected) in [
             (OptionsRecord { slots: 65_536, ..NOTHING }, "slots is 65536: expected 0 to 65535"),
             (OptionsRecord { way: 2, ..NOTHING }, "way is 2: expected TG_MSG_GET or TG_MSG_PUT"),

@@ -66,14 +66,14 @@ fn receive_all(thread: &Thread<'_>, processes: &[Process], threads: u32, count: 
     Ok(())
 }
 
-pub(crate) fn all(options: Options, nodes: u16, count: u32, messages: u32) -> Outcome<()> {
+pub(crate) fn all(options: Options, nodes: &[u16], count: u32, messages: u32) -> Outcome<()> {
     // Not that of a run before, which may be about to end elsewhere.
-    let Options { config, ports, progress, yields: _ } = &options;
+    let Options { config, ports, progress, .. } = &options;
     let name = format!("all.{:?}.{}.{ports}.{progress:?}.{count}.{messages}", config.way, config.slots);
     let opened = open(options)?;
     let mine = threads(&opened, count)?;
     let _name = opened.publish(&name).map_err(refused)?;
-    let processes = (0..nodes).map(|node| find(&opened, node, &name)).collect::<Outcome<Vec<_>>>()?;
+    let processes = nodes.iter().map(|node| find(&opened, *node, &name)).collect::<Outcome<Vec<_>>>()?;
     let begun = Instant::now();
     run(
         &mine,

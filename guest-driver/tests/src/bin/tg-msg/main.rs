@@ -8,19 +8,20 @@ mod layers;
 mod pair;
 mod papers;
 mod ports;
+mod routes;
 mod wrong;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
-use telegraphos_msg::{Config, Error, Failure as Ended, Messages, Options, Process, Progress, Way};
+use telegraphos_msg::{Config, Error, Failure as Ended, Messages, Options, Process, Progress, Routing, Way};
 
 const USAGE: &str = "\
 tg-msg: messages between threads of processes
 
 Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
-                                   on each of the nodes 0 to NODES-1: each thread sends each of all others, and
+                                   on each of the nodes 0 to NODES-1, or those of a list, as 0-3,1000-1003: each thread sends each of all others, and
                                    itself, COUNT messages of up to 200 000 bytes, which are checked
        tg-msg many NODES THREADS COUNT [--processes N] [OPTIONS]
                                    the same with N processes on each node, but each thread sends COUNT messages to as
@@ -46,6 +47,10 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
        tg-msg nowhere NODE NAME    sends it a message whose bytes are nowhere
        tg-msg wrong                what cannot be done, and what that says
        tg-msg ports                that one port does not do where a thread blocks in it, and two do (s4)
+       tg-msg gateway NAME         passes on what neighbours say to each other, and says whom it reaches, until its input
+                                   ends
+       tg-msg far NODE NAME        what cannot be done with such a process (`serve`) of another cluster
+       tg-msg stranger ADDRESS     connects to a gateway without having the key, in several ways
 
 Options: --way get|put             who moves the bytes of long messages
          --paper                   blocks of 64 KiB, and no message of more than 32 of them
@@ -53,6 +58,10 @@ Options: --way get|put             who moves the bytes of long messages
          --ports N                 queues of a process, at most
          --progress polling|blocking|adaptive
          --no-yield                threads that look for messages keep the processor between two looks
+         --key-file FILE           what all processes that route have in common, 16 bytes or more
+         --neighbour HOST:PORT     a process that tells which others it reaches; may be said more than once
+         --listen HOST:PORT        where neighbours connect to
+         --first-node N            the number of this cluster's node 0 among the nodes of all clusters
 
 Exit codes: 0 done, 1 something was lost or changed, or the other process has gone, 2 usage, 3 refused.
 ";
@@ -64,7 +73,9 @@ fn main() -> ExitCode {
 }
 
 fn run(parser: lexopt::Parser) -> Outcome<()> {
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
     let (mut words, mut options, mut slots, mut processes) = (Vec::new(), Options::default(), None, 1);
+    let mut routing = Routing::default();
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
         let option = match word {
@@ -101,15 +112,21 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
                     }
                 }
             }
+            "key-file" => routing.key = routes::key(&line.text()?)?,
+            "neighbour" => routing.neighbours.push(line.text()?),
+            "listen" => routing.listen = Some(line.text()?),
+            "first-node" => routing.first_node = cli::number("--first-node", &line.text()?)?,
             _ => return Err(cli::unknown(&option)),
         }
     }
+    routing.gateway = words.first().is_some_and(|word| word == "gateway");
+    options.routing = (routing != Routing::default()).then_some(routing);
     options.config.slots = slots.unwrap_or(options.config.slots);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["all", nodes, threads, count] => {
-            let (nodes, threads) = (cli::number("NODES", nodes)?, cli::number("THREADS", threads)?);
-            all::all(options, nodes, threads, cli::number("COUNT", count)?)
+            let (nodes, threads) = (routes::nodes(nodes)?, cli::number("THREADS", threads)?);
+            all::all(options, &nodes, threads, cli::number("COUNT", count)?)
         }
         ["many", nodes, threads, count] => {
             let (nodes, threads) = (cli::number("NODES", nodes)?, cli::number("THREADS", threads)?);
@@ -138,6 +155,9 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         ["single"] => papers::single(options),
         ["ports"] => ports::ports(),
         ["wrong"] => wrong::wrong(),
+        ["gateway", name] => routes::gateway(options, name),
+        ["far", node, name] => routes::far(options, cli::number("NODE", node)?, name),
+        ["stranger", address] => routes::stranger(address),
         ["lies", node, name] => hostile::lies(cli::number("NODE", node)?, name),
         ["nowhere", node, name] => hostile::nowhere(cli::number("NODE", node)?, name),
         _ => Err(Failure::Usage(format!("arguments {words:?}: expected a command and what it needs"))),

@@ -11,7 +11,7 @@ use telegraphos_msg::{Config, Endpoint, Error, Memory, Messages, Options, Patter
 const NOBODY: u16 = 60;
 
 /// Fails unless it was refused with these words.
-fn is_refused<T>(what: &str, result: Result<T, Error>, words: &str) -> Outcome<()> {
+pub(crate) fn is_refused<T>(what: &str, result: Result<T, Error>, words: &str) -> Outcome<()> {
     match result {
         Ok(_) => Err(Failure::Check(format!("{what}: it was not refused"))),
         Err(error) if error.to_string().contains(words) => {

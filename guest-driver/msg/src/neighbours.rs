@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Threads that keep streams to neighbours: one for each that is connected to, one that listens, one for each stream
+//! that was accepted, a writer for each stream, and one that says each second that this process is alive.
+
+use crate::beyond::{Beyond, MOST_STREAMS};
+use crate::error::{Error, Result};
+use crate::options::Routing;
+use crate::shared::Shared;
+use crate::streams::{Side, Stream, connect, greet, pause};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use telegraphos_msg_core::Process;
+use telegraphos_msg_core::routes::StreamId;
+
+/// Between two attempts to connect to a neighbour, and two ticks.
+const SECOND: Duration = Duration::from_secs(1);
+/// Connections that have not said who they are, at most.
+const STRANGERS: usize = 16;
+/// Between two looks whether the messages are closed.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Checks how a process is to take part, and listens if it is to.
+pub(crate) fn check(routing: &Routing) -> Result<Option<TcpListener>> {
+    let Routing { key, neighbours, listen, .. } = routing;
+    if key.len() < Routing::SHORTEST_KEY {
+        let (least, found) = (Routing::SHORTEST_KEY, key.len());
+        return Err(Error::Routing(format!("a key of {found} bytes: expected at least {least}, which nobody guesses")));
+    }
+    if neighbours.len() > Routing::MOST_NEIGHBOURS {
+        let (most, found) = (Routing::MOST_NEIGHBOURS, neighbours.len());
+        return Err(Error::Routing(format!("{found} neighbours: expected at most {most}")));
+    }
+    for at in neighbours.iter().chain(listen) {
+        let port =
+            at.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse::<u16>().ok());
+        if port.is_none() {
+            return Err(Error::Routing(format!("address {at:?}: expected HOST:PORT, as 10.84.0.1:7000")));
+        }
+    }
+    let bind = |at: &String| {
+        let listener = TcpListener::bind(at.as_str()).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        listener.map_err(|error| Error::Routing(format!("listening at {at}: {error}")))
+    };
+    listen.as_ref().map(bind).transpose()
+}
+
+/// Starts the threads, unless there is no routing.
+pub(crate) fn start(shared: &Arc<Shared>, listener: Option<TcpListener>) -> Result<()> {
+    let Some(routing) = &shared.options.routing else { return Ok(()) };
+    shared.spawn("msg-alive", |shared| {
+        while pause(SECOND, || shared.signals.is_closed()) {
+            shared.with(|state| {
+                if let Some(beyond) = &mut state.beyond {
+                    beyond.far.tick();
+                }
+            });
+        }
+    })?;
+    if let Some(listener) = listener {
+        shared.spawn("msg-listen", move |shared| listen(&shared, &listener))?;
+    }
+    for (n, address) in routing.neighbours.iter().enumerate() {
+        let address = address.clone();
+        shared.spawn(&format!("msg-to-{n}"), move |shared| keep(&shared, &address))?;
+    }
+    Ok(())
+}
+
+/// Keeps a stream to a neighbour.
+fn keep(shared: &Arc<Shared>, address: &str) {
+    let mut said = String::new();
+    loop {
+        let ended = connect(address).and_then(|socket| {
+            let met = meet(shared, socket, Side::Connects)?;
+            said.clear();
+            run(shared, met)
+        });
+        if shared.signals.is_closed() {
+            return;
+        }
+        // Once, not each second.
+        if let Err(error) = ended {
+            let now = error.to_string();
+            if now != said {
+                log::warn!("the neighbour at {address}: {now}; tried again each second");
+                said = now;
+            }
+        }
+        if !pause(SECOND, || shared.signals.is_closed()) {
+            return;
+        }
+    }
+}
+
+/// Accepts streams of neighbours until the messages are closed.
+fn listen(shared: &Arc<Shared>, listener: &TcpListener) {
+    let strangers = Arc::new(AtomicUsize::new(0));
+    while !shared.signals.is_closed() {
+        let mut ready = [PollFd::new(listener, PollFlags::IN)];
+        if !poll(&mut ready, Some(&LOOK)).is_ok_and(|ready| ready > 0) {
+            continue;
+        }
+        let Ok((socket, from)) = listener.accept() else { continue };
+        if strangers.load(Ordering::Relaxed) >= STRANGERS {
+            // It tries again.
+            continue;
+        }
+        strangers.fetch_add(1, Ordering::Relaxed);
+        let of_it = strangers.clone();
+        let spawned = shared.spawn("msg-accepted", move |shared| {
+            let met = meet(&shared, socket, Side::Accepts);
+            of_it.fetch_sub(1, Ordering::Relaxed);
+            if let Err(error) = met.and_then(|met| run(&shared, met)) {
+                log::debug!("the neighbour from {from}: {error}");
+            }
+        });
+        if let Err(error) = spawned {
+            strangers.fetch_sub(1, Ordering::Relaxed);
+            log::debug!("the neighbour from {from} is not accepted: {error}");
+        }
+    }
+}
+
+/// Finds out who is at the other end of a connection.
+fn meet(shared: &Shared, mut socket: TcpStream, side: Side) -> Result<(TcpStream, Process)> {
+    let Some(routing) = &shared.options.routing else { return Err(Error::Closed) };
+    let process = greet(&mut socket, side, shared.me, &routing.key)?;
+    Ok((socket, process))
+}
+
+/// Takes frames of a stream until it ends, and says why it has.
+fn run(shared: &Arc<Shared>, (socket, neighbour): (TcpStream, Process)) -> Result<()> {
+    let stream = Arc::new(Stream::new(socket));
+    let writer = stream.clone();
+    shared.spawn("msg-write", move |_| writer.write())?;
+    let joined = shared.with(|state| match &mut state.beyond {
+        Some(beyond) if !shared.signals.is_closed() => Ok(beyond.join(&stream, neighbour)),
+        _ => Err(Error::Closed),
+    });
+    let ended = match joined {
+        Ok(Some(id)) => {
+            log::info!("{neighbour} is a neighbour");
+            let ended = take(shared, &stream, id);
+            shared.with(|state| state.beyond.iter_mut().for_each(|beyond| beyond.leave(id)));
+            log::info!("{neighbour} is a neighbour no more");
+            ended
+        }
+        Ok(None) => Err(Error::Stream(format!("there are {MOST_STREAMS} streams, which is the limit"))),
+        Err(closed) => Err(closed),
+    };
+    stream.end();
+    ended
+}
+
+fn take(shared: &Shared, stream: &Stream, id: StreamId) -> Result<()> {
+    loop {
+        let frame = stream.read()?;
+        let heard = shared.with(|state| state.beyond.as_mut().map(|beyond: &mut Beyond| beyond.far.frame(id, frame)));
+        if let Some(Err(wrong)) = heard {
+            return Err(Error::Stream(format!("it has broken the rules: {wrong}")));
+        }
+    }
+}

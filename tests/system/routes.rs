@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two clusters that work as one: each has a board for each node and a network, and a node of each has a cable to the
+//! other's (SPEC item 42).
+
+use crate::messages;
+use crate::whole;
+use anyhow::{Context, Result, ensure};
+use std::path::Path;
+use std::time::Duration;
+use telegraphos_cluster::{Cluster, Guest, GuestCommand, Net, Processes, Running, Settings};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// Where gateways listen.
+const LISTEN: [&str; 2] = ["--listen", "0.0.0.0:7000"];
+/// The gateway of a cluster, seen from its nodes.
+const INSIDE: [&str; 2] = ["--neighbour", "10.84.0.1:7000"];
+/// That of the first, seen from the second one's.
+const OUTSIDE: [&str; 2] = ["--neighbour", "192.0.2.1:7000"];
+const KEY: [&str; 2] = ["--key-file", "/tmp/key"];
+/// Of the second cluster.
+const FIRST: [&str; 2] = ["--first-node", "1000"];
+
+/// The clusters, and the directory of the cable's ends.
+pub(crate) struct Two {
+    clusters: [Cluster; 2],
+    _cable: tempfile::TempDir,
+}
+
+/// Two nodes each.
+pub(crate) fn boot() -> Result<Two> {
+    let directory = tempfile::tempdir()?;
+    let clusters = [0, 1].map(|number: usize| {
+        let end = |number: usize| cable_end(directory.path(), number);
+        let (own, other) = (end(number), end(1 - number));
+        let cable = format!("dgram,id=cable,local.type=unix,local.path={own},remote.type=unix,remote.path={other}");
+        let card = format!("virtio-net-pci,netdev=cable,mac=52:54:00:99:00:0{number},romfile=");
+        let settings = Settings { processes: Some(Processes::One), net: Some(Net::Nodes), ..Settings::default() };
+        let name = format!("routes-{number}");
+        let settings = Settings { log_dir: crate::settings(&name).log_dir, ..settings };
+        let cluster = Cluster::builder().nodes(2).settings(settings).node(0, |node| {
+            node.qemu_options.extend(["-netdev".into(), cable.into(), "-device".into(), card.into()]);
+        });
+        cluster.boot().with_context(|| format!("cluster {number}"))
+    });
+    let [a, b] = clusters;
+    let two = Two { clusters: [a?, b?], _cable: directory };
+    [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter().try_for_each(|(cluster, node)| two.prepare(cluster, node))?;
+    Ok(two)
+}
+
+fn cable_end(directory: &Path, number: usize) -> String {
+    directory.join(format!("end{number}")).display().to_string().replace(',', ",,")
+}
+
+impl Two {
+    /// What a node needs when it has booted.
+    fn prepare(&self, cluster: usize, node: usize) -> Result<()> {
+        self.node(cluster, node).sh("umask 077; echo 'a key that all of them have' > /tmp/key").check()?;
+        if node == 0 {
+            let address = format!("192.0.2.{}/24", cluster + 1);
+            let up = format!("ip link set eth0 up && ip addr add {address} dev eth0");
+            self.node(cluster, node).sh(&up).as_root().check()?;
+        }
+        Ok(())
+    }
+
+    /// `tg-msg` on a node of a cluster, with a key and the numbers of the cluster's nodes.
+    fn argv(&self, cluster: usize, node: usize, words: &[&str]) -> GuestCommand {
+        let first: &[&str] = if cluster == 1 { &FIRST } else { &[] };
+        self.node(cluster, node).argv(&[&["tg-msg"], words, &KEY, first].concat())
+    }
+
+    fn node(&self, cluster: usize, node: usize) -> &Guest {
+        self.clusters[cluster].node(node)
+    }
+
+    /// A process that is reached by its cluster's gateway.
+    fn serving(&self, cluster: usize, node: usize, words: &[&str]) -> Result<Running> {
+        let mut server = self.argv(cluster, node, &[words, &INSIDE].concat()).keep_input_open().spawn()?;
+        server.wait_for_line(LIMIT, |line| line == "serving")?;
+        Ok(server)
+    }
+
+    fn gateway(&self, cluster: usize) -> Result<Running> {
+        let outside: &[&str] = if cluster == 1 { &OUTSIDE } else { &[] };
+        let mut gateway =
+            self.argv(cluster, 0, &[&["gateway", "gate"], &LISTEN[..], outside].concat()).keep_input_open().spawn()?;
+        gateway.wait_for_line(LIMIT, |line| line == "serving")?;
+        Ok(gateway)
+    }
+}
+
+/// What programs of one cluster do, those of two do.
+pub(crate) fn gateways_join_clusters(two: &Two) -> Result<()> {
+    let (mut first, second) = (two.gateway(0)?, two.gateway(1)?);
+    let known = |line: &str| line.starts_with("+ ") && line.contains("node 1000") && line.ends_with("names gate");
+    println!("  {}", first.wait_for_line(LIMIT, known)?);
+    for options in [&[][..], &["--way", "put"], &["--paper"]] {
+        let words = [&["all", "0-1,1000-1001", "2", "10"], options, &INSIDE].concat();
+        let nodes = [(0, 0), (0, 1), (1, 0), (1, 1)];
+        let running: Vec<_> = nodes
+            .iter()
+            .map(|(cluster, node)| Ok(two.argv(*cluster, *node, &words).spawn()?))
+            .collect::<Result<_>>()?;
+        for running in running {
+            let output = running.wait_for(LIMIT)?;
+            ensure!(output.status.success(), "{options:?}: {}: {}{}", output.status, output.stdout, output.stderr);
+            println!("  {options:?}: {}", output.stdout.trim());
+        }
+    }
+    for (bytes, count) in [("8", "20"), ("100000", "5")] {
+        let echo = two.serving(1, 1, &["echo", "echo"])?;
+        let words = [&["pair", "1001", "echo", count, bytes], &INSIDE[..]].concat();
+        println!("  over two gateways: {}", two.argv(0, 1, &words).limit(LIMIT).check()?.trim());
+        ensure!(echo.wait_for(LIMIT)?.status.success(), "the echo has failed");
+    }
+    // One gateway does, too: a process of the second one's is its neighbour.
+    drop(second);
+    let echo = two.argv(1, 0, &[&["echo", "near"], &OUTSIDE[..]].concat()).spawn()?;
+    let words = [&["pair", "1000", "near", "20", "8"], &INSIDE[..]].concat();
+    println!("  over one gateway: {}", two.argv(0, 1, &words).limit(LIMIT).check()?.trim());
+    ensure!(echo.wait_for(LIMIT)?.status.success(), "the echo has failed");
+    Ok(())
+}
+
+/// Messages under way end when a gateway dies, or its node loses its power; the next ones go by the next one.
+pub(crate) fn gateway_dies(two: &Two) -> Result<()> {
+    let _first = two.gateway(0)?;
+    for how in ["killed", "powered off"] {
+        let gateway = two.gateway(1)?;
+        let mut server = two.serving(1, 1, &["serve", "slow"])?;
+        for bytes in ["8", "100000"] {
+            let words = [&["send", "1001", "slow", "3", bytes], &INSIDE[..]].concat();
+            let mut sender = two.argv(0, 1, &words).spawn()?;
+            sender.wait_for_line(LIMIT, |line| line == "sending")?;
+            server.write("\n")?;
+            let said = server.wait_for_line(LIMIT, |line| line.ends_with("with tag 3"))?;
+            ensure!(said == format!("{bytes} bytes with tag 3"), "{said}");
+            ensure!(sender.wait_for(LIMIT)?.status.success(), "a message was received, and its sender does not know");
+        }
+        let words = [&["send", "1001", "slow", "3", "100000"], &INSIDE[..]].concat();
+        let mut sender = two.argv(0, 1, &words).spawn()?;
+        sender.wait_for_line(LIMIT, |line| line == "sending")?;
+        // Some of what it sends is there.
+        telegraphos_cluster::sleep(Duration::from_secs(1))?;
+        let begun = std::time::Instant::now();
+        if how == "powered off" {
+            two.node(1, 0).reset()?;
+        }
+        // Killed.
+        drop(gateway);
+        messages::is_told(sender, how)?;
+        println!("  a gateway is {how}: the sender is told after {:.1} s", begun.elapsed().as_secs_f64());
+    }
+    two.prepare(1, 0)
+}
+
+/// Who has no key, or another one, or says what is wrong, is refused; the gateway goes on.
+pub(crate) fn bad_neighbours(two: &Two) -> Result<()> {
+    let _first = two.gateway(0)?;
+    let node = two.node(0, 1);
+    let refused = |words: &[&str], says: &str| -> Result<()> {
+        let output = node.argv(&[&["tg-msg"], words].concat()).limit(LIMIT).run()?;
+        ensure!(!output.status.success() && output.stderr.contains(says), "{words:?}: {output:?}: expected {says:?}");
+        println!("  {}", output.stderr.trim());
+        Ok(())
+    };
+    refused(&[&["bounds"], &INSIDE[..]].concat(), "a key of 0 bytes: expected at least 16")?;
+    refused(&[&["bounds", "--first-node", "65535"], &KEY[..]].concat(), "expected at most 65536 -")?;
+    refused(&[&["bounds", "--neighbour", "nowhere"], &KEY[..]].concat(), "expected HOST:PORT")?;
+    refused(&[&["bounds", "--listen", "203.0.113.1:7000"], &KEY[..]].concat(), "listening at 203.0.113.1:7000")?;
+    refused(&["bounds", "--key-file", "/nowhere"], "--key-file /nowhere")?;
+    node.sh("umask 077; echo 'a key that nobody else has' > /tmp/other").check()?;
+    for (words, says) in [
+        (&["--neighbour", "10.84.0.1:7000", "--key-file", "/tmp/other"][..], "it has another key"),
+        (&["--neighbour", "10.84.0.1:7009", "--key-file", "/tmp/key"], "connecting to it"),
+        (&["--neighbour", "no.such.name:1", "--key-file", "/tmp/key"], "finding it"),
+        (
+            &["--neighbour", "127.0.0.1:7001", "--listen", "127.0.0.1:7001", "--key-file", "/tmp/key"],
+            "this process itself",
+        ),
+    ] {
+        let gateway = format!("sleep 3 | tg-msg gateway bad {}", words.join(" "));
+        let output = node.sh(&gateway).limit(LIMIT).run()?;
+        let warned = output.stderr.matches(says).count();
+        ensure!(output.status.success() && warned == 1, "{words:?}: {output:?}: expected {says:?} once");
+        println!("  {}", output.stderr.trim());
+    }
+    println!("  {}", node.argv(&["tg-msg", "stranger", "10.84.0.1:7000"]).limit(LIMIT).check()?.trim());
+    // Those who have it are served meanwhile.
+    let mut server = two.serving(0, 1, &["serve", "served"])?;
+    let words = [&["far", "1", "served"], &OUTSIDE[..]].concat();
+    let far = two.argv(1, 0, &words).spawn()?;
+    server.write("\n")?;
+    let said = server.wait_for_line(LIMIT, |line| line.ends_with("with tag 5"))?;
+    ensure!(said == "5 bytes with tag 5", "{said}");
+    let output = far.wait_for(LIMIT)?;
+    ensure!(output.status.success(), "{output:?}");
+    println!("  {}", output.stdout.trim());
+    Ok(())
+}
+
+/// No pinned page, segment or queue, and no kernel has crashed.
+pub(crate) fn nothing_is_left(two: &Two) -> Result<()> {
+    two.clusters.iter().try_for_each(|cluster| {
+        messages::nothing_is_left(cluster)?;
+        whole::no_kernel_has_crashed(cluster)
+    })
+}
