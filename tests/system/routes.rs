@@ -33,8 +33,9 @@ pub(crate) fn boot() -> Result<Two> {
         let end = |number: usize| cable_end(directory.path(), number);
         let (own, other) = (end(number), end(1 - number));
         let cable = format!("dgram,id=cable,local.type=unix,local.path={own},remote.type=unix,remote.path={other}");
-        let card = format!("virtio-net-pci,netdev=cable,mac=52:54:00:99:00:0{number},romfile=");
-        let settings = Settings { processes: Some(Processes::One), net: Some(Net::Nodes), ..Settings::default() };
+        let card = format!("virtio-net-pci,netdev=cable,mac=52:54:00:99:00:0{number},romfile=,addr=1e.0");
+        // The modules of network cards are there with the network to the outside, whose card is the first one.
+        let settings = Settings { processes: Some(Processes::One), net: Some(Net::User), ..Settings::default() };
         let name = format!("routes-{number}");
         let settings = Settings { log_dir: crate::settings(&name).log_dir, ..settings };
         let cluster = Cluster::builder().nodes(2).settings(settings).node(0, |node| {
@@ -58,7 +59,7 @@ impl Two {
         self.node(cluster, node).sh("umask 077; echo 'a key that all of them have' > /tmp/key").check()?;
         if node == 0 {
             let address = format!("192.0.2.{}/24", cluster + 1);
-            let up = format!("ip link set eth0 up && ip addr add {address} dev eth0");
+            let up = format!("ip link set eth1 up && ip addr add {address} dev eth1");
             self.node(cluster, node).sh(&up).as_root().check()?;
         }
         Ok(())
@@ -165,11 +166,11 @@ pub(crate) fn bad_neighbours(two: &Two) -> Result<()> {
         println!("  {}", output.stderr.trim());
         Ok(())
     };
-    refused(&[&["bounds"], &INSIDE[..]].concat(), "a key of 0 bytes: expected at least 16")?;
-    refused(&[&["bounds", "--first-node", "65535"], &KEY[..]].concat(), "expected at most 65536 -")?;
-    refused(&[&["bounds", "--neighbour", "nowhere"], &KEY[..]].concat(), "expected HOST:PORT")?;
-    refused(&[&["bounds", "--listen", "203.0.113.1:7000"], &KEY[..]].concat(), "listening at 203.0.113.1:7000")?;
-    refused(&["bounds", "--key-file", "/nowhere"], "--key-file /nowhere")?;
+    refused(&[&["serve", "x"], &INSIDE[..]].concat(), "a key of 0 bytes: expected at least 16")?;
+    refused(&[&["serve", "x", "--first-node", "65535"], &KEY[..]].concat(), "expected at most 65536 -")?;
+    refused(&[&["serve", "x", "--neighbour", "nowhere"], &KEY[..]].concat(), "expected HOST:PORT")?;
+    refused(&[&["serve", "x", "--listen", "203.0.113.1:7000"], &KEY[..]].concat(), "listening at 203.0.113.1:7000")?;
+    refused(&["serve", "x", "--key-file", "/nowhere"], "--key-file /nowhere")?;
     node.sh("umask 077; echo 'a key that nobody else has' > /tmp/other").check()?;
     for (words, says) in [
         (&["--neighbour", "10.84.0.1:7000", "--key-file", "/tmp/other"][..], "it has another key"),

@@ -19,6 +19,7 @@
 //! | [`rdp`] | any host | `Datagram::parse`, `Listener` and `Connection` |
 //! | [`settings`] | files | topologies, settings of all commands, workloads, schedules of faults |
 //! | [`messages`] | other processes | the messages' `Element::decode`, `Layout` and `Engine` |
+//! | [`routes`] | neighbours of a gateway | the messages' `Far` and `Routes` |
 //! | [`sockets`] | the other end of a connection | `read`, `peek` and `write` of a framed direction |
 //! | [`tgd`] | clients, daemons of other nodes | the protocol of `tgd` |
 //! | [`capture`] | files | the reader of captures, and their replay |
@@ -34,6 +35,7 @@ mod link_frame;
 mod messages;
 mod packet;
 mod rdp;
+mod routes;
 mod settings;
 mod sockets;
 mod tgd;
@@ -45,6 +47,7 @@ pub use crate::link_frame::link_frame;
 pub use crate::messages::messages;
 pub use crate::packet::packet;
 pub use crate::rdp::rdp;
+pub use crate::routes::routes;
 pub use crate::settings::settings;
 pub use crate::sockets::sockets;
 pub use crate::tgd::tgd;
@@ -54,7 +57,7 @@ pub use crate::vfio_user::vfio_user;
 pub type Target = fn(&[u8]);
 
 /// All targets by their names, which are those of their files in `fuzz_targets/` and of their directories in `corpus/`.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("vfio_user", vfio_user),
     ("packet", packet),
     ("link_frame", link_frame),
@@ -63,6 +66,7 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("settings", settings),
     ("capture", capture),
     ("messages", messages),
+    ("routes", routes),
     ("sockets", sockets),
     ("tgd", tgd),
 ];

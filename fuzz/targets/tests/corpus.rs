@@ -178,6 +178,11 @@ fn sockets() {
 }
 
 #[test]
+fn s4_routes() {
+    run("routes", 100_000);
+}
+
+#[test]
 fn tgd() {
     run("tgd", 100_000);
 }

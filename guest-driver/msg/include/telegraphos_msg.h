@@ -130,6 +130,16 @@ typedef struct tg_msg_options {
 	uint32_t progress;
 	/* Not 0: threads that look for messages keep the processor between two looks. */
 	uint32_t no_yield;
+	/* The number of this cluster's node 0 among the nodes of all clusters, which is the same for all its processes. */
+	uint32_t first_node;
+	/* Not 0: others reach further processes by this one. */
+	uint32_t gateway;
+	/* What all processes that route have in common, at least 16 bytes of text; NULL: this one does not. */
+	const char *key;
+	/* Where neighbours connect to, HOST:PORT, or NULL. */
+	const char *listen;
+	/* Neighbours to connect to, up to 64, each HOST:PORT, with commas between; or NULL. */
+	const char *neighbours;
 } tg_msg_options;
 
 /* Opens messages for this process, which is another one each time. Processes of the same user, on any node, with

@@ -23,9 +23,6 @@ pub enum Error {
     /// How it is to take part in routing.
     #[error("routing: {0}")]
     Routing(String),
-    /// A stream to a neighbour.
-    #[error("{0}")]
-    Stream(String),
     /// The board or its driver.
     #[error(transparent)]
     Board(#[from] telegraphos::Error),
@@ -84,7 +81,6 @@ impl Error {
         match self {
             Error::Board(error) => return error.errno(),
             Error::Config(_) | Error::Ports { .. } | Error::Routing(_) | Error::Beyond { .. } => Errno::INVAL,
-            Error::Stream(_) => Errno::CONNABORTED,
             Error::Refused(refused) => match refused {
                 Refused::NoProcess(_) => Errno::CONNRESET,
                 Refused::Connected(_) => Errno::ISCONN,

@@ -6,19 +6,19 @@ use crate::beyond::{Beyond, MOST_STREAMS};
 use crate::error::{Error, Result};
 use crate::options::Routing;
 use crate::shared::Shared;
-use crate::streams::{Side, Stream, connect, greet, pause};
+use crate::streams::{Ended, Side, Stream, connect, greet, pause};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use telegraphos_msg_core::Process;
 use telegraphos_msg_core::routes::StreamId;
 
 /// Between two attempts to connect to a neighbour, and two ticks.
 const SECOND: Duration = Duration::from_secs(1);
-/// Connections that have not said who they are, at most.
-const STRANGERS: usize = 16;
+/// Connections that have not said who they are, at most: of all addresses, and of one.
+const STRANGERS: [usize; 2] = [64, 4];
 /// Between two looks whether the messages are closed.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
@@ -98,50 +98,85 @@ fn keep(shared: &Arc<Shared>, address: &str) {
     }
 }
 
+/// Connections that have not said who they are, by their addresses.
+#[derive(Debug, Default)]
+struct Strangers(Mutex<BTreeMap<IpAddr, usize>>);
+
+impl Strangers {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more, unless there are as many as may be.
+    fn admit(self: &Arc<Strangers>, from: IpAddr) -> Option<Stranger> {
+        let mut known = self.lock();
+        let [all, of_one] = STRANGERS;
+        if known.values().sum::<usize>() >= all || known.get(&from).is_some_and(|count| *count >= of_one) {
+            return None;
+        }
+        *known.entry(from).or_default() += 1;
+        Some(Stranger { from, of: self.clone() })
+    }
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+struct Stranger {
+    from: IpAddr,
+    of: Arc<Strangers>,
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let mut known = self.of.lock();
+        let left = known.get(&self.from).map_or(0, |count| count - 1);
+        if left == 0 {
+            known.remove(&self.from);
+        } else {
+            known.insert(self.from, left);
+        }
+    }
+}
+
 /// Accepts streams of neighbours until the messages are closed.
 fn listen(shared: &Arc<Shared>, listener: &TcpListener) {
-    let strangers = Arc::new(AtomicUsize::new(0));
+    let strangers = Arc::<Strangers>::default();
     while !shared.signals.is_closed() {
         let mut ready = [PollFd::new(listener, PollFlags::IN)];
         if !poll(&mut ready, Some(&LOOK)).is_ok_and(|ready| ready > 0) {
             continue;
         }
         let Ok((socket, from)) = listener.accept() else { continue };
-        if strangers.load(Ordering::Relaxed) >= STRANGERS {
-            // It tries again.
-            continue;
-        }
-        strangers.fetch_add(1, Ordering::Relaxed);
-        let of_it = strangers.clone();
+        // One that is not admitted tries again.
+        let Some(stranger) = strangers.admit(from.ip()) else { continue };
         let spawned = shared.spawn("msg-accepted", move |shared| {
             let met = meet(&shared, socket, Side::Accepts);
-            of_it.fetch_sub(1, Ordering::Relaxed);
+            drop(stranger);
             if let Err(error) = met.and_then(|met| run(&shared, met)) {
                 log::debug!("the neighbour from {from}: {error}");
             }
         });
         if let Err(error) = spawned {
-            strangers.fetch_sub(1, Ordering::Relaxed);
             log::debug!("the neighbour from {from} is not accepted: {error}");
         }
     }
 }
 
 /// Finds out who is at the other end of a connection.
-fn meet(shared: &Shared, mut socket: TcpStream, side: Side) -> Result<(TcpStream, Process)> {
-    let Some(routing) = &shared.options.routing else { return Err(Error::Closed) };
+fn meet(shared: &Shared, mut socket: TcpStream, side: Side) -> Result<(TcpStream, Process), Ended> {
+    let Some(routing) = &shared.options.routing else { return Err(closed()) };
     let process = greet(&mut socket, side, shared.me, &routing.key)?;
     Ok((socket, process))
 }
 
 /// Takes frames of a stream until it ends, and says why it has.
-fn run(shared: &Arc<Shared>, (socket, neighbour): (TcpStream, Process)) -> Result<()> {
+fn run(shared: &Arc<Shared>, (socket, neighbour): (TcpStream, Process)) -> Result<(), Ended> {
     let stream = Arc::new(Stream::new(socket));
     let writer = stream.clone();
-    shared.spawn("msg-write", move |_| writer.write())?;
+    shared.spawn("msg-write", move |_| writer.write()).map_err(|error| Ended(error.to_string()))?;
     let joined = shared.with(|state| match &mut state.beyond {
         Some(beyond) if !shared.signals.is_closed() => Ok(beyond.join(&stream, neighbour)),
-        _ => Err(Error::Closed),
+        _ => Err(closed()),
     });
     let ended = match joined {
         Ok(Some(id)) => {
@@ -151,19 +186,45 @@ fn run(shared: &Arc<Shared>, (socket, neighbour): (TcpStream, Process)) -> Resul
             log::info!("{neighbour} is a neighbour no more");
             ended
         }
-        Ok(None) => Err(Error::Stream(format!("there are {MOST_STREAMS} streams, which is the limit"))),
+        Ok(None) => Err(Ended(format!("there are {MOST_STREAMS} streams, which is the limit"))),
         Err(closed) => Err(closed),
     };
     stream.end();
     ended
 }
 
-fn take(shared: &Shared, stream: &Stream, id: StreamId) -> Result<()> {
+fn closed() -> Ended {
+    Ended("the messages have been closed".into())
+}
+
+fn take(shared: &Shared, stream: &Stream, id: StreamId) -> Result<(), Ended> {
     loop {
         let frame = stream.read()?;
         let heard = shared.with(|state| state.beyond.as_mut().map(|beyond: &mut Beyond| beyond.far.frame(id, frame)));
         if let Some(Err(wrong)) = heard {
-            return Err(Error::Stream(format!("it has broken the rules: {wrong}")));
+            return Err(Ended(format!("it has broken the rules: {wrong}")));
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn strangers_of_one_address_leave_room_for_others() {
+        let strangers = Arc::<Strangers>::default();
+        let [all, of_one] = STRANGERS;
+        let admit = |address: usize| strangers.admit(Ipv4Addr::from(address as u32).into());
+        let mut admitted: Vec<_> = (0..of_one).map(|_| admit(1).unwrap()).collect();
+        assert!(admit(1).is_none());
+        admitted.extend((of_one..all).map(|n| admit(1 + n).unwrap()));
+        assert!(admit(1 + all).is_none());
+        admitted.truncate(1);
+        assert!(admit(1).is_some() && strangers.lock().len() == 1);
+        admitted.clear();
+        assert!(strangers.lock().is_empty());
     }
 }

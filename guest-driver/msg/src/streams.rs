@@ -11,7 +11,6 @@
 //! it came by: while that has more than [`ACCOUNT`] bytes there, nothing more is read from it. Streams that frames came
 //! by take turns. A stream that takes nothing, or says nothing, for [`PATIENCE`] is ended.
 
-use crate::error::{Error, Result};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,6 +39,13 @@ const GREETING: usize = MAGIC.len() + 2 + 4 + NONCE;
 
 type Code = Hmac<Sha256>;
 
+/// Why a stream has ended, or has not begun.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Ended(pub(crate) String);
+
+type Result<T> = std::result::Result<T, Ended>;
+
 /// Which end of a connection this one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -47,8 +53,8 @@ pub(crate) enum Side {
     Accepts,
 }
 
-fn failed(what: &str, why: impl std::fmt::Display) -> Error {
-    Error::Stream(format!("{what}: {why}"))
+fn failed(what: &str, why: impl std::fmt::Display) -> Ended {
+    Ended(format!("{what}: {why}"))
 }
 
 fn greeting(me: Process) -> Result<[u8; GREETING]> {
@@ -58,7 +64,7 @@ fn greeting(me: Process) -> Result<[u8; GREETING]> {
     head[8..10].copy_from_slice(&me.node.to_le_bytes());
     head[10..].copy_from_slice(&me.number.to_le_bytes());
     rustix::rand::getrandom(nonce, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| telegraphos::Error::Os { what: "asking for random numbers".into(), errno })?;
+        .map_err(|errno| failed("asking for random numbers", errno))?;
     Ok(bytes)
 }
 
@@ -97,16 +103,16 @@ pub(crate) fn greet(socket: &mut TcpStream, side: Side, me: Process, key: &[u8])
         let mut theirs = [0; GREETING];
         socket.read_exact(&mut theirs)?;
         let Some(process) = greeted(&theirs) else {
-            return Ok(Err(Error::Stream("what is there does not speak this protocol, or another version".into())));
+            return Ok(Err(Ended("what is there does not speak this protocol, or another version".into())));
         };
         socket.write_all(&code(key, side, &mine, &theirs).finalize().into_bytes())?;
         let mut proof = [0; 32];
         socket.read_exact(&mut proof)?;
         if code(key, other, &theirs, &mine).verify_slice(&proof).is_err() {
-            return Ok(Err(Error::Stream("it has another key".into())));
+            return Ok(Err(Ended("it has another key".into())));
         }
         if process == me {
-            return Ok(Err(Error::Stream("that is this process itself".into())));
+            return Ok(Err(Ended("that is this process itself".into())));
         }
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
@@ -118,7 +124,7 @@ pub(crate) fn greet(socket: &mut TcpStream, side: Side, me: Process, key: &[u8])
 /// Connects to an address, HOST:PORT.
 pub(crate) fn connect(address: &str) -> Result<TcpStream> {
     let found: Vec<SocketAddr> = address.to_socket_addrs().map_err(|error| failed("finding it", error))?.collect();
-    let mut last = Error::Stream("it has no address".into());
+    let mut last = Ended("it has no address".into());
     for address in found {
         match TcpStream::connect_timeout(&address, CONNECT) {
             Ok(socket) => return Ok(socket),
@@ -269,12 +275,12 @@ impl Stream {
         (&self.socket).read_exact(&mut length).map_err(|error| failed("reading", error))?;
         let length = u32::from_le_bytes(length) as usize;
         if length > LONGEST {
-            return Err(Error::Stream(format!("a frame of {length} bytes: expected at most {LONGEST}")));
+            return Err(Ended(format!("a frame of {length} bytes: expected at most {LONGEST}")));
         }
         let mut bytes = Vec::new();
         let read = (&self.socket).take(length as u64).read_to_end(&mut bytes);
         if read.map_err(|error| failed("reading", error))? < length {
-            return Err(Error::Stream("it ended in the middle of a frame".into()));
+            return Err(Ended("it ended in the middle of a frame".into()));
         }
         postcard::from_bytes(&bytes).map_err(|error| failed("a frame that is none", error))
     }

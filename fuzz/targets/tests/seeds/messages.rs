@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scripts for the targets `messages` and `sockets`, whose documentation describes them, and what `tgd` is asked.
+//! Scripts for the targets `messages`, `routes` and `sockets`, whose documentation describes them, and what `tgd` is asked.
 
 use telegraphos_daemon_core::protocol::{Envelope, Letter, Request, encode, frame};
 use telegraphos_daemon_core::{Job, Place, TaskId, User};
-use telegraphos_msg_core::Answer;
+use telegraphos_msg_core::far::{Body, Frame as Said, Passage, Sizes, Word};
 use telegraphos_msg_core::layout::{Element, Kind};
+use telegraphos_msg_core::routes::{News, Route};
+use telegraphos_msg_core::{Answer, Config, Process};
 use telegraphos_sockets_core::Frame;
 
 /// A packet of the first peer, with the words of its slot.
@@ -64,6 +66,62 @@ pub(super) fn scripts() -> Vec<(&'static str, Vec<u8>)> {
             .concat(),
         ),
         ("gone", [vec![0], receive(100), send(900), send(10), vec![7, 7, 0x87, 6, 0, 6, 1]].concat()),
+    ]
+}
+
+/// Over a stream of a gateway.
+fn sent(stream: u8, frame: &Said) -> Vec<u8> {
+    let bytes = postcard::to_allocvec(frame).unwrap();
+    [&[stream << 3, bytes.len() as u8][..], &bytes].concat()
+}
+
+fn path(numbers: &[u16]) -> Vec<Process> {
+    numbers.iter().map(|node| Process { node: *node, number: 0 }).collect()
+}
+
+fn told(stream: u8, numbers: &[u16], lost: &[u16]) -> Vec<u8> {
+    let routes = vec![Route { path: path(numbers), names: vec!["x".into()] }];
+    sent(stream, &Said::News(News { routes, lost: path(lost) }))
+}
+
+fn passed(stream: u8, numbers: &[u16], session: u64, word: Word) -> Vec<u8> {
+    sent(stream, &Said::Passage(Passage { path: path(numbers), at: 1, session, word }))
+}
+
+pub(super) fn gateways() -> Vec<(&'static str, Vec<u8>)> {
+    let sizes = Sizes::of(&Config::default());
+    let body = |number| Word::Body(number, Body::Bytes { number, bytes: Some(vec![7; 20]) });
+    let tick = vec![6];
+    vec![
+        (
+            "told",
+            [told(0, &[1, 9], &[]), told(1, &[2, 8, 9], &[]), told(0, &[1], &[9]), tick.clone(), vec![7]].concat(),
+        ),
+        (
+            "session",
+            [
+                told(0, &[1, 9], &[]),
+                vec![4, 9],
+                passed(0, &[9, 1, 0], 100, Word::Accept(55)),
+                passed(0, &[1, 0], 7, Word::Open(sizes)),
+                passed(0, &[1, 0], 101, body(0)),
+                passed(0, &[1, 0], 101, body(1)),
+                tick.clone(),
+                vec![5, 1],
+            ]
+            .concat(),
+        ),
+        (
+            "passed",
+            [
+                passed(0, &[1, 0, 2], 7, Word::Open(sizes)),
+                passed(1, &[2, 0, 1], 7, Word::Accept(9)),
+                passed(0, &[1, 0, 5], 9, body(0)),
+                passed(2, &[3, 0], 9, body(0)),
+                tick,
+            ]
+            .concat(),
+        ),
     ]
 }
 

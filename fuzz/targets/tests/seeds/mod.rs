@@ -25,6 +25,7 @@ pub(crate) fn all() -> Vec<(&'static str, Inputs)> {
         ("settings", named(texts::files())),
         ("capture", named(captures::files())),
         ("messages", named(messages::scripts())),
+        ("routes", named(messages::gateways())),
         ("sockets", named(messages::streams())),
         ("tgd", named(messages::letters())),
     ]

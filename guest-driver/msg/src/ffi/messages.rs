@@ -22,7 +22,7 @@ c_functions! { MESSAGES;
         let node = taken(node);
         give(messages, || {
             let node = node?;
-            let options = options.as_ref().map_or(Ok(Options::default()), OptionsRecord::options)?;
+            let options = options.as_ref().map_or(Ok(Options::default()), |options| options.options())?;
             Ok(SharedMessages(Arc::new(Messages::open(node, options)?)))
         })
     };

@@ -3,8 +3,10 @@
 
 use super::argument;
 use crate::error::Result;
-use crate::options::{Options, Progress};
+use crate::options::{Options, Progress, Routing};
+use std::ffi::c_char;
 use telegraphos::c_record;
+use telegraphos::ffi::boundary::text;
 use telegraphos_msg_core::{Config, Endpoint, Pattern, Process, Received, Way};
 
 c_record! { PROCESS, "tg_msg_process",
@@ -85,6 +87,16 @@ c_record! { OPTIONS, "tg_msg_options",
         pub progress: u32,
         /// Not 0: threads that look for messages keep the processor between two looks.
         pub no_yield: u32,
+        /// The number of this cluster's node 0 among the nodes of all clusters, which is the same for all its processes.
+        pub first_node: u32,
+        /// Not 0: others reach further processes by this one.
+        pub gateway: u32,
+        /// What all processes that route have in common, at least 16 bytes of text; NULL: this one does not.
+        pub key: *const c_char,
+        /// Where neighbours connect to, HOST:PORT, or NULL.
+        pub listen: *const c_char,
+        /// Neighbours to connect to, up to 64, each HOST:PORT, with commas between; or NULL.
+        pub neighbours: *const c_char,
     }
 }
 
@@ -196,10 +208,36 @@ impl OptionsRecord {
             way: 0,
             progress: 0,
             no_yield: 0,
+            first_node: 0,
+            gateway: 0,
+            key: std::ptr::null(),
+            listen: std::ptr::null(),
+            neighbours: std::ptr::null(),
         }
     }
 
-    pub(super) fn options(&self) -> Result<Options> {
+    /// # Safety
+    /// Its texts are such, or NULL.
+    unsafe fn routing(&self) -> Result<Option<Routing>> {
+        let given = |pointer: *const c_char, what| match pointer.is_null() {
+            true => Ok(None),
+            // SAFETY: the caller's promise.
+            false => unsafe { text(pointer, what) }.map(|text| Some(text.to_owned())),
+        };
+        let neighbours = given(self.neighbours, "neighbours")?.unwrap_or_default();
+        let routing = Routing {
+            first_node: narrow("first_node", self.first_node)?,
+            gateway: self.gateway != 0,
+            listen: given(self.listen, "listen")?,
+            neighbours: neighbours.split(',').filter(|at| !at.is_empty()).map(str::to_owned).collect(),
+            key: given(self.key, "key")?.unwrap_or_default().into_bytes(),
+        };
+        Ok((routing != Routing::default()).then_some(routing))
+    }
+
+    /// # Safety
+    /// Its texts are such, or NULL.
+    pub(super) unsafe fn options(&self) -> Result<Options> {
         let mut options = Options::default();
         let config = &mut options.config;
         set(&mut config.slots, narrow("slots", self.slots)?);
@@ -220,6 +258,8 @@ impl OptionsRecord {
         let modes = "TG_MSG_BLOCKING, TG_MSG_POLLING or TG_MSG_ADAPTIVE";
         options.progress = choice(&MODES, "progress", self.progress, modes)?;
         options.yields = self.no_yield == 0;
+        // SAFETY: the caller's promise.
+        options.routing = unsafe { self.routing() }?;
         Ok(options)
     }
 }
@@ -228,27 +268,54 @@ impl OptionsRecord {
 mod tests {
     use super::*;
 
-    // SAFETY: all fields are numbers.
+    // SAFETY: all fields are numbers, or pointers that may be NULL.
     const NOTHING: OptionsRecord = unsafe { std::mem::zeroed() };
+
+    fn options(record: &OptionsRecord) -> Result<Options> {
+        // SAFETY: texts are constants here.
+        unsafe { record.options() }
+    }
 
     #[test]
     fn zeros_are_the_defaults() {
-        assert_eq!(NOTHING.options().unwrap(), Options::default());
-        assert_eq!(OptionsRecord::paper().options().unwrap(), Config::paper().into());
+        assert_eq!(options(&NOTHING).unwrap(), Options::default());
+        assert_eq!(options(&OptionsRecord::paper()).unwrap(), Config::paper().into());
+    }
+
+    #[test]
+    fn routing_is_what_was_given() {
+        let given = OptionsRecord {
+            first_node: 100,
+            gateway: 1,
+            key: c"what all of them have".as_ptr(),
+            listen: c"0.0.0.0:7000".as_ptr(),
+            neighbours: c"10.84.0.1:7000,gateway.example:7000".as_ptr(),
+            ..NOTHING
+        };
+        let routing = Routing {
+            first_node: 100,
+            gateway: true,
+            listen: Some("0.0.0.0:7000".into()),
+            neighbours: vec!["10.84.0.1:7000".into(), "gateway.example:7000".into()],
+            key: b"what all of them have".to_vec(),
+        };
+        assert_eq!(options(&given).unwrap().routing, Some(routing));
+        let error = options(&OptionsRecord { first_node: 65_536, ..given }).unwrap_err().to_string();
+        assert!(error.starts_with("first_node is 65536"), "{error}");
     }
 
     #[test]
     fn options_are_those_that_were_given() {
         let given = OptionsRecord { slots: 7, eager: u64::MAX, ports: 3, way: 1, progress: 2, no_yield: 1, ..NOTHING };
-        let options = given.options().unwrap();
+        let options_of = options(&given).unwrap();
         let config = Config { slots: 7, eager: 0, way: Way::Put, ..Config::default() };
-        assert_eq!(options, Options { ports: 3, progress: Progress::Adaptive, yields: false, ..config.into() });
+        assert_eq!(options_of, Options { ports: 3, progress: Progress::Adaptive, yields: false, ..config.into() });
         for (wrong, expected) in [
             (OptionsRecord { slots: 65_536, ..NOTHING }, "slots is 65536: expected 0 to 65535"),
             (OptionsRecord { way: 2, ..NOTHING }, "way is 2: expected TG_MSG_GET or TG_MSG_PUT"),
             (OptionsRecord { progress: 3, ..NOTHING }, "progress is 3: expected TG_MSG_BLOCKING, "),
         ] {
-            let error = wrong.options().unwrap_err().to_string();
+            let error = options(&wrong).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
     }
