@@ -300,7 +300,8 @@ fn sockets(suite: &mut Suite) {
 
 /// Two clusters of two nodes, and a cable between.
 fn two_clusters(suite: &mut Suite) {
-    let parts: [(&str, fn(&routes::Two) -> anyhow::Result<()>); 4] = [
+    type Part = fn(&routes::Two) -> anyhow::Result<()>;
+    let parts: [(&str, Part); 4] = [
         ("s4_gateways_join_clusters", routes::gateways_join_clusters),
         ("s4_bad_neighbours", routes::bad_neighbours),
         ("s4_gateway_dies", routes::gateway_dies),

@@ -130,7 +130,8 @@ typedef struct tg_msg_options {
 	uint32_t progress;
 	/* Not 0: threads that look for messages keep the processor between two looks. */
 	uint32_t no_yield;
-	/* The number of this cluster's node 0 among the nodes of all clusters, which is the same for all its processes. */
+	/* The number of this cluster's node 0 among the nodes of all clusters: the same for all processes of the
+	 * cluster. */
 	uint32_t first_node;
 	/* Not 0: others reach further processes by this one. */
 	uint32_t gateway;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scripts for the targets `messages`, `routes` and `sockets`, whose documentation describes them, and what `tgd` is asked.
+//! Scripts for the targets `messages`, `routes` and `sockets`, whose documentation describes them, and what `tgd` is
+//! asked.
 
 use telegraphos_daemon_core::protocol::{Envelope, Letter, Request, encode, frame};
 use telegraphos_daemon_core::{Job, Place, TaskId, User};

@@ -87,7 +87,8 @@ c_record! { OPTIONS, "tg_msg_options",
         pub progress: u32,
         /// Not 0: threads that look for messages keep the processor between two looks.
         pub no_yield: u32,
-        /// The number of this cluster's node 0 among the nodes of all clusters, which is the same for all its processes.
+        /// The number of this cluster's node 0 among the nodes of all clusters: the same for all processes of the
+        /// cluster.
         pub first_node: u32,
         /// Not 0: others reach further processes by this one.
         pub gateway: u32,
