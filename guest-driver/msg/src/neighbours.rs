@@ -6,12 +6,12 @@ use crate::beyond::{Beyond, MOST_STREAMS};
 use crate::error::{Error, Result};
 use crate::options::Routing;
 use crate::shared::Shared;
-use crate::streams::{Ended, Side, Stream, connect, greet, pause};
+use crate::streams::{Ended, LINGER, Side, Stream, connect, greet, pause};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use telegraphos_msg_core::Process;
 use telegraphos_msg_core::routes::StreamId;
 
@@ -198,8 +198,12 @@ fn closed() -> Ended {
 }
 
 fn take(shared: &Shared, stream: &Stream, id: StreamId) -> Result<(), Ended> {
+    let mut closed_at = None;
     loop {
         let frame = stream.read()?;
+        if shared.signals.is_closed() && closed_at.get_or_insert_with(Instant::now).elapsed() > LINGER {
+            return Err(closed());
+        }
         let heard = shared.with(|state| state.beyond.as_mut().map(|beyond: &mut Beyond| beyond.far.frame(id, frame)));
         if let Some(Err(wrong)) = heard {
             return Err(Ended(format!("it has broken the rules: {wrong}")));

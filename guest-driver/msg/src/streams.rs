@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(SILENCE as u64);
 const HELLO: Duration = Duration::from_secs(5);
 /// Nor for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
+/// How long the other end is waited for when this one has closed.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
 /// Bytes that came by a stream and wait to be written to others, until no more are read.
 const ACCOUNT: u64 = 1 << 20;
 /// Bytes of a frame.
@@ -251,9 +253,11 @@ impl Stream {
             let mut out = lock(&self.out);
             let frame = loop {
                 match (out.stage, out.next()) {
-                    (Stage::Ended, _) | (Stage::Closing, None) => {
-                        drop(out);
-                        self.end();
+                    (Stage::Ended, _) => return,
+                    (Stage::Closing, None) => {
+                        // What is closed with something unread takes back what the other has not read either.
+                        _ = self.socket.set_read_timeout(Some(LINGER));
+                        _ = self.socket.shutdown(Shutdown::Write);
                         return;
                     }
                     (_, Some(frame)) => break frame,
@@ -285,7 +289,7 @@ impl Stream {
         postcard::from_bytes(&bytes).map_err(|error| failed("a frame that is none", error))
     }
 
-    /// Ends when what waits has been written.
+    /// Nothing more is written after what waits. It ends when the other does, which is a matter of [`LINGER`].
     pub(crate) fn close(&self) {
         let mut out = lock(&self.out);
         if out.stage == Stage::Open {
