@@ -96,8 +96,8 @@ pub(crate) fn gateways_join_clusters(two: &Two) -> Result<()> {
     let (mut first, second) = (two.gateway(0)?, two.gateway(1)?);
     let known = |line: &str| line.starts_with("+ ") && line.contains("node 1000") && line.ends_with("names gate");
     println!("  {}", first.wait_for_line(LIMIT, known)?);
-    for options in [&[][..], &["--way", "put"], &["--paper"]] {
-        let words = [&["all", "0-1,1000-1001", "2", "10"], options, &INSIDE].concat();
+    for (count, options) in [("10", &[][..]), ("4", &["--way", "put"]), ("4", &["--paper"])] {
+        let words = [&["all", "0-1,1000-1001", "2", count], options, &INSIDE].concat();
         let nodes = [(0, 0), (0, 1), (1, 0), (1, 1)];
         let running: Vec<_> = nodes
             .iter()

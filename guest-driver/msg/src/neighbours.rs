@@ -6,14 +6,14 @@ use crate::beyond::{Beyond, MOST_STREAMS};
 use crate::error::{Error, Result};
 use crate::options::Routing;
 use crate::shared::Shared;
-use crate::streams::{Ended, LINGER, Side, Stream, connect, greet, pause};
+use crate::streams::{Ended, LINGER, LONGEST_BLOCK, Side, Stream, connect, greet, pause};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use telegraphos_msg_core::Process;
 use telegraphos_msg_core::routes::StreamId;
+use telegraphos_msg_core::{Config, Process};
 
 /// Between two attempts to connect to a neighbour, and two ticks.
 const SECOND: Duration = Duration::from_secs(1);
@@ -23,7 +23,11 @@ const STRANGERS: [usize; 2] = [64, 4];
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Checks how a process is to take part, and listens if it is to.
-pub(crate) fn check(routing: &Routing) -> Result<Option<TcpListener>> {
+pub(crate) fn check(routing: &Routing, config: &Config) -> Result<Option<TcpListener>> {
+    if config.block > LONGEST_BLOCK {
+        let block = config.block;
+        return Err(Error::Routing(format!("block is {block}: expected at most {LONGEST_BLOCK}, which a frame has")));
+    }
     let Routing { key, neighbours, listen, .. } = routing;
     if key.len() < Routing::SHORTEST_KEY {
         let (least, found) = (Routing::SHORTEST_KEY, key.len());

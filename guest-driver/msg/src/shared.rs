@@ -75,7 +75,8 @@ impl Shared {
         let me = Process { node: nodes.global(node.id()), number: random()? as u32 };
         let signals = Arc::new(Signals::default());
         let mut state = State::new(engine, &options.config, signals.clone());
-        let listener = options.routing.as_ref().map(neighbours::check).transpose()?.flatten();
+        let listener =
+            options.routing.as_ref().map(|routing| neighbours::check(routing, &options.config)).transpose()?.flatten();
         if let Some(routing) = &options.routing {
             state.beyond = Some(Beyond::new(&options.config, me, routing.gateway, random()?));
         }
@@ -341,8 +342,10 @@ impl Shared {
                 state = self.lock();
                 continue;
             }
-            if let Some(why) = state.refused.get(&process) {
-                return Err(not_reached(why.clone()));
+            // It is asked once: what has ended since is not asked for again.
+            if beyond.far.path(process).is_none() {
+                let why = state.refused.get(&process).cloned();
+                return Err(not_reached(why.unwrap_or_else(|| "the connection has ended".into())));
             }
             let left = time.saturating_sub(begun.elapsed());
             if left.is_zero() {

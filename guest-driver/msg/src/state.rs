@@ -359,20 +359,24 @@ impl State {
                 self.signals.notify();
             }
             Step::Gone(process, why) => {
-                self.refuse(process, why.to_string());
-                self.far_gone(process);
+                // Threads wait for one that has not begun.
+                if !self.far_gone(process) {
+                    self.refuse(process, why.to_string());
+                }
             }
             Step::Body(from, body) => self.far_body(from, body),
         }
         true
     }
 
-    /// There is no session with a far process any more.
-    fn far_gone(&mut self, process: Process) {
-        if self.beyond.as_mut().is_some_and(|beyond| beyond.part(process)) {
+    /// There is no session with a far process any more. False if it had not begun.
+    fn far_gone(&mut self, process: Process) -> bool {
+        let begun = self.beyond.as_mut().is_some_and(|beyond| beyond.part(process));
+        if begun {
             self.engine.gone(process);
         }
         self.signals.notify();
+        begun
     }
 
     /// Why a process was not connected to, for those who wait for that.

@@ -34,6 +34,8 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 const ACCOUNT: u64 = 1 << 20;
 /// Bytes of a frame.
 const LONGEST: usize = 1 << 20;
+/// Bytes of a slot that a frame has room for.
+pub(crate) const LONGEST_BLOCK: u32 = 1 << 19;
 const MAGIC: [u8; 8] = *b"tgmsg\0\0\x01";
 const NONCE: usize = 32;
 /// Of a hello: magic, node, number, nonce.
@@ -255,7 +257,7 @@ impl Stream {
                 match (out.stage, out.next()) {
                     (Stage::Ended, _) => return,
                     (Stage::Closing, None) => {
-                        // What is closed with something unread takes back what the other has not read either.
+                        // What arrives at a socket that is closed has it drop what it has not sent yet.
                         _ = self.socket.set_read_timeout(Some(LINGER));
                         _ = self.socket.shutdown(Shutdown::Write);
                         return;
@@ -330,7 +332,7 @@ pub(crate) fn pause(time: Duration, over: impl Fn() -> bool) -> bool {
 mod tests {
     use super::*;
     use std::net::TcpListener;
-    use telegraphos_msg_core::far::{Passage, Why, Word};
+    use telegraphos_msg_core::far::{Body, Passage, Why, Word};
 
     fn process(node: u16) -> Process {
         Process { node, number: 7 }
@@ -411,6 +413,31 @@ mod tests {
         let read: Vec<Frame> = std::iter::from_fn(|| from.read().ok()).collect();
         assert_eq!(read, [0, 10, 20, 1, 2].map(frame));
         assert_eq!(*lock(&one.account.bytes) + *lock(&two.account.bytes), 0);
+    }
+
+    /// A socket that is closed drops what it has not sent yet as soon as something arrives.
+    #[test]
+    fn what_was_said_before_a_close_arrives() {
+        let (a, mut b) = pair();
+        let to = Stream::new(a);
+        let body = Body::Bytes { number: 1, bytes: Some(vec![7; 1 << 16]) };
+        let long = Frame::Passage(Passage { path: vec![], at: 1, session: 1, word: Word::Body(0, body) });
+        (0..20).for_each(|_| to.push(&long, None));
+        to.close();
+        let ends = std::thread::spawn(move || {
+            to.write();
+            // As its reader does.
+            while to.read().is_ok() {}
+            to.end();
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        b.write_all(&[1, 0, 0, 0, 2]).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let from = Stream::new(b);
+        assert!((0..20).all(|_| from.read().is_ok_and(|frame| frame == long)));
+        assert!(from.read().is_err());
+        drop(from);
+        ends.join().unwrap();
     }
 
     #[test]
