@@ -43,6 +43,7 @@
 mod beyond;
 mod cache;
 mod error;
+mod far;
 pub mod ffi;
 mod handle;
 mod link;
