@@ -72,8 +72,8 @@ fn main() -> ExitCode {
     suite.part("default_port_fits_a_small_window", ports::default_port_fits_a_small_window);
     one_process(&mut suite, Scale::from_env());
     trusted(&mut suite);
-    network(&mut suite, Scale::from_env());
-    sockets(&mut suite);
+    network(&mut suite);
+    sockets(&mut suite, Scale::from_env());
     oldest_kernel(&mut suite);
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
@@ -246,7 +246,7 @@ fn trusted(suite: &mut Suite) {
 }
 
 /// Three nodes with a network, boards in one process as people have them.
-fn network(suite: &mut Suite, scale: Scale) {
+fn network(suite: &mut Suite) {
     let settings = Settings { processes: Some(Processes::One), net: Some(Net::Nodes), ..Settings::default() };
     with_cluster(
         suite,
@@ -258,7 +258,6 @@ fn network(suite: &mut Suite, scale: Scale) {
             ("net_multicast_by_the_switch", &net::multicast_by_the_switch),
             ("net_hostile_node", &net::hostile_node),
             ("net_deaf_node", &net::deaf_node),
-            ("message_layers", &|c| messages::layers(c, scale)),
             ("s3_bad_input", &image::bad_input),
             ("s3_spawn_and_output", &image::spawn_and_output),
             ("s3_signals", &image::signals),
@@ -275,10 +274,11 @@ fn network(suite: &mut Suite, scale: Scale) {
     );
 }
 
-/// Two nodes with programs of Debian's.
-fn sockets(suite: &mut Suite) {
-    let builder = match sockets::nodes() {
-        Ok(builder) => builder,
+/// Two nodes with programs of Debian's, and a network of QEMU's beside ours.
+fn sockets(suite: &mut Suite, scale: Scale) {
+    let prepared = tempfile::tempdir().map_err(anyhow::Error::from).and_then(|at| Ok((sockets::nodes(at.path())?, at)));
+    let (builder, _cable) = match prepared {
+        Ok(prepared) => prepared,
         Err(e) => return suite.part("s3_sockets", || Err(e)),
     };
     with_cluster(
@@ -289,6 +289,7 @@ fn sockets(suite: &mut Suite) {
             ("s3_sockets", &sockets::an_unmodified_program),
             ("s3_sockets_fall_back", &sockets::falls_back),
             ("s3_sockets_bad_input", &sockets::bad_input),
+            ("message_layers", &|c| sockets::layers(c, scale)),
             ("msg_c_example", &c::messages_example),
             ("s3_sockets_nothing_is_left", &sockets::nothing_is_left),
             ("s3_sockets_node_is_lost", &sockets::node_is_lost),
