@@ -29,6 +29,7 @@ mod queues;
 mod replicas;
 mod rings;
 mod runner;
+mod shares;
 mod sockets;
 mod whole;
 
@@ -75,7 +76,7 @@ fn main() -> ExitCode {
     network(&mut suite);
     sockets(&mut suite, Scale::from_env());
     oldest_kernel(&mut suite);
-    suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
+    counted(&mut suite);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
     suite.part("bench_measures_everything_and_leaves_nothing", bench::measures_everything_and_leaves_nothing);
     suite.part("demo_shows_its_table", || demo::shows_its_table(Scale::from_env()));
@@ -295,6 +296,24 @@ fn sockets(suite: &mut Suite, scale: Scale) {
             ("s3_sockets_node_is_lost", &sockets::node_is_lost),
         ],
     );
+}
+
+/// Counts once what all of these look at.
+fn counted(suite: &mut Suite) {
+    type Part = (&'static str, fn(&counting::Counted) -> anyhow::Result<()>);
+    let parts: [Part; 3] = [
+        ("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction),
+        ("i17_no_intermediate_copy", counting::no_intermediate_copy),
+        ("s2_shares_of_a_start", counting::shares_of_a_start),
+    ];
+    let counted = suite.selects(&parts.map(|(name, _)| name)).then(|| counting::count().map_err(|e| format!("{e:#}")));
+    for (name, body) in parts {
+        suite.part(name, || match &counted {
+            Some(Ok(counted)) => body(counted),
+            Some(Err(e)) => anyhow::bail!("nothing was counted: {e}"),
+            None => anyhow::bail!("nothing was to be counted"),
+        });
+    }
 }
 
 fn oldest_kernel(suite: &mut Suite) {
