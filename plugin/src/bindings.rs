@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! QEMU's plugin interface, versions 4 and 5 (QEMU 9.2 to 11.0), through the crate `qemu-plugin`.
 
-use crate::shell::{self, KERNEL};
+use crate::shell::{self, KERNEL, PAGE_BITS};
 use qemu_plugin::install::{Args, Info};
 use qemu_plugin::{
     CallbackFlags, HasCallbacks, Instruction, MemRW, MemoryInfo, PluginId, PluginOp, PluginU64, Register,
@@ -50,6 +50,14 @@ impl Register for Plugin {
 
 impl HasCallbacks for Plugin {
     fn on_translation_block_translate(&mut self, _id: PluginId, block: TranslationBlock<'_>) -> PluginResult<()> {
+        if shell::wants_blocks() {
+            let (address, instructions) = (block.vaddr(), block.size() as u64);
+            block.register_execute_callback(move |vcpu| {
+                if shell::is_open() {
+                    shell::block(vcpu, address, instructions);
+                }
+            });
+        }
         for instruction in block.instructions() {
             on_instruction(instruction);
         }
@@ -91,9 +99,13 @@ fn on_access(vcpu: VCPUIndex, info: MemoryInfo<'_>, vaddr: u64) {
     if !shell::is_open() {
         return;
     }
-    let address = info.hwaddr(vaddr).filter(|address| address.is_io());
+    let address = info.hwaddr(vaddr);
+    let page = address.as_ref().map_or(u64::MAX, |address| address.hwaddr() >> PAGE_BITS);
     // A name that is no text is none.
-    let name = address.map(|address| address.device_name().ok().flatten().unwrap_or_default());
+    let name = address
+        .filter(|address| address.is_io())
+        .map(|address| address.device_name().ok().flatten().unwrap_or_default());
     let size = u32::try_from(info.size_shift()).ok().and_then(|shift| 1u32.checked_shl(shift)).unwrap_or(0);
-    shell::access(vcpu, Access { device: name.as_deref(), store: info.is_store(), size });
+    let (store, user) = (info.is_store(), vaddr < KERNEL);
+    shell::access(vcpu, Access { device: name.as_deref(), page, user, store, size });
 }

@@ -3,7 +3,7 @@
 //! `include/plugins/qemu-plugin.h`, and our callbacks. In version 7 callbacks get the pointer they were registered with
 //! and no longer the plugin's id.
 
-use crate::shell::{self, KERNEL};
+use crate::shell::{self, KERNEL, PAGE_BITS};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::OnceLock;
@@ -66,6 +66,13 @@ unsafe extern "C" {
     fn qemu_plugin_register_vcpu_tb_trans_cb(id: Id, callback: OnTranslation, userdata: *mut c_void);
     fn qemu_plugin_register_atexit_cb(id: Id, callback: AtExit, userdata: *mut c_void);
     fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
+    fn qemu_plugin_tb_vaddr(block: *const Block) -> u64;
+    fn qemu_plugin_register_vcpu_tb_exec_cb(
+        block: *mut Block,
+        callback: OnExecution,
+        flags: c_int,
+        userdata: *mut c_void,
+    );
     fn qemu_plugin_tb_get_insn(block: *const Block, index: usize) -> *mut Instruction;
     fn qemu_plugin_insn_data(instruction: *const Instruction, to: *mut c_void, length: usize) -> usize;
     fn qemu_plugin_insn_size(instruction: *const Instruction) -> usize;
@@ -93,6 +100,7 @@ unsafe extern "C" {
     fn qemu_plugin_mem_is_store(info: MemInfo) -> bool;
     fn qemu_plugin_get_hwaddr(info: MemInfo, vaddr: u64) -> *mut HwAddr;
     fn qemu_plugin_hwaddr_is_io(address: *const HwAddr) -> bool;
+    fn qemu_plugin_hwaddr_phys_addr(address: *const HwAddr) -> u64;
     fn qemu_plugin_hwaddr_device_name(address: *const HwAddr) -> *const c_char;
     fn qemu_plugin_scoreboard_new(element: usize) -> *mut Scoreboard;
     fn qemu_plugin_u64_get(counter: Counter, vcpu: c_uint) -> u64;
@@ -162,7 +170,15 @@ extern "C" fn at_exit(_userdata: *mut c_void) {
 extern "C" fn on_translation(block: *mut Block, _userdata: *mut c_void) {
     let counters = counters();
     // SAFETY: QEMU's block, valid during this call.
-    for index in 0..unsafe { qemu_plugin_tb_n_insns(block) } {
+    let instructions = unsafe { qemu_plugin_tb_n_insns(block) };
+    if shell::wants_blocks() {
+        // SAFETY: as above; the callback is a function that stays.
+        unsafe {
+            let userdata = ptr::without_provenance_mut(packed(qemu_plugin_tb_vaddr(block), instructions));
+            qemu_plugin_register_vcpu_tb_exec_cb(block, on_block, NO_REGISTERS, userdata);
+        }
+    }
+    for index in 0..instructions {
         // SAFETY: as above; `index` is below their number.
         let instruction = unsafe { qemu_plugin_tb_get_insn(block, index) };
         if let Some(marker) = marker(instruction) {
@@ -180,6 +196,24 @@ extern "C" fn on_translation(block: *mut Block, _userdata: *mut c_void) {
             qemu_plugin_register_vcpu_mem_cb(instruction, on_access, NO_REGISTERS, LOADS_AND_STORES, null);
         }
     }
+}
+
+/// Bits of an address that are not copies of the highest one: with four levels of page tables.
+const ADDRESS_BITS: u32 = 48;
+
+/// A block's address and the number of its instructions, of which there are at most 512, in the one word that its
+/// callback gets.
+fn packed(address: u64, instructions: usize) -> usize {
+    instructions << ADDRESS_BITS | (address as usize & ((1 << ADDRESS_BITS) - 1))
+}
+
+extern "C" fn on_block(vcpu: c_uint, userdata: *mut c_void) {
+    if !shell::is_open() {
+        return;
+    }
+    let word = userdata.addr() as u64;
+    let copies = u64::BITS - ADDRESS_BITS;
+    shell::block(vcpu, ((word << copies) as i64 >> copies) as u64, word >> ADDRESS_BITS);
 }
 
 /// The marker that an instruction is.
@@ -209,17 +243,18 @@ extern "C" fn on_access(vcpu: c_uint, info: MemInfo, vaddr: u64, _userdata: *mut
         return;
     }
     // SAFETY: `info` and `vaddr` are those of this callback, during which the address and its device's name are valid.
-    let (device, store, shift) = unsafe {
+    let (device, page, store, shift) = unsafe {
         let address = qemu_plugin_get_hwaddr(info, vaddr);
+        let page = if address.is_null() { u64::MAX } else { qemu_plugin_hwaddr_phys_addr(address) >> PAGE_BITS };
         let device = if !address.is_null() && qemu_plugin_hwaddr_is_io(address) {
             let name = qemu_plugin_hwaddr_device_name(address);
             Some(if name.is_null() { c"" } else { CStr::from_ptr(name) })
         } else {
             None
         };
-        (device, qemu_plugin_mem_is_store(info), qemu_plugin_mem_size_shift(info))
+        (device, page, qemu_plugin_mem_is_store(info), qemu_plugin_mem_size_shift(info))
     };
     let name = device.map(CStr::to_string_lossy);
     let size = 1u32.checked_shl(shift).unwrap_or(0);
-    shell::access(vcpu, Access { device: name.as_deref(), store, size });
+    shell::access(vcpu, Access { device: name.as_deref(), page, user: vaddr < KERNEL, store, size });
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The observer of this QEMU, the plugin's arguments, and where the table goes.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telegraphos_plugin_core::{Access, Marker, Observer, Retired};
@@ -12,12 +11,16 @@ use telegraphos_plugin_core::{Access, Marker, Observer, Retired};
 const TARGET: &str = "x86_64";
 /// Instructions at and above are the kernel's.
 pub(crate) const KERNEL: u64 = 1 << 63;
+/// Bits of an address within its page.
+pub(crate) const PAGE_BITS: u32 = 12;
 
 /// Where the table goes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     /// A file, written whole and renamed into place; else stderr.
     out: Option<PathBuf>,
+    /// Where the table of the code that ran goes, likewise. Without it blocks need not be reported.
+    code: Option<PathBuf>,
 }
 
 impl Options {
@@ -27,7 +30,8 @@ impl Options {
         for argument in arguments {
             match argument.split_once('=') {
                 Some(("out", path)) if !path.is_empty() => options.out = Some(path.into()),
-                _ => return Err(format!("argument {argument:?} is unknown: expected out=FILE")),
+                Some(("code", path)) if !path.is_empty() => options.code = Some(path.into()),
+                _ => return Err(format!("argument {argument:?} is unknown: expected out=FILE or code=FILE")),
             }
         }
         Ok(options)
@@ -92,6 +96,18 @@ pub(crate) fn marker(vcpu: u32, marker: Marker, retired: Retired) {
     }
 }
 
+/// Whether blocks are to be reported.
+pub(crate) fn wants_blocks() -> bool {
+    shell().as_ref().is_some_and(|shell| shell.options.code.is_some())
+}
+
+/// Virtual processor `vcpu` begins a block of so many instructions.
+pub(crate) fn block(vcpu: u32, address: u64, instructions: u64) {
+    if let Some(shell) = shell().as_mut() {
+        shell.observer.block(vcpu, address, instructions);
+    }
+}
+
 /// Virtual processor `vcpu` accesses memory.
 pub(crate) fn access(vcpu: u32, access: Access<'_>) {
     if let Some(shell) = shell().as_mut() {
@@ -108,17 +124,23 @@ pub(crate) fn finish() {
 
 impl Shell {
     fn write(&self) {
-        let mut table = String::new();
-        // Into a string nothing fails.
-        let _ = write!(table, "{}", self.observer.report());
-        let Some(out) = &self.options.out else {
-            let _ = std::io::stderr().write_all(table.as_bytes());
-            return;
-        };
-        let mut unfinished = out.clone().into_os_string();
-        unfinished.push(".tmp");
-        if let Err(e) = std::fs::write(&unfinished, table).and_then(|()| std::fs::rename(&unfinished, out)) {
-            say(&format!("cannot write the table of counts to {}: {e}", out.display()));
+        let table = self.observer.report().to_string();
+        match &self.options.out {
+            Some(out) => replace(out, &table),
+            // Fails only if stderr is closed.
+            None => _ = std::io::stderr().write_all(table.as_bytes()),
         }
+        if let Some(code) = &self.options.code {
+            replace(code, &self.observer.code().to_string());
+        }
+    }
+}
+
+/// Writes a file whole and renames it into place.
+fn replace(file: &Path, table: &str) {
+    let mut unfinished = file.as_os_str().to_owned();
+    unfinished.push(".tmp");
+    if let Err(e) = std::fs::write(&unfinished, table).and_then(|()| std::fs::rename(&unfinished, file)) {
+        say(&format!("cannot write the table to {}: {e}", file.display()));
     }
 }

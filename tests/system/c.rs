@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs in C, linked with our libraries, in guests. Guests have no libraries, so they are static, as all programs
-//! there are.
+//! Programs in C in guests. Those that are linked with our libraries are static, as all programs of the boot root are.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
@@ -44,15 +43,28 @@ fn library(package: &str, file: &str) -> Result<PathBuf> {
     bail!("cargo has not built {file} of {package}")
 }
 
+/// The compiler, for a file of `guest-driver`.
+fn gcc(source: &str) -> Command {
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-s"]);
+    gcc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver").join(source));
+    gcc
+}
+
+/// Compiles an ordinary program, into which something can be preloaded; its name in guests.
+pub(crate) fn ordinary(source: &str, name: &str) -> Result<String> {
+    ran(gcc(source).arg("-O2").arg("-o").arg(programs()?.join(name)))?;
+    Ok(format!("/mnt/programs/{name}"))
+}
+
 /// `guest-driver/msg/examples/sum.c`: one process adds up numbers of another node's, which come in a short message and
 /// in a long one; the program checks each sum.
 pub(crate) fn messages_example(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
     let (program, driver) = (programs()?.join("sum"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver"));
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-static", "-s"]);
-    gcc.arg("-I").arg(driver.join("lib/include")).arg("-I").arg(driver.join("msg/include"));
-    gcc.arg(driver.join("msg/examples/sum.c")).arg(library("telegraphos-msg", "libtelegraphos_msg.a")?);
+    let mut gcc = gcc("msg/examples/sum.c");
+    gcc.arg("-static").arg("-I").arg(driver.join("lib/include")).arg("-I").arg(driver.join("msg/include"));
+    gcc.arg(library("telegraphos-msg", "libtelegraphos_msg.a")?);
     gcc.args(["-Wl,--gc-sections", "-lgcc_eh", "-lpthread", "-lm", "-ldl", "-o"]);
     ran(gcc.arg(&program))?;
     // 8 bytes; as many as go to a slot, and 8 more; 2 MiB, which a user may lock beside the inboxes.

@@ -3,38 +3,77 @@
 
 use crate::help::Export;
 use crate::settings;
+use crate::shares::Share;
 use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 use telegraphos_agent::Figure;
-use telegraphos_cluster::{Cluster, GuestCommand, Net, ProgressMode, Settings, prepare};
+use telegraphos_cluster::{Cluster, Guest, GuestCommand, Net, ProgressMode, Settings, prepare};
 use telegraphos_images::{Progress, Qemu, Store};
-use telegraphos_plugin_core::{Accesses, Passages, Range, Region, RegionCounts, Report};
+use telegraphos_plugin_core::{Accesses, Code, Passages, Range, Region, RegionCounts, Report, WATCHED};
 
 /// Times `tg-count` does everything.
 const PASSAGES: u64 = 20;
 
 /// What a run of `tg-count` counted.
-struct Counted {
+pub(crate) struct Counted {
     report: Report,
+    /// The code that ran.
+    code: Code,
     /// Numbers and names of its regions.
     regions: Vec<(Region, String)>,
+    /// Addresses and names of the guest kernel's functions, in order.
+    symbols: Vec<(u64, String)>,
 }
 
+/// What the plugin writes to a directory.
+const OUT: &str = "counts";
+const CODE: &str = "code";
+
 impl Counted {
-    /// Runs `tg-count` in a guest under a plugin that writes to `out`.
-    fn by(command: GuestCommand, out: &Path) -> Result<Counted> {
+    /// Runs `tg-count` in a guest under a plugin that writes to a directory.
+    fn by(command: GuestCommand, directory: &Path) -> Result<Counted> {
         let said = command.check()?;
         let regions = said.lines().filter_map(|line| match Figure::parse(line) {
             Some(Figure::Region { id, op }) => Some((id, op)),
             _ => None,
         });
         let regions = regions.collect();
-        let table =
-            std::fs::read_to_string(out).with_context(|| format!("the plugin has not written {}", out.display()))?;
-        println!("{table}");
-        Ok(Counted { report: Report::parse(&table)?, regions })
+        let table = |name: &str| {
+            let file = directory.join(name);
+            std::fs::read_to_string(&file).with_context(|| format!("the plugin has not written {}", file.display()))
+        };
+        let counts = table(OUT)?;
+        println!("{counts}");
+        let (report, code) = (Report::parse(&counts)?, Code::parse(&table(CODE)?)?);
+        Ok(Counted { report, code, regions, symbols: Vec::new() })
+    }
+
+    /// Learns what has which address in that guest.
+    fn with_symbols(mut self, guest: &Guest) -> Result<Counted> {
+        for line in guest.argv(&["cat", "/proc/kallsyms"]).as_root().check()?.lines() {
+            if let [address, "t" | "T" | "w" | "W", name, ..] = line.split_whitespace().collect::<Vec<_>>()[..] {
+                self.symbols.push((u64::from_str_radix(address, 16)?, name.to_owned()));
+            }
+        }
+        self.symbols.sort();
+        ensure!(self.symbols.last().is_some_and(|(address, _)| *address >= KERNEL), "the kernel hides its symbols");
+        Ok(self)
+    }
+
+    /// The function of the kernel that has code at an address.
+    fn function(&self, address: u64) -> &str {
+        let behind = self.symbols.partition_point(|(start, _)| *start <= address);
+        behind.checked_sub(1).map_or("", |at| &self.symbols[at].1)
+    }
+
+    /// Instructions of the blocks that ran in a region, by address, of a passage in the mean.
+    fn blocks(&self, op: &str) -> Result<Vec<(u64, f64)>> {
+        let counts = self.of(op)?;
+        let blocks = self.code.regions.get(&counts.region).with_context(|| format!("no code ran in {op}"))?;
+        Ok(blocks.iter().map(|(address, instructions)| (*address, *instructions as f64 / PASSAGES as f64)).collect())
     }
 
     fn of(&self, op: &str) -> Result<&RegionCounts> {
@@ -98,19 +137,19 @@ fn plain_accesses(counted: &Counted, bytes: u64, device: &str) -> Result<()> {
 }
 
 /// The options of QEMU that load the plugin.
-fn with_plugin(store: &Store, qemu: &Qemu, out: &Path) -> Result<Vec<OsString>> {
+fn with_plugin(store: &Store, qemu: &Qemu, directory: &Path) -> Result<Vec<OsString>> {
     let plugin = store.plugin(qemu.version)?;
     let quoted = |path: &Path| path.display().to_string().replace(',', ",,");
-    Ok(vec!["-plugin".into(), format!("{},out={}", quoted(&plugin), quoted(out)).into()])
+    let (out, code) = (directory.join(OUT), directory.join(CODE));
+    Ok(vec!["-plugin".into(), format!("{},out={},code={}", quoted(&plugin), quoted(&out), quoted(&code)).into()])
 }
 
-/// A remote store is one instruction, and that is a store of 8 bytes to the window; a remote load is one load.
-pub(crate) fn a_remote_store_is_one_store_instruction() -> Result<()> {
+/// Counts everything that `tg-count` does, between two nodes.
+pub(crate) fn count() -> Result<Counted> {
     let directory = tempfile::tempdir()?;
-    let out = directory.path().join("counts");
     let settings = Settings { net: Some(Net::Nodes), ..settings("counting") };
     let qemu = prepare(&settings, ProgressMode::Plain)?.qemu;
-    let options = with_plugin(&Store::open(None, Progress::Plain)?, &qemu, &out)?;
+    let options = with_plugin(&Store::open(None, Progress::Plain)?, &qemu, directory.path())?;
     let cluster = Cluster::builder()
         .nodes(2)
         .settings(settings)
@@ -135,8 +174,12 @@ pub(crate) fn a_remote_store_is_one_store_instruction() -> Result<()> {
     let passages = PASSAGES.to_string();
     let argv = ["tg-count", "1", "box", "--passages", &passages, "--queue", "sink", "--message", "echo"];
     let command = cluster.node(0).argv(&argv);
-    let counted = Counted::by(command, &out)?;
-    plain_accesses(&counted, 8, WINDOW)?;
+    Counted::by(command, directory.path())?.with_symbols(cluster.node(0))
+}
+
+/// A remote store is one instruction, and that is a store of 8 bytes to the window; a remote load is one load.
+pub(crate) fn a_remote_store_is_one_store_instruction(counted: &Counted) -> Result<()> {
+    plain_accesses(counted, 8, WINDOW)?;
     // What the library does for one word: the same single access, and no system call.
     for (op, store) in [("put", true), ("get", false)] {
         let counts = counted.alone(op)?;
@@ -145,9 +188,9 @@ pub(crate) fn a_remote_store_is_one_store_instruction() -> Result<()> {
         ensure!((number, other) == (Range::exactly(1), Range::exactly(0)), "{op}: {counts:?}");
         ensure!(counts.devices.len() == 1, "{op} touches more than the window: {counts:?}");
     }
-    launches(&counted)?;
-    queues(&counted)?;
-    messages(&counted)?;
+    launches(counted)?;
+    queues(counted)?;
+    messages(counted)?;
     // A fence is one store to the process's own page, and waiting in memory.
     let quiet = counted.of("quiet")?;
     for passages in [&quiet.alone, &quiet.with_kernel].into_iter().filter(|p| p.number > 0) {
@@ -256,6 +299,94 @@ fn messages(counted: &Counted) -> Result<()> {
     Ok(())
 }
 
+/// Where the kernel's addresses begin.
+const KERNEL: u64 = 1 << 63;
+
+/// Bytes of the messages that boards fetch.
+const LONG: u64 = 64 << 10;
+const LONGEST: u64 = 1 << 20;
+
+/// From the beginning of a long message's send to the end of its receive no processor of the guest loads or stores a
+/// byte of its memory at either end, in the program or in the kernel; and what it stores elsewhere grows by far less than
+/// the message: by a 16th at a sender, by half at a receiver, which waits for its board, and maps memory that the other
+/// program registers anew. A socket's bytes are loaded and stored, and that is seen, as is the copy from a slot.
+pub(crate) fn no_intermediate_copy(counted: &Counted) -> Result<()> {
+    let more = LONGEST - LONG;
+    // Bytes stored in the least of the passages: others have more interrupts in them, and more waiting.
+    let stored = |op: &str| -> Result<u64> { Ok(counted.of(op)?.with_kernel.memory.stored.least) };
+    let growth = |op: &str| -> Result<u64> {
+        let (short, long) = (stored(&format!("{op}-{LONG}"))?, stored(&format!("{op}-{LONGEST}"))?);
+        println!("  {op}: {short} bytes stored for {LONG}, {long} for {LONGEST}");
+        Ok(long.saturating_sub(short))
+    };
+    for (op, part) in [("sent", 16), ("received", 2)] {
+        for length in [LONG, LONGEST] {
+            let passages = &counted.of(&format!("{op}-{length}"))?.with_kernel;
+            let touched = passages.device(WATCHED);
+            ensure!(touched == Accesses::default(), "{op}-{length}: a processor accesses the message: {touched:?}");
+        }
+        let growth = growth(op)?;
+        ensure!(growth < more / part, "{op}: {growth} bytes more are stored for {more} more of the message");
+    }
+    // What the checks are to find, they find: where the program itself compares both ends, and where a socket's bytes go
+    // to the kernel. What watches pages may have been interrupted once.
+    for (op, times) in [("checked", 2), ("socket", 1)] {
+        for length in [LONG, LONGEST] {
+            let counts = counted.of(&format!("{op}-{length}"))?;
+            let loaded = [&counts.alone, &counts.with_kernel].map(|passages| passages.device(WATCHED).loaded.most);
+            let loaded = loaded[0].max(loaded[1]);
+            println!("  {op}: {loaded} bytes loaded of the whole pages in {times} times {length}");
+            ensure!(loaded >= times * (length - 2 * 4096), "{op}-{length}: {loaded} bytes are loaded");
+        }
+    }
+    ensure!(growth("socket")? >= more, "a socket's copies are not seen");
+    let [short, slot] = [stored("received-8")?, stored("received-4096")?];
+    ensure!(slot >= short + 4096 - 8, "the copy from a slot is not seen: {short} and {slot} bytes stored");
+    Ok(())
+}
+
+/// What starting a message is made of, as s2's table has it (SPEC item 31): instructions of a node that sends one and
+/// receives one.
+pub(crate) fn shares_of_a_start(counted: &Counted) -> Result<()> {
+    const OPS: [&str; 2] = ["sent-8", "received-8"];
+    let (mut total, mut of_kernel) = (0.0, [0.0; 3]);
+    let mut parts: BTreeMap<Share, f64> = BTreeMap::new();
+    let mut rest: BTreeMap<&str, f64> = BTreeMap::new();
+    for op in OPS {
+        let range = counted.of(op)?.with_kernel.kernel;
+        of_kernel[0] += range.least as f64;
+        of_kernel[2] += range.most as f64;
+        for (address, instructions) in counted.blocks(op)? {
+            let function = (address >= KERNEL).then(|| counted.function(address));
+            let share = function.map_or(Share::Communication, Share::of);
+            if let Some(function) = function {
+                of_kernel[1] += instructions;
+                if share == Share::Rest {
+                    *rest.entry(function).or_default() += instructions;
+                }
+            }
+            *parts.entry(share).or_default() += instructions;
+            total += instructions;
+        }
+    }
+    println!("  {total:.0} instructions of a node for a message there and back, {:.0} of the kernel:", of_kernel[1]);
+    for (share, instructions) in &parts {
+        let papers = share.in_s2().map_or("-".into(), |papers| format!("{papers:.1} %"));
+        println!("  {:>6.1} % {instructions:>6.0} {share:?} (s2: {papers})", 100.0 * instructions / total);
+    }
+    let mut rest: Vec<(&str, f64)> = rest.into_iter().collect();
+    rest.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let rest: Vec<String> = rest.iter().take(12).map(|(name, count)| format!("{name} {count:.0}")).collect();
+    println!("  of the rest: {}", rest.join(", "));
+    // The code that ran is what was counted: some blocks have begun twice.
+    let [least, found, most] = of_kernel;
+    ensure!(least <= found && found <= 1.1 * most, "the kernel's blocks have {found}: expected {least} to {most}");
+    for share in Share::ALL {
+        ensure!(parts.contains_key(&share), "no instruction is of {share:?}: {parts:?}");
+    }
+    Ok(())
+}
+
 /// As QEMU names the board's regions: their names end so.
 const WINDOW: &str = "BAR 4";
 const CONTEXT: &str = "BAR 2";
@@ -265,11 +396,10 @@ const CONTEXT: &str = "BAR 2";
 /// The crate needs a newer Rust than everything else (1.88); with an older one this part fails.
 pub(crate) fn the_crates_plugin_counts_the_same() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let out = directory.path().join("counts");
     let store = Store::open(None, Progress::Plain)?;
     let qemu = store.qemu_of("trixie")?;
     println!("  QEMU {}", qemu.version);
-    let options = with_plugin(&store, &qemu, &out)?;
+    let options = with_plugin(&store, &qemu, directory.path())?;
     let builder = Cluster::builder().nodes(1).settings(settings("counting-crate"));
     let cluster = builder
         .each(|node| {
@@ -284,13 +414,18 @@ pub(crate) fn the_crates_plugin_counts_the_same() -> Result<()> {
         maps.lines().any(|line| line.contains("/plugin-api-v4/") && line.ends_with("/libtelegraphos_plugin.so"))
     });
     ensure!(loaded, "no process of the cluster has mapped the plugin built on the crate");
+    let out = directory.path().join(OUT);
     ensure!(!out.exists(), "the plugin has written {} before anything ran", out.display());
     let command = cluster.node(0).argv(&["tg-count", "--testdev", "--passages", &PASSAGES.to_string()]);
-    let counted = Counted::by(command.as_root(), &out)?;
+    let counted = Counted::by(command.as_root(), directory.path())?;
     // A passage without the kernel, and one with it: both are counted.
     let (store, call) = (counted.alone("store")?, counted.of("system-call")?);
     ensure!(store.number > 0 && store.memory.stores.least > 0, "no store was counted: {store:?}");
     ensure!(call.with_kernel.number == PASSAGES, "system-call: {call:?}");
+    // The blocks of the kernel have as many instructions: one of them may have begun twice.
+    let (least, most) = (call.with_kernel.kernel.least as f64, call.with_kernel.kernel.most as f64);
+    let of_kernel: f64 = counted.blocks("system-call")?.iter().filter(|(at, _)| *at >= KERNEL).map(|(_, n)| n).sum();
+    ensure!((least..1.1 * most).contains(&of_kernel), "blocks of the kernel have {of_kernel}: {call:?}");
     plain_accesses(&counted, 1, TESTDEV)
 }
 

@@ -30,6 +30,7 @@ mod replicas;
 mod rings;
 mod routes;
 mod runner;
+mod shares;
 mod sockets;
 mod whole;
 
@@ -73,11 +74,11 @@ fn main() -> ExitCode {
     suite.part("default_port_fits_a_small_window", ports::default_port_fits_a_small_window);
     one_process(&mut suite, Scale::from_env());
     trusted(&mut suite);
-    network(&mut suite, Scale::from_env());
-    sockets(&mut suite);
+    network(&mut suite);
+    sockets(&mut suite, Scale::from_env());
     two_clusters(&mut suite);
     oldest_kernel(&mut suite);
-    suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
+    counted(&mut suite);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
     suite.part("bench_measures_everything_and_leaves_nothing", bench::measures_everything_and_leaves_nothing);
     suite.part("demo_shows_its_table", || demo::shows_its_table(Scale::from_env()));
@@ -248,7 +249,7 @@ fn trusted(suite: &mut Suite) {
 }
 
 /// Three nodes with a network, boards in one process as people have them.
-fn network(suite: &mut Suite, scale: Scale) {
+fn network(suite: &mut Suite) {
     let settings = Settings { processes: Some(Processes::One), net: Some(Net::Nodes), ..Settings::default() };
     with_cluster(
         suite,
@@ -260,7 +261,6 @@ fn network(suite: &mut Suite, scale: Scale) {
             ("net_multicast_by_the_switch", &net::multicast_by_the_switch),
             ("net_hostile_node", &net::hostile_node),
             ("net_deaf_node", &net::deaf_node),
-            ("message_layers", &|c| messages::layers(c, scale)),
             ("s3_bad_input", &image::bad_input),
             ("s3_spawn_and_output", &image::spawn_and_output),
             ("s3_signals", &image::signals),
@@ -277,10 +277,11 @@ fn network(suite: &mut Suite, scale: Scale) {
     );
 }
 
-/// Two nodes with programs of Debian's.
-fn sockets(suite: &mut Suite) {
-    let builder = match sockets::nodes() {
-        Ok(builder) => builder,
+/// Two nodes with programs of Debian's, and a network of QEMU's beside ours.
+fn sockets(suite: &mut Suite, scale: Scale) {
+    let prepared = tempfile::tempdir().map_err(anyhow::Error::from).and_then(|at| Ok((sockets::nodes(at.path())?, at)));
+    let (builder, _cable) = match prepared {
+        Ok(prepared) => prepared,
         Err(e) => return suite.part("s3_sockets", || Err(e)),
     };
     with_cluster(
@@ -291,6 +292,7 @@ fn sockets(suite: &mut Suite) {
             ("s3_sockets", &sockets::an_unmodified_program),
             ("s3_sockets_fall_back", &sockets::falls_back),
             ("s3_sockets_bad_input", &sockets::bad_input),
+            ("message_layers", &|c| sockets::layers(c, scale)),
             ("msg_c_example", &c::messages_example),
             ("s3_sockets_nothing_is_left", &sockets::nothing_is_left),
             ("s3_sockets_node_is_lost", &sockets::node_is_lost),
@@ -298,23 +300,47 @@ fn sockets(suite: &mut Suite) {
     );
 }
 
-/// Two clusters of two nodes, and a cable between.
-fn two_clusters(suite: &mut Suite) {
-    type Part = fn(&routes::Two) -> anyhow::Result<()>;
-    let parts: [(&str, Part); 4] = [
-        ("s4_gateways_join_clusters", routes::gateways_join_clusters),
-        ("s4_bad_neighbours", routes::bad_neighbours),
-        ("s4_gateway_dies", routes::gateway_dies),
-        ("s4_nothing_is_left_by_gateways", routes::nothing_is_left),
-    ];
-    let booted = suite.selects(&parts.map(|(name, _)| name)).then(routes::boot);
+/// A part that looks at something, and its name.
+type Look<'a, T> = (&'a str, fn(&T) -> anyhow::Result<()>);
+
+/// Runs parts that look at something that is made once, if one of them is wanted; if it cannot be made they all fail.
+fn with<T>(suite: &mut Suite, make: fn() -> anyhow::Result<T>, parts: &[Look<'_, T>]) {
+    let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
+    let made = suite.selects(&names).then(|| make().map_err(|e| format!("{e:#}")));
     for (name, body) in parts {
-        suite.part(name, || match &booted {
-            Some(Ok(two)) => body(two),
-            Some(Err(e)) => anyhow::bail!("no clusters: {e:#}"),
-            None => anyhow::bail!("no clusters were booted"),
+        suite.part(name, || match &made {
+            Some(Ok(made)) => body(made),
+            Some(Err(e)) => anyhow::bail!("there is nothing to look at: {e}"),
+            None => anyhow::bail!("nothing was made"),
         });
     }
+}
+
+/// Two clusters of two nodes, and a cable between.
+fn two_clusters(suite: &mut Suite) {
+    with(
+        suite,
+        routes::boot,
+        &[
+            ("s4_gateways_join_clusters", routes::gateways_join_clusters),
+            ("s4_bad_neighbours", routes::bad_neighbours),
+            ("s4_gateway_dies", routes::gateway_dies),
+            ("s4_nothing_is_left_by_gateways", routes::nothing_is_left),
+        ],
+    );
+}
+
+/// Counts once what all of these look at.
+fn counted(suite: &mut Suite) {
+    with(
+        suite,
+        counting::count,
+        &[
+            ("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction),
+            ("i17_no_intermediate_copy", counting::no_intermediate_copy),
+            ("s2_shares_of_a_start", counting::shares_of_a_start),
+        ],
+    );
 }
 
 fn oldest_kernel(suite: &mut Suite) {

@@ -5,12 +5,11 @@ use crate::help::within;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Running};
-use telegraphos_testkit::Scale;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Starts `tg-msg` with a command that others talk to.
-fn serving(node: &Guest, words: &[&str]) -> Result<Running> {
+pub(crate) fn serving(node: &Guest, words: &[&str]) -> Result<Running> {
     let mut server = node.argv(&[&["tg-msg"], words].concat()).keep_input_open().spawn()?;
     server.wait_for_line(LIMIT, |line| line == "serving")?;
     Ok(server)
@@ -184,17 +183,6 @@ pub(crate) fn interrupts(cluster: &Cluster) -> Result<()> {
         println!("  {bytes} bytes: {taken:?} interrupts on the nodes for {messages} messages");
         ensure!(taken.iter().all(|taken| (1..messages + BESIDES).contains(taken)), "{taken:?} for {messages} messages");
     }
-    Ok(())
-}
-
-/// What each layer adds to the one below; and that all of them carry what they are to carry.
-pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
-    let rounds = scale.pick(2, 20).to_string();
-    let partner = serving(cluster.node(1), &["partner", "layers"])?;
-    let said = cluster.node(0).argv(&["tg-msg", "layers", "1", "layers", &rounds]).limit(5 * LIMIT).check()?;
-    println!("{said}");
-    ensure!(said.lines().count() == 6, "expected a line for each of 5 layers");
-    ensure!(partner.wait_for(LIMIT)?.status.success(), "the partner failed");
     Ok(())
 }
 

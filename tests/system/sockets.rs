@@ -1,33 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sockets of unmodified programs (SPEC item 36): a program in Python, from Debian's packages, with and without
-//! `tg-sockets`.
+//! `tg-sockets`; and what one in C takes, beside the layers below.
 
-use crate::messages;
+use crate::{c, messages};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::time::Duration;
 use telegraphos_cluster::{Builder, Cluster, Guest, Net, Running, Settings};
 use telegraphos_images::Share;
+use telegraphos_testkit::Scale;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const PROGRAM: &str = "/mnt/tests/sockets.py";
 /// What is said of each direction that became framed.
 const THROUGH_MEMORY: &str = "long writes go through the memory of node";
 
-/// Two nodes with Python, a network, and programs that are linked with libraries of theirs.
-pub(crate) fn nodes() -> Result<Builder> {
+/// Two nodes with Python, a network, and programs that are linked with libraries of theirs; and QEMU's own network, whose
+/// cable is a pair of sockets in a directory.
+pub(crate) fn nodes(cable: &Path) -> Result<Builder> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver/sockets/tests");
     let settings = Settings {
         root: Some("debian+python3".parse()?),
         share: vec![
             Share { host: tests, guest: "/mnt/tests".into(), read_only: true },
-            Share { host: crate::c::programs()?, guest: "/mnt/programs".into(), read_only: true },
+            Share { host: c::programs()?, guest: "/mnt/programs".into(), read_only: true },
         ],
         memory_mib: Some(512),
         net: Some(Net::Nodes),
         ..crate::settings("sockets")
     };
-    Ok(Cluster::builder().nodes(2).settings(settings))
+    let socket = |node: usize| cable.join(node.to_string()).display().to_string().replace(',', ",,");
+    let network = |node: usize| {
+        let (own, other) = (socket(node), socket(1 - node));
+        let ends = format!("local.type=unix,local.path={own},remote.type=unix,remote.path={other}");
+        let device = format!("virtio-net-pci,netdev=other,mac=52:54:00:85:00:{node:02x},romfile=,addr=1b.0");
+        ["-netdev".into(), format!("dgram,id=other,{ends}").into(), "-device".into(), device.into()]
+    };
+    let builder = Cluster::builder().nodes(2).settings(settings);
+    Ok([0, 1]
+        .into_iter()
+        .fold(builder, |builder, node| builder.node(node, |options| options.qemu_options.extend(network(node)))))
 }
 
 fn words<'a>(preloaded: bool, words: &[&'a str]) -> Vec<&'a str> {
@@ -97,6 +109,65 @@ pub(crate) fn bad_input(cluster: &Cluster) -> Result<()> {
     run(&["tg-export", "tcp:99:x", "4096"], 3, "Bad file descriptor")?;
     run(&["tg-export", "tcp:10.84.0.1:1-10.84.0.2:2:x", "4096"], 3, "the name 1 to 63")?;
     run(&["tg-export", "tcp:1:", "4096"], 3, "the name 1 to 63")
+}
+
+/// Gives the node's device of QEMU's network an address, and the MTU of `tg0`.
+fn use_virtio(node: &Guest) -> Result<String> {
+    let address = format!("10.85.0.{}", node.node() + 1);
+    let script = format!(
+        "modprobe virtio_net || exit 1
+        for device in /sys/class/net/*; do
+            case $(readlink $device/device/driver) in
+            */virtio_net)
+                device=${{device##*/}}
+                ip address add {address}/24 dev $device && exec ip link set $device mtu 9000 up
+                ;;
+            esac
+        done
+        echo no device of virtio-net >&2
+        exit 1"
+    );
+    node.sh(&script).as_root().check()?;
+    Ok(address)
+}
+
+/// What each layer adds to the one below; and that all of them carry what they are to carry.
+pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
+    let (near, far) = (cluster.node(0), cluster.node(1));
+    let rounds = scale.pick(2, 20).to_string();
+    let program = c::ordinary("sockets/tests/stream.c", "stream")?;
+    use_virtio(near)?;
+    let (ours, qemus) = (telegraphos_agent::network::address(far.node() as u16).to_string(), use_virtio(far)?);
+    let streams = [
+        ("TCP under tg-sockets", "tg-sockets -v ", ours.as_str(), "7005"),
+        ("TCP over tg0", "", &ours, "7006"),
+        ("TCP over virtio-net", "", &qemus, "7007"),
+    ];
+    let mut words = vec!["tg-msg".to_owned(), "layers".into(), "1".into(), "layers".into(), rounds];
+    let mut servers = Vec::new();
+    for (name, before, address, port) in streams {
+        let mut server = far.sh(&format!("exec {before}{program} serve {port}")).spawn()?;
+        server.wait_for_line(LIMIT, |line| line == "serving")?;
+        servers.push(server);
+        words.extend(["--stream".to_owned(), format!("{name}={before}{program} connect {address} {port}")]);
+    }
+    let partner = messages::serving(far, &["partner", "layers"])?;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let output = near.argv(&words).limit(5 * LIMIT).run()?;
+    println!("{}", output.stdout);
+    ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
+    ensure!(output.stdout.lines().count() == 8, "expected a line for each of 7 layers");
+    ensure!(partner.wait_for(LIMIT)?.status.success(), "the partner failed");
+    let mut said = vec![output.stderr];
+    for server in servers {
+        let output = server.wait_for(LIMIT)?;
+        ensure!(output.status.success(), "a server: {}: {}", output.status, output.stderr);
+        said.push(output.stderr);
+    }
+    // Of the connection under tg-sockets both directions, and none of the others.
+    let through: Vec<usize> = said.iter().map(|said| said.matches(THROUGH_MEMORY).count()).collect();
+    ensure!(through == [1, 1, 0, 0], "{through:?} directions through memory: {said:?}");
+    Ok(())
 }
 
 /// Nothing is left of connections that have ended.

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   31        16 15  12 11        0
-//!  |   0x5447   |  op  |  region   |      0x5447 is "TG"; op: 1 begin, 2 end, 3 report, 4 clear (region 0)
+//!  |   0x5447   |  op  |  region   |      0x5447 is "TG"; op: 1 begin, 2 end, 3 report, 4 clear (region 0), 5 watch
 //! ```
 
 /// Names a region of a guest program; below [`REGIONS`].
@@ -27,6 +27,10 @@ pub enum Marker {
     Begin(Region),
     /// The instruction before was the region's last.
     End(Region),
+    /// From the next instruction on until the region's end nothing is measured, but the pages of RAM that are accessed
+    /// at user addresses on this virtual processor are *watched* from then on: regions say how they are accessed. If the
+    /// kernel ran before the end, it was in vain.
+    Watch(Region),
     /// The table is to be written now.
     Report,
     /// All that was counted is forgotten.
@@ -44,6 +48,7 @@ impl Marker {
             Marker::End(region) => (2, region),
             Marker::Report => (3, 0),
             Marker::Clear => (4, 0),
+            Marker::Watch(region) => (5, region),
         };
         MAGIC << 16 | op << REGION_BITS | (region % REGIONS) as u32
     }
@@ -59,6 +64,7 @@ impl Marker {
             (2, region) => Some(Marker::End(region)),
             (3, 0) => Some(Marker::Report),
             (4, 0) => Some(Marker::Clear),
+            (5, region) => Some(Marker::Watch(region)),
             _ => None,
         }
     }
@@ -99,16 +105,17 @@ mod tests {
             assert_eq!(Marker::from_instruction(bytes), None, "{bytes:x?}");
         }
         assert_eq!(Marker::from_displacement(0x5447_3001), None, "a report has no region");
-        assert_eq!(Marker::from_displacement(0x5447_5000), None, "no such op");
+        assert_eq!(Marker::from_displacement(0x5447_6000), None, "no such op");
     }
 
     proptest! {
         #[test]
-        fn every_marker_survives_its_instruction(region in 0..REGIONS, op in 0..4) {
+        fn every_marker_survives_its_instruction(region in 0..REGIONS, op in 0..5) {
             let marker = match op {
                 0 => Marker::Begin(region),
                 1 => Marker::End(region),
                 2 => Marker::Report,
+                3 => Marker::Watch(region),
                 _ => Marker::Clear,
             };
             prop_assert_eq!(Marker::from_instruction(&marker.instruction()), Some(marker));

@@ -2,9 +2,9 @@
 //! From events to counts.
 
 use crate::report::{Accesses, Passages, Range, RegionCounts, Report};
-use crate::{Marker, Region};
+use crate::{Code, Marker, Region};
 use alloc::borrow::ToOwned;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -22,11 +22,18 @@ pub struct Retired {
 pub struct Access<'a> {
     /// The device it went to, as the machine names it; `None` is RAM.
     pub device: Option<&'a str>,
+    /// Of RAM, its page in the machine's memory.
+    pub page: u64,
+    /// Whether the instruction named a user address.
+    pub user: bool,
     /// It was a store.
     pub store: bool,
     /// Bytes.
     pub size: u32,
 }
+
+/// What [`Report`] has as the device of accesses to watched pages.
+pub const WATCHED: &str = "watched pages";
 
 /// Counts between markers.
 ///
@@ -38,15 +45,24 @@ pub struct Access<'a> {
 pub struct Observer {
     open: BTreeMap<u32, Vec<Passage>>,
     regions: BTreeMap<Region, RegionCounts>,
+    code: Code,
+    /// Pages of RAM.
+    watched: BTreeSet<u64>,
 }
 
 /// One time through a region, not yet ended.
 #[derive(Debug)]
 struct Passage {
     region: Region,
+    /// It watches, and counts nothing.
+    watches: bool,
     begun: Retired,
     memory: Tally,
     devices: BTreeMap<String, Tally>,
+    /// Instructions of blocks, by address.
+    blocks: BTreeMap<u64, u64>,
+    /// That are to be watched.
+    pages: BTreeSet<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,12 +129,20 @@ impl Observer {
     /// the caller has something to do.
     pub fn marker(&mut self, vcpu: u32, marker: Marker, retired: Retired) {
         match marker {
-            Marker::Begin(region) => {
+            Marker::Begin(region) | Marker::Watch(region) => {
                 let passages = self.open.entry(vcpu).or_default();
                 let open = passages.len();
                 passages.retain(|p| p.region != region);
                 let broken = open - passages.len();
-                passages.push(Passage { region, begun: retired, memory: Tally::default(), devices: BTreeMap::new() });
+                passages.push(Passage {
+                    region,
+                    watches: marker == Marker::Watch(region),
+                    begun: retired,
+                    memory: Tally::default(),
+                    devices: BTreeMap::new(),
+                    blocks: BTreeMap::new(),
+                    pages: BTreeSet::new(),
+                });
                 if broken > 0 {
                     self.region(region).broken += 1;
                 }
@@ -127,7 +151,17 @@ impl Observer {
                 let passages = self.open.entry(vcpu).or_default();
                 let ended = passages.iter().position(|p| p.region == region).map(|at| passages.swap_remove(at));
                 match ended {
-                    Some(passage) => self.region(region).add(&passage, retired),
+                    // Else some pages are of whoever ran meanwhile.
+                    Some(mut passage) if passage.watches && passage.begun.kernel == retired.kernel => {
+                        self.watched.append(&mut passage.pages);
+                    }
+                    Some(passage) if passage.watches => {}
+                    Some(passage) => {
+                        self.region(region).add(&passage, retired);
+                        if !passage.blocks.is_empty() {
+                            self.code.add(region, passage.blocks);
+                        }
+                    }
                     None => self.region(region).broken += 1,
                 }
             }
@@ -138,13 +172,28 @@ impl Observer {
 
     /// Virtual processor `vcpu` has accessed memory. Only needed while a region is open.
     pub fn access(&mut self, vcpu: u32, access: Access<'_>) {
-        for passage in self.open.get_mut(&vcpu).into_iter().flatten() {
+        let Some(passages) = self.open.get_mut(&vcpu) else { return };
+        let watched = access.device.is_none() && self.watched.contains(&access.page);
+        let device = if watched { Some(WATCHED) } else { access.device };
+        for passage in passages {
             passage.memory.count(access);
-            let Some(device) = access.device else { continue };
+            if passage.watches && access.user && access.device.is_none() {
+                passage.pages.insert(access.page);
+            }
+            let Some(device) = device else { continue };
             match passage.devices.get_mut(device) {
                 Some(tally) => tally.count(access),
                 None => passage.devices.entry(device.to_owned()).or_default().count(access),
             }
+        }
+    }
+
+    /// Virtual processor `vcpu` begins a block of so many instructions at this address. Only needed while a region is
+    /// open, and only for [`Observer::code`].
+    pub fn block(&mut self, vcpu: u32, address: u64, instructions: u64) {
+        for passage in self.open.get_mut(&vcpu).into_iter().flatten() {
+            let count = passage.blocks.entry(address).or_default();
+            *count = count.saturating_add(instructions);
         }
     }
 
@@ -156,6 +205,11 @@ impl Observer {
     /// What has been counted in passages that have ended. Those still open are not in it.
     pub fn report(&self) -> Report {
         Report { regions: self.regions.values().cloned().collect() }
+    }
+
+    /// The code that ran in passages that have ended.
+    pub fn code(&self) -> &Code {
+        &self.code
     }
 
     fn region(&mut self, region: Region) -> &mut RegionCounts {
@@ -173,11 +227,11 @@ mod tests {
     }
 
     fn store(device: Option<&str>) -> Access<'_> {
-        Access { device, store: true, size: 8 }
+        Access { device, page: 0, user: true, store: true, size: 8 }
     }
 
     fn load(device: Option<&str>) -> Access<'_> {
-        Access { device, store: false, size: 4 }
+        Access { device, page: 0, user: true, store: false, size: 4 }
     }
 
     fn counts(report: &Report, region: Region) -> &RegionCounts {
@@ -205,6 +259,63 @@ mod tests {
         let window = counts.device("window");
         assert_eq!((window.stores, window.stored), (Range::exactly(1), Range::exactly(8)));
         assert_eq!(counts.device("registers"), Accesses::default());
+    }
+
+    #[test]
+    fn blocks_are_added_up_over_the_passages_of_their_region() {
+        let mut o = Observer::new();
+        o.block(0, 0x1000, 5);
+        for _ in 0..3 {
+            o.marker(0, Marker::Begin(2), at(0, 0));
+            o.block(0, 0x1000, 5);
+            o.marker(0, Marker::Begin(3), at(0, 0));
+            o.block(0, u64::MAX, 7);
+            // Another processor's.
+            o.block(1, 0x1000, 5);
+            o.marker(0, Marker::End(3), at(0, 7));
+            o.block(0, 0x1000, 5);
+            o.marker(0, Marker::End(2), at(10, 7));
+            o.block(0, 0x1000, 5);
+        }
+        // Not ended.
+        o.marker(0, Marker::Begin(2), at(0, 0));
+        o.block(0, 0x1000, 5);
+        let expected = [(2, [(0x1000, 30), (u64::MAX, 21)].into()), (3, [(u64::MAX, 21)].into())];
+        assert_eq!(o.code().regions, expected.into());
+        o.marker(0, Marker::Clear, at(0, 0));
+        assert_eq!(o.code(), &Code::default());
+    }
+
+    #[test]
+    fn watched_pages_count_by_whatever_address_they_are_accessed() {
+        let mut o = Observer::new();
+        let of = |page, user| Access { page, user, ..load(None) };
+        o.marker(0, Marker::Watch(9), at(0, 0));
+        o.access(0, of(5, true));
+        // The kernel's, another processor's, and a device's.
+        o.access(0, of(6, false));
+        o.access(1, of(7, true));
+        o.access(0, Access { page: 8, ..load(Some("d")) });
+        o.marker(0, Marker::End(9), at(10, 0));
+        o.access(0, of(6, true));
+        // Who else ran meanwhile is not known.
+        o.marker(0, Marker::Watch(9), at(10, 0));
+        o.access(0, of(8, true));
+        o.marker(0, Marker::End(9), at(20, 10));
+        o.marker(0, Marker::Begin(1), at(10, 0));
+        for page in 5..9 {
+            o.access(0, of(page, page != 5));
+        }
+        o.marker(0, Marker::End(1), at(14, 0));
+        let report = o.report();
+        assert_eq!(report.regions.len(), 1, "a region that watches is not reported");
+        assert_eq!(one(&report, 1).memory.loads, Range::exactly(4));
+        assert_eq!(one(&report, 1).device(WATCHED).loads, Range::exactly(1));
+        o.marker(0, Marker::Clear, at(14, 0));
+        o.marker(0, Marker::Begin(1), at(14, 0));
+        o.access(0, of(5, true));
+        o.marker(0, Marker::End(1), at(15, 0));
+        assert_eq!(one(&o.report(), 1).device(WATCHED), Accesses::default(), "nothing is watched any more");
     }
 
     #[test]
@@ -353,7 +464,8 @@ mod tests {
                 match *step {
                     Step::Marker(v, m) => o.marker(v, m, retired(now)),
                     Step::Access(v, d, store, size) => {
-                        o.access(v, Access { device: d.and_then(|d| DEVICES.get(d).copied()), store, size });
+                        let device = d.and_then(|d| DEVICES.get(d).copied());
+                        o.access(v, Access { device, page: 0, user: true, store, size });
                     }
                 }
             }

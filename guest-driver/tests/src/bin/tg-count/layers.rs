@@ -1,25 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What it takes to hand over a message: by the layer of messages, and by the system's sockets over `tg0`.
+//! What it takes to hand over a message, and to send and receive one: by the layer of messages, and by the system's
+//! sockets over `tg0`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 use telegraphos::Node;
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 use telegraphos_guest_tests::mark;
-use telegraphos_msg::{Config, Endpoint, Messages, Options, Pattern, Progress, Thread};
+use telegraphos_msg::{Config, Endpoint, Memory, Messages, Options, Pattern, Progress, Thread};
 
 /// Of `tg-net serve`.
 const PORT: u16 = 7700;
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT: usize = 8;
 const LONGER: usize = 1024;
+/// What goes to a slot, at most.
+const SLOT: usize = 4096;
+/// What boards fetch.
+const LONG: usize = 64 << 10;
+const LONGEST: usize = 1 << 20;
+/// The region in which pages are touched that are watched.
+const WATCH: u16 = 40;
+/// That of checks that are not counted.
+const UNCOUNTED: u16 = 41;
 
-/// A process that sends messages back (`tg-msg echo`), and one that sends bytes back (`tg-net serve`).
+/// A process that sends messages back (`tg-msg echo`), and one that sends bytes back (`tg-net serve`), or takes them.
 pub(crate) struct Layers {
     messages: Messages,
     to: Endpoint,
     socket: TcpStream,
+    /// What is sent and what comes back, of each length: memory of long messages is registered for the first one.
+    exchanged: [(Memory, Memory); 4],
+    pieces: [(TcpStream, Vec<u8>); 2],
 }
 
 fn refused(error: &dyn std::fmt::Display) -> Failure {
@@ -32,22 +45,92 @@ impl Layers {
         let options = Options { progress: Progress::Blocking, ..Config::default().into() };
         let messages = Messages::open(Node::open()?, options).map_err(|e| refused(&e))?;
         let process = messages.find(node, name).map_err(|e| refused(&e))?;
-        let connected = TcpStream::connect_timeout(&SocketAddr::from((address, PORT)), PATIENCE);
-        let mut socket = connected.map_err(|e| refused(&e))?;
-        let ready = socket.set_nodelay(true).and_then(|()| socket.set_read_timeout(Some(PATIENCE)));
         // All that comes after it is sent back.
-        ready.and_then(|()| socket.write_all(b"e--------")).map_err(|e| refused(&e))?;
-        Ok(Layers { messages, to: Endpoint { process, thread: 1 }, socket })
+        let socket = connect(address, b"e--------")?;
+        let exchanged = [SHORT, SLOT, LONG, LONGEST].map(|length| (vec![0; length].into(), vec![0; length].into()));
+        let pieces = |length: usize| -> Outcome<(TcpStream, Vec<u8>)> {
+            let head = [&b"p"[..], &(length as u64).to_le_bytes()].concat();
+            Ok((connect(address, &head)?, vec![7; length]))
+        };
+        let pieces = [pieces(LONG)?, pieces(LONGEST)?];
+        Ok(Layers { messages, to: Endpoint { process, thread: 1 }, socket, exchanged, pieces })
     }
 
     pub(crate) fn all(&mut self) -> Outcome<()> {
         let thread = self.messages.thread(1).map_err(|e| refused(&e))?;
         message::<24>(&thread, self.to, SHORT)?;
         message::<25>(&thread, self.to, LONGER)?;
-        drop(thread);
         bytes::<26>(&mut self.socket, SHORT)?;
-        bytes::<27>(&mut self.socket, LONGER)
+        bytes::<27>(&mut self.socket, LONGER)?;
+        let [short, slot, long, longest] = &mut self.exchanged;
+        exchange::<28, 29, UNCOUNTED>(&thread, self.to, short)?;
+        exchange::<30, 31, UNCOUNTED>(&thread, self.to, slot)?;
+        exchange::<32, 33, 38>(&thread, self.to, long)?;
+        exchange::<34, 35, 39>(&thread, self.to, longest)?;
+        let [long, longest] = &mut self.pieces;
+        piece::<36>(long)?;
+        piece::<37>(longest)
     }
+}
+
+fn connect(address: Ipv4Addr, head: &[u8]) -> Outcome<TcpStream> {
+    let connected = TcpStream::connect_timeout(&SocketAddr::from((address, PORT)), PATIENCE);
+    let mut socket = connected.map_err(|e| refused(&e))?;
+    let ready = socket.set_nodelay(true).and_then(|()| socket.set_read_timeout(Some(PATIENCE)));
+    ready.and_then(|()| socket.write_all(head)).map_err(|e| refused(&e))?;
+    Ok(socket)
+}
+
+/// A message until the other thread has it, and its way back until this one has it. That both have the same bytes is
+/// checked, in a region of its own for long ones.
+fn exchange<const SENT: u16, const RECEIVED: u16, const CHECKED: u16>(
+    thread: &Thread<'_>,
+    to: Endpoint,
+    (bytes, back): &mut (Memory, Memory),
+) -> Outcome<()> {
+    // Others than the last time's.
+    let next = bytes[0].wrapping_add(1);
+    bytes.fill(next);
+    let long = bytes.len() > SLOT;
+    if long {
+        mark::watch::<WATCH>(bytes);
+        mark::watch::<WATCH>(back);
+    }
+    mark::begin::<SENT>();
+    let sent = match long {
+        true => thread.send_dma(to, 0, std::mem::take(bytes), back.len()).and_then(|handle| {
+            let ended = handle.wait();
+            *bytes = ended.memory;
+            ended.outcome.map(drop)
+        }),
+        false => thread.send(to, 0, bytes),
+    };
+    mark::end::<SENT>();
+    sent.map_err(|e| refused(&e))?;
+    mark::begin::<RECEIVED>();
+    let received = match long {
+        true => thread.receive_dma(Pattern::exactly(to, 0), std::mem::take(back)).and_then(|handle| {
+            let ended = handle.wait();
+            *back = ended.memory;
+            ended.outcome.map(drop)
+        }),
+        false => thread.receive_timeout(Pattern::exactly(to, 0), back, PATIENCE).map(drop),
+    };
+    mark::end::<RECEIVED>();
+    received.map_err(|e| refused(&e))?;
+    mark::begin::<CHECKED>();
+    let same = **bytes == **back;
+    mark::end::<CHECKED>();
+    cli::check(same, || format!("{} other bytes than those that were sent have come back", bytes.len()))
+}
+
+/// Bytes to a socket, which the kernel has taken then.
+fn piece<const REGION: u16>((socket, bytes): &mut (TcpStream, Vec<u8>)) -> Outcome<()> {
+    mark::watch::<WATCH>(bytes);
+    mark::begin::<REGION>();
+    let sent = socket.write_all(bytes);
+    mark::end::<REGION>();
+    sent.and_then(|()| socket.read_exact(&mut [0])).map_err(|e| refused(&e))
 }
 
 fn message<const REGION: u16>(thread: &Thread<'_>, to: Endpoint, length: usize) -> Outcome<()> {

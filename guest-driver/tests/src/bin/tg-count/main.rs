@@ -30,7 +30,10 @@ system-call (getppid); of a segment also the library's put, get and quiet, a fet
 8-byte words: one store to it (req-4, req-8), the library's enqueue (enqueue-4, enqueue-8), put_notify of one word and of 16
 words, which is the same but for the data (notify-1, notify-16); of a queue of this node: a try_pop that finds an element, and
 one that finds none (pop, pop-empty), and the same in the kernel (pop-kernel). With --message, handing over a message of
-8 and of 1024 bytes (message-8, message-1024), and writing as many to a socket (socket-8, socket-1024).
+8 and of 1024 bytes (message-8, message-1024), and writing as many to a socket (socket-8, socket-1024); a message of 8 and
+of 4096 bytes, and one of 64 KiB and of 1 MiB, until the other thread has it (sent-8 and so on), and the same on its way back
+(received-8); writing the long ones' bytes to a socket (socket-65536, socket-1048576); and comparing what was sent with what
+has come back (checked-65536, checked-1048576). Pages of long ones are watched.
 Exit codes: 0 done, 2 usage, 3 board, driver, device or peer refused.
 
 Example: tg-count 1 box
@@ -38,7 +41,7 @@ Example: tg-count 1 box
 ";
 
 /// What is measured, in the order of a passage; a region's number is one more than its place here.
-const OPS: [&str; 27] = [
+const OPS: [&str; 39] = [
     "nothing",
     "store",
     "two-stores",
@@ -66,6 +69,18 @@ const OPS: [&str; 27] = [
     "message-1024",
     "socket-8",
     "socket-1024",
+    "sent-8",
+    "received-8",
+    "sent-4096",
+    "received-4096",
+    "sent-65536",
+    "received-65536",
+    "sent-1048576",
+    "received-1048576",
+    "socket-65536",
+    "socket-1048576",
+    "checked-65536",
+    "checked-1048576",
 ];
 /// Those that need no library.
 const PLAIN: usize = 7;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What each layer adds to the one below: the same bytes there and back by the board's stores and copies alone, by
-//! messages in each mode, and by the system's sockets over `tg0`; in turn, round by round.
+//! messages in each mode, and by programs of their own, which have a stream of bytes between the nodes, over whichever
+//! network; in turn, round by round.
 
 use crate::{PATIENCE, find, open, refused};
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 use telegraphos::{Node, Queue, Registration, Remote, RemoteQueue, Rights, Segment};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
@@ -15,7 +16,6 @@ const SIZES: [usize; 5] = [0, 8, 1 << 10, 64 << 10, 1 << 20];
 const MOST: usize = 1 << 20;
 /// Bytes that are stored; more are copied by the board.
 const STORED: usize = 4096;
-const PORT: u16 = 7702;
 /// Exchanges of a kind in a round: for so many bytes in all, at most.
 const COUNT: u64 = 20;
 const BYTES: u64 = 4 << 20;
@@ -27,16 +27,13 @@ enum Layer {
     /// Stores or a copy, and an element: what messages are made of.
     Notify,
     Message(Progress),
-    /// TCP over `tg0`.
-    Socket,
 }
 
-const LAYERS: [(&str, Layer); 5] = [
+const LAYERS: [(&str, Layer); 4] = [
     ("put and notify", Layer::Notify),
     ("message, adaptive", Layer::Message(Progress::Adaptive)),
     ("message, polling", Layer::Message(Progress::Polling)),
     ("message, blocking", Layer::Message(Progress::Blocking)),
-    ("TCP over tg0", Layer::Socket),
 ];
 
 fn failed(error: impl std::fmt::Display) -> Failure {
@@ -167,25 +164,51 @@ impl End for Message<'_> {
     }
 }
 
-struct Socket<'a> {
-    stream: &'a TcpStream,
-    bytes: Vec<u8>,
+/// A program with a stream to its like on the other node (`guest-driver/sockets/tests/stream.c`). It is another process,
+/// since a library is preloaded into whole processes, and not into this one, which is static.
+struct Stream {
+    name: String,
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
 }
 
-impl End for Socket<'_> {
-    fn send(&mut self, size: usize) -> Outcome<()> {
+impl Stream {
+    /// Starts what `NAME=COMMAND` says.
+    fn of(words: &str) -> Outcome<Stream> {
+        let usage = || Failure::Usage(format!("--stream is {words:?}: expected NAME=COMMAND"));
+        let (name, command) = words.split_once('=').ok_or_else(usage)?;
+        let mut command = command.split_whitespace();
+        let mut child = Command::new(command.next().ok_or_else(usage)?);
+        let mut child = child.args(command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Failure::Refused(format!("{name}: no pipes to its program")));
+        };
+        let mut stream = Stream { name: name.into(), child, orders, answers: BufReader::new(answers) };
+        // So much goes the system's way before a direction goes through memory (docs/sockets.md).
+        stream.exchange(64 << 10, 15, 1)?;
+        Ok(stream)
+    }
+
+    /// Nanoseconds of an exchange.
+    fn exchange(&mut self, size: usize, warming: u64, count: u64) -> Outcome<f64> {
+        let Stream { name, orders, answers, .. } = self;
         // A stream does not carry nothing.
-        self.stream.write_all(&self.bytes[..size.max(1)]).map_err(failed)
+        writeln!(orders, "{} {warming} {count}", size.max(1)).map_err(failed)?;
+        let mut line = String::new();
+        answers.read_line(&mut line).map_err(failed)?;
+        line.trim().parse().map_err(|_| Failure::Check(format!("{name}: {line:?}: expected nanoseconds")))
     }
 
-    fn receive(&mut self, size: usize) -> Outcome<()> {
-        self.stream.read_exact(&mut self.bytes[..size.max(1)]).map_err(failed)
+    fn end(self) -> Outcome<()> {
+        let Stream { name, mut child, orders, .. } = self;
+        drop(orders);
+        let status = child.wait().map_err(failed)?;
+        if !status.success() {
+            return Err(Failure::Check(format!("{name}: its program ended with {status}")));
+        }
+        Ok(())
     }
-}
-
-fn tuned(stream: TcpStream) -> Outcome<TcpStream> {
-    stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE))).map_err(failed)?;
-    Ok(stream)
 }
 
 fn count_of(size: usize) -> u64 {
@@ -225,12 +248,11 @@ fn in_mode(name: &str, mode: Progress) -> String {
 pub(crate) fn partner(options: Options, name: &str) -> Outcome<()> {
     let node = Node::open()?;
     let board = Board::offer(&node, name, 1)?;
-    let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))).map_err(failed)?;
     let messages = open(options.clone())?;
     let control = messages.thread(1).map_err(refused)?;
     let _name = messages.publish(name).map_err(refused)?;
     println!("serving");
-    let (mut notify, mut stream) = (None, None);
+    let mut notify = None;
     loop {
         let mut order = [0; 2];
         let got = control.receive(Pattern::default(), &mut order).map_err(refused)?;
@@ -255,27 +277,19 @@ pub(crate) fn partner(options: Options, name: &str) -> Outcome<()> {
                 // It has the last answer, and goes first.
                 control.receive(Pattern::default(), &mut order).map_err(refused)?;
             }
-            Layer::Socket => {
-                if stream.is_none() {
-                    stream = Some(tuned(listener.accept().map_err(failed)?.0)?);
-                }
-                if let Some(stream) = &stream {
-                    answer(&mut Socket { stream, bytes: vec![7; MOST] }, *size)?;
-                }
-            }
         }
     }
 }
 
-pub(crate) fn layers(options: Options, other: u16, name: &str, rounds: u32) -> Outcome<()> {
+/// Measures all layers of this process, and the programs `streams`.
+pub(crate) fn layers(options: Options, other: u16, name: &str, rounds: u32, streams: &[String]) -> Outcome<()> {
     let node = Node::open()?;
     let board = Board::offer(&node, name, 0)?;
     let messages = open(options.clone())?;
     let control = messages.thread(1).map_err(refused)?;
     let to = Endpoint { process: find(&messages, other, name)?, thread: 1 };
     let order = |layer: usize, size: usize| control.send(to, 0, &[layer as u8, size as u8]).map_err(refused);
-    let address = SocketAddr::from((telegraphos_agent::network::address(other), PORT));
-    let stream = tuned(TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?)?;
+    let mut streams = streams.iter().map(|words| Stream::of(words)).collect::<Outcome<Vec<_>>>()?;
     let mut notify = board.connect(&node, name, (other, 1))?;
     let mut values: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
     for _ in 0..rounds {
@@ -292,23 +306,27 @@ pub(crate) fn layers(options: Options, other: u16, name: &str, rounds: u32) -> O
                         order(n, s)?;
                         taken
                     }
-                    Layer::Socket => exchange(&mut Socket { stream: &stream, bytes: vec![7; MOST] }, size)?,
                 };
                 values.entry((n, s)).or_default().push(taken);
+            }
+            for (n, stream) in streams.iter_mut().enumerate() {
+                let taken = stream.exchange(size, WARMING, count_of(size))?;
+                values.entry((LAYERS.len() + n, s)).or_default().push(taken);
             }
         }
     }
     order(LAYERS.len(), 0)?;
-    print(&mut values);
-    Ok(())
+    let names = LAYERS.iter().map(|(name, _)| *name).chain(streams.iter().map(|stream| stream.name.as_str()));
+    print(&names.collect::<Vec<_>>(), &mut values);
+    streams.into_iter().try_for_each(Stream::end)
 }
 
 /// Medians of microseconds there and back, with the middle eight tenths, and as multiples of the lowest layer.
-fn print(values: &mut BTreeMap<(usize, usize), Vec<f64>>) {
+fn print(layers: &[&str], values: &mut BTreeMap<(usize, usize), Vec<f64>>) {
     let mut medians = BTreeMap::new();
-    println!("{:18} {}", "us there and back", SIZES.map(|size| format!("{:>32}", format!("{size} B"))).concat());
-    for (n, (layer, _)) in LAYERS.iter().enumerate() {
-        let mut line = format!("{layer:18} ");
+    println!("{:20} {}", "us there and back", SIZES.map(|size| format!("{:>32}", format!("{size} B"))).concat());
+    for (n, layer) in layers.iter().enumerate() {
+        let mut line = format!("{layer:20} ");
         for s in 0..SIZES.len() {
             let Some(times) = values.get_mut(&(n, s)) else { continue };
             times.sort_by(f64::total_cmp);

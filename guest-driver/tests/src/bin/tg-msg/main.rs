@@ -37,9 +37,10 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
                                    sends COUNT messages to a process that does not receive (`serve`), meanwhile others
                                    to one that does (`echo`); then waits for the first to be received
        tg-msg partner NAME            answers what `layers` measures
-       tg-msg layers NODE NAME ROUNDS
+       tg-msg layers NODE NAME ROUNDS [--stream NAME=COMMAND]...
                                    what each layer takes there and back, of 0 bytes to 1 MiB, by the board alone, by
-                                   messages, and by TCP over tg0
+                                   messages, and by such programs: for a line \"SIZE WARMING COUNT\" of its input each
+                                   says how many nanoseconds there and back take
        tg-msg bounds               the longest message of the paper's profile, and one that is longer, to itself
        tg-msg rendezvous           that a send ends when its bytes have been taken, in the order of the receives (s2)
        tg-msg single               a second send waits until the first one's message has been used (s2)
@@ -76,6 +77,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
     let (mut words, mut options, mut slots, mut processes) = (Vec::new(), Options::default(), None, 1);
     let mut routing = Routing::default();
+    let mut streams = Vec::new();
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
         let option = match word {
@@ -98,6 +100,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
                 options.config = Config { way: options.config.way, slots: 16, ..Config::paper() };
             }
             "slots" => slots = Some(cli::number("--slots", &line.text()?)?),
+            "stream" => streams.push(line.text()?),
             "no-yield" => options.yields = false,
             "ports" => options.ports = cli::number("--ports", &line.text()?)?,
             "processes" => processes = cli::number("--processes", &line.text()?)?,
@@ -148,7 +151,8 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         }
         ["partner", name] => layers::partner(options, name),
         ["layers", node, name, rounds] => {
-            layers::layers(options, cli::number("NODE", node)?, name, cli::number("ROUNDS", rounds)?)
+            let (node, rounds) = (cli::number("NODE", node)?, cli::number("ROUNDS", rounds)?);
+            layers::layers(options, node, name, rounds, &streams)
         }
         ["bounds"] => papers::bounds(),
         ["rendezvous"] => papers::rendezvous(options),
