@@ -15,8 +15,8 @@ const PROGRAM: &str = "/mnt/tests/sockets.py";
 /// What is said of each direction that became framed.
 const THROUGH_MEMORY: &str = "long writes go through the memory of node";
 
-/// Two nodes with Python, a network, and programs that are linked with libraries of theirs; and QEMU's own network, whose
-/// cable is a pair of sockets in a directory.
+/// Two nodes with Python, a network, and programs that are linked with libraries of theirs; and QEMU's own network,
+/// whose cable is a pair of sockets in a directory.
 pub(crate) fn nodes(cable: &Path) -> Result<Builder> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver/sockets/tests");
     let settings = Settings {

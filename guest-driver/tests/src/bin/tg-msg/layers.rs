@@ -164,8 +164,8 @@ impl End for Message<'_> {
     }
 }
 
-/// A program with a stream to its like on the other node (`guest-driver/sockets/tests/stream.c`). It is another process,
-/// since a library is preloaded into whole processes, and not into this one, which is static.
+/// A program with a stream to its like on the other node (`guest-driver/sockets/tests/stream.c`). It is another
+/// process, since a library is preloaded into whole processes, and not into this one, which is static.
 struct Stream {
     name: String,
     child: Child,
