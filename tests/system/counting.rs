@@ -307,9 +307,9 @@ const LONG: u64 = 64 << 10;
 const LONGEST: u64 = 1 << 20;
 
 /// From the beginning of a long message's send to the end of its receive no processor of the guest loads or stores a
-/// byte of its memory at either end, in the program or in the kernel; and what it stores elsewhere grows by far less than
-/// the message: by a 16th at a sender, by half at a receiver, which waits for its board, and maps memory that the other
-/// program registers anew. A socket's bytes are loaded and stored, and that is seen, as is the copy from a slot.
+/// byte of its memory at either end, in the program or in the kernel; and what it stores elsewhere grows by far less
+/// than the message: by a 16th at a sender, by half at a receiver, which waits for its board, and maps memory that the
+/// other program registers anew. A socket's bytes are loaded and stored, and that is seen, as is the copy from a slot.
 pub(crate) fn no_intermediate_copy(counted: &Counted) -> Result<()> {
     let more = LONGEST - LONG;
     // Bytes stored in the least of the passages: others have more interrupts in them, and more waiting.
@@ -328,8 +328,8 @@ pub(crate) fn no_intermediate_copy(counted: &Counted) -> Result<()> {
         let growth = growth(op)?;
         ensure!(growth < more / part, "{op}: {growth} bytes more are stored for {more} more of the message");
     }
-    // What the checks are to find, they find: where the program itself compares both ends, and where a socket's bytes go
-    // to the kernel. What watches pages may have been interrupted once.
+    // What the checks are to find, they find: where the program itself compares both ends, and where a socket's bytes
+    // go to the kernel. What watches pages may have been interrupted once.
     for (op, times) in [("checked", 2), ("socket", 1)] {
         for length in [LONG, LONGEST] {
             let counts = counted.of(&format!("{op}-{length}"))?;

@@ -5,7 +5,8 @@
 //!   no compiler emits. It touches no device and no memory, needs no right, and does nothing on a machine that does not
 //!   watch for it.
 //! - [`Observer`] takes markers and memory accesses, each with its virtual processor, and counts.
-//! - [`Report`] is what has been counted, as a table of text that [`Report::parse`] reads back; [`Code`] is where it ran.
+//! - [`Report`] is what has been counted, as a table of text that [`Report::parse`] reads back; [`Code`] is where it
+//!   ran.
 //!
 //! Nothing here depends on QEMU; the plugin (`plugin/`) feeds an observer from QEMU's callbacks.
 #![forbid(unsafe_code)]

@@ -28,8 +28,8 @@ pub enum Marker {
     /// The instruction before was the region's last.
     End(Region),
     /// From the next instruction on until the region's end nothing is measured, but the pages of RAM that are accessed
-    /// at user addresses on this virtual processor are *watched* from then on: regions say how they are accessed. If the
-    /// kernel ran before the end, it was in vain.
+    /// at user addresses on this virtual processor are *watched* from then on: regions say how they are accessed. If
+    /// the kernel ran before the end, it was in vain.
     Watch(Region),
     /// The table is to be written now.
     Report,

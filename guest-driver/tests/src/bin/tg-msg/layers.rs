@@ -164,8 +164,8 @@ impl End for Message<'_> {
     }
 }
 
-/// A program with a stream to its like on the other node (`guest-driver/sockets/tests/stream.c`). It is another process,
-/// since a library is preloaded into whole processes, and not into this one, which is static.
+/// A program with a stream to its like on the other node (`guest-driver/sockets/tests/stream.c`). It is another
+/// process, since a library is preloaded into whole processes, and not into this one, which is static.
 struct Stream {
     name: String,
     child: Child,
@@ -274,7 +274,7 @@ pub(crate) fn partner(options: Options, name: &str) -> Outcome<()> {
                 let mut end = Message::of(&messages, None)?;
                 let _name = messages.publish(&in_mode(name, *mode)).map_err(refused)?;
                 answer(&mut end, *size)?;
-                // It has the last answer, and goes first.
+                // It is told when the other one has the last answer.
                 control.receive(Pattern::default(), &mut order).map_err(refused)?;
             }
         }
@@ -302,8 +302,10 @@ pub(crate) fn layers(options: Options, other: u16, name: &str, rounds: u32, stre
                         let messages = open(Options { progress, ..options.clone() })?;
                         let process = find(&messages, other, &in_mode(name, progress))?;
                         let taken = exchange(&mut Message::of(&messages, Some(process))?, size)?;
-                        drop(messages);
+                        // When the other one has it, it knows that its last answer has come, which it would not if this
+                        // process were gone.
                         order(n, s)?;
+                        drop(messages);
                         taken
                     }
                 };
