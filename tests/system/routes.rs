@@ -172,7 +172,7 @@ pub(crate) fn bad_neighbours(two: &Two) -> Result<()> {
     refused(&[&["serve", "x", "--listen", "203.0.113.1:7000"], &KEY[..]].concat(), "listening at 203.0.113.1:7000")?;
     refused(&["serve", "x", "--key-file", "/nowhere"], "--key-file /nowhere")?;
     node.sh("umask 077; echo 'a key that nobody else has' > /tmp/other").check()?;
-    for (words, says) in [
+    let bad = [
         (&["--neighbour", "10.84.0.1:7000", "--key-file", "/tmp/other"][..], "it has another key"),
         (&["--neighbour", "10.84.0.1:7009", "--key-file", "/tmp/key"], "connecting to it"),
         (&["--neighbour", "no.such.name:1", "--key-file", "/tmp/key"], "finding it"),
@@ -180,9 +180,14 @@ pub(crate) fn bad_neighbours(two: &Two) -> Result<()> {
             &["--neighbour", "127.0.0.1:7001", "--listen", "127.0.0.1:7001", "--key-file", "/tmp/key"],
             "this process itself",
         ),
-    ] {
-        let gateway = format!("sleep 3 | tg-msg gateway bad {}", words.join(" "));
-        let output = node.sh(&gateway).limit(LIMIT).run()?;
+    ];
+    let begin = |(n, (words, says)): (usize, &(&'static [&str], &'static str))| -> Result<_> {
+        let gateway = format!("sleep 3 | tg-msg gateway bad-{n} {}", words.join(" "));
+        Ok((*words, *says, node.sh(&gateway).spawn()?))
+    };
+    let running: Vec<_> = bad.iter().enumerate().map(begin).collect::<Result<_>>()?;
+    for (words, says, running) in running {
+        let output = running.wait_for(LIMIT)?;
         let warned = output.stderr.matches(says).count();
         ensure!(output.status.success() && warned == 1, "{words:?}: {output:?}: expected {says:?} once");
         println!("  {}", output.stderr.trim());

@@ -84,21 +84,31 @@ pub(crate) fn far(options: Options, node: u16, name: &str) -> Outcome<()> {
     thread.send(Endpoint { process, thread: 1 }, 5, b"whole").map_err(refused)
 }
 
-pub(crate) fn stranger(address: &str) -> Outcome<()> {
+/// Connects without a key, and says what is no hello; how many bytes came back until the end.
+fn strange(address: &str, said: &[u8]) -> Outcome<usize> {
     let refused = |error: std::io::Error| Failure::Refused(format!("{address}: {error}"));
-    for said in [&b""[..], b"GET / HTTP/1.0\r\n\r\n", &[0xff; 4096]] {
-        let mut socket = TcpStream::connect(address).map_err(refused)?;
-        // Longer than a gateway waits for a hello.
-        socket.set_read_timeout(Some(Duration::from_secs(30))).map_err(refused)?;
-        // It may have been ended already.
-        _ = socket.write_all(said);
-        let mut answer = Vec::new();
-        match socket.read_to_end(&mut answer) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                return Err(Failure::Check(format!("{} strange bytes: the gateway waits for more", said.len())));
-            }
-            _ => println!("{} strange bytes: {} came back, and that was the end", said.len(), answer.len()),
+    let mut socket = TcpStream::connect(address).map_err(refused)?;
+    // Longer than a gateway waits for a hello.
+    socket.set_read_timeout(Some(Duration::from_secs(30))).map_err(refused)?;
+    // It may have been ended already.
+    _ = socket.write_all(said);
+    let mut answer = Vec::new();
+    match socket.read_to_end(&mut answer) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(Failure::Check(format!("{} strange bytes: the gateway waits for more", said.len())))
         }
+        _ => Ok(answer.len()),
     }
-    Ok(())
+}
+
+pub(crate) fn stranger(address: &str) -> Outcome<()> {
+    const SAID: [&[u8]; 3] = [b"", b"GET / HTTP/1.0\r\n\r\n", &[0xff; 4096]];
+    std::thread::scope(|scope| {
+        let strangers = SAID.map(|said| (said, scope.spawn(move || strange(address, said))));
+        for (said, stranger) in strangers {
+            let back = stranger.join().map_err(|_| Failure::Check("a thread has panicked".into()))??;
+            println!("{} strange bytes: {back} came back, and that was the end", said.len());
+        }
+        Ok(())
+    })
 }
