@@ -117,7 +117,9 @@ pub(crate) fn gateways_join_clusters(two: &Two) -> Result<()> {
     }
     // One gateway does, too: a process of the second one's is its neighbour.
     drop(second);
-    let echo = two.argv(1, 0, &[&["echo", "near"], &OUTSIDE[..]].concat()).spawn()?;
+    let mut echo = two.argv(1, 0, &[&["echo", "near"], &OUTSIDE[..]].concat()).spawn()?;
+    echo.wait_for_line(LIMIT, |line| line == "serving")?;
+    println!("  {}", first.wait_for_line(LIMIT, |line| line.starts_with("+ ") && line.ends_with("names near"))?);
     let words = [&["pair", "1000", "near", "20", "8"], &INSIDE[..]].concat();
     println!("  over one gateway: {}", two.argv(0, 1, &words).limit(LIMIT).check()?.trim());
     ensure!(echo.wait_for(LIMIT)?.status.success(), "the echo has failed");
