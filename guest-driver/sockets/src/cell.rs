@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What processes that share a connection share: in memory that a fork leaves in common.
+//! What processes that share a connection share: in memory that a fork leaves in common, and that a program started by
+//! `exec` finds again.
 
 use crate::lock::{Broken, Guard, Lock};
 use libc::c_int;
@@ -185,8 +186,10 @@ pub(crate) struct Output {
 /// What processes share of a connection.
 #[repr(C)]
 pub(crate) struct Cell {
-    /// Processes that have it.
-    pub(crate) users: AtomicU32,
+    /// The number of the socket's inode: by it a program that has been started finds its connections.
+    pub(crate) socket: AtomicU64,
+    /// That of the memory file of the ring that is read; 0 if there is none that another program could find.
+    pub(crate) ring: AtomicU64,
     /// Never to be framed, if 1.
     pub(crate) refused: AtomicU32,
     /// SO_SNDBUF, as the program knows it, plus one; 0 if it is the kernel's.
@@ -200,8 +203,10 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Begins anew, for one process. False if that is not possible.
-    pub(crate) fn begin(&self, after: u64) -> bool {
+    /// Begins anew, for a socket. False if that is not possible.
+    pub(crate) fn begin(&self, socket: u64, after: u64) -> bool {
+        self.socket.store(socket, Ordering::Relaxed);
+        self.ring.store(0, Ordering::Relaxed);
         self.refused.store(0, Ordering::Relaxed);
         self.send_buffer.store(0, Ordering::Relaxed);
         self.keepalive.store(0, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 
 use crate::cell::phase;
 use crate::kernel::{self, Errno, Outcome};
+use crate::memory::{Shared, Use};
 use crate::peer;
 use crate::process::board;
 use crate::settings::{say, settings};
@@ -91,17 +92,12 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
         Err(_) => return change.to(phase::RAW),
     };
     let register = |size: u64| {
-        let memory = kernel::map_shared(RING + size as usize)?;
+        let memory = Shared::new(Use::Ring, RING + size as usize)?;
         // SAFETY: nothing else accesses it but this direction, which looks at what has arrived; it is unmapped
         // behind the registration's end.
-        let ring = unsafe { board.node.register(memory) }.name(&name(fd, 'r')).mode(0o602).nodes(&[node]).create();
-        Some(match ring {
-            Ok(ring) => Ok((ring, memory, size)),
-            Err(error) => {
-                kernel::unmap(memory);
-                Err(error)
-            }
-        })
+        let ring =
+            unsafe { board.node.register(memory.memory()) }.name(&name(fd, 'r')).mode(0o602).nodes(&[node]).create();
+        Some(ring.map(|ring| (ring, memory, size)))
     };
     let ring = match register(settings().ring()) {
         Some(Err(_)) => register(settings().small_ring()),

@@ -9,6 +9,7 @@ mod descriptors;
 mod next;
 mod options;
 mod reading;
+mod streams;
 mod writing;
 
 use libc::{c_int, ssize_t};
@@ -17,6 +18,7 @@ use telegraphos_sockets::Outcome;
 /// Called by the dynamic loader, before the program's `main`.
 extern "C" fn begin() {
     telegraphos_sockets::settle();
+    streams::begin();
 }
 
 #[used]
