@@ -37,8 +37,9 @@ fn words<'a>(preloaded: bool, words: &[&'a str]) -> Vec<&'a str> {
     [tool, &["python3", PROGRAM], words].concat()
 }
 
+/// A server, of root's, which can start programs of other users; clients are an ordinary user's.
 fn server(node: &Guest, preloaded: bool, port: &str) -> Result<Running> {
-    let mut server = node.argv(&words(preloaded, &["serve", port])).spawn()?;
+    let mut server = node.argv(&words(preloaded, &["serve", port])).as_root().spawn()?;
     server.wait_for_line(LIMIT, |line| line == "ready")?;
     Ok(server)
 }

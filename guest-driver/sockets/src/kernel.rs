@@ -190,6 +190,12 @@ pub(crate) fn close(fd: c_int) {
     let _ = outcome(unsafe { libc::syscall(libc::SYS_close, fd) });
 }
 
+/// Has a descriptor closed by `exec`.
+pub(crate) fn close_at_exec(fd: c_int) {
+    // SAFETY: no memory is passed.
+    let _ = outcome(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) });
+}
+
 /// What the system says of an open file.
 pub(crate) fn status(fd: c_int) -> Option<libc::stat> {
     let mut status = MaybeUninit::<libc::stat>::zeroed();

@@ -21,8 +21,8 @@
 //!
 //! ```text
 //!   sender                                            receiver
-//!   has sent 64 KiB: exports control ("tcp:FD:c")
-//!                                                     has received 64 KiB: imports that; if there is one,
+//!   has sent 4 MiB: exports control ("tcp:FD:c")
+//!                                                     has received 4 MiB: imports that; if there is one,
 //!                                                     registers a ring ("tcp:FD:r"), says so in control,
 //!                                                     and looks before it consumes from now on
 //!   sees that at its next write: imports the ring,
@@ -48,7 +48,7 @@
 //! it: `posix_spawn`, `system`, a child of `vfork`. A program that begins with such files looks for sockets among its
 //! descriptors whose inodes they name, and is to these connections what a child after a fork is: it has no windows, sends
 //! in the connection, and reads the ring of the program that was there before, for what has been announced has arrived in
-//! that memory. The sender notices at its next record that the ring takes nothing more. Nothing is done before `exec`, so
+//! that memory. The sender finds that ring full or gone. Nothing is done before `exec`, so
 //! nothing is to be undone if it fails.
 
 mod adopt;
@@ -65,7 +65,7 @@ mod table;
 mod upgrade;
 
 pub use kernel::{Errno, Outcome};
-pub use memory::inherited;
+pub use memory::{inherited, user_has_changed};
 pub use process::{is_own_descriptor, settle};
 pub use receive::{available, receive};
 pub use send::{send, send_file};

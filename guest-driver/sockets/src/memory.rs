@@ -65,13 +65,11 @@ impl Shared {
     }
 
     /// What another program has left to this one under a descriptor, if it is what it should be: the file of a program
-    /// of this user's or of root's, which does not shrink.
+    /// of this user's, which does not shrink.
     pub(crate) fn found(file: c_int) -> Option<Shared> {
         let status = kernel::status(file)?;
-        // SAFETY: no memory is passed.
-        let user = unsafe { libc::geteuid() };
         let bytes = usize::try_from(status.st_size).ok().filter(|bytes| *bytes > 0)?;
-        if ![0, user].contains(&status.st_uid) || !kernel::does_not_shrink(file) || !own(file) {
+        if status.st_uid != user() || !kernel::does_not_shrink(file) || !own(file) {
             return None;
         }
         let memory = kernel::map_shared(file, bytes);
@@ -97,6 +95,21 @@ impl Drop for Shared {
         // Else the program has closed it, past us, and it may be another file.
         if disown(self.file) {
             kernel::close(self.file);
+        }
+    }
+}
+
+fn user() -> libc::uid_t {
+    // SAFETY: no memory is passed.
+    unsafe { libc::geteuid() }
+}
+
+/// To be called when this process has become another user's: what that user starts does not get the memory of the one
+/// before, whose other processes believe what is in it.
+pub fn user_has_changed() {
+    for fd in crate::table::owned() {
+        if kernel::status(fd).is_some_and(|status| status.st_uid != user()) {
+            kernel::close_at_exec(fd);
         }
     }
 }

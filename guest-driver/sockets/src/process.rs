@@ -3,7 +3,7 @@
 
 use crate::memory::{Shared, Use};
 use crate::settings::{say, settings};
-use crate::{adopt, table};
+use crate::{adopt, settings, table};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -38,6 +38,7 @@ pub(crate) struct Staging {
 
 /// To be called once before all else, in the process's first thread.
 pub fn settle() {
+    settings::read();
     ID.store(std::process::id(), Ordering::SeqCst);
     PROCESS.store(Box::into_raw(Box::default()), Ordering::SeqCst);
     // SAFETY: the function may be called at any fork.

@@ -10,6 +10,7 @@ mod next;
 mod options;
 mod reading;
 mod streams;
+mod users;
 mod writing;
 
 use libc::{c_int, ssize_t};
