@@ -7,8 +7,8 @@ use crate::{kernel, table};
 use libc::c_int;
 use std::fs;
 
-/// Looks among this program's descriptors for files with connections' state and for the sockets that they speak of. What
-/// is of no use to this program is closed.
+/// Looks among this program's descriptors for files with connections' state and for the sockets that they speak of.
+/// What is of no use to this program is closed.
 pub(crate) fn adopt() {
     let Ok(all) = fs::read_dir("/proc/self/fd") else { return };
     let (mut cells, mut rings, mut sockets) = (Vec::new(), Vec::new(), Vec::new());

@@ -44,12 +44,12 @@
 //!
 //! # Programs that are started
 //!
-//! The state of connections, and each ring, is a file in memory, whose descriptor stays open across `exec`, whoever calls
-//! it: `posix_spawn`, `system`, a child of `vfork`. A program that begins with such files looks for sockets among its
-//! descriptors whose inodes they name, and is to these connections what a child after a fork is: it has no windows, sends
-//! in the connection, and reads the ring of the program that was there before, for what has been announced has arrived in
-//! that memory. The sender finds that ring full or gone. Nothing is done before `exec`, so
-//! nothing is to be undone if it fails.
+//! The state of connections, and each ring, is a file in memory, whose descriptor stays open across `exec`, whoever
+//! calls it: `posix_spawn`, `system`, a child of `vfork`. A program that begins with such files looks for sockets among
+//! its descriptors whose inodes they name, and is to these connections what a child after a fork is: it has no windows,
+//! sends in the connection, and reads the ring of the program that was there before, for what has been announced has
+//! arrived in that memory. The sender finds that ring full or gone. Nothing is done before `exec`, so nothing is to be
+//! undone if it fails.
 
 mod adopt;
 mod cell;

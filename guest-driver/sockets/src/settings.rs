@@ -53,8 +53,8 @@ pub(crate) fn read() {
     log();
 }
 
-/// Where to say what is done, if the user wants to know: `TELEGRAPHOS_SOCKETS_LOG=1` for the standard error, or the whole
-/// path of a file, to which it is appended.
+/// Where to say what is done, if the user wants to know: `TELEGRAPHOS_SOCKETS_LOG=1` for the standard error, or the
+/// whole path of a file, to which it is appended.
 fn log() -> Option<&'static Path> {
     static LOG: OnceLock<Option<PathBuf>> = OnceLock::new();
     let wanted = || std::env::var_os("TELEGRAPHOS_SOCKETS_LOG").filter(|value| !value.is_empty() && value != "0");

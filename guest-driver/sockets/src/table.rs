@@ -342,8 +342,8 @@ fn take(socket: u64) -> Option<u32> {
 }
 
 /// Looks after connections of which another program's memory has the state, and which it has left to this one: `memory`
-/// has cells, and stays mapped if there are any, `sockets` are this program's sockets by their inodes, and `ring` finds a ring by that of its file. Returns
-/// how many there are.
+/// has cells, and stays mapped if there are any, `sockets` are this program's sockets by their inodes, and `ring` finds
+/// a ring by that of its file. Returns how many there are.
 pub(crate) fn adopt(memory: &Shared, sockets: &[(u64, c_int)], mut ring: impl FnMut(u64) -> Option<Shared>) -> usize {
     let head = memory.memory().cast::<Head>();
     // SAFETY: as long, checked first; it was written before the memory had a cell.
