@@ -656,6 +656,7 @@ def threads(sock):
 def lost_sending(sock):
     """The other node is switched off: whoever sends is told."""
     warm(sock, True)
+    warm(sock, True)
     print("warm", flush=True)
     signal.alarm(40)
     try:
@@ -668,6 +669,7 @@ def lost_sending(sock):
 def lost_waiting(sock):
     """The other node is switched off: whoever waits for it is told."""
     warm(sock, True)
+    warm(sock, True)
     print("warm", flush=True)
     signal.alarm(40)
     try:
@@ -677,6 +679,8 @@ def lost_waiting(sock):
 
 
 def lost_end(sock):
+    # Twice: the first may be over before the first record.
+    warm(sock, False)
     warm(sock, False)
     signal.alarm(0)
     while sock.recv(65536):
