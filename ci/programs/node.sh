@@ -79,9 +79,9 @@ through_memory() {
 		on "$node" "cat $log; : >$log"
 	done >/tmp/said
 	for sender in $(senders "$1"); do
-		count=$(grep -c "^telegraphos: $sender [0-9]*: .*through the memory of node" /tmp/said)
-		say "$sender: $count directions through memory"
-		[ "$count" -gt 0 ] || return 1
+		directions=$(grep -c "^telegraphos: $sender [0-9]*: .*through the memory of node" /tmp/said)
+		say "$sender: $directions directions through memory"
+		[ "$directions" -gt 0 ] || return 1
 	done
 }
 
