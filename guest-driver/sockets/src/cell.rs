@@ -9,10 +9,6 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use telegraphos_sockets_core::{Incoming, Outgoing};
 
-/// A sender that could not offer, and a receiver that looks for the sender's memory, try again when there are so many
-/// times as many bytes.
-const TRIES: u64 = 4;
-
 /// How far a direction is. Zeros are the beginning.
 pub(crate) mod phase {
     /// As without us; bytes are counted.
@@ -135,13 +131,14 @@ impl<T> Side<T> {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether it is time for a try; the next one is when there are [`TRIES`] times as many bytes.
+    /// Whether it is time for a try; the next one is when there are half as many bytes more: a receiver may look just
+    /// before the sender, whose bytes arrive first, has offered.
     pub(crate) fn is_time(&self) -> bool {
         let (bytes, next) = (self.bytes(), self.next_try.load(Ordering::Relaxed));
         bytes >= next
             && self
                 .next_try
-                .compare_exchange(next, bytes.saturating_mul(TRIES), Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(next, bytes.saturating_add(bytes / 2), Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     }
 }
