@@ -11,7 +11,9 @@ shared=/mnt/results
 here=/mnt/programs
 rounds=$ROUNDS
 compared=$NETWORKS
-sockets=$(command -v tg-sockets)
+# Where processes under tg-sockets say what became of their connections, at each node.
+log=/run/sockets.log
+sockets="env TELEGRAPHOS_SOCKETS_LOG=$log $(command -v tg-sockets)"
 nodes=$(grep -c '^10\.84\..* node[0-9]*$' /etc/hosts)
 last=$((nodes - 1))
 
@@ -55,8 +57,41 @@ address() {
 	esac
 }
 
-# What programs are run with in a network, and the port of a server of that network's own.
-with() { [ "$1" != sockets ] || echo "$sockets"; }
+# The programs of a test that send much, and are to do so through memory.
+senders() {
+	case $1 in
+	ssh) echo ssh sshd-session ;;
+	iperf3_tcp | iperf3_bidir) echo iperf3 ;;
+	nginx) echo nginx ;;
+	redis) echo redis-server redis-benchmark ;;
+	postgres) echo postgres ;;
+	python) echo python3 ;;
+	sockperf) echo sockperf ;;
+	openmpi) echo mpi-openmpi ;;
+	mpich) echo mpi-mpich ;;
+	esac
+}
+
+# How many directions of connections a test's senders sent through memory, as they say; none of them has had none. The
+# logs begin anew.
+through_memory() {
+	for node in $(seq 0 "$last"); do
+		on "$node" "cat $log; : >$log"
+	done >/tmp/said
+	for sender in $(senders "$1"); do
+		directions=$(grep -c "^telegraphos: $sender [0-9]*: .*through the memory of node" /tmp/said)
+		say "$sender: $directions directions through memory"
+		[ "$directions" -gt 0 ] || return 1
+	done
+}
+
+# What programs are run with in a network, perhaps with options of tg-sockets, and the port of a server of that network's
+# own.
+with() {
+	network=$1
+	shift
+	[ "$network" != sockets ] || echo "$sockets $*"
+}
 port() { if [ "$1" = sockets ]; then echo "$(($2 + 1))"; else echo "$2"; fi; }
 
 seconds_of() {
@@ -75,7 +110,7 @@ t_ssh() {
 			-f /run/telegraphos-ssh/sshd_config -o PidFile=/run/sshd-sockets.pid" || return 1
 		until_ok 20 on "$last" test -e /run/sshd-sockets.pid || return 1
 		# The same key, at another port.
-		files_by_ssh "$sockets" -o "HostKeyAlias=node$last" -o Port=2222
+		with=$sockets files_by_ssh -o "HostKeyAlias=node$last" -o Port=2222
 		return
 		;;
 	esac
@@ -83,19 +118,18 @@ t_ssh() {
 		[ "$(ssh "node$to" hostname)" = "node$to" ] || { say "ssh node$to"; return 1; }
 	done
 	[ "$(ssh node1 ssh "node$last" hostname)" = "node$last" ] || return 1
-	files_by_ssh env
+	with='' files_by_ssh
 }
 
-# A login, and a file there and back: run with a program, and with options of ssh's.
+# A login, and a file there and back: run with $with, and with options of ssh's.
+# shellcheck disable=SC2086
 files_by_ssh() {
-	with=$1
-	shift
 	head -c 8388608 /dev/urandom >/tmp/sent || return 1
-	seconds_of "$with" ssh "$@" "node$last" true && echo "login $seconds s"
-	seconds_of "$with" scp "$@" -q /tmp/sent "node$last:/tmp/came" || return 1
+	seconds_of $with ssh "$@" "node$last" true && echo "login $seconds s"
+	seconds_of $with scp "$@" -q /tmp/sent "node$last:/tmp/came" || return 1
 	echo "scp_8MiB $seconds s"
 	[ "$(ssh "node$last" sha256sum /tmp/came | cut -c 1-64)" = "$(sha256sum /tmp/sent | cut -c 1-64)" ] || return 1
-	"$with" scp "$@" -q "node$last:/tmp/came" /tmp/back && cmp /tmp/sent /tmp/back
+	$with scp "$@" -q "node$last:/tmp/came" /tmp/back && cmp /tmp/sent /tmp/back
 }
 
 # Sums of what receivers got, in Mbit/s. Each time with a server of its own.
@@ -328,7 +362,7 @@ t_openmpi() {
 	net=$(address "$1" 0)
 	# shellcheck disable=SC2046
 	seconds_of mpirun.openmpi --allow-run-as-root --host "$hosts" -np "$nodes" --mca pml ob1 --mca btl tcp,self \
-		--mca btl_tcp_if_include "${net%.*}.0/24" $(with "$1") "$shared/mpi-openmpi" "$nodes" >/tmp/mpi || return 1
+		--mca btl_tcp_if_include "${net%.*}.0/24" $(with "$1" -a 65536) "$shared/mpi-openmpi" "$nodes" >/tmp/mpi || return 1
 	echo "whole_job $seconds s"
 	mpi_results
 }
@@ -340,7 +374,7 @@ t_mpich() {
 	[ "$1" != sockets ] || device=tg0
 	# shellcheck disable=SC2046
 	seconds_of mpiexec.mpich -launcher ssh -hosts "$hosts" -n "$nodes" -genv FI_PROVIDER tcp -genv FI_TCP_IFACE "$device" \
-		-genv UCX_TLS tcp,self -genv UCX_NET_DEVICES "$device" $(with "$1") "$shared/mpi-mpich" "$nodes" >/tmp/mpi || return 1
+		-genv UCX_TLS tcp,self -genv UCX_NET_DEVICES "$device" $(with "$1" -a 65536) "$shared/mpi-mpich" "$nodes" >/tmp/mpi || return 1
 	echo "whole_job $seconds s"
 	mpi_results
 }
@@ -373,6 +407,7 @@ t_rxe() {
 once() {
 	(cd / && "t_$1" "$2") >"/tmp/$1.out"
 	code=$?
+	[ "$2" != sockets ] || [ "$code" != 0 ] || through_memory "$1" || code=1
 	sed "s/^/$2 /" "/tmp/$1.out" >>"/tmp/$1.all"
 	return $code
 }
@@ -438,6 +473,8 @@ run_all() {
 	return "$bad"
 }
 
+# All users' processes write to it.
+: >"$log" && chmod 666 "$log"
 # However node 0 ends, the others do.
 [ "$(hostname)" != node0 ] || trap 'touch "$shared/done"' EXIT
 case $compared in *virtio*) virtio || { say "no virtio-net"; exit 3; } ;; esac

@@ -14,6 +14,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 const PROGRAM: &str = "/mnt/tests/sockets.py";
 /// What is said of each direction that became framed.
 const THROUGH_MEMORY: &str = "long writes go through the memory of node";
+/// What a program says that was started with connections of another.
+const STARTED: &str = "connections of the program that was there before";
 
 /// Two nodes with Python, a network, and programs that are linked with libraries of theirs; and QEMU's own network,
 /// whose cable is a pair of sockets in a directory.
@@ -47,14 +49,23 @@ fn words<'a>(preloaded: bool, words: &[&'a str]) -> Vec<&'a str> {
     [tool, &["python3", PROGRAM], words].concat()
 }
 
+/// A server, of root's, which can start programs of other users; clients are an ordinary user's.
 fn server(node: &Guest, preloaded: bool, port: &str) -> Result<Running> {
-    let mut server = node.argv(&words(preloaded, &["serve", port])).spawn()?;
+    let mut server = node.argv(&words(preloaded, &["serve", port])).as_root().spawn()?;
     server.wait_for_line(LIMIT, |line| line == "ready")?;
     Ok(server)
 }
 
-/// Runs cases, which are all right; how many directions went through memory, of the client's and of the server's.
-fn cases(cluster: &Cluster, preloaded: [bool; 2], port: &str, cases: &[&str], count: usize) -> Result<[usize; 2]> {
+/// What became of connections, as the client and as the server say.
+struct Said {
+    /// Directions that went through memory.
+    through: [usize; 2],
+    /// Programs that went on with connections of the one that had started them.
+    started: [usize; 2],
+}
+
+/// Runs cases, which are all right.
+fn cases(cluster: &Cluster, preloaded: [bool; 2], port: &str, cases: &[&str], count: usize) -> Result<Said> {
     let (client, at) = (cluster.node(0), cluster.node(1));
     let server = server(at, preloaded[1], port)?;
     let output = client.argv(&words(preloaded[0], &[&["node1", port], cases].concat())).limit(LIMIT).run()?;
@@ -63,14 +74,20 @@ fn cases(cluster: &Cluster, preloaded: [bool; 2], port: &str, cases: &[&str], co
     let done = output.stdout.lines().filter(|line| line.starts_with("ok ")).count();
     let right = output.status.success() && served.status.success() && done == count;
     ensure!(right, "{done} of {count} cases are right: {both}");
-    Ok([&output, &served].map(|output| output.stderr.matches(THROUGH_MEMORY).count()))
+    let said = |what: &str| [&output, &served].map(|output| output.stderr.matches(what).count());
+    Ok(Said { through: said(THROUGH_MEMORY), started: said(STARTED) })
 }
 
-/// 25 cases of what programs do with sockets, through memory where much is sent.
+/// 31 cases of what programs do with sockets, through memory where much is sent.
 pub(crate) fn an_unmodified_program(cluster: &Cluster) -> Result<()> {
-    let through = cases(cluster, [true, true], "7001", &[], 25)?;
+    let Said { through, started } = cases(cluster, [true, true], "7001", &[], 31)?;
     println!("  directions through memory: {} of the client's, {} of the server's", through[0], through[1]);
+    println!(
+        "  programs that went on with a connection: {} of the client's, {} of the server's",
+        started[0], started[1]
+    );
     ensure!(through.iter().all(|count| *count >= 15), "{through:?} directions through memory");
+    ensure!(started[1] >= 5, "{started:?} programs that went on with a connection");
     Ok(())
 }
 
@@ -78,7 +95,7 @@ pub(crate) fn an_unmodified_program(cluster: &Cluster) -> Result<()> {
 pub(crate) fn falls_back(cluster: &Cluster) -> Result<()> {
     let some = ["blocking", "epoll", "half_close", "fork", "stop"];
     for (preloaded, port) in [([true, false], "7002"), ([false, true], "7003")] {
-        let through = cases(cluster, preloaded, port, &some, 4)?;
+        let through = cases(cluster, preloaded, port, &some, 4)?.through;
         ensure!(through == [0, 0], "{through:?} directions through memory");
     }
     Ok(())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What processes that share a connection share: in memory that a fork leaves in common.
+//! What processes that share a connection share: in memory that a fork leaves in common, and that a program started by
+//! `exec` finds again.
 
 use crate::lock::{Broken, Guard, Lock};
 use libc::c_int;
@@ -7,10 +8,6 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use telegraphos_sockets_core::{Incoming, Outgoing};
-
-/// A sender that could not offer, and a receiver that looks for the sender's memory, try again when there are so many
-/// times as many bytes.
-const TRIES: u64 = 4;
 
 /// How far a direction is. Zeros are the beginning.
 pub(crate) mod phase {
@@ -134,13 +131,14 @@ impl<T> Side<T> {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether it is time for a try; the next one is when there are [`TRIES`] times as many bytes.
+    /// Whether it is time for a try; the next one is when there are half as many bytes more: a receiver may look just
+    /// before the sender, whose bytes arrive first, has offered.
     pub(crate) fn is_time(&self) -> bool {
         let (bytes, next) = (self.bytes(), self.next_try.load(Ordering::Relaxed));
         bytes >= next
             && self
                 .next_try
-                .compare_exchange(next, bytes.saturating_mul(TRIES), Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(next, bytes.saturating_add(bytes / 2), Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     }
 }
@@ -185,8 +183,10 @@ pub(crate) struct Output {
 /// What processes share of a connection.
 #[repr(C)]
 pub(crate) struct Cell {
-    /// Processes that have it.
-    pub(crate) users: AtomicU32,
+    /// The number of the socket's inode: by it a program that has been started finds its connections.
+    pub(crate) socket: AtomicU64,
+    /// That of the memory file of the ring that is read; 0 if there is none that another program could find.
+    pub(crate) ring: AtomicU64,
     /// Never to be framed, if 1.
     pub(crate) refused: AtomicU32,
     /// SO_SNDBUF, as the program knows it, plus one; 0 if it is the kernel's.
@@ -200,8 +200,10 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Begins anew, for one process. False if that is not possible.
-    pub(crate) fn begin(&self, after: u64) -> bool {
+    /// Begins anew, for a socket. False if that is not possible.
+    pub(crate) fn begin(&self, socket: u64, after: u64) -> bool {
+        self.socket.store(socket, Ordering::Relaxed);
+        self.ring.store(0, Ordering::Relaxed);
         self.refused.store(0, Ordering::Relaxed);
         self.send_buffer.store(0, Ordering::Relaxed);
         self.keepalive.store(0, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 //! System calls on sockets, past libc's functions, which may be ours.
 
 use libc::{c_int, c_long, iovec, msghdr};
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
 /// An errno.
@@ -156,11 +157,65 @@ pub(crate) fn shut_down(fd: c_int) {
     let _ = outcome(unsafe { libc::syscall(libc::SYS_shutdown, fd, libc::SHUT_RDWR) });
 }
 
-/// Maps zeros that children have in common with this process. `None` if there is no memory.
-pub(crate) fn map_shared(bytes: usize) -> Option<*mut [u8]> {
-    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+/// A file of zeros in memory, which does not shrink; its descriptor is from a number on, if possible, and stays open
+/// across `exec`.
+pub(crate) fn memory_file(name: &CStr, bytes: usize, from: c_int) -> Option<c_int> {
+    // SAFETY: a name.
+    let make = |flags: libc::c_uint| outcome(unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) });
+    // Before Linux 6.3 nobody asked whether it is to be run; now the kernel notes who does not say.
+    let made = make(libc::MFD_ALLOW_SEALING | libc::MFD_NOEXEC_SEAL).or_else(|_| make(libc::MFD_ALLOW_SEALING));
+    let low = made.ok()? as c_int;
+    // SAFETY: no memory is passed.
+    let file = outcome(unsafe { libc::syscall(libc::SYS_fcntl, low, libc::F_DUPFD, from) });
+    close(low);
+    let file = file.ok()? as c_int;
+    // SAFETY: as above.
+    let sized = outcome(unsafe { libc::syscall(libc::SYS_ftruncate, file, bytes) })
+        .and_then(|_| outcome(unsafe { libc::syscall(libc::SYS_fcntl, file, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) }));
+    if sized.is_err() {
+        close(file);
+    }
+    sized.ok().map(|_| file)
+}
+
+/// Whether a file in memory does not shrink.
+pub(crate) fn does_not_shrink(file: c_int) -> bool {
+    // SAFETY: no memory is passed.
+    outcome(unsafe { libc::syscall(libc::SYS_fcntl, file, libc::F_GET_SEALS) })
+        .is_ok_and(|seals| seals & libc::F_SEAL_SHRINK as usize != 0)
+}
+
+/// Closes a descriptor of ours.
+pub(crate) fn close(fd: c_int) {
+    // SAFETY: no memory is passed.
+    let _ = outcome(unsafe { libc::syscall(libc::SYS_close, fd) });
+}
+
+/// Has a descriptor closed by `exec`.
+pub(crate) fn close_at_exec(fd: c_int) {
+    // SAFETY: no memory is passed.
+    let _ = outcome(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) });
+}
+
+/// What the system says of an open file.
+pub(crate) fn status(fd: c_int) -> Option<libc::stat> {
+    let mut status = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the kernel writes one.
+    outcome(unsafe { libc::syscall(libc::SYS_fstat, fd, status.as_mut_ptr()) }).ok()?;
+    // SAFETY: all zeros is valid, and the kernel has written one.
+    Some(unsafe { status.assume_init() })
+}
+
+/// The number of a socket's inode. `None` if it is no socket.
+pub(crate) fn socket_inode(fd: c_int) -> Option<u64> {
+    status(fd).filter(|status| status.st_mode & libc::S_IFMT == libc::S_IFSOCK).map(|status| status.st_ino)
+}
+
+/// Maps a file in memory, in common with all that have it. `None` if that is not possible.
+pub(crate) fn map_shared(file: c_int, bytes: usize) -> Option<*mut [u8]> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: memory of its own, anywhere.
-    let memory = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
+    let memory = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file, 0) };
     (memory != libc::MAP_FAILED).then(|| std::ptr::slice_from_raw_parts_mut(memory.cast(), bytes))
 }
 

@@ -7,6 +7,7 @@
 //!   cell       what processes that share a connection share   cell.rs, lock.rs
 //!   receive, send   in place of recvmsg and sendmsg           receive.rs, send.rs
 //!   offer, accept   how a direction becomes framed            upgrade.rs
+//!   adopt      what a program finds that exec has started     adopt.rs, memory.rs
 //!   process    the board, memory for copies, settings         process.rs, settings.rs
 //!   peer       the node at the other end                      peer.rs
 //!   kernel     system calls                                   kernel.rs
@@ -20,8 +21,8 @@
 //!
 //! ```text
 //!   sender                                            receiver
-//!   has sent 64 KiB: exports control ("tcp:FD:c")
-//!                                                     has received 64 KiB: imports that; if there is one,
+//!   has sent 4 MiB: exports control ("tcp:FD:c")
+//!                                                     has received 4 MiB: imports that; if there is one,
 //!                                                     registers a ring ("tcp:FD:r"), says so in control,
 //!                                                     and looks before it consumes from now on
 //!   sees that at its next write: imports the ring,
@@ -40,10 +41,21 @@
 //! in the connection what that one would put into the ring. What is announced has arrived, so nothing depends on a ring
 //! any more when its owner ends. A process that is to read a ring that it does not have ends the connection: it has
 //! become framed in a process that is not its parent, while both use it.
+//!
+//! # Programs that are started
+//!
+//! The state of connections, and each ring, is a file in memory, whose descriptor stays open across `exec`, whoever
+//! calls it: `posix_spawn`, `system`, a child of `vfork`. A program that begins with such files looks for sockets among
+//! its descriptors whose inodes they name, and is to these connections what a child after a fork is: it has no windows,
+//! sends in the connection, and reads the ring of the program that was there before, for what has been announced has
+//! arrived in that memory. The sender finds that ring full or gone. Nothing is done before `exec`, so nothing is to be
+//! undone if it fails.
 
+mod adopt;
 mod cell;
 mod kernel;
 mod lock;
+mod memory;
 mod peer;
 mod process;
 mod receive;
@@ -53,6 +65,7 @@ mod table;
 mod upgrade;
 
 pub use kernel::{Errno, Outcome};
+pub use memory::{inherited, user_has_changed};
 pub use process::{is_own_descriptor, settle};
 pub use receive::{available, receive};
 pub use send::{send, send_file};

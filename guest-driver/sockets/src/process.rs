@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What there is once in a process: its number, the board, memory from which it copies.
 
+use crate::memory::{Shared, Use};
 use crate::settings::{say, settings};
-use crate::table;
+use crate::{adopt, settings, table};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use telegraphos::{Node, Registration};
 use telegraphos_sockets_core::HEAD;
 
-/// Where the descriptor of the board is put, so that programs get the numbers that they expect.
-const HIGH: i32 = 1000;
+/// Where descriptors of the board and of memory are put, so that programs get the numbers that they expect.
+pub(crate) const HIGH: i32 = 1000;
 
 static ID: AtomicU32 = AtomicU32::new(0);
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
@@ -20,6 +21,7 @@ static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 #[derive(Default)]
 struct Process {
     board: OnceLock<Option<Board>>,
+    cells: OnceLock<Option<Shared>>,
 }
 
 /// The board, and memory from which it copies.
@@ -36,14 +38,12 @@ pub(crate) struct Staging {
 
 /// To be called once before all else, in the process's first thread.
 pub fn settle() {
+    settings::read();
     ID.store(std::process::id(), Ordering::SeqCst);
     PROCESS.store(Box::into_raw(Box::default()), Ordering::SeqCst);
-    // SAFETY: the functions may be called at any fork.
-    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(after_fork)) };
-}
-
-extern "C" fn before_fork() {
-    table::before_fork();
+    // SAFETY: the function may be called at any fork.
+    unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+    adopt::adopt();
 }
 
 /// The child has no board yet. Its parent's is left as it is: threads that there are not may hold its locks.
@@ -65,14 +65,22 @@ pub(crate) fn is_this() -> bool {
 
 /// Whether the descriptor is ours: the program has not opened it, and is not to close it.
 pub fn is_own_descriptor(fd: i32) -> bool {
-    fd >= 0 && DESCRIPTOR.load(Ordering::Relaxed) == fd
+    fd >= 0 && (DESCRIPTOR.load(Ordering::Relaxed) == fd || table::is_own(fd))
+}
+
+fn process() -> Option<&'static Process> {
+    // SAFETY: set by `settle`, and never freed.
+    unsafe { PROCESS.load(Ordering::SeqCst).as_ref() }
+}
+
+/// Memory for the state of the connections that this process makes, of so many bytes. `None` if there is none.
+pub(crate) fn cells(bytes: usize) -> Option<&'static Shared> {
+    process()?.cells.get_or_init(|| Shared::new(Use::Cells, bytes)).as_ref()
 }
 
 /// The board; `None` if there is none that this process can use.
 pub(crate) fn board() -> Option<&'static Board> {
-    // SAFETY: set by `settle`, and never freed.
-    let process = unsafe { PROCESS.load(Ordering::SeqCst).as_ref() }?;
-    process
+    process()?
         .board
         .get_or_init(|| Board::open().inspect_err(|e| say(format_args!("without the board: {e}"))).ok())
         .as_ref()

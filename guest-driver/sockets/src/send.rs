@@ -232,6 +232,7 @@ impl Writing for Sink<'_> {
             }
             Err(error) => {
                 say(format_args!("descriptor {}: without the ring from now on: {error}", self.sender.fd));
+                upgrade::suspect(self.sender.fd, &error);
                 self.parts.ring = None;
                 false
             }

@@ -2,7 +2,9 @@
 //! Settings from the environment, and messages to the user.
 
 use std::fmt;
+use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use telegraphos_sockets_core::longest;
 
@@ -13,8 +15,6 @@ pub(crate) struct Settings {
     pub(crate) after: u64,
     /// Bytes of data in a ring, from 16 KiB to 64 MiB: `TELEGRAPHOS_SOCKETS_RING`.
     data: u64,
-    /// Whether to say on the standard error what is done: `TELEGRAPHOS_SOCKETS_LOG=1`.
-    log: bool,
 }
 
 impl Settings {
@@ -41,17 +41,35 @@ pub(crate) fn settings() -> Settings {
         let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
         let ring = number("TELEGRAPHOS_SOCKETS_RING").unwrap_or(1 << 20).clamp(16 << 10, 64 << 20);
         Settings {
-            after: number("TELEGRAPHOS_SOCKETS_AFTER").unwrap_or(64 << 10).max(1),
+            after: number("TELEGRAPHOS_SOCKETS_AFTER").unwrap_or(4 << 20).max(1),
             data: ring.next_power_of_two().min(64 << 20),
-            log: std::env::var_os("TELEGRAPHOS_SOCKETS_LOG").is_some_and(|value| !value.is_empty() && value != "0"),
         }
     })
 }
 
+/// Reads the environment, which programs change later.
+pub(crate) fn read() {
+    settings();
+    log();
+}
+
+/// Where to say what is done, if the user wants to know: `TELEGRAPHOS_SOCKETS_LOG=1` for the standard error, or the
+/// whole path of a file, to which it is appended.
+fn log() -> Option<&'static Path> {
+    static LOG: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let wanted = || std::env::var_os("TELEGRAPHOS_SOCKETS_LOG").filter(|value| !value.is_empty() && value != "0");
+    LOG.get_or_init(|| wanted().map(PathBuf::from)).as_deref()
+}
+
 /// Says it, if the user wants to know.
 pub(crate) fn say(what: fmt::Arguments<'_>) {
-    if settings().log {
-        let line = format!("telegraphos: {}: {what}\n", std::process::id());
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    }
+    let Some(log) = log() else { return };
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let line = format!("telegraphos: {} {}: {what}\n", name.trim_end(), std::process::id());
+    let _ = if log.is_absolute() {
+        // As a whole, behind what other programs have written.
+        OpenOptions::new().append(true).create(true).open(log).and_then(|mut file| file.write_all(line.as_bytes()))
+    } else {
+        std::io::stderr().write_all(line.as_bytes())
+    };
 }

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Descriptors and their connections, without locks: programs use descriptors in signal handlers, too.
 //!
-//! Slots of connections are never freed, but used again when no descriptor has them and nobody uses them.
+//! Slots of connections are never freed, but used again when no descriptor has them and no process has the socket: a
+//! child, or a program that was started with it, may know it by its state long after this process has closed it.
 
 use crate::cell::{Cell, phase};
-use crate::kernel::{map_shared, unmap};
-use crate::process;
+use crate::memory::Shared;
 use crate::settings::{say, settings};
+use crate::{kernel, process};
 use libc::c_int;
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telegraphos::{Registration, Remote, Segment};
 
@@ -20,6 +22,9 @@ const DESCRIPTORS: usize = 1 << 16;
 const CHUNK: usize = 64;
 /// Chunks, at most.
 const CHUNKS: usize = 128;
+
+/// In place of a slot: a file of ours.
+const OWN: u32 = u32::MAX;
 
 /// Slots by descriptor: their number plus one, 0 for none.
 static TABLE: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
@@ -50,17 +55,25 @@ struct Own {
 /// A connection in this process's memory. A child has a copy of it.
 #[derive(Default)]
 struct Slot {
-    taken: AtomicU32,
+    state: AtomicU32,
     /// Descriptors.
     descriptors: AtomicU32,
     /// Operations under way, and others that look at it.
     operations: AtomicU32,
     /// In a child this may be its parent's, whose locks may never be free again, and whose board is not the child's.
     own: AtomicPtr<Own>,
-    /// Where the memory of the ring is that is read, if it is mapped in this process.
-    ring: AtomicUsize,
-    /// Its bytes.
-    ring_size: AtomicUsize,
+    /// The memory of the ring that is read, if it is mapped in this process.
+    ring: AtomicPtr<Shared>,
+}
+
+/// States of a slot. Zeros are free ones.
+mod state {
+    pub(super) const FREE: u32 = 0;
+    pub(super) const TAKEN: u32 = 1;
+    /// In between, in one thread.
+    pub(super) const CHANGING: u32 = 2;
+    /// Of a connection that this process has closed, and perhaps no other.
+    pub(super) const CLOSED: u32 = 3;
 }
 
 struct Chunk {
@@ -80,7 +93,7 @@ pub(crate) struct Connection {
 impl Connection {
     fn of(number: u32) -> Option<Connection> {
         let number = number.checked_sub(1)? as usize;
-        let chunk = NonNull::new(SLOTS[number / CHUNK].load(Ordering::Acquire))?;
+        let chunk = NonNull::new(SLOTS.get(number / CHUNK)?.load(Ordering::Acquire))?;
         // SAFETY: chunks are never freed.
         let chunk: &'static Chunk = unsafe { chunk.as_ref() };
         let slot = &chunk.slots[number % CHUNK];
@@ -145,13 +158,15 @@ impl Connection {
 
     /// Where the memory of the ring is that is read, if it is mapped in this process.
     pub(crate) fn ring(&self) -> Option<usize> {
-        Some(self.slot.ring.load(Ordering::Acquire)).filter(|address| *address != 0)
+        // SAFETY: never freed before the slot is used again, which no use of it outlives.
+        let ring = unsafe { self.slot.ring.load(Ordering::Acquire).as_ref() };
+        ring.map(|ring| ring.memory().cast::<u8>() as usize)
     }
 
     /// The ring's memory is there, in this process and in children that it will have.
-    pub(crate) fn set_ring(&self, memory: *mut [u8]) {
-        self.slot.ring_size.store(memory.len(), Ordering::Release);
-        self.slot.ring.store(memory.cast::<u8>() as usize, Ordering::Release);
+    pub(crate) fn set_ring(&self, ring: Shared) {
+        self.cell.ring.store(ring.inode(), Ordering::Release);
+        self.slot.ring.store(Box::into_raw(Box::new(ring)), Ordering::Release);
     }
 
     /// Says how much was sent which way, if the sending direction became framed.
@@ -178,7 +193,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         if self.slot.operations.fetch_sub(1, Ordering::SeqCst) == 1
             && self.slot.descriptors.load(Ordering::SeqCst) == 0
-            && self.slot.taken.compare_exchange(1, 2, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            && self.slot.enters(state::TAKEN, state::CHANGING)
         {
             self.tell();
             let own = self.slot.own.swap(std::ptr::null_mut(), Ordering::AcqRel);
@@ -188,71 +203,190 @@ impl Drop for Connection {
                 drop(unsafe { Box::from_raw(own.as_ptr()) });
             }
             // Behind its registration's end.
-            let address = self.slot.ring.swap(0, Ordering::AcqRel) as *mut u8;
-            if !address.is_null() {
-                unmap(std::ptr::slice_from_raw_parts_mut(address, self.slot.ring_size.load(Ordering::Acquire)));
+            let ring = self.slot.ring.swap(std::ptr::null_mut(), Ordering::AcqRel);
+            if !ring.is_null() {
+                // SAFETY: made by a box, and nobody uses it any more.
+                drop(unsafe { Box::from_raw(ring) });
             }
-            self.cell.users.fetch_sub(1, Ordering::SeqCst);
-            self.slot.taken.store(0, Ordering::SeqCst);
+            self.slot.state.store(state::CLOSED, Ordering::SeqCst);
         }
     }
+}
+
+impl Slot {
+    /// Whether it was in the state `from`, and is in `to` now.
+    fn enters(&self, from: u32, to: u32) -> bool {
+        self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+}
+
+/// The beginning of memory with cells: what a program checks that finds it, and how many chunks were used.
+#[repr(C)]
+struct Head {
+    this: [u64; 3],
+    chunks: AtomicU64,
+}
+
+impl Head {
+    /// "tgcells1", the size of a cell, their number.
+    const THIS: [u64; 3] = [u64::from_le_bytes(*b"tgcells1"), size_of::<Cell>() as u64, (CHUNKS * CHUNK) as u64];
+    /// Where cells begin: a page.
+    const SIZE: usize = 4096;
+    /// Bytes of the whole memory, most of which are never touched.
+    const WHOLE: usize = Head::SIZE + CHUNKS * CHUNK * size_of::<Cell>();
+}
+
+/// The cells of a chunk.
+fn cells_of(memory: &Shared, at: usize) -> NonNull<Cell> {
+    let offset = Head::SIZE + at * CHUNK * size_of::<Cell>();
+    // SAFETY: inside, as `Head::WHOLE` says, and mapped for good.
+    unsafe { NonNull::new_unchecked(memory.memory().cast::<u8>().add(offset).cast()) }
 }
 
 impl Chunk {
-    fn new(maker: u32) -> Option<NonNull<Chunk>> {
+    fn new(maker: u32, cells: NonNull<Cell>) -> Box<Chunk> {
         // Zeros are valid cells, which are begun before they are used.
-        let cells = NonNull::new(map_shared(CHUNK * size_of::<Cell>())?.cast())?;
-        let chunk = Chunk { cells, maker, slots: std::array::from_fn(|_| Slot::default()) };
-        NonNull::new(Box::into_raw(Box::new(chunk)))
+        Box::new(Chunk { cells, maker, slots: std::array::from_fn(|_| Slot::default()) })
     }
 
-    /// Takes a slot: its place in the chunk.
-    fn take(&self) -> Option<usize> {
+    fn cell(&self, place: usize) -> &Cell {
+        // SAFETY: there are `CHUNK` cells, which are never unmapped.
+        unsafe { self.cells.add(place).as_ref() }
+    }
+
+    /// Takes a slot for a socket: its place in the chunk.
+    fn take(&self, socket: u64) -> Option<usize> {
         (0..CHUNK).find(|place| {
             let slot = &self.slots[*place];
-            if slot.taken.compare_exchange(0, 3, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            if !slot.enters(state::FREE, state::CHANGING) {
                 return false;
             }
-            // SAFETY: as in `Connection::of`.
-            let cell = unsafe { self.cells.add(*place).as_ref() };
-            let free = cell.users.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-            if free && cell.begin(settings().after) {
-                slot.descriptors.store(1, Ordering::SeqCst);
-                slot.taken.store(1, Ordering::SeqCst);
-                return true;
-            }
-            if free {
-                cell.users.store(0, Ordering::SeqCst);
-            }
-            slot.taken.store(0, Ordering::SeqCst);
-            false
+            let begun = self.cell(*place).begin(socket, settings().after);
+            slot.descriptors.store(1, Ordering::SeqCst);
+            slot.state.store(if begun { state::TAKEN } else { state::FREE }, Ordering::SeqCst);
+            begun
         })
+    }
+
+    /// How many slots are of connections that have been closed here.
+    fn closed(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.state.load(Ordering::SeqCst) == state::CLOSED).count()
+    }
+
+    /// Frees slots of connections that no process has any more.
+    fn sweep(&self, open: &HashSet<u64>) {
+        for (place, slot) in self.slots.iter().enumerate() {
+            if slot.enters(state::CLOSED, state::CHANGING) {
+                let is_open = open.contains(&self.cell(place).socket.load(Ordering::Relaxed));
+                slot.state.store(if is_open { state::CLOSED } else { state::FREE }, Ordering::SeqCst);
+            }
+        }
     }
 }
 
-/// Takes a slot for a connection with one descriptor: its number plus one. `None` if there are too many.
-fn take() -> Option<u32> {
-    let maker = process::id();
+/// The chunks that there are.
+fn chunks() -> impl Iterator<Item = (usize, &'static Chunk)> {
+    // SAFETY: chunks are never freed.
+    SLOTS.iter().map_while(|entry| unsafe { entry.load(Ordering::Acquire).as_ref() }).enumerate()
+}
+
+/// Adds a chunk, made for its place. `None` if there are too many.
+fn add(make: impl Fn(usize) -> Option<Box<Chunk>>) -> Option<usize> {
     for (at, entry) in SLOTS.iter().enumerate() {
-        let mut chunk = entry.load(Ordering::Acquire);
-        if chunk.is_null() {
-            let made = Chunk::new(maker)?.as_ptr();
-            chunk = match entry.compare_exchange(std::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => made,
-                Err(other) => {
-                    // SAFETY: nobody has seen it.
-                    drop(unsafe { Box::from_raw(made) });
-                    other
-                }
-            };
+        if !entry.load(Ordering::Acquire).is_null() {
+            continue;
         }
-        // SAFETY: chunks are never freed.
-        let chunk = unsafe { &*chunk };
-        if let Some(place) = Some(chunk).filter(|chunk| chunk.maker == maker).and_then(Chunk::take) {
-            return u32::try_from(at * CHUNK + place + 1).ok();
+        let made = Box::into_raw(make(at)?);
+        if entry.compare_exchange(std::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            return Some(at);
         }
+        // SAFETY: nobody has seen it.
+        drop(unsafe { Box::from_raw(made) });
     }
     None
+}
+
+/// Inodes of the sockets of TCP that some process has, by the system's tables.
+fn open_sockets() -> Option<HashSet<u64>> {
+    let mut all = std::fs::read_to_string("/proc/net/tcp").ok()?;
+    all.push_str(&std::fs::read_to_string("/proc/net/tcp6").unwrap_or_default());
+    // The tenth field; the first line of each table has words.
+    Some(all.lines().filter_map(|line| line.split_ascii_whitespace().nth(9)?.parse().ok()).collect())
+}
+
+/// Takes a slot for a socket's connection with one descriptor: its number plus one. `None` if there are too many.
+fn take(socket: u64) -> Option<u32> {
+    let maker = process::id();
+    let own = || chunks().filter(|(_, chunk)| chunk.maker == maker);
+    let free = || own().find_map(|(at, chunk)| u32::try_from(at * CHUNK + chunk.take(socket)? + 1).ok());
+    if let Some(number) = free() {
+        return Some(number);
+    }
+    // To look costs as much as many connections do.
+    if own().map(|(_, chunk)| chunk.closed()).sum::<usize>() * 2 >= own().count().max(1) * CHUNK {
+        if let Some(open) = open_sockets() {
+            own().for_each(|(_, chunk)| chunk.sweep(&open));
+        }
+        if let Some(number) = free() {
+            return Some(number);
+        }
+    }
+    let memory = process::cells(Head::WHOLE)?;
+    let at = add(|at| Some(Chunk::new(maker, cells_of(memory, at))))?;
+    let head = memory.memory().cast::<Head>();
+    // SAFETY: at its beginning; other threads may write the same.
+    unsafe { head.cast::<[u64; 3]>().write_volatile(Head::THIS) };
+    // SAFETY: as above, an atomic number.
+    unsafe { &(*head).chunks }.fetch_max(at as u64 + 1, Ordering::SeqCst);
+    free()
+}
+
+/// Looks after connections of which another program's memory has the state, and which it has left to this one: `memory`
+/// has cells, and stays mapped if there are any, `sockets` are this program's sockets by their inodes, and `ring` finds
+/// a ring by that of its file. Returns how many there are.
+pub(crate) fn adopt(memory: &Shared, sockets: &[(u64, c_int)], mut ring: impl FnMut(u64) -> Option<Shared>) -> usize {
+    let head = memory.memory().cast::<Head>();
+    // SAFETY: as long, checked first; it was written before the memory had a cell.
+    if memory.memory().len() != Head::WHOLE || unsafe { head.cast::<[u64; 3]>().read_volatile() } != Head::THIS {
+        return 0;
+    }
+    // SAFETY: as above, an atomic number.
+    let used = unsafe { &(*head).chunks }.load(Ordering::SeqCst).min(CHUNKS as u64);
+    let mut adopted = 0;
+    for at in 0..used as usize {
+        // Nobody takes slots of it.
+        let chunk = Chunk::new(0, cells_of(memory, at));
+        let mut known = Vec::new();
+        for (place, slot) in chunk.slots.iter().enumerate() {
+            let cell = chunk.cell(place);
+            let inode = cell.socket.load(Ordering::Acquire);
+            let fds = sockets.iter().filter(|(socket, fd)| *socket == inode && !is_tracked(*fd));
+            let fds: Vec<c_int> = fds.map(|(_, fd)| *fd).collect();
+            if fds.is_empty() {
+                continue;
+            }
+            if let Some(ring) = ring(cell.ring.load(Ordering::Acquire)) {
+                slot.ring.store(Box::into_raw(Box::new(ring)), Ordering::Release);
+            }
+            slot.descriptors.store(fds.len() as u32, Ordering::SeqCst);
+            slot.state.store(state::TAKEN, Ordering::SeqCst);
+            known.push((place, fds));
+        }
+        if known.is_empty() {
+            continue;
+        }
+        let chunk = AtomicPtr::new(Box::into_raw(chunk));
+        let made = |_| NonNull::new(chunk.swap(std::ptr::null_mut(), Ordering::AcqRel));
+        // SAFETY: made by a box above, and nobody else has it.
+        let Some(number) = add(|at| Some(unsafe { Box::from_raw(made(at)?.as_ptr()) })) else { continue };
+        adopted += known.len();
+        for (place, fds) in known {
+            for fd in fds.into_iter().filter_map(entry) {
+                fd.store((number * CHUNK + place + 1) as u32, Ordering::SeqCst);
+            }
+        }
+    }
+    adopted
 }
 
 fn entry(fd: c_int) -> Option<&'static AtomicU32> {
@@ -261,7 +395,27 @@ fn entry(fd: c_int) -> Option<&'static AtomicU32> {
 
 /// Whether the descriptor's connection is looked after.
 pub fn is_tracked(fd: c_int) -> bool {
-    entry(fd).is_some_and(|entry| entry.load(Ordering::Relaxed) != 0)
+    entry(fd).is_some_and(|entry| !matches!(entry.load(Ordering::Relaxed), 0 | OWN))
+}
+
+/// Whether it is a file of ours.
+pub(crate) fn is_own(fd: c_int) -> bool {
+    entry(fd).is_some_and(|entry| entry.load(Ordering::Relaxed) == OWN)
+}
+
+/// A file is ours from now on. False if that cannot be noted.
+pub(crate) fn own(fd: c_int) -> bool {
+    entry(fd).map(|entry| entry.store(OWN, Ordering::SeqCst)).is_some()
+}
+
+/// A file is not ours any more. False if it was not.
+pub(crate) fn disown(fd: c_int) -> bool {
+    entry(fd).is_some_and(|entry| entry.compare_exchange(OWN, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok())
+}
+
+/// Files of ours.
+pub(crate) fn owned() -> impl Iterator<Item = c_int> {
+    (0..DESCRIPTORS as c_int).filter(|fd| is_own(*fd))
 }
 
 /// Whether a direction of the descriptor's connection is framed, or may become so at any time.
@@ -274,6 +428,9 @@ pub fn is_framed(fd: c_int) -> bool {
 pub fn opened(fd: c_int) {
     if is_tracked(fd) {
         closed(fd);
+    } else {
+        // It has been closed past us.
+        disown(fd);
     }
 }
 
@@ -285,7 +442,7 @@ pub fn tracked_from(fd: c_int) {
         return;
     }
     let Some(entry) = entry(fd) else { return };
-    let Some(number) = take() else { return };
+    let Some(number) = kernel::socket_inode(fd).and_then(take) else { return };
     entry.store(number, Ordering::SeqCst);
 }
 
@@ -344,26 +501,20 @@ pub fn set_option_of(fd: c_int, level: c_int, name: c_int, value: c_int) -> bool
     option.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
 }
 
-/// A child will have all connections, too.
-pub(crate) fn before_fork() {
-    for number in 1..=(CHUNKS * CHUNK) as u32 {
-        if SLOTS[(number as usize - 1) / CHUNK].load(Ordering::Acquire).is_null() {
-            break;
-        }
-        let connection = Connection::of(number);
-        if let Some(open) = connection.filter(|open| open.slot.descriptors.load(Ordering::SeqCst) > 0) {
-            open.users.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernel::part;
+    use crate::memory::Use;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::{AsRawFd, IntoRawFd};
+
+    /// Once, as in a program.
+    fn settle() {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(process::settle);
+    }
 
     /// Both ends of a connection, looked after. Nothing else in this process closes descriptors by our functions.
     fn pair() -> (TcpStream, TcpStream) {
@@ -378,7 +529,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_its_last_descriptors() {
-        process::settle();
+        settle();
         let (one, _two) = pair();
         let fd = one.as_raw_fd();
         let copy = one.try_clone().unwrap().into_raw_fd();
@@ -393,17 +544,74 @@ mod tests {
         closed(copy);
         let (three, _four) = pair();
         assert_ne!(cell(three.as_raw_fd()), first);
-        assert_eq!(in_use.users.load(Ordering::SeqCst), 1);
+        let slot = in_use.slot;
+        assert_eq!(slot.state.load(Ordering::SeqCst), state::TAKEN);
         drop(in_use);
-        // SAFETY: nobody else has it.
-        assert_eq!(unsafe { &*first }.users.load(Ordering::SeqCst), 0);
+        assert_eq!(slot.state.load(Ordering::SeqCst), state::CLOSED);
         opened(three.as_raw_fd());
         assert!(!is_tracked(three.as_raw_fd()));
     }
 
     #[test]
+    fn slots_are_used_again_when_no_process_has_the_connection() {
+        settle();
+        let (kept, _other) = pair();
+        let number = entry(kept.as_raw_fd()).unwrap().load(Ordering::SeqCst);
+        // Closed here, but open: a child may have it.
+        closed(kept.as_raw_fd());
+        for _ in 0..6 * CHUNK {
+            let (one, two) = pair();
+            for end in [one, two] {
+                assert_ne!(entry(end.as_raw_fd()).unwrap().load(Ordering::SeqCst), number);
+                closed(end.as_raw_fd());
+            }
+        }
+        let all = chunks().filter(|(_, chunk)| chunk.maker == process::id()).count();
+        assert!(all <= 6, "{all} chunks for 12 times as many connections as one has");
+    }
+
+    #[test]
+    fn a_program_that_is_started_finds_its_connections() {
+        settle();
+        let (one, two) = pair();
+        let known = Connection::of_descriptor(one.as_raw_fd()).unwrap();
+        known.output.count(7);
+        let ring = Shared::new(Use::Ring, 3 * 4096).unwrap();
+        let inode_of = |fd| kernel::status(fd).map_or(0, |status| status.st_ino);
+        let (inode, file) = (ring.inode(), owned().find(|fd| inode_of(*fd) == ring.inode()).unwrap());
+        known.set_ring(ring);
+        assert_eq!(known.cell.ring.load(Ordering::SeqCst), inode);
+        // As if a program began here with copies of these descriptors, and another one.
+        let copies = [&one, &one, &two].map(|end| end.try_clone().unwrap().into_raw_fd());
+        let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into_raw_fd();
+        // Of tests that run at the same time.
+        copies.into_iter().chain([other]).for_each(opened);
+        let sockets = [copies[0], copies[1], other].map(|fd| (kernel::socket_inode(fd).unwrap(), fd));
+        let memory = process::cells(Head::WHOLE).unwrap();
+        let find = |wanted: u64| (wanted == inode).then(|| Shared::found(file)).flatten();
+        assert_eq!(adopt(memory, &sockets, find), 1);
+        assert!(is_tracked(copies[0]) && is_tracked(copies[1]) && !is_tracked(copies[2]) && !is_tracked(other));
+        let found = Connection::of_descriptor(copies[1]).unwrap();
+        assert_eq!((found.output.bytes(), found.slot.descriptors.load(Ordering::SeqCst)), (7, 2));
+        assert!(found.ring().is_some_and(|at| Some(at) != known.ring()), "mapped once more");
+        // They are one connection.
+        found.output.count(1);
+        assert_eq!(known.output.bytes(), 8);
+        // Nothing is adopted twice, nor from other memory.
+        assert_eq!(adopt(memory, &sockets, |_| None), 0);
+        let other = Shared::new(Use::Cells, Head::WHOLE).unwrap();
+        closed(copies[0]);
+        assert_eq!(adopt(&other, &sockets, |_| None), 0, "zeros");
+        assert_eq!(adopt(&Shared::new(Use::Cells, 4096).unwrap(), &sockets, |_| None), 0, "short");
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(Head::WHOLE as u64).unwrap();
+        assert!(Shared::found(file.as_raw_fd()).is_none(), "a file that may shrink");
+        assert!(!is_own(file.as_raw_fd()));
+    }
+
+    #[test]
     fn bytes_are_counted_and_a_connection_that_is_not_over_a_board_is_left() {
-        process::settle();
+        settle();
         let (mut one, two) = pair();
         let (to, from) = (one.as_raw_fd(), two.as_raw_fd());
         let data = vec![7; settings().after as usize];

@@ -3,13 +3,14 @@
 
 use crate::cell::phase;
 use crate::kernel::{self, Errno, Outcome};
+use crate::memory::{Shared, Use};
 use crate::peer;
 use crate::process::board;
 use crate::settings::{say, settings};
 use crate::table::Connection;
 use libc::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
-use telegraphos::{Error, Rights};
+use telegraphos::{Error, Rights, Status};
 use telegraphos_sockets_core::{Incoming, Outgoing};
 
 /// Of a ring's memory: its first word says where frames begin, plus one. The ring follows.
@@ -91,17 +92,12 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
         Err(_) => return change.to(phase::RAW),
     };
     let register = |size: u64| {
-        let memory = kernel::map_shared(RING + size as usize)?;
+        let memory = Shared::new(Use::Ring, RING + size as usize)?;
         // SAFETY: nothing else accesses it but this direction, which looks at what has arrived; it is unmapped
         // behind the registration's end.
-        let ring = unsafe { board.node.register(memory) }.name(&name(fd, 'r')).mode(0o602).nodes(&[node]).create();
-        Some(match ring {
-            Ok(ring) => Ok((ring, memory, size)),
-            Err(error) => {
-                kernel::unmap(memory);
-                Err(error)
-            }
-        })
+        let ring =
+            unsafe { board.node.register(memory.memory()) }.name(&name(fd, 'r')).mode(0o602).nodes(&[node]).create();
+        Some(ring.map(|ring| (ring, memory, size)))
     };
     let ring = match register(settings().ring()) {
         Some(Err(_)) => register(settings().small_ring()),
@@ -186,15 +182,28 @@ fn hurry(fd: c_int, connection: &Connection) {
     change_option(fd, (libc::IPPROTO_TCP, libc::TCP_NODELAY), 1, |on| on == 0, &connection.no_delay);
 }
 
-/// The kernel asks whether the other end is there, and gives it up after some seconds without an answer: its node may
-/// have been switched off.
+/// The kernel asks whether the other end is there where nothing is sent, and gives it up after eight seconds without an
+/// answer: its node may have been switched off.
 fn watch(fd: c_int, connection: &Connection) {
-    const MILLISECONDS: c_int = 8000;
-    let options = [(libc::TCP_USER_TIMEOUT, MILLISECONDS), (libc::TCP_KEEPIDLE, 2), (libc::TCP_KEEPINTVL, 2)];
+    let options = [(libc::TCP_KEEPIDLE, 2), (libc::TCP_KEEPINTVL, 2), (libc::TCP_KEEPCNT, 3)];
     if change_option(fd, (libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1, |on| on == 0, &connection.keepalive) {
         for (name, value) in options {
             // What the program has set itself is its own.
             let _ = kernel::set_option(fd, libc::IPPROTO_TCP, name, value);
+        }
+    }
+}
+
+/// A record could not be written: if the receiver's node does not answer, the kernel gives it up as soon for what is
+/// sent. Not before: the same limit would end a connection whose receiver is only slow to read.
+pub(crate) fn suspect(fd: c_int, error: &Error) {
+    const MILLISECONDS: c_int = 8000;
+    // The receiver's process has ended, or its program has been replaced; its node is there, and answers.
+    let ended = [Status::Stale, Status::NotGranted, Status::NoSegment];
+    if !matches!(error, Error::Failed { status, .. } if ended.contains(status)) {
+        // What the program has set itself is its own.
+        if kernel::option::<c_int>(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) == Ok(0) {
+            let _ = kernel::set_option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, MILLISECONDS);
         }
     }
 }

@@ -420,7 +420,8 @@ def full(sock):
 
 def full_end(sock):
     warm(sock, False)
-    time.sleep(3)
+    # For longer than a node is waited for that does not answer.
+    time.sleep(10)
     same(take(sock, 24 * MIB), data(18, 24 * MIB))
     sock.sendall(b"k")
 
@@ -479,6 +480,126 @@ def program_end(sock):
     assert subprocess.run(["cat"], stdin=sock, stdout=sock).returncode == 0
 
 
+SOME = 2 * MIB + 33
+
+
+def program_says(sock):
+    """Another program takes over, which reads, and writes, and says what came."""
+    warm(sock, True)
+    sender = threading.Thread(target=lambda: (sock.sendall(data(26, SOME)), sock.shutdown(socket.SHUT_WR)))
+    sender.start()
+    same(take(sock, SOME), data(26, SOME))
+    assert sock.recv(1) == b""
+    sender.join()
+
+
+def amid(sock):
+    """Reads some of a stream, so that the rest is in the ring and in the connection, in the middle of a record."""
+    head = take(sock, 40_001)
+    same(head, data(26, SOME)[: len(head)], "before exec")
+    time.sleep(0.3)
+    sock.sendall(head)
+
+
+def exec_cat_end(sock):
+    """The process itself becomes the program."""
+    warm(sock, False)
+    amid(sock)
+    os.dup2(sock.fileno(), 0)
+    os.dup2(sock.fileno(), 1)
+    os.execvp("cat", ["cat"])
+
+
+def spawn_end(sock):
+    """posix_spawn, with all other descriptors closed, as Python's subprocess does it for a path."""
+    warm(sock, False)
+    amid(sock)
+    assert subprocess.run(["/bin/cat"], stdin=sock, stdout=sock).returncode == 0
+
+
+def pipeline_end(sock):
+    """A shell, and what it starts, some of which reads by libc's streams (sed)."""
+    warm(sock, False)
+    amid(sock)
+    script = "head -c 100000; cat | sed '' | cat >&1; exit 7"
+    assert subprocess.run(["sh", "-c", script], stdin=sock, stdout=sock).returncode == 7
+
+
+def streams(sock):
+    """Lines that libc's streams read and write."""
+    warm(sock, True)
+    lines = b"".join(b"%d " % n + b"x" * (n % 3000) + b"\n" for n in range(2000))
+    sender = threading.Thread(target=lambda: (sock.sendall(lines), sock.shutdown(socket.SHUT_WR)))
+    sender.start()
+    same(take(sock, len(lines)), lines)
+    assert sock.recv(1) == b""
+    sender.join()
+
+
+def streams_end(sock):
+    warm(sock, False)
+    time.sleep(0.3)
+    assert subprocess.run(["sed", "s/x/x/"], stdin=sock, stdout=sock).returncode == 0
+
+
+def exec_sender(sock):
+    """A program goes on to send, by another descriptor, and the one that started it goes on after it."""
+    warm(sock, True)
+    same(take(sock, MIB), data(27, MIB))
+    same(take(sock, MIB), data(28, MIB))
+    same(take(sock, MIB), data(29, MIB))
+    sock.sendall(data(30, 300_000))
+    assert sock.recv(1) == b"k"
+
+
+def exec_sender_end(sock):
+    warm(sock, False)
+    sock.sendall(data(27, MIB))
+    os.set_inheritable(sock.fileno(), True)
+    child = [sys.executable, __file__, "send", str(sock.fileno()), "28", str(MIB)]
+    assert subprocess.run(child, close_fds=False).returncode == 0
+    sock.sendall(data(29, MIB))
+    same(take(sock, 300_000), data(30, 300_000))
+    # By fork and exec, too, and with a closed range between.
+    if os.fork() == 0:
+        os.closerange(sock.fileno() + 1, 5000)
+        os.execv("/bin/sh", ["sh", "-c", f"printf k >&{sock.fileno()}"])
+    assert os.wait()[1] == 0
+    # What another user starts does not get the state of connections; a program that is not preloaded shows what it has.
+    if "LD_PRELOAD" in os.environ:
+        for user, expected in ((os.getuid(), 0), (65534, 1)):
+            if os.fork() == 0:
+                os.setuid(user)
+                os.execve("/bin/sh", ["sh", "-c", "ls -l /proc/self/fd | grep -q telegraphos-sockets:cells"], {})
+            assert os.waitstatus_to_exitcode(os.wait()[1]) == expected, f"user {user}"
+
+
+def exec_fails(sock):
+    """What cannot be run changes nothing."""
+    warm(sock, True)
+    sock.sendall(data(31, MIB))
+    for attempt in (
+        lambda: os.execv("/none", ["none"]),
+        lambda: os.execvp("none", ["none"]),
+        lambda: os.posix_spawn("/none", ["none"], {}),
+        lambda: subprocess.run(["none"], stdin=sock),
+    ):
+        try:
+            attempt()
+            raise AssertionError("it was run")
+        except FileNotFoundError:
+            pass
+    same(take(sock, MIB), data(31, MIB))
+    sock.sendall(data(32, MIB))
+    same(take(sock, MIB), data(32, MIB))
+
+
+def exec_fails_end(sock):
+    warm(sock, False)
+    sock.sendall(take(sock, MIB))
+    sock.sendall(take(sock, MIB))
+
+
 def buffers(sock):
     before = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
     warm(sock, True)
@@ -535,6 +656,7 @@ def threads(sock):
 def lost_sending(sock):
     """The other node is switched off: whoever sends is told."""
     warm(sock, True)
+    warm(sock, True)
     print("warm", flush=True)
     signal.alarm(40)
     try:
@@ -547,6 +669,7 @@ def lost_sending(sock):
 def lost_waiting(sock):
     """The other node is switched off: whoever waits for it is told."""
     warm(sock, True)
+    warm(sock, True)
     print("warm", flush=True)
     signal.alarm(40)
     try:
@@ -556,6 +679,8 @@ def lost_waiting(sock):
 
 
 def lost_end(sock):
+    # Twice: the first may be over before the first record.
+    warm(sock, False)
     warm(sock, False)
     signal.alarm(0)
     while sock.recv(65536):
@@ -593,6 +718,12 @@ CASES = {
     "passed": (passed, passed_end),
     "late_pass": (late_pass, small_end),
     "program": (program, program_end),
+    "exec": (program_says, exec_cat_end),
+    "spawn": (program_says, spawn_end),
+    "pipeline": (program_says, pipeline_end),
+    "streams": (streams, streams_end),
+    "exec_sender": (exec_sender, exec_sender_end),
+    "exec_fails": (exec_fails, exec_fails_end),
     "buffers": (buffers, buffers_end),
     "threads": (threads, small_end),
 }
@@ -670,6 +801,9 @@ def main():
     global FIRST
     if sys.argv[1] == "serve":
         return serve(int(sys.argv[2]))
+    if sys.argv[1] == "send":
+        # What "exec_sender" starts: a descriptor, a seed, a number of bytes.
+        return socket.socket(fileno=int(sys.argv[2])).sendall(data(int(sys.argv[3]), int(sys.argv[4])))
     if sys.argv[1] == "measure":
         FIRST = "measured"
         return measure(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -3,7 +3,7 @@
 
 use crate::fail;
 use crate::next::next;
-use libc::{FILE, c_char, c_int, c_uint, c_ulong, msghdr, sockaddr, socklen_t};
+use libc::{FILE, c_char, c_int, c_uint, c_ulong, msghdr, posix_spawn_file_actions_t, sockaddr, socklen_t};
 use telegraphos_sockets::{closed, duplicated, is_own_descriptor, is_tracked, opened, tracked_from};
 
 /// Whether it is a socket of TCP.
@@ -70,7 +70,7 @@ unsafe extern "C-unwind" fn accept4(fd: c_int, from: *mut sockaddr, length: *mut
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if is_own_descriptor(fd) {
         fail(libc::EBADF);
         return -1;
@@ -79,8 +79,8 @@ unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     next!(close(fd: c_int) -> c_int)
 }
 
-/// Closes what is not ours, from `first` to `last`.
-fn close_others(first: c_uint, last: c_uint, close: impl Fn(c_uint, c_uint) -> c_int) -> c_int {
+/// Closes what is not ours, from `first` to `last`, or does something else to it; `each` is told of each.
+fn others(first: c_uint, last: c_uint, each: impl Fn(c_int), close: impl Fn(c_uint, c_uint) -> c_int) -> c_int {
     let mut from = first;
     for fd in first..=last.min(1 << 16) {
         let fd = fd as c_int;
@@ -90,7 +90,7 @@ fn close_others(first: c_uint, last: c_uint, close: impl Fn(c_uint, c_uint) -> c
             }
             from = fd as c_uint + 1;
         } else {
-            closed(fd);
+            each(fd);
         }
     }
     if from > last { 0 } else { close(from, last) }
@@ -99,19 +99,47 @@ fn close_others(first: c_uint, last: c_uint, close: impl Fn(c_uint, c_uint) -> c
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let next = |first: c_uint, last: c_uint| next!(close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int);
-    // Only marked to be closed, or an error.
-    if flags != 0 || first > last {
+    if first > last {
         return next(first, last);
     }
-    close_others(first, last, next)
+    let marks = flags as c_uint & libc::CLOSE_RANGE_CLOEXEC != 0;
+    others(
+        first,
+        last,
+        |fd| {
+            if !marks {
+                closed(fd)
+            }
+        },
+        next,
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn closefrom(first: c_int) {
-    close_others(first.max(0) as c_uint, c_uint::MAX, |first, last| {
+    others(first.max(0) as c_uint, c_uint::MAX, closed, |first, last| {
         // SAFETY: no memory is passed.
         unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) as c_int }
     });
+}
+
+/// Files of ours are opened again in the program that is started, which cannot find its connections without them.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn posix_spawn_file_actions_addclosefrom_np(
+    actions: *mut posix_spawn_file_actions_t,
+    first: c_int,
+) -> c_int {
+    let mut failed = next!(posix_spawn_file_actions_addclosefrom_np(
+        actions: *mut posix_spawn_file_actions_t,
+        first: c_int
+    ) -> c_int);
+    for (fd, path) in telegraphos_sockets::inherited() {
+        if failed == 0 && fd >= first {
+            // SAFETY: the program's actions; the path is copied.
+            failed = unsafe { libc::posix_spawn_file_actions_addopen(actions, fd, path.as_ptr(), libc::O_RDWR, 0) };
+        }
+    }
+    failed
 }
 
 #[unsafe(no_mangle)]
@@ -145,15 +173,26 @@ unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int 
     copied(old, next!(dup3(old: c_int, new: c_int, flags: c_int) -> c_int))
 }
 
+/// Whether a descriptor is to be marked, by a program that does not know it, that is to stay open across exec.
+fn is_kept(fd: c_int, command: c_int) -> bool {
+    command == libc::F_SETFD && is_own_descriptor(fd)
+}
+
 // Both have a third argument if the command has; what is in its place otherwise, nobody looks at.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    if is_kept(fd, command) {
+        return 0;
+    }
     let returned = next!(fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { copied(fd, returned) } else { returned }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    if is_kept(fd, command) {
+        return 0;
+    }
     let returned = next!(fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { copied(fd, returned) } else { returned }
 }

@@ -9,6 +9,8 @@ mod descriptors;
 mod next;
 mod options;
 mod reading;
+mod streams;
+mod users;
 mod writing;
 
 use libc::{c_int, ssize_t};
@@ -17,6 +19,7 @@ use telegraphos_sockets::Outcome;
 /// Called by the dynamic loader, before the program's `main`.
 extern "C" fn begin() {
     telegraphos_sockets::settle();
+    streams::begin();
 }
 
 #[used]

@@ -40,7 +40,7 @@ pub(crate) unsafe fn parts<'a>(vector: *const iovec, count: size_t) -> Option<&'
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn read(fd: c_int, memory: *mut c_void, length: size_t) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn read(fd: c_int, memory: *mut c_void, length: size_t) -> ssize_t {
     let raw = || next!(read(fd: c_int, memory: *mut c_void, length: size_t) -> ssize_t);
     // SAFETY: the program's buffer.
     unsafe { read_one(fd, memory, length, 0, raw) }

@@ -29,7 +29,7 @@ unsafe fn write_one(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn write(fd: c_int, memory: *const c_void, length: size_t) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn write(fd: c_int, memory: *const c_void, length: size_t) -> ssize_t {
     let raw = || next!(write(fd: c_int, memory: *const c_void, length: size_t) -> ssize_t);
     // SAFETY: the program's buffer.
     unsafe { write_one(fd, memory, length, 0, raw) }

@@ -21,7 +21,7 @@ connections, and everything else, are the system's. Programs that it starts run 
 
 Options:
   -v, --verbose      Say on the standard error what becomes of connections
-  -a, --after BYTES  What is sent in one direction before it goes through memory [default: 65536]
+  -a, --after BYTES  What is sent in one direction before it goes through memory [default: 4194304]
   -r, --ring BYTES   Memory for each direction, locked (ulimit -l), at each receiver; an eighth of it
                      where there is not as much [default: 1048576]
   -h, --help         Print this
