@@ -90,7 +90,7 @@ impl Beyond {
                 Step::Say { over, frame, of } => (over, frame, of),
                 step => return Some(step),
             };
-            let of = of.and_then(|of| Some((of, &**self.streams.get(&of)?)));
+            let of = of.and_then(|of| self.streams.get(&of)).map(|stream| &**stream);
             if let Some(stream) = self.streams.get(&over) {
                 stream.push(&frame, of);
             }

@@ -7,20 +7,20 @@
 //!   frames: a length of four bytes, and as many bytes (postcard)
 //! ```
 //!
-//! A stream has a thread that reads and one that writes. What waits to be written is on the account of the stream that
-//! it came by: while that has more than [`ACCOUNT`] bytes there, nothing more is read from it. Streams that frames came
-//! by take turns. A stream that takes nothing, or says nothing, for [`PATIENCE`] is ended.
+//! A stream has a thread that reads and one that writes, frames in the order in which they came: that a process is lost
+//! must not overtake what it has said. What waits to be written is on the account of the stream that it came by: while
+//! that has more than [`ACCOUNT`] bytes there, nothing more is read from it, so that each has as much of the way as
+//! others that want it. A stream that takes nothing, or says nothing, for [`PATIENCE`] is ended.
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use telegraphos_msg_core::Process;
 use telegraphos_msg_core::far::{Frame, SILENCE};
-use telegraphos_msg_core::routes::StreamId;
 
 /// Nobody waits for longer that a stream takes or says something.
 const PATIENCE: Duration = Duration::from_secs(SILENCE as u64);
@@ -194,26 +194,8 @@ enum Stage {
 
 #[derive(Debug, Default)]
 struct Out {
-    /// By the streams that they came by.
-    frames: BTreeMap<Option<StreamId>, VecDeque<Written>>,
-    /// Whose turn was last.
-    last: Option<StreamId>,
+    frames: VecDeque<Written>,
     stage: Stage,
-}
-
-impl Out {
-    /// The next frame, of the stream whose turn it is.
-    fn next(&mut self) -> Option<Written> {
-        let behind = (std::ops::Bound::Excluded(self.last), std::ops::Bound::Unbounded);
-        let next = self.frames.range(behind).next().or_else(|| self.frames.iter().next()).map(|(of, _)| *of)?;
-        self.last = next;
-        let queue = self.frames.get_mut(&next)?;
-        let frame = queue.pop_front();
-        if queue.is_empty() {
-            self.frames.remove(&next);
-        }
-        frame
-    }
 }
 
 /// A stream to a neighbour.
@@ -231,13 +213,13 @@ impl Stream {
     }
 
     /// Has a frame written, on the account of the stream that it came by.
-    pub(crate) fn push(&self, frame: &Frame, of: Option<(StreamId, &Stream)>) {
+    pub(crate) fn push(&self, frame: &Frame, of: Option<&Stream>) {
         let mut bytes = vec![0; 4];
         // Into memory it does not fail.
         bytes = postcard::to_extend(frame, bytes).unwrap_or_default();
         let Ok(length) = u32::try_from(bytes.len().saturating_sub(4)) else { return };
         bytes[..4].copy_from_slice(&length.to_le_bytes());
-        let (of, account) = of.map(|(id, stream)| (id, stream.account.clone())).unzip();
+        let account = of.map(|stream| stream.account.clone());
         let mut out = lock(&self.out);
         if out.stage != Stage::Open {
             return;
@@ -245,7 +227,7 @@ impl Stream {
         if let Some(account) = &account {
             account.add(bytes.len());
         }
-        out.frames.entry(of).or_default().push_back(Written { bytes, account });
+        out.frames.push_back(Written { bytes, account });
         self.more.notify_all();
     }
 
@@ -254,7 +236,7 @@ impl Stream {
         loop {
             let mut out = lock(&self.out);
             let frame = loop {
-                match (out.stage, out.next()) {
+                match (out.stage, out.frames.pop_front()) {
                     (Stage::Ended, _) => return,
                     (Stage::Closing, None) => {
                         // What arrives at a socket that is closed has it drop what it has not sent yet.
@@ -398,21 +380,20 @@ mod tests {
     }
 
     #[test]
-    fn frames_arrive_in_turns_of_the_streams_that_they_came_by() {
+    fn frames_arrive_in_their_order_and_are_on_the_accounts_of_streams_that_they_came_by() {
         let (a, b) = pair();
         let [to, one, two] = [a, pair().0, pair().0].map(Stream::new);
-        for n in 0..3 {
-            to.push(&frame(n), Some((StreamId(1), &one)));
-        }
-        to.push(&frame(10), Some((StreamId(2), &two)));
-        to.push(&frame(20), None);
+        let of = [Some(&one), Some(&two), None, Some(&one), None, Some(&two)];
+        of.iter().zip(0..).for_each(|(of, n)| to.push(&frame(n), *of));
+        let accounts = || [&one, &two].map(|stream| *lock(&stream.account.bytes));
+        assert!(accounts()[0] > 0 && accounts()[0] == accounts()[1]);
         to.close();
         to.push(&Frame::Alive, None);
         to.write();
         let from = Stream::new(b);
         let read: Vec<Frame> = std::iter::from_fn(|| from.read().ok()).collect();
-        assert_eq!(read, [0, 10, 20, 1, 2].map(frame));
-        assert_eq!(*lock(&one.account.bytes) + *lock(&two.account.bytes), 0);
+        assert_eq!(read, [0, 1, 2, 3, 4, 5].map(frame));
+        assert_eq!(accounts(), [0, 0]);
     }
 
     /// A socket that is closed drops what it has not sent yet as soon as something arrives.
@@ -444,7 +425,7 @@ mod tests {
     fn what_waits_on_an_account_is_given_up_with_its_stream() {
         let [to, of] = [pair().0, pair().0].map(Stream::new);
         while *lock(&of.account.bytes) <= ACCOUNT {
-            to.push(&frame(1), Some((StreamId(1), &of)));
+            to.push(&frame(1), Some(&of));
         }
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| of.account.wait());

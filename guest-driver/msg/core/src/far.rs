@@ -154,7 +154,7 @@ pub enum Wrong {
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// A frame is to be sent over a stream.
+    /// A frame is to be sent over a stream, behind those before.
     Say {
         /// The stream.
         over: StreamId,
