@@ -15,6 +15,13 @@ pub(crate) fn serving(node: &Guest, words: &[&str]) -> Result<Running> {
     Ok(server)
 }
 
+/// Waits for the end of a process that others have talked to, which finds nothing wrong.
+pub(crate) fn ended_well(process: Running, what: &str) -> Result<()> {
+    let output = process.wait_for(LIMIT)?;
+    ensure!(output.status.success(), "{what}: {}: {}{}", output.status, output.stdout, output.stderr);
+    Ok(())
+}
+
 /// Each thread of each node sends all threads of all nodes what goes to slots, what goes there in fragments, and what
 /// boards fetch or store; each message comes once, whole, and those of one thread to another in their order.
 pub(crate) fn all_to_all(cluster: &Cluster) -> Result<()> {
@@ -83,7 +90,7 @@ pub(crate) fn full_destination(cluster: &Cluster) -> Result<()> {
     }
     let output = sender.wait_for(LIMIT)?;
     ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
-    ensure!(other.wait_for(LIMIT)?.status.success(), "the other process failed");
+    ended_well(other, "the other process failed")?;
     Ok(())
 }
 
@@ -115,7 +122,7 @@ pub(crate) fn hostile(cluster: &Cluster) -> Result<()> {
     let honest = cluster.node(0).argv(&["tg-msg", "send", "1", "victim", "3", "10"]).spawn()?;
     server.write("\n")?;
     server.wait_for_line(LIMIT, |line| line == "10 bytes with tag 3")?;
-    ensure!(honest.wait_for(LIMIT)?.status.success(), "an honest sender failed");
+    ended_well(honest, "an honest sender failed")?;
     let mut liar = cluster.node(0).argv(&["tg-msg", "nowhere", "1", "victim"]).spawn()?;
     liar.wait_for_line(LIMIT, |line| line == "requested")?;
     server.write("\n")?;
@@ -135,7 +142,7 @@ pub(crate) fn progress_modes(cluster: &Cluster) -> Result<()> {
     for mode in ["polling", "blocking", "adaptive"] {
         let echo = serving(cluster.node(1), &["echo", mode, "--progress", mode])?;
         alone(cluster, &["pair", "1", mode, "300", "8", "--progress", mode])?;
-        ensure!(echo.wait_for(LIMIT)?.status.success(), "{mode}: the echo failed");
+        ended_well(echo, &format!("{mode}: the echo failed"))?;
     }
     Ok(())
 }
@@ -149,7 +156,7 @@ pub(crate) fn pairs_on_a_processor(cluster: &Cluster) -> Result<()> {
         options.extend((!hint).then_some("--no-yield"));
         let echo = serving(cluster.node(0), &[&["echo", &name][..], &options].concat())?;
         alone(cluster, &[&["pair", "0", &name, "100", "8"][..], &options].concat())?;
-        ensure!(echo.wait_for(LIMIT)?.status.success(), "{name}: the echo failed");
+        ended_well(echo, &format!("{name}: the echo failed"))?;
     }
     Ok(())
 }
@@ -177,7 +184,7 @@ pub(crate) fn interrupts(cluster: &Cluster) -> Result<()> {
         let echo = serving(nodes[1], &["echo", &name, "--progress", "blocking"])?;
         let before = count()?;
         alone(cluster, &["pair", "1", &name, "400", bytes, "--progress", "blocking"])?;
-        ensure!(echo.wait_for(LIMIT)?.status.success(), "the echo failed");
+        ended_well(echo, "the echo failed")?;
         let messages = 2 * (WARMING + 400);
         let taken: Vec<u64> = count()?.iter().zip(before).map(|(after, before)| after - before).collect();
         println!("  {bytes} bytes: {taken:?} interrupts on the nodes for {messages} messages");
@@ -260,7 +267,7 @@ pub(crate) fn node_is_reset(cluster: &Cluster) -> Result<()> {
         let (mut server, sender) = waiting(a, b, "reset", "10")?;
         server.write("\n")?;
         server.wait_for_line(LIMIT, |line| line == "10 bytes with tag 3")?;
-        ensure!(sender.wait_for(LIMIT)?.status.success(), "the sender failed");
+        ended_well(sender, "the sender failed")?;
         Ok(())
     })
 }

@@ -2,7 +2,7 @@
 //! Two clusters that work as one: each has a board for each node and a network, and a node of each has a cable to the
 //! other's (SPEC item 42).
 
-use crate::messages;
+use crate::messages::{self, ended_well};
 use crate::whole;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
@@ -113,7 +113,7 @@ pub(crate) fn gateways_join_clusters(two: &Two) -> Result<()> {
         let echo = two.serving(1, 1, &["echo", "echo"])?;
         let words = [&["pair", "1001", "echo", count, bytes], &INSIDE[..]].concat();
         println!("  over two gateways: {}", two.argv(0, 1, &words).limit(LIMIT).check()?.trim());
-        ensure!(echo.wait_for(LIMIT)?.status.success(), "the echo has failed");
+        ended_well(echo, "the echo has failed")?;
     }
     // One gateway does, too: a process of the second one's is its neighbour.
     drop(second);
@@ -122,7 +122,7 @@ pub(crate) fn gateways_join_clusters(two: &Two) -> Result<()> {
     println!("  {}", first.wait_for_line(LIMIT, |line| line.starts_with("+ ") && line.ends_with("names near"))?);
     let words = [&["pair", "1000", "near", "20", "8"], &INSIDE[..]].concat();
     println!("  over one gateway: {}", two.argv(0, 1, &words).limit(LIMIT).check()?.trim());
-    ensure!(echo.wait_for(LIMIT)?.status.success(), "the echo has failed");
+    ended_well(echo, "the echo has failed")?;
     Ok(())
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn gateway_dies(two: &Two) -> Result<()> {
             server.write("\n")?;
             let said = server.wait_for_line(LIMIT, |line| line.ends_with("with tag 3"))?;
             ensure!(said == format!("{bytes} bytes with tag 3"), "{said}");
-            ensure!(sender.wait_for(LIMIT)?.status.success(), "a message was received, and its sender does not know");
+            ended_well(sender, "a message was received, and its sender does not know")?;
         }
         let words = [&["send", "1001", "slow", "3", "100000"], &INSIDE[..]].concat();
         let mut sender = two.argv(0, 1, &words).spawn()?;

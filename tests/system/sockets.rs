@@ -156,7 +156,7 @@ pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
     use_virtio(near)?;
     let (ours, qemus) = (telegraphos_agent::network::address(far.node() as u16).to_string(), use_virtio(far)?);
     let streams = [
-        ("TCP under tg-sockets", "tg-sockets -v ", ours.as_str(), "7005"),
+        ("TCP under tg-sockets", "tg-sockets -v -a 65536 ", ours.as_str(), "7005"),
         ("TCP over tg0", "", &ours, "7006"),
         ("TCP over virtio-net", "", &qemus, "7007"),
     ];

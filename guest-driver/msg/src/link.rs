@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::posting::Posting;
 use crate::request::Lease;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 use telegraphos::{Node, NodeId, Queue, Remote, RemoteQueue, Rights, Segment, Status};
@@ -62,6 +63,8 @@ pub(crate) struct Link {
     pub(crate) port: u16,
     /// When it was made.
     pub(crate) begun: Instant,
+    /// The other was gone at the last look.
+    suspect: AtomicBool,
     /// The other's first queue, for a hello, until it is known which one to use.
     first: Mutex<Option<RemoteQueue>>,
     /// Once its inbox is imported.
@@ -118,6 +121,7 @@ impl Link {
             key,
             port,
             begun: Instant::now(),
+            suspect: AtomicBool::new(false),
             first: Mutex::new(Some(first)),
             other: OnceLock::new(),
             fifo: Mutex::new(Fifo { items: VecDeque::new(), closed: false, posting }),
@@ -181,8 +185,15 @@ impl Link {
         }
     }
 
-    /// Whether the other is gone, as far as is known. A store finds out more until the next time.
+    /// Whether the other has been gone for two looks. What it said before it went has come then, and been handled in
+    /// between: one look alone may find it gone just after its last elements have come.
     pub(crate) fn is_lost(&self) -> bool {
+        let gone = self.is_gone();
+        self.suspect.swap(gone, Ordering::Relaxed) && gone
+    }
+
+    /// Whether the other is gone, as far as is known. A store finds out more until the next time.
+    fn is_gone(&self) -> bool {
         let lost = |state: telegraphos::Result<telegraphos::State>| {
             state.map_or(true, |state| state.dead || state.cut || state.error.is_some())
         };
