@@ -34,14 +34,29 @@ struct TcpInfo {
     bytes_received: u64,
 }
 
+/// What the kernel has counted of a connection that was sent, and read; `None` if that changes all the time.
+fn counted(fd: c_int) -> Option<(u64, u64)> {
+    let info = || kernel::option::<TcpInfo>(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok();
+    let waiting = |count: Result<usize, _>| count.unwrap_or(0) as u64;
+    let mut before = info()?;
+    // Two questions are not one: bytes that arrive, or are acknowledged, in between would be missing.
+    for _ in 0..100 {
+        let (unacknowledged, unread) = (waiting(kernel::unacknowledged(fd)), waiting(kernel::unread(fd)));
+        let after = info()?;
+        if (before.bytes_acked, before.bytes_received) == (after.bytes_acked, after.bytes_received) {
+            return Some((after.bytes_acked + unacknowledged, after.bytes_received.saturating_sub(unread)));
+        }
+        before = after;
+    }
+    None
+}
+
 /// Whether the kernel has counted as many bytes: else some have passed us by, by system calls that are not libc's.
 fn counts_agree(fd: c_int, sent: Option<u64>, received: Option<u64>) -> bool {
-    let Ok(info) = kernel::option::<TcpInfo>(fd, libc::IPPROTO_TCP, libc::TCP_INFO) else { return false };
+    let Some(kernels) = counted(fd) else { return false };
     // The kernel counts the beginning, or the end, of a direction as one, sometimes.
     let agree = |kernels: u64, ours: Option<u64>| ours.is_none_or(|ours| kernels == ours || kernels == ours + 1);
-    let waiting = |count: Result<usize, _>| count.unwrap_or(0) as u64;
-    agree(info.bytes_acked + waiting(kernel::unacknowledged(fd)), sent)
-        && agree(info.bytes_received.saturating_sub(waiting(kernel::unread(fd))), received)
+    agree(kernels.0, sent) && agree(kernels.1, received)
 }
 
 fn name(fd: c_int, what: char) -> String {
