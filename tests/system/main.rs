@@ -290,6 +290,7 @@ fn sockets(suite: &mut Suite, scale: Scale) {
         builder,
         &[
             ("s3_sockets", &sockets::an_unmodified_program),
+            ("s3_sockets_signals", &sockets::signals),
             ("s3_sockets_fall_back", &sockets::falls_back),
             ("s3_sockets_bad_input", &sockets::bad_input),
             ("message_layers", &|c| sockets::layers(c, scale)),

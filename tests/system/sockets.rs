@@ -101,6 +101,25 @@ pub(crate) fn falls_back(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Handlers of signals write to the connection that a thread was writing to or reading from, and read from it.
+pub(crate) fn signals(cluster: &Cluster) -> Result<()> {
+    let program = c::ordinary("sockets/tests/signals.c", "signals")?;
+    let run = |node: usize, rest: &str| cluster.node(node).sh(&format!("exec tg-sockets -v -a 65536 {program} {rest}"));
+    let mut server = run(1, "serve 7008").spawn()?;
+    server.wait_for_line(LIMIT, |line| line == "serving")?;
+    let client = run(0, &format!("connect {} 7008", address(cluster.node(1)))).limit(LIMIT).run()?;
+    let served = server.wait_for(LIMIT)?;
+    let both = [&client, &served].map(|output| (output.stdout.lines().last().unwrap_or(""), output.status.success()));
+    println!("  bytes of the client, of its handler, and of the server's: {}", both[0].0);
+    let [said, counted] = both;
+    ensure!(said == counted && said.1, "{said:?} and {counted:?}: {}{}", client.stderr, served.stderr);
+    let counts: Vec<u64> = said.0.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+    ensure!(counts.len() == 3 && counts.iter().all(|count| *count > 1 << 16), "{counts:?} bytes");
+    let through = [&client, &served].map(|output| output.stderr.matches(THROUGH_MEMORY).count());
+    ensure!(through == [1, 1], "{through:?} directions through memory");
+    Ok(())
+}
+
 /// What cannot be preloaded is said, and runs.
 pub(crate) fn bad_input(cluster: &Cluster) -> Result<()> {
     let node = cluster.node(0);
@@ -126,6 +145,11 @@ pub(crate) fn bad_input(cluster: &Cluster) -> Result<()> {
     run(&["tg-export", "tcp:99:x", "4096"], 3, "Bad file descriptor")?;
     run(&["tg-export", "tcp:10.84.0.1:1-10.84.0.2:2:x", "4096"], 3, "the name 1 to 63")?;
     run(&["tg-export", "tcp:1:", "4096"], 3, "the name 1 to 63")
+}
+
+/// A node's address in `tg0`.
+fn address(node: &Guest) -> String {
+    telegraphos_agent::network::address(node.node() as u16).to_string()
 }
 
 /// Gives the node's device of QEMU's network an address, and the MTU of `tg0`.
@@ -154,7 +178,7 @@ pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
     let rounds = scale.pick(2, 20).to_string();
     let program = c::ordinary("sockets/tests/stream.c", "stream")?;
     use_virtio(near)?;
-    let (ours, qemus) = (telegraphos_agent::network::address(far.node() as u16).to_string(), use_virtio(far)?);
+    let (ours, qemus) = (address(far), use_virtio(far)?);
     let streams = [
         ("TCP under tg-sockets", "tg-sockets -v -a 65536 ", ours.as_str(), "7005"),
         ("TCP over tg0", "", &ours, "7006"),

@@ -9,6 +9,7 @@
 //!   offer, accept   how a direction becomes framed            upgrade.rs
 //!   adopt      what a program finds that exec has started     adopt.rs, memory.rs
 //!   process    the board, memory for copies, settings         process.rs, settings.rs
+//!   signals    wait while a thread has locks                  signals.rs
 //!   peer       the node at the other end                      peer.rs
 //!   kernel     system calls                                   kernel.rs
 //! ```
@@ -61,6 +62,7 @@ mod process;
 mod receive;
 mod send;
 mod settings;
+mod signals;
 mod table;
 mod upgrade;
 

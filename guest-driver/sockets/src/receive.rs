@@ -3,6 +3,7 @@
 
 use crate::cell::{Input, Locked, phase};
 use crate::kernel::{self, AGAIN, Errno, Outcome, part_mut};
+use crate::signals;
 use crate::table::Connection;
 use crate::upgrade::{self, READ, RING, broken};
 use libc::{c_int, iovec};
@@ -169,6 +170,7 @@ impl Receiver<'_> {
     /// Reads at least one byte; 0 at the end.
     fn once(&self, buffer: &mut [u8], wait: bool) -> Outcome {
         loop {
+            let signals = signals::wait();
             let Ok(mut input) = self.connection.input.lock() else {
                 return broken(self.fd, "another process has died");
             };
@@ -191,7 +193,7 @@ impl Receiver<'_> {
                     },
                 ),
             };
-            drop(input);
+            drop((input, signals));
             let asked = self.flags & libc::MSG_DONTWAIT != 0;
             if outcome != Err(AGAIN) || asked || !wait || kernel::is_nonblocking(self.fd) {
                 return outcome;

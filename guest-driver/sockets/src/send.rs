@@ -5,6 +5,7 @@ use crate::cell::phase;
 use crate::kernel::{self, AGAIN, Errno, Outcome, part};
 use crate::process::board;
 use crate::settings::{say, settings};
+use crate::signals;
 use crate::table::{Connection, Parts};
 use crate::upgrade::{self, READ, RING, broken};
 use libc::{c_int, iovec};
@@ -30,24 +31,28 @@ const FILE: usize = 256 << 10;
 pub unsafe fn send(fd: c_int, parts: &[iovec], flags: c_int, raw: impl FnOnce() -> Outcome) -> Outcome {
     let Some(connection) = Connection::of_descriptor(fd) else { return raw() };
     upgrade::frame(fd, &connection);
-    if let Some(busy) = connection.output.begin_raw(&[phase::RAW, phase::OFFERED]) {
-        let outcome = raw();
-        if flags & libc::MSG_OOB != 0 {
-            // How it is counted is another matter.
-            connection.refused.store(1, std::sync::atomic::Ordering::SeqCst);
-        }
-        if let Ok(bytes) = outcome {
-            connection.output.count(bytes);
-            drop(busy);
-            upgrade::offer(fd, &connection);
-        }
-        return outcome;
-    }
-    if connection.output.phase() == phase::LEFT || flags & libc::MSG_OOB != 0 {
-        return raw();
-    }
     let sender = Sender { fd, connection: &connection, parts, flags: flags & !libc::MSG_ZEROCOPY };
-    sender.send()
+    loop {
+        if let Some(busy) = connection.output.begin_raw(&[phase::RAW, phase::OFFERED]) {
+            let outcome = raw();
+            if flags & libc::MSG_OOB != 0 {
+                // How it is counted is another matter.
+                connection.refused.store(1, std::sync::atomic::Ordering::SeqCst);
+            }
+            if let Ok(bytes) = outcome {
+                connection.output.count(bytes);
+                drop(busy);
+                upgrade::offer(fd, &connection);
+            }
+            return outcome;
+        }
+        if connection.output.phase() == phase::LEFT || flags & libc::MSG_OOB != 0 {
+            return raw();
+        }
+        if let Some(outcome) = sender.send() {
+            return outcome;
+        }
+    }
 }
 
 /// Writes from a file, as sendfile(2): `at` is the offset to begin at, which is moved; without it the file's place is.
@@ -106,17 +111,18 @@ struct Sink<'a> {
 }
 
 impl Sender<'_> {
-    fn send(&self) -> Outcome {
+    /// `None` if the direction was to become framed, and has not.
+    fn send(&self) -> Option<Outcome> {
         let length: usize = self.parts.iter().map(|part| part.iov_len).sum();
         let mut done = 0;
         let waits = self.flags & libc::MSG_DONTWAIT == 0 && !kernel::is_nonblocking(self.fd);
         while done < length {
+            let signals = signals::wait();
             let Ok(mut output) = self.connection.output.lock() else {
-                return broken(self.fd, "another process has died");
+                return Some(broken(self.fd, "another process has died"));
             };
             if self.connection.output.phase() != phase::FRAMED {
-                // It was to become framed, and has not.
-                return self.send_raw(length, done);
+                return None;
             }
             let parts = self.connection.parts();
             let least = if parts.ring.is_some() { LEAST } else { u64::MAX };
@@ -126,14 +132,14 @@ impl Sender<'_> {
             let by_ring = sink.by_ring;
             output.by_ring += by_ring;
             output.by_connection += outcome.as_ref().map_or(0, |written| written - by_ring);
-            drop((sink, output));
+            drop((sink, output, signals));
             let failed = match outcome {
                 Ok(written) => {
                     done += written as usize;
                     AGAIN
                 }
                 Err(Failure::Connection(errno)) => errno,
-                Err(Failure::Violation(violation)) => return broken(self.fd, &violation.to_string()),
+                Err(Failure::Violation(violation)) => return Some(broken(self.fd, &violation.to_string())),
             };
             if done == length {
                 break;
@@ -146,18 +152,9 @@ impl Sender<'_> {
             } else {
                 failed
             };
-            return if done > 0 { Ok(done) } else { Err(failed) };
+            return Some(if done > 0 { Ok(done) } else { Err(failed) });
         }
-        Ok(done)
-    }
-
-    /// Writes to a raw direction, under its lock.
-    fn send_raw(&self, length: usize, done: usize) -> Outcome {
-        let mut parts: Vec<iovec> = Vec::new();
-        self.slices(done, length - done, |slice| parts.push(slice));
-        let outcome = kernel::send(self.fd, &mut parts, self.flags);
-        self.connection.output.count(outcome.unwrap_or(0));
-        outcome.map(|sent| done + sent)
+        Some(Ok(done))
     }
 
     /// The memory of `length` bytes from `offset` on.

@@ -7,7 +7,7 @@
 use crate::cell::{Cell, phase};
 use crate::memory::Shared;
 use crate::settings::{say, settings};
-use crate::{kernel, process};
+use crate::{kernel, process, signals};
 use libc::c_int;
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -195,6 +195,7 @@ impl Drop for Connection {
             && self.slot.descriptors.load(Ordering::SeqCst) == 0
             && self.slot.enters(state::TAKEN, state::CHANGING)
         {
+            let _signals = signals::wait();
             self.tell();
             let own = self.slot.own.swap(std::ptr::null_mut(), Ordering::AcqRel);
             // SAFETY: made by a box, and nobody uses it any more.
@@ -442,6 +443,7 @@ pub fn tracked_from(fd: c_int) {
         return;
     }
     let Some(entry) = entry(fd) else { return };
+    let _signals = signals::wait();
     let Some(number) = kernel::socket_inode(fd).and_then(take) else { return };
     entry.store(number, Ordering::SeqCst);
 }

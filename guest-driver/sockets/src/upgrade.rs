@@ -7,6 +7,7 @@ use crate::memory::{Shared, Use};
 use crate::peer;
 use crate::process::board;
 use crate::settings::{say, settings};
+use crate::signals;
 use crate::table::Connection;
 use libc::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,10 +54,21 @@ fn counted(fd: c_int) -> Option<(u64, u64)> {
 
 /// Whether the kernel has counted as many bytes: else some have passed us by, by system calls that are not libc's.
 fn counts_agree(fd: c_int, sent: Option<u64>, received: Option<u64>) -> bool {
-    let Some(kernels) = counted(fd) else { return false };
+    let Some(kernels) = counted(fd) else {
+        say(format_args!("descriptor {fd}: left alone, since what the kernel counts changes all the time"));
+        return false;
+    };
     // The kernel counts the beginning, or the end, of a direction as one, sometimes.
     let agree = |kernels: u64, ours: Option<u64>| ours.is_none_or(|ours| kernels == ours || kernels == ours + 1);
-    agree(kernels.0, sent) && agree(kernels.1, received)
+    let agree = agree(kernels.0, sent) && agree(kernels.1, received);
+    if !agree {
+        let (what, ours, kernels) = match (sent, received) {
+            (Some(sent), _) => ("sent", sent, kernels.0),
+            (None, received) => ("received", received.unwrap_or(0), kernels.1),
+        };
+        say(format_args!("descriptor {fd}: left alone, since the kernel counts {kernels} bytes {what}, and we {ours}"));
+    }
+    agree
 }
 
 fn name(fd: c_int, what: char) -> String {
@@ -72,6 +84,7 @@ pub(crate) fn offer(fd: c_int, connection: &Connection) {
     if connection.output.phase() != phase::RAW || connection.is_refused() || !connection.output.is_time() {
         return;
     }
+    let _signals = signals::wait();
     let mut parts = connection.parts();
     let Some(change) = connection.output.change(phase::RAW) else { return };
     let Some(node) = peer::node_of(fd) else { return };
@@ -94,6 +107,7 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
     if connection.input.phase() != phase::RAW || connection.is_refused() || !connection.input.is_time() {
         return;
     }
+    let _signals = signals::wait();
     let mut parts = connection.parts();
     let Some(mut change) = connection.input.change(phase::RAW) else { return };
     let Some(node) = peer::node_of(fd) else { return };
@@ -150,6 +164,7 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
     if size == 0 || connection.output.phase() != phase::OFFERED || connection.is_refused() {
         return;
     }
+    let _signals = signals::wait();
     let mut parts = connection.parts();
     let Some(mut change) = connection.output.change(phase::OFFERED) else { return };
     let (Some(node), Some(board), Some(outgoing)) = (peer::node_of(fd), board(), Outgoing::new(size)) else { return };
