@@ -236,6 +236,13 @@ pub(crate) fn read_file(fd: c_int, at: Option<i64>, bytes: &mut [u8]) -> Outcome
     })
 }
 
+/// Sends from a file to a socket: from an offset, which is moved, or from the file's place.
+pub(crate) fn send_file(fd: c_int, file: c_int, at: Option<&mut i64>, count: usize) -> Outcome {
+    let at = at.map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    // SAFETY: an offset, or none.
+    outcome(unsafe { libc::syscall(libc::SYS_sendfile, fd, file, at, count) })
+}
+
 /// Moves the place of a file back by so many bytes.
 pub(crate) fn seek_back(fd: c_int, bytes: usize) {
     // SAFETY: no memory is passed.

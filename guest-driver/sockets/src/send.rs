@@ -19,7 +19,7 @@ const LEAST: u64 = 8 << 10;
 /// How often, and how long, a sender that may wait waits for room in the ring before the connection takes the bytes.
 const WAITS: u32 = 20;
 const WAIT: Duration = Duration::from_micros(100);
-/// What is read of a file at once.
+/// What is sent of a file at once.
 const FILE: usize = 256 << 10;
 
 /// Writes `parts` to a descriptor, as sendmsg(2) with these flags. `raw` is the system's own function, which is called
@@ -56,38 +56,51 @@ pub unsafe fn send(fd: c_int, parts: &[iovec], flags: c_int, raw: impl FnOnce() 
 }
 
 /// Writes from a file, as sendfile(2): `at` is the offset to begin at, which is moved; without it the file's place is.
-/// `None` if the direction is raw.
+/// `None` if the connection is not looked after.
 pub fn send_file(fd: c_int, file: c_int, mut at: Option<&mut i64>, count: usize) -> Option<Outcome> {
     let connection = Connection::of_descriptor(fd)?;
-    if matches!(connection.output.phase(), phase::RAW | phase::OFFERED) {
-        // The kernel would not be asked for less: but bytes are counted, and perhaps framed from here on.
-        upgrade::frame(fd, &connection);
-    }
-    let mut bytes = vec![0; count.min(FILE)];
+    let mut bytes = Vec::new();
     let mut done = 0;
     while done < count {
-        let wanted = bytes.len().min(count - done);
-        let read = match kernel::read_file(file, at.as_deref().copied(), &mut bytes[..wanted]) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(errno) => return Some(if done > 0 { Ok(done) } else { Err(errno) }),
+        // Not all at once: the direction may become framed in between.
+        let wanted = (count - done).min(FILE);
+        upgrade::frame(fd, &connection);
+        let outcome = if let Some(busy) = connection.output.begin_raw(&[phase::RAW, phase::OFFERED]) {
+            let outcome = kernel::send_file(fd, file, at.as_deref_mut(), wanted);
+            connection.output.count(outcome.unwrap_or(0));
+            drop(busy);
+            upgrade::offer(fd, &connection);
+            outcome
+        } else if connection.output.phase() == phase::LEFT {
+            kernel::send_file(fd, file, at.as_deref_mut(), wanted)
+        } else {
+            bytes.resize(wanted.max(bytes.len()), 0);
+            send_read(fd, file, at.as_deref_mut(), &mut bytes[..wanted])
         };
-        let parts = [part(&bytes[..read])];
-        // SAFETY: `bytes` is valid.
-        let outcome = unsafe { send(fd, &parts, 0, || kernel::send(fd, &mut parts.clone(), 0)) };
-        let sent = outcome.unwrap_or(0);
-        match &mut at {
-            Some(at) => **at += sent as i64,
-            None => kernel::seek_back(file, read - sent),
-        }
-        done += sent;
         match outcome {
-            Err(errno) => return Some(if done > 0 { Ok(done) } else { Err(errno) }),
-            Ok(sent) if sent < read => break,
-            Ok(_) => {}
+            Ok(sent) => done += sent,
+            Err(_) if done > 0 => break,
+            Err(errno) => return Some(Err(errno)),
+        }
+        if outcome != Ok(wanted) {
+            break;
         }
     }
     Some(Ok(done))
+}
+
+/// Reads from a file, and writes that.
+fn send_read(fd: c_int, file: c_int, at: Option<&mut i64>, bytes: &mut [u8]) -> Outcome {
+    let read = kernel::read_file(file, at.as_deref().copied(), bytes)?;
+    let parts = [part(&bytes[..read])];
+    // SAFETY: `bytes` is valid.
+    let outcome = unsafe { send(fd, &parts, 0, || kernel::send(fd, &mut parts.clone(), 0)) };
+    let sent = outcome.unwrap_or(0);
+    match at {
+        Some(at) => *at += sent as i64,
+        None => kernel::seek_back(file, read - sent),
+    }
+    outcome
 }
 
 struct Sender<'a> {
