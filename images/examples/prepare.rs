@@ -47,9 +47,10 @@ fn run() -> Result<bool> {
             "refresh" => store.refresh()?,
             "check" => {
                 let series = words.next().map_or(Ok(KernelSeries::default()), |w| w.parse())?;
-                let report = store.check_module(series)?;
-                println!("{report}");
-                clean &= report.is_clean();
+                for report in [store.check_style()?, store.check_module(series)?] {
+                    println!("{report}");
+                    clean &= report.is_clean();
+                }
             }
             kernel => {
                 let kernel = kernel.parse::<KernelChoice>()?;

@@ -462,6 +462,8 @@ fn sparse_finds_missing_conversions() -> anyhow::Result<()> {
 fn driver(suite: &mut Suite) {
     suite.part("driver_is_clean", || {
         let store = Store::open(None, Progress::Plain)?;
+        let style = store.check_style()?;
+        anyhow::ensure!(style.is_clean(), "{style}");
         for series in [KernelSeries::V6_1, KernelSeries::V6_12] {
             let report = store.check_module(series)?;
             anyhow::ensure!(report.is_clean(), "kernel {series}:\n{report}");
