@@ -124,10 +124,10 @@ t_ssh() {
 # A login, and a file there and back: run with $with, and with options of ssh's.
 # shellcheck disable=SC2086
 files_by_ssh() {
-	head -c 8388608 /dev/urandom >/tmp/sent || return 1
+	head -c 16777216 /dev/urandom >/tmp/sent || return 1
 	seconds_of $with ssh "$@" "node$last" true && echo "login $seconds s"
 	seconds_of $with scp "$@" -q /tmp/sent "node$last:/tmp/came" || return 1
-	echo "scp_8MiB $seconds s"
+	echo "scp_16MiB $seconds s"
 	[ "$(ssh "node$last" sha256sum /tmp/came | cut -c 1-64)" = "$(sha256sum /tmp/sent | cut -c 1-64)" ] || return 1
 	$with scp "$@" -q "node$last:/tmp/came" /tmp/back && cmp /tmp/sent /tmp/back
 }
@@ -242,12 +242,12 @@ t_postgres() {
 t_python() {
 	at=$(address "$1" "$last") port=$(port "$1" 8000) with=$(with "$1")
 	on "$last" "[ -e /tmp/python-$port ] || { mkdir -p /tmp/www && cd /tmp/www &&
-		{ [ -e data ] || head -c 8388608 /dev/urandom >data; } &&
+		{ [ -e data ] || head -c 16777216 /dev/urandom >data; } &&
 		{ $with python3 -m http.server $port >/tmp/http.log 2>&1 &
 		  $with python3 $here/echo.py serve $((port + 100)) >/tmp/echo.log 2>&1 & touch /tmp/python-$port; } }" || return 1
 	until_ok 60 curl -sf "http://$at:$port/" || return 1
 	seconds_of $with curl -sf -o /tmp/data "http://$at:$port/data" || return 1
-	echo "get_8MiB $seconds s"
+	echo "get_16MiB $seconds s"
 	[ "$(on "$last" sha256sum /tmp/www/data | cut -c 1-64)" = "$(sha256sum /tmp/data | cut -c 1-64)" ] || return 1
 	# shellcheck disable=SC2086
 	seconds_of $with python3 "$here/echo.py" ask "$at" "$((port + 100))" || return 1

@@ -101,13 +101,25 @@ fn alone(cluster: &Cluster, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Two programs, the second of which, of another node, takes messages as the first one tells it.
+fn with_taker(cluster: &Cluster, what: &str, options: &[&str]) -> Result<()> {
+    let taker = serving(cluster.node(1), &[&["taker", what], options].concat())?;
+    let done = alone(cluster, &[&[what, "1", what], options].concat());
+    let taker = taker.wait_for(if done.is_ok() { LIMIT } else { Duration::from_secs(10) })?;
+    done.and_then(|()| {
+        ensure!(taker.status.success(), "{}", taker.status);
+        Ok(())
+    })
+    .with_context(|| format!("the other one: {}: {}{}", taker.status, taker.stdout, taker.stderr))
+}
+
 pub(crate) fn rendezvous(cluster: &Cluster) -> Result<()> {
-    alone(cluster, &["rendezvous"])?;
-    alone(cluster, &["rendezvous", "--way", "put"])
+    with_taker(cluster, "rendezvous", &[])?;
+    with_taker(cluster, "rendezvous", &["--way", "put"])
 }
 
 pub(crate) fn single_buffer(cluster: &Cluster) -> Result<()> {
-    alone(cluster, &["single"])
+    with_taker(cluster, "single", &[])
 }
 
 /// Bad input says why.

@@ -42,8 +42,11 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
                                    messages, and by such programs: for a line \"SIZE WARMING COUNT\" of its input each
                                    says how many nanoseconds there and back take
        tg-msg bounds               the longest message of the paper's profile, and one that is longer, to itself
-       tg-msg rendezvous           that a send ends when its bytes have been taken, in the order of the receives (s2)
-       tg-msg single               a second send waits until the first one's message has been used (s2)
+       tg-msg taker NAME           takes messages as `rendezvous` or `single` tells it
+       tg-msg rendezvous NODE NAME
+                                   that a send to such a process ends when its bytes have been taken, in the order of
+                                   the receives (s2)
+       tg-msg single NODE NAME     a second send waits until the first one's message has been used (s2)
        tg-msg lies NODE NAME       tells such a process (`serve`) lies
        tg-msg nowhere NODE NAME    sends it a message whose bytes are nowhere
        tg-msg wrong                what cannot be done, and what that says
@@ -155,8 +158,9 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
             layers::layers(options, node, name, rounds, &streams)
         }
         ["bounds"] => papers::bounds(),
-        ["rendezvous"] => papers::rendezvous(options),
-        ["single"] => papers::single(options),
+        ["taker", name] => papers::taker(options, name),
+        ["rendezvous", node, name] => papers::rendezvous(options, cli::number("NODE", node)?, name),
+        ["single", node, name] => papers::single(options, cli::number("NODE", node)?, name),
         ["ports"] => ports::ports(),
         ["wrong"] => wrong::wrong(),
         ["gateway", name] => routes::gateway(options, name),

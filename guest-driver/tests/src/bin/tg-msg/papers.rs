@@ -1,10 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Statements of the papers, in one process.
+//! Statements of the papers: of one process, or of one and another, which does as it is told.
 
-use crate::{PATIENCE, open, refused};
+use crate::{PATIENCE, find, open, refused};
 use std::time::Duration;
 use telegraphos_guest_tests::cli::{Failure, Outcome};
-use telegraphos_msg::{Config, Error, Handle, Memory, Options, Pattern, SingleBuffer};
+use telegraphos_msg::{Config, Endpoint, Error, Handle, Memory, Options, Pattern, SingleBuffer, Thread};
+
+/// What a process that takes messages is to do: the tag of what its thread `ORDERS` gets. An answer has the same one.
+mod order {
+    /// Takes the message with this tag, and answers.
+    pub(super) const TAKE: u32 = 1;
+    /// Begins to receive the message with this tag, answers, waits for the message, and answers.
+    pub(super) const BEGIN: u32 = 2;
+    /// Opens a single buffer, and answers.
+    pub(super) const OPEN: u32 = 3;
+    /// Uses the message that is in the buffer, and answers what it is: its first byte, and its length above.
+    pub(super) const USE: u32 = 4;
+    pub(super) const END: u32 = 5;
+}
+
+/// Threads of both processes: for orders, and for what they are about.
+const ORDERS: u32 = 1;
+const DATA: u32 = 2;
+/// Of a message that boards move.
+const BYTES: usize = 300_000;
 
 /// Something that does not happen has not happened within this time.
 const NOT: Duration = Duration::from_millis(300);
@@ -39,57 +58,124 @@ pub(crate) fn bounds() -> Outcome<()> {
     Ok(())
 }
 
-/// SPEC item 32: a send ends when its bytes have been taken, and the receiver chooses the order.
-pub(crate) fn rendezvous(options: Options) -> Outcome<()> {
-    const BYTES: usize = 300_000;
+/// Does as it is told.
+pub(crate) fn taker(options: Options, name: &str) -> Outcome<()> {
     let messages = open(options)?;
-    let (from, to) = (messages.thread(1).map_err(refused)?, messages.thread(2).map_err(refused)?);
-    let send =
-        |tag| from.send_dma(to.endpoint(), tag, crate::bytes::of(from.endpoint(), to.endpoint(), tag, BYTES), BYTES);
+    let (orders, data) = (messages.thread(ORDERS).map_err(refused)?, messages.thread(DATA).map_err(refused)?);
+    let _name = messages.publish(name).map_err(refused)?;
+    println!("serving");
+    // The same memory for all.
+    let mut memory = Memory::from(vec![0; BYTES]);
+    let mut single = None;
+    loop {
+        let mut word = [0; 4];
+        let got = orders.receive(Pattern::default(), &mut word).map_err(refused)?;
+        let answer = |word: u32| orders.send(got.from, got.tag, &word.to_le_bytes()).map_err(refused);
+        let from = Endpoint { thread: DATA, ..got.from };
+        let pattern = Pattern::exactly(from, u32::from_le_bytes(word));
+        match got.tag {
+            order::TAKE => {
+                let done = data.receive_dma(pattern, std::mem::take(&mut memory)).map_err(refused)?.wait();
+                let came =
+                    done.outcome.map_err(refused)?.ok_or(Failure::Check("a receive without a message".into()))?;
+                crate::bytes::check(&came, data.endpoint(), BYTES, &done.memory)?;
+                memory = done.memory;
+            }
+            order::BEGIN => {
+                let receive = data.receive_copy(pattern, BYTES).map_err(refused)?;
+                must(!receive.wait_timeout(NOT), "a receive has ended without a message")?;
+                answer(0)?;
+                let done = receive.wait();
+                let came =
+                    done.outcome.map_err(refused)?.ok_or(Failure::Check("a receive without a message".into()))?;
+                crate::bytes::check(&came, data.endpoint(), BYTES, &done.memory)?;
+            }
+            order::OPEN => single = Some(SingleBuffer::open(&data, Pattern::default(), 1 << 20).map_err(refused)?),
+            order::USE => {
+                let buffer = single.as_mut().ok_or(Failure::Check("there is no single buffer".into()))?;
+                let used =
+                    |bytes: &[u8]| bytes.first().filter(|first| bytes.iter().all(|byte| byte == *first)).copied();
+                let (first, length) = buffer.next(|_, got| (used(got), got.len() as u32)).map_err(refused)?;
+                answer(length << 8 | u32::from(first.unwrap_or(0)))?;
+                continue;
+            }
+            order::END => return Ok(()),
+            other => return Err(Failure::Check(format!("an order {other}, which there is not"))),
+        }
+        answer(0)?;
+    }
+}
+
+/// A process that does as it is told.
+struct Taker<'a> {
+    orders: &'a Thread<'a>,
+    at: Endpoint,
+}
+
+impl Taker<'_> {
+    fn tell(&self, order: u32, word: u32) -> Outcome<()> {
+        self.orders.send(self.at, order, &word.to_le_bytes()).map_err(refused)
+    }
+
+    fn answer(&self, order: u32) -> Outcome<u32> {
+        let mut word = [0; 4];
+        self.orders.receive_timeout(Pattern::exactly(self.at, order), &mut word, PATIENCE).map_err(refused)?;
+        Ok(u32::from_le_bytes(word))
+    }
+
+    fn ask(&self, order: u32, word: u32) -> Outcome<u32> {
+        self.tell(order, word)?;
+        self.answer(order)
+    }
+}
+
+/// SPEC item 32: a send ends when its bytes have been taken, and the receiver chooses the order.
+pub(crate) fn rendezvous(options: Options, node: u16, name: &str) -> Outcome<()> {
+    let messages = open(options)?;
+    let (orders, from) = (messages.thread(ORDERS).map_err(refused)?, messages.thread(DATA).map_err(refused)?);
+    let process = find(&messages, node, name)?;
+    let taker = Taker { orders: &orders, at: Endpoint { process, thread: ORDERS } };
+    let to = Endpoint { process, thread: DATA };
+    let send = |tag| from.send_dma(to, tag, crate::bytes::of(from.endpoint(), to, tag, BYTES), BYTES);
     // Sent first: three sends wait for their receives, which are made the other way round.
     let mut sends = (0..3).map(send).collect::<Result<Vec<_>, _>>().map_err(refused)?;
-    // The same memory for all three.
-    let mut memory = Memory::from(vec![0; BYTES]);
     for tag in [2, 1, 0] {
         let last = sends.pop().ok_or(Failure::Check("no send is left".into()))?;
         must(!last.wait_timeout(NOT), "a send has ended before its bytes were taken")?;
-        let pattern = Pattern { tag: Some(tag), ..Pattern::default() };
-        let receive = to.receive_dma(pattern, std::mem::take(&mut memory));
-        let done = receive.map_err(refused)?.wait();
-        let got = done.outcome.map_err(refused)?.ok_or(Failure::Check("a receive without a message".into()))?;
-        crate::bytes::check(&got, to.endpoint(), BYTES, &done.memory)?;
-        memory = done.memory;
+        taker.ask(order::TAKE, tag)?;
         ended(last)?;
         must(sends.iter().all(|send| !send.test()), "a send has ended whose bytes were not taken")?;
     }
     // Received first.
-    let receive = to.receive_copy(Pattern::exactly(from.endpoint(), 5), BYTES).map_err(refused)?;
-    must(!receive.wait_timeout(NOT), "a receive has ended without a message")?;
+    taker.ask(order::BEGIN, 5)?;
     let sent = send(5).map_err(refused)?;
-    let done = receive.wait();
-    let got = done.outcome.map_err(refused)?.ok_or(Failure::Check("a receive without a message".into()))?;
-    crate::bytes::check(&got, to.endpoint(), BYTES, &done.memory)?;
+    taker.answer(order::BEGIN)?;
     ended(sent)?;
+    taker.tell(order::END, 0)?;
     println!("3 sends ended in the order of their receives, and one that was waited for");
     Ok(())
 }
 
 /// SPEC item 34: the first message comes while its thread does something else; the second waits until that was used.
-pub(crate) fn single(options: Options) -> Outcome<()> {
+pub(crate) fn single(options: Options, node: u16, name: &str) -> Outcome<()> {
     let messages = open(options)?;
-    let (from, to) = (messages.thread(1).map_err(refused)?, messages.thread(2).map_err(refused)?);
-    let mut buffer = SingleBuffer::open(&to, Pattern::default(), 1 << 20).map_err(refused)?;
-    for bytes in [100, 100_000] {
-        let sends: Vec<_> = [b'1', b'2', b'3'].map(|byte| from.send_copy(to.endpoint(), 0, &vec![byte; bytes])).into();
+    let (orders, from) = (messages.thread(ORDERS).map_err(refused)?, messages.thread(DATA).map_err(refused)?);
+    let process = find(&messages, node, name)?;
+    let taker = Taker { orders: &orders, at: Endpoint { process, thread: ORDERS } };
+    let to = Endpoint { process, thread: DATA };
+    taker.ask(order::OPEN, 0)?;
+    for bytes in [100, 100_000_u32] {
+        let sends = [b'1', b'2', b'3'].map(|byte| from.send_copy(to, 0, &vec![byte; bytes as usize]));
         let sends = sends.into_iter().collect::<Result<Vec<_>, _>>().map_err(refused)?;
         for (send, byte) in sends.iter().zip([b'1', b'2', b'3']) {
             must(send.wait_timeout(PATIENCE), "a message has not come into the free buffer")?;
             let ended = sends.iter().filter(|send| send.wait_timeout(NOT)).count();
             must(ended == usize::from(byte - b'0'), "a second message has come into a buffer in use")?;
-            let same = buffer.next(|_, got| got.len() == bytes && got.iter().all(|b| *b == byte)).map_err(refused)?;
-            must(same, "the buffer has another message")?;
+            let used = taker.ask(order::USE, 0)?;
+            must(used == bytes << 8 | u32::from(byte), "the buffer has another message")?;
         }
     }
+    taker.tell(order::END, 0)?;
     println!("each send ended when the message before it had been used");
     Ok(())
 }
