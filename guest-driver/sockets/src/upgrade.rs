@@ -114,10 +114,10 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
     let _signals = signals::wait();
     let mut parts = connection.parts();
     let Some(mut change) = connection.input.change(phase::RAW) else { return };
+    let Some(node) = peer::node_of(fd) else { return };
     if connection.is_bare() {
         return say(format_args!("descriptor {fd}: what is read is left alone, since a process has no ring for it"));
     }
-    let Some(node) = peer::node_of(fd) else { return };
     let Some(board) = board() else { return };
     if !counts_agree(fd, None, Some(connection.input.bytes())) {
         return;
