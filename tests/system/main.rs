@@ -149,6 +149,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("s2_rendezvous", &messages::rendezvous),
             ("s2_single_buffer", &messages::single_buffer),
             ("s2_one_interrupt_a_message", &messages::interrupts),
+            ("msg_threshold_follows", &messages::threshold),
             ("s4_threads_over_ports", &messages::threads_over_ports),
             ("s4_full_destination_delays", &messages::full_destination),
             ("s4_one_port_does_not_do_and_two_do", &messages::two_ports),

@@ -180,12 +180,16 @@ pub(crate) fn pairs_on_a_processor(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// At most one interrupt for each node and message, whether its bytes go to a slot or a board fetches them.
+/// At most one interrupt for each node and message, whether its bytes go to a slot or the receiver's board fetches them,
+/// and whether the receive or the send comes first. If the sender's board stores them, the receiver has one more: the
+/// first says what there is, the second that it is there.
 pub(crate) fn interrupts(cluster: &Cluster) -> Result<()> {
-    /// Exchanges that `tg-msg pair` makes before those that it is told to.
-    const WARMING: u64 = 100;
-    /// For connecting, and for what else happens on the nodes.
-    const BESIDES: u64 = 150;
+    /// Batches of so many messages each, and interrupts for a batch itself, at either node.
+    const BATCHES: u64 = 20;
+    const BATCH: u64 = 16;
+    const FOR_A_BATCH: u64 = 2;
+    /// For what else happens on the nodes.
+    const BESIDES: u64 = 30;
     let nodes = [cluster.node(0), cluster.node(1)];
     let count = || -> Result<[u64; 2]> {
         let mut counts = [0; 2];
@@ -198,17 +202,58 @@ pub(crate) fn interrupts(cluster: &Cluster) -> Result<()> {
         }
         Ok(counts)
     };
-    for (n, bytes) in ["8", "100000"].into_iter().enumerate() {
-        let name = format!("interrupts-{n}");
-        let echo = serving(nodes[1], &["echo", &name, "--progress", "blocking"])?;
-        let before = count()?;
-        alone(cluster, &["pair", "1", &name, "400", bytes, "--progress", "blocking"])?;
-        ended_well(echo, "the echo failed")?;
-        let messages = 2 * (WARMING + 400);
-        let taken: Vec<u64> = count()?.iter().zip(before).map(|(after, before)| after - before).collect();
-        println!("  {bytes} bytes: {taken:?} interrupts on the nodes for {messages} messages");
-        ensure!(taken.iter().all(|taken| (1..messages + BESIDES).contains(taken)), "{taken:?} for {messages} messages");
+    let batches = BATCHES.to_string();
+    // At most so many for a message, at the sender and at the receiver.
+    for (way, bytes, most) in [("get", "8", [1, 1]), ("get", "100000", [1, 1]), ("put", "100000", [1, 2])] {
+        for first in ["receives-first", "sends-first"] {
+            let name = format!("interrupts-{way}-{bytes}-{first}");
+            let sink = serving(nodes[1], &["sink", &name, bytes, first, "--way", way])?;
+            let words = ["tg-msg", "batches", "1", &name, &batches, bytes, first, "--way", way];
+            let mut sender = nodes[0].argv(&words).keep_input_open().spawn()?;
+            sender.wait_for_line(LIMIT, |line| line == "ready")?;
+            let before = count()?;
+            sender.write("\n")?;
+            sender.wait_for_line(LIMIT, |line| line == format!("{} messages", BATCHES * BATCH))?;
+            let after = count()?;
+            sender.write("\n")?;
+            ended_well(sender, "the sender failed")?;
+            ended_well(sink, "the sink failed")?;
+            let taken = [after[0] - before[0], after[1] - before[1]];
+            println!("  {way}, {bytes} bytes, {first}: {taken:?} interrupts for {} messages", BATCHES * BATCH);
+            for (taken, most) in taken.into_iter().zip(most) {
+                let most = most * BATCHES * BATCH + FOR_A_BATCH * BATCHES + BESIDES;
+                ensure!((1..=most).contains(&taken), "{name}: {taken} interrupts on a node: expected at most {most}");
+            }
+        }
     }
+    Ok(())
+}
+
+/// Which messages go to slots follows what is faster, within its bounds, and both ways are tried; where no memory can
+/// be locked, at either process, messages that fit go to slots, or are loaded from there, and none is lost.
+pub(crate) fn threshold(cluster: &Cluster) -> Result<()> {
+    let run = |name: &str, options: &[&str]| -> Result<Vec<[u64; 3]>> {
+        let echo = serving(cluster.node(1), &[&["echo", name], options].concat())?;
+        let words = [&["tg-msg", "threshold", "1", name, "150"], options].concat();
+        let said = cluster.node(0).argv(&words).limit(LIMIT).check()?;
+        ended_well(echo, "the echo failed")?;
+        println!("{said}");
+        let numbers = |line: &str| -> Option<[u64; 3]> {
+            let words = line.split([' ', ';']).filter_map(|word| word.parse().ok());
+            words.collect::<Vec<_>>().try_into().ok()
+        };
+        let all: Vec<_> = said.lines().filter_map(numbers).collect();
+        ensure!(all.len() == 3, "{said}: expected three lines");
+        Ok(all)
+    };
+    let adapts = run("adapts", &[])?;
+    for [threshold, slots, requests] in &adapts {
+        ensure!((256..=4096).contains(threshold), "{threshold}: expected 256 to 4096");
+        ensure!(*slots > 0 && *requests > 0, "{slots} to slots, {requests} as requests: expected some of both");
+    }
+    ensure!(adapts[2][0] == 4096, "requests that cannot be made: {} bytes at most go to slots", adapts[2][0]);
+    let fixed = run("fixed", &["--eager", "1024"])?;
+    ensure!(fixed.iter().all(|said| *said == [1024, 0, 0]), "{fixed:?}: expected nothing measured");
     Ok(())
 }
 

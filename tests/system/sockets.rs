@@ -259,7 +259,7 @@ pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
     let partners = partner.map_or_else(|e| e.to_string(), |output| format!("{}: {}", output.status, output.stderr));
     ensure!(output.status.success(), "{}: {}; the partner: {partners}", output.status, output.stderr);
     ensure!(partners == "exit code 0: ", "the partner: {partners}");
-    ensure!(output.stdout.lines().count() == 8, "expected a line for each of 7 layers");
+    ensure!(output.stdout.lines().count() == 11, "expected a line for each of 10 layers");
     let mut said = vec![output.stderr];
     for server in servers {
         let output = server.wait_for(LIMIT)?;

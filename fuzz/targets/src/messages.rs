@@ -21,6 +21,7 @@ fn config(way: Way) -> Config {
         block,
         fragments,
         eager: 64,
+        eager_floor: 16,
         longest: 1000,
         threads: 2,
         sends: 6,
@@ -101,7 +102,9 @@ impl World {
             2 => {
                 let (threads, tag, length) = (u32::from(input.u8()), u32::from(input.u8()), u64::from(input.u16()));
                 let to = Endpoint { process: peer, thread: threads >> 4 };
-                if let Ok(send) = self.engine.send(threads & 15, to, tag & 3, length, Some(Place(length))) {
+                let request = self.engine.choose(peer, length).request ^ (tag & 4 != 0);
+                let place = (request || length > 64).then_some(Place(length));
+                if let Ok(send) = self.engine.send(threads & 15, to, tag & 3, length, place) {
                     assert!(self.sends.insert(send, length).is_none(), "two sends have one id");
                 }
             }

@@ -98,6 +98,16 @@ typedef struct tg_msg_received {
 	uint64_t length;
 } tg_msg_received;
 
+/* Which messages to a process go to slots. */
+typedef struct tg_msg_eager {
+	/* Bytes of the longest one, unless the other way is tried; between eager_floor and eager of the options. */
+	uint64_t threshold;
+	/* Messages that have been measured, of those that went to slots. */
+	uint64_t slots;
+	/* The same of those that were requests. */
+	uint64_t requests;
+} tg_msg_eager;
+
 /* How to open messages; what is 0 is the default, and so is NULL. slots, block, fragments, eager and longest must
  * be the same for all processes that talk to each other. */
 typedef struct tg_msg_options {
@@ -113,6 +123,10 @@ typedef struct tg_msg_options {
 	/* Bytes of the longest message that goes to slots before it is received, at most what the fragments have room
 	 * for; 0 means 4096, UINT64_MAX that none does. */
 	uint64_t eager;
+	/* Bytes of the longest message that goes to a slot in any case; between this and eager, messages go the way
+	 * that has been faster to that process. 0 means 256, UINT64_MAX that all go to slots which may. Need not be
+	 * the same. */
+	uint64_t eager_floor;
 	/* Bytes of the longest message; 0 means no limit. */
 	uint64_t longest;
 	/* Threads that can receive, at most; 0 means 4096. */
@@ -173,6 +187,9 @@ int tg_msg_find(const tg_msg *messages, uint16_t node, const char *name, tg_msg_
 /* Connects to a process, for at most so many nanoseconds. The first message to it does so, too, for at most 10
  * seconds. */
 int tg_msg_connect(const tg_msg *messages, const tg_msg_process *process, uint64_t nanoseconds);
+
+/* Which messages to a process go to slots now; -ECONNRESET if it is not connected. eager may be NULL. */
+int tg_msg_eager_to(const tg_msg *messages, const tg_msg_process *process, tg_msg_eager *eager);
 
 /* Opens a thread of this process, which can receive from now on; the number is its own. It need not be one of the
  * system's. */

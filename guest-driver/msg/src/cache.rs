@@ -17,6 +17,9 @@ use telegraphos_msg_core::Place;
 const MOST: u64 = 512 << 10;
 const ALL: u64 = 1 << 20;
 
+/// What is locked is pages.
+const PAGE: u64 = 4096;
+
 #[derive(Debug)]
 struct Entry {
     address: u64,
@@ -24,6 +27,13 @@ struct Entry {
     /// Where others' boards find it, if they may read it.
     place: Option<Place>,
     registration: Arc<Registration>,
+}
+
+impl Entry {
+    /// Bytes of its pages.
+    fn locks(&self) -> u64 {
+        (self.address % PAGE + self.length).next_multiple_of(PAGE)
+    }
 }
 
 /// That used last is behind.
@@ -57,7 +67,7 @@ impl Cache {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         entries.push_back(Entry { address, length, place, registration: registration.clone() });
         let mut ended = Vec::new();
-        while entries.iter().map(|entry| entry.length).sum::<u64>() > ALL {
+        while entries.iter().map(Entry::locks).sum::<u64>() > ALL {
             ended.extend(entries.pop_front());
         }
         drop(entries);

@@ -69,5 +69,5 @@ pub use messages::{Messages, Name};
 pub use options::{Options, Progress, Routing};
 pub use single::SingleBuffer;
 pub use telegraphos_msg_core::routes::Route;
-pub use telegraphos_msg_core::{Config, ConfigError, Endpoint, Failure, Pattern, Process, Received, Way};
+pub use telegraphos_msg_core::{Config, ConfigError, Eager, Endpoint, Failure, Pattern, Process, Received, Way};
 pub use thread::Thread;

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use telegraphos::{Node, Rights, Segment};
-use telegraphos_msg_core::Process;
 use telegraphos_msg_core::routes::Route;
+use telegraphos_msg_core::{Eager, Process};
 
 /// The messages of a process.
 #[derive(Debug)]
@@ -98,6 +98,12 @@ impl Messages {
     /// [`Error::NotReached`], [`Error::NoAnswer`], [`Error::Unlike`].
     pub fn connect(&self, process: Process, time: Duration) -> Result<()> {
         self.shared.connect(process, time)
+    }
+
+    /// Which messages to a process go to slots now, if it is connected: [`Config::eager_floor`] and [`Config::eager`]
+    /// are the bounds.
+    pub fn eager(&self, process: Process) -> Option<Eager> {
+        self.shared.lock().engine.eager(process)
     }
 
     /// A thread of this process, which can receive from now on. Its number is its own.

@@ -20,8 +20,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use telegraphos::{MAX_COPY, Node, RegisterBuilder, Registration, Rights};
-use telegraphos_msg_core::{Config, Engine, Place, Process};
+use telegraphos::{MAX_COPY, Node, RegisterBuilder, Registration, Remote, Rights};
+use telegraphos_msg_core::{Config, Engine, Failure, Place, Process};
 
 /// How long a process is waited for that a message is for.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
@@ -48,6 +48,24 @@ pub(crate) struct Shared {
     /// To be joined.
     threads: Mutex<Vec<JoinHandle<()>>>,
     moving: OnceLock<()>,
+}
+
+/// Loads a message from another process's memory into its buffer.
+fn load(theirs: &Remote, length: u64, buffer: Buffer) -> Result<()> {
+    let (whole, rest) = (length & !7, length % 8);
+    let (mut words, mut bytes) = (vec![0; whole as usize / 8], [0; 8]);
+    theirs.get_slice(0, &mut words)?;
+    theirs.get_slice(whole, &mut bytes[..rest as usize])?;
+    words.push(u64::from_le_bytes(bytes));
+    let state = theirs.state()?;
+    if state.dead || state.cut || state.error.is_some() {
+        return Err(Failure::Failed.into());
+    }
+    let mut words = words.into_iter();
+    // SAFETY: the request has not ended, so its memory is there, and this message is its. One that may go to slots is
+    // not longer than those.
+    unsafe { buffer.write(0, length as u32, || words.next().unwrap_or(0)) };
+    Ok(())
 }
 
 /// Nobody guesses it.
@@ -450,19 +468,28 @@ impl Shared {
         if self.nodes.local(other.node).is_none() {
             return self.fetch_far(transfer, buffer);
         }
+        let link = self.lock().link(other).cloned();
+        let link = link.ok_or(Failure::Gone)?;
+        let theirs = || link.memory(&self.node, other, at, if fetch { Rights::READ } else { Rights::WRITE });
         let made;
         let own = match own {
             Some(own) => own,
             None => {
                 // SAFETY: the request has not ended, so its memory is there; nor does it until this returns. What comes
                 // later is not moved by it.
-                made = unsafe { self.cache.private(self, buffer.cut(length)) }?;
+                match unsafe { self.cache.private(self, buffer.cut(length)) } {
+                    Ok(own) => made = own,
+                    // What might have gone to a slot needs no more locked memory than that.
+                    Err(error) if fetch && length <= self.config().eager => {
+                        log::debug!("{length} bytes are loaded, not copied: {error}");
+                        return load(&*theirs()?, length, buffer);
+                    }
+                    Err(error) => return Err(error),
+                }
                 &made
             }
         };
-        let link = self.lock().link(other).cloned();
-        let link = link.ok_or(telegraphos_msg_core::Failure::Gone)?;
-        let theirs = link.memory(&self.node, other, at, if fetch { Rights::READ } else { Rights::WRITE })?;
+        let theirs = theirs()?;
         for offset in (0..length).step_by(MAX_COPY as usize) {
             let part = MAX_COPY.min(length - offset);
             let moved = match fetch {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use telegraphos::RemoteQueue;
 use telegraphos_msg_core::far::{Body, Step, Why};
 use telegraphos_msg_core::layout::{Element, HEAD, Kind, Layout, kind_of};
-use telegraphos_msg_core::{Action, Config, Engine, Failure, Packet, Piece, Process, ReceiveId, SendId};
+use telegraphos_msg_core::{Action, Choice, Config, Engine, Failure, Packet, Piece, Process, ReceiveId, SendId};
 
 /// Processes of one node that have said hello, at most, until they are looked at.
 const HELLOS: usize = 64;
@@ -93,6 +93,15 @@ impl Requests {
     }
 }
 
+/// A send whose time the engine decides by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed {
+    pub(crate) to: Process,
+    pub(crate) length: u64,
+    pub(crate) choice: Choice,
+    pub(crate) begun: Instant,
+}
+
 /// What is done without the lock, since it may take a while.
 #[derive(Debug)]
 pub(crate) struct Due {
@@ -111,6 +120,8 @@ pub(crate) struct State {
     /// By their places.
     sends: Requests,
     receives: Requests,
+    /// Of the sends, those whose time is measured.
+    timed: BTreeMap<SendId, Timed>,
     /// Processes that a thread of this one waits for: the connecting thread is to connect to them.
     pub(crate) wanted: BTreeSet<Process>,
     /// Processes that have said hello, for the same, after those.
@@ -145,6 +156,7 @@ impl State {
             keys: HashMap::new(),
             sends: Requests::default(),
             receives: Requests::default(),
+            timed: BTreeMap::new(),
             wanted: BTreeSet::new(),
             hellos: BTreeSet::new(),
             refused: BTreeMap::new(),
@@ -193,8 +205,9 @@ impl State {
     }
 
     /// A send has begun.
-    pub(crate) fn sends(&mut self, send: SendId, request: Arc<Request>) {
+    pub(crate) fn sends(&mut self, send: SendId, request: Arc<Request>, timed: Option<Timed>) {
         self.sends.insert(send.place(), request);
+        self.timed.extend(timed.map(|timed| (send, timed)));
     }
 
     /// A receive has begun.
@@ -473,6 +486,11 @@ impl State {
                     self.end(request, outcome.map(Some));
                 }
                 Action::Sent { send, outcome } => {
+                    if let Some(Timed { to, length, choice, begun }) = self.timed.remove(&send) {
+                        if outcome.is_ok() {
+                            self.engine.took(to, length, choice, begun.elapsed());
+                        }
+                    }
                     let request = self.sends.remove(send.place());
                     self.end(request, outcome.map(|()| None));
                 }

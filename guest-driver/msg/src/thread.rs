@@ -7,7 +7,7 @@ use crate::memory::Memory;
 use crate::messages::Messages;
 use crate::request::{Buffer, Event, Lent, Request};
 use crate::shared::ANSWER;
-use crate::state::State;
+use crate::state::{State, Timed};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,14 +54,43 @@ impl Thread<'_> {
         }
     }
 
-    /// Whether a message of so many bytes is long, so that boards must reach its memory. One that is too long is
-    /// refused elsewhere.
-    fn is_long(&self, length: u64) -> bool {
-        let config = self.messages.shared.config();
-        length > config.eager && length <= config.longest
+    /// How a message of so many bytes is to go, and since when that is measured. One that is too long is refused
+    /// elsewhere.
+    fn choose(&self, to: Process, length: u64) -> (bool, Option<Timed>) {
+        let shared = &self.messages.shared;
+        let config = shared.config();
+        if length <= config.floor() || length > config.eager {
+            return (length > config.eager && length <= config.longest, None);
+        }
+        let choice = shared.lock().engine.choose(to, length);
+        let timed = choice.measured.then(|| Timed { to, length, choice, begun: Instant::now() });
+        (choice.request, timed)
     }
 
-    /// Whether others' boards store into the buffers of long messages.
+    /// What `register` says of the memory of a message, if that is a request.
+    fn prepare<T>(
+        &self,
+        to: Process,
+        length: u64,
+        register: impl FnOnce() -> Result<T>,
+    ) -> Result<(Option<T>, Option<Timed>)> {
+        let shared = &self.messages.shared;
+        let (request, timed) = self.choose(to, length);
+        match request.then(register).transpose() {
+            // It goes to a slot. Those that follow do, too, if this is not only now.
+            Err(error) if length <= shared.config().eager => {
+                log::debug!("a message of {length} bytes is no request: {error}");
+                if let Some(Timed { choice, .. }) = timed {
+                    shared.lock().engine.took(to, length, choice, Duration::MAX);
+                }
+                Ok((None, None))
+            }
+            memory => Ok((memory?, timed)),
+        }
+    }
+
+    /// Whether others' boards store into the buffers of long messages. Into those that have room only for what may go
+    /// to a slot, they do not: most would be registered for nothing.
     fn is_stored_to(&self, capacity: u64) -> bool {
         let config = self.messages.shared.config();
         config.way == Way::Put && capacity > config.eager
@@ -69,25 +98,25 @@ impl Thread<'_> {
 
     /// Sends a message: returns when the receiving thread has it (SPEC item 32).
     ///
-    /// Memory of a long message is registered for the next one from there, as that of a [`Memory`] is. Constants cannot
-    /// be: they are copied before.
+    /// Memory of a message that goes as a request is registered for the next one from there, as that of a [`Memory`] is.
+    /// Constants cannot be: they are copied before.
     pub fn send(&self, to: Endpoint, tag: u32, bytes: &[u8]) -> Result<()> {
         let shared = &*self.messages.shared;
         let (mut copy, _lent) = (Vec::new(), Lent);
         // SAFETY: others may only read it.
         let register = |buffer| unsafe { shared.cache.readable(shared, buffer) };
-        let long = self.is_long(bytes.len() as u64);
-        let memory = match long.then(|| register(Buffer::of(bytes))).transpose() {
+        let length = bytes.len() as u64;
+        let (memory, timed) = match self.prepare(to.process, length, || register(Buffer::of(bytes))) {
             // A program's constants cannot be pinned, for example.
             Err(Error::Board(telegraphos::Error::Register { errno: Errno::FAULT, .. })) => {
                 copy = bytes.to_vec();
-                Some(register(Buffer::of(&copy))?)
+                (Some(register(Buffer::of(&copy))?), None)
             }
-            memory => memory?,
+            prepared => prepared?,
         };
         let request = Request::of_thread(Buffer::of(if copy.is_empty() { bytes } else { &copy }));
         let (memory, place) = split(memory);
-        self.start_send(to, tag, bytes.len() as u64, place, &request)?;
+        self.start_send(to, tag, (length, place, timed), &request)?;
         self.wait(&request, memory.as_deref(), None).map(|_| ())
     }
 
@@ -95,13 +124,12 @@ impl Thread<'_> {
         &self,
         to: Endpoint,
         tag: u32,
-        length: u64,
-        place: Option<Place>,
+        (length, place, timed): (u64, Option<Place>, Option<Timed>),
         request: &Arc<Request>,
     ) -> Result<()> {
         self.begin(Some(to.process), None, |state| {
             let id = state.engine.send(self.number, to, tag, length, place)?;
-            state.sends(id, request.clone());
+            state.sends(id, request.clone(), timed);
             Ok(())
         })
     }
@@ -139,15 +167,14 @@ impl Thread<'_> {
         if length > memory.len() {
             return Err(Error::Beyond { length, most: memory.len() });
         }
-        let shared = &self.messages.shared;
-        let mut readable = None;
-        if self.is_long(length as u64) {
+        let (shared, length) = (&self.messages.shared, length as u64);
+        let (readable, timed) = self.prepare(to.process, length, || {
             shared.start_moving()?;
-            readable = Some(shared.readable(&mut memory)?);
-        }
+            shared.readable(&mut memory)
+        })?;
         let (own, place) = split(readable);
         let request = Request::of_handle(memory, own, None);
-        self.start_send(to, tag, length as u64, place, &request)?;
+        self.start_send(to, tag, (length, place, timed), &request)?;
         Ok(Handle::new(shared.clone(), request, None))
     }
 
@@ -198,12 +225,13 @@ impl Thread<'_> {
         let (buffer, capacity) = (Buffer::of_mut(&mut memory), memory.len() as u64);
         let node = pattern.process.map(|process| process.node);
         let (mut private, mut writable) = (None, None);
+        // Which messages are requests is decided by who sends them.
+        shared.start_moving()?;
         if self.is_stored_to(capacity) {
             // SAFETY: nothing but the request, which has the memory, accesses it before its end, and `Owned` is what
             // then closes the registration.
             writable = Some(unsafe { shared.register_writable(buffer, node) }?);
         } else if capacity > shared.config().eager {
-            shared.start_moving()?;
             private = Some(shared.private(&mut memory)?);
         }
         let (registration, place) = split(writable);

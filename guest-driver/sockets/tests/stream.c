@@ -5,7 +5,8 @@
  *
  *   stream serve PORT             sends back what the other one says that it sends, until that ends
  *   stream connect ADDRESS PORT   for each line "SIZE WARMING COUNT" of its input: as many exchanges of so many bytes,
- *                                 of which those that count take the nanoseconds each that it says
+ *                                 of which those that count take the nanoseconds each that it says; the bytes of one
+ *                                 more are compared
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -63,6 +64,11 @@ static int get(int fd, void *to, size_t length)
 	return 1;
 }
 
+static char expected(unsigned int at, uint32_t seed)
+{
+	return (char)(((at ^ at >> 8 ^ seed) * 0x9e3779b1) >> 24);
+}
+
 static void tune(int fd)
 {
 	int one = 1;
@@ -99,6 +105,25 @@ static void serve(struct sockaddr_in at)
 	close(fd);
 }
 
+/* One more exchange, whose bytes are compared. */
+static void compare(int fd, unsigned int size)
+{
+	static uint32_t seed;
+
+	seed++;
+	for (unsigned int n = 0; n < size; n++)
+		bytes[n] = expected(n, seed);
+	put(fd, bytes, size);
+	memset(bytes, 0, size);
+	if (!get(fd, bytes, size))
+		fail("the other end has closed");
+	for (unsigned int n = 0; n < size; n++)
+		if (bytes[n] != expected(n, seed)) {
+			fprintf(stderr, "stream: byte %u of %u that came back is another\n", n, size);
+			exit(1);
+		}
+}
+
 static void connect_to(struct sockaddr_in other)
 {
 	unsigned int size, warming, count;
@@ -108,7 +133,7 @@ static void connect_to(struct sockaddr_in other)
 		fail("connect");
 	tune(fd);
 	while (scanf("%u %u %u", &size, &warming, &count) == 3) {
-		struct order order = { size, warming + count };
+		struct order order = { size, warming + count + 1 };
 		struct timespec begun, ended;
 
 		if (size > MOST || count == 0) {
@@ -116,7 +141,7 @@ static void connect_to(struct sockaddr_in other)
 			exit(2);
 		}
 		put(fd, &order, sizeof(order));
-		for (unsigned int n = 0; n < order.count; n++) {
+		for (unsigned int n = 0; n < warming + count; n++) {
 			if (n == warming)
 				clock_gettime(CLOCK_MONOTONIC, &begun);
 			put(fd, bytes, size);
@@ -124,6 +149,7 @@ static void connect_to(struct sockaddr_in other)
 				fail("the other end has closed");
 		}
 		clock_gettime(CLOCK_MONOTONIC, &ended);
+		compare(fd, size);
 		printf("%.0f\n", ((ended.tv_sec - begun.tv_sec) * 1e9 + (ended.tv_nsec - begun.tv_nsec)) / count);
 		fflush(stdout);
 	}

@@ -49,19 +49,21 @@ use telegraphos_msg_core::Bug;
 use world::{Tally, World};
 
 /// Events that a run must include.
-const WHAT: [&str; 23] = [
+const WHAT: [&str; 25] = [
     "crashes",
     "ends of processes",
     "fetches",
     "fragments",
     "links that break",
     "links that break for good",
+    "messages in slots that might have been requests",
     "messages received",
     "overflows of queues",
     "processes that connect again",
     "receives that are withdrawn",
     "receives whose sender has gone",
     "requests",
+    "requests that might have gone to slots",
     "resets",
     "sends that are withdrawn",
     "sends to no thread",

@@ -68,7 +68,13 @@ impl World {
         }
         let number = self.sends.len();
         let mut place = None;
-        if length > self.config.eager {
+        let choice = self.programs[who].engine.choose(to.process, length);
+        // A threshold that is wherever it may be: where either way is allowed, half of the messages go the other one.
+        let either = length > self.config.floor() && length <= self.config.eager;
+        let request = choice.request ^ (either && self.cluster.rng.percent(50));
+        self.count("requests that might have gone to slots", u64::from(either && request));
+        self.count("messages in slots that might have been requests", u64::from(either && !request));
+        if request {
             place = self.allocate(who, false, length);
             let Some(at) = place else { return Ok(false) };
             let at = World::memory_at(who, at) as usize;
@@ -270,7 +276,7 @@ impl World {
                     ));
                 }
                 self.compare(receive, Some(send))?;
-                let by_board = if length > self.config.eager { length.min(capacity) } else { 0 };
+                let by_board = if self.sends[send].place.is_some() { length.min(capacity) } else { 0 };
                 let stored = self.stored(receive);
                 if stored != by_board {
                     return Err(format!("once: {stored} bytes were stored for receive {receive}, of {by_board}"));

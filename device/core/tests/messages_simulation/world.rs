@@ -134,11 +134,13 @@ fn config(cluster: &mut Cluster, bug: Option<Bug>) -> Config {
     let fragments = 1 + random.below(4_u16);
     let block = 1 + random.below(64_u32);
     let room = u64::from(block) * u64::from(fragments);
+    let eager = if random.percent(50) { room } else { random.below(room + 1) };
     Config {
         slots: 1 + random.below(4_u16),
         block,
         fragments,
-        eager: if random.percent(50) { room } else { random.below(room + 1) },
+        eager,
+        eager_floor: if random.percent(50) { eager } else { random.below(eager + 1) },
         longest: LONGEST,
         way: if random.percent(50) { Way::Get } else { Way::Put },
         chains: 1 + random.below(4_u16),

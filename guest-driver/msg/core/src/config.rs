@@ -15,7 +15,7 @@ pub enum Way {
     Put,
 }
 
-/// Sizes and limits of an engine. Those of the processes that it talks to are the same. Start from
+/// Sizes and limits of an engine. Sizes of the processes that it talks to are the same. Start from
 /// [`Config::default`] or [`Config::paper`] and change fields.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
@@ -26,8 +26,13 @@ pub struct Config {
     pub block: u32,
     /// Fragments of one message, at most. At least 1.
     pub fragments: u16,
-    /// Bytes of the longest message that goes to a slot before it is received. Longer ones are requests.
+    /// Bytes of the longest message that goes to a slot before it is received. Longer ones are requests. At most what
+    /// `fragments` slots have room for.
     pub eager: u64,
+    /// Bytes of the longest message that goes to a slot in any case. Longer ones, up to `eager`, go the way that has
+    /// been faster to that process: as requests, or to slots. From `eager` on, nothing is measured. Others may have
+    /// another one.
+    pub eager_floor: u64,
     /// Bytes of the longest message.
     pub longest: u64,
     /// Other processes, at most. Memory for their messages is `slots` times that.
@@ -59,6 +64,7 @@ impl Default for Config {
             block: 4096,
             fragments: 1,
             eager: 4096,
+            eager_floor: 256,
             longest: u64::MAX,
             peers: 1024,
             threads: 4096,
@@ -77,7 +83,7 @@ impl Config {
     pub fn paper() -> Config {
         let (block, fragments) = ((64 << 10) - HEADER, 32);
         let longest = u64::from(block) * u64::from(fragments);
-        Config { block, fragments, eager: longest, longest, ..Config::default() }
+        Config { block, fragments, eager: longest, eager_floor: longest, longest, ..Config::default() }
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -120,6 +126,11 @@ impl Config {
     #[expect(clippy::unused_self, reason = "the other one uses it")]
     pub(crate) fn has(&self, _bug: Bug) -> bool {
         false
+    }
+
+    /// Bytes up to which a message goes to a slot in any case.
+    pub fn floor(&self) -> u64 {
+        self.eager_floor.min(self.eager)
     }
 
     /// Fragments of a message that goes to slots. One without bytes is one fragment.

@@ -7,7 +7,9 @@ use crate::config::{Config, ConfigError};
 use crate::packet::{Header, Packet, Place, Violation};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
+use crate::threshold::{Choice, Eager};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Why a send, a receive or else is refused at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -117,7 +119,7 @@ impl Engine {
 
     fn connect_by(&mut self, peer: Process, far: bool) -> Result<(), Error> {
         self.receiver.connect(&self.config, peer, far)?;
-        self.sender.connect(&self.config, peer);
+        self.sender.connect(&self.config, peer, far);
         Ok(())
     }
 
@@ -134,7 +136,26 @@ impl Engine {
         self.receiver.gone(peer, &mut self.out);
     }
 
-    /// Sends `length` bytes from a thread of this process. Up to [`Config::eager`] they need no place.
+    /// How a message that is sent now is to go to a process: to a slot, or as a request, with a place. To one that no
+    /// board reaches, all go to slots that fit.
+    pub fn choose(&mut self, to: Process, length: u64) -> Choice {
+        self.sender.choose(&self.config, to, length)
+    }
+
+    /// A message of so many bytes has taken so long that was to be [measured](Choice::measured): from what its owner
+    /// did before it was sent, until [`Action::Sent`] without a failure.
+    pub fn took(&mut self, to: Process, length: u64, choice: Choice, time: Duration) {
+        self.sender.took(to, length, choice, time);
+    }
+
+    /// How messages to a process go, if it is connected.
+    pub fn eager(&self, to: Process) -> Option<Eager> {
+        self.sender.eager(to)
+    }
+
+    /// Sends `length` bytes from a thread of this process: to a slot, if they are without a place or not more than
+    /// [`Config::eager_floor`], else as a request. Only up to [`Config::eager`] they need no place. That is not changed
+    /// later, wherever the threshold moves.
     ///
     /// # Errors
     ///

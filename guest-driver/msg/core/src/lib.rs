@@ -6,6 +6,7 @@
 //! ```text
 //!   Engine       one process: dispatches                                   engine.rs
 //!     Sender     sends, in order, as slots allow                           sender.rs
+//!       Threshold  which of them go to slots, as has been faster           threshold.rs
 //!     Receiver   what has arrived and who waits for it; fragments          receiver.rs
 //!       Store    control blocks, by a hash and in order                    store.rs
 //!     Slots      what each has in the slots between two processes          slots.rs
@@ -30,6 +31,9 @@
 //! what was in it. That is when the send ends, too, so the end of a send says that the *thread* has the message. What
 //! has no slot waits at the sender: a receiver without room delays, and loses nothing. Slots are the account of one
 //! process at another: no other process's messages wait because of its own.
+//!
+//! Which messages are short is decided for each when it is sent ([`Engine::choose`]): between two bounds, those whose
+//! way to a slot has been faster than that of a request to the same process has been.
 //!
 //! # Far processes
 //!
@@ -76,6 +80,7 @@ pub mod routes;
 mod sender;
 mod slots;
 mod store;
+mod threshold;
 
 pub use action::{Action, Failure, Piece, ReceiveId, Received, SendId, TransferId};
 pub use address::{Endpoint, Pattern, Process};
@@ -84,3 +89,4 @@ pub use bugs::Bug;
 pub use config::{Config, ConfigError, HEADER, Way};
 pub use engine::{Engine, Error};
 pub use packet::{Answer, Header, Packet, Place, Violation};
+pub use threshold::{Choice, Eager};

@@ -9,7 +9,9 @@ use crate::engine::Error;
 use crate::packet::{Answer, Header, Packet, Place, Violation};
 use crate::slots::Slots;
 use crate::store::{Id, Store};
+use crate::threshold::{Choice, Eager, Threshold};
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
@@ -43,6 +45,7 @@ struct Send {
 struct Outgoing {
     slots: Slots,
     waiting: VecDeque<Id>,
+    threshold: Threshold,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,8 +59,29 @@ impl Sender {
         Sender { sends: Store::new(config.sends, 1), peers: BTreeMap::new() }
     }
 
-    pub(crate) fn connect(&mut self, config: &Config, peer: Process) {
-        self.peers.insert(peer, Outgoing { slots: Slots::new(config), waiting: VecDeque::new() });
+    pub(crate) fn connect(&mut self, config: &Config, peer: Process, far: bool) {
+        // Bytes of a request of a far process go by the same streams, after one more question.
+        let threshold = if far { Threshold::fixed(config) } else { Threshold::new(config) };
+        self.peers.insert(peer, Outgoing { slots: Slots::new(config), waiting: VecDeque::new(), threshold });
+    }
+
+    pub(crate) fn choose(&mut self, config: &Config, to: Process, length: u64) -> Choice {
+        match self.peers.get_mut(&to) {
+            Some(Outgoing { slots, waiting, threshold }) => {
+                threshold.choose(length, waiting.is_empty() && slots.in_use() == 0)
+            }
+            None => Choice { request: length > config.eager, measured: false },
+        }
+    }
+
+    pub(crate) fn took(&mut self, to: Process, length: u64, choice: Choice, time: Duration) {
+        if let Some(peer) = self.peers.get_mut(&to).filter(|_| choice.measured) {
+            peer.threshold.took(length, choice.request, time);
+        }
+    }
+
+    pub(crate) fn eager(&self, to: Process) -> Option<Eager> {
+        self.peers.get(&to).map(|peer| peer.threshold.eager())
     }
 
     /// Sends that have not ended.
@@ -81,7 +105,8 @@ impl Sender {
             return Err(Error::TooLong { length: header.length, most: config.longest });
         }
         let request = match place {
-            _ if header.length <= config.eager => None,
+            None if header.length <= config.eager => None,
+            Some(_) if header.length <= config.floor() => None,
             Some(place) => Some(place),
             None => return Err(Error::NoPlace { length: header.length, most: config.eager }),
         };

@@ -165,8 +165,26 @@ fn check(name: &str, config: Config, scripts: Vec<Vec<Do>>) -> Option<String> {
 /// Each with both ways of moving bytes.
 fn sound(name: &str, slots: u16, scripts: &[Vec<Do>]) {
     for way in [Way::Get, Way::Put] {
-        let found = check(&format!("{name}, {way:?}"), config(slots, way, None), scripts.to_vec());
-        assert!(found.is_none(), "{}", found.unwrap_or_default());
+        is_sound(&format!("{name}, {way:?}"), config(slots, way, None), scripts);
+    }
+}
+
+fn is_sound(name: &str, config: Config, scripts: &[Vec<Do>]) {
+    let found = check(name, config, scripts.to_vec());
+    assert!(found.is_none(), "{}", found.unwrap_or_default());
+}
+
+/// Every other message of a sender goes to a slot, or to two, although the one before was a request, and the other way
+/// round: whatever the threshold is, and whenever it moves.
+#[test]
+fn i17_i18_messages_of_one_length_that_go_both_ways() {
+    let scripts = [
+        vec![send((1, 0), 1, 4), send((1, 0), 1, 4), send((1, 0), 1, 3), Do::WithdrawSend],
+        vec![receive(0, any()), receive(0, from(0, 0, 1)), Do::WithdrawReceive, receive(0, any())],
+    ];
+    for (slots, way) in [(1, Way::Get), (1, Way::Put), (2, Way::Get)] {
+        let config = Config { eager_floor: 1, ..config(slots, way, None) };
+        is_sound(&format!("both ways, {slots} slots, {way:?}"), config, &scripts);
     }
 }
 

@@ -16,11 +16,13 @@ fn config(seed: u64, bug: Option<Bug>) -> Config {
     let fragments = 1 + random.below(4_u16);
     let block = 4 + random.below(12_u32);
     let room = u64::from(block) * u64::from(fragments);
+    let eager = if random.percent(50) { room } else { random.below(room + 1) };
     Config {
         slots: 1 + random.below(4_u16),
         block,
         fragments,
-        eager: if random.percent(50) { room } else { random.below(room + 1) },
+        eager,
+        eager_floor: if random.percent(30) { eager } else { random.below(eager + 1) },
         way: if random.percent(50) { Way::Get } else { Way::Put },
         chains: 1 + random.below(4_u16),
         bug,
@@ -101,8 +103,8 @@ fn run(seed: u64, bug: Option<Bug>, kills: bool) -> Result<Counts, String> {
 fn i17_i18_in_any_order_each_message_is_received_once_whole_and_in_order() {
     let (seeds, counts) = over_seeds_on_all_processors(2000, 400_000, Counts::add, |seed| run(seed, None, false));
     println!("{seeds} seeds: {counts:?}");
-    let Counts { fetches, stores, takes, withdrawn, truncated, refused } = counts;
-    let all = [fetches, stores, takes, withdrawn, truncated, refused];
+    let Counts { fetches, stores, takes, withdrawn, truncated, refused, either: [slots, requests] } = counts;
+    let all = [fetches, stores, takes, withdrawn, truncated, refused, slots, requests];
     assert!(seeds == 1 || all.iter().all(|n| *n > 100), "{counts:?}");
 }
 

@@ -103,6 +103,56 @@ fn i17_the_receiver_serves_requests_in_any_order() {
     world.check_idle().unwrap();
 }
 
+/// Messages of one length to one process, one by one: the engine tries both ways, and stays with the faster one, also
+/// when another one is. That is known for each process by itself.
+#[test]
+fn what_is_short_follows_what_is_faster() {
+    let config = Config { block: 64, eager: 64, eager_floor: 16, ..Config::default() };
+    let mut world = World::new(3, 1, &config);
+    world.follows = true;
+    let mut requests = |world: &mut World, to, count| {
+        let before = world.counts.either[1];
+        for _ in 0..count {
+            world.receive(at(to, 0), Pattern::default(), 64).unwrap();
+            world.send(at(0, 0), at(to, 0), 0, 50).unwrap();
+            world.settle().unwrap();
+        }
+        world.counts.either[1] - before
+    };
+    assert_eq!(world.engines[0].eager(process(1)).unwrap().threshold, 64);
+    world.times = [9, 3];
+    requests(&mut world, 1, 128);
+    let eager = world.engines[0].eager(process(1)).unwrap();
+    assert_eq!((eager.threshold, eager.slots + eager.requests), (32, 128));
+    assert_eq!(requests(&mut world, 1, 128), 126, "two go the other way");
+    assert_eq!(world.engines[0].eager(process(2)).unwrap().threshold, 64, "nothing has been sent to it");
+    world.times = [3, 9];
+    requests(&mut world, 1, 128);
+    assert_eq!(world.engines[0].eager(process(1)).unwrap().threshold, 64);
+    assert_eq!(requests(&mut world, 2, 128), 2);
+    world.check_idle().unwrap();
+    assert_eq!(world.engines[0].eager(process(4)), None);
+}
+
+/// What waits with others is not measured, and what fails neither.
+#[test]
+fn only_messages_that_are_alone_and_arrive_are_measured() {
+    let config = Config { block: 64, eager: 64, eager_floor: 16, ..Config::default() };
+    let mut world = World::new(2, 1, &config);
+    world.follows = true;
+    for _ in 0..3 {
+        world.send(at(0, 0), at(1, 0), 0, 50).unwrap();
+    }
+    world.settle().unwrap();
+    for _ in 0..3 {
+        world.receive(at(1, 0), Pattern::default(), 64).unwrap();
+    }
+    world.settle().unwrap();
+    let eager = world.engines[0].eager(process(1)).unwrap();
+    assert_eq!((eager.slots, eager.requests), (1, 0));
+    world.check_idle().unwrap();
+}
+
 /// SPEC item 40 and E21.
 #[test]
 fn e21_the_papers_profile_takes_2095872_bytes_and_no_more() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The header of messages.
 
-use super::records::{ENDPOINT, FIELDS, MODE_NAMES, OPTIONS, PATTERN, PROCESS, RECEIVED, WAY_NAMES};
+use super::records::{EAGER, ENDPOINT, FIELDS, MODE_NAMES, OPTIONS, PATTERN, PROCESS, RECEIVED, WAY_NAMES};
 use super::{OpenBuffer, SharedMessages, SharedThread, handle, messages, single, thread};
 use crate::error::Error;
 use crate::handle::Handle;
@@ -28,7 +28,7 @@ const CONSTANTS: [Constants<'_>; 3] = [
 ];
 
 /// In the order of the header.
-const RECORDS: [&Record; 5] = [&PROCESS, &ENDPOINT, &PATTERN, &RECEIVED, &OPTIONS];
+const RECORDS: [&Record; 6] = [&PROCESS, &ENDPOINT, &PATTERN, &RECEIVED, &EAGER, &OPTIONS];
 
 /// In the order of the header.
 const FUNCTIONS: &[&[Function]] =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages of a process.
 
-use super::{OptionsRecord, ProcessRecord};
+use super::{EagerRecord, OptionsRecord, ProcessRecord};
 use crate::messages::{Messages, Name};
 use crate::options::Options;
 use std::ffi::{c_char, c_int};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use telegraphos::ffi::boundary::{call, fill, free, give, given, given_as, name_of, offer, taken};
 use telegraphos::{Node, c_functions};
+use telegraphos_msg_core::Error as Refused;
 
 /// Messages in C, which its threads keep open.
 #[derive(Debug)]
@@ -62,4 +63,12 @@ c_functions! { MESSAGES;
             let process = given_as(process, "the process")?.process()?;
             m.0.connect(process, Duration::from_nanos(nanoseconds))
         });
+
+    /// Which messages to a process go to slots now; -ECONNRESET if it is not connected. eager may be NULL.
+    fn tg_msg_eager_to(
+        messages: *const SharedMessages, process: *const ProcessRecord, eager: *mut EagerRecord
+    ) -> c_int = call(messages, |m| {
+        let process = given_as(process, "the process")?.process()?;
+        offer(eager, m.0.eager(process).ok_or(Refused::NoProcess(process))?.into())
+    });
 }

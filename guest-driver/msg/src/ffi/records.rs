@@ -7,7 +7,7 @@ use crate::options::{Options, Progress, Routing};
 use std::ffi::c_char;
 use telegraphos::c_record;
 use telegraphos::ffi::boundary::text;
-use telegraphos_msg_core::{Config, Endpoint, Pattern, Process, Received, Way};
+use telegraphos_msg_core::{Config, Eager, Endpoint, Pattern, Process, Received, Way};
 
 c_record! { PROCESS, "tg_msg_process",
     /// A process of the cluster.
@@ -53,6 +53,18 @@ c_record! { RECEIVED, "tg_msg_received",
     }
 }
 
+c_record! { EAGER, "tg_msg_eager",
+    /// Which messages to a process go to slots.
+    pub struct EagerRecord {
+        /// Bytes of the longest one, unless the other way is tried; between eager_floor and eager of the options.
+        pub threshold: u64,
+        /// Messages that have been measured, of those that went to slots.
+        pub slots: u64,
+        /// The same of those that were requests.
+        pub requests: u64,
+    }
+}
+
 c_record! { OPTIONS, "tg_msg_options",
     /// How to open messages; what is 0 is the default, and so is NULL. slots, block, fragments, eager and longest must
     /// be the same for all processes that talk to each other.
@@ -69,6 +81,10 @@ c_record! { OPTIONS, "tg_msg_options",
         /// Bytes of the longest message that goes to slots before it is received, at most what the fragments have room
         /// for; 0 means 4096, UINT64_MAX that none does.
         pub eager: u64,
+        /// Bytes of the longest message that goes to a slot in any case; between this and eager, messages go the way
+        /// that has been faster to that process. 0 means 256, UINT64_MAX that all go to slots which may. Need not be
+        /// the same.
+        pub eager_floor: u64,
         /// Bytes of the longest message; 0 means no limit.
         pub longest: u64,
         /// Threads that can receive, at most; 0 means 4096.
@@ -169,6 +185,12 @@ impl ProcessRecord {
     }
 }
 
+impl From<Eager> for EagerRecord {
+    fn from(eager: Eager) -> EagerRecord {
+        EagerRecord { threshold: eager.threshold, slots: eager.slots, requests: eager.requests }
+    }
+}
+
 impl EndpointRecord {
     pub(super) fn endpoint(&self) -> Result<Endpoint> {
         Ok(Endpoint { process: self.process.process()?, thread: self.thread })
@@ -193,13 +215,14 @@ impl PatternRecord {
 impl OptionsRecord {
     /// Those of s4's profile (SPEC E21); the others are the defaults.
     pub(super) fn paper() -> OptionsRecord {
-        let Config { block, fragments, eager, longest, .. } = Config::paper();
+        let Config { block, fragments, eager, eager_floor, longest, .. } = Config::paper();
         OptionsRecord {
             slots: 0,
             block,
             fragments: fragments.into(),
             peers: 0,
             eager,
+            eager_floor,
             longest,
             threads: 0,
             sends: 0,
@@ -249,6 +272,7 @@ impl OptionsRecord {
             u64::MAX => config.eager = 0,
             eager => set(&mut config.eager, eager),
         }
+        set(&mut config.eager_floor, self.eager_floor);
         set(&mut config.longest, self.longest);
         set(&mut config.threads, self.threads);
         set(&mut config.sends, self.sends);
@@ -307,9 +331,18 @@ mod tests {
 
     #[test]
     fn options_are_those_that_were_given() {
-        let given = OptionsRecord { slots: 7, eager: u64::MAX, ports: 3, way: 1, progress: 2, no_yield: 1, ..NOTHING };
+        let given = OptionsRecord {
+            slots: 7,
+            eager: u64::MAX,
+            eager_floor: 64,
+            ports: 3,
+            way: 1,
+            progress: 2,
+            no_yield: 1,
+            ..NOTHING
+        };
         let options_of = options(&given).unwrap();
-        let config = Config { slots: 7, eager: 0, way: Way::Put, ..Config::default() };
+        let config = Config { slots: 7, eager: 0, eager_floor: 64, way: Way::Put, ..Config::default() };
         assert_eq!(options_of, Options { ports: 3, progress: Progress::Adaptive, yields: false, ..config.into() });
         for (wrong, expected) in [
             (OptionsRecord { slots: 65_536, ..NOTHING }, "slots is 65536: expected 0 to 65535"),

@@ -4,9 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 use telegraphos_msg_core::{
-    Action, Config, Endpoint, Engine, Error, Failure, Packet, Pattern, Piece, Place, Process, ReceiveId, Received,
-    SendId, TransferId,
+    Action, Choice, Config, Endpoint, Engine, Error, Failure, Packet, Pattern, Piece, Place, Process, ReceiveId,
+    Received, SendId, TransferId,
 };
 
 pub(crate) fn process(n: usize) -> Process {
@@ -25,6 +26,7 @@ pub(crate) struct Sent {
     pub(crate) tag: u32,
     pub(crate) length: usize,
     pub(crate) id: SendId,
+    pub(crate) choice: Choice,
     pub(crate) outcome: Option<Result<(), Failure>>,
 }
 
@@ -73,6 +75,10 @@ pub(crate) struct World {
     arrived: Vec<usize>,
     pub(crate) gone: BTreeSet<usize>,
     pub(crate) closed: BTreeSet<Endpoint>,
+    /// Messages go as the engine chooses, and not every other one another way.
+    pub(crate) follows: bool,
+    /// Microseconds that a message takes, to a slot and as a request.
+    pub(crate) times: [u64; 2],
     pub(crate) counts: Counts,
 }
 
@@ -85,6 +91,8 @@ pub(crate) struct Counts {
     pub(crate) withdrawn: u32,
     pub(crate) truncated: u32,
     pub(crate) refused: u32,
+    /// Messages that might have gone either way, by that.
+    pub(crate) either: [u32; 2],
 }
 
 impl Counts {
@@ -95,6 +103,7 @@ impl Counts {
         self.withdrawn += other.withdrawn;
         self.truncated += other.truncated;
         self.refused += other.refused;
+        self.either.iter_mut().zip(other.either).for_each(|(count, other)| *count += other);
     }
 }
 
@@ -123,19 +132,26 @@ impl World {
             arrived: Vec::new(),
             gone: BTreeSet::new(),
             closed: BTreeSet::new(),
+            follows: false,
+            times: [2, 1],
             counts: Counts::default(),
         }
     }
 
     pub(crate) fn send(&mut self, from: Endpoint, to: Endpoint, tag: u32, length: usize) -> Result<usize, String> {
         let number_of_it = self.sends.len();
-        let place = Some(Place(number_of_it as u64));
         let engine = &mut self.engines[number(from.process)];
+        let mut choice = engine.choose(to.process, length as u64);
+        // A threshold that is wherever it may be: where either way is allowed, every other message goes the other one.
+        let either = (self.config.floor() + 1..=self.config.eager).contains(&(length as u64));
+        choice.request ^= either && !self.follows && number_of_it % 2 == 1;
+        self.counts.either[usize::from(choice.request)] += u32::from(either);
+        let place = choice.request.then_some(Place(number_of_it as u64));
         let id = match engine.send(from.thread, to, tag, length as u64, place) {
             Ok(id) => id,
             Err(e) => return Err(e.to_string()),
         };
-        self.sends.push(Sent { from, to, tag, length, id, outcome: None });
+        self.sends.push(Sent { from, to, tag, length, id, choice, outcome: None });
         self.act(number(from.process))?;
         Ok(number_of_it)
     }
@@ -352,6 +368,11 @@ impl World {
                 Action::Sent { send, outcome } => {
                     let send = self.send_of(engine, send);
                     self.sends[send].outcome = Some(outcome);
+                    let Sent { to, length, choice, .. } = self.sends[send];
+                    let time = Duration::from_micros(self.times[usize::from(choice.request)]);
+                    if outcome.is_ok() {
+                        self.engines[engine].took(to.process, length as u64, choice, time);
+                    }
                     self.check_sent(send)?;
                 }
             }

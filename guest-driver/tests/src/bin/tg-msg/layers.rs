@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What each layer adds to the one below: the same bytes there and back by the board's stores and copies alone, by
-//! messages in each mode, and by programs of their own, which have a stream of bytes between the nodes, over whichever
-//! network; in turn, round by round.
+//! messages each way and in each mode, and by programs of their own, which have a stream of bytes between the nodes,
+//! over whichever network; in turn, round by round. After those that count, one more exchange is compared.
 
 use crate::{PATIENCE, find, open, refused};
 use std::collections::BTreeMap;
@@ -10,9 +10,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 use telegraphos::{Node, Queue, Registration, Remote, RemoteQueue, Rights, Segment};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
-use telegraphos_msg::{Endpoint, Handle, Memory, Messages, Options, Pattern, Process, Progress, Thread};
+use telegraphos_msg::{Config, Endpoint, Handle, Memory, Messages, Options, Pattern, Process, Progress, Thread, Way};
 
-const SIZES: [usize; 5] = [0, 8, 1 << 10, 64 << 10, 1 << 20];
+/// Unless others are asked for.
+pub(crate) const SIZES: [usize; 5] = [0, 8, 1 << 10, 64 << 10, 1 << 20];
 const MOST: usize = 1 << 20;
 /// Bytes that are stored; more are copied by the board.
 const STORED: usize = 4096;
@@ -26,15 +27,44 @@ const WARMING: u64 = 3;
 enum Layer {
     /// Stores or a copy, and an element: what messages are made of.
     Notify,
+    /// Bytes go to slots, however many there are.
+    Eager,
+    /// All messages that have bytes are requests.
+    Rendezvous(Way),
+    /// As threads use them: each message goes as has been faster.
     Message(Progress),
 }
 
-const LAYERS: [(&str, Layer); 4] = [
-    ("put and notify", Layer::Notify),
-    ("message, adaptive", Layer::Message(Progress::Adaptive)),
-    ("message, polling", Layer::Message(Progress::Polling)),
-    ("message, blocking", Layer::Message(Progress::Blocking)),
+/// Each layer with those that it stands on, of which the fastest counts.
+const LAYERS: [(&str, Layer, &[usize]); 7] = [
+    ("put and notify", Layer::Notify, &[]),
+    ("message, eager", Layer::Eager, &[0]),
+    ("message, rendezvous, get", Layer::Rendezvous(Way::Get), &[0]),
+    ("message, rendezvous, put", Layer::Rendezvous(Way::Put), &[0]),
+    ("threads, blocking", Layer::Message(Progress::Blocking), &[1, 2]),
+    ("threads, polling", Layer::Message(Progress::Polling), &[1, 2]),
+    ("threads, adaptive", Layer::Message(Progress::Adaptive), &[1, 2]),
 ];
+/// What programs with streams stand on.
+const BELOW_STREAMS: &[usize] = &[0];
+
+impl Layer {
+    /// How messages are opened for it; all that are of one way only are waited for alike.
+    fn options(self, options: &Options) -> Options {
+        let blocking = Options { progress: Progress::Blocking, ..options.clone() };
+        let room = MOST as u64;
+        let config = match self {
+            Layer::Notify => return blocking,
+            Layer::Message(progress) => return Options { progress, ..options.clone() },
+            // Slots for the longest message: what it takes at once, no longer message waits for.
+            Layer::Eager => {
+                Config { slots: 16, block: 64 << 10, fragments: 16, eager: room, eager_floor: room, ..blocking.config }
+            }
+            Layer::Rendezvous(way) => Config { eager: 0, eager_floor: 0, way, ..blocking.config },
+        };
+        Options { config, ..blocking }
+    }
+}
 
 fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::Refused(error.to_string())
@@ -44,6 +74,10 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 trait End {
     fn send(&mut self, size: usize) -> Outcome<()>;
     fn receive(&mut self, size: usize) -> Outcome<()>;
+    /// What is sent next.
+    fn fill(&mut self, bytes: &[u8]) -> Outcome<()>;
+    /// What has been received last.
+    fn got(&mut self, size: usize) -> Outcome<Vec<u8>>;
     /// What was sent has been received.
     fn settled(&mut self) -> Outcome<()> {
         Ok(())
@@ -52,15 +86,18 @@ trait End {
 
 /// What a node offers to the other one, and what it copies from.
 struct Board {
-    _segment: Segment,
+    segment: Segment,
     queue: Queue,
     own: Registration,
+    bytes: *mut [u8],
 }
 
 struct Notify<'a> {
     board: &'a Board,
     far: Remote,
     elements: RemoteQueue,
+    /// What is stored, not copied.
+    words: Vec<u64>,
 }
 
 fn names(name: &str, place: usize) -> [String; 2] {
@@ -70,12 +107,13 @@ fn names(name: &str, place: usize) -> [String; 2] {
 impl Board {
     fn offer(node: &Node, name: &str, place: usize) -> Outcome<Board> {
         let [segment, queue] = names(name, place);
-        let bytes = Box::leak(vec![0x5a; MOST].into_boxed_slice());
+        let bytes: *mut [u8] = Box::leak(vec![0x5a; MOST].into_boxed_slice());
         Ok(Board {
-            _segment: node.export(&segment, MOST as u64).create()?,
+            segment: node.export(&segment, MOST as u64).create()?,
             queue: Queue::create(node, &queue).wide().words(64).quota(1).create()?,
-            // SAFETY: it stays until the process ends, and only the board uses it.
-            own: unsafe { node.register(std::ptr::from_mut(bytes)) }.create()?,
+            // SAFETY: it stays until the process ends, and others than the board use it between copies only.
+            own: unsafe { node.register(bytes) }.create()?,
+            bytes,
         })
     }
 
@@ -83,15 +121,15 @@ impl Board {
         let [segment, queue] = names(name, other.1);
         let rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::DMA.0);
         let far = node.import(other.0, &segment).rights(rights).open()?;
-        Ok(Notify { board: self, far, elements: Queue::import(node, other.0, &queue).open()? })
+        let elements = Queue::import(node, other.0, &queue).open()?;
+        Ok(Notify { board: self, far, elements, words: vec![7; STORED / 8] })
     }
 }
 
 impl End for Notify<'_> {
     fn send(&mut self, size: usize) -> Outcome<()> {
         if size <= STORED {
-            let words = [7_u64; STORED / 8];
-            return Ok(self.elements.put_notify(&self.far, 0, &words[..size / 8], 1)?);
+            return Ok(self.elements.put_notify(&self.far, 0, &self.words[..size / 8], 1)?);
         }
         self.far.put_block(0, &self.board.own, 0, size as u64)?;
         Ok(self.elements.enqueue(1)?)
@@ -102,6 +140,21 @@ impl End for Notify<'_> {
             Some(_) => Ok(()),
             None => Err(Failure::Refused(format!("no element has come in {PATIENCE:?}"))),
         }
+    }
+
+    fn fill(&mut self, bytes: &[u8]) -> Outcome<()> {
+        let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        self.words.iter_mut().zip(words).for_each(|(to, word)| *to = word);
+        // SAFETY: no copy is under way, and nobody else uses it.
+        let own = unsafe { &mut *self.board.bytes };
+        own[..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn got(&mut self, size: usize) -> Outcome<Vec<u8>> {
+        let words = (0..size as u64).step_by(8).map(|at| self.board.segment.load::<u64>(at));
+        let words = words.collect::<Result<Vec<_>, _>>()?;
+        Ok(words.into_iter().flat_map(u64::to_le_bytes).collect())
     }
 }
 
@@ -127,9 +180,7 @@ impl<'a> Message<'a> {
         let Some(sent) = self.sent.take() else { return Ok(()) };
         let sent = sent.wait();
         sent.outcome.map_err(refused)?;
-        if sent.memory.len() == MOST {
-            self.out = sent.memory;
-        }
+        self.out = sent.memory;
         Ok(())
     }
 }
@@ -138,10 +189,7 @@ impl End for Message<'_> {
     fn send(&mut self, size: usize) -> Outcome<()> {
         self.settle()?;
         let to = self.other.ok_or(Failure::Check("nobody has sent yet".into()))?;
-        let sent = match size <= STORED {
-            true => self.thread.send_copy(to, 0, &self.out[..size]),
-            false => self.thread.send_dma(to, 0, std::mem::take(&mut self.out), size),
-        };
+        let sent = self.thread.send_dma(to, 0, std::mem::take(&mut self.out), size);
         self.sent = Some(sent.map_err(refused)?);
         Ok(())
     }
@@ -157,6 +205,18 @@ impl End for Message<'_> {
         };
         self.other = Some(received.from);
         Ok(())
+    }
+
+    fn fill(&mut self, bytes: &[u8]) -> Outcome<()> {
+        self.settle()?;
+        self.out[..bytes.len()].copy_from_slice(bytes);
+        // Nothing is found that was there before.
+        self.back.fill(0);
+        Ok(())
+    }
+
+    fn got(&mut self, size: usize) -> Outcome<Vec<u8>> {
+        Ok(self.back[..size].to_vec())
     }
 
     fn settled(&mut self) -> Outcome<()> {
@@ -215,8 +275,8 @@ fn count_of(size: usize) -> u64 {
     (BYTES / size.max(1) as u64).clamp(2, COUNT)
 }
 
-/// Nanoseconds of an exchange.
-fn exchange(end: &mut dyn End, size: usize) -> Outcome<f64> {
+/// Nanoseconds of an exchange. Bytes are compared after those that count.
+fn exchange(end: &mut dyn End, size: usize, seed: u32) -> Outcome<f64> {
     let count = count_of(size);
     let mut begun = Instant::now();
     for n in 0..WARMING + count {
@@ -227,6 +287,14 @@ fn exchange(end: &mut dyn End, size: usize) -> Outcome<f64> {
         end.receive(size)?;
     }
     let taken = begun.elapsed().as_nanos() as f64 / count as f64;
+    let bytes: Vec<u8> =
+        (0..size as u32).map(|at| (at ^ at >> 8 ^ seed).wrapping_mul(0x9e37_79b1).to_be_bytes()[0]).collect();
+    end.fill(&bytes)?;
+    end.send(size)?;
+    end.receive(size)?;
+    if end.got(size)? != bytes {
+        return Err(Failure::Check(format!("{size} bytes that came back are others")));
+    }
     end.settled()?;
     Ok(taken)
 }
@@ -236,12 +304,16 @@ fn answer(end: &mut dyn End, size: usize) -> Outcome<()> {
         end.receive(size)?;
         end.send(size)?;
     }
+    end.receive(size)?;
+    let bytes = end.got(size)?;
+    end.fill(&bytes)?;
+    end.send(size)?;
     end.settled()
 }
 
-/// The name of a process that is there while messages are measured in a mode.
-fn in_mode(name: &str, mode: Progress) -> String {
-    format!("{name}.{mode:?}")
+/// The name of a process that is there while messages of a layer are measured.
+fn of_layer(name: &str, layer: usize) -> String {
+    format!("{name}.{layer}")
 }
 
 /// Answers, until there is nothing more to measure.
@@ -254,60 +326,66 @@ pub(crate) fn partner(options: Options, name: &str) -> Outcome<()> {
     println!("serving");
     let mut notify = None;
     loop {
-        let mut order = [0; 2];
+        // Which layer, and how many bytes.
+        let mut order = [0; 8];
         let got = control.receive(Pattern::default(), &mut order).map_err(refused)?;
-        let (Some((_, layer)), Some(size)) = (LAYERS.get(usize::from(order[0])), SIZES.get(usize::from(order[1])))
-        else {
-            return Ok(());
-        };
-        match layer {
-            Layer::Notify => {
-                if notify.is_none() {
-                    notify = Some(board.connect(&node, name, (got.from.process.node, 0))?);
-                }
-                if let Some(end) = &mut notify {
-                    answer(end, *size)?;
-                }
+        let [number, size] = [0, 4].map(|at| u32::from_le_bytes([0, 1, 2, 3].map(|n| order[at + n])) as usize);
+        let Some((_, layer, _)) = LAYERS.get(number) else { return Ok(()) };
+        if *layer == Layer::Notify {
+            if notify.is_none() {
+                notify = Some(board.connect(&node, name, (got.from.process.node, 0))?);
             }
-            Layer::Message(mode) => {
-                let messages = open(Options { progress: *mode, ..options.clone() })?;
-                let mut end = Message::of(&messages, None)?;
-                let _name = messages.publish(&in_mode(name, *mode)).map_err(refused)?;
-                answer(&mut end, *size)?;
-                // It is told when the other one has the last answer.
-                control.receive(Pattern::default(), &mut order).map_err(refused)?;
+            if let Some(end) = &mut notify {
+                answer(end, size)?;
             }
+            continue;
         }
+        let messages = open(layer.options(&options))?;
+        let mut end = Message::of(&messages, None)?;
+        let _name = messages.publish(&of_layer(name, number)).map_err(refused)?;
+        answer(&mut end, size)?;
+        // It is told when the other one has the last answer.
+        control.receive(Pattern::default(), &mut order).map_err(refused)?;
     }
 }
 
-/// Measures all layers of this process, and the programs `streams`.
-pub(crate) fn layers(options: Options, other: u16, name: &str, rounds: u32, streams: &[String]) -> Outcome<()> {
+/// Measures all layers of this process, and the programs `streams`, with messages of such sizes.
+pub(crate) fn layers(
+    options: Options,
+    (other, name): (u16, &str),
+    rounds: u32,
+    sizes: &[usize],
+    streams: &[String],
+) -> Outcome<()> {
+    if let Some(size) = sizes.iter().find(|size| **size > MOST || **size % 8 != 0) {
+        return Err(Failure::Usage(format!("--sizes has {size}: expected multiples of 8 up to {MOST}")));
+    }
     let node = Node::open()?;
     let board = Board::offer(&node, name, 0)?;
     let messages = open(options.clone())?;
     let control = messages.thread(1).map_err(refused)?;
     let to = Endpoint { process: find(&messages, other, name)?, thread: 1 };
-    let order = |layer: usize, size: usize| control.send(to, 0, &[layer as u8, size as u8]).map_err(refused);
+    let order = |layer: usize, size: usize| {
+        let [layer, size] = [layer, size].map(|number| (number as u32).to_le_bytes());
+        control.send(to, 0, &[layer, size].concat()).map_err(refused)
+    };
     let mut streams = streams.iter().map(|words| Stream::of(words)).collect::<Outcome<Vec<_>>>()?;
     let mut notify = board.connect(&node, name, (other, 1))?;
     let mut values: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
-    for _ in 0..rounds {
-        for (s, size) in SIZES.into_iter().enumerate() {
-            for (n, (_, layer)) in LAYERS.into_iter().enumerate() {
-                order(n, s)?;
-                let taken = match layer {
-                    Layer::Notify => exchange(&mut notify, size)?,
-                    Layer::Message(progress) => {
-                        let messages = open(Options { progress, ..options.clone() })?;
-                        let process = find(&messages, other, &in_mode(name, progress))?;
-                        let taken = exchange(&mut Message::of(&messages, Some(process))?, size)?;
-                        // When the other one has it, it knows that its last answer has come, which it would not if this
-                        // process were gone.
-                        order(n, s)?;
-                        drop(messages);
-                        taken
-                    }
+    for round in 0..rounds {
+        for (s, size) in sizes.iter().copied().enumerate() {
+            for (n, (_, layer, _)) in LAYERS.into_iter().enumerate() {
+                order(n, size)?;
+                let taken = if layer == Layer::Notify {
+                    exchange(&mut notify, size, round)?
+                } else {
+                    let messages = open(layer.options(&options))?;
+                    let process = find(&messages, other, &of_layer(name, n))?;
+                    let taken = exchange(&mut Message::of(&messages, Some(process))?, size, round)?;
+                    // When the other one has it, it knows that its last answer has come, which it would not if this
+                    // process were gone.
+                    order(n, size)?;
+                    taken
                 };
                 values.entry((n, s)).or_default().push(taken);
             }
@@ -318,24 +396,30 @@ pub(crate) fn layers(options: Options, other: u16, name: &str, rounds: u32, stre
         }
     }
     order(LAYERS.len(), 0)?;
-    let names = LAYERS.iter().map(|(name, _)| *name).chain(streams.iter().map(|stream| stream.name.as_str()));
-    print(&names.collect::<Vec<_>>(), &mut values);
+    let layers = LAYERS.iter().map(|(name, _, below)| (*name, *below));
+    let layers = layers.chain(streams.iter().map(|stream| (stream.name.as_str(), BELOW_STREAMS)));
+    print(&layers.collect::<Vec<_>>(), sizes, &mut values);
     streams.into_iter().try_for_each(Stream::end)
 }
 
-/// Medians of microseconds there and back, with the middle eight tenths, and as multiples of the lowest layer.
-fn print(layers: &[&str], values: &mut BTreeMap<(usize, usize), Vec<f64>>) {
-    let mut medians = BTreeMap::new();
-    println!("{:20} {}", "us there and back", SIZES.map(|size| format!("{:>32}", format!("{size} B"))).concat());
-    for (n, layer) in layers.iter().enumerate() {
-        let mut line = format!("{layer:20} ");
-        for s in 0..SIZES.len() {
+/// Medians of microseconds there and back, with the middle eight tenths, what that is more than the layer below takes,
+/// and as multiples of the lowest layer.
+fn print(layers: &[(&str, &[usize])], sizes: &[usize], values: &mut BTreeMap<(usize, usize), Vec<f64>>) {
+    let mut medians: BTreeMap<(usize, usize), f64> = BTreeMap::new();
+    let heads: Vec<String> = sizes.iter().map(|size| format!("{:>40}", format!("{size} B"))).collect();
+    println!("{:25} {}", "us there and back", heads.concat());
+    for (n, (layer, below)) in layers.iter().enumerate() {
+        let mut line = format!("{layer:25} ");
+        for s in 0..sizes.len() {
             let Some(times) = values.get_mut(&(n, s)) else { continue };
             times.sort_by(f64::total_cmp);
             let at = |part: usize| times[(times.len() - 1) * part / 100] / 1e3;
             medians.insert((n, s), at(50));
+            let lower = below.iter().filter_map(|layer| medians.get(&(*layer, s))).copied().reduce(f64::min);
+            let added = lower.map_or(String::new(), |lower| format!(" {:+.0}", at(50) - lower));
             let times = medians.get(&(0, s)).map_or(1.0, |lowest| at(50) / lowest);
-            line += &format!("{:>32}", format!("{:.0} ({:.0} to {:.0}) {times:.2}x", at(50), at(10), at(90)));
+            let cell = format!("{:.0} ({:.0} to {:.0}){added} {times:.2}x", at(50), at(10), at(90));
+            line += &format!("{cell:>40}");
         }
         println!("{line}");
     }

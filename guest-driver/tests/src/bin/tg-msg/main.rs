@@ -2,6 +2,7 @@
 //! Messages between threads of processes on several nodes, checked.
 
 mod all;
+mod batches;
 mod bytes;
 mod hostile;
 mod layers;
@@ -33,14 +34,22 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
        tg-msg echo NAME [OPTIONS]  has a name and thread 1, which sends messages back, until one with tag 1
        tg-msg pair NODE NAME COUNT BYTES [OPTIONS]
                                    exchanges COUNT messages with such a process, and says how long one took
+       tg-msg sink NAME BYTES receives-first|sends-first
+       tg-msg batches NODE NAME COUNT BYTES receives-first|sends-first [OPTIONS]
+                                   sends such a process batches of 16 messages: one, and COUNT when a line is entered;
+                                   ends at another line
        tg-msg full NODE NAME OTHER-NODE OTHER-NAME COUNT [OPTIONS]
                                    sends COUNT messages to a process that does not receive (`serve`), meanwhile others
                                    to one that does (`echo`); then waits for the first to be received
        tg-msg partner NAME            answers what `layers` measures
-       tg-msg layers NODE NAME ROUNDS [--stream NAME=COMMAND]...
+       tg-msg layers NODE NAME ROUNDS [--sizes N,N...] [--stream NAME=COMMAND]...
                                    what each layer takes there and back, of 0 bytes to 1 MiB, by the board alone, by
                                    messages, and by such programs: for a line \"SIZE WARMING COUNT\" of its input each
                                    says how many nanoseconds there and back take
+       tg-msg threshold NODE NAME COUNT [OPTIONS]
+                                   exchanges COUNT messages of each length around the threshold between slots and
+                                   requests with such a process (`echo`), and says where it is: with memory that may be
+                                   locked, then without at the other process, then without at both
        tg-msg bounds               the longest message of the paper's profile, and one that is longer, to itself
        tg-msg taker NAME           takes messages as `rendezvous` or `single` tells it
        tg-msg rendezvous NODE NAME
@@ -58,6 +67,7 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
 
 Options: --way get|put             who moves the bytes of long messages
          --paper                   blocks of 64 KiB, and no message of more than 32 of them
+         --eager N                 messages of up to N bytes go to slots, and no longer ones
          --slots N                 messages that a process may have at another one
          --ports N                 queues of a process, at most
          --progress polling|blocking|adaptive
@@ -80,7 +90,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
     let (mut words, mut options, mut slots, mut processes) = (Vec::new(), Options::default(), None, 1);
     let mut routing = Routing::default();
-    let mut streams = Vec::new();
+    let (mut streams, mut sizes, mut eager) = (Vec::new(), layers::SIZES.to_vec(), None);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
         let option = match word {
@@ -103,6 +113,10 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
                 options.config = Config { way: options.config.way, slots: 16, ..Config::paper() };
             }
             "slots" => slots = Some(cli::number("--slots", &line.text()?)?),
+            "eager" => eager = Some(cli::number("--eager", &line.text()?)?),
+            "sizes" => {
+                sizes = line.text()?.split(',').map(|size| cli::number("--sizes", size)).collect::<Outcome<_>>()?;
+            }
             "stream" => streams.push(line.text()?),
             "no-yield" => options.yields = false,
             "ports" => options.ports = cli::number("--ports", &line.text()?)?,
@@ -128,6 +142,9 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     routing.gateway = words.first().is_some_and(|word| word == "gateway");
     options.routing = (routing != Routing::default()).then_some(routing);
     options.config.slots = slots.unwrap_or(options.config.slots);
+    if let Some(eager) = eager {
+        (options.config.eager, options.config.eager_floor) = (eager, eager);
+    }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["all", nodes, threads, count] => {
@@ -148,6 +165,16 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
             let (node, count) = (cli::number("NODE", node)?, cli::number("COUNT", count)?);
             pair::exchange(options, node, name, count, cli::number("BYTES", bytes)?)
         }
+        ["sink", name, bytes, first] => {
+            batches::sink(options, name, cli::number("BYTES", bytes)?, batches::first(first)?)
+        }
+        ["batches", node, name, count, bytes, first] => {
+            let (node, count) = (cli::number("NODE", node)?, cli::number("COUNT", count)?);
+            batches::batches(options, (node, name), count, cli::number("BYTES", bytes)?, batches::first(first)?)
+        }
+        ["threshold", node, name, count] => {
+            pair::threshold(options, cli::number("NODE", node)?, name, cli::number("COUNT", count)?)
+        }
         ["full", node, name, other, other_name, count] => {
             let (node, other) = (cli::number("NODE", node)?, cli::number("OTHER-NODE", other)?);
             pair::full(options, (node, name), (other, other_name), cli::number("COUNT", count)?)
@@ -155,7 +182,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         ["partner", name] => layers::partner(options, name),
         ["layers", node, name, rounds] => {
             let (node, rounds) = (cli::number("NODE", node)?, cli::number("ROUNDS", rounds)?);
-            layers::layers(options, node, name, rounds, &streams)
+            layers::layers(options, (node, name), rounds, &sizes, &streams)
         }
         ["bounds"] => papers::bounds(),
         ["taker", name] => papers::taker(options, name),

@@ -2,12 +2,22 @@
 //! Two processes, or three.
 
 use crate::{PATIENCE, find, open, refused};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Instant;
 use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 use telegraphos_msg::{Endpoint, Options, Pattern};
 
 /// The tag with which an echo ends.
 const END: u32 = 1;
+/// The tag with which it locks no more memory.
+const UNLOCKED: u32 = 2;
+
+/// No more memory of this process is locked; what is stays so.
+fn lock_no_more() -> Outcome<()> {
+    let now = getrlimit(Resource::Memlock);
+    let none = Rlimit { current: Some(0), ..now };
+    setrlimit(Resource::Memlock, none).map_err(|errno| Failure::Refused(format!("RLIMIT_MEMLOCK: {errno}")))
+}
 
 pub(crate) fn serve(options: Options, name: &str) -> Outcome<()> {
     let messages = open(options)?;
@@ -46,8 +56,14 @@ pub(crate) fn echo(options: Options, name: &str) -> Outcome<()> {
     loop {
         let got = thread.receive(Pattern::default(), &mut buffer).map_err(refused)?;
         thread.send(got.from, got.tag, &buffer[..buffer.len().min(got.length as usize)]).map_err(refused)?;
-        if got.tag == END {
-            return Ok(());
+        match got.tag {
+            END => return Ok(()),
+            UNLOCKED => {
+                lock_no_more()?;
+                // Of which none is registered.
+                buffer = vec![0; buffer.len()];
+            }
+            _ => {}
         }
     }
 }
@@ -76,6 +92,51 @@ pub(crate) fn exchange(options: Options, node: u16, name: &str, count: u32, byte
     let at = |part: usize| times.get(times.len() * part / 100).copied().unwrap_or(0.0);
     println!("{progress:?}: {bytes} bytes there and back in {:.1} us ({:.1} to {:.1})", at(50), at(10), at(90));
     Ok(())
+}
+
+/// Where the threshold is after messages of all lengths around it, and that they come back as they were.
+pub(crate) fn threshold(options: Options, node: u16, name: &str, count: u32) -> Outcome<()> {
+    let (floor, most) = (options.config.floor() as usize, options.config.eager as usize);
+    let messages = open(options)?;
+    let thread = messages.thread(1).map_err(refused)?;
+    let process = find(&messages, node, name)?;
+    let to = Endpoint { process, thread: 1 };
+    // Between the bounds, and beyond both.
+    let lengths: Vec<usize> =
+        (0..).map(|n| (floor / 2 + 1 + n) << n).take_while(|length| *length <= 2 * most).collect();
+    let mut buffers = [vec![0_u8; 2 * most], vec![0_u8; 2 * most]];
+    let mut seed = 0_u8;
+    let mut exchange = |tag: u32, length: usize, [sent, got]: &mut [Vec<u8>; 2]| -> Outcome<()> {
+        seed = seed.wrapping_add(37);
+        sent.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at as u8 ^ (at >> 8) as u8 ^ seed) | 1);
+        got.fill(0);
+        thread.send(to, tag, &sent[..length]).map_err(refused)?;
+        thread.receive(Pattern::exactly(to, tag), got).map_err(refused)?;
+        match got[..length] == sent[..length] && got[length..].iter().all(|byte| *byte == 0) {
+            true => Ok(()),
+            false => Err(Failure::Check(format!("{length} bytes that came back are others"))),
+        }
+    };
+    for locked in ["both", "this one", "none"] {
+        match locked {
+            "this one" => exchange(UNLOCKED, 1, &mut buffers)?,
+            "none" => {
+                lock_no_more()?;
+                // Of which none is registered.
+                buffers = [vec![0; 2 * most], vec![0; 2 * most]];
+            }
+            _ => {}
+        }
+        for _ in 0..count {
+            // What is too long for slots takes memory that is locked.
+            let may = |length: &&usize| locked == "both" || **length <= most;
+            lengths.iter().filter(may).try_for_each(|length| exchange(0, *length, &mut buffers))?;
+        }
+        let eager = messages.eager(process).ok_or(Failure::Check("it is not connected".into()))?;
+        let (threshold, slots, requests) = (eager.threshold, eager.slots, eager.requests);
+        println!("{locked} may lock memory: up to {threshold} bytes; {slots} to slots, {requests} requests");
+    }
+    exchange(END, 1, &mut buffers)
 }
 
 /// A process that does not receive delays what it is sent, and nothing else.

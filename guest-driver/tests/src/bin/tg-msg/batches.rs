@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages whose receives have all begun before they are sent, or that have all been sent before their receives begin,
+//! for what interrupts that takes.
+
+use crate::{PATIENCE, find, open, refused};
+use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_msg::{Endpoint, Handle, Memory, Options, Pattern, Thread};
+
+/// Messages of a batch.
+const BATCH: usize = 16;
+/// Tags of messages of a batch are below.
+const BEGIN: u32 = 100;
+const END: u32 = 101;
+
+/// What comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    Receives,
+    Sends,
+}
+
+pub(crate) fn first(word: &str) -> Outcome<First> {
+    match word {
+        "receives-first" => Ok(First::Receives),
+        "sends-first" => Ok(First::Sends),
+        other => Err(Failure::Usage(format!("{other:?}: expected receives-first or sends-first"))),
+    }
+}
+
+/// Memory of a batch, of which each message has other bytes.
+fn memories(bytes: usize) -> Vec<Memory> {
+    (0..BATCH).map(|n| vec![n as u8 + 1; bytes].into()).collect()
+}
+
+fn ended(handle: Handle) -> Outcome<Memory> {
+    let ended = handle.wait();
+    ended.outcome.map_err(refused)?;
+    Ok(ended.memory)
+}
+
+fn tagged(tag: u32) -> Pattern {
+    Pattern { tag: Some(tag), ..Pattern::default() }
+}
+
+/// Receives batches, until it is told that that was all.
+pub(crate) fn sink(options: Options, name: &str, bytes: usize, first: First) -> Outcome<()> {
+    let messages = open(options)?;
+    let (control, thread) = (messages.thread(1).map_err(refused)?, messages.thread(2).map_err(refused)?);
+    let _name = messages.publish(name).map_err(refused)?;
+    println!("serving");
+    let mut memories = memories(bytes);
+    loop {
+        let got = control.receive(Pattern::default(), &mut []).map_err(refused)?;
+        if got.tag == END {
+            return Ok(());
+        }
+        memories.iter_mut().for_each(|memory| memory.fill(0));
+        let given = std::mem::take(&mut memories).into_iter().zip(0..);
+        let mut receives = given.map(|(memory, tag)| thread.receive_dma(tagged(tag), memory).map_err(refused));
+        memories = match first {
+            First::Receives => {
+                let receives = receives.collect::<Outcome<Vec<_>>>()?;
+                control.send(got.from, BEGIN, &[]).map_err(refused)?;
+                receives.into_iter().map(ended).collect::<Outcome<_>>()?
+            }
+            First::Sends => receives.try_fold(Vec::new(), |mut all, receive| {
+                all.push(ended(receive?)?);
+                Ok::<_, Failure>(all)
+            })?,
+        };
+        if !memories.iter().zip(1..).all(|(memory, value)| memory.iter().all(|byte| *byte == value)) {
+            return Err(Failure::Check("the bytes of a message are others".into()));
+        }
+    }
+}
+
+fn batch(control: &Thread<'_>, to: Endpoint, memories: &mut Vec<Memory>, first: First) -> Outcome<()> {
+    let of_batch = Endpoint { thread: 2, ..to };
+    match first {
+        First::Receives => {
+            control.send(to, BEGIN, &[]).map_err(refused)?;
+            control.receive_timeout(Pattern::exactly(to, BEGIN), &mut [], PATIENCE).map_err(refused)?;
+            let mut sends = memories.iter().zip(0..);
+            sends.try_for_each(|(memory, tag)| control.send(of_batch, tag, memory).map_err(refused))
+        }
+        First::Sends => {
+            let given = std::mem::take(memories).into_iter().zip(0..);
+            let sends = given.map(|(memory, tag)| {
+                let length = memory.len();
+                control.send_dma(of_batch, tag, memory, length).map_err(refused)
+            });
+            let sends = sends.collect::<Outcome<Vec<_>>>()?;
+            control.send(to, BEGIN, &[]).map_err(refused)?;
+            *memories = sends.into_iter().map(ended).collect::<Outcome<_>>()?;
+            Ok(())
+        }
+    }
+}
+
+/// Sends a batch, and then others between two lines of its input.
+pub(crate) fn batches(
+    options: Options,
+    (node, name): (u16, &str),
+    count: usize,
+    bytes: usize,
+    first: First,
+) -> Outcome<()> {
+    let messages = open(options)?;
+    let control = messages.thread(1).map_err(refused)?;
+    let to = Endpoint { process: find(&messages, node, name)?, thread: 1 };
+    let mut memories = memories(bytes);
+    let mut lines = std::io::stdin().lines();
+    batch(&control, to, &mut memories, first)?;
+    println!("ready");
+    lines.next();
+    for _ in 0..count {
+        batch(&control, to, &mut memories, first)?;
+    }
+    println!("{} messages", count * BATCH);
+    lines.next();
+    control.send(to, END, &[]).map_err(refused)
+}
