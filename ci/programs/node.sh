@@ -101,19 +101,18 @@ seconds_of() {
 	seconds=$((took / 1000000000)).$(printf %03d $((took / 1000000 % 1000)))
 }
 
-# Every node as seen from every other; sshd listens on tg0 alone.
+# Every node as seen from every other; the images' sshd listens on tg0 alone, so the others are of their own.
 t_ssh() {
-	case $1 in
-	virtio) return 0 ;;
-	sockets)
-		on "$last" "[ -e /run/sshd-sockets.pid ] || $sockets /usr/sbin/sshd -p 2222 \
-			-f /run/telegraphos-ssh/sshd_config -o PidFile=/run/sshd-sockets.pid" || return 1
-		until_ok 20 on "$last" test -e /run/sshd-sockets.pid || return 1
-		# The same key, at another port.
-		with=$sockets files_by_ssh -o "HostKeyAlias=node$last" -o Port=2222
+	if [ "$1" != tg0 ]; then
+		at=$(address "$1" "$last") port=$(port "$1" 2222) with=$(with "$1") also=
+		[ "$1" != virtio ] || also="-o ListenAddress=$at"
+		on "$last" "[ -e /run/sshd-$1.pid ] || $with /usr/sbin/sshd -p $port $also \
+			-f /run/telegraphos-ssh/sshd_config -o PidFile=/run/sshd-$1.pid" || return 1
+		until_ok 20 on "$last" test -e "/run/sshd-$1.pid" || return 1
+		# The same key, at another place.
+		files_by_ssh -o "HostKeyAlias=node$last" -o "HostName=$at" -o "Port=$port"
 		return
-		;;
-	esac
+	fi
 	for to in $(seq 0 "$last"); do
 		[ "$(ssh "node$to" hostname)" = "node$to" ] || { say "ssh node$to"; return 1; }
 	done
@@ -256,7 +255,6 @@ t_python() {
 
 # Short messages to and fro, and a stream of long ones: sockperf counts what is lost, out of order or twice.
 t_sockperf() {
-	[ "$1" != virtio ] || return 0
 	at=$(address "$1" 1) port=$((5300 + turn)) with=$(with "$1")
 	on 1 "$with sockperf server --tcp -i 0.0.0.0 -p $port >/tmp/sockperf.log 2>&1 & sleep 3"
 	for size in 14 65000; do
