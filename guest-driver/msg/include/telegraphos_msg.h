@@ -124,7 +124,7 @@ typedef struct tg_msg_options {
 	 * for; 0 means 4096, UINT64_MAX that none does. */
 	uint64_t eager;
 	/* Bytes of the longest message that goes to a slot in any case; between this and eager, messages go the way
-	 * that has been faster to that process. 0 means 256, UINT64_MAX that all go to slots which may. Need not be
+	 * that has been faster to that process. 0 means 128, UINT64_MAX that all go to slots which may. Need not be
 	 * the same. */
 	uint64_t eager_floor;
 	/* Bytes of the longest message; 0 means no limit. */

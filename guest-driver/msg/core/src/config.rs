@@ -64,7 +64,7 @@ impl Default for Config {
             block: 4096,
             fragments: 1,
             eager: 4096,
-            eager_floor: 256,
+            eager_floor: 128,
             longest: u64::MAX,
             peers: 1024,
             threads: 4096,

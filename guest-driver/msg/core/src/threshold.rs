@@ -12,8 +12,9 @@ use std::time::Duration;
 
 /// Of so many measured messages of a class, one goes the other way.
 const TRY: u32 = 64;
-/// Which of them: one of the first, so that little is sent before both ways are known.
-const TURN: u32 = 8;
+/// Before that, those do whose numbers are powers of two from this one on, so that both ways are known soon, and not
+/// only what the first message takes.
+const FIRST: u32 = 4;
 /// What takes longer than expected counts by this part: a thread may have received late, or have been held up.
 const PART: u64 = 8;
 /// A change must save this part of the time of the messages that it is about.
@@ -88,7 +89,8 @@ impl Threshold {
         let request = length > self.now;
         let Some(class) = self.class(length).filter(|_| alone) else { return Choice { request, measured: false } };
         class.turn = class.turn.wrapping_add(1);
-        Choice { request: request != (class.turn % TRY == TURN), measured: true }
+        let tries = class.turn % TRY == 0 || class.turn.is_power_of_two() && class.turn >= FIRST;
+        Choice { request: request != tries, measured: true }
     }
 
     /// A message has taken so long, from its send until it was known that the other thread has it.

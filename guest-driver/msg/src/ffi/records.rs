@@ -82,7 +82,7 @@ c_record! { OPTIONS, "tg_msg_options",
         /// for; 0 means 4096, UINT64_MAX that none does.
         pub eager: u64,
         /// Bytes of the longest message that goes to a slot in any case; between this and eager, messages go the way
-        /// that has been faster to that process. 0 means 256, UINT64_MAX that all go to slots which may. Need not be
+        /// that has been faster to that process. 0 means 128, UINT64_MAX that all go to slots which may. Need not be
         /// the same.
         pub eager_floor: u64,
         /// Bytes of the longest message; 0 means no limit.

@@ -22,6 +22,8 @@ const COUNT: u64 = 20;
 const BYTES: u64 = 4 << 20;
 /// Before those that count.
 const WARMING: u64 = 3;
+/// The same where the threshold between slots and requests settles.
+const SETTLING: u64 = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layer {
@@ -49,6 +51,11 @@ const LAYERS: [(&str, Layer, &[usize]); 7] = [
 const BELOW_STREAMS: &[usize] = &[0];
 
 impl Layer {
+    /// Exchanges before those that count.
+    fn warming(self, size: usize) -> u64 {
+        if matches!(self, Layer::Message(_)) && size as u64 <= Config::default().eager { SETTLING } else { WARMING }
+    }
+
     /// How messages are opened for it; all that are of one way only are waited for alike.
     fn options(self, options: &Options) -> Options {
         let blocking = Options { progress: Progress::Blocking, ..options.clone() };
@@ -276,11 +283,11 @@ fn count_of(size: usize) -> u64 {
 }
 
 /// Nanoseconds of an exchange. Bytes are compared after those that count.
-fn exchange(end: &mut dyn End, size: usize, seed: u32) -> Outcome<f64> {
-    let count = count_of(size);
+fn exchange(end: &mut dyn End, layer: Layer, size: usize, seed: u32) -> Outcome<f64> {
+    let (warming, count) = (layer.warming(size), count_of(size));
     let mut begun = Instant::now();
-    for n in 0..WARMING + count {
-        if n == WARMING {
+    for n in 0..warming + count {
+        if n == warming {
             begun = Instant::now();
         }
         end.send(size)?;
@@ -299,8 +306,8 @@ fn exchange(end: &mut dyn End, size: usize, seed: u32) -> Outcome<f64> {
     Ok(taken)
 }
 
-fn answer(end: &mut dyn End, size: usize) -> Outcome<()> {
-    for _ in 0..WARMING + count_of(size) {
+fn answer(end: &mut dyn End, layer: Layer, size: usize) -> Outcome<()> {
+    for _ in 0..layer.warming(size) + count_of(size) {
         end.receive(size)?;
         end.send(size)?;
     }
@@ -336,14 +343,14 @@ pub(crate) fn partner(options: Options, name: &str) -> Outcome<()> {
                 notify = Some(board.connect(&node, name, (got.from.process.node, 0))?);
             }
             if let Some(end) = &mut notify {
-                answer(end, size)?;
+                answer(end, *layer, size)?;
             }
             continue;
         }
         let messages = open(layer.options(&options))?;
         let mut end = Message::of(&messages, None)?;
         let _name = messages.publish(&of_layer(name, number)).map_err(refused)?;
-        answer(&mut end, size)?;
+        answer(&mut end, *layer, size)?;
         // It is told when the other one has the last answer.
         control.receive(Pattern::default(), &mut order).map_err(refused)?;
     }
@@ -377,11 +384,11 @@ pub(crate) fn layers(
             for (n, (_, layer, _)) in LAYERS.into_iter().enumerate() {
                 order(n, size)?;
                 let taken = if layer == Layer::Notify {
-                    exchange(&mut notify, size, round)?
+                    exchange(&mut notify, layer, size, round)?
                 } else {
                     let messages = open(layer.options(&options))?;
                     let process = find(&messages, other, &of_layer(name, n))?;
-                    let taken = exchange(&mut Message::of(&messages, Some(process))?, size, round)?;
+                    let taken = exchange(&mut Message::of(&messages, Some(process))?, layer, size, round)?;
                     // When the other one has it, it knows that its last answer has come, which it would not if this
                     // process were gone.
                     order(n, size)?;

@@ -36,7 +36,7 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
                                    exchanges COUNT messages with such a process, and says how long one took
        tg-msg sink NAME BYTES receives-first|sends-first
        tg-msg batches NODE NAME COUNT BYTES receives-first|sends-first [OPTIONS]
-                                   sends such a process batches of 16 messages: one, and COUNT when a line is entered;
+                                   sends such a process batches of 8 messages: one, and COUNT when a line is entered;
                                    ends at another line
        tg-msg full NODE NAME OTHER-NODE OTHER-NAME COUNT [OPTIONS]
                                    sends COUNT messages to a process that does not receive (`serve`), meanwhile others
