@@ -8,8 +8,6 @@ use std::time::Duration;
 use telegraphos_cluster::Cluster;
 use telegraphos_images::guest_programs;
 
-/// The example in guests.
-const PROGRAM: &str = "/mnt/programs/sum";
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn ran(command: &mut Command) -> Result<Output> {
@@ -57,23 +55,38 @@ pub(crate) fn ordinary(source: &str, name: &str) -> Result<String> {
     Ok(format!("/mnt/programs/{name}"))
 }
 
+/// Compiles a program with the messages of C, which guests run.
+fn with_messages(source: &str, name: &str) -> Result<String> {
+    let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver");
+    let mut gcc = gcc(source);
+    gcc.arg("-static").arg("-I").arg(driver.join("lib/include")).arg("-I").arg(driver.join("msg/include"));
+    gcc.arg(library("telegraphos-msg", "libtelegraphos_msg.a")?);
+    gcc.args(["-Wl,--gc-sections", "-lgcc_eh", "-lpthread", "-lm", "-ldl", "-o"]);
+    ran(gcc.arg(programs()?.join(name)))?;
+    Ok(format!("/mnt/programs/{name}"))
+}
+
+/// `guest-driver/msg/tests/wrong.c`: what is not mapped, or open already, is refused, and nothing is lost.
+fn messages_bad_input(cluster: &Cluster) -> Result<()> {
+    let said = cluster.node(0).argv(&[with_messages("msg/tests/wrong.c", "wrong")?]).limit(LIMIT).check()?;
+    said.lines().for_each(|line| println!("  {line}"));
+    ensure!(said.ends_with("nothing was lost\n"), "{said}");
+    Ok(())
+}
+
 /// `guest-driver/msg/examples/sum.c`: one process adds up numbers of another node's, which come in a short message and
 /// in a long one; the program checks each sum.
 pub(crate) fn messages_example(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
-    let (program, driver) = (programs()?.join("sum"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver"));
-    let mut gcc = gcc("msg/examples/sum.c");
-    gcc.arg("-static").arg("-I").arg(driver.join("lib/include")).arg("-I").arg(driver.join("msg/include"));
-    gcc.arg(library("telegraphos-msg", "libtelegraphos_msg.a")?);
-    gcc.args(["-Wl,--gc-sections", "-lgcc_eh", "-lpthread", "-lm", "-ldl", "-o"]);
-    ran(gcc.arg(&program))?;
+    let program = with_messages("msg/examples/sum.c", "sum")?;
+    let program = program.as_str();
     // 8 bytes; as many as go to a slot, and 8 more; 2 MiB, which a user may lock beside the inboxes.
     let questions = ["1", "512", "513", "262144"];
     let sums = ["1", "131328", "131841", "34359869440"];
-    let mut server = b.argv(&[PROGRAM, "serve", "sums", "4"]).spawn()?;
+    let mut server = b.argv(&[program, "serve", "sums", "4"]).spawn()?;
     server.wait_for_line(LIMIT, |line| line == "serving")?;
     for (numbers, sum) in questions.into_iter().zip(sums) {
-        let said = a.argv(&[PROGRAM, "ask", "1", "sums", numbers]).limit(LIMIT).check()?;
+        let said = a.argv(&[program, "ask", "1", "sums", numbers]).limit(LIMIT).check()?;
         ensure!(said.trim() == sum, "the sum of 1 to {numbers} is {said:?}: expected {sum}");
         let line = server.wait_for_line(LIMIT, |_| true)?;
         ensure!(line == format!("{numbers} numbers from node 0: {sum}"), "{line:?}");
@@ -82,8 +95,8 @@ pub(crate) fn messages_example(cluster: &Cluster) -> Result<()> {
     let output = server.wait_for(LIMIT)?;
     ensure!(output.status.success() && output.stderr.is_empty(), "{}: {}", output.status, output.stderr);
     // Whom it does not find, it names.
-    let output = a.argv(&[PROGRAM, "ask", "1", "nobody", "1"]).limit(LIMIT).run()?;
+    let output = a.argv(&[program, "ask", "1", "nobody", "1"]).limit(LIMIT).run()?;
     let named = output.stderr.contains("no process of node 1 has the name \"nobody\"");
     ensure!(output.status.code() == 3 && named, "{}: {}", output.status, output.stderr);
-    Ok(())
+    messages_bad_input(cluster)
 }

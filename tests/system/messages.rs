@@ -45,26 +45,33 @@ pub(crate) fn longest_message(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// 304 threads of 8 processes on 4 nodes, each process over 8 ports; the longest messages of the paper's profile, and
-/// those around its block.
+/// 304 threads on 4 nodes, each of which has one process with two `Messages` over 8 ports each; the longest messages of
+/// the paper's profile, and those around its block. And fewer threads, whose `Messages` are more than their ports.
 pub(crate) fn threads_over_ports(cluster: &Cluster) -> Result<()> {
-    for running in many(cluster, "6")? {
-        let output = running.wait_for(LIMIT)?;
-        ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
-        ensure!(output.stdout.starts_with("304 threads over [8, 8] ports"), "{}", output.stdout);
-        println!("  {}", output.stdout.trim());
+    let runs = [
+        ("38", "6", "8", "304 threads over [8, 8] ports: 1824 messages"),
+        ("8", "4", "2", "64 threads over [2, 2] ports: 256 messages"),
+    ];
+    for (threads, count, ports, expected) in runs {
+        for running in many(cluster, threads, count, ports)? {
+            let output = running.wait_for(LIMIT)?;
+            ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
+            ensure!(output.stdout.starts_with(expected), "{}: expected {expected}", output.stdout);
+            println!("  {}", output.stdout.trim());
+        }
     }
     Ok(())
 }
 
-fn many(cluster: &Cluster, count: &str) -> Result<Vec<Running>> {
-    let words = ["tg-msg", "many", "4", "38", count, "--processes", "2", "--paper", "--slots", "4"];
+fn many(cluster: &Cluster, threads: &str, count: &str, ports: &str) -> Result<Vec<Running>> {
+    let options = ["--processes", "2", "--paper", "--slots", "4", "--ports", ports];
+    let words = [&["tg-msg", "many", "4", threads, count][..], &options].concat();
     cluster.guests().iter().map(|node| Ok(node.argv(&words).spawn()?)).collect()
 }
 
 /// The same, and a node is powered off: all others end.
 pub(crate) fn threads_and_power(cluster: &Cluster) -> Result<()> {
-    let mut running = many(cluster, "100000")?;
+    let mut running = many(cluster, "38", "100000", "8")?;
     telegraphos_cluster::sleep(Duration::from_secs(4))?;
     let last = running.pop();
     cluster.node(3).reset()?;

@@ -5,7 +5,8 @@
  * Functions return 0 or a negative errno unless said otherwise; tg_last_error() has the message: -ECONNRESET when the
  * other process has gone, -ESRCH when it has no such thread, -EHOSTUNREACH, -ETIMEDOUT and -EPROTO when it is not
  * reached, does not answer or has other options, -ESHUTDOWN when the messages or the receiving thread have been closed,
- * -ECANCELED after a receive was withdrawn. No call raises SIGBUS when another process or node dies.
+ * -ECANCELED after a receive was withdrawn, -EFAULT when a message or a buffer is not mapped, and -EEXIST when a thread
+ * is open already. No call raises SIGBUS when another process or node dies.
  *
  * Several threads may use messages, threads and handles at once, but only one may close them, after all other use;
  * memory and single buffers are for one thread at a time. Threads keep their messages open, and single buffers their

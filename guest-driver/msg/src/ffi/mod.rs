@@ -34,6 +34,8 @@ pub use single::*;
 pub use thread::*;
 
 use crate::error::{Error, Result};
+use rustix::io::Errno;
+use rustix::mm::{MsyncFlags, msync};
 use std::ffi::c_void;
 use std::fmt::Display;
 use telegraphos::ffi::boundary::{CError, given_as, given_slice, missing};
@@ -62,12 +64,35 @@ fn length_of(bytes: u64, what: &'static str) -> Result<usize> {
     size.ok_or_else(|| argument(what, bytes, "what fits this process's address space"))
 }
 
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+/// Fails if not all of that memory is mapped. What the processor copies would else raise a signal, and what a board
+/// moves be refused much later.
+fn check_mapped(at: *const c_void, length: usize, what: &str) -> Result<()> {
+    let at = at as usize;
+    let begin = at / PAGE * PAGE;
+    let bytes = (at - begin).checked_add(length).ok_or(Errno::NOMEM);
+    // Of mapped memory nothing is done: what it shares with a file is written at some time.
+    // SAFETY: it changes nothing.
+    match bytes.and_then(|bytes| unsafe { msync(begin as *mut c_void, bytes, MsyncFlags::ASYNC) }) {
+        Err(Errno::NOMEM) => Err(telegraphos::Error::Os {
+            what: format!("{what}, {length} bytes at {at:#x}, is not mapped"),
+            errno: Errno::FAULT,
+        })?,
+        _ => Ok(()),
+    }
+}
+
 /// The bytes of a message from C.
 ///
 /// # Safety
-/// As the module says.
+/// As the module says, but they may be unmapped.
 unsafe fn bytes_of<'a>(bytes: *const c_void, length: u64) -> Result<&'a [u8]> {
     let length = length_of(length, "the length of the message")?;
+    if length > 0 && !bytes.is_null() {
+        check_mapped(bytes, length, "the message")?;
+    }
     // SAFETY: the caller's promise.
     Ok(unsafe { given_slice(bytes.cast(), length, "the message")? })
 }
@@ -75,14 +100,17 @@ unsafe fn bytes_of<'a>(bytes: *const c_void, length: u64) -> Result<&'a [u8]> {
 /// Room for a message, from C.
 ///
 /// # Safety
-/// As the module says, and nothing else refers to it while the result does.
+/// As the module says, and nothing else refers to it while the result does; it may be unmapped.
 unsafe fn room_of<'a>(buffer: *mut c_void, capacity: u64) -> Result<&'a mut [u8]> {
     let capacity = length_of(capacity, "the size of the buffer")?;
     match (capacity, buffer.is_null()) {
         (0, _) => Ok(&mut []),
         (_, true) => Err(missing("the buffer").into()),
-        // SAFETY: the caller's promise.
-        (_, false) => Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), capacity) }),
+        (_, false) => {
+            check_mapped(buffer, capacity, "the buffer")?;
+            // SAFETY: the caller's promise.
+            Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), capacity) })
+        }
     }
 }
 
@@ -107,7 +135,7 @@ unsafe fn pattern_of(pattern: *const PatternRecord) -> Result<crate::Pattern> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::io::Errno;
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     use std::ffi::CStr;
     use std::ptr::{null, null_mut};
     use telegraphos::ffi::tg_last_error;
@@ -204,6 +232,42 @@ mod tests {
             assert_eq!(bytes_of(null(), 1).unwrap_err().to_string(), "the message is NULL: expected a pointer");
             assert_eq!(room_of(null_mut(), 1).unwrap_err().to_string(), "the buffer is NULL: expected a pointer");
             assert!(bytes_of(bytes.as_ptr().cast(), u64::MAX).unwrap_err().to_string().contains("address space"));
+        }
+    }
+
+    #[test]
+    fn what_is_not_mapped_is_refused() {
+        // SAFETY: new memory, of which the middle page is unmapped; nothing refers to it.
+        let first = unsafe {
+            let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+            let first = mmap_anonymous(null_mut(), 3 * PAGE, protection, flags).unwrap();
+            munmap(first.byte_add(PAGE), PAGE).unwrap();
+            first
+        };
+        // What is asked for is not touched: tests beside this one may map that page.
+        let end = first.wrapping_byte_add(PAGE - 100);
+        assert!(check_mapped(end, 100, "it").is_ok() && check_mapped(first, PAGE, "it").is_ok());
+        assert!(check_mapped(first.wrapping_byte_add(2 * PAGE), 1, "it").is_ok());
+        // Nothing is ever mapped here: the first pages are kept free, and the last are the kernel's.
+        let wrong = [(4096 as *mut c_void, 8), (4096 as *mut c_void, 100_000), (first, usize::MAX)];
+        for (at, length) in wrong {
+            // SAFETY: they may be unmapped.
+            let errors = unsafe {
+                [bytes_of(at, length as u64).map(drop).unwrap_err(), room_of(at, length as u64).map(drop).unwrap_err()]
+            };
+            for (error, what) in errors.into_iter().zip(["the message", "the buffer"]) {
+                let expected = if length > isize::MAX as usize { "address space" } else { "is not mapped" };
+                assert!(error.to_string().contains(expected), "{what}: {error}");
+                let errno = if length > isize::MAX as usize { Errno::INVAL } else { Errno::FAULT };
+                assert_eq!(error.errno(), errno.raw_os_error(), "{what}: {error}");
+            }
+        }
+        assert!(check_mapped(end, isize::MAX as usize, "it").is_err());
+        assert!(check_mapped(end, usize::MAX, "it").is_err());
+        // SAFETY: nothing refers to it.
+        unsafe {
+            munmap(first, PAGE).unwrap();
+            munmap(first.byte_add(2 * PAGE), PAGE).unwrap();
         }
     }
 

@@ -26,7 +26,9 @@ pub(crate) fn wrong() -> Outcome<()> {
     configurations()?;
     let config = Config { threads: 2, sends: 2, receives: 2, longest: 1 << 20, ..Config::default() };
     let messages = open(config)?;
-    let (one, two) = (messages.thread(1).map_err(refused)?, messages.thread(2).map_err(refused)?);
+    let one = messages.thread(1).map_err(refused)?;
+    is_refused("a thread that is open", messages.thread(1), "thread 1 is open already; choose another number")?;
+    let two = messages.thread(2).map_err(refused)?;
     is_refused("a third thread", messages.thread(3), "2 threads are open, which is the limit")?;
     let me = messages.process();
     let name = messages.publish("wrong").map_err(refused)?;
