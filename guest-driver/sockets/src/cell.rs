@@ -189,6 +189,8 @@ pub(crate) struct Cell {
     pub(crate) ring: AtomicU64,
     /// Never to be framed, if 1.
     pub(crate) refused: AtomicU32,
+    /// A process has it that has no ring: what is read is never to be framed, if 1.
+    bare: AtomicU32,
     /// SO_SNDBUF, as the program knows it, plus one; 0 if it is the kernel's.
     pub(crate) send_buffer: AtomicU32,
     /// SO_KEEPALIVE, likewise.
@@ -205,6 +207,7 @@ impl Cell {
         self.socket.store(socket, Ordering::Relaxed);
         self.ring.store(0, Ordering::Relaxed);
         self.refused.store(0, Ordering::Relaxed);
+        self.bare.store(0, Ordering::Relaxed);
         self.send_buffer.store(0, Ordering::Relaxed);
         self.keepalive.store(0, Ordering::Relaxed);
         self.no_delay.store(0, Ordering::Relaxed);
@@ -224,5 +227,15 @@ impl Cell {
     /// Whether it has been asked to stay raw.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed) != 0
+    }
+
+    /// A process has it that has no ring.
+    pub(crate) fn set_bare(&self) {
+        self.bare.store(1, Ordering::SeqCst);
+    }
+
+    /// Whether what is read has to stay raw: not all processes that may read it have its ring.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.bare.load(Ordering::SeqCst) != 0
     }
 }

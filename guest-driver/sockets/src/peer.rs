@@ -9,13 +9,26 @@ use telegraphos::NodeId;
 /// What all Ethernet addresses of boards begin with.
 const BOARD: &str = "02:54:47:00:";
 
+/// The system's table of neighbours.
+pub(crate) struct Neighbours(String);
+
+impl Neighbours {
+    pub(crate) fn read() -> Option<Neighbours> {
+        std::fs::read_to_string("/proc/net/arp").ok().map(Neighbours)
+    }
+
+    /// The node at the other end of a connection over a board, if it is one.
+    pub(crate) fn node_of(&self, fd: c_int) -> Option<NodeId> {
+        if crate::kernel::option::<c_int>(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) != Ok(libc::IPPROTO_TCP) {
+            return None;
+        }
+        find(&self.0, crate::kernel::address(fd, true)?)
+    }
+}
+
 /// The node at the other end of a connection over a board, if it is one.
 pub(crate) fn node_of(fd: c_int) -> Option<NodeId> {
-    if crate::kernel::option::<c_int>(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) != Ok(libc::IPPROTO_TCP) {
-        return None;
-    }
-    let address = crate::kernel::address(fd, true)?;
-    find(&std::fs::read_to_string("/proc/net/arp").ok()?, address)
+    Neighbours::read()?.node_of(fd)
 }
 
 /// The node that has an address, by the system's table of neighbours.

@@ -42,8 +42,13 @@ pub fn settle() {
     ID.store(std::process::id(), Ordering::SeqCst);
     PROCESS.store(Box::into_raw(Box::default()), Ordering::SeqCst);
     // SAFETY: the function may be called at any fork.
-    unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(after_fork)) };
     adopt::adopt();
+}
+
+/// The child is to have what it may read.
+extern "C" fn before_fork() {
+    table::reserve_rings();
 }
 
 /// The child has no board yet. Its parent's is left as it is: threads that there are not may hold its locks.
@@ -51,6 +56,7 @@ extern "C" fn after_fork() {
     ID.store(std::process::id(), Ordering::SeqCst);
     PROCESS.store(Box::into_raw(Box::default()), Ordering::SeqCst);
     DESCRIPTOR.store(-1, Ordering::SeqCst);
+    table::note_bare();
 }
 
 /// The number of this process, or of that whose memory this child of vfork uses.

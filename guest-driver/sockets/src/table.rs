@@ -5,10 +5,13 @@
 //! child, or a program that was started with it, may know it by its state long after this process has closed it.
 
 use crate::cell::{Cell, phase};
-use crate::memory::Shared;
+use crate::memory::{Shared, Use};
+use crate::peer::Neighbours;
 use crate::settings::{say, settings};
+use crate::upgrade::ring_bytes;
 use crate::{kernel, process, signals};
 use libc::c_int;
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -158,15 +161,24 @@ impl Connection {
 
     /// Where the memory of the ring is that is read, if it is mapped in this process.
     pub(crate) fn ring(&self) -> Option<usize> {
-        // SAFETY: never freed before the slot is used again, which no use of it outlives.
-        let ring = unsafe { self.slot.ring.load(Ordering::Acquire).as_ref() };
-        ring.map(|ring| ring.memory().cast::<u8>() as usize)
+        self.slot.ring().map(|ring| ring.memory().cast::<u8>() as usize)
     }
 
-    /// The ring's memory is there, in this process and in children that it will have.
-    pub(crate) fn set_ring(&self, ring: Shared) {
-        self.cell.ring.store(ring.inode(), Ordering::Release);
-        self.slot.ring.store(Box::into_raw(Box::new(ring)), Ordering::Release);
+    /// The memory for the ring, which is made if there is none yet: in this process and in children that it will have.
+    /// `None` if there is no memory.
+    pub(crate) fn ring_memory(&self) -> Option<*mut [u8]> {
+        if self.slot.ring().is_none() {
+            let made = Box::into_raw(Box::new(Shared::new(Use::Ring, ring_bytes())?));
+            let none = std::ptr::null_mut();
+            match self.slot.ring.compare_exchange(none, made, Ordering::AcqRel, Ordering::Acquire) {
+                // SAFETY: as in `Slot::ring`.
+                Ok(_) => self.cell.ring.store(unsafe { &*made }.inode(), Ordering::Release),
+                // Another thread was faster, and forks.
+                // SAFETY: nobody has seen it.
+                Err(_) => drop(unsafe { Box::from_raw(made) }),
+            }
+        }
+        self.slot.ring().map(Shared::memory)
     }
 
     /// Says how much was sent which way, if the sending direction became framed.
@@ -215,6 +227,12 @@ impl Drop for Connection {
 }
 
 impl Slot {
+    /// The memory of the ring that is read.
+    fn ring(&self) -> Option<&'static Shared> {
+        // SAFETY: never freed before the slot is used again, which no use of it outlives.
+        unsafe { self.ring.load(Ordering::Acquire).as_ref() }
+    }
+
     /// Whether it was in the state `from`, and is in `to` now.
     fn enters(&self, from: u32, to: u32) -> bool {
         self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
@@ -366,8 +384,10 @@ pub(crate) fn adopt(memory: &Shared, sockets: &[(u64, c_int)], mut ring: impl Fn
             if fds.is_empty() {
                 continue;
             }
-            if let Some(ring) = ring(cell.ring.load(Ordering::Acquire)) {
-                slot.ring.store(Box::into_raw(Box::new(ring)), Ordering::Release);
+            match ring(cell.ring.load(Ordering::Acquire)) {
+                Some(ring) => slot.ring.store(Box::into_raw(Box::new(ring)), Ordering::Release),
+                // The program that was there before may have the connection, too.
+                None => cell.set_bare(),
             }
             slot.descriptors.store(fds.len() as u32, Ordering::SeqCst);
             slot.state.store(state::TAKEN, Ordering::SeqCst);
@@ -388,6 +408,37 @@ pub(crate) fn adopt(memory: &Shared, sockets: &[(u64, c_int)], mut ring: impl Fn
         }
     }
     adopted
+}
+
+/// Before a fork: makes memory for the rings of connections that may become framed, for parent and child. It has no
+/// pages until it is used.
+pub(crate) fn reserve_rings() {
+    // Most processes that fork have no connections.
+    if chunks().next().is_none() {
+        return;
+    }
+    let neighbours = OnceCell::new();
+    for fd in (0..DESCRIPTORS as c_int).filter(|fd| is_tracked(*fd)) {
+        let Some(connection) = Connection::of_descriptor(fd) else { continue };
+        let raw = connection.input.phase() == phase::RAW && !connection.is_refused() && !connection.is_bare();
+        if raw && connection.ring().is_none() {
+            let neighbours: &Option<Neighbours> = neighbours.get_or_init(Neighbours::read);
+            if neighbours.as_ref().is_some_and(|neighbours| neighbours.node_of(fd).is_some()) {
+                connection.ring_memory();
+            }
+        }
+    }
+}
+
+/// In a child after a fork: what is read of connections that have no ring stays raw, for the parent as well.
+pub(crate) fn note_bare() {
+    for (_, chunk) in chunks() {
+        for (place, slot) in chunk.slots.iter().enumerate() {
+            if slot.state.load(Ordering::SeqCst) == state::TAKEN && slot.ring().is_none() {
+                chunk.cell(place).set_bare();
+            }
+        }
+    }
 }
 
 fn entry(fd: c_int) -> Option<&'static AtomicU32> {
@@ -419,10 +470,13 @@ pub(crate) fn owned() -> impl Iterator<Item = c_int> {
     (0..DESCRIPTORS as c_int).filter(|fd| is_own(*fd))
 }
 
-/// Whether a direction of the descriptor's connection is framed, or may become so at any time.
-pub fn is_framed(fd: c_int) -> bool {
-    let is = |side| side != phase::RAW && side != phase::LEFT;
-    Connection::of_descriptor(fd).is_some_and(|c| is(c.input.phase()) || is(c.output.phase()))
+/// Whether a direction of the descriptor's connection is framed, or may become so at any time: a receiver that has a
+/// ring does not decide that any more.
+fn is_framed(fd: c_int) -> bool {
+    Connection::of_descriptor(fd).is_some_and(|connection| {
+        let (input, output) = (connection.input.phase(), connection.output.phase());
+        !matches!(input, phase::RAW | phase::LEFT) || matches!(output, phase::CHANGING | phase::FRAMED)
+    })
 }
 
 /// A new descriptor, of something else than a connection; what had its number has been closed.
@@ -474,7 +528,7 @@ pub fn duplicated(old: c_int, new: c_int) {
     to.store(from.load(Ordering::SeqCst), Ordering::SeqCst);
 }
 
-/// Leaves the descriptor's connection as it is, if both directions are raw. False if not: too late.
+/// Leaves the descriptor's connection as it is, if neither direction is framed. False if not: too late.
 pub fn refuse(fd: c_int) -> bool {
     let Some(connection) = Connection::of_descriptor(fd) else { return true };
     connection.refused.store(1, Ordering::SeqCst);
@@ -507,7 +561,6 @@ pub fn set_option_of(fd: c_int, level: c_int, name: c_int, value: c_int) -> bool
 mod tests {
     use super::*;
     use crate::kernel::part;
-    use crate::memory::Use;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::{AsRawFd, IntoRawFd};
@@ -578,11 +631,11 @@ mod tests {
         let (one, two) = pair();
         let known = Connection::of_descriptor(one.as_raw_fd()).unwrap();
         known.output.count(7);
-        let ring = Shared::new(Use::Ring, 3 * 4096).unwrap();
+        let memory = known.ring_memory().unwrap();
+        assert_eq!((memory.len(), known.ring_memory()), (ring_bytes(), Some(memory)), "made once");
         let inode_of = |fd| kernel::status(fd).map_or(0, |status| status.st_ino);
-        let (inode, file) = (ring.inode(), owned().find(|fd| inode_of(*fd) == ring.inode()).unwrap());
-        known.set_ring(ring);
-        assert_eq!(known.cell.ring.load(Ordering::SeqCst), inode);
+        let inode = known.cell.ring.load(Ordering::SeqCst);
+        let file = owned().find(|fd| inode_of(*fd) == inode).unwrap();
         // As if a program began here with copies of these descriptors, and another one.
         let copies = [&one, &one, &two].map(|end| end.try_clone().unwrap().into_raw_fd());
         let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into_raw_fd();
@@ -596,11 +649,16 @@ mod tests {
         let found = Connection::of_descriptor(copies[1]).unwrap();
         assert_eq!((found.output.bytes(), found.slot.descriptors.load(Ordering::SeqCst)), (7, 2));
         assert!(found.ring().is_some_and(|at| Some(at) != known.ring()), "mapped once more");
+        assert!(!found.is_bare());
         // They are one connection.
         found.output.count(1);
         assert_eq!(known.output.bytes(), 8);
         // Nothing is adopted twice, nor from other memory.
         assert_eq!(adopt(memory, &sockets, |_| None), 0);
+        // Without its ring, a program has what is read raw.
+        closed(copies[1]);
+        assert_eq!(adopt(memory, &sockets[1..2], |_| None), 1);
+        assert!(known.is_bare());
         let other = Shared::new(Use::Cells, Head::WHOLE).unwrap();
         closed(copies[0]);
         assert_eq!(adopt(&other, &sockets, |_| None), 0, "zeros");
@@ -643,5 +701,10 @@ mod tests {
         assert_eq!((sent.output.phase(), received.input.phase()), (phase::LEFT, phase::LEFT));
         assert_eq!((sent.input.phase(), received.output.phase()), (phase::RAW, phase::RAW));
         assert!(!is_framed(to) && refuse(to));
+        // What a sender has offered it need not do; what a receiver has, the sender decides.
+        received.output.enter(phase::OFFERED);
+        assert!(!received.is_refused() && refuse(from) && received.is_refused());
+        sent.input.enter(phase::OFFERED);
+        assert!(is_framed(to) && !refuse(to));
     }
 }

@@ -3,7 +3,6 @@
 
 use crate::cell::phase;
 use crate::kernel::{self, Errno, Outcome};
-use crate::memory::{Shared, Use};
 use crate::peer;
 use crate::process::board;
 use crate::settings::{say, settings};
@@ -71,6 +70,11 @@ fn counts_agree(fd: c_int, sent: Option<u64>, received: Option<u64>) -> bool {
     agree
 }
 
+/// Bytes of a ring's memory.
+pub(crate) fn ring_bytes() -> usize {
+    RING + settings().ring() as usize
+}
+
 fn name(fd: c_int, what: char) -> String {
     format!("tcp:{fd}:{what}")
 }
@@ -110,7 +114,14 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
     let _signals = signals::wait();
     let mut parts = connection.parts();
     let Some(mut change) = connection.input.change(phase::RAW) else { return };
+    // `refuse` looks the other way round.
+    if connection.is_refused() {
+        return;
+    }
     let Some(node) = peer::node_of(fd) else { return };
+    if connection.is_bare() {
+        return say(format_args!("descriptor {fd}: what is read is left alone, since a process has no ring for it"));
+    }
     let Some(board) = board() else { return };
     if !counts_agree(fd, None, Some(connection.input.bytes())) {
         return;
@@ -120,24 +131,32 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
         // Not yet, perhaps.
         Err(_) => return change.to(phase::RAW),
     };
+    // It may have been made before, as one of another program with other settings.
+    let Some(memory) = connection.ring_memory() else { return };
     let register = |size: u64| {
-        let memory = Shared::new(Use::Ring, RING + size as usize)?;
+        let bytes = RING + size as usize;
+        if bytes > memory.len() {
+            return None;
+        }
+        let memory = std::ptr::slice_from_raw_parts_mut(memory.cast::<u8>(), bytes);
         // SAFETY: nothing else accesses it but this direction, which looks at what has arrived; it is unmapped
         // behind the registration's end.
-        let ring =
-            unsafe { board.node.register(memory.memory()) }.name(&name(fd, 'r')).mode(0o602).nodes(&[node]).create();
-        Some(ring.map(|ring| (ring, memory, size)))
+        let ring = unsafe { board.node.register(memory) }.name(&name(fd, 'r')).mode(0o602).nodes(&[node]).create();
+        Some(ring.map(|ring| (ring, size)))
     };
-    let ring = match register(settings().ring()) {
+    let ring = match register(memory.len() as u64 - RING as u64) {
         Some(Err(_)) => register(settings().small_ring()),
         ring => ring,
     };
     let Some(ring) = ring else { return };
     match ring {
-        Ok((ring, memory, size)) => {
-            // The size is one that a ring may have.
-            change.locked.incoming = Incoming::new(size).unwrap_or_default();
-            connection.set_ring(memory);
+        Ok((ring, size)) => {
+            let Some(incoming) = Incoming::new(size) else { return };
+            // A program has begun meanwhile that has no ring.
+            if connection.is_bare() {
+                return;
+            }
+            change.locked.incoming = incoming;
             watch(fd, connection);
             let told = control.put(READY, size);
             (parts.own_ring, parts.own_control) = (Some(ring), Some(control));
@@ -167,6 +186,10 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
     let _signals = signals::wait();
     let mut parts = connection.parts();
     let Some(mut change) = connection.output.change(phase::OFFERED) else { return };
+    // `refuse` looks the other way round.
+    if connection.is_refused() {
+        return;
+    }
     let (Some(node), Some(board), Some(outgoing)) = (peer::node_of(fd), board(), Outgoing::new(size)) else { return };
     let begins = connection.output.bytes();
     if !counts_agree(fd, Some(begins), None) {
