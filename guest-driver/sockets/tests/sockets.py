@@ -6,13 +6,18 @@
     sockets.py NODE PORT [CASE...]   # at another: one line for each case, exit code 1 if any fails; the case "stop"
                                      # ends the server
     sockets.py measure NODE PORT ROUNDS
+    sockets.py terminal              # a program at a terminal
+
+With EXPECTED=memory in the environment, cases that can tell a connection through memory from one of the system's expect
+the former where much has been sent, with EXPECTED=system the latter, and nothing otherwise.
 
 Each case has two ends, which are written one below the other. Bytes are made by a seed, so both ends know them.
 """
-import array, asyncio, errno, fcntl, hashlib, os, select, signal, socket, struct, subprocess, sys, tempfile
+import array, errno, fcntl, hashlib, os, select, signal, socket, struct, subprocess, sys, tempfile
 import termios, threading, time
 
 MIB = 1 << 20
+EXPECTED = os.environ.get("EXPECTED")
 
 
 def data(seed, size):
@@ -44,6 +49,26 @@ def warm(sock, first):
                 sock.sendall(data(round, 150_000))
             else:
                 same(take(sock, 150_000), data(round, 150_000), "warming")
+
+
+def through_memory(sock):
+    """Whether what is sent, or received, goes through memory: then there is no splice. To be asked at the end, for
+    what has been spliced stays the system's."""
+    read, write = os.pipe()
+    try:
+        os.splice(read, sock.fileno(), 0)
+        return False
+    except OSError as e:
+        assert e.errno == errno.EINVAL, e
+        return True
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def expect_memory(sock):
+    if EXPECTED:
+        assert through_memory(sock) == (EXPECTED == "memory"), f"expected a connection of the {EXPECTED}"
 
 
 # Both ends of each case, by name: the one that connects, the one that accepts.
@@ -165,6 +190,9 @@ def exchanging(kind, seed):
 
 
 def asynchronous(sock):
+    # Here alone, as it takes as long as all else that a program begins with.
+    import asyncio
+
     async def run():
         reader, writer = await asyncio.open_connection(sock=sock)
 
@@ -184,6 +212,8 @@ def asynchronous(sock):
 
 
 def asynchronous_end(sock):
+    import asyncio
+
     async def run():
         reader, writer = await asyncio.open_connection(sock=sock)
         while some := await reader.read(65536):
@@ -327,6 +357,92 @@ def orphan_end(sock):
     sock.sendall(data(14, 2 * MIB))
 
 
+def send_pieces(sock, sent):
+    """By several writes, at each of which a direction may become framed."""
+    for at in range(0, len(sent), 50_000):
+        sock.sendall(sent[at : at + 50_000])
+
+
+def pieces(sock, size, seed):
+    """Sends what the other end sends back, and compares."""
+    sender = threading.Thread(target=lambda: send_pieces(sock, data(seed, size)))
+    sender.start()
+    same(take(sock, size), data(seed, size))
+    sender.join()
+
+
+def fork_both(sock):
+    """Two processes have a connection over which nothing was sent before, and both read and write."""
+    pieces(sock, MIB, 33)
+    last = data(34, 2 * MIB)
+    send_pieces(sock, last)
+    sock.shutdown(socket.SHUT_WR)
+    said = [struct.unpack("!QQ", take(sock, 16)) for _ in range(2)]
+    assert sock.recv(1) == b""
+    assert sum(count for count, _ in said) == 2 * MIB, f"{said} bytes"
+    assert sum(value for _, value in said) == sum(map(last.count, range(9))), "other bytes"
+    expect_memory(sock)
+
+
+def fork_both_end(sock):
+    # Whose turn it is.
+    turns = [os.pipe(), os.pipe()]
+    child = os.fork()
+    own = 1 if child == 0 else 0
+    if own == 0:
+        os.write(turns[0][1], b"t")
+    for _ in range(8):
+        assert os.read(turns[own][0], 1) == b"t"
+        # Of odd sizes, so that the other one goes on in the middle of a record.
+        sock.sendall(take(sock, MIB // 16 - 7 if own == 0 else MIB // 16 + 7))
+        os.write(turns[1 - own][1], b"t")
+    if own == 0:
+        # Until the other one has had its last turn.
+        assert os.read(turns[own][0], 1) == b"t"
+    # And now at the same time.
+    count = value = 0
+    while some := sock.recv(30_000):
+        # How many there are of some bytes, whoever reads them.
+        count, value = count + len(some), value + sum(map(some.count, range(9)))
+    sock.sendall(struct.pack("!QQ", count, value))
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, "the child"
+
+
+def fork_reader_ends(sock):
+    """The process that was the first to read much ends amid the stream, and its parent reads the rest."""
+    send_pieces(sock, data(35, 2 * MIB))
+    assert take(sock, 1) == b"k"
+    expect_memory(sock)
+
+
+def fork_reader_ends_end(sock):
+    child = os.fork()
+    if child == 0:
+        same(take(sock, MIB + 11), data(35, MIB + 11), "the child's")
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    same(take(sock, MIB - 11), data(35, 2 * MIB)[MIB + 11 :], "the parent's")
+    sock.sendall(b"k")
+
+
+def fork_hands_over(sock):
+    """The parent closes its copy, and its child, which has had nothing yet, serves through memory."""
+    pieces(sock, MIB, 36)
+    expect_memory(sock)
+
+
+def fork_hands_over_end(sock):
+    child = os.fork()
+    if child == 0:
+        send_pieces(sock, take(sock, MIB))
+        expect_memory(sock)
+        os._exit(0)
+    sock.close()
+    assert os.waitpid(child, 0)[1] == 0, "the child"
+
+
 def copies(sock):
     warm(sock, True)
     other = socket.socket(fileno=os.dup(sock.fileno()))
@@ -351,18 +467,30 @@ def file(sock):
         assert source.tell() == 3 * MIB + 5
 
 
+def warm_more(sock):
+    """For what is through memory if anything is: the first may be over before. The other end sends all back."""
+    pieces(sock, 400_000, 40)
+
+
 def splicing(sock):
     """What is spliced arrives; where that is refused, programs write."""
     warm(sock, True)
+    warm_more(sock)
     read, write = os.pipe()
     os.write(write, b"x" * 1000)
     try:
         moved = os.splice(read, sock.fileno(), 1000)
+        assert EXPECTED != "memory", "spliced"
     except OSError as e:
-        assert e.errno == errno.EINVAL, e
+        assert e.errno == errno.EINVAL and EXPECTED != "system", e
         moved = sock.send(os.read(read, 1000))
     assert moved == 1000
     assert take(sock, 1000) == b"x" * 1000
+    try:
+        moved = os.splice(sock.fileno(), write, 1000) if EXPECTED == "memory" else None
+        assert moved is None, "spliced from it"
+    except OSError as e:
+        assert e.errno == errno.EINVAL, e
 
 
 def limits(sock):
@@ -612,6 +740,52 @@ def buffers(sock):
     same(take(sock, MIB), data(22, MIB))
 
 
+def option_of_kernel(sock, level, name):
+    """An option, asked for past libc's functions."""
+    import ctypes
+
+    value, size = ctypes.c_int(-1), ctypes.c_uint(4)
+    getsockopt = 55
+    failed = ctypes.CDLL(None).syscall(
+        getsockopt, sock.fileno(), level, name, ctypes.byref(value), ctypes.byref(size)
+    )
+    assert failed == 0
+    return value.value
+
+
+def options(sock):
+    """Options read as the program has set them, before and after much was sent."""
+    keepalive, no_delay = (socket.SOL_SOCKET, socket.SO_KEEPALIVE), (socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    sock.setsockopt(*no_delay, 0)
+    warm(sock, True)
+    pieces(sock, 300_000, 37)
+    for option in (keepalive, no_delay):
+        assert sock.getsockopt(*option) == 0, option
+        # What is done for the program is not what it sees.
+        of_kernel = option_of_kernel(sock, *option)
+        assert not EXPECTED or of_kernel == (EXPECTED == "memory"), f"{option}: {of_kernel}"
+        for value in (1, 0, 1):
+            sock.setsockopt(*option, value)
+            assert sock.getsockopt(*option) == value, f"{option}: not {value}"
+    pieces(sock, 300_000, 38)
+    assert [sock.getsockopt(*option) for option in (keepalive, no_delay)] == [1, 1]
+    expect_memory(sock)
+
+
+def options_end(sock):
+    no_delay = (socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    keepalive = (socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    for option in (keepalive, no_delay):
+        sock.setsockopt(*option, 1)
+    warm(sock, False)
+    for _ in range(2):
+        sock.sendall(take(sock, 300_000))
+    for option in (keepalive, no_delay):
+        assert sock.getsockopt(*option) == 1, option
+        sock.setsockopt(*option, 0)
+        assert sock.getsockopt(*option) == 0, option
+
+
 def buffers_end(sock):
     warm(sock, False)
     sock.sendall(take(sock, MIB))
@@ -620,12 +794,14 @@ def buffers_end(sock):
 def late_pass(sock):
     """A connection that goes through memory is not passed: that is refused, and it goes on."""
     warm(sock, True)
+    warm_more(sock)
     ours, theirs = socket.socketpair()
     try:
         socket.send_fds(ours, [b"x"], [sock.fileno()])
         theirs.close()
+        assert EXPECTED != "memory", "passed"
     except OSError as e:
-        assert e.errno == errno.EOPNOTSUPP, e
+        assert e.errno == errno.EOPNOTSUPP and EXPECTED != "system", e
     sock.sendall(data(23, 100_000))
     same(take(sock, 100_000), data(23, 100_000))
 
@@ -694,6 +870,34 @@ def measured_end(sock):
         sock.sendall(take(sock, struct.unpack("!I", head)[0]))
 
 
+def terminal():
+    """A terminal edits lines, echoes them, has a size, and makes a signal of a key."""
+    import pty
+
+    child, master = pty.fork()
+    if child == 0:
+        # What the lines come to.
+        os.execvp("sh", ["sh", "-c", "tty -s && stty size && read line && echo \"<$line>\" && sleep 30"])
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
+    said = b""
+
+    def until(what):
+        nonlocal said
+        while what not in said:
+            assert select.select([master], [], [], 20)[0], said
+            said += os.read(master, 1000)
+
+    # One key is taken back.
+    os.write(master, b"abx\x7fc\n")
+    until(b"<abc>\r\n")
+    assert b"33 99\r\n" in said and os.isatty(master), said
+    os.write(master, b"\x03")
+    until(b"^C")
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT, status
+    print("ok terminal")
+
+
 CASES = {
     "blocking": (blocking, blocking_end),
     "small": (small, small_end),
@@ -709,6 +913,9 @@ CASES = {
     "close_at_once": (close_at_once, close_at_once_end),
     "fork": (forking, forking_end),
     "orphan": (orphan, orphan_end),
+    "fork_both": (fork_both, fork_both_end),
+    "fork_reader_ends": (fork_reader_ends, fork_reader_ends_end),
+    "fork_hands_over": (fork_hands_over, fork_hands_over_end),
     "copies": (copies, small_end),
     "file": (file, blocking_end),
     "splice": (splicing, small_end),
@@ -725,6 +932,7 @@ CASES = {
     "exec_sender": (exec_sender, exec_sender_end),
     "exec_fails": (exec_fails, exec_fails_end),
     "buffers": (buffers, buffers_end),
+    "options": (options, options_end),
     "threads": (threads, small_end),
 }
 # By their names only.
@@ -807,6 +1015,8 @@ def main():
     if sys.argv[1] == "measure":
         FIRST = "measured"
         return measure(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    if sys.argv[1] == "terminal":
+        return terminal()
     node, port = sys.argv[1], int(sys.argv[2])
     failed = 0
     names = sys.argv[3:] or [*CASES, "stop"]

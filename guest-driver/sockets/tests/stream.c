@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Bytes there and back over one TCP connection, measured: an ordinary program, to be compared with itself under
- * tg-sockets and over other networks.
+ * Bytes there and back over one TCP connection, measured and checked: an ordinary program, to be compared with itself
+ * under tg-sockets and over other networks.
  *
  *   stream serve PORT             sends back what the other one says that it sends, until that ends
  *   stream connect ADDRESS PORT   for each line "SIZE WARMING COUNT" of its input: as many exchanges of so many bytes,
@@ -63,6 +63,12 @@ static int get(int fd, void *to, size_t length)
 	return 1;
 }
 
+/* What is sent: no byte is that of the place before. */
+static char byte_at(size_t at)
+{
+	return at * 7 + at / 251;
+}
+
 static void tune(int fd)
 {
 	int one = 1;
@@ -115,6 +121,8 @@ static void connect_to(struct sockaddr_in other)
 			fprintf(stderr, "stream: %u bytes %u times: expected at most %u, once at least\n", size, count, MOST);
 			exit(2);
 		}
+		for (size_t at = 0; at < size; at++)
+			bytes[at] = byte_at(at);
 		put(fd, &order, sizeof(order));
 		for (unsigned int n = 0; n < order.count; n++) {
 			if (n == warming)
@@ -124,6 +132,13 @@ static void connect_to(struct sockaddr_in other)
 				fail("the other end has closed");
 		}
 		clock_gettime(CLOCK_MONOTONIC, &ended);
+		/* It has been there and back each time. */
+		for (size_t at = 0; at < size; at++) {
+			if (bytes[at] != byte_at(at)) {
+				fprintf(stderr, "stream: byte %zu of %u is another one\n", at, size);
+				exit(1);
+			}
+		}
 		printf("%.0f\n", ((ended.tv_sec - begun.tv_sec) * 1e9 + (ended.tv_nsec - begun.tv_nsec)) / count);
 		fflush(stdout);
 	}
