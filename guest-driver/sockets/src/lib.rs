@@ -37,11 +37,11 @@
 //!
 //! # Processes
 //!
-//! After a fork both processes have the connection, and the state of its two directions, which is in shared memory. The
-//! process in which a direction became framed has the windows. Others send in the connection what that one would put
-//! into the ring. What is announced has arrived, so nothing depends on a ring any more when its owner ends. All that may
-//! read a ring have its memory: it is made when the direction becomes framed, or before, when the process forks. Where a
-//! process may read that does not have it, the direction is not framed.
+//! After a fork both processes have the connection, and the state of its two directions, which is in shared memory.
+//! The process in which a direction became framed has the windows. Others send in the connection what that one would
+//! put into the ring. What is announced has arrived, so nothing depends on a ring any more when its owner ends. All
+//! that may read a ring have its memory: it is made when the direction becomes framed, or before, when the process
+//! forks. Where a process may read that does not have it, the direction is not framed.
 //!
 //! # Programs that are started
 //!
@@ -71,4 +71,4 @@ pub use memory::{inherited, user_has_changed};
 pub use process::{is_own_descriptor, settle};
 pub use receive::{available, receive};
 pub use send::{send, send_file};
-pub use table::{closed, duplicated, is_framed, is_tracked, opened, option_of, refuse, set_option_of, tracked_from};
+pub use table::{closed, duplicated, is_tracked, opened, option_of, refuse, set_option_of, tracked_from};

@@ -410,8 +410,8 @@ pub(crate) fn adopt(memory: &Shared, sockets: &[(u64, c_int)], mut ring: impl Fn
     adopted
 }
 
-/// Before a fork: makes memory for the rings of connections that may become framed, for parent and child. It has no pages
-/// until it is used.
+/// Before a fork: makes memory for the rings of connections that may become framed, for parent and child. It has no
+/// pages until it is used.
 pub(crate) fn reserve_rings() {
     // Most processes that fork have no connections.
     if chunks().next().is_none() {
@@ -470,10 +470,13 @@ pub(crate) fn owned() -> impl Iterator<Item = c_int> {
     (0..DESCRIPTORS as c_int).filter(|fd| is_own(*fd))
 }
 
-/// Whether a direction of the descriptor's connection is framed, or may become so at any time.
-pub fn is_framed(fd: c_int) -> bool {
-    let is = |side| side != phase::RAW && side != phase::LEFT;
-    Connection::of_descriptor(fd).is_some_and(|c| is(c.input.phase()) || is(c.output.phase()))
+/// Whether a direction of the descriptor's connection is framed, or may become so at any time: a receiver that has a
+/// ring does not decide that any more.
+fn is_framed(fd: c_int) -> bool {
+    Connection::of_descriptor(fd).is_some_and(|connection| {
+        let (input, output) = (connection.input.phase(), connection.output.phase());
+        !matches!(input, phase::RAW | phase::LEFT) || matches!(output, phase::CHANGING | phase::FRAMED)
+    })
 }
 
 /// A new descriptor, of something else than a connection; what had its number has been closed.
@@ -525,7 +528,7 @@ pub fn duplicated(old: c_int, new: c_int) {
     to.store(from.load(Ordering::SeqCst), Ordering::SeqCst);
 }
 
-/// Leaves the descriptor's connection as it is, if both directions are raw. False if not: too late.
+/// Leaves the descriptor's connection as it is, if neither direction is framed. False if not: too late.
 pub fn refuse(fd: c_int) -> bool {
     let Some(connection) = Connection::of_descriptor(fd) else { return true };
     connection.refused.store(1, Ordering::SeqCst);
@@ -698,5 +701,10 @@ mod tests {
         assert_eq!((sent.output.phase(), received.input.phase()), (phase::LEFT, phase::LEFT));
         assert_eq!((sent.input.phase(), received.output.phase()), (phase::RAW, phase::RAW));
         assert!(!is_framed(to) && refuse(to));
+        // What a sender has offered it need not do; what a receiver has, the sender decides.
+        received.output.enter(phase::OFFERED);
+        assert!(!received.is_refused() && refuse(from) && received.is_refused());
+        sent.input.enter(phase::OFFERED);
+        assert!(is_framed(to) && !refuse(to));
     }
 }

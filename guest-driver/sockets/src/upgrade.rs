@@ -114,6 +114,10 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
     let _signals = signals::wait();
     let mut parts = connection.parts();
     let Some(mut change) = connection.input.change(phase::RAW) else { return };
+    // `refuse` looks the other way round.
+    if connection.is_refused() {
+        return;
+    }
     let Some(node) = peer::node_of(fd) else { return };
     if connection.is_bare() {
         return say(format_args!("descriptor {fd}: what is read is left alone, since a process has no ring for it"));
@@ -182,6 +186,10 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
     let _signals = signals::wait();
     let mut parts = connection.parts();
     let Some(mut change) = connection.output.change(phase::OFFERED) else { return };
+    // `refuse` looks the other way round.
+    if connection.is_refused() {
+        return;
+    }
     let (Some(node), Some(board), Some(outgoing)) = (peer::node_of(fd), board(), Outgoing::new(size)) else { return };
     let begins = connection.output.bytes();
     if !counts_agree(fd, Some(begins), None) {

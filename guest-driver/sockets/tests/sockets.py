@@ -357,9 +357,15 @@ def orphan_end(sock):
     sock.sendall(data(14, 2 * MIB))
 
 
+def send_pieces(sock, sent):
+    """By several writes, at each of which a direction may become framed."""
+    for at in range(0, len(sent), 50_000):
+        sock.sendall(sent[at : at + 50_000])
+
+
 def pieces(sock, size, seed):
     """Sends what the other end sends back, and compares."""
-    sender = threading.Thread(target=lambda: sock.sendall(data(seed, size)))
+    sender = threading.Thread(target=lambda: send_pieces(sock, data(seed, size)))
     sender.start()
     same(take(sock, size), data(seed, size))
     sender.join()
@@ -369,7 +375,7 @@ def fork_both(sock):
     """Two processes have a connection over which nothing was sent before, and both read and write."""
     pieces(sock, MIB, 33)
     last = data(34, 2 * MIB)
-    sock.sendall(last)
+    send_pieces(sock, last)
     sock.shutdown(socket.SHUT_WR)
     said = [struct.unpack("!QQ", take(sock, 16)) for _ in range(2)]
     assert sock.recv(1) == b""
@@ -406,7 +412,7 @@ def fork_both_end(sock):
 
 def fork_reader_ends(sock):
     """The process that was the first to read much ends amid the stream, and its parent reads the rest."""
-    sock.sendall(data(35, 2 * MIB))
+    send_pieces(sock, data(35, 2 * MIB))
     assert take(sock, 1) == b"k"
     expect_memory(sock)
 
@@ -430,7 +436,7 @@ def fork_hands_over(sock):
 def fork_hands_over_end(sock):
     child = os.fork()
     if child == 0:
-        sock.sendall(take(sock, MIB))
+        send_pieces(sock, take(sock, MIB))
         expect_memory(sock)
         os._exit(0)
     sock.close()
@@ -461,9 +467,15 @@ def file(sock):
         assert source.tell() == 3 * MIB + 5
 
 
+def warm_more(sock):
+    """For what is through memory if anything is: the first may be over before. The other end sends all back."""
+    pieces(sock, 400_000, 40)
+
+
 def splicing(sock):
     """What is spliced arrives; where that is refused, programs write."""
     warm(sock, True)
+    warm_more(sock)
     read, write = os.pipe()
     os.write(write, b"x" * 1000)
     try:
@@ -782,6 +794,7 @@ def buffers_end(sock):
 def late_pass(sock):
     """A connection that goes through memory is not passed: that is refused, and it goes on."""
     warm(sock, True)
+    warm_more(sock)
     ours, theirs = socket.socketpair()
     try:
         socket.send_fds(ours, [b"x"], [sock.fileno()])

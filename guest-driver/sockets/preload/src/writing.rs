@@ -6,7 +6,7 @@ use crate::next::next;
 use crate::reading::parts;
 use crate::{fail, outcome, returned};
 use libc::{c_int, c_uint, c_void, iovec, loff_t, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
-use telegraphos_sockets::{is_framed, is_tracked, send_file};
+use telegraphos_sockets::{is_tracked, send_file};
 
 /// Writes one buffer; `raw` calls libc's function.
 ///
@@ -131,7 +131,7 @@ unsafe extern "C-unwind" fn sendfile64(to: c_int, from: c_int, at: *mut off_t, c
 }
 
 /// Between descriptors of which one is framed there is no splice, as between some of the system's: programs read and
-/// write then. A connection over which nothing was framed yet stays so.
+/// write then. A connection of which nothing is framed yet stays so.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn splice(
     from: c_int,
@@ -142,11 +142,10 @@ unsafe extern "C-unwind" fn splice(
     flags: c_uint,
 ) -> ssize_t {
     for fd in [from, to] {
-        if is_tracked(fd) && is_framed(fd) {
+        if !telegraphos_sockets::refuse(fd) {
             fail(libc::EINVAL);
             return -1;
         }
-        telegraphos_sockets::refuse(fd);
     }
     next!(splice(
         from: c_int,
