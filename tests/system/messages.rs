@@ -190,7 +190,7 @@ pub(crate) fn interrupts(cluster: &Cluster) -> Result<()> {
     const BATCH: u64 = 8;
     const FOR_A_BATCH: u64 = 2;
     /// For what else happens on the nodes.
-    const BESIDES: u64 = 30;
+    const BESIDES: u64 = 120;
     /// Commands that end with an interrupt, of an import that is opened and closed, and of memory that is registered
     /// under a name.
     const IMPORT: u64 = 3;

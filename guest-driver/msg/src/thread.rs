@@ -98,8 +98,8 @@ impl Thread<'_> {
 
     /// Sends a message: returns when the receiving thread has it (SPEC item 32).
     ///
-    /// Memory of a message that goes as a request is registered for the next one from there, as that of a [`Memory`] is.
-    /// Constants cannot be: they are copied before.
+    /// Memory of a message that goes as a request is registered for the next one from there, as that of a [`Memory`]
+    /// is. Constants cannot be: they are copied before.
     pub fn send(&self, to: Endpoint, tag: u32, bytes: &[u8]) -> Result<()> {
         let shared = &*self.messages.shared;
         let (mut copy, _lent) = (Vec::new(), Lent);

@@ -110,7 +110,7 @@ fn what_is_short_follows_what_is_faster() {
     let config = Config { block: 64, eager: 64, eager_floor: 16, ..Config::default() };
     let mut world = World::new(3, 1, &config);
     world.follows = true;
-    let mut requests = |world: &mut World, to, count| {
+    let requests = |world: &mut World, to, count| {
         let before = world.counts.either[1];
         for _ in 0..count {
             world.receive(at(to, 0), Pattern::default(), 64).unwrap();

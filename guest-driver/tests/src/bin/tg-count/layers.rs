@@ -42,7 +42,9 @@ fn refused(error: &dyn std::fmt::Display) -> Failure {
 impl Layers {
     pub(crate) fn of(node: u16, name: &str, address: Ipv4Addr) -> Outcome<Layers> {
         // No thread of this process looks for answers while something is counted.
-        let options = Options { progress: Progress::Blocking, ..Config::default().into() };
+        // What is counted goes to slots whatever is faster.
+        let config = Config { eager_floor: u64::MAX, ..Config::default() };
+        let options = Options { progress: Progress::Blocking, ..config.into() };
         let messages = Messages::open(Node::open()?, options).map_err(|e| refused(&e))?;
         let process = messages.find(node, name).map_err(|e| refused(&e))?;
         // All that comes after it is sent back.
