@@ -107,6 +107,27 @@ pub(crate) fn within(limit: Duration, attempt: impl Fn() -> Result<()>) -> Resul
     }
 }
 
+/// Tables of the driver's: what of these kinds a guest has.
+pub(crate) fn tables(guest: &Guest, kinds: &[&str]) -> Result<String> {
+    let kinds = kinds.join(" ");
+    let script = format!(
+        "at=/sys/kernel/debug/telegraphos/telegraphos0
+        test -d $at || mount -t debugfs debugfs /sys/kernel/debug || exit 1
+        cd $at && exec cat {kinds}"
+    );
+    Ok(guest.sh(&script).as_root().check()?)
+}
+
+/// A node loses its power, `work` looks what others make of that, and is told when it went; then the node boots again.
+pub(crate) fn without_power(node: &Guest, work: impl FnOnce(Instant) -> Result<()>) -> Result<()> {
+    let begun = Instant::now();
+    node.kill_qemu();
+    let done = work(begun);
+    // Whatever came of it: the parts after this one need the node.
+    let booted = node.restart_qemu();
+    done.and_then(|()| Ok(booted?))
+}
+
 /// Runs something for each of these guests at once; the first error.
 pub(crate) fn at_once<T: Send>(guests: &[&Guest], work: impl Fn(&Guest) -> Result<T> + Sync) -> Result<Vec<T>> {
     std::thread::scope(|scope| {

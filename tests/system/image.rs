@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One system image (SPEC item 38): a daemon on each node, and tasks anywhere.
 
-use crate::help::{register, within};
+use crate::deaths::HANG;
+use crate::help::{register, within, without_power};
 use crate::messages;
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use telegraphos_cluster::{Cluster, Guest, Output, Running, User};
@@ -101,14 +103,15 @@ fn sleepers(node: &Guest) -> Result<Vec<String>> {
 }
 
 fn no_sleeper_is_left(cluster: &Cluster) -> Result<()> {
-    for node in cluster.guests() {
-        within(SOON, || {
-            let left = sleepers(node)?;
-            ensure!(left.is_empty(), "node {}: {left:?}", node.node());
-            Ok(())
-        })?;
-    }
-    Ok(())
+    cluster.guests().iter().try_for_each(no_sleeper_is_left_at)
+}
+
+fn no_sleeper_is_left_at(node: &Guest) -> Result<()> {
+    within(SOON, || {
+        let left = sleepers(node)?;
+        ensure!(left.is_empty(), "node {}: {left:?}", node.node());
+        Ok(())
+    })
 }
 
 /// Tasks run as their user, in the master's directory and environment; all that they write comes, by whole lines; their
@@ -320,37 +323,77 @@ pub(crate) fn master_dies(cluster: &Cluster) -> Result<()> {
     messages::nothing_is_left_of(cluster, "tgd")
 }
 
-/// A node is switched off: its tasks are dead for all, once each; and it may come back.
-pub(crate) fn node_dies(cluster: &Cluster) -> Result<()> {
+/// A node does not run for a while, and the others declare it dead: it learns that, ends its tasks, and joins again.
+pub(crate) fn node_declared_dead_by_mistake(cluster: &Cluster) -> Result<()> {
     let _daemons = daemons(cluster)?;
     let (node, other, target) = (cluster.node(0), cluster.node(2), cluster.node(1));
     let (master, task) = sleeper(node, "1", "sleep 989")?;
-    // One whose master is there.
-    let orphan = target.argv(&["tg-spawn", "-N", "2", "sleep", "980"]).spawn()?;
+    // One whose master is on the node that does not run.
+    let orphan = target.sh("exec tg-spawn -v -N 2 sleep 980 2>&1").spawn()?;
     within(SOON, || {
         let listed = says(node, &["tg-task", "list"], 0, &[])?;
         ensure!(listed.lines().count() == 2, "{listed}");
         Ok(())
     })?;
-    let mut waits = vec![
-        other.argv(&["tg-task", "wait", &task]).spawn()?,
-        other.argv(&["tg-task", "wait", &task, &task]).spawn()?,
-        node.argv(&["tg-task", "wait-node", "1"]).spawn()?,
+    let wait = node.argv(&["tg-task", "wait-node", "1"]).spawn()?;
+    within(SOON, || says(other, &["tg-task", "kill", "-s", "0", &task], 0, &[]).map(drop))?;
+    let begun = Instant::now();
+    target.qmp("stop", json!({}))?;
+    let declared = master.wait_for(HANG).and_then(|master| Ok((master, wait.wait_for(HANG)?)));
+    let took = begun.elapsed();
+    let dead = says(other, &["tg-task", "nodes"], 0, &["1\tdead"]);
+    // Whatever came of it: the parts after this one need the node.
+    target.qmp("cont", json!({}))?;
+    let (master, wait) = declared?;
+    println!("  declared dead after {:.1} s", took.as_secs_f64());
+    ensure!(master.status.code() == 125 && master.stdout.contains("node lost"), "{}", master.stdout);
+    ensure!(wait.status.success() && wait.stdout.matches("node lost").count() == 1, "{}", wait.stdout);
+    dead?;
+    // Its own task is ended, and its master's is, too.
+    no_sleeper_is_left(cluster)?;
+    let orphan = orphan.wait_for(SOON)?;
+    println!("  its master says, with {}: {}", orphan.status, orphan.stdout.trim().replace('\n', "; "));
+    ensure!(!orphan.status.success(), "{}: {}", orphan.status, orphan.stdout);
+    all_alive(cluster)?;
+    // The dead are not seen again, by nobody: their daemon has ended them.
+    says(other, &["tg-task", "wait", &task], 137, &["signal 9"])?;
+    says(node, &["tg-task", "kill", &task], 1, &["No such process"])?;
+    says(node, &["tg-spawn", "-N", "1", "hostname"], 0, &["node1"])?;
+    says(target, &["tg-spawn", "-N", "2", "hostname"], 0, &["node2"]).map(drop)
+}
+
+/// A node loses its power: its tasks are dead for all, once each; and it may come back.
+pub(crate) fn node_dies(cluster: &Cluster) -> Result<()> {
+    let _daemons = daemons(cluster)?;
+    let (node, other, target) = (cluster.node(0), cluster.node(2), cluster.node(1));
+    let (master, task) = sleeper(node, "1", "sleep 989")?;
+    // One whose master is there.
+    let _orphan = target.argv(&["tg-spawn", "-N", "2", "sleep", "980"]).spawn()?;
+    within(SOON, || {
+        let listed = says(node, &["tg-task", "list"], 0, &[])?;
+        ensure!(listed.lines().count() == 2, "{listed}");
+        Ok(())
+    })?;
+    let waits = [
+        ("a wait", 1, other.argv(&["tg-task", "wait", &task]).spawn()?),
+        ("a wait for it twice", 2, other.argv(&["tg-task", "wait", &task, &task]).spawn()?),
+        ("a wait for the node", 1, node.argv(&["tg-task", "wait-node", "1"]).spawn()?),
+        ("the master", 1, master),
     ];
     within(SOON, || says(other, &["tg-task", "kill", "-s", "0", &task], 0, &[]).map(drop))?;
-    target.reset()?;
-    drop(orphan);
-    let output = master.wait_for(SOON)?;
-    ensure!(output.status.code() == 125 && output.stdout.contains("node lost"), "{}", output.stdout);
-    for (wait, (code, times)) in waits.drain(..).zip([(125, 1), (125, 2), (0, 1)]) {
-        let output = wait.wait_for(SOON)?;
-        let told = output.stdout.matches("node lost").count();
-        ensure!(output.status.code() == code && told == times, "{}: {}", output.status, output.stdout);
-    }
-    says(node, &["tg-task", "nodes"], 0, &["1\tdead"])?;
-    says(node, &["tg-spawn", "-N", "1", "true"], 125, &["node 1 is dead"])?;
-    says(other, &["tg-task", "wait", &task], 125, &["node lost"])?;
-    no_sleeper_is_left(cluster)?;
+    without_power(target, |begun| {
+        for (what, times, wait) in waits {
+            let output = wait.wait_for(HANG.saturating_sub(begun.elapsed())).context(what)?;
+            println!("  {what}: told after {:.1} s", begun.elapsed().as_secs_f64());
+            let told = output.stdout.matches("node lost").count();
+            let code = if what == "a wait for the node" { 0 } else { 125 };
+            ensure!(output.status.code() == code && told == times, "{what}: {}: {}", output.status, output.stdout);
+        }
+        says(node, &["tg-task", "nodes"], 0, &["1\tdead"])?;
+        says(node, &["tg-spawn", "-N", "1", "true"], 125, &["node 1 is dead"])?;
+        says(other, &["tg-task", "wait", &task], 125, &["node lost"])?;
+        [node, other].into_iter().try_for_each(no_sleeper_is_left_at)
+    })?;
     let _again = daemon(target)?;
     all_alive(cluster)?;
     says(node, &["tg-spawn", "-N", "1", "hostname"], 0, &["node1"]).map(drop)

@@ -11,6 +11,7 @@ mod boards;
 mod boot;
 mod c;
 mod counting;
+mod deaths;
 mod demo;
 mod detached;
 mod direct;
@@ -145,7 +146,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("examples_of_replicated_pages", &replicas::examples),
             ("msg_i17_i18_all_to_all", &messages::all_to_all),
             ("msg_e21_longest_message", &messages::longest_message),
-            ("msg_process_dies", &messages::process_dies),
+            ("msg_process_dies", &deaths::process_dies),
             ("s2_rendezvous", &messages::rendezvous),
             ("s2_single_buffer", &messages::single_buffer),
             ("s2_one_interrupt_a_message", &messages::interrupts),
@@ -166,7 +167,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("guest_logs_are_silent", &whole::guest_logs_are_silent),
             ("rings_are_new_after_a_reset", &rings::are_new_after_a_reset),
             ("reset_by_the_button", &accidents::reset_button),
-            ("msg_node_is_reset", &messages::node_is_reset),
+            ("msg_node_loses_its_power", &deaths::node_loses_its_power),
             ("s4_node_powered_off_amid_messages", &messages::threads_and_power),
             ("msg_nothing_is_left_by_a_lost_node", &messages::nothing_is_left),
             ("reset_while_peers_store", &accidents::stores_do_not_reach_a_rebooted_guest),
@@ -270,6 +271,7 @@ fn network(suite: &mut Suite) {
             ("s3_master_dies", &image::master_dies),
             ("net_module_reloaded_amid_traffic", &net::module_reloaded_amid_traffic),
             ("net_guest_logs_are_silent", &whole::guest_logs_are_silent),
+            ("s3_node_declared_dead_by_mistake", &image::node_declared_dead_by_mistake),
             ("s3_node_dies", &image::node_dies),
             ("net_node_reset_amid_traffic", &net::node_reset_amid_traffic),
             ("net_unplugged_amid_traffic", &net::unplugged_amid_traffic),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages between threads of processes on several nodes.
 
-use crate::help::within;
+use crate::deaths::{GONE_OR_GOING, are_told};
+use crate::help::{tables, within, without_power};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Running};
@@ -73,10 +74,10 @@ fn many(cluster: &Cluster, threads: &str, count: &str, ports: &str) -> Result<Ve
 pub(crate) fn threads_and_power(cluster: &Cluster) -> Result<()> {
     let mut running = many(cluster, "38", "100000", "8")?;
     telegraphos_cluster::sleep(Duration::from_secs(4))?;
-    let last = running.pop();
-    cluster.node(3).reset()?;
-    drop(last);
-    running.into_iter().try_for_each(|running| is_told(running, "a node was powered off"))
+    let _last = running.pop();
+    without_power(cluster.node(3), |begun| {
+        are_told(running.into_iter().map(|one| ("threads over ports".to_owned(), GONE_OR_GOING, one)).collect(), begun)
+    })
 }
 
 /// A process that does not receive for 10 seconds delays what is for it, loses none of it, and delays nothing else.
@@ -271,74 +272,31 @@ pub(crate) fn nothing_is_left(cluster: &Cluster) -> Result<()> {
 
 /// No object of boards with that in its name is left, and no pinned page of any.
 pub(crate) fn nothing_is_left_of(cluster: &Cluster, what: &str) -> Result<()> {
-    let tables = "/sys/kernel/debug/telegraphos/telegraphos0";
-    let script = format!(
-        "test -d {tables} || mount -t debugfs debugfs /sys/kernel/debug || exit 1
-        cd {tables} || exit 1
-        for table in exports imports queues registrations; do test -r $table || exit 1; grep {what} $table; done
-        grep nr_foll_pin /proc/vmstat"
-    );
-    for node in cluster.guests() {
+    nothing_is_left_at(cluster.guests(), what)
+}
+
+/// The same at some nodes.
+pub(crate) fn nothing_is_left_at<'a>(guests: impl IntoIterator<Item = &'a Guest>, what: &str) -> Result<()> {
+    for node in guests {
         within(Duration::from_secs(20), || {
-            let said = node.argv(&["sh", "-c", &script]).as_root().check()?;
-            let lines: Vec<&str> = said.lines().collect();
-            let pins: Vec<Option<&str>> = lines.iter().map(|line| line.split(' ').nth(1)).collect();
-            ensure!(matches!(pins[..], [Some(acquired), Some(released)] if acquired == released), "{said}");
+            let said = tables(node, &["exports", "imports", "queues", "registrations", "/proc/vmstat"])?;
+            let left: Vec<&str> = said.lines().filter(|line| line.contains(what)).collect();
+            ensure!(left.is_empty(), "{left:?}");
+            let pins = ["nr_foll_pin_acquired ", "nr_foll_pin_released "];
+            let pins = pins.map(|name| said.lines().find_map(|line| line.strip_prefix(name)));
+            ensure!(pins[0].is_some() && pins[0] == pins[1], "pages pinned and unpinned: {pins:?}");
+            // A context closes after its last object, of whatever kind.
+            let contexts = tables(node, &["contexts"])?;
+            let running = node.sh("ls /proc").check()?;
+            let is_running = |line: &&str| {
+                let process = line.split(' ').find_map(|word| word.strip_prefix("process="));
+                process.is_some_and(|process| running.lines().any(|running| running == process))
+            };
+            let left: Vec<&str> = contexts.lines().filter(|line| !is_running(line)).collect();
+            ensure!(left.is_empty(), "contexts of processes that have ended: {left:?}");
             Ok(())
         })
         .with_context(|| format!("node {}", node.node()))?;
     }
     Ok(())
-}
-
-/// A process whose thread receives nothing, and one that sends it a message and waits.
-fn waiting(from: &Guest, to: &Guest, name: &str, bytes: &str) -> Result<(Running, Running)> {
-    let server = serving(to, &["serve", name])?;
-    let node = to.node().to_string();
-    let mut sender = from.argv(&["tg-msg", "send", &node, name, "3", bytes]).spawn()?;
-    sender.wait_for_line(LIMIT, |line| line == "sending")?;
-    telegraphos_cluster::sleep(Duration::from_millis(300))?;
-    Ok((server, sender))
-}
-
-/// It does not wait for ever, gets no signal, and says what has happened.
-pub(crate) fn is_told(sender: Running, what: &str) -> Result<()> {
-    let output = sender.wait_for(Duration::from_secs(20))?;
-    let told = output.status.code() == 1 && output.stderr.contains("the other process has gone");
-    ensure!(told, "{what}: {}: {}{}", output.status, output.stdout, output.stderr);
-    Ok(())
-}
-
-/// A process dies that has a message, or a request for one, which its thread has not received.
-pub(crate) fn process_dies(cluster: &Cluster) -> Result<()> {
-    let (a, b) = (cluster.node(0), cluster.node(1));
-    for bytes in ["10", "100000"] {
-        let (server, sender) = waiting(a, b, &format!("victim-{bytes}"), bytes)?;
-        // Killed.
-        drop(server);
-        is_told(sender, bytes)?;
-    }
-    // One that lives receives it.
-    let (mut server, sender) = waiting(a, b, "alive", "100000")?;
-    server.write("\n")?;
-    server.wait_for_line(LIMIT, |line| line == "100000 bytes with tag 3")?;
-    let output = sender.wait_for(LIMIT)?;
-    ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
-    Ok(())
-}
-
-/// Its node is reset.
-pub(crate) fn node_is_reset(cluster: &Cluster) -> Result<()> {
-    let (a, b) = (cluster.node(0), cluster.node(1));
-    let (_server, sender) = waiting(a, b, "reset", "100000")?;
-    b.reset()?;
-    is_told(sender, "a node was reset")?;
-    // Processes there are others, under the same name.
-    within(LIMIT, || {
-        let (mut server, sender) = waiting(a, b, "reset", "10")?;
-        server.write("\n")?;
-        server.wait_for_line(LIMIT, |line| line == "10 bytes with tag 3")?;
-        ended_well(sender, "the sender failed")?;
-        Ok(())
-    })
 }

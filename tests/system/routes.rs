@@ -2,11 +2,13 @@
 //! Two clusters that work as one: each has a board for each node and a network, and a node of each has a cable to the
 //! other's (SPEC item 42).
 
+use crate::deaths::{GONE, are_told, arrived, receives};
+use crate::help::without_power;
 use crate::messages::{self, ended_well};
 use crate::whole;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use telegraphos_cluster::{Cluster, Guest, GuestCommand, Net, Processes, Running, Settings};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -141,19 +143,22 @@ pub(crate) fn gateway_dies(two: &Two) -> Result<()> {
             ensure!(said == format!("{bytes} bytes with tag 3"), "{said}");
             ended_well(sender, "a message was received, and its sender does not know")?;
         }
-        let words = [&["send", "1001", "slow", "3", "100000"], &INSIDE[..]].concat();
-        let mut sender = two.argv(0, 1, &words).spawn()?;
-        sender.wait_for_line(LIMIT, |line| line == "sending")?;
-        // Some of what it sends is there.
-        telegraphos_cluster::sleep(Duration::from_secs(1))?;
-        let begun = std::time::Instant::now();
-        if how == "powered off" {
-            two.node(1, 0).reset()?;
+        // Messages have arrived, and none is received: both wait.
+        let mut waiting = Vec::new();
+        for state in ["short", "long"] {
+            let words = |words: &[&'static str]| [words, &[state], &INSIDE].concat();
+            let receiver = two.argv(1, 1, &words(&["receiver", state]));
+            let (mut receiver, sender) = arrived(receiver, two.argv(0, 1, &words(&["sender", "1001", state])))?;
+            receives(&mut receiver)?;
+            waiting.extend([receiver, sender].map(|one| (format!("{state}, a gateway is {how}"), GONE, one)));
         }
-        // Killed.
-        drop(gateway);
-        messages::is_told(sender, how)?;
-        println!("  a gateway is {how}: the sender is told after {:.1} s", begun.elapsed().as_secs_f64());
+        if how == "killed" {
+            let begun = Instant::now();
+            drop(gateway);
+            are_told(waiting, begun)?;
+        } else {
+            without_power(two.node(1, 0), |begun| are_told(waiting, begun))?;
+        }
     }
     two.prepare(1, 0)
 }

@@ -2,10 +2,11 @@
 //! Sockets of unmodified programs (SPEC item 36): a program in Python, from Debian's packages, with and without
 //! `tg-sockets`; and what one in C takes, beside the layers below.
 
+use crate::deaths::{HANG, all_of};
 use crate::{c, messages};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use telegraphos_cluster::{Builder, Cluster, Guest, Net, Output, Running, Settings};
 use telegraphos_images::Share;
 use telegraphos_testkit::Scale;
@@ -278,21 +279,28 @@ pub(crate) fn nothing_is_left(cluster: &Cluster) -> Result<()> {
     messages::nothing_is_left_of(cluster, "tcp:")
 }
 
-/// A node is switched off: those who send to it, and those who wait for it, are told.
+/// A node loses its power and stays without: those who send to it, and those who wait for it, are told, and nothing is
+/// left of theirs.
 pub(crate) fn node_is_lost(cluster: &Cluster) -> Result<()> {
-    let _server = server(cluster.node(1), MEMORY, true, "7004")?;
-    let mut clients = ["lost_sending", "lost_waiting"]
-        .map(|case| cluster.node(0).argv(&words(MEMORY, true, &["node1", "7004", case])).spawn());
-    for client in clients.iter_mut().flatten() {
+    let (near, far) = (cluster.node(0), cluster.node(1));
+    let _server = server(far, MEMORY, true, "7004")?;
+    let mut clients = Vec::new();
+    for case in ["lost_sending", "lost_waiting"] {
+        let mut client = near.argv(&words(MEMORY, true, &["node1", "7004", case])).spawn()?;
         client.wait_for_line(LIMIT, |line| line == "warm")?;
+        clients.push((case, client));
     }
-    cluster.node(1).reset()?;
-    for client in clients {
-        let output = client?.wait_for(LIMIT).context("a client of a node that is lost")?;
-        ensure!(output.status.success(), "{}{}", output.stdout, output.stderr);
+    let begun = Instant::now();
+    // It is the last part.
+    far.kill_qemu();
+    let ends = |(case, client): (&str, Running)| {
+        let output = client.wait_for(HANG.saturating_sub(begun.elapsed())).context(case.to_owned())?;
+        println!("  {case}: told after {:.1} s", begun.elapsed().as_secs_f64());
+        ensure!(output.status.success(), "{case}: {}{}", output.stdout, output.stderr);
         let through = output.stderr.split(" bytes through memory").next().and_then(|said| said.rsplit(' ').next());
-        ensure!(through.is_some_and(|bytes| bytes > "0"), "not through memory: {}", output.stderr);
-        println!("  {}", output.stdout.replace('\n', " "));
-    }
-    Ok(())
+        ensure!(through.is_some_and(|bytes| bytes > "0"), "{case}: not through memory: {}", output.stderr);
+        Ok(())
+    };
+    std::thread::scope(|scope| all_of(clients.into_iter().map(|client| scope.spawn(move || ends(client))).collect()))?;
+    messages::nothing_is_left_at([near], "tcp:")
 }

@@ -29,7 +29,7 @@
 //! takes elements ([`Options`]). A *connecting thread* makes inboxes and imports, and waits for other boards, so that
 //! nobody else does. Transfers run in the threads whose messages they are, those of [handles](Handle) in a *moving
 //! thread*. All imports are [soft](telegraphos::ImportBuilder::soft): when a process dies, its messages end with
-//! [`Failure::Gone`] within a second, and nobody gets a signal.
+//! [`Failure::Gone`] in about a second, and nobody gets a signal.
 //!
 //! What is said to a process, and what it has said, is done in order by one thread at a time, but without the lock of
 //! the engine: when its board holds back stores, only those wait who have to do with it, 5 seconds at most, and then it

@@ -83,6 +83,15 @@ pub(crate) struct Other {
     pub(crate) key: u32,
 }
 
+/// What a look says of another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    There,
+    /// For the first time.
+    Gone,
+    Lost,
+}
+
 /// What came of an attempt to import another's inbox.
 pub(crate) enum Found {
     Yes(Box<Other>),
@@ -185,11 +194,16 @@ impl Link {
         }
     }
 
-    /// Whether the other has been gone for two looks. What it said before it went has come then, and been handled in
-    /// between: one look alone may find it gone just after its last elements have come.
-    pub(crate) fn is_lost(&self) -> bool {
+    /// Looks whether the other is there. It is lost when it has been gone for two looks: what it said before it went
+    /// has come then, and been handled in between. One look alone may find it gone just after its last elements have
+    /// come.
+    pub(crate) fn look(&self) -> Seen {
         let gone = self.is_gone();
-        self.suspect.swap(gone, Ordering::Relaxed) && gone
+        match (gone, self.suspect.swap(gone, Ordering::Relaxed)) {
+            (false, _) => Seen::There,
+            (true, false) => Seen::Gone,
+            (true, true) => Seen::Lost,
+        }
     }
 
     /// Whether the other is gone, as far as is known. A store finds out more until the next time.

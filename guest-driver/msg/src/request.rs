@@ -258,7 +258,7 @@ impl Lease {
         Lease(request.clone())
     }
 
-    pub(crate) fn request(&self) -> &Request {
+    pub(crate) fn request(&self) -> &Arc<Request> {
         &self.0
     }
 }

@@ -6,7 +6,7 @@
 use crate::beyond::Beyond;
 use crate::cache::Cache;
 use crate::error::{Error, Result};
-use crate::link::{Found, LASTING, Link, memory_name};
+use crate::link::{Found, LASTING, Link, Seen, memory_name};
 use crate::memory::Memory;
 use crate::neighbours;
 use crate::nodes::Nodes;
@@ -202,8 +202,11 @@ impl Shared {
     pub(crate) fn look(&self) {
         let links: Vec<_> = self.lock().links().map(|(process, link, up)| (process, link.clone(), up)).collect();
         for (process, link, up) in links {
-            if link.is_lost() || !up && link.begun.elapsed() > ANSWER {
+            let (begun, seen) = (Instant::now(), link.look());
+            if seen == Seen::Lost || !up && link.begun.elapsed() > ANSWER {
                 self.with(|state| state.lose_by(process, &link));
+            } else if seen == Seen::There {
+                self.with(|state| state.is_there(process, begun));
             }
         }
     }
@@ -445,7 +448,7 @@ impl Shared {
             };
             drop(state);
             let request = lease.request();
-            self.transfer(transfer, request.buffer, request.own.as_deref());
+            self.transfer(transfer, request, request.own.as_deref());
             drop(lease);
             state = self.lock();
         }
@@ -455,12 +458,12 @@ impl Shared {
 
     /// Has this board move the bytes of a message, from one process's memory into the other's (I17), and says how that
     /// ended.
-    pub(crate) fn transfer(&self, transfer: Transfer, buffer: Buffer, own: Option<&Registration>) {
-        let moved = self.run(transfer, buffer, own);
+    pub(crate) fn transfer(&self, transfer: Transfer, request: &Arc<Request>, own: Option<&Registration>) {
+        let moved = self.run(transfer, request.buffer, own);
         if let Err(error) = &moved {
             log::debug!("a message with {} was not moved: {error}", transfer.other);
         }
-        self.with(|state| state.engine.transferred(transfer.id, moved.is_ok()));
+        self.with(|state| state.transferred(transfer, request, moved.is_ok()));
     }
 
     fn run(&self, transfer: Transfer, buffer: Buffer, own: Option<&Registration>) -> Result<()> {

@@ -17,6 +17,8 @@ use telegraphos_msg_core::{Action, Choice, Config, Engine, Failure, Packet, Piec
 
 /// Processes of one node that have said hello, at most, until they are looked at.
 const HELLOS: usize = 64;
+/// How long a process that ends may be there after its memory is not: the kernel gives that up first.
+const EXIT: Duration = Duration::from_secs(1);
 /// Between two reports of processes that broke the rules.
 const WARNINGS: Duration = Duration::from_secs(10);
 
@@ -102,6 +104,14 @@ pub(crate) struct Timed {
     pub(crate) begun: Instant,
 }
 
+/// A transfer that has failed, since the other process has gone, or otherwise: its message ends in another way then.
+#[derive(Debug)]
+struct Failed {
+    transfer: Transfer,
+    request: Arc<Request>,
+    at: Instant,
+}
+
 /// What is done without the lock, since it may take a while.
 #[derive(Debug)]
 pub(crate) struct Due {
@@ -134,6 +144,8 @@ pub(crate) struct State {
     pub(crate) ended: Vec<(Process, Arc<Link>)>,
     /// Requests without a thread that have transfers.
     pub(crate) moves: VecDeque<(Transfer, Lease)>,
+    /// Transfers that have failed, until it is known why.
+    failed: Vec<Failed>,
     /// Requests that have ended, whose memory is given up when the state is unlocked.
     over: SmallVec<[Arc<Request>; 2]>,
     /// Links with something to be done.
@@ -163,6 +175,7 @@ impl State {
             connecting: None,
             ended: Vec::new(),
             moves: VecDeque::new(),
+            failed: Vec::new(),
             over: SmallVec::new(),
             dirty: SmallVec::new(),
             beyond: None,
@@ -276,6 +289,45 @@ impl State {
             self.engine.gone(process);
             self.perform();
         }
+        self.decide(process, Instant::now(), Failure::Gone);
+    }
+
+    /// A transfer of a request has ended, and the board has moved the bytes or not.
+    pub(crate) fn transferred(&mut self, transfer: Transfer, request: &Arc<Request>, moved: bool) {
+        if moved {
+            return self.engine.transferred(transfer.id, true);
+        }
+        let (other, at) = (transfer.other, Instant::now());
+        self.failed.push(Failed { transfer, request: request.clone(), at });
+        if self.beyond.as_ref().is_some_and(|beyond| beyond.knows(other)) {
+            self.decide(other, at, Failure::Failed);
+        } else if !self.peers.contains_key(&other) {
+            self.decide(other, at, Failure::Gone);
+        }
+        // Else a look decides.
+    }
+
+    /// A process was there at a look that began then, which may decide why some of its transfers have failed.
+    pub(crate) fn is_there(&mut self, process: Process, at: Instant) {
+        if let Some(before) = at.checked_sub(EXIT) {
+            self.decide(process, before, Failure::Failed);
+        }
+    }
+
+    /// It is known why transfers from or to a process have failed, of those that did before.
+    fn decide(&mut self, process: Process, before: Instant, why: Failure) {
+        let is_it = |failed: &Failed| failed.transfer.other == process && failed.at <= before;
+        let (decided, left) = std::mem::take(&mut self.failed).into_iter().partition(is_it);
+        self.failed = left;
+        let decided: Vec<Failed> = decided;
+        for Failed { transfer, request, .. } in decided {
+            if why == Failure::Gone {
+                // The first end counts, and the engine only knows that the bytes were not moved.
+                request.end(Err(why));
+            }
+            self.engine.transferred(transfer.id, false);
+        }
+        self.perform();
     }
 
     /// The same, if that is its link, by which it was not reached.

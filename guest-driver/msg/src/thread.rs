@@ -243,7 +243,7 @@ impl Thread<'_> {
     /// Waits until a request has ended, and runs its transfer meanwhile.
     fn wait(
         &self,
-        request: &Request,
+        request: &Arc<Request>,
         memory: Option<&Registration>,
         receive: Option<(ReceiveId, Duration)>,
     ) -> Result<Option<Received>> {
@@ -257,7 +257,7 @@ impl Thread<'_> {
                 _ => None,
             };
             match shared.next(request, limit) {
-                Some(Event::Transfer(transfer)) => shared.transfer(transfer, request.buffer, memory),
+                Some(Event::Transfer(transfer)) => shared.transfer(transfer, request, memory),
                 Some(Event::Ended(outcome)) => {
                     return match (outcome, receive) {
                         (Err(Failure::Withdrawn), Some((_, time))) if passed > 0 => Err(Error::TimedOut(time)),

@@ -4,13 +4,14 @@
 use crate::cell::phase;
 use crate::kernel::{self, Errno, Outcome};
 use crate::peer;
-use crate::process::board;
+use crate::process::{Board, board};
 use crate::settings::{say, settings};
 use crate::signals;
 use crate::table::Connection;
 use libc::c_int;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
-use telegraphos::{Error, Rights, Status};
+use telegraphos::{Error, Remote, Rights, Status};
 use telegraphos_sockets_core::{Incoming, Outgoing};
 
 /// Of a ring's memory: its first word says where frames begin, plus one. The ring follows.
@@ -200,11 +201,8 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
         Ok(ring) => return say(format_args!("descriptor {fd}: a ring of {} bytes, {size} announced", ring.size())),
         Err(error) => return report(fd, "no way to the ring", &error),
     };
-    let mut staging = board.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    staging.bytes[..8].copy_from_slice(&(begins + 1).to_le_bytes());
-    match ring.put_block(0, &staging.registration, 0, 8) {
+    match announce(board, &ring, begins) {
         Ok(()) => {
-            drop(staging);
             say(format_args!(
                 "descriptor {fd}: long writes go through the memory of node {node} from byte {begins} on"
             ));
@@ -259,6 +257,25 @@ pub(crate) fn suspect(fd: c_int, error: &Error) {
             let _ = kernel::set_option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, MILLISECONDS);
         }
     }
+}
+
+/// A sender waits for room: asks whether the receiver's node is there. If nothing is acknowledged, the kernel would only
+/// find that out in minutes.
+pub(crate) fn look(fd: c_int, connection: &Connection) {
+    let _signals = signals::wait();
+    let parts = connection.parts();
+    let (Some(board), Some(ring)) = (board(), &parts.ring) else { return };
+    // What is there already.
+    if let Err(error) = announce(board, ring, connection.output.bytes()) {
+        suspect(fd, &error);
+    }
+}
+
+/// Writes to a ring where frames begin.
+fn announce(board: &Board, ring: &Remote, begins: u64) -> Result<(), Error> {
+    let mut staging = board.staging.lock().unwrap_or_else(PoisonError::into_inner);
+    staging.bytes[..8].copy_from_slice(&(begins + 1).to_le_bytes());
+    ring.put_block(0, &staging.registration, 0, 8)
 }
 
 /// Changes an option of the socket's if it is as expected, and keeps what the program knows.

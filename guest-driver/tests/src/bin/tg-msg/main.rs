@@ -4,6 +4,7 @@
 mod all;
 mod batches;
 mod bytes;
+mod deaths;
 mod hostile;
 mod layers;
 mod pair;
@@ -12,6 +13,7 @@ mod ports;
 mod routes;
 mod wrong;
 
+use deaths::State;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::Node;
@@ -41,6 +43,13 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
        tg-msg full NODE NAME OTHER-NODE OTHER-NAME COUNT [OPTIONS]
                                    sends COUNT messages to a process that does not receive (`serve`), meanwhile others
                                    to one that does (`echo`); then waits for the first to be received
+       tg-msg receiver NAME STATE [OPTIONS]
+       tg-msg sender NODE NAME STATE [OPTIONS]
+                                   bring each other into a state in which one of them may be killed, and say how it
+                                   ended then: short or long (a message has arrived that is not received), full (as
+                                   many as there are slots, and more), cleared (a long one is to be stored),
+                                   amid-receiver-dies and amid-sender-dies (some of its bytes are there: that one kills
+                                   itself), endless (one after the other)
        tg-msg partner NAME            answers what `layers` measures
        tg-msg layers NODE NAME ROUNDS [--sizes N,N...] [--stream NAME=COMMAND]...
                                    what each layer takes there and back, of 0 bytes to 1 MiB, by the board alone, by
@@ -179,6 +188,8 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
             let (node, other) = (cli::number("NODE", node)?, cli::number("OTHER-NODE", other)?);
             pair::full(options, (node, name), (other, other_name), cli::number("COUNT", count)?)
         }
+        ["receiver", name, state] => deaths::receiver(options, name, State::of(state)?),
+        ["sender", node, name, state] => deaths::sender(options, cli::number("NODE", node)?, name, State::of(state)?),
         ["partner", name] => layers::partner(options, name),
         ["layers", node, name, rounds] => {
             let (node, rounds) = (cli::number("NODE", node)?, cli::number("ROUNDS", rounds)?);
