@@ -141,8 +141,9 @@ fn connecting(to: &Guest, receiver: GuestCommand, from: &Guest, sender: GuestCom
     let mut receiver = receiver.keep_input_open().spawn()?;
     receiver.wait_for_line(LIMIT, |line| line == "serving")?;
     stop(to, &receiver)?;
-    let sender = sender.spawn()?;
-    let inbox = format!(".{}.", to.node());
+    let mut sender = sender.spawn()?;
+    let said = sender.wait_for_line(LIMIT, |line| line.starts_with("connecting to "))?;
+    let inbox = format!(".{}.{}", to.node(), said.rsplit(' ').next().unwrap_or_default());
     within(LIMIT, || {
         let exports = tables(from, &["exports"])?;
         let is_there = exports.lines().any(|line| line.contains("\"msg.") && line.contains(&inbox));

@@ -149,6 +149,8 @@ pub(crate) fn sender(options: Options, node: u16, name: &str, state: State) -> O
     let (thread, witness) = (messages.thread(1).map_err(refused)?, messages.thread(WITNESS).map_err(refused)?);
     let process = find(&messages, node, name)?;
     let [to, to_witness] = [1, WITNESS].map(|thread| Endpoint { process, thread });
+    // As the inbox for it is called.
+    println!("connecting to {:08x}", process.number);
     messages.connect(process, PATIENCE).map_err(refused)?;
     let arrived = || {
         witness.send(to_witness, TAG, &[]).map_err(refused)?;
