@@ -259,8 +259,8 @@ pub(crate) fn suspect(fd: c_int, error: &Error) {
     }
 }
 
-/// A sender waits for room: asks whether the receiver's node is there. If nothing is acknowledged, the kernel would find
-/// that out in minutes only.
+/// A sender waits for room: asks whether the receiver's node is there. If nothing is acknowledged, the kernel would
+/// find that out in minutes only.
 pub(crate) fn look(fd: c_int, connection: &Connection) {
     let _signals = signals::wait();
     let parts = connection.parts();
