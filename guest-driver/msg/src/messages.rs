@@ -100,7 +100,8 @@ impl Messages {
         self.shared.connect(process, time)
     }
 
-    /// Which messages to a process go to slots now, if it is connected: [`Config::eager_floor`] and [`Config::eager`]
+    /// Which messages to a process go to slots now, if it is connected:
+    /// [`Config::eager_floor`](crate::Config::eager_floor) and [`Config::eager`](crate::Config::eager)
     /// are the bounds.
     pub fn eager(&self, process: Process) -> Option<Eager> {
         self.shared.lock().engine.eager(process)
