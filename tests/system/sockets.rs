@@ -285,7 +285,7 @@ pub(crate) fn node_is_lost(cluster: &Cluster) -> Result<()> {
     let (near, far) = (cluster.node(0), cluster.node(1));
     let _server = server(far, MEMORY, true, "7004")?;
     let mut clients = Vec::new();
-    for case in ["lost_sending", "lost_waiting"] {
+    for case in ["lost_sending", "lost_polling", "lost_asking", "lost_waiting"] {
         let mut client = near.argv(&words(MEMORY, true, &["node1", "7004", case])).spawn()?;
         client.wait_for_line(LIMIT, |line| line == "warm")?;
         clients.push((case, client));

@@ -4,7 +4,6 @@
 use libc::{c_int, c_long, iovec, msghdr};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
-use std::time::Duration;
 
 /// An errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,21 +72,18 @@ pub(crate) fn wait_readable(fd: c_int) -> Outcome {
     receive(fd, &mut [part_mut(&mut byte)], libc::MSG_PEEK)
 }
 
-/// How long a write waits: SO_SNDTIMEO. `None`: for ever.
-pub(crate) fn send_limit(fd: c_int) -> Option<Duration> {
-    let limit: libc::timeval = option(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO).ok()?;
-    let limit = Duration::new(limit.tv_sec.try_into().ok()?, u32::try_from(limit.tv_usec).ok()? * 1000);
-    (!limit.is_zero()).then_some(limit)
-}
-
-/// Waits for so long until there is room to write, and says whether there is. Signals end it.
-pub(crate) fn wait_writable(fd: c_int, limit: Duration) -> Result<bool, Errno> {
-    let limit = libc::timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+/// Waits until there is room to write, as a write would: SO_SNDTIMEO, signals.
+pub(crate) fn wait_writable(fd: c_int) -> Outcome {
+    let mut limit: libc::timeval =
+        option(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO).unwrap_or(libc::timeval { tv_sec: 0, tv_usec: 0 });
+    let forever = limit.tv_sec == 0 && limit.tv_usec == 0;
+    limit.tv_usec *= 1000;
+    let limit = libc::timespec { tv_sec: limit.tv_sec, tv_nsec: limit.tv_usec };
+    let limit: *const libc::timespec = if forever { std::ptr::null() } else { &raw const limit };
     let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
-    let none = std::ptr::null::<u8>();
-    // SAFETY: one pollfd, and a limit; no signal mask.
-    outcome(unsafe { libc::syscall(libc::SYS_ppoll, &raw mut poll, 1, &raw const limit, none, 0) })
-        .map(|ready| ready != 0)
+    // SAFETY: one pollfd, and a limit or none; no signal mask.
+    let ready = outcome(unsafe { libc::syscall(libc::SYS_ppoll, &raw mut poll, 1, limit, std::ptr::null::<u8>(), 0) })?;
+    if ready == 0 { Err(AGAIN) } else { Ok(ready) }
 }
 
 /// Whether operations on it do not wait.

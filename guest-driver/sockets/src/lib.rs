@@ -10,6 +10,7 @@
 //!   adopt      what a program finds that exec has started     adopt.rs, memory.rs
 //!   process    the board, memory for copies, settings         process.rs, settings.rs
 //!   signals    wait while a thread has locks                  signals.rs
+//!   watch      whether the other end's node is there          watch.rs
 //!   peer       the node at the other end                      peer.rs
 //!   kernel     system calls                                   kernel.rs
 //! ```
@@ -65,6 +66,7 @@ mod settings;
 mod signals;
 mod table;
 mod upgrade;
+mod watch;
 
 pub use kernel::{Errno, Outcome};
 pub use memory::{inherited, user_has_changed};

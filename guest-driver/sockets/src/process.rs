@@ -3,6 +3,7 @@
 
 use crate::memory::{Shared, Use};
 use crate::settings::{say, settings};
+use crate::watch::Watch;
 use crate::{adopt, settings, table};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
@@ -22,6 +23,7 @@ static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 struct Process {
     board: OnceLock<Option<Board>>,
     cells: OnceLock<Option<Shared>>,
+    watch: Watch,
 }
 
 /// The board, and memory from which it copies.
@@ -82,6 +84,13 @@ fn process() -> Option<&'static Process> {
 /// Memory for the state of the connections that this process makes, of so many bytes. `None` if there is none.
 pub(crate) fn cells(bytes: usize) -> Option<&'static Shared> {
     process()?.cells.get_or_init(|| Shared::new(Use::Cells, bytes)).as_ref()
+}
+
+/// Looks after connections of which a direction has become framed in this process.
+pub(crate) fn watch() {
+    if let Some(process) = process() {
+        process.watch.start();
+    }
 }
 
 /// The board; `None` if there is none that this process can use.

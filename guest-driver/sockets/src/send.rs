@@ -11,7 +11,7 @@ use crate::upgrade::{self, READ, RING, broken};
 use libc::{c_int, iovec};
 use smallvec::SmallVec;
 use std::sync::{MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use telegraphos_sockets_core::{Failure, HEAD, Piece, Room, Writing, write};
 
 /// What is left of a write goes into the ring from so many bytes on: below, the connection is as fast.
@@ -19,8 +19,6 @@ const LEAST: u64 = 8 << 10;
 /// How often, and how long, a sender that may wait waits for room in the ring before the connection takes the bytes.
 const WAITS: u32 = 20;
 const WAIT: Duration = Duration::from_micros(100);
-/// How often a sender that waits for room asks whether the receiver's node is there.
-const LOOK: Duration = Duration::from_secs(1);
 /// What is sent of a file at once.
 const FILE: usize = 256 << 10;
 
@@ -160,8 +158,8 @@ impl Sender<'_> {
                 break;
             }
             let failed = if failed == AGAIN && waits {
-                match self.wait() {
-                    Ok(()) => continue,
+                match kernel::wait_writable(self.fd) {
+                    Ok(_) => continue,
                     Err(errno) => errno,
                 }
             } else {
@@ -170,22 +168,6 @@ impl Sender<'_> {
             return Some(if done > 0 { Ok(done) } else { Err(failed) });
         }
         Some(Ok(done))
-    }
-
-    /// Waits for room in the connection, as a write would: SO_SNDTIMEO, signals.
-    fn wait(&self) -> Result<(), Errno> {
-        let begun = Instant::now();
-        let limit = kernel::send_limit(self.fd).unwrap_or(Duration::MAX);
-        loop {
-            let left = limit.saturating_sub(begun.elapsed());
-            if kernel::wait_writable(self.fd, left.min(LOOK))? {
-                return Ok(());
-            }
-            if left <= LOOK {
-                return Err(AGAIN);
-            }
-            upgrade::look(self.fd, self.connection);
-        }
     }
 
     /// The memory of `length` bytes from `offset` on.

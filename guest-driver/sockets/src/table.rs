@@ -470,6 +470,18 @@ pub(crate) fn owned() -> impl Iterator<Item = c_int> {
     (0..DESCRIPTORS as c_int).filter(|fd| is_own(*fd))
 }
 
+/// Descriptors of connections of which a direction has become framed in this process: it has a window for it.
+pub(crate) fn framed_here() -> Vec<c_int> {
+    let has_window = |fd: &c_int| {
+        Connection::of_descriptor(*fd).filter(|connection| connection.own().is_some()).is_some_and(|connection| {
+            let _signals = signals::wait();
+            let parts = connection.parts();
+            parts.ring.is_some() || parts.own_control.is_some()
+        })
+    };
+    (0..DESCRIPTORS as c_int).filter(|fd| is_tracked(*fd)).filter(has_window).collect()
+}
+
 /// Whether a direction of the descriptor's connection is framed, or may become so at any time: a receiver that has a
 /// ring does not decide that any more.
 fn is_framed(fd: c_int) -> bool {

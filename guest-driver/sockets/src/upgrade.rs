@@ -4,7 +4,7 @@
 use crate::cell::phase;
 use crate::kernel::{self, Errno, Outcome};
 use crate::peer;
-use crate::process::{Board, board};
+use crate::process::{self, Board, board};
 use crate::settings::{say, settings};
 use crate::signals;
 use crate::table::Connection;
@@ -20,10 +20,11 @@ pub(crate) const RING: usize = 4096;
 const READY: u64 = 0;
 /// Of the sender's memory: up to where the receiver has read the ring.
 pub(crate) const READ: u64 = 64;
+/// Of both: what is written there says nothing.
+const PROBE: u64 = 128;
 /// Bytes of the sender's memory.
 const CONTROL: u64 = 4096;
-/// What a window is stored to with, and a copy made to.
-const STORE: Rights = Rights(Rights::WRITE.0);
+/// A window is stored to, and copied to.
 const COPY: Rights = Rights(Rights::WRITE.0 | Rights::DMA.0);
 
 /// `struct tcp_info`, of which two numbers are of interest.
@@ -127,7 +128,7 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
     if !counts_agree(fd, None, Some(connection.input.bytes())) {
         return;
     }
-    let control = match board.node.import(node, &name(fd, 'c')).rights(STORE).soft().open() {
+    let control = match board.node.import(node, &name(fd, 'c')).rights(COPY).soft().open() {
         Ok(control) => control,
         // Not yet, perhaps.
         Err(_) => return change.to(phase::RAW),
@@ -163,6 +164,8 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
             (parts.own_ring, parts.own_control) = (Some(ring), Some(control));
             // Whether it has been told or not: it may have been.
             change.to(phase::OFFERED);
+            drop(parts);
+            process::watch();
             if let Err(error) = told {
                 report(fd, "the sender does not hear of a ring", &error);
             }
@@ -201,7 +204,7 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
         Ok(ring) => return say(format_args!("descriptor {fd}: a ring of {} bytes, {size} announced", ring.size())),
         Err(error) => return report(fd, "no way to the ring", &error),
     };
-    match announce(board, &ring, begins) {
+    match put(board, &ring, 0, begins + 1) {
         Ok(()) => {
             say(format_args!(
                 "descriptor {fd}: long writes go through the memory of node {node} from byte {begins} on"
@@ -212,6 +215,8 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
             hurry(fd, connection);
             watch(fd, connection);
             change.to(phase::FRAMED);
+            drop(parts);
+            process::watch();
         }
         // It may be there: nothing more can be said that will be understood.
         Err(error) => {
@@ -259,23 +264,26 @@ pub(crate) fn suspect(fd: c_int, error: &Error) {
     }
 }
 
-/// A sender waits for room: asks whether the receiver's node is there. If nothing is acknowledged, the kernel would
-/// find that out in minutes only.
-pub(crate) fn look(fd: c_int, connection: &Connection) {
+/// Asks by the board whether the node at the other end is there, of a connection that has a window to it.
+pub(crate) fn probe(fd: c_int, connection: &Connection) {
     let _signals = signals::wait();
     let parts = connection.parts();
-    let (Some(board), Some(ring)) = (board(), &parts.ring) else { return };
-    // What is there already.
-    if let Err(error) = announce(board, ring, connection.output.bytes()) {
+    let (Some(board), Some(theirs)) = (board(), parts.ring.as_ref().or(parts.own_control.as_ref())) else { return };
+    if let Err(error) = put(board, theirs, PROBE, 0) {
         suspect(fd, &error);
     }
 }
 
-/// Writes to a ring where frames begin.
-fn announce(board: &Board, ring: &Remote, begins: u64) -> Result<(), Error> {
+/// Copies a word to another node's memory, and returns when it is there.
+fn put(board: &Board, theirs: &Remote, offset: u64, word: u64) -> Result<(), Error> {
     let mut staging = board.staging.lock().unwrap_or_else(PoisonError::into_inner);
-    staging.bytes[..8].copy_from_slice(&(begins + 1).to_le_bytes());
-    ring.put_block(0, &staging.registration, 0, 8)
+    staging.bytes[..8].copy_from_slice(&word.to_le_bytes());
+    theirs.put_block(offset, &staging.registration, 0, 8)
+}
+
+/// Bytes that the other end's kernel has acknowledged.
+pub(crate) fn acknowledged(fd: c_int) -> Option<u64> {
+    kernel::option::<TcpInfo>(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok().map(|info| info.bytes_acked)
 }
 
 /// Changes an option of the socket's if it is as expected, and keeps what the program knows.

@@ -842,6 +842,43 @@ def lost_sending(sock):
         assert e.errno in (errno.ECONNRESET, errno.ETIMEDOUT, errno.EPIPE, errno.EHOSTUNREACH), e
 
 
+def lost_polling(sock):
+    """The other node is switched off: whoever waits for room otherwise than in a write is told, too."""
+    warm(sock, True)
+    warm(sock, True)
+    print("warm", flush=True)
+    signal.alarm(40)
+    sock.setblocking(False)
+    poll = select.poll()
+    poll.register(sock, select.POLLOUT)
+    try:
+        while True:
+            poll.poll()
+            try:
+                while True:
+                    sock.send(data(24, 100_000))
+            except BlockingIOError:
+                pass
+    except OSError as e:
+        assert e.errno in (errno.ECONNRESET, errno.ETIMEDOUT, errno.EPIPE, errno.EHOSTUNREACH), e
+
+
+def lost_asking(sock):
+    """The other node is switched off: whoever sends little, and waits for an answer, is told."""
+    warm(sock, True)
+    warm(sock, True)
+    print("warm", flush=True)
+    signal.alarm(40)
+    sock.setblocking(False)
+    try:
+        # Something is always under way; there is room for it for longer than this takes.
+        while not select.select([sock], [], [], 0.05)[0]:
+            sock.send(b"?")
+        assert sock.recv(1) == b""
+    except OSError as e:
+        assert e.errno in (errno.ECONNRESET, errno.ETIMEDOUT, errno.EPIPE, errno.EHOSTUNREACH), e
+
+
 def lost_waiting(sock):
     """The other node is switched off: whoever waits for it is told."""
     warm(sock, True)
@@ -938,6 +975,8 @@ CASES = {
 # By their names only.
 OTHERS = {
     "lost_sending": (lost_sending, lost_end),
+    "lost_polling": (lost_polling, lost_end),
+    "lost_asking": (lost_asking, lost_end),
     "lost_waiting": (lost_waiting, lost_end),
     "measured": (None, measured_end),
 }
