@@ -7,7 +7,7 @@ use crate::messages::{ended_well, nothing_is_left, nothing_is_left_at, serving};
 use anyhow::{Context, Result, ensure};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
-use telegraphos_cluster::{Cluster, Guest, GuestCommand, Running};
+use telegraphos_cluster::{Cluster, Guest, GuestCommand, Output, Running};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Nobody waits longer for what has gone.
@@ -43,10 +43,16 @@ pub(crate) fn all_of(threads: Vec<ScopedJoinHandle<'_, Result<()>>>) -> Result<(
     threads.into_iter().try_for_each(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
-/// The same of one.
-fn is_told((what, Told(code, words), waiting): Waiting, begun: Instant) -> Result<()> {
-    let output = waiting.wait_for(HANG.saturating_sub(begun.elapsed())).with_context(|| what.clone())?;
+/// Waits for the end of a program that waits for what has gone, and says how long that took.
+pub(crate) fn told(what: &str, waiting: Running, begun: Instant) -> Result<Output> {
+    let output = waiting.wait_for(HANG.saturating_sub(begun.elapsed())).with_context(|| what.to_owned())?;
     println!("  {what}: told after {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(output)
+}
+
+/// The same of one that says what has happened.
+fn is_told((what, Told(code, words), waiting): Waiting, begun: Instant) -> Result<()> {
+    let output = told(&what, waiting, begun)?;
     let right = output.status.code() == code && words.iter().any(|words| output.stderr.contains(words));
     ensure!(right, "{what}: {}: {}{}: expected {code} and {words:?}", output.status, output.stdout, output.stderr);
     Ok(())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One system image (SPEC item 38): a daemon on each node, and tasks anywhere.
 
-use crate::deaths::HANG;
+use crate::deaths::{HANG, told};
 use crate::help::{register, within, without_power};
 use crate::messages;
 use anyhow::{Context, Result, ensure};
@@ -384,8 +384,7 @@ pub(crate) fn node_dies(cluster: &Cluster) -> Result<()> {
     within(SOON, || says(other, &["tg-task", "kill", "-s", "0", &task], 0, &[]).map(drop))?;
     without_power(target, |begun| {
         for (what, times, wait) in waits {
-            let output = wait.wait_for(HANG.saturating_sub(begun.elapsed())).context(what)?;
-            println!("  {what}: told after {:.1} s", begun.elapsed().as_secs_f64());
+            let output = told(what, wait, begun)?;
             let told = output.stdout.matches("node lost").count();
             let code = if what == "a wait for the node" { 0 } else { 125 };
             ensure!(output.status.code() == code && told == times, "{what}: {}: {}", output.status, output.stdout);

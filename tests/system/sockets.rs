@@ -2,9 +2,9 @@
 //! Sockets of unmodified programs (SPEC item 36): a program in Python, from Debian's packages, with and without
 //! `tg-sockets`; and what one in C takes, beside the layers below.
 
-use crate::deaths::{HANG, all_of};
+use crate::deaths::{all_of, told};
 use crate::{c, messages};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use telegraphos_cluster::{Builder, Cluster, Guest, Net, Output, Running, Settings};
@@ -76,6 +76,11 @@ fn all_right(client: &Output, count: usize) -> bool {
     client.status.success() && client.stdout.lines().filter(|line| line.starts_with("ok ")).count() == count
 }
 
+/// How often each has said that of its connections.
+fn said_by(outputs: [&Output; 2], what: &str) -> [usize; 2] {
+    outputs.map(|output| output.stderr.matches(what).count())
+}
+
 /// Runs cases, which are all right.
 fn cases(
     cluster: &Cluster,
@@ -92,7 +97,7 @@ fn cases(
     let served = server.wait_for(LIMIT)?;
     let right = all_right(&output, count) && served.status.success();
     ensure!(right, "not {count} cases are right: {}{}{}", output.stdout, output.stderr, served.stderr);
-    let said = |what: &str| [&output, &served].map(|output| output.stderr.matches(what).count());
+    let said = |what| said_by([&output, &served], what);
     let cases = output.stdout.lines().filter_map(|line| line.strip_prefix("ok ")).collect::<Vec<_>>().join(", ");
     Ok(Said { through: said(THROUGH_MEMORY), started: said(STARTED), cases })
 }
@@ -151,7 +156,7 @@ fn without_all_that_is_needed(cluster: &Cluster) -> Result<()> {
         let served = server.wait_for(LIMIT)?;
         let right = client.status.success() && served.status.success() && client.stdout.lines().count() == 1;
         ensure!(right, "{name}: {}: {}; {}: {}", client.status, client.stderr, served.status, served.stderr);
-        let through = [&client, &served].map(|output| output.stderr.matches(THROUGH_MEMORY).count());
+        let through = said_by([&client, &served], THROUGH_MEMORY);
         let right = through == expected && client.stderr.contains(why);
         ensure!(right, "{name}: expected {why:?} and {expected:?} directions through memory: {}", client.stderr);
         println!("  {name}: {}", client.stderr.lines().find(|line| line.contains(why)).unwrap_or("the system's"));
@@ -173,7 +178,7 @@ pub(crate) fn signals(cluster: &Cluster) -> Result<()> {
     ensure!(said == counted && said.1, "{said:?} and {counted:?}: {}{}", client.stderr, served.stderr);
     let counts: Vec<u64> = said.0.split(' ').map(str::parse).collect::<Result<_, _>>()?;
     ensure!(counts.len() == 3 && counts.iter().all(|count| *count > 1 << 16), "{counts:?} bytes");
-    let through = [&client, &served].map(|output| output.stderr.matches(THROUGH_MEMORY).count());
+    let through = said_by([&client, &served], THROUGH_MEMORY);
     ensure!(through == [1, 1], "{through:?} directions through memory");
     Ok(())
 }
@@ -294,8 +299,7 @@ pub(crate) fn node_is_lost(cluster: &Cluster) -> Result<()> {
     // It is the last part.
     far.kill_qemu();
     let ends = |(case, client): (&str, Running)| {
-        let output = client.wait_for(HANG.saturating_sub(begun.elapsed())).context(case.to_owned())?;
-        println!("  {case}: told after {:.1} s", begun.elapsed().as_secs_f64());
+        let output = told(case, client, begun)?;
         ensure!(output.status.success(), "{case}: {}{}", output.stdout, output.stderr);
         let through = output.stderr.split(" bytes through memory").next().and_then(|said| said.rsplit(' ').next());
         ensure!(through.is_some_and(|bytes| bytes > "0"), "{case}: not through memory: {}", output.stderr);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! In place of sendmsg(2) and its relatives.
 
-use crate::cell::phase;
+use crate::cell::{Busy, Output, phase};
 use crate::kernel::{self, AGAIN, Errno, Outcome, part};
 use crate::process::board;
 use crate::settings::{say, settings};
@@ -39,11 +39,7 @@ pub unsafe fn send(fd: c_int, parts: &[iovec], flags: c_int, raw: impl FnOnce() 
                 // How it is counted is another matter.
                 connection.refused.store(1, std::sync::atomic::Ordering::SeqCst);
             }
-            if let Ok(bytes) = outcome {
-                connection.output.count(bytes);
-                drop(busy);
-                upgrade::offer(fd, &connection);
-            }
+            sent_raw(fd, &connection, busy, &outcome);
             return outcome;
         }
         if connection.output.phase() == phase::LEFT || flags & libc::MSG_OOB != 0 {
@@ -52,6 +48,15 @@ pub unsafe fn send(fd: c_int, parts: &[iovec], flags: c_int, raw: impl FnOnce() 
         if let Some(outcome) = sender.send() {
             return outcome;
         }
+    }
+}
+
+/// A raw system call has ended: what it has sent is counted, and the other end may be told that it is enough.
+fn sent_raw(fd: c_int, connection: &Connection, busy: Busy<'_, Output>, outcome: &Outcome) {
+    if let Ok(bytes) = outcome {
+        connection.output.count(*bytes);
+        drop(busy);
+        upgrade::offer(fd, connection);
     }
 }
 
@@ -67,9 +72,7 @@ pub fn send_file(fd: c_int, file: c_int, mut at: Option<&mut i64>, count: usize)
         upgrade::frame(fd, &connection);
         let outcome = if let Some(busy) = connection.output.begin_raw(&[phase::RAW, phase::OFFERED]) {
             let outcome = kernel::send_file(fd, file, at.as_deref_mut(), wanted);
-            connection.output.count(outcome.unwrap_or(0));
-            drop(busy);
-            upgrade::offer(fd, &connection);
+            sent_raw(fd, &connection, busy, &outcome);
             outcome
         } else if connection.output.phase() == phase::LEFT {
             kernel::send_file(fd, file, at.as_deref_mut(), wanted)

@@ -418,7 +418,7 @@ pub(crate) fn reserve_rings() {
         return;
     }
     let neighbours = OnceCell::new();
-    for fd in (0..DESCRIPTORS as c_int).filter(|fd| is_tracked(*fd)) {
+    for fd in tracked() {
         let Some(connection) = Connection::of_descriptor(fd) else { continue };
         let raw = connection.input.phase() == phase::RAW && !connection.is_refused() && !connection.is_bare();
         if raw && connection.ring().is_none() {
@@ -450,6 +450,11 @@ pub fn is_tracked(fd: c_int) -> bool {
     entry(fd).is_some_and(|entry| !matches!(entry.load(Ordering::Relaxed), 0 | OWN))
 }
 
+/// Descriptors whose connections are looked after.
+fn tracked() -> impl Iterator<Item = c_int> {
+    (0..DESCRIPTORS as c_int).filter(|fd| is_tracked(*fd))
+}
+
 /// Whether it is a file of ours.
 pub(crate) fn is_own(fd: c_int) -> bool {
     entry(fd).is_some_and(|entry| entry.load(Ordering::Relaxed) == OWN)
@@ -479,7 +484,7 @@ pub(crate) fn framed_here() -> Vec<c_int> {
             parts.ring.is_some() || parts.own_control.is_some()
         })
     };
-    (0..DESCRIPTORS as c_int).filter(|fd| is_tracked(*fd)).filter(has_window).collect()
+    tracked().filter(has_window).collect()
 }
 
 /// Whether a direction of the descriptor's connection is framed, or may become so at any time: a receiver that has a

@@ -36,15 +36,18 @@ struct TcpInfo {
     bytes_received: u64,
 }
 
+fn info(fd: c_int) -> Option<TcpInfo> {
+    kernel::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok()
+}
+
 /// What the kernel has counted of a connection that was sent, and read; `None` if that changes all the time.
 fn counted(fd: c_int) -> Option<(u64, u64)> {
-    let info = || kernel::option::<TcpInfo>(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok();
     let waiting = |count: Result<usize, _>| count.unwrap_or(0) as u64;
-    let mut before = info()?;
+    let mut before = info(fd)?;
     // Two questions are not one: bytes that arrive, or are acknowledged, in between would be missing.
     for _ in 0..100 {
         let (unacknowledged, unread) = (waiting(kernel::unacknowledged(fd)), waiting(kernel::unread(fd)));
-        let after = info()?;
+        let after = info(fd)?;
         if (before.bytes_acked, before.bytes_received) == (after.bytes_acked, after.bytes_received) {
             return Some((after.bytes_acked + unacknowledged, after.bytes_received.saturating_sub(unread)));
         }
@@ -283,7 +286,7 @@ fn put(board: &Board, theirs: &Remote, offset: u64, word: u64) -> Result<(), Err
 
 /// Bytes that the other end's kernel has acknowledged.
 pub(crate) fn acknowledged(fd: c_int) -> Option<u64> {
-    kernel::option::<TcpInfo>(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok().map(|info| info.bytes_acked)
+    info(fd).map(|info| info.bytes_acked)
 }
 
 /// Changes an option of the socket's if it is as expected, and keeps what the program knows.

@@ -9,16 +9,10 @@
  *
  * Both say at the end how many bytes of the client's own, of its handler's and of the server's there were.
  */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
+
+#include "ends.h"
 
 #define CHUNK (256 << 10)
 #define CHUNKS 96
@@ -27,12 +21,6 @@
 static char own[CHUNK], handlers[BY_HANDLER], came[CHUNK];
 static volatile long handled, seen;
 static int fd;
-
-static void fail(const char *what)
-{
-	fprintf(stderr, "signals: %s: %s\n", what, strerror(errno));
-	exit(3);
-}
 
 /* Of both the handler and what it interrupts. */
 static void put(const char *from, size_t length)
@@ -84,20 +72,12 @@ static void handle(void (*handler)(int), int microseconds)
 		fail("a timer");
 }
 
-static void serve(struct sockaddr_in at)
+static void serve(int accepted)
 {
 	long of[256] = { 0 };
-	int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
 	ssize_t got;
 
-	if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
-	    bind(listener, (struct sockaddr *)&at, sizeof(at)) || listen(listener, 1))
-		fail("listen");
-	puts("serving");
-	fflush(stdout);
-	fd = accept(listener, NULL, NULL);
-	if (fd < 0)
-		fail("accept");
+	fd = accepted;
 	handle(write_back, 20000);
 	while ((got = read(fd, own, sizeof(own))) != 0) {
 		if (got < 0 && errno == EINTR)
@@ -112,13 +92,11 @@ static void serve(struct sockaddr_in at)
 	close(fd);
 }
 
-static void connect_to(struct sockaddr_in other)
+static void ask(int connected)
 {
 	ssize_t got;
 
-	fd = socket(AF_INET, SOCK_STREAM, 0);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&other, sizeof(other)))
-		fail("connect");
+	fd = connected;
 	handle(write_and_read, 10000);
 	for (int n = 0; n < CHUNKS; n++)
 		put(own, sizeof(own));
@@ -134,22 +112,7 @@ static void connect_to(struct sockaddr_in other)
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET };
-	int port = argc > 1 ? atoi(argv[argc - 1]) : 0;
-
 	memset(own, 'm', sizeof(own));
 	memset(handlers, 'h', sizeof(handlers));
-	if (port <= 0 || port > 65535)
-		goto usage;
-	at.sin_port = htons(port);
-	if (argc == 3 && !strcmp(argv[1], "serve"))
-		serve(at);
-	else if (argc == 4 && !strcmp(argv[1], "connect") && inet_pton(AF_INET, argv[2], &at.sin_addr) == 1)
-		connect_to(at);
-	else
-		goto usage;
-	return 0;
-usage:
-	fprintf(stderr, "usage: signals serve PORT | signals connect ADDRESS PORT\n");
-	return 2;
+	return run_end(argc, argv, "signals", serve, ask);
 }

@@ -8,17 +8,11 @@
  *                                 of which those that count take the nanoseconds each that it says; the bytes of one
  *                                 more are compared
  */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "ends.h"
 
 #define MOST (1 << 20)
 
@@ -29,12 +23,6 @@ struct order {
 	uint32_t size;
 	uint32_t count;
 };
-
-static void fail(const char *what)
-{
-	fprintf(stderr, "stream: %s: %s\n", what, strerror(errno));
-	exit(3);
-}
 
 static void put(int fd, const void *from, size_t length)
 {
@@ -77,19 +65,10 @@ static void tune(int fd)
 		fail("TCP_NODELAY");
 }
 
-static void serve(struct sockaddr_in at)
+static void serve(int fd)
 {
 	struct order order;
-	int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0), fd;
 
-	if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
-	    bind(listener, (struct sockaddr *)&at, sizeof(at)) || listen(listener, 1))
-		fail("listen");
-	puts("serving");
-	fflush(stdout);
-	fd = accept(listener, NULL, NULL);
-	if (fd < 0)
-		fail("accept");
 	tune(fd);
 	while (get(fd, &order, sizeof(order))) {
 		if (order.size > MOST) {
@@ -124,13 +103,10 @@ static void compare(int fd, unsigned int size)
 		}
 }
 
-static void connect_to(struct sockaddr_in other)
+static void ask(int fd)
 {
 	unsigned int size, warming, count;
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
-	if (fd < 0 || connect(fd, (struct sockaddr *)&other, sizeof(other)))
-		fail("connect");
 	tune(fd);
 	while (scanf("%u %u %u", &size, &warming, &count) == 3) {
 		struct order order = { size, warming + count + 1 };
@@ -158,20 +134,5 @@ static void connect_to(struct sockaddr_in other)
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET };
-	int port = argc > 1 ? atoi(argv[argc - 1]) : 0;
-
-	if (port <= 0 || port > 65535)
-		goto usage;
-	at.sin_port = htons(port);
-	if (argc == 3 && !strcmp(argv[1], "serve"))
-		serve(at);
-	else if (argc == 4 && !strcmp(argv[1], "connect") && inet_pton(AF_INET, argv[2], &at.sin_addr) == 1)
-		connect_to(at);
-	else
-		goto usage;
-	return 0;
-usage:
-	fprintf(stderr, "usage: stream serve PORT | stream connect ADDRESS PORT\n");
-	return 2;
+	return run_end(argc, argv, "stream", serve, ask);
 }

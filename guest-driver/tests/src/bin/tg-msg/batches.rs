@@ -2,9 +2,9 @@
 //! Messages whose receives have all begun before they are sent, or that have all been sent before their receives begin,
 //! for what interrupts that takes.
 
-use crate::{PATIENCE, find, open, refused};
+use crate::{PATIENCE, ended, find, open, refused};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
-use telegraphos_msg::{Endpoint, Handle, Memory, Options, Pattern, Thread};
+use telegraphos_msg::{Endpoint, Memory, Options, Pattern, Thread};
 
 /// Messages of a batch, each from memory of its own: so much stays registered and imported.
 const BATCH: usize = 8;
@@ -30,12 +30,6 @@ pub(crate) fn first(word: &str) -> Outcome<First> {
 /// Memory of a batch, of which each message has other bytes.
 fn memories(bytes: usize) -> Vec<Memory> {
     (0..BATCH).map(|n| vec![n as u8 + 1; bytes].into()).collect()
-}
-
-fn ended(handle: Handle) -> Outcome<Memory> {
-    let ended = handle.wait();
-    ended.outcome.map_err(refused)?;
-    Ok(ended.memory)
 }
 
 fn tagged(tag: u32) -> Pattern {

@@ -18,7 +18,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
-use telegraphos_msg::{Config, Error, Failure as Ended, Messages, Options, Process, Progress, Routing, Way};
+use telegraphos_msg::{
+    Config, Error, Failure as Ended, Handle, Memory, Messages, Options, Process, Progress, Routing, Way,
+};
 
 const USAGE: &str = "\
 tg-msg: messages between threads of processes
@@ -219,6 +221,13 @@ pub(crate) fn refused(error: Error) -> Failure {
 
 pub(crate) fn open(options: impl Into<Options>) -> Outcome<Messages> {
     Messages::open(Node::open()?, options).map_err(refused)
+}
+
+/// Waits for the end of a send or a receive, which has not failed; its memory.
+pub(crate) fn ended(handle: Handle) -> Outcome<Memory> {
+    let ended = handle.wait();
+    ended.outcome.map_err(refused)?;
+    Ok(ended.memory)
 }
 
 /// Waits for the process of that name on a node.

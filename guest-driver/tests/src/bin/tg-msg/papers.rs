@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Statements of the papers: of one process, or of one and another, which does as it is told.
 
-use crate::{PATIENCE, find, open, refused};
+use crate::{PATIENCE, ended, find, open, refused};
 use std::time::Duration;
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_msg::{Config, Endpoint, Error, Handle, Memory, Options, Pattern, SingleBuffer, Thread};
@@ -32,10 +32,12 @@ fn must(condition: bool, what: &str) -> Outcome<()> {
     if condition { Ok(()) } else { Err(Failure::Check(what.into())) }
 }
 
-fn ended(handle: Handle) -> Outcome<Vec<u8>> {
-    let ended = handle.wait();
-    ended.outcome.map_err(refused)?;
-    Ok(ended.memory.into_bytes())
+/// The memory of a receive that has got a message of `BYTES` to a thread.
+fn came(handle: Handle, to: &Thread<'_>) -> Outcome<Memory> {
+    let done = handle.wait();
+    let came = done.outcome.map_err(refused)?.ok_or(Failure::Check("a receive without a message".into()))?;
+    crate::bytes::check(&came, to.endpoint(), BYTES, &done.memory)?;
+    Ok(done.memory)
 }
 
 /// SPEC E21: 32 fragments of 64 KiB less their header are accepted, and one byte more is refused.
@@ -75,20 +77,13 @@ pub(crate) fn taker(options: Options, name: &str) -> Outcome<()> {
         let pattern = Pattern::exactly(from, u32::from_le_bytes(word));
         match got.tag {
             order::TAKE => {
-                let done = data.receive_dma(pattern, std::mem::take(&mut memory)).map_err(refused)?.wait();
-                let came =
-                    done.outcome.map_err(refused)?.ok_or(Failure::Check("a receive without a message".into()))?;
-                crate::bytes::check(&came, data.endpoint(), BYTES, &done.memory)?;
-                memory = done.memory;
+                memory = came(data.receive_dma(pattern, std::mem::take(&mut memory)).map_err(refused)?, &data)?;
             }
             order::BEGIN => {
                 let receive = data.receive_copy(pattern, BYTES).map_err(refused)?;
                 must(!receive.wait_timeout(NOT), "a receive has ended without a message")?;
                 answer(0)?;
-                let done = receive.wait();
-                let came =
-                    done.outcome.map_err(refused)?.ok_or(Failure::Check("a receive without a message".into()))?;
-                crate::bytes::check(&came, data.endpoint(), BYTES, &done.memory)?;
+                came(receive, &data)?;
             }
             order::OPEN => single = Some(SingleBuffer::open(&data, Pattern::default(), 1 << 20).map_err(refused)?),
             order::USE => {
