@@ -201,8 +201,9 @@ pub(crate) fn a_remote_store_is_one_store_instruction(counted: &Counted) -> Resu
     // Where the kernel runs, it may run another thread, such as that which looks whether other processes are there.
     if quiet.with_kernel.number > 0 {
         let passages = &quiet.with_kernel;
-        let least = (passages.device(CONTEXT).stores.least, passages.device(WINDOW).stores.least);
-        ensure!(least == (1, 0), "quiet: {passages:?}");
+        let (context, window) = (passages.device(CONTEXT), passages.device(WINDOW));
+        let least = (context.stores.least, window.stores.least, window.loads.least);
+        ensure!(least == (1, 0, 0), "quiet: {passages:?}");
     }
     Ok(())
 }
