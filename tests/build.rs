@@ -16,6 +16,8 @@ fn main() {
             .cargo_metadata(false)
             .file(module.join(format!("{name}.c")))
             .include(&uapi)
+            // Of the kernel alone.
+            .define("EXPORT_SYMBOL_NS_GPL(symbol, namespace)", "")
             .std("gnu11")
             .warnings_into_errors(true)
             .compile(name);

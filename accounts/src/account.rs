@@ -73,20 +73,30 @@ impl core::error::Error for Exhausted {}
 ///
 /// A request succeeds if the spender stays within [`Shares::limit`] and what it holds beyond its guarantee fits into
 /// the part of the capacity that is not guaranteed to any spender. So a spender within its guarantee never depends on
-/// the others.
+/// the others. Of more spenders than [`Shares::spenders`] those have a guarantee that were the first to hold any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account<K> {
     shares: Shares,
-    held: BTreeMap<K, u64>,
+    held: BTreeMap<K, Held>,
+    /// Spenders that hold any and have a guarantee.
+    guaranteed: u64,
     /// Units held beyond guarantees, of all spenders.
     borrowed: u64,
     /// Statistics, not state: requests that were refused.
     refused: u64,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    units: u64,
+    /// Of them those that are guaranteed.
+    guarantee: u64,
+}
+
 impl<K: Hash> Hash for Account<K> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.held.hash(state);
+        state.write_usize(self.held.len());
+        self.held.iter().for_each(|(spender, held)| (spender, held.units).hash(state));
     }
 }
 
@@ -96,7 +106,15 @@ impl<K: Ord> Account<K> {
         let fits = shares.capacity / shares.spenders.max(1);
         let guaranteed = shares.guaranteed.min(fits);
         let limit = shares.limit.clamp(guaranteed, shares.capacity.max(guaranteed));
-        Account { shares: Shares { guaranteed, limit, ..shares }, held: BTreeMap::new(), borrowed: 0, refused: 0 }
+        let shares = Shares { guaranteed, limit, ..shares };
+        Account { shares, held: BTreeMap::new(), guaranteed: 0, borrowed: 0, refused: 0 }
+    }
+
+    /// What a spender has, or would have.
+    fn of(&self, spender: &K) -> Held {
+        let more = self.guaranteed < self.shares.spenders;
+        let none = Held { units: 0, guarantee: if more { self.shares.guaranteed } else { 0 } };
+        self.held.get(spender).copied().unwrap_or(none)
     }
 
     fn pool(&self) -> u64 {
@@ -108,16 +126,16 @@ impl<K: Ord> Account<K> {
     /// # Errors
     /// [`Exhausted`] if its limit or the common part of the capacity is met; nothing is taken then.
     pub fn take(&mut self, spender: K, units: u64) -> Result<(), Exhausted> {
-        let held = self.held(&spender);
+        let Held { units: held, guarantee } = self.of(&spender);
         let available = self.available(&spender);
         if units > available {
             self.refused = self.refused.saturating_add(1);
             return Err(Exhausted { held, requested: units, limit: held + available });
         }
         if units > 0 {
-            let guaranteed = self.shares.guaranteed;
-            self.borrowed += (held + units).saturating_sub(guaranteed) - held.saturating_sub(guaranteed);
-            self.held.insert(spender, held + units);
+            self.borrowed += (held + units).saturating_sub(guarantee) - held.saturating_sub(guarantee);
+            self.guaranteed += u64::from(held == 0 && guarantee > 0);
+            self.held.insert(spender, Held { units: held + units, guarantee });
         }
         Ok(())
     }
@@ -125,13 +143,14 @@ impl<K: Ord> Account<K> {
     /// Gives back `units` of a spender, at most what it holds; returns how many.
     pub fn give(&mut self, spender: &K, units: u64) -> u64 {
         let Some(held) = self.held.get_mut(spender) else { return 0 };
-        let (before, given) = (*held, units.min(*held));
-        *held -= given;
-        let (after, guaranteed) = (*held, self.shares.guaranteed);
+        let (Held { units: before, guarantee }, given) = (*held, units.min(held.units));
+        held.units -= given;
+        let after = held.units;
         if after == 0 {
             self.held.remove(spender);
+            self.guaranteed -= u64::from(guarantee > 0);
         }
-        self.borrowed -= before.saturating_sub(guaranteed) - after.saturating_sub(guaranteed);
+        self.borrowed -= before.saturating_sub(guarantee) - after.saturating_sub(guarantee);
         given
     }
 
@@ -143,23 +162,23 @@ impl<K: Ord> Account<K> {
     /// Gives back everything.
     pub fn clear(&mut self) {
         self.held.clear();
-        self.borrowed = 0;
+        (self.guaranteed, self.borrowed) = (0, 0);
     }
 
     /// Units that a spender holds.
     pub fn held(&self, spender: &K) -> u64 {
-        self.held.get(spender).copied().unwrap_or(0)
+        self.held.get(spender).map_or(0, |held| held.units)
     }
 
     /// Units that all spenders hold.
     pub fn total(&self) -> u64 {
-        self.held.values().sum()
+        self.held.values().map(|held| held.units).sum()
     }
 
     /// Units that a spender could take now.
     pub fn available(&self, spender: &K) -> u64 {
-        let held = self.held(spender);
-        let own = self.shares.guaranteed.saturating_sub(held);
+        let Held { units: held, guarantee } = self.of(spender);
+        let own = guarantee.saturating_sub(held);
         (own + (self.pool().saturating_sub(self.borrowed))).min(self.shares.limit.saturating_sub(held))
     }
 
@@ -178,6 +197,7 @@ impl<K: Ord> Account<K> {
 mod tests {
     use super::*;
     use alloc::vec;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     #[test]
@@ -202,6 +222,23 @@ mod tests {
         assert_eq!(account.take(1, 128), Ok(()));
         assert!(account.take(1, 1).is_err());
         assert_eq!(account.take(2, 128), Ok(()));
+    }
+
+    #[test]
+    fn more_spenders_than_have_a_guarantee_take_what_is_left() {
+        let mut account = Account::new(Shares { capacity: 10, spenders: 2, guaranteed: 3, limit: 8 });
+        assert_eq!(account.take('a', 1), Ok(()));
+        assert_eq!(account.take('b', 1), Ok(()));
+        assert_eq!(account.take('c', 5), Err(Exhausted { held: 0, requested: 5, limit: 4 }));
+        assert_eq!(account.take('c', 4), Ok(()));
+        assert_eq!((account.available(&'a'), account.available(&'b'), account.available(&'d')), (2, 2, 0));
+        account.close(&'a');
+        // The place of the first is another's.
+        assert_eq!(account.take('d', 3), Ok(()));
+        assert_eq!((account.available(&'a'), account.available(&'b')), (0, 2));
+        account.close(&'c');
+        assert_eq!(account.take('a', 4), Ok(()));
+        assert_eq!((account.total(), account.available(&'b')), (8, 2));
     }
 
     proptest! {
@@ -235,23 +272,29 @@ mod tests {
             capacity in 0u64..200,
             guaranteed in 0u64..50,
             limit in 0u64..250,
-            steps in proptest::collection::vec((0u8..4, 0u64..60, any::<bool>()), 0..200),
+            spenders in 1u8..8,
+            steps in proptest::collection::vec((0u8..8, 0u64..60, any::<bool>()), 0..200),
         ) {
+            let steps = steps.into_iter().map(|(spender, units, take)| (spender % spenders, units, take));
             let mut account = Account::new(Shares { capacity, spenders: 4, guaranteed, limit });
             let shares = account.shares();
             for (spender, units, take) in steps {
+                let has_guarantee = account.of(&spender).guarantee == shares.guaranteed;
                 if take {
                     let fits = account.held(&spender) + units <= shares.guaranteed;
                     let taken = account.take(spender, units);
-                    prop_assert!(taken.is_ok() || !fits);
+                    prop_assert!(taken.is_ok() || !(fits && has_guarantee));
                 } else {
                     account.give(&spender, units);
                 }
                 prop_assert!(account.total() <= capacity);
-                let beyond: u64 = (0..4).map(|s| account.held(&s).saturating_sub(shares.guaranteed)).sum();
+                let beyond: u64 = account.held.values().map(|held| held.units.saturating_sub(held.guarantee)).sum();
                 prop_assert_eq!(account.borrowed, beyond);
-                prop_assert!((0..4).all(|s| account.held(&s) <= shares.limit));
-                prop_assert!((0..4).all(|s| account.held(&s) + account.available(&s) >= shares.guaranteed));
+                prop_assert!((0..spenders).all(|s| account.held(&s) <= shares.limit));
+                let of: Vec<Held> = (0..spenders).map(|s| account.of(&s)).collect();
+                let has = |s: u8| account.held(&s) + account.available(&s);
+                prop_assert!((0..spenders).all(|s| has(s) >= account.of(&s).guarantee));
+                prop_assert!(spenders > 4 || of.iter().all(|held| held.guarantee == shares.guaranteed));
             }
         }
     }

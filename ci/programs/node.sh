@@ -57,10 +57,10 @@ address() {
 	esac
 }
 
-# The programs of a test that send much, and are to do so through memory.
+# The programs of a test that send much, and are to do so through memory. Connections of sshd are used by processes of two
+# users, and stay the system's.
 senders() {
 	case $1 in
-	ssh) echo ssh sshd-session ;;
 	iperf3_tcp | iperf3_bidir) echo iperf3 ;;
 	nginx) echo nginx ;;
 	redis) echo redis-server redis-benchmark ;;

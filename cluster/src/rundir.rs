@@ -82,6 +82,7 @@ impl RunDir {
             Some(parent) => parent.to_path_buf(),
             None => default_parent(),
         };
+        check_parent(&parent)?;
         sweep(&parent);
         let remedy = "; name a writable directory with --run-dir or $XDG_RUNTIME_DIR";
         let io = |what| {
@@ -130,6 +131,21 @@ impl RunDir {
         self.keep = Keep::Record;
         Ok(())
     }
+}
+
+/// Refuses a directory in which any user can exchange what is made in it: sockets, logs and directories are made,
+/// renamed and removed there by their paths, perhaps as root.
+fn check_parent(parent: &Path) -> Result<()> {
+    let Ok(mode) = fs::metadata(parent).map(|metadata| metadata.mode()) else { return Ok(()) };
+    if mode & 0o1002 != 0o2 {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "any user can rename what is in {} (mode {:o}): expected a directory that others cannot write, or a sticky one, as \
+         /tmp is; choose another with --run-dir or $XDG_RUNTIME_DIR",
+        parent.display(),
+        mode & 0o7777
+    )))
 }
 
 /// Gives a new directory the name of a cluster, unless a cluster has it. What an ended one has left makes room.
@@ -336,6 +352,23 @@ mod tests {
         drop(RunDir::create(Some(parent.path())).unwrap());
         assert!(path.exists());
         drop(run);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_directory_that_any_user_can_change_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let with = |mode| {
+            fs::set_permissions(parent.path(), fs::Permissions::from_mode(mode)).unwrap();
+            RunDir::create(Some(parent.path())).map(drop).map_err(|e| e.to_string())
+        };
+        for mode in [0o700, 0o755, 0o775, 0o1777] {
+            assert_eq!(with(mode), Ok(()), "{mode:o}");
+        }
+        for mode in [0o777, 0o702] {
+            let text = with(mode).unwrap_err();
+            assert!(text.contains("any user can rename") && text.contains(&format!("mode {mode:o}")), "{text}");
+        }
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 

@@ -18,7 +18,7 @@ use telegraphos_wire::{NodeId, UNIT, regs};
 use crate::config_space::{self, Builder, ConfigSpace, Written};
 use crate::direct::Member;
 use crate::interrupts::Interrupts;
-use crate::memory::{GuestMemory, Mapped};
+use crate::memory::{Budget, GuestMemory, Mapped};
 use crate::notices;
 use crate::rings::{Offer, Rings};
 use crate::vfio::message::{DmaMap, DmaUnmap, IrqSet};
@@ -100,6 +100,11 @@ impl Board {
             more: false,
             hib: Hib::new(config),
         }
+    }
+
+    /// From now on it is one of several boards of this process. For a board without a client.
+    pub(crate) fn share(&mut self, budget: &Budget) {
+        self.memory.share(budget);
     }
 
     /// Lets it reach its node's slice of the memory of a trust group.

@@ -55,6 +55,9 @@ use crate::vfio::{Answer, Backend, Connection, Filled, Refused, Session, Token, 
 /// The largest BAR2 of a memory device, in bytes: a processor with 40 address bits has room for it.
 pub const MAX_MEMORY: u64 = 64 << 30;
 const MIB: u64 = 1 << 20;
+/// Bytes of a slice that are emptied in one turn of the loop. The kernel takes about 100 us for each MiB that was used,
+/// and all boards of the process wait meanwhile.
+const EMPTIED: u64 = MIB;
 
 /// Nodes that trust each other, and the memory that they have in common. On the command line `NAME=NODES:MIB`, such as
 /// `lab=0,2-3:64`.
@@ -299,10 +302,17 @@ impl Member {
         }
     }
 
-    /// Empties the slice: zeros, without memory behind them.
-    fn empty(&self) -> Result<(), Errno> {
+    /// Empties a part of the slice: zeros, without memory behind them. Returns where the next part begins; `None` at
+    /// the end of the slice.
+    fn empty(&self, from: u64) -> Result<Option<u64>, Errno> {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&*self.memory.file, how, self.offset(), self.memory.group.slice())
+        let slice = self.memory.group.slice();
+        let part = EMPTIED.min(slice.saturating_sub(from));
+        if part > 0 {
+            rustix::fs::fallocate(&*self.memory.file, how, self.offset() + from, part)?;
+        }
+        let next = from + part;
+        Ok((next < slice).then_some(next))
     }
 
     /// The 8 bytes of BAR0 at an offset that is a multiple of 8.
@@ -344,6 +354,8 @@ pub struct MemoryDevice {
     memory: GuestMemory,
     /// The guest has written CHANGED, and the other members have not been notified.
     changed: bool,
+    /// Where the part of the slice begins that a guest that has gone has left, and that is not empty yet.
+    left: Option<u64>,
 }
 
 impl MemoryDevice {
@@ -353,7 +365,7 @@ impl MemoryDevice {
         let mut memory = GuestMemory::default();
         memory.fix(0, &member.memory.file, 0, size)?;
         let space = Builder::memory_device().bar64(0, direct::BAR0_SIZE, false).bar64(2, size, true);
-        Ok(MemoryDevice { member, config: space.build(), memory, changed: false })
+        Ok(MemoryDevice { member, config: space.build(), memory, changed: false, left: None })
     }
 
     /// Notifies the other members if the guest has said that its slice has changed, however often.
@@ -363,15 +375,25 @@ impl MemoryDevice {
         }
     }
 
-    /// After the client has disconnected.
+    /// After the client has disconnected. Its slice is emptied from here on, by [`MemoryDevice::empty`].
     fn client_gone(&mut self) {
         self.config.reset();
         self.member.set_present(false);
-        if let Err(e) = self.member.empty() {
+        self.left = Some(0);
+    }
+
+    /// Empties another part of what a guest has left, from the beginning, where its driver's notes for others are. The
+    /// others are notified when nothing is left.
+    fn empty(&mut self) {
+        let Some(from) = self.left else { return };
+        self.left = self.member.empty(from).unwrap_or_else(|e| {
             warn!("the memory of this node in trust group {:?} is not emptied: {e}", self.member.memory.group.name);
+            None
+        });
+        if self.left.is_none() {
+            self.changed = true;
+            self.pass_on();
         }
-        self.changed = true;
-        self.pass_on();
     }
 }
 
@@ -522,6 +544,9 @@ impl MemoryServer {
 
     /// 0 if a turn is needed without an event.
     pub fn timeout(&self) -> Option<u64> {
+        if self.device.left.is_some() {
+            return Some(0);
+        }
         let room = self.connection.as_ref().is_some_and(|c| !c.output.is_full());
         (self.unread && room).then_some(0)
     }
@@ -529,6 +554,11 @@ impl MemoryServer {
     /// One turn, after a wait that found this at its places. Never blocks, and is short.
     pub fn turn(&mut self, found: [Readiness; MEMORY_PLACES]) {
         let [listener, client] = [LISTENER, CLIENT].map(|place| found[place as usize]);
+        if self.device.left.is_some() {
+            self.device.empty();
+            // Nothing of it is left for the next guest, which waits in the backlog.
+            return;
+        }
         if self.connection.is_some() && (self.unread || client.any()) {
             if let Err(why) = self.serve(client.read || client.ended) {
                 self.end(&why);
@@ -719,9 +749,60 @@ mod tests {
         // What is left of a guest that has gone: nothing, and nothing of others is touched.
         devices[0].write(MEMORY, 16, &[5; 8]);
         devices[1].client_gone();
+        devices[1].empty();
         assert!(is_notified(&memory, 0), "of the end of the other one");
         assert_eq!(read(&mut devices[0], MEMORY, (1 << 20) + 8, 8), 0);
         assert_eq!(read(&mut devices[0], MEMORY, 16, 1), 5);
+    }
+
+    /// The other boards of the process take turns meanwhile, so what one turn empties is bounded.
+    #[test]
+    fn what_a_guest_has_left_is_emptied_a_part_in_each_turn() {
+        const SLICE: u64 = 64 * MIB;
+        let memory = GroupMemory::create(group("lab=0-1:64")).unwrap();
+        let device = |node| MemoryDevice::new(memory.member(node).unwrap()).unwrap();
+        let (mut one, mut two) = (device(0), device(1));
+        for at in (0..2 * SLICE).step_by(4096) {
+            one.write(MEMORY, at, &7u64.to_le_bytes());
+        }
+        let used = || rustix::fs::fstat(&*memory.file).unwrap().st_blocks as u64 * 512;
+        assert_eq!(used(), 2 * SLICE, "each page is used");
+        one.client_gone();
+        assert_eq!((used(), is_notified(&memory, 1)), (2 * SLICE, false), "nothing at once");
+        for turn in 1..=SLICE / EMPTIED {
+            assert!(one.left.is_some(), "before turn {turn}");
+            one.empty();
+            assert_eq!(used(), 2 * SLICE - turn * EMPTIED, "after turn {turn}");
+            assert_eq!(is_notified(&memory, 1), turn == SLICE / EMPTIED, "when it is empty, after turn {turn}");
+        }
+        assert_eq!(one.left, None);
+        one.empty();
+        assert_eq!(used(), SLICE);
+        assert_eq!(read(&mut two, MEMORY, 0, 8), 0);
+        assert_eq!((read(&mut two, MEMORY, SLICE, 8), read(&mut two, MEMORY, 2 * SLICE - 4096, 8)), (7, 7));
+    }
+
+    /// A guest that boots meanwhile gets no page of its predecessor.
+    #[test]
+    fn the_next_guest_is_served_when_nothing_of_the_last_one_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("memory");
+        let memory = GroupMemory::create(group("lab=0:4")).unwrap();
+        let mut server = MemoryServer::bind(&socket, memory.member(0).unwrap(), None).unwrap();
+        let set = telegraphos_service::wait::WaitSet::new().unwrap();
+        server.wait_at(set.places(0)).unwrap();
+        server.device.client_gone();
+        let _next = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        let mut turns = 0;
+        while server.connection.is_none() {
+            assert_eq!(server.timeout(), (turns < 4).then_some(0), "turn {turns}");
+            let mut found = [Readiness::NONE; MEMORY_PLACES];
+            set.wait(Some(0), |place, ready| found[place as usize] = ready).unwrap();
+            server.turn(found);
+            turns += 1;
+            assert!(turns <= 5, "the next guest is not served");
+        }
+        assert_eq!((turns, server.device.left), (5, None));
     }
 
     /// Whether the board of the member at this place has been notified since the last time.

@@ -12,8 +12,11 @@
 //! One hazard remains: if a client shrinks a file after sharing it, this process faults. QEMU seals its memfds against
 //! that (`memory-backend-memfd`, the default). For other backends the host user is trusted, see `docs/security.md`.
 
+mod budget;
 mod loans;
 mod mapping;
+
+pub use budget::Budget;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,15 +29,15 @@ use telegraphos_device_core::{Piece, Step, StepResult};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::{Block, Status};
 
+use self::budget::Allotment;
 use self::loans::{Loans, Part};
 use self::mapping::Mapping;
 use crate::vfio::Refused;
 use crate::vfio::message::{DmaMap, DmaUnmap, dma_map, dma_unmap};
 
-/// Limit on the number of maps. Linux allows a process 65530 mappings (`vm.max_map_count`), heap and thread stacks
-/// included; a process that has used them up cannot allocate memory. QEMU needs some tens, or with a virtual IOMMU one
-/// for each range that the guest maps.
-const MAX_MAPS: usize = 32_768;
+/// Limit on the number of maps of a board, private ones included. QEMU needs some tens, or with a virtual IOMMU one for
+/// each range that the guest maps.
+const MAX_MAPS: usize = budget::MAX_MAPS as usize;
 /// Default limit on mapped bytes: an eighth of a process's address space, and more than any guest has.
 pub const DEFAULT_LIMIT: u64 = 16 << 40;
 const PAGE: u64 = 4096;
@@ -63,12 +66,15 @@ pub enum Mapped {
 /// The guest memory that the client shares with the board.
 ///
 /// Every mapped file takes up this process's address space of 2^47 bytes. If that were exhausted, the next allocation
-/// would end the process, so one account limits all maps together.
+/// would end the process, so one account limits all maps together; and so for the number of mappings. What the boards
+/// of a process take together is divided ([`Budget`]).
 #[derive(Debug)]
 pub struct GuestMemory {
     maps: BTreeMap<u64, Map>,
     /// Bytes of files that are mapped; private maps do not count.
     mapped: Account<()>,
+    /// This board's part of what all boards of the process take.
+    part: Allotment,
     /// What is lent of them.
     loans: Loans,
 }
@@ -80,16 +86,26 @@ impl Default for GuestMemory {
 }
 
 impl GuestMemory {
-    /// No maps, with a limit on mapped bytes.
+    /// No maps, with a limit on mapped bytes, for the only board of the process.
     pub fn new(limit: u64) -> GuestMemory {
-        GuestMemory { maps: BTreeMap::new(), mapped: Account::new(Shares::single(limit)), loans: Loans::default() }
+        GuestMemory {
+            maps: BTreeMap::new(),
+            mapped: Account::new(Shares::single(limit)),
+            part: Budget::of_process(1).part(),
+            loans: Loans::default(),
+        }
+    }
+
+    /// From now on this is one of several boards, which share what the process has. For a board without a client.
+    pub fn share(&mut self, budget: &Budget) {
+        self.part = budget.part();
     }
 
     /// Adds memory of this process's own at `address`: `size` bytes from `offset` of a file. It stays whatever the
     /// client does, and is not charged to it. Address, offset and size are whole pages, and overlap no other map.
     pub fn fix(&mut self, address: u64, fd: &OwnedFd, offset: u64, size: u64) -> Result<(), Errno> {
         let len = usize::try_from(size).map_err(|_| Errno::NOMEM)?;
-        let mapping = Some(Arc::new(Mapping::new(fd, offset, len, true)?));
+        let mapping = Some(Arc::new(Mapping::new(fd, offset, len, true, None)?));
         self.maps.insert(address, Map { size, mapping, fixed: true });
         Ok(())
     }
@@ -142,9 +158,13 @@ impl GuestMemory {
         self.mapped
             .take((), size)
             .map_err(|e| refused(Errno::NOMEM, &format!("the client {e} bytes: see --dma-limit-gib")))?;
-        let mapping = Mapping::new(&fd, offset, len, flags & dma_map::WRITE != 0).map_err(|e| {
+        let charged = self.part.take(size).map_err(|e| refused(Errno::NOSPC, &e.to_string()));
+        let mapping = charged.and_then(|charge| {
+            Mapping::new(&fd, offset, len, flags & dma_map::WRITE != 0, Some(charge))
+                .map_err(|e| refused(e, &format!("its file cannot be mapped: {e}")))
+        });
+        let mapping = mapping.inspect_err(|_| {
             self.mapped.give(&(), size);
-            refused(e, &format!("its file cannot be mapped: {e}"))
         })?;
         let seals = rustix::fs::fcntl_get_seals(fd.as_fd()).unwrap_or(SealFlags::empty());
         self.maps.insert(address, Map { size, mapping: Some(Arc::new(mapping)), fixed: false });
@@ -274,6 +294,13 @@ impl GuestMemory {
             return Err(Status::MemoryFault);
         }
         map.mapping.as_ref().map(|mapping| (mapping, offset)).ok_or(Status::PrivateMemory)
+    }
+}
+
+impl Drop for GuestMemory {
+    fn drop(&mut self) {
+        // Also if the board has ended by a fault: what other boards still read is copied out.
+        self.recall(0, u64::MAX);
     }
 }
 
@@ -451,19 +478,68 @@ mod tests {
         assert_eq!((memory.mapped.total(), map(&mut memory, 99)), (0, Ok(Mapped::Shared { sealed: false })));
     }
 
+    /// Mappings of a file of this name, as the kernel counts them.
+    fn mappings_of(name: &str) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().filter(|line| line.contains(&format!("/memfd:{name} "))).count()
+    }
+
+    /// The claim: a guest of one process takes the mappings from the others.
     #[test]
-    fn maps_are_fewer_than_the_kernel_allows_a_process() {
-        let fd = file(0x2000);
-        let mut memory = GuestMemory::default();
-        // Every other page, so that the kernel does not merge two mappings.
+    fn a_guest_with_all_maps_that_it_can_have_leaves_those_of_the_other_boards() {
+        const BOARDS: usize = 4;
+        let fd = rustix::fs::memfd_create("greedy", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&fd, 0x1000).unwrap();
+        let budget = Budget::of_process(BOARDS);
+        let mut boards: Vec<_> = (0..BOARDS).map(|_| GuestMemory::default()).collect();
+        boards.iter_mut().for_each(|board| board.share(&budget));
+        // The same page each time: the kernel merges mappings whose addresses and offsets go on, which these never do.
         let map = |memory: &mut GuestMemory, n: u64| {
-            let map = DmaMap { offset: n % 2 * 0x1000, ..request(0x2000 * n, 0x1000, RW) };
-            memory.map(&map, Some(fd.try_clone().unwrap())).map_err(|refused| refused.errno)
+            memory.map(&request(0x2000 * n, 0x1000, RW), Some(fd.try_clone().unwrap()))
         };
-        for n in 0..MAX_MAPS as u64 {
-            map(&mut memory, n).unwrap();
+        let counts: Vec<u64> =
+            boards.iter_mut().map(|board| (0..).find(|n| map(board, *n).is_err()).unwrap()).collect();
+        assert_eq!(mappings_of("greedy") as u64, counts.iter().sum::<u64>(), "none is merged");
+        let allowed: u64 =
+            std::fs::read_to_string("/proc/sys/vm/max_map_count").map_or(65_530, |text| text.trim().parse().unwrap());
+        if allowed == 65_530 {
+            assert_eq!(counts[0], MAX_MAPS as u64);
         }
-        assert_eq!(map(&mut memory, MAX_MAPS as u64), Err(Errno::NOSPC));
+        let guaranteed = (allowed - 8192) / 2 / BOARDS as u64;
+        assert!(counts.iter().all(|count| *count >= guaranteed), "{counts:?}: expected {guaranteed} at least");
+        assert!(counts.iter().sum::<u64>() <= allowed - 8192, "{counts:?}");
+        // Each of them is refused by its limit, not by the kernel, and the process goes on.
+        for (board, n) in boards.iter_mut().zip(&counts) {
+            let refused = map(board, *n).unwrap_err();
+            assert_eq!(refused.errno, Errno::NOSPC, "{}", refused.why);
+        }
+        let stacks: Vec<_> = (0..100).map(|_| std::thread::spawn(|| drop(vec![1u8; 1 << 20]))).collect();
+        stacks.into_iter().for_each(|thread| thread.join().unwrap());
+        // What one gives back is there for it again, and the rest of it for the others.
+        boards[0].unmap(&DmaUnmap { argsz: 24, flags: 0, address: 0, size: 0x1000 }).unwrap();
+        assert_eq!(mappings_of("greedy") as u64, counts.iter().sum::<u64>() - 1);
+        map(&mut boards[0], 0).unwrap();
+        boards.remove(0);
+        assert_eq!(mappings_of("greedy") as u64, counts[1..].iter().sum::<u64>());
+        map(&mut boards[0], counts[1]).unwrap();
+    }
+
+    #[test]
+    fn guests_of_one_process_do_not_take_its_addresses_from_each_other() {
+        const SIZE: u64 = 1 << 40;
+        let fd = file(SIZE);
+        let budget = Budget::of_process(16);
+        let mut boards: Vec<_> = (0..16).map(|_| GuestMemory::default()).collect();
+        boards.iter_mut().for_each(|board| board.share(&budget));
+        let map = |memory: &mut GuestMemory, n: u64| {
+            memory.map(&request(SIZE * n, SIZE, RW), Some(fd.try_clone().unwrap())).map_err(|refused| refused.errno)
+        };
+        let counts: Vec<u64> =
+            boards.iter_mut().map(|board| (0..).find(|n| map(board, *n).is_err()).unwrap()).collect();
+        // 16 TiB each is the limit of one; together they have 64 TiB of 128.
+        assert!(counts[0] == 16 && counts.iter().all(|count| *count >= 2), "{counts:?}");
+        assert_eq!(counts.iter().sum::<u64>(), 64, "{counts:?}");
+        assert_eq!(map(&mut boards[15], 63), Err(Errno::NOSPC));
         drop(vec![1u8; 64 << 20]);
     }
 

@@ -48,6 +48,9 @@ pub(crate) fn report(notice: &Notice, limiter: &mut Limiter, now: u64) {
         Notice::NoHold { from, page, imports } => warn "no hold"
             ("node {from} was refused hold slots for {imports} imports of the queue at export page {page}: its share \
               or --holds is used up");
+        Notice::SilentNode { node } => warn "silent node"
+            ("node {node} has not answered a request within --answer-limit-ms: what was sent to it has failed, and its \
+              imports can only be closed");
         Notice::SilentCopy { node, page } => warn "silent copy"
             ("node {node} did not acknowledge a store to export page {page} within --replica-limit-ms: its copy is \
               dropped, the others go on");

@@ -49,6 +49,9 @@ settings! {
     offset_bits: u8, "BITS";
     /// Longest wait of a guest's load, in milliseconds, 1 to 4000: QEMU disables the device after 5000 [default: 1000]
     load_limit_ms: u64, "MS";
+    /// Longest time that a node may leave a request unanswered, in milliseconds, at least 4 times --replica-limit-ms
+    /// and at most 600000; after that its imports here are dead with TIMEOUT [default: 30000]
+    answer_limit_ms: u64, "MS";
     /// Unanswered requests to one node [default: 64]
     outstanding: u32, "N";
     /// Waiting stores of one import at which its processes are stopped [default: 1024]
@@ -191,6 +194,12 @@ impl Settings {
         hib.pending_writes = within("pending-writes", self.pending_writes, hib.pending_writes, 1..=1024, expected)?;
         let (default, range) = (hib.replica_limit / 1000, 10..=60_000);
         hib.replica_limit = 1000 * within("replica-limit-ms", self.replica_limit_ms, default, range, "10 to 60000")?;
+        // A store waits for the copies of its page and, where its home moves, for the move: for three limits.
+        let shortest = 4 * hib.replica_limit / 1000;
+        let (default, expected) =
+            ((hib.answer_limit / 1000).max(shortest), "at least 4 times --replica-limit-ms and at most 600000");
+        hib.answer_limit =
+            1000 * within("answer-limit-ms", self.answer_limit_ms, default, shortest..=600_000, expected)?;
         hib.fanout_by_switch = self.fanout_by_switch.unwrap_or(hib.fanout_by_switch);
         hib.msix = self.msix.unwrap_or(false);
         let spin = self.spin_us.map(|us| within("spin-us", Some(us), 0, ..=1_000_000, "0 to 1000000")).transpose()?;
@@ -217,7 +226,7 @@ mod tests {
     fn every_setting_can_be_given_in_the_file_and_the_command_line_wins() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("hib.toml");
-        let text = "socket = 'a'\nnode = 3\nfabric = 'b'\nnode-bits = 4\noffset-bits = 20\nload-limit-ms = 500\noutstanding = 7\n\
+        let text = "socket = 'a'\nnode = 3\nfabric = 'b'\nnode-bits = 4\noffset-bits = 20\nload-limit-ms = 500\nanswer-limit-ms = 9000\noutstanding = 7\n\
                     congest-at = 100\nclear-at = 50\nreserve = 1000\nintake-limit = 512\ncopies-congest-mib = 8\ncopies-clear-mib = 4\ncopies-limit-mib = 32\ndma-limit-gib = 64\ncredits = 9\ncontexts = 16\nimports = 20\n\
                     export-pages = 30\nruns = 300\nhold = 4\nholds = 64\npending-writes = 8\nreplica-limit-ms = 300\nfanout-by-switch = false\nmsix = true\nspin-us = 5\nprint = 'virtme-ng'\nlog = 'debug'\nlog-format = 'json'\n";
         std::fs::write(&file, text).unwrap();
@@ -228,6 +237,7 @@ mod tests {
         assert_eq!((config.hib.node, config.hib.load_limit, config.hib.clear_at), (2, 500_000, 50));
         assert!(config.hib.msix && !config.hib.fanout_by_switch);
         assert_eq!((config.hib.pending_writes, config.hib.replica_limit), (8, 300_000));
+        assert_eq!(config.hib.answer_limit, 9_000_000);
         assert_eq!((config.hib.copies_limit, config.dma_limit), (32 << 20, 64 << 30));
     }
 
@@ -244,7 +254,7 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_named() {
-        let cases: [(&str, Settings); 23] = [
+        let cases: [(&str, Settings); 25] = [
             ("node", Settings { node: Some(64), ..minimal() }),
             ("load-limit-ms", Settings { load_limit_ms: Some(5000), ..minimal() }),
             ("load-limit-ms", Settings { load_limit_ms: Some(0), ..minimal() }),
@@ -265,6 +275,8 @@ mod tests {
             ("hold", Settings { hold: Some(0), ..minimal() }),
             ("holds", Settings { holds: Some(31), ..minimal() }),
             ("replica-limit-ms", Settings { replica_limit_ms: Some(9), ..minimal() }),
+            ("answer-limit-ms", Settings { answer_limit_ms: Some(19_999), ..minimal() }),
+            ("answer-limit-ms", Settings { answer_limit_ms: Some(600_001), ..minimal() }),
             ("pending-writes", Settings { pending_writes: Some(0), ..minimal() }),
             ("pending-writes", Settings { pending_writes: Some(1025), ..minimal() }),
             ("socket", Settings { socket: None, ..minimal() }),
@@ -278,6 +290,9 @@ mod tests {
         assert_eq!(settings.config().unwrap().hib.pending_writes, 1024);
         let small = Settings { copies_limit_mib: Some(16), ..minimal() }.config().unwrap().hib;
         assert_eq!((small.copies_congest_at, small.copies_clear_at), (16 << 20, 8 << 20));
+        // Patience with copies is patience with their home.
+        let patient = Settings { replica_limit_ms: Some(60_000), ..minimal() }.config().unwrap().hib;
+        assert_eq!(patient.answer_limit, 240_000_000);
         // A small reserve lowers the default thresholds.
         let config = Settings { reserve: Some(16), ..minimal() }.config().unwrap();
         assert!(config.hib.clear_at < config.hib.congest_at && config.hib.congest_at <= 16);

@@ -34,6 +34,7 @@ use crate::direct::{Change, Member};
 use crate::fabric_link::{self, Arrival, FabricLink, RefusedByFabric};
 use crate::guard::Guard;
 use crate::intake::Intake;
+use crate::memory::Budget;
 use crate::rings;
 use crate::vfio::{Connection, Filled, Refused, Session, hang_up};
 
@@ -189,6 +190,12 @@ impl HibServer {
     /// serves, or another one if they are `apart`. For a server that has not taken a turn.
     pub fn join_by(&mut self, door: Door, apart: bool) {
         self.link.join_by(door, apart);
+    }
+
+    /// From now on this is one of several boards, which share what this process has. For a server that has not taken a
+    /// turn.
+    pub fn share(&mut self, budget: &Budget) {
+        self.board.share(budget);
     }
 
     /// Who calls [`HibServer::turn`] waits for these places, [`PLACES`] of them. For a server that has not taken a

@@ -17,6 +17,9 @@
  * of one user never use up the guarantee of another user's file, and a file that is within
  * its part of the reserve depends on no other.
  *
+ * Users inside the kernel, which make what other nodes name as well, have the whole rest, and none
+ * of the reserve of others.
+ *
  * A process with CAP_SYS_RESOURCE may exceed all three, as it may a disk's quota and
  * reserved blocks. Its units are counted like any other's.
  *
@@ -107,7 +110,7 @@ static void tg_shares_init(struct tg_shares *shares, u32 capacity, bool by_user,
 	atomic64_set(&shares->refused, 0);
 }
 
-/* For each resource its capacity, what is held beyond guarantees, and refusals. */
+/* For each resource its capacity, what is held beyond guarantees, and refusals. Refused names. */
 static ssize_t accounts_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
 	struct tg_device *tg = container_of(dev, struct tg_device, dev);
@@ -129,6 +132,8 @@ static ssize_t accounts_show(struct device *dev, struct device_attribute *attr, 
 				    shares->user_limit, shares->division.guaranteed,
 				    shares->division.pool, borrowed, (s64)atomic64_read(&shares->refused));
 	}
+	at += sysfs_emit_at(buf, at, "names of the kernel's own objects: refused %lld\n",
+			    (s64)atomic64_read(&tg->names_refused));
 	return at;
 }
 static DEVICE_ATTR_RO(accounts);
@@ -190,6 +195,16 @@ static u32 tg_account_contexts(const struct tg_file *file)
 	return count;
 }
 
+/* Whether a user inside the kernel may have more: all that is not kept for others. */
+static bool tg_account_of_kernel_allows(const struct tg_shares *shares, u32 borrowed, u32 held,
+					u32 units)
+{
+	struct tg_division division = shares->division;
+
+	division.limit = shares->capacity;
+	return tg_division_allows(&division, borrowed, held, units);
+}
+
 static void tg_account_complain(struct tg_file *file, enum tg_resource resource, u32 units,
 				u32 held, u32 user_held)
 {
@@ -220,14 +235,22 @@ int tg_charge(struct tg_file *file, enum tg_resource resource, u32 node, u32 uni
 	bool by_user = resource == TG_RESOURCE_CONTEXTS;
 	u32 *user_held = &file->user->held[account];
 	u32 *file_held = &file->held[account];
+	bool allowed;
 	u32 held;
 
 	lockdep_assert_held(&tg->lock);
 	held = by_user ? tg_account_contexts(file) : *file_held;
-	if ((!tg_division_allows(&shares->division, tg->borrowed[account],
-				 by_user ? *user_held : held, units) ||
-	     held + units > shares->file_limit || *user_held + units > shares->user_limit) &&
-	    !capable(CAP_SYS_RESOURCE)) {
+	/* A worker of the kernel has every capability. */
+	if (file->ops)
+		allowed = tg_account_of_kernel_allows(shares, tg->borrowed[account],
+						      by_user ? *user_held : held, units);
+	else
+		allowed = (tg_division_allows(&shares->division, tg->borrowed[account],
+					      by_user ? *user_held : held, units) &&
+			   held + units <= shares->file_limit &&
+			   *user_held + units <= shares->user_limit) ||
+			  capable(CAP_SYS_RESOURCE);
+	if (!allowed) {
 		atomic64_inc(&shares->refused);
 		tg_account_complain(file, resource, units, held, *user_held);
 		return -ENOSPC;

@@ -14,6 +14,9 @@ static DEFINE_MUTEX(tg_clients_lock);
 static LIST_HEAD(tg_boards);
 static const struct tg_client *tg_client;
 
+/* How long the end of an object waits for the board, in jiffies. */
+#define TG_CLIENT_PATIENCE (HZ / 4)
+
 /* Protects tg_client and tg_device.client against tg_clients_node(), which cannot sleep. */
 static DEFINE_SPINLOCK(tg_clients_guard);
 
@@ -84,6 +87,18 @@ void tg_clients_add(struct tg_device *tg)
 	list_add_tail(&tg->boards, &tg_boards);
 	if (tg_client)
 		tg_client_set(tg, tg_client->add(tg));
+	mutex_unlock(&tg_clients_lock);
+}
+
+/**
+ * tg_clients_leaving() - a board is about to be stopped
+ * @tg: Board, not gone.
+ */
+void tg_clients_leaving(struct tg_device *tg)
+{
+	mutex_lock(&tg_clients_lock);
+	if (tg->client)
+		tg_client->leaving(tg->client);
 	mutex_unlock(&tg_clients_lock);
 }
 
@@ -160,10 +175,16 @@ static struct tg_object *tg_client_make(struct tg_call *call, int (*make)(struct
 	return call->created;
 }
 
+/* The name of what is the kernel's own: no process exports or imports it. */
+static void tg_client_name(u8 to[64], const char *name)
+{
+	snprintf(to, 64, TG_KERNEL_PREFIX "%s", name);
+}
+
 /**
- * tg_client_export() - exports memory to nodes' kernels, and other processes of root
+ * tg_client_export() - exports memory to nodes' kernels
  * @file: The client's file.
- * @name: Name of the segment.
+ * @name: Name of the segment among the kernel's own.
  * @length: Bytes.
  * @node: Node that is admitted, less than TG_GRANT_NODES; or TG_ALL_NODES.
  * @rights: TG_RIGHT_* granted.
@@ -181,7 +202,7 @@ struct tg_segment *tg_client_export(struct tg_file *file, const char *name, u64 
 	struct tg_object *obj;
 
 	BUILD_BUG_ON(sizeof(export->nodes) * BITS_PER_BYTE != TG_GRANT_NODES);
-	strscpy(export->name, name, sizeof(export->name));
+	tg_client_name(export->name, name);
 	if (node == TG_ALL_NODES)
 		memset(export->nodes, 0xff, sizeof(export->nodes));
 	else if (node < TG_GRANT_NODES)
@@ -194,24 +215,27 @@ struct tg_segment *tg_client_export(struct tg_file *file, const char *name, u64 
 EXPORT_SYMBOL_NS_GPL(tg_client_export, TG_CLIENT_NS);
 
 /**
- * tg_client_import() - imports a segment
+ * tg_client_import() - imports a segment of another node's kernel, or this one's
  * @file: The client's file.
- * @name: Name of the segment.
+ * @name: Name of the segment among the kernel's own.
  * @node: Node that has it.
  * @rights: TG_RIGHT_* wanted.
+ * @accepted: Lengths that it may have.
  *
- * Return: The import, to be ended by tg_client_end(), or an error pointer.
+ * Return: The import, to be ended by tg_client_end(), or an error pointer; -EMSGSIZE for one of
+ * another length, of which nothing has been allocated.
  */
 struct tg_remote *tg_client_import(struct tg_file *file, const char *name, u32 node,
-				   u16 rights)
+				   u16 rights, const struct tg_lengths *accepted)
 {
 	struct tg_call call = {
 		.file = file,
+		.accepted = accepted,
 		.arg.import = { .node = node, .rights = rights },
 	};
 	struct tg_object *obj;
 
-	strscpy(call.arg.import.name, name, sizeof(call.arg.import.name));
+	tg_client_name(call.arg.import.name, name);
 	obj = tg_client_make(&call, tg_remote_create);
 	return IS_ERR(obj) ? ERR_CAST(obj) : tg_remote_of(obj);
 }
@@ -220,21 +244,24 @@ EXPORT_SYMBOL_NS_GPL(tg_client_import, TG_CLIENT_NS);
 /**
  * tg_client_replicate() - makes a replicated segment, or a copy of one
  * @file: The client's file.
- * @name: Name of the segment.
+ * @name: Name of the segment among the kernel's own.
  * @home: Node that has it, or TG_REPLICA_HERE to make it.
- * @length: Bytes, if it is made.
- * @rights: TG_RIGHT_* offered to all nodes' kernels, and other processes of root, if it is made;
+ * @length: Bytes. A copy has as many as its home, or is not made.
+ * @rights: TG_RIGHT_* offered to all nodes' kernels, if it is made;
  *	else those that are wanted. The client's own are the same.
  *
  * A copy is filled when this returns. A home stores by the import that belongs to it.
  *
- * Return: The segment, to be ended by tg_client_end(), or an error pointer.
+ * Return: The segment, to be ended by tg_client_end(), or an error pointer; -EMSGSIZE for a home of
+ * another length, of which nothing has been allocated.
  */
 struct tg_replicated *tg_client_replicate(struct tg_file *file, const char *name, u32 home,
 					  u64 length, u16 rights)
 {
+	const struct tg_lengths accepted = { length, length };
 	struct tg_call call = {
 		.file = file,
+		.accepted = &accepted,
 		.arg.replica = {
 			.length = length,
 			.home = home,
@@ -245,7 +272,7 @@ struct tg_replicated *tg_client_replicate(struct tg_file *file, const char *name
 	struct tg_replica *replica = &call.arg.replica;
 	struct tg_object *obj;
 
-	strscpy(replica->name, name, sizeof(replica->name));
+	tg_client_name(replica->name, name);
 	memset(replica->nodes, 0xff, sizeof(replica->nodes));
 	obj = tg_client_make(&call, tg_replicate);
 	return IS_ERR(obj) ? ERR_CAST(obj) : tg_replica_of(obj);
@@ -256,13 +283,12 @@ EXPORT_SYMBOL_NS_GPL(tg_client_replicate, TG_CLIENT_NS);
  * tg_client_end() - closes an export, import or replicated segment, and drops the client's reference
  * @obj: The object, of which the client has nothing mapped any more.
  *
- * Waits until the board has released it.
+ * Waits a little for the board to release it: the board may have to wait for another node. A
+ * worker does the rest; until then its name is taken.
  */
 void tg_client_end(struct tg_object *obj)
 {
-	struct tg_call call = { .file = obj->file, .obj = obj };
-
-	tg_object_close(&call);
+	tg_object_close_within(obj, TG_CLIENT_PATIENCE);
 	tg_object_put(obj);
 }
 EXPORT_SYMBOL_NS_GPL(tg_client_end, TG_CLIENT_NS);

@@ -10,6 +10,8 @@
  * Arming and disarming hold counter_lock from the board's command to the entry in the
  * table; the entries themselves are under tg_device.lock, for events.
  */
+#include <linux/nospec.h>
+
 #include "compat.h"
 #include "driver.h"
 #include "ioctl.h"
@@ -24,7 +26,7 @@ static struct tg_page_counter *tg_counter_of(struct tg_file *file, u32 n)
 	lockdep_assert_held(&tg->counter_lock);
 	if (n >= tg->counter_limit)
 		return NULL;
-	counter = &tg->counters[n];
+	counter = &tg->counters[array_index_nospec(n, tg->counter_limit)];
 	return counter->remote && counter->remote->obj.file == file ? counter : NULL;
 }
 

@@ -29,10 +29,11 @@ static int contexts_show(struct seq_file *s, void *unused)
 			seq_printf(s, "context=%u closing\n", context);
 			continue;
 		}
-		seq_printf(s, "context=%u process=%d uid=%u events=%lld alerts=%u congested=%u\n",
+		seq_printf(s, "context=%u process=%d uid=%u events=%lld alerts=%u congested=%u%s\n",
 			   context, pid_nr(file->opener),
 			   from_kuid(&init_user_ns, file->user->uid),
-			   (s64)atomic64_read(&file->events), file->alerts, file->congested);
+			   (s64)atomic64_read(&file->events), file->alerts, file->congested,
+			   file->kernel ? " kernel" : "");
 	}
 	mutex_unlock(&tg->lock);
 	up_read(&tg->map_lock);

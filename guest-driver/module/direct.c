@@ -28,6 +28,7 @@
 #include <linux/io.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/pm.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 
@@ -995,6 +996,10 @@ static void tg_direct_remove(struct pci_dev *pdev)
 	struct tg_device *tg;
 	void *base;
 
+	/* The system was asleep, after which it could not be used. */
+	if (!direct)
+		return;
+	pci_set_drvdata(pdev, NULL);
 	mutex_lock(&tg_direct_lock);
 	tg = direct->board;
 	if (tg) {
@@ -1035,4 +1040,5 @@ struct pci_driver tg_direct_driver = {
 	.id_table = tg_direct_ids,
 	.probe = tg_direct_probe,
 	.remove = tg_direct_remove,
+	.driver.pm = pm_sleep_ptr(&tg_pm_ops),
 };

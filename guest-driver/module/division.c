@@ -5,6 +5,9 @@
  * within its guarantee depends on no other.
  */
 #include "division.h"
+#ifdef __KERNEL__
+#include "namespaces.h"
+#endif
 
 /* Units of so many that are beyond the guarantee. */
 static u32 tg_division_beyond(const struct tg_division *d, u32 held)
@@ -30,6 +33,7 @@ bool tg_division_allows(const struct tg_division *d, u32 borrowed, u32 held, u32
 	more = tg_division_beyond(d, held + units) - tg_division_beyond(d, held);
 	return !more || (borrowed <= d->pool && more <= d->pool - borrowed);
 }
+EXPORT_SYMBOL_NS_GPL(tg_division_allows, TG_CLIENT_NS);
 
 /**
  * tg_division_take() - gives a spender more
@@ -43,6 +47,7 @@ void tg_division_take(const struct tg_division *d, u32 *borrowed, u32 *held, u32
 	*borrowed += tg_division_beyond(d, *held + units) - tg_division_beyond(d, *held);
 	*held += units;
 }
+EXPORT_SYMBOL_NS_GPL(tg_division_take, TG_CLIENT_NS);
 
 /**
  * tg_division_give() - takes back from a spender
@@ -56,3 +61,4 @@ void tg_division_give(const struct tg_division *d, u32 *borrowed, u32 *held, u32
 	*borrowed -= tg_division_beyond(d, *held) - tg_division_beyond(d, *held - units);
 	*held -= units;
 }
+EXPORT_SYMBOL_NS_GPL(tg_division_give, TG_CLIENT_NS);

@@ -3,6 +3,7 @@
  * Telegraphos HIB driver: what its files share.
  *
  * main.c    probe, remove, shutdown
+ * sleep.c   suspend and hibernation
  * admin.c   commands to the board
  * account.c what a process and a user may hold of what the board has
  * division.c
@@ -11,6 +12,7 @@
  * memory.c  guest memory the board may write
  * register.c
  *           memory of processes, pinned for it
+ * job.c     works of open files, and how many of them run
  * object.c  life of exports, imports, queues and replicated segments
  * export.c  local segments
  * import.c  remote segments
@@ -40,6 +42,8 @@
  * Locks, outermost first:
  *
  * tg_clients_lock     Boards and the kernel's users of them come and go one at a time.
+ * tg_net.work_lock    The connections of a network device with other nodes
+ *                     (telegraphos_net.ko).
  * tg_device.op_lock   Held for reading around all accesses to the board and all changes
  *                     of what it can reach; remove() takes it for writing once, to wait
  *                     for these. Never held while waiting for a worker, which needs it
@@ -76,6 +80,7 @@
  * tg_registration.guard
  *                     What the notifier of a registration has said. Taken where memory may be
  *                     reclaimed: nothing is allocated under it.
+ * tg_jobs.lock        Works of files.
  * tg_admin.lock       Command slots.
  * tg_events.guard     Whether a thread consumes events; otherwise the interrupt does, and holds
  *                     it. Taken with interrupts off.
@@ -112,6 +117,7 @@
 #include <linux/xarray.h>
 
 #include "division.h"
+#include "namespaces.h"
 #include "queue_buffers.h"
 #include "queue_handler.h"
 #include "telegraphos.h"
@@ -135,15 +141,6 @@ struct user_struct;
 
 #define TG_NAME "telegraphos"
 
-/* The namespaces of the symbols exported to telegraphos_lab.ko, and to clients. */
-#ifdef TG_NAMESPACE_IS_TOKEN
-#define TG_LAB_NS TELEGRAPHOS_LAB
-#define TG_CLIENT_NS TELEGRAPHOS_CLIENT
-#else
-#define TG_LAB_NS "TELEGRAPHOS_LAB"
-#define TG_CLIENT_NS "TELEGRAPHOS_CLIENT"
-#endif
-
 /* Bytes of an import, export and context unit. */
 #define TG_UNIT (1UL << TG_UNIT_SHIFT)
 
@@ -162,6 +159,13 @@ struct user_struct;
 
 /* The owner number under which the kernel dequeues. */
 #define TG_OWNER_KERNEL U32_MAX
+
+/*
+ * Names of the kernel's own objects begin so, and no others. To the boards they are of a uid that
+ * no process of any user namespace has, so no process is their owner.
+ */
+#define TG_KERNEL_PREFIX "kernel:"
+#define TG_UID_KERNEL ((u32)-1)
 
 /* Every node, for tg_remotes_down(). */
 #define TG_ALL_NODES U32_MAX
@@ -255,7 +259,8 @@ static_assert(sizeof(union tg_request) == sizeof(struct tg_admin_command));
 	      _item(REPLICA_CLEAR),					\
 	      _item(REPLICA_MOVE),					\
 	      _item(REPLICA_INVALID),					\
-	      _item(GRANT_RANGE))
+	      _item(GRANT_RANGE),					\
+	      _item(GRANT_GATED))
 
 /**
  * struct tg_admin_block - one command slot in memory shared with the board
@@ -268,6 +273,16 @@ struct tg_admin_block {
 };
 static_assert(sizeof(struct tg_admin_block) == TG_ADMIN_BLOCK_SIZE);
 static_assert(offsetof(struct tg_admin_block, completion) == TG_ADMIN_COMPLETION);
+
+/**
+ * struct tg_lengths - lengths of a segment of another node that are accepted
+ * @least: Bytes.
+ * @most: Bytes.
+ */
+struct tg_lengths {
+	u64 least;
+	u64 most;
+};
 
 /**
  * struct tg_admin_result - a completion, in the processor's byte order
@@ -432,6 +447,38 @@ struct tg_events {
 };
 
 /**
+ * struct tg_jobs - the works of a board's files
+ * @workers: Does them. Outlives the files.
+ * @lock: Protects what follows, and what the files and jobs have of it.
+ * @division: How many run at a time, among files.
+ * @borrowed: Works that run beyond guarantees.
+ * @files: Files with works that wait for the pool.
+ */
+struct tg_jobs {
+	struct workqueue_struct *workers;
+	spinlock_t lock;
+	struct tg_division division;
+	u32 borrowed;
+	struct list_head files;
+};
+
+/**
+ * struct tg_job - a work of a file
+ * @work: As the workqueue has it.
+ * @node: In tg_file.jobs, until it may run.
+ * @file: The file.
+ * @run: What it does.
+ * @queued: It is to run, and has not begun. Under tg_jobs.lock.
+ */
+struct tg_job {
+	struct work_struct work;
+	struct list_head node;
+	struct tg_file *file;
+	void (*run)(struct tg_job *job);
+	bool queued;
+};
+
+/**
  * struct tg_device - a board
  * @dev: The class device; its release frees this.
  * @boards: Among the boards that clients use. Under tg_clients_lock.
@@ -466,7 +513,7 @@ struct tg_events {
  * @counters: Page access counters by number. Changed under @counter_lock and
  *	@lock.
  * @wake_lock: See the top of this file.
- * @lock: Protects the next eight.
+ * @lock: Protects the next eleven, but those that say otherwise.
  * @contexts_used: Contexts in use.
  * @files: File that gets a context's events, or NULL, by context. Changed under @wake_lock, too.
  * @pages_used: Export pages in use.
@@ -474,12 +521,18 @@ struct tg_events {
  * @users: Users that have files open, or hold units.
  * @borrowed: Units held beyond guarantees, by tg_account_of().
  * @shares: How the resources are divided. Not under @lock.
+ * @names_refused: Names of the kernel's own objects that programs were refused. Not under @lock.
  * @slots: Window slots per node.
  * @memories: All memory the board may write for user processes.
+ * @remains: Objects that were torn down while the board had not released them, and was not
+ *	stopped. Added to under @op_lock for reading.
  * @objects: Exports, imports, queues and replicated segments, by kind and handle. Changed
  *	under @map_lock.
+ * @watched: Queues and replicated segments by export page, for events. Entries are removed under
+ *	@map_lock.
  * @admin: Command slots.
  * @events: Event queue.
+ * @jobs: Works of its files.
  * @debugfs: Its directory there.
  * @direct: What is known of its memory device; NULL if it can have none. Set before the board
  *	posts events, and until it posts none any more.
@@ -527,13 +580,17 @@ struct tg_device {
 	struct list_head users;
 	u32 *borrowed;
 	struct tg_shares shares[TG_RESOURCES];
+	atomic64_t names_refused;
 	u32 slots;
 	struct list_head memories;
+	struct list_head remains;
 
 	struct xarray objects[TG_OBJECT_KINDS];
+	struct xarray watched;
 
 	struct tg_admin admin;
 	struct tg_events events;
+	struct tg_jobs jobs;
 	struct dentry *debugfs;
 
 	struct tg_direct *direct;
@@ -584,7 +641,7 @@ struct tg_pins {
 
 /**
  * struct tg_memory - memory the board may write
- * @node: In tg_device.memories, from allocation to release.
+ * @node: In tg_device.memories, from when the board may reach it to release.
  * @owner: User that its locked memory is charged to, or NULL.
  * @charged: Number of pages charged to @owner.
  * @chunk_size: Bytes of each chunk.
@@ -594,8 +651,9 @@ struct tg_pins {
  * @count: Number of chunks.
  * @chunk: The chunks; those of a direct segment lie one after the other, and have no pages.
  *
- * Released when the board has confirmed that it cannot reach it any more, or
- * by remove() when the board cannot write at all.
+ * Before it is in the list it is released by its maker. From then on it is released when the
+ * board has confirmed that it cannot reach it any more, or by remove() when the board cannot write
+ * at all: each of them takes it off the list first, under op_lock or after all holders of that.
  */
 struct tg_memory {
 	struct list_head node;
@@ -614,6 +672,7 @@ struct tg_memory {
  * @tg: The board.
  * @ops: Of a file that the kernel has open for itself: how it is told of events. Else NULL.
  * @private: For these.
+ * @kernel: It is the kernel's own, and may use names that begin with TG_KERNEL_PREFIX.
  * @context: Context number.
  * @key: The context's key, which stores of arguments to the context must carry.
  * @ref: Held by the open file, and by the context until it is closed.
@@ -621,8 +680,11 @@ struct tg_memory {
  * @owner: User that its objects' locked memory is charged to, whatever process makes them.
  * @opener: The process that opened it.
  * @held: Units held, by tg_account_of(). Under tg_device.lock.
- * @workers: Tears its objects down and fills its pages. One per file, because these works
- *	can wait for other nodes, and other files' works must not wait for them.
+ * @jobs: Its works that may not run yet. This and the next three under tg_jobs.lock.
+ * @jobs_wait: In tg_jobs.files.
+ * @jobs_held: Number of its works that run, or have been started.
+ * @jobs_count: The same, and those in @jobs.
+ * @idle: Waiters for the end of them.
  * @users: The open file and each of its objects.
  * @work: Closes the context, after the last user.
  * @closed: The context has left the board, or the board has left.
@@ -637,12 +699,15 @@ struct tg_memory {
  * @calm: Faults that wait for the end of congestion.
  * @taken_used: Words of the status page in use by own imports. Under
  *	tg_device.lock.
- * @nowhere: What the windows of soft imports that are gone lead to; or NULL.
+ * @nowhere: What the mappings of soft imports that are gone lead to, and those of a soft file
+ *	whose board is; or NULL.
+ * @soft: Its context page, status page and exports raise no SIGBUS when the board is gone.
  */
 struct tg_file {
 	struct tg_device *tg;
 	const struct tg_client_ops *ops;
 	void *private;
+	bool kernel;
 	u32 context;
 	u64 key;
 	struct kref ref;
@@ -650,7 +715,11 @@ struct tg_file {
 	struct user_struct *owner;
 	struct pid *opener;
 	u32 *held;
-	struct workqueue_struct *workers;
+	struct list_head jobs;
+	struct list_head jobs_wait;
+	u32 jobs_held;
+	u32 jobs_count;
+	wait_queue_head_t idle;
 	refcount_t users;
 	struct work_struct work;
 	struct completion closed;
@@ -663,6 +732,7 @@ struct tg_file {
 	wait_queue_head_t calm;
 	DECLARE_BITMAP(taken_used, TG_TAKEN_WORDS);
 	struct page *nowhere;
+	bool soft;
 };
 
 /**
@@ -675,6 +745,8 @@ struct tg_file {
  * @end: Ends all work on it, without op_lock, which workers need. NULL if it has none.
  * @leave: Removes it from the board, finished or not, mapped nowhere, ended, under op_lock
  *	for reading. True if the board has released it.
+ * @unwatch: Events do not find it any more. With its removal from the table, under map_lock for
+ *	writing. NULL if none are about it.
  * @left: It has been removed from the table. NULL if nothing is left to do.
  * @free: Frees it after the last reference.
  */
@@ -684,6 +756,7 @@ struct tg_object_ops {
 	void (*quiet)(struct tg_object *obj);
 	void (*end)(struct tg_object *obj);
 	bool (*leave)(struct tg_object *obj);
+	void (*unwatch)(struct tg_object *obj);
 	void (*left)(struct tg_object *obj);
 	void (*free)(struct tg_object *obj);
 };
@@ -702,8 +775,9 @@ struct tg_object_ops {
  * @dead: Its pages are gone: for good, or, of a replicated segment and its own import,
  *	until it has a home again. Under map_lock.
  * @part: It is the own import of a replicated segment, with which alone it is closed.
- * @work: Tears it down.
+ * @teardown: Tears it down.
  * @closing: Among the objects a closing file waits for.
+ * @remains: In tg_device.remains.
  * @torn_down: It has left the board, or the board has left.
  */
 struct tg_object {
@@ -717,8 +791,9 @@ struct tg_object {
 	bool open;
 	bool dead;
 	bool part;
-	struct work_struct work;
+	struct tg_job teardown;
 	struct list_head closing;
+	struct list_head remains;
 	struct completion torn_down;
 };
 
@@ -915,7 +990,7 @@ struct tg_replicated {
 	unsigned long *wanted;
 	unsigned long *unacked;
 	wait_queue_head_t wait;
-	struct work_struct fill;
+	struct tg_job fill;
 	struct delayed_work ack;
 	struct mutex ack_lock;
 	bool left;
@@ -933,8 +1008,11 @@ struct tg_replicated {
  * @watched: @notifier is in use.
  * @mm: The address space, if it is.
  * @check: Looks whether the memory is still there.
+ * @wait: Waiters for the end of a look.
  * @guard: See the top of this file. Protects what follows.
  * @ready: It is published: @check may run.
+ * @notified: Number of notifications after which it looks.
+ * @looked: Number of those that it has looked after.
  * @unmapped: Some of the addresses are no longer of this memory.
  * @suspect_start: First address that may not be.
  * @suspect_end: End of those addresses.
@@ -949,9 +1027,12 @@ struct tg_registration {
 	struct mmu_interval_notifier notifier;
 	bool watched;
 	struct mm_struct *mm;
-	struct work_struct check;
+	struct tg_job check;
+	wait_queue_head_t wait;
 	spinlock_t guard;
 	bool ready;
+	u64 notified;
+	u64 looked;
 	bool unmapped;
 	unsigned long suspect_start;
 	unsigned long suspect_end;
@@ -1046,12 +1127,18 @@ static inline u32 tg_minor(const struct tg_device *tg)
 /* main.c */
 extern struct workqueue_struct *tg_workers;
 extern struct workqueue_struct *tg_ack_workers;
+extern struct pci_driver tg_driver;
 extern atomic_t tg_files;
 extern wait_queue_head_t tg_files_gone;
 bool tg_device_answers(struct tg_device *tg);
 void tg_device_lost(struct tg_device *tg);
 void tg_device_check(struct tg_device *tg, unsigned long since);
 void tg_device_watch(struct tg_device *tg);
+
+/* sleep.c */
+extern const struct dev_pm_ops tg_pm_ops;
+int tg_sleep_init(void);
+void tg_sleep_exit(void);
 
 /* admin.c */
 int tg_admin_init(struct tg_device *tg);
@@ -1089,8 +1176,10 @@ struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
 				u32 count, struct user_struct *owner);
 struct tg_memory *tg_memory_new_direct(struct tg_device *tg, const u8 group[64], u32 count,
 				       struct user_struct *owner);
-struct tg_memory *tg_memory_new_pinned(struct tg_device *tg, struct tg_pins *pins,
-				       unsigned long pages, struct user_struct *owner);
+struct tg_memory *tg_memory_new_pinned(struct tg_pins *pins, unsigned long pages,
+				       struct user_struct *owner);
+void tg_memory_give(struct tg_device *tg, struct tg_memory *memory);
+void tg_memory_discard(struct tg_memory *memory);
 void tg_memory_free(struct tg_device *tg, struct tg_memory *memory);
 void tg_memory_free_all(struct tg_device *tg);
 unsigned long tg_memory_pfn(const struct tg_memory *memory, unsigned long page);
@@ -1101,6 +1190,33 @@ int tg_register(struct tg_call *call);
 int tg_registration_state(struct tg_call *call);
 extern const struct tg_object_ops tg_registration_ops;
 
+/* job.c */
+int tg_jobs_init(struct tg_device *tg);
+void tg_jobs_exit(struct tg_device *tg);
+void tg_jobs_open(struct tg_file *file);
+void tg_jobs_drain(struct tg_file *file);
+void tg_job_work(struct work_struct *work);
+void tg_job_set(struct tg_job *job, struct tg_file *file, void (*run)(struct tg_job *job));
+bool tg_job_queue(struct tg_job *job);
+void tg_job_cancel_sync(struct tg_job *job);
+
+/**
+ * tg_job_init() - makes a work of a file
+ * @job: Zeroed job.
+ * @file: Its file.
+ * @run: What it does. It may free the job.
+ *
+ * The jobs of each caller are a class of their own for lockdep: a teardown waits for the end of
+ * the last look at the same memory, which waits for no teardown.
+ */
+#define tg_job_init(job, file, run)			\
+do {							\
+	struct tg_job *_job = (job);			\
+							\
+	INIT_WORK(&_job->work, tg_job_work);		\
+	tg_job_set(_job, file, run);			\
+} while (0)
+
 /* object.c */
 int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 limit);
 void tg_object_publish(struct tg_object *obj);
@@ -1108,8 +1224,10 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle);
 void tg_object_put(struct tg_object *obj);
 void tg_object_discard(struct tg_object *obj);
 int tg_object_close(struct tg_call *call);
+void tg_object_close_within(struct tg_object *obj, unsigned long patience);
 void tg_object_kill_locked(struct tg_object *obj);
 void tg_object_end(struct tg_object *obj);
+void tg_objects_forget(struct tg_device *tg);
 void tg_file_close_objects(struct tg_file *file, unsigned long end);
 
 /* export.c */
@@ -1117,6 +1235,9 @@ int tg_segment_init(struct tg_segment *segment, struct tg_file *file, u32 kind,
 		    const u8 *name, u64 size);
 int tg_segment_take_pages(struct tg_segment *segment, u32 count);
 int tg_segment_allocate(struct tg_segment *segment, u32 count, const u8 *group);
+int tg_segment_watch(struct tg_segment *segment);
+void tg_segment_unwatch(struct tg_object *obj);
+struct tg_segment *tg_segment_watched(struct tg_device *tg, u32 kind, u32 page);
 int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg);
 int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg);
 int tg_segment_withdraw(struct tg_segment *segment);
@@ -1127,7 +1248,7 @@ bool tg_segment_leave(struct tg_object *obj);
 extern const struct tg_object_ops tg_segment_ops;
 
 /* import.c */
-int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
+int tg_remote_lookup(struct tg_file *file, struct tg_import *arg, const struct tg_lengths *accepted,
 		     struct tg_admin_result *result);
 int tg_remote_create(struct tg_call *call);
 int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
@@ -1213,7 +1334,8 @@ void tg_replica_event(struct tg_device *tg, u32 home, u64 value);
 extern const struct tg_object_ops tg_replica_ops;
 
 /* replica_pages.c */
-int tg_replica_pages_init(struct tg_replicated *replica, u32 count, u32 home);
+int tg_replica_pages_init(struct tg_replicated *replica, struct tg_file *file, u32 count,
+			  u32 home);
 void tg_replica_pages_exit(struct tg_replicated *replica);
 void tg_replica_pages_rehome(struct tg_replicated *replica, u32 home);
 u32 tg_replica_pages_home(const struct tg_replicated *replica);
@@ -1242,7 +1364,7 @@ extern struct dentry *tg_debugfs_root;
 void tg_debugfs_add(struct tg_device *tg);
 
 /* ioctl.c */
-bool tg_name_is_valid(const u8 name[64]);
+int tg_name_take(struct tg_file *file, u8 name[64], bool import);
 long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 /* connection.c */
@@ -1251,7 +1373,9 @@ int tg_name_of_connection(u8 name[64], bool import);
 /* file.c */
 struct tg_file *tg_file_open(struct tg_device *tg, const struct tg_client_ops *ops, void *private);
 void tg_file_close(struct tg_file *file);
+u32 tg_file_uid(const struct tg_file *file);
 void tg_file_put(struct tg_file *file);
+int tg_file_soften(struct tg_file *file);
 void tg_context_event(struct tg_device *tg, u32 context);
 void tg_context_state_event(struct tg_device *tg, u32 context, u64 value);
 void tg_contexts_lost(struct tg_device *tg);
@@ -1259,6 +1383,7 @@ extern const struct file_operations tg_fops;
 
 /* client.c */
 void tg_clients_add(struct tg_device *tg);
+void tg_clients_leaving(struct tg_device *tg);
 void tg_clients_remove(struct tg_device *tg);
 void tg_clients_node(struct tg_device *tg, u32 node);
 

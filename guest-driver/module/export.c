@@ -4,7 +4,6 @@
  * it differs in the grant of its one export page, see queue.c. So is a
  * replicated segment, see replica.c.
  */
-#include <linux/cred.h>
 #include <linux/slab.h>
 
 #include "driver.h"
@@ -67,6 +66,59 @@ int tg_segment_allocate(struct tg_segment *segment, u32 count, const u8 *group)
 		return PTR_ERR(memory);
 	segment->memory = memory;
 	return 0;
+}
+
+/**
+ * tg_segment_watch() - lets events about the pages of a segment find it
+ * @segment: Queue or replicated segment that has its pages, of which nothing is granted yet.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int tg_segment_watch(struct tg_segment *segment)
+{
+	struct tg_device *tg = segment->obj.tg;
+	u32 i;
+	int err;
+
+	for (i = 0; i < segment->count; i++) {
+		/* It may take the place of a segment that is about to be unwatched. */
+		err = xa_err(xa_store(&tg->watched, segment->first + i, segment,
+				      GFP_KERNEL_ACCOUNT));
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/**
+ * tg_segment_unwatch() - mirror of tg_segment_watch()
+ * @obj: Queue or replicated segment, watched or not. The caller holds map_lock for writing.
+ */
+void tg_segment_unwatch(struct tg_object *obj)
+{
+	struct tg_segment *segment = tg_segment_of(obj);
+	u32 i;
+
+	lockdep_assert_held_write(&obj->tg->map_lock);
+	for (i = 0; i < segment->count; i++)
+		xa_cmpxchg(&obj->tg->watched, segment->first + i, segment, NULL, 0);
+}
+
+/**
+ * tg_segment_watched() - the segment that an event is about
+ * @tg: Board. The caller holds map_lock.
+ * @kind: TG_MMAP_QUEUE or TG_MMAP_REPLICA.
+ * @page: Export page, as the board names it.
+ *
+ * Return: The segment, in its table as long as map_lock is held; or NULL.
+ */
+struct tg_segment *tg_segment_watched(struct tg_device *tg, u32 kind, u32 page)
+{
+	struct tg_segment *segment;
+
+	lockdep_assert_held(&tg->map_lock);
+	segment = xa_load(&tg->watched, page);
+	return segment && segment->obj.kind == kind ? segment : NULL;
 }
 
 /* Number of chunks from i on that lie one after the other for the board. */
@@ -132,7 +184,7 @@ int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg)
 		.command.opcode = cpu_to_le32(TG_ADMIN_SEGMENT_PUBLISH),
 		.command.rights_owner = cpu_to_le16(arg->rights_owner),
 		.command.rights_others = cpu_to_le16(arg->rights_others),
-		.command.uid = cpu_to_le32(from_kuid(&init_user_ns, current_fsuid())),
+		.command.uid = cpu_to_le32(tg_file_uid(segment->obj.file)),
 		.command.index = cpu_to_le32(segment->first),
 		.command.count = cpu_to_le32(segment->count),
 		.command.generation = cpu_to_le64(segment->generation),

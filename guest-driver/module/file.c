@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The character device: open files and their contexts, read() and poll(). */
+#include <linux/cred.h>
 #include <linux/poll.h>
 #include <linux/random.h>
 #include <linux/slab.h>
@@ -8,6 +9,7 @@
 #include "client.h"
 #include "compat.h"
 #include "driver.h"
+#include "ioctl.h"
 
 /* Which file gets the events of a context: one, or none. */
 static void tg_context_assign(struct tg_device *tg, u32 context, struct tg_file *file)
@@ -194,7 +196,7 @@ static void tg_file_work(struct work_struct *work)
 	struct tg_device *tg = file->tg;
 
 	/* The last works, which have ended its objects, are about to return. */
-	destroy_workqueue(file->workers);
+	tg_jobs_drain(file);
 	down_read(&tg->op_lock);
 	/* Otherwise the page and the number stay until the board is removed. */
 	if (!tg_gone(tg) && !tg_admin_checked(tg, file, TG_ADMIN_QUICK, &request, NULL)) {
@@ -207,6 +209,18 @@ static void tg_file_work(struct work_struct *work)
 }
 
 /**
+ * tg_file_uid() - to whom the boards are to take an export or a lookup to belong
+ * @file: File by which it is made.
+ *
+ * Return: The uid, as the first user namespace has it, of the calling process; TG_UID_KERNEL for
+ * the kernel's own.
+ */
+u32 tg_file_uid(const struct tg_file *file)
+{
+	return file->kernel ? TG_UID_KERNEL : from_kuid(&init_user_ns, current_fsuid());
+}
+
+/**
  * tg_file_put() - drops a user of a file; after the last, its context closes
  * @file: File.
  */
@@ -215,9 +229,6 @@ void tg_file_put(struct tg_file *file)
 	if (refcount_dec_and_test(&file->users))
 		queue_work(tg_workers, &file->work);
 }
-
-/* Works of one file that run at a time: a slow teardown does not delay others. */
-#define TG_FILE_WORKERS 8
 
 /**
  * tg_file_open() - makes a file and its context on the board
@@ -239,12 +250,14 @@ struct tg_file *tg_file_open(struct tg_device *tg, const struct tg_client_ops *o
 	file->tg = tg;
 	file->ops = ops;
 	file->private = private;
+	file->kernel = ops || tg_lab_opens_for_kernel();
 	refcount_set(&file->users, 1);
 	kref_init(&file->ref);
 	INIT_WORK(&file->work, tg_file_work);
 	init_completion(&file->closed);
 	init_waitqueue_head(&file->wait);
 	init_waitqueue_head(&file->calm);
+	tg_jobs_open(file);
 	/* A predictable key protects nothing: early in boot this waits. */
 	err = get_random_bytes_wait(&file->key, sizeof(file->key));
 	if (err)
@@ -253,11 +266,6 @@ struct tg_file *tg_file_open(struct tg_device *tg, const struct tg_client_ops *o
 	err = tg_account_open(file);
 	if (err)
 		goto err_free;
-	err = -ENOMEM;
-	file->workers = alloc_workqueue(TG_NAME "_file", WQ_UNBOUND, TG_FILE_WORKERS);
-	if (!file->workers)
-		goto err_account;
-
 	down_read(&tg->op_lock);
 	err = -ENODEV;
 	if (tg_gone(tg))
@@ -283,8 +291,6 @@ err_status:
 	tg_memory_free(tg, file->status);
 err_unlock:
 	up_read(&tg->op_lock);
-	destroy_workqueue(file->workers);
-err_account:
 	tg_account_close(file);
 err_free:
 	kfree_sensitive(file);
@@ -320,6 +326,26 @@ void tg_file_close(struct tg_file *file)
 	if (time_before(now, end))
 		wait_for_completion_timeout(&file->closed, end - now);
 	kref_put(&file->ref, tg_file_release);
+}
+
+/**
+ * tg_file_soften() - makes the page that mappings lead to when what they map is gone
+ * @file: File.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int tg_file_soften(struct tg_file *file)
+{
+	struct page *page;
+
+	if (READ_ONCE(file->nowhere))
+		return 0;
+	page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!page)
+		return -ENOMEM;
+	if (cmpxchg(&file->nowhere, NULL, page))
+		__free_page(page);
+	return 0;
 }
 
 static int tg_open(struct inode *inode, struct file *filp)

@@ -3,8 +3,8 @@
  * Remote segments: other nodes' memory, mapped through the window. An own import is one of
  * this node's own pages of a replicated segment, see replica.c.
  */
-#include <linux/cred.h>
 #include <linux/delay.h>
+#include <linux/nospec.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
 
@@ -48,11 +48,12 @@ static int tg_remote_take_slots(struct tg_device *tg, struct tg_remote *remote, 
  * @file: File that looks it up. The caller holds op_lock for reading.
  * @arg: Name, secret, node and rights. Its status is filled in if the board has completed
  *	the command.
- * @result: The segment, checked.
+ * @accepted: Lengths that the file accepts; or NULL: any.
+ * @result: The segment, checked: nothing has been made for it.
  *
- * Return: 0 or a negative errno.
+ * Return: 0 or a negative errno; -EMSGSIZE for a length that is not accepted.
  */
-int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
+int tg_remote_lookup(struct tg_file *file, struct tg_import *arg, const struct tg_lengths *accepted,
 		     struct tg_admin_result *result)
 {
 	struct tg_device *tg = file->tg;
@@ -60,7 +61,7 @@ int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
 		.command.opcode = cpu_to_le32(TG_ADMIN_LOOKUP),
 		.command.node = cpu_to_le16(arg->node),
 		.command.rights = cpu_to_le16(arg->rights),
-		.command.uid = cpu_to_le32(from_kuid(&init_user_ns, current_fsuid())),
+		.command.uid = cpu_to_le32(tg_file_uid(file)),
 	};
 	int err;
 
@@ -87,6 +88,12 @@ int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
 		dev_err_ratelimited(&tg->dev, "node %u answered for \"%*pE\" with queue words of %u bytes: expected 4 or 8, or 0 for memory\n",
 				    arg->node, tg_name_length(arg->name), arg->name, result->width);
 		return -EPROTO;
+	}
+	if (accepted && (result->length < accepted->least || result->length > accepted->most)) {
+		dev_notice_ratelimited(&tg->dev, "node %u answered for \"%*pE\" with %llu bytes: expected %llu to %llu\n",
+				       arg->node, tg_name_length(arg->name), arg->name, result->length,
+				       accepted->least, accepted->most);
+		return -EMSGSIZE;
 	}
 	return 0;
 }
@@ -148,18 +155,11 @@ static struct tg_remote *tg_remote_new(struct tg_file *file, u32 node, u32 right
 /* Its windows will lead to a page of the file when it is gone: 0 or -ENOMEM. */
 static int tg_remote_soften(struct tg_remote *remote)
 {
-	struct tg_file *file = remote->obj.file;
-	struct page *page;
+	int err = tg_file_soften(remote->obj.file);
 
-	if (!READ_ONCE(file->nowhere)) {
-		page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-		if (!page)
-			return -ENOMEM;
-		if (cmpxchg(&file->nowhere, NULL, page))
-			__free_page(page);
-	}
-	remote->soft = true;
-	return 0;
+	if (!err)
+		remote->soft = true;
+	return err;
 }
 
 /**
@@ -190,7 +190,9 @@ int tg_remote_create(struct tg_call *call)
 		arg->status = TG_ERR_BAD_NODE;
 		return -EINVAL;
 	}
-	err = tg_remote_lookup(file, arg, &found);
+	/* It is an index of slots_used from here on. */
+	arg->node = array_index_nospec(arg->node, tg->nodes);
+	err = tg_remote_lookup(file, arg, call->accepted, &found);
 	if (err)
 		return err;
 
@@ -325,10 +327,12 @@ static bool tg_remote_clear(struct tg_remote *remote)
 		.command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR),
 		.command.import = cpu_to_le16(remote->obj.handle),
 	};
+	unsigned long end = jiffies + TG_JOIN_PATIENCE;
 	struct tg_device *tg = remote->obj.tg;
 	struct tg_admin_result result;
 
 	for (;;) {
+		/* The board waits for the node no longer than its --answer-limit-ms. */
 		if (tg_admin(tg, remote->obj.file, TG_ADMIN_DRAIN, &clear, &result))
 			return false;
 		switch (result.status) {
@@ -336,6 +340,8 @@ static bool tg_remote_clear(struct tg_remote *remote)
 		case TG_ERR_INVALID:
 			return true;
 		case TG_ERR_BUSY:
+			if (time_after(jiffies, end))
+				return false;
 			msleep(TG_CLEAR_AGAIN);
 			break;
 		default:

@@ -7,7 +7,9 @@
  * must be zero, so that a newer program is refused only what this driver does not support;
  * see copy_struct_from_user().
  */
+#include <linux/capability.h>
 #include <linux/module.h>
+#include <linux/nospec.h>
 #include <linux/uaccess.h>
 
 #include "compat.h"
@@ -20,14 +22,11 @@ static int tg_reply(struct tg_call *call)
 	return copy_to_user(call->user, &call->arg, call->size) ? -EFAULT : 0;
 }
 
-/**
- * tg_name_is_valid() - whether an object may have a name
- * @name: The name.
- *
- * Return: True if it is printable ASCII, NUL-padded, not empty: so it can be logged, and no two
- * names look alike. The board refuses other names, too.
+/*
+ * Whether an object may have a name: printable ASCII, NUL-padded, not empty, so it can be logged,
+ * and no two names look alike. The board refuses other names, too.
  */
-bool tg_name_is_valid(const u8 name[64])
+static bool tg_name_is_valid(const u8 name[64])
 {
 	size_t length = strnlen(name, 64);
 	size_t i;
@@ -39,12 +38,45 @@ bool tg_name_is_valid(const u8 name[64])
 	return length && length < 64 && !memchr_inv(name + length, 0, 64 - length);
 }
 
+/**
+ * tg_name_take() - puts a name that a program gives into its final form
+ * @file: File of the program.
+ * @name: Name, NUL-padded to 64 bytes.
+ * @import: Whether it names what another node exports.
+ *
+ * Return: 0; -EINVAL for a name that no object may have; -EPERM for a name of the kernel's own
+ * objects, which the kernel alone exports and imports; or as tg_name_of_connection().
+ */
+int tg_name_take(struct tg_file *file, u8 name[64], bool import)
+{
+	struct tg_device *tg = file->tg;
+
+	if (!tg_name_is_valid(name))
+		return -EINVAL;
+	if (!file->kernel && !strncmp(name, TG_KERNEL_PREFIX, strlen(TG_KERNEL_PREFIX))) {
+		atomic64_inc(&tg->names_refused);
+		dev_notice_ratelimited(&tg->dev, "process %d of user %u is refused the name \"%*pE\": it is of the kernel's own objects\n",
+				       task_tgid_nr(current),
+				       from_kuid(&init_user_ns, current_uid()),
+				       tg_name_length(name), name);
+		return -EPERM;
+	}
+	return tg_name_of_connection(name, import);
+}
+
 static int tg_ioctl_info(struct tg_call *call)
 {
 	struct tg_file *file = call->file;
 	struct tg_info *arg = &call->arg.info;
 	struct tg_device *tg = file->tg;
+	int err;
 
+	if (arg->flags & TG_INFO_SOFT) {
+		err = tg_file_soften(file);
+		if (err)
+			return err;
+		WRITE_ONCE(file->soft, true);
+	}
 	arg->abi = TG_ABI_VERSION;
 	arg->node = tg->node;
 	arg->nodes = tg->nodes;
@@ -130,7 +162,7 @@ static int tg_ioctl_wait_undo(struct tg_call *call)
  * fields, none are removed.
  */
 static const struct tg_ioctl tg_ioctls[] = {
-	TG_IOCTL(TG_IOCTL_INFO, tg_ioctl_info, tg_info, key, .board = true),
+	TG_IOCTL(TG_IOCTL_INFO, tg_ioctl_info, tg_info, key, .flags = TG_INFO_SOFT, .board = true),
 	TG_IOCTL(TG_IOCTL_EXPORT, tg_segment_create, tg_export, offset,
 		 .board = true, .named = true),
 	TG_IOCTL(TG_IOCTL_UNEXPORT, tg_object_close, tg_handle, handle, .kind = TG_MMAP_EXPORT),
@@ -168,7 +200,8 @@ static const struct tg_ioctl tg_ioctls[] = {
 		 .board = true, .kind = TG_MMAP_REPLICA),
 	TG_IOCTL(TG_IOCTL_REPLICA_MOVE, tg_replica_move, tg_handle, handle,
 		 .board = true, .kind = TG_MMAP_REPLICA),
-	TG_IOCTL(TG_IOCTL_REGISTER, tg_register, tg_register, runs, .reply = TG_REPLY_ALWAYS),
+	TG_IOCTL(TG_IOCTL_REGISTER, tg_register, tg_register, runs, .flags = TG_REGISTER_GATED,
+		 .reply = TG_REPLY_ALWAYS),
 	TG_IOCTL(TG_IOCTL_UNREGISTER, tg_object_close, tg_handle, handle,
 		 .kind = TG_MMAP_REGISTRATION),
 	TG_IOCTL(TG_IOCTL_REGISTRATION_STATE, tg_registration_state, tg_registration_state, dead,
@@ -197,9 +230,8 @@ static int tg_ioctl_run(struct tg_call *call, int (*run)(struct tg_call *call))
 	int err;
 
 	if (call->op->named) {
-		if (!tg_name_is_valid(call->arg.export.name))
-			return -EINVAL;
-		err = tg_name_of_connection(call->arg.export.name, call->op->cmd == TG_IOCTL_IMPORT);
+		err = tg_name_take(call->file, call->arg.export.name,
+				   call->op->cmd == TG_IOCTL_IMPORT);
 		if (err)
 			return err;
 	}
@@ -282,6 +314,22 @@ static const struct tg_lab *tg_lab_get(void)
 	return lab;
 }
 
+/**
+ * tg_lab_opens_for_kernel() - whether a file that is opened now is to be one of the kernel's own
+ *
+ * Return: True for processes that may load modules, while the module for comparisons is loaded
+ * with kernel=1: so programs of tests can be the kernels of hostile nodes.
+ */
+bool tg_lab_opens_for_kernel(void)
+{
+	bool kernel;
+
+	mutex_lock(&tg_lab_lock);
+	kernel = tg_lab && tg_lab->kernel;
+	mutex_unlock(&tg_lab_lock);
+	return kernel && capable(CAP_SYS_MODULE);
+}
+
 /* Handles an ioctl of a table. */
 static int tg_ioctl_of(const struct tg_ioctl *ops, u32 count, unsigned int nr, unsigned int cmd,
 		       struct tg_call *call)
@@ -290,9 +338,11 @@ static int tg_ioctl_of(const struct tg_ioctl *ops, u32 count, unsigned int nr, u
 	u32 size;
 	int err;
 
-	if (nr >= count || !ops[nr].run)
+	if (nr >= count)
 		return -ENOTTY;
-	op = &ops[nr];
+	op = &ops[array_index_nospec(nr, count)];
+	if (!op->run)
+		return -ENOTTY;
 	if (_IOC_TYPE(cmd) != TG_IOCTL_TYPE || _IOC_DIR(cmd) != _IOC_DIR(op->cmd))
 		return -ENOTTY;
 	/* The size in the structure. The one in the request number is at most 16 KiB. */

@@ -60,6 +60,7 @@ union tg_ioctl_arg {
  * @user: The caller's structure.
  * @size: Bytes of it that are written back.
  * @arg: Its copy.
+ * @accepted: Lengths of another node's segment that a user in the kernel accepts; else NULL.
  * @obj: Object that it names, held; or NULL.
  * @created: Object that the handler has made, also if it failed midway; or NULL. It is
  *	published after success and after the structure is written back, else discarded.
@@ -70,6 +71,7 @@ struct tg_call {
 	void __user *user;
 	u32 size;
 	union tg_ioctl_arg arg;
+	const struct tg_lengths *accepted;
 	struct tg_object *obj;
 	struct tg_object *created;
 };
@@ -117,11 +119,13 @@ struct tg_ioctl {
  * @owner: The module, held while it handles an ioctl.
  * @ioctls: Its ioctls, from number TG_IOCTL_LAB on.
  * @count: Number of them.
+ * @kernel: Files that root opens are the kernel's own: see tg_lab_opens_for_kernel().
  */
 struct tg_lab {
 	struct module *owner;
 	const struct tg_ioctl *ioctls;
 	u32 count;
+	bool kernel;
 };
 
 #define TG_IOCTL(_cmd, _run, _struct, _last, ...)		\
@@ -132,6 +136,7 @@ struct tg_lab {
 		__VA_ARGS__					\
 	}
 
+bool tg_lab_opens_for_kernel(void);
 int tg_lab_register(const struct tg_lab *lab);
 void tg_lab_unregister(const struct tg_lab *lab);
 

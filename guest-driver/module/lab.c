@@ -4,6 +4,7 @@
  * comparisons only, and no program needs it.
  */
 #include <linux/module.h>
+#include <linux/moduleparam.h>
 
 #include "driver.h"
 #include "ioctl.h"
@@ -15,7 +16,11 @@ static const struct tg_ioctl tg_lab_ioctls[] = {
 		 .reply = TG_REPLY_BY_HANDLER),
 };
 
-static const struct tg_lab tg_lab_this = {
+static bool kernel;
+module_param(kernel, bool, 0444);
+MODULE_PARM_DESC(kernel, "Files of boards that root opens while this module is loaded are the kernel's own, as those of telegraphos_net.ko: for tests of hostile kernels (default no)");
+
+static struct tg_lab tg_lab_this = {
 	.owner = THIS_MODULE,
 	.ioctls = tg_lab_ioctls,
 	.count = ARRAY_SIZE(tg_lab_ioctls),
@@ -23,6 +28,7 @@ static const struct tg_lab tg_lab_this = {
 
 static int __init tg_lab_init(void)
 {
+	tg_lab_this.kernel = kernel;
 	return tg_lab_register(&tg_lab_this);
 }
 

@@ -38,6 +38,7 @@
 #include <linux/cpu.h>
 #include <linux/delay.h>
 #include <linux/io.h>
+#include <linux/nospec.h>
 #include <linux/sched/signal.h>
 #include <linux/smp.h>
 #include <linux/timekeeping.h>
@@ -470,7 +471,6 @@ static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
 	struct tg_device *tg = file->tg;
 	struct tg_special special = {
 		.file = file,
-		.slot = arg->slot,
 		.touch[0].address = u64_to_user_ptr(arg->target_address),
 		.touch[1].address = u64_to_user_ptr(arg->source_address),
 		.touches = copy ? 2 : 1,
@@ -484,6 +484,8 @@ static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
 
 	if (arg->slot >= TG_CONTEXT_SLOT_COUNT)
 		return -EINVAL;
+	arg->slot = array_index_nospec(arg->slot, TG_CONTEXT_SLOT_COUNT);
+	special.slot = arg->slot;
 	/* The register would take another length for it. */
 	if (special.length & ~TG_LENGTH_MASK)
 		return tg_launch_status(arg, TG_ERR_LENGTH);

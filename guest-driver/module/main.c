@@ -7,6 +7,7 @@
 #include <linux/fs_context.h>
 #include <linux/module.h>
 #include <linux/mount.h>
+#include <linux/pm.h>
 #include <linux/property.h>
 #include <linux/pseudo_fs.h>
 #include <linux/slab.h>
@@ -307,24 +308,49 @@ static int tg_start(struct tg_device *tg)
 	return 0;
 }
 
-/* As tg_take_down(). False if the board did not answer in time. */
-static bool tg_withdraw_all(struct tg_device *tg, u32 kind, unsigned long end)
+/* Has the board forget an object. As tg_take_down(). */
+static bool tg_take_down_object(struct tg_device *tg, const struct tg_object *obj,
+				unsigned long end)
 {
-	union tg_request request = {
-		.command.opcode = cpu_to_le32(TG_ADMIN_SEGMENT_WITHDRAW),
+	union tg_request withdraw = { .command.opcode = cpu_to_le32(TG_ADMIN_SEGMENT_WITHDRAW) };
+	union tg_request unimport = { .command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR) };
+	union tg_request revoke = {
+		.command.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
+		.command.count = cpu_to_le32(1),
 	};
+	const struct tg_segment *segment;
+
+	if (obj->kind == TG_MMAP_IMPORT) {
+		unimport.command.import = cpu_to_le16(obj->handle);
+		return !tg_remote_of(obj)->set || !tg_admin_exclusive(tg, &unimport, end);
+	}
+	segment = tg_segment_of(obj);
+	if (segment->published) {
+		memcpy(withdraw.command.name, segment->name, sizeof(withdraw.command.name));
+		if (tg_admin_exclusive(tg, &withdraw, end))
+			return false;
+	}
+	/* All other grants are of pages, see tg_revoke_all(). */
+	if (obj->kind == TG_MMAP_REGISTRATION && segment->granted) {
+		revoke.command.index = cpu_to_le32(segment->first);
+		if (tg_admin_exclusive(tg, &revoke, end))
+			return false;
+	}
+	return true;
+}
+
+/* The same of all objects of a kind, those included that were torn down without the board. */
+static bool tg_take_down_kind(struct tg_device *tg, u32 kind, unsigned long end)
+{
 	struct tg_object *obj;
 	unsigned long i;
 
-	xa_for_each(&tg->objects[kind], i, obj) {
-		const struct tg_segment *segment = tg_segment_of(obj);
-
-		if (!segment->published)
-			continue;
-		memcpy(request.command.name, segment->name, sizeof(request.command.name));
-		if (tg_admin_exclusive(tg, &request, end))
+	xa_for_each(&tg->objects[kind], i, obj)
+		if (!tg_take_down_object(tg, obj, end))
 			return false;
-	}
+	list_for_each_entry(obj, &tg->remains, remains)
+		if (obj->kind == kind && !tg_take_down_object(tg, obj, end))
+			return false;
 	return true;
 }
 
@@ -336,27 +362,23 @@ static bool tg_withdraw_all(struct tg_device *tg, u32 kind, unsigned long end)
 static bool tg_take_down(struct tg_device *tg)
 {
 	union tg_request disarm = { .counter.opcode = cpu_to_le32(TG_ADMIN_COUNTER_SET) };
-	union tg_request unimport = { .command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR) };
 	union tg_request close = { .command.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE) };
 	unsigned long end = jiffies + TG_CLOSE_PATIENCE;
-	struct tg_object *obj;
 	unsigned long i;
 
 	if (!tg_device_answers(tg) || tg_revoke_all(tg, end) ||
-	    !tg_withdraw_all(tg, TG_MMAP_EXPORT, end) ||
-	    !tg_withdraw_all(tg, TG_MMAP_QUEUE, end) ||
-	    !tg_withdraw_all(tg, TG_MMAP_REPLICA, end))
+	    !tg_take_down_kind(tg, TG_MMAP_EXPORT, end) ||
+	    !tg_take_down_kind(tg, TG_MMAP_QUEUE, end) ||
+	    !tg_take_down_kind(tg, TG_MMAP_REPLICA, end) ||
+	    !tg_take_down_kind(tg, TG_MMAP_REGISTRATION, end))
 		return false;
 	for (i = 0; i < tg->counter_limit; i++) {
 		disarm.counter.index = cpu_to_le32(i);
 		if (tg->counters[i].remote && tg_admin_exclusive(tg, &disarm, end))
 			return false;
 	}
-	xa_for_each(&tg->objects[TG_MMAP_IMPORT], i, obj) {
-		unimport.command.import = cpu_to_le16(obj->handle);
-		if (tg_remote_of(obj)->set && tg_admin_exclusive(tg, &unimport, end))
-			return false;
-	}
+	if (!tg_take_down_kind(tg, TG_MMAP_IMPORT, end))
+		return false;
 	for_each_set_bit(i, tg->contexts_used, tg->contexts) {
 		close.command.context = cpu_to_le16(i);
 		if (tg_admin_exclusive(tg, &close, end))
@@ -385,10 +407,13 @@ static void tg_device_release(struct device *dev)
 	bitmap_free(tg->pages_used);
 	for (kind = 0; kind < TG_OBJECT_KINDS; kind++)
 		xa_destroy(&tg->objects[kind]);
+	xa_destroy(&tg->watched);
 	bitmap_free(tg->contexts_used);
 	kvfree(tg->files);
 	kvfree(tg->counters);
 	tg_accounts_exit(tg);
+	/* No work of a file gets here: its file holds the board until it has returned. */
+	tg_jobs_exit(tg);
 	tg_admin_release(tg);
 	iput(tg->mapping_inode);
 	tg_number_free(tg);
@@ -422,8 +447,10 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	INIT_LIST_HEAD(&tg->boards);
 	INIT_LIST_HEAD(&tg->users);
 	INIT_LIST_HEAD(&tg->memories);
+	INIT_LIST_HEAD(&tg->remains);
 	for (kind = 0; kind < TG_OBJECT_KINDS; kind++)
 		xa_init_flags(&tg->objects[kind], XA_FLAGS_ALLOC);
+	xa_init(&tg->watched);
 
 	device_initialize(&tg->dev);
 	tg->dev.class = &tg_class;
@@ -509,6 +536,9 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	/* See tg_watch(). */
 	__set_bit(tg->export_pages - 1, tg->pages_used);
 	err = tg_accounts_init(tg);
+	if (err)
+		goto err_unmap;
+	err = tg_jobs_init(tg);
 	if (err)
 		goto err_unmap;
 	err = tg_admin_init(tg);
@@ -613,19 +643,23 @@ static void tg_remove(struct pci_dev *pdev)
 	/* A reset after which it could not be used. */
 	if (!tg)
 		return;
-	tg_clients_remove(tg);
+	tg_clients_leaving(tg);
 	/* No file there is being read after this. */
 	debugfs_remove(tg->debugfs);
 	cdev_device_del(&tg->cdev, &tg->dev);
 	/* Programs may keep it open for long, and expect the next board under the same name. */
 	tg_number_free(tg);
 	tg_stop(tg);
+	/* The board is gone: nothing of theirs waits for other nodes. */
+	tg_clients_remove(tg);
+	tg_objects_forget(tg);
 	cancel_delayed_work_sync(&tg->watch);
 	free_irq(pci_irq_vector(pdev, 0), tg);
 	cancel_delayed_work_sync(&tg->events.ack_error);
 	pci_free_irq_vectors(pdev);
-	tg_memory_free_all(tg);
+	/* Before the memory goes: a memory device that goes at the same time looks at exports. */
 	tg_direct_detach(tg);
+	tg_memory_free_all(tg);
 	tg_events_exit(tg);
 	tg_admin_exit(tg);
 	pci_iounmap(pdev, tg->contexts_io);
@@ -676,13 +710,14 @@ static const struct pci_device_id tg_ids[] = {
 };
 MODULE_DEVICE_TABLE(pci, tg_ids);
 
-static struct pci_driver tg_driver = {
+struct pci_driver tg_driver = {
 	.name = TG_NAME,
 	.id_table = tg_ids,
 	.probe = tg_probe,
 	.remove = tg_remove,
 	.shutdown = tg_shutdown,
 	.err_handler = &tg_error_handlers,
+	.driver.pm = pm_sleep_ptr(&tg_pm_ops),
 };
 
 static int __init tg_init(void)
@@ -713,8 +748,13 @@ static int __init tg_init(void)
 	err = pci_register_driver(&tg_driver);
 	if (err)
 		goto err_direct;
+	err = tg_sleep_init();
+	if (err)
+		goto err_driver;
 	return 0;
 
+err_driver:
+	pci_unregister_driver(&tg_driver);
 err_direct:
 	pci_unregister_driver(&tg_direct_driver);
 err_debugfs:
@@ -733,10 +773,11 @@ err_workers:
 
 static void __exit tg_exit(void)
 {
+	tg_sleep_exit();
 	pci_unregister_driver(&tg_driver);
 	pci_unregister_driver(&tg_direct_driver);
 	debugfs_remove(tg_debugfs_root);
-	/* The last teardowns. A file's workers end before its context does. */
+	/* The last teardowns. A file's works end before its context does. */
 	wait_event(tg_files_gone, !atomic_read(&tg_files));
 	/* After these no reference to a board is left, and none of this code runs. */
 	destroy_workqueue(tg_workers);

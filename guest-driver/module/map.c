@@ -27,13 +27,15 @@
  *
  * Where an import is soft, its windows do not end with it: the next access maps a page of the
  * file, for all of them. What is stored there reaches nobody else. An access that waits for
- * room for long ends it.
+ * room for long ends it. A soft file's context page and exports do not end with the board
+ * either, and its status page reads as zeros then.
  *
  * A context page is zapped while launches or stores of its processes wait at the board, as
  * the windows of an import are. The page of each file has an offset of its own for that,
  * though all are mapped by the same.
  */
 #include <linux/file.h>
+#include <linux/nospec.h>
 #include <linux/sched/signal.h>
 
 #include "compat.h"
@@ -246,16 +248,34 @@ static bool tg_fault_huge(struct vm_fault *vmf, u64 pfn)
 	       tg_insert_pfn_pmd(vmf, pfn) == VM_FAULT_NOPAGE;
 }
 
-/* What is accessed is gone. The windows of a soft import lead nowhere from then on. */
+/* What is accessed is gone. Mappings of a soft import, or file, lead nowhere from then on. */
 static vm_fault_t tg_fault_gone(struct vm_fault *vmf, const struct tg_file *file,
 				struct tg_object *obj, unsigned long kind)
 {
-	bool window = kind == TG_MMAP_IMPORT || kind == TG_MMAP_ARGUMENT || kind == TG_MMAP_ENQUEUE;
+	struct page *page = file->nowhere;
+	bool soft;
 
-	if (!window || !tg_remote_of(obj)->soft)
+	switch (kind) {
+	case TG_MMAP_IMPORT:
+	case TG_MMAP_ARGUMENT:
+	case TG_MMAP_ENQUEUE:
+		soft = tg_remote_of(obj)->soft;
+		break;
+	case TG_MMAP_STATUS:
+		/* What is stored to the other page is no answer. */
+		page = ZERO_PAGE(vmf->address);
+		fallthrough;
+	case TG_MMAP_CONTEXT:
+	case TG_MMAP_EXPORT:
+		soft = READ_ONCE(file->soft);
+		break;
+	default:
+		soft = false;
+	}
+	if (!soft)
 		return VM_FAULT_SIGBUS;
 	/* Windows are not cached, and this is memory. */
-	return vmf_insert_pfn_prot(vmf->vma, vmf->address, page_to_pfn(file->nowhere),
+	return vmf_insert_pfn_prot(vmf->vma, vmf->address, page_to_pfn(page),
 				   vm_get_page_prot(vmf->vma->vm_flags));
 }
 
@@ -280,6 +300,9 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	down_read(&tg->map_lock);
 	if (obj && page >= tg_pages(obj->size))
 		goto out;
+	/* An index of chunks, and of a copy's pages. */
+	if (obj)
+		page = array_index_nospec(page, tg_pages(obj->size));
 	if (tg_gone(tg) || (obj && obj->dead)) {
 		ret = tg_fault_gone(vmf, file, obj, kind);
 		goto out;

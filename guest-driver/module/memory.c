@@ -31,6 +31,7 @@ static int tg_memory_charge(struct tg_memory *memory, struct user_struct *owner,
 	return 0;
 }
 
+/* @tg: Board that has or had it; NULL if none was given it. */
 static void tg_memory_destroy(struct tg_device *tg, struct tg_memory *memory)
 {
 	u32 i;
@@ -72,8 +73,15 @@ static struct tg_memory *tg_memory_begin(size_t chunk_size, u32 count, unsigned 
 	return memory;
 }
 
+/*
+ * From here on the memory is the board's: tg_memory_free() releases it while the board is there,
+ * and tg_memory_free_all() when that is removed. What is not in the list by then is its maker's.
+ */
 static void tg_memory_list(struct tg_device *tg, struct tg_memory *memory)
 {
+	/* remove() takes op_lock for writing before it frees what is in the list. */
+	lockdep_assert_held(&tg->op_lock);
+	WARN_ON_ONCE(tg->stopped);
 	mutex_lock(&tg->lock);
 	list_add(&memory->node, &tg->memories);
 	mutex_unlock(&tg->lock);
@@ -81,7 +89,7 @@ static void tg_memory_list(struct tg_device *tg, struct tg_memory *memory)
 
 /**
  * tg_memory_new() - allocates zeroed memory for the board and a process
- * @tg: Board. The caller holds op_lock for reading.
+ * @tg: Board, not gone when the caller took op_lock for reading, which it holds.
  * @chunk_size: Bytes of each chunk, whole pages.
  * @count: Number of chunks.
  * @owner: User that it is charged to, up to the caller's RLIMIT_MEMLOCK; or NULL.
@@ -125,7 +133,7 @@ err_destroy:
 
 /**
  * tg_memory_new_direct() - takes zeroed memory from this node's slice of a trust group's
- * @tg: Board. The caller holds op_lock for reading.
+ * @tg: As for tg_memory_new().
  * @group: Name of the group, NUL-padded.
  * @count: Number of chunks, of a unit each.
  * @owner: As for tg_memory_new().
@@ -152,32 +160,51 @@ struct tg_memory *tg_memory_new_direct(struct tg_device *tg, const u8 group[64],
 
 /**
  * tg_memory_new_pinned() - memory of a process, which is or will be pinned
- * @tg: Board.
  * @pins: Its pages, which become part of the memory.
  * @pages: How many they are, or will be.
  * @owner: As for tg_memory_new().
  *
+ * It is charged, and it is the caller's: no board can reach it before tg_memory_give().
+ *
  * Return: The memory, or an error pointer.
  */
-struct tg_memory *tg_memory_new_pinned(struct tg_device *tg, struct tg_pins *pins,
-				       unsigned long pages, struct user_struct *owner)
+struct tg_memory *tg_memory_new_pinned(struct tg_pins *pins, unsigned long pages,
+				       struct user_struct *owner)
 {
 	struct tg_memory *memory = tg_memory_begin(PAGE_SIZE, 0, pages, owner);
 
-	if (!IS_ERR(memory)) {
+	if (!IS_ERR(memory))
 		memory->pins = pins;
-		tg_memory_list(tg, memory);
-	}
 	return memory;
 }
 
 /**
+ * tg_memory_give() - gives memory that is pinned to a board
+ * @tg: As for tg_memory_new().
+ * @memory: Memory of tg_memory_new_pinned(), which the board may reach from now on.
+ */
+void tg_memory_give(struct tg_device *tg, struct tg_memory *memory)
+{
+	tg_memory_list(tg, memory);
+}
+
+/**
+ * tg_memory_discard() - mirror of tg_memory_new_pinned()
+ * @memory: Memory that no board was given.
+ */
+void tg_memory_discard(struct tg_memory *memory)
+{
+	tg_memory_destroy(NULL, memory);
+}
+
+/**
  * tg_memory_free() - frees memory that the board cannot reach any more
- * @tg: Board. The caller holds op_lock for reading, and it is not gone.
+ * @tg: Board, not gone when the caller took op_lock for reading, which it holds.
  * @memory: The memory, mapped nowhere.
  */
 void tg_memory_free(struct tg_device *tg, struct tg_memory *memory)
 {
+	lockdep_assert_held(&tg->op_lock);
 	mutex_lock(&tg->lock);
 	list_del(&memory->node);
 	mutex_unlock(&tg->lock);
@@ -186,16 +213,23 @@ void tg_memory_free(struct tg_device *tg, struct tg_memory *memory)
 
 /**
  * tg_memory_free_all() - frees the remaining memory when the board is removed
- * @tg: Board, stopped: it cannot write memory, and has no users.
+ * @tg: Board, stopped: it cannot write memory, and nothing is added to the list any more.
+ *
+ * What objects say of their memory is of no use after this: they do not look at a board that is
+ * gone.
  */
 void tg_memory_free_all(struct tg_device *tg)
 {
 	struct tg_memory *memory, *next;
+	LIST_HEAD(memories);
 
 	/* No registration counts itself in a status page any more: each looks for the board. */
 	spin_lock_irq(&tg->wake_lock);
 	spin_unlock_irq(&tg->wake_lock);
-	list_for_each_entry_safe(memory, next, &tg->memories, node) {
+	mutex_lock(&tg->lock);
+	list_splice_init(&tg->memories, &memories);
+	mutex_unlock(&tg->lock);
+	list_for_each_entry_safe(memory, next, &memories, node) {
 		list_del(&memory->node);
 		tg_memory_destroy(tg, memory);
 	}

@@ -9,8 +9,6 @@
 
 #include "net.h"
 
-#define TG_NET_RING_MIN 256
-#define TG_NET_RING_MAX 4096
 #define TG_NET_MTU 9000
 
 /* The queues of a device: nodes share them beyond this. */
@@ -60,12 +58,14 @@ static const char tg_net_names[TG_NET_COUNTERS][ETH_GSTRING_LEN] = {
 	[TG_NET_TX_NO_ROOM] = "tx_no_room",
 	[TG_NET_TX_TOO_LONG] = "tx_too_long",
 	[TG_NET_TX_LOST] = "tx_lost",
+	[TG_NET_TX_STUCK] = "tx_stuck",
 	[TG_NET_RX_POLLS] = "rx_polls",
 	[TG_NET_RX_ARMS] = "rx_arms",
 	[TG_NET_RX_HEADS] = "rx_heads",
 	[TG_NET_RX_BAD_INDEX] = "rx_bad_index",
 	[TG_NET_RX_BAD_LENGTH] = "rx_bad_length",
 	[TG_NET_RX_BAD_HEADER] = "rx_bad_header",
+	[TG_NET_RX_BAD_SIZE] = "rx_bad_size",
 	[TG_NET_RX_NO_MEMORY] = "rx_no_memory",
 	[TG_NET_RX_JOINS] = "rx_joins",
 	[TG_NET_CONNECTIONS] = "connections",
@@ -131,18 +131,25 @@ static int tg_net_open(struct net_device *dev)
 	return 0;
 }
 
-/* Ends all connections, so that no node waits for room here. */
+/*
+ * Exchanges no more frames. The work ends the connections, so that no node waits for room here:
+ * it may have to wait for other nodes, and the caller holds the lock of all network devices.
+ */
 static int tg_net_stop(struct net_device *dev)
 {
 	struct tg_net *net = netdev_priv(dev);
+	u32 node;
 
 	netif_tx_disable(dev);
 	WRITE_ONCE(net->running, false);
-	cancel_delayed_work_sync(&net->work);
-	/* It does nothing from now on. */
-	tg_net_leave_all(net);
+	WRITE_ONCE(net->leave, true);
+	spin_lock_bh(&net->lock);
+	for_each_set_bit(node, net->connected, net->tg->nodes)
+		tg_net_cut(net->peers[node]);
+	spin_unlock_bh(&net->lock);
 	napi_disable(&net->napi);
 	tg_net_drop_rest(net);
+	tg_net_kick_work(net);
 	return 0;
 }
 
@@ -153,6 +160,7 @@ static const struct net_device_ops tg_net_ops = {
 	.ndo_select_queue = tg_net_select_queue,
 	.ndo_validate_addr = eth_validate_addr,
 	.ndo_get_stats64 = dev_get_tstats64,
+	.ndo_tx_timeout = tg_net_tx_timeout,
 	.ndo_features_check = passthru_features_check,
 };
 
@@ -205,6 +213,10 @@ static void tg_net_kicked(struct irq_work *kick)
 /* What the board has of the device, whether it is complete or not. */
 static void tg_net_leave_board(struct tg_net *net)
 {
+	cancel_delayed_work_sync(&net->work);
+	mutex_lock(&net->work_lock);
+	tg_net_leave_all(net);
+	mutex_unlock(&net->work_lock);
 	tg_net_all_close(net);
 	if (net->sources)
 		iounmap(net->sources);
@@ -217,12 +229,17 @@ static void tg_net_leave_board(struct tg_net *net)
 	tg_client_close(net->file);
 	/* There are no events any more. */
 	cancel_delayed_work_sync(&net->beat);
+	cancel_delayed_work_sync(&net->stuck);
 	cancel_delayed_work_sync(&net->work);
 	irq_work_sync(&net->kick);
 }
 
 static int tg_net_join_board(struct tg_net *net)
 {
+	const struct tg_lengths buffers = {
+		.least = TG_NET_COPIES * TG_UNIT,
+		.most = TG_NET_COPIES * TG_UNIT,
+	};
 	struct tg_device *tg = net->tg;
 
 	net->file = tg_client_open(tg, &tg_net_client_ops, net);
@@ -236,7 +253,7 @@ static int tg_net_join_board(struct tg_net *net)
 	if (IS_ERR(net->buffers))
 		goto err_buffers;
 	net->source = tg_client_import(net->file, TG_NET_HELLO ".buffers", tg->node,
-				       TG_RIGHT_READ | TG_RIGHT_DMA);
+				       TG_RIGHT_READ | TG_RIGHT_DMA, &buffers);
 	if (IS_ERR(net->source))
 		goto err_source;
 	net->sources = tg_client_map(net->source, TG_APERTURE_ARGUMENT);
@@ -273,6 +290,8 @@ static void tg_net_setup(struct net_device *dev, const struct tg_device *tg)
 	dev->min_mtu = ETH_MIN_MTU;
 	dev->max_mtu = TG_NET_FRAME_MAX - ETH_HLEN - 4;
 	dev->mtu = TG_NET_MTU;
+	/* Some kernels warn with a stack: so it is not for what other nodes can bring about. */
+	dev->watchdog_timeo = 2 * TG_NET_STUCK;
 	dev->hw_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO | NETIF_F_TSO6 |
 			   NETIF_F_TSO_ECN;
 	dev->features = dev->hw_features | NETIF_F_RXCSUM | NETIF_F_HIGHDMA;
@@ -318,8 +337,11 @@ static void *tg_net_add(struct tg_device *tg)
 	net->dev = dev;
 	net->tg = tg;
 	spin_lock_init(&net->lock);
+	mutex_init(&net->work_lock);
+	tg_net_divide_copies(net);
 	init_irq_work(&net->kick, tg_net_kicked);
 	INIT_DELAYED_WORK(&net->work, tg_net_work);
+	INIT_DELAYED_WORK(&net->stuck, tg_net_look_for_stuck);
 	INIT_DELAYED_WORK(&net->beat, tg_net_beat);
 	tg_net_setup(dev, tg);
 	net->tries = bitmap_zalloc(tg->nodes, GFP_KERNEL);
@@ -360,6 +382,17 @@ static void tg_net_remove(void *of)
 	tg_net_free(net);
 }
 
+/* If the work waits for a node, the others find out by themselves. */
+static void tg_net_leaving(void *of)
+{
+	struct tg_net *net = of;
+
+	if (!mutex_trylock(&net->work_lock))
+		return;
+	tg_net_say_goodbye(net);
+	mutex_unlock(&net->work_lock);
+}
+
 static void tg_net_node(void *of, u32 node)
 {
 	struct tg_net *net = of;
@@ -372,6 +405,7 @@ static void tg_net_node(void *of, u32 node)
 
 static const struct tg_client tg_net_client = {
 	.add = tg_net_add,
+	.leaving = tg_net_leaving,
 	.remove = tg_net_remove,
 	.node = tg_net_node,
 };

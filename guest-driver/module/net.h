@@ -34,12 +34,14 @@
 #include <linux/bitmap.h>
 #include <linux/if_ether.h>
 #include <linux/irq_work.h>
+#include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/spinlock.h>
 #include <linux/virtio_net.h>
 #include <linux/workqueue.h>
 
 #include "client.h"
+#include "division.h"
 #include "driver.h"
 
 #define TG_NET_NAME "telegraphos_net"
@@ -59,6 +61,10 @@ static_assert(TG_NET_NODES <= (TG_UNIT / 8));
 #define TG_NET_TAIL_UNIT 0
 #define TG_NET_HEAD_UNIT 1
 #define TG_NET_FRAME_UNITS 2
+
+/* KiB of the memory of frames. */
+#define TG_NET_RING_MIN 256
+#define TG_NET_RING_MAX 4096
 
 /*
  * Behind the frames: the number of the copy that the other node has made of frames to all, 0 for
@@ -80,7 +86,13 @@ static_assert(TG_NET_NODES <= (TG_UNIT / 8));
 static_assert(TG_NET_NODES <= (TG_UNIT - TG_NET_ALL_SIZE) / 8);
 
 /* Frames that are copied by the board at a time: each has a slot of the context, and a unit. */
-#define TG_NET_COPIES 16
+#define TG_NET_COPIES 32
+
+/*
+ * How long the queue of a node may wait, or a frame on its way, before the connection with it is
+ * ended.
+ */
+#define TG_NET_STUCK (10 * HZ)
 
 /* Frames between the first copy that is not complete and the last frame sent, for each node. */
 #define TG_NET_PENDING 256
@@ -183,7 +195,7 @@ struct tg_net_pending {
 
 /**
  * struct tg_net_copy - a copy in progress
- * @node: Node that it is to.
+ * @node: Node that it is to, which it is charged to while @busy.
  * @cookie: Of its launch.
  * @busy: The board has not completed it.
  * @ours: The node has not been left since.
@@ -254,7 +266,11 @@ struct tg_net_reader {
  * @joined: The join that it has been told the beginning of; or 0.
  * @all_head: Where it continues to read this node's frames to all.
  * @slow: It has had no room for one for long.
+ * @copies: Copies of @net that are to the node, of this connection or an earlier one.
+ * @copied: The last frame went by a copy.
  * @stopped: The queue waits for room, copies, or the end of congestion.
+ * @stopped_at: Since when, in jiffies.
+ * @moved_at: When frames were announced last, or the oldest one that is not was sent, in jiffies.
  * @watched: Unit 1 is watched since it was @head_seen.
  * @first: Number of the oldest in @pending.
  * @next: Number of the next there.
@@ -299,7 +315,11 @@ struct tg_net_peer {
 	u64 joined;
 	u32 all_head;
 	bool slow;
+	u32 copies;
+	bool copied;
 	bool stopped;
+	unsigned long stopped_at;
+	unsigned long moved_at;
 	bool watched;
 	u32 first;
 	u32 next;
@@ -318,12 +338,14 @@ struct tg_net_peer {
  * @TG_NET_TX_NO_ROOM: Multicast frames that a node had no room for.
  * @TG_NET_TX_TOO_LONG: Dropped: too long, or not to be described.
  * @TG_NET_TX_LOST: On their way when the node went.
+ * @TG_NET_TX_STUCK: Connections ended since their queue had waited for too long.
  * @TG_NET_RX_POLLS: Polls.
  * @TG_NET_RX_ARMS: Watches.
  * @TG_NET_RX_HEADS: Stores that return room.
  * @TG_NET_RX_BAD_INDEX: Offsets of another node that are not sound.
  * @TG_NET_RX_BAD_LENGTH: Lengths that are not.
  * @TG_NET_RX_BAD_HEADER: Checksums or segments that are not.
+ * @TG_NET_RX_BAD_SIZE: Segments of other nodes of a length that is not accepted.
  * @TG_NET_RX_NO_MEMORY: Dropped for want of memory.
  * @TG_NET_RX_JOINS: Copies made of other nodes' frames to all.
  * @TG_NET_CONNECTIONS: With other nodes.
@@ -341,12 +363,14 @@ enum tg_net_counter {
 	TG_NET_TX_NO_ROOM,
 	TG_NET_TX_TOO_LONG,
 	TG_NET_TX_LOST,
+	TG_NET_TX_STUCK,
 	TG_NET_RX_POLLS,
 	TG_NET_RX_ARMS,
 	TG_NET_RX_HEADS,
 	TG_NET_RX_BAD_INDEX,
 	TG_NET_RX_BAD_LENGTH,
 	TG_NET_RX_BAD_HEADER,
+	TG_NET_RX_BAD_SIZE,
 	TG_NET_RX_NO_MEMORY,
 	TG_NET_RX_JOINS,
 	TG_NET_CONNECTIONS,
@@ -377,6 +401,9 @@ enum tg_net_counter {
  * @kick: Schedules @napi where that cannot be done.
  * @work: Other nodes come and go.
  * @worked: When it began last, in jiffies.
+ * @work_lock: Held by @work while it runs. Any other holder may use what is the work's.
+ * @leave: The work is to end all connections.
+ * @stuck: Looks for queues that have waited for too long, while any waits.
  * @beat: Follows an event, so that no watch stays ended; see tg_net_beat().
  * @anew: The poll begins all watches anew.
  * @running: The device is up. Changed by open and stop.
@@ -385,6 +412,8 @@ enum tg_net_counter {
  * @connected: Nodes with which frames are exchanged.
  * @lock: See driver.h.
  * @copies: Copies in progress. Under @lock.
+ * @shares: How they are divided among the other nodes.
+ * @borrowed: Copies beyond guarantees. Under @lock.
  * @cookies: Number of copies launched. Under @lock.
  * @scratch: A frame that goes by stores. Under @lock.
  * @turn: Node that was read last. The poll's.
@@ -413,6 +442,9 @@ struct tg_net {
 	struct irq_work kick;
 	struct delayed_work work;
 	unsigned long worked;
+	struct mutex work_lock;
+	bool leave;
+	struct delayed_work stuck;
 	struct delayed_work beat;
 	bool anew;
 	bool running;
@@ -421,6 +453,8 @@ struct tg_net {
 	unsigned long *connected;
 	spinlock_t lock;
 	struct tg_net_copy copies[TG_NET_COPIES];
+	struct tg_division shares;
+	u32 borrowed;
 	u64 cookies;
 	u64 scratch[(TG_NET_STORES_MAX + sizeof(struct tg_net_record)) / 8];
 	u32 turn;
@@ -450,6 +484,7 @@ extern unsigned int tg_net_ring_kib;
 /* net_peer.c */
 void tg_net_work(struct work_struct *work);
 void tg_net_kick_work(struct tg_net *net);
+void tg_net_say_goodbye(struct tg_net *net);
 void tg_net_leave_all(struct tg_net *net);
 
 /* net_data.c */
@@ -460,8 +495,11 @@ u32 tg_net_store(struct tg_net *net, void __iomem *to, const void *head, u32 len
 netdev_tx_t tg_net_xmit(struct sk_buff *skb, struct net_device *dev);
 u16 tg_net_select_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev);
 int tg_net_poll(struct napi_struct *napi, int budget);
-void tg_net_forget(struct tg_net_peer *peer);
+void tg_net_cut(struct tg_net_peer *peer);
 void tg_net_drop_rest(struct tg_net *net);
+void tg_net_divide_copies(struct tg_net *net);
+void tg_net_look_for_stuck(struct work_struct *work);
+void tg_net_tx_timeout(struct net_device *dev, unsigned int queue);
 
 /* net_multicast.c */
 void tg_net_all_open(struct tg_net *net);

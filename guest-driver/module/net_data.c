@@ -57,6 +57,7 @@ static bool tg_net_is_congested(const struct tg_net_peer *peer)
 	       READ_ONCE(peer->net->file->congested);
 }
 
+/* The caller has seen that the node may have one more: so one is free. */
 static int tg_net_free_copy(const struct tg_net *net)
 {
 	int i;
@@ -67,11 +68,37 @@ static int tg_net_free_copy(const struct tg_net *net)
 	return -1;
 }
 
-/* Whether a frame of any length can be sent. */
-static bool tg_net_has_room(struct tg_net_peer *peer)
+/**
+ * tg_net_divide_copies() - divides the copies among the other nodes
+ * @net: Network device.
+ *
+ * Half of them is guaranteed in equal parts; where there are more nodes than that, a few nodes
+ * that complete none do not take all.
+ */
+void tg_net_divide_copies(struct tg_net *net)
 {
+	u32 others = max(net->tg->nodes, 2U) - 1;
+	struct tg_division *shares = &net->shares;
+
+	shares->guaranteed = TG_NET_COPIES / 2 / others;
+	shares->pool = TG_NET_COPIES - shares->guaranteed * others;
+	shares->limit = shares->guaranteed + shares->pool / (others > 2 ? 4 : 2);
+}
+
+/* Whether a frame goes by a copy. */
+static bool tg_net_is_copied(const struct sk_buff *skb)
+{
+	return skb->len > READ_ONCE(tg_net_stores);
+}
+
+/* Whether a frame of any length can be sent, by a copy or by stores. */
+static bool tg_net_has_room(struct tg_net_peer *peer, bool copied)
+{
+	struct tg_net *net = peer->net;
+
 	return tg_net_room(peer) >= TG_NET_ROOM && peer->next - peer->first < TG_NET_PENDING &&
-	       tg_net_free_copy(peer->net) >= 0 && !tg_net_is_congested(peer);
+	       (!copied || tg_division_allows(&net->shares, net->borrowed, peer->copies, 1)) &&
+	       !tg_net_is_congested(peer);
 }
 
 static struct netdev_queue *tg_net_queue(const struct tg_net_peer *peer)
@@ -95,7 +122,9 @@ static void tg_net_stop_queue(struct tg_net_peer *peer)
 {
 	if (!peer->stopped) {
 		peer->stopped = true;
+		peer->stopped_at = jiffies;
 		peer->net->stats[TG_NET_TX_STOPS]++;
+		queue_delayed_work(system_long_wq, &peer->net->stuck, TG_NET_STUCK);
 	}
 	netif_tx_stop_queue(tg_net_queue(peer));
 	tg_net_watch_head(peer);
@@ -116,8 +145,10 @@ static void tg_net_settle(struct tg_net_peer *peer)
 		bytes += pending->bytes;
 		peer->first++;
 	}
-	if (frames)
-		netdev_tx_completed_queue(tg_net_queue(peer), frames, bytes);
+	if (!frames)
+		return;
+	peer->moved_at = jiffies;
+	netdev_tx_completed_queue(tg_net_queue(peer), frames, bytes);
 }
 
 /* Tells the other node of the frames that are there. */
@@ -205,6 +236,7 @@ static void tg_net_send_by_copy(struct tg_net_peer *peer, const struct sk_buff *
 				const struct tg_net_record *record, int slot)
 {
 	void *from = page_address(peer->net->buffers->memory->chunk[slot].page);
+	u32 length = sizeof(*record) + skb->len;
 	struct tg_net *net = peer->net;
 	struct tg_net_copy *copy = &net->copies[slot];
 	void __iomem *registers = net->context + TG_CONTEXT_REGISTERS + TG_CONTEXT_STRIDE * slot;
@@ -212,16 +244,21 @@ static void tg_net_send_by_copy(struct tg_net_peer *peer, const struct sk_buff *
 
 	memcpy(from, record, sizeof(*record));
 	skb_copy_bits(skb, 0, from + sizeof(*record), skb->len);
+	/* The board copies whole words: the rest of the last one is of an earlier frame. */
+	memset(from + length, 0, ALIGN(length, 8) - length);
+	tg_division_take(&net->shares, &net->borrowed, &peer->copies, 1);
 	copy->node = peer->node;
 	copy->cookie = ++net->cookies & TG_COOKIE_MASK;
 	copy->busy = true;
 	copy->ours = true;
 	writeq(argument, tg_net_place(peer, peer->arguments));
 	writeq(argument | 1ULL << 48, net->sources + slot * TG_UNIT);
-	writeq(ALIGN(sizeof(*record) + skb->len, 8), registers + TG_CONTEXT_LENGTH);
+	writeq(ALIGN(length, 8), registers + TG_CONTEXT_LENGTH);
 	writeq((u64)TG_OP_COPY << 56 | (u64)TG_LAUNCH_NOTIFY << 48 | copy->cookie,
 	       registers + TG_CONTEXT_LAUNCH);
 	net->stats[TG_NET_TX_COPIES]++;
+	/* Without its completion, limits by bytes stop the queue as well. */
+	queue_delayed_work(system_long_wq, &net->stuck, TG_NET_STUCK);
 }
 
 /**
@@ -242,8 +279,8 @@ bool tg_net_describe(struct tg_net *net, const struct sk_buff *skb, struct tg_ne
 	return false;
 }
 
-/* Sends a frame for which there is room: false if it is dropped. */
-static bool tg_net_send(struct tg_net_peer *peer, const struct sk_buff *skb)
+/* Sends a frame, by a copy or by stores, for which there is room: false if it is dropped. */
+static bool tg_net_send(struct tg_net_peer *peer, const struct sk_buff *skb, bool copied)
 {
 	u32 need = sizeof(struct tg_net_record) + skb->len;
 	struct tg_net *net = peer->net;
@@ -257,15 +294,18 @@ static bool tg_net_send(struct tg_net_peer *peer, const struct sk_buff *skb)
 		writeq(TG_NET_SKIP, tg_net_place(peer, peer->window));
 		peer->tx_at = 0;
 	}
-	if (skb->len <= READ_ONCE(tg_net_stores)) {
-		need = tg_net_send_by_stores(peer, skb, &record);
-	} else {
+	peer->copied = copied;
+	if (copied) {
 		slot = tg_net_free_copy(net);
 		tg_net_send_by_copy(peer, skb, &record, slot);
+	} else {
+		need = tg_net_send_by_stores(peer, skb, &record);
 	}
 	peer->tx_at += ALIGN(need, TG_NET_ALIGN);
 	if (peer->tx_at == peer->tx_size)
 		peer->tx_at = 0;
+	if (peer->first == peer->next)
+		peer->moved_at = jiffies;
 	pending = &peer->pending[peer->next++ % TG_NET_PENDING];
 	pending->end = peer->tx_at;
 	pending->bytes = skb->len;
@@ -311,12 +351,13 @@ static struct netdev_queue *tg_net_queue_to_all(struct tg_net *net)
 /* Whether a node has got the frame to all, or will not. */
 static bool tg_net_send_to_next(struct tg_net_peer *peer)
 {
+	bool copied = tg_net_is_copied(peer->net->all_skb);
 	struct tg_net *net = peer->net;
 
 	if (!peer->up)
 		return true;
 	tg_net_look_at_head(peer);
-	if (!tg_net_has_room(peer)) {
+	if (!tg_net_has_room(peer, copied)) {
 		if (!peer->slow && time_before(jiffies, net->all_until)) {
 			tg_net_watch_head(peer);
 			return false;
@@ -326,7 +367,7 @@ static bool tg_net_send_to_next(struct tg_net_peer *peer)
 		return true;
 	}
 	peer->slow = false;
-	if (!tg_net_send(peer, net->all_skb))
+	if (!tg_net_send(peer, net->all_skb, copied))
 		return true;
 	/* It is of no queue that is limited by bytes. */
 	netdev_tx_sent_queue(tg_net_queue(peer), net->all_skb->len);
@@ -402,6 +443,7 @@ void tg_net_drop_rest(struct tg_net *net)
 static netdev_tx_t tg_net_send_to(struct tg_net *net, u32 node, struct sk_buff *skb, bool more)
 {
 	struct tg_net_peer *peer = net->peers[node];
+	bool copied = tg_net_is_copied(skb);
 	struct netdev_queue *queue;
 
 	if (!peer || !peer->up) {
@@ -410,21 +452,23 @@ static netdev_tx_t tg_net_send_to(struct tg_net *net, u32 node, struct sk_buff *
 		goto drop;
 	}
 	queue = tg_net_queue(peer);
-	if (!tg_net_has_room(peer))
+	if (!tg_net_has_room(peer, copied))
 		tg_net_look_at_head(peer);
-	if (!tg_net_has_room(peer)) {
+	if (!tg_net_has_room(peer, copied)) {
 		/* Another node, or one that shares the queue, has taken it. */
+		peer->copied = copied;
 		tg_net_stop_queue(peer);
 		tg_net_tell(peer);
 		return NETDEV_TX_BUSY;
 	}
-	if (tg_net_send(peer, skb))
+	if (tg_net_send(peer, skb, copied))
 		netdev_tx_sent_queue(queue, skb->len);
 	else
 		net->dev->stats.tx_dropped++;
-	if (!tg_net_has_room(peer)) {
+	/* The next one is likely to go the same way. */
+	if (!tg_net_has_room(peer, peer->copied)) {
 		tg_net_look_at_head(peer);
-		if (!tg_net_has_room(peer))
+		if (!tg_net_has_room(peer, peer->copied))
 			tg_net_stop_queue(peer);
 	}
 	if (!more || netif_xmit_stopped(queue))
@@ -461,17 +505,13 @@ netdev_tx_t tg_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	return result;
 }
 
-/**
- * tg_net_forget() - frames that have not arrived never will
- * @peer: Node that is not up any more. The caller holds tg_net.lock.
- */
-void tg_net_forget(struct tg_net_peer *peer)
+/* Frames that have not arrived never will. */
+static void tg_net_forget(struct tg_net_peer *peer)
 {
 	struct tg_net *net = peer->net;
 	u32 frames = 0, bytes = 0;
 	int i;
 
-	lockdep_assert_held(&net->lock);
 	for (; peer->first != peer->next; peer->first++) {
 		frames++;
 		bytes += peer->pending[peer->first % TG_NET_PENDING].bytes;
@@ -485,6 +525,108 @@ void tg_net_forget(struct tg_net_peer *peer)
 	netif_tx_wake_queue(tg_net_queue(peer));
 }
 
+/**
+ * tg_net_cut() - exchanges no more frames with a node
+ * @peer: The node, which need not be up. The caller holds tg_net.lock.
+ *
+ * Waits for nothing. A poll may still read its frames.
+ */
+void tg_net_cut(struct tg_net_peer *peer)
+{
+	struct tg_net *net = peer->net;
+
+	lockdep_assert_held(&net->lock);
+	if (!peer->up)
+		return;
+	WRITE_ONCE(peer->up, false);
+	clear_bit(peer->node, net->connected);
+	tg_net_forget(peer);
+	net->stats[TG_NET_DISCONNECTIONS]++;
+	if (bitmap_empty(net->connected, net->tg->nodes))
+		netif_carrier_off(net->dev);
+}
+
+/* Since when a node's queue waits for room, or its frames for their copies. False if none does. */
+static bool tg_net_waits(const struct tg_net_peer *peer, unsigned long *since)
+{
+	bool pending = peer->first != peer->next;
+
+	*since = pending ? peer->moved_at : peer->stopped_at;
+	if (peer->stopped && time_before(peer->stopped_at, *since))
+		*since = peer->stopped_at;
+	return pending || peer->stopped;
+}
+
+/* The queue of a node has waited for too long; under the lock. */
+static void tg_net_end_stuck(struct tg_net_peer *peer, unsigned long since)
+{
+	struct tg_net *net = peer->net;
+
+	net->stats[TG_NET_TX_STUCK]++;
+	if (net_ratelimit())
+		netdev_notice(net->dev, "node %u has taken no frames for %u s: the connection is ended\n",
+			      peer->node, jiffies_to_msecs(jiffies - since) / 1000);
+	tg_net_cut(peer);
+	WRITE_ONCE(peer->broken, true);
+	tg_net_kick_work(net);
+}
+
+/**
+ * tg_net_look_for_stuck() - ends connections whose queue has waited for too long
+ * @work: tg_net.stuck.
+ *
+ * Where the board has more than it can take, no other node is the reason.
+ */
+void tg_net_look_for_stuck(struct work_struct *work)
+{
+	struct tg_net *net = container_of(to_delayed_work(work), struct tg_net, stuck);
+	bool again = false;
+	unsigned long since;
+	u32 node;
+
+	spin_lock_bh(&net->lock);
+	for_each_set_bit(node, net->connected, net->tg->nodes) {
+		struct tg_net_peer *peer = net->peers[node];
+
+		if (!tg_net_waits(peer, &since))
+			continue;
+		if (READ_ONCE(net->file->congested)) {
+			peer->stopped_at = jiffies;
+			peer->moved_at = jiffies;
+			txq_trans_cond_update(tg_net_queue(peer));
+			again = true;
+		} else if (time_after_eq(jiffies, since + TG_NET_STUCK)) {
+			tg_net_end_stuck(peer, since);
+		} else {
+			again = true;
+		}
+	}
+	spin_unlock_bh(&net->lock);
+	if (again)
+		queue_delayed_work(system_long_wq, &net->stuck, HZ);
+}
+
+/**
+ * tg_net_tx_timeout() - a queue has waited for very long, and tg_net_look_for_stuck() did not run
+ * @dev: Network device.
+ * @queue: Number of the queue.
+ */
+void tg_net_tx_timeout(struct net_device *dev, unsigned int queue)
+{
+	struct tg_net *net = netdev_priv(dev);
+	unsigned long since;
+	u32 node;
+
+	spin_lock_bh(&net->lock);
+	for_each_set_bit(node, net->connected, net->tg->nodes)
+		if (node % dev->real_num_tx_queues == queue &&
+		    tg_net_waits(net->peers[node], &since))
+			tg_net_end_stuck(net->peers[node], since);
+	spin_unlock_bh(&net->lock);
+	/* A frame to all may wait. */
+	irq_work_queue(&net->kick);
+}
+
 /* The board has done with a copy. */
 static void tg_net_copied(struct tg_net *net, int slot, u32 status)
 {
@@ -493,6 +635,7 @@ static void tg_net_copied(struct tg_net *net, int slot, u32 status)
 	u32 i;
 
 	copy->busy = false;
+	tg_division_give(&net->shares, &net->borrowed, &peer->copies, 1);
 	if (!copy->ours)
 		return;
 	if (status != TG_OK) {
@@ -536,7 +679,7 @@ static void tg_net_poll_sent(struct tg_net *net)
 		if (!peer->stopped)
 			continue;
 		tg_net_look_at_head(peer);
-		if (tg_net_has_room(peer)) {
+		if (tg_net_has_room(peer, peer->copied)) {
 			peer->stopped = false;
 			netif_tx_wake_queue(tg_net_queue(peer));
 		} else {

@@ -135,14 +135,12 @@ bool tg_net_all_join(struct tg_net_peer *peer)
 	if (time_before(jiffies, peer->join_at))
 		return false;
 	tg_net_all_name(name, peer->node);
-	copy = tg_client_replicate(net->file, name, peer->node, 0, TG_RIGHT_READ);
+	copy = tg_client_replicate(net->file, name, peer->node, TG_NET_ALL_UNITS * TG_UNIT,
+				   TG_RIGHT_READ);
+	if (PTR_ERR_OR_ZERO(copy) == -EMSGSIZE)
+		net->stats[TG_NET_RX_BAD_SIZE]++;
 	if (IS_ERR(copy))
 		goto err;
-	/* Another node says how large it is. */
-	if (copy->seg.count != TG_NET_ALL_UNITS) {
-		tg_client_end(&copy->seg.obj);
-		goto err;
-	}
 	peer->copy = copy;
 	peer->join = (get_random_u64() | 1) & GENMASK_ULL(TG_NET_JOIN_BITS - 1, 0);
 	peer->started = false;

@@ -87,6 +87,10 @@ static bool tg_net_has_lost(const struct tg_remote *remote)
 /* Has the node's hello page where it can be stored to. -ENOENT if there is none. */
 static int tg_net_open_hello(struct tg_net_peer *peer)
 {
+	const struct tg_lengths accepted = {
+		.least = TG_NET_HELLO_UNITS * TG_UNIT,
+		.most = TG_NET_HELLO_UNITS * TG_UNIT,
+	};
 	struct tg_net *net = peer->net;
 	struct tg_remote *hello;
 
@@ -94,10 +98,13 @@ static int tg_net_open_hello(struct tg_net_peer *peer)
 		tg_net_close_hello(peer);
 	if (peer->hello)
 		return 0;
-	hello = tg_client_import(net->file, TG_NET_HELLO, peer->node, TG_RIGHT_WRITE);
+	hello = tg_client_import(net->file, TG_NET_HELLO, peer->node, TG_RIGHT_WRITE, &accepted);
 	switch (PTR_ERR_OR_ZERO(hello)) {
 	case 0:
 		break;
+	case -EMSGSIZE:
+		net->stats[TG_NET_RX_BAD_SIZE]++;
+		return -ENOENT;
 	/* The node, or its network device, is not there; or it has other plans. */
 	case -EHOSTUNREACH:
 	case -ENETDOWN:
@@ -109,16 +116,19 @@ static int tg_net_open_hello(struct tg_net_peer *peer)
 		return PTR_ERR(hello);
 	}
 	peer->hello = hello;
-	if (hello->count < TG_NET_HELLO_UNITS) {
-		tg_net_close_hello(peer);
-		return -ENOENT;
-	}
 	peer->hello_io = tg_client_map(hello, TG_APERTURE_PLAIN);
 	if (!peer->hello_io) {
 		tg_net_close_hello(peer);
 		return -ENOMEM;
 	}
 	return 0;
+}
+
+/* The node's hello page is open. */
+static void tg_net_say(struct tg_net_peer *peer, u32 cookie)
+{
+	writeq((u64)cookie << 32 | peer->their, peer->hello_io + 8 * peer->net->tg->node);
+	writeq(get_random_u64(), peer->hello_io + TG_NET_BELL);
 }
 
 /* False if it is to be said again. A node that is not there says hello when it comes. */
@@ -128,8 +138,7 @@ static bool tg_net_say_hello(struct tg_net_peer *peer)
 
 	if (err)
 		return err == -ENOENT;
-	writeq((u64)peer->cookie << 32 | peer->their, peer->hello_io + 8 * peer->net->tg->node);
-	writeq(get_random_u64(), peer->hello_io + TG_NET_BELL);
+	tg_net_say(peer, peer->cookie);
 	return true;
 }
 
@@ -137,20 +146,10 @@ static bool tg_net_say_hello(struct tg_net_peer *peer)
 static void tg_net_disconnect(struct tg_net_peer *peer)
 {
 	struct tg_net *net = peer->net;
-	bool was;
 
 	spin_lock_bh(&net->lock);
-	was = peer->up;
-	WRITE_ONCE(peer->up, false);
-	clear_bit(peer->node, net->connected);
-	if (was)
-		tg_net_forget(peer);
+	tg_net_cut(peer);
 	spin_unlock_bh(&net->lock);
-	if (was) {
-		net->stats[TG_NET_DISCONNECTIONS]++;
-		if (bitmap_empty(net->connected, net->tg->nodes))
-			netif_carrier_off(net->dev);
-	}
 	tg_net_all_leave(peer);
 	/* No poll uses it after this. */
 	synchronize_net();
@@ -236,20 +235,24 @@ static int tg_net_make_segment(struct tg_net_peer *peer)
 /* Imports the segment that this node writes to. */
 static int tg_net_connect(struct tg_net_peer *peer)
 {
+	const struct tg_lengths accepted = {
+		.least = TG_NET_FRAME_UNITS * TG_UNIT + TG_NET_RING_MIN * SZ_1K,
+		.most = TG_NET_FRAME_UNITS * TG_UNIT + TG_NET_RING_MAX * SZ_1K,
+	};
 	struct tg_net *net = peer->net;
 	struct tg_remote *remote;
 	char name[64];
 	u64 units;
 
 	tg_net_name(name, net->tg->node);
-	remote = tg_client_import(net->file, name, peer->node, TG_RIGHT_WRITE | TG_RIGHT_DMA);
+	remote = tg_client_import(net->file, name, peer->node, TG_RIGHT_WRITE | TG_RIGHT_DMA,
+				  &accepted);
+	if (PTR_ERR_OR_ZERO(remote) == -EMSGSIZE)
+		net->stats[TG_NET_RX_BAD_SIZE]++;
 	if (IS_ERR(remote))
 		return PTR_ERR(remote);
 	peer->remote = remote;
 	units = remote->obj.size >> TG_UNIT_SHIFT;
-	/* Another node says how large it is. */
-	if (units < TG_NET_FRAME_UNITS + 4 || units > SZ_64M >> TG_UNIT_SHIFT)
-		goto err;
 	peer->window = tg_client_map(remote, TG_APERTURE_PLAIN);
 	peer->arguments = tg_client_map(remote, TG_APERTURE_ARGUMENT);
 	if (!peer->window || !peer->arguments)
@@ -267,6 +270,7 @@ static int tg_net_connect(struct tg_net_peer *peer)
 	peer->head_seen = 0;
 	peer->joined = 0;
 	peer->slow = false;
+	peer->copied = false;
 	peer->stopped = false;
 	peer->watched = false;
 	peer->first = 0;
@@ -359,40 +363,54 @@ static bool tg_net_try(struct tg_net *net, u32 node)
 }
 
 /**
+ * tg_net_say_goodbye() - lets other nodes know that all connections end
+ * @net: Network device. The caller holds its work_lock.
+ *
+ * So that they need not find out. Waits for nothing.
+ */
+void tg_net_say_goodbye(struct tg_net *net)
+{
+	u32 node;
+
+	lockdep_assert_held(&net->work_lock);
+	for (node = 0; node < net->tg->nodes; node++) {
+		struct tg_net_peer *peer = net->peers[node];
+
+		if (peer && peer->their && peer->hello_io && !tg_net_has_lost(peer->hello))
+			tg_net_say(peer, 0);
+	}
+}
+
+/**
  * tg_net_leave_all() - ends all connections, and says goodbye
- * @net: Network device, whose work does not run, or calls this.
+ * @net: Network device. The caller holds its work_lock.
  */
 void tg_net_leave_all(struct tg_net *net)
 {
 	u32 node;
 
+	tg_net_say_goodbye(net);
 	for (node = 0; node < net->tg->nodes; node++) {
 		struct tg_net_peer *peer = net->peers[node];
 
 		if (!peer)
 			continue;
-		/* So that it does not wait until it finds out. */
-		if (peer->their && peer->hello && !READ_ONCE(peer->hello->obj.dead)) {
-			peer->cookie = 0;
-			tg_net_say_hello(peer);
-		}
 		tg_net_give_up(peer);
 		tg_net_close_hello(peer);
 	}
 }
 
-/**
- * tg_net_work() - looks at all other nodes
- * @work: The work.
- */
-void tg_net_work(struct work_struct *work)
+static void tg_net_work_locked(struct tg_net *net)
 {
-	struct tg_net *net = container_of(to_delayed_work(work), struct tg_net, work);
 	struct tg_device *tg = net->tg;
 	bool again = false;
 	u64 bell;
 	u32 node;
 
+	if (READ_ONCE(net->leave)) {
+		WRITE_ONCE(net->leave, false);
+		tg_net_leave_all(net);
+	}
 	if (!READ_ONCE(net->running))
 		return;
 	if (tg_gone(tg)) {
@@ -423,10 +441,25 @@ void tg_net_work(struct work_struct *work)
 	}
 	WRITE_ONCE(net->bell, bell);
 	tg_net_arm(net, net->hello, 1, bell);
-	for (node = 0; node < tg->nodes; node++)
+	for (node = 0; node < tg->nodes && READ_ONCE(net->running); node++)
 		if (net->peers[node] && !tg_net_all_join(net->peers[node]))
 			again = true;
 	if (again)
 		/* Unless it has been kicked meanwhile. */
 		queue_delayed_work(system_long_wq, &net->work, TG_NET_AGAIN);
+}
+
+/**
+ * tg_net_work() - looks at all other nodes
+ * @work: The work.
+ *
+ * It alone waits for other nodes' boards, for each as long as this node's board does.
+ */
+void tg_net_work(struct work_struct *work)
+{
+	struct tg_net *net = container_of(to_delayed_work(work), struct tg_net, work);
+
+	mutex_lock(&net->work_lock);
+	tg_net_work_locked(net);
+	mutex_unlock(&net->work_lock);
 }

@@ -11,6 +11,7 @@
  * A replicated segment and a registration have an import of their own, an object like any
  * other but that it is closed and torn down with them alone.
  */
+#include <linux/nospec.h>
 #include <linux/slab.h>
 
 #include "driver.h"
@@ -65,9 +66,18 @@ void tg_object_end(struct tg_object *obj)
 
 	down_read(&tg->op_lock);
 	left = obj->ops->leave(obj);
+	/* Between the end of the board's use and its removal: that has the board forget it. */
+	if (!left && !tg->stopped) {
+		kref_get(&obj->ref);
+		mutex_lock(&tg->lock);
+		list_add(&obj->remains, &tg->remains);
+		mutex_unlock(&tg->lock);
+	}
 	up_read(&tg->op_lock);
 
 	down_write(&tg->map_lock);
+	if (obj->ops->unwatch)
+		obj->ops->unwatch(obj);
 	if (left)
 		xa_erase(table, obj->handle);
 	else
@@ -84,9 +94,24 @@ void tg_object_end(struct tg_object *obj)
 	tg_file_put(file);
 }
 
-static void tg_object_work(struct work_struct *work)
+/**
+ * tg_objects_forget() - drops the objects that were torn down without the board
+ * @tg: Board, stopped.
+ */
+void tg_objects_forget(struct tg_device *tg)
 {
-	struct tg_object *obj = container_of(work, struct tg_object, work);
+	struct tg_object *obj, *next;
+
+	/* Nothing is added any more. */
+	list_for_each_entry_safe(obj, next, &tg->remains, remains) {
+		list_del_init(&obj->remains);
+		tg_object_put(obj);
+	}
+}
+
+static void tg_object_teardown(struct tg_job *job)
+{
+	struct tg_object *obj = container_of(job, struct tg_object, teardown);
 
 	/* Not under op_lock, which its works need. */
 	if (obj->ops->end)
@@ -113,8 +138,9 @@ int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 li
 	obj->tg = tg;
 	obj->kind = kind;
 	obj->ops = tg_object_kinds[kind];
-	INIT_WORK(&obj->work, tg_object_work);
+	tg_job_init(&obj->teardown, file, tg_object_teardown);
 	INIT_LIST_HEAD(&obj->closing);
+	INIT_LIST_HEAD(&obj->remains);
 	init_completion(&obj->torn_down);
 
 	if (obj->ops->charged) {
@@ -166,6 +192,8 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle)
 {
 	struct tg_object *obj;
 
+	/* Of mmap() it is a part of the offset. */
+	kind = array_index_nospec(kind, TG_OBJECT_KINDS);
 	down_read(&file->tg->map_lock);
 	obj = xa_load(&file->tg->objects[kind], handle);
 	if (obj && obj->file == file && obj->open)
@@ -193,7 +221,7 @@ void tg_object_kill_locked(struct tg_object *obj)
 
 static void tg_object_tear_down(struct tg_object *obj)
 {
-	queue_work(obj->file->workers, &obj->work);
+	tg_job_queue(&obj->teardown);
 }
 
 /**
@@ -216,18 +244,9 @@ void tg_object_discard(struct tg_object *obj)
 	tg_object_put(obj);
 }
 
-/**
- * tg_object_close() - tears down an object
- * @call: The call, on the object.
- *
- * Its mappings are zapped at once. Waits, killably, until the board has released it.
- *
- * Return: 0; -EBADF if it has been closed meanwhile; -EBUSY for the own import of a
- * replicated segment; -EINTR if killed.
- */
-int tg_object_close(struct tg_call *call)
+/* Closes an object that is not a part of another, and begins its teardown. */
+static int tg_object_begin_close(struct tg_object *obj)
 {
-	struct tg_object *obj = call->obj;
 	struct tg_device *tg = obj->tg;
 	int err = 0;
 
@@ -239,10 +258,38 @@ int tg_object_close(struct tg_call *call)
 	else
 		tg_object_kill_locked(obj);
 	up_write(&tg->map_lock);
+	if (!err)
+		tg_object_tear_down(obj);
+	return err;
+}
+
+/**
+ * tg_object_close() - tears down an object
+ * @call: The call, on the object.
+ *
+ * Its mappings are zapped at once. Waits, killably, until the board has released it.
+ *
+ * Return: 0; -EBADF if it has been closed meanwhile; -EBUSY for the own import of a
+ * replicated segment; -EINTR if killed.
+ */
+int tg_object_close(struct tg_call *call)
+{
+	int err = tg_object_begin_close(call->obj);
+
 	if (err)
 		return err;
-	tg_object_tear_down(obj);
-	return wait_for_completion_killable(&obj->torn_down) ? -EINTR : 0;
+	return wait_for_completion_killable(&call->obj->torn_down) ? -EINTR : 0;
+}
+
+/**
+ * tg_object_close_within() - tears down an object, in the background if that takes long
+ * @obj: Object, of a file of the kernel.
+ * @patience: How long to wait until the board has released it, in jiffies.
+ */
+void tg_object_close_within(struct tg_object *obj, unsigned long patience)
+{
+	if (!tg_object_begin_close(obj))
+		wait_for_completion_timeout(&obj->torn_down, patience);
 }
 
 static void tg_file_collect(struct tg_file *file, u32 kind, struct list_head *list)

@@ -298,16 +298,13 @@ out:
  */
 void tg_queue_event(struct tg_device *tg, u64 value)
 {
-	u32 page = upper_32_bits(value);
+	struct tg_segment *segment;
 	struct tg_nqueue *queue;
-	struct tg_object *obj;
-	unsigned long handle;
 
 	down_read(&tg->map_lock);
-	xa_for_each(&tg->objects[TG_MMAP_QUEUE], handle, obj) {
-		queue = tg_queue_of(obj);
-		if (!queue->seg.count || queue->seg.first != page)
-			continue;
+	segment = tg_segment_watched(tg, TG_MMAP_QUEUE, upper_32_bits(value));
+	if (segment) {
+		queue = tg_queue_of(&segment->obj);
 		spin_lock(&queue->guard);
 		queue->news |= value & (TG_QUEUE_EVENT_OVERFLOW | TG_QUEUE_EVENT_BROKEN);
 		if (value & TG_QUEUE_EVENT_BROKEN)
@@ -315,7 +312,6 @@ void tg_queue_event(struct tg_device *tg, u64 value)
 		if (!queue->ended)
 			queue_work(tg_workers, &queue->work);
 		spin_unlock(&queue->guard);
-		break;
 	}
 	up_read(&tg->map_lock);
 }
@@ -652,6 +648,8 @@ int tg_queue_create(struct tg_call *call)
 	if (!err)
 		err = tg_segment_take_pages(&queue->seg, 1);
 	if (!err)
+		err = tg_segment_watch(&queue->seg);
+	if (!err)
 		err = tg_queue_grant(queue);
 	if (err)
 		return err;
@@ -747,5 +745,6 @@ const struct tg_object_ops tg_queue_ops = {
 	.quiet = tg_queue_quiet,
 	.end = tg_queue_end,
 	.leave = tg_queue_leave,
+	.unwatch = tg_segment_unwatch,
 	.free = tg_queue_free,
 };

@@ -78,7 +78,8 @@ static u32 tg_buffers_index(const struct tg_buffers *b, u32 n, u32 word)
 	if (header >> TG_SIZE_SHIFT != b->words || index < TG_QUEUE_FIRST_WORD ||
 	    index >= b->words)
 		return 0;
-	return index;
+	/* No index leads out of its buffer by speculation, either: words is a power of two. */
+	return index & (b->words - 1);
 }
 
 static void tg_buffers_set_index(const struct tg_buffers *b, u32 n, u32 word, u32 index)

@@ -12,6 +12,7 @@
  * An eviction revokes all existing mappings (E13). They stay in the processes, and every
  * access to them is SIGBUS; a new mapping works.
  */
+#include <linux/nospec.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
@@ -259,6 +260,7 @@ static vm_fault_t tg_queue_fault(struct vm_fault *vmf)
 	if (tg_gone(obj->tg) || obj->dead || READ_ONCE(holder->state) == TG_HOLDER_EVICTED ||
 	    page >= obj->size >> PAGE_SHIFT)
 		goto out;
+	page = array_index_nospec(page, obj->size >> PAGE_SHIFT);
 	pfn = page ? tg_memory_pfn(queue->seg.memory, page - 1) :
 		     tg_memory_pfn(queue->control_memory, 0);
 	ret = vmf_insert_pfn(vmf->vma, vmf->address, pfn);

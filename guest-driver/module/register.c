@@ -5,7 +5,9 @@
  * A registration is a segment whose grant is a range (TG_RANGE_*): the board gets a list of
  * what is adjacent for it, whatever the size of the pages. The number of the range is the
  * handle. With it goes an import of this node without a window, by which the process names
- * the memory in copies; to others it is a segment like any other, if it has a name.
+ * the memory in copies; to others it is a segment like any other, if it has a name. One with a
+ * gate (TG_REGISTER_GATED) they reach only while the process has opened that, which it does
+ * without the driver: the memory stays pinned between two uses, and is reached in neither.
  *
  * The pages are pinned by FOLL_LONGTERM | FOLL_WRITE, so that none of them becomes another's
  * while the board can reach it, whatever the process does. A child of the process gets copies
@@ -77,7 +79,7 @@ static void tg_pins_unpin(struct tg_pins *pins)
 
 /**
  * tg_pins_free() - unpins pages that the board cannot reach any more
- * @tg: Board.
+ * @tg: Board, whose PCI device has a driver yet. NULL if the pages were never mapped for one.
  * @pins: The pages.
  */
 void tg_pins_free(struct tg_device *tg, struct tg_pins *pins)
@@ -100,17 +102,21 @@ static struct tg_pins *tg_pins_new(unsigned long count)
 }
 
 /*
- * Pins the pages from @start on: 0 or a negative errno, and then none of them is pinned, and
- * @fault is the address of the first that could not be.
+ * Pins the pages from @start on for a board: 0 or a negative errno, and then none of them is
+ * pinned, and @fault is the address of the first that could not be. -ENODEV if the board is gone.
  */
-static int tg_pins_pin(struct tg_pins *pins, unsigned long start, unsigned long count,
-		       u64 *fault)
+static int tg_pins_pin(const struct tg_device *tg, struct tg_pins *pins, unsigned long start,
+		       unsigned long count, u64 *fault)
 {
 	long got;
 
 	while (pins->count < count) {
 		unsigned long left = count - pins->count;
 
+		if (tg_gone(tg)) {
+			tg_pins_unpin(pins);
+			return -ENODEV;
+		}
 		got = fatal_signal_pending(current) ? -EINTR :
 		      pin_user_pages_fast(start + (pins->count << PAGE_SHIFT),
 					  min(left, TG_PIN_BATCH), FOLL_WRITE | FOLL_LONGTERM,
@@ -139,7 +145,7 @@ static int tg_registration_pin(struct tg_registration *reg, struct tg_pins *pins
 
 	for (attempt = 0; attempt < TG_PIN_ATTEMPTS; attempt++) {
 		seq = mmu_interval_read_begin(&reg->notifier);
-		err = tg_pins_pin(pins, start, count, fault);
+		err = tg_pins_pin(reg->seg.obj.tg, pins, start, count, fault);
 		if (err)
 			return err;
 		if (!mmu_interval_read_retry(&reg->notifier, seq))
@@ -167,6 +173,15 @@ static void tg_registration_count(struct tg_registration *reg)
 	spin_unlock_irqrestore(&tg->wake_lock, flags);
 }
 
+/* Some of the memory may have gone. */
+static void tg_registration_look(struct tg_registration *reg)
+{
+	lockdep_assert_held(&reg->guard);
+	reg->notified++;
+	tg_job_queue(&reg->check);
+	tg_registration_count(reg);
+}
+
 static bool tg_registration_invalidate(struct mmu_interval_notifier *notifier,
 				       const struct mmu_notifier_range *range, unsigned long seq)
 {
@@ -190,10 +205,8 @@ static bool tg_registration_invalidate(struct mmu_interval_notifier *notifier,
 		look = false;
 	}
 	/* What happens to a registration in progress is looked at when it is published. */
-	if (look && reg->ready) {
-		queue_work(reg->seg.obj.file->workers, &reg->check);
-		tg_registration_count(reg);
-	}
+	if (look && reg->ready)
+		tg_registration_look(reg);
 	spin_unlock(&reg->guard);
 	return true;
 }
@@ -281,10 +294,9 @@ static void tg_registration_die(struct tg_registration *reg)
 	up_read(&tg->op_lock);
 }
 
-/* Looks whether the memory is still that of the process. */
-static void tg_registration_check(struct work_struct *work)
+/* Whether the memory is still that of the process; if it is not, the registration dies. */
+static void tg_registration_compare(struct tg_registration *reg)
 {
-	struct tg_registration *reg = container_of(work, struct tg_registration, check);
 	struct tg_device *tg = reg->seg.obj.tg;
 	struct tg_pins *pins = NULL;
 	unsigned long start, end;
@@ -312,6 +324,21 @@ static void tg_registration_check(struct work_struct *work)
 	tg_pins_put(pins);
 }
 
+static void tg_registration_check(struct tg_job *job)
+{
+	struct tg_registration *reg = container_of(job, struct tg_registration, check);
+	u64 notified;
+
+	spin_lock(&reg->guard);
+	notified = reg->notified;
+	spin_unlock(&reg->guard);
+	tg_registration_compare(reg);
+	spin_lock(&reg->guard);
+	reg->looked = notified;
+	spin_unlock(&reg->guard);
+	wake_up_all(&reg->wait);
+}
+
 /* Grants the runs of a range: 0 or a negative errno. The caller holds op_lock for reading. */
 static int tg_registration_grant(struct tg_registration *reg, const struct tg_register *arg,
 				 u32 rights)
@@ -322,7 +349,8 @@ static int tg_registration_grant(struct tg_registration *reg, const struct tg_re
 	u32 list = min_t(u32, table->nents, TG_RANGE_LIST), n = 0, left = table->nents;
 	size_t size = PAGE_ALIGN(list * sizeof(struct tg_range_run));
 	union tg_request request = {
-		.command.opcode = cpu_to_le32(TG_ADMIN_GRANT_RANGE),
+		.command.opcode = cpu_to_le32(arg->flags & TG_REGISTER_GATED ?
+					      TG_ADMIN_GRANT_GATED : TG_ADMIN_GRANT_RANGE),
 		.command.rights = cpu_to_le16(rights),
 		.command.context = cpu_to_le16(segment->obj.file->context),
 		.command.index = cpu_to_le32(segment->first),
@@ -421,16 +449,20 @@ static bool tg_register_is_valid(const struct tg_register *arg)
 	    !access_ok(u64_to_user_ptr(arg->address), arg->length) ||
 	    rights & ~(TG_RIGHTS_ALL & ~TG_RIGHT_ENQUEUE))
 		return false;
+	/* A name is checked by tg_name_take(). */
 	return memchr_inv(arg->name, 0, sizeof(arg->name)) ?
-	       rights && tg_name_is_valid(arg->name) : !rights;
+	       rights : !rights && !(arg->flags & TG_REGISTER_GATED);
 }
 
-/* Watches and pins the memory, which it charges. The caller holds no lock. */
-static int tg_registration_take(struct tg_registration *reg, struct tg_register *arg)
+/*
+ * Watches and pins the memory, which it charges: the memory, which is the caller's, or an error
+ * pointer. The caller holds no lock.
+ */
+static struct tg_memory *tg_registration_take(struct tg_registration *reg,
+					      struct tg_register *arg)
 {
 	unsigned long start = arg->address & PAGE_MASK;
 	unsigned long count = (PAGE_ALIGN(arg->address + arg->length) - start) >> PAGE_SHIFT;
-	struct tg_file *file = reg->seg.obj.file;
 	struct tg_memory *memory;
 	struct tg_pins *pins;
 	int err;
@@ -438,24 +470,25 @@ static int tg_registration_take(struct tg_registration *reg, struct tg_register 
 	err = mmu_interval_notifier_insert(&reg->notifier, current->mm, start,
 					   count << PAGE_SHIFT, &tg_registration_notifier_ops);
 	if (err)
-		return err;
+		return ERR_PTR(err);
 	reg->watched = true;
 	/* For its worker, which may run while the notifier is removed. */
 	reg->mm = current->mm;
 	mmgrab(reg->mm);
 	pins = tg_pins_new(count);
 	if (!pins)
-		return -ENOMEM;
-	memory = tg_memory_new_pinned(file->tg, pins, count, file->owner);
+		return ERR_PTR(-ENOMEM);
+	memory = tg_memory_new_pinned(pins, count, reg->seg.obj.file->owner);
 	if (IS_ERR(memory)) {
 		tg_pins_put(pins);
-		return PTR_ERR(memory);
+		return memory;
 	}
-	reg->seg.memory = memory;
 	err = tg_registration_pin(reg, pins, start, count, &arg->fault);
-	if (!err)
-		WRITE_ONCE(reg->pinned, count);
-	return err;
+	if (err) {
+		tg_memory_discard(memory);
+		return ERR_PTR(err);
+	}
+	return memory;
 }
 
 /**
@@ -465,26 +498,32 @@ static int tg_registration_take(struct tg_registration *reg, struct tg_register 
  * Return: 0; -EINVAL; -EFAULT for memory that is not there, may not be written, or cannot be
  * pinned for long, whose address is in the structure then; -ENOMEM beyond RLIMIT_MEMLOCK, or
  * without memory; -ENOSPC if the board has no room for it; -EBUSY if the memory does not stop to
- * change; or another negative errno.
+ * change; -ENODEV if the board is gone, or goes meanwhile; or another negative errno.
  */
 int tg_register(struct tg_call *call)
 {
 	struct tg_register *arg = &call->arg.registration;
 	struct tg_device *tg = call->file->tg;
 	struct tg_registration *reg;
+	struct tg_memory *memory;
 	int err;
 
 	arg->fault = 0;
+	if (tg_gone(tg))
+		return -ENODEV;
 	if (!tg_register_is_valid(arg))
 		return -EINVAL;
-	err = tg_name_of_connection(arg->name, false);
-	if (err)
-		return err;
+	if (memchr_inv(arg->name, 0, sizeof(arg->name))) {
+		err = tg_name_take(call->file, arg->name, false);
+		if (err)
+			return err;
+	}
 	reg = kzalloc(sizeof(*reg), GFP_KERNEL_ACCOUNT);
 	if (!reg)
 		return -ENOMEM;
 	spin_lock_init(&reg->guard);
-	INIT_WORK(&reg->check, tg_registration_check);
+	init_waitqueue_head(&reg->wait);
+	tg_job_init(&reg->check, call->file, tg_registration_check);
 	reg->suspect_start = ULONG_MAX;
 	reg->seg.obj.size = arg->length;
 	reg->address = arg->address;
@@ -494,13 +533,26 @@ int tg_register(struct tg_call *call)
 	if (err)
 		return err;
 	call->created = &reg->seg.obj;
-	/* A page fault may take as long as another process likes. */
-	err = tg_registration_take(reg, arg);
-	if (err)
-		return err;
+	/*
+	 * A page fault may take as long as another process likes, and the board may go meanwhile:
+	 * remove() does not wait for it. So the memory is this call's until it is pinned, and the
+	 * board's from then on, if that is still there.
+	 */
+	memory = tg_registration_take(reg, arg);
+	if (IS_ERR(memory))
+		return PTR_ERR(memory);
 	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_registration_set(reg, arg);
+	err = -ENODEV;
+	if (!tg_gone(tg)) {
+		tg_memory_give(tg, memory);
+		reg->seg.memory = memory;
+		WRITE_ONCE(reg->pinned, memory->pins->count);
+		memory = NULL;
+		err = tg_registration_set(reg, arg);
+	}
 	up_read(&tg->op_lock);
+	if (memory)
+		tg_memory_discard(memory);
 	if (err)
 		return err;
 	arg->handle = reg->seg.obj.handle;
@@ -509,20 +561,37 @@ int tg_register(struct tg_call *call)
 	return 0;
 }
 
+/* Whether it has been looked after so many notifications, or never will be. */
+static bool tg_registration_has_looked(struct tg_registration *reg, u64 notified)
+{
+	bool looked;
+
+	spin_lock(&reg->guard);
+	looked = reg->looked >= notified;
+	spin_unlock(&reg->guard);
+	return looked || !READ_ONCE(reg->seg.obj.open);
+}
+
 /**
  * tg_registration_state() - TG_IOCTL_REGISTRATION_STATE
  * @call: The call, on the registration. The caller holds no lock.
  *
- * Waits until the notifications up to now have been looked at.
+ * Waits, killably, until the notifications up to now have been looked at.
  *
- * Return: 0.
+ * Return: 0, also if it is closed meanwhile, and dead then; -EINTR if killed.
  */
 int tg_registration_state(struct tg_call *call)
 {
 	struct tg_registration *reg = tg_registration_of(call->obj);
 	struct tg_device *tg = call->file->tg;
+	u64 notified;
 
-	flush_work(&reg->check);
+	spin_lock(&reg->guard);
+	notified = reg->notified;
+	spin_unlock(&reg->guard);
+	/* The look accesses pages, for which another process can have it wait. */
+	if (wait_event_killable(reg->wait, tg_registration_has_looked(reg, notified)))
+		return -EINTR;
 	down_read(&tg->map_lock);
 	call->arg.registration_state.dead = reg->seg.obj.dead;
 	up_read(&tg->map_lock);
@@ -537,10 +606,8 @@ static void tg_registration_publish(struct tg_object *obj)
 	spin_lock(&reg->guard);
 	reg->ready = true;
 	/* What has happened since it was pinned. */
-	if (reg->unmapped || reg->suspect_start < reg->suspect_end) {
-		queue_work(obj->file->workers, &reg->check);
-		tg_registration_count(reg);
-	}
+	if (reg->unmapped || reg->suspect_start < reg->suspect_end)
+		tg_registration_look(reg);
 	spin_unlock(&reg->guard);
 }
 
@@ -550,6 +617,8 @@ static void tg_registration_quiet(struct tg_object *obj)
 
 	if (reg->own)
 		tg_object_kill_locked(&reg->own->obj);
+	/* The look that they wait for may be taken back. */
+	wake_up_all(&reg->wait);
 }
 
 static void tg_registration_end(struct tg_object *obj)
@@ -559,7 +628,7 @@ static void tg_registration_end(struct tg_object *obj)
 	if (reg->watched)
 		mmu_interval_notifier_remove(&reg->notifier);
 	/* Nothing starts it any more. */
-	cancel_work_sync(&reg->check);
+	tg_job_cancel_sync(&reg->check);
 	if (reg->watched)
 		mmdrop(reg->mm);
 	/* The import of the memory goes before the memory. */

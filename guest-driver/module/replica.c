@@ -219,7 +219,8 @@ static int tg_replica_detach(struct tg_replicated *replica)
 }
 
 static int tg_replica_look_up(struct tg_file *file, struct tg_replica *arg, u32 rights,
-			      struct tg_source *source, u64 *size)
+			      const struct tg_lengths *accepted, struct tg_source *source,
+			      u64 *size)
 {
 	struct tg_import wanted = {
 		.node = arg->home,
@@ -237,7 +238,7 @@ static int tg_replica_look_up(struct tg_file *file, struct tg_replica *arg, u32 
 		return -EINVAL;
 	memcpy(wanted.name, arg->name, sizeof(wanted.name));
 	memcpy(wanted.secret, arg->secret, sizeof(wanted.secret));
-	err = tg_remote_lookup(file, &wanted, &found);
+	err = tg_remote_lookup(file, &wanted, accepted, &found);
 	arg->status = wanted.status;
 	if (err)
 		return err;
@@ -257,6 +258,8 @@ static int tg_replica_allocate(struct tg_replicated *replica, u32 count)
 	int err;
 
 	err = tg_segment_allocate(segment, count, NULL);
+	if (!err)
+		err = tg_segment_watch(segment);
 	if (err)
 		return err;
 	err = tg_remote_create_own(segment, replica->rights, &own);
@@ -305,7 +308,8 @@ static int tg_replica_create(struct tg_call *call, u32 rights, const struct tg_s
 	mutex_init(&replica->lock);
 	replica->mode = arg->mode;
 	replica->rights = rights;
-	err = tg_replica_pages_init(replica, count, source ? source->node : TG_REPLICA_HERE);
+	err = tg_replica_pages_init(replica, call->file, count,
+				    source ? source->node : TG_REPLICA_HERE);
 	if (err) {
 		kfree(replica);
 		return err;
@@ -383,7 +387,7 @@ static int tg_replica_join_naive(struct tg_file *file, struct tg_replica *arg)
 
 	if (!replica)
 		return -ENOENT;
-	err = tg_replica_look_up(file, arg, replica->rights, &source, &size);
+	err = tg_replica_look_up(file, arg, replica->rights, NULL, &source, &size);
 	if (err)
 		goto out;
 	err = -EMSGSIZE;
@@ -443,7 +447,7 @@ int tg_replicate(struct tg_call *call)
 		return -EINVAL;
 	if (arg->home == TG_REPLICA_HERE)
 		return tg_replica_create(call, rights, NULL, arg->length);
-	err = tg_replica_look_up(call->file, arg, rights, &source, &size);
+	err = tg_replica_look_up(call->file, arg, rights, call->accepted, &source, &size);
 	if (err)
 		return err;
 	return tg_replica_create(call, rights, &source, size);
@@ -620,16 +624,13 @@ void tg_replica_orphan(struct tg_replicated *replica, u32 status)
 void tg_replica_event(struct tg_device *tg, u32 home, u64 value)
 {
 	u32 page = upper_32_bits(value);
-	struct tg_object *obj;
-	unsigned long handle;
+	struct tg_replicated *replica;
+	struct tg_segment *segment;
 
 	down_write(&tg->map_lock);
-	xa_for_each(&tg->objects[TG_MMAP_REPLICA], handle, obj) {
-		struct tg_replicated *replica = tg_replica_of(obj);
-		const struct tg_segment *segment = &replica->seg;
-
-		if (page < segment->first || page - segment->first >= segment->count)
-			continue;
+	segment = tg_segment_watched(tg, TG_MMAP_REPLICA, page);
+	if (segment) {
+		replica = tg_replica_of(&segment->obj);
 		page -= segment->first;
 		if (value & TG_REPLICA_EVENT_MOVED)
 			tg_replica_page_moved(replica, page, home);
@@ -637,7 +638,6 @@ void tg_replica_event(struct tg_device *tg, u32 home, u64 value)
 			tg_replica_page_lost(replica, page);
 		if (value & TG_REPLICA_EVENT_ORPHANED)
 			tg_replica_orphan(replica, value >> 16 & 0xffff);
-		break;
 	}
 	up_write(&tg->map_lock);
 }
@@ -688,6 +688,7 @@ const struct tg_object_ops tg_replica_ops = {
 	.quiet = tg_replica_quiet,
 	.end = tg_replica_end,
 	.leave = tg_replica_leave,
+	.unwatch = tg_segment_unwatch,
 	.left = tg_replica_pages_end,
 	.free = tg_replica_free,
 };

@@ -36,24 +36,26 @@
 #define TG_FILL_AGAIN 500
 
 static void tg_replica_ack_work(struct work_struct *work);
-static void tg_replica_fill_work(struct work_struct *work);
+static void tg_replica_fill(struct tg_job *job);
 
 /**
  * tg_replica_pages_init() - makes the pages of a replicated segment, none of them valid
  * @replica: Zeroed replicated segment, not yet in the table.
+ * @file: File that makes it.
  * @count: Number of its pages.
  * @home: Home node, or TG_REPLICA_HERE.
  *
  * Return: 0 or -ENOMEM.
  */
-int tg_replica_pages_init(struct tg_replicated *replica, u32 count, u32 home)
+int tg_replica_pages_init(struct tg_replicated *replica, struct tg_file *file, u32 count,
+			  u32 home)
 {
 	const size_t longs = BITS_TO_LONGS(count);
 	u32 i;
 
 	mutex_init(&replica->ack_lock);
 	init_waitqueue_head(&replica->wait);
-	INIT_WORK(&replica->fill, tg_replica_fill_work);
+	tg_job_init(&replica->fill, file, tg_replica_fill);
 	INIT_DELAYED_WORK(&replica->ack, tg_replica_ack_work);
 	replica->page_count = count;
 	replica->pages = kvcalloc(count, sizeof(*replica->pages), GFP_KERNEL_ACCOUNT);
@@ -344,9 +346,9 @@ static void tg_replica_fill_page(struct tg_replicated *replica, u32 i)
 	up_write(&tg->map_lock);
 }
 
-static void tg_replica_fill_work(struct work_struct *work)
+static void tg_replica_fill(struct tg_job *job)
 {
-	struct tg_replicated *replica = container_of(work, struct tg_replicated, fill);
+	struct tg_replicated *replica = container_of(job, struct tg_replicated, fill);
 	const u32 count = replica->page_count;
 	struct tg_device *tg = replica->seg.obj.tg;
 	u32 i;
@@ -394,7 +396,7 @@ bool tg_replica_page_see(struct tg_replicated *replica, u32 i, u32 *tries)
 	*tries = READ_ONCE(page->tries);
 	set_bit(i, replica->wanted);
 	kref_get(&replica->seg.obj.ref);
-	if (!queue_work(replica->seg.obj.file->workers, &replica->fill))
+	if (!tg_job_queue(&replica->fill))
 		/* The pending work will find it. */
 		tg_object_put(&replica->seg.obj);
 	return false;

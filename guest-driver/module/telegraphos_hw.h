@@ -191,6 +191,8 @@
 #define TG_ADMIN_IMPORT_QUIET 0x14
 /* Grant a range (TG_RANGE_*), whose first export page is `index`: the next `count` runs of its `page` in all, in a list of struct tg_range_run at DMA address `address`, `rights`, `nodes`, `context`. `generation` 0 begins it, else it continues the range of that generation. Completes with the generation when the list is read; what its runs cover can be accessed then. TG_ERR_NO_SPACE: the context's runs, or the board's, are used up. GRANT_CLEAR with its first page revokes all of it. */
 #define TG_ADMIN_GRANT_RANGE 0x15
+/* The same behind a gate (TG_OP_GATE), which is closed at first. The generation that it completes with is for imports of this node by its context alone. Imports by a name get the next one, with which an access is performed only while the gate is open to its node. */
+#define TG_ADMIN_GRANT_GATED 0x16
 
 /* Admin slots */
 /* Number of slots: enough that each context has one of its own for each class of commands that wait for another node, so that no process's commands wait for another's. */

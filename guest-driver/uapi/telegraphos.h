@@ -158,6 +158,8 @@
 #define TG_OP_COMPARE_SWAP 0x3
 /* Copy LENGTH bytes to argument 0 from argument 1; at least one of them is on this node (put, get, remote copy). */
 #define TG_OP_COPY 0x4
+/* Open the gate of the range that argument 0, its context's own import of it, is of: to the node in OPERAND, one of those that it was granted to, for the first LENGTH bytes. LENGTH 0 closes it: completes when no access through it is in flight. TG_ERR_BUSY: it is open to another node. */
+#define TG_OP_GATE 0x5
 
 /* Launch flags */
 /* Atomics: the word has 8 bytes, else 4. */
@@ -258,6 +260,10 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 #define TG_MMAP_REGISTRATION 0xa
 /* A flag of TG_IOCTL_IMPORT: when the import is gone for good, stores by its windows go nowhere, and loads return anything, instead of SIGBUS. */
 #define TG_IMPORT_SOFT 0x1
+/* A flag of TG_IOCTL_INFO: from now on the same is true of the context page, the status page and the exports of this file, when the board is gone. */
+#define TG_INFO_SOFT 0x1
+/* A flag of TG_IOCTL_REGISTER, with a name: importers reach the memory only while its gate is open to their node (TG_OP_GATE), which it is not at first. */
+#define TG_REGISTER_GATED 0x1
 /* tg_replica.home: make the segment, with this node as its home. */
 #define TG_REPLICA_HERE 0xffffffff
 /* tg_import_state.state: stores wait, processes block in page faults. */

@@ -22,16 +22,26 @@
 //! for a load from another node instead of two, though without sockets), so it is of use where what all boards have to
 //! do is more than one thread does, or where each loop has a processor on which it can poll.
 //!
-//! What is given up is the isolation of separate processes: a fault of one server ends all. Turns are short, so that no
-//! guest can keep the others waiting: a board's turn takes 200 us at most, and the fabric's rounds are bounded, too.
+//! Turns are short, so that no guest can keep the others waiting: a board's turn takes 200 us at most, and the fabric's
+//! rounds are bounded, too. What a process has once (mappings, addresses) is divided among the boards
+//! (`telegraphos_device::memory::Budget`).
+//!
+//! A board ends alone if the fabric refuses it, if a system call that it needs fails, or if its code panics: its QEMU
+//! sees the end of the connection, as if the board's own process had ended, its node is down, and the others go on. The
+//! process ends with the last of its boards, or with the fabric, and then with the first failure as its own. Only
+//! separate processes isolate what ends a process: memory that runs out, a fault of the processor (SIGSEGV, SIGBUS), an
+//! abort, and a loop without end.
 
 mod cli;
 mod serving;
 
 pub use cli::{cli_main, command_line};
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 use telegraphos_device::direct::MemoryServer;
+use telegraphos_device::memory::Budget;
 use telegraphos_device::{HibServer, ServeError};
 use telegraphos_fabric::{Fabric, FabricError, Rounds};
 
@@ -39,7 +49,7 @@ use telegraphos_service::settings::Given;
 use telegraphos_service::shutdown::ShutdownHandle;
 use telegraphos_service::spin;
 
-use serving::{Board, Loop};
+use serving::{Board, Loop, Running};
 
 /// The most boards of one process: their turns add up to what one of them waits for.
 pub const MAX_BOARDS: usize = 64;
@@ -57,6 +67,14 @@ pub enum HostError {
         node: u16,
         /// The reason.
         source: ServeError,
+    },
+    /// The code of a board, or of its memory device, has panicked.
+    #[error("the board of node {node} has panicked: {why}")]
+    Panic {
+        /// Its node.
+        node: u16,
+        /// The panic's message.
+        why: String,
     },
     /// There is no memory for a trust group.
     #[error(transparent)]
@@ -148,6 +166,7 @@ pub struct Host {
     others: Vec<(Loop, ShutdownHandle)>,
     /// Ends the fabric's.
     stop: ShutdownHandle,
+    running: Arc<Running>,
 }
 
 impl Host {
@@ -171,10 +190,13 @@ impl Host {
         let longest = boards.iter().map(|(_, server)| server.spin().unwrap_or(spin)).max().unwrap_or(0);
         let (stop, fabric) = (fabric.shutdown_handle(), Rounds::new(fabric));
         let others = threads.saturating_sub(1).min(boards.len());
+        let (budget, running) = (Budget::of_process(boards.len()), Arc::new(Running::new(boards.len(), stop.clone())));
         let mut divided: Vec<Vec<Board>> = (0..others.max(1)).map(|_| Vec::new()).collect();
         for (at, (node, mut server)) in boards.into_iter().enumerate() {
             server.join_by(fabric.door(), others > 0);
-            divided[at % others.max(1)].push(Board { node, spin: server.spin().unwrap_or(spin), server });
+            server.share(&budget);
+            let spin = server.spin().unwrap_or(spin);
+            divided[at % others.max(1)].push(Board::new(node, spin, server, running.clone()));
         }
         let of_fabric = if others == 0 { divided.pop().unwrap_or_default() } else { Vec::new() };
         let apart = |boards| {
@@ -182,13 +204,15 @@ impl Host {
             Ok::<_, HostError>((Loop::of_boards(boards, &stop)?, stop))
         };
         let others = divided.into_iter().map(apart).collect::<Result<_, _>>()?;
-        Ok(Host { fabric: Loop::of_fabric(fabric, of_fabric, memories, longest)?, others, stop })
+        Ok(Host { fabric: Loop::of_fabric(fabric, of_fabric, memories, &running, longest)?, others, stop, running })
     }
 
-    /// Serves until the fabric is shut down ([`Fabric::shutdown_handle`]), or the first failure of any thread, which
-    /// ends all.
+    /// Serves until the fabric is shut down ([`Fabric::shutdown_handle`]) or has failed, or until no board is left.
+    ///
+    /// # Errors
+    /// Of the first board that has failed, also if the others went on; else of the fabric.
     pub fn run(&mut self) -> Result<(), HostError> {
-        let Host { fabric, others, stop } = self;
+        let Host { fabric, others, stop, running } = self;
         let stops: Vec<ShutdownHandle> = others.iter().map(|(_, stop)| stop.clone()).collect();
         std::thread::scope(|scope| {
             let boards: Vec<_> = others
@@ -208,8 +232,8 @@ impl Host {
                 Ok(ended) => ended,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
-            // A board's failure is why the fabric was shut down.
-            ended.collect::<Result<(), _>>().and(served)
+            let ended = ended.collect::<Result<(), _>>();
+            running.failure().map_or(Ok(()), Err).and(ended).and(served)
         })
     }
 }

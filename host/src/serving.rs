@@ -2,10 +2,14 @@
 //! What one thread of a host serves: some boards and memory devices, and the fabric if no other thread does.
 
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use log::error;
 use rustix::io::Errno;
 use telegraphos_device::direct::{MEMORY_PLACES, MemoryServer};
-use telegraphos_device::{HibServer, PLACES};
+use telegraphos_device::{HibServer, PLACES, ServeError};
 use telegraphos_fabric::Rounds;
 use telegraphos_service::logging;
 use telegraphos_service::shutdown::ShutdownHandle;
@@ -18,22 +22,138 @@ use crate::HostError;
 /// again. A load needs two: to the other board and back.
 const PASSES: u32 = 8;
 
+/// How many boards of the process still run, and why others do not.
+#[derive(Debug)]
+pub(crate) struct Running {
+    boards: AtomicUsize,
+    /// Of the first that has failed.
+    failure: Mutex<Option<HostError>>,
+    /// Ends the process's service, with the last board.
+    stop: ShutdownHandle,
+}
+
+impl Running {
+    pub(crate) fn new(boards: usize, stop: ShutdownHandle) -> Running {
+        Running { boards: AtomicUsize::new(boards), failure: Mutex::new(None), stop }
+    }
+
+    /// The failure of the first board that has failed, once.
+    pub(crate) fn failure(&self) -> Option<HostError> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// A board, or its memory device, has ended.
+    fn ended(&self, error: HostError, is_board: bool) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        if is_board && self.boards.fetch_sub(1, Ordering::Relaxed) == 1 {
+            error!("no board is left");
+            self.stop.shut_down();
+        }
+    }
+}
+
+/// Runs a turn of something that is dropped if it panics. Nothing else sees what it has left unfinished: what boards
+/// share with each other and with the fabric is atomic, or is behind locks under which nothing panics.
+fn alone<T>(node: u16, turn: impl FnOnce() -> Result<T, ServeError>) -> Result<T, HostError> {
+    match catch_unwind(AssertUnwindSafe(turn)) {
+        Ok(turned) => turned.map_err(|source| HostError::Board { node, source }),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let why = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message").to_owned();
+            Err(HostError::Panic { node, why })
+        }
+    }
+}
+
 /// A board, its node, and how long it polls.
 #[derive(Debug)]
 pub(crate) struct Board {
-    pub(crate) node: u16,
+    node: u16,
     /// Microseconds to poll before sleep.
-    pub(crate) spin: u64,
-    pub(crate) server: HibServer,
+    spin: u64,
+    /// `None` after it has ended.
+    server: Option<HibServer>,
+    running: Arc<Running>,
+    #[cfg(test)]
+    panics: bool,
 }
 
 impl Board {
-    /// A turn, in the log as its node's.
-    fn turn(&mut self, found: [Readiness; PLACES], copies: bool) -> Result<(), HostError> {
+    pub(crate) fn new(node: u16, spin: u64, server: HibServer, running: Arc<Running>) -> Board {
+        Board {
+            node,
+            spin,
+            server: Some(server),
+            running,
+            #[cfg(test)]
+            panics: false,
+        }
+    }
+
+    /// A turn, in the log as its node's. If it fails, the board ends.
+    fn turn(&mut self, found: [Readiness; PLACES], copies: bool) {
+        let Some(server) = &mut self.server else { return };
         logging::of_node(Some(self.node));
-        let turned = self.server.turn(found, copies);
+        #[cfg(test)]
+        let panics = self.panics;
+        let turned = alone(self.node, || {
+            #[cfg(test)]
+            assert!(!panics, "a deliberate fault");
+            server.turn(found, copies)
+        });
+        if let Err(failure) = turned {
+            error!("{failure}; the board has ended");
+            let server = self.server.take();
+            // It may be half of what it was: also its end may panic.
+            let removed = alone(self.node, || {
+                drop(server);
+                Ok(())
+            });
+            if removed.is_err() {
+                error!("the board of node {} could not be removed whole", self.node);
+            }
+            self.running.ended(failure, true);
+        }
         logging::of_node(None);
-        turned.map(|_| ()).map_err(|source| HostError::Board { node: self.node, source })
+    }
+
+    fn is(&self, what: impl FnOnce(&HibServer) -> bool) -> bool {
+        self.server.as_ref().is_some_and(what)
+    }
+}
+
+/// A memory device, as long as it runs.
+#[derive(Debug)]
+struct Memory {
+    node: u16,
+    /// `None` after it has ended.
+    server: Option<MemoryServer>,
+    running: Arc<Running>,
+}
+
+impl Memory {
+    /// A turn, in the log as its node's. If it fails, the memory device ends.
+    fn turn(&mut self, found: [Readiness; MEMORY_PLACES]) {
+        let Some(server) = &mut self.server else { return };
+        if !found.iter().any(|ready| ready.any()) && server.timeout() != Some(0) {
+            return;
+        }
+        logging::of_node(Some(self.node));
+        let turned = alone(self.node, || {
+            server.turn(found);
+            Ok(())
+        });
+        if let Err(failure) = turned {
+            error!("{failure}; its memory device has ended");
+            let server = self.server.take();
+            // As for a board.
+            let _ = alone(self.node, || {
+                drop(server);
+                Ok(())
+            });
+            self.running.ended(failure, false);
+        }
+        logging::of_node(None);
     }
 }
 
@@ -48,7 +168,7 @@ pub(crate) struct Loop {
     /// `None` if another thread serves it.
     fabric: Option<Rounds>,
     boards: Vec<Board>,
-    memories: Vec<MemoryServer>,
+    memories: Vec<Memory>,
     set: WaitSet,
     /// Readable when the fabric has something to do; without one, when the loop is to end.
     _head: Watched<OwnedFd>,
@@ -82,9 +202,12 @@ impl Loop {
         fabric: Rounds,
         boards: Vec<Board>,
         memories: Vec<MemoryServer>,
+        running: &Arc<Running>,
         spin: u64,
     ) -> Result<Loop, HostError> {
         let ready = rustix::io::dup(fabric.fd());
+        let of = |server: MemoryServer| Memory { node: server.node(), server: Some(server), running: running.clone() };
+        let memories = memories.into_iter().map(of).collect();
         let mut all = Loop::new(Some(fabric), boards, memories, ready, spin)?;
         all.observe();
         Ok(all)
@@ -100,25 +223,26 @@ impl Loop {
     fn new(
         fabric: Option<Rounds>,
         mut boards: Vec<Board>,
-        mut memories: Vec<MemoryServer>,
+        mut memories: Vec<Memory>,
         head: Result<OwnedFd, Errno>,
         spin: u64,
     ) -> Result<Loop, HostError> {
         let set = WaitSet::new().map_err(HostError::Wait)?;
         let mut places = Giver { set: &set, given: 0 };
         for Board { node, server, .. } in &mut boards {
-            let failed = |source| HostError::Board { node: *node, source };
-            server.wait_at(places.next(PLACES)).map_err(failed)?;
+            let (failed, places) = (|source| HostError::Board { node: *node, source }, places.next(PLACES));
+            server.as_mut().map_or(Ok(()), |server| server.wait_at(places)).map_err(failed)?;
         }
-        for memory in &mut memories {
-            memory.wait_at(places.next(MEMORY_PLACES)).map_err(HostError::Memory)?;
+        for Memory { server, .. } in &mut memories {
+            let places = places.next(MEMORY_PLACES);
+            server.as_mut().map_or(Ok(()), |server| server.wait_at(places)).map_err(HostError::Memory)?;
         }
         let head = head.and_then(|head| places.next(1).watch(0, head, Readiness::READ)).map_err(HostError::Wait)?;
         let found = vec![Readiness::NONE; places.given];
         Ok(Loop { fabric, boards, memories, set, _head: head, found, copied: 0, observed: 0, spin })
     }
 
-    /// Serves until the fabric is shut down, or this loop is stopped, or the first failure.
+    /// Serves until the fabric is shut down or fails, or this loop is stopped.
     pub(crate) fn run(&mut self) -> Result<(), HostError> {
         let mut spin = Spin::new(self.spin);
         loop {
@@ -136,21 +260,16 @@ impl Loop {
         let (memories, head) = rest.split_at_mut(MEMORY_PLACES * self.memories.len());
         for (board, found) in self.boards.iter_mut().zip(boards.chunks_exact_mut(PLACES)) {
             let found: [Readiness; PLACES] = take(found);
-            if found.iter().any(|ready| ready.any()) || board.server.is_due() {
-                board.turn(found, false)?;
+            if found.iter().any(|ready| ready.any()) || board.is(HibServer::is_due) {
+                board.turn(found, false);
             }
         }
         for (memory, found) in self.memories.iter_mut().zip(memories.chunks_exact_mut(MEMORY_PLACES)) {
-            let found: [Readiness; MEMORY_PLACES] = take(found);
-            if found.iter().any(|ready| ready.any()) || memory.timeout() == Some(0) {
-                logging::of_node(Some(memory.node()));
-                memory.turn(found);
-                logging::of_node(None);
-            }
+            memory.turn(take(found));
         }
         let [head] = take(head);
         let Some(fabric) = &mut self.fabric else {
-            self.copy()?;
+            self.copy();
             return Ok(head.any());
         };
         if head.any() && fabric.round(Some(0))? {
@@ -158,9 +277,9 @@ impl Loop {
         }
         for _ in 0..PASSES {
             let mut crossed = fabric.pass();
-            for board in self.boards.iter_mut().filter(|board| board.server.needs_attention()) {
+            for board in self.boards.iter_mut().filter(|board| board.is(HibServer::needs_attention)) {
                 crossed = true;
-                board.turn(Default::default(), false)?;
+                board.turn(Default::default(), false);
             }
             if !crossed {
                 break;
@@ -169,28 +288,27 @@ impl Loop {
         if self.observed != fabric.observations() {
             self.observe();
         }
-        self.copy()?;
+        self.copy();
         Ok(false)
     }
 
     /// The copies of one board go on, if any board has some: one in each turn of the loop, so that everything is served
     /// between two slices of copies, whosever they are.
-    fn copy(&mut self) -> Result<(), HostError> {
+    fn copy(&mut self) {
         let boards = self.boards.len();
         let mut following = (1..=boards).map(|n| (self.copied + n) % boards);
-        if let Some(at) = following.find(|at| self.boards[*at].server.has_copies()) {
+        if let Some(at) = following.find(|at| self.boards[*at].is(HibServer::has_copies)) {
             self.copied = at;
-            self.boards[at].turn(Default::default(), true)?;
+            self.boards[at].turn(Default::default(), true);
         }
-        Ok(())
     }
 
     /// Faults and captures have changed: tells the guests whether they are to see what members of a group access.
     fn observe(&mut self) {
         let Some(fabric) = &self.fabric else { return };
         self.observed = fabric.observations();
-        for memory in &self.memories {
-            let group = memory.memory();
+        for server in self.memories.iter().filter_map(|memory| memory.server.as_ref()) {
+            let group = server.memory();
             group.observe(fabric.observes(&group.group().nodes));
         }
     }
@@ -200,11 +318,78 @@ impl Loop {
         let Loop { fabric, boards, memories, set, found, .. } = self;
         // Microseconds until a turn is needed without an event; `None` if never.
         let timeout = || {
-            let boards = boards.iter().filter_map(|board| board.server.timeout());
-            let memories = memories.iter().filter_map(MemoryServer::timeout);
+            let boards = boards.iter().filter_map(|board| board.server.as_ref()?.timeout());
+            let memories = memories.iter().filter_map(|memory| memory.server.as_ref()?.timeout());
             boards.chain(memories).chain(fabric.as_ref().and_then(Rounds::timeout)).min()
         };
         spin.wait(timeout, |timeout| set.wait(timeout, |place, ready| found[place as usize] = ready))
             .map_err(HostError::Wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use telegraphos_device::Settings;
+    use telegraphos_fabric::{Config, Fabric};
+
+    #[test]
+    fn a_panic_is_the_end_of_what_has_panicked_and_is_named() {
+        let named = |result: Result<(), HostError>| result.unwrap_err().to_string();
+        assert_eq!(named(alone(3, || panic!("index {}", 7))), "the board of node 3 has panicked: index 7");
+        assert_eq!(named(alone(3, || panic!("plain"))), "the board of node 3 has panicked: plain");
+        assert_eq!(named(alone(3, || std::panic::panic_any(7))), "the board of node 3 has panicked: without a message");
+        assert!(alone(3, || Ok(())).is_ok());
+    }
+
+    /// What a connection to a board sees within some turns: `None` as long as nothing.
+    fn end_of(stream: &mut UnixStream) -> Option<usize> {
+        stream.read(&mut [0; 16]).ok()
+    }
+
+    #[test]
+    fn a_board_that_panics_ends_alone_and_the_last_one_ends_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let fabric = Fabric::bind(Config::new(dir.path().join("fabric.sock"))).unwrap();
+        let running = Arc::new(Running::new(2, fabric.shutdown_handle()));
+        let socket = |node| dir.path().join(format!("hib{node}.sock"));
+        let fabric = Rounds::new(fabric);
+        let board = |node| {
+            let settings = Settings {
+                socket: Some(socket(node)),
+                node: Some(node),
+                fabric: Some(dir.path().join("fabric.sock")),
+                ..Settings::default()
+            };
+            let mut server = HibServer::bind(settings.config().unwrap()).unwrap();
+            server.join_by(fabric.door(), false);
+            Board::new(node, 0, server, running.clone())
+        };
+        let boards = vec![board(0), board(1)];
+        let mut all = Loop::of_fabric(fabric, boards, Vec::new(), &running, 0).unwrap();
+        let mut guests: Vec<UnixStream> = [0, 1].map(|node| UnixStream::connect(socket(node)).unwrap()).into();
+        guests.iter().for_each(|guest| guest.set_nonblocking(true).unwrap());
+        // Without a sleep: nothing else wakes it.
+        let turns = |all: &mut Loop| {
+            (0..20).any(|_| {
+                let Loop { set, found, .. } = all;
+                set.wait(Some(0), |place, ready| found[place as usize] = ready).unwrap();
+                all.boards.iter_mut().for_each(|board| board.turn(Default::default(), false));
+                all.turn().unwrap()
+            })
+        };
+        assert!(!turns(&mut all));
+        assert!(guests.iter_mut().all(|guest| end_of(guest).is_none()), "both are served");
+        all.boards[0].panics = true;
+        assert!(!turns(&mut all), "the process goes on");
+        assert_eq!(end_of(&mut guests[0]), Some(0), "its guest sees the end of the stream");
+        assert_eq!(end_of(&mut guests[1]), None, "the other one is served");
+        assert!(all.boards[0].server.is_none() && all.boards[1].server.is_some());
+        all.boards[1].panics = true;
+        assert!(turns(&mut all), "no board is left");
+        let text = running.failure().unwrap().to_string();
+        assert_eq!(text, "the board of node 0 has panicked: a deliberate fault");
     }
 }

@@ -260,19 +260,46 @@ fn another_process_joins(serving: Serving) {
     host.thread.join().unwrap().unwrap();
 }
 
-/// Whichever thread serves it: the end of one is the end of all.
+/// Whichever thread serves it: a board that the fabric refuses ends alone, and is the process's failure at its end.
 #[test]
-fn a_refused_board_is_named() {
+fn a_refused_board_ends_alone_and_is_named() {
     SERVING.into_iter().for_each(refused_board);
 }
 
 fn refused_board(serving: Serving) {
     let dir = tempfile::tempdir().unwrap();
-    let fabric = Fabric::bind(Config { nodes: 2, ..Config::new(dir.path().join("fabric.sock")) });
-    let boards = vec![board(dir.path(), 1), board(dir.path(), 5)];
-    let error = Host::with(fabric.unwrap(), boards, Vec::new(), serving).unwrap().run().unwrap_err().to_string();
+    let fabric = Fabric::bind(Config { nodes: 2, ..Config::new(dir.path().join("fabric.sock")) }).unwrap();
+    let stop = fabric.shutdown_handle();
+    let boards = [0, 1, 5].map(|node| board(dir.path(), node)).into();
+    let thread = std::thread::spawn(move || Host::with(fabric, boards, Vec::new(), serving)?.run());
+    // Its socket goes with it, so a QEMU that comes later is refused.
+    eventually("the end of the board", || (!socket(dir.path(), 5).exists()).then_some(()));
+    let guest = |node: u16| {
+        let mut guest = Guest::boot(Client::new(&socket(dir.path(), node)).unwrap()).unwrap();
+        guest.join().unwrap();
+        guest.open_context(0).unwrap();
+        guest
+    };
+    let (mut a, mut b) = (guest(0), guest(1));
+    import(&mut a, &mut b, 1);
+    a.client.store(4, window(1, 1, 0), &9u64.to_le_bytes()).unwrap();
+    assert_eq!(a.quiet().unwrap(), Status::Ok);
+    assert_eq!(b.load64(MEMORY).unwrap(), 9);
+    stop.shut_down();
+    let error = thread.join().unwrap().unwrap_err().to_string();
     for part in ["the board of node 5", "outside the cluster of 2 nodes", "--nodes"] {
         assert!(error.contains(part), "{error}");
+    }
+}
+
+/// With the last board the process ends, which nothing else would notice.
+#[test]
+fn a_process_whose_only_board_is_refused_ends() {
+    for serving in SERVING {
+        let dir = tempfile::tempdir().unwrap();
+        let fabric = Fabric::bind(Config { nodes: 2, ..Config::new(dir.path().join("fabric.sock")) }).unwrap();
+        let error = Host::with(fabric, vec![board(dir.path(), 5)], Vec::new(), serving).unwrap().run().unwrap_err();
+        assert!(error.to_string().contains("the board of node 5"), "{error}");
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fills the cache and says what is in it:
-//! `prepare [qemu|tshark|rust|pci-ids|root ROOT|KERNEL|module SERIES|check SERIES|refresh] ...`, by default
-//! QEMU and the default kernel's guest.
+//! `prepare [qemu|tshark|rust|pci-ids|root ROOT|KERNEL|linux-source SERIES|module SERIES|check SERIES|refresh] ...`, by
+//! default QEMU and the default kernel's guest.
 use std::process::ExitCode;
 use std::time::Instant;
 use telegraphos_images::{BootOptions, KernelChoice, KernelSeries, Machine, Progress, Result, Store, TCG, kvm_usable};
@@ -43,6 +43,13 @@ fn run() -> Result<bool> {
                 let root = Some(words.next().map_or("debian", String::as_str).parse()?);
                 let guest = store.guest(BootOptions { root, ..BootOptions::default() })?;
                 guest.directories.iter().for_each(|directory| println!("{}", directory.host.display()));
+            }
+            // The first line is the archive's path, for `.ci/run`.
+            "linux-source" => {
+                let series = words.next().map_or(Ok(KernelSeries::default()), |w| w.parse())?;
+                let source = store.linux_source(series)?;
+                println!("{}", source.archive.display());
+                print!("{}", source.manifest);
             }
             "refresh" => store.refresh()?,
             "check" => {

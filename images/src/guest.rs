@@ -3,11 +3,12 @@
 
 use crate::config::Uses;
 use crate::directories::{Directory, Transport};
+use crate::disk::Disk;
 use crate::ext4::Ext4;
 use crate::kernel::{Headers, Kernel, Modules};
 use crate::manifest::FileRecord;
 use crate::module::{KO, LAB_KO, NET_KO, forget_old};
-use crate::root::{RootChoice, Share, disk_format};
+use crate::root::{RootChoice, Share};
 use crate::store::{self, Store, read};
 use crate::{Error, KernelChoice, KernelSeries, Machine, Manifest, Result, modules, own, peers};
 use serde_json::json;
@@ -395,9 +396,9 @@ impl Guest {
     /// that has no name.
     pub fn disk_args(&self) -> Result<Vec<OsString>> {
         let Some(disk) = &self.disk else { return Ok(Vec::new()) };
-        let format = disk_format(disk)?;
-        let file = disk.display().to_string().replace(',', ",,");
-        let drive = format!("if=none,id=disk,file={file},format={format},snapshot=on");
+        // Once more: the next guest may have written it since, in a directory that it shares.
+        let file = Disk::examine(disk)?.file(disk)?.replace(',', ",,");
+        let drive = format!("if=none,id=disk,file={file},snapshot=on");
         Ok(["-drive", &drive, "-device", "virtio-blk-pci,drive=disk"].map(OsString::from).to_vec())
     }
 

@@ -38,7 +38,7 @@ impl KernelSeries {
     }
 
     /// Releases to ask: the host's own first, since their package lists and compiler may be at hand.
-    fn releases(self, host: &Host) -> Vec<Release> {
+    pub(crate) fn releases(self, host: &Host) -> Vec<Release> {
         let own = host.release().name;
         let names: &[&str] = match self {
             KernelSeries::V6_1 => &[&own, "bookworm"],

@@ -9,6 +9,7 @@
 //! - [`Qemu`] finds the host's QEMU if it can serve `vfio-user-pci`, else runs Debian's from a private prefix.
 //! - [`Tshark`] is the same for the tests of the Wireshark dissector, [`Rust`] for the oldest compiler that must do,
 //!   [`Store::valgrind`] for the budgets of instructions.
+//! - [`LinuxSource`] is the source that a kernel with checks of its own is built from.
 //! - [`Kernel`] is a Debian kernel with the build root (headers and the compiler it needs) that fits it.
 //! - [`Guest`] is a bootable image: that kernel, a file system with busybox, the driver, the guest tools, the agent.
 //! - [`Manifest`] records which versions went into any of them.
@@ -27,6 +28,7 @@ mod config;
 mod cpio;
 mod debian;
 mod directories;
+mod disk;
 mod error;
 mod exec;
 mod ext4;
@@ -35,6 +37,7 @@ mod intact;
 mod iproute;
 mod kernel;
 mod kvm;
+mod linux_source;
 mod machine;
 mod manifest;
 mod module;
@@ -62,6 +65,7 @@ pub use error::{Error, Result};
 pub use guest::{BootOptions, Guest, TCG};
 pub use kernel::{Kernel, KernelSeries};
 pub use kvm::{KvmState, kvm_state, kvm_usable};
+pub use linux_source::LinuxSource;
 pub use machine::Machine;
 pub use manifest::{FileRecord, Manifest, PackageRecord};
 pub use module::{Mistake, Module, Report};

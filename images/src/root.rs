@@ -2,11 +2,11 @@
 //! The root file system of the user's choice, and directories of the host inside a guest.
 
 use crate::debian::SUITES;
+use crate::disk::Disk;
 use crate::{Error, Result};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
@@ -116,22 +116,9 @@ impl RootChoice {
             }
             return Ok(RootChoice::Directory(place));
         }
-        let mut begin = [0; 512];
-        let read = File::open(&place).and_then(|mut file| file.read(&mut begin));
-        if read.map_err(|e| usage(format!("cannot read that file: {e}")))? < begin.len() {
-            return Err(usage("that file is too short for a disk image".into()));
-        }
+        Disk::examine(&place)?;
         Ok(RootChoice::Disk(place))
     }
-}
-
-/// The format of a disk image, as QEMU calls it. Never guessed from what a guest could have written: QEMU's own guess
-/// is not asked.
-pub(crate) fn disk_format(path: &Path) -> Result<&'static str> {
-    let mut magic = [0; 4];
-    let mut file = File::open(path).map_err(Error::io("cannot open the disk image", path))?;
-    file.read_exact(&mut magic).map_err(Error::io("cannot read the disk image", path))?;
-    Ok(if &magic == b"QFI\xfb" { "qcow2" } else { "raw" })
 }
 
 /// A directory of the host inside the guests, as `--share HOSTDIR:GUESTDIR[:ro]` names it.
@@ -262,11 +249,11 @@ mod tests {
         let image = dir.path().join("disk");
         fs::write(&image, "short").unwrap();
         assert!(look(&image).unwrap_err().contains("too short"));
-        fs::write(&image, [b"QFI\xfb", &[0; 600][..]].concat()).unwrap();
-        assert!(matches!(look(&image), Ok(RootChoice::Disk(_))));
-        assert_eq!(disk_format(&image).unwrap(), "qcow2");
         fs::write(&image, [0; 600]).unwrap();
-        assert_eq!(disk_format(&image).unwrap(), "raw");
+        assert!(matches!(look(&image), Ok(RootChoice::Disk(_))));
+        // Before anything is built for it.
+        fs::write(&image, [b"QFI\xfb\0\0\0\x02", &[1; 600][..]].concat()).unwrap();
+        assert!(look(&image).unwrap_err().contains("it has a backing file"));
         assert_eq!("host".parse::<RootChoice>().unwrap().resolve().unwrap(), RootChoice::Directory("/".into()));
         assert!("".parse::<RootChoice>().is_err());
     }

@@ -105,6 +105,10 @@ mod tests {
     fn the_version_is_the_one_that_the_workspace_promises() {
         let manifest = include_str!("../../Cargo.toml");
         assert!(manifest.contains(&format!("rust-version = \"{OLDEST_RUST}\"")));
+        // And its pages: the reason is in one of them.
+        assert!(include_str!("../../README.md").contains(&format!("Rust {OLDEST_RUST} or newer")));
+        let section = include_str!("../../CONTRIBUTING.md").split_once("\n## Rust versions\n").unwrap().1;
+        assert!(section.contains(&format!("**{OLDEST_RUST}** (`rust-version` in `Cargo.toml`)")));
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //! The cache: one directory, one lock, whole artefacts only.
 
 use crate::{Error, Manifest, Progress, Result, intact, owners};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Gid, Uid};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -143,15 +145,18 @@ impl Store {
         let manifest = make(lock, temporary.path()).inspect_err(|_| drop(owners::remove(temporary.path())))?;
         let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::Failed(e.to_string()))?;
         write(&temporary.path().join(MANIFEST), text.as_bytes())?;
-        if let Some(above) = place.parent() {
-            make_dir(above)?;
-        }
+        let relative = place.strip_prefix(&self.root).unwrap_or(place);
+        let above = relative.parent().unwrap_or(Path::new(""));
+        // Its user may put a link there, but not for what root makes and removes.
+        let links = !self.is_of_another_user();
+        let above = owners::directory(&self.root, above, links).map_err(Error::io("cannot create", place))?;
+        let name = place.file_name().unwrap_or_default();
         // Anything without a manifest is the rest of something interrupted.
-        let _ = owners::remove(place);
+        let _ = owners::remove(&PathBuf::from(format!("/proc/self/fd/{}", above.as_raw_fd())).join(name));
         let from = temporary.keep();
-        fs::rename(&from, place).map_err(|e| {
+        rustix::fs::renameat(rustix::fs::CWD, &from, &above, name).map_err(|e| {
             let _ = owners::remove(&from);
-            Error::io("cannot rename into place", place)(e)
+            Error::io("cannot rename into place", place)(e.into())
         })?;
         self.give_to_owner(place);
         Ok((place.to_path_buf(), manifest))
@@ -177,22 +182,25 @@ impl Store {
         if text.contains("No space left on device") { self.no_space(&text) } else { error }
     }
 
+    /// Whether root uses a cache that a user can change, also meanwhile.
+    fn is_of_another_user(&self) -> bool {
+        rustix::process::geteuid().is_root() && fs::metadata(&self.root).is_ok_and(|owner| owner.uid() != 0)
+    }
+
     /// What root makes once in a user's cache must stay the user's to change.
     fn give_to_owner(&self, place: &Path) {
-        use std::os::unix::fs::MetadataExt;
         let Ok(owner) = fs::metadata(&self.root) else { return };
-        if !rustix::process::geteuid().is_root() || owner.uid() == 0 {
+        if !self.is_of_another_user() {
             return;
         }
-        let own = [place.parent().unwrap_or(place), &self.root.join("lock")].map(Path::to_path_buf);
-        let mut rest = vec![place.to_path_buf(), self.root.join("apt"), self.root.join("debs")];
-        rest.extend(own.iter().filter(|p| p.as_path() != self.root).cloned());
-        while let Some(path) = rest.pop() {
-            let _ = std::os::unix::fs::lchown(&path, Some(owner.uid()), Some(owner.gid()));
-            // Only real directories: a link may lead out of the cache.
-            if path.symlink_metadata().is_ok_and(|m| m.is_dir()) && !own.contains(&path) {
-                rest.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|e| e.path()));
-            }
+        let relative = place.strip_prefix(&self.root).unwrap_or(place);
+        let above = relative.parent().filter(|above| !above.as_os_str().is_empty());
+        let alone = above.into_iter().chain([Path::new("lock")]);
+        let whole = [relative, Path::new("apt"), Path::new("debs")];
+        let (uid, gid) = (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()));
+        let given = owners::give(&self.root, alone, whole, (uid, gid));
+        if let Err(e) = given {
+            log::warn!("{}: not all of it is its owner's: {e}", self.root.display());
         }
     }
 }
@@ -317,6 +325,38 @@ mod tests {
         assert_eq!(fs::read_to_string(place.join("whole")).unwrap(), "whole");
         let (_, again) = store.artefact("x/y", |_, _| panic!("made twice")).unwrap();
         assert_eq!(again, wanted);
+    }
+
+    /// Root makes and removes nothing outside a cache that its user can change.
+    #[test]
+    fn what_root_makes_in_a_users_cache_stays_in_it_and_is_the_users() {
+        use std::os::unix::fs::{chown, symlink};
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let make = |name: &str| {
+            open(dir.path()).artefact(name, |_, at| {
+                fs::write(at.join("a"), "a").unwrap();
+                Ok(Manifest::default())
+            })
+        };
+        let owner = |path: &Path| fs::symlink_metadata(path).unwrap().uid();
+        chown(dir.path(), Some(12345), Some(12345)).unwrap();
+        let (place, _) = make("x/y").unwrap();
+        for path in [place.join("a"), place.join(MANIFEST), dir.path().join("x"), dir.path().join("lock")] {
+            assert_eq!(owner(&path), 12345, "{}", path.display());
+        }
+        fs::create_dir(outside.path().join("b")).unwrap();
+        fs::write(outside.path().join("b/kept"), "").unwrap();
+        symlink(outside.path(), dir.path().join("z")).unwrap();
+        assert!(make("z/b").unwrap_err().to_string().contains("cannot create"));
+        assert!(outside.path().join("b/kept").exists());
+        assert_eq!((owner(outside.path()), owner(&outside.path().join("b"))), (0, 0));
+        // A cache of root's own is used through the links in it.
+        chown(dir.path(), Some(0), Some(0)).unwrap();
+        make("z/b").unwrap();
+        assert!(outside.path().join("b/a").exists());
     }
 
     #[test]

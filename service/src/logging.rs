@@ -2,6 +2,7 @@
 //! The log of a server: filtered by `env_logger`'s filters, which can be changed while it runs; as text for people, or
 //! one JSON object per line for machines (`docs/monitoring.md`).
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::io::Write;
 use std::sync::{PoisonError, RwLock};
@@ -98,19 +99,29 @@ impl Log for ServerLog {
 fn escaped(message: &std::fmt::Arguments<'_>) -> Option<String> {
     let text = match message.as_str() {
         Some(text) => text.into(),
-        None => std::borrow::Cow::from(message.to_string()),
+        None => Cow::from(message.to_string()),
     };
+    match printable(&text, &[]) {
+        Cow::Owned(safe) => Some(safe),
+        Cow::Borrowed(_) => None,
+    }
+}
+
+/// A text with its control characters escaped, but for those that are `kept`: what guests and peers have written is not
+/// to move the cursor of a terminal, nor to hide or reorder anything.
+pub fn printable<'a>(text: &'a str, kept: &[char]) -> Cow<'a, str> {
     let hidden = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        (c.is_control() && !kept.contains(&c))
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     if !text.contains(hidden) {
-        return None;
+        return text.into();
     }
     let mut safe = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if hidden(c) { safe.extend(c.escape_unicode()) } else { safe.push(c) }
     }
-    Some(safe)
+    safe.into()
 }
 
 fn install(state: State) {
@@ -259,6 +270,7 @@ mod tests {
         let message = escaped(&format_args!("no segment {name}")).unwrap();
         assert_eq!(message, "no segment x\\u{a}[2026-11-22T00:00:00Z INFO  fabric] node 3 joined\\u{1b}[2K\\u{202e}");
         assert_eq!(escaped(&format_args!("plain: \"ä\", {}", 5)), None);
+        assert_eq!(printable("a\tb\nc\x1b[2Jd", &['\n', '\t']), "a\tb\nc\\u{1b}[2Jd");
     }
 
     #[test]

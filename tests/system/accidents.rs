@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Output, Running};
+use telegraphos_testkit::Scale;
 use telegraphos_wire::regs::Register;
 
 /// SIGBUS on Linux.
@@ -82,6 +83,45 @@ pub(crate) fn function_reset_while_in_use(cluster: &Cluster) -> Result<()> {
     both_ways(a, b)?;
     let names = a.sh("ls /dev/telegraphos*").check()?;
     ensure!(names.trim() == "/dev/telegraphos0", "after the resets there are {names:?}");
+    Ok(())
+}
+
+/// Memory is registered while the board is reset, has its driver taken away, or leaves the bus, also while a page fault
+/// of it is held; nothing stays pinned.
+pub(crate) fn registrations_while_the_board_goes(cluster: &Cluster, scale: Scale) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    let storms = scale.pick(6, 1000).to_string();
+    let limit = Duration::from_secs(scale.pick(300, 7200));
+    let text = a.argv(&["tg-race", "--storms", &storms]).as_root().limit(limit).check()?;
+    text.lines().for_each(|line| println!("  {line}"));
+    ensure!(text.lines().count() == 7, "not all ways to go were tried:\n{text}");
+    a.wait_for_device()?;
+    both_ways(a, b)
+}
+
+/// The guest goes to sleep with everything in use: all of it is frozen for a hibernation, whose image has no place, and
+/// wakes up. Nothing of the board outlives that, and all of it works again. Nothing wakes these guests from a
+/// suspension.
+pub(crate) fn the_guest_sleeps(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    let slept = || -> Result<usize> { Ok(a.dmesg()?.matches("the system goes to sleep").count()) };
+    let before = slept()?;
+    for number in 1..=2 {
+        let (outgoing, watch) = flood(a, b)?;
+        let holder = a.sh("exec 3< /dev/telegraphos0; read line").keep_input_open().spawn()?;
+        let sleep = "echo disk > /sys/power/state; dmesg | grep -c 'hibernation: Image created'";
+        let images = a.sh(sleep).as_root().limit(Duration::from_secs(120)).check()?;
+        ensure!(
+            images.trim().parse::<usize>().is_ok_and(|images| images >= number),
+            "{images:?} images: expected {number}"
+        );
+        gets_sigbus(outgoing, "the process at the board of a guest that was about to sleep")?;
+        a.wait_for_device()?;
+        both_ways(a, b)?;
+        drop((holder, watch));
+        let ended = slept()? - before;
+        ensure!(ended >= number, "the driver has ended its use of boards {ended} times for sleep: expected {number}");
+    }
     Ok(())
 }
 

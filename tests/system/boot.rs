@@ -132,10 +132,11 @@ fn partitioned(root: &[u8]) -> Vec<u8> {
     disk
 }
 
-/// A qcow2 image (version 2) with nothing of its own, above a raw one of this size beside it.
-fn qcow2(backing: &str, size: u64) -> Vec<u8> {
+/// A qcow2 image (version 2) of these bytes, up to 512 MiB. Clusters of zeros are not in it.
+fn qcow2(raw: &[u8]) -> Vec<u8> {
     const CLUSTER: usize = 1 << 16;
-    let mut image = vec![0; 4 * CLUSTER];
+    // The header, the first table, the table of reference counts and its only block, the second table.
+    let mut image = vec![0; 5 * CLUSTER];
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
         image[at..at + bytes.len()].copy_from_slice(bytes);
@@ -143,25 +144,25 @@ fn qcow2(backing: &str, size: u64) -> Vec<u8> {
     };
     put(b"QFI\xfb");
     put(&2u32.to_be_bytes());
-    // The name of the image below, behind the header and its extension.
-    let name_at = 72 + 8 + 8 + 8;
-    put(&(name_at as u64).to_be_bytes());
-    put(&(backing.len() as u32).to_be_bytes());
+    put(&[0; 12]); // nothing below
     put(&16u32.to_be_bytes()); // bits of a cluster
-    put(&size.to_be_bytes());
+    put(&(raw.len() as u64).to_be_bytes());
     put(&0u32.to_be_bytes()); // not encrypted
     put(&1u32.to_be_bytes()); // entries of the first table, each of 512 MiB
     put(&(CLUSTER as u64).to_be_bytes());
     put(&(2 * CLUSTER as u64).to_be_bytes()); // counts of references
     put(&1u32.to_be_bytes());
-    put(&[0; 12]); // no snapshots
-    put(&0xe279_2acau32.to_be_bytes()); // the format of the image below
-    put(&3u32.to_be_bytes());
-    put(b"raw\0\0\0\0\0");
-    put(&[0; 8]); // no more extensions
-    put(backing.as_bytes());
-    image[2 * CLUSTER..2 * CLUSTER + 8].copy_from_slice(&(3 * CLUSTER as u64).to_be_bytes());
-    for cluster in 0..4 {
+    // No snapshots and no extensions: the rest is zeros.
+    const COPIED: u64 = 1 << 63;
+    image[CLUSTER..][..8].copy_from_slice(&((4 * CLUSTER as u64) | COPIED).to_be_bytes());
+    image[2 * CLUSTER..][..8].copy_from_slice(&(3 * CLUSTER as u64).to_be_bytes());
+    for (n, cluster) in raw.chunks(CLUSTER).enumerate().filter(|(_, cluster)| cluster.iter().any(|byte| *byte != 0)) {
+        let place = image.len() as u64 | COPIED;
+        image[4 * CLUSTER + 8 * n..][..8].copy_from_slice(&place.to_be_bytes());
+        image.extend_from_slice(cluster);
+        image.resize(image.len().next_multiple_of(CLUSTER), 0);
+    }
+    for cluster in 0..image.len() / CLUSTER {
         image[3 * CLUSTER + 2 * cluster..][..2].copy_from_slice(&1u16.to_be_bytes());
     }
     image
@@ -170,17 +171,17 @@ fn qcow2(backing: &str, size: u64) -> Vec<u8> {
 pub(crate) fn a_partition_of_a_qcow2_image_is_the_root() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let raw = partitioned(&fs::read(Store::open(None, Progress::Plain)?.guest(KernelSeries::V6_12)?.root)?);
-    let image = qcow2("disk.raw", raw.len() as u64);
-    let (below, above) = (dir.path().join("disk.raw"), dir.path().join("disk.qcow2"));
-    fs::write(&below, &raw)?;
-    fs::write(&above, &image)?;
-    let settings = Settings { root: Some(RootChoice::Path(above.clone())), ..crate::settings("qcow2-root") };
+    let image = qcow2(&raw);
+    // A comma is QEMU's separator.
+    let disk = dir.path().join("disk,1.qcow2");
+    fs::write(&disk, &image)?;
+    let settings = Settings { root: Some(RootChoice::Path(disk.clone())), ..crate::settings("qcow2-root") };
     let cluster = Cluster::builder().nodes(1).settings(settings).boot()?;
     let said =
         cluster.node(0).sh("grep ' / ' /proc/mounts | tail -n 1; chmod 700 /mnt && ls -ld /mnt").as_root().check()?;
     ensure!(said.contains("/dev/vda1 / ext4 rw") && said.contains("drwx------"), "the guest said {said:?}");
     drop(cluster);
-    ensure!(fs::read(&below)? == raw && fs::read(&above)? == image, "the guest changed the disk of its root");
+    ensure!(fs::read(&disk)? == image, "the guest changed the disk of its root");
     Ok(())
 }
 

@@ -217,6 +217,12 @@ fn trees(clusters: &Clusters<'_>, dir: &Path) -> Result<()> {
     // Into one that is there.
     clusters.run(&["cp", "-r", "1:/tmp/other", &there], 0)?;
     ensure!(fs::read_to_string(back.join("other/link"))?.contains("runs"), "the second is not in the first");
+    // A link that leads outside is left out, by name.
+    clusters.run(&["exec", "1", "--", "ln", "-s", "/etc/passwd", "/tmp/other/passwd"], 0)?;
+    let out = dir.join("out");
+    clusters.refused(&["cp", "-r", "1:/tmp/other", &out.display().to_string()], 1, "absolute")?;
+    let left_out = fs::symlink_metadata(out.join("passwd")).is_err();
+    ensure!(left_out && fs::read_to_string(out.join("link"))?.contains("runs"), "the rest is not there");
     let before = fs::read_dir(dir)?.count();
     clusters.refused(&["cp", "-r", "1:/tmp/none", &dir.join("new").display().to_string()], 1, "/tmp/none")?;
     ensure!(fs::read_dir(dir)?.count() == before, "a copy that failed has left something");
@@ -241,8 +247,12 @@ fn killed_beside(clusters: &Clusters<'_>) -> Result<()> {
         ensure!(begun.elapsed() < Duration::from_secs(20), "it still runs");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let left: Vec<_> = processes_of(clusters.0).into_iter().filter(|(_, line)| line.contains("up.beside")).collect();
-    ensure!(left.is_empty(), "still run: {left:?}");
+    within(Duration::from_secs(60), || {
+        let left: Vec<_> =
+            processes_of(clusters.0).into_iter().filter(|(_, line)| line.contains("up.beside")).collect();
+        ensure!(left.is_empty(), "still run: {left:?}");
+        Ok(())
+    })?;
     clusters.refused(&with(&["status"]), 3, "cluster beside has ended: QEMU of node 0 ended (signal: 9")?;
     ensure!(!clusters.run(&with(&["logs", "0"]), 0)?.is_empty(), "the console's log is gone");
     clusters.run(&with(&["down"]), 0)?;

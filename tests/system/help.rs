@@ -96,7 +96,7 @@ fn fresh() -> u64 {
 }
 
 /// Tries until it works, or returns the last error.
-pub(crate) fn within(limit: Duration, attempt: impl Fn() -> Result<()>) -> Result<()> {
+pub(crate) fn within(limit: Duration, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
     let begun = Instant::now();
     loop {
         match attempt() {

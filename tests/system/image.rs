@@ -429,11 +429,68 @@ pub(crate) fn bad_input(cluster: &Cluster) -> Result<()> {
     says(node, &["tg-task", "wait", "1.999999"], 125, &["gone, exit code unknown"])?;
     says(node, &["tg-task", "dance"], 2, &["\"dance\" is not one of tg-task's"])?;
     // More clients than there may be are refused; others are served after that.
-    let script =
-        "for i in $(seq 1 60); do timeout 4 tg-task wait-node 1 & done; sleep 2; tg-task nodes; echo code $?; wait";
-    let said = node.sh(script).limit(LIMIT).run()?;
-    let refused = said.stderr.contains("expected at most 128, and 48 of one user");
-    ensure!(refused && said.stdout.contains("code 1"), "{}{}", said.stdout, said.stderr);
+    let mut holder = node.argv(&["tg-hostile-tgd", "places"]).keep_input_open().spawn()?;
+    holder.wait_for_line(LIMIT, |line| line.contains(" held: "))?;
+    let refusal = "expected at most 48 of that user now, and 48 of one user ever";
+    says(node, &["tg-task", "nodes"], 1, &[refusal])?;
+    holder.signal(KILL)?;
     within(SOON, || says(node, &["tg-task", "nodes"], 0, &["alive"]).map(drop))?;
     within(SOON, || says(node, &["tg-spawn", "-n", "3", "true"], 0, &[]).map(drop))
+}
+
+/// What users do to a daemon, all at once and as much as they can, is refused to them alone: no node dies of it, no
+/// task ends, root and other users are served, and nothing is read or ended with the rights of root.
+pub(crate) fn hostile_users(cluster: &Cluster) -> Result<()> {
+    let daemons = daemons(cluster)?;
+    let node = cluster.node(0);
+    let mut master = node.sh("exec tg-spawn -v -N 1 -- sleep 984 2>&1").as_root().spawn()?;
+    let line = master.wait_for_line(LIMIT, |line| line.contains("task 0 is "))?;
+    let task = line.rsplit(' ').next().unwrap_or_default().to_owned();
+    let nodes = || says(node, &["tg-task", "nodes"], 0, &["0\talive", "1\talive", "2\talive"]);
+    let incarnations = |said: &str| -> Vec<String> {
+        said.lines().filter_map(|line| line.rsplit(' ').next()).map(str::to_owned).collect()
+    };
+    let before = incarnations(&nodes()?);
+
+    // Three users hold all places that they get.
+    let hold = |uid: &str| -> Result<Running> {
+        let words = ["tg-hostile-tgd", "--user", uid, "places"];
+        let mut holder = node.argv(&words).as_root().keep_input_open().spawn()?;
+        holder.wait_for_line(LIMIT, |line| line.contains(" held: "))?;
+        Ok(holder)
+    };
+    let holders = ["2001", "2002", "2003"].map(hold);
+    let holders = holders.into_iter().collect::<Result<Vec<_>>>()?;
+    says_as(User::Root, node, &["tg-spawn", "-n", "3", "true"], 0, &[])?;
+    nodes()?;
+    for holder in &holders {
+        holder.signal(KILL)?;
+    }
+    within(SOON, || says(node, &["tg-hostile-tgd", "frames"], 0, &["8 kinds of frames"]).map(drop))?;
+
+    // More letters than may be on their way, of two users at once.
+    let other = node.argv(&["tg-hostile-tgd", "--user", "2001", "letters", "1"]).as_root().spawn()?;
+    println!("  {}", says(node, &["tg-hostile-tgd", "letters", "1"], 0, &[" done, "])?.trim());
+    let other = other.wait_for(LIMIT)?;
+    ensure!(other.status.success(), "{}: {}{}", other.status, other.stdout, other.stderr);
+    says_as(User::Root, node, &["tg-task", "kill", "-s", "0", &task], 0, &[])?;
+
+    let pid = daemons_of(node)?.pop().context("no daemon")?;
+    println!("  {}", says(node, &["tg-hostile-tgd", "threads", &pid], 0, &["0 of "])?.trim());
+
+    // A directory that its user may not enter.
+    let script = "mkdir -p -m 700 /tmp/closed && mkdir -p /tmp/closed/in && echo secret >/tmp/closed/in/file";
+    node.sh(script).as_root().check()?;
+    let said =
+        says(node, &["tg-spawn", "-N", "0", "-d", "/tmp/closed/in", "cat", "file"], 126, &["Permission denied"])?;
+    ensure!(!said.contains("secret"), "{said}");
+    node.sh("rm -r /tmp/closed").as_root().check()?;
+
+    let after = incarnations(&nodes()?);
+    ensure!(after == before, "incarnations {after:?} after {before:?}");
+    says_as(User::Root, node, &["tg-task", "kill", &task], 0, &[])?;
+    let output = master.wait_for(LIMIT)?;
+    ensure!(output.status.code() == 143, "{}: {}", output.status, output.stdout);
+    drop(daemons);
+    Ok(())
 }

@@ -2,6 +2,7 @@
 //! Nothing is left behind, however the command ends.
 
 use crate::command;
+use crate::help::within;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::Path;
@@ -64,11 +65,7 @@ fn killed(processes: &str, count: usize) -> Result<()> {
     }
     signal(&child, KILL)?;
     end(&mut child)?;
-    let begun = Instant::now();
-    while !processes_of(dir.path()).is_empty() {
-        ensure!(begun.elapsed() < Duration::from_secs(10), "still run: {:?}", processes_of(dir.path()));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    none_runs(dir.path())?;
     // The directory stays; the next start removes it.
     ensure!(fs::read_dir(dir.path())?.count() == 1, "the killed harness's directory was expected");
     let mut next = up(dir.path())?;
@@ -123,11 +120,20 @@ pub(crate) fn end(child: &mut Started) -> Result<Option<i32>> {
 }
 
 pub(crate) fn nothing_left(dir: &Path) -> Result<()> {
-    let processes = processes_of(dir);
-    ensure!(processes.is_empty(), "still run: {processes:?}");
+    none_runs(dir)?;
     let files: Vec<_> = fs::read_dir(dir)?.filter_map(|e| Some(e.ok()?.path())).collect();
     ensure!(files.is_empty(), "still there: {files:?}");
     Ok(())
+}
+
+/// No process of a cluster in that directory runs. The guard of a board's process, for which the command does not wait,
+/// ends by itself once that process has.
+pub(crate) fn none_runs(dir: &Path) -> Result<()> {
+    within(Duration::from_secs(60), || {
+        let processes = processes_of(dir);
+        ensure!(processes.is_empty(), "still run: {processes:?}");
+        Ok(())
+    })
 }
 
 /// Processes a cluster in that directory has started: all of them have a socket of it on their command line, and the

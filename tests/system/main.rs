@@ -11,6 +11,7 @@ mod boards;
 mod boot;
 mod c;
 mod counting;
+mod cycles;
 mod deaths;
 mod demo;
 mod detached;
@@ -32,13 +33,14 @@ mod rings;
 mod routes;
 mod runner;
 mod shares;
+mod silence;
 mod sockets;
 mod whole;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use telegraphos_cluster::{Builder, Cluster, Net, Processes, Settings, User};
-use telegraphos_images::{KernelSeries, Mistake, Progress, Store};
+use telegraphos_images::{KernelChoice, KernelSeries, Mistake, Progress, Store};
 use telegraphos_testkit::Scale;
 use telegraphos_tests::Suite;
 
@@ -58,7 +60,8 @@ fn main() -> ExitCode {
         eprintln!("{e}");
         return ExitCode::FAILURE;
     }
-    let mut suite = Suite::new(include_str!("plan.txt"), std::env::args().skip(1));
+    let plan = [include_str!("plan.txt"), Scale::from_env().pick("", include_str!("plan-full.txt"))].concat();
+    let mut suite = Suite::new(&plan, std::env::args().skip(1));
     driver(&mut suite);
     suite.part("pci_vendor_is_unassigned", pci_vendor_is_unassigned);
     input(&mut suite);
@@ -78,7 +81,7 @@ fn main() -> ExitCode {
     network(&mut suite);
     sockets(&mut suite, Scale::from_env());
     two_clusters(&mut suite);
-    oldest_kernel(&mut suite);
+    oldest_kernel(&mut suite, Scale::from_env());
     counted(&mut suite);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
     suite.part("bench_measures_everything_and_leaves_nothing", bench::measures_everything_and_leaves_nothing);
@@ -116,9 +119,18 @@ fn with_cluster(suite: &mut Suite, name: &str, builder: Builder, parts: &[Part<'
 }
 
 /// `TELEGRAPHOS_LOG_DIR` keeps the logs of all processes and consoles, in one directory for each cluster.
+/// `TELEGRAPHOS_TEST_KERNEL` has them run on a kernel of one's own, which may be one that checks itself
+/// (`ci/debug.config`): that needs more memory, and takes its time.
 fn settings(cluster: &str) -> Settings {
     let log_dir = std::env::var_os("TELEGRAPHOS_LOG_DIR").map(|directory| Path::new(&directory).join(cluster));
-    Settings { log_dir, ..Settings::default() }
+    let own = std::env::var_os("TELEGRAPHOS_TEST_KERNEL").map(|tree| Settings {
+        kernel: Some(KernelChoice::Own(tree.into())),
+        memory_mib: Some(1024),
+        boot_timeout: Some(900),
+        hang_timeout: Some(900),
+        ..Settings::default()
+    });
+    Settings { log_dir, ..own.unwrap_or_default() }
 }
 
 fn four_nodes(suite: &mut Suite, scale: Scale) {
@@ -159,6 +171,8 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("s4_case_study", &|c| map::case_study(c, scale)),
             ("msg_bad_input", &messages::bad_input),
             ("msg_hostile_process", &messages::hostile),
+            ("msg_grants_end_with_their_messages", &messages::grants_end),
+            ("msg_kept_imports_give_way", &messages::kept_imports_give_way),
             ("msg_nothing_is_left", &messages::nothing_is_left),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
             ("driver_reloaded_amid_activity", &pressure::driver_reloaded_amid_activity),
@@ -172,6 +186,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("msg_nothing_is_left_by_a_lost_node", &messages::nothing_is_left),
             ("reset_while_peers_store", &accidents::stores_do_not_reach_a_rebooted_guest),
             ("unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
+            ("guest_sleeps", &accidents::the_guest_sleeps),
             ("qemu_killed_and_started_on_the_same_hib", &accidents::qemu_killed_and_started_on_the_same_hib),
             ("replicas_survive_their_home", &replicas::home_goes_away),
             ("hib_killed", &accidents::hib_killed),
@@ -244,6 +259,9 @@ fn trusted(suite: &mut Suite) {
             ("direct_outside_the_group", &direct::outside_the_group),
             ("direct_faults_are_met", &direct::faults_are_met),
             ("direct_unbound_while_used", &direct::unbound_while_used),
+            ("direct_registrations_while_the_board_goes", &|c| {
+                accidents::registrations_while_the_board_goes(c, Scale::Ci)
+            }),
             ("direct_after_a_reset", &direct::after_a_reset),
             ("direct_guest_logs_are_silent", &whole::guest_logs_are_silent),
         ],
@@ -263,7 +281,9 @@ fn network(suite: &mut Suite) {
             ("net_multicast_by_the_switch", &net::multicast_by_the_switch),
             ("net_hostile_node", &net::hostile_node),
             ("net_deaf_node", &net::deaf_node),
+            ("net_kernels_names_are_the_kernels", &net::kernels_names_are_the_kernels),
             ("s3_bad_input", &image::bad_input),
+            ("s3_hostile_users", &image::hostile_users),
             ("s3_spawn_and_output", &image::spawn_and_output),
             ("s3_signals", &image::signals),
             ("s3_least_loaded_and_partitions", &image::least_loaded_and_partitions),
@@ -287,21 +307,24 @@ fn sockets(suite: &mut Suite, scale: Scale) {
         Ok(prepared) => prepared,
         Err(e) => return suite.part("s3_sockets", || Err(e)),
     };
-    with_cluster(
-        suite,
-        "sockets",
-        builder,
-        &[
-            ("s3_sockets", &sockets::an_unmodified_program),
-            ("s3_sockets_signals", &sockets::signals),
-            ("s3_sockets_fall_back", &sockets::falls_back),
-            ("s3_sockets_bad_input", &sockets::bad_input),
-            ("message_layers", &|c| sockets::layers(c, scale)),
-            ("msg_c_example", &c::messages_example),
-            ("s3_sockets_nothing_is_left", &sockets::nothing_is_left),
-            ("s3_sockets_node_is_lost", &sockets::node_is_lost),
-        ],
-    );
+    let cycles = |c: &Cluster| cycles::under_all_traffic(c, scale);
+    let layers = |c: &Cluster| sockets::layers(c, scale);
+    let mut parts: Vec<Part<'_>> = vec![
+        ("s3_sockets", &sockets::an_unmodified_program),
+        ("s3_sockets_signals", &sockets::signals),
+        ("s3_sockets_all_ways", &sockets::ways),
+        ("s3_sockets_fall_back", &sockets::falls_back),
+        ("s3_sockets_bad_input", &sockets::bad_input),
+        ("message_layers", &layers),
+        ("msg_c_example", &c::messages_example),
+        ("hostile_user_of_the_driver", &cycles::hostile_user),
+        ("s3_sockets_nothing_is_left", &sockets::nothing_is_left),
+        ("s3_sockets_own_board_is_lost", &sockets::own_board_is_lost),
+        ("s3_sockets_node_is_lost", &sockets::node_is_lost),
+    ];
+    // First, since others take boards away.
+    parts.splice(0..0, scale.pick(None, Some(("boards_go_and_come_under_all_traffic", &cycles as _))));
+    with_cluster(suite, "sockets", builder, &parts);
 }
 
 /// A part that looks at something, and its name.
@@ -347,7 +370,26 @@ fn counted(suite: &mut Suite) {
     );
 }
 
-fn oldest_kernel(suite: &mut Suite) {
+fn oldest_kernel(suite: &mut Suite, scale: Scale) {
+    let atomics = |c: &Cluster| operations::owners_use_the_boards_atomics(c, 2);
+    let chaos = |c: &Cluster| replicas::chaotic_stores_to_one_page(c, Scale::Ci);
+    let registrations = |c: &Cluster| accidents::registrations_while_the_board_goes(c, scale);
+    let mut parts: Vec<Part<'_>> = vec![
+        ("kernel_6_1_net_between_two", &net::between_two),
+        ("kernel_6_1_net_board_hangs", &net::board_hangs),
+        ("kernel_6_1_owners_use_the_boards_atomics", &atomics),
+        ("kernel_6_1_i10_wide_elements_with_two_processors", &queues::wide_elements_with_two_processors),
+        ("kernel_6_1_i2_i5_chaotic_stores_to_one_page", &chaos),
+        ("kernel_6_1_guest_logs_are_silent", &whole::guest_logs_are_silent),
+        ("kernel_6_1_function_reset", &accidents::function_reset_while_in_use),
+        ("kernel_6_1_registrations_while_the_board_goes", &registrations),
+        ("kernel_6_1_guest_sleeps", &accidents::the_guest_sleeps),
+        ("kernel_6_1_unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
+        ("kernel_6_1_no_kernel_has_crashed", &whole::no_kernel_has_crashed),
+    ];
+    // It waits for the limits of boards and driver.
+    let silence: Part<'_> = ("kernel_6_1_net_silence_of_a_node_hangs_no_other", &silence::of_a_node_hangs_no_other);
+    parts.extend(scale.pick(None, Some(silence)));
     with_cluster(
         suite,
         "kernel-6.1",
@@ -357,17 +399,7 @@ fn oldest_kernel(suite: &mut Suite) {
             .kernel(KernelSeries::V6_1)
             .cpus(2)
             .settings(Settings { net: Some(Net::Nodes), ..Settings::default() }),
-        &[
-            ("kernel_6_1_net_between_two", &net::between_two),
-            ("kernel_6_1_net_board_hangs", &net::board_hangs),
-            ("kernel_6_1_owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 2)),
-            ("kernel_6_1_i10_wide_elements_with_two_processors", &queues::wide_elements_with_two_processors),
-            ("kernel_6_1_i2_i5_chaotic_stores_to_one_page", &|c| replicas::chaotic_stores_to_one_page(c, Scale::Ci)),
-            ("kernel_6_1_guest_logs_are_silent", &whole::guest_logs_are_silent),
-            ("kernel_6_1_function_reset", &accidents::function_reset_while_in_use),
-            ("kernel_6_1_unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
-            ("kernel_6_1_no_kernel_has_crashed", &whole::no_kernel_has_crashed),
-        ],
+        &parts,
     );
 }
 

@@ -152,6 +152,37 @@ pub(crate) fn hostile(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Memory of a message is reached by its receiver's node while that is under way, and by nothing else or later,
+/// although it stays pinned for the next one.
+pub(crate) fn grants_end(cluster: &Cluster) -> Result<()> {
+    for way in ["get", "put"] {
+        let server = serving(cluster.node(1), &["lends", "lender", "--way", way])?;
+        let words = ["tg-msg", "lingers", "1", "lender", "--way", way];
+        let mut liar = cluster.node(0).argv(&words).keep_input_open().spawn()?;
+        for moment in ["under way ", "ended "] {
+            let line = liar.wait_for_line(LIMIT, |line| line.starts_with(moment))?;
+            let memory = line.trim_start_matches(moment);
+            cluster.node(2).argv(&["tg-msg", "intrudes", "1", memory]).limit(LIMIT).check()?;
+            liar.write("\n")?;
+        }
+        ended_well(liar, "a receiver that goes on")?;
+        ended_well(server, "what has sent it messages")?;
+    }
+    Ok(())
+}
+
+/// A process keeps imports of memory that it was sent messages from, which leave no room for the next one's.
+pub(crate) fn kept_imports_give_way(cluster: &Cluster) -> Result<()> {
+    let serve = cluster.node(1).argv(&["tg-msg", "serve", "small"]).as_root().keep_input_open();
+    let mut server = serve.spawn()?;
+    server.wait_for_line(LIMIT, |line| line == "serving")?;
+    server.write("8\n")?;
+    let said = cluster.node(0).argv(&["tg-msg", "wide", "1", "small"]).as_root().limit(LIMIT).check()?;
+    println!("  {}", said.trim());
+    server.wait_for_line(LIMIT, |line| line.ends_with("with tag 7"))?;
+    Ok(())
+}
+
 /// The paper's reason for a second port, which our processes do not need: any thread may use a port of theirs.
 pub(crate) fn two_ports(cluster: &Cluster) -> Result<()> {
     alone(cluster, &["ports"])

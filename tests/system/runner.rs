@@ -3,7 +3,7 @@
 //! reason, last lines, and nothing left behind.
 
 use crate::command;
-use crate::leftovers::{Started, end, nothing_left, processes_of};
+use crate::leftovers::{Started, end, none_runs, nothing_left, processes_of};
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -100,8 +100,7 @@ pub(crate) fn unlike_nodes_report_what_they_are() -> Result<()> {
     let merged = fs::read_to_string(&ktap)?;
     let tests: Vec<_> = telegraphos_tests::ktap::parse(&merged)?.into_iter().map(|test| (test.name, test.ok)).collect();
     ensure!(tests == [("left".to_owned(), false), ("node1".to_owned(), true)], "{tests:?} of:\n{merged}");
-    let processes = processes_of(dir.path());
-    ensure!(processes.is_empty(), "still run: {processes:?}");
+    none_runs(dir.path())?;
     let mut names: Vec<_> = fs::read_dir(dir.path())?.flatten().map(|entry| entry.file_name()).collect();
     names.sort();
     ensure!(names == ["cluster.toml", "out.ktap", "out.xml"], "still there: {names:?}");

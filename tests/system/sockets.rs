@@ -4,7 +4,7 @@
 
 use crate::deaths::{all_of, told};
 use crate::{c, messages};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use telegraphos_cluster::{Builder, Cluster, Guest, Net, Output, Running, Settings};
@@ -102,9 +102,9 @@ fn cases(
     Ok(Said { through: said(THROUGH_MEMORY), started: said(STARTED), cases })
 }
 
-/// 35 cases of what programs do with sockets, through memory where much is sent.
+/// 37 cases of what programs do with sockets, through memory where much is sent.
 pub(crate) fn an_unmodified_program(cluster: &Cluster) -> Result<()> {
-    let Said { through, started, cases } = cases(cluster, MEMORY, [true, true], "7001", &[], 35)?;
+    let Said { through, started, cases } = cases(cluster, MEMORY, [true, true], "7001", &[], 37)?;
     println!("  {cases}");
     println!("  directions through memory: {} of the client's, {} of the server's", through[0], through[1]);
     println!(
@@ -181,6 +181,67 @@ pub(crate) fn signals(cluster: &Cluster) -> Result<()> {
     let through = said_by([&client, &served], THROUGH_MEMORY);
     ensure!(through == [1, 1], "{through:?} directions through memory");
     Ok(())
+}
+
+/// All ways of libc to write and to read, of which those that go past the library are refused or replaced.
+pub(crate) fn ways(cluster: &Cluster) -> Result<()> {
+    let program = c::ordinary("sockets/tests/ways.c", "ways")?;
+    let run = |node: usize, rest: &str| cluster.node(node).sh(&format!("exec tg-sockets -v -a 65536 {program} {rest}"));
+    let mut server = run(1, "serve 7010").spawn()?;
+    server.wait_for_line(LIMIT, |line| line == "serving")?;
+    let client = run(0, &format!("connect {} 7010", address(cluster.node(1)))).limit(LIMIT).run()?;
+    let served = server.wait_for(LIMIT)?;
+    let both = [&client, &served].map(|output| (output.stdout.lines().last().unwrap_or(""), output.status.success()));
+    let refused: Vec<&str> = client.stderr.lines().filter(|line| line.starts_with("ways: ")).collect();
+    println!("  hashes of what went both ways: {}; refused: {refused:?}", both[0].0);
+    let [sent, received] = both;
+    ensure!(sent == received && sent.1, "{sent:?} and {received:?}: {}{}", client.stderr, served.stderr);
+    let through = said_by([&client, &served], THROUGH_MEMORY);
+    ensure!(through == [1, 1], "{through:?} directions through memory: {}{}", client.stderr, served.stderr);
+    ensure!(
+        refused.iter().all(|line| ["Invalid argument", "Function not implemented"].iter().any(|w| line.contains(w)))
+    );
+    Ok(())
+}
+
+/// The own board is unplugged amid traffic: programs get an error, or go on by the system's connection, whatever they
+/// do with SIGBUS.
+pub(crate) fn own_board_is_lost(cluster: &Cluster) -> Result<()> {
+    let (near, far) = (cluster.node(0), cluster.node(1));
+    let _server = server(far, MEMORY, true, "7011")?;
+    let clients = [("", "lost_sending"), ("trap '' BUS; ", "lost_polling"), ("", "lost_waiting")];
+    let clients = warm(near, "7011", &clients)?;
+    let begun = Instant::now();
+    near.device_del()?;
+    let ended = all_are_told(clients, begun);
+    near.device_add()?;
+    near.wait_for_device()?;
+    ended
+}
+
+/// Programs, each after some words of the shell, whose connections to node 1 go through memory from now on.
+fn warm<'a>(near: &Guest, port: &str, cases: &[(&str, &'a str)]) -> Result<Vec<(&'a str, Running)>> {
+    let mut clients = Vec::new();
+    for (before, case) in cases {
+        let line = words(MEMORY, true, &["node1", port, case]).join(" ");
+        clients.push((*case, near.sh(&format!("{before}exec {line}")).spawn()?));
+    }
+    for (case, client) in &mut clients {
+        client.wait_for_line(LIMIT, |line| line == "warm").with_context(|| case.to_string())?;
+    }
+    Ok(clients)
+}
+
+/// Programs whose connections went through memory until now are told that they are over.
+fn all_are_told(clients: Vec<(&str, Running)>, begun: Instant) -> Result<()> {
+    let ends = |(case, client): (&str, Running)| {
+        let output = told(case, client, begun)?;
+        ensure!(output.status.success(), "{case}: {}: {}{}", output.status, output.stdout, output.stderr);
+        let through = output.stderr.split(" bytes through memory").next().and_then(|said| said.rsplit(' ').next());
+        ensure!(through.is_some_and(|bytes| bytes > "0"), "{case}: not through memory: {}", output.stderr);
+        Ok(())
+    };
+    std::thread::scope(|scope| all_of(clients.into_iter().map(|client| scope.spawn(move || ends(client))).collect()))
 }
 
 /// What cannot be preloaded is said, and runs.
@@ -289,22 +350,11 @@ pub(crate) fn nothing_is_left(cluster: &Cluster) -> Result<()> {
 pub(crate) fn node_is_lost(cluster: &Cluster) -> Result<()> {
     let (near, far) = (cluster.node(0), cluster.node(1));
     let _server = server(far, MEMORY, true, "7004")?;
-    let mut clients = Vec::new();
-    for case in ["lost_sending", "lost_polling", "lost_asking", "lost_waiting"] {
-        let mut client = near.argv(&words(MEMORY, true, &["node1", "7004", case])).spawn()?;
-        client.wait_for_line(LIMIT, |line| line == "warm")?;
-        clients.push((case, client));
-    }
+    let cases = ["lost_sending", "lost_polling", "lost_asking", "lost_waiting"];
+    let clients = warm(near, "7004", &cases.map(|case| ("", case)))?;
     let begun = Instant::now();
     // It is the last part.
     far.kill_qemu();
-    let ends = |(case, client): (&str, Running)| {
-        let output = told(case, client, begun)?;
-        ensure!(output.status.success(), "{case}: {}{}", output.stdout, output.stderr);
-        let through = output.stderr.split(" bytes through memory").next().and_then(|said| said.rsplit(' ').next());
-        ensure!(through.is_some_and(|bytes| bytes > "0"), "{case}: not through memory: {}", output.stderr);
-        Ok(())
-    };
-    std::thread::scope(|scope| all_of(clients.into_iter().map(|client| scope.spawn(move || ends(client))).collect()))?;
+    all_are_told(clients, begun)?;
     messages::nothing_is_left_at([near], "tcp:")
 }

@@ -94,6 +94,10 @@ c_consts! {
         /// read; what its runs cover can be accessed then. TG_ERR_NO_SPACE: the context's runs, or the board's, are
         /// used up. GRANT_CLEAR with its first page revokes all of it.
         GRANT_RANGE = 21,
+        /// The same behind a gate (TG_OP_GATE), which is closed at first. The generation that it completes with is for
+        /// imports of this node by its context alone. Imports by a name get the next one, with which an access is
+        /// performed only while the gate is open to its node.
+        GRANT_GATED = 22,
     }
 }
 

@@ -97,6 +97,10 @@ c_consts! {
         /// Copy LENGTH bytes to argument 0 from argument 1; at least one of them is on this node (put, get, remote
         /// copy).
         COPY = 4,
+        /// Open the gate of the range that argument 0, its context's own import of it, is of: to the node in OPERAND,
+        /// one of those that it was granted to, for the first LENGTH bytes. LENGTH 0 closes it: completes when no
+        /// access through it is in flight. TG_ERR_BUSY: it is open to another node.
+        GATE = 5,
     }
 }
 
@@ -122,6 +126,8 @@ pub enum Operation {
     },
     /// A block copy.
     Copy,
+    /// Opening or closing the gate of a range.
+    Gate,
 }
 
 /// A parsed LAUNCH word.
@@ -141,6 +147,7 @@ impl Launch {
         let (op, wide) = match self.operation {
             Operation::Atomic { op, size } => (op as u8, if size == 8 { WIDE } else { 0 }),
             Operation::Copy => (COPY, 0),
+            Operation::Gate => (GATE, 0),
         };
         let flags = wide | if self.notify { NOTIFY } else { 0 };
         u64::from(op) << 56 | u64::from(flags) << 48 | (self.cookie & COOKIE_MASK)
@@ -155,6 +162,7 @@ impl Launch {
         let operation = match AtomicOp::from_u8(op) {
             Some(op) => Operation::Atomic { op, size: if flags & WIDE != 0 { 8 } else { 4 } },
             None if op == COPY && flags & WIDE == 0 => Operation::Copy,
+            None if op == GATE && flags & WIDE == 0 => Operation::Gate,
             None => return None,
         };
         Some(Launch { operation, notify: flags & NOTIFY != 0, cookie: word & COOKIE_MASK })
@@ -357,7 +365,7 @@ mod tests {
 
     #[test]
     fn unknown_operations_and_flags_are_refused() {
-        for word in [0, 5 << 56, 1 << 56 | 4 << 48, 4 << 56 | 1 << 48, u64::MAX] {
+        for word in [0, 6 << 56, 1 << 56 | 4 << 48, 4 << 56 | 1 << 48, 5 << 56 | 1 << 48, u64::MAX] {
             assert_eq!(Launch::decode(word), None, "{word:#x}");
         }
     }

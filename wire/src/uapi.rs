@@ -12,7 +12,7 @@
 //!
 //! mmap offsets: `kind << 48 | handle << 32 | byte offset`; kinds are MMAP_*. A mapping must lie within the object,
 //! else `EINVAL`. Import and export mappings fill by page fault; when the object goes away (device gone, grant revoked,
-//! node down) the next touch is SIGBUS, unless the import is soft.
+//! node down) the next touch is SIGBUS, unless the import, or the file, is soft.
 
 c_consts! {
     /// Constants of the user interface for the C header.
@@ -52,6 +52,12 @@ c_consts! {
         /// A flag of TG_IOCTL_IMPORT: when the import is gone for good, stores by its windows go nowhere, and loads
         /// return anything, instead of SIGBUS.
         IMPORT_SOFT = 1,
+        /// A flag of TG_IOCTL_INFO: from now on the same is true of the context page, the status page and the exports
+        /// of this file, when the board is gone.
+        INFO_SOFT = 1,
+        /// A flag of TG_IOCTL_REGISTER, with a name: importers reach the memory only while its gate is open to their
+        /// node (TG_OP_GATE), which it is not at first.
+        REGISTER_GATED = 1,
         /// tg_replica.home: make the segment, with this node as its home.
         REPLICA_HERE = 0xffff_ffff,
         /// tg_import_state.state: stores wait, processes block in page faults.

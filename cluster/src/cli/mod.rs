@@ -27,6 +27,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use telegraphos_service::logging::printable;
 
 /// Virtual clusters of machines that store into each other's memory.
 ///
@@ -116,7 +117,9 @@ enum Command {
     /// Copies a file or directory into a guest of a cluster that runs detached, or out of one
     #[command(
         after_help = "Examples:\n  telegraphos cp ./program 0:/tmp/\n  telegraphos cp --user root node1:/proc/kallsyms \
-                            symbols\n  telegraphos cp -r 0:/tmp/results .\n\nThe copy has the mode of the original."
+                            symbols\n  telegraphos cp -r 0:/tmp/results .\n\nThe copy has the mode of the original. Of a \
+                            directory that comes out of a guest,\nlinks that lead out of it, hard links and devices are \
+                            left out and named (exit code 1)."
     )]
     Cp(detached::CpArgs),
     /// Ends a cluster that runs detached
@@ -279,6 +282,12 @@ pub(crate) fn detached_main(args: impl IntoIterator<Item = OsString>) -> ExitCod
     begin(&args.into_iter().collect::<Vec<_>>(), true)
 }
 
+/// Writes why a command has failed. What a guest has written is part of some reasons: the ends of consoles, and what
+/// commands say.
+fn complain(error: &Error) {
+    eprintln!("telegraphos: {}", printable(&error.to_string(), &['\n', '\t']));
+}
+
 fn begin(args: &[OsString], detached: bool) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
@@ -293,7 +302,7 @@ fn begin(args: &[OsString], detached: bool) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(e) => {
-            eprintln!("telegraphos: {e}");
+            complain(&e);
             ExitCode::from(e.exit_code())
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn run(context: Context, program: &Program<'_>) -> Result<u8> {
         (result, Ok(())) => result,
         (Ok(0), Err(e)) => Err(e),
         (result, Err(e)) => {
-            eprintln!("telegraphos: {e}");
+            super::complain(&e);
             result
         }
     }

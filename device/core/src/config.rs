@@ -47,6 +47,10 @@ pub struct HibConfig {
     pub window: WindowLayout,
     /// Maximum time to complete a load, in microseconds (DESIGN contract 4: well under QEMU's 5 s).
     pub load_limit: u64,
+    /// Maximum age of a request that a node has not answered, in microseconds, counted from when it was sent. Beyond it
+    /// all imports from the node end with [`telegraphos_wire::Status::Timeout`] (`docs/security.md`, "Silent nodes").
+    /// Elements have none: a full queue holds them for as long as its reader takes.
+    pub answer_limit: u64,
     /// Maximum number of requests in flight to one destination.
     pub outstanding: u32,
     /// Waiting stores of one import at which the import becomes congested.
@@ -120,6 +124,10 @@ pub enum Bug {
     ClearRangeAtOnce,
     /// Protection: of a range that is revoked, only what is lent of its first run is taken back.
     RecallFirstRun,
+    /// Protection: a range admits the nodes that its gate can be opened to, whether it is open or not.
+    GateAlwaysOpen,
+    /// Protection: a gate is closed while an access through it is in flight.
+    CloseGateAtOnce,
     /// Accounts: the runs of a context's ranges are not limited.
     UnboundedRuns,
     /// Back-pressure: a store beyond the window of outstanding requests is dropped silently.
@@ -128,6 +136,12 @@ pub enum Bug {
     PassLostStore,
     /// Loads: a silent node stays marked as silent although it answers.
     SilentForEver,
+    /// Silence: stores and parts of copies wait without limit for a node that does not answer them.
+    AwaitAnswers,
+    /// Silence: what a silent node was lent for a put, which has ended, stays lent.
+    KeepLoansOfPuts,
+    /// Accounts: what a silent node has not answered occupies its window no longer.
+    ForgetAbandoned,
     /// Reserve: it is shared by the stores of all imports, without guaranteed shares.
     ShareWholeReserve,
     /// Credits: one destination that consumes nothing can occupy all of them.
@@ -253,6 +267,7 @@ impl HibConfig {
             node,
             window: WindowLayout::default(),
             load_limit: 1_000_000,
+            answer_limit: 30_000_000,
             outstanding: 64,
             congest_at: 1024,
             clear_at: 256,

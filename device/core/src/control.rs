@@ -228,7 +228,7 @@ impl Hib {
             admin::CONTEXT_OPEN => self.requester.open_context(&self.ctx, command).map(Outcome::from),
             admin::CONTEXT_CLOSE => self.context_close(slot, command).map(Outcome::from),
             admin::GRANT_SET => self.grants.set(&self.ctx, command).map(Outcome::from),
-            admin::GRANT_RANGE => self.grants.set_range(&mut self.ctx, slot, command).map(pending),
+            admin::GRANT_RANGE | admin::GRANT_GATED => self.grants.set_range(&mut self.ctx, slot, command).map(pending),
             admin::GRANT_CLEAR => self.grant_clear(slot, command).map(Outcome::from),
             admin::SEGMENT_PUBLISH => self.grants.publish(&self.ctx, command).map(Outcome::from),
             admin::SEGMENT_WITHDRAW => self.grants.withdraw(command).map(Outcome::from),

@@ -13,6 +13,9 @@ pub struct Counters {
     /// Remote loads completed with all ones at once, because an earlier load to the node timed out and nothing was
     /// received from it since.
     pub silent_loads: u64,
+    /// Times a node left a request unanswered for longer than
+    /// [`HibConfig::answer_limit`](crate::HibConfig::answer_limit).
+    pub silent_nodes: u64,
     /// Requests served, of other nodes and of this one.
     pub served: u64,
     /// Requests of other nodes refused.

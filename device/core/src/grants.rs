@@ -10,7 +10,8 @@ use crate::answers::refusal;
 use crate::config::Bug;
 use crate::ctx::Ctx;
 use crate::interface::Place;
-use crate::ranges::{Range, Ranges};
+use crate::keyed::Key;
+use crate::ranges::{Range, Ranges, admits};
 use crate::table::Table;
 use crate::{HibConfig, StepResult};
 use std::collections::BTreeMap;
@@ -55,6 +56,14 @@ pub(crate) struct Clearing {
     pub(crate) count: u32,
 }
 
+/// A gate that is closed when no access through it is in flight.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) struct Closing {
+    pub(crate) operation: Key,
+    pub(crate) import: u16,
+    pub(crate) page: u32,
+}
+
 /// All grants and names of the board; see the module documentation.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Grants {
@@ -64,14 +73,8 @@ pub(crate) struct Grants {
     segments: BTreeMap<Name, Segment>,
     generation: u64,
     clearing: Vec<Clearing>,
-}
-
-/// Returns whether the bit of `node` is set. All ones admits every node, including those beyond the bits.
-fn admits(nodes: &[u64; 4], node: NodeId) -> bool {
-    if *nodes == [u64::MAX; 4] {
-        return true;
-    }
-    nodes.get(usize::from(node) / 64).is_some_and(|word| word >> (node % 64) & 1 == 1)
+    /// At most one for each unfinished operation.
+    closing: Vec<Closing>,
 }
 
 impl Grants {
@@ -83,6 +86,7 @@ impl Grants {
             segments: BTreeMap::new(),
             generation: 0,
             clearing: Vec::new(),
+            closing: Vec::new(),
         }
     }
 
@@ -111,9 +115,24 @@ impl Grants {
         self.clearing.push(clearing);
     }
 
-    /// Returns whether there are delayed revocations.
+    /// Returns whether there are delayed revocations, or gates that are not closed yet.
     pub(crate) fn is_clearing(&self) -> bool {
-        !self.clearing.is_empty()
+        !self.clearing.is_empty() || !self.closing.is_empty()
+    }
+
+    /// TG_OP_GATE; see [`Ranges::gate`].
+    pub(crate) fn gate(&mut self, context: u16, at: (u32, u64), open: (u64, u64)) -> Result<bool, Status> {
+        self.ranges.gate(context, at, open)
+    }
+
+    /// Delays the end of an operation until no access to its range is in flight.
+    pub(crate) fn close_later(&mut self, closing: Closing) {
+        self.closing.push(closing);
+    }
+
+    /// Takes all gates that are not closed yet, so that the caller can check their pages.
+    pub(crate) fn take_closing(&mut self) -> Vec<Closing> {
+        std::mem::take(&mut self.closing)
     }
 
     /// Takes all delayed revocations, so that the caller can check their pages.
@@ -129,6 +148,7 @@ impl Grants {
         }
         self.segments.clear();
         self.clearing.clear();
+        self.closing.clear();
     }
 
     /// Makes all later generations greater than `floor`.
@@ -183,12 +203,15 @@ impl Grants {
         Ok(generation)
     }
 
-    /// GRANT_RANGE. Starts to read runs of a range; the slot completes when they are known ([`Grants::runs_read`]).
+    /// GRANT_RANGE, GRANT_GATED. Starts to read runs of a range; the slot completes when they are known
+    /// ([`Grants::runs_read`]).
     pub(crate) fn set_range(&mut self, ctx: &mut Ctx, slot: u32, command: &Command) -> Result<(), Status> {
         if self.clearing.iter().any(|clearing| clearing.page == command.index) {
             return Err(Status::Busy);
         }
         let generation = self.new_generation();
+        // That of imports by a name, if it has a gate.
+        self.new_generation();
         self.ranges.set(ctx, slot, command, generation)
     }
 
@@ -202,11 +225,14 @@ impl Grants {
         self.ranges.remove(page)
     }
 
-    /// Generation and nodes of a grant, whatever kind it is.
-    fn terms(&self, page: u32) -> Option<(u64, &[u64; 4])> {
+    /// Whether a node may import a page of that generation by a name, whatever kind of grant it has.
+    fn admits(&self, page: u32, generation: u64, source: NodeId) -> bool {
         match self.pages.get(page) {
-            Some(grant) => Some((grant.generation, &grant.nodes)),
-            None => self.ranges.at(page).map(|(range, _)| (range.generation, &range.nodes)),
+            Some(grant) => grant.generation == generation && admits(&grant.nodes, source),
+            None => self
+                .ranges
+                .at(page)
+                .is_some_and(|(range, _)| range.named_generation() == generation && range.admits(source)),
         }
     }
 
@@ -235,8 +261,12 @@ impl Grants {
         {
             return Err(Status::Invalid);
         }
+        let mut generation = command.generation;
         let granted = match self.ranges.at(command.index) {
-            Some((range, 0)) => range.generation == command.generation && command.length <= range.length(),
+            Some((range, 0)) => {
+                generation = range.named_generation();
+                range.generation == command.generation && command.length <= range.length()
+            }
             Some(_) => false,
             None => {
                 let end = u64::from(command.index) + u64::from(command.count);
@@ -262,7 +292,7 @@ impl Grants {
             page: command.index,
             count: command.count,
             length: command.length,
-            generation: command.generation,
+            generation,
             rights_owner: rights.0,
             rights_others: rights.1,
             uid: command.uid,
@@ -289,7 +319,7 @@ impl Grants {
         right: Rights,
     ) -> Result<u64, Status> {
         let Some(grant) = self.pages.get(at.page) else {
-            let (range, offset) = self.range_for(ctx, source, at, right)?;
+            let (range, offset) = self.range_for(ctx, source, at, length, right)?;
             return range.word(ctx, offset, length);
         };
         Grants::page_address(ctx, source, grant, at, length, right)
@@ -305,7 +335,7 @@ impl Grants {
         right: Rights,
     ) -> Result<Place, Status> {
         let Some(grant) = self.pages.get(at.page) else {
-            let (range, offset) = self.range_for(ctx, source, at, right)?;
+            let (range, offset) = self.range_for(ctx, source, at, length, right)?;
             return range.block(ctx, offset, length);
         };
         let address = Grants::page_address(ctx, source, grant, at, length, right)?;
@@ -314,22 +344,27 @@ impl Grants {
 
     /// The range of an access that its grant allows, and the offset of the access in it.
     #[cold]
-    fn range_for(&self, ctx: &Ctx, source: NodeId, at: &RemoteAddr, right: Rights) -> Result<(&Range, u64), Status> {
+    fn range_for(
+        &self,
+        ctx: &Ctx,
+        source: NodeId,
+        at: &RemoteAddr,
+        length: u64,
+        right: Rights,
+    ) -> Result<(&Range, u64), Status> {
         let (range, page) = self.ranges.at(at.page).ok_or(Status::NotGranted)?;
-        if range.generation != at.generation && !ctx.has(Bug::IgnoreGeneration) {
-            return Err(Status::Stale);
-        }
-        // The memory is its own processes', whoever else may reach it.
-        if source != ctx.config.node && !admits(&range.nodes, source) {
-            return Err(Status::NotGranted);
-        }
+        let reach = range.reach(ctx, source, at.generation)?;
         if !range.rights.contains(right) {
             return Err(Status::Rights);
+        }
+        let offset = page + u64::from(at.offset);
+        if offset.checked_add(length).is_none_or(|end| end > reach) {
+            return Err(Status::Bounds);
         }
         if !ctx.bus_master {
             return Err(Status::MemoryFault);
         }
-        Ok((range, page + u64::from(at.offset)))
+        Ok((range, offset))
     }
 
     /// [`Grants::translate`] for a page by itself.
@@ -370,10 +405,8 @@ impl Grants {
         let Body::Lookup { name, secret, uid, rights } = body else { return refuse(Status::Invalid) };
         // Checked first: to a node that the grant does not admit, the segment does not exist, even if it sends the
         // right secret.
-        let admitted = |segment: &&Segment| {
-            let terms = self.terms(segment.page).filter(|(generation, _)| *generation == segment.generation);
-            terms.is_some_and(|(_, nodes)| admits(nodes, source)) || ctx.has(Bug::TellOfSegments)
-        };
+        let admitted =
+            |segment: &&Segment| self.admits(segment.page, segment.generation, source) || ctx.has(Bug::TellOfSegments);
         let Some(segment) = self.segments.get(&**name).filter(admitted) else { return refuse(Status::NoSegment) };
         let offered = if *uid == segment.uid { segment.rights_owner } else { segment.rights_others };
         // Compares all bytes in constant time.

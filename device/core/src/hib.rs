@@ -12,7 +12,7 @@ use crate::requester::{Ended, Life, Requester};
 use crate::responder::Responder;
 use crate::tables::{AfterWrite, Written};
 use crate::watch::Watches;
-use crate::{Action, Bar, Counters, Event, HibConfig, MAX_CONTEXTS, StepId, StepResult};
+use crate::{Action, Bar, Counters, Event, HibConfig, MAX_CONTEXTS, Notice, StepId, StepResult};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::context::WordArm;
 use telegraphos_wire::link::RESET_BITS;
@@ -59,7 +59,7 @@ macro_rules! below_launcher {
         &mut launch::Below {
             ctx: &mut $hib.ctx,
             requester: &mut $hib.requester,
-            grants: &$hib.grants,
+            grants: &mut $hib.grants,
             replicas: &$hib.replicas,
         }
     };
@@ -297,6 +297,9 @@ impl Hib {
                 self.ctx.now = self.ctx.now.max(now);
                 let ended = self.requester.expire(&mut self.ctx);
                 self.dispatch_ended(ended);
+                for node in self.requester.overdue(&self.ctx) {
+                    self.node_silent(node);
+                }
                 self.launcher.expire(below_launcher!(self));
                 self.replicas.expire(below_replicas!(self));
             }
@@ -606,13 +609,21 @@ impl Hib {
         queues || self.responder.serves(page as u32, count) || self.ctx.own_step_on(page..page + u64::from(count))
     }
 
-    /// Completes the delayed revocations whose pages have no step in flight any more.
+    /// Completes the delayed revocations whose pages have no step in flight any more, and the closing of gates that no
+    /// access is in flight through.
     pub(crate) fn finish_clearing(&mut self) {
         for c in self.grants.take_clearing() {
             if self.in_flight(c.page, c.count) {
                 self.grants.clear_later(c);
             } else {
                 self.ctx.complete_status(c.slot, Status::Ok);
+            }
+        }
+        for c in self.grants.take_closing() {
+            if self.responder.serves(c.page, range::UNITS as u32) {
+                self.grants.close_later(c);
+            } else {
+                self.launcher.part_done(below_launcher!(self), c.operation, Status::Ok, c.import);
             }
         }
     }
@@ -704,6 +715,18 @@ impl Hib {
         self.ctx.cause(Cause::NodeState(node));
         // The credit shares of the remaining nodes have grown.
         self.requester.pump_credit_waiters(&mut self.ctx);
+    }
+
+    /// A node that is up has not answered within the limit: everything outstanding to it ends with TIMEOUT, and its
+    /// imports are dead. It remains a node like others: its own requests are served, and its segments can be imported
+    /// anew.
+    fn node_silent(&mut self, node: NodeId) {
+        self.ctx.counters.silent_nodes += 1;
+        self.ctx.notice(Notice::SilentNode { node });
+        // Fails the waiting copies first, so that none of them starts another block.
+        self.launcher.fail_waiting_copies(below_launcher!(self), node, Status::Timeout);
+        let ended = self.requester.abandon_peer(&mut self.ctx, node);
+        self.dispatch_ended(ended);
     }
 
     // ---- reset ----

@@ -523,6 +523,11 @@ pub enum Notice {
         /// The number of imports of that queue that it requested credits for.
         imports: u32,
     },
+    /// A node that is up has not answered a request in time: everything outstanding to it has failed.
+    SilentNode {
+        /// The node.
+        node: NodeId,
+    },
     /// A copy of a replicated page did not acknowledge in time and was removed.
     SilentCopy {
         /// The node of the copy.

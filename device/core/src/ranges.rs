@@ -13,9 +13,9 @@ use crate::{Step, StepResult};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use telegraphos_accounts::{Account, Shares};
-use telegraphos_wire::admin::Command;
+use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::range::{self, Run as Entry};
-use telegraphos_wire::{Rights, Status};
+use telegraphos_wire::{NodeId, Rights, Status};
 
 /// Adjacent memory of a range, up to the next run or the end of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,12 +26,27 @@ struct Run {
     address: u64,
 }
 
+/// What a range admits besides the imports of its own context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Gate {
+    /// The node that it is open to.
+    pub(crate) node: Option<NodeId>,
+    /// Bytes from the start of the range that it is open for.
+    pub(crate) length: u64,
+}
+
+impl Gate {
+    const CLOSED: Gate = Gate { node: None, length: 0 };
+}
+
 /// A granted range.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Range {
     pub(crate) rights: Rights,
     pub(crate) nodes: [u64; 4],
     pub(crate) generation: u64,
+    /// Where it has one, imports by a name have the generation after `generation`.
+    gate: Option<Gate>,
     context: u16,
     /// By offset. Not empty once a list has been read.
     runs: Vec<Run>,
@@ -47,6 +62,34 @@ impl Range {
     /// Its length in bytes, as far as its runs are known.
     pub(crate) fn length(&self) -> u64 {
         self.length
+    }
+
+    /// The generation of imports by a name.
+    pub(crate) fn named_generation(&self) -> u64 {
+        self.generation + u64::from(self.gate.is_some())
+    }
+
+    /// Bytes from its start that an import of a generation reaches from a node. `Stale` for a generation of another
+    /// grant, `NotGranted` if the node is not admitted.
+    pub(crate) fn reach(&self, ctx: &Ctx, source: NodeId, generation: u64) -> Result<u64, Status> {
+        let named = self.named_generation();
+        if generation != named && generation != self.generation && !ctx.has(Bug::IgnoreGeneration) {
+            return Err(Status::Stale);
+        }
+        let admitted = admits(&self.nodes, source);
+        match self.gate {
+            // The memory is its own processes', whichever node may reach it.
+            None if source == ctx.config.node || admitted => Ok(self.length),
+            Some(_) if generation == self.generation && source == ctx.config.node => Ok(self.length),
+            Some(_) if generation == named && admitted && ctx.has(Bug::GateAlwaysOpen) => Ok(self.length),
+            Some(gate) if generation == named && admitted && gate.node == Some(source) => Ok(gate.length),
+            _ => Err(Status::NotGranted),
+        }
+    }
+
+    /// Whether a node may look its name up.
+    pub(crate) fn admits(&self, source: NodeId) -> bool {
+        admits(&self.nodes, source) && self.gate.is_none_or(|gate| gate.node == Some(source))
     }
 
     /// Address and length of memory that contains all of it.
@@ -113,6 +156,14 @@ impl Range {
     }
 }
 
+/// Returns whether the bit of `node` is set. All ones admits every node, including those beyond the bits.
+pub(crate) fn admits(nodes: &[u64; 4], node: NodeId) -> bool {
+    if *nodes == [u64::MAX; 4] {
+        return true;
+    }
+    nodes.get(usize::from(node) / 64).is_some_and(|word| word >> (node % 64) & 1 == 1)
+}
+
 /// A list that is being read.
 #[derive(Clone, Copy, Debug, Hash)]
 struct Reading {
@@ -146,9 +197,10 @@ impl Ranges {
         Some((self.table.get(number)?, u64::from(page - first) << telegraphos_wire::UNIT_SHIFT))
     }
 
-    /// GRANT_RANGE. Starts to read a list of runs, of a range that has all the rights of the command or of a new one of
-    /// `generation`; the step completes the slot.
+    /// GRANT_RANGE, GRANT_GATED. Starts to read a list of runs, of a range that has all the rights of the command or of
+    /// a new one of `generation`; the step completes the slot.
     pub(crate) fn set(&mut self, ctx: &mut Ctx, slot: u32, command: &Command, generation: u64) -> Result<(), Status> {
+        let gate = (command.opcode == admin::GRANT_GATED).then_some(Gate::CLOSED);
         let Command { index, count, page: total, address, context, .. } = *command;
         let number = range::number(index).filter(|number| range::first_page(*number) == index);
         let rights = Rights(command.rights);
@@ -167,13 +219,24 @@ impl Ranges {
                     self.runs.take(context, total.into()).map_err(|_| Status::NoSpace)?;
                 }
                 let nodes = command.nodes;
-                let new =
-                    Range { rights, nodes, generation, context, runs: Vec::new(), total, length: 0, hull: (0, 0) };
+                let new = Range {
+                    rights,
+                    nodes,
+                    generation,
+                    gate,
+                    context,
+                    runs: Vec::new(),
+                    total,
+                    length: 0,
+                    hull: (0, 0),
+                };
                 self.table.insert(number, new);
                 generation
             }
             Some(_) if command.generation == 0 => return Err(Status::Busy),
-            Some(range) if range.generation != command.generation => return Err(Status::Stale),
+            Some(range) if range.generation != command.generation || range.gate.is_some() != gate.is_some() => {
+                return Err(Status::Stale);
+            }
             Some(range) if range.runs.len() as u64 + u64::from(count) > range.total.into() => {
                 return Err(Status::Invalid);
             }
@@ -207,6 +270,40 @@ impl Ranges {
         Ok(generation)
     }
 
+    /// TG_OP_GATE by the import of a context with that page and generation: opens a range to a node for so many bytes,
+    /// or closes it. Returns whether accesses may be in flight that it does not admit any more. `NotGranted` if the
+    /// context has not granted the range, `Busy` if it is open to another node.
+    pub(crate) fn gate(
+        &mut self,
+        context: u16,
+        (page, generation): (u32, u64),
+        (node, length): (u64, u64),
+    ) -> Result<bool, Status> {
+        let number = range::number(page).filter(|number| range::first_page(*number) == page).ok_or(Status::Invalid)?;
+        let range = self.table.get_mut(number).ok_or(Status::NotGranted)?;
+        if range.generation != generation || range.context != context {
+            return Err(Status::NotGranted);
+        }
+        let gate = range.gate.as_mut().ok_or(Status::Invalid)?;
+        if length > range.length {
+            return Err(Status::Bounds);
+        }
+        if length == 0 {
+            *gate = Gate::CLOSED;
+            return Ok(true);
+        }
+        let node = NodeId::try_from(node).map_err(|_| Status::BadNode)?;
+        if !admits(&range.nodes, node) {
+            return Err(Status::Rights);
+        }
+        if gate.node.is_some_and(|open| open != node) {
+            return Err(Status::Busy);
+        }
+        let narrower = length < gate.length;
+        *gate = Gate { node: Some(node), length };
+        Ok(narrower)
+    }
+
     /// Revokes a range, by its first page, and returns what it was. `Invalid` if it is no first page.
     pub(crate) fn remove(&mut self, page: u32) -> Result<Option<Range>, Status> {
         let number = range::number(page).filter(|number| range::first_page(*number) == page).ok_or(Status::Invalid)?;
@@ -233,6 +330,7 @@ mod tests {
             rights: Rights::ALL,
             nodes: [u64::MAX; 4],
             generation: 1,
+            gate: None,
             context: 0,
             runs: Vec::new(),
             total: runs.len() as u32,

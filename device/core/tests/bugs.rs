@@ -23,12 +23,17 @@ telegraphos_testkit::bug_table! {
     FetchKeepsArguments => "launches", "I14: the words are";
     ShareWholeReserve => "shares", "(true, true)";
     SilentForEver => "shares", "silent_loads, 1";
+    AwaitAnswers => "silent_nodes", "the close waits for a silent node";
+    KeepLoansOfPuts => "silent_nodes", "blocks were still lent";
+    ForgetAbandoned => "silent_nodes", ")), 10";
     QuietIgnoresOutstanding => "board", "is missing after quiet";
     QuietReadsPresentError => "board", "the quiet that waited for a lost store says";
     ServeOutOfOrder => "board", "performed [";
     IgnoreRunEnd => "ranges", "a put has copied other bytes";
     ClearRangeAtOnce => "ranges", "which is no range's, was changed";
     RecallFirstRun => "ranges", "bytes that are no range's";
+    GateAlwaysOpen => "gates", "node 1 copies while it is open to 0";
+    CloseGateAtOnce => "gates", "the gate is closed with";
     UnboundedRuns => "ranges", "more than half of the runs";
     IgnoreGeneration => "board", "the new owner's memory was written";
     DropWhenFull => "board", "stores are missing";

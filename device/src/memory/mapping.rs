@@ -11,12 +11,16 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use telegraphos_wire::AtomicOp;
 
+use super::budget::Charge;
+
 /// A shared mapping of part of a file.
 #[derive(Debug)]
 pub(super) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
+    /// Given back when it is unmapped. `None` if it is not a client's.
+    _charge: Option<Charge>,
 }
 
 // SAFETY: the mapping is plain memory that this value alone owns in this process; any thread may use or unmap it.
@@ -43,7 +47,13 @@ macro_rules! with_word {
 
 impl Mapping {
     /// Maps `len` bytes of a file, shared.
-    pub(super) fn new(fd: &OwnedFd, offset: u64, len: usize, writable: bool) -> Result<Mapping, Errno> {
+    pub(super) fn new(
+        fd: &OwnedFd,
+        offset: u64,
+        len: usize,
+        writable: bool,
+        charge: Option<Charge>,
+    ) -> Result<Mapping, Errno> {
         let mut protection = ProtFlags::READ;
         if writable {
             protection |= ProtFlags::WRITE;
@@ -54,7 +64,7 @@ impl Mapping {
             rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED | MapFlags::NORESERVE, fd, offset)?
         };
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Mapping { base, len, writable })
+        Ok(Mapping { base, len, writable, _charge: charge })
     }
 
     /// The address of `size` bytes at `offset`; `None` if they are not within the mapping, or not aligned for an atomic

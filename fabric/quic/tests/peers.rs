@@ -325,7 +325,7 @@ fn a_peer_that_is_authenticated_has_its_part_of_the_connections() {
         let mut peers: Vec<Peer> = (0..20).map(|_| connecting(listener.port(), good.clone())).collect();
         run(&listener.clock, &mut peers, Some(&mut listener.acceptor), |peers| peers.len() == 40);
         let shown = format!("{:?}", listener.acceptor);
-        assert!(shown.contains("{Name(\"good\"): 20}"), "round {round}: {shown}");
+        assert!(shown.contains("{Name(\"good\"): Held { units: 20,"), "round {round}: {shown}");
         drop(peers);
         let until = listener.clock.now() + 30_000_000;
         let (clock, acceptor) = (&listener.clock, &mut listener.acceptor);

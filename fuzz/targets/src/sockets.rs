@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::input::Input;
-use telegraphos_sockets_core::{HEAD, Incoming, Outgoing, Piece, Reading, Room, SMALLEST, Writing, peek, read, write};
+use telegraphos_sockets_core::{
+    HEAD, Incoming, Outgoing, Piece, Reading, Record, Room, SMALLEST, Writing, peek, read, write,
+};
 
 /// Bytes of the ring.
 const SIZE: u64 = SMALLEST;
@@ -18,7 +20,7 @@ const STEPS: usize = 500;
 /// | 0 | bytes arrive | how many (2), these |
 /// | 1 | the other end writes the ring | the place (2), a word (8) |
 /// | 2 | bytes are looked at, and read | how many (2) |
-/// | 3 | bytes are written | how many (2), up to where the ring has been read (8), how many the kernel takes (2) |
+/// | 3 | bytes are written; the bits above say what becomes of their records | how many (2), up to where the ring has been read (8), how many the kernel takes (2) |
 ///
 /// What is looked at is what is read then, and nothing outside the ring is read or written.
 pub fn sockets(data: &[u8]) {
@@ -29,7 +31,8 @@ pub fn sockets(data: &[u8]) {
         if input.is_empty() {
             break;
         }
-        match input.u8() & 3 {
+        let step = input.u8();
+        match step & 3 {
             0 => {
                 let count = input.u16().into();
                 end.came.extend(input.bytes(count));
@@ -46,7 +49,12 @@ pub fn sockets(data: &[u8]) {
             }
             _ => {
                 let (length, head, takes) = (u64::from(input.u16()) % MOST as u64, input.u64(), input.u16().into());
-                let mut sink = Sink { length, head, takes };
+                let record = match step >> 2 & 3 {
+                    2 => Record::Busy,
+                    3 => Record::Gone,
+                    _ => Record::Written,
+                };
+                let mut sink = Sink { length, head, takes, record };
                 match write(&mut outgoing, &mut sink, length, 100) {
                     Ok(written) => assert!(written <= length, "{written} bytes of {length} are written"),
                     Err(telegraphos_sockets_core::Failure::Connection(())) => {}
@@ -131,6 +139,8 @@ struct Sink {
     head: u64,
     /// Bytes that the kernel takes.
     takes: u64,
+    /// What becomes of its records.
+    record: Record,
 }
 
 impl Writing for Sink {
@@ -157,10 +167,10 @@ impl Writing for Sink {
         1 << 20
     }
 
-    fn record(&mut self, room: Room, offset: u64, length: u64) -> bool {
+    fn record(&mut self, room: Room, offset: u64, length: u64) -> Record {
         assert!(length <= room.length && room.offset + HEAD + length <= SIZE, "{length} bytes in {room:?}");
         assert!(offset + length <= self.length, "{length} bytes at {offset} of {}", self.length);
-        true
+        self.record
     }
 
     fn wait_for_room(&mut self) -> bool {

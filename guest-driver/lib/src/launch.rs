@@ -40,7 +40,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) target_offset: u64,
     /// Import and offset of the source of a copy.
     pub(crate) source: Option<(&'a Remote, u64)>,
-    /// Bytes of a copy.
+    /// Bytes of a copy, or those that a gate is opened for.
     pub(crate) length: u64,
     pub(crate) operand: u64,
     pub(crate) compare: u64,
@@ -85,7 +85,9 @@ impl Launch<'_> {
     /// Launches the operation, in the context's style. Waits for a free slot, until `backoff` ends with
     /// [`Error::Pending`].
     pub(crate) fn start<C: Deref<Target = Context>>(&self, context: C, backoff: &mut Backoff) -> Result<Progress<C>> {
-        let style = context.launch_style();
+        let gate = self.operation == context::Operation::Gate;
+        // The other styles are for comparisons of atomics and copies.
+        let style = if gate { LaunchStyle::Context } else { context.launch_style() };
         if style == LaunchStyle::Plain {
             return self.call(&context, style, 0);
         }
@@ -96,7 +98,7 @@ impl Launch<'_> {
         match style {
             LaunchStyle::Load => match self.operation {
                 context::Operation::Atomic { op, size } => self.load(request, op, size),
-                context::Operation::Copy => self.store(request),
+                context::Operation::Copy | context::Operation::Gate => self.store(request),
             },
             LaunchStyle::Context => self.store(request),
             LaunchStyle::Special | LaunchStyle::Plain => self.call(&request.context, style, request.slot),
@@ -132,12 +134,12 @@ impl Launch<'_> {
             Some((remote, offset)) => low | pass(remote, offset, 1)? << 4,
             None => low,
         };
-        if let context::Operation::Atomic { op, .. } = self.operation {
-            let (slots, registers) = (&request.context.slots, registers_of(request.slot));
+        let (slots, registers) = (&request.context.slots, registers_of(request.slot));
+        if self.operation != context::Operation::Copy {
             slots.write_register(registers + context::OPERAND, self.operand);
-            if op == AtomicOp::CompareSwap {
-                slots.write_register(registers + context::COMPARE, self.compare);
-            }
+        }
+        if let context::Operation::Atomic { op: AtomicOp::CompareSwap, .. } = self.operation {
+            slots.write_register(registers + context::COMPARE, self.compare);
         }
         Ok(low << 48)
     }
@@ -150,7 +152,9 @@ impl Launch<'_> {
         let launch = context::Launch { operation: self.operation, notify: false, cookie: request.cookie };
         match self.operation {
             context::Operation::Copy => request.submit_copy(registers + context::LAUNCH, launch.encode(), self.length),
-            context::Operation::Atomic { .. } => request.submit(registers + context::LAUNCH, launch.encode()),
+            context::Operation::Atomic { .. } | context::Operation::Gate => {
+                request.submit(registers + context::LAUNCH, launch.encode())
+            }
         }
         Ok(Progress::InFlight(request))
     }
@@ -244,5 +248,6 @@ pub(crate) fn describe(operation: context::Operation, label: &str) -> String {
     match operation {
         context::Operation::Atomic { .. } => format!("an atomic on {label}"),
         context::Operation::Copy => format!("a copy to {label}"),
+        context::Operation::Gate => format!("the gate of {label}"),
     }
 }

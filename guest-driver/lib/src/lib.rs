@@ -78,7 +78,8 @@
 //! gone, and touching it raises SIGBUS, exactly as touching a truncated file does. The library installs no signal
 //! handler; that is the program's decision. [`Remote::state`] and [`Node::wait_error`] report it, but an access may
 //! always come first: a program that must survive the death of its peers imports [softly](ImportBuilder::soft), and
-//! asks for the state before it believes what it has loaded; or it handles SIGBUS.
+//! asks for the state before it believes what it has loaded; or it handles SIGBUS. One that must survive the loss of
+//! its own board asks for that, too ([`Node::soften`]).
 //!
 //! Consumers of a queue may also lose its mapping because one of them was stopped during a dequeue for too long: see
 //! [`Queue`].

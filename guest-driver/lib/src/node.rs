@@ -157,6 +157,14 @@ impl Node {
         Ok(Node { context: Arc::new(context) })
     }
 
+    /// From now on nothing that this context maps raises SIGBUS when its board is gone: stores reach nothing then,
+    /// loads return anything, and operations fail with [`Error::Gone`]. Queues and replicated segments are not meant,
+    /// and imports say so for themselves ([`ImportBuilder::soft`](crate::ImportBuilder::soft)).
+    pub fn soften(&self) -> Result<()> {
+        let mut info = uapi::Info { flags: uapi::INFO_SOFT as u32, ..uapi::Info::default() };
+        self.context.device.call(sys::info, &mut info, || "asking for no SIGBUS".into())
+    }
+
     /// This node's id.
     pub fn id(&self) -> NodeId {
         self.context.id

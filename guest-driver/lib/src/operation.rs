@@ -12,7 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
-use telegraphos_wire::{AtomicOp, Rights, Status, context};
+use telegraphos_wire::{AtomicOp, NodeId, Rights, Status, context};
 
 /// Longest copy in bytes.
 pub const MAX_COPY: u64 = 16 << 20;
@@ -273,6 +273,20 @@ fn copy_launch<'a>(
         source: Some((src, src_offset)),
         length,
         operand: 0,
+        compare: 0,
+    })
+}
+
+/// Opens the gate of a registration, given as its own import, to a node for its first `length` bytes, or closes it if
+/// that is 0; returns when the board has.
+pub(crate) fn set_gate(own: &Remote, node: NodeId, length: u64) -> Result<()> {
+    perform(&Launch {
+        operation: context::Operation::Gate,
+        target: own,
+        target_offset: 0,
+        source: None,
+        length,
+        operand: node.into(),
         compare: 0,
     })
 }

@@ -6,11 +6,13 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::node::Node;
+use crate::operation::set_gate;
 use crate::remote::Remote;
 use crate::segment::rights_of_mode;
 use crate::sys;
 use std::sync::Arc;
-use telegraphos_wire::{Rights, uapi};
+use std::sync::atomic::{AtomicU64, Ordering};
+use telegraphos_wire::{NodeId, Rights, uapi};
 
 /// How to register memory; made by [`Node::register`].
 #[derive(Debug)]
@@ -19,6 +21,7 @@ pub struct RegisterBuilder {
     context: Arc<Context>,
     memory: *mut [u8],
     name: Option<String>,
+    gated: bool,
     access: AccessPolicy,
 }
 
@@ -48,7 +51,8 @@ impl Node {
     /// time: meanwhile the program has no reference to bytes that may change, and accesses those by atomic loads and
     /// stores. It drops the registration before it uses the memory for something else.
     pub unsafe fn register(&self, memory: *mut [u8]) -> RegisterBuilder {
-        RegisterBuilder { context: self.context.clone(), memory, name: None, access: AccessPolicy::default() }
+        let access = AccessPolicy::default();
+        RegisterBuilder { context: self.context.clone(), memory, name: None, gated: false, access }
     }
 }
 
@@ -58,6 +62,14 @@ impl RegisterBuilder {
     /// the window of its node is for copies and atomics only.
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Importers, to whom it has a name, reach the memory only while its gate is open to their node
+    /// ([`Registration::open_gate`]), which it is not at first. So memory can stay registered between two uses, which
+    /// takes longer than most of these, and no other node reaches it meanwhile.
+    pub fn gated(mut self) -> Self {
+        self.gated = true;
         self
     }
 
@@ -76,6 +88,11 @@ impl RegisterBuilder {
     pub fn create(self) -> Result<Registration> {
         let (address, length) = (self.memory.cast::<u8>() as u64, self.memory.len() as u64);
         let mut request = uapi::Register { address, length, ..uapi::Register::default() };
+        if self.gated {
+            request.flags = uapi::REGISTER_GATED as u32;
+        }
+        // Before it is registered: what is counted from then on may be its.
+        let sound_at = AtomicU64::new(self.context.slots.revoked());
         let mut rights = FULL;
         if let Some(name) = &self.name {
             let (owner, others) = rights_of_mode(self.access.mode())?;
@@ -101,7 +118,7 @@ impl RegisterBuilder {
         let import = Handle::new(context, request.import, label.as_str(), None);
         let name = self.name.as_deref().unwrap_or_default();
         let own = Remote::windowless(import, node, name, length, rights);
-        Ok(Registration { own, handle, address, length, runs: request.runs })
+        Ok(Registration { own, handle, address, length, runs: request.runs, sound_at })
     }
 }
 
@@ -114,6 +131,8 @@ pub struct Registration {
     address: u64,
     length: u64,
     runs: u32,
+    /// The context's count of notifications when it was last found alive.
+    sound_at: AtomicU64,
 }
 
 impl Registration {
@@ -138,11 +157,39 @@ impl Registration {
     }
 
     /// Whether it still is the memory at its address: false after that was unmapped, remapped or discarded. Then copies
-    /// of it fail, and its pages are no longer pinned. A system call.
+    /// of it fail, and its pages are no longer pinned. A system call if memory of any registration of this node may
+    /// have been since the last one, else a load.
     pub fn is_alive(&self) -> Result<bool> {
+        let revoked = self.handle.context.slots.revoked();
+        if revoked == self.sound_at.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
         let mut state = uapi::RegistrationState { handle: self.handle.number, ..uapi::RegistrationState::default() };
         self.handle.call(sys::registration_state, &mut state, "asking for the state of")?;
+        if state.dead == 0 {
+            self.sound_at.store(revoked, Ordering::Relaxed);
+        }
         Ok(state.dead == 0)
+    }
+
+    /// Opens the [gate](RegisterBuilder::gated) to importers of a node, one of those that the registration
+    /// [admits](RegisterBuilder::nodes), for the first `length` bytes. Fails with [`Status::Busy`](crate::Status::Busy)
+    /// while it is open to another node. No system call: a launch, as an atomic is.
+    pub fn open_gate(&self, node: NodeId, length: u64) -> Result<()> {
+        if length == 0 || length > self.length {
+            return Err(Error::argument(
+                "the bytes that a gate is opened for",
+                length,
+                format!("1 to {}", self.length),
+            ));
+        }
+        set_gate(&self.own, node, length)
+    }
+
+    /// Closes the gate; returns when no access through it is in flight, and none is performed any more. Importers keep
+    /// their imports, by which they reach the memory when the gate is opened to their node again.
+    pub fn close_gate(&self) -> Result<()> {
+        set_gate(&self.own, self.own.node(), 0)
     }
 
     /// Ends the registration; returns when nothing can reach the memory by it. Dropping does the same, and only logs

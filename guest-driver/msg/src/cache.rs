@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Registrations of buffers that threads have sent long messages from, or received them in, for when they use the
-//! buffers again: registering takes longer than most messages do.
+//! buffers again: registering takes longer than most messages do. Memory stays pinned by them; others reach it only
+//! while a message is under way ([`crate::grant`]).
 //!
 //! The driver ends a registration when its memory is unmapped, remapped or discarded, which is asked for here before
 //! each use; what is unmapped later is not reached any more either.
 
+use crate::grant::{Readable, Source};
 use crate::request::Buffer;
 use crate::shared::Shared;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use telegraphos::Registration;
-use telegraphos_msg_core::Place;
+use telegraphos_msg_core::Process;
 
 /// Bytes of one buffer, and of all of them. Those of longer ones are registered for each message: users have little
 /// memory that they may lock, and it takes a smaller part of the time there.
@@ -20,13 +22,36 @@ const ALL: u64 = 1 << 20;
 /// What is locked is pages.
 const PAGE: u64 = 4096;
 
+/// What a buffer is registered for.
+#[derive(Clone, Debug)]
+enum Kept {
+    /// One other process reads it, while messages to it are under way.
+    Readable(Arc<Readable>),
+    /// Only this board accesses it.
+    Private(Arc<Registration>),
+}
+
+impl Kept {
+    fn is_usable(&self) -> bool {
+        match self {
+            Kept::Readable(readable) => readable.is_usable(),
+            Kept::Private(registration) => registration.is_alive().unwrap_or(false),
+        }
+    }
+
+    fn reader(&self) -> Option<Process> {
+        match self {
+            Kept::Readable(readable) => Some(readable.reader),
+            Kept::Private(_) => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     address: u64,
     length: u64,
-    /// Where others' boards find it, if they may read it.
-    place: Option<Place>,
-    registration: Arc<Registration>,
+    kept: Kept,
 }
 
 impl Entry {
@@ -41,31 +66,30 @@ impl Entry {
 pub(crate) struct Cache(Mutex<VecDeque<Entry>>);
 
 impl Cache {
-    /// The registration of a buffer: one that others may read, or one that only this board accesses.
-    fn find(&self, buffer: Buffer, readable: bool) -> Option<(Arc<Registration>, Option<Place>)> {
+    /// What is kept of a buffer for one other process, or for this board alone.
+    fn find(&self, buffer: Buffer, reader: Option<Process>) -> Option<Kept> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (address, length) = buffer.range();
-        let is_it =
-            |entry: &Entry| entry.address == address && entry.length >= length && entry.place.is_some() == readable;
+        let is_it = |entry: &Entry| entry.address == address && entry.length >= length && entry.kept.reader() == reader;
         let entry = entries.iter().position(is_it).and_then(|n| entries.remove(n))?;
-        if !entry.registration.is_alive().unwrap_or(false) {
+        if !entry.kept.is_usable() {
             drop(entries);
             // It takes a while to end it.
             drop(entry);
             return None;
         }
-        let found = (entry.registration.clone(), entry.place);
+        let found = entry.kept.clone();
         entries.push_back(entry);
         Some(found)
     }
 
-    fn keep(&self, buffer: Buffer, registration: &Arc<Registration>, place: Option<Place>) {
+    fn keep(&self, buffer: Buffer, kept: Kept) {
         let (address, length) = buffer.range();
         if length > MOST {
             return;
         }
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.push_back(Entry { address, length, place, registration: registration.clone() });
+        entries.push_back(Entry { address, length, kept });
         let mut ended = Vec::new();
         while entries.iter().map(Entry::locks).sum::<u64>() > ALL {
             ended.extend(entries.pop_front());
@@ -74,18 +98,20 @@ impl Cache {
         drop(ended);
     }
 
-    /// Where others' boards find a buffer that a long message is sent from, and its registration.
+    /// Lets another process read a buffer that a long message is sent to it from, while that is under way.
     ///
     /// # Safety
     /// As for [`telegraphos::Node::register`], until the buffer is given back to the system.
-    pub(crate) unsafe fn readable(&self, shared: &Shared, buffer: Buffer) -> crate::Result<(Arc<Registration>, Place)> {
-        if let Some((registration, Some(place))) = self.find(buffer, true) {
-            return Ok((registration, place));
+    pub(crate) unsafe fn readable(&self, shared: &Shared, buffer: Buffer, to: Process) -> crate::Result<Source> {
+        let length = buffer.range().1;
+        if let Some(Kept::Readable(readable)) = self.find(buffer, Some(to)) {
+            return shared.source(&readable, length);
         }
         // SAFETY: the caller's.
-        let (registration, place) = unsafe { shared.register_readable(buffer) }?;
-        self.keep(buffer, &registration, Some(place));
-        Ok((registration, place))
+        let Some(readable) = unsafe { shared.register_readable(buffer, to) }? else { return shared.far_source() };
+        let source = shared.source(&readable, length);
+        self.keep(buffer, Kept::Readable(readable));
+        source
     }
 
     /// The registration of a buffer that this board fetches a long message into.
@@ -93,12 +119,12 @@ impl Cache {
     /// # Safety
     /// As above.
     pub(crate) unsafe fn private(&self, shared: &Shared, buffer: Buffer) -> crate::Result<Arc<Registration>> {
-        if let Some((registration, _)) = self.find(buffer, false) {
+        if let Some(Kept::Private(registration)) = self.find(buffer, None) {
             return Ok(registration);
         }
         // SAFETY: the caller's.
         let registration = unsafe { shared.register_private(buffer) }?;
-        self.keep(buffer, &registration, None);
+        self.keep(buffer, Kept::Private(registration.clone()));
         Ok(registration)
     }
 }

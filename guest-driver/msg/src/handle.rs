@@ -53,7 +53,7 @@ impl Handle {
         };
         let owned = self.request.take_owned();
         // Before the memory is used.
-        drop(owned.place);
+        drop((owned.writable, owned.grant));
         Ended { memory: owned.memory.unwrap_or_default(), outcome: outcome.map_err(Error::from) }
     }
 

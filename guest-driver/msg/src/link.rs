@@ -36,7 +36,8 @@ const KEPT: usize = 8;
 #[derive(Debug)]
 pub(crate) enum Item {
     /// Stores words, and bytes of a send behind them, into the other's inbox; then says that they are there.
-    Post { words: Option<Words>, bytes: Option<(Lease, u64, u32)>, element: Element },
+    /// Before that, lets the other's board store so many bytes of a receive, if they are for it to store.
+    Post { opens: Option<(Lease, u64)>, words: Option<Words>, bytes: Option<(Lease, u64, u32)>, element: Element },
     /// Copies bytes from a place of this one's inbox into the buffer of a receive.
     Take { at: u64, lease: Lease, offset: u64, length: u32 },
 }
@@ -182,7 +183,7 @@ impl Link {
     pub(crate) fn meet(&self, other: Other) -> Option<RemoteQueue> {
         let element = Element::Ready { key: other.key, of: self.key as u16 };
         _ = self.other.set(other);
-        self.push(Item::Post { words: None, bytes: None, element });
+        self.push(Item::Post { opens: None, words: None, bytes: None, element });
         lock(&self.first).take()
     }
 
@@ -253,8 +254,14 @@ impl Link {
 
     fn perform(&self, item: Item, node: &Node, posting: &mut Posting) -> telegraphos::Result<()> {
         match item {
-            Item::Post { words, bytes, element } => {
+            Item::Post { opens, words, bytes, element } => {
                 let Some(other) = self.other() else { return Ok(()) };
+                if let Some((lease, length)) = opens {
+                    // Without its memory the receive fails, by what the other's board is answered.
+                    if let Err(error) = lease.request().open_to(self.node, length) {
+                        log::debug!("the memory of a receive is not there: {error}");
+                    }
+                }
                 if let Some(words) = words {
                     let buffer = posting.words();
                     buffer.extend(words.words());
@@ -303,6 +310,18 @@ impl Link {
             drop(least);
         }
         Ok(import)
+    }
+
+    /// Ends the imports of the other's memory that no transfer uses. Whether there were any.
+    pub(crate) fn forget_unused(&self) -> bool {
+        let mut imports = lock(&self.imports);
+        let (unused, used) =
+            std::mem::take(&mut *imports).into_iter().partition(|(_, import)| Arc::strong_count(import) == 1);
+        *imports = used;
+        drop(imports);
+        let unused: VecDeque<(Place, Arc<Remote>)> = unused;
+        // Without the lock: it may take as long as the other's board does.
+        !unused.is_empty()
     }
 
     /// It has failed, and is not kept.

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory that belongs to messages while they are under way.
 
+use crate::grant::Readable;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use telegraphos::Registration;
-use telegraphos_msg_core::{Place, Process};
+use telegraphos_msg_core::Process;
 
 /// Memory for messages, which [handles](crate::Handle) hold and give back. It derefs to its bytes.
 ///
 /// For the first long message that is sent from it, or received in it, its bytes are registered, which takes a while,
-/// and stay so until it is dropped; other processes keep their imports of it. So a process that was sent a long message
-/// from it can read what is written there later: use other memory for what it must not see.
+/// and stay so until it is dropped, or is sent to another process. That process's node can read them while the handle
+/// of a message to it has them, and no longer.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// For this process. Both are closed before the bytes are freed.
     of: Option<Process>,
-    /// That others may read, and where their boards find it.
-    pub(crate) readable: Option<(Arc<Registration>, Place)>,
+    /// That the process may read which it was sent to last.
+    pub(crate) readable: Option<Arc<Readable>>,
     /// That only this board accesses.
     pub(crate) private: Option<Arc<Registration>>,
     bytes: Vec<u8>,

@@ -56,7 +56,7 @@ impl Messages {
     /// Gives this process a name on its node, by which others find it. Processes beyond the cluster do if it takes part
     /// in [routing](crate::Routing), and has not more than 64 names of up to 200 bytes.
     pub fn publish(&self, name: &str) -> Result<Name> {
-        let segment = self.shared.node.export(&name_of(name), 8).create()?;
+        let segment = self.shared.node.export(&name_of(name), 8).mode(0o400).create()?;
         // With a bit more, so that 0 is not there yet.
         segment.store(0, u64::from(self.shared.me.number) | 1 << 32)?;
         self.shared.has_name(name, true);

@@ -5,8 +5,9 @@
 use crate::beyond::{Beyond, MOST_STREAMS};
 use crate::error::{Error, Result};
 use crate::options::Routing;
+use crate::session::Side;
 use crate::shared::Shared;
-use crate::streams::{Ended, LINGER, LONGEST_BLOCK, Side, Stream, connect, greet, pause};
+use crate::streams::{Ended, LINGER, LONGEST_BLOCK, Stream, connect, greet, pause};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -19,6 +20,8 @@ use telegraphos_msg_core::{Config, Process};
 const SECOND: Duration = Duration::from_secs(1);
 /// Connections that have not said who they are, at most: of all addresses, and of one.
 const STRANGERS: [usize; 2] = [64, 4];
+/// Between two reports of connections that were refused.
+const WARNINGS: Duration = Duration::from_secs(10);
 /// Between two looks whether the messages are closed.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
@@ -123,6 +126,22 @@ impl Strangers {
     }
 }
 
+/// Connections that were refused, and when that was last reported.
+#[derive(Debug, Default)]
+struct Refused(Mutex<(u64, Option<Instant>)>);
+
+impl Refused {
+    fn report(&self, from: impl std::fmt::Display, why: impl std::fmt::Display) {
+        let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, reported) = &mut *refused;
+        *count += 1;
+        if reported.is_none_or(|at| at.elapsed() >= WARNINGS) {
+            *reported = Some(Instant::now());
+            log::warn!("the connection from {from} is refused: {why}; {count} were since the messages were opened");
+        }
+    }
+}
+
 /// One of them, until it is dropped.
 #[derive(Debug)]
 struct Stranger {
@@ -144,7 +163,7 @@ impl Drop for Stranger {
 
 /// Accepts streams of neighbours until the messages are closed.
 fn listen(shared: &Arc<Shared>, listener: &TcpListener) {
-    let strangers = Arc::<Strangers>::default();
+    let (strangers, refused) = (Arc::<Strangers>::default(), Arc::<Refused>::default());
     while !shared.signals.is_closed() {
         let mut ready = [PollFd::new(listener, PollFlags::IN)];
         if !poll(&mut ready, Some(&LOOK)).is_ok_and(|ready| ready > 0) {
@@ -152,12 +171,22 @@ fn listen(shared: &Arc<Shared>, listener: &TcpListener) {
         }
         let Ok((socket, from)) = listener.accept() else { continue };
         // One that is not admitted tries again.
-        let Some(stranger) = strangers.admit(from.ip()) else { continue };
+        let Some(stranger) = strangers.admit(from.ip()) else {
+            let [all, of_one] = STRANGERS;
+            refused.report(from, format_args!("{all} connections, or {of_one} of its address, have not shown the key"));
+            continue;
+        };
+        let refused = refused.clone();
         let spawned = shared.spawn("msg-accepted", move |shared| {
             let met = meet(&shared, socket, Side::Accepts);
             drop(stranger);
-            if let Err(error) = met.and_then(|met| run(&shared, met)) {
-                log::debug!("the neighbour from {from}: {error}");
+            match met {
+                Err(error) => refused.report(from, error),
+                Ok(met) => {
+                    if let Err(error) = run(&shared, met) {
+                        log::debug!("the neighbour from {from}: {error}");
+                    }
+                }
             }
         });
         if let Err(error) = spawned {
@@ -167,15 +196,15 @@ fn listen(shared: &Arc<Shared>, listener: &TcpListener) {
 }
 
 /// Finds out who is at the other end of a connection.
-fn meet(shared: &Shared, mut socket: TcpStream, side: Side) -> Result<(TcpStream, Process), Ended> {
+fn meet(shared: &Shared, socket: TcpStream, side: Side) -> Result<(Stream, Process), Ended> {
     let Some(routing) = &shared.options.routing else { return Err(closed()) };
-    let process = greet(&mut socket, side, shared.me, &routing.key)?;
-    Ok((socket, process))
+    let (process, session) = greet(&socket, side, shared.me, &routing.key)?;
+    Ok((Stream::new(socket, session), process))
 }
 
 /// Takes frames of a stream until it ends, and says why it has.
-fn run(shared: &Arc<Shared>, (socket, neighbour): (TcpStream, Process)) -> Result<(), Ended> {
-    let stream = Arc::new(Stream::new(socket));
+fn run(shared: &Arc<Shared>, (stream, neighbour): (Stream, Process)) -> Result<(), Ended> {
+    let stream = Arc::new(stream);
     let writer = stream.clone();
     shared.spawn("msg-write", move |_| writer.write()).map_err(|error| Ended(error.to_string()))?;
     let joined = shared.with(|state| match &mut state.beyond {
@@ -204,7 +233,7 @@ fn closed() -> Ended {
 fn take(shared: &Shared, stream: &Stream, id: StreamId) -> Result<(), Ended> {
     let mut closed_at = None;
     loop {
-        let frame = stream.read()?;
+        let Some(frame) = stream.read()? else { return Ok(()) };
         if shared.signals.is_closed() && closed_at.get_or_insert_with(Instant::now).elapsed() > LINGER {
             return Err(closed());
         }

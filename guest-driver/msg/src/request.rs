@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A send or a receive: the memory that it uses, and what its thread waits for.
 
+use crate::grant::Grant;
 use crate::memory::Memory;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use telegraphos::Registration;
+use telegraphos::{NodeId, Registration};
 use telegraphos_msg_core::{Failure, Place, Process, Received, TransferId};
 
 /// Memory of a request, until that has ended.
@@ -147,15 +148,29 @@ struct Inner {
     leases: u32,
     transfer: Option<Transfer>,
     outcome: Option<Outcome>,
-    /// What belongs to a handle.
     owned: Owned,
 }
 
-/// Memory of a request that is not its thread's.
+/// Memory that another's board stores a message into.
+#[derive(Clone, Debug)]
+pub(crate) struct Writable {
+    pub(crate) registration: Arc<Registration>,
+    pub(crate) place: Place,
+}
+
+impl From<(Arc<Registration>, Place)> for Writable {
+    fn from((registration, place): (Arc<Registration>, Place)) -> Writable {
+        Writable { registration, place }
+    }
+}
+
+/// Registrations of a request, and memory that is not its thread's.
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
     /// By which another's board stores to it. Closed before the memory is used.
-    pub(crate) place: Option<Registration>,
+    pub(crate) writable: Option<Writable>,
+    /// By which another's board reads it. The same.
+    pub(crate) grant: Option<Grant>,
     pub(crate) memory: Option<Memory>,
 }
 
@@ -172,20 +187,32 @@ pub(crate) struct Request {
 
 impl Request {
     /// Of a thread that waits for its end.
-    pub(crate) fn of_thread(buffer: Buffer) -> Arc<Request> {
-        let (inner, wake) = (Mutex::default(), Condvar::new());
-        Arc::new(Request { buffer, own: None, has_handle: false, inner, wake })
+    pub(crate) fn of_thread(buffer: Buffer, writable: Option<Writable>) -> Arc<Request> {
+        let inner = Inner { owned: Owned { writable, ..Owned::default() }, ..Inner::default() };
+        Arc::new(Request { buffer, own: None, has_handle: false, inner: Mutex::new(inner), wake: Condvar::new() })
     }
 
     /// Of a handle, with its memory.
     pub(crate) fn of_handle(
         mut memory: Memory,
         own: Option<Arc<Registration>>,
-        place: Option<Registration>,
+        writable: Option<Writable>,
+        grant: Option<Grant>,
     ) -> Arc<Request> {
         let buffer = Buffer::of_mut(&mut memory);
-        let inner = Inner { owned: Owned { place, memory: Some(memory) }, ..Inner::default() };
+        let inner = Inner { owned: Owned { writable, grant, memory: Some(memory) }, ..Inner::default() };
         Arc::new(Request { buffer, own, has_handle: true, inner: Mutex::new(inner), wake: Condvar::new() })
+    }
+
+    /// Whether another's board finds its memory there.
+    pub(crate) fn is_at(&self, place: Place) -> bool {
+        self.lock().owned.writable.as_ref().is_some_and(|writable| writable.place == place)
+    }
+
+    /// Lets a node store the first bytes of its memory, until that is taken.
+    pub(crate) fn open_to(&self, node: NodeId, length: u64) -> telegraphos::Result<()> {
+        let writable = self.lock().owned.writable.clone();
+        writable.map_or(Ok(()), |writable| writable.registration.open_gate(node, length))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -242,7 +269,7 @@ impl Request {
         }
     }
 
-    /// What belongs to its handle, when it has ended.
+    /// What belongs to it, when it has ended: its registrations are ended before its memory is used.
     pub(crate) fn take_owned(&self) -> Owned {
         std::mem::take(&mut self.lock().owned)
     }
@@ -307,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_request_that_is_used_has_not_ended() {
-        let request = Request::of_thread(Buffer::of(&[]));
+        let request = Request::of_thread(Buffer::of(&[]), None);
         let leases = [Lease::of(&request), Lease::of(&request)];
         request.end(Ok(None));
         request.end(Err(Failure::Gone));
@@ -322,7 +349,7 @@ mod tests {
 
     #[test]
     fn the_last_lease_wakes_who_waits() {
-        let request = Request::of_thread(Buffer::of(&[]));
+        let request = Request::of_thread(Buffer::of(&[]), None);
         let lease = Lease::of(&request);
         request.end(Ok(None));
         std::thread::scope(|scope| {

@@ -6,6 +6,7 @@
 use crate::beyond::Beyond;
 use crate::cache::Cache;
 use crate::error::{Error, Result};
+use crate::grant::{Readable, Source};
 use crate::link::{Found, LASTING, Link, Seen, memory_name};
 use crate::memory::Memory;
 use crate::neighbours;
@@ -74,6 +75,11 @@ fn random() -> Result<u64> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| telegraphos::Error::Os { what: "asking for random numbers".into(), errno })?;
     Ok(u64::from_le_bytes(bytes))
+}
+
+/// Whether an import has found no room in the window of its node.
+fn is_without_room(error: &Error) -> bool {
+    matches!(error, Error::Board(telegraphos::Error::Import { errno: Errno::NOSPC, .. }))
 }
 
 impl Shared {
@@ -367,18 +373,23 @@ impl Shared {
         }
     }
 
-    /// Memory for a long message that others' boards store, under a number by which they find it.
+    /// Memory for a long message that another's board stores, under a number by which it finds it. It does so while
+    /// the gate is open, which is closed at first.
     ///
     /// # Safety
     /// As for [`Node::register`].
-    pub(crate) unsafe fn register_writable(&self, buffer: Buffer, node: Option<u16>) -> Result<(Registration, Place)> {
+    pub(crate) unsafe fn register_writable(
+        &self,
+        buffer: Buffer,
+        node: Option<u16>,
+    ) -> Result<(Arc<Registration>, Place)> {
         let place = Place(random()? & !LASTING);
         // SAFETY: the caller's promise.
-        let mut builder = unsafe { self.register(buffer) }.name(&memory_name(self.me, place.0)).mode(0o200);
+        let mut builder = unsafe { self.register(buffer) }.name(&memory_name(self.me, place.0)).mode(0o200).gated();
         if let Some(node) = node.and_then(|node| self.nodes.local(node)) {
             builder = builder.nodes(&[node]);
         }
-        Ok((builder.create()?, place))
+        Ok((Arc::new(builder.create()?), place))
     }
 
     /// # Safety
@@ -388,26 +399,46 @@ impl Shared {
         unsafe { self.node.register(buffer.first(u64::MAX)) }
     }
 
-    /// Where others' boards find memory that a long message is sent from, and the registration.
-    pub(crate) fn readable(&self, memory: &mut Memory) -> Result<(Arc<Registration>, Place)> {
-        memory.belong_to(self.me);
-        if let Some(readable) = &memory.readable {
-            return Ok(readable.clone());
-        }
-        // SAFETY: the bytes stay where they are until the registration is closed, since both are `Memory`'s.
-        let readable = unsafe { self.register_readable(Buffer::of_mut(memory)) }?;
-        Ok(memory.readable.insert(readable).clone())
+    /// Where a long message to a process comes from, which is registered for it.
+    pub(crate) fn source(&self, readable: &Arc<Readable>, length: u64) -> Result<Source> {
+        Ok(Source { place: readable.place, grant: Some(readable.grant(length)?) })
     }
 
-    /// Registers memory that others may read, for more than one message.
+    /// Where a long message to a process that no board reaches comes from: no place, and nothing is registered.
+    pub(crate) fn far_source(&self) -> Result<Source> {
+        Ok(Source { place: Place(random()? & !LASTING), grant: None })
+    }
+
+    /// Lets a process read the first bytes of memory that a long message is sent to it from.
+    pub(crate) fn readable(&self, memory: &mut Memory, to: Process, length: u64) -> Result<Source> {
+        memory.belong_to(self.me);
+        if let Some(readable) =
+            memory.readable.as_ref().filter(|readable| readable.reader == to && readable.is_usable())
+        {
+            return self.source(readable, length);
+        }
+        // Before the memory is registered anew: both count as locked.
+        memory.readable = None;
+        // SAFETY: the bytes stay where they are until the registration is closed, since both are `Memory`'s.
+        let Some(readable) = unsafe { self.register_readable(Buffer::of_mut(memory), to) }? else {
+            return self.far_source();
+        };
+        let source = self.source(&readable, length);
+        memory.readable = Some(readable);
+        source
+    }
+
+    /// Registers memory that a process may read during messages to it; `None` if no board reaches that.
     ///
     /// # Safety
     /// As for [`Node::register`].
-    pub(crate) unsafe fn register_readable(&self, buffer: Buffer) -> Result<(Arc<Registration>, Place)> {
+    pub(crate) unsafe fn register_readable(&self, buffer: Buffer, to: Process) -> Result<Option<Arc<Readable>>> {
+        let Some(node) = self.nodes.local(to.node) else { return Ok(None) };
         let place = Place(random()? | LASTING);
         // SAFETY: the caller's promise.
         let builder = unsafe { self.register(buffer) }.name(&memory_name(self.me, place.0)).mode(0o400);
-        Ok((Arc::new(builder.create()?), place))
+        let registration = builder.nodes(&[node]).gated().create()?;
+        Ok(Some(Readable::new(registration, place, to, node)))
     }
 
     /// Registers memory that only this board accesses.
@@ -473,7 +504,7 @@ impl Shared {
         }
         let link = self.lock().link(other).cloned();
         let link = link.ok_or(Failure::Gone)?;
-        let theirs = || link.memory(&self.node, other, at, if fetch { Rights::READ } else { Rights::WRITE });
+        let theirs = || self.memory(&link, other, at, if fetch { Rights::READ } else { Rights::WRITE });
         let made;
         let own = match own {
             Some(own) => own,
@@ -502,6 +533,29 @@ impl Shared {
             moved.inspect_err(|_| link.forget(at))?;
         }
         Ok(())
+    }
+
+    /// Memory of another process, imported to be read or written by this board. Imports that are kept for later
+    /// messages give way to it, and it waits while those of other transfers leave no room in the window of its node.
+    fn memory(&self, link: &Link, other: Process, at: Place, right: Rights) -> Result<Arc<Remote>> {
+        let begun = Instant::now();
+        loop {
+            let error = match link.memory(&self.node, other, at, right) {
+                Err(error) if is_without_room(&error) => error,
+                imported => return imported,
+            };
+            let same_node =
+                |(process, link, _): (Process, &Arc<Link>, bool)| (process.node == other.node).then(|| link.clone());
+            let links: Vec<Arc<Link>> = self.lock().links().filter_map(same_node).collect();
+            // All of them.
+            if links.iter().filter(|link| link.forget_unused()).count() > 0 {
+                continue;
+            }
+            if self.signals.is_closed() || begun.elapsed() > ANSWER {
+                return Err(error);
+            }
+            std::thread::sleep(RETRY);
+        }
     }
 
     /// No message goes to or fro any more.

@@ -90,6 +90,10 @@ impl Requests {
         self.0.get(place)?.as_ref()
     }
 
+    fn find(&self, is_it: impl Fn(&Request) -> bool) -> Option<&Arc<Request>> {
+        self.0.iter().flatten().find(|request| is_it(request))
+    }
+
     fn remove(&mut self, place: usize) -> Option<Arc<Request>> {
         self.0.get_mut(place)?.take()
     }
@@ -582,8 +586,14 @@ impl State {
         let words = self.layout.words(packet);
         let lease = |piece: Piece| Some((Lease::of(self.sends.get(piece.send.place())?), piece.offset, piece.length));
         let bytes = bytes.filter(|piece| piece.length > 0).and_then(lease);
+        let opens = match packet {
+            Packet::Clear { at, length, .. } => {
+                self.receives.find(|request| request.is_at(at)).map(|request| (Lease::of(request), length))
+            }
+            _ => None,
+        };
         let (kind, slot) = kind_of(packet);
-        link.push(Item::Post { words, bytes, element: Element::Packet { key, kind, slot } });
+        link.push(Item::Post { opens, words, bytes, element: Element::Packet { key, kind, slot } });
         mark(&mut self.dirty, to, link);
     }
 }

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::memory::Memory;
 use crate::messages::Messages;
-use crate::request::{Buffer, Event, Lent, Request};
+use crate::request::{Buffer, Event, Lent, Request, Writable};
 use crate::shared::ANSWER;
 use crate::state::{State, Timed};
 use rustix::io::Errno;
@@ -19,10 +19,6 @@ use telegraphos_msg_core::{Endpoint, Failure, Pattern, Place, Process, ReceiveId
 pub struct Thread<'a> {
     pub(crate) messages: &'a Messages,
     pub(crate) number: u32,
-}
-
-fn split<T, U>(pair: Option<(T, U)>) -> (Option<T>, Option<U>) {
-    pair.map_or((None, None), |(t, u)| (Some(t), Some(u)))
 }
 
 impl Thread<'_> {
@@ -99,14 +95,14 @@ impl Thread<'_> {
     /// Sends a message: returns when the receiving thread has it (SPEC item 32).
     ///
     /// Memory of a message that goes as a request is registered for the next one from there, as that of a [`Memory`]
-    /// is. Constants cannot be: they are copied before.
+    /// is: the receiving process's node can read it until this returns. Constants cannot be: they are copied before.
     pub fn send(&self, to: Endpoint, tag: u32, bytes: &[u8]) -> Result<()> {
         let shared = &*self.messages.shared;
         let (mut copy, _lent) = (Vec::new(), Lent);
         // SAFETY: others may only read it.
-        let register = |buffer| unsafe { shared.cache.readable(shared, buffer) };
+        let register = |buffer| unsafe { shared.cache.readable(shared, buffer, to.process) };
         let length = bytes.len() as u64;
-        let (memory, timed) = match self.prepare(to.process, length, || register(Buffer::of(bytes))) {
+        let (source, timed) = match self.prepare(to.process, length, || register(Buffer::of(bytes))) {
             // A program's constants cannot be pinned, for example.
             Err(Error::Board(telegraphos::Error::Register { errno: Errno::FAULT, .. })) => {
                 copy = bytes.to_vec();
@@ -114,10 +110,14 @@ impl Thread<'_> {
             }
             prepared => prepared?,
         };
-        let request = Request::of_thread(Buffer::of(if copy.is_empty() { bytes } else { &copy }));
-        let (memory, place) = split(memory);
+        let request = Request::of_thread(Buffer::of(if copy.is_empty() { bytes } else { &copy }), None);
+        let place = source.as_ref().map(|source| source.place);
         self.start_send(to, tag, (length, place, timed), &request)?;
-        self.wait(&request, memory.as_deref(), None).map(|_| ())
+        let grant = source.and_then(|source| source.grant);
+        let sent = self.wait(&request, grant.as_ref().map(|grant| &**grant.registration()), None);
+        // No other node reads the buffer any more.
+        drop(grant);
+        sent.map(|_| ())
     }
 
     fn start_send(
@@ -168,12 +168,14 @@ impl Thread<'_> {
             return Err(Error::Beyond { length, most: memory.len() });
         }
         let (shared, length) = (&self.messages.shared, length as u64);
-        let (readable, timed) = self.prepare(to.process, length, || {
+        let (source, timed) = self.prepare(to.process, length, || {
             shared.start_moving()?;
-            shared.readable(&mut memory)
+            shared.readable(&mut memory, to.process, length)
         })?;
-        let (own, place) = split(readable);
-        let request = Request::of_handle(memory, own, None);
+        let place = source.as_ref().map(|source| source.place);
+        let grant = source.and_then(|source| source.grant);
+        let own = grant.as_ref().map(|grant| grant.registration().clone());
+        let request = Request::of_handle(memory, own, None, grant);
         self.start_send(to, tag, (length, place, timed), &request)?;
         Ok(Handle::new(shared.clone(), request, None))
     }
@@ -199,12 +201,14 @@ impl Thread<'_> {
         let node = pattern.process.map(|process| process.node);
         // SAFETY: nothing accesses it before this returns, and the registration ends before that.
         let register = || unsafe { shared.register_writable(buffer, node) };
-        let (memory, place) = split(self.is_stored_to(capacity).then(register).transpose()?);
-        let request = Request::of_thread(buffer);
+        let writable = self.is_stored_to(capacity).then(register).transpose()?.map(Writable::from);
+        let memory = writable.as_ref().map(|writable| writable.registration.clone());
+        let place = writable.as_ref().map(|writable| writable.place);
+        let request = Request::of_thread(buffer, writable);
         let id = self.start_receive(pattern, capacity, place, &request, time)?;
-        let outcome = self.wait(&request, memory.as_ref(), time.map(|time| (id, time)));
+        let outcome = self.wait(&request, memory.as_deref(), time.map(|time| (id, time)));
         // Nobody reaches the buffer any more.
-        drop(memory);
+        drop((memory, request.take_owned()));
         // A receive that has not failed has a message.
         outcome?.ok_or(Error::Closed)
     }
@@ -230,12 +234,12 @@ impl Thread<'_> {
         if self.is_stored_to(capacity) {
             // SAFETY: nothing but the request, which has the memory, accesses it before its end, and `Owned` is what
             // then closes the registration.
-            writable = Some(unsafe { shared.register_writable(buffer, node) }?);
+            writable = Some(Writable::from(unsafe { shared.register_writable(buffer, node) }?));
         } else if capacity > shared.config().eager {
             private = Some(shared.private(&mut memory)?);
         }
-        let (registration, place) = split(writable);
-        let request = Request::of_handle(memory, private, registration);
+        let place = writable.as_ref().map(|writable| writable.place);
+        let request = Request::of_handle(memory, private, writable, None);
         let id = self.start_receive(pattern, capacity, place, &request, None)?;
         Ok(Handle::new(shared.clone(), request, Some(id)))
     }

@@ -2,9 +2,10 @@
 //! What processes that share a connection share: in memory that a fork leaves in common, and that a program started by
 //! `exec` finds again.
 
-use crate::lock::{Broken, Guard, Lock};
+use crate::kernel;
+use crate::lock::{self, Broken};
 use libc::c_int;
-use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use telegraphos_sockets_core::{Incoming, Outgoing};
@@ -24,7 +25,19 @@ pub(crate) mod phase {
     pub(crate) const LEFT: u32 = 4;
 }
 
-/// One direction of a connection.
+/// Words of the state of a direction.
+const WORDS: usize = 5;
+
+/// The state of a direction: it is taken out of shared memory and put back as a whole, under the lock. What other
+/// processes write there meanwhile changes nothing that this one has checked.
+pub(crate) trait State: Default {
+    /// The state of these words; `None` if they are of none.
+    fn of(words: [u64; WORDS]) -> Option<Self>;
+    /// Its words.
+    fn words(&self) -> [u64; WORDS];
+}
+
+/// One direction of a connection. Zeros are one that is raw.
 #[repr(C)]
 pub(crate) struct Side<T> {
     phase: AtomicU32,
@@ -34,32 +47,38 @@ pub(crate) struct Side<T> {
     bytes: AtomicU64,
     /// How many there are to be for the next try to make it framed.
     next_try: AtomicU64,
-    lock: Lock,
-    state: UnsafeCell<T>,
+    lock: AtomicU64,
+    state: [AtomicU64; WORDS],
+    of: PhantomData<T>,
 }
 
-// SAFETY: the state is accessed under the lock.
-unsafe impl<T: Send> Sync for Side<T> {}
-
-/// The state of a direction, locked.
-pub(crate) struct Locked<'a, T> {
-    state: &'a UnsafeCell<T>,
-    _guard: Guard<'a>,
+/// The state of a direction, locked. What is changed is put back when it is dropped.
+pub(crate) struct Locked<'a, T: State> {
+    side: &'a Side<T>,
+    own: lock::Owner,
+    state: T,
 }
 
-impl<T> Deref for Locked<'_, T> {
+impl<T: State> Deref for Locked<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: under the lock.
-        unsafe { &*self.state.get() }
+        &self.state
     }
 }
 
-impl<T> DerefMut for Locked<'_, T> {
+impl<T: State> DerefMut for Locked<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: under the lock.
-        unsafe { &mut *self.state.get() }
+        &mut self.state
+    }
+}
+
+impl<T: State> Drop for Locked<'_, T> {
+    fn drop(&mut self) {
+        if lock::is_held(&self.side.lock, self.own) {
+            self.side.put(&self.state);
+            lock::unlock(&self.side.lock, self.own);
+        }
     }
 }
 
@@ -72,16 +91,56 @@ impl<T> Drop for Busy<'_, T> {
     }
 }
 
-impl<T: Default> Side<T> {
-    /// Begins anew; nobody uses it. False if the system has no such locks.
-    fn begin(&self, next_try: u64) -> bool {
+impl<T: State> Side<T> {
+    /// Begins anew; no process uses it.
+    fn begin(&self, next_try: u64) {
         self.phase.store(phase::RAW, Ordering::Relaxed);
         self.busy.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
         self.next_try.store(next_try, Ordering::Relaxed);
-        // SAFETY: nobody uses it.
-        unsafe { *self.state.get() = T::default() };
-        self.lock.init()
+        self.put(&T::default());
+        self.lock.store(0, Ordering::Release);
+    }
+
+    fn put(&self, state: &T) {
+        for (at, word) in self.state.iter().zip(state.words()) {
+            at.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// The state, of which this thread has the lock.
+    fn locked(&self, own: lock::Owner) -> Result<Locked<'_, T>, Broken> {
+        let words = self.state.each_ref().map(|word| word.load(Ordering::Relaxed));
+        match T::of(words) {
+            Some(state) => Ok(Locked { side: self, own, state }),
+            None => {
+                lock::unlock(&self.lock, own);
+                Err(Broken::State)
+            }
+        }
+    }
+
+    /// Waits for the lock, for a bounded time.
+    pub(crate) fn lock(&self) -> Result<Locked<'_, T>, Broken> {
+        let own = kernel::thread();
+        lock::lock(&self.lock, own)?;
+        self.locked(own)
+    }
+
+    /// Locks it for a change of its phase, which is `from`, with no raw system call under way. `None` if that is not
+    /// now.
+    pub(crate) fn change(&self, from: u32) -> Option<Change<'_, T>> {
+        let own = kernel::thread();
+        let locked = lock::try_lock(&self.lock, own).then(|| self.locked(own).ok()).flatten()?;
+        if self.phase() != from {
+            return None;
+        }
+        self.enter(phase::CHANGING);
+        if self.busy.load(Ordering::SeqCst) != 0 {
+            self.enter(from);
+            return None;
+        }
+        Some(Change { side: self, locked, to: phase::LEFT })
     }
 }
 
@@ -95,32 +154,12 @@ impl<T> Side<T> {
         self.phase.store(phase, Ordering::SeqCst);
     }
 
-    pub(crate) fn lock(&self) -> Result<Locked<'_, T>, Broken> {
-        Ok(Locked { _guard: self.lock.lock()?, state: &self.state })
-    }
-
     /// Begins a raw system call, if the direction is in one of these phases.
     pub(crate) fn begin_raw(&self, phases: &[u32]) -> Option<Busy<'_, T>> {
         self.busy.fetch_add(1, Ordering::SeqCst);
         let busy = Busy(self);
         // Behind the count: `change` looks the other way round.
         phases.contains(&self.phase()).then_some(busy)
-    }
-
-    /// Locks it for a change of its phase, which is `from`, with no raw system call under way. `None` if that is not
-    /// now.
-    pub(crate) fn change(&self, from: u32) -> Option<Change<'_, T>> {
-        let guard = self.lock.try_lock()?;
-        let locked = Locked { _guard: guard, state: &self.state };
-        if self.phase() != from {
-            return None;
-        }
-        self.enter(phase::CHANGING);
-        if self.busy.load(Ordering::SeqCst) != 0 {
-            self.enter(from);
-            return None;
-        }
-        Some(Change { side: self, locked, to: phase::LEFT })
     }
 
     pub(crate) fn count(&self, bytes: usize) {
@@ -144,40 +183,59 @@ impl<T> Side<T> {
 }
 
 /// A change of phase; left for good, unless it says otherwise.
-pub(crate) struct Change<'a, T> {
+pub(crate) struct Change<'a, T: State> {
     side: &'a Side<T>,
     pub(crate) locked: Locked<'a, T>,
     to: u32,
 }
 
-impl<T> Change<'_, T> {
+impl<T: State> Change<'_, T> {
     /// It ends in that phase.
     pub(crate) fn to(mut self, phase: u32) {
         self.to = phase;
     }
 }
 
-impl<T> Drop for Change<'_, T> {
+impl<T: State> Drop for Change<'_, T> {
     fn drop(&mut self) {
         self.side.enter(self.to);
     }
 }
 
 /// The state of the direction that is read.
-#[derive(Default)]
-#[repr(C)]
+#[derive(Debug, Default)]
 pub(crate) struct Input {
     pub(crate) incoming: Incoming,
 }
 
+impl State for Input {
+    fn of(words: [u64; WORDS]) -> Option<Input> {
+        Incoming::of(words).map(|incoming| Input { incoming })
+    }
+
+    fn words(&self) -> [u64; WORDS] {
+        self.incoming.words()
+    }
+}
+
 /// The state of the direction that is written.
-#[derive(Default)]
-#[repr(C)]
+#[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) outgoing: Outgoing,
     /// Bytes of data that went through the ring since frames began, and those that did not.
     pub(crate) by_ring: u64,
     pub(crate) by_connection: u64,
+}
+
+impl State for Output {
+    fn of([owed, tail, size, by_ring, by_connection]: [u64; WORDS]) -> Option<Output> {
+        Outgoing::of([owed, tail, size]).map(|outgoing| Output { outgoing, by_ring, by_connection })
+    }
+
+    fn words(&self) -> [u64; WORDS] {
+        let [owed, tail, size] = self.outgoing.words();
+        [owed, tail, size, self.by_ring, self.by_connection]
+    }
 }
 
 /// What processes share of a connection.
@@ -202,8 +260,8 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Begins anew, for a socket. False if that is not possible.
-    pub(crate) fn begin(&self, socket: u64, after: u64) -> bool {
+    /// Begins anew, for a socket.
+    pub(crate) fn begin(&self, socket: u64, after: u64) {
         self.socket.store(socket, Ordering::Relaxed);
         self.ring.store(0, Ordering::Relaxed);
         self.refused.store(0, Ordering::Relaxed);
@@ -211,7 +269,8 @@ impl Cell {
         self.send_buffer.store(0, Ordering::Relaxed);
         self.keepalive.store(0, Ordering::Relaxed);
         self.no_delay.store(0, Ordering::Relaxed);
-        self.input.begin(after) && self.output.begin(after)
+        self.input.begin(after);
+        self.output.begin(after);
     }
 
     /// An option that may be other in the kernel than the program knows.

@@ -8,7 +8,8 @@
 //!   receive, send   in place of recvmsg and sendmsg           receive.rs, send.rs
 //!   offer, accept   how a direction becomes framed            upgrade.rs
 //!   adopt      what a program finds that exec has started     adopt.rs, memory.rs
-//!   process    the board, memory for copies, settings         process.rs, settings.rs
+//!   process    the board, settings                            process.rs, settings.rs
+//!   copies     memory for copies, which may be unanswered     copies.rs
 //!   signals    wait while a thread has locks                  signals.rs
 //!   watch      whether the other end's node is there          watch.rs
 //!   peer       the node at the other end                      peer.rs
@@ -55,6 +56,7 @@
 
 mod adopt;
 mod cell;
+mod copies;
 mod kernel;
 mod lock;
 mod memory;
@@ -68,9 +70,11 @@ mod table;
 mod upgrade;
 mod watch;
 
-pub use kernel::{Errno, Outcome};
-pub use memory::{inherited, user_has_changed};
-pub use process::{is_own_descriptor, settle};
+pub use kernel::{Errno, Outcome, close_range, get_descriptor, is_tcp, system_call};
+pub use memory::inherited;
+pub use process::{forked, forking, is_own_descriptor, is_this as is_this_process, settle, user_has_changed};
 pub use receive::{available, receive};
 pub use send::{send, send_file};
-pub use table::{closed, duplicated, is_tracked, opened, option_of, refuse, set_option_of, tracked_from};
+pub use table::{
+    closed, duplicated, is_tracked, opened, option_of, refuse, revalidate, same_as, set_option_of, tracked_from,
+};

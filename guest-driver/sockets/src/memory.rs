@@ -104,13 +104,12 @@ fn user() -> libc::uid_t {
     unsafe { libc::geteuid() }
 }
 
-/// To be called when this process has become another user's: what that user starts does not get the memory of the one
-/// before, whose other processes believe what is in it.
-pub fn user_has_changed() {
-    for fd in crate::table::owned() {
-        if kernel::status(fd).is_some_and(|status| status.st_uid != user()) {
-            kernel::close_at_exec(fd);
-        }
+/// What another user starts does not get the memory of the one before, whose other processes believe what is in it, nor
+/// the connections that cannot be understood without.
+pub(crate) fn keep_from_other_users() {
+    let others = crate::table::owned().filter(|fd| kernel::status(*fd).is_some_and(|status| status.st_uid != user()));
+    if others.map(kernel::close_at_exec).count() > 0 {
+        crate::table::framed().for_each(kernel::close_at_exec);
     }
 }
 

@@ -3,9 +3,10 @@
 
 use crate::cell::{Input, Locked, phase};
 use crate::kernel::{self, AGAIN, Errno, Outcome, part_mut};
+use crate::lock::Broken;
 use crate::signals;
 use crate::table::Connection;
-use crate::upgrade::{self, READ, RING, broken};
+use crate::upgrade::{self, READ, RING, broken, not_locked};
 use libc::{c_int, iovec};
 use std::sync::atomic::{AtomicU64, Ordering};
 use telegraphos_sockets_core::{Failure, Incoming, Reading, peek, read};
@@ -86,15 +87,37 @@ struct Receiver<'a> {
 struct Source<'a> {
     fd: c_int,
     connection: &'a Connection,
-    memory: usize,
+    memory: Ring,
 }
 
-impl Source<'_> {
-    fn copy(&self, offset: u64, bytes: &mut [u8]) {
-        let from = self.memory + RING + offset as usize;
-        // SAFETY: inside the ring, as the core has checked, which is mapped in this process.
-        // What is announced is not written any more; a sender that lies changes bytes that are its own.
-        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, bytes.as_mut_ptr(), bytes.len()) };
+/// The memory of a ring that is mapped in this process, or none.
+#[derive(Clone, Copy)]
+struct Ring(*mut [u8]);
+
+impl Ring {
+    /// Bytes of the ring itself.
+    fn size(self) -> u64 {
+        self.0.len().saturating_sub(RING) as u64
+    }
+
+    fn copy(self, offset: u64, bytes: &mut [u8]) {
+        // A state of another size is refused, so this is never true.
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > self.size()) {
+            return bytes.fill(0);
+        }
+        let from = self.0.cast::<u8>().wrapping_add(RING + offset as usize);
+        // SAFETY: inside the ring, which is mapped in this process. What is announced is not written any more; a sender
+        // that lies changes bytes that are its own.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+    }
+
+    /// From which byte on there are frames, plus one; 0 as long as there are none.
+    fn begins(self) -> u64 {
+        if self.0.len() < RING {
+            return 0;
+        }
+        // SAFETY: the first word of the ring's memory, which is mapped; others write it as a whole.
+        unsafe { AtomicU64::from_ptr(self.0.cast()) }.load(Ordering::Acquire)
     }
 }
 
@@ -122,7 +145,7 @@ impl Reading for Source<'_> {
     }
 
     fn ring(&mut self, offset: u64, bytes: &mut [u8]) {
-        self.copy(offset, bytes);
+        self.memory.copy(offset, bytes);
     }
 
     fn returned(&mut self, head: u64) {
@@ -171,15 +194,22 @@ impl Receiver<'_> {
     fn once(&self, buffer: &mut [u8], wait: bool) -> Outcome {
         loop {
             let signals = signals::wait();
-            let Ok(mut input) = self.connection.input.lock() else {
-                return broken(self.fd, "another process has died");
+            let mut input = match self.connection.lock_input() {
+                Ok(input) => input,
+                Err(why) => return not_locked(self.fd, why),
             };
             let phase = self.connection.input.phase();
-            let ring = match self.connection.ring() {
-                Some(ring) => ring,
-                None if !matches!(phase, phase::OFFERED | phase::FRAMED) => 0,
-                None => return broken(self.fd, "its ring is another process's"),
-            };
+            let none = Ring(std::ptr::slice_from_raw_parts_mut(std::ptr::null_mut::<u8>(), 0));
+            let ring = self.connection.ring().map_or(none, Ring);
+            match phase {
+                phase::OFFERED | phase::FRAMED if ring.size() == 0 => {
+                    return broken(self.fd, "its ring is another process's");
+                }
+                phase::FRAMED if input.incoming.size() > ring.size() => return not_locked(self.fd, Broken::State),
+                phase::RAW | phase::OFFERED | phase::FRAMED | phase::LEFT => {}
+                // Under the lock no process changes it.
+                _ => return not_locked(self.fd, Broken::State),
+            }
             let outcome = match phase {
                 phase::OFFERED => self.look(&mut input, ring, buffer),
                 phase::FRAMED if self.flags & libc::MSG_PEEK != 0 => self.peek(&input, ring, buffer),
@@ -203,12 +233,11 @@ impl Receiver<'_> {
     }
 
     /// Reads what is raw still, and finds out whether frames begin.
-    fn look(&self, input: &mut Locked<'_, Input>, memory: usize, buffer: &mut [u8]) -> Outcome {
+    fn look(&self, input: &mut Locked<'_, Input>, memory: Ring, buffer: &mut [u8]) -> Outcome {
         let source = &mut Source { fd: self.fd, connection: self.connection, memory };
         let found = kernel::receive(self.fd, &mut [part_mut(buffer)], libc::MSG_PEEK | libc::MSG_DONTWAIT)?;
         // Behind the bytes: the word was there before the first frame was sent.
-        // SAFETY: the first word of the ring's memory, which is mapped; others write it as a whole.
-        let begins = unsafe { AtomicU64::from_ptr(memory as *mut u64) }.load(Ordering::Acquire);
+        let begins = memory.begins();
         let received = self.connection.input.bytes();
         let raw = match begins.checked_sub(1) {
             None => found,
@@ -232,7 +261,7 @@ impl Receiver<'_> {
         Ok(raw)
     }
 
-    fn read(&self, input: &mut Locked<'_, Input>, memory: usize, buffer: &mut [u8]) -> Outcome {
+    fn read(&self, input: &mut Locked<'_, Input>, memory: Ring, buffer: &mut [u8]) -> Outcome {
         let mut source = Source { fd: self.fd, connection: self.connection, memory };
         match read(&mut input.incoming, &mut source, buffer) {
             Ok(read) if read.raw => {
@@ -245,13 +274,12 @@ impl Receiver<'_> {
         }
     }
 
-    fn peek(&self, input: &Locked<'_, Input>, memory: usize, buffer: &mut [u8]) -> Outcome {
-        let source = Source { fd: self.fd, connection: self.connection, memory };
+    fn peek(&self, input: &Locked<'_, Input>, memory: Ring, buffer: &mut [u8]) -> Outcome {
         // Each frame has one byte of data at least.
         let mut bytes = vec![0; LOOK.min(2 * buffer.len() + 1)];
         let found = kernel::receive(self.fd, &mut [part_mut(&mut bytes)], libc::MSG_PEEK | libc::MSG_DONTWAIT)?;
         let incoming: &Incoming = &input.incoming;
-        match peek(incoming, &bytes[..found], |offset, to| source.copy(offset, to), buffer) {
+        match peek(incoming, &bytes[..found], |offset, to| memory.copy(offset, to), buffer) {
             // A code without its data.
             Ok(0) if found > 0 => Err(AGAIN),
             Ok(seen) => Ok(seen),

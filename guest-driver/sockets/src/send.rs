@@ -3,22 +3,25 @@
 
 use crate::cell::{Busy, Output, phase};
 use crate::kernel::{self, AGAIN, Errno, Outcome, part};
-use crate::process::board;
+use crate::lock::Broken;
+use crate::process::{Board, Fault, board};
 use crate::settings::{say, settings};
 use crate::signals;
 use crate::table::{Connection, Parts};
-use crate::upgrade::{self, READ, RING, broken};
+use crate::upgrade::{self, READ, RING, broken, not_locked};
 use libc::{c_int, iovec};
 use smallvec::SmallVec;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
-use telegraphos_sockets_core::{Failure, HEAD, Piece, Room, Writing, write};
+use telegraphos_sockets_core::{Failure, HEAD, Piece, Record, Room, Violation, Writing, write};
 
 /// What is left of a write goes into the ring from so many bytes on: below, the connection is as fast.
 const LEAST: u64 = 8 << 10;
 /// How often, and how long, a sender that may wait waits for room in the ring before the connection takes the bytes.
 const WAITS: u32 = 20;
 const WAIT: Duration = Duration::from_micros(100);
+/// How often a sender looks at a phase that changes.
+const LOOKS: u32 = 1000;
 /// What is sent of a file at once.
 const FILE: usize = 256 << 10;
 
@@ -32,7 +35,8 @@ pub unsafe fn send(fd: c_int, parts: &[iovec], flags: c_int, raw: impl FnOnce() 
     let Some(connection) = Connection::of_descriptor(fd) else { return raw() };
     upgrade::frame(fd, &connection);
     let sender = Sender { fd, connection: &connection, parts, flags: flags & !libc::MSG_ZEROCOPY };
-    loop {
+    // Each phase is entered once: to look more often makes sense only while another thread changes it.
+    for _ in 0..LOOKS {
         if let Some(busy) = connection.output.begin_raw(&[phase::RAW, phase::OFFERED]) {
             let outcome = raw();
             if flags & libc::MSG_OOB != 0 {
@@ -49,6 +53,7 @@ pub unsafe fn send(fd: c_int, parts: &[iovec], flags: c_int, raw: impl FnOnce() 
             return outcome;
         }
     }
+    not_locked(fd, Broken::State)
 }
 
 /// A raw system call has ended: what it has sent is counted, and the other end may be told that it is enough.
@@ -134,20 +139,27 @@ impl Sender<'_> {
         let waits = self.flags & libc::MSG_DONTWAIT == 0 && !kernel::is_nonblocking(self.fd);
         while done < length {
             let signals = signals::wait();
-            let Ok(mut output) = self.connection.output.lock() else {
-                return Some(broken(self.fd, "another process has died"));
+            let mut output = match self.connection.lock_output() {
+                Ok(output) => output,
+                Err(why) => return Some(not_locked(self.fd, why)),
             };
-            if self.connection.output.phase() != phase::FRAMED {
-                return None;
+            match self.connection.output.phase() {
+                phase::FRAMED => {}
+                // What has been written of this is framed.
+                phase::RAW | phase::OFFERED | phase::LEFT if done == 0 => return None,
+                // Under the lock no process changes it.
+                _ => return Some(not_locked(self.fd, Broken::State)),
             }
             let parts = self.connection.parts();
-            let least = if parts.ring.is_some() { LEAST } else { u64::MAX };
+            let ring = parts.ring.as_ref().filter(|ring| RING as u64 + output.outgoing.size() <= ring.size());
+            let least = if ring.is_some() { LEAST } else { u64::MAX };
             let mut sink =
                 Sink { sender: self, parts, done, waits: if waits { WAITS } else { 0 }, by_ring: 0, record: 0 };
             let outcome = write(&mut output.outgoing, &mut sink, (length - done) as u64, least);
             let by_ring = sink.by_ring;
-            output.by_ring += by_ring;
-            output.by_connection += outcome.as_ref().map_or(0, |written| written - by_ring);
+            output.by_ring = output.by_ring.wrapping_add(by_ring);
+            let rest = outcome.as_ref().map_or(0, |written| written.saturating_sub(by_ring));
+            output.by_connection = output.by_connection.wrapping_add(rest);
             drop((sink, output, signals));
             let failed = match outcome {
                 Ok(written) => {
@@ -155,6 +167,11 @@ impl Sender<'_> {
                     AGAIN
                 }
                 Err(Failure::Connection(errno)) => errno,
+                // What the receiver has read is in the board's memory.
+                Err(Failure::Violation(Violation::Head { .. })) if board().is_none_or(Board::is_gone) => {
+                    self.without_ring();
+                    continue;
+                }
                 Err(Failure::Violation(violation)) => return Some(broken(self.fd, &violation.to_string())),
             };
             if done == length {
@@ -171,6 +188,15 @@ impl Sender<'_> {
             return Some(if done > 0 { Ok(done) } else { Err(failed) });
         }
         Some(Ok(done))
+    }
+
+    /// The connection takes all bytes from now on.
+    fn without_ring(&self) {
+        let _signals = signals::wait();
+        if let Ok(mut output) = self.connection.lock_output() {
+            output.outgoing.forget_ring();
+            self.connection.parts().ring = None;
+        }
     }
 
     /// The memory of `length` bytes from `offset` on.
@@ -227,27 +253,34 @@ impl Writing for Sink<'_> {
         settings().record()
     }
 
-    fn record(&mut self, room: Room, offset: u64, length: u64) -> bool {
-        let (Some(board), Some(ring)) = (board(), &self.parts.ring) else { return false };
-        let mut staging = board.staging.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut at = HEAD as usize;
-        staging.bytes[..at].copy_from_slice(&length.to_le_bytes());
-        self.sender.slices(self.done + offset as usize, length as usize, |slice| {
-            // SAFETY: the caller of `send` promises that it may be read.
-            let from = unsafe { std::slice::from_raw_parts(slice.iov_base.cast::<u8>(), slice.iov_len) };
-            staging.bytes[at..at + from.len()].copy_from_slice(from);
-            at += from.len();
+    fn record(&mut self, room: Room, offset: u64, length: u64) -> Record {
+        let (Some(board), Some(ring)) = (board(), &self.parts.ring) else { return Record::Gone };
+        let head = HEAD as usize;
+        let copied = board.copy(ring, RING as u64 + room.offset, head + length as usize, |bytes| {
+            bytes[..head].copy_from_slice(&length.to_le_bytes());
+            let mut at = head;
+            self.sender.slices(self.done + offset as usize, length as usize, |slice| {
+                // SAFETY: the caller of `send` promises that it may be read.
+                let from = unsafe { std::slice::from_raw_parts(slice.iov_base.cast::<u8>(), slice.iov_len) };
+                bytes[at..at + from.len()].copy_from_slice(from);
+                at += from.len();
+            });
         });
-        match ring.put_block(RING as u64 + room.offset, &staging.registration, 0, at as u64) {
+        match copied {
             Ok(()) => {
                 self.record = length;
-                true
+                Record::Written
             }
-            Err(error) => {
-                say(format_args!("descriptor {}: without the ring from now on: {error}", self.sender.fd));
-                upgrade::suspect(self.sender.fd, &error);
-                self.parts.ring = None;
-                false
+            Err(Fault::Busy) => Record::Busy,
+            Err(fault) => {
+                say(format_args!("descriptor {}: without the ring from now on: {fault}", self.sender.fd));
+                upgrade::suspect(self.sender.fd, &fault);
+                // A record that is under way is never announced, and lies where no other one is: nothing is written to
+                // the ring any more.
+                if let Some(ring) = self.parts.ring.take() {
+                    board.close(ring, false);
+                }
+                Record::Gone
             }
         }
     }

@@ -4,7 +4,8 @@
 //! Slots of connections are never freed, but used again when no descriptor has them and no process has the socket: a
 //! child, or a program that was started with it, may know it by its state long after this process has closed it.
 
-use crate::cell::{Cell, phase};
+use crate::cell::{Cell, Input, Locked, Output, phase};
+use crate::lock::Broken;
 use crate::memory::{Shared, Use};
 use crate::peer::Neighbours;
 use crate::settings::{say, settings};
@@ -15,7 +16,7 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telegraphos::{Registration, Remote, Segment};
 
@@ -46,6 +47,18 @@ pub(crate) struct Parts {
     pub(crate) own_control: Option<Remote>,
 }
 
+impl Parts {
+    /// Ends them, in bounded time.
+    fn end(self) {
+        if let Some(ring) = self.ring {
+            process::close_import(ring, false);
+        }
+        if let Some(control) = self.own_control {
+            process::close_import(control, true);
+        }
+    }
+}
+
 /// The parts of one process, and what is looked at without their lock.
 #[derive(Debug, Default)]
 struct Own {
@@ -67,6 +80,8 @@ struct Slot {
     own: AtomicPtr<Own>,
     /// The memory of the ring that is read, if it is mapped in this process.
     ring: AtomicPtr<Shared>,
+    /// This process has become another user's since.
+    left: AtomicBool,
 }
 
 /// States of a slot. Zeros are free ones.
@@ -82,8 +97,10 @@ mod state {
 struct Chunk {
     /// Shared with children.
     cells: NonNull<Cell>,
-    /// The process that has made it, which alone takes slots of it.
-    maker: u32,
+    /// The memory that has them.
+    memory: *mut [u8],
+    /// The process that has made it, which alone takes slots of it; 0 if none does.
+    maker: AtomicU32,
     slots: [Slot; CHUNK],
 }
 
@@ -159,9 +176,29 @@ impl Connection {
         }
     }
 
-    /// Where the memory of the ring is that is read, if it is mapped in this process.
-    pub(crate) fn ring(&self) -> Option<usize> {
-        self.slot.ring().map(|ring| ring.memory().cast::<u8>() as usize)
+    /// The memory of the ring that is read, if it is mapped in this process.
+    pub(crate) fn ring(&self) -> Option<*mut [u8]> {
+        self.slot.ring().map(Shared::memory)
+    }
+
+    /// The state of the direction that is read. Waits for other threads, for a bounded time.
+    pub(crate) fn lock_input(&self) -> Result<Locked<'_, Input>, Broken> {
+        self.cell.input.lock().and_then(|locked| if self.has_left() { Err(Broken::Left) } else { Ok(locked) })
+    }
+
+    /// The state of the direction that is written, likewise.
+    pub(crate) fn lock_output(&self) -> Result<Locked<'_, Output>, Broken> {
+        self.cell.output.lock().and_then(|locked| if self.has_left() { Err(Broken::Left) } else { Ok(locked) })
+    }
+
+    /// Whether this process has nothing to do with the connection's state any more: it has become another user's.
+    fn has_left(&self) -> bool {
+        self.slot.left.load(Ordering::SeqCst)
+    }
+
+    /// Whether the connection is to stay raw.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.cell.is_refused() || self.has_left()
     }
 
     /// The memory for the ring, which is made if there is none yet: in this process and in children that it will have.
@@ -186,7 +223,7 @@ impl Connection {
         if self.output.phase() != phase::FRAMED {
             return;
         }
-        if let Ok(output) = self.output.lock() {
+        if let Ok(output) = self.lock_output() {
             let (ring, connection) = (output.by_ring, output.by_connection);
             say(format_args!("a connection has ended: {ring} bytes through memory, {connection} not"));
         }
@@ -213,7 +250,8 @@ impl Drop for Connection {
             // SAFETY: made by a box, and nobody uses it any more.
             if let Some(own) = NonNull::new(own).filter(|own| unsafe { own.as_ref() }.process == process::id()) {
                 // SAFETY: as above.
-                drop(unsafe { Box::from_raw(own.as_ptr()) });
+                let own = unsafe { Box::from_raw(own.as_ptr()) };
+                own.parts.into_inner().unwrap_or_else(PoisonError::into_inner).end();
             }
             // Behind its registration's end.
             let ring = self.slot.ring.swap(std::ptr::null_mut(), Ordering::AcqRel);
@@ -247,8 +285,8 @@ struct Head {
 }
 
 impl Head {
-    /// "tgcells1", the size of a cell, their number.
-    const THIS: [u64; 3] = [u64::from_le_bytes(*b"tgcells1"), size_of::<Cell>() as u64, (CHUNKS * CHUNK) as u64];
+    /// "tgcells2", the size of a cell, their number.
+    const THIS: [u64; 3] = [u64::from_le_bytes(*b"tgcells2"), size_of::<Cell>() as u64, (CHUNKS * CHUNK) as u64];
     /// Where cells begin: a page.
     const SIZE: usize = 4096;
     /// Bytes of the whole memory, most of which are never touched.
@@ -263,9 +301,14 @@ fn cells_of(memory: &Shared, at: usize) -> NonNull<Cell> {
 }
 
 impl Chunk {
-    fn new(maker: u32, cells: NonNull<Cell>) -> Box<Chunk> {
+    fn new(maker: u32, memory: &Shared, at: usize) -> Box<Chunk> {
         // Zeros are valid cells, which are begun before they are used.
-        Box::new(Chunk { cells, maker, slots: std::array::from_fn(|_| Slot::default()) })
+        let (cells, memory, maker) = (cells_of(memory, at), memory.memory(), AtomicU32::new(maker));
+        Box::new(Chunk { cells, memory, maker, slots: std::array::from_fn(|_| Slot::default()) })
+    }
+
+    fn is_of(&self, process: u32) -> bool {
+        self.maker.load(Ordering::Relaxed) == process
     }
 
     fn cell(&self, place: usize) -> &Cell {
@@ -280,10 +323,10 @@ impl Chunk {
             if !slot.enters(state::FREE, state::CHANGING) {
                 return false;
             }
-            let begun = self.cell(*place).begin(socket, settings().after);
+            self.cell(*place).begin(socket, settings().after);
             slot.descriptors.store(1, Ordering::SeqCst);
-            slot.state.store(if begun { state::TAKEN } else { state::FREE }, Ordering::SeqCst);
-            begun
+            slot.state.store(state::TAKEN, Ordering::SeqCst);
+            true
         })
     }
 
@@ -336,8 +379,14 @@ fn open_sockets() -> Option<HashSet<u64>> {
 /// Takes a slot for a socket's connection with one descriptor: its number plus one. `None` if there are too many.
 fn take(socket: u64) -> Option<u32> {
     let maker = process::id();
-    let own = || chunks().filter(|(_, chunk)| chunk.maker == maker);
-    let free = || own().find_map(|(at, chunk)| u32::try_from(at * CHUNK + chunk.take(socket)? + 1).ok());
+    let own = || chunks().filter(|(_, chunk)| chunk.is_of(maker));
+    let free = || {
+        own().find_map(|(at, chunk)| {
+            let place = chunk.take(socket)?;
+            // Else the process has become another user's meanwhile.
+            u32::try_from(at * CHUNK + place + 1).ok().filter(|_| chunk.is_of(maker))
+        })
+    };
     if let Some(number) = free() {
         return Some(number);
     }
@@ -351,7 +400,12 @@ fn take(socket: u64) -> Option<u32> {
         }
     }
     let memory = process::cells(Head::WHOLE)?;
-    let at = add(|at| Some(Chunk::new(maker, cells_of(memory, at))))?;
+    let at = add(|at| Some(Chunk::new(maker, memory, at)))?;
+    if !process::cells(Head::WHOLE).is_some_and(|now| std::ptr::eq(now, memory)) {
+        // `leave` looks the other way round.
+        chunks().filter(|(place, _)| *place == at).for_each(|(_, chunk)| chunk.maker.store(0, Ordering::SeqCst));
+        return None;
+    }
     let head = memory.memory().cast::<Head>();
     // SAFETY: at its beginning; other threads may write the same.
     unsafe { head.cast::<[u64; 3]>().write_volatile(Head::THIS) };
@@ -374,7 +428,7 @@ pub(crate) fn adopt(memory: &Shared, sockets: &[(u64, c_int)], mut ring: impl Fn
     let mut adopted = 0;
     for at in 0..used as usize {
         // Nobody takes slots of it.
-        let chunk = Chunk::new(0, cells_of(memory, at));
+        let chunk = Chunk::new(0, memory, at);
         let mut known = Vec::new();
         for (place, slot) in chunk.slots.iter().enumerate() {
             let cell = chunk.cell(place);
@@ -441,6 +495,40 @@ pub(crate) fn note_bare() {
     }
 }
 
+/// This process has become another user's: it leaves the state that it has in common with processes of the user before
+/// to those, and neither reads nor writes it any more. Connections of which no direction is framed, or may become so,
+/// stay raw, in all processes that have them. The others are ended in this process, by another socket in their place.
+pub(crate) fn leave() {
+    let mut ended = 0;
+    for fd in tracked() {
+        let Some(connection) = Connection::of_descriptor(fd) else { continue };
+        let _signals = signals::wait();
+        // No thread is amid a read or a write that changes the state. A lock that is broken keeps none from leaving.
+        let locks = (connection.cell.input.lock(), connection.cell.output.lock());
+        connection.refused.store(1, Ordering::SeqCst);
+        connection.slot.left.store(true, Ordering::SeqCst);
+        if is_framed(fd) {
+            kernel::disconnect(fd);
+            ended += 1;
+        }
+        drop(locks);
+        closed(fd);
+    }
+    // Connections whose descriptors have been closed may be in use by another thread still.
+    for (_, chunk) in chunks() {
+        chunk.maker.store(0, Ordering::SeqCst);
+        chunk.slots.iter().for_each(|slot| slot.left.store(true, Ordering::SeqCst));
+        kernel::leave(chunk.memory);
+    }
+    for fd in owned() {
+        disown(fd);
+        kernel::close(fd);
+    }
+    if ended > 0 {
+        say(format_args!("{ended} descriptors of connections are ended: this process has become another user's"));
+    }
+}
+
 fn entry(fd: c_int) -> Option<&'static AtomicU32> {
     TABLE.get(usize::try_from(fd).ok()?)
 }
@@ -473,6 +561,11 @@ pub(crate) fn disown(fd: c_int) -> bool {
 /// Files of ours.
 pub(crate) fn owned() -> impl Iterator<Item = c_int> {
     (0..DESCRIPTORS as c_int).filter(|fd| is_own(*fd))
+}
+
+/// Descriptors of connections of which a direction is framed, or may become so at any time.
+pub(crate) fn framed() -> impl Iterator<Item = c_int> {
+    tracked().filter(|fd| is_framed(*fd))
 }
 
 /// Descriptors of connections of which a direction has become framed in this process: it has a window for it.
@@ -543,6 +636,23 @@ pub fn duplicated(old: c_int, new: c_int) {
     };
     connection.slot.descriptors.fetch_add(1, Ordering::SeqCst);
     to.store(from.load(Ordering::SeqCst), Ordering::SeqCst);
+}
+
+/// A descriptor of this process's whose connection is that of the socket `fd`, if there is one.
+pub fn same_as(fd: c_int) -> Option<c_int> {
+    let inode = kernel::socket_inode(fd)?;
+    let is_same =
+        |own: &c_int| Connection::of_descriptor(*own).is_some_and(|own| own.socket.load(Ordering::Relaxed) == inode);
+    tracked().filter(|own| *own != fd).find(is_same)
+}
+
+/// The descriptor may be something else now, put there past the functions that are replaced.
+pub fn revalidate(fd: c_int) {
+    let is_other = Connection::of_descriptor(fd)
+        .is_some_and(|connection| kernel::socket_inode(fd) != Some(connection.socket.load(Ordering::Relaxed)));
+    if is_other {
+        closed(fd);
+    }
 }
 
 /// Leaves the descriptor's connection as it is, if neither direction is framed. False if not: too late.
@@ -638,7 +748,7 @@ mod tests {
                 closed(end.as_raw_fd());
             }
         }
-        let all = chunks().filter(|(_, chunk)| chunk.maker == process::id()).count();
+        let all = chunks().filter(|(_, chunk)| chunk.is_of(process::id())).count();
         assert!(all <= 6, "{all} chunks for 12 times as many connections as one has");
     }
 
@@ -723,5 +833,218 @@ mod tests {
         assert!(!received.is_refused() && refuse(from) && received.is_refused());
         sent.input.enter(phase::OFFERED);
         assert!(is_framed(to) && !refuse(to));
+    }
+
+    /// A child of this process, which runs `child` and ends with what that returns.
+    fn child(child: impl FnOnce() -> i32) -> libc::pid_t {
+        // SAFETY: the child runs only what is below, and ends without what this process does at its end.
+        match unsafe { libc::fork() } {
+            0 => {
+                let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101);
+                // SAFETY: as above.
+                unsafe { libc::_exit(code) }
+            }
+            pid => pid,
+        }
+    }
+
+    /// The exit code of a child; -1 if it was killed.
+    fn code(child: libc::pid_t) -> i32 {
+        let mut status = 0;
+        // SAFETY: a child of this process.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 }
+    }
+
+    fn connection(end: &TcpStream) -> Connection {
+        Connection::of_descriptor(end.as_raw_fd()).unwrap()
+    }
+
+    /// Both directions between the two ends are framed, without a ring that is written.
+    fn frame(ends: [&TcpStream; 2]) {
+        for end in ends.map(connection) {
+            end.ring_memory().unwrap();
+            end.input.enter(phase::FRAMED);
+            end.output.enter(phase::FRAMED);
+        }
+    }
+
+    fn send_bytes(end: &TcpStream, bytes: &[u8]) -> kernel::Outcome {
+        let (fd, flags) = (end.as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        // SAFETY: valid bytes.
+        unsafe { crate::send(fd, &[part(bytes)], flags, || kernel::send(fd, &mut [part(bytes)], flags)) }
+    }
+
+    fn receive_bytes(end: &TcpStream, bytes: &mut [u8], flags: c_int) -> kernel::Outcome {
+        let (fd, parts) = (end.as_raw_fd(), [kernel::part_mut(bytes)]);
+        // SAFETY: valid bytes.
+        unsafe { crate::receive(fd, &parts, flags, || kernel::receive(fd, &mut parts.clone(), flags)) }
+    }
+
+    #[test]
+    fn what_processes_share_has_no_address() {
+        settle();
+        let (one, two) = pair();
+        frame([&one, &two]);
+        send_bytes(&one, b"abc").unwrap();
+        let ends = [&one, &two].map(connection);
+        let _locked = ends.each_ref().map(|end| (end.lock_input().unwrap(), end.lock_output().unwrap()));
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let ranges: Vec<(u64, u64)> = maps
+            .lines()
+            .filter_map(|line| line.split(' ').next()?.split_once('-'))
+            .map(|(from, to)| (u64::from_str_radix(from, 16).unwrap(), u64::from_str_radix(to, 16).unwrap()))
+            .collect();
+        for end in &ends {
+            let words = std::ptr::from_ref(end.cell).cast::<u64>();
+            for at in 0..size_of::<Cell>() / 8 {
+                // SAFETY: of the cell.
+                let word = unsafe { words.add(at).read_volatile() };
+                let is_address = ranges.iter().any(|(from, to)| (*from..*to).contains(&word));
+                assert!(!is_address, "word {at} of a cell, {word:#x}, is an address of this process's");
+            }
+        }
+    }
+
+    #[test]
+    fn a_lock_is_another_processs_until_it_lets_go_or_ends() {
+        settle();
+        let (one, two) = pair();
+        frame([&one, &two]);
+        // With the lock, this process makes another one, which waits for it.
+        let end = connection(&one);
+        let locked = end.lock_output().unwrap();
+        let waiter = child(|| i32::from(connection(&one).lock_output().is_err()));
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        drop(locked);
+        assert_eq!(code(waiter), 0);
+        assert_eq!(send_bytes(&one, b"abc"), Ok(3));
+        // One ends with it: what is known of that direction is not believed any more, and the connection is ended.
+        let dies = child(|| {
+            let end = connection(&one);
+            std::mem::forget(end.lock_output());
+            // SAFETY: this process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) }
+        });
+        assert_eq!(code(dies), -1);
+        assert_eq!(connection(&one).lock_output().err(), Some(Broken::Ended));
+        assert_eq!(send_bytes(&one, b"abc"), Err(kernel::Errno(libc::ECONNRESET)));
+        let mut got = [0; 9];
+        assert_eq!((receive_bytes(&two, &mut got, 0), &got[..3]), (Ok(3), &b"abc"[..]));
+        assert_eq!(receive_bytes(&two, &mut got, 0), Ok(0));
+        // Others are as before.
+        let (three, four) = pair();
+        frame([&three, &four]);
+        assert_eq!(send_bytes(&three, b"def"), Ok(3));
+        assert_eq!((receive_bytes(&four, &mut got, 0), &got[..3]), (Ok(3), &b"def"[..]));
+    }
+
+    /// A process that has the same memory writes what it likes there, all the time. This one gets errors, or other
+    /// bytes; it does not end, nor wait for ever.
+    #[test]
+    fn whatever_another_process_writes_there_this_one_goes_on() {
+        settle();
+        let rounds = telegraphos_testkit::scale(20, 10_000);
+        let seed = telegraphos_testkit::seed_or(1);
+        let mut errors = 0;
+        for round in 0..rounds {
+            let (one, two) = pair();
+            frame([&one, &two]);
+            let cells: Vec<usize> = [&one, &two].map(|end| std::ptr::from_ref(connection(end).cell) as usize).to_vec();
+            let words = size_of::<Cell>() / 8;
+            let mut random = telegraphos_testkit::Rng::new(seed.wrapping_add(round) << 8);
+            let mut scribble = move |count: u32| {
+                for _ in 0..count {
+                    let at = (cells[random.below(2_usize)] + 8 * random.below(words)) as *mut u64;
+                    let value = match random.below(6_u32) {
+                        0 => random.below(6_u64),
+                        1 => 1 << random.below(64_u32),
+                        2 => u64::MAX - random.below(3_u64),
+                        3 => (ring_bytes() - 4096) as u64,
+                        4 => random.below(1 << 20),
+                        _ => random.below(u64::MAX),
+                    };
+                    // SAFETY: a word of a cell, which is never unmapped.
+                    unsafe { AtomicU64::from_ptr(at) }.store(value, Ordering::Relaxed);
+                }
+            };
+            // Most rounds once, before: the others race.
+            let writer = (round % 5 == 0).then(|| {
+                let mut scribble = scribble.clone();
+                child(move || {
+                    loop {
+                        scribble(1);
+                    }
+                })
+            });
+            let mut got = vec![0; 5000];
+            for _ in 0..4 {
+                if writer.is_none() {
+                    scribble(1 + round as u32 % 40);
+                }
+                let fd = one.as_raw_fd();
+                let outcomes = [
+                    send_bytes(&one, &[7; 3000]),
+                    receive_bytes(&two, &mut got, libc::MSG_DONTWAIT),
+                    send_bytes(&two, &[8; 100]),
+                    receive_bytes(&one, &mut got, libc::MSG_DONTWAIT | libc::MSG_PEEK),
+                    crate::available(fd).unwrap_or(Ok(0)),
+                ];
+                errors += outcomes.iter().filter(|outcome| outcome.is_err()).count();
+                option_of(fd, libc::SOL_SOCKET, libc::SO_SNDBUF);
+                set_option_of(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, 5);
+                let copy = one.try_clone().unwrap().into_raw_fd();
+                duplicated(fd, copy);
+                refuse(copy);
+                closed(copy);
+                kernel::close(copy);
+            }
+            if let Some(writer) = writer {
+                // SAFETY: a child of this process.
+                unsafe { libc::kill(writer, libc::SIGKILL) };
+                assert_eq!(code(writer), -1);
+            }
+            [one, two].iter().for_each(|end| closed(end.as_raw_fd()));
+        }
+        assert!(errors > 0);
+    }
+
+    /// In a child, since a process leaves as a whole.
+    #[test]
+    fn a_process_of_another_user_leaves_what_it_shared_and_connections_stay_right_or_end() {
+        settle();
+        let (raw, far_raw) = pair();
+        let (framed, far) = pair();
+        frame([&framed, &far]);
+        let cells = [&raw, &framed].map(|end| std::ptr::from_ref(connection(end).cell).cast_mut());
+        let left = child(|| {
+            process::leave(kernel::users()[1]);
+            // Not in common any more.
+            for cell in cells {
+                // SAFETY: mapped still, as zeros.
+                unsafe {
+                    cell.cast::<[u64; size_of::<Cell>() / 8]>().write_volatile([u64::MAX; size_of::<Cell>() / 8])
+                };
+            }
+            assert!(!is_tracked(raw.as_raw_fd()) && !is_tracked(framed.as_raw_fd()));
+            assert_eq!(owned().count(), 0);
+            assert_eq!(send_bytes(&raw, b"raw"), Ok(3));
+            let mut got = [0; 9];
+            assert_eq!(receive_bytes(&framed, &mut got, libc::MSG_DONTWAIT), Err(kernel::Errno(libc::ENOTCONN)));
+            assert!(send_bytes(&framed, b"framed").is_err());
+            // New ones are looked after, in memory of its own.
+            let (new, other) = pair();
+            frame([&new, &other]);
+            assert_eq!(send_bytes(&new, b"new"), Ok(3));
+            assert_eq!(receive_bytes(&other, &mut got, 0), Ok(3));
+            0
+        });
+        assert_eq!(code(left), 0);
+        // The others have theirs.
+        assert!(connection(&raw).is_refused() && connection(&framed).is_refused());
+        let mut got = [0; 9];
+        assert_eq!((receive_bytes(&far_raw, &mut got, 0), &got[..3]), (Ok(3), &b"raw"[..]));
+        assert_eq!(send_bytes(&framed, b"abc"), Ok(3));
+        assert_eq!((receive_bytes(&far, &mut got, 0), &got[..3]), (Ok(3), &b"abc"[..]));
     }
 }

@@ -3,13 +3,13 @@
 
 use crate::cell::phase;
 use crate::kernel::{self, Errno, Outcome};
+use crate::lock::Broken;
 use crate::peer;
-use crate::process::{self, Board, board};
+use crate::process::{self, Board, Fault, board};
 use crate::settings::{say, settings};
 use crate::signals;
 use crate::table::Connection;
 use libc::c_int;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use telegraphos::{Error, Remote, Rights, Status};
 use telegraphos_sockets_core::{Incoming, Outgoing};
@@ -63,7 +63,8 @@ fn counts_agree(fd: c_int, sent: Option<u64>, received: Option<u64>) -> bool {
         return false;
     };
     // The kernel counts the beginning, or the end, of a direction as one, sometimes.
-    let agree = |kernels: u64, ours: Option<u64>| ours.is_none_or(|ours| kernels == ours || kernels == ours + 1);
+    let agree =
+        |kernels: u64, ours: Option<u64>| ours.is_none_or(|ours| kernels == ours || kernels == ours.wrapping_add(1));
     let agree = agree(kernels.0, sent) && agree(kernels.1, received);
     if !agree {
         let (what, ours, kernels) = match (sent, received) {
@@ -177,6 +178,14 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
     }
 }
 
+/// The state of a direction cannot be had. The connection is ended, if it is not another process's alone.
+pub(crate) fn not_locked(fd: c_int, why: Broken) -> Outcome {
+    match why {
+        Broken::Left => Err(Errno(libc::ECONNRESET)),
+        why => broken(fd, &why.to_string()),
+    }
+}
+
 /// Ends a connection that cannot be understood.
 pub(crate) fn broken(fd: c_int, why: &str) -> Outcome {
     say(format_args!("descriptor {fd}: {why}; the connection is ended"));
@@ -207,7 +216,7 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
         Ok(ring) => return say(format_args!("descriptor {fd}: a ring of {} bytes, {size} announced", ring.size())),
         Err(error) => return report(fd, "no way to the ring", &error),
     };
-    match put(board, &ring, 0, begins + 1) {
+    match put(board, &ring, 0, begins.wrapping_add(1)) {
         Ok(()) => {
             say(format_args!(
                 "descriptor {fd}: long writes go through the memory of node {node} from byte {begins} on"
@@ -221,10 +230,16 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
             drop(parts);
             process::watch();
         }
-        // It may be there: nothing more can be said that will be understood.
-        Err(error) => {
-            report(fd, "the receiver cannot be told of frames, the connection is ended", &error);
+        // Nothing was copied.
+        Err(Fault::Busy) => change.to(phase::OFFERED),
+        Err(Fault::Silent) => board.close(ring, false),
+        // It may be there, or come: nothing more can be said that will be understood.
+        Err(fault) => {
+            say(format_args!(
+                "descriptor {fd}: the receiver cannot be told of frames, the connection is ended: {fault}"
+            ));
             kernel::shut_down(fd);
+            board.close(ring, false);
         }
     }
 }
@@ -255,11 +270,11 @@ fn watch(fd: c_int, connection: &Connection) {
 
 /// A record could not be written: if the receiver's node does not answer, the kernel gives it up as soon for what is
 /// sent. Not before: the same limit would end a connection whose receiver is only slow to read.
-pub(crate) fn suspect(fd: c_int, error: &Error) {
+pub(crate) fn suspect(fd: c_int, fault: &Fault) {
     const MILLISECONDS: c_int = 8000;
     // The receiver's process has ended, or its program has been replaced; its node is there, and answers.
     let ended = [Status::Stale, Status::NotGranted, Status::NoSegment];
-    if !matches!(error, Error::Failed { status, .. } if ended.contains(status)) {
+    if !matches!(fault, Fault::Failed(Error::Failed { status, .. }) if ended.contains(status)) {
         // What the program has set itself is its own.
         if kernel::option::<c_int>(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) == Ok(0) {
             let _ = kernel::set_option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, MILLISECONDS);
@@ -272,16 +287,15 @@ pub(crate) fn probe(fd: c_int, connection: &Connection) {
     let _signals = signals::wait();
     let parts = connection.parts();
     let (Some(board), Some(theirs)) = (board(), parts.ring.as_ref().or(parts.own_control.as_ref())) else { return };
-    if let Err(error) = put(board, theirs, PROBE, 0) {
-        suspect(fd, &error);
+    match put(board, theirs, PROBE, 0) {
+        Ok(()) | Err(Fault::Busy) => {}
+        Err(fault) => suspect(fd, &fault),
     }
 }
 
-/// Copies a word to another node's memory, and returns when it is there.
-fn put(board: &Board, theirs: &Remote, offset: u64, word: u64) -> Result<(), Error> {
-    let mut staging = board.staging.lock().unwrap_or_else(PoisonError::into_inner);
-    staging.bytes[..8].copy_from_slice(&word.to_le_bytes());
-    theirs.put_block(offset, &staging.registration, 0, 8)
+/// Copies a word to another node's memory, and returns when it is there, or in bounded time.
+fn put(board: &Board, theirs: &Remote, offset: u64, word: u64) -> Result<(), Fault> {
+    board.copy(theirs, offset, 8, |bytes| bytes.copy_from_slice(&word.to_le_bytes()))
 }
 
 /// Bytes that the other end's kernel has acknowledged.

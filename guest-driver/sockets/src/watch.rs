@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Between two looks.
 const TICK: Duration = Duration::from_secs(1);
-const STACK: usize = 128 << 10;
+pub(crate) const STACK: usize = 128 << 10;
 
 /// Whether the thread is running.
 #[derive(Debug, Default)]

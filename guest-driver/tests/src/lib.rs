@@ -10,7 +10,11 @@
 //! | `tg-queue` | a queue under siege: consumers that are slow, stopped and killed, and senders that number their elements |
 //! | `tg-replica` | a replicated segment by hand |
 //! | `tg-chaos` | all nodes store to one replicated page at once, and watch it |
+//! | `tg-hostile` | a hostile user: every ioctl with what no program would send |
+//! | `tg-hostile-tgd` | a hostile user of the daemon of its node |
+//! | `tg-traffic` | traffic of one layer with another node, whatever becomes of the boards |
 //! | `tg-faults` | on a kernel with fault injection: the driver's allocations fail, one after the other |
+//! | `tg-race` | memory is registered while its board is reset, unbound or unplugged |
 //! | `tg-count` | single operations between markers, for the counting plugin |
 //! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy`, `tg-register`, `tg-farm`, `tg-mailbox`, `tg-whiteboard`, `tg-hotpage`, `tg-broadcast` | the library's examples (`guest-driver/lib/examples`) |
 //! | `tg-msg` | messages between threads of processes, checked |
@@ -23,6 +27,8 @@
 pub mod child;
 pub mod cli;
 pub mod flood;
+pub mod interface;
+pub mod lab;
 pub mod launch;
 pub mod mark;
 pub mod notify;
@@ -36,3 +42,4 @@ pub mod replica;
 pub mod stats;
 pub mod testdev;
 pub mod user;
+pub mod userfault;

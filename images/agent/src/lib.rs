@@ -19,9 +19,10 @@
 //! - A command runs in a separate process group, to which `Signal` goes.
 //!
 //! Commands print their measurements as lines of [`Figure`]s.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod bench;
+pub mod child;
 pub mod devices;
 mod figure;
 pub mod network;

@@ -6,15 +6,17 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus};
 use rustix::termios::{self, OptionalActions};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use telegraphos_agent::child::{Child, Program, Report};
 use telegraphos_agent::devices::Devices;
 use telegraphos_agent::network::BoardDevices;
 use telegraphos_agent::user::Account;
@@ -24,6 +26,10 @@ use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, 
 const BOARD: &str = "/dev/telegraphos0";
 /// Commands that may run at once.
 const MAX_JOBS: usize = 64;
+/// Refusals that wait until a command has begun, at most.
+const MAX_REFUSED: usize = 16;
+/// Within this a command begins: its program and its directory can be on a filesystem of its user's.
+const START: Duration = Duration::from_secs(10);
 /// With more than this waiting for the line, commands' output is not read.
 const OUT_HIGH: usize = 32 * 1024;
 /// With more than this waiting, not even the line is read: a host that sends without reading must wait.
@@ -32,13 +38,19 @@ const OUT_LIMIT: usize = 256 * 1024;
 struct Job {
     id: u32,
     child: Child,
+    /// Its program, for messages.
+    name: String,
+    /// It has not begun; then it is ended.
+    begins: Option<Instant>,
+    /// What is refused meanwhile: an error before it has begun would say that it does not.
+    refused: Vec<String>,
     watch: OwnedFd,
-    stdin: Option<ChildStdin>,
+    stdin: Option<File>,
     pending: VecDeque<u8>,
     close_stdin: bool,
     /// Standard output and standard error.
     outputs: [Option<File>; 2],
-    status: Option<ExitStatus>,
+    status: Option<WaitStatus>,
     /// The host that started it is gone; its messages are dropped.
     muted: bool,
 }
@@ -135,6 +147,9 @@ impl Agent {
         fds.extend(self.devices.iter().map(|devices| PollFd::new(devices, PollFlags::IN)));
         fds.extend(self.network.iter().map(|network| PollFd::new(network, PollFlags::IN)));
         for job in &self.jobs {
+            if job.begins.is_some() {
+                fds.push(PollFd::new(job.child.report_fd(), PollFlags::IN));
+            }
             if job.status.is_none() {
                 fds.push(PollFd::new(&job.watch, PollFlags::IN));
             }
@@ -147,7 +162,11 @@ impl Agent {
         }
         // What has ended may have left output.
         let at_once = (free && self.jobs.iter().any(|j| j.status.is_some())).then_some(Timespec::default());
-        match rustix::event::poll(&mut fds, at_once.as_ref()) {
+        let begins = self.jobs.iter().filter_map(|job| job.begins).min();
+        let begins = begins.map(|end| end.saturating_duration_since(Instant::now()));
+        // A second later is no harm, and never too early.
+        let begins = begins.map(|left| Timespec { tv_sec: left.as_secs() as i64 + 1, tv_nsec: 0 });
+        match rustix::event::poll(&mut fds, at_once.or(begins).as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(e) => Err(e.into()),
         }
@@ -183,6 +202,7 @@ impl Agent {
     }
 
     fn handle(&mut self, message: ToGuest) {
+        let is_run = matches!(message, ToGuest::Run { .. });
         let (id, done) = match message {
             ToGuest::Attach => {
                 for job in &mut self.jobs {
@@ -200,12 +220,19 @@ impl Agent {
                 (id, self.job(id).and_then(|job| job.signal(named?).map_err(|e| e.to_string())))
             }
         };
-        if let Err(mut text) = done {
-            while text.len() > 1024 {
-                text.pop();
-            }
-            self.say(&ToHost::Error { id, text });
+        let Err(text) = done else { return };
+        match self.jobs.iter_mut().find(|job| job.id == id && job.begins.is_some() && !is_run) {
+            Some(job) if job.refused.len() < MAX_REFUSED => job.refused.push(text),
+            Some(_) => {}
+            None => self.refuse(id, text),
         }
+    }
+
+    fn refuse(&mut self, id: u32, mut text: String) {
+        while text.len() > 1024 {
+            text.pop();
+        }
+        self.say(&ToHost::Error { id, text });
     }
 
     fn run(
@@ -224,9 +251,8 @@ impl Agent {
             return Err(format!("{MAX_JOBS} commands run already; wait for one to end"));
         }
         let name = argv.first().map_or("", String::as_str);
-        let job = spawn(id, uid, gid, argv, env, cwd).map_err(|e| format!("cannot run {name:?}: {e}"))?;
-        self.say(&ToHost::Started { id, pid: job.child.id() });
-        self.jobs.push(job);
+        // Whether it begins is found out beside everything else.
+        self.jobs.push(spawn(id, uid, gid, argv, env, cwd).map_err(|e| format!("cannot run {name:?}: {e}"))?);
         Ok(())
     }
 
@@ -242,14 +268,45 @@ impl Agent {
         self.jobs = jobs;
     }
 
+    /// Whether the command has begun, or why it does not.
+    fn begin(&mut self, job: &mut Job, end: Instant) -> Result<(), String> {
+        match job.child.report(Duration::ZERO) {
+            Ok(Some(Report::Closed | Report::Done)) => {
+                job.begins = None;
+                if !job.muted {
+                    self.say(&ToHost::Started { id: job.id, pid: job.child.id() });
+                    std::mem::take(&mut job.refused).into_iter().for_each(|text| self.refuse(job.id, text));
+                }
+                Ok(())
+            }
+            Ok(Some(Report::Failed(error))) | Err(error) => Err(error.to_string()),
+            Ok(None) if Instant::now() >= end => {
+                Err(format!("its directory or program is not there within {} s", START.as_secs()))
+            }
+            Ok(None) => Ok(()),
+        }
+    }
+
     /// Whether the command has ended and that is reported.
     fn work_on(&mut self, job: &mut Job) -> bool {
+        if let Some(end) = job.begins {
+            if let Err(why) = self.begin(job, end) {
+                job.child.kill();
+                if !job.muted {
+                    self.refuse(job.id, format!("cannot run {:?}: {why}", job.name));
+                }
+                // It is reaped as one that has been forgotten.
+                (job.begins, job.muted, job.outputs) = (None, true, [None, None]);
+            } else if job.begins.is_some() {
+                return false;
+            }
+        }
         let taken = job.feed();
         if taken > 0 && !job.muted {
             self.say(&ToHost::StdinTaken { id: job.id, bytes: taken });
         }
         if job.status.is_none() {
-            job.status = job.child.try_wait().ok().flatten();
+            job.status = job.child.try_reap().ok().flatten();
         }
         // Output that was written before the end is reported before the end.
         let mut drained = true;
@@ -267,7 +324,7 @@ impl Agent {
         }
         let Some(status) = job.status.filter(|_| drained) else { return false };
         if !job.muted {
-            let exit = match (status.code(), status.signal()) {
+            let exit = match (status.exit_status(), status.terminating_signal()) {
                 (Some(code), _) => Exit::Code(code),
                 (None, signal) => Exit::Signal(signal.unwrap_or(0)),
             };
@@ -344,56 +401,42 @@ fn would_block(e: &io::Error) -> bool {
 }
 
 fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)], cwd: Option<&str>) -> io::Result<Job> {
-    let (program, args) = argv.split_first().ok_or_else(|| io::Error::other("empty command"))?;
+    let name = argv.first().ok_or_else(|| io::Error::other("empty command"))?;
     let user = Account::of(uid);
     // Set by tg-init in a root of the user's.
     let usual = std::env::var("TELEGRAPHOS_PATH").unwrap_or_else(|_| "/bin".into());
     let path = env.iter().find(|(k, _)| k == "PATH").map_or(usual.as_str(), |(_, v)| v.as_str());
-    let mut command = Command::new(program);
-    command
-        .args(args)
-        .env_clear()
-        .envs([("PATH", path), ("HOME", &user.home), ("USER", &user.name), ("TERM", "dumb")])
-        .envs(env.iter().map(|(k, v)| (k, v)))
-        .current_dir(cwd.unwrap_or("/"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
-    let ids = user.ids(uid, gid);
-    if rustix::process::geteuid().is_root() {
-        // SAFETY: runs in the child between fork and exec; it makes three system calls on memory prepared before the
-        // fork, allocates nothing and takes no lock. The child has this one thread, so per-thread ids are the
-        // process's.
-        unsafe { command.pre_exec(move || ids.assume()) };
-    } else if uid != rustix::process::geteuid().as_raw() || gid != rustix::process::getegid().as_raw() {
+    let usual = [("PATH", path), ("HOME", &user.home), ("USER", &user.name), ("TERM", "dumb")];
+    let env: BTreeMap<&str, &str> =
+        usual.into_iter().chain(env.iter().map(|(name, value)| (&**name, &**value))).collect();
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root && (uid != rustix::process::geteuid().as_raw() || gid != rustix::process::getegid().as_raw()) {
         return Err(io::Error::other("the agent is not root and cannot become another user"));
     }
-    let mut child = command.spawn()?;
-    let watch = prepare(&child).inspect_err(|_| {
-        let _ = child.kill();
-        let _ = child.wait();
-    })?;
-    let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
+    let ids = is_root.then(|| user.ids(uid, gid)).transpose()?;
+    let program = Program::new(argv.iter().map(String::as_str), env, cwd.unwrap_or("/"), ids)?;
+    let pipe = || pipe_with(PipeFlags::CLOEXEC);
+    let ((input, stdin), (stdout, output), (stderr, errors)) = (pipe()?, pipe()?, pipe()?);
+    for fd in [&stdin, &stdout, &stderr] {
+        rustix::io::ioctl_fionbio(fd, true)?;
+    }
+    // SAFETY: nothing is done before the change of user.
+    let child = unsafe { program.start([input, output, errors], |_| Ok(())) }?;
+    let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no process id"))?;
+    // Readable when the child has ended.
+    let watch = rustix::process::pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| child.kill())?;
     Ok(Job {
         id,
+        name: name.clone(),
+        begins: Some(Instant::now() + START),
+        refused: Vec::new(),
         watch,
-        stdin: child.stdin.take(),
-        outputs: outputs.map(|fd| fd.map(File::from)),
+        stdin: Some(stdin.into()),
+        outputs: [Some(stdout.into()), Some(stderr.into())],
         child,
         pending: VecDeque::new(),
         close_stdin: false,
         status: None,
         muted: false,
     })
-}
-
-/// Makes a child's pipes non-blocking; a descriptor that can be read when the child has ended.
-fn prepare(child: &Child) -> io::Result<OwnedFd> {
-    let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no process id"))?;
-    let (stdin, stdout, stderr) = (child.stdin.as_ref(), child.stdout.as_ref(), child.stderr.as_ref());
-    for fd in [stdin.map(AsFd::as_fd), stdout.map(AsFd::as_fd), stderr.map(AsFd::as_fd)].into_iter().flatten() {
-        rustix::io::ioctl_fionbio(fd, true)?;
-    }
-    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }

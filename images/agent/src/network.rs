@@ -38,6 +38,15 @@ const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 /// /etc/resolv.conf with its name server.
 pub const RESOLVER: &str = "nameserver 10.0.2.3\n";
 
+/// What the Ethernet addresses of boards' network devices begin with.
+const ETHERNET: &str = "02:54:47:00:";
+
+/// The Ethernet address of a node's network device.
+pub fn ethernet(node: u16) -> String {
+    let [high, low] = node.to_be_bytes();
+    format!("{ETHERNET}{high:02x}:{low:02x}")
+}
+
 /// The address of a node: the numbers of nodes begin at 0, those of hosts at 1.
 pub fn address(node: u16) -> Ipv4Addr {
     let [high, low] = (node + 1).to_be_bytes();
@@ -141,7 +150,7 @@ pub fn loopback_up() -> io::Result<()> {
 
 /// The node of a board's network device, by its Ethernet address.
 fn node_of(address: &str) -> Option<u16> {
-    let (high, low) = address.trim().strip_prefix("02:54:47:00:")?.split_once(':')?;
+    let (high, low) = address.trim().strip_prefix(ETHERNET)?.split_once(':')?;
     let byte = |text: &str| u8::from_str_radix(text, 16).ok().filter(|_| text.len() == 2);
     match [high, low].map(byte) {
         [Some(high), Some(low)] => Some(u16::from_be_bytes([high, low])),
@@ -268,6 +277,7 @@ mod tests {
         put("tg1", "3\n", "02:54:47:00:01:0a\n");
         put("other", "4\n", "02:54:47:01:01:0a\n");
         assert_eq!(devices_of_boards(dir.path()).unwrap(), [(3, 266)]);
+        assert_eq!((ethernet(266).as_str(), node_of(&ethernet(266))), ("02:54:47:00:01:0a", Some(266)));
         for bad in ["02:54:47:00:01", "02:54:47:00:01:0g", "02:54:47:00:001:0a", ""] {
             assert_eq!(node_of(bad), None, "{bad}");
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Users of a guest.
 
-use rustix::process::{Gid, Uid};
+use rustix::process::{DumpableBehavior, Gid, Uid};
 use std::io;
 
 /// What /etc/passwd and /etc/group say about a user.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Its name; empty if it has none.
     pub name: String,
@@ -23,9 +23,17 @@ impl Account {
     }
 
     /// What a process of this account has as its ids.
-    pub fn ids(&self, uid: u32, gid: u32) -> Ids {
-        let groups = self.groups.iter().copied().chain([gid]).map(Gid::from_raw).collect();
-        Ids { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid), groups }
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for the greatest number, which system calls take for "as before": for root.
+    pub fn ids(&self, uid: u32, gid: u32) -> io::Result<Ids> {
+        let groups: Vec<u32> = self.groups.iter().copied().chain([gid]).collect();
+        if uid == u32::MAX || groups.contains(&u32::MAX) {
+            return Err(rustix::io::Errno::INVAL.into());
+        }
+        let groups = groups.into_iter().map(Gid::from_raw).collect();
+        Ok(Ids { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid), groups })
     }
 
     fn parse(uid: u32, passwd: &str, group: &str) -> Account {
@@ -52,20 +60,27 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Gives them to this thread, which is root's: for the child of a fork, which has no other. It makes three system
-    /// calls, allocates nothing and takes no lock.
+    /// Gives them to this thread, which is root's: for the child of a fork, which has no other
+    /// ([`Child`](crate::child::Child)). It makes system calls only, allocates nothing and takes no lock.
+    ///
+    /// At no time can the user read the memory of the process, which is a copy of root's, nor have it dumped: the
+    /// effective user changes first, which makes the process what `fs.suid_dumpable` says; then it is made not
+    /// dumpable; and only then are all of its ids the user's, which changes that no more. Until it executes a program.
     ///
     /// Not by `Command::uid`, which drops all supplementary groups and cannot set others.
     pub fn assume(&self) -> io::Result<()> {
         rustix::thread::set_thread_groups(&self.groups)?;
         rustix::thread::set_thread_gid(self.gid)?;
-        rustix::thread::set_thread_uid(self.uid)?;
+        rustix::thread::set_thread_res_uid(Uid::ROOT, self.uid, Uid::ROOT)?;
+        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+        rustix::thread::set_thread_res_uid(self.uid, self.uid, self.uid)?;
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
 
     #[test]
@@ -78,5 +93,8 @@ mod tests {
         let other = Account::parse(5, passwd, group);
         assert!(other.groups.is_empty());
         assert_eq!(other.home, "/");
+        for (uid, gid) in [(u32::MAX, 5), (5, u32::MAX)] {
+            assert_eq!(other.ids(uid, gid).unwrap_err().raw_os_error(), Some(22));
+        }
     }
 }

@@ -280,3 +280,24 @@ fn a_new_host_finds_a_clean_agent() {
     }
     assert_eq!(agent.receive(), ToHost::Exited { id: 1, exit: Exit::Code(0) });
 }
+
+#[test]
+fn a_directory_is_entered_with_the_rights_of_the_user() {
+    use std::os::unix::fs::PermissionsExt;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: only root changes its user");
+        return;
+    }
+    let closed = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(closed.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let inner = closed.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::write(inner.join("file"), "secret").unwrap();
+    let mut agent = Agent::start();
+    let argv = ["cat", "file"].map(str::to_owned).into();
+    let (uid, cwd) = (65_534, Some(inner.to_str().unwrap().to_owned()));
+    agent.say(&ToGuest::Run { id: 1, uid, gid: uid, argv, env: vec![], cwd });
+    let first = agent.receive();
+    let ToHost::Error { id: 1, text } = first else { panic!("{first:?}") };
+    assert!(text.contains("Permission denied"), "{text}");
+}

@@ -127,6 +127,56 @@ impl<'a> Input<'a> {
     }
 }
 
+/// What a command has done.
+#[derive(Debug)]
+pub(super) enum Event {
+    Output(Stream, Vec<u8>),
+    Exited(Exit),
+}
+
+/// The least that must arrive of a command that only writes. A guest that sends a byte now and then keeps no command of
+/// the host for ever.
+#[derive(Debug)]
+pub(super) struct Pace {
+    since: Instant,
+    /// Since then.
+    bytes: usize,
+    /// That may still come, on either output.
+    left: u64,
+}
+
+impl Pace {
+    /// Bytes in each period.
+    const LEAST: usize = 4096;
+    const PERIOD: Duration = Duration::from_secs(60);
+
+    /// From now on, and so many bytes at most.
+    pub(super) fn from(now: Instant, most: u64) -> Pace {
+        Pace { since: now, bytes: 0, left: most }
+    }
+
+    /// Counts what has arrived. `Err` says that it is too little, or too much.
+    fn check(&mut self, now: Instant, arrived: usize) -> std::result::Result<(), String> {
+        let left = self.left.checked_sub(arrived as u64);
+        self.left =
+            left.ok_or("the guest has sent more than a copy of --limit-gib, or its error messages have no end")?;
+        self.bytes += arrived;
+        if self.bytes >= Pace::LEAST {
+            *self = Pace::from(now, self.left);
+            return Ok(());
+        }
+        if now.saturating_duration_since(self.since) <= Pace::PERIOD {
+            return Ok(());
+        }
+        Err(format!(
+            "the guest has sent {} bytes in {} s: expected {} at least (is it stopped, as by a debugger?)",
+            self.bytes,
+            Pace::PERIOD.as_secs(),
+            Pace::LEAST
+        ))
+    }
+}
+
 /// A command in a guest of a detached cluster.
 pub(super) struct Command<'a> {
     cluster: UnixStream,
@@ -134,6 +184,10 @@ pub(super) struct Command<'a> {
     /// Bytes of standard input that may be sent.
     window: usize,
     pub(super) input: Option<Input<'a>>,
+    /// Its standard input has been closed.
+    closed: bool,
+    /// How slow it may be.
+    pub(super) pace: Option<Pace>,
     told: Option<Instant>,
     killed: bool,
 }
@@ -147,22 +201,42 @@ impl Command<'_> {
         decoder.push(&rest);
         // What the cluster does not take ends the command.
         stream.set_write_timeout(None).map_err(Error::io("cannot use", "the connection to the cluster"))?;
-        Ok(Command { cluster: stream, decoder, window: WINDOW, input: None, told: None, killed: false })
+        Ok(Command {
+            cluster: stream,
+            decoder,
+            window: WINDOW,
+            input: None,
+            closed: false,
+            pace: None,
+            told: None,
+            killed: false,
+        })
     }
 
     /// Feeds it and hands on what it writes, until its end. A signal for this process is one for the command.
     pub(super) fn follow(&mut self, show: &mut dyn FnMut(Stream, &[u8]) -> Result<()>) -> Result<Exit> {
+        loop {
+            match self.next()? {
+                Event::Output(stream, bytes) => show(stream, &bytes)?,
+                Event::Exited(exit) => return Ok(exit),
+            }
+        }
+    }
+
+    /// The same, step by step: feeds it until it has written something or has ended.
+    pub(super) fn next(&mut self) -> Result<Event> {
         let lost = || Error::Cluster { code: 3, why: LOST.into() };
-        if self.input.is_none() {
+        if self.input.is_none() && !self.closed {
+            self.closed = true;
             self.send(&ToCluster::CloseStdin)?;
         }
         let mut bytes = vec![0; 16 << 10];
         loop {
             while let Some(frame) = self.decoder.next() {
                 match frame {
-                    FromCluster::Output(stream, bytes) => show(stream, &bytes)?,
+                    FromCluster::Output(stream, bytes) => return Ok(Event::Output(stream, bytes)),
                     FromCluster::Taken(bytes) => self.window += bytes as usize,
-                    FromCluster::Exited(exit) => return Ok(exit),
+                    FromCluster::Exited(exit) => return Ok(Event::Exited(exit)),
                     FromCluster::Failed(ended) => return Err(Error::Cluster { code: ended.code, why: ended.why }),
                 }
             }
@@ -179,13 +253,20 @@ impl Command<'_> {
             if input {
                 self.feed(&mut bytes)?;
             }
+            let mut read = 0;
             if output {
                 match (&self.cluster).read(&mut bytes) {
                     Ok(0) => return Err(lost()),
-                    Ok(n) => self.decoder.push(&bytes[..n]),
+                    Ok(n) => {
+                        self.decoder.push(&bytes[..n]);
+                        read = n;
+                    }
                     Err(e) if e.kind() == ErrorKind::WouldBlock || e.kind() == ErrorKind::Interrupted => {}
                     Err(_) => return Err(lost()),
                 }
+            }
+            if let Some(pace) = &mut self.pace {
+                pace.check(Instant::now(), read).map_err(|why| Error::Cluster { code: 1, why })?;
             }
         }
     }
@@ -205,6 +286,7 @@ impl Command<'_> {
             return self.send(&ToCluster::Stdin(bytes[..n].to_vec()));
         }
         self.input = None;
+        self.closed = true;
         self.send(&ToCluster::CloseStdin)
     }
 
@@ -264,6 +346,22 @@ mod tests {
         (status.up_seconds, status.logs) = (7200, "/logs".into());
         let text = table(&status);
         assert!(text.contains("up for 2 h") && text.ends_with("logs: /logs\n"), "{text}");
+    }
+
+    #[test]
+    fn a_command_that_sends_next_to_nothing_is_not_waited_for() {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let mut pace = Pace::from(begun, u64::MAX);
+        assert!(pace.check(after(60), 4095).is_ok(), "it has a minute");
+        assert!(pace.check(after(61), 1).is_ok(), "it has sent enough");
+        assert!(pace.check(after(120), 0).is_ok() && pace.check(after(121), 4000).is_ok(), "a new minute");
+        let why = pace.check(after(122), 95).unwrap_err();
+        assert!(why.contains("4095 bytes in 60 s: expected 4096"), "{why}");
+        // Nor is one without an end, whatever it sends.
+        let mut pace = Pace::from(begun, 1_000_000);
+        assert!((0..100).all(|n| pace.check(after(n), 10_000).is_ok()));
+        assert!(pace.check(after(100), 1).unwrap_err().contains("--limit-gib"));
     }
 
     #[test]

@@ -8,9 +8,10 @@ use super::protocol::{LOG, STATE, Status};
 use crate::nodes::number;
 use crate::{Error, Result, interrupt, rundir};
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::time::Duration;
+use telegraphos_service::logging::printable;
 
 /// How often a log that is followed is looked at.
 const EVERY: Duration = Duration::from_millis(200);
@@ -45,7 +46,7 @@ pub(in super::super) fn logs(args: &LogsArgs) -> Result<u8> {
         // First, so that what is written before the end is read after it.
         let runs = rundir::is_owned(&directory);
         for log in &mut logs {
-            log.show(!(args.follow && runs), &mut std::io::stdout())?;
+            log.show(!(args.follow && runs), std::io::stdout().is_terminal(), &mut std::io::stdout())?;
         }
         if !args.follow || !runs {
             return Ok(0);
@@ -92,8 +93,9 @@ impl Log {
         Log { path, prefix, at: 0 }
     }
 
-    /// Writes what is new: whole lines, at its `end` all. A log that is not there is empty.
-    fn show(&mut self, end: bool, out: &mut impl Write) -> Result<()> {
+    /// Writes what is new: whole lines, at its `end` all. A log that is not there is empty. What the guest has written
+    /// is not to control a `terminal`.
+    fn show(&mut self, end: bool, terminal: bool, out: &mut impl Write) -> Result<()> {
         let Ok(mut file) = File::open(&self.path) else { return Ok(()) };
         let reading = || Error::io("cannot read", &self.path);
         file.seek(SeekFrom::Start(self.at)).map_err(reading())?;
@@ -109,6 +111,7 @@ impl Log {
             };
             let text = String::from_utf8_lossy(&bytes[..whole]).replace('\r', "");
             for line in text.lines() {
+                let line = if terminal { printable(line, &['\t']) } else { line.into() };
                 written(writeln!(out, "{}{line}", self.prefix))?;
             }
             self.at += whole as u64;
@@ -136,7 +139,7 @@ mod tests {
         };
         let mut show = |end| {
             let mut out = Vec::new();
-            log.show(end, &mut out).unwrap();
+            log.show(end, false, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
         assert_eq!(show(false), "", "it is not there yet");
@@ -151,6 +154,13 @@ mod tests {
         let text = show(false);
         assert!(text.ends_with("[1] xxxxx\n[1] end\n"), "{}", text.len());
         assert_eq!(text.matches("[1] short\n").count(), PIECE / 3);
+        append("\x1b]0;title\x07\x1b[2Jgone\n");
+        let mut shown = [Vec::new(), Vec::new()];
+        for (terminal, shown) in [false, true].into_iter().zip(&mut shown) {
+            Log { at: log.at, path: path.clone(), prefix: String::new() }.show(true, terminal, shown).unwrap();
+        }
+        assert_eq!(shown[0], b"\x1b]0;title\x07\x1b[2Jgone\n", "a file has the bytes as they are");
+        assert_eq!(shown[1], b"\\u{1b}]0;title\\u{7}\\u{1b}[2Jgone\n");
     }
 
     #[test]

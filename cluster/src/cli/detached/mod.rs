@@ -7,6 +7,7 @@ mod exec;
 mod logs;
 mod protocol;
 mod serve;
+mod unpack;
 
 pub(super) use self::client::{down, exec, status};
 pub(super) use self::copy::cp;
@@ -89,6 +90,9 @@ pub(super) struct CpArgs {
     /// Copies a directory with all that is in it
     #[arg(long, short)]
     recursive: bool,
+    /// Of a guest, so many GiB are copied at most
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    limit_gib: u64,
     /// A file of this machine, or NODE:PATH, one of a guest
     from: String,
     /// Where to: a file or a directory, here or in a guest

@@ -111,10 +111,15 @@ impl Launcher {
         self.send_part(below, node, number, offset, Body::ReadBlock { at, context, length: count as u32, into });
     }
 
-    /// A block of a get ends without an answer: whoever has the request still must not copy to this node's memory.
-    pub(super) fn take_back(&self, below: &mut Below<'_>, near: &Location, offset: u64, count: u64) {
+    /// A block ends without an answer: the node that still has the request must copy nothing more to this node's memory
+    /// (of a get), nor from it (of a put), since its process uses it for something else from now on.
+    pub(super) fn take_back(&self, below: &mut Below<'_>, near: &Location, get: bool, offset: u64, count: u64) {
+        if !get && below.ctx.has(Bug::KeepLoansOfPuts) {
+            return;
+        }
+        let right = if get { Rights::WRITE } else { Rights::READ };
         // Where the grant is gone, the loan went with it.
-        let Ok((_, place)) = self.near_address(below, near, offset, count, Rights::WRITE) else { return };
+        let Ok((_, place)) = self.near_address(below, near, offset, count, right) else { return };
         match place.pieces {
             None => below.ctx.recall(place.address, count),
             Some(pieces) => pieces.iter().for_each(|piece| below.ctx.recall(piece.address, piece.length.into())),

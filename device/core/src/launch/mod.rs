@@ -137,6 +137,7 @@ enum Kind {
         /// Bytes of its longest block.
         limit: u64,
     },
+    Gate,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -148,7 +149,7 @@ struct Operation {
     /// Epoch of the first import when the operation was launched.
     epoch: ImportEpoch,
     kind: Kind,
-    /// Blocks in flight, or 1 for the request of an atomic.
+    /// Blocks in flight, or 1 for the request of an atomic, or a gate.
     parts: u32,
     /// The first error, and the import that it concerns.
     status: Status,
@@ -201,7 +202,7 @@ fn slot_number(context: u16, slot: u8) -> u32 {
 pub(crate) struct Below<'a> {
     pub(crate) ctx: &'a mut Ctx,
     pub(crate) requester: &'a mut Requester,
-    pub(crate) grants: &'a Grants,
+    pub(crate) grants: &'a mut Grants,
     pub(crate) replicas: &'a Replicas,
 }
 

@@ -4,9 +4,10 @@
 use super::copies::block_length;
 use super::{Below, Kind, Launcher, Location, Operation, Origin, slot_number};
 use crate::config::MAX_COPY;
-use crate::ctx::StepOwner;
+use crate::ctx::{FollowUp, StepOwner};
+use crate::grants::Closing;
 use crate::keyed::Key;
-use crate::{Notice, Step};
+use crate::{Bug, Notice, Step};
 use telegraphos_wire::Body;
 use telegraphos_wire::admin::Completion;
 use telegraphos_wire::context::Operation as Opcode;
@@ -79,6 +80,27 @@ impl Launcher {
                 let number = self.begin(below, operation);
                 self.queue_copy(below.ctx, node, context, number);
                 self.pump_copies(below, node);
+            }
+            Opcode::Gate => {
+                let location = locations[0].ok_or(Status::Argument)?;
+                let import = below.requester.open_import(location.import).filter(|i| i.opening == location.opening);
+                let import = import.ok_or(Status::Argument)?;
+                let own = below.ctx.config.node;
+                if import.node != own {
+                    return Err(Status::NotLocal);
+                }
+                let page = import.page;
+                let waits =
+                    below.grants.gate(import.context, (page, import.address(0).generation), (operand, length))?;
+                let epoch = below.requester.epoch_of(location.import);
+                let operation = Operation::new(origin, notify, own, [Some(location.import), None], epoch, Kind::Gate);
+                let operation = self.begin(below, Operation { parts: 1, ..operation });
+                if waits && !below.ctx.has(Bug::CloseGateAtOnce) {
+                    below.grants.close_later(Closing { operation, import: location.import, page });
+                    below.ctx.defer(FollowUp::StepEnded);
+                } else {
+                    self.part_done(below, operation, Status::Ok, location.import);
+                }
             }
         }
         Ok(())
@@ -159,9 +181,9 @@ impl Launcher {
         let body = match answer {
             Ok(body) => body,
             Err(status) => {
-                if let Kind::Copy { far: location, near, get: true, length, limit, .. } = operation.kind {
+                if let Kind::Copy { far: location, near, get, length, limit, .. } = operation.kind {
                     let count = block_length(&location, &near, length, offset, limit);
-                    self.take_back(below, &near, offset, count);
+                    self.take_back(below, &near, get, offset, count);
                 }
                 return self.part_done(below, number, status, far);
             }
@@ -199,7 +221,7 @@ impl Launcher {
     }
 
     /// Ends one part of an operation, and the operation with its last part. An error concerns `import`.
-    pub(super) fn part_done(&mut self, below: &mut Below<'_>, number: Key, status: Status, import: u16) {
+    pub(crate) fn part_done(&mut self, below: &mut Below<'_>, number: Key, status: Status, import: u16) {
         let Some(operation) = self.operations.get_mut(number) else { return };
         operation.parts = operation.parts.saturating_sub(1);
         if operation.status == Status::Ok && status != Status::Ok {
@@ -209,7 +231,7 @@ impl Launcher {
         let failed = operation.status != Status::Ok;
         let (node, parts) = (operation.node, operation.parts);
         let complete = match operation.kind {
-            Kind::Atomic { .. } => true,
+            Kind::Atomic { .. } | Kind::Gate => true,
             Kind::Copy { length, started, .. } => failed || started == length,
         };
         let copy = matches!(operation.kind, Kind::Copy { .. });
@@ -234,7 +256,7 @@ impl Launcher {
         let value = match kind {
             Kind::Atomic { value } if status == Status::Ok => Some(value),
             Kind::Atomic { .. } => Some(u64::MAX),
-            Kind::Copy { .. } => None,
+            Kind::Copy { .. } | Kind::Gate => None,
         };
         if status != Status::Ok {
             below.ctx.notice(Notice::FailedOperation { node, status });

@@ -145,7 +145,7 @@ impl Requester {
     /// flight, the next load is sent as a probe.
     fn is_silent(&self, node: NodeId) -> bool {
         let peer = &self.peers[usize::from(node)];
-        peer.silent && peer.unanswered() > 0
+        peer.silent && peer.window_used() > 0
     }
 
     /// A packet was received from a node: it is not silent.

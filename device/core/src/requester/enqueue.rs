@@ -110,7 +110,7 @@ impl Requester {
         let peer = &mut self.peers[usize::from(node)];
         peer.elements_in_flight += 1;
         let after = peer.requests_sent;
-        let tag = self.take_tag(node, InFlight::Element { send_queue: key, epoch: epoch.epoch });
+        let tag = self.take_tag(ctx, node, InFlight::Element { send_queue: key, epoch: epoch.epoch });
         let body = Body::Enqueue { at, context, epoch, size, data, after };
         let packet = Packet { src: ctx.config.node, dst: node, tag, incarnation: ctx.incarnation, target, body };
         ctx.transmit_request(packet);
@@ -161,14 +161,18 @@ impl Requester {
         }
     }
 
-    /// Removes the send queues of closed imports to a node that is down, and drops their elements.
+    /// Removes the send queues of closed imports to a node that is down or silent, drops their elements, and returns
+    /// their receive credits to a node that is up.
     pub(crate) fn end_send_queues_to(&mut self, ctx: &mut Ctx, node: NodeId) {
         let ends = |send_queue: &SendQueue| send_queue.node == node && send_queue.import.is_none();
         let ended: Vec<Key> = self.send_queues.iter().filter(|(_, s)| ends(s)).map(|(key, _)| key).collect();
-        let ended = ended.into_iter().filter_map(|key| self.send_queues.remove(key));
-        let dropped = ended.map(|send_queue| send_queue.waiting.len() as u32).sum::<u32>();
-        self.waiting_total -= dropped;
-        ctx.counters.dropped += u64::from(dropped);
+        let ended: Vec<SendQueue> = ended.into_iter().filter_map(|key| self.send_queues.remove(key)).collect();
+        for SendQueue { waiting, queue, .. } in ended {
+            let dropped = waiting.len() as u32;
+            self.waiting_total -= dropped;
+            ctx.counters.dropped += u64::from(dropped);
+            self.return_receive_credits(ctx, node, queue);
+        }
     }
 
     /// Number of elements of an import in flight.

@@ -97,14 +97,36 @@ impl Requester {
     /// Ends everything outstanding to a node that is down or behind a lost link. Returns the requests of parts above
     /// the requester.
     pub(crate) fn fail_peer(&mut self, ctx: &mut Ctx, node: NodeId, status: Status) -> Vec<Ended> {
+        let tags = self.tags_to(node);
+        let in_flight = tags.into_iter().filter_map(|tag| self.release_tag(tag, node)).collect();
         let peer = &mut self.peers[usize::from(node)];
         peer.outstanding = 0;
         peer.forwards_in_flight = 0;
         peer.elements_in_flight = 0;
-        peer.silent = false;
-        peer.unheard_since = None;
         peer.tag_generation = peer.tag_generation.wrapping_add(1);
         peer.requests_sent = 0;
+        self.fail_outstanding(ctx, node, in_flight, status)
+    }
+
+    /// The same for a node that is up and has exceeded the time limit for answers. Its session continues: what it has
+    /// not answered is still on its way, keeps its credits, and may be performed.
+    pub(crate) fn abandon_peer(&mut self, ctx: &mut Ctx, node: NodeId) -> Vec<Ended> {
+        let in_flight = self.abandon(ctx, node);
+        self.fail_outstanding(ctx, node, in_flight, Status::Timeout)
+    }
+
+    /// Fails the requests to a node that are waiting, and these, which were in flight, and kills its imports.
+    fn fail_outstanding(
+        &mut self,
+        ctx: &mut Ctx,
+        node: NodeId,
+        in_flight: Vec<InFlight>,
+        status: Status,
+    ) -> Vec<Ended> {
+        self.ring_waits(ctx, node, false);
+        let peer = &mut self.peers[usize::from(node)];
+        peer.silent = false;
+        peer.unheard_since = None;
         let (mut pending_requests, mut parts, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
         peer.waiting.retain(|(_, w)| match w {
             Waiting::PendingRequest { number, .. } => {
@@ -122,7 +144,6 @@ impl Requester {
             self.uncount_waiting_forward(ctx, import);
             forwards.push(number);
         }
-        let tags: Vec<u32> = self.in_flight.iter().filter(|(_, s)| s.1 == node).map(|(n, s)| s.0 | n as u32).collect();
         // The waiting stores first: `lose_store` purges them with the first failure of their import.
         for number in 0..self.imports.len() as u16 {
             let lost = self.import(number).is_some_and(|i| i.node == node && i.issued > i.finished);
@@ -133,18 +154,18 @@ impl Requester {
         let mut ended = Vec::new();
         let part = |operation, offset| Ended::Part { operation, offset, answer: Err(status) };
         let forward = |number| Ended::Forward { number, answer: Err(status) };
-        for tag in tags {
-            match self.release_tag(tag, node) {
-                Some(InFlight::Element { send_queue, .. }) => {
+        for request in in_flight {
+            match request {
+                InFlight::Element { send_queue, .. } => {
                     if let Some(number) = self.element_lost(send_queue) {
                         self.count_lost(ctx, number);
                     }
                 }
-                Some(InFlight::Store { import, .. }) => self.count_lost(ctx, import),
-                Some(InFlight::PendingRequest { number }) => ended.extend(self.fail_pending(ctx, number, status)),
-                Some(InFlight::Part { operation, offset }) => ended.push(part(operation, offset)),
-                Some(InFlight::Forward { number }) => ended.push(forward(number)),
-                None => {}
+                InFlight::Store { import, .. } => self.count_lost(ctx, import),
+                InFlight::PendingRequest { number } => ended.extend(self.fail_pending(ctx, number, status)),
+                InFlight::Part { operation, offset } => ended.push(part(operation, offset)),
+                InFlight::Forward { number } => ended.push(forward(number)),
+                InFlight::Abandoned(_) => {}
             }
         }
         ended.extend(parts.into_iter().map(|(operation, offset)| part(operation, offset)));

@@ -8,6 +8,7 @@
 //! import *in error*: later stores are dropped until the driver acknowledges, so that none passes a lost one.
 
 mod access;
+mod ages;
 mod bodies;
 mod contexts;
 mod deadlines;
@@ -20,13 +21,14 @@ mod quiet;
 mod send;
 mod send_queue;
 
+use self::ages::{Phase, Phases, Unanswered};
 use self::bodies::Bodies;
 use self::deadlines::{Deadlines, Limit};
 pub(crate) use self::presence::Life;
 use self::presence::Presence;
 use self::send_queue::SendQueue;
 use crate::by_node::ByNode;
-use crate::config::STATUS_WORDS;
+use crate::config::{Bug, STATUS_WORDS};
 use crate::ctx::Ctx;
 use crate::keyed::{Key, Keyed};
 use crate::numbered::Numbered;
@@ -211,11 +213,58 @@ pub(crate) struct WaitingForward {
 /// A request in flight: sent and not answered.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) enum InFlight {
-    Store { import: u16, epoch: u32 },
-    PendingRequest { number: Key },
-    Part { operation: Key, offset: u64 },
-    Element { send_queue: Key, epoch: u32 },
-    Forward { number: u64 },
+    Store {
+        import: u16,
+        epoch: u32,
+    },
+    PendingRequest {
+        number: Key,
+    },
+    Part {
+        operation: Key,
+        offset: u64,
+    },
+    Element {
+        send_queue: Key,
+        epoch: u32,
+    },
+    Forward {
+        number: u64,
+    },
+    /// A request that has ended because its node did not answer in time. It occupies its place in the window until the
+    /// node answers or leaves.
+    Abandoned(Window),
+}
+
+impl InFlight {
+    /// The window in which it has a place.
+    fn window(&self) -> Window {
+        match self {
+            InFlight::Element { .. } => Window::Elements,
+            InFlight::Forward { .. } => Window::Forwards,
+            InFlight::Abandoned(window) => *window,
+            InFlight::Store { .. } | InFlight::PendingRequest { .. } | InFlight::Part { .. } => Window::Requests,
+        }
+    }
+}
+
+/// The windows of packets in flight to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Window {
+    Requests,
+    Forwards,
+    Elements,
+}
+
+/// An entry of the table of requests in flight.
+#[derive(Clone, Copy, Debug, Hash)]
+struct Tagged {
+    /// Upper bits of the tag.
+    upper: u32,
+    node: NodeId,
+    /// When it was sent; `None` if its age has no limit.
+    sent: Option<Phase>,
+    request: InFlight,
 }
 
 /// The state that this node keeps for a peer: the requests to it.
@@ -242,6 +291,12 @@ pub(crate) struct Peer {
     unheard_since: Option<Key>,
     /// A load has timed out, and no packet was received from the peer since the load was issued.
     silent: bool,
+    /// Requests that it has not answered, elements and abandoned ones excepted.
+    unanswered: Unanswered,
+    /// Abandoned requests in flight, by [`Window`].
+    abandoned: [u32; 3],
+    /// Requests wait for the peer's end of a ring, since then: for a credit, or for the end of the ring's withdrawal.
+    ring_waits: Option<Phase>,
     /// Generation of the tags of requests to this peer: the number of times that all its requests in flight were
     /// abandoned.
     tag_generation: u32,
@@ -265,8 +320,13 @@ impl Peer {
     }
 
     /// Requests in flight, of both windows.
-    fn unanswered(&self) -> u32 {
+    fn window_used(&self) -> u32 {
         self.outstanding + self.forwards_in_flight
+    }
+
+    /// Returns whether abandoned requests occupy a whole window of requests.
+    fn is_exhausted(&self, window: u32) -> bool {
+        [Window::Requests, Window::Forwards].iter().any(|which| self.abandoned[*which as usize] >= window)
     }
 
     /// Returns whether a store to this export page of the peer is not sent.
@@ -356,8 +416,10 @@ pub(crate) struct Requester {
     /// Tags of requests of this node to itself that have been forwarded to a home. They no longer occupy the node's own
     /// window.
     forwarded_tags: BTreeSet<u32>,
-    /// Requests in flight by tag index: upper bits of the tag, destination, request.
-    in_flight: Numbered<(u32, NodeId, InFlight)>,
+    /// Requests in flight by tag index.
+    in_flight: Numbered<Tagged>,
+    /// The phases by which the ages of requests are counted.
+    phases: Phases,
     pending_requests: Keyed<PendingRequest>,
     deadlines: Deadlines,
     bodies: Bodies,
@@ -417,6 +479,7 @@ impl Requester {
             credit_returns: BTreeMap::new(),
             forwarded_tags: BTreeSet::new(),
             in_flight: Numbered::default(),
+            phases: Phases::new(),
             pending_requests: Keyed::default(),
             deadlines: Deadlines::default(),
             bodies: Bodies::default(),
@@ -442,7 +505,8 @@ impl Requester {
         self.presence.incarnation(node).unwrap_or(0)
     }
 
-    /// Checks that a node can be reached; the node itself always can. Fails with `LinkDown`, `BadNode` or `NodeDown`.
+    /// Checks that a node can be reached; the node itself always can. Fails with `LinkDown`, `BadNode`, `NodeDown`, or
+    /// `Timeout` for a node that has left a whole window of requests unanswered.
     pub(crate) fn reachable(&self, ctx: &Ctx, node: NodeId) -> Result<(), Status> {
         if node == ctx.config.node {
             return Ok(());
@@ -452,6 +516,8 @@ impl Requester {
             return Err(Status::BadNode);
         }
         match self.presence.incarnation(node) {
+            // A request would never be sent.
+            Some(_) if self.peers[usize::from(node)].is_exhausted(ctx.config.outstanding) => Err(Status::Timeout),
             Some(_) => Ok(()),
             None if self.presence.contains(node) => Err(Status::NodeDown),
             None => Err(Status::BadNode),
@@ -463,9 +529,9 @@ impl Requester {
         ctx.link.divide(self.presence.present().into());
     }
 
-    /// The earliest deadline of a pending request.
+    /// The earliest deadline of a pending request, or the end of the phase of ages.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        self.deadlines.first().map(|(at, _)| at)
+        self.deadlines.first().map(|(at, _)| at).into_iter().chain(self.phases.deadline()).min()
     }
 
     /// Marks an import as active for a launch argument, which is not a store to its segment.
@@ -495,25 +561,101 @@ impl Requester {
         self.imports.get_mut(usize::from(number))?.as_deref_mut()
     }
 
-    /// Records a request in flight and returns its tag.
-    pub(crate) fn take_tag(&mut self, node: NodeId, request: InFlight) -> u32 {
-        let tag_generation = self.peers[usize::from(node)].tag_generation;
-        let upper = tag_generation << TAG_INDEX_BITS;
-        upper | self.in_flight.insert((upper, node, request)) as u32
+    /// Records a request in flight and returns its tag. Its age counts from now, unless it is an element or goes to
+    /// this node itself, which waits for a home at most, as the request to that does.
+    pub(crate) fn take_tag(&mut self, ctx: &Ctx, node: NodeId, request: InFlight) -> u32 {
+        let ages = node != ctx.config.node && !matches!(request, InFlight::Element { .. });
+        let sent = ages.then(|| self.phases.enter(ctx.now, ctx.config.answer_limit));
+        let peer = &mut self.peers[usize::from(node)];
+        if let Some(phase) = sent {
+            peer.unanswered.add(phase);
+        }
+        let upper = peer.tag_generation << TAG_INDEX_BITS;
+        upper | self.in_flight.insert(Tagged { upper, node, sent, request }) as u32
     }
 
     /// The request in flight with this tag; `None` for an unknown tag or a tag of an earlier generation.
-    fn tagged(&self, tag: u32) -> Option<(u64, NodeId, InFlight)> {
+    fn tagged(&self, tag: u32) -> Option<(u64, Tagged)> {
         let index = tag & ((1 << TAG_INDEX_BITS) - 1);
-        let (upper, node, request) = self.in_flight.get(index.into()).copied()?;
-        (upper | index == tag).then_some((index.into(), node, request))
+        let tagged = self.in_flight.get(index.into()).copied()?;
+        (tagged.upper | index == tag).then_some((index.into(), tagged))
     }
 
     /// Removes a request in flight to this node. Returns `None` if there is none with this tag.
     fn release_tag(&mut self, tag: u32, node: NodeId) -> Option<InFlight> {
-        let (index, _, request) = self.tagged(tag).filter(|(_, to, _)| *to == node)?;
+        let (index, Tagged { sent, request, .. }) = self.tagged(tag).filter(|(_, tagged)| tagged.node == node)?;
         self.in_flight.remove(index);
+        self.stop_ageing(node, sent);
+        if let InFlight::Abandoned(window) = request {
+            let abandoned = &mut self.peers[usize::from(node)].abandoned[window as usize];
+            *abandoned = abandoned.saturating_sub(1);
+        }
         Some(request)
+    }
+
+    /// A request that was sent in this phase is answered or lost.
+    fn stop_ageing(&mut self, node: NodeId, sent: Option<Phase>) {
+        if let Some(phase) = sent {
+            self.peers[usize::from(node)].unanswered.remove(phase);
+            self.phases.leave();
+        }
+    }
+
+    /// Tags of the requests in flight to a node.
+    fn tags_to(&self, node: NodeId) -> Vec<u32> {
+        let to = self.in_flight.iter().filter(|(_, tagged)| tagged.node == node);
+        to.map(|(index, tagged)| tagged.upper | index as u32).collect()
+    }
+
+    /// Takes the requests in flight to a node from their owners. They keep their tags and their places in the windows:
+    /// answers to them are stale.
+    fn abandon(&mut self, ctx: &Ctx, node: NodeId) -> Vec<InFlight> {
+        let mut taken = Vec::new();
+        for tag in self.tags_to(node) {
+            let Some((index, Tagged { sent, request, .. })) = self.tagged(tag) else { continue };
+            let window = request.window();
+            if matches!(request, InFlight::Abandoned(_)) {
+                continue;
+            }
+            taken.push(request);
+            if ctx.has(Bug::ForgetAbandoned) {
+                self.take_in_flight(ctx, node, tag);
+                continue;
+            }
+            self.stop_ageing(node, sent);
+            if let Some(tagged) = self.in_flight.get_mut(index) {
+                tagged.sent = None;
+                tagged.request = InFlight::Abandoned(window);
+            }
+            self.peers[usize::from(node)].abandoned[window as usize] += 1;
+        }
+        taken
+    }
+
+    /// Ends the phase of ages if it is over. Returns the nodes that have left a request, or the room for one in a ring,
+    /// unanswered for longer than [`HibConfig::answer_limit`], ascending.
+    pub(crate) fn overdue(&mut self, ctx: &Ctx) -> Vec<NodeId> {
+        let oldest = self.phases.advance(ctx.now, ctx.config.answer_limit);
+        let Some(oldest) = oldest.filter(|_| !ctx.has(Bug::AwaitAnswers)) else { return Vec::new() };
+        self.peers.existing().filter(|(_, peer)| peer.unanswered.has(oldest)).map(|(node, _)| node).collect()
+    }
+
+    /// Requests to a node begin to wait for its end of a ring, or do so no longer.
+    fn ring_waits(&mut self, ctx: &Ctx, node: NodeId, waits: bool) {
+        let Some(peer) = self.peers.existing_mut(node) else { return };
+        match (peer.ring_waits, waits) {
+            (None, true) => {
+                let phase = self.phases.enter(ctx.now, ctx.config.answer_limit);
+                peer.unanswered.add(phase);
+                peer.ring_waits = Some(phase);
+            }
+            (Some(phase), false) => {
+                self.phases.leave();
+                peer.unanswered.remove(phase);
+                peer.ring_waits = None;
+            }
+            _ => {}
+        }
     }
 
     /// The import that is mapped at a window address.

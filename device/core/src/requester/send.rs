@@ -3,7 +3,9 @@
 //! matches replies to requests in flight. Called by `hib` for credits and replies, and by every part that accepts a
 //! request.
 
-use super::{Ended, InFlight, PendingRequest, RequestKind, Requester, Waiting, WaitingForward, reset_empty_ring};
+use super::{
+    Ended, InFlight, PendingRequest, RequestKind, Requester, Tagged, Waiting, WaitingForward, Window, reset_empty_ring,
+};
 use crate::config::Bug;
 use crate::ctx::Ctx;
 use crate::ctx::FollowUp;
@@ -31,14 +33,19 @@ impl Requester {
             return false;
         }
         let peer = &mut self.peers[usize::from(node)];
-        let is_idle = peer.unanswered() == 0 && peer.elements_in_flight == 0;
-        match ctx.rings.route(node, class, is_idle) {
+        let is_idle = peer.window_used() == 0 && peer.elements_in_flight == 0;
+        let route = ctx.rings.route(node, class, is_idle);
+        if class == Class::Request {
+            self.ring_waits(ctx, node, route == Route::Wait);
+        }
+        match route {
             Route::Switch => {}
             Route::Ring => return true,
             // The ring's next event sends it.
             Route::Wait => return false,
         }
-        let unanswered = if class == Class::Enqueue { peer.elements_in_flight } else { peer.unanswered() };
+        let peer = &mut self.peers[usize::from(node)];
+        let unanswered = if class == Class::Enqueue { peer.elements_in_flight } else { peer.window_used() };
         let any = ctx.has(Bug::ShareAllCredits) && ctx.link.has_credit(class);
         let admitted = any || ctx.link.admits(class, unanswered) && !ctx.has(Bug::ShareAllCredits);
         if !admitted && !std::mem::replace(&mut peer.awaits_credit, true) {
@@ -67,7 +74,7 @@ impl Requester {
         loop {
             let peer = &mut self.peers[usize::from(node)];
             let shared = ctx.has(Bug::ForwardsShareWindow);
-            let used = |window: u32| if shared { peer.unanswered() } else { window };
+            let used = |window: u32| if shared { peer.window_used() } else { window };
             let waiting = peer.waiting.front().filter(|_| used(peer.outstanding) < ctx.config.outstanding);
             let forward = peer.forwards.front().filter(|_| used(peer.forwards_in_flight) < ctx.config.outstanding);
             // A copy that requests to become the home sends the request behind all its stores to the old home.
@@ -78,7 +85,8 @@ impl Requester {
             let behind = |number: u64| peer.forwards.front().is_some_and(|(first, _)| *first < number);
             let waiting = waiting.filter(|waiting| !(is_move(waiting) && behind(waiting.0)));
             let forward = match (waiting, forward) {
-                (None, None) => return,
+                // All are sent, or wait for answers.
+                (None, None) => return self.ring_waits(ctx, node, false),
                 // In the order of acceptance, as far as the windows allow.
                 (Some(waiting), Some(forward)) => forward.0 < waiting.0,
                 (waiting, _) => waiting.is_none(),
@@ -124,7 +132,7 @@ impl Requester {
         let peer = &mut self.peers[usize::from(node)];
         peer.requests_sent = peer.requests_sent.wrapping_add(1);
         let target = self.target(ctx, node);
-        let tag = self.take_tag(node, request);
+        let tag = self.take_tag(ctx, node, request);
         let packet = Packet { src: ctx.config.node, dst: node, tag, incarnation: ctx.incarnation, target, body };
         ctx.transmit_request(packet);
     }
@@ -191,7 +199,7 @@ impl Requester {
     /// The import of a store in flight from this node to itself.
     fn store_of(&self, tag: u32) -> Option<u16> {
         match self.tagged(tag) {
-            Some((.., InFlight::Store { import, .. })) => Some(import),
+            Some((_, Tagged { request: InFlight::Store { import, .. }, .. })) => Some(import),
             _ => None,
         }
     }
@@ -240,12 +248,13 @@ impl Requester {
         let request = self.release_tag(tag, node)?;
         let was_forwarded = self.forwarded_tags.remove(&tag) && node == ctx.config.node;
         let peer = &mut self.peers[usize::from(node)];
-        match request {
-            InFlight::Element { .. } => peer.elements_in_flight = peer.elements_in_flight.saturating_sub(1),
-            InFlight::Forward { .. } => peer.forwards_in_flight = peer.forwards_in_flight.saturating_sub(1),
-            _ if was_forwarded => {}
-            _ => peer.outstanding = peer.outstanding.saturating_sub(1),
-        }
+        let used = match request.window() {
+            Window::Elements => &mut peer.elements_in_flight,
+            Window::Forwards => &mut peer.forwards_in_flight,
+            Window::Requests if was_forwarded => return Some(request),
+            Window::Requests => &mut peer.outstanding,
+        };
+        *used = used.saturating_sub(1);
         Some(request)
     }
 
@@ -266,6 +275,8 @@ impl Requester {
             (InFlight::Part { operation, offset }, body) => {
                 return Some(Ended::Part { operation, offset, answer: Ok(body) });
             }
+            // The request has ended without its answer.
+            (InFlight::Abandoned(_), _) => {}
         }
         None
     }

@@ -3,7 +3,7 @@
 //! asked.
 
 use telegraphos_daemon_core::protocol::{Envelope, Letter, Request, encode, frame};
-use telegraphos_daemon_core::{Job, Place, TaskId, User};
+use telegraphos_daemon_core::{Exit, Job, Partition, Place, Refusal, TaskId, TaskInfo, User, Watched};
 use telegraphos_msg_core::far::{Body, Frame as Said, Passage, Sizes, Word};
 use telegraphos_msg_core::layout::{Element, Kind};
 use telegraphos_msg_core::routes::{News, Route};
@@ -183,7 +183,54 @@ pub(super) fn letters() -> Vec<(&'static str, Vec<u8>)> {
     let letter = Letter::Spawn { ticket: 9, client: 4, master: task, user, job: job() };
     vec![
         ("client", asked.collect()),
-        ("spawn", encode(&Envelope { from: 1, to: 2, letter }).unwrap()),
-        ("fenced", encode(&Envelope { from: 1, to: 2, letter: Letter::Fenced }).unwrap()),
+        ("spawn", encode(&Envelope { from: 1, to: 2, number: 3, letter }).unwrap()),
+        ("fenced", encode(&Envelope { from: 1, to: 2, number: 3, letter: Letter::Fenced }).unwrap()),
+        ("script", script(&job(), user)),
     ]
+}
+
+/// One of each kind of step, see the target: requests, letters that are asked and answered, and what the shell reports.
+fn script(job: &Job, user: User) -> Vec<u8> {
+    let (task, refusal) = (TaskId { node: 1, pid: 77 }, Refusal::new(Refusal::ESRCH, "none"));
+    let spawn = Request::Spawn { place: Place::Node(1), count: 1, partition: None, job: job.clone() };
+    let own = Request::Spawn { place: Place::Node(0), count: 1, partition: None, job: job.clone() };
+    let requests = [
+        (0, spawn),
+        (0, own),
+        (0, Request::Watch { what: Watched::Task(task) }),
+        (0, Request::Watch { what: Watched::Node(1) }),
+        (1, Request::Signal { task, signal: 15 }),
+        (1, Request::Tasks),
+        (0, Request::Nodes),
+        (1, Request::SetPartition { name: "night".into(), nodes: vec![0, 1] }),
+        (1, Request::DeletePartition { name: "night".into() }),
+        (0, Request::Partitions),
+    ];
+    let framed = |bytes: Vec<u8>| [&(bytes.len() as u32).to_le_bytes()[..], &bytes].concat();
+    let mut script = Vec::new();
+    for (ticket, (client, request)) in (1_u32..).zip(requests) {
+        script.push(client);
+        script.extend(frame(&(ticket, request)).unwrap());
+    }
+    // Tickets are the first numbers that the daemon counts.
+    let info = TaskInfo { task, master: task, uid: 7, program: "true".into() };
+    let letters = [
+        Letter::Spawned { ticket: 1, outcome: Ok(77) },
+        Letter::Died { ticket: 1, exit: Exit::Code(0) },
+        Letter::Outcome { ticket: 6, outcome: Err(refusal) },
+        Letter::TaskList { ticket: 10, tasks: vec![info] },
+        Letter::Spawn { ticket: 9, client: 4, master: task, user, job: job.clone() },
+        Letter::Signal { ticket: 10, pid: 5, signal: 9, user },
+        Letter::Watch { ticket: 11, client: 4, pid: 50, user },
+        Letter::Tasks { ticket: 12 },
+        Letter::Partition(Partition { name: "day".into(), version: 2, writer: 1, nodes: [1].into() }),
+        Letter::ClientGone { client: 4 },
+        Letter::Fenced,
+    ];
+    for (number, letter) in (1..).zip(letters) {
+        script.push(2 + 4);
+        script.extend(framed(encode(&Envelope { from: 7, to: 1, number, letter }).unwrap()));
+    }
+    script.extend((0..16).map(|what| 3 + 4 * what));
+    script
 }

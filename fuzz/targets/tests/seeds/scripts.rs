@@ -337,6 +337,72 @@ fn ranges() -> Script {
     s
 }
 
+/// Memory behind a gate, which is opened, passed and closed, also while a copy is under way, and what opens none.
+fn gates() -> Script {
+    const LIST: u64 = 0x3_8000;
+    const LENGTH: u64 = 4096 + 8192;
+    let mut s = Script::started(0);
+    s.export(1, 0, 2, DATA, "segment");
+    let runs = [(0x6_4000, 4096), (0x6_6000, 8192)].map(|(address, length)| Run { address, length });
+    let mut list: Vec<u8> = runs.iter().flat_map(|run| bytemuck::bytes_of(run).to_vec()).collect();
+    list.push(1);
+    s.memory(0, LIST, &list);
+    let page = range::first_page(3);
+    let grant = Command {
+        opcode: admin::GRANT_GATED,
+        index: page,
+        count: 2,
+        page: 2,
+        address: LIST,
+        rights: DATA.0,
+        nodes: [0b11, 0, 0, 0],
+        ..Command::default()
+    };
+    let generation = s.ok(0, grant).generation;
+    s.publish(0, page..page + 1, DATA, LENGTH, generation, "range");
+    let own = Command {
+        opcode: admin::IMPORT_SET,
+        import: 4,
+        page,
+        generation,
+        length: LENGTH,
+        rights: DATA.0,
+        ..Command::default()
+    };
+    s.ok(0, own);
+    let gate = |s: &mut Script, import: u16, node: u64, length: u64| {
+        let argument = NumberedArgument { slot: 1, which: 0, import, offset: 0 };
+        s.context(0, context::ARGUMENT, argument.encode());
+        s.context(0, context::REGISTERS + context::STRIDE + context::OPERAND, node);
+        s.launch(0, Operation::Gate, length);
+        s.op(0, Op::Run);
+    };
+    let lookup = Command { opcode: admin::LOOKUP, node: 0, name: name("range"), ..Command::default() };
+    assert_ne!(s.admin(1, lookup).status, 0);
+    gate(&mut s, 4, 1, LENGTH);
+    s.import(1, 0, 5, "range", 0);
+    s.import(1, 1, 6, "segment", 0);
+    s.load(1, 0, 5, 64, 8);
+    s.op(0, Op::Run);
+    for (import, node, length) in
+        [(4, 0, 8), (4, 2, 8), (4, 1, LENGTH + 1), (5, 1, 8), (4, 1, 100), (4, 0, 0), (4, 0, 0)]
+    {
+        gate(&mut s, import, node, length);
+    }
+    s.load(1, 0, 5, 64, 8);
+    s.op(0, Op::Run);
+    gate(&mut s, 4, 1, LENGTH);
+    s.argument(1, 0, 1, 6, 0);
+    s.argument(1, 1, 0, 5, 0);
+    s.launch(1, Operation::Copy, LENGTH);
+    s.op(0, Op::Perform(0));
+    s.op(1, Op::Deliver);
+    gate(&mut s, 4, 0, 0);
+    s.ok(0, Command { opcode: admin::GRANT_CLEAR, index: page, count: 1, ..Command::default() });
+    s.op(0, Op::Run);
+    s
+}
+
 /// A queue, until it overflows, and then some.
 fn queue() -> Script {
     let mut s = Script::started(0);
@@ -475,6 +541,7 @@ pub(super) fn scripts() -> Vec<(&'static str, Vec<u8>)> {
         ("stores", stores()),
         ("launches", launches()),
         ("ranges", ranges()),
+        ("gates", gates()),
         ("queue", queue()),
         ("replicas", replicas()),
         ("forged", forged()),

@@ -23,4 +23,10 @@ pub enum Bug {
     LastComeWins,
     /// Alive: what a dead incarnation says still counts.
     HearTheDead,
+    /// Alive: a node that does not take a letter at once is dead.
+    FullIsDead,
+    /// Shares: the letters of one user use up those of all.
+    OneUserTakesAll,
+    /// Letters: one that is sent again counts again.
+    TakeTwice,
 }

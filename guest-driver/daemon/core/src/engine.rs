@@ -2,27 +2,31 @@
 //! The rules: requests of clients, letters of other daemons, life and death.
 
 use crate::bugs::Bug;
-use crate::interface::{Action, Config, Event};
+use crate::interface::{Action, Config, Event, Party};
 use crate::members::{Heard, Members};
+use crate::outbox::Outbox;
 use crate::partitions::Partitions;
-use crate::protocol::{Answer, Envelope, Letter, Request};
-use crate::tasks::{self, End, Master, Starting, Tasks, Watcher};
+use crate::protocol::{Answer, Envelope, Letter, Request, SHOWN, check_signal};
+use crate::tasks::{End, Master, Starting, Tasks, Watcher};
 use crate::types::{
     Exit, INCARNATION_BITS, Incarnation, Job, LOAD_ONE, NodeInfo, Partition, Place, Refusal, TaskId, TaskInfo, User,
     Watched,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use telegraphos_accounts::{Exhausted, Shares, Users};
 
 /// Tickets of one client that are open, at most: its tasks, registrations and requests.
 const TICKETS: usize = 512;
-/// Signals that are being sent, at most.
-const SIGNALS: usize = 256;
+/// Those of all clients, by their user, and beside them those of root.
+const TICKETS_OF_USERS: (Shares, u64) = (Shares { capacity: 8192, spenders: 32, guaranteed: 128, limit: 2048 }, 2048);
+/// Signals that are being sent, and beside them those of root.
+const SIGNALS: (Shares, u64) = (Shares { capacity: 192, spenders: 32, guaranteed: 2, limit: 64 }, 64);
+/// Lists of tasks that one client waits for, at most.
+const LISTS: usize = 4;
 /// Tasks in a list, at most: so many fit a message.
 const LISTED: usize = 600;
 /// The greatest load.
 const MOST_LOAD: u32 = (1 << 24) - 1;
-/// Characters of a program's name in a list.
-const SHOWN: usize = 32;
 
 /// The daemon of a node.
 #[derive(Debug)]
@@ -36,8 +40,16 @@ pub struct Engine {
     pending: BTreeMap<u64, Pending>,
     /// Lists that are being gathered, by client and request: answers that are missing, and what has come.
     lists: BTreeMap<(u64, u32), (usize, Vec<TaskInfo>)>,
+    /// The same, by the user of the client.
+    tickets: Users,
     /// Signals that are being sent, by token: who is to be told.
     signals: BTreeMap<u64, Watcher>,
+    /// The same, by the user whose signal it is.
+    sending: Users,
+    /// What is on its way to others.
+    outbox: Outbox,
+    /// How often a limit was met.
+    refused: u64,
     /// The last ticket or token.
     last: u64,
     /// Letters of this daemon to itself.
@@ -51,11 +63,16 @@ pub struct Engine {
 struct Client {
     pid: u32,
     user: User,
+    /// Tickets that are open.
+    open: usize,
+    /// Lists that it waits for.
+    lists: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Pending {
     client: u64,
+    uid: u32,
     id: u32,
     node: u16,
     what: Awaited,
@@ -84,6 +101,8 @@ impl Engine {
     pub fn new(config: Config) -> Engine {
         let mut members = Members::default();
         members.join(config.node, config.incarnation, 0);
+        let outbox = Outbox::new(config.letters, config.has(Bug::OneUserTakesAll));
+        let users = |(shares, reserve)| Users::new(shares, reserve);
         Engine {
             config,
             members,
@@ -92,7 +111,11 @@ impl Engine {
             clients: BTreeMap::new(),
             pending: BTreeMap::new(),
             lists: BTreeMap::new(),
+            tickets: users(TICKETS_OF_USERS),
             signals: BTreeMap::new(),
+            sending: users(SIGNALS),
+            outbox,
+            refused: 0,
             last: 0,
             own: VecDeque::new(),
             stopped: false,
@@ -121,6 +144,11 @@ impl Engine {
         self.members.iter().map(info).collect()
     }
 
+    /// Letters that are on their way to a node.
+    pub fn on_their_way(&self, node: u16) -> usize {
+        self.outbox.on_their_way(node)
+    }
+
     /// The partitions, in the order of their names.
     pub fn partitions(&self) -> Vec<Partition> {
         self.partitions.iter().cloned().collect()
@@ -136,13 +164,16 @@ impl Engine {
                 }
             }
             Event::Letter { from, envelope } => self.envelope(from, envelope),
-            Event::Unreachable { node, incarnation } => {
-                if node != self.config.node && self.members.is_alive(node, incarnation) {
-                    self.dies(node);
-                }
+            Event::Sent { node } => {
+                let changed = self.outbox.sent(node);
+                let changed: Vec<Partition> =
+                    self.partitions.all().filter(|partition| changed.contains(&partition.name)).cloned().collect();
+                changed.into_iter().for_each(|partition| self.send_partition(node, partition));
             }
             Event::Connected { client, pid, user } => {
-                self.clients.insert(client, Client { pid, user });
+                // What a client before it with this number waits for is not this one's.
+                self.gone(client);
+                self.clients.insert(client, Client { pid, user, open: 0, lists: 0 });
             }
             Event::Request { client, id, request } => {
                 if let Err(refusal) = self.request(client, id, request) {
@@ -161,7 +192,8 @@ impl Engine {
                 self.end(ends);
             }
             Event::Signalled { token, outcome } => {
-                if let Some(Watcher { node, incarnation, ticket }) = self.signals.remove(&token) {
+                if let Some(Watcher { node, incarnation, ticket, uid, .. }) = self.signals.remove(&token) {
+                    self.sending.give(uid, 1);
                     self.reply(node, incarnation, Letter::Outcome { ticket, outcome });
                 }
             }
@@ -183,19 +215,65 @@ impl Engine {
         }
     }
 
-    /// Sends a letter to a node's present incarnation, if it is alive.
+    /// Takes note of a limit that a party has met; why it is refused.
+    fn limit(&mut self, party: Party, what: &'static str, exhausted: Exhausted) -> Refusal {
+        self.refused += 1;
+        self.actions.push(Action::Refused { party, what, exhausted, times: self.refused });
+        let Exhausted { held, requested, limit } = exhausted;
+        let text = format!(
+            "node {}: {party} has {held} {what}, and {requested} more were asked for: expected at most {limit}; try \
+             again when some have ended",
+            self.config.node
+        );
+        Refusal::new(Refusal::EAGAIN, text)
+    }
+
+    /// Sends the request of a user to a node that is alive, if that user may have one more on its way.
+    fn request_of(&mut self, node: u16, uid: u32, letter: Letter) -> Result<(), Refusal> {
+        let bytes = match &letter {
+            Letter::Spawn { job, .. } => job.bytes(),
+            _ => 0,
+        };
+        if node != self.config.node {
+            if let Err((what, exhausted)) = self.outbox.request(node, uid, bytes) {
+                if self.config.has(Bug::FullIsDead) {
+                    self.dies(node);
+                }
+                return Err(self.limit(Party::User(uid), what, exhausted));
+            }
+        }
+        if let Some(incarnation) = self.members.get(node).map(|member| member.incarnation) {
+            self.send_to(node, incarnation, letter);
+        }
+        Ok(())
+    }
+
+    /// Sends a letter that is owed to a node's present incarnation, if it is alive.
     fn send(&mut self, node: u16, letter: Letter) {
         if let Some(member) = self.members.get(node).filter(|member| member.alive) {
             let incarnation = member.incarnation;
-            self.send_to(node, incarnation, letter);
+            self.owe(node, incarnation, letter);
         }
     }
 
+    /// Sends a letter that is owed.
+    fn owe(&mut self, node: u16, to: Incarnation, letter: Letter) {
+        if node == self.config.node {
+            return self.own.push_back(letter);
+        }
+        match self.outbox.owe(node) {
+            Ok(()) => self.send_to(node, to, letter),
+            // A daemon that keeps its own limits is never owed so many.
+            Err(exhausted) => _ = self.limit(Party::Node(node), "letters that it does not take", exhausted),
+        }
+    }
+
+    /// Sends a letter that the outbox has counted.
     fn send_to(&mut self, node: u16, to: Incarnation, letter: Letter) {
         if node == self.config.node {
             self.own.push_back(letter);
         } else {
-            let envelope = Envelope { from: self.config.incarnation, to, letter };
+            let envelope = Envelope { from: self.config.incarnation, to, number: self.next(), letter };
             self.actions.push(Action::Send { node, envelope });
         }
     }
@@ -203,11 +281,11 @@ impl Engine {
     /// Answers a daemon, if that is still the one that has asked. This one may have become another meanwhile.
     fn reply(&mut self, node: u16, incarnation: Incarnation, letter: Letter) {
         if node == self.config.node || self.members.is_alive(node, incarnation) {
-            self.send_to(node, incarnation, letter);
+            self.owe(node, incarnation, letter);
         }
     }
 
-    fn tell(&mut self, Watcher { node, incarnation, ticket }: Watcher, exit: Exit) {
+    fn tell(&mut self, Watcher { node, incarnation, ticket, .. }: Watcher, exit: Exit) {
         self.reply(node, incarnation, Letter::Died { ticket, exit });
     }
 
@@ -219,7 +297,7 @@ impl Engine {
         for node in self.members.tick(self.config.node, self.config.silence.max(1)) {
             self.dies(node);
         }
-        // At most `tasks::MOST` tasks.
+        // The tasks of a node are few hundreds.
         let load = running.saturating_add(LOAD_ONE * self.tasks.count() as u32).min(MOST_LOAD);
         let incarnation = self.config.incarnation;
         self.members.join(self.config.node, incarnation, load);
@@ -239,7 +317,9 @@ impl Engine {
             Heard::Again => return true,
             Heard::Dead => {
                 // It does not know yet. It hears of it as often as it says that it is alive.
-                self.send_to(node, incarnation, Letter::Fenced);
+                if self.outbox.fence(node) {
+                    self.send_to(node, incarnation, Letter::Fenced);
+                }
                 return false;
             }
             Heard::Replaced => self.dies(node),
@@ -258,7 +338,15 @@ impl Engine {
 
     fn send_partitions(&mut self, node: u16) {
         let partitions: Vec<Partition> = self.partitions.all().cloned().collect();
-        partitions.into_iter().for_each(|partition| self.send(node, Letter::Partition(partition)));
+        partitions.into_iter().for_each(|partition| self.send_partition(node, partition));
+    }
+
+    fn send_partition(&mut self, node: u16, partition: Partition) {
+        let Some(member) = self.members.get(node).filter(|member| member.alive) else { return };
+        let incarnation = member.incarnation;
+        if self.outbox.partition(node, &partition.name) {
+            self.send_to(node, incarnation, Letter::Partition(partition));
+        }
     }
 
     fn dies(&mut self, node: u16) {
@@ -287,7 +375,7 @@ impl Engine {
         let tickets: Vec<u64> =
             self.pending.iter().filter(|(_, pending)| of_it(pending)).map(|(ticket, _)| *ticket).collect();
         for ticket in tickets {
-            let Some(Pending { client, id, what, .. }) = self.pending.remove(&ticket) else { continue };
+            let Some(Pending { client, id, what, .. }) = self.close(ticket) else { continue };
             let exit = Exit::NodeLost;
             let answer = match what {
                 Awaited::Task { .. } if self.config.has(Bug::ForgetTasksOfNode) => continue,
@@ -322,11 +410,14 @@ impl Engine {
                 Refusal::new(Refusal::EHOSTUNREACH, format!("node {own} was declared dead by others, by mistake"));
             self.give_up(node, &why, |what| !matches!(what, Awaited::Node | Awaited::Task { own: false, .. }));
             let watch = |(ticket, pending): (&u64, &Pending)| match pending.what {
-                Awaited::Task { pid, own: false } if pending.node == node => Some((*ticket, pid)),
+                Awaited::Task { pid, own: false } if pending.node == node => {
+                    let Client { user, .. } = self.clients.get(&pending.client)?;
+                    Some(Letter::Watch { ticket: *ticket, client: pending.client, pid, user: *user })
+                }
                 _ => None,
             };
             let watches: Vec<_> = self.pending.iter().filter_map(watch).collect();
-            watches.into_iter().for_each(|(ticket, pid)| self.send(node, Letter::Watch { ticket, pid }));
+            watches.into_iter().for_each(|watch| self.send(node, watch));
         }
     }
 
@@ -340,41 +431,69 @@ impl Engine {
 
     // ---- requests of clients
 
-    /// Opens a ticket of a client's.
+    /// Opens a ticket of a client's, for which there is room.
     fn open(&mut self, client: u64, id: u32, node: u16, what: Awaited) -> u64 {
         let ticket = self.next();
-        self.pending.insert(ticket, Pending { client, id, node, what });
+        let Some(of) = self.clients.get_mut(&client) else { return ticket };
+        of.open += 1;
+        let uid = of.user.uid;
+        _ = self.tickets.take(uid, 1);
+        self.pending.insert(ticket, Pending { client, uid, id, node, what });
         ticket
     }
 
-    fn request(&mut self, client: u64, id: u32, request: Request) -> Result<(), Refusal> {
-        let Some(Client { user, .. }) = self.clients.get(&client) else { return Ok(()) };
-        let user = *user;
-        let open = self.pending.values().filter(|pending| pending.client == client).count();
-        let more = match &request {
-            Request::Spawn { count, .. } => usize::from(*count),
-            Request::Tasks => self.members.alive().count(),
-            _ => 1,
-        };
+    /// Closes a ticket.
+    fn close(&mut self, ticket: u64) -> Option<Pending> {
+        let pending = self.pending.remove(&ticket)?;
+        self.tickets.give(pending.uid, 1);
+        if let Some(of) = self.clients.get_mut(&pending.client) {
+            of.open -= 1;
+        }
+        Some(pending)
+    }
+
+    /// Checks that a client, and its user, may have so many more tickets.
+    fn check_tickets(&mut self, client: u64, more: usize) -> Result<(), Refusal> {
+        let Some(Client { user, open, .. }) = self.clients.get(&client) else { return Ok(()) };
+        let (uid, open) = (user.uid, *open);
+        let (held, requested, available) = (self.tickets.held(uid), more as u64, self.tickets.available(uid));
         if open + more > TICKETS {
+            let exhausted = Exhausted { held: open as u64, requested, limit: TICKETS as u64 };
+            self.limit(Party::User(uid), "tickets of one client", exhausted);
             let text = format!(
                 "this client waits for {open} tasks, signals and registrations: expected at most {TICKETS}; spawn from \
                  more than one process"
             );
             return Err(Refusal::new(Refusal::EAGAIN, text));
         }
+        if requested > available {
+            let exhausted = Exhausted { held, requested, limit: held + available };
+            return Err(self.limit(Party::User(uid), "tasks, signals and registrations that it waits for", exhausted));
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, client: u64, id: u32, request: Request) -> Result<(), Refusal> {
+        let Some(Client { user, lists, .. }) = self.clients.get(&client) else { return Ok(()) };
+        let (user, lists) = (*user, *lists);
+        let more = match &request {
+            Request::Spawn { count, .. } => usize::from(*count),
+            Request::Tasks => self.members.alive().count(),
+            _ => 1,
+        };
+        self.check_tickets(client, more)?;
         match request {
             Request::Spawn { place, count, partition, job } => {
                 return self.spawn((client, id), user, place, count, partition.as_deref(), job);
             }
             Request::Signal { task, signal } => {
-                if !(0..=64).contains(&signal) {
-                    let text = format!("the signal {signal}: expected 0 to 64");
-                    return Err(Refusal::new(Refusal::EINVAL, text));
-                }
+                check_signal(signal).map_err(|error| Refusal::new(Refusal::EINVAL, error.to_string()))?;
                 self.must_live(task.node)?;
                 let ticket = self.open(client, id, task.node, Awaited::Signal);
-                self.send(task.node, Letter::Signal { ticket, pid: task.pid, signal, user });
+                let letter = Letter::Signal { ticket, pid: task.pid, signal, user };
+                self.request_of(task.node, user.uid, letter).inspect_err(|_| {
+                    self.close(ticket);
+                })?;
             }
             Request::Watch { what } => {
                 let (Watched::Node(node) | Watched::Task(TaskId { node, .. })) = what;
@@ -387,18 +506,16 @@ impl Engine {
                         Watched::Node(_) => _ = self.open(client, id, node, Awaited::Node),
                         Watched::Task(TaskId { pid, .. }) => {
                             let ticket = self.open(client, id, node, Awaited::Task { pid, own: false });
-                            self.send(node, Letter::Watch { ticket, pid });
+                            let letter = Letter::Watch { ticket, client, pid, user };
+                            self.request_of(node, user.uid, letter).inspect_err(|_| {
+                                self.close(ticket);
+                            })?;
                         }
                     },
                 }
             }
             Request::Tasks => {
-                let nodes: Vec<u16> = self.members.alive().map(|(node, _)| node).collect();
-                self.lists.insert((client, id), (nodes.len(), Vec::new()));
-                for node in nodes {
-                    let ticket = self.open(client, id, node, Awaited::List);
-                    self.send(node, Letter::Tasks { ticket });
-                }
+                self.list((client, id), user, lists)?;
             }
             Request::Nodes => self.answer(client, id, Answer::Nodes(self.nodes())),
             Request::Partitions => self.answer(client, id, Answer::Partitions(self.partitions())),
@@ -416,6 +533,34 @@ impl Engine {
             Request::DeletePartition { name } => {
                 self.partitions.nodes(&name)?;
                 self.change_partition((client, id), user, &name, BTreeSet::new())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gathers a list of all tasks.
+    fn list(&mut self, (client, id): (u64, u32), user: User, open: usize) -> Result<(), Refusal> {
+        let (uid, own) = (user.uid, self.config.node);
+        if open >= LISTS || self.lists.contains_key(&(client, id)) {
+            let exhausted = Exhausted { held: open as u64, requested: 1, limit: LISTS as u64 };
+            return Err(self.limit(Party::User(uid), "lists of tasks that one client waits for", exhausted));
+        }
+        let nodes: Vec<u16> = self.members.alive().map(|(node, _)| node).collect();
+        // All of them, or it would not be a list of all.
+        if let Some(node) = nodes.iter().find(|node| **node != own && self.outbox.available(**node, uid) == 0) {
+            let held = self.outbox.held(*node, uid);
+            let exhausted = Exhausted { held, requested: 1, limit: held };
+            return Err(self.limit(Party::User(uid), "letters to one node", exhausted));
+        }
+        self.lists.insert((client, id), (nodes.len(), Vec::new()));
+        if let Some(of) = self.clients.get_mut(&client) {
+            of.lists += 1;
+        }
+        for node in nodes {
+            let ticket = self.open(client, id, node, Awaited::List);
+            if self.request_of(node, uid, Letter::Tasks { ticket }).is_err() {
+                self.close(ticket);
+                self.gather(client, id, Vec::new());
             }
         }
         Ok(())
@@ -449,7 +594,7 @@ impl Engine {
             return Err(Refusal::new(Refusal::EPERM, text));
         }
         let changed = self.partitions.change(name, nodes, self.config.node)?;
-        self.others().into_iter().for_each(|node| self.send(node, Letter::Partition(changed.clone())));
+        self.others().into_iter().for_each(|node| self.send_partition(node, changed.clone()));
         self.answer(client, id, Answer::Done);
         Ok(())
     }
@@ -495,7 +640,12 @@ impl Engine {
         let master = TaskId { node: self.config.node, pid };
         for (index, node) in (0..count).zip(nodes.iter().copied().cycle()) {
             let ticket = self.open(client, id, node, Awaited::Start { index });
-            self.send(node, Letter::Spawn { ticket, client, master, user, job: job.clone() });
+            let letter = Letter::Spawn { ticket, client, master, user, job: job.clone() };
+            if let Err(refusal) = self.request_of(node, user.uid, letter) {
+                self.close(ticket);
+                self.answer(client, id, Answer::Spawned { index, node, outcome: Err(refusal) });
+                continue;
+            }
             // Until it says so itself: more tasks may be spawned before that.
             if let Some(member) = self.members.get_mut(node) {
                 member.load = (member.load + LOAD_ONE).min(MOST_LOAD);
@@ -507,18 +657,15 @@ impl Engine {
     fn gone(&mut self, client: u64) {
         let Some(Client { pid, .. }) = self.clients.remove(&client) else { return };
         self.lists.retain(|(of, _), _| *of != client);
-        let of_it: Vec<(u64, Pending)> =
-            self.pending.iter().filter(|(_, p)| p.client == client).map(|(ticket, p)| (*ticket, p.clone())).collect();
-        let mut masters = BTreeSet::new();
-        for (ticket, pending) in of_it {
-            self.pending.remove(&ticket);
-            match pending.what {
-                Awaited::Start { .. } | Awaited::Task { own: true, .. } => _ = masters.insert(pending.node),
-                Awaited::Task { own: false, .. } => self.send(pending.node, Letter::Forget { ticket }),
-                _ => {}
+        let of_it: Vec<u64> =
+            self.pending.iter().filter(|(_, pending)| pending.client == client).map(|(ticket, _)| *ticket).collect();
+        let mut nodes = BTreeSet::new();
+        for pending in of_it.into_iter().filter_map(|ticket| self.close(ticket)) {
+            if matches!(pending.what, Awaited::Start { .. } | Awaited::Task { .. }) {
+                nodes.insert(pending.node);
             }
         }
-        masters.into_iter().for_each(|node| self.send(node, Letter::MasterGone { client }));
+        nodes.into_iter().for_each(|node| self.send(node, Letter::ClientGone { client }));
         // Others may wait for the process itself.
         if !self.tasks.is_running(pid) && self.clients.values().all(|other| other.pid != pid) {
             let watchers = self.tasks.take_watchers(pid);
@@ -530,11 +677,14 @@ impl Engine {
     fn gather(&mut self, client: u64, id: u32, tasks: Vec<TaskInfo>) {
         let Some((missing, list)) = self.lists.get_mut(&(client, id)) else { return };
         list.extend(tasks);
+        list.sort_by_key(|info| info.task);
+        list.truncate(LISTED);
         *missing = missing.saturating_sub(1);
         if *missing == 0 {
-            let mut list = self.lists.remove(&(client, id)).map(|(_, list)| list).unwrap_or_default();
-            list.sort_by_key(|info| info.task);
-            list.truncate(LISTED);
+            let list = self.lists.remove(&(client, id)).map(|(_, list)| list).unwrap_or_default();
+            if let Some(of) = self.clients.get_mut(&client) {
+                of.lists -= 1;
+            }
             self.answer(client, id, Answer::Tasks(list));
         }
     }
@@ -552,20 +702,22 @@ impl Engine {
         if !self.hear(from, envelope.from) {
             return;
         }
+        // It is sent again where its sender cannot say whether it has come.
+        if !(self.members.is_new(from, envelope.number) || self.config.has(Bug::TakeTwice)) {
+            return;
+        }
         self.letter(from, envelope.from, envelope.letter);
     }
 
     fn letter(&mut self, node: u16, incarnation: Incarnation, letter: Letter) {
         match letter {
             Letter::Spawn { ticket, client, master, user, job } => {
-                let owner = Watcher { node, incarnation, ticket };
-                if let Err(refusal) = self.admit(user) {
-                    return self.reply(node, incarnation, Letter::Spawned { ticket, outcome: Err(refusal) });
-                }
+                let owner = Watcher { node, incarnation, ticket, client, uid: user.uid };
                 let program = job.argv.first().map_or_else(String::new, |word| word.chars().take(SHOWN).collect());
                 let token = self.next();
-                let master = Master { owner, client, task: master, uid: user.uid, program };
-                self.tasks.starting.insert(token, Starting { master, doomed: false });
+                if let Err(refusal) = self.admit(token, Master { owner, task: master, program }) {
+                    return self.reply(node, incarnation, Letter::Spawned { ticket, outcome: Err(refusal) });
+                }
                 self.actions.push(Action::Start { token, user, master: node, job });
             }
             Letter::Spawned { ticket, outcome } => {
@@ -580,39 +732,42 @@ impl Engine {
                         Ok(TaskId { node, pid })
                     }
                     Err(refusal) => {
-                        self.pending.remove(&ticket);
+                        self.close(ticket);
                         Err(refusal)
                     }
                 };
                 self.answer(client, id, Answer::Spawned { index, node, outcome });
             }
             Letter::Signal { ticket, pid, signal, user } => {
-                if self.signals.len() >= SIGNALS {
-                    let text = format!("node {} has {SIGNALS} signals to send; try again", self.config.node);
-                    let outcome = Err(Refusal::new(Refusal::EAGAIN, text));
+                if let Err(exhausted) = self.sending.take(user.uid, 1) {
+                    let outcome = Err(self.limit(Party::User(user.uid), "signals that are being sent", exhausted));
                     return self.reply(node, incarnation, Letter::Outcome { ticket, outcome });
                 }
                 let token = self.next();
-                self.signals.insert(token, Watcher { node, incarnation, ticket });
+                // Its client is not needed: the ticket names the request.
+                self.signals.insert(token, Watcher { node, incarnation, ticket, client: 0, uid: user.uid });
                 self.actions.push(Action::Signal { token, pid, signal, user });
             }
             Letter::Outcome { ticket, outcome } => {
-                let signal = |pending: &Pending| pending.node == node && pending.what == Awaited::Signal;
-                if let Some(Pending { client, id, .. }) = self.take(ticket, signal) {
+                let refused = outcome.is_err();
+                let answered = |pending: &Pending| {
+                    let watch = refused && matches!(pending.what, Awaited::Task { own: false, .. });
+                    pending.node == node && (watch || pending.what == Awaited::Signal)
+                };
+                if let Some(Pending { client, id, .. }) = self.take(ticket, answered) {
                     self.answer(client, id, outcome.map_or_else(Answer::Refused, |()| Answer::Done));
                 }
             }
-            Letter::Watch { ticket, pid } => {
-                let watcher = Watcher { node, incarnation, ticket };
-                let is_here = self.tasks.is_running(pid) || self.clients.values().any(|client| client.pid == pid);
-                // Where there is no room for one more, it is not there for whoever asks.
-                if !(is_here && self.tasks.watch(pid, watcher)) {
-                    let exit = self.tasks.ended(pid).filter(|_| !is_here).unwrap_or(Exit::Unknown);
-                    self.tell(watcher, exit);
+            Letter::Watch { ticket, client, pid, user } => {
+                let watcher = Watcher { node, incarnation, ticket, client, uid: user.uid };
+                if !(self.tasks.is_running(pid) || self.clients.values().any(|client| client.pid == pid)) {
+                    let exit = self.tasks.ended(pid).unwrap_or(Exit::Unknown);
+                    return self.tell(watcher, exit);
                 }
-            }
-            Letter::Forget { ticket } => {
-                self.tasks.forget(|watcher| *watcher == Watcher { node, incarnation, ticket });
+                if let Err(exhausted) = self.tasks.watch(pid, watcher) {
+                    let outcome = Err(self.limit(Party::User(user.uid), "registrations here", exhausted));
+                    self.reply(node, incarnation, Letter::Outcome { ticket, outcome });
+                }
             }
             Letter::Died { ticket, exit } => {
                 let task = |pending: &Pending| pending.node == node && matches!(pending.what, Awaited::Task { .. });
@@ -625,64 +780,56 @@ impl Engine {
                     self.answer(client, id, Answer::Died { what, exit });
                 }
             }
-            Letter::MasterGone { client } => {
-                let of = |master: &Master| {
-                    let owner = master.owner;
-                    (owner.node, owner.incarnation, master.client) == (node, incarnation, client)
-                };
-                let ends = self.tasks.end(self.config.grace, of);
+            Letter::ClientGone { client } => {
+                let of_it = |it: &Watcher| (it.node, it.incarnation, it.client) == (node, incarnation, client);
+                self.tasks.forget(of_it);
+                let ends = self.tasks.end(self.config.grace, |master| of_it(&master.owner));
                 self.end(ends);
             }
             Letter::Tasks { ticket } => {
                 let tasks = self.tasks.list(self.config.node);
                 self.reply(node, incarnation, Letter::TaskList { ticket, tasks });
             }
-            Letter::TaskList { ticket, tasks } => {
+            Letter::TaskList { ticket, mut tasks } => {
+                // A node lists its own tasks only.
+                tasks.retain(|info| info.task.node == node);
                 let list = |pending: &Pending| pending.node == node && pending.what == Awaited::List;
                 if let Some(Pending { client, id, .. }) = self.take(ticket, list) {
                     self.gather(client, id, tasks);
                 }
             }
-            Letter::Partition(partition) => self.partitions.merge(partition, self.config.has(Bug::LastComeWins)),
+            Letter::Partition(partition) => {
+                // One with nodes beyond the limit of this cluster is not taken.
+                if partition.nodes.iter().all(|node| *node < self.config.nodes) {
+                    self.partitions.merge(partition, self.config.has(Bug::LastComeWins));
+                }
+            }
             // It is handled whoever says it, see above.
             Letter::Fenced => {}
         }
     }
 
-    /// Whether one more task of this user may be started here.
-    fn admit(&self, user: User) -> Result<(), Refusal> {
-        let node = self.config.node;
+    /// Whether one more task may be started here, for this master.
+    fn admit(&mut self, token: u64, master: Master) -> Result<(), Refusal> {
         if self.stopped {
-            return Err(Refusal::new(Refusal::EHOSTUNREACH, format!("node {node} ends")));
+            return Err(Refusal::new(Refusal::EHOSTUNREACH, format!("node {} ends", self.config.node)));
         }
-        let (running, own) = (self.tasks.count(), self.tasks.count_of(user.uid));
-        if running >= tasks::MOST || (own >= tasks::OF_A_USER && !user.is_root()) {
-            let (most, of_a_user, uid) = (tasks::MOST, tasks::OF_A_USER, user.uid);
-            let text = format!(
-                "node {node} has {running} tasks, {own} of user {uid}: expected at most {most}, and {of_a_user} of one \
-                 user; wait for some to end"
-            );
-            return Err(Refusal::new(Refusal::EAGAIN, text));
-        }
-        Ok(())
+        let uid = master.owner.uid;
+        self.tasks.start(token, master).map_err(|exhausted| self.limit(Party::User(uid), "tasks here", exhausted))
     }
 
     /// Closes a ticket, if it is of that kind.
     fn take(&mut self, ticket: u64, is: impl Fn(&Pending) -> bool) -> Option<Pending> {
-        is(self.pending.get(&ticket)?).then(|| self.pending.remove(&ticket)).flatten()
+        is(self.pending.get(&ticket)?).then(|| self.close(ticket)).flatten()
     }
 
     fn started(&mut self, token: u64, outcome: Result<u32, Refusal>) {
-        let Some(Starting { master, doomed }) = self.tasks.starting.remove(&token) else { return };
-        let Watcher { node, incarnation, ticket } = master.owner;
-        if let Ok(pid) = outcome {
-            let client = master.client;
-            self.tasks.add(pid, master);
-            if doomed && !self.config.has(Bug::KeepLateStarts) {
-                let of = |master: &Master| master.owner.ticket == ticket && master.client == client;
-                let ends = self.tasks.end(self.config.grace, of);
-                self.end(ends);
-            }
+        let started = self.tasks.started(token, outcome.as_ref().ok().copied());
+        let Some(Starting { master: Master { owner, .. }, doomed }) = started else { return };
+        let Watcher { node, incarnation, ticket, .. } = owner;
+        if outcome.is_ok() && doomed && !self.config.has(Bug::KeepLateStarts) {
+            let ends = self.tasks.end(self.config.grace, |master| master.owner == owner);
+            self.end(ends);
         }
         self.reply(node, incarnation, Letter::Spawned { ticket, outcome });
     }

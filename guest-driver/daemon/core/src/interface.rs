@@ -4,6 +4,8 @@
 use crate::bugs::Bug;
 use crate::protocol::{Answer, Envelope, Request};
 use crate::types::{Exit, Incarnation, Job, Refusal, User};
+use std::fmt;
+use telegraphos_accounts::Exhausted;
 
 /// What an engine is made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +20,9 @@ pub struct Config {
     pub silence: u32,
     /// Periods between SIGTERM and SIGKILL for the tasks of a master that has gone.
     pub grace: u32,
+    /// Requests of clients on their way to one node, at most; of one user half as many, and of root an eighth beside
+    /// them.
+    pub letters: u64,
     /// A deliberate bug that a check must find.
     #[cfg(feature = "bugs")]
     pub bug: Option<Bug>,
@@ -32,6 +37,7 @@ impl Config {
             nodes,
             silence: 8,
             grace: 8,
+            letters: 1024,
             #[cfg(feature = "bugs")]
             bug: None,
         }
@@ -73,16 +79,15 @@ pub enum Event {
         /// The letter.
         envelope: Envelope,
     },
-    /// A letter to that incarnation could not be delivered: others to it are lost as well.
-    Unreachable {
+    /// The first of the letters that are on their way to a node has arrived, or is for an incarnation that is dead
+    /// here. One for an incarnation that is alive is sent again until it arrives.
+    Sent {
         /// The node.
         node: u16,
-        /// The incarnation.
-        incarnation: Incarnation,
     },
     /// A local client.
     Connected {
-        /// Its number, which none has had before.
+        /// Its number. A client before it with the same one is gone.
         client: u64,
         /// Its process id.
         pid: u32,
@@ -126,6 +131,24 @@ pub enum Event {
     },
     /// The daemon is to end: its tasks end, and no more are started.
     Stop,
+}
+
+/// The party that meets a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Party {
+    /// A user id.
+    User(u32),
+    /// A node.
+    Node(u16),
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Party::User(uid) => write!(f, "user {uid}"),
+            Party::Node(node) => write!(f, "node {node}"),
+        }
+    }
 }
 
 /// What is to be done, in this order.
@@ -196,6 +219,17 @@ pub enum Action {
         node: u16,
         /// Its incarnation.
         incarnation: Incarnation,
+    },
+    /// A party has used up what it may have of something, and was refused more; for the log.
+    Refused {
+        /// The party.
+        party: Party,
+        /// Of what.
+        what: &'static str,
+        /// How much it has, and may have.
+        exhausted: Exhausted,
+        /// How often this daemon has refused any party anything so far.
+        times: u64,
     },
     /// This node was declared dead by mistake, and goes on as another incarnation; to be told.
     Renewed {

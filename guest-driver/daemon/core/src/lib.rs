@@ -16,10 +16,12 @@
 //! | `interface` | events, actions, configuration |
 //! | `engine` | the rules: clients' requests, and what other daemons say |
 //! | `members` | which nodes are alive, in which incarnation |
+//! | `outbox` | the letters that are on their way, and whose they are |
 //! | `tasks` | the tasks of this node |
 //! | `partitions` | subsets of the nodes, of which all daemons have the same |
 //!
-//! Letters between two daemons that both live arrive once and in order. What an incarnation that is dead for a daemon
+//! Letters between two daemons that both live arrive once and in order. A node is dead when it is silent, and for no
+//! other reason: a letter that cannot be delivered is sent again. What an incarnation that is dead for a daemon
 //! has said, or says later, does not count: whoever has been declared dead by mistake is told
 //! ([`Letter::Fenced`](protocol::Letter::Fenced)), ends its tasks, and goes on as another incarnation. So the death of
 //! a node is final for all who have seen it.
@@ -29,6 +31,7 @@ mod bugs;
 mod engine;
 mod interface;
 mod members;
+mod outbox;
 mod partitions;
 pub mod protocol;
 mod tasks;
@@ -37,7 +40,7 @@ mod types;
 #[cfg(feature = "bugs")]
 pub use bugs::Bug;
 pub use engine::Engine;
-pub use interface::{Action, Config, Event};
+pub use interface::{Action, Config, Event, Party};
 pub use types::{
     Exit, INCARNATION_BITS, Incarnation, Job, LOAD_ONE, Logger, NodeInfo, Partition, Place, Refusal, TaskId, TaskInfo,
     User, Watched,

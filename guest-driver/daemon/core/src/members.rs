@@ -15,6 +15,8 @@ pub(crate) struct Member {
     pub(crate) load: u32,
     /// Periods since it was heard last.
     silent: u32,
+    /// The number of the last letter of this incarnation.
+    letter: u64,
     dead: VecDeque<Incarnation>,
 }
 
@@ -74,7 +76,18 @@ impl Members {
 
     pub(crate) fn join(&mut self, node: u16, incarnation: Incarnation, load: u32) {
         let member = self.0.entry(node).or_default();
+        if member.incarnation != incarnation {
+            member.letter = 0;
+        }
         (member.incarnation, member.alive, member.load, member.silent) = (incarnation, true, load, 0);
+    }
+
+    /// Whether a letter of the incarnation that is alive has not come before.
+    pub(crate) fn is_new(&mut self, node: u16, letter: u64) -> bool {
+        let Some(member) = self.0.get_mut(&node) else { return false };
+        let new = letter > member.letter;
+        member.letter = member.letter.max(letter);
+        new
     }
 
     /// Marks the incarnation that was alive as dead, for good.

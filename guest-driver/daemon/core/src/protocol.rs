@@ -14,6 +14,8 @@ pub const MAX_JOB: usize = 32 * 1024;
 pub const MAX_COUNT: u16 = 256;
 /// Bytes of a partition's name, 1 to this; letters, digits, `-`, `_` and `.`.
 pub const MAX_NAME: usize = 32;
+/// Characters of a program's name in a list, at most.
+pub const SHOWN: usize = 32;
 /// Bytes of a length before each message on a Unix socket: least byte first.
 pub const LENGTH: usize = 4;
 
@@ -102,6 +104,8 @@ pub struct Envelope {
     pub from: Incarnation,
     /// The receiver's; a letter for another one is dropped.
     pub to: Incarnation,
+    /// Greater than that of each letter before; one that has come already is dropped.
+    pub number: u64,
     /// The letter.
     pub letter: Letter,
 }
@@ -140,24 +144,23 @@ pub enum Letter {
         /// Whose request it is.
         user: User,
     },
-    /// How a request ended.
+    /// How a request ended; of a registration, that it is refused.
     Outcome {
         /// That of the request.
         ticket: u64,
         /// How.
         outcome: Result<(), Refusal>,
     },
-    /// Say when that process has died. Answered by `Died`.
+    /// Say when that process has died. Answered by `Died`, or `Outcome` if it is refused.
     Watch {
         /// For the answer.
         ticket: u64,
+        /// The number of the client.
+        client: u64,
         /// The process.
         pid: u32,
-    },
-    /// Nobody is to be told for this ticket any more.
-    Forget {
-        /// That of the watch.
-        ticket: u64,
+        /// Whose request it is.
+        user: User,
     },
     /// A task has died.
     Died {
@@ -166,8 +169,8 @@ pub enum Letter {
         /// How.
         exit: Exit,
     },
-    /// A client of the sender's is gone: its tasks are to end.
-    MasterGone {
+    /// A client of the sender's is gone: its tasks are to end, and its registrations are forgotten.
+    ClientGone {
         /// Its number.
         client: u64,
     },
@@ -206,7 +209,7 @@ pub trait Checked: Serialize + DeserializeOwned {
 
 impl Job {
     /// Bytes that count for [`MAX_JOB`].
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let env = self.env.iter().map(|(name, value)| name.len() + value.len() + 2);
         self.argv.iter().map(|word| word.len() + 1).sum::<usize>() + env.sum::<usize>() + self.dir.len()
     }
@@ -283,12 +286,51 @@ impl Checked for Answer {
     }
 }
 
+/// Checks the id of a process: 0 and what is negative name groups.
+fn check_pid(pid: u32) -> Result<(), Malformed> {
+    if i32::try_from(pid).is_ok_and(|pid| pid > 0) {
+        return Ok(());
+    }
+    malformed(format!("the process {pid}: expected 1 to {}", i32::MAX))
+}
+
+/// Checks a user: system calls take the greatest number for "as before".
+fn check_user(user: User) -> Result<(), Malformed> {
+    if user.uid == u32::MAX || user.gid == u32::MAX {
+        return malformed(format!("user {}, group {}: expected less than {}", user.uid, user.gid, u32::MAX));
+    }
+    Ok(())
+}
+
+/// Checks the number of a signal.
+pub(crate) fn check_signal(signal: i32) -> Result<(), Malformed> {
+    if (0..=64).contains(&signal) {
+        return Ok(());
+    }
+    malformed(format!("the signal {signal}: expected 0 to 64"))
+}
+
 impl Checked for Envelope {
     fn check(&self) -> Result<(), Malformed> {
         match &self.letter {
-            Letter::Spawn { job, .. } => job.check(),
-            Letter::Spawned { outcome, .. } => check_refusal(outcome),
+            Letter::Spawn { job, user, .. } => {
+                check_user(*user)?;
+                job.check()
+            }
+            Letter::Spawned { outcome, .. } => {
+                check_refusal(outcome)?;
+                outcome.as_ref().map_or(Ok(()), |pid| check_pid(*pid))
+            }
+            Letter::Signal { signal, user, .. } => {
+                check_user(*user)?;
+                check_signal(*signal)
+            }
+            Letter::Watch { user, .. } => check_user(*user),
             Letter::Outcome { outcome, .. } => check_refusal(outcome),
+            Letter::TaskList { tasks, .. } => match tasks.iter().find(|info| info.program.chars().count() > SHOWN) {
+                Some(info) => malformed(format!("the program of task {} has more than {SHOWN} characters", info.task)),
+                None => Ok(()),
+            },
             Letter::Partition(partition) => check_name(&partition.name),
             _ => Ok(()),
         }

@@ -3,15 +3,14 @@
 
 use crate::types::{Exit, Incarnation, TaskId, TaskInfo};
 use std::collections::{BTreeMap, VecDeque};
+use telegraphos_accounts::{Exhausted, Shares, Users};
 
-/// Tasks of a node, at most.
-pub(crate) const MOST: usize = 256;
-/// Those of one user, at most, but of root.
-pub(crate) const OF_A_USER: usize = 192;
+/// Tasks of a node, and beside them those of root.
+const TASKS: (Shares, u64) = (Shares { capacity: 224, spenders: 16, guaranteed: 2, limit: 128 }, 32);
 /// Tasks that have ended, and whose exit is still known.
 const ENDED: usize = 1024;
-/// Registrations at the tasks and clients of a node, at most.
-const WATCHERS: usize = 4096;
+/// Registrations at the tasks and clients of a node, and beside them those of root.
+const WATCHERS: (Shares, u64) = (Shares { capacity: 3072, spenders: 32, guaranteed: 32, limit: 1024 }, 1024);
 
 /// Somebody who is to be told: a ticket of a daemon's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +18,9 @@ pub(crate) struct Watcher {
     pub(crate) node: u16,
     pub(crate) incarnation: Incarnation,
     pub(crate) ticket: u64,
+    /// The number of the client there.
+    pub(crate) client: u64,
+    pub(crate) uid: u32,
 }
 
 /// Whose task it is.
@@ -26,10 +28,7 @@ pub(crate) struct Watcher {
 pub(crate) struct Master {
     /// Who is told of its end.
     pub(crate) owner: Watcher,
-    /// The number of the client there.
-    pub(crate) client: u64,
     pub(crate) task: TaskId,
-    pub(crate) uid: u32,
     pub(crate) program: String,
 }
 
@@ -56,27 +55,36 @@ pub(crate) struct End {
 }
 
 /// The tasks of this node, and who is to be told of their end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tasks {
     running: BTreeMap<u32, Task>,
-    pub(crate) starting: BTreeMap<u64, Starting>,
+    starting: BTreeMap<u64, Starting>,
     ended: VecDeque<(u32, Exit)>,
     watchers: Vec<(u32, Watcher)>,
+    /// Those that run or start, by their user.
+    tasks: Users,
+    /// Registrations, by the user of the client.
+    registrations: Users,
+}
+
+impl Default for Tasks {
+    fn default() -> Tasks {
+        let users = |(shares, reserve)| Users::new(shares, reserve);
+        Tasks {
+            running: BTreeMap::new(),
+            starting: BTreeMap::new(),
+            ended: VecDeque::new(),
+            watchers: Vec::new(),
+            tasks: users(TASKS),
+            registrations: users(WATCHERS),
+        }
+    }
 }
 
 impl Tasks {
     /// Tasks that run or start.
     pub(crate) fn count(&self) -> usize {
         self.running.len() + self.starting.len()
-    }
-
-    /// Those of a user.
-    pub(crate) fn count_of(&self, uid: u32) -> usize {
-        let masters = self.running.values().map(|task| &task.master);
-        masters
-            .chain(self.starting.values().map(|starting| &starting.master))
-            .filter(|master| master.uid == uid)
-            .count()
     }
 
     pub(crate) fn is_running(&self, pid: u32) -> bool {
@@ -92,41 +100,58 @@ impl Tasks {
         let info = |(pid, task): (&u32, &Task)| TaskInfo {
             task: TaskId { node, pid: *pid },
             master: task.master.task,
-            uid: task.master.uid,
+            uid: task.master.owner.uid,
             program: task.master.program.clone(),
         };
         self.running.iter().map(info).collect()
     }
 
-    /// Adds a task; false if there are too many registrations.
-    pub(crate) fn watch(&mut self, pid: u32, watcher: Watcher) -> bool {
-        let room = self.watchers.len() < WATCHERS;
-        if room {
-            self.watchers.push((pid, watcher));
-        }
-        room
+    /// Registers for the end of a process.
+    pub(crate) fn watch(&mut self, pid: u32, watcher: Watcher) -> Result<(), Exhausted> {
+        self.registrations.take(watcher.uid, 1)?;
+        self.watchers.push((pid, watcher));
+        Ok(())
     }
 
     /// Takes out who is to be told of the end of a process.
     pub(crate) fn take_watchers(&mut self, pid: u32) -> Vec<Watcher> {
-        let (of_it, others) = std::mem::take(&mut self.watchers).into_iter().partition(|(of, _)| *of == pid);
+        let (of_it, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.watchers).into_iter().partition(|(of, _)| *of == pid);
         self.watchers = others;
-        let of_it: Vec<(u32, Watcher)> = of_it;
+        of_it.iter().for_each(|(_, watcher)| self.registrations.give(watcher.uid, 1));
         of_it.into_iter().map(|(_, watcher)| watcher).collect()
     }
 
     pub(crate) fn forget(&mut self, gone: impl Fn(&Watcher) -> bool) {
-        self.watchers.retain(|(_, watcher)| !gone(watcher));
+        let registrations = &mut self.registrations;
+        self.watchers.retain(|(_, watcher)| {
+            let goes = gone(watcher);
+            registrations.give(watcher.uid, goes.into());
+            !goes
+        });
     }
 
-    /// A process has been started for a master.
-    pub(crate) fn add(&mut self, pid: u32, master: Master) {
-        self.running.insert(pid, Task { master, ending: None });
+    /// A process is to be started for a master.
+    pub(crate) fn start(&mut self, token: u64, master: Master) -> Result<(), Exhausted> {
+        self.tasks.take(master.owner.uid, 1)?;
+        self.starting.insert(token, Starting { master, doomed: false });
+        Ok(())
+    }
+
+    /// A process has been started, or not: for whom.
+    pub(crate) fn started(&mut self, token: u64, pid: Option<u32>) -> Option<Starting> {
+        let starting = self.starting.remove(&token)?;
+        match pid {
+            Some(pid) => _ = self.running.insert(pid, Task { master: starting.master.clone(), ending: None }),
+            None => self.tasks.give(starting.master.owner.uid, 1),
+        }
+        Some(starting)
     }
 
     /// A process has ended: whoever is to be told.
     pub(crate) fn exited(&mut self, pid: u32, exit: Exit) -> Vec<Watcher> {
         let Some(task) = self.running.remove(&pid) else { return Vec::new() };
+        self.tasks.give(task.master.owner.uid, 1);
         if self.ended.len() == ENDED {
             self.ended.pop_front();
         }

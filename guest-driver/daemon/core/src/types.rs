@@ -99,32 +99,34 @@ impl fmt::Display for Exit {
 pub struct Logger {
     /// TCP port on the master's node.
     pub port: u16,
-    /// What a stream of a task of this master begins with.
+    /// What a stream to this master begins with, which answers with [`Logger::TAKEN`].
     pub key: [u8; 16],
 }
 
 impl Logger {
+    /// What a master answers to its key. A stream that ends before has made room for others, and is tried again.
+    pub const TAKEN: u8 = 1;
     /// Bytes of [`Logger::head`].
-    pub const HEAD: usize = 23;
+    pub const HEAD: usize = 7;
 
-    /// What a stream of a task begins with: the key; its node and process id, least byte first; 1 for its standard
-    /// output, 2 for its standard error.
-    pub fn head(&self, task: TaskId, stream: u8) -> [u8; Logger::HEAD] {
-        let mut head = [0; Logger::HEAD];
-        head[..16].copy_from_slice(&self.key);
-        head[16..18].copy_from_slice(&task.node.to_le_bytes());
-        head[18..22].copy_from_slice(&task.pid.to_le_bytes());
-        head[22] = stream;
-        head
+    /// What a stream of a task begins with behind the key: its node and process id, least byte first; 1 for its
+    /// standard output, 2 for its standard error.
+    pub fn head(task: TaskId, stream: u8) -> [u8; Logger::HEAD] {
+        let ([n0, n1], [p0, p1, p2, p3]) = (task.node.to_le_bytes(), task.pid.to_le_bytes());
+        [n0, n1, p0, p1, p2, p3, stream]
     }
 
-    /// The task and the stream of a head; `None` if it has another key or is none.
-    pub fn read_head(&self, head: &[u8; Logger::HEAD]) -> Option<(TaskId, u8)> {
-        let [key @ .., n0, n1, p0, p1, p2, p3, stream] = head;
+    /// The task and the stream of a head; `None` if it is none.
+    pub fn read_head(head: [u8; Logger::HEAD]) -> Option<(TaskId, u8)> {
+        let [n0, n1, p0, p1, p2, p3, stream] = head;
+        let task = TaskId { node: u16::from_le_bytes([n0, n1]), pid: u32::from_le_bytes([p0, p1, p2, p3]) };
+        (1..=2).contains(&stream).then_some((task, stream))
+    }
+
+    /// Whether that is the key of this master.
+    pub fn is_key(&self, key: &[u8; 16]) -> bool {
         // Every byte is compared: the time does not say how many were right.
-        let same = key.iter().zip(&self.key).fold(0, |all, (a, b)| all | (a ^ b)) == 0;
-        let task = TaskId { node: u16::from_le_bytes([*n0, *n1]), pid: u32::from_le_bytes([*p0, *p1, *p2, *p3]) };
-        (same && (1..=2).contains(stream)).then_some((task, *stream))
+        key.iter().zip(&self.key).fold(0, |all, (a, b)| all | (a ^ b)) == 0
     }
 }
 

@@ -12,4 +12,7 @@ telegraphos_testkit::bug_table! {
     MostLoaded => "random", "not the least loaded";
     LastComeWins => "random", "have other partitions";
     HearTheDead => "random", "declared dead";
+    FullIsDead => "random", "was not silent";
+    OneUserTakesAll => "random", "refused within its share";
+    TakeTwice => "random", "master is dead";
 }

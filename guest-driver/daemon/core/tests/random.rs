@@ -2,7 +2,8 @@
 //! A cluster of daemons in random order: letters are late, nodes die, come back, or are silent for too long; tasks end,
 //! ignore SIGTERM, or are slow to start; masters die. Checked: each client is told of each death once; no task outlives
 //! its master by more than the grace; tasks are spawned inside their partition, on the least loaded nodes; who was
-//! declared dead is; in the end all daemons have the same nodes and partitions.
+//! declared dead is, and has been silent; clients that send as much as they can leave others their share; in the end
+//! all daemons have the same nodes and partitions.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -25,8 +26,8 @@ fn run(seed: u64, bug: Option<Bug>) -> Result<Counts, String> {
 fn s3_in_any_order_deaths_are_told_once_and_nothing_outlives_its_master() {
     let (seeds, counts) = over_seeds_on_all_processors(3000, 300_000, Counts::add, |seed| run(seed, None));
     println!("{seeds} seeds: {counts:?}");
-    let Counts { spawned, refused, told, lost, ended, killed, crashes, fenced, partitions } = counts;
-    let all = [spawned, refused, told, lost, ended, killed, crashes, fenced, partitions];
+    let Counts { spawned, refused, told, lost, ended, killed, crashes, fenced, partitions, full } = counts;
+    let all = [spawned, refused, told, lost, ended, killed, crashes, fenced, partitions, full];
     assert!(seeds == 1 || all.iter().all(|n| *n > 100), "{counts:?}");
 }
 
@@ -77,4 +78,19 @@ fn partitions_that_differ_are_found() {
 #[test]
 fn the_dead_that_still_count_are_found() {
     found(Bug::HearTheDead, "declared dead");
+}
+
+#[test]
+fn nodes_that_are_dead_since_they_take_no_letter_are_found() {
+    found(Bug::FullIsDead, "was not silent");
+}
+
+#[test]
+fn users_that_use_up_what_others_may_send_are_found() {
+    found(Bug::OneUserTakesAll, "refused within its share");
+}
+
+#[test]
+fn letters_that_count_twice_are_found() {
+    found(Bug::TakeTwice, "master is dead");
 }

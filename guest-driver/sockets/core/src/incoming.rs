@@ -55,6 +55,26 @@ impl Incoming {
         ring::is_size(size).then(|| Incoming { size, ..Incoming::default() })
     }
 
+    /// Its state, for memory that processes share.
+    pub fn words(&self) -> [u64; 5] {
+        [self.within, self.head, self.position, self.left, self.size]
+    }
+
+    /// The end with a state from such memory, where anything may have been written. `None` if no end has this state:
+    /// with any other, nothing outside of the ring is read.
+    pub fn of([within, head, position, left, size]: [u64; 5]) -> Option<Incoming> {
+        let has_ring = size == 0 || ring::is_size(size);
+        let inside = left == 0 || size > 0 && left <= size - position % size;
+        let near = head <= ring::FARTHEST && position <= ring::FARTHEST;
+        let valid = has_ring && inside && near && within <= Frame::MOST.into();
+        valid.then(|| Incoming { within, head, position, left, size, ..Incoming::default() })
+    }
+
+    /// Bytes of its ring; 0 if there is none.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
     /// With a deliberate bug.
     #[cfg(feature = "bugs")]
     pub fn with(self, bug: Option<Bug>) -> Incoming {

@@ -46,7 +46,7 @@ pub use incoming::{Incoming, Next, Unframed};
 pub use outgoing::{Outgoing, Piece, Pieces, Room};
 pub use read::{Read, Reading, peek, read};
 pub use ring::{ALIGN, HEAD, SMALLEST, longest};
-pub use write::{Writing, write};
+pub use write::{Record, Writing, write};
 
 /// What the other end has done against the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -55,6 +55,23 @@ impl Outgoing {
         ring::is_size(size).then(|| Outgoing { size, ..Outgoing::default() })
     }
 
+    /// Its state, for memory that processes share.
+    pub fn words(&self) -> [u64; 3] {
+        [self.owed, self.tail, self.size]
+    }
+
+    /// The end with a state from such memory, where anything may have been written. `None` if no end has this state:
+    /// with any other, nothing outside of the ring is written.
+    pub fn of([owed, tail, size]: [u64; 3]) -> Option<Outgoing> {
+        let valid = (size == 0 || ring::is_size(size)) && tail <= ring::FARTHEST && owed <= Frame::MOST.into();
+        valid.then(|| Outgoing { owed, tail, size, ..Outgoing::default() })
+    }
+
+    /// Bytes of its ring; 0 if there is none.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
     /// With a deliberate bug.
     #[cfg(feature = "bugs")]
     pub fn with(self, bug: Option<Bug>) -> Outgoing {

@@ -8,6 +8,9 @@ pub const ALIGN: u64 = 64;
 /// The smallest ring.
 pub const SMALLEST: u64 = 8192;
 
+/// A position that no direction reaches, far from where sums overflow.
+pub(crate) const FARTHEST: u64 = 1 << 62;
+
 /// Where fewer bytes are left before the end of a ring of that size, a record begins at the ring's start.
 fn least_room(size: u64) -> u64 {
     size / 8

@@ -21,12 +21,23 @@ pub trait Writing {
     /// The longest record that it can write.
     fn most(&self) -> u64;
 
-    /// Writes a record of `length` bytes to the ring, its word first, and returns when it is there. False if the ring
-    /// is gone.
-    fn record(&mut self, room: Room, offset: u64, length: u64) -> bool;
+    /// Writes a record of `length` bytes to the ring, its word first, and returns when it is there. It waits for no
+    /// other party without a bound.
+    fn record(&mut self, room: Room, offset: u64, length: u64) -> Record;
 
     /// The ring is full: waits a little until it may not be. False if the connection shall take the bytes instead.
     fn wait_for_room(&mut self) -> bool;
+}
+
+/// What has become of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// It is in the ring.
+    Written,
+    /// Nothing of it is, and no other record can be written now: the connection takes the bytes.
+    Busy,
+    /// The ring is not written any more. Some of the record may be there, or come later.
+    Gone,
 }
 
 /// Writes `length` bytes: where at least `least` are left to the ring, as long as it has room, else to the connection.
@@ -83,9 +94,13 @@ fn by_ring<C: Writing>(
         }
     };
     let length = left.min(room.length).min(connection.most());
-    if !connection.record(room, offset, length) {
-        outgoing.forget_ring();
-        return Ok(None);
+    match connection.record(room, offset, length) {
+        Record::Written => {}
+        Record::Busy => return Ok(None),
+        Record::Gone => {
+            outgoing.forget_ring();
+            return Ok(None);
+        }
     }
     connection.announce(Frame::Record.code())?;
     outgoing.recorded(room, length);

@@ -5,7 +5,8 @@
 
 use std::collections::VecDeque;
 use telegraphos_sockets_core::{
-    Bug, Failure, Frame, Incoming, Outgoing, Piece, Reading, Room, SMALLEST, Violation, Writing, peek, read, write,
+    Bug, Failure, Frame, Incoming, Outgoing, Piece, Reading, Record, Room, SMALLEST, Violation, Writing, peek, read,
+    write,
 };
 use telegraphos_testkit::{Rng, finds, over_seeds};
 
@@ -22,6 +23,8 @@ struct World {
     ended: bool,
     ring: Vec<u8>,
     ring_is_gone: bool,
+    /// What a copy writes there that was not answered.
+    late: Vec<(usize, Vec<u8>)>,
     /// What the receiver has said, oldest first; the sender sees them late.
     heads: VecDeque<u64>,
     seen: u64,
@@ -73,14 +76,21 @@ impl Writing for Writer<'_> {
         SMALLEST / 2
     }
 
-    fn record(&mut self, room: Room, offset: u64, length: u64) -> bool {
-        if self.world.ring_is_gone {
-            return false;
+    fn record(&mut self, room: Room, offset: u64, length: u64) -> Record {
+        if self.world.random.percent(3) {
+            return Record::Busy;
         }
         let (at, data) = (room.offset as usize, &self.data[offset as usize..(offset + length) as usize]);
-        self.world.ring[at..at + 8].copy_from_slice(&length.to_le_bytes());
-        self.world.ring[at + 8..at + 8 + data.len()].copy_from_slice(data);
-        true
+        let mut record = length.to_le_bytes().to_vec();
+        record.extend(data);
+        if self.world.ring_is_gone {
+            // Not answered: some of it comes at any time.
+            let late = self.world.random.below(record.len());
+            self.world.late.push((at + late, record.split_off(late)));
+            return Record::Gone;
+        }
+        self.world.ring[at..at + record.len()].copy_from_slice(&record);
+        Record::Written
     }
 
     fn wait_for_room(&mut self) -> bool {
@@ -106,6 +116,10 @@ impl Reading for World {
     }
 
     fn consume(&mut self, bytes: usize) -> Result<(), WouldBlock> {
+        // Of bytes that have been peeked at, unless the state is one that no end has.
+        if bytes > self.connection.len() {
+            return Err(WouldBlock);
+        }
         self.connection.drain(..bytes);
         Ok(())
     }
@@ -147,12 +161,18 @@ fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
         ended: false,
         ring: vec![0; size as usize],
         ring_is_gone: false,
+        late: Vec::new(),
         heads: VecDeque::new(),
         seen: 0,
     };
     let (mut written, mut got) = (0, Vec::<u8>::new());
     let wrong = |what: String| Err(format!("rules: {what}"));
     for _ in 0..2_000_000 {
+        if world.random.percent(10) {
+            for (at, bytes) in std::mem::take(&mut world.late) {
+                world.ring[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+        }
         world.ring_is_gone |= ring_goes.is_some_and(|at| written >= at);
         if written < data.len() && world.random.percent(50) {
             let length = 1 + world.random.below(data.len() - written);
@@ -243,6 +263,7 @@ fn a_stream_without_rules_is_refused_and_reads_nothing_outside() {
             ended: true,
             ring,
             ring_is_gone: false,
+            late: Vec::new(),
             heads: VecDeque::new(),
             seen: 0,
         };
@@ -260,6 +281,60 @@ fn a_stream_without_rules_is_refused_and_reads_nothing_outside() {
         Err("no end".into())
     });
     assert!(refused > 0);
+}
+
+/// Words that processes share, where a hostile one writes what it likes: whatever is taken for a state, an end with it
+/// neither panics nor reads or writes outside of a ring.
+#[test]
+fn any_words_are_no_state_or_one_that_stays_inside_the_ring() {
+    let mut taken = [0; 2];
+    over_seeds(5000, 500_000, |seed| {
+        let mut random = Rng::new(seed);
+        let size = SMALLEST + 64 * random.below(400_u64);
+        let word = |random: &mut Rng| match random.below(7_u32) {
+            0 => 0,
+            1 => 1 << random.below(64_u32),
+            2 => u64::MAX - random.below(100_u64),
+            3 => size,
+            4 => size * random.below(1000_u64) + 64 * random.below(100_u64),
+            5 => random.below(2 * size),
+            _ => random.below(u64::MAX),
+        };
+        let words: [u64; 5] = std::array::from_fn(|_| word(&mut random));
+        let mut world = World {
+            capacity: 3000,
+            ended: true,
+            ring: random.below(1_u64 << 20).to_le_bytes().into_iter().cycle().take(size as usize).collect(),
+            ring_is_gone: false,
+            late: Vec::new(),
+            connection: (0..random.below(300_u32)).map(|_| random.below(150_u32) as u8).collect(),
+            heads: VecDeque::new(),
+            seen: word(&mut random),
+            random,
+        };
+        // The shell compares its size with that of the memory.
+        if let Some(mut outgoing) = Outgoing::of([words[0], words[1], words[4]]).filter(|o| o.size() <= size) {
+            assert_eq!(outgoing.words(), [words[0], words[1], words[4]]);
+            let mut writer = Writer { world: &mut world, data: &[7; 5000] };
+            let _ = write(&mut outgoing, &mut writer, 5000, 100);
+            taken[0] += 1;
+        }
+        if let Some(mut incoming) = Incoming::of(words).filter(|i| i.size() <= size) {
+            assert_eq!(incoming.words(), words);
+            let (bytes, ring) = (world.connection.make_contiguous().to_vec(), world.ring.clone());
+            let copy = |offset: u64, to: &mut [u8]| to.copy_from_slice(&ring[offset as usize..][..to.len()]);
+            let _ = peek(&incoming, &bytes, copy, &mut [0; 700]);
+            for _ in 0..100 {
+                match read(&mut incoming, &mut world, &mut [0; 700]) {
+                    Ok(found) if found.bytes > 0 && !found.raw => {}
+                    _ => break,
+                }
+            }
+            taken[1] += 1;
+        }
+        Ok::<_, String>(())
+    });
+    assert!(taken.iter().all(|taken| *taken > 50), "{taken:?} states of 5000");
 }
 
 #[test]
@@ -282,6 +357,7 @@ fn raw_again_after_its_code() {
         ended: false,
         ring: Vec::new(),
         ring_is_gone: true,
+        late: Vec::new(),
         heads: VecDeque::new(),
         seen: 0,
     };

@@ -4,18 +4,9 @@
 use crate::fail;
 use crate::next::next;
 use libc::{FILE, c_char, c_int, c_uint, c_ulong, msghdr, posix_spawn_file_actions_t, sockaddr, socklen_t};
-use telegraphos_sockets::{closed, duplicated, is_own_descriptor, is_tracked, opened, tracked_from};
-
-/// Whether it is a socket of TCP.
-fn is_tcp(fd: c_int) -> bool {
-    let mut protocol: c_int = 0;
-    let mut length = size_of::<c_int>() as socklen_t;
-    // SAFETY: an int, and its size.
-    let got = unsafe {
-        libc::syscall(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, &raw mut protocol, &raw mut length)
-    };
-    got == 0 && protocol == libc::IPPROTO_TCP
-}
+use telegraphos_sockets::{
+    closed, duplicated, is_own_descriptor, is_tcp, is_tracked, opened, refuse, revalidate, same_as, tracked_from,
+};
 
 fn connected(fd: c_int) {
     if fd >= 0 && is_tcp(fd) {
@@ -34,14 +25,14 @@ fn quietly(calls: impl FnOnce()) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let fd = next!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
     opened(fd);
     fd
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
     let returned = next!(connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int);
     // A second call says how the first one ended.
     if !is_tracked(fd) {
@@ -56,14 +47,19 @@ unsafe extern "C-unwind" fn connect(fd: c_int, to: *const sockaddr, length: sock
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn accept(fd: c_int, from: *mut sockaddr, length: *mut socklen_t) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn accept(fd: c_int, from: *mut sockaddr, length: *mut socklen_t) -> c_int {
     let new = next!(accept(fd: c_int, from: *mut sockaddr, length: *mut socklen_t) -> c_int);
     quietly(|| connected(new));
     new
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn accept4(fd: c_int, from: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn accept4(
+    fd: c_int,
+    from: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
     let new = next!(accept4(fd: c_int, from: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int);
     quietly(|| connected(new));
     new
@@ -97,7 +93,7 @@ fn others(first: c_uint, last: c_uint, each: impl Fn(c_int), close: impl Fn(c_ui
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let next = |first: c_uint, last: c_uint| next!(close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int);
     if first > last {
         return next(first, last);
@@ -117,10 +113,7 @@ unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_in
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn closefrom(first: c_int) {
-    others(first.max(0) as c_uint, c_uint::MAX, closed, |first, last| {
-        // SAFETY: no memory is passed.
-        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) as c_int }
-    });
+    others(first.max(0) as c_uint, c_uint::MAX, closed, telegraphos_sockets::close_range);
 }
 
 /// Files of ours are opened again in the program that is started, which cannot find its connections without them.
@@ -143,20 +136,25 @@ unsafe extern "C-unwind" fn posix_spawn_file_actions_addclosefrom_np(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
     let new = next!(dup(old: c_int) -> c_int);
     copied(old, new)
 }
 
 fn copied(old: c_int, new: c_int) -> c_int {
     if new >= 0 {
-        quietly(|| duplicated(old, new));
+        quietly(|| {
+            duplicated(old, new);
+            if new <= libc::STDERR_FILENO {
+                crate::streams::take(new);
+            }
+        });
     }
     new
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
     if is_own_descriptor(new) {
         fail(libc::EBADF);
         return -1;
@@ -165,7 +163,7 @@ unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     if is_own_descriptor(new) {
         fail(libc::EBADF);
         return -1;
@@ -180,7 +178,7 @@ fn is_kept(fd: c_int, command: c_int) -> bool {
 
 // Both have a third argument if the command has; what is in its place otherwise, nobody looks at.
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     if is_kept(fd, command) {
         return 0;
     }
@@ -197,10 +195,118 @@ unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { copied(fd, returned) } else { returned }
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __close(fd: c_int) -> c_int {
+    // SAFETY: as ours.
+    unsafe { close(fd) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: as ours.
+    unsafe { connect(fd, to, length) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __dup2(old: c_int, new: c_int) -> c_int {
+    // SAFETY: as ours.
+    unsafe { dup2(old, new) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    // SAFETY: as ours.
+    unsafe { fcntl(fd, command, argument) }
+}
+
+/// A descriptor of another process, or one more of this one.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn pidfd_getfd(process: c_int, theirs: c_int, flags: c_uint) -> c_int {
+    let new = match telegraphos_sockets::get_descriptor(process, theirs, flags) {
+        Ok(new) => new as c_int,
+        Err(errno) => {
+            fail(errno.0);
+            return -1;
+        }
+    };
+    quietly(|| match same_as(new) {
+        Some(own) => duplicated(own, new),
+        None => opened(new),
+    });
+    new
+}
+
+/// What libc has put something else in the place of.
+fn standard_streams_have_changed() {
+    quietly(|| (0..=libc::STDERR_FILENO).for_each(revalidate));
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn daemon(stays: c_int, keeps: c_int) -> c_int {
+    let returned = next!(daemon(stays: c_int, keeps: c_int) -> c_int);
+    standard_streams_have_changed();
+    returned
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn login_tty(fd: c_int) -> c_int {
+    let returned = next!(login_tty(fd: c_int) -> c_int);
+    standard_streams_have_changed();
+    returned
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn forkpty(
+    terminal: *mut c_int,
+    name: *mut c_char,
+    properties: *const libc::termios,
+    size: *const libc::winsize,
+) -> libc::pid_t {
+    let returned = next!(forkpty(
+        terminal: *mut c_int,
+        name: *mut c_char,
+        properties: *const libc::termios,
+        size: *const libc::winsize
+    ) -> libc::pid_t);
+    if returned == 0 {
+        standard_streams_have_changed();
+    }
+    returned
+}
+
+/// Functions that open another file in the place of a stream's.
+macro_rules! reopening {
+    ($($name:ident),*) => { $(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+            let returned = next!($name(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE);
+            standard_streams_have_changed();
+            returned
+        }
+    )* };
+}
+
+reopening!(freopen, freopen64);
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    // SAFETY: as ours.
+    unsafe { fdopen(fd, mode) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _IO_file_attach(stream: *mut FILE, fd: c_int) -> *mut FILE {
+    if !refuse(fd) {
+        fail(libc::EINVAL);
+        return std::ptr::null_mut();
+    }
+    next!(_IO_file_attach(stream: *mut FILE, fd: c_int) -> *mut FILE)
+}
+
 /// libc's buffers read and write past these functions.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    if !telegraphos_sockets::refuse(fd) {
+    if !refuse(fd) {
         fail(libc::EINVAL);
         return std::ptr::null_mut();
     }

@@ -5,11 +5,14 @@
 //! All but a few connections go on to libc's functions. Where a thread may be cancelled there, nothing of ours is left
 //! behind that matters.
 
+mod asynchronous;
 mod descriptors;
+mod formatted;
 mod next;
 mod options;
 mod reading;
 mod streams;
+mod system;
 mod users;
 mod writing;
 

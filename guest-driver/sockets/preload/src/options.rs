@@ -7,7 +7,7 @@ use libc::{c_int, c_ulong, c_void, socklen_t};
 use telegraphos_sockets::{available, is_tracked, option_of, refuse, set_option_of};
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let asked = request == libc::FIONREAD && is_tracked(fd);
     if let Some(outcome) = asked.then(|| available(fd)).flatten() {
         let bytes = returned(outcome);
@@ -22,13 +22,19 @@ unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn getsockopt(
+pub(crate) unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
     value: *mut c_void,
     length: *mut socklen_t,
 ) -> c_int {
+    // It reads, into pages of the program's.
+    const TCP_ZEROCOPY_RECEIVE: c_int = 35;
+    if level == libc::IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && !refuse(fd) {
+        fail(libc::ENOPROTOOPT);
+        return -1;
+    }
     let got = next!(getsockopt(
         fd: c_int,
         level: c_int,
@@ -48,7 +54,7 @@ unsafe extern "C-unwind" fn getsockopt(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn setsockopt(
+pub(crate) unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -58,7 +64,9 @@ unsafe extern "C-unwind" fn setsockopt(
     if is_tracked(fd) {
         // What makes bytes pass in other ways: the connection stays as it is, or the option is refused.
         let other = match level {
-            libc::SOL_SOCKET => [libc::SO_OOBINLINE, libc::SO_ZEROCOPY].contains(&name),
+            libc::SOL_SOCKET => {
+                [libc::SO_OOBINLINE, libc::SO_ZEROCOPY, libc::SO_PEEK_OFF, libc::SO_RCVLOWAT].contains(&name)
+            }
             libc::IPPROTO_TCP => [libc::TCP_ULP, libc::TCP_REPAIR].contains(&name),
             _ => false,
         };

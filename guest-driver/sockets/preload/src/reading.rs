@@ -3,7 +3,7 @@
 
 use crate::next::next;
 use crate::{outcome, returned};
-use libc::{c_int, c_uint, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use libc::{c_int, c_uint, c_void, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use telegraphos_sockets::{is_tracked, receive};
 
 /// Reads into one buffer; `raw` calls libc's function.
@@ -56,7 +56,7 @@ unsafe extern "C-unwind" fn __read_chk(fd: c_int, memory: *mut c_void, length: s
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     let raw = || next!(readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t);
     // SAFETY: the program's vector.
     match unsafe { parts(vector, size_t::try_from(count).unwrap_or(0)) } {
@@ -64,6 +64,60 @@ unsafe extern "C-unwind" fn readv(fd: c_int, vector: *const iovec, count: c_int)
         Some(parts) if is_tracked(fd) => returned(unsafe { receive(fd, parts, 0, || outcome(raw())) }),
         _ => raw(),
     }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __read(fd: c_int, memory: *mut c_void, length: size_t) -> ssize_t {
+    // SAFETY: as ours.
+    unsafe { read(fd, memory, length) }
+}
+
+/// What a flag of preadv2(2) and pwritev2(2) is for a connection; `None` if it has none such.
+pub(crate) fn flags_of(flags: c_int) -> Option<c_int> {
+    // Priority, and when a file is synchronised, mean nothing here.
+    let known = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT | libc::RWF_APPEND;
+    let nowait = if flags & libc::RWF_NOWAIT != 0 { libc::MSG_DONTWAIT } else { 0 };
+    (flags & !known == 0).then_some(nowait)
+}
+
+/// Without an offset (-1) it is as readv.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn preadv2(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    let raw = || next!(preadv2(fd: c_int, vector: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t);
+    // SAFETY: the program's vector.
+    let parts = unsafe { parts(vector, size_t::try_from(count).unwrap_or(0)) };
+    match (parts, flags_of(flags)) {
+        (Some(parts), Some(flags)) if at == -1 && is_tracked(fd) => {
+            // SAFETY: the program's buffers.
+            returned(unsafe { receive(fd, parts, flags, || outcome(raw())) })
+        }
+        _ => raw(),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn preadv64v2(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as ours: both have offsets of 64 bits.
+    unsafe { preadv2(fd, vector, count, at, flags) }
+}
+
+/// libc's reads past these functions.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn eventfd_read(fd: c_int, value: *mut u64) -> c_int {
+    // SAFETY: the program's number.
+    if unsafe { read(fd, value.cast(), size_of::<u64>()) } == size_of::<u64>() as ssize_t { 0 } else { -1 }
 }
 
 #[unsafe(no_mangle)]
@@ -95,7 +149,7 @@ unsafe extern "C-unwind" fn __recv_chk(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn recvfrom(
+pub(crate) unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     memory: *mut c_void,
     length: size_t,
@@ -148,7 +202,7 @@ unsafe extern "C-unwind" fn __recvfrom_chk(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     let raw = || next!(recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t);
     // SAFETY: the program's message.
     let Some(header) = (unsafe { message.as_mut() }).filter(|_| is_tracked(fd)) else { return raw() };
@@ -169,7 +223,7 @@ unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_in
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn recvmmsg(
+pub(crate) unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
     messages: *mut libc::mmsghdr,
     count: c_uint,

@@ -5,6 +5,7 @@
 use crate::{reading, writing};
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use telegraphos_sockets::is_tracked;
 
 /// What reads and writes for a stream of libc's: `cookie_io_functions_t`.
@@ -28,13 +29,15 @@ struct Stream {
 #[repr(transparent)]
 struct Variable(UnsafeCell<*mut FILE>);
 
-// SAFETY: set before the program's first thread begins.
+// SAFETY: a program that copies a descriptor to a standard one does not use that one's stream meanwhile.
 unsafe impl Sync for Variable {}
 
 unsafe extern "C" {
     static stdin: Variable;
     static stdout: Variable;
     static stderr: Variable;
+    fn __fpending(stream: *mut FILE) -> size_t;
+    fn __fpurge(stream: *mut FILE);
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
 }
 
@@ -60,24 +63,49 @@ unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
 
 /// Puts streams that use these functions in the place of the standard ones, where those are connections.
 pub(crate) fn begin() {
+    (0..=libc::STDERR_FILENO).for_each(take);
+}
+
+/// The same for one of them, if its descriptor is a connection now. What its stream has not written yet is the new
+/// one's to write.
+pub(crate) fn take(fd: c_int) {
     // SAFETY: libc's variables.
     let streams = unsafe { [(&stdin, c"r"), (&stdout, c"w"), (&stderr, c"w")] };
-    for (fd, (variable, mode)) in (0..).zip(streams) {
-        if !is_tracked(fd) {
-            continue;
-        }
-        let functions = Functions { read, write, seek: std::ptr::null(), close };
-        // SAFETY: functions as libc calls them; nothing uses its variables yet, and the stream is a new one.
-        unsafe {
-            let stream = fopencookie(fd as usize as *mut c_void, mode.as_ptr(), functions);
-            if let Some(known) = stream.cast::<Stream>().as_mut() {
-                // What fileno says.
-                known.descriptor = fd;
-                if fd == 2 {
-                    libc::setvbuf(stream, std::ptr::null_mut(), libc::_IONBF, 0);
-                }
-                *variable.0.get() = stream;
-            }
-        }
+    let Some((variable, mode)) = usize::try_from(fd).ok().and_then(|fd| streams.get(fd).copied()) else { return };
+    // A child of vfork has its parent's streams.
+    if !is_tracked(fd) || !telegraphos_sockets::is_this_process() {
+        return;
     }
+    // SAFETY: the stream of libc's variable.
+    let before = unsafe { *variable.0.get() };
+    if before.is_null() || is_ours(before) {
+        return;
+    }
+    let functions = Functions { read, write, seek: std::ptr::null(), close };
+    // SAFETY: functions as libc calls them; the stream is a new one.
+    unsafe {
+        let stream = fopencookie(fd as usize as *mut c_void, mode.as_ptr(), functions);
+        let Some(known) = stream.cast::<Stream>().as_mut() else { return };
+        // What fileno says.
+        known.descriptor = fd;
+        if fd == 2 {
+            libc::setvbuf(stream, std::ptr::null_mut(), libc::_IONBF, 0);
+        }
+        let waiting = __fpending(before);
+        if waiting > 0 {
+            // From the beginning of what is to be written: the fourth of its pointers.
+            libc::fwrite((*before.cast::<Stream>()).pointers[3], 1, waiting, stream);
+            __fpurge(before);
+        }
+        TAKEN[fd as usize].store(stream, Ordering::Relaxed);
+        *variable.0.get() = stream;
+    }
+}
+
+/// Streams that use these functions.
+static TAKEN: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 3];
+
+/// Whether a stream uses these functions.
+fn is_ours(stream: *mut FILE) -> bool {
+    TAKEN.iter().any(|taken| std::ptr::eq(taken.load(Ordering::Relaxed), stream))
 }

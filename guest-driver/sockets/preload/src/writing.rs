@@ -3,7 +3,7 @@
 
 use crate::descriptors::may_pass;
 use crate::next::next;
-use crate::reading::parts;
+use crate::reading::{flags_of, parts};
 use crate::{fail, outcome, returned};
 use libc::{c_int, c_uint, c_void, iovec, loff_t, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use telegraphos_sockets::{is_tracked, send_file};
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C-unwind" fn write(fd: c_int, memory: *const c_void, l
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     let raw = || next!(writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t);
     // SAFETY: the program's vector.
     match unsafe { parts(vector, size_t::try_from(count).unwrap_or(0)) } {
@@ -49,6 +49,62 @@ unsafe extern "C-unwind" fn writev(fd: c_int, vector: *const iovec, count: c_int
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __write(fd: c_int, memory: *const c_void, length: size_t) -> ssize_t {
+    // SAFETY: as ours.
+    unsafe { write(fd, memory, length) }
+}
+
+/// Without an offset (-1) it is as writev.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn pwritev2(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    let raw = || next!(pwritev2(fd: c_int, vector: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t);
+    // SAFETY: the program's vector.
+    let parts = unsafe { parts(vector, size_t::try_from(count).unwrap_or(0)) };
+    match (parts, flags_of(flags)) {
+        (Some(parts), Some(flags)) if at == -1 && is_tracked(fd) => {
+            // SAFETY: the program's buffers.
+            returned(unsafe { telegraphos_sockets::send(fd, parts, flags, || outcome(raw())) })
+        }
+        _ => raw(),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pwritev64v2(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as ours: both have offsets of 64 bits.
+    unsafe { pwritev2(fd, vector, count, at, flags) }
+}
+
+/// libc's writes past these functions.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn eventfd_write(fd: c_int, value: u64) -> c_int {
+    // SAFETY: a number.
+    if unsafe { write(fd, (&raw const value).cast(), size_of::<u64>()) } == size_of::<u64>() as ssize_t {
+        0
+    } else {
+        -1
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __send(fd: c_int, memory: *const c_void, length: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: as ours.
+    unsafe { send(fd, memory, length, flags) }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn send(fd: c_int, memory: *const c_void, length: size_t, flags: c_int) -> ssize_t {
     let raw = || next!(send(fd: c_int, memory: *const c_void, length: size_t, flags: c_int) -> ssize_t);
     // SAFETY: the program's buffer.
@@ -56,7 +112,7 @@ unsafe extern "C-unwind" fn send(fd: c_int, memory: *const c_void, length: size_
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn sendto(
+pub(crate) unsafe extern "C-unwind" fn sendto(
     fd: c_int,
     memory: *const c_void,
     length: size_t,
@@ -79,7 +135,7 @@ unsafe extern "C-unwind" fn sendto(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     let raw = || next!(sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t);
     // SAFETY: the program's message.
     let Some(header) = (unsafe { message.as_ref() }) else { return raw() };
@@ -99,7 +155,12 @@ unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn sendmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn sendmmsg(
+    fd: c_int,
+    messages: *mut libc::mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
     if !is_tracked(fd) || messages.is_null() {
         return next!(sendmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int);
     }
@@ -116,7 +177,7 @@ unsafe extern "C-unwind" fn sendmmsg(fd: c_int, messages: *mut libc::mmsghdr, co
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn sendfile(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn sendfile(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
     // SAFETY: the program's offset.
     match if is_tracked(to) { send_file(to, from, unsafe { at.as_mut() }, count) } else { None } {
         Some(outcome) => returned(outcome),
@@ -133,7 +194,7 @@ unsafe extern "C-unwind" fn sendfile64(to: c_int, from: c_int, at: *mut off_t, c
 /// Between descriptors of which one is framed there is no splice, as between some of the system's: programs read and
 /// write then. A connection of which nothing is framed yet stays so.
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn splice(
+pub(crate) unsafe extern "C-unwind" fn splice(
     from: c_int,
     from_at: *mut loff_t,
     to: c_int,

@@ -2,12 +2,16 @@
 //! The network between guests: what goes through it is whole, how long it takes, and what a hostile node can do to it.
 
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, socket_with};
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Remote, ReplicaMode, Replicated, Rights, Segment};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::lab;
 
 const USAGE: &str = "\
 tg-net: sockets between guests, checked and measured
@@ -16,11 +20,11 @@ Usage: tg-net serve [--pause MS]     answers the others, on port 7700; reads not
        tg-net bulk ADDRESS MIB       sends so much by TCP, of which each byte is checked there
        tg-net measure ADDRESS        round trips by TCP and UDP, and bulk by TCP
        tg-net hear COUNT             waits for numbered broadcasts, of which none may be lost or come twice
-       tg-net call COUNT             sends them, from 8 to 400 bytes
+       tg-net call COUNT             sends them, from 8 to 400 bytes; as root
        tg-net counters [DEVICE]      what the driver counts (as `ethtool -S`)
        tg-net hostile NODE           connects to a node's tg0 as another tg0 would, and writes garbage there
        tg-net deaf NODE              connects so, and reads nothing; at a line of its input, stores that end the node's
-                                     watches; once the node waits for room, a head of which there is none
+                                     watches; at the next one, once the node sends no more, a head of which there is none
 
 Exit codes: 0 done, 1 something was lost or changed, 2 usage, 3 the network or the board refused.
 ";
@@ -237,13 +241,71 @@ fn numbered(n: u64) -> Vec<u8> {
     datagram
 }
 
+/// Sends them, and says how many other frames to groups have left `tg0` meanwhile, which are the kernel's own, and how
+/// many nodes the driver has brought frames to groups to.
 fn call(count: u64) -> Outcome<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed("UDP"))?;
     socket.set_broadcast(true).map_err(failed("UDP"))?;
+    let mut others = Groups::of("tg0")?;
+    let reached = || -> Outcome<u64> { Ok(statistics("tg0")?.remove("tx_fanout").unwrap_or(0)) };
+    let before = reached()?;
     for n in 0..count {
         socket.send_to(&numbered(n), EVERYBODY).map_err(failed("UDP"))?;
+        others.count()?;
     }
-    Ok(())
+    // Both of one moment in which no frame is on its way.
+    let begun = Instant::now();
+    let mut last = (others.count()?, reached()?);
+    loop {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = (others.count()?, reached()?);
+        if now == last {
+            println!("others={} reached={}", now.0, now.1 - before);
+            return Ok(());
+        }
+        last = now;
+        cli::check(begun.elapsed() < PATIENCE, || format!("frames to groups leave without end: {now:?} by now"))?;
+    }
+}
+
+/// Frames to groups that leave a device and are no broadcast of this program's, as packet(7) sockets see them.
+struct Groups {
+    socket: OwnedFd,
+    own: [u8; 6],
+    frames: u64,
+}
+
+impl Groups {
+    fn of(device: &str) -> Outcome<Groups> {
+        let path = format!("/sys/class/net/{device}/address");
+        let text = std::fs::read_to_string(&path).map_err(failed(&path))?;
+        let parts: Vec<u8> = text.trim().split(':').filter_map(|part| u8::from_str_radix(part, 16).ok()).collect();
+        let own = parts.try_into().map_err(|_| Failure::Refused(format!("{path} has {text:?}: expected six bytes")))?;
+        // Frames of every protocol (ETH_P_ALL), of all devices, with their headers.
+        let every = std::num::NonZeroU32::new(u32::from(3_u16.to_be())).map(Protocol::from_raw);
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, every);
+        let socket = socket.map_err(|e| failed("a packet socket, which needs root")(e.into()))?;
+        Ok(Groups { socket, own, frames: 0 })
+    }
+
+    /// How many by now.
+    fn count(&mut self) -> Outcome<u64> {
+        // The headers of Ethernet, of IPv4 without options, and of UDP up to the port.
+        let mut header = [0; 14 + 20 + 4];
+        loop {
+            header.fill(0);
+            match rustix::net::recv(&self.socket, &mut header, RecvFlags::empty()) {
+                Ok(_) => {
+                    let ours =
+                        header[12..14] == [8, 0] && header[23] == 17 && header[36..] == EVERYBODY.1.to_be_bytes();
+                    self.frames += u64::from(header[0] & 1 == 1 && header[6..12] == self.own && !ours);
+                }
+                Err(rustix::io::Errno::AGAIN) => return Ok(self.frames),
+                Err(e) => return Err(failed("a packet socket")(e.into())),
+            }
+        }
+    }
 }
 
 fn hear(count: u64) -> Outcome<()> {
@@ -310,6 +372,12 @@ fn ask(socket: &UdpSocket, device: &str, buffer: &mut [u32]) -> Outcome<()> {
 }
 
 fn counters(device: &str) -> Outcome<()> {
+    statistics(device)?.iter().for_each(|(name, value)| println!("{name}={value}"));
+    Ok(())
+}
+
+/// What a driver counts, by name.
+fn statistics(device: &str) -> Outcome<BTreeMap<String, u64>> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed("UDP"))?;
     let mut strings = vec![0_u32; 3 + ethtool::MOST * ethtool::NAME / 4];
     // The set of statistics.
@@ -319,17 +387,17 @@ fn counters(device: &str) -> Outcome<()> {
     numbers[0] = ethtool::STATISTICS;
     ask(&socket, device, &mut numbers)?;
     let names: Vec<u8> = strings[3..].iter().flat_map(|word| word.to_ne_bytes()).collect();
-    for n in 0..(numbers[1] as usize).min(ethtool::MOST) {
+    let one = |n: usize| {
         let name = &names[n * ethtool::NAME..][..ethtool::NAME];
         let name = String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default());
-        println!("{name}={}", u64::from(numbers[2 + 2 * n]) | u64::from(numbers[3 + 2 * n]) << 32);
-    }
-    Ok(())
+        (name.into_owned(), u64::from(numbers[2 + 2 * n]) | u64::from(numbers[3 + 2 * n]) << 32)
+    };
+    Ok((0..(numbers[1] as usize).min(ethtool::MOST)).map(one).collect())
 }
 
 // What follows knows the layout of `guest-driver/module/net.h`.
 
-const HELLO: &str = "tg0.3";
+const HELLO: &str = "kernel:tg0.3";
 const UNIT: u64 = 1 << 16;
 const BELL: u64 = UNIT;
 const FRAMES: u64 = 2 * UNIT;
@@ -445,7 +513,7 @@ struct Friend {
 
 impl Friend {
     fn of(node: u16) -> Outcome<Friend> {
-        let own = Node::open()?;
+        let own = lab::open_as_the_kernel()?;
         let none = Rights(0);
         let export = |name: &str, size: u64, rights: u16| {
             own.export(name, size).owner(Rights(rights)).others(none).create().map_err(Failure::from)
@@ -456,6 +524,28 @@ impl Friend {
         let (ring, echo) = befriend(&own, node, &mut door, &hello)?;
         Ok(Friend { own, _hello: hello, sink, door, ring, echo })
     }
+}
+
+/// Checks that what fills the last words of frames is zero: it would be of earlier frames, to any node.
+fn check_padding(sink: &Segment, tail: u64) -> Outcome<()> {
+    let (mut at, mut records) = (0, 0);
+    while at < tail {
+        let length: u32 = sink.load(FRAMES + at)?;
+        let length = u64::from(length);
+        // A short one, behind half of a record, is a store's.
+        let (head, length) = if length & 1 << 31 != 0 { (8, length & 0x3ff) } else { (16, length) };
+        let end = head + length;
+        for byte in at + end..at + end.next_multiple_of(8) {
+            let found: u8 = sink.load(FRAMES + byte)?;
+            if found != 0 {
+                return Err(Failure::Check(format!(
+                    "behind record {records}, of {length} bytes, there is {found:#x} of an earlier one"
+                )));
+            }
+        }
+        (at, records) = (at + end.next_multiple_of(16), records + 1);
+    }
+    Ok(())
 }
 
 fn deaf(node: u16) -> Outcome<()> {
@@ -471,6 +561,7 @@ fn deaf(node: u16) -> Outcome<()> {
     ring.put64(8, 1)?;
     ring.quiet()?;
     println!("rung");
+    lines.next();
     let (begun, mut tail, mut since) = (Instant::now(), 0, Instant::now());
     while tail == 0 || since.elapsed() < Duration::from_secs(1) {
         let now: u64 = sink.load(0)?;
@@ -482,6 +573,7 @@ fn deaf(node: u16) -> Outcome<()> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+    check_padding(sink, tail)?;
     ring.put64(UNIT, 7)?;
     ring.quiet()?;
     println!("full");
@@ -490,6 +582,10 @@ fn deaf(node: u16) -> Outcome<()> {
 }
 
 fn hostile(node: u16) -> Outcome<()> {
+    // A copy of that would be most of what the node has; it does not make one.
+    let whole = lab::open_as_the_kernel()?;
+    let name = format!("{HELLO}.all.{}", whole.id());
+    let huge = Replicated::create(&whole, &name, 64 * UNIT).replica_mode(ReplicaMode::Owner).create()?;
     let Friend { own, sink, door, ring, echo, .. } = &mut Friend::of(node)?;
     let attacks = garbage(ring.size() - FRAMES - WORDS);
     let count = attacks.len();
@@ -501,6 +597,7 @@ fn hostile(node: u16) -> Outcome<()> {
         // So that it is seen before the next.
         std::thread::sleep(Duration::from_millis(50));
     }
+    drop(huge);
     let all = be_copied(own, node, sink)?;
     for stores in garbage(UNIT / 2) {
         for (at, value) in stores {

@@ -2,16 +2,21 @@
 //! A cluster of engines, and what is expected of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use telegraphos_daemon_core::protocol::{Answer, Envelope, Request, decode, encode};
+use telegraphos_daemon_core::protocol::{Answer, Envelope, Letter, Request, decode, encode};
 use telegraphos_daemon_core::{
-    Action, Bug, Config, Engine, Event, Exit, Incarnation, Job, NodeInfo, Place, Refusal, TaskId, User, Watched,
+    Action, Bug, Config, Engine, Event, Exit, Incarnation, Job, NodeInfo, Party, Place, Refusal, TaskId, User, Watched,
 };
 use telegraphos_testkit::Rng;
 
 pub(crate) const NODES: u16 = 4;
 const SILENCE: u32 = 4;
 const GRACE: u32 = 2;
-const ROOT: User = User { uid: 0, gid: 0 };
+/// Requests on their way to one node, at most; those of a user and of root that are always possible.
+const LETTERS: u64 = 128;
+const OF_A_USER: u64 = 2;
+const OF_ROOT: u64 = 18;
+/// Users of clients.
+const USERS: [u32; 4] = [0, 0, 1000, 1001];
 
 macro_rules! ensure {
     ($condition:expr, $($text:tt)*) => {
@@ -32,6 +37,8 @@ pub(crate) struct Counts {
     pub(crate) crashes: u64,
     pub(crate) fenced: u64,
     pub(crate) partitions: u64,
+    /// Requests refused since too many letters were on their way.
+    pub(crate) full: u64,
 }
 
 impl Counts {
@@ -45,6 +52,7 @@ impl Counts {
         self.crashes += other.crashes;
         self.fenced += other.fenced;
         self.partitions += other.partitions;
+        self.full += other.full;
     }
 }
 
@@ -62,6 +70,8 @@ struct Machine {
     starts: Vec<u64>,
     /// Its alive messages are not heard for so many of its ticks.
     muted: u32,
+    /// Which start of a daemon it is.
+    boot: u64,
 }
 
 /// What a client was promised.
@@ -79,8 +89,11 @@ struct Promised {
 pub(crate) struct World {
     random: Rng,
     machines: Vec<Option<Machine>>,
-    /// Letters on their way, by sender and receiver.
-    channels: BTreeMap<(u16, u16), VecDeque<Envelope>>,
+    /// Letters on their way, by sender and receiver, with the start of the sender.
+    channels: BTreeMap<(u16, u16), VecDeque<(u64, Envelope)>>,
+    boots: u64,
+    /// Of each node at each other: the incarnation that was heard last, and how many ticks ago.
+    heard: BTreeMap<(u16, u16), (Incarnation, u32)>,
     next_pid: u32,
     next_client: u64,
     next_id: u32,
@@ -106,6 +119,8 @@ impl World {
             random: Rng::new(seed),
             machines: (0..NODES).map(|_| None).collect(),
             channels: BTreeMap::new(),
+            boots: 0,
+            heard: BTreeMap::new(),
             next_pid: 100,
             next_client: 0,
             next_id: 0,
@@ -125,15 +140,21 @@ impl World {
     fn boot(&mut self, node: u16) {
         self.next_incarnation += 100;
         let mut config = Config::new(node, self.next_incarnation, NODES);
-        (config.silence, config.grace, config.bug) = (SILENCE, GRACE, self.bug);
-        let machine = Machine { engine: Engine::new(config), processes: BTreeMap::new(), starts: Vec::new(), muted: 0 };
-        self.machines[usize::from(node)] = Some(machine);
+        (config.silence, config.grace, config.letters, config.bug) = (SILENCE, GRACE, LETTERS, self.bug);
+        self.boots += 1;
+        self.machines[usize::from(node)] = Some(Machine {
+            engine: Engine::new(config),
+            processes: BTreeMap::new(),
+            starts: Vec::new(),
+            muted: 0,
+            boot: self.boots,
+        });
+        self.heard.retain(|(by, _), _| *by != node);
     }
 
     fn crash(&mut self, node: u16) {
         self.machines[usize::from(node)] = None;
         self.clients.retain(|_, (at, _)| *at != node);
-        self.channels.retain(|(_, to), _| *to != node);
         self.dead.retain(|(_, by)| *by != node);
         self.counts.crashes += 1;
     }
@@ -147,6 +168,18 @@ impl World {
         while let Some(event) = events.pop_front() {
             let Some(machine) = &mut self.machines[usize::from(node)] else { return Ok(()) };
             let before = machine.engine.incarnation();
+            match &event {
+                Event::Heard { node: other, incarnation, .. } => {
+                    self.heard.insert((node, *other), (*incarnation, 0));
+                }
+                Event::Letter { from, envelope } if envelope.to == before && envelope.letter != Letter::Fenced => {
+                    self.heard.insert((node, *from), (envelope.from, 0));
+                }
+                Event::Tick { .. } => {
+                    self.heard.iter_mut().filter(|((by, _), _)| *by == node).for_each(|(_, (_, ticks))| *ticks += 1);
+                }
+                _ => {}
+            }
             let seen = machine.engine.nodes();
             let actions = machine.engine.handle(event);
             if machine.engine.incarnation() != before {
@@ -176,11 +209,8 @@ impl World {
             Action::Send { node: to, envelope } => {
                 // As bytes, as it really goes.
                 let envelope = decode(&encode(&envelope).map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
-                if self.machines[usize::from(to)].is_some() {
-                    self.channels.entry((node, to)).or_default().push_back(envelope);
-                } else if self.random.percent(50) {
-                    events.push_back(Event::Unreachable { node: to, incarnation: envelope.to });
-                }
+                let boot = machine.boot;
+                self.channels.entry((node, to)).or_default().push_back((boot, envelope));
             }
             Action::Start { token, .. } => machine.starts.push(token),
             Action::Signal { token, pid, .. } => {
@@ -199,7 +229,18 @@ impl World {
                 }
             }
             Action::Answer { client, id, answer } => self.answered(client, id, answer)?,
-            Action::Joined { .. } | Action::Lost { .. } | Action::Renewed { .. } => {}
+            Action::Lost { node: lost, incarnation } => {
+                // Another incarnation that is heard ends the one before.
+                let silent =
+                    self.heard.get(&(node, lost)).is_none_or(|(of, ticks)| *of != incarnation || *ticks >= SILENCE);
+                ensure!(silent, "node {node} declares node {lost} dead, which was not silent");
+            }
+            Action::Refused { party: Party::User(uid), what: "letters to one node", exhausted, .. } => {
+                self.counts.full += 1;
+                let share = if uid == 0 { OF_ROOT } else { OF_A_USER };
+                ensure!(exhausted.held >= share, "user {uid} was refused within its share: {exhausted}");
+            }
+            Action::Refused { .. } | Action::Joined { .. } | Action::Renewed { .. } => {}
         }
         Ok(())
     }
@@ -279,6 +320,7 @@ impl World {
             None => (0..NODES).collect(),
         };
         let (nodes, expected) = (engine.nodes(), Self::expected(&engine.nodes(), &allowed, count));
+        let full = self.counts.full;
         // The loads show where the tasks went.
         self.feed(node, Event::Request { client, id, request })?;
         let after = self.machines[usize::from(node)].as_ref().unwrap().engine.nodes();
@@ -290,7 +332,8 @@ impl World {
                 "a task on node {} is outside its partition",
                 before.node
             );
-            ensure!(went as usize == wanted, "{went} tasks on node {}, not the least loaded: {nodes:?}", before.node);
+            let all = went as usize == wanted || self.counts.full > full;
+            ensure!(all, "{went} tasks on node {}, not the least loaded: {nodes:?}", before.node);
         }
         Ok(())
     }
@@ -316,14 +359,15 @@ impl World {
             0..30 => self.tick(node)?,
             30..60 => {
                 let count = 1 + self.random.below(6_u32);
-                self.deliver_some(count)?;
+                _ = self.deliver_some(count)?;
             }
             60..68 => {
                 self.next_client += 1;
                 self.next_pid += 1;
                 let (client, pid) = (self.next_client, self.next_pid);
                 self.clients.insert(client, (node, Promised::default()));
-                self.feed(node, Event::Connected { client, pid, user: ROOT })?;
+                let uid = USERS[self.random.below(USERS.len())];
+                self.feed(node, Event::Connected { client, pid, user: User { uid, gid: uid } })?;
             }
             68..78 => {
                 let Some(client) = self.any_client() else { return Ok(()) };
@@ -367,7 +411,15 @@ impl World {
                     self.feed(node, Event::Gone { client })?;
                 }
             }
-            97 => self.crash(node),
+            97 if self.random.percent(80) => self.crash(node),
+            97 => {
+                // As fast as it can, and what is refused again.
+                let Some(client) = self.any_client() else { return Ok(()) };
+                let task = TaskId { node: self.random.below(NODES), pid: 1 };
+                for _ in 0..self.random.below(300_u32) {
+                    self.request(client, Request::Signal { task, signal: 0 })?;
+                }
+            }
             _ => self.machines[usize::from(node)].as_mut().unwrap().muted = self.random.below(3 * SILENCE),
         }
         Ok(())
@@ -378,22 +430,45 @@ impl World {
         self.feed(node, Event::Tick { running })
     }
 
-    fn deliver_some(&mut self, count: u32) -> Result<(), String> {
+    /// Delivers some letters; false if there are none that can be.
+    fn deliver_some(&mut self, count: u32) -> Result<bool, String> {
+        let mut some = false;
         for _ in 0..count {
             let channels: Vec<_> =
                 self.channels.iter().filter(|(_, queue)| !queue.is_empty()).map(|(k, _)| *k).collect();
             if channels.is_empty() {
-                return Ok(());
+                break;
             }
             let channel = channels[self.random.below(channels.len())];
-            self.deliver(channel)?;
+            some |= self.deliver(channel)?;
         }
-        Ok(())
+        Ok(some)
     }
 
-    fn deliver(&mut self, (from, to): (u16, u16)) -> Result<(), String> {
-        let Some(envelope) = self.channels.get_mut(&(from, to)).and_then(VecDeque::pop_front) else { return Ok(()) };
-        self.feed(to, Event::Letter { from, envelope })
+    /// Delivers a letter, which waits for its node as long as that is alive for its sender.
+    fn deliver(&mut self, (from, to): (u16, u16)) -> Result<bool, String> {
+        let sender = |world: &World, boot: u64| {
+            let machine = world.machines[usize::from(from)].as_ref().filter(|machine| machine.boot == boot);
+            machine.map(|machine| machine.engine.nodes())
+        };
+        let Some((boot, envelope)) = self.channels.get(&(from, to)).and_then(VecDeque::front) else { return Ok(false) };
+        let (boot, incarnation) = (*boot, envelope.to);
+        let arrives = self.machines[usize::from(to)].is_some();
+        let is_alive = |node: &NodeInfo| node.node == to && node.alive && node.incarnation == incarnation;
+        if !arrives && sender(self, boot).is_some_and(|nodes| nodes.iter().any(is_alive)) {
+            return Ok(false);
+        }
+        let Some((_, envelope)) = self.channels.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
+            return Ok(false);
+        };
+        // Where it is not clear whether it has arrived, it is sent again.
+        for _ in 0..u32::from(arrives) + u32::from(arrives && self.random.percent(5)) {
+            self.feed(to, Event::Letter { from, envelope: envelope.clone() })?;
+        }
+        if sender(self, boot).is_some() {
+            self.feed(from, Event::Sent { node: to })?;
+        }
+        Ok(true)
     }
 
     fn start_one(&mut self, node: u16) -> Result<(), String> {
@@ -443,8 +518,8 @@ impl World {
                     self.start_one(node)?;
                 }
             }
-            while self.channels.values().any(|queue| !queue.is_empty()) {
-                self.deliver_some(100)?;
+            for channel in self.channels.keys().copied().collect::<Vec<_>>() {
+                while self.deliver(channel)? {}
             }
         }
         self.check()
@@ -465,6 +540,10 @@ impl World {
         }
         if let Some((task, _)) = self.dead.iter().find(|(task, _)| is_running(task)) {
             return Err(format!("{task} was declared dead, and runs"));
+        }
+        for (node, other) in living.iter().flat_map(|node| (0..NODES).map(|other| (*node, other))) {
+            let left = machine(node).engine.on_their_way(other);
+            ensure!(left == 0, "{left} letters from node {node} to node {other} are still on their way");
         }
         for (client, (_, promised)) in &self.clients {
             let open: Vec<_> = promised.spawns.values().filter(|missing| !missing.is_empty()).collect();

@@ -5,11 +5,9 @@
 //! The page is naively replicated (SPEC item 24): it has no home whose death would matter, and naive copies diverge
 //! only where two nodes store to one word.
 
-use super::Input;
 use log::debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 use telegraphos::{Node, ReplicaMode, Replicated};
@@ -43,32 +41,50 @@ struct Shared {
     silent: Vec<AtomicU32>,
 }
 
-/// This node's word.
+/// This node's word, and what those of the others were.
 pub(crate) struct Alive {
     shared: Arc<Shared>,
     node: u16,
     number: u16,
+    silence: u32,
+    /// Of each node: its word when it was read last, and how often it has changed.
+    seen: Vec<(u64, u32)>,
 }
 
 impl Alive {
-    /// Makes the page, and reports who is heard, once a period. Who has been silent for so many is heard from the
-    /// second change on.
-    pub(crate) fn open(
-        board: &Node,
-        nodes: u16,
-        period: Duration,
-        silence: u32,
-        to: SyncSender<Input>,
-    ) -> Result<Alive, String> {
+    /// Makes the page. A node that has been silent for so many periods is heard from the second change on.
+    pub(crate) fn open(board: &Node, nodes: u16, period: Duration, silence: u32) -> Result<Alive, String> {
         let page = Replicated::create(board, NAME, offset(nodes)).replica_mode(ReplicaMode::Naive).create();
         let page = page.map_err(|error| format!("the page of alive messages: {error}"))?;
         let shared = Arc::new(Shared { page, silent: (0..nodes).map(|_| AtomicU32::new(JOIN)).collect() });
         let node = board.id();
-        let alive = Alive { shared: shared.clone(), node, number: 0 };
-        let listener = shared.clone();
-        super::thread("listen", move || listen(&listener, node, period, silence, &to))?;
-        super::thread("join", move || join(&shared, node, period))?;
-        Ok(alive)
+        let (joined, seen) = (shared.clone(), vec![(0, 0); usize::from(nodes)]);
+        super::thread("join", move || join(&joined, node, period))?;
+        Ok(Alive { shared, node, number: 0, silence, seen })
+    }
+
+    /// The nodes whose words have changed: once a period, by the thread that counts the periods. So what others have
+    /// that thread do does not make them look silent.
+    pub(crate) fn heard(&mut self) -> telegraphos::Result<Vec<Event>> {
+        let mut heard = Vec::new();
+        for ((node, silent), (last, changes)) in (0_u16..).zip(&self.shared.silent).zip(&mut self.seen) {
+            let word = self.shared.page.load::<u64>(offset(node))?;
+            if node == self.node || word == *last {
+                // A node is joined earlier. What that page then has may be a store of before: one of a node that is not
+                // dead yet, which it makes look alive for one silence longer.
+                if silent.fetch_add(1, Relaxed) >= self.silence {
+                    *changes = 0;
+                }
+                continue;
+            }
+            silent.store(0, Relaxed);
+            (*last, *changes) = (word, (*changes + 1).min(CHANGES));
+            let (incarnation, load) = parts(word);
+            if *changes >= CHANGES {
+                heard.push(Event::Heard { node, incarnation, load });
+            }
+        }
+        Ok(heard)
     }
 
     /// Says that this node is alive: by one store.
@@ -91,31 +107,6 @@ fn join(shared: &Shared, own: u16, period: Duration) {
             }
         }
         thread::sleep(period);
-    }
-}
-
-/// Reports whose word has changed. Ends with the daemon.
-fn listen(shared: &Shared, own: u16, period: Duration, silence: u32, to: &SyncSender<Input>) {
-    let mut seen = vec![(0, 0); shared.silent.len()];
-    loop {
-        thread::sleep(period);
-        for ((node, silent), (last, changes)) in (0_u16..).zip(&shared.silent).zip(&mut seen) {
-            let Ok(word) = shared.page.load::<u64>(offset(node)) else { return };
-            if node == own || word == *last {
-                // A node is joined earlier. What that page then has may be a store of before: one of a node that is not
-                // dead yet, which it makes look alive for one silence longer.
-                if silent.fetch_add(1, Relaxed) >= silence {
-                    *changes = 0;
-                }
-                continue;
-            }
-            silent.store(0, Relaxed);
-            (*last, *changes) = (word, (*changes + 1).min(CHANGES));
-            let (incarnation, load) = parts(word);
-            if *changes >= CHANGES && to.send(Input::Event(Event::Heard { node, incarnation, load })).is_err() {
-                return;
-            }
-        }
     }
 }
 

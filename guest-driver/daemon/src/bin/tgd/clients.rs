@@ -1,40 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Clients, which come by a Unix socket. Who they are says the kernel.
 
-use super::Input;
-use log::warn;
-use std::collections::BTreeMap;
+use super::{Input, Warnings};
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use telegraphos_accounts::{Shares, Users};
 use telegraphos_daemon_core::protocol::{Answer, Request, frame, unframe};
-use telegraphos_daemon_core::{Event, Refusal, User};
+use telegraphos_daemon_core::{Event, Party, Refusal, User};
 
 /// Clients at once, at most.
-const CLIENTS: usize = 128;
-/// Of one user, at most, but of root.
-const OF_A_USER: usize = 48;
-/// Answers that a client has not read, at most.
-const ANSWERS: usize = 2048;
+const CLIENTS: Shares = Shares { capacity: 128, spenders: 32, guaranteed: 2, limit: 48 };
+/// Beside them those of root.
+const OF_ROOT: u64 = 32;
+/// Bytes of answers that a client has not read, at most, beside those that its socket takes: all that one request can
+/// have.
+const UNREAD: usize = 320 << 10;
 
 /// The way to a client.
+#[derive(Clone)]
 pub(crate) struct Client {
-    answers: SyncSender<(u32, Answer)>,
-    stream: UnixStream,
+    answers: Sender<Vec<u8>>,
+    /// Bytes of those that its socket has not taken.
+    unread: Arc<AtomicUsize>,
+    stream: Arc<UnixStream>,
 }
 
 impl Client {
     /// Answers it. Does not wait: one that does not read is closed.
     pub(crate) fn answer(&self, id: u32, answer: Answer) {
-        if self.answers.try_send((id, answer)).is_err() {
-            _ = self.stream.shutdown(Shutdown::Both);
+        // One that is too long is this daemon's mistake: the client would wait for it in vain.
+        let Ok(frame) = frame(&(id, answer)) else { return self.close() };
+        let length = frame.len();
+        let before = self.unread.fetch_add(length, Relaxed);
+        if before + length > UNREAD || self.answers.send(frame).is_err() {
+            self.close();
         }
+    }
+
+    fn close(&self) {
+        _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -71,7 +83,8 @@ pub(crate) fn listen(path: &Path, to: SyncSender<Input>) -> Result<(), String> {
 }
 
 fn accept(listener: &UnixListener, to: &SyncSender<Input>) {
-    let users: Arc<Mutex<BTreeMap<u32, usize>>> = Arc::default();
+    let users = Arc::new(Mutex::new(Users::new(CLIENTS, OF_ROOT)));
+    let mut warnings = Warnings::default();
     for (client, stream) in (1..).zip(listener.incoming()) {
         let Ok(stream) = stream else {
             // Out of descriptors, perhaps: not at once again.
@@ -81,72 +94,73 @@ fn accept(listener: &UnixListener, to: &SyncSender<Input>) {
         let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else { continue };
         let user = User { uid: peer.uid.as_raw(), gid: peer.gid.as_raw() };
         let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
-        if let Err(refusal) = admit(&users, user) {
-            refuse(&stream, refusal);
-            continue;
-        }
-        let leave = Leave { users: users.clone(), uid: user.uid };
-        if let Err(error) = serve(client, stream, (pid, user), leave, to.clone()) {
-            warn!("a client of user {}: {error}", user.uid);
+        let place = match admit(&users, user.uid) {
+            Ok(place) => place,
+            Err(refusal) => {
+                warnings.warn(Party::User(user.uid), &refusal.text);
+                refuse(&stream, refusal);
+                continue;
+            }
+        };
+        if let Err(error) = serve(client, stream, (pid, user), place, to.clone()) {
+            warnings.warn(Party::User(user.uid), &format!("a client of user {}: {error}", user.uid));
         }
     }
 }
 
-/// Counts a client of a user's.
-fn admit(users: &Mutex<BTreeMap<u32, usize>>, user: User) -> Result<(), Refusal> {
-    let mut users = users.lock().unwrap_or_else(PoisonError::into_inner);
-    let (all, own) = (users.values().sum::<usize>(), users.get(&user.uid).copied().unwrap_or_default());
-    if all >= CLIENTS || (own >= OF_A_USER && !user.is_root()) {
-        let text = format!(
-            "{all} clients are connected, {own} of user {}: expected at most {CLIENTS}, and {OF_A_USER} of one user",
-            user.uid
-        );
-        return Err(Refusal::new(Refusal::EAGAIN, text));
-    }
-    *users.entry(user.uid).or_default() += 1;
-    Ok(())
-}
-
-/// Takes a client out of the count.
-struct Leave {
-    users: Arc<Mutex<BTreeMap<u32, usize>>>,
+/// The place of a client.
+struct Place {
+    users: Arc<Mutex<Users>>,
     uid: u32,
 }
 
-impl Drop for Leave {
+impl Drop for Place {
     fn drop(&mut self) {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = users.get_mut(&self.uid) {
-            *count -= 1;
-            if *count == 0 {
-                users.remove(&self.uid);
-            }
-        }
+        self.users.lock().unwrap_or_else(PoisonError::into_inner).give(self.uid, 1);
     }
+}
+
+/// Takes a place for a client of a user's.
+fn admit(users: &Arc<Mutex<Users>>, uid: u32) -> Result<Place, Refusal> {
+    let mut held = users.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(exhausted) = held.take(uid, 1) {
+        let text = format!(
+            "{} clients are connected, {} of user {uid}: expected at most {} of that user now, and {} of one user \
+             ever; {} have been refused so far",
+            held.total(),
+            exhausted.held,
+            exhausted.limit,
+            CLIENTS.limit,
+            held.refused()
+        );
+        return Err(Refusal::new(Refusal::EAGAIN, text));
+    }
+    Ok(Place { users: users.clone(), uid })
 }
 
 fn serve(
     client: u64,
     stream: UnixStream,
     (pid, user): (u32, User),
-    leave: Leave,
+    place: Place,
     to: SyncSender<Input>,
 ) -> Result<(), String> {
-    let clone = || stream.try_clone().map_err(|error| error.to_string());
-    let (writer, own) = (clone()?, clone()?);
-    let (answers, waiting) = sync_channel(ANSWERS);
-    let last = answers.clone();
-    super::thread("answer", move || write(writer, &waiting))?;
+    let (answers, waiting) = channel();
+    let own = Client { answers, unread: Arc::default(), stream: Arc::new(stream) };
+    let (writer, unread) = (own.stream.clone(), own.unread.clone());
+    super::thread("answer", move || write(&writer, &waiting, &unread))?;
     super::thread("client", move || {
-        let _leave = leave;
-        let connected = Input::Connected { client, pid, user, to: Client { answers, stream: own } };
-        if to.send(connected).is_err() {
+        let _place = place;
+        let stream = own.stream.clone();
+        if to.send(Input::Connected { client, pid, user, to: own.clone() }).is_err() {
             return;
         }
         if let Err(error) = read(&stream, client, &to) {
             // Behind what it was answered before. It is closed when the daemon has forgotten it.
-            _ = last.try_send((0, Answer::Refused(Refusal::new(Refusal::EINVAL, error))));
+            own.answer(0, Answer::Refused(Refusal::new(Refusal::EINVAL, error)));
         }
+        // Its place is another's when the daemon has forgotten it.
+        drop(own);
         _ = to.send(Input::Event(Event::Gone { client }));
     })
 }
@@ -168,12 +182,12 @@ fn read(mut stream: &UnixStream, client: u64, to: &SyncSender<Input>) -> Result<
     }
 }
 
-fn write(mut stream: UnixStream, waiting: &Receiver<(u32, Answer)>) {
-    while let Ok(answer) = waiting.recv() {
-        let written = frame(&answer).map_err(io::Error::other).and_then(|frame| stream.write_all(&frame));
-        if written.is_err() {
+fn write(mut stream: &UnixStream, waiting: &Receiver<Vec<u8>>, unread: &AtomicUsize) {
+    while let Ok(frame) = waiting.recv() {
+        if stream.write_all(&frame).is_err() {
             break;
         }
+        unread.fetch_sub(frame.len(), Relaxed);
     }
     _ = stream.shutdown(Shutdown::Both);
 }
@@ -191,15 +205,39 @@ fn refuse(mut stream: &UnixStream, refusal: Refusal) {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
+    use std::sync::mpsc::sync_channel;
+    use telegraphos_daemon_core::NodeInfo;
+    use telegraphos_daemon_core::protocol::MAX_MESSAGE;
+
+    const USER: User = User { uid: 7, gid: 7 };
+
+    fn users() -> Arc<Mutex<Users>> {
+        Arc::new(Mutex::new(Users::new(CLIENTS, OF_ROOT)))
+    }
+
+    /// A client that is connected, its own end, and what the daemon has of it.
+    fn connected(users: &Arc<Mutex<Users>>, number: u64) -> (UnixStream, Client, Receiver<Input>) {
+        let (near, far) = UnixStream::pair().unwrap();
+        let (to, from) = sync_channel(16);
+        serve(number, near, (1, USER), admit(users, USER.uid).unwrap(), to).unwrap();
+        // It is kept, as the daemon does: answers go to it.
+        let Input::Connected { client, to, .. } = from.recv().unwrap() else { panic!("not connected") };
+        assert_eq!(client, number);
+        (far, to, from)
+    }
+
+    fn answers(far: &mut UnixStream) -> Vec<(u32, Answer)> {
+        let (mut bytes, mut answers) = (Vec::new(), Vec::new());
+        _ = far.read_to_end(&mut bytes);
+        while let Some(answer) = unframe::<(u32, Answer)>(&mut bytes).unwrap() {
+            answers.push(answer);
+        }
+        answers
+    }
 
     #[test]
     fn a_client_whose_bytes_are_no_message_is_told_so() {
-        let (near, mut far) = UnixStream::pair().unwrap();
-        let leave = Leave { users: Arc::default(), uid: 7 };
-        let (to, from) = sync_channel(16);
-        serve(5, near, (1, User { uid: 7, gid: 7 }), leave, to).unwrap();
-        // It is kept, as the daemon does: answers go to it.
-        let Input::Connected { client: 5, to: client, .. } = from.recv().unwrap() else { panic!("not connected") };
+        let (mut far, client, from) = connected(&users(), 5);
         far.write_all(&frame(&(3, Request::Nodes)).unwrap()).unwrap();
         assert!(matches!(
             from.recv().unwrap(),
@@ -209,30 +247,89 @@ mod tests {
         far.write_all(&[0xff; 4]).unwrap();
         assert!(matches!(from.recv().unwrap(), Input::Event(Event::Gone { client: 5 })));
         drop(client);
-        let (mut bytes, mut answers) = (Vec::new(), Vec::new());
-        far.read_to_end(&mut bytes).unwrap();
-        while let Some(answer) = unframe::<(u32, Answer)>(&mut bytes).unwrap() {
-            answers.push(answer);
-        }
+        let answers = answers(&mut far);
         let [(3, Answer::Done), (0, Answer::Refused(refusal))] = &answers[..] else { panic!("{answers:?}") };
         assert!(refusal.text.contains("a message of 4294967295 bytes"), "{refusal}");
     }
 
     #[test]
-    fn one_user_does_not_take_all_places() {
-        let users: Arc<Mutex<BTreeMap<u32, usize>>> = Arc::default();
-        let user = |uid| User { uid, gid: uid };
-        let leave = |uid| Leave { users: users.clone(), uid };
-        for _ in 0..OF_A_USER {
-            admit(&users, user(1)).unwrap();
+    fn whatever_a_client_sends_ends_that_client_alone() {
+        let users = users();
+        let whole = frame(&(3, Request::Tasks)).unwrap();
+        let mut long = ((MAX_MESSAGE + 1) as u32).to_le_bytes().to_vec();
+        long.extend(vec![0; MAX_MESSAGE + 1]);
+        let mut behind = 4_u32.to_le_bytes().to_vec();
+        behind.extend([3, 3, 0, 0]);
+        let no_kind = [&2_u32.to_le_bytes()[..], &[3, 0xff]].concat();
+        let none = 0_u32.to_le_bytes().to_vec();
+        // Nothing; half of one, and then its end; one and a half; what is longer than there is; what is no request.
+        let cases = [
+            Vec::new(),
+            whole[..3].to_vec(),
+            whole[..5].to_vec(),
+            [&whole[..], &whole[..4]].concat(),
+            long,
+            behind,
+            no_kind,
+            none,
+        ];
+        for (number, bytes) in (1..).zip(cases) {
+            let (mut far, client, from) = connected(&users, number);
+            _ = far.write_all(&bytes);
+            _ = far.shutdown(Shutdown::Write);
+            let requests = from.iter().take_while(|input| !matches!(input, Input::Event(Event::Gone { .. }))).count();
+            assert_eq!(requests, usize::from(number == 4), "case {number}");
+            drop(client);
+            // Its thread has ended.
+            assert!(from.recv().is_err());
+            let answers = answers(&mut far);
+            let refused = matches!(&answers[..], [(0, Answer::Refused(refusal))] if refusal.errno == Refusal::EINVAL);
+            assert_eq!(refused, number >= 5, "case {number}: {answers:?}");
         }
-        assert!(admit(&users, user(1)).unwrap_err().text.contains("48 of user 1"));
-        admit(&users, user(2)).unwrap();
-        drop(leave(1));
-        admit(&users, user(1)).unwrap();
-        for _ in OF_A_USER + 1..CLIENTS {
-            admit(&users, user(0)).unwrap();
+        assert_eq!(users.lock().unwrap().total(), 0);
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_closed_and_takes_bounded_memory() {
+        let (mut far, client, from) = connected(&users(), 1);
+        let info = |node| NodeInfo { node, alive: true, load: u32::MAX, incarnation: 1 };
+        let answer = Answer::Nodes((0..2000).map(info).collect());
+        // As often as it asks. Each is 20 KiB and more.
+        for id in 0..1000 {
+            client.answer(id, answer.clone());
         }
-        assert_eq!(admit(&users, user(0)).unwrap_err().errno, Refusal::EAGAIN);
+        // It is closed, and what was kept for it is bounded.
+        assert!(matches!(from.recv().unwrap(), Input::Event(Event::Gone { client: 1 })));
+        assert!(client.answers.send(Vec::new()).is_err() || client.unread.load(Relaxed) > UNREAD);
+        drop(client);
+        let mut bytes = Vec::new();
+        _ = far.read_to_end(&mut bytes);
+        assert!(bytes.len() < 4 << 20, "{} bytes came", bytes.len());
+    }
+
+    #[test]
+    fn users_do_not_take_all_places_and_root_has_its_own() {
+        let users = users();
+        let mut places = Vec::new();
+        let mut most = |uid| {
+            let before = places.len();
+            let refusal = loop {
+                match admit(&users, uid) {
+                    Ok(place) => places.push(place),
+                    Err(refusal) => break refusal,
+                }
+            };
+            (places.len() - before, refusal)
+        };
+        let (count, refusal) = most(1);
+        assert_eq!((count, refusal.errno), (48, Refusal::EAGAIN));
+        assert!(refusal.text.contains("48 of user 1: expected at most 48 of that user"), "{refusal}");
+        // Of three that take all that they can, a fourth has its guarantee, and root its reserve.
+        assert_eq!([most(2).0, most(3).0], [20, 2]);
+        assert_eq!([most(4).0, most(0).0], [2, 34]);
+        let place = places.remove(0);
+        assert!(admit(&users, 1).is_err());
+        drop(place);
+        assert!(admit(&users, 1).is_ok());
     }
 }

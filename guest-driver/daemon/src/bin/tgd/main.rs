@@ -5,10 +5,11 @@
 //! ```text
 //!   clients ── Unix socket ──┐                  ┌── alive: one store a period, to all nodes
 //!   other daemons ── messages ┼─ Input ─► main ─┼── letters: a thread for each node
-//!   alive messages, processes ┘   (Engine)      └── processes: a thread for each task
+//!                   processes ┘   (Engine)      └── processes: a thread for each task
 //! ```
 //!
-//! All threads hand what happens to the main thread, which never waits for anything else.
+//! All threads hand what happens to the main thread, which never waits for anything else. Alive messages are read by it
+//! alone, once a period: however much the others hand over, no node looks silent for it.
 
 mod alive;
 mod clients;
@@ -21,15 +22,19 @@ use letters::Letters;
 use lexopt::prelude::{Long, Short, ValueExt};
 use log::{info, warn};
 use processes::{Reap, Start};
+use rustix::process::{Resource, Rlimit};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use telegraphos::Node;
+use telegraphos_accounts::{Rate, Rates};
 use telegraphos_daemon::SOCKET;
 use telegraphos_daemon::program::{self, Failure};
-use telegraphos_daemon_core::{Action, Config, Engine, Event, Exit, INCARNATION_BITS, Incarnation, LOAD_ONE, User};
+use telegraphos_daemon_core::{
+    Action, Config, Engine, Event, Exit, INCARNATION_BITS, Incarnation, LOAD_ONE, Party, User,
+};
 
 const HELP: &str = "\
 The daemon of a node: knows which nodes of the cluster are alive, and runs tasks on any of them.
@@ -74,6 +79,30 @@ pub(crate) enum Input {
     Stop,
     /// It cannot go on.
     Broken(String),
+}
+
+/// Parties whose log lines are counted apart.
+const PARTIES: usize = 256;
+
+/// Log lines that others can cause: of each party one a second, five at once.
+pub(crate) struct Warnings {
+    begin: Instant,
+    rates: Rates<Party>,
+}
+
+impl Default for Warnings {
+    fn default() -> Warnings {
+        Warnings { begin: Instant::now(), rates: Rates::new(Rate::new(1, 5), Rate::new(10, 50), PARTIES) }
+    }
+}
+
+impl Warnings {
+    pub(crate) fn warn(&mut self, party: Party, text: &str) {
+        let now = u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if self.rates.take(party, now) {
+            warn!("{text}");
+        }
+    }
 }
 
 /// Starts a thread.
@@ -127,10 +156,19 @@ fn run(parser: lexopt::Parser) -> Result<ExitCode, Failure> {
     let (to, from) = sync_channel(INPUTS);
     let stop = to.clone();
     ctrlc::set_handler(move || _ = stop.send(Input::Stop)).map_err(|error| Failure::Failed(error.to_string()))?;
-    let mut daemon = Daemon::open(&options, to, &socket).map_err(Failure::Failed)?;
+    let files = all_descriptors().map_err(|error| Failure::Failed(format!("the limit of open files: {error}")))?;
+    let mut daemon = Daemon::open(&options, to, &socket, files).map_err(Failure::Failed)?;
     let ended = daemon.run(&from, &options);
     _ = std::fs::remove_file(&socket);
     ended.map(|()| ExitCode::SUCCESS).map_err(Failure::Failed)
+}
+
+/// Takes all descriptors that there may be: clients and tasks that start, of all users, have more than the usual 1024.
+/// What the limit was, which tasks have.
+fn all_descriptors() -> rustix::io::Result<Rlimit> {
+    let before = rustix::process::getrlimit(Resource::Nofile);
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before })?;
+    Ok(before)
 }
 
 /// The engine, and what its actions are done with.
@@ -140,6 +178,9 @@ struct Daemon {
     alive: Alive,
     letters: Letters,
     clients: BTreeMap<u64, Client>,
+    warnings: Warnings,
+    /// The limit of descriptors that tasks have.
+    files: Rlimit,
     to: SyncSender<Input>,
 }
 
@@ -160,7 +201,7 @@ fn running() -> u32 {
 }
 
 impl Daemon {
-    fn open(options: &Options, to: SyncSender<Input>, socket: &Path) -> Result<Daemon, String> {
+    fn open(options: &Options, to: SyncSender<Input>, socket: &Path, files: Rlimit) -> Result<Daemon, String> {
         let board = || Node::open().map_err(|error| error.to_string());
         let node = board()?;
         let info = node.info().map_err(|error| error.to_string())?;
@@ -168,11 +209,12 @@ impl Daemon {
         let mut config = Config::new(info.node, incarnation()?, nodes);
         (config.silence, config.grace) = (options.silence, options.grace);
         info!("node {}: tgd begins, incarnation {}", config.node, config.incarnation);
-        let alive = Alive::open(&node, nodes, options.period, options.silence, to.clone())?;
+        let alive = Alive::open(&node, nodes, options.period, options.silence)?;
         let letters = Letters::open(board()?, to.clone())?;
         clients::listen(socket, to.clone())?;
         let node = config.node;
-        Ok(Daemon { engine: Engine::new(config), node, alive, letters, clients: BTreeMap::new(), to })
+        let (clients, warnings) = (BTreeMap::new(), Warnings::default());
+        Ok(Daemon { engine: Engine::new(config), node, alive, letters, clients, warnings, files, to })
     }
 
     fn run(&mut self, from: &Receiver<Input>, options: &Options) -> Result<(), String> {
@@ -184,7 +226,11 @@ impl Daemon {
             if now >= next {
                 // Of periods that were missed, the nodes that are heard have not been silent for.
                 next = now + options.period;
+                for heard in self.alive.heard().map_err(|error| format!("the board: {error}"))? {
+                    self.event(heard)?;
+                }
                 self.event(Event::Tick { running: running() })?;
+                self.letters.start();
                 if end.is_some_and(|end| now >= end || self.engine.own_tasks() == 0) {
                     return Ok(());
                 }
@@ -237,14 +283,9 @@ impl Daemon {
             Action::Beat { incarnation, load } => {
                 self.alive.beat(incarnation, load).map_err(|error| format!("the board: {error}"))?;
             }
-            Action::Send { node, envelope } => {
-                let incarnation = envelope.to;
-                if !self.letters.send(node, envelope) {
-                    return Ok(Some(Event::Unreachable { node, incarnation }));
-                }
-            }
+            Action::Send { node, envelope } => self.letters.send(node, envelope),
             Action::Start { token, user, master, job } => {
-                let start = Start { token, node: self.node, user, master, job };
+                let start = Start { token, node: self.node, user, master, job, files: self.files };
                 if let Err(refusal) = processes::start(start, self.to.clone()) {
                     return Ok(Some(Event::Started { token, outcome: Err(refusal) }));
                 }
@@ -260,8 +301,17 @@ impl Daemon {
                     client.answer(id, answer);
                 }
             }
-            Action::Joined { node, incarnation } => info!("node {node} is alive, incarnation {incarnation}"),
-            Action::Lost { node, incarnation } => info!("node {node} is dead, incarnation {incarnation}"),
+            Action::Joined { node, incarnation } => {
+                self.letters.alive(node, incarnation);
+                info!("node {node} is alive, incarnation {incarnation}");
+            }
+            Action::Lost { node, incarnation } => {
+                self.letters.alive(node, 0);
+                info!("node {node} is dead, incarnation {incarnation}");
+            }
+            Action::Refused { party, what, exhausted, times } => {
+                self.warnings.warn(party, &format!("{party}: {what}: {exhausted}; {times} refusals so far"));
+            }
             Action::Renewed { incarnation } => {
                 warn!("others have declared this node dead: its tasks end; it is incarnation {incarnation} now");
             }

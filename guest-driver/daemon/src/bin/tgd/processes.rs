@@ -2,20 +2,28 @@
 //! The processes of tasks, and signals to processes. Each task has a thread, which starts it and waits for it.
 
 use super::Input;
+use rustix::process::{Resource, Rlimit};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
+use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use telegraphos_agent::child::{Child, Program, Report};
 use telegraphos_agent::user::Account;
 use telegraphos_daemon_core::{Event, Exit, Job, Logger, Refusal, TaskId, User};
 
 /// Within this a logger is connected to.
 const CONNECT: Duration = Duration::from_secs(10);
+/// A stream that a logger has not taken is tried again after so long.
+const AGAIN: Duration = Duration::from_millis(20);
+/// Within this a child has become its user, entered its directory and begun to execute its program, which can be on a
+/// filesystem of the user's.
+const START: Duration = Duration::from_secs(10);
+/// Within this a child has become its user and sent a signal.
+const SIGNAL: Duration = Duration::from_secs(10);
 
 /// What a task is started with.
 pub(crate) struct Start {
@@ -29,6 +37,8 @@ pub(crate) struct Start {
     pub(crate) master: u16,
     /// What it executes.
     pub(crate) job: Job,
+    /// The limit of descriptors that it has.
+    pub(crate) files: Rlimit,
 }
 
 /// That the end of a process has been taken note of: its id may be another's after that.
@@ -60,60 +70,102 @@ fn refusal(node: u16, what: &str, error: &io::Error) -> Refusal {
     Refusal::new(error.raw_os_error().unwrap_or(Refusal::EINVAL), format!("node {node}: {what}: {text}"))
 }
 
-/// A stream to the logger. What it begins with the child writes, which knows its process id.
+/// A stream that the logger has taken. What follows the key is written by the child, since it has its process id.
 fn connect(own: u16, master: u16, logger: Logger) -> io::Result<OwnedFd> {
     let address = if own == master { Ipv4Addr::LOCALHOST } else { telegraphos_agent::network::address(master) };
-    let stream = TcpStream::connect_timeout(&SocketAddr::from((address, logger.port)), CONNECT)?;
+    let address = SocketAddr::from((address, logger.port));
+    let end = Instant::now() + CONNECT;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
+        match connect_once(&address, logger, left) {
+            Ok(stream) => return Ok(stream.into()),
+            // It has made room for others, before its key was read.
+            Err(error) if matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe | ConnectionAborted) => {
+                std::thread::sleep(AGAIN.min(left));
+            }
+            Err(error) if matches!(error.kind(), WouldBlock | TimedOut) => {
+                return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn connect_once(address: &SocketAddr, logger: Logger, limit: Duration) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(address, limit)?;
     // Those who wait for a prompt of a program do not wait for a delayed acknowledgement.
     stream.set_nodelay(true)?;
-    Ok(stream.into())
+    stream.set_read_timeout(Some(limit))?;
+    stream.write_all(&logger.key)?;
+    let mut taken = [0];
+    stream.read_exact(&mut taken)?;
+    stream.set_read_timeout(None)?;
+    if taken != [Logger::TAKEN] {
+        return Err(io::Error::from_raw_os_error(libc::EPROTO));
+    }
+    Ok(stream)
+}
+
+/// The standard streams of a task: none, and those to its logger.
+fn streams(start: &Start) -> Result<[OwnedFd; 3], Refusal> {
+    let Start { node, master, job, .. } = start;
+    let null = || -> Result<OwnedFd, Refusal> {
+        let null = File::options().read(true).write(true).open("/dev/null");
+        null.map(Into::into).map_err(|error| refusal(*node, "cannot open /dev/null", &error))
+    };
+    let Some(logger) = job.logger else { return Ok([null()?, null()?, null()?]) };
+    let stream = || {
+        connect(*node, *master, logger).map_err(|error| {
+            let what = format!("cannot connect to the logger at port {} of node {master}", logger.port);
+            refusal(*node, &what, &error)
+        })
+    };
+    Ok([null()?, stream()?, stream()?])
 }
 
 fn spawn(start: &Start) -> Result<Child, Refusal> {
-    let Start { node, user, master, job, .. } = start;
-    let [program, args @ ..] = job.argv.as_slice() else {
-        return Err(Refusal::new(Refusal::EINVAL, "the program has no name"));
+    let Start { node, user: User { uid, gid }, job, .. } = start;
+    let failed = |error: &io::Error| {
+        let program = job.argv.first().map_or("", String::as_str);
+        let what = format!("cannot run {program} in {} as user {uid}", job.dir);
+        refusal(*node, &what, error)
     };
-    let mut command = Command::new(program);
-    command.args(args).env_clear().envs(job.env.iter().map(|(name, value)| (name, value))).current_dir(&job.dir);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    if let Some(logger) = job.logger {
-        let stream = || {
-            connect(*node, *master, logger).map_err(|error| {
-                let what = format!("cannot connect to the logger at port {} of node {master}", logger.port);
-                refusal(*node, &what, &error)
-            })
-        };
-        command.stdout(stream()?).stderr(stream()?);
-    }
-    let (uid, gid, own, logger) = (user.uid, user.gid, *node, job.logger);
-    let ids = Account::of(uid).ids(uid, gid);
-    let prepare = move || -> io::Result<()> {
-        if let Some(logger) = logger {
-            let task = TaskId { node: own, pid: std::process::id() };
+    let (argv, env) = (job.argv.iter().map(String::as_str), job.env.iter().map(|(name, value)| (&**name, &**value)));
+    let program = Account::of(*uid).ids(*uid, *gid).and_then(|ids| Program::new(argv, env, &job.dir, Some(ids)));
+    // The daemon's end is that of its tasks, also when it is killed.
+    let program = program.map_err(|error| failed(&error))?.ends_with_parent();
+    let streams = streams(start)?;
+    let first = |pid| -> io::Result<()> {
+        rustix::process::setrlimit(Resource::Nofile, start.files)?;
+        if job.logger.is_some() {
             for (fd, stream) in [(1, 1), (2, 2)] {
                 // SAFETY: a stream of this child's, which stays open.
                 let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
-                file.write_all(&logger.head(task, stream))?;
+                file.write_all(&Logger::head(TaskId { node: *node, pid }, stream))?;
             }
         }
-        ids.assume()?;
-        // The daemon's end is that of its tasks, also when it is killed; after the change of user, which forgets it.
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         Ok(())
     };
-    // SAFETY: runs in the child between fork and exec; it makes system calls on memory prepared before the fork,
-    // allocates nothing and takes no lock. The child has this one thread, so per-thread ids are the process's.
-    unsafe { command.pre_exec(prepare) };
-    let failed = |error| {
-        let what = format!("cannot run {program} in {} as user {uid}", job.dir);
-        refusal(*node, &what, &error)
+    // SAFETY: `first` makes system calls on what is on its stack or was prepared.
+    let child = unsafe { program.start(streams, first) }.map_err(|error| failed(&error))?;
+    let report = child.report(START).transpose();
+    let error = match report {
+        // It runs, or has ended already, which is how a task ends.
+        Some(Ok(Report::Closed)) => return Ok(child),
+        Some(Ok(Report::Failed(error)) | Err(error)) => error,
+        Some(Ok(Report::Done)) => io::Error::from_raw_os_error(libc::EINVAL),
+        None => io::Error::from_raw_os_error(libc::ETIMEDOUT),
     };
-    command.spawn().map_err(failed)
+    child.kill();
+    child.reap();
+    Err(failed(&error))
 }
 
 /// Waits for a task's end, ends what is left in its group, and reports it.
-fn watch(mut child: Child, to: &SyncSender<Input>) {
+fn watch(child: Child, to: &SyncSender<Input>) {
     let pid = child.id();
     let status = wait_for(pid);
     // It is there until it is reaped below, so the group is still its own.
@@ -123,7 +175,7 @@ fn watch(mut child: Child, to: &SyncSender<Input>) {
     if to.send(Input::Exited { pid, exit, reap: Reap { _taken: taken } }).is_ok() {
         _ = wait.recv();
     }
-    _ = child.wait();
+    child.reap();
 }
 
 /// How a child has ended, which is not reaped.
@@ -158,7 +210,7 @@ pub(crate) fn end(pid: u32, kill: bool) {
     }
 }
 
-/// Sends a process a signal as that user would, by a thread that has become that user, and reports how that went.
+/// Sends a process a signal as that user would, by a child that has become that user, and reports how that went.
 pub(crate) fn signal(
     token: u64,
     node: u16,
@@ -179,15 +231,35 @@ pub(crate) fn signal(
 fn send(pid: u32, signal: i32, user: User) -> io::Result<()> {
     // 0 and what is negative are groups for kill(2), of the daemon's own among them.
     let Ok(pid @ 1..) = i32::try_from(pid) else { return Err(io::Error::from_raw_os_error(libc::ESRCH)) };
-    if !user.is_root() {
-        let uid = rustix::process::Uid::from_raw(user.uid);
-        // Of this thread only, which ends after it. Without root's ids it has no capabilities either.
-        rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    let kill = move || {
+        // SAFETY: no memory is involved.
+        match unsafe { libc::kill(pid, signal) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    if user.is_root() {
+        return kill();
     }
-    // SAFETY: no memory is involved.
-    match unsafe { libc::kill(pid, signal) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+    let null: OwnedFd = File::options().read(true).write(true).open("/dev/null")?.into();
+    let streams = [null.try_clone()?, null.try_clone()?, null];
+    // Its groups do not matter to signals.
+    let ids = Account::default().ids(user.uid, user.gid)?;
+    let work = move || {
+        ids.assume()?;
+        kill()
+    };
+    // SAFETY: `work` makes system calls only.
+    let child = unsafe { Child::fork(streams, work) }?;
+    let report = child.report(SIGNAL).transpose();
+    child.kill();
+    child.reap();
+    match report {
+        Some(Ok(Report::Done)) => Ok(()),
+        Some(Ok(Report::Failed(error)) | Err(error)) => Err(error),
+        // Its user has ended or stopped it.
+        Some(Ok(Report::Closed)) => Err(io::Error::from_raw_os_error(libc::EINTR)),
+        None => Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
     }
 }
 
@@ -195,7 +267,8 @@ fn send(pid: u32, signal: i32, user: User) -> io::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
-    use std::os::unix::process::ExitStatusExt;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process::Command;
 
     #[test]
     fn how_a_process_ended_is_what_its_parent_sees() {
@@ -219,5 +292,68 @@ mod tests {
         }
         send(std::process::id(), 0, user).unwrap();
         assert_eq!(send(std::process::id(), 65, user).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    }
+
+    /// An ordinary user, of which nothing is left by other tests.
+    const NOBODY: User = User { uid: 65_534, gid: 65_534 };
+
+    fn root() -> bool {
+        let root = rustix::process::geteuid().is_root();
+        if !root {
+            eprintln!("not run: users are changed by root only");
+        }
+        root
+    }
+
+    #[test]
+    fn no_thread_becomes_the_user_of_a_signal() {
+        if !root() {
+            return;
+        }
+        let mut target = Command::new("sleep").arg("100").uid(NOBODY.uid).gid(NOBODY.gid).spawn().unwrap();
+        let (pid, signalled) = (target.id(), channel());
+        // As the daemon sends it; then it is looked at while it is still there.
+        let (end, until) = channel::<()>();
+        let sender = std::thread::spawn(move || {
+            send(pid, 0, NOBODY).unwrap();
+            signalled.0.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            _ = until.recv();
+        });
+        let thread = signalled.1.recv().unwrap();
+        let script = format!("kill -0 {thread} && echo may");
+        let attempt = Command::new("sh").args(["-c", &script]).uid(NOBODY.uid).gid(NOBODY.gid).output().unwrap();
+        drop(end);
+        sender.join().unwrap();
+        target.kill().unwrap();
+        target.wait().unwrap();
+        assert_eq!(String::from_utf8_lossy(&attempt.stdout), "", "the user may end this process by its thread");
+    }
+
+    #[test]
+    fn a_directory_is_entered_with_the_rights_of_the_user() {
+        use std::os::unix::fs::PermissionsExt;
+        if !root() {
+            return;
+        }
+        let closed = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(closed.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+        let inner = closed.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        std::fs::write(inner.join("file"), "secret").unwrap();
+        let of = |dir: &std::path::Path| {
+            let job = Job {
+                argv: ["grep", "-q", "secret", "file"].map(String::from).into(),
+                env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+                dir: dir.to_str().unwrap().into(),
+                logger: None,
+            };
+            let files = rustix::process::getrlimit(Resource::Nofile);
+            Start { token: 1, node: 0, user: NOBODY, master: 0, job, files }
+        };
+        let refusal = match spawn(&of(&inner)) {
+            Err(refusal) => refusal,
+            Ok(child) => panic!("it runs there, and ends with {:?}", wait_for(child.id())),
+        };
+        assert_eq!(refusal.errno, libc::EACCES, "{refusal}");
     }
 }

@@ -2,10 +2,12 @@
 //! A process that speaks what messages are made of, and lies. It knows their layout (`guest-driver/msg/src/layout.rs`)
 //! from nobody but itself: what a stranger could write down.
 
-use crate::PATIENCE;
+use crate::{PATIENCE, refused};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, Remote, RemoteQueue, Rights, Segment};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_msg::{Endpoint, Memory, Messages, Options, Pattern, Thread, Way};
 
 const MAGIC: u64 = 0x3100_4753_4d20_4754;
 const SLOTS: u64 = 64;
@@ -34,7 +36,7 @@ fn place_of(slot: u64) -> u64 {
 /// Connected to a process, as far as that knows by messages.
 struct Liar {
     queue: Queue,
-    _inbox: Segment,
+    inbox: Segment,
     theirs: Remote,
     elements: RemoteQueue,
     key: u64,
@@ -61,15 +63,15 @@ impl Liar {
         let (key, port) = (control[1], control[5]);
         let elements = Queue::import(node, to, &format!("msg.{number:08x}.p{port}")).soft().open()?;
         elements.enqueue(element(READY, own_key & 0xffff, 0, key))?;
-        Ok(Liar { queue, _inbox: inbox, theirs, elements, key })
+        Ok(Liar { queue, inbox, theirs, elements, key })
     }
 
     /// Waits for an element whose kind is wanted.
-    fn wait(queue: &Queue, wanted: impl Fn(u64) -> bool) -> Outcome<()> {
+    fn wait(queue: &Queue, wanted: impl Fn(u64) -> bool) -> Outcome<u64> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
-            if queue.pop_wait(Some(Duration::from_millis(100)))?.is_some_and(|word| wanted(word & 15)) {
-                return Ok(());
+            if let Some(word) = queue.pop_wait(Some(Duration::from_millis(100)))?.filter(|word| wanted(word & 15)) {
+                return Ok(word);
             }
         }
         Err(Failure::Check(format!("what was waited for has not come in {PATIENCE:?}")))
@@ -81,7 +83,11 @@ impl Liar {
 
     /// A packet with its head: of a thread to one, with a tag, fragment, length and place.
     fn packet(&self, kind: u64, slot: u64, fragment: u64, length: u64) -> Outcome<()> {
-        let head = [5 | 1 << 32, 7 | fragment << 32, length, 0x1234_5678_u64];
+        self.tagged(kind, slot, 7 | fragment << 32, length)
+    }
+
+    fn tagged(&self, kind: u64, slot: u64, tag: u64, length: u64) -> Outcome<()> {
+        let head = [5 | 1 << 32, tag, length, 0x1234_5678_u64];
         Ok(self.elements.put_notify(&self.theirs, place_of(slot), &head, element(kind, slot, 0, self.key))?)
     }
 }
@@ -132,12 +138,14 @@ pub(crate) fn lies(to: u16, name: &str) -> Outcome<()> {
         tell(&liar)?;
         if given_up {
             Liar::wait(&liar.queue, |kind| kind == GOODBYE)
+                .map(drop)
                 .map_err(|_| Failure::Check(format!("{lie}: the other has not given this one up")))?;
         } else {
             // It still listens: to a message for a thread that there is not, for which there is an answer.
             let head = [5 | 99 << 32, 7, 0, 0_u64];
             liar.elements.put_notify(&liar.theirs, place_of(9), &head, element(EAGER, 9, 0, liar.key))?;
             Liar::wait(&liar.queue, |kind| kind == DONE)
+                .map(drop)
                 .map_err(|_| Failure::Check(format!("{lie}: the other does not listen any more")))?;
         }
         println!("{lie}: {}", if given_up { "given up" } else { "nothing" });
@@ -176,5 +184,185 @@ pub(crate) fn nowhere(to: u16, name: &str) -> Outcome<()> {
     println!("requested");
     Liar::wait(&liar.queue, |kind| kind == DONE)?;
     println!("answered");
+    Ok(())
+}
+
+/// Bytes of the long messages of `lends`.
+const LONG: u64 = 20_000;
+/// What they have, and what stands in the same memory behind them.
+const MESSAGE: u8 = 0x11;
+const SECRET: u8 = 0xee;
+const SECRETS: u64 = 0xeeee_eeee_eeee_eeee;
+/// Tags: the memory that the next message comes from, and a receive of one.
+const HEAP: u64 = 0;
+const STACK: u64 = 1;
+const HANDLE: u64 = 2;
+const RECEIVE: u64 = 3;
+const END: u64 = 4;
+
+/// Sends a long message from memory, and writes there what its receiver is not to read; says so, and waits until that
+/// has been tried.
+fn lend(thread: &Thread<'_>, to: Endpoint, memory: &mut [u8]) -> Outcome<()> {
+    memory.fill(MESSAGE);
+    thread.send(to, 0, memory).map_err(refused)?;
+    memory.fill(SECRET);
+    tried(thread, to, memory)
+}
+
+fn from_process(from: Endpoint) -> Pattern {
+    Pattern { process: Some(from.process), ..Pattern::default() }
+}
+
+fn tried(thread: &Thread<'_>, to: Endpoint, memory: &[u8]) -> Outcome<()> {
+    thread.send(to, 0, b"over").map_err(refused)?;
+    thread.receive(from_process(to), &mut []).map_err(refused)?;
+    match memory.iter().all(|byte| *byte == SECRET) {
+        true => Ok(()),
+        false => Err(Failure::Check("memory was changed after its message had ended".into())),
+    }
+}
+
+/// A process that does what the one that has sent it a message asks for: see [`lingers`].
+pub(crate) fn lends(options: Options, name: &str) -> Outcome<()> {
+    let messages = Messages::open(Node::open()?, options).map_err(refused)?;
+    let thread = messages.thread(1).map_err(refused)?;
+    let _name = messages.publish(name).map_err(refused)?;
+    println!("serving");
+    let mut heap = vec![0; LONG as usize];
+    let mut memory = Memory::from(vec![0; LONG as usize]);
+    loop {
+        let got = thread.receive(Pattern::default(), &mut []).map_err(refused)?;
+        match u64::from(got.tag) {
+            HEAP => lend(&thread, got.from, &mut heap)?,
+            STACK => lend(&thread, got.from, &mut [0; LONG as usize])?,
+            HANDLE => {
+                memory.fill(MESSAGE);
+                memory = crate::ended(thread.send_dma(got.from, 0, memory, LONG as usize).map_err(refused)?)?;
+                memory.fill(SECRET);
+                tried(&thread, got.from, &memory)?;
+            }
+            RECEIVE => {
+                thread.receive(from_process(got.from), &mut heap).map_err(refused)?;
+                if heap[..8] != [MESSAGE; 8] {
+                    return Err(Failure::Check("what was stored is not there".into()));
+                }
+                heap.fill(SECRET);
+                tried(&thread, got.from, &heap)?;
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// What a process can do with memory whose name it has: load, copy, and store.
+struct Reach {
+    import: Result<Remote, telegraphos::Error>,
+    own: Segment,
+}
+
+impl Reach {
+    fn new(node: &Node, at: u16, name: &str, right: Rights) -> Outcome<Reach> {
+        // Memory that stays pinned has the same name for each message.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let rights = Rights(right.0 | Rights::DMA.0);
+        let import = node.import(at, name).rights(rights).soft().open();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let own = node.export(&format!("reach.{}.{number}", std::process::id()), 1 << 16).create()?;
+        Ok(Reach { import, own })
+    }
+
+    /// Whether the other's memory was read, or changed, in any way that there is.
+    fn is_there(&self) -> bool {
+        let Ok(import) = &self.import else { return false };
+        let mut reached = false;
+        if import.rights().contains(Rights::READ) {
+            reached |=
+                import.get64(64).is_ok_and(|word| [SECRETS, SECRETS / 0xee * u64::from(MESSAGE)].contains(&word));
+            reached |= import.get_block(0, &self.own, 0, LONG).is_ok();
+        } else {
+            reached |= import.put_block(0, &self.own, 0, LONG).is_ok();
+            // Stores to an import that has ended are lost in silence: the other looks whether they have arrived.
+            _ = import.put64(64, SECRETS / 0xee * u64::from(MESSAGE)).and_then(|()| import.quiet());
+        }
+        // For the next attempt.
+        _ = import.acknowledge();
+        reached
+    }
+}
+
+/// A receiver that goes on using the memory of a message when that has ended, with all that it has had for it.
+pub(crate) fn lingers(to: u16, name: &str, way: Way) -> Outcome<()> {
+    let node = Node::open()?;
+    let number = number_of(&node, to, name)?;
+    let liars = [Liar::connect(&node, to, number, 0)?, Liar::connect(&node, to, number, 1)?];
+    let mut slot = 0;
+    let mut before: Vec<(String, Reach)> = Vec::new();
+    // The second is another process to the sender, on the same node, for memory that the first has had.
+    let cases = [(HEAP, 0), (STACK, 0), (HANDLE, 0), (HEAP, 1), (HANDLE, 1), (HEAP, 0)];
+    let stored = [(RECEIVE, 0), (RECEIVE, 1)];
+    for (case, who) in if way == Way::Get { &cases[..] } else { &stored[..] }.iter().copied() {
+        let liar = &liars[who];
+        let next = |slot: &mut u64| {
+            *slot += 1;
+            *slot % SLOTS
+        };
+        liar.tagged(EAGER, next(&mut slot), case, 0)?;
+        let (place, right, ended) = match way {
+            Way::Get => {
+                let request = Liar::wait(&liar.queue, |kind| kind == REQUEST)? >> 4 & 0xffff;
+                (liar.inbox.load::<u64>(place_of(request) + 24)?, Rights::READ, (DONE, request))
+            }
+            Way::Put => {
+                let request = next(&mut slot);
+                liar.tagged(REQUEST, request, 0, LONG)?;
+                Liar::wait(&liar.queue, |kind| kind == CLEAR)?;
+                (liar.inbox.load::<u64>(64 + request * 16)?, Rights::WRITE, (STORED, request))
+            }
+        };
+        let memory = format!("msg.{number:08x}.m{place:x}");
+        let reach = Reach::new(&node, to, &memory, right)?;
+        (0..LONG / 8).try_for_each(|n| reach.own.store(8 * n, SECRETS / 0xee * u64::from(MESSAGE)))?;
+        check(reach.is_there(), "the memory of a message under way is not reached")?;
+        let mut others = before.iter().filter(|(name, _)| *name != memory);
+        check(
+            !others.any(|(_, reach)| reach.is_there()),
+            "an import of an earlier message reaches that of another process",
+        )?;
+        if before.is_empty() {
+            println!("under way {memory}");
+            next_line()?;
+        }
+        liar.say(ended.0, ended.1, u64::from(ended.0 == STORED))?;
+        let over = Liar::wait(&liar.queue, |kind| kind == EAGER)?;
+        check(!reach.is_there(), "memory is reached after its message has ended")?;
+        check(!Reach::new(&node, to, &memory, right)?.is_there(), "its name is found after its message has ended")?;
+        if before.is_empty() {
+            println!("ended {memory}");
+            next_line()?;
+        }
+        before.push((memory, reach));
+        liar.say(DONE, over >> 4 & 0xffff, 0)?;
+        liar.tagged(EAGER, next(&mut slot), 0, 0)?;
+    }
+    slot += 1;
+    liars[0].tagged(EAGER, slot % SLOTS, END, 0)?;
+    println!("nothing was reached");
+    Ok(())
+}
+
+fn check(is_so: bool, wrong: &str) -> Outcome<()> {
+    if is_so { Ok(()) } else { Err(Failure::Check(wrong.into())) }
+}
+
+fn next_line() -> Outcome<()> {
+    std::io::stdin().read_line(&mut String::new()).map(drop).map_err(|error| Failure::Refused(error.to_string()))
+}
+
+/// A process of a third node that has the name of memory of a message.
+pub(crate) fn intrudes(to: u16, memory: &str) -> Outcome<()> {
+    let node = Node::open()?;
+    for right in [Rights::READ, Rights::WRITE] {
+        check(Reach::new(&node, to, memory, right)?.import.is_err(), "a third node has imported the memory")?;
+    }
     Ok(())
 }

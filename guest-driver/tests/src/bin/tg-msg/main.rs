@@ -35,6 +35,7 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
                                    as that says
        tg-msg send NODE NAME TAG BYTES [OPTIONS]
                                    sends thread 1 of that process a message, and waits until it has it
+       tg-msg wide NODE NAME       sends such a process messages from more memory than the window of a node has room for
        tg-msg echo NAME [OPTIONS]  has a name and thread 1, which sends messages back, until one with tag 1
        tg-msg pair NODE NAME COUNT BYTES [OPTIONS]
                                    exchanges COUNT messages with such a process, and says how long one took
@@ -69,6 +70,9 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
        tg-msg single NODE NAME     a second send waits until the first one's message has been used (s2)
        tg-msg lies NODE NAME       tells such a process (`serve`) lies
        tg-msg nowhere NODE NAME    sends it a message whose bytes are nowhere
+       tg-msg lends NAME           sends a process long messages from memory that it uses for something else afterwards
+       tg-msg lingers NODE NAME    goes on using what such a process has sent it, or let it store
+       tg-msg intrudes NODE MEMORY the same of a third node, which has the name
        tg-msg wrong                what cannot be done, and what that says
        tg-msg ports                that one port does not do where a thread blocks in it, and two do (s4)
        tg-msg gateway NAME         passes on what neighbours say to each other, and says whom it reaches, until its input
@@ -171,6 +175,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
             let (node, tag) = (cli::number("NODE", node)?, cli::number("TAG", tag)?);
             pair::send(options, node, name, tag, cli::number("BYTES", bytes)?)
         }
+        ["wide", node, name] => pair::wide(options, cli::number("NODE", node)?, name),
         ["echo", name] => pair::echo(options, name),
         ["pair", node, name, count, bytes] => {
             let (node, count) = (cli::number("NODE", node)?, cli::number("COUNT", count)?);
@@ -207,6 +212,9 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         ["far", node, name] => routes::far(options, cli::number("NODE", node)?, name),
         ["stranger", address] => routes::stranger(address),
         ["lies", node, name] => hostile::lies(cli::number("NODE", node)?, name),
+        ["lends", name] => hostile::lends(options, name),
+        ["lingers", node, name] => hostile::lingers(cli::number("NODE", node)?, name, options.config.way),
+        ["intrudes", node, memory] => hostile::intrudes(cli::number("NODE", node)?, memory),
         ["nowhere", node, name] => hostile::nowhere(cli::number("NODE", node)?, name),
         _ => Err(Failure::Usage(format!("arguments {words:?}: expected a command and what it needs"))),
     }

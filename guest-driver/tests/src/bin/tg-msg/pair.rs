@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two processes, or three.
 
-use crate::{PATIENCE, find, open, refused};
+use crate::{PATIENCE, ended, find, open, refused};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Instant;
 use telegraphos_guest_tests::cli::{self, Failure, Outcome};
-use telegraphos_msg::{Endpoint, Options, Pattern};
+use telegraphos_msg::{Endpoint, Memory, Options, Pattern};
 
 /// The tag with which an echo ends.
 const END: u32 = 1;
@@ -44,6 +44,22 @@ pub(crate) fn send(options: Options, node: u16, name: &str, tag: u32, bytes: usi
     println!("sending");
     thread.send(Endpoint { process, thread: 1 }, tag, &vec![7; bytes]).map_err(refused)?;
     println!("sent");
+    Ok(())
+}
+
+/// Sends messages from more memory than the window of a node has room for, twice from each part of it.
+pub(crate) fn wide(options: Options, node: u16, name: &str) -> Outcome<()> {
+    const PARTS: usize = 4;
+    const BYTES: usize = 20 << 20;
+    let messages = open(options)?;
+    let thread = messages.thread(1).map_err(refused)?;
+    let to = Endpoint { process: find(&messages, node, name)?, thread: 1 };
+    let mut parts: Vec<Memory> = (0..PARTS).map(|_| vec![7; BYTES].into()).collect();
+    for tag in 0..2 * PARTS as u32 {
+        let memory = std::mem::take(&mut parts[tag as usize % PARTS]);
+        parts[tag as usize % PARTS] = ended(thread.send_dma(to, tag, memory, BYTES).map_err(refused)?)?;
+    }
+    println!("{} messages of {BYTES} bytes, from {PARTS} parts of memory", 2 * PARTS);
     Ok(())
 }
 

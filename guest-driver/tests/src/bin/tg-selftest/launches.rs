@@ -466,7 +466,7 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     same("no eventfd", crate::control::ioctl(&other, 11, &mut notify), Err(libc::EBADF))?;
     // Words for the context page that mean nothing: they have no effect but being counted as errors of the board.
     let launcher = Launcher::of(&other)?;
-    for word in [0, 1 << 56 | 4 << 48, 5 << 56, u64::MAX] {
+    for word in [0, 1 << 56 | 4 << 48, 6 << 56, u64::MAX] {
         launcher.set(1, context::LAUNCH, word);
     }
     let far = other.import(right.node(), &context.name("data")).open()?;

@@ -155,6 +155,7 @@ const PLAN: &[Test] = plan! {
     "register/files-in-memory" => registrations::files,
     "register/huge-pages" => registrations::huge_pages,
     "register/by-name-it-is-a-segment" => registrations::by_name,
+    "register/a-gate-is-open-to-one-node" => registrations::gated,
     "register/several-lists-of-runs" => registrations::several_lists,
     "register/longer-than-the-window" => registrations::longer_than_the_window,
     "register/debugfs-shows-them" => registrations::shown,

@@ -9,7 +9,7 @@ use crate::memory::{Memory, PAGE, byte, file};
 use rustix::fs::{MemfdFlags, ftruncate};
 use rustix::mm::{Advice, MprotectFlags, madvise, mprotect, munmap};
 use std::time::{Duration, Instant};
-use telegraphos::{Error, Node, RegistrationCache, Remote, Segment};
+use telegraphos::{Error, Node, RegistrationCache, Remote, Segment, Status};
 use telegraphos_guest_tests::child::{End, say};
 use telegraphos_guest_tests::{pins, user};
 
@@ -139,6 +139,56 @@ pub(crate) fn by_name(context: &mut Context<'_>) -> Verdict {
     context.sync()?;
     let ended = right.put8(0, 1).and_then(|()| right.quiet());
     must(ended.is_err() || right.state()?.dead, || "a store to memory that is not registered any more arrives".into())
+}
+
+/// Memory behind a gate is reached by the node that it is open to, and is its own process's in any case.
+pub(crate) fn gated(context: &mut Context<'_>) -> Verdict {
+    const WORD: u64 = 0x2121_2121_2121_2121;
+    const BYTES: u64 = PAGE as u64;
+    let segment = context.node().export(&context.name("copy of it"), BYTES).create()?;
+    let memory = Memory::anonymous(2 * PAGE)?;
+    memory.fill_with(0x21);
+    let name = context.name("gated");
+    // SAFETY: it is accessed by single bytes.
+    let builder = unsafe { context.node().register(memory.range(0, 2 * PAGE)) }.name(&name).mode(0o606);
+    let registered = builder.gated().create()?;
+    let (left, right) = (context.peers.left(), context.peers.right());
+    let status = |result: Result<(), Error>| result.err().and_then(|error| error.status());
+    context.sync()?;
+    let closed = status(context.node().import(right, &name).open().map(drop));
+    same("an import while the gate is closed", closed, Some(Status::NoSegment))?;
+    context.sync()?;
+    registered.open_gate(left, BYTES)?;
+    context.sync()?;
+    // A refusal ends an import, which would be a signal.
+    let soft = |context: &Context<'_>| context.node().import(right, &name).soft().open();
+    let import = soft(context)?;
+    same("a load of the last open word", import.get64(BYTES - 8)?, WORD)?;
+    context.sync()?;
+    registered.close_gate()?;
+    segment.remote()?.put_block(0, &registered, 0, BYTES)?;
+    same("a copy by its own process", segment.load::<u8>(77)?, 0x21)?;
+    registered.open_gate(left, 2 * BYTES)?;
+    context.sync()?;
+    same("a load by the same import when it is open again", import.get64(BYTES)?, WORD)?;
+    same("its state", import.state()?.error, None)?;
+    context.sync()?;
+    registered.close_gate()?;
+    context.sync()?;
+    must(import.get64(0)? != WORD, || "a load goes through the closed gate".into())?;
+    context.state_becomes(&import, "the error NotGranted", |s| s.error == Some(Status::NotGranted))?;
+    context.sync()?;
+    registered.open_gate(left, BYTES)?;
+    context.sync()?;
+    let import = soft(context)?;
+    must(import.get64(BYTES)? != WORD, || "a load goes beyond what is open".into())?;
+    context.state_becomes(&import, "the error Bounds", |s| s.error == Some(Status::Bounds))?;
+    context.sync()?;
+    let plain = memory.register(context.node(), 0, PAGE)?;
+    same("the gate of memory without one", status(plain.open_gate(left, 8)), Some(Status::Invalid))?;
+    must(registered.open_gate(left, 0).is_err(), || "a gate is opened for no bytes".into())?;
+    must(registered.open_gate(left, 2 * BYTES + 1).is_err(), || "a gate is opened beyond the memory".into())?;
+    context.sync()
 }
 
 /// A child of a process gets copies of its registered pages; the process keeps them.

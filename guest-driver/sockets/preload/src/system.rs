@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls by their numbers, and processes that are made past `fork`.
+
+use crate::descriptors::{accept, accept4, close_range, connect, dup, dup2, dup3, fcntl, pidfd_getfd, socket};
+use crate::next::next;
+use crate::options::{getsockopt, ioctl, setsockopt};
+use crate::reading::{preadv2, read, readv, recvfrom, recvmmsg, recvmsg};
+use crate::writing::{pwritev2, sendfile, sendmmsg, sendmsg, sendto, splice, write, writev};
+use crate::{fail, returned};
+use libc::{c_int, c_long, c_void, pid_t};
+use telegraphos_sockets::{closed, forked, forking, is_own_descriptor, is_tracked, system_call, user_has_changed};
+
+/// A system call by its number: what is done to connections above is done to them here. There is no ring of the
+/// kernel's (`io_uring`), which reads and writes past all functions: programs have another way where a kernel has none.
+///
+/// All others are made at once, without libc: allocators of memory make some while they begin, when the dynamic loader
+/// cannot be asked for a function, since it would ask for memory.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    // SAFETY: as the program calls it.
+    let raw = || returned(unsafe { system_call(number, [a, b, c, d, e, f]) }) as c_long;
+    let call = || next!(syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long);
+    let fd = a as c_int;
+    // SAFETY: as the program calls these system calls, which take what the functions take.
+    unsafe {
+        match number {
+            libc::SYS_close => {
+                if is_own_descriptor(fd) {
+                    fail(libc::EBADF);
+                    return -1;
+                }
+                closed(fd);
+                raw()
+            }
+            libc::SYS_close_range => close_range(a as _, b as _, c as _).into(),
+            libc::SYS_socket => socket(fd, b as _, c as _).into(),
+            libc::SYS_connect => connect(fd, b as _, c as _).into(),
+            libc::SYS_accept => accept(fd, b as _, c as _).into(),
+            libc::SYS_accept4 => accept4(fd, b as _, c as _, d as _).into(),
+            libc::SYS_dup => dup(fd).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => dup2(fd, b as _).into(),
+            libc::SYS_dup3 => dup3(fd, b as _, c as _).into(),
+            libc::SYS_fcntl => fcntl(fd, b as _, c as _).into(),
+            libc::SYS_pidfd_getfd => pidfd_getfd(fd, b as _, c as _).into(),
+            libc::SYS_io_uring_setup => {
+                fail(libc::ENOSYS);
+                -1
+            }
+            // Of the thread alone, which may be the only one.
+            libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid => {
+                let returned = raw();
+                if returned == 0 {
+                    user_has_changed();
+                }
+                returned
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_fork => as_forked(raw),
+            libc::SYS_clone if a & libc::CLONE_VM as usize == 0 => as_forked(raw),
+            // Its first argument is a structure that begins with the flags.
+            libc::SYS_clone3 if a != 0 && *(a as *const u64) & libc::CLONE_VM as u64 == 0 => as_forked(raw),
+            // The other process may have another stack, where this function could not return.
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_vfork => call(),
+            libc::SYS_clone | libc::SYS_clone3 => call(),
+            libc::SYS_sendmsg => sendmsg(fd, b as _, c as _) as c_long,
+            libc::SYS_sendmmsg => sendmmsg(fd, b as _, c as _, d as _).into(),
+            libc::SYS_splice => splice(fd, b as _, c as _, d as _, e, f as _) as c_long,
+            _ if !is_tracked(fd) => raw(),
+            libc::SYS_read => read(fd, b as _, c) as c_long,
+            libc::SYS_readv => readv(fd, b as _, c as _) as c_long,
+            libc::SYS_preadv2 => preadv2(fd, b as _, c as _, d as _, f as _) as c_long,
+            libc::SYS_recvfrom => recvfrom(fd, b as _, c, d as _, e as _, f as _) as c_long,
+            libc::SYS_recvmsg => recvmsg(fd, b as _, c as _) as c_long,
+            libc::SYS_recvmmsg => recvmmsg(fd, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_write => write(fd, b as _, c) as c_long,
+            libc::SYS_writev => writev(fd, b as _, c as _) as c_long,
+            libc::SYS_pwritev2 => pwritev2(fd, b as _, c as _, d as _, f as _) as c_long,
+            libc::SYS_sendto => sendto(fd, b as _, c, d as _, e as _, f as _) as c_long,
+            libc::SYS_sendfile => sendfile(fd, b as _, c as _, d) as c_long,
+            libc::SYS_ioctl => ioctl(fd, b as _, c as _).into(),
+            libc::SYS_getsockopt => getsockopt(fd, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_setsockopt => setsockopt(fd, b as _, c as _, d as _, e as _).into(),
+            _ => raw(),
+        }
+    }
+}
+
+/// Makes a process, as `fork` does.
+fn as_forked(call: impl FnOnce() -> c_long) -> c_long {
+    forking();
+    let returned = call();
+    if returned == 0 {
+        forked();
+    }
+    returned
+}
+
+/// The same as `fork` without what is registered with `pthread_atfork`: a handler of a signal may call it.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _Fork() -> pid_t {
+    let returned = next!(_Fork() -> pid_t);
+    if returned == 0 {
+        forked();
+    }
+    returned
+}
+
+type Begin = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// What a process begins with that `clone` makes.
+struct Child {
+    begin: Begin,
+    argument: *mut c_void,
+}
+
+unsafe extern "C" fn begin(child: *mut c_void) -> c_int {
+    forked();
+    // SAFETY: of `clone` below, in the memory that this process has a copy of.
+    let child = unsafe { &*child.cast::<Child>() };
+    // SAFETY: the program's function.
+    unsafe { (child.begin)(child.argument) }
+}
+
+// All have seven arguments if the flags need them.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn clone(
+    function: Option<Begin>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent: usize,
+    local: usize,
+    child: usize,
+) -> c_int {
+    let next = |function: Option<Begin>, argument: *mut c_void| {
+        next!(clone(
+            function: Option<Begin>,
+            stack: *mut c_void,
+            flags: c_int,
+            argument: *mut c_void,
+            parent: usize,
+            local: usize,
+            child: usize
+        ) -> c_int)
+    };
+    match function {
+        Some(function) if flags & libc::CLONE_VM == 0 => {
+            forking();
+            let mut own = Child { begin: function, argument };
+            next(Some(begin), (&raw mut own).cast())
+        }
+        _ => next(function, argument),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __clone(
+    function: Option<Begin>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent: usize,
+    local: usize,
+    child: usize,
+) -> c_int {
+    // SAFETY: as ours.
+    unsafe { clone(function, stack, flags, argument, parent, local, child) }
+}
