@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Guests, QEMUs, HIBs and the fabric go away and come back.
 
-use crate::help::{Export, both_ways, hex, register, within};
+use crate::help::{Export, LIMIT, both_ways, hex, register, within};
 use crate::rings;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -18,7 +18,7 @@ const ALL_ONES: u64 = u64::MAX;
 /// Waits until the board of a guest has taken so many stores more than it had.
 fn stores_go_on(guest: &Guest, more: u64) -> Result<()> {
     let before = register(guest, Register::CountStores)?;
-    within(Duration::from_secs(60), || {
+    within(|| {
         let count = register(guest, Register::CountStores)?;
         ensure!(count >= before + more, "node {} took {} stores more: expected {more}", guest.node(), count - before);
         Ok(())
@@ -28,7 +28,7 @@ fn stores_go_on(guest: &Guest, more: u64) -> Result<()> {
 /// A process on `from` that stores without end into a segment that `to` exports and checks; it has begun.
 fn flood(from: &Guest, to: &Guest) -> Result<(Running, Running)> {
     let mut watch = to.argv(&["tg-watch", "stream", "--monotonic"]).spawn()?;
-    watch.wait_for_line(Duration::from_secs(30), |line| line.starts_with("exported"))?;
+    watch.wait_for_line(LIMIT, |line| line.starts_with("exported"))?;
     let flood = from.argv(&["tg-flood", &to.node().to_string(), "stream", "--seconds", "600"]).spawn()?;
     stores_go_on(from, 1000)?;
     Ok((flood, watch))
@@ -62,9 +62,9 @@ pub(crate) fn function_reset_while_in_use(cluster: &Cluster) -> Result<()> {
     let (outgoing, _watch) = flood(a, b)?;
     let export = Export::of(a, "ends", "64K")?;
     let mut load = b.argv(&["tg-load", "0", "ends", "0", "--watch"]).spawn()?;
-    load.wait_for_line(Duration::from_secs(30), |_| true)?;
+    load.wait_for_line(LIMIT, |_| true)?;
     let holder = a.sh("exec 3< /dev/telegraphos0; read line").keep_input_open().spawn()?;
-    within(Duration::from_secs(30), || {
+    within(|| {
         let open = a.sh("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c /dev/telegraphos0").as_root().check()?;
         ensure!(open.trim().parse::<u32>()? >= 3, "{} processes have the board open: expected 3", open.trim());
         Ok(())
@@ -131,7 +131,7 @@ pub(crate) fn unplugged_and_plugged_while_in_use(cluster: &Cluster) -> Result<()
     // Node 0 also exports, and node 1 has it mapped.
     let export = Export::of(a, "goes-away", "64K")?;
     let mut load = b.argv(&["tg-load", "0", "goes-away", "0", "--watch"]).spawn()?;
-    load.wait_for_line(Duration::from_secs(30), |_| true)?;
+    load.wait_for_line(LIMIT, |_| true)?;
     a.device_del()?;
     let unplugged = gets_sigbus(flood, "the process at the unplugged board")
         .and_then(|()| gets_sigbus(load, "the peer of the unplugged board's process"))
@@ -161,10 +161,10 @@ fn loads_ones_after(a: &Guest, b: &Guest, kill: impl FnOnce()) -> Result<()> {
     let mut export = Export::of(b, "outlives", "64K")?;
     export.set_word(0, 5)?;
     let mut load = a.argv(&["tg-load", "1", "outlives", "0", "--watch"]).spawn()?;
-    let first = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
+    let first = hex(&load.wait_for_line(LIMIT, |_| true)?)?;
     ensure!(first == 5, "loaded {first:#x}: expected 5");
     kill();
-    let after = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
+    let after = hex(&load.wait_for_line(LIMIT, |_| true)?)?;
     ensure!(after == ALL_ONES, "without its HIB {after:#x} was loaded: expected all-ones");
     Ok(())
 }
@@ -224,7 +224,7 @@ pub(crate) fn fabric_killed(cluster: &Cluster) -> Result<()> {
     cluster.restart_fabric()?;
     without?;
     // HIBs join again by themselves.
-    within(Duration::from_secs(30), || both_ways(a, b))
+    within(|| both_ways(a, b))
 }
 
 /// Three nodes store without pause into the fourth, before, while and after it reboots. Whatever is still on its way
@@ -257,7 +257,7 @@ pub(crate) fn stores_do_not_reach_a_rebooted_guest(cluster: &Cluster) -> Result<
         for source in sources {
             stores_go_on(source, 1000).with_context(|| format!("before a reboot by {by}"))?;
         }
-        within(Duration::from_secs(60), || {
+        within(|| {
             let served = register(target, Register::CountServed)?;
             ensure!(
                 served >= 3000,

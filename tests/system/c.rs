@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs in C in guests. Those that are linked with our libraries are static, as all programs of the boot root are.
 
+use crate::help::LIMIT;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 use telegraphos_cluster::Cluster;
 use telegraphos_images::guest_programs;
-
-const LIMIT: Duration = Duration::from_secs(120);
 
 fn ran(command: &mut Command) -> Result<Output> {
     let output = command.output().with_context(|| format!("{command:?} does not start"))?;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! "One store instruction" counted: by a plugin in QEMU that sees every instruction and every access of the guest.
 
-use crate::help::Export;
+use crate::help::{Export, LIMIT};
 use crate::settings;
 use crate::shares::Share;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::Duration;
 use telegraphos_agent::Figure;
 use telegraphos_cluster::{Cluster, Guest, GuestCommand, Net, ProgressMode, Settings, prepare};
 use telegraphos_images::{Progress, Qemu, Store};
@@ -161,14 +160,14 @@ pub(crate) fn count() -> Result<Counted> {
     for width in ["4", "8"] {
         let argv = ["tg-queue", "hold", &format!("sink-{width}"), "--width", width];
         let mut sink = cluster.node(1).argv(&argv).keep_input_open().spawn()?;
-        sink.wait_for_line(Duration::from_secs(30), |line| line.starts_with("queue "))?;
+        sink.wait_for_line(LIMIT, |line| line.starts_with("queue "))?;
         sinks.push(sink);
     }
     let (echo, server) = (["tg-msg", "echo", "echo", "--progress", "blocking"], ["tg-net", "serve"]);
     let mut partners = Vec::new();
     for argv in [&echo[..], &server] {
         let mut partner = cluster.node(1).argv(argv).spawn()?;
-        partner.wait_for_line(Duration::from_secs(30), |line| line == "serving")?;
+        partner.wait_for_line(LIMIT, |line| line == "serving")?;
         partners.push(partner);
     }
     let passages = PASSAGES.to_string();

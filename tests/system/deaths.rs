@@ -2,16 +2,13 @@
 //! Processes that exchange messages are killed, and nodes lose their power, in each state: who waits for them is told
 //! in bounded time, and nothing of theirs is left.
 
-use crate::help::{tables, within, without_power};
+use crate::help::{LIMIT, tables, within, without_power};
 use crate::messages::{ended_well, nothing_is_left, nothing_is_left_at, serving};
 use anyhow::{Context, Result, ensure};
 use std::thread::ScopedJoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use telegraphos_cluster::{Cluster, Guest, GuestCommand, Output, Running};
 
-const LIMIT: Duration = Duration::from_secs(120);
-/// Nobody waits longer for what has gone.
-pub(crate) const HANG: Duration = Duration::from_secs(10);
 /// Signals of Linux.
 const KILL: i32 = 9;
 const CONT: i32 = 18;
@@ -45,7 +42,7 @@ pub(crate) fn all_of(threads: Vec<ScopedJoinHandle<'_, Result<()>>>) -> Result<(
 
 /// Waits for the end of a program that waits for what has gone, and says how long that took.
 pub(crate) fn told(what: &str, waiting: Running, begun: Instant) -> Result<Output> {
-    let output = waiting.wait_for(HANG.saturating_sub(begun.elapsed())).with_context(|| what.to_owned())?;
+    let output = waiting.wait_for(LIMIT.saturating_sub(begun.elapsed())).with_context(|| what.to_owned())?;
     println!("  {what}: told after {:.1} s", begun.elapsed().as_secs_f64());
     Ok(output)
 }
@@ -77,7 +74,7 @@ enum End {
 fn stop(node: &Guest, process: &Running) -> Result<()> {
     process.signal(STOP)?;
     let stopped = format!("grep -q '^State:.T' /proc/{}/status", process.pid());
-    within(LIMIT, || Ok(node.sh(&stopped).check().map(drop)?))
+    within(|| Ok(node.sh(&stopped).check().map(drop)?))
 }
 
 /// Starts `tg-msg receiver` and `tg-msg sender`, and waits until what is sent has arrived.
@@ -150,7 +147,7 @@ fn connecting(to: &Guest, receiver: GuestCommand, from: &Guest, sender: GuestCom
     let mut sender = sender.spawn()?;
     let said = sender.wait_for_line(LIMIT, |line| line.starts_with("connecting to "))?;
     let inbox = format!(".{}.{}", to.node(), said.rsplit(' ').next().unwrap_or_default());
-    within(LIMIT, || {
+    within(|| {
         let exports = tables(from, &["exports"])?;
         let is_there = exports.lines().any(|line| line.contains("\"msg.") && line.contains(&inbox));
         ensure!(is_there, "no inbox: {exports}");
@@ -258,5 +255,5 @@ pub(crate) fn node_loses_its_power(cluster: &Cluster) -> Result<()> {
         are_told(stopped, begun)?;
         nothing_is_left_at(cluster.guests().iter().filter(|guest| guest.node() != lost.node()), "msg")
     })?;
-    within(LIMIT, || lives(cluster, "endless", "10"))
+    within(|| lives(cluster, "endless", "10"))
 }

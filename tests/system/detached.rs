@@ -2,7 +2,7 @@
 //! `telegraphos up -d`, and all that is done to a cluster which runs so.
 
 use crate::command;
-use crate::help::within;
+use crate::help::{LIMIT, within};
 use crate::leftovers::{Started, nothing_left, processes_of};
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -105,10 +105,10 @@ fn one_system(clusters: &Clusters<'_>) -> Result<()> {
         ensure!(text == "node1\n1000\n", "{text:?}");
         Ok(())
     };
-    within(Duration::from_secs(30), spawned)?;
+    within(spawned)?;
     let kill = "kill $(grep -lx tgd /proc/[0-9]*/comm | cut -d/ -f3)";
     clusters.run(&["exec", "1", "--user", "root", "--", "sh", "-c", kill], 0)?;
-    within(Duration::from_secs(30), spawned)
+    within(spawned)
 }
 
 /// Exit code, output, errors and input of commands.
@@ -137,7 +137,7 @@ fn runs(clusters: &Clusters<'_>, name: &str) -> Result<bool> {
 fn gone(clusters: &Clusters<'_>, name: &str) -> Result<()> {
     let begun = Instant::now();
     while runs(clusters, name)? {
-        ensure!(begun.elapsed() < Duration::from_secs(20), "{name} still runs in the guest");
+        ensure!(begun.elapsed() < LIMIT, "{name} still runs in the guest");
     }
     Ok(())
 }
@@ -166,7 +166,7 @@ fn unread(clusters: &Clusters<'_>) -> Result<()> {
         if state.trim() == "T" {
             break;
         }
-        ensure!(begun.elapsed() < Duration::from_secs(60), "it is not stopped, but {state:?}");
+        ensure!(begun.elapsed() < LIMIT, "it is not stopped, but {state:?}");
     }
     drop(client);
     gone(clusters, "cat")
@@ -244,10 +244,10 @@ fn killed_beside(clusters: &Clusters<'_>) -> Result<()> {
     let begun = Instant::now();
     let status = || clusters.command(&with(&["status"])).output();
     while !String::from_utf8_lossy(&status()?.stderr).contains("has ended") {
-        ensure!(begun.elapsed() < Duration::from_secs(20), "it still runs");
+        ensure!(begun.elapsed() < LIMIT, "it still runs");
         std::thread::sleep(Duration::from_millis(50));
     }
-    within(Duration::from_secs(60), || {
+    within(|| {
         let left: Vec<_> =
             processes_of(clusters.0).into_iter().filter(|(_, line)| line.contains("up.beside")).collect();
         ensure!(left.is_empty(), "still run: {left:?}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Direct segments in guests that trust each other, and in one that they do not trust.
 
-use crate::help::{Export, at_once, hex};
+use crate::help::{Export, LIMIT, at_once, hex};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::control::{Request, Target};
@@ -68,7 +68,7 @@ impl Watched<'_> {
         self.next += 1;
         self.segment.set_word(8, self.next)?;
         let next = self.next;
-        self.watcher.wait_for_line(Duration::from_secs(30), |line| hex(line).ok() == Some(next)).map(drop)?;
+        self.watcher.wait_for_line(LIMIT, |line| hex(line).ok() == Some(next)).map(drop)?;
         Ok(())
     }
 

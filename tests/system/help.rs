@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 use telegraphos_cluster::{Cluster, Guest, Running};
 use telegraphos_wire::regs::Register;
 
+/// No wait of a test is longer for what takes some seconds at most on a machine that has nothing else to do: it says whether
+/// something comes at all, and nothing of speed.
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+
 /// A process of a guest that exports a segment until it is dropped.
 pub(crate) struct Export {
     process: Running,
@@ -27,14 +31,14 @@ impl Export {
 
     fn with(guest: &Guest, name: &str, argv: &[&str]) -> Result<Export> {
         let mut process = guest.argv(argv).keep_input_open().spawn()?;
-        process.wait_for_line(Duration::from_secs(30), |line| line.starts_with("exported"))?;
+        process.wait_for_line(LIMIT, |line| line.starts_with("exported"))?;
         Ok(Export { process, node: guest.node(), name: name.to_owned() })
     }
 
     /// The word there, as the exporting process itself sees its memory.
     pub(crate) fn word(&mut self, offset: u64) -> Result<u64> {
         self.process.write(&format!("{offset}\n"))?;
-        hex(&self.process.wait_for_line(Duration::from_secs(30), |_| true)?)
+        hex(&self.process.wait_for_line(LIMIT, |_| true)?)
     }
 
     /// The exporting process stores into its own memory.
@@ -95,13 +99,13 @@ fn fresh() -> u64 {
     value & (u64::MAX >> 1)
 }
 
-/// Tries until it works, or returns the last error.
-pub(crate) fn within(limit: Duration, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
+/// Tries until it works, or returns the last error after [`LIMIT`].
+pub(crate) fn within(mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
     let begun = Instant::now();
     loop {
         match attempt() {
             Ok(()) => return Ok(()),
-            Err(e) if begun.elapsed() > limit => return Err(e.context(format!("not within {limit:?}"))),
+            Err(e) if begun.elapsed() > LIMIT => return Err(e.context(format!("not within {LIMIT:?}"))),
             Err(_) => telegraphos_cluster::sleep(Duration::from_millis(200))?,
         }
     }
@@ -177,7 +181,7 @@ impl Held {
             if stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T')) {
                 return Ok(held);
             }
-            ensure!(begun.elapsed() < Duration::from_secs(10), "process {pid} does not stop: {stat}");
+            ensure!(begun.elapsed() < LIMIT, "process {pid} does not stop: {stat}");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One system image (SPEC item 38): a daemon on each node, and tasks anywhere.
 
-use crate::deaths::{HANG, told};
-use crate::help::{register, within, without_power};
+use crate::deaths::told;
+use crate::help::{LIMIT, register, within, without_power};
 use crate::messages;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -11,15 +11,12 @@ use std::time::{Duration, Instant};
 use telegraphos_cluster::{Cluster, Guest, Output, Running, User};
 use telegraphos_wire::regs::Register;
 
-const LIMIT: Duration = Duration::from_secs(60);
-/// Within this a death is known everywhere: 8 periods of 250 ms, on machines that are slow at times.
-const SOON: Duration = Duration::from_secs(20);
 /// SIGKILL.
 const KILL: i32 = 9;
 
 fn daemon(node: &Guest) -> Result<Running> {
     // One that a part before has killed may not have gone yet.
-    within(SOON, || {
+    within(|| {
         let left = daemons_of(node)?;
         ensure!(left.is_empty(), "daemons of node {}: {left:?}", node.node());
         Ok(())
@@ -39,7 +36,7 @@ fn daemons(cluster: &Cluster) -> Result<Vec<Running>> {
 fn all_alive(cluster: &Cluster) -> Result<()> {
     let count = cluster.guests().len();
     for node in cluster.guests() {
-        within(SOON, || {
+        within(|| {
             let said = node.argv(&["tg-task", "nodes"]).check()?;
             let alive = said.matches("\talive\t").count();
             ensure!(alive == count, "node {} has {alive} of {count} nodes: {said}", node.node());
@@ -107,7 +104,7 @@ fn no_sleeper_is_left(cluster: &Cluster) -> Result<()> {
 }
 
 fn no_sleeper_is_left_at(node: &Guest) -> Result<()> {
-    within(SOON, || {
+    within(|| {
         let left = sleepers(node)?;
         ensure!(left.is_empty(), "node {}: {left:?}", node.node());
         Ok(())
@@ -197,14 +194,14 @@ pub(crate) fn least_loaded_and_partitions(cluster: &Cluster) -> Result<()> {
     let mut daemons = daemons(cluster)?;
     let node = cluster.node(0);
     let masters = ["0", "2"].map(|on| node.argv(&["tg-spawn", "-N", on, "-n", "12", "sleep", "983"]).spawn());
-    within(SOON, || {
+    within(|| {
         let listed = says(node, &["tg-task", "list"], 0, &[])?;
         ensure!(listed.lines().count() == 24, "{listed}");
         Ok(())
     })?;
     for from in cluster.guests() {
         // Of the other nodes' load it learns by their alive messages.
-        within(SOON, || says(from, &["tg-spawn", "hostname"], 0, &["node1"]).map(drop))?;
+        within(|| says(from, &["tg-spawn", "hostname"], 0, &["node1"]).map(drop))?;
     }
     let said = says(node, &["tg-spawn", "-n", "4", "hostname"], 0, &["node0", "node2"])?;
     ensure!(said.matches("node1").count() == 2, "one after the other, the least loaded first: {said}");
@@ -223,7 +220,7 @@ pub(crate) fn least_loaded_and_partitions(cluster: &Cluster) -> Result<()> {
     partition(&["create", "a/b", "1"], 1, &["expected 1 to 32 letters"])?;
     partition(&["delete", "none"], 1, &["there is no partition \"none\""])?;
     for guest in cluster.guests() {
-        within(SOON, || says(guest, &["tg-task", "partition", "list"], 0, &["batch\t0 1"]).map(drop))?;
+        within(|| says(guest, &["tg-task", "partition", "list"], 0, &["batch\t0 1"]).map(drop))?;
     }
     let said = says(cluster.node(2), &["tg-spawn", "-P", "batch", "-n", "8", "hostname"], 0, &["node0", "node1"])?;
     ensure!(!said.contains("node2"), "outside of the partition: {said}");
@@ -235,9 +232,9 @@ pub(crate) fn least_loaded_and_partitions(cluster: &Cluster) -> Result<()> {
     // A daemon that comes later is told.
     drop(daemons.pop());
     let _again = daemon(cluster.node(2))?;
-    within(SOON, || says(cluster.node(2), &["tg-task", "partition", "list"], 0, &["batch\t0 1"]).map(drop))?;
+    within(|| says(cluster.node(2), &["tg-task", "partition", "list"], 0, &["batch\t0 1"]).map(drop))?;
     partition(&["delete", "batch"], 0, &[])?;
-    within(SOON, || {
+    within(|| {
         let said = says(cluster.node(2), &["tg-task", "partition", "list"], 0, &[])?;
         ensure!(said.is_empty(), "{said}");
         Ok(())
@@ -252,7 +249,7 @@ pub(crate) fn alive_messages_are_n(cluster: &Cluster) -> Result<()> {
     let counts = || Ok::<_, anyhow::Error>((count(Register::CountStores)?, count(Register::CountReflected)?));
     // Frames that the network sends to all nodes are such stores, too, of some words each. They are rare: there is a
     // while without. A message to each other node would be too many in all.
-    within(LIMIT, || {
+    within(|| {
         let (begun, before) = (Instant::now(), counts()?);
         telegraphos_cluster::sleep(Duration::from_secs(3))?;
         let after = counts()?;
@@ -284,7 +281,7 @@ pub(crate) fn master_dies(cluster: &Cluster) -> Result<()> {
         master?.0.signal(KILL)?;
     }
     no_sleeper_is_left(cluster)?;
-    within(SOON, || {
+    within(|| {
         let listed = says(node, &["tg-task", "list"], 0, &[])?;
         ensure!(listed.is_empty(), "{listed}");
         Ok(())
@@ -293,7 +290,7 @@ pub(crate) fn master_dies(cluster: &Cluster) -> Result<()> {
     // A daemon is killed: its tasks end with it, and its clients are told.
     let (master, _) = sleeper(node, "1", "sleep 986")?;
     let own = cluster.node(1).sh("exec tg-spawn -N 2 sleep 987 2>&1").spawn()?;
-    within(SOON, || {
+    within(|| {
         let listed = says(node, &["tg-task", "list"], 0, &[])?;
         ensure!(listed.lines().count() == 2, "{listed}");
         Ok(())
@@ -330,19 +327,19 @@ pub(crate) fn node_declared_dead_by_mistake(cluster: &Cluster) -> Result<()> {
     let (master, task) = sleeper(node, "1", "sleep 989")?;
     // One whose master is on the node that does not run.
     let orphan = target.sh("exec tg-spawn -v -N 2 sleep 980 2>&1").spawn()?;
-    within(SOON, || {
+    within(|| {
         let listed = says(node, &["tg-task", "list"], 0, &[])?;
         ensure!(listed.lines().count() == 2, "{listed}");
         Ok(())
     })?;
     let wait = node.argv(&["tg-task", "wait-node", "1"]).spawn()?;
-    within(SOON, || says(other, &["tg-task", "kill", "-s", "0", &task], 0, &[]).map(drop))?;
+    within(|| says(other, &["tg-task", "kill", "-s", "0", &task], 0, &[]).map(drop))?;
     let begun = Instant::now();
     target.qmp("stop", json!({}))?;
-    let declared = master.wait_for(HANG).and_then(|master| Ok((master, wait.wait_for(HANG)?)));
+    let declared = master.wait_for(LIMIT).and_then(|master| Ok((master, wait.wait_for(LIMIT)?)));
     let took = begun.elapsed();
     // Each daemon finds out by itself.
-    let dead = within(SOON, || says(other, &["tg-task", "nodes"], 0, &["1\tdead"]).map(drop));
+    let dead = within(|| says(other, &["tg-task", "nodes"], 0, &["1\tdead"]).map(drop));
     // Whatever came of it: the parts after this one need the node.
     target.qmp("cont", json!({}))?;
     let (master, wait) = declared?;
@@ -352,7 +349,7 @@ pub(crate) fn node_declared_dead_by_mistake(cluster: &Cluster) -> Result<()> {
     dead?;
     // Its own task is ended, and its master's is, too.
     no_sleeper_is_left(cluster)?;
-    let orphan = orphan.wait_for(SOON)?;
+    let orphan = orphan.wait_for(LIMIT)?;
     println!("  its master says, with {}: {}", orphan.status, orphan.stdout.trim().replace('\n', "; "));
     ensure!(!orphan.status.success(), "{}: {}", orphan.status, orphan.stdout);
     all_alive(cluster)?;
@@ -370,7 +367,7 @@ pub(crate) fn node_dies(cluster: &Cluster) -> Result<()> {
     let (master, task) = sleeper(node, "1", "sleep 989")?;
     // One whose master is there.
     let _orphan = target.argv(&["tg-spawn", "-N", "2", "sleep", "980"]).spawn()?;
-    within(SOON, || {
+    within(|| {
         let listed = says(node, &["tg-task", "list"], 0, &[])?;
         ensure!(listed.lines().count() == 2, "{listed}");
         Ok(())
@@ -381,7 +378,7 @@ pub(crate) fn node_dies(cluster: &Cluster) -> Result<()> {
         ("a wait for the node", 1, node.argv(&["tg-task", "wait-node", "1"]).spawn()?),
         ("the master", 1, master),
     ];
-    within(SOON, || says(other, &["tg-task", "kill", "-s", "0", &task], 0, &[]).map(drop))?;
+    within(|| says(other, &["tg-task", "kill", "-s", "0", &task], 0, &[]).map(drop))?;
     without_power(target, |begun| {
         for (what, times, wait) in waits {
             let output = told(what, wait, begun)?;
@@ -434,8 +431,8 @@ pub(crate) fn bad_input(cluster: &Cluster) -> Result<()> {
     let refusal = "expected at most 48 of that user now, and 48 of one user ever";
     says(node, &["tg-task", "nodes"], 1, &[refusal])?;
     holder.signal(KILL)?;
-    within(SOON, || says(node, &["tg-task", "nodes"], 0, &["alive"]).map(drop))?;
-    within(SOON, || says(node, &["tg-spawn", "-n", "3", "true"], 0, &[]).map(drop))
+    within(|| says(node, &["tg-task", "nodes"], 0, &["alive"]).map(drop))?;
+    within(|| says(node, &["tg-spawn", "-n", "3", "true"], 0, &[]).map(drop))
 }
 
 /// What users do to a daemon, all at once and as much as they can, is refused to them alone: no node dies of it, no
@@ -466,7 +463,7 @@ pub(crate) fn hostile_users(cluster: &Cluster) -> Result<()> {
     for holder in &holders {
         holder.signal(KILL)?;
     }
-    within(SOON, || says(node, &["tg-hostile-tgd", "frames"], 0, &["8 kinds of frames"]).map(drop))?;
+    within(|| says(node, &["tg-hostile-tgd", "frames"], 0, &["8 kinds of frames"]).map(drop))?;
 
     // More letters than may be on their way, of two users at once.
     let other = node.argv(&["tg-hostile-tgd", "--user", "2001", "letters", "1"]).as_root().spawn()?;

@@ -2,7 +2,7 @@
 //! Nothing is left behind, however the command ends.
 
 use crate::command;
-use crate::help::within;
+use crate::help::{LIMIT, within};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::Path;
@@ -58,8 +58,8 @@ fn killed(processes: &str, count: usize) -> Result<()> {
     let mut child = start(&["--quiet", "up", "--nodes", "2", "--processes", processes, "--run-dir"], dir.path())?;
     let begun = Instant::now();
     while processes_of(dir.path()).len() < count {
-        let late = format!("{count} processes did not start in 60 s: {:?}", processes_of(dir.path()));
-        ensure!(begun.elapsed() < Duration::from_secs(60), late);
+        let late = format!("{count} processes did not start: {:?}", processes_of(dir.path()));
+        ensure!(begun.elapsed() < LIMIT, late);
         ensure!(child.0.try_wait()?.is_none(), "it ended by itself");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -71,7 +71,7 @@ fn killed(processes: &str, count: usize) -> Result<()> {
     let mut next = up(dir.path())?;
     let begun = Instant::now();
     while processes_of(dir.path()).is_empty() {
-        ensure!(begun.elapsed() < Duration::from_secs(60), "the next one does not start");
+        ensure!(begun.elapsed() < LIMIT, "the next one does not start");
         std::thread::sleep(Duration::from_millis(20));
     }
     ensure!(fs::read_dir(dir.path())?.count() == 1, "the next start did not remove the killed harness's directory");
@@ -112,8 +112,8 @@ pub(crate) fn end(child: &mut Started) -> Result<Option<i32>> {
         if let Some(status) = child.0.try_wait()? {
             return Ok(status.code());
         }
-        if begun.elapsed() > Duration::from_secs(30) {
-            anyhow::bail!("it did not end within 30 s of the signal");
+        if begun.elapsed() > LIMIT {
+            anyhow::bail!("it did not end within {LIMIT:?} of the signal");
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -129,7 +129,7 @@ pub(crate) fn nothing_left(dir: &Path) -> Result<()> {
 /// No process of a cluster in that directory runs. The guard of a board's process, for which the command does not wait,
 /// ends by itself once that process has.
 pub(crate) fn none_runs(dir: &Path) -> Result<()> {
-    within(Duration::from_secs(60), || {
+    within(|| {
         let processes = processes_of(dir);
         ensure!(processes.is_empty(), "still run: {processes:?}");
         Ok(())

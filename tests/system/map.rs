@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The case study of s4 (§7): a map over the memory of four nodes.
 
+use crate::help::LIMIT;
 use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
 use telegraphos_cluster::{Cluster, Guest, Running};
 use telegraphos_testkit::Scale;
 
-const LIMIT: Duration = Duration::from_secs(180);
 /// SIGSTOP.
 const STOP: i32 = 19;
 

@@ -2,12 +2,10 @@
 //! Messages between threads of processes on several nodes.
 
 use crate::deaths::{GONE_OR_GOING, are_told};
-use crate::help::{tables, within, without_power};
+use crate::help::{LIMIT, tables, within, without_power};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Running};
-
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// Starts `tg-msg` with a command that others talk to.
 pub(crate) fn serving(node: &Guest, words: &[&str]) -> Result<Running> {
@@ -90,7 +88,8 @@ pub(crate) fn full_destination(cluster: &Cluster) -> Result<()> {
     println!("  {said}");
     ensure!(said.ends_with("0 of 300 had been received"), "{said}");
     let exchanges: u64 = said.split(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0);
-    ensure!(exchanges > 100, "{said}: expected more than 100 exchanges in 10 s");
+    // If they waited for the one that does not receive, there would be one at most.
+    ensure!(exchanges > 10, "{said}: expected more than 10 exchanges in 10 s");
     full.write("300\n")?;
     for tag in 0..300 {
         let line = full.wait_for_line(LIMIT, |_| true)?;
@@ -309,7 +308,7 @@ pub(crate) fn nothing_is_left_of(cluster: &Cluster, what: &str) -> Result<()> {
 /// The same at some nodes.
 pub(crate) fn nothing_is_left_at<'a>(guests: impl IntoIterator<Item = &'a Guest>, what: &str) -> Result<()> {
     for node in guests {
-        within(Duration::from_secs(20), || {
+        within(|| {
             let said = tables(node, &["exports", "imports", "queues", "registrations", "/proc/vmstat"])?;
             let left: Vec<&str> = said.lines().filter(|line| line.contains(what)).collect();
             ensure!(left.is_empty(), "{left:?}");

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The network between the nodes, tg0.
 
-use crate::help::within;
+use crate::help::{LIMIT, within};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Running};
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn address(node: &Guest) -> String {
     telegraphos_agent::network::address(node.node() as u16).to_string()
@@ -75,7 +73,7 @@ fn sizes_of_all_kinds(a: &Guest, b: &Guest) -> Result<()> {
 pub(crate) fn all_pairs(cluster: &Cluster) -> Result<()> {
     for from in cluster.guests() {
         for to in cluster.guests() {
-            within(Duration::from_secs(10), || reaches(from, to))?;
+            within(|| reaches(from, to))?;
         }
     }
     let (a, b) = (cluster.node(0), cluster.node(2));
@@ -150,7 +148,7 @@ pub(crate) fn multicast_by_the_switch(cluster: &Cluster) -> Result<()> {
         ensure!(stored > 0, "no broadcast has been stored once: {:?}", counters(a)?);
         Ok(())
     };
-    within(LIMIT, copies)?;
+    within(copies)?;
     let before = counters(a)?;
     let stored = call(a, &[b, c], 1000)?;
     let after = counters(a)?;
@@ -162,9 +160,9 @@ pub(crate) fn multicast_by_the_switch(cluster: &Cluster) -> Result<()> {
 
     b.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
     insert(b)?;
-    within(LIMIT, || reaches(b, a))?;
+    within(|| reaches(b, a))?;
     call(a, &[b, c], 100)?;
-    within(LIMIT, copies)
+    within(copies)
 }
 
 /// What a kernel exports for the kernels of other nodes, none of its processes and none of others can import, root's
@@ -198,7 +196,7 @@ pub(crate) fn kernels_names_are_the_kernels(cluster: &Cluster) -> Result<()> {
 pub(crate) fn between_two(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
     for (from, to) in [(a, b), (b, a)] {
-        within(Duration::from_secs(20), || reaches(from, to))?;
+        within(|| reaches(from, to))?;
     }
     let _servers = [server(a, &[])?, server(b, &[])?];
     let send = |from: &Guest, to: &Guest| from.argv(&["tg-net", "bulk", &address(to), "8"]).limit(LIMIT).spawn();
@@ -232,21 +230,21 @@ pub(crate) fn hostile_node(cluster: &Cluster) -> Result<()> {
     let more = counter(a, "connections")? - connections;
     ensure!(more == 1, "{more} connections with a node that said hello once and then goodbye");
     insert(c)?;
-    within(Duration::from_secs(20), || reaches(c, a))?;
-    within(Duration::from_secs(20), || reaches(a, c))
+    within(|| reaches(c, a))?;
+    within(|| reaches(a, c))
 }
 
 /// A node that ends the watches of another one by stores that change nothing: others are heard nevertheless. Then it
 /// reads nothing, and says where it would continue, of which there is none: nobody polls for that.
 pub(crate) fn deaf_node(cluster: &Cluster) -> Result<()> {
     let (a, c) = (cluster.node(0), cluster.node(2));
-    within(Duration::from_secs(20), || reaches(a, c))?;
+    within(|| reaches(a, c))?;
     c.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
     let met = while_known(a, c, || is_met_by_the_others(cluster, c));
     // The parts that follow have it again, whatever came of this one.
     insert(c)?;
     met?;
-    within(Duration::from_secs(20), || reaches(c, a))
+    within(|| reaches(c, a))
 }
 
 fn is_met_by_the_others(cluster: &Cluster, c: &Guest) -> Result<()> {
@@ -260,7 +258,7 @@ fn is_met_by_the_others(cluster: &Cluster, c: &Guest) -> Result<()> {
     deaf.wait_for_line(LIMIT, |line| line == "rung")?;
     telegraphos_cluster::sleep(Duration::from_millis(100))?;
     insert(b)?;
-    within(Duration::from_secs(20), || reaches(b, a))?;
+    within(|| reaches(b, a))?;
 
     let before = counters(a)?;
     // Behind the next ones, in the memory that they are copied from, there are bytes of this one.
@@ -280,7 +278,7 @@ fn is_met_by_the_others(cluster: &Cluster, c: &Guest) -> Result<()> {
     // Some follow what was there before, at intervals of seconds.
     ensure!(polls < 50, "{polls} polls in 4 s without anything to read");
     // Nothing is taken for long: the connection is ended, and the queue waits no longer.
-    within(Duration::from_secs(40), || {
+    within(|| {
         let stuck = counter(a, "tx_stuck")?;
         ensure!(stuck > before["tx_stuck"], "{stuck} connections were ended for their queues");
         Ok(())
@@ -290,7 +288,7 @@ fn is_met_by_the_others(cluster: &Cluster, c: &Guest) -> Result<()> {
 /// A node whose board hangs does not answer where another one's driver comes: it is said hello to again.
 pub(crate) fn board_hangs(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
-    within(Duration::from_secs(20), || reaches(a, b))?;
+    within(|| reaches(a, b))?;
     a.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
     telegraphos_cluster::sleep(Duration::from_millis(500))?;
     b.hang_hib(true);
@@ -298,8 +296,8 @@ pub(crate) fn board_hangs(cluster: &Cluster) -> Result<()> {
     telegraphos_cluster::sleep(Duration::from_secs(5))?;
     b.hang_hib(false);
     inserted?;
-    within(Duration::from_secs(20), || reaches(a, b))?;
-    within(Duration::from_secs(20), || reaches(b, a))
+    within(|| reaches(a, b))?;
+    within(|| reaches(b, a))
 }
 
 /// Loads the module again: its device gets the address of the node.
@@ -322,10 +320,10 @@ pub(crate) fn module_reloaded_amid_traffic(cluster: &Cluster) -> Result<()> {
     for _ in 0..3 {
         b.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
         insert(b)?;
-        within(Duration::from_secs(20), || reaches(b, a))?;
+        within(|| reaches(b, a))?;
     }
     drop(traffic);
-    within(Duration::from_secs(20), || reaches(a, b))
+    within(|| reaches(a, b))
 }
 
 /// A node is reset amid traffic: the connection ends, and the node can be reached when it is back.
@@ -335,7 +333,7 @@ pub(crate) fn node_reset_amid_traffic(cluster: &Cluster) -> Result<()> {
     let traffic = endless(a, b)?;
     telegraphos_cluster::sleep(Duration::from_millis(500))?;
     b.reset()?;
-    within(Duration::from_secs(30), || reaches(a, b))?;
+    within(|| reaches(a, b))?;
     // The node that came back does not know the connection.
     let output = traffic.wait_for(LIMIT)?;
     ensure!(!output.status.success(), "the connection to a node that was reset goes on:\n{}", output.stdout);
@@ -374,6 +372,6 @@ pub(crate) fn unplugged_amid_traffic(cluster: &Cluster) -> Result<()> {
     dropped?;
     drop(traffic);
     // It has its address without anything else.
-    within(Duration::from_secs(20), || reaches(b, a))?;
-    within(Duration::from_secs(20), || reaches(c, b))
+    within(|| reaches(b, a))?;
+    within(|| reaches(c, b))
 }

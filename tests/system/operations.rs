@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Atomics beside the processor's own instructions, and what page access counters are good for.
 
-use crate::help::{Export, at_once};
+use crate::help::{Export, LIMIT, at_once};
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 use telegraphos_agent::Figure;
@@ -11,9 +11,9 @@ use telegraphos_cluster::{Cluster, Guest};
 fn lost(cluster: &Cluster, with: &str) -> Result<u64> {
     let (owner, other) = (cluster.node(0), cluster.node(1));
     let mut own = owner.argv(&["tg-mixed", "own", "--with", with]).spawn()?;
-    own.wait_for_line(Duration::from_secs(30), |line| line == "ready")?;
+    own.wait_for_line(LIMIT, |line| line == "ready")?;
     other.argv(&["tg-mixed", "add", "0", "--seconds", "3"]).check()?;
-    let line = own.wait_for_line(Duration::from_secs(30), |line| Figure::parse(line).is_some())?;
+    let line = own.wait_for_line(LIMIT, |line| Figure::parse(line).is_some())?;
     println!("  {line}");
     match Figure::parse(&line) {
         Some(Figure::Mixed { lost, .. }) => Ok(lost),

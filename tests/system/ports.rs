@@ -4,7 +4,6 @@
 use crate::help::{both_ways, within};
 use crate::settings;
 use anyhow::{Context, Result, ensure};
-use std::time::Duration;
 use telegraphos_cluster::{Builder, Cluster, Guest};
 
 /// A port without a reservation.
@@ -18,7 +17,7 @@ fn with_default_ports(builder: Builder, name: &str) -> Result<Cluster> {
 }
 
 fn kernel_says(guest: &Guest, what: &str) -> Result<()> {
-    within(Duration::from_secs(60), || {
+    within(|| {
         let log = guest.dmesg()?;
         ensure!(log.contains(what), "the kernel log does not have {what:?}:\n{log}");
         Ok(())

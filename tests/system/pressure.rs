@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! More than the network can carry.
 
-use crate::help::{Export, at_once, both_ways, hex};
+use crate::help::{Export, LIMIT, at_once, both_ways, hex};
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 use telegraphos_agent::Figure;
@@ -30,7 +30,7 @@ pub(crate) fn i8_flood_stalls_and_loses_nothing(cluster: &Cluster, scale: Scale)
     };
     let before = [memory(from)?, memory(to)?];
     let mut watch = to.argv(&["tg-watch", "flood", "--monotonic"]).spawn()?;
-    watch.wait_for_line(Duration::from_secs(30), |line| line.starts_with("exported"))?;
+    watch.wait_for_line(LIMIT, |line| line.starts_with("exported"))?;
     let mut flood = from.argv(&["tg-flood", "1", "flood", "--seconds", &seconds.to_string()]).spawn()?;
     let mut most = before;
     let mut line = None;
@@ -123,7 +123,7 @@ pub(crate) fn loads_from_each_other(cluster: &Cluster, scale: Scale) -> Result<(
     let looping = at_once(&guests, |guest| {
         let other = (1 - guest.node()).to_string();
         let mut load = guest.argv(&["tg-load", &other, "mutual", "0", "--watch"]).spawn()?;
-        let first = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
+        let first = hex(&load.wait_for_line(LIMIT, |_| true)?)?;
         ensure!(first == 1001 - guest.node() as u64, "node {} loaded {first:#x}", guest.node());
         Ok(load)
     })?;
@@ -133,7 +133,7 @@ pub(crate) fn loads_from_each_other(cluster: &Cluster, scale: Scale) -> Result<(
         export.set_word(0, word)?;
     }
     for (mut load, (guest, expected)) in looping.into_iter().zip(guests.iter().zip([2001, 2000])) {
-        let found = hex(&load.wait_for_line(Duration::from_secs(10), |_| true)?)?;
+        let found = hex(&load.wait_for_line(LIMIT, |_| true)?)?;
         ensure!(found == expected, "node {} loaded {found:#x}: expected {expected:#x}", guest.node());
         let more = load.next_line(Duration::from_millis(300))?;
         ensure!(more.is_none(), "node {} then loaded {more:?}", guest.node());
@@ -153,7 +153,7 @@ pub(crate) fn event_queue_of_four(cluster: &Cluster) -> Result<()> {
     drop(export);
     let load = |parameters: &str| -> Result<()> {
         let script = format!("rmmod telegraphos && insmod /lib/telegraphos/telegraphos.ko {parameters}");
-        crate::help::within(Duration::from_secs(10), || {
+        crate::help::within(|| {
             a.sh(&script).as_root().check()?;
             Ok(())
         })?;
@@ -214,7 +214,7 @@ pub(crate) fn an_idle_board_costs_nothing(cluster: &Cluster) -> Result<()> {
         let (spent, own) = (after.saturating_sub(before), memory.own());
         println!("  {name}: {} ms of processor in 2 s, {own} KiB beyond guest memory", spent.as_millis());
         // Not a matter of speed: a loop that looks for work would take all of the 2 s.
-        ensure!(spent <= Duration::from_millis(200), "{name}, idle, took {spent:?} of 2 s");
+        ensure!(spent <= Duration::from_secs(1), "{name}, idle, took {spent:?} of 2 s");
         ensure!(own < limit, "{name}: {own} KiB beyond guest memory: expected less than {limit} KiB");
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! Notification queues under siege: senders that do not wait, consumers that are slow, stopped and killed (SPEC I9,
 //! I10).
 
-use crate::help::{at_once, with_lab};
+use crate::help::{LIMIT, at_once, with_lab};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_agent::{Figure, Received};
@@ -34,7 +34,7 @@ impl Siege<'_> {
         argv.extend(["--senders", &senders, "--each", &each]);
         argv.extend(self.options);
         let mut receiver = to.argv(&argv).limit(self.limit).spawn()?;
-        receiver.wait_for_line(Duration::from_secs(30), |line| line.starts_with("queue "))?;
+        receiver.wait_for_line(LIMIT, |line| line.starts_with("queue "))?;
         ensure!(from.len() == self.processes.len(), "{} nodes send", from.len());
         let sent = at_once(from, |guest| self.send(to, guest));
         let received = receiver.wait_for(self.limit)?;

@@ -2,7 +2,7 @@
 //! Replicated pages: chaos on one of them, links that are held at the worst moment, and homes that go away (SPEC items
 //! 23 to 28, E19, I2, I4, I5).
 
-use crate::help::{Held, at_once, register};
+use crate::help::{Held, LIMIT, at_once, register};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::time::Duration;
@@ -11,7 +11,6 @@ use telegraphos_cluster::{Cluster, Guest, Running};
 use telegraphos_testkit::Scale;
 use telegraphos_wire::regs::Register;
 
-const SOON: Duration = Duration::from_secs(60);
 /// SIGBUS on Linux.
 const BUS: i32 = 7;
 
@@ -92,7 +91,7 @@ impl Copy {
     fn of(guest: &Guest, home: Option<usize>, name: &str, mode: &str) -> Result<Copy> {
         let home = home.map_or("here".into(), |id| id.to_string());
         let mut process = guest.argv(&["tg-replica", &home, name, "--mode", mode]).keep_input_open().spawn()?;
-        process.wait_for_line(SOON, |line| line.starts_with("replicated"))?;
+        process.wait_for_line(LIMIT, |line| line.starts_with("replicated"))?;
         Ok(Copy { process, node: guest.node() })
     }
 
@@ -101,7 +100,7 @@ impl Copy {
     }
 
     fn receive(&mut self) -> Result<String> {
-        Ok(self.process.wait_for_line(SOON, |_| true)?)
+        Ok(self.process.wait_for_line(LIMIT, |_| true)?)
     }
 
     fn ask(&mut self, command: &str) -> Result<String> {
@@ -322,7 +321,7 @@ fn survives(cluster: &Cluster, home: usize, what: &str, accident: impl Fn() -> R
     let answer = adopter.receive()?;
     println!("  {what}: the copy at node {a} says `{answer}`");
     ensure!(answer.starts_with("home ") && !answer.ends_with("none"), "{what}: {answer}: expected an orphan");
-    let ended = storm.process.wait_for(SOON)?;
+    let ended = storm.process.wait_for(LIMIT)?;
     ensure!(
         ended.status.signal() == Some(BUS),
         "{what}: the storing process ended with {}: expected SIGBUS",

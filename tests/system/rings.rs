@@ -2,7 +2,7 @@
 //! Rings between the boards of separate processes, with real guests: what they carry the fabric does not see, and what
 //! is to be seen they do not carry (`docs/fabric.md`, "Rings between boards of one host").
 
-use crate::help::{Export, both_ways, within};
+use crate::help::{Export, LIMIT, both_ways, within};
 use anyhow::{Result, ensure};
 use std::time::Duration;
 use telegraphos_agent::Figure;
@@ -22,7 +22,7 @@ fn snapshot(cluster: &Cluster) -> Result<Snapshot> {
 
 /// Waits until so many rings are in use.
 pub(crate) fn come_to(cluster: &Cluster, rings: u64) -> Result<()> {
-    within(Duration::from_secs(30), || {
+    within(|| {
         let found = snapshot(cluster)?.totals.rings;
         ensure!(found == rings, "{found} rings are in use: expected {rings}");
         Ok(())
@@ -57,7 +57,7 @@ pub(crate) fn carry_what_nothing_observes(cluster: &Cluster) -> Result<()> {
     let (from, to) = (cluster.node(2), cluster.node(1));
     let all = of_all(cluster);
     let mut watch = to.argv(&["tg-watch", "by-ring", "--monotonic"]).spawn()?;
-    watch.wait_for_line(Duration::from_secs(30), |line| line.starts_with("exported"))?;
+    watch.wait_for_line(LIMIT, |line| line.starts_with("exported"))?;
     come_to(cluster, all)?;
     let flood = from.argv(&["tg-flood", "1", "by-ring", "--seconds", "20"]).spawn()?;
     for round in 0..2 {
@@ -105,7 +105,7 @@ pub(crate) fn are_new_after_a_reset(cluster: &Cluster) -> Result<()> {
     let export = Export::of(a, "stays", "64K")?;
     export.store_from(cluster.node(1), 0, 1)?;
     b.reset()?;
-    within(Duration::from_secs(60), || {
+    within(|| {
         ensure!(seen(cluster, [0, 2])? == 0, "requests pass the fabric after a reset");
         Ok(())
     })?;

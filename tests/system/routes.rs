@@ -3,15 +3,14 @@
 //! other's (SPEC item 42).
 
 use crate::deaths::{GONE, are_told, arrived, receives};
-use crate::help::without_power;
+use crate::help::{LIMIT, without_power};
 use crate::messages::{self, ended_well};
 use crate::whole;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use telegraphos_cluster::{Cluster, Guest, GuestCommand, Net, Processes, Running, Settings};
 
-const LIMIT: Duration = Duration::from_secs(120);
 /// Where gateways listen.
 const LISTEN: [&str; 2] = ["--listen", "0.0.0.0:7000"];
 /// The gateway of a cluster, seen from its nodes.

@@ -3,6 +3,7 @@
 //! `tg-sockets`; and what one in C takes, beside the layers below.
 
 use crate::deaths::{all_of, told};
+use crate::help::LIMIT;
 use crate::{c, messages};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
@@ -11,7 +12,6 @@ use telegraphos_cluster::{Builder, Cluster, Guest, Net, Output, Running, Setting
 use telegraphos_images::Share;
 use telegraphos_testkit::Scale;
 
-const LIMIT: Duration = Duration::from_secs(120);
 const PROGRAM: &str = "/mnt/tests/sockets.py";
 /// What is said of each direction that became framed.
 const THROUGH_MEMORY: &str = "long writes go through the memory of node";

@@ -3,70 +3,52 @@
 //!
 //! The kernel's fault injection counts what a thread whose stack has a function of the driver allocates, and copies
 //! from and to the process, and has the Nth of that fail (/proc/thread-self/fail-nth). A use of the board runs with N
-//! from 1 on, in a process of its own, until it makes less than that. Then all run once more while one of so many fails
-//! wherever it is made, in workers and in interrupts, too. In the end each site of the driver has failed (`sites`).
+//! from 1 on, in a process of its own, until it makes less than that. What is made in workers and in interrupts, or seldom,
+//! does not fail so: each place of the driver that allocates or copies (`sites`) and has not failed yet is then had to
+//! fail by itself, whatever thread comes there, while the uses run, until one has come there.
 
 mod sites;
+mod uses;
 
-use sites::{Found, Log};
+use sites::{Found, Log, Site};
 use std::collections::BTreeMap;
 use std::fs::{read_to_string, write};
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use telegraphos::{Node, Queue, RegistrationCache, Replicated, copy};
+use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::interface::{call, rows};
-use telegraphos_guest_tests::{lab, pins};
+use telegraphos_guest_tests::pins;
+use uses::{NETWORK, USES, Use, set_network};
 
 const USAGE: &str = "\
 tg-faults: has allocations of the driver fail, one after the other, and checks that each failure is met
 
-Usage: tg-faults [--only TEXT] [--most N] [--anywhere N]
+Usage: tg-faults [--only TEXT] [--most N]
 
   --only TEXT      only uses of the board with TEXT in their names
   --most N         no more than N allocations of each [400]
-  --anywhere N     rounds in which one of up to N allocations fails in whatever thread [40]
 
-Needs root, and a kernel with ci/debug.config. It writes one line for each use: how many of its allocations have failed,
-and of these how many it could do without; then a table of the places where the driver allocates or copies, and how
-often each has failed. Of those that have not it says why; without a reason, if all uses have run, that is a failure.
-Exit codes: 0 done, 1 a failure was not met, 2 usage, 3 the kernel has no
-fault injection, or the board refused.
+Needs root, a kernel with ci/debug.config, and another node, to which frames go. It writes one line for each use: how
+many of its allocations have failed, and of these how many it could do without; one for each place in the driver that
+had to be had to fail by itself; then a table of the places where the driver allocates or copies, and how often each has
+failed. Of those that have not it says why; without a reason, if all uses have run, that is a failure.
+Exit codes: 0 done, 1 a failure was not met, 2 usage, 3 the kernel has no fault injection, or the board refused.
 
-Example: telegraphos run --nodes 1 --user root --kernel ~/linux --memory 1G -- tg-faults
+Example: telegraphos run --nodes 2 --user root --kernel ~/linux --memory 1G -- tg-faults
 ";
 
 const DEBUGFS: &str = "/sys/kernel/debug";
 const NTH: &str = "/proc/thread-self/fail-nth";
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Exit codes of a process that uses the board once.
 const NOT_REACHED: i32 = 0;
 const NOT_NEEDED: i32 = 10;
 const MET: i32 = 11;
 /// That of a program which was refused something.
 const REFUSED: i32 = 3;
-
-/// A use of the board: everything that it makes is gone when it ends.
-struct Use {
-    name: &'static str,
-    run: fn() -> Outcome<()>,
-    /// Every how many allocations one fails.
-    step: usize,
-}
-
-const USES: &[Use] = &[
-    Use { name: "segment", run: segment, step: 1 },
-    Use { name: "copy", run: copies, step: 1 },
-    Use { name: "registration", run: registration, step: 1 },
-    Use { name: "queue", run: queue, step: 1 },
-    Use { name: "replicated", run: replicated, step: 1 },
-    // Most are of the kernel that makes a network device, and each time a module is loaded.
-    Use { name: "network", run: network, step: 8 },
-    // The board without its driver, and with it.
-    Use { name: "probe", run: probe, step: 1 },
-    Use { name: "tg0-down-and-up", run: down_and_up, step: 1 },
-];
 
 /// Beginning of the names of uses that are one ioctl.
 const ONE: &str = "TG_IOCTL_";
@@ -78,13 +60,12 @@ fn main() -> ExitCode {
 }
 
 fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
-    let (mut only, mut most, mut anywhere, mut words) = (String::new(), 400, 40, Vec::new());
+    let (mut only, mut most, mut words) = (String::new(), 400, Vec::new());
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
         match word {
             Word::Option(option) if option == "only" => only = line.text()?,
             Word::Option(option) if option == "most" => most = line.number("--most")?,
-            Word::Option(option) if option == "anywhere" => anywhere = line.number("--anywhere")?,
             Word::Option(option) => return Err(cli::unknown(&option)),
             Word::Value(value) => words.push(cli::text(value)?),
         }
@@ -105,18 +86,29 @@ fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
     prepare()?;
     let silence = Silence::begin()?;
     let mut watched = Watched { log: Log::open()?, found: Found::default() };
-    let ioctls = rows::all()?.into_iter().map(|(ioctl, _)| (ioctl.name, 1));
-    let uses: Vec<_> = USES.iter().map(|once| (once.name, once.step)).chain(ioctls).collect();
-    for (name, step) in uses.iter().filter(|(name, _)| name.contains(&only)) {
-        every_allocation(name, *step, most, &mut watched)?;
+    let ioctls = rows::all()?.into_iter().map(|(ioctl, _)| Planned { name: ioctl.name, step: 1, network: true });
+    let uses = USES.iter().map(|Use { name, step, network, .. }| Planned { name, step: *step, network: *network });
+    let uses: Vec<_> = ioctls.chain(uses).filter(|planned| planned.name.contains(&only)).collect();
+    for planned in uses.iter().filter(|planned| planned.step > 0) {
+        every_allocation(planned, most, &mut watched)?;
     }
-    for interval in 1..=anywhere {
-        one_anywhere(&uses, &only, interval, &mut watched)?;
+    for (site, callee) in &all {
+        if !watched.found.failed.contains_key(site) && sites::reason(site, callee).is_none() {
+            one_place(site, &uses, &mut watched)?;
+        }
     }
+    set_network(true)?;
     drop(silence);
     let without = sites::table(&all, &watched.found);
     pins::nothing_is_pinned().map_err(Failure::Check)?;
     cli::check(without == 0 || !only.is_empty(), || format!("{without} sites of the driver have not failed"))
+}
+
+/// A use that is to run: one of [`USES`], or one ioctl.
+struct Planned {
+    name: &'static str,
+    step: usize,
+    network: bool,
 }
 
 /// Runs a use whose Nth allocation fails; 0 for none.
@@ -165,7 +157,7 @@ impl Drop for Silence {
     }
 }
 
-fn refused(path: impl AsRef<Path>) -> impl Fn(std::io::Error) -> Failure {
+pub(crate) fn refused(path: impl AsRef<Path>) -> impl Fn(std::io::Error) -> Failure {
     move |e| {
         let path = path.as_ref().display();
         Failure::Refused(format!("{path}: {e}; expected root, and a kernel with ci/debug.config, debugfs mounted"))
@@ -183,18 +175,29 @@ fn set(kind: &str, name: &str, value: &str) -> Outcome<()> {
     write(&path, value).map_err(refused(&path))
 }
 
+/// Failures are those under a return address in this range.
+fn restrict(range: Range<u64>) -> Outcome<()> {
+    KINDS.iter().try_for_each(|kind| {
+        set(kind, "require-start", &format!("{:#x}", range.start))?;
+        set(kind, "require-end", &format!("{:#x}", range.end))
+    })
+}
+
 /// Failures are those of the driver's allocations, also of the part of it that is loaded anew.
 fn prepare() -> Outcome<()> {
-    let first = text_of_the_driver()? & !0xff_ffff;
+    let functions = functions()?;
+    let Some(first) = functions.values().min() else {
+        return Err(Failure::Refused(format!("{SYMBOLS} has no function of telegraphos.ko: expected the driver")));
+    };
+    let first = first & !0xff_ffff;
+    restrict(first..first + MODULES)?;
     let settings = [
-        ("task-filter", "N".to_owned()),
-        ("probability", "0".to_owned()),
-        ("times", "-1".to_owned()),
-        ("verbose", "2".to_owned()),
-        ("verbose_ratelimit_interval_ms", "0".to_owned()),
-        ("stacktrace-depth", "32".to_owned()),
-        ("require-start", format!("{first:#x}")),
-        ("require-end", format!("{:#x}", first + MODULES)),
+        ("task-filter", "N"),
+        ("probability", "0"),
+        ("times", "-1"),
+        ("verbose", "2"),
+        ("verbose_ratelimit_interval_ms", "0"),
+        ("stacktrace-depth", "32"),
     ];
     for kind in KINDS {
         settings.iter().try_for_each(|(name, value)| set(kind, name, value))?;
@@ -205,8 +208,10 @@ fn prepare() -> Outcome<()> {
     set("fail_page_alloc", "min-order", "0")
 }
 
-/// The address of the first function of the driver, and of no other module.
-fn text_of_the_driver() -> Outcome<u64> {
+const SYMBOLS: &str = "/proc/kallsyms";
+
+/// The addresses of the driver's functions, by module and name; an error if there are other modules.
+fn functions() -> Outcome<BTreeMap<(String, String), u64>> {
     let others = "/proc/modules";
     let text = read_to_string(others).map_err(refused(others))?;
     if let Some(other) = text.lines().find(|line| !line.starts_with("telegraphos")) {
@@ -214,18 +219,15 @@ fn text_of_the_driver() -> Outcome<u64> {
             format!("{others} has {other:?}: expected the driver's modules alone, as failures are those of modules");
         return Err(Failure::Refused(text));
     }
-    let all = "/proc/kallsyms";
-    let text = read_to_string(all).map_err(refused(all))?;
-    let functions = text.lines().filter(|line| line.contains("[telegraphos")).filter_map(|line| {
+    let text = read_to_string(SYMBOLS).map_err(refused(SYMBOLS))?;
+    let functions = text.lines().filter_map(|line| {
+        let (line, module) = line.strip_suffix(']')?.split_once("\t[")?;
         let (address, rest) = line.split_once(' ')?;
-        rest.starts_with(['t', 'T']).then(|| u64::from_str_radix(address, 16).ok())?
+        let name = rest.strip_prefix("t ").or_else(|| rest.strip_prefix("T "))?;
+        let address = u64::from_str_radix(address, 16).ok().filter(|address| *address != 0)?;
+        module.starts_with("telegraphos").then(|| ((module.to_owned(), name.to_owned()), address))
     });
-    match functions.min() {
-        None | Some(0) => {
-            Err(Failure::Refused(format!("{all} has no function of telegraphos.ko: expected root, and the driver")))
-        }
-        Some(first) => Ok(first),
-    }
+    Ok(functions.collect())
 }
 
 /// Runs a use in a process of its own: how that ended, and what it said.
@@ -242,10 +244,12 @@ fn goes_well(name: &str, what: &str) -> Outcome<()> {
     }
 }
 
-fn every_allocation(name: &str, step: usize, most: u32, watched: &mut Watched) -> Outcome<()> {
+fn every_allocation(planned: &Planned, most: u32, watched: &mut Watched) -> Outcome<()> {
+    let name = planned.name;
+    set_network(planned.network)?;
     goes_well(name, "without failures")?;
     let (mut met, mut not_needed) = (0, 0);
-    for nth in (1..=most).step_by(step) {
+    for nth in (1..=most).step_by(planned.step) {
         let (code, said) = start(name, nth)?;
         match code {
             Some(NOT_REACHED) => break,
@@ -264,28 +268,47 @@ fn every_allocation(name: &str, step: usize, most: u32, watched: &mut Watched) -
     Ok(())
 }
 
-/// All uses, while of each kind one of so many allocations fails, whatever thread makes it.
-fn one_anywhere(uses: &[(&str, usize)], only: &str, interval: u32, watched: &mut Watched) -> Outcome<()> {
-    for (name, _) in uses.iter().filter(|(name, _)| name.contains(only)) {
-        for kind in KINDS {
-            set(kind, "interval", &interval.to_string())?;
-            set(kind, "times", "1")?;
-            set(kind, "probability", "100")?;
+/// What a place allocates or copies fails once, whatever thread comes there in one of the uses.
+fn one_place(site: &Site, uses: &[Planned], watched: &mut Watched) -> Outcome<()> {
+    let of_network = site.module == NETWORK;
+    let place = format!("{}+{:#x}", site.function, site.offset);
+    for Planned { name, network, .. } in uses {
+        // Only these come to the driver of the network.
+        if of_network && USES.iter().all(|once| once.name != *name) {
+            continue;
         }
-        let ended = start(name, 0);
-        for kind in KINDS {
-            set(kind, "probability", "0")?;
-            set(kind, "times", "-1")?;
-        }
+        set_network(of_network || *network)?;
+        let Some(function) = functions()?.get(&(site.module.clone(), site.function.clone())).copied() else { continue };
+        restrict(function + site.offset..function + site.offset + 1)?;
+        let ended = failing_once(name);
         // What has failed is unknown here: it was refused, or it was done without.
         let (code, said) = ended?;
         let right = [Some(NOT_REACHED), Some(REFUSED)].contains(&code);
-        cli::check(right, || format!("{name}, when one of {interval} fails anywhere: exit code {code:?}: {said}"))?;
-        watched.look(&format!("{name}, when one of {interval} fails anywhere"))?;
-        // Nothing of it is left that another use would meet.
-        goes_well(name, "after a failure anywhere")?;
+        let what = format!("{name}, when {place} fails");
+        cli::check(right, || format!("{what}: exit code {code:?}: {said}"))?;
+        watched.look(&what)?;
+        if watched.found.failed.contains_key(site) {
+            // Nothing of it is left that another use would meet.
+            goes_well(name, &format!("after {place} has failed"))?;
+            println!("{place}: failed in {name}");
+            return Ok(());
+        }
     }
     Ok(())
+}
+
+/// Runs a use while the first of each kind that may fail does.
+fn failing_once(name: &str) -> Outcome<(Option<i32>, String)> {
+    for kind in KINDS {
+        set(kind, "times", "1")?;
+        set(kind, "probability", "100")?;
+    }
+    let ended = start(name, 0);
+    for kind in KINDS {
+        set(kind, "probability", "0")?;
+        set(kind, "times", "-1")?;
+    }
+    ended
 }
 
 /// One call of an ioctl whose Nth allocation fails; what is made for it is made before, and undone after.
@@ -328,131 +351,4 @@ fn under_fault(nth: u32, run: impl FnOnce() -> Outcome<()>) -> Outcome<i32> {
         }
         Err(other) => Err(other),
     }
-}
-
-fn same(what: &str, found: u64, expected: u64) -> Outcome<()> {
-    match found == expected {
-        true => Ok(()),
-        false => Err(Failure::Check(format!("{what} is {found:#x}: expected {expected:#x}"))),
-    }
-}
-
-fn segment() -> Outcome<()> {
-    let node = Node::open()?;
-    let segment = node.export("fault", 128 << 10).create()?;
-    let remote = node.import(node.id(), "fault").open()?;
-    remote.put64(8, 0x1234)?;
-    remote.put64(100 << 10, 0x5678)?;
-    remote.quiet()?;
-    same("a word", segment.load(8)?, 0x1234)?;
-    same("a word of the last unit", remote.get64(100 << 10)?, 0x5678)?;
-    same("an atomic's result", remote.fetch_add(8, 1_u64)?, 0x1234)?;
-    remote.close()?;
-    Ok(segment.close()?)
-}
-
-fn copies() -> Outcome<()> {
-    let node = Node::open()?;
-    let segment = node.export("fault", 64 << 10).create()?;
-    let remote = node.import(node.id(), "fault").open()?;
-    segment.store(0, 0x1234_u64)?;
-    copy(&remote, 4096, &remote, 0, 4096)?;
-    same("a copied word", segment.load(4096)?, 0x1234)?;
-    let mut waits = telegraphos::copy_nbi(&remote, 8192, &remote, 0, 4096)?;
-    waits.wait_event(Some(PATIENCE))?;
-    same("a word copied aside", segment.load(8192)?, 0x1234)
-}
-
-fn registration() -> Outcome<()> {
-    let node = Node::open()?;
-    let segment = node.export("fault", 64 << 10).create()?;
-    let remote = node.import(node.id(), "fault").open()?;
-    let mut cache = RegistrationCache::new(&node, 1 << 20);
-    let mut words = vec![0x1234_u64; 8192];
-    let bytes = std::ptr::slice_from_raw_parts_mut(words.as_mut_ptr().cast(), 8192);
-    // SAFETY: nothing else has the memory, and the registration ends before it does.
-    let named = unsafe { node.register(bytes) }.name("words").create()?;
-    let far = node.import(node.id(), "words").open()?;
-    far.put64(0, 0x5678)?;
-    far.quiet()?;
-    far.close()?;
-    named.close()?;
-    same("a registered word", words[0], 0x5678)?;
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    cache.put(&remote, 0, &bytes)?;
-    same("a word that was put", segment.load(8)?, 0x1234)
-}
-
-fn queue() -> Outcome<()> {
-    let node = Node::open()?;
-    let queue = Queue::create(&node, "fault").words(8).quota(4).create()?;
-    let sender = Queue::import(&node, node.id(), "fault").open()?;
-    for element in 1..=20 {
-        sender.enqueue(element)?;
-    }
-    sender.quiet()?;
-    for element in 1..=20 {
-        match queue.pop_wait(Some(PATIENCE))? {
-            Some(found) => same("an element", found, element)?,
-            None => return Err(Failure::Check(format!("element {element} has not come"))),
-        }
-    }
-    sender.close()?;
-    Ok(queue.close()?)
-}
-
-fn replicated() -> Outcome<()> {
-    let node = Node::open()?;
-    let pages = Replicated::create(&node, "fault", 128 << 10).create()?;
-    pages.store(8, 0x1234_u64)?;
-    pages.store(100 << 10, 0x5678_u64)?;
-    pages.quiet()?;
-    same("a word", pages.load(8)?, 0x1234)?;
-    same("a word of the last page", pages.load(100 << 10)?, 0x5678)?;
-    Ok(pages.leave()?)
-}
-
-/// The driver of the network goes and comes; without memory there is a module without a device.
-fn network() -> Outcome<()> {
-    const NETWORK: &str = "telegraphos_net";
-    // It is not there when it could not come before.
-    lab::unload(NETWORK)?;
-    lab::load(NETWORK, "")
-}
-
-const DRIVER: &str = "/sys/bus/pci/drivers/telegraphos";
-
-/// The board's name on its bus, from the device that is there now or was there before.
-fn board() -> Outcome<String> {
-    let devices = "/sys/bus/pci/devices";
-    let is_board =
-        |name: &String| read_to_string(format!("{devices}/{name}/vendor")).is_ok_and(|vendor| vendor.trim() == VENDOR);
-    let names = std::fs::read_dir(devices).map_err(refused(devices))?.flatten();
-    let mut names = names.filter_map(|entry| entry.file_name().into_string().ok());
-    names.find(is_board).ok_or_else(|| Failure::Refused(format!("{devices} has no board")))
-}
-
-/// Of the board's vendor id.
-const VENDOR: &str = "0x7e1e";
-
-/// The driver leaves the board, and takes it again.
-fn probe() -> Outcome<()> {
-    let board = board()?;
-    if Path::new(DRIVER).join(&board).exists() {
-        let unbind = format!("{DRIVER}/unbind");
-        write(&unbind, &board).map_err(refused(&unbind))?;
-    }
-    let bind = format!("{DRIVER}/bind");
-    write(&bind, &board).map_err(refused(&bind))?;
-    drop(Node::open()?);
-    Ok(())
-}
-
-/// The network goes down and comes up.
-fn down_and_up() -> Outcome<()> {
-    let device = "/sys/class/net/tg0/flags";
-    for flags in ["0x1002", "0x1003"] {
-        write(device, flags).map_err(refused(device))?;
-    }
-    Ok(())
 }

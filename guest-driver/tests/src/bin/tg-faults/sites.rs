@@ -190,7 +190,7 @@ fn frame(line: &str) -> Option<Site> {
 }
 
 /// Why a site that has not failed need not: by what it calls, or where it is.
-fn reason(site: &Site, callee: &str) -> Option<&'static str> {
+pub(crate) fn reason(site: &Site, callee: &str) -> Option<&'static str> {
     const REASONS: &[(&str, &str, &str)] = &[
         ("", "__get_user_", "the kernel cannot make it fail; tg-hostile has it fault"),
         ("", "__put_user_", "the kernel cannot make it fail; tg-hostile has it fault"),

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The uses of the board that are had to fail.
+
+use crate::{PATIENCE, refused};
+use std::fs::{read_to_string, write};
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+use telegraphos::{Node, Queue, RegistrationCache, Replicated, copy};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome};
+use telegraphos_guest_tests::lab;
+
+/// A use of the board: everything that it makes is gone when it ends.
+pub(crate) struct Use {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn() -> Outcome<()>,
+    /// Every how many allocations one fails; 0 if only places are had to fail.
+    pub(crate) step: usize,
+    /// Whether `telegraphos_net.ko` is there: with it a board takes seconds to go.
+    pub(crate) network: bool,
+}
+
+pub(crate) const USES: &[Use] = &[
+    Use { name: "segment", run: segment, step: 1, network: true },
+    Use { name: "copy", run: copies, step: 1, network: true },
+    Use { name: "registration", run: registration, step: 1, network: true },
+    Use { name: "queue", run: queue, step: 1, network: true },
+    Use { name: "replicated", run: replicated, step: 1, network: true },
+    Use { name: "frames", run: frames, step: 0, network: true },
+    Use { name: "tg0-down-and-up", run: down_and_up, step: 1, network: true },
+    // Most are of the kernel that makes a network device, and each time a module is loaded.
+    Use { name: "network", run: network, step: 8, network: true },
+    Use { name: "probe-network", run: probe_and_frames, step: 0, network: true },
+    Use { name: "probe", run: probe, step: 1, network: false },
+    Use { name: "load", run: load, step: 1, network: false },
+];
+
+/// The module of `tg0`.
+pub(crate) const NETWORK: &str = "telegraphos_net";
+
+/// Whether the driver of the network is there.
+pub(crate) fn set_network(wanted: bool) -> Outcome<()> {
+    match (wanted, Path::new("/sys/module").join(NETWORK).exists()) {
+        (true, false) => lab::load(NETWORK, ""),
+        (false, true) => lab::unload(NETWORK).map(drop),
+        _ => Ok(()),
+    }
+}
+
+fn same(what: &str, found: u64, expected: u64) -> Outcome<()> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(Failure::Check(format!("{what} is {found:#x}: expected {expected:#x}"))),
+    }
+}
+
+fn segment() -> Outcome<()> {
+    let node = Node::open()?;
+    let segment = node.export("fault", 128 << 10).create()?;
+    let remote = node.import(node.id(), "fault").open()?;
+    remote.put64(8, 0x1234)?;
+    remote.put64(100 << 10, 0x5678)?;
+    remote.quiet()?;
+    same("a word", segment.load(8)?, 0x1234)?;
+    same("a word of the last unit", remote.get64(100 << 10)?, 0x5678)?;
+    same("an atomic's result", remote.fetch_add(8, 1_u64)?, 0x1234)?;
+    remote.close()?;
+    Ok(segment.close()?)
+}
+
+fn copies() -> Outcome<()> {
+    let node = Node::open()?;
+    let segment = node.export("fault", 64 << 10).create()?;
+    let remote = node.import(node.id(), "fault").open()?;
+    segment.store(0, 0x1234_u64)?;
+    copy(&remote, 4096, &remote, 0, 4096)?;
+    same("a copied word", segment.load(4096)?, 0x1234)?;
+    let mut waits = telegraphos::copy_nbi(&remote, 8192, &remote, 0, 4096)?;
+    waits.wait_event(Some(PATIENCE))?;
+    same("a word copied aside", segment.load(8192)?, 0x1234)
+}
+
+fn registration() -> Outcome<()> {
+    let node = Node::open()?;
+    let segment = node.export("fault", 64 << 10).create()?;
+    let remote = node.import(node.id(), "fault").open()?;
+    let mut cache = RegistrationCache::new(&node, 1 << 20);
+    let mut words = vec![0x1234_u64; 8192];
+    let bytes = std::ptr::slice_from_raw_parts_mut(words.as_mut_ptr().cast(), 8192);
+    // SAFETY: nothing else has the memory, and the registration ends before it does.
+    let named = unsafe { node.register(bytes) }.name("words").create()?;
+    let far = node.import(node.id(), "words").open()?;
+    far.put64(0, 0x5678)?;
+    far.quiet()?;
+    far.close()?;
+    named.close()?;
+    same("a registered word", words[0], 0x5678)?;
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    cache.put(&remote, 0, &bytes)?;
+    same("a word that was put", segment.load(8)?, 0x1234)
+}
+
+fn queue() -> Outcome<()> {
+    let node = Node::open()?;
+    let queue = Queue::create(&node, "fault").words(8).quota(4).create()?;
+    let sender = Queue::import(&node, node.id(), "fault").open()?;
+    for element in 1..=20 {
+        sender.enqueue(element)?;
+    }
+    sender.quiet()?;
+    for element in 1..=20 {
+        match queue.pop_wait(Some(PATIENCE))? {
+            Some(found) => same("an element", found, element)?,
+            None => return Err(Failure::Check(format!("element {element} has not come"))),
+        }
+    }
+    sender.close()?;
+    Ok(queue.close()?)
+}
+
+fn replicated() -> Outcome<()> {
+    let node = Node::open()?;
+    let pages = Replicated::create(&node, "fault", 128 << 10).create()?;
+    pages.store(8, 0x1234_u64)?;
+    pages.store(100 << 10, 0x5678_u64)?;
+    pages.quiet()?;
+    same("a word", pages.load(8)?, 0x1234)?;
+    same("a word of the last page", pages.load(100 << 10)?, 0x5678)?;
+    Ok(pages.leave()?)
+}
+
+/// The driver of the network goes and comes; without memory there is a module without a device.
+fn network() -> Outcome<()> {
+    // It is not there when it could not come before.
+    lab::unload(NETWORK)?;
+    lab::load(NETWORK, "")
+}
+
+/// The driver of the board goes and comes.
+fn load() -> Outcome<()> {
+    const BOARD: &str = "telegraphos";
+    lab::unload(BOARD)?;
+    lab::load(BOARD, "")?;
+    // Without memory it has no board.
+    drop(Node::open()?);
+    Ok(())
+}
+
+/// Short and long frames to the other nodes and back.
+fn frames() -> Outcome<()> {
+    let own = Node::open()?.id();
+    let hosts = "/etc/hosts";
+    let text = read_to_string(hosts).map_err(refused(hosts))?;
+    let names = text.lines().flat_map(|line| line.split_whitespace().skip(1));
+    for name in names.filter(|name| name.starts_with("node") && *name != format!("node{own}")) {
+        for size in ["56", "8000"] {
+            let begun = Instant::now();
+            // The other node may be about to take or to leave its board.
+            while !ping(name, size)? {
+                cli::check(begun.elapsed() < PATIENCE, || format!("no frame of {size} bytes comes back from {name}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn ping(name: &str, size: &str) -> Outcome<bool> {
+    let ended =
+        Command::new("ping").args(["-c", "1", "-w", "5", "-s", size, name]).output().map_err(refused("ping"))?;
+    Ok(ended.status.success())
+}
+
+const DRIVER: &str = "/sys/bus/pci/drivers/telegraphos";
+
+/// The board's name on its bus, from the device that is there now or was there before.
+fn board() -> Outcome<String> {
+    let devices = "/sys/bus/pci/devices";
+    let is_board =
+        |name: &String| read_to_string(format!("{devices}/{name}/vendor")).is_ok_and(|vendor| vendor.trim() == VENDOR);
+    let names = std::fs::read_dir(devices).map_err(refused(devices))?.flatten();
+    let mut names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    names.find(is_board).ok_or_else(|| Failure::Refused(format!("{devices} has no board")))
+}
+
+/// Of the board's vendor id.
+const VENDOR: &str = "0x7e1e";
+
+/// The driver leaves the board, and takes it again.
+fn probe() -> Outcome<()> {
+    let board = board()?;
+    if Path::new(DRIVER).join(&board).exists() {
+        let unbind = format!("{DRIVER}/unbind");
+        write(&unbind, &board).map_err(refused(&unbind))?;
+    }
+    let bind = format!("{DRIVER}/bind");
+    write(&bind, &board).map_err(refused(&bind))?;
+    drop(Node::open()?);
+    Ok(())
+}
+
+fn probe_and_frames() -> Outcome<()> {
+    probe()?;
+    frames()
+}
+
+/// The network goes down and comes up.
+fn down_and_up() -> Outcome<()> {
+    let device = "/sys/class/net/tg0/flags";
+    for flags in ["0x1002", "0x1003"] {
+        write(device, flags).map_err(refused(device))?;
+    }
+    frames()
+}
