@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use telegraphos_cluster::{Cluster, Guest, Running};
 use telegraphos_wire::regs::Register;
 
-/// No wait of a test is longer for what takes some seconds at most on a machine that has nothing else to do: it says whether
-/// something comes at all, and nothing of speed.
+/// No wait of a test is longer for what takes some seconds at most on a machine that has nothing else to do: it says
+/// whether something comes at all, and nothing of speed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
 /// A process of a guest that exports a segment until it is dropped.

@@ -3,9 +3,9 @@
 //!
 //! The kernel's fault injection counts what a thread whose stack has a function of the driver allocates, and copies
 //! from and to the process, and has the Nth of that fail (/proc/thread-self/fail-nth). A use of the board runs with N
-//! from 1 on, in a process of its own, until it makes less than that. What is made in workers and in interrupts, or seldom,
-//! does not fail so: each place of the driver that allocates or copies (`sites`) and has not failed yet is then had to
-//! fail by itself, whatever thread comes there, while the uses run, until one has come there.
+//! from 1 on, in a process of its own, until it makes less than that. What is made in workers and in interrupts, or
+//! seldom, does not fail so: each place of the driver that allocates or copies (`sites`) and has not failed yet is then
+//! had to fail by itself, whatever thread comes there, while the uses run, until one has come there.
 
 mod sites;
 mod uses;
