@@ -5,7 +5,7 @@
 //! from and to the process, and has the Nth of that fail (/proc/thread-self/fail-nth). A use of the board runs with N
 //! from 1 on, in a process of its own, until it makes less than that. What is made in workers and in interrupts, or
 //! seldom, does not fail so: each place of the driver that allocates or copies (`sites`) and has not failed yet is then
-//! had to fail by itself, whatever thread comes there, while the uses run, until one has come there.
+//! made to fail by itself, whatever thread comes there, while the uses run, until one has come there.
 
 mod sites;
 mod uses;
@@ -33,7 +33,7 @@ Usage: tg-faults [--only TEXT] [--most N]
 
 Needs root, a kernel with ci/debug.config, and another node, to which frames go. It writes one line for each use: how
 many of its allocations have failed, and of these how many it could do without; one for each place in the driver that
-had to be had to fail by itself; then a table of the places where the driver allocates or copies, and how often each has
+had to be made to fail by itself; then a table of the places where the driver allocates or copies, and how often each has
 failed. Of those that have not it says why; without a reason, if all uses have run, that is a failure.
 Exit codes: 0 done, 1 a failure was not met, 2 usage, 3 the kernel has no fault injection, or the board refused.
 

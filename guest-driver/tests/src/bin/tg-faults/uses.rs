@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The uses of the board that are had to fail.
+//! The uses of the board whose allocations fail.
 
 use crate::{PATIENCE, refused};
 use std::fs::{read_to_string, write};
@@ -14,7 +14,7 @@ use telegraphos_guest_tests::lab;
 pub(crate) struct Use {
     pub(crate) name: &'static str,
     pub(crate) run: fn() -> Outcome<()>,
-    /// Every how many allocations one fails; 0 if only places are had to fail.
+    /// Every how many allocations one fails; 0 if only places are made to fail.
     pub(crate) step: usize,
     /// Whether `telegraphos_net.ko` is there: with it a board takes seconds to go.
     pub(crate) network: bool,
