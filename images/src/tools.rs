@@ -104,8 +104,8 @@ impl Store {
         Ok(tools)
     }
 
-    /// The library for programs of other roots, freshly built.
-    pub(crate) fn preload(&self) -> Result<PathBuf> {
+    /// The library for programs of other roots, `libtelegraphos_preload.so`, freshly built.
+    pub fn preload(&self) -> Result<PathBuf> {
         // Beside the static ones, each would be built anew after the other.
         let mut command = cargo("guest-shared")?;
         command.args(["--package", PRELOAD, "--target", TARGET]);

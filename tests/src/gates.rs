@@ -78,3 +78,22 @@ fn ci_unsets_whatever_the_tests_read() {
         );
     }
 }
+
+/// A cargo that a test starts in the build directory of the tests builds some of their crates again, with other
+/// features: then those that are to be tested do not fit each other.
+#[test]
+fn cargo_builds_only_in_a_directory_of_its_own() {
+    // The first gives each build its directory, the second builds nothing.
+    let may = ["images/src/tools.rs", "tests/src/arrows.rs"].map(|path| root().join(path));
+    let mut files = Vec::new();
+    sources(&root(), &mut files);
+    let words = [["env!(\"CARGO", "\")"], ["var_os(\"CARGO", "\")"], ["new(\"car", "go\")"]].map(|word| word.concat());
+    let starts = |file: &PathBuf| {
+        let text = std::fs::read_to_string(file).expect("a source is text");
+        words.iter().any(|word| text.contains(word))
+    };
+    let found: Vec<&PathBuf> = files.iter().filter(|file| starts(file)).collect();
+    assert!(may.iter().all(|file| found.contains(&file)), "{found:?}");
+    let others: Vec<_> = found.into_iter().filter(|file| !may.contains(file)).collect();
+    assert!(others.is_empty(), "{others:?} start cargo: use telegraphos_images::nested_cargo, with a target directory");
+}

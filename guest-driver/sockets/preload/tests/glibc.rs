@@ -8,7 +8,7 @@ use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, Object, ObjectSymbol};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use telegraphos_images::{Progress, Store};
 
 const TABLE: &str = include_str!("glibc.txt");
 const REPLACED: &str = "replaced";
@@ -82,14 +82,8 @@ fn libc() -> PathBuf {
 
 /// What the library has in their place.
 fn exports() -> BTreeSet<String> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["rustc", "--quiet", "--locked", "--lib", "--package", "telegraphos-preload", "--message-format=json"]);
-    let built = cargo.output().unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    let said = String::from_utf8(built.stdout).unwrap();
-    let end = "libtelegraphos_preload.so\"";
-    let path = said.split_inclusive('"').rfind(|word| word.ends_with(end)).unwrap();
-    let bytes = std::fs::read(path.trim_end_matches('"')).unwrap();
+    let library = Store::open(None, Progress::Plain).unwrap().preload().unwrap();
+    let bytes = std::fs::read(library).unwrap();
     let file = object::File::parse(bytes.as_slice()).unwrap();
     let defined = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
     defined.map(|symbol| symbol.name().unwrap().to_owned()).collect()
