@@ -5,6 +5,7 @@ use crate::help::{LIMIT, tables, within};
 use crate::{c, whole};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
+use std::time::Instant;
 use telegraphos_cluster::{Cluster, Guest, Running};
 use telegraphos_testkit::Scale;
 
@@ -28,11 +29,13 @@ const WRONG: &str = "/tmp/traffic.wrong";
 /// What runs in a node until its session is killed; where a board goes under a program it is started again.
 fn traffic(guest: &Guest, peer: &Guest, program: &str) -> String {
     let (own, other, address) = (guest.node(), peer.node(), telegraphos_agent::network::address(peer.node() as u16));
-    // A connection whose other end has lost its board is ended by time.
+    // A connection whose other end has lost its board is ended by time: by the kernel, which else tries for a quarter of an
+    // hour, or by its program's.
     format!(
         "exec >/dev/null 2>&1
+        echo 3 >/proc/sys/net/ipv4/tcp_retries2
         echo $$ >/tmp/traffic.session
-        again() {{ while :; do \"$@\"; sleep 0.1; done; }}
+        again() {{ while :; do \"$@\"; sleep 0.2; done; }}
         brief() {{ timeout --foreground 20 \"$@\"; }}
         count() {{
             file=/tmp/traffic.$1; shift
@@ -50,8 +53,12 @@ fn traffic(guest: &Guest, peer: &Guest, program: &str) -> String {
         again count messages brief tg-msg pair {other} cycles-{other} 5 5000 &
         again tg-net serve &
         again count tg0 brief tg-net bulk {address} 1 &
-        again brief tg-sockets -a 20000 {program} serve 7011 &
-        ask() {{ echo '100000 2 2' | brief tg-sockets -a 20000 {program} connect {address} 7011; }}
+        # A server that has lost its client waits for some time: the next client asks another one.
+        for port in 7011 7012 7013; do again brief tg-sockets -a 20000 {program} serve $port & done
+        ask() {{
+            port=$((7011 + (port + 1) % 3))
+            echo '50000 1 2' | brief tg-sockets -a 20000 {program} connect {address} $port
+        }}
         again count sockets ask &
         wait"
     )
@@ -107,21 +114,28 @@ impl<'a> Traffic<'a> {
     }
 }
 
+/// Which layer was the last one to go on, how often.
+type Last = BTreeMap<&'static str, u64>;
+
 /// Each layer of both nodes goes on.
-fn all_go_on(traffic: [&Traffic<'_>; 2]) -> Result<()> {
+fn all_go_on(traffic: [&Traffic<'_>; 2], last: &mut Last) -> Result<()> {
     let before = [traffic[0].rounds()?, traffic[1].rounds()?];
+    let mut waits = None;
     within(|| {
         for (traffic, before) in traffic.iter().zip(&before) {
             let now = traffic.rounds()?;
             let silent: Vec<_> = LAYERS.into_iter().filter(|layer| now[layer] <= before[layer]).collect();
-            if !silent.is_empty() {
+            if let Some(layer) = silent.first() {
+                waits = Some(*layer);
                 let files: String = silent.iter().map(|layer| format!(" /tmp/traffic.{layer}.why")).collect();
                 let why = traffic.guest.sh(&format!("tail{files} 2>/dev/null; true")).as_root().check()?;
                 anyhow::bail!("node {}: no round of {silent:?} more: {why}", traffic.guest.node());
             }
         }
         Ok(())
-    })
+    })?;
+    *last.entry(waits.unwrap_or("none")).or_default() += 1;
+    Ok(())
 }
 
 const DEVICE: &str = "d=$(basename $(readlink -f /sys/bus/pci/drivers/telegraphos/0000:*)) && ";
@@ -258,7 +272,9 @@ pub(crate) fn under_all_traffic(cluster: &Cluster, scale: Scale) -> Result<()> {
     let (memory, open) = ([available(guest)?, available(peer)?], descriptors([guest, peer])?);
     let mut own = Traffic::begin(guest, peer, &program)?;
     let mut other = Traffic::begin(peer, guest, &program)?;
-    all_go_on([&own, &other]).context("before the first")?;
+    let mut last = Last::new();
+    all_go_on([&own, &other], &mut last).context("before the first")?;
+    let begun = Instant::now();
     for number in 0..cycles {
         for how in ALL {
             let mut one = || -> Result<()> {
@@ -269,15 +285,17 @@ pub(crate) fn under_all_traffic(cluster: &Cluster, scale: Scale) -> Result<()> {
                     let output = witness.wait_for(LIMIT)?;
                     ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
                 }
-                all_go_on([&own, &other])
+                all_go_on([&own, &other], &mut last)
             };
             one().with_context(|| format!("{how:?}, number {number}"))?;
         }
         if number % 10 == 9 {
-            println!("  {} cycles of each kind: {:?}", number + 1, own.rounds()?);
+            let (seconds, rounds) = (begun.elapsed().as_secs(), own.rounds()?);
+            println!("  {} cycles of each kind in {seconds} s: {rounds:?}", number + 1);
         }
     }
     println!("  rounds of node 0: {:?}\n  rounds of node 1: {:?}", own.rounds()?, other.rounds()?);
+    println!("  {} s; the layer that was the last one to go on: {last:?}", begun.elapsed().as_secs());
     own.is_right()?;
     other.is_right()?;
     own.stop()?;

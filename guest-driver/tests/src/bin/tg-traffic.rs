@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Traffic of one layer between two nodes, round after round, whatever becomes of their boards.
+//!
+//! What this node has for the other one lasts as long as its own board does: if it ended whenever the other one's ends,
+//! the two would take it from each other again and again.
 
 use std::fs::File;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use telegraphos::{Error, Local, Node, NodeId, Queue, ReplicaMode, Replicated, copy};
+use telegraphos::{Error, Local, Node, NodeId, Queue, Remote, ReplicaMode, Replicated, Segment, copy};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
 const USAGE: &str = "\
@@ -27,8 +30,8 @@ Example: tg-traffic 1 copies /tmp/copies
 /// How long a round may wait for the other node.
 const PATIENCE: Duration = Duration::from_secs(20);
 const BYTES: u64 = 64 << 10;
-/// Between two rounds.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Between two rounds: the processor is for all layers.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Why no more rounds come of what there is.
 enum Stop {
@@ -87,7 +90,6 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     let count = || {
         // A full disk costs the count, not the traffic.
         let _ = (&rounds).write_all(b".");
-        // The processor is for all layers.
         std::thread::sleep(PAUSE);
         Instant::now() < end
     };
@@ -108,40 +110,53 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
 /// Rounds until the time is over, or something is refused.
 type Layer<'a> = &'a dyn Fn() -> bool;
 
-/// This node's segment, which is there for the other one's rounds, and the other one's.
-fn pair(node: &Node, peer: NodeId, name: &str) -> Result<(telegraphos::Segment, telegraphos::Remote), Stop> {
-    let segment = node.export(name, BYTES).mode(0o606).create()?;
-    let end = Instant::now() + PATIENCE;
+/// What the other node has, as soon as it is there, and rounds over it; imported again when it has gone, for as long as
+/// this node's board is there.
+fn over<R>(node: &Node, import: impl Fn() -> Result<R, Error>, mut rounds: impl FnMut(&R) -> Round) -> Round {
     loop {
-        match node.import(peer, name).open() {
-            Ok(remote) => return Ok((segment, remote)),
-            Err(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
-            Err(e) => return Err(e.into()),
+        let end = Instant::now() + PATIENCE;
+        let imported = loop {
+            match import() {
+                Ok(imported) => break imported,
+                Err(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
+                Err(e) => return Err(e.into()),
+            }
+        };
+        match rounds(&imported) {
+            Err(Stop::Anew(_)) if node.info().is_ok() => {}
+            ended => return ended,
         }
     }
+}
+
+/// This node's segment, which is there for the other one's rounds, and rounds over the other one's.
+fn pair(node: &Node, peer: NodeId, name: &str, mut rounds: impl FnMut(&Segment, &Remote) -> Round) -> Round {
+    let segment = node.export(name, BYTES).mode(0o606).create()?;
+    over(node, || node.import(peer, name).open(), |remote| rounds(&segment, remote))
 }
 
 fn windows(peer: NodeId, more: Layer<'_>) -> Round {
     let node = Node::open()?;
-    let (_segment, remote) = pair(&node, peer, "traffic-windows")?;
     let mut number = 0;
-    loop {
-        for word in 0..512 {
-            number += 1;
-            remote.put64(word * 8, number)?;
+    pair(&node, peer, "traffic-windows", |_, remote| {
+        loop {
+            for word in 0..512 {
+                number += 1;
+                remote.put64(word * 8, number)?;
+            }
+            remote.quiet_timeout(PATIENCE)?;
+            same("a stored word", remote.get64(511 * 8)?, number)?;
+            let before = remote.fetch_add::<u64>(511 * 8, 1)?;
+            same("a word that an atomic returns", before, number)?;
+            if !more() {
+                return Ok(());
+            }
         }
-        remote.quiet_timeout(PATIENCE)?;
-        same("a stored word", remote.get64(511 * 8)?, number)?;
-        let before = remote.fetch_add::<u64>(511 * 8, 1)?;
-        same("a word that an atomic returns", before, number)?;
-        if !more() {
-            return Ok(());
-        }
-    }
+    })
 }
 
 /// To the other node and back.
-fn there_and_back(remote: &telegraphos::Remote, memory: &impl Local, check: impl Fn() -> Round) -> Round {
+fn there_and_back(remote: &Remote, memory: &impl Local, check: impl Fn() -> Round) -> Round {
     remote.put_block(4096, memory, 0, 8192)?;
     remote.get_block(4096, memory, 8192, 8192)?;
     check()
@@ -149,97 +164,92 @@ fn there_and_back(remote: &telegraphos::Remote, memory: &impl Local, check: impl
 
 fn copies(peer: NodeId, more: Layer<'_>) -> Round {
     let node = Node::open()?;
-    let (segment, remote) = pair(&node, peer, "traffic-copies")?;
     let own = node.export("traffic-copies-own", BYTES).create()?;
     let mut number = 1;
-    loop {
-        number += 1;
-        own.store(8184, number)?;
-        there_and_back(&remote, &own, || same("a copied word", own.load(16376)?, number))?;
-        copy(own.remote()?, 32768, own.remote()?, 0, 8192)?;
-        segment.store(0, number)?;
-        if !more() {
-            return Ok(());
+    pair(&node, peer, "traffic-copies", |segment, remote| {
+        loop {
+            number += 1;
+            own.store(8184, number)?;
+            there_and_back(remote, &own, || same("a copied word", own.load(16376)?, number))?;
+            copy(own.remote()?, 32768, own.remote()?, 0, 8192)?;
+            segment.store(0, number)?;
+            if !more() {
+                return Ok(());
+            }
         }
-    }
+    })
 }
 
 fn registrations(peer: NodeId, more: Layer<'_>) -> Round {
     let node = Node::open()?;
-    let (_segment, remote) = pair(&node, peer, "traffic-registrations")?;
     let mut words = vec![0_u64; 4096];
     let mut number = 1;
-    loop {
-        number += 1;
-        words[1023] = number;
-        let bytes = std::ptr::slice_from_raw_parts_mut(words.as_mut_ptr().cast(), 32768);
-        // SAFETY: no reference to the memory exists while it is registered.
-        let registered = unsafe { node.register(bytes) }.create()?;
-        there_and_back(&remote, &registered, || Ok(()))?;
-        registered.close()?;
-        same("a copied word", words[2047], number)?;
-        if !more() {
-            return Ok(());
+    pair(&node, peer, "traffic-registrations", |_, remote| {
+        loop {
+            number += 1;
+            words[1023] = number;
+            let bytes = std::ptr::slice_from_raw_parts_mut(words.as_mut_ptr().cast(), 32768);
+            // SAFETY: no reference to the memory exists while it is registered.
+            let registered = unsafe { node.register(bytes) }.create()?;
+            there_and_back(remote, &registered, || Ok(()))?;
+            registered.close()?;
+            same("a copied word", words[2047], number)?;
+            if !more() {
+                return Ok(());
+            }
         }
-    }
+    })
 }
 
 fn queues(peer: NodeId, more: Layer<'_>) -> Round {
+    const NAME: &str = "traffic-queues";
     let node = Node::open()?;
-    let queue = Queue::create(&node, "traffic-queues").words(64).quota(4).mode(0o606).create()?;
-    let end = Instant::now() + PATIENCE;
-    let sender = loop {
-        match Queue::import(&node, peer, "traffic-queues").open() {
-            Ok(sender) => break sender,
-            Err(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
-            Err(e) => return Err(e.into()),
-        }
-    };
-    let (mut sent, mut seen) = (0, 0);
-    loop {
-        for _ in 0..32 {
-            sent += 1;
-            sender.enqueue(sent)?;
-        }
-        // The other one has taken them, or its queue holds them: this node takes what it has meanwhile.
-        while let Some(found) = queue.try_pop()? {
-            // A new sender begins with 1.
-            if found != seen + 1 && found != 1 {
-                return Err(Stop::Wrong(format!("element {found} comes behind {seen}")));
+    let queue = Queue::create(&node, NAME).words(64).quota(4).mode(0o606).create()?;
+    let mut seen = 0;
+    let import = || Queue::import(&node, peer, NAME).open();
+    over(&node, import, |sender| {
+        let mut sent = 0;
+        loop {
+            for _ in 0..32 {
+                sent += 1;
+                sender.enqueue(sent)?;
             }
-            seen = found;
+            // The other one has taken them, or its queue holds them: this node takes what it has meanwhile.
+            while let Some(found) = queue.try_pop()? {
+                // A new sender begins with 1.
+                if found != seen + 1 && found != 1 {
+                    return Err(Stop::Wrong(format!("element {found} comes behind {seen}")));
+                }
+                seen = found;
+            }
+            sender.quiet_timeout(PATIENCE)?;
+            if !more() {
+                return Ok(());
+            }
         }
-        sender.quiet_timeout(PATIENCE)?;
-        if !more() {
-            return Ok(());
-        }
-    }
+    })
 }
 
 fn replicas(peer: NodeId, more: Layer<'_>) -> Round {
+    const NAME: &str = "traffic-replicas";
     let node = Node::open()?;
     let mode = ReplicaMode::Counters;
-    let home = Replicated::create(&node, "traffic-replicas", BYTES).replica_mode(mode).mode(0o606).create()?;
-    let end = Instant::now() + PATIENCE;
-    let copy = loop {
-        match Replicated::join(&node, peer, "traffic-replicas").replica_mode(mode).open() {
-            Ok(copy) => break copy,
-            Err(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
-            Err(e) => return Err(e.into()),
-        }
-    };
+    let home = Replicated::create(&node, NAME, BYTES).replica_mode(mode).mode(0o606).create()?;
     // Both nodes store to both segments, each to a word of its own.
     let own = u64::from(node.id()) * 8;
     let mut number = 0;
-    loop {
-        for segment in [&home, &copy] {
-            number += 1;
-            segment.store(own, number)?;
-            segment.quiet_timeout(PATIENCE)?;
-            same("a word of a copy", segment.load(own)?, number)?;
+    let join = || Replicated::join(&node, peer, NAME).replica_mode(mode).open();
+    over(&node, join, |copy| {
+        loop {
+            for segment in [&home, copy] {
+                number += 1;
+                segment.store(own, number)?;
+                segment.quiet_timeout(PATIENCE)?;
+                same("a word of a copy", segment.load(own)?, number)?;
+            }
+            if !more() {
+                return Ok(());
+            }
         }
-        if !more() {
-            return Ok(());
-        }
-    }
+    })
 }
