@@ -21,15 +21,16 @@ use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::interface::{call, rows};
 use telegraphos_guest_tests::pins;
-use uses::{NETWORK, USES, Use, set_network};
+use uses::{LAST_TURN, NETWORK, USES, set_network};
 
 const USAGE: &str = "\
 tg-faults: has allocations of the driver fail, one after the other, and checks that each failure is met
 
-Usage: tg-faults [--only TEXT] [--most N]
+Usage: tg-faults [--only TEXT] [--most N] [--places TEXT]
 
   --only TEXT      only uses of the board with TEXT in their names
   --most N         no more than N allocations of each [400]
+  --places TEXT    only places with TEXT in their names, such as \"telegraphos_net: \"
 
 Needs root, a kernel with ci/debug.config, and another node, to which frames go. It writes one line for each use: how
 many of its allocations have failed, and of these how many it could do without; one for each place in the driver that
@@ -43,6 +44,8 @@ Example: telegraphos run --nodes 2 --user root --kernel ~/linux --memory 1G -- t
 const DEBUGFS: &str = "/sys/kernel/debug";
 const NTH: &str = "/proc/thread-self/fail-nth";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Allocations of one use.
+const MOST: u32 = 400;
 /// Exit codes of a process that uses the board once.
 const NOT_REACHED: i32 = 0;
 const NOT_NEEDED: i32 = 10;
@@ -60,11 +63,12 @@ fn main() -> ExitCode {
 }
 
 fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
-    let (mut only, mut most, mut words) = (String::new(), 400, Vec::new());
+    let (mut only, mut most, mut places, mut words) = (String::new(), MOST, String::new(), Vec::new());
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
         match word {
             Word::Option(option) if option == "only" => only = line.text()?,
+            Word::Option(option) if option == "places" => places = line.text()?,
             Word::Option(option) if option == "most" => most = line.number("--most")?,
             Word::Option(option) => return Err(cli::unknown(&option)),
             Word::Value(value) => words.push(cli::text(value)?),
@@ -83,31 +87,42 @@ fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
     for module in ["telegraphos", "telegraphos_net"] {
         all.extend(sites::of(module)?);
     }
+    all.retain(|site, _| site.to_string().contains(&places));
+    if all.is_empty() {
+        return Err(Failure::Usage(format!("--places {places:?}: no place has this in its name")));
+    }
     prepare()?;
     let silence = Silence::begin()?;
     let mut watched = Watched { log: Log::open()?, found: Found::default() };
-    let ioctls = rows::all()?.into_iter().map(|(ioctl, _)| Planned { name: ioctl.name, step: 1, network: true });
-    let uses = USES.iter().map(|Use { name, step, network, .. }| Planned { name, step: *step, network: *network });
+    let ioctl = |name| Planned { name, step: 1, turn: Some(0), network: true };
+    let ioctls = rows::all()?.into_iter().map(|(row, _)| ioctl(row.name));
+    let uses = USES.iter().map(|of| Planned { name: of.name, step: of.step, turn: of.turn, network: of.network });
     let uses: Vec<_> = ioctls.chain(uses).filter(|planned| planned.name.contains(&only)).collect();
     for planned in uses.iter().filter(|planned| planned.step > 0) {
         every_allocation(planned, most, &mut watched)?;
     }
-    for (site, callee) in &all {
-        if !watched.found.failed.contains_key(site) && sites::reason(site, callee).is_none() {
-            one_place(site, &uses, &mut watched)?;
+    for turn in 0..=LAST_TURN {
+        let of_turn: Vec<_> = uses.iter().filter(|planned| planned.turn == Some(turn)).collect();
+        for (site, callee) in &all {
+            if !watched.found.failed.contains_key(site) && sites::reason(site, callee).is_none() {
+                one_place(site, &of_turn, &mut watched)?;
+            }
         }
     }
     set_network(true)?;
     drop(silence);
     let without = sites::table(&all, &watched.found);
     pins::nothing_is_pinned().map_err(Failure::Check)?;
-    cli::check(without == 0 || !only.is_empty(), || format!("{without} sites of the driver have not failed"))
+    cli::check(without == 0 || !only.is_empty() || most < MOST, || {
+        format!("{without} sites of the driver have not failed")
+    })
 }
 
 /// A use that is to run: one of [`USES`], or one ioctl.
 struct Planned {
     name: &'static str,
     step: usize,
+    turn: Option<u8>,
     network: bool,
 }
 
@@ -269,28 +284,27 @@ fn every_allocation(planned: &Planned, most: u32, watched: &mut Watched) -> Outc
 }
 
 /// What a place allocates or copies fails once, whatever thread comes there in one of the uses.
-fn one_place(site: &Site, uses: &[Planned], watched: &mut Watched) -> Outcome<()> {
+fn one_place(site: &Site, uses: &[&Planned], watched: &mut Watched) -> Outcome<()> {
     let of_network = site.module == NETWORK;
-    let place = format!("{}+{:#x}", site.function, site.offset);
     for Planned { name, network, .. } in uses {
-        // Only these come to the driver of the network.
-        if of_network && USES.iter().all(|once| once.name != *name) {
+        // No ioctl comes to the driver of the network, and nothing does without it.
+        if of_network && (name.starts_with(ONE) || !network) {
             continue;
         }
-        set_network(of_network || *network)?;
+        set_network(*network)?;
         let Some(function) = functions()?.get(&(site.module.clone(), site.function.clone())).copied() else { continue };
         restrict(function + site.offset..function + site.offset + 1)?;
         let ended = failing_once(name);
         // What has failed is unknown here: it was refused, or it was done without.
         let (code, said) = ended?;
         let right = [Some(NOT_REACHED), Some(REFUSED)].contains(&code);
-        let what = format!("{name}, when {place} fails");
+        let what = format!("{name}, when {site} fails");
         cli::check(right, || format!("{what}: exit code {code:?}: {said}"))?;
         watched.look(&what)?;
         if watched.found.failed.contains_key(site) {
             // Nothing of it is left that another use would meet.
-            goes_well(name, &format!("after {place} has failed"))?;
-            println!("{place}: failed in {name}");
+            goes_well(name, &format!("after {site} has failed"))?;
+            println!("{site}: failed in {name}");
             return Ok(());
         }
     }

@@ -4,6 +4,7 @@
 
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -78,6 +79,12 @@ pub(crate) struct Site {
     pub(crate) module: String,
     pub(crate) function: String,
     pub(crate) offset: u64,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}+{:#x}", self.module, self.function, self.offset)
+    }
 }
 
 /// The sites of a module that is in the guest, and what each calls.
@@ -212,7 +219,7 @@ pub(crate) fn reason(site: &Site, callee: &str) -> Option<&'static str> {
 pub(crate) fn table(all: &BTreeMap<Site, String>, found: &Found) -> usize {
     let mut without = 0;
     println!("{:>8}  {:44} what it calls, or why it has not failed", "failures", "where");
-    let places = |site: &Site| format!("{}: {}+{:#x}", site.module, site.function, site.offset);
+    let places = Site::to_string;
     for (site, callee) in all {
         let count = found.failed.get(site).copied().unwrap_or(0);
         match (count, reason(site, callee)) {

@@ -16,23 +16,29 @@ pub(crate) struct Use {
     pub(crate) run: fn() -> Outcome<()>,
     /// Every how many allocations one fails; 0 if only places are made to fail.
     pub(crate) step: usize,
+    /// In which turn places are made to fail in it: what takes a board away takes seconds, and comes last. None where a
+    /// module is loaded anew, whose functions are elsewhere then.
+    pub(crate) turn: Option<u8>,
     /// Whether `telegraphos_net.ko` is there: with it a board takes seconds to go.
     pub(crate) network: bool,
 }
 
+/// The last turn.
+pub(crate) const LAST_TURN: u8 = 2;
+
 pub(crate) const USES: &[Use] = &[
-    Use { name: "segment", run: segment, step: 1, network: true },
-    Use { name: "copy", run: copies, step: 1, network: true },
-    Use { name: "registration", run: registration, step: 1, network: true },
-    Use { name: "queue", run: queue, step: 1, network: true },
-    Use { name: "replicated", run: replicated, step: 1, network: true },
-    Use { name: "frames", run: frames, step: 0, network: true },
-    Use { name: "tg0-down-and-up", run: down_and_up, step: 1, network: true },
+    Use { name: "segment", run: segment, step: 1, turn: Some(0), network: true },
+    Use { name: "copy", run: copies, step: 1, turn: Some(0), network: true },
+    Use { name: "registration", run: registration, step: 1, turn: Some(0), network: true },
+    Use { name: "queue", run: queue, step: 1, turn: Some(0), network: true },
+    Use { name: "replicated", run: replicated, step: 1, turn: Some(0), network: true },
+    Use { name: "frames", run: frames, step: 0, turn: Some(0), network: true },
+    Use { name: "tg0-down-and-up", run: down_and_up, step: 1, turn: Some(0), network: true },
     // Most are of the kernel that makes a network device, and each time a module is loaded.
-    Use { name: "network", run: network, step: 8, network: true },
-    Use { name: "probe-network", run: probe_and_frames, step: 0, network: true },
-    Use { name: "probe", run: probe, step: 1, network: false },
-    Use { name: "load", run: load, step: 1, network: false },
+    Use { name: "network", run: network, step: 8, turn: None, network: true },
+    Use { name: "probe-network", run: probe_and_frames, step: 0, turn: Some(2), network: true },
+    Use { name: "probe", run: probe, step: 1, turn: Some(1), network: false },
+    Use { name: "load", run: load, step: 1, turn: None, network: false },
 ];
 
 /// The module of `tg0`.
