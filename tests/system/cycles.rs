@@ -29,8 +29,8 @@ const WRONG: &str = "/tmp/traffic.wrong";
 /// What runs in a node until its session is killed; where a board goes under a program it is started again.
 fn traffic(guest: &Guest, peer: &Guest, program: &str) -> String {
     let (own, other, address) = (guest.node(), peer.node(), telegraphos_agent::network::address(peer.node() as u16));
-    // A connection whose other end has lost its board is ended by time: by the kernel, which else tries for a quarter of an
-    // hour, or by its program's.
+    // A connection whose other end has lost its board is ended by time: the kernel's, which else tries for a quarter of
+    // an hour, or its program's.
     format!(
         "exec >/dev/null 2>&1
         echo 3 >/proc/sys/net/ipv4/tcp_retries2

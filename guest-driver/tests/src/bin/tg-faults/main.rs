@@ -98,6 +98,9 @@ fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
     let ioctls = rows::all()?.into_iter().map(|(row, _)| ioctl(row.name));
     let uses = USES.iter().map(|of| Planned { name: of.name, step: of.step, turn: of.turn, network: of.network });
     let uses: Vec<_> = ioctls.chain(uses).filter(|planned| planned.name.contains(&only)).collect();
+    if uses.is_empty() {
+        return Err(Failure::Usage(format!("--only {only:?}: no use of the board has this in its name")));
+    }
     for planned in uses.iter().filter(|planned| planned.step > 0) {
         every_allocation(planned, most, &mut watched)?;
     }

@@ -13,7 +13,9 @@ use telegraphos_guest_tests::cli::{Failure, Outcome};
 /// Beginnings of the names of functions that allocate, or copy from or to a process.
 const FAILING: &[&str] = &[
     "__kmalloc",
-    "kmalloc_",
+    "kmalloc_trace",
+    "kmalloc_node_trace",
+    "kmalloc_large",
     "kmem_cache_alloc",
     "kmemdup",
     "kstrdup",
@@ -47,6 +49,7 @@ const FAILING: &[&str] = &[
     "alloc_netdev",
     "alloc_etherdev",
     "__alloc_skb",
+    "alloc_skb",
     "__netdev_alloc_skb",
     "napi_alloc_skb",
     "build_skb",
@@ -206,6 +209,7 @@ pub(crate) fn reason(site: &Site, callee: &str) -> Option<&'static str> {
         ("", "__get_user_", "the kernel cannot make it fail; tg-hostile has it fault"),
         ("", "__put_user_", "the kernel cannot make it fail; tg-hostile has it fault"),
         ("tg_direct", "", "only in a trust group"),
+        ("tg_object_end", "xa_store", "stores nothing in place of something, which needs no memory"),
         ("tg_init", "", "once, when the module is loaded"),
         ("init_module", "", "once, when the module is loaded"),
         ("tg_net_init", "", "once, when the module is loaded"),

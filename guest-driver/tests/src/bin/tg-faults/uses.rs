@@ -155,6 +155,9 @@ fn load() -> Outcome<()> {
 /// Short and long frames to the other nodes and back.
 fn frames() -> Outcome<()> {
     let own = Node::open()?.id();
+    // Without memory there is a module without a device.
+    let device = "/sys/class/net/tg0";
+    std::fs::metadata(device).map_err(refused(device))?;
     let hosts = "/etc/hosts";
     let text = read_to_string(hosts).map_err(refused(hosts))?;
     let names = text.lines().flat_map(|line| line.split_whitespace().skip(1));
