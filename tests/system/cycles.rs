@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A board goes and comes in every way, again and again, under traffic of every layer: nothing is left, nothing hangs.
 
-use crate::help::{LIMIT, tables, within};
+use crate::help::{LIMIT, nothing_is_pinned, tables, within};
 use crate::{c, whole};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
@@ -206,10 +206,7 @@ fn nothing_is_left(guest: &Guest, before: &[(&str, usize)]) -> Result<()> {
         ensure!(now == before, "the driver has {now:?}: expected {before:?}");
         let commands = tables(guest, &["commands"])?;
         ensure!(commands.is_empty(), "commands under way: {commands}");
-        let said = tables(guest, &["/proc/vmstat"])?;
-        let pins = ["nr_foll_pin_acquired ", "nr_foll_pin_released "];
-        let pins = pins.map(|name| said.lines().find_map(|line| line.strip_prefix(name)));
-        ensure!(pins[0].is_some() && pins[0] == pins[1], "pages pinned and unpinned: {pins:?}");
+        nothing_is_pinned(&tables(guest, &["/proc/vmstat"])?)?;
         Ok(())
     })
     .with_context(|| format!("node {}", guest.node()))

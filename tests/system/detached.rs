@@ -2,7 +2,7 @@
 //! `telegraphos up -d`, and all that is done to a cluster which runs so.
 
 use crate::command;
-use crate::help::{LIMIT, within};
+use crate::help::within;
 use crate::leftovers::{Started, nothing_left, processes_of};
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -10,7 +10,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 /// The cluster that runs beside the first one.
 const BESIDE: [&str; 2] = ["--cluster", "beside"];
@@ -135,11 +134,10 @@ fn runs(clusters: &Clusters<'_>, name: &str) -> Result<bool> {
 }
 
 fn gone(clusters: &Clusters<'_>, name: &str) -> Result<()> {
-    let begun = Instant::now();
-    while runs(clusters, name)? {
-        ensure!(begun.elapsed() < LIMIT, "{name} still runs in the guest");
-    }
-    Ok(())
+    within(|| {
+        ensure!(!runs(clusters, name)?, "{name} still runs in the guest");
+        Ok(())
+    })
 }
 
 /// Ctrl-C ends the command in the guest.
@@ -159,15 +157,12 @@ fn interrupted(clusters: &Clusters<'_>) -> Result<()> {
 /// A client that does not read holds up nothing else, and its command ends with it.
 fn unread(clusters: &Clusters<'_>) -> Result<()> {
     let client = Started(clusters.command(&["exec", "0", "--", "cat", "/dev/zero"]).stdout(Stdio::piped()).spawn()?);
-    let begun = Instant::now();
     // Its command is stopped at some MiB.
-    loop {
+    within(|| {
         let state = clusters.run(&["exec", "0", "--", "sh", "-c", "cut -d' ' -f3 /proc/$(pidof cat)/stat"], 0)?;
-        if state.trim() == "T" {
-            break;
-        }
-        ensure!(begun.elapsed() < LIMIT, "it is not stopped, but {state:?}");
-    }
+        ensure!(state.trim() == "T", "it is not stopped, but {state:?}");
+        Ok(())
+    })?;
     drop(client);
     gone(clusters, "cat")
 }
@@ -241,12 +236,11 @@ fn killed_beside(clusters: &Clusters<'_>) -> Result<()> {
     let (pid, _) = all.iter().find(|(_, line)| is_it(line)).with_context(|| format!("no QEMU: {all:?}"))?;
     let killed = Command::new("kill").arg("-9").arg(pid.to_string()).status()?;
     ensure!(killed.success(), "kill says {killed}");
-    let begun = Instant::now();
-    let status = || clusters.command(&with(&["status"])).output();
-    while !String::from_utf8_lossy(&status()?.stderr).contains("has ended") {
-        ensure!(begun.elapsed() < LIMIT, "it still runs");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    within(|| {
+        let said = clusters.command(&with(&["status"])).output()?.stderr;
+        ensure!(String::from_utf8_lossy(&said).contains("has ended"), "it still runs");
+        Ok(())
+    })?;
     within(|| {
         let left: Vec<_> =
             processes_of(clusters.0).into_iter().filter(|(_, line)| line.contains("up.beside")).collect();

@@ -111,6 +111,14 @@ pub(crate) fn within(mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
     }
 }
 
+/// As many pages are unpinned as were pinned, by a guest's `/proc/vmstat`.
+pub(crate) fn nothing_is_pinned(vmstat: &str) -> Result<()> {
+    let pins = ["nr_foll_pin_acquired ", "nr_foll_pin_released "];
+    let pins = pins.map(|name| vmstat.lines().find_map(|line| line.strip_prefix(name)));
+    ensure!(pins[0].is_some() && pins[0] == pins[1], "pages pinned and unpinned: {pins:?}");
+    Ok(())
+}
+
 /// Tables of the driver's: what of these kinds a guest has.
 pub(crate) fn tables(guest: &Guest, kinds: &[&str]) -> Result<String> {
     let kinds = kinds.join(" ");

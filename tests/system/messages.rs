@@ -2,7 +2,7 @@
 //! Messages between threads of processes on several nodes.
 
 use crate::deaths::{GONE_OR_GOING, are_told};
-use crate::help::{LIMIT, tables, within, without_power};
+use crate::help::{LIMIT, nothing_is_pinned, tables, within, without_power};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Running};
@@ -312,9 +312,7 @@ pub(crate) fn nothing_is_left_at<'a>(guests: impl IntoIterator<Item = &'a Guest>
             let said = tables(node, &["exports", "imports", "queues", "registrations", "/proc/vmstat"])?;
             let left: Vec<&str> = said.lines().filter(|line| line.contains(what)).collect();
             ensure!(left.is_empty(), "{left:?}");
-            let pins = ["nr_foll_pin_acquired ", "nr_foll_pin_released "];
-            let pins = pins.map(|name| said.lines().find_map(|line| line.strip_prefix(name)));
-            ensure!(pins[0].is_some() && pins[0] == pins[1], "pages pinned and unpinned: {pins:?}");
+            nothing_is_pinned(&said)?;
             // A context closes after its last object, of whatever kind. That of `tg0` is of the process that has loaded
             // the module, which has ended.
             let contexts = tables(node, &["contexts"])?;

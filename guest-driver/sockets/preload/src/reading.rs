@@ -39,6 +39,26 @@ pub(crate) unsafe fn parts<'a>(vector: *const iovec, count: size_t) -> Option<&'
     Some(unsafe { std::slice::from_raw_parts(vector, count) })
 }
 
+/// Reads into the buffers of a vector, as [`read_one`] into one.
+///
+/// # Safety
+///
+/// The buffers may be written, if the kernel would write them.
+unsafe fn read_vector(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    flags: c_int,
+    raw: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    // SAFETY: as promised.
+    match unsafe { parts(vector, size_t::try_from(count).unwrap_or(0)) } {
+        // SAFETY: as promised.
+        Some(parts) if is_tracked(fd) => returned(unsafe { receive(fd, parts, flags, || outcome(raw())) }),
+        _ => raw(),
+    }
+}
+
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn read(fd: c_int, memory: *mut c_void, length: size_t) -> ssize_t {
     let raw = || next!(read(fd: c_int, memory: *mut c_void, length: size_t) -> ssize_t);
@@ -58,12 +78,8 @@ unsafe extern "C-unwind" fn __read_chk(fd: c_int, memory: *mut c_void, length: s
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     let raw = || next!(readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t);
-    // SAFETY: the program's vector.
-    match unsafe { parts(vector, size_t::try_from(count).unwrap_or(0)) } {
-        // SAFETY: the program's buffers.
-        Some(parts) if is_tracked(fd) => returned(unsafe { receive(fd, parts, 0, || outcome(raw())) }),
-        _ => raw(),
-    }
+    // SAFETY: the program's buffers.
+    unsafe { read_vector(fd, vector, count, 0, raw) }
 }
 
 #[unsafe(no_mangle)]
@@ -90,13 +106,9 @@ pub(crate) unsafe extern "C-unwind" fn preadv2(
     flags: c_int,
 ) -> ssize_t {
     let raw = || next!(preadv2(fd: c_int, vector: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t);
-    // SAFETY: the program's vector.
-    let parts = unsafe { parts(vector, size_t::try_from(count).unwrap_or(0)) };
-    match (parts, flags_of(flags)) {
-        (Some(parts), Some(flags)) if at == -1 && is_tracked(fd) => {
-            // SAFETY: the program's buffers.
-            returned(unsafe { receive(fd, parts, flags, || outcome(raw())) })
-        }
+    match flags_of(flags) {
+        // SAFETY: the program's buffers.
+        Some(flags) if at == -1 => unsafe { read_vector(fd, vector, count, flags, raw) },
         _ => raw(),
     }
 }

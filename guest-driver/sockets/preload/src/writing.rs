@@ -28,6 +28,28 @@ unsafe fn write_one(
     returned(unsafe { telegraphos_sockets::send(fd, &part, flags, || outcome(raw())) })
 }
 
+/// Writes the buffers of a vector, as [`write_one`] one.
+///
+/// # Safety
+///
+/// The buffers may be read, if the kernel would read them.
+unsafe fn write_vector(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    flags: c_int,
+    raw: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    // SAFETY: as promised.
+    match unsafe { parts(vector, size_t::try_from(count).unwrap_or(0)) } {
+        Some(parts) if is_tracked(fd) => {
+            // SAFETY: as promised.
+            returned(unsafe { telegraphos_sockets::send(fd, parts, flags, || outcome(raw())) })
+        }
+        _ => raw(),
+    }
+}
+
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn write(fd: c_int, memory: *const c_void, length: size_t) -> ssize_t {
     let raw = || next!(write(fd: c_int, memory: *const c_void, length: size_t) -> ssize_t);
@@ -38,14 +60,8 @@ pub(crate) unsafe extern "C-unwind" fn write(fd: c_int, memory: *const c_void, l
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     let raw = || next!(writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t);
-    // SAFETY: the program's vector.
-    match unsafe { parts(vector, size_t::try_from(count).unwrap_or(0)) } {
-        Some(parts) if is_tracked(fd) => {
-            // SAFETY: the program's buffers.
-            returned(unsafe { telegraphos_sockets::send(fd, parts, 0, || outcome(raw())) })
-        }
-        _ => raw(),
-    }
+    // SAFETY: the program's buffers.
+    unsafe { write_vector(fd, vector, count, 0, raw) }
 }
 
 #[unsafe(no_mangle)]
@@ -64,13 +80,9 @@ pub(crate) unsafe extern "C-unwind" fn pwritev2(
     flags: c_int,
 ) -> ssize_t {
     let raw = || next!(pwritev2(fd: c_int, vector: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t);
-    // SAFETY: the program's vector.
-    let parts = unsafe { parts(vector, size_t::try_from(count).unwrap_or(0)) };
-    match (parts, flags_of(flags)) {
-        (Some(parts), Some(flags)) if at == -1 && is_tracked(fd) => {
-            // SAFETY: the program's buffers.
-            returned(unsafe { telegraphos_sockets::send(fd, parts, flags, || outcome(raw())) })
-        }
+    match flags_of(flags) {
+        // SAFETY: the program's buffers.
+        Some(flags) if at == -1 => unsafe { write_vector(fd, vector, count, flags, raw) },
         _ => raw(),
     }
 }

@@ -106,9 +106,13 @@ fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
     }
     for turn in 0..=LAST_TURN {
         let of_turn: Vec<_> = uses.iter().filter(|planned| planned.turn == Some(turn)).collect();
+        // The modules lie where they are until another turn.
+        set_network(of_turn.iter().all(|planned| planned.network))?;
+        let functions = functions()?;
         for (site, callee) in &all {
+            let Some(function) = functions.get(&(site.module.clone(), site.function.clone())) else { continue };
             if !watched.found.failed.contains_key(site) && sites::reason(site, callee).is_none() {
-                one_place(site, &of_turn, &mut watched)?;
+                one_place(site, function + site.offset, &of_turn, &mut watched)?;
             }
         }
     }
@@ -287,19 +291,15 @@ fn every_allocation(planned: &Planned, most: u32, watched: &mut Watched) -> Outc
 }
 
 /// What a place allocates or copies fails once, whatever thread comes there in one of the uses.
-fn one_place(site: &Site, uses: &[&Planned], watched: &mut Watched) -> Outcome<()> {
-    let of_network = site.module == NETWORK;
-    for Planned { name, network, .. } in uses {
-        // No ioctl comes to the driver of the network, and nothing does without it.
-        if of_network && (name.starts_with(ONE) || !network) {
+fn one_place(site: &Site, address: u64, uses: &[&Planned], watched: &mut Watched) -> Outcome<()> {
+    restrict(address..address + 1)?;
+    for Planned { name, .. } in uses {
+        // No ioctl comes to the driver of the network.
+        if site.module == NETWORK && name.starts_with(ONE) {
             continue;
         }
-        set_network(*network)?;
-        let Some(function) = functions()?.get(&(site.module.clone(), site.function.clone())).copied() else { continue };
-        restrict(function + site.offset..function + site.offset + 1)?;
-        let ended = failing_once(name);
         // What has failed is unknown here: it was refused, or it was done without.
-        let (code, said) = ended?;
+        let (code, said) = failing_once(name)?;
         let right = [Some(NOT_REACHED), Some(REFUSED)].contains(&code);
         let what = format!("{name}, when {site} fails");
         cli::check(right, || format!("{what}: exit code {code:?}: {said}"))?;
