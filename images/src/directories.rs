@@ -19,6 +19,8 @@ pub struct Directory {
     pub host: PathBuf,
     /// Guests cannot change it.
     pub read_only: bool,
+    /// It does not change while guests have it, so that they keep what they have read.
+    pub constant: bool,
 }
 
 /// What carries directories.
@@ -50,8 +52,10 @@ impl Directory {
         let Transport::Virtiofs(program) = transport else { return None };
         let mut command = program.command();
         command.arg("--shared-dir").arg(&self.host).arg("--socket-path").arg(socket);
-        // Several guests have it: what one has written the others see at once.
-        command.args(["--cache", "auto", "--log-level", "error"]);
+        // What others write to it guests see at once: whenever they open a file, they forget what they have read of it,
+        // and a program's libraries are read anew by each process.
+        let cache = if self.constant { "always" } else { "auto" };
+        command.args(["--cache", cache, "--log-level", "error"]);
         // An overlay has no way to cross what a guest is told is a mount point.
         command.arg("--no-announce-submounts");
         if self.read_only {
@@ -148,7 +152,7 @@ mod tests {
     use super::*;
 
     fn directory() -> Directory {
-        Directory { tag: "share0".into(), host: "/a,b".into(), read_only: true }
+        Directory { tag: "share0".into(), host: "/a,b".into(), read_only: true, constant: false }
     }
 
     #[test]
@@ -161,8 +165,10 @@ mod tests {
         assert!(nine.contains("path=/a,,b") && nine.contains("readonly=on") && nine.contains("mount_tag=share0"));
         let virtiofs = Transport::Virtiofs(Program::of_host("/x/virtiofsd".into()));
         assert!(text(&virtiofs).contains("path=/run/fs0") && text(&virtiofs).contains("tag=share0"));
-        let server = directory().server(&virtiofs, Path::new("/run/fs0")).unwrap();
-        assert!(server.get_args().any(|arg| arg == "--readonly"));
+        let server = |directory: Directory| directory.server(&virtiofs, Path::new("/run/fs0")).unwrap();
+        assert!(server(directory()).get_args().any(|arg| arg == "--readonly"));
+        let caches = |directory| server(directory).get_args().any(|arg| arg == "always");
+        assert!(!caches(directory()) && caches(Directory { constant: true, ..directory() }));
         assert!(directory().server(&Transport::Plan9, Path::new("/run/fs0")).is_none());
     }
 }

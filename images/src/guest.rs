@@ -139,11 +139,11 @@ impl Store {
             }
             (kernel, None) => self.kernel(kernel.clone())?,
         };
+        let directories = has_directories(root.as_ref(), &shares);
         let uses = Uses {
             initrd: initrd.is_some() || modules::boots_by_modules(&kernel),
-            directories: !shares.is_empty()
-                || matches!(root, Some(RootChoice::Directory(_) | RootChoice::Debian { .. })),
-            overlay: !shares.is_empty() || matches!(root, Some(RootChoice::Directory(_) | RootChoice::Debian { .. })),
+            directories,
+            overlay: directories,
             disk: matches!(root, Some(RootChoice::Disk(_))),
             modules: !matches!(&kernel.modules, Modules::Files(files) if files.is_empty()),
         };
@@ -160,12 +160,6 @@ impl Store {
             }
         }
         // Last, since it may take minutes.
-        let root = match root {
-            Some(RootChoice::Debian { suite, packages }) => {
-                Some(RootChoice::Directory(self.debian_root(suite.as_deref(), &packages)?.0))
-            }
-            root => root,
-        };
         let mut mounts = Mounts::of(self, &kernel, root, shares)?;
         mounts.add_modules(self, &kernel)?;
         Ok((kernel, initrd, mounts))
@@ -283,6 +277,11 @@ fn readable(path: &Path) -> Result<PathBuf> {
     path.canonicalize().map_err(usage)
 }
 
+/// Whether guests mount directories of the host.
+fn has_directories(root: Option<&RootChoice>, shares: &[Share]) -> bool {
+    !shares.is_empty() || matches!(root, Some(RootChoice::Directory(_) | RootChoice::Debian { .. }))
+}
+
 /// What a guest mounts beside its boot root.
 struct Mounts {
     directories: Vec<Directory>,
@@ -294,27 +293,31 @@ struct Mounts {
 impl Mounts {
     fn of(store: &Store, kernel: &Kernel, root: Option<RootChoice>, shares: Vec<Share>) -> Result<Mounts> {
         let mut mounts = Mounts { directories: Vec::new(), transport: None, disk: None, words: String::new() };
-        let directory = matches!(root, Some(RootChoice::Directory(_))) || !shares.is_empty();
-        if directory {
+        let directories = has_directories(root.as_ref(), &shares);
+        if directories {
             mounts.transport = Some(store.transport(kernel.config.as_ref())?);
         }
         let kind = mounts.transport.as_ref().map_or("", Transport::file_system);
+        let mut root_is = |host, constant| {
+            mounts.words += &format!(" telegraphos.root={kind}:{ROOT_TAG}");
+            mounts.directories.push(Directory { tag: ROOT_TAG.into(), host, read_only: true, constant });
+        };
         match root {
-            Some(RootChoice::Directory(host)) => {
-                mounts.words += &format!(" telegraphos.root={kind}:{ROOT_TAG}");
-                mounts.directories.push(Directory { tag: ROOT_TAG.into(), host, read_only: true });
+            Some(RootChoice::Directory(host)) => root_is(host, false),
+            Some(RootChoice::Debian { suite, packages }) => {
+                root_is(store.debian_root(suite.as_deref(), &packages)?.0, true);
             }
             Some(RootChoice::Disk(disk)) => {
                 mounts.words += " telegraphos.root=disk";
                 mounts.disk = Some(disk);
             }
-            _ if directory => mounts.words += " telegraphos.root=boot",
+            _ if directories => mounts.words += " telegraphos.root=boot",
             _ => {}
         }
         for (n, Share { host, guest, read_only }) in shares.into_iter().enumerate() {
             let (tag, mode) = (format!("share{n}"), if read_only { "ro" } else { "rw" });
             mounts.words += &format!(" telegraphos.share={kind}:{tag}:{mode}:{guest}");
-            mounts.directories.push(Directory { tag, host, read_only });
+            mounts.directories.push(Directory { tag, host, read_only, constant: false });
         }
         Ok(mounts)
     }
@@ -328,7 +331,7 @@ impl Mounts {
         let (kind, release) = (transport.file_system(), &kernel.release);
         self.words += &format!(" telegraphos.share={kind}:modules:ro:/lib/modules/{release}");
         let host = store.module_tree(kernel)?;
-        self.directories.push(Directory { tag: "modules".into(), host, read_only: true });
+        self.directories.push(Directory { tag: "modules".into(), host, read_only: true, constant: true });
         Ok(())
     }
 }

@@ -37,14 +37,15 @@ fn traffic(guest: &Guest, peer: &Guest, program: &str) -> String {
         echo $$ >/tmp/traffic.session
         again() {{ while :; do \"$@\"; sleep 0.2; done; }}
         brief() {{ timeout --foreground 20 \"$@\"; }}
-        count() {{
-            file=/tmp/traffic.$1; shift
-            if \"$@\" 2>$file.said; then printf . >>$file; else
-                # What these programs say of bytes that are not those that were sent.
-                grep -e 'came back' -e 'arrived changed' $file.said >>{WRONG}
-                mv $file.said $file.why
-            fi
+        errors() {{
+            why=/tmp/traffic.$1.why; shift
+            \"$@\" 2>$why.new; code=$?
+            # What these programs say of bytes that are not those that were sent.
+            grep -e 'came back' -e 'arrived changed' $why.new >>{WRONG}
+            [ ! -s $why.new ] || mv $why.new $why
+            return $code
         }}
+        count() {{ file=/tmp/traffic.$1; errors \"$@\" && printf . >>$file; }}
         right() {{ said=$(\"$@\" 2>&1); [ $? != 1 ] || echo \"$said\" >>{WRONG}; }}
         for layer in windows copies registrations queues replicas; do
             again right tg-traffic {other} $layer /tmp/traffic.$layer &
@@ -53,13 +54,16 @@ fn traffic(guest: &Guest, peer: &Guest, program: &str) -> String {
         again count messages brief tg-msg pair {other} cycles-{other} 5 5000 &
         again tg-net serve &
         again count tg0 brief tg-net bulk {address} 1 &
-        # A server that has lost its client waits for some time: the next client asks another one.
+        # A server that has lost its client waits for some time: the next client asks another one. A line is a round of
+        # a connection, and what is said for it counts the round.
         for port in 7011 7012 7013; do again brief tg-sockets -a 20000 {program} serve $port & done
+        lines() {{ for n in $(seq 20); do echo '50000 1 2'; sleep 0.5; done; }}
         ask() {{
             port=$((7011 + (port + 1) % 3))
-            echo '50000 1 2' | brief tg-sockets -a 20000 {program} connect {address} $port
+            lines | brief tg-sockets -a 20000 {program} connect {address} $port |
+                while read -r _; do printf . >>/tmp/traffic.sockets; done
         }}
-        again count sockets ask &
+        again errors sockets ask &
         wait"
     )
 }

@@ -75,6 +75,11 @@ pub fn expect(what: impl std::fmt::Display, answer: Answer, expected: &[i32]) ->
     Err(Failure::Check(format!("{what}: errno {found}: expected one of {expected:?}")))
 }
 
+/// The answer to a call that prepares something, which is refused only where the board or the kernel has nothing left.
+pub fn granted(what: impl std::fmt::Display, answer: Answer) -> Outcome<()> {
+    answer.map(drop).map_err(|errno| Failure::Refused(format!("{what}: errno {errno}: expected success")))
+}
+
 /// Memory of this process at an address of its own, with a page behind it that is not there.
 pub struct Pages {
     at: *mut u8,

@@ -371,7 +371,7 @@ impl World {
         let file = call::open()?;
         let info = call::of("TG_IOCTL_INFO")?;
         let mut about = words(&uapi::Info::default());
-        call::expect(info.name, call::sized(&file, info, &mut about), &[0])?;
+        call::granted(info.name, call::sized(&file, info, &mut about))?;
         let memory = Pages::new(4)?;
         let node = field(info, &about, "node")?;
         let none = u32::MAX;
@@ -388,7 +388,7 @@ impl World {
         };
         let (ioctl, row) = row("TG_IOCTL_EXPORT")?;
         let mut export = row.make(&world)?;
-        call::expect(ioctl.name, call::sized(&world.file, ioctl, &mut export), &[0])?;
+        call::granted(ioctl.name, call::sized(&world.file, ioctl, &mut export))?;
         world.export = field(ioctl, &export, "handle")?;
         world.exported.copy_from_slice(&export[8..72]);
         world.import = world.object("TG_IOCTL_IMPORT")?;
@@ -427,7 +427,7 @@ impl World {
     fn object(&self, name: &str) -> Outcome<u32> {
         let (ioctl, row) = row(name)?;
         let mut bytes = row.make(self)?;
-        call::expect(name, call::sized(&self.file, ioctl, &mut bytes), &[0])?;
+        call::granted(name, call::sized(&self.file, ioctl, &mut bytes))?;
         field(ioctl, &bytes, "handle")
     }
 
@@ -435,7 +435,7 @@ impl World {
     fn fresh(&self, name: &str) -> Outcome<Vec<u8>> {
         let (ioctl, row) = row(name)?;
         let mut bytes = row.make(self)?;
-        call::expect(name, call::sized(&self.file, ioctl, &mut bytes), &[0])?;
+        call::granted(name, call::sized(&self.file, ioctl, &mut bytes))?;
         if name == "TG_IOCTL_COUNTER_ARM" {
             let counter = field(ioctl, &bytes, "counter")?;
             return Ok(words(&uapi::Counter { counter, ..Default::default() }));
@@ -461,7 +461,7 @@ impl Row {
         let ioctl = call::of(self.name)?;
         let end = |name: &str, bytes: &mut Vec<u8>| {
             let answer = call::sized(&world.file, call::of(name)?, bytes);
-            call::expect(format_args!("{name} after {}", self.name), answer, &[0])
+            call::granted(format_args!("{name} after {}", self.name), answer)
         };
         match (self.undo, answer) {
             (Undo::Close(name), Ok(())) => end(name, &mut handle(field(ioctl, received, "handle")?)),

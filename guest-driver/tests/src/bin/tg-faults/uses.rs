@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The uses of the board whose allocations fail.
 
-use crate::{PATIENCE, refused};
 use std::fs::{read_to_string, write};
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, RegistrationCache, Replicated, copy};
 use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 use telegraphos_guest_tests::lab;
+
+/// How long a use waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The error of a file of the kernel's.
+pub(crate) fn refused(path: impl AsRef<Path>) -> impl Fn(std::io::Error) -> Failure {
+    move |e| {
+        let path = path.as_ref().display();
+        Failure::Refused(format!("{path}: {e}; expected root, and a kernel with ci/debug.config, debugfs mounted"))
+    }
+}
 
 /// A use of the board: everything that it makes is gone when it ends.
 pub(crate) struct Use {
