@@ -85,13 +85,15 @@ code=$?
 tg-hostile || code=1
 leaks=/sys/kernel/debug/kmemleak
 if [ "$(hostname)" = node0 ] && [ -e /sys/kernel/debug/failslab ]; then
+    # With lockdep each of the many queues of a network device that ends waits for RCU.
+    echo 1 >/sys/kernel/rcu_expedited
     # The filter by functions came to x86-64 with 6.2.
     if [ -e /sys/kernel/debug/failslab/require-start ]; then
         tg-faults || code=1
     else
         echo "# tg-faults: this kernel cannot restrict failures to the driver"
     fi
-    # Without tg0, whose queues the kernel takes seconds to end with lockdep.
+    # Without tg0, whose queues take long to end yet.
     rmmod telegraphos_net
     tg-race --storms 1000 --only storm || code=1
 fi
@@ -101,7 +103,8 @@ if [ -e $leaks ]; then
     echo "# kmemleak: $(grep -c ^unreferenced $leaks) in all, of telegraphos $(grep -c "\[telegraphos" $leaks)"
 fi
 reports="BUG: |WARNING: |KASAN: |UBSAN: |INFO: task .* blocked|possible .* detected|suspicious RCU|Oops"
-! dmesg | grep -E "$reports" || { dmesg; code=1; }
+# Without memory for the files of an interrupt in /proc the kernel goes on, and warns when it has none to remove.
+! dmesg | grep -E "$reports" | grep -v "remove_proc_entry+0x" || { dmesg; code=1; }
 exit $code'
 code=0
 "$telegraphos" run --nodes 2 --kernel "$tree" --user root --lab --log-dir "$results/logs" ${options[@]+"${options[@]}"} \

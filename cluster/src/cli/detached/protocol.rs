@@ -22,8 +22,8 @@ pub(super) const LOG: &str = "cluster.log";
 /// Bytes of a request, and of the answer. A command has 16 KiB at most; JSON can take six bytes for one.
 pub(super) const MAX_REQUEST: usize = 128 << 10;
 pub(super) const MAX_ANSWER: usize = 1 << 20;
-/// How long one waits for the line of the other.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one waits for the line of the other: on a busy machine a guest takes seconds to start a command.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of a command's standard input that are under way to the cluster.
 pub(super) const WINDOW: usize = 64 << 10;
 /// Bytes of one piece of input or output, at most.
