@@ -19,7 +19,7 @@ use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::interface::{call, rows};
 use telegraphos_guest_tests::pins;
-use uses::{LAST_TURN, NETWORK, USES, refused, set_network};
+use uses::{LAST_TURN, NETWORK, USES, Use, refused, set_network};
 
 const USAGE: &str = "\
 tg-faults: has allocations of the driver fail, one after the other, and checks that each failure is met
@@ -91,15 +91,21 @@ fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
     prepare()?;
     let silence = Silence::begin()?;
     let mut watched = Watched { log: Log::open()?, found: Found::default() };
-    let ioctl = |name| Planned { name, step: 1, turn: Some(0), network: true };
+    let ioctl = |name| Planned { name, step: 1, most, turn: Some(0), network: true };
     let ioctls = rows::all()?.into_iter().map(|(row, _)| ioctl(row.name));
-    let uses = USES.iter().map(|of| Planned { name: of.name, step: of.step, turn: of.turn, network: of.network });
+    let uses = USES.iter().map(|&Use { name, step, most: of_use, turn, network, .. }| Planned {
+        name,
+        step,
+        most: most.min(of_use),
+        turn,
+        network,
+    });
     let uses: Vec<_> = ioctls.chain(uses).filter(|planned| planned.name.contains(&only)).collect();
     if uses.is_empty() {
         return Err(Failure::Usage(format!("--only {only:?}: no use of the board has this in its name")));
     }
     for planned in uses.iter().filter(|planned| planned.step > 0) {
-        every_allocation(planned, most, &mut watched)?;
+        every_allocation(planned, &mut watched)?;
     }
     for turn in 0..=LAST_TURN {
         let of_turn: Vec<_> = uses.iter().filter(|planned| planned.turn == Some(turn)).collect();
@@ -126,6 +132,7 @@ fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
 struct Planned {
     name: &'static str,
     step: usize,
+    most: u32,
     turn: Option<u8>,
     network: bool,
 }
@@ -261,12 +268,12 @@ fn goes_well(name: &str, what: &str) -> Outcome<()> {
     }
 }
 
-fn every_allocation(planned: &Planned, most: u32, watched: &mut Watched) -> Outcome<()> {
+fn every_allocation(planned: &Planned, watched: &mut Watched) -> Outcome<()> {
     let name = planned.name;
     set_network(planned.network)?;
     goes_well(name, "without failures")?;
     let (mut met, mut not_needed) = (0, 0);
-    for nth in (1..=most).step_by(planned.step) {
+    for nth in (1..=planned.most).step_by(planned.step) {
         let (code, said) = start(name, nth)?;
         match code {
             Some(NOT_REACHED) => break,

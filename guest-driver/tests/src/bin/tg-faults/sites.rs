@@ -210,6 +210,8 @@ pub(crate) fn reason(site: &Site, callee: &str) -> Option<&'static str> {
         ("", "__put_user_", "the kernel cannot make it fail; tg-hostile has it fault"),
         ("tg_direct", "", "only in a trust group"),
         ("tg_object_end", "xa_store", "stores nothing in place of something, which needs no memory"),
+        ("tg_probe", "ida_alloc", "the number of the only board needs no memory"),
+        ("tg_registration_set", "dma_map_sgtable", "needs no memory without an IOMMU"),
         ("tg_init", "", "once, when the module is loaded"),
         ("init_module", "", "once, when the module is loaded"),
         ("tg_net_init", "", "once, when the module is loaded"),

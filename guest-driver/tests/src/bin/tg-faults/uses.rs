@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, RegistrationCache, Replicated, copy};
 use telegraphos_guest_tests::cli::{self, Failure, Outcome};
+use telegraphos_guest_tests::interface::call::{PAGE, Pages};
 use telegraphos_guest_tests::lab;
 
 /// How long a use waits for what must come.
@@ -26,6 +27,8 @@ pub(crate) struct Use {
     pub(crate) run: fn() -> Outcome<()>,
     /// Every how many allocations one fails; 0 if only places are made to fail.
     pub(crate) step: usize,
+    /// Only so many from the first on.
+    pub(crate) most: u32,
     /// In which turn places are made to fail in it: what takes a board away takes seconds, and comes last. None where a
     /// module is loaded anew, whose functions are elsewhere then.
     pub(crate) turn: Option<u8>,
@@ -36,19 +39,24 @@ pub(crate) struct Use {
 /// The last turn.
 pub(crate) const LAST_TURN: u8 = 2;
 
+const ALL: u32 = u32::MAX;
+
 pub(crate) const USES: &[Use] = &[
-    Use { name: "segment", run: segment, step: 1, turn: Some(0), network: true },
-    Use { name: "copy", run: copies, step: 1, turn: Some(0), network: true },
-    Use { name: "registration", run: registration, step: 1, turn: Some(0), network: true },
-    Use { name: "queue", run: queue, step: 1, turn: Some(0), network: true },
-    Use { name: "replicated", run: replicated, step: 1, turn: Some(0), network: true },
-    Use { name: "frames", run: frames, step: 0, turn: Some(0), network: true },
-    Use { name: "tg0-down-and-up", run: down_and_up, step: 1, turn: Some(0), network: true },
+    Use { name: "segment", run: segment, step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "copy", run: copies, step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "registration", run: registration, step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "discarded", run: discarded, step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "events", run: events, step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "queue", run: queue, step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "replicated", run: replicated, step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "frames", run: frames, step: 0, most: ALL, turn: Some(0), network: true },
+    Use { name: "tg0-down-and-up", run: down_and_up, step: 1, most: ALL, turn: Some(0), network: true },
     // Most are of the kernel that makes a network device, and each time a module is loaded.
-    Use { name: "network", run: network, step: 8, turn: None, network: true },
-    Use { name: "probe-network", run: probe_and_frames, step: 0, turn: Some(2), network: true },
-    Use { name: "probe", run: probe, step: 1, turn: Some(1), network: false },
-    Use { name: "load", run: load, step: 1, turn: None, network: false },
+    Use { name: "network", run: network, step: 8, most: ALL, turn: None, network: true },
+    Use { name: "probe-network", run: probe_and_frames, step: 0, most: ALL, turn: Some(2), network: true },
+    Use { name: "probe", run: probe, step: 1, most: ALL, turn: Some(1), network: false },
+    // What loads the driver itself; those behind are a probe's.
+    Use { name: "load", run: load, step: 1, most: 100, turn: None, network: false },
 ];
 
 /// The module of `tg0`.
@@ -116,6 +124,40 @@ fn registration() -> Outcome<()> {
     same("a word that was put", segment.load(8)?, 0x1234)
 }
 
+/// Registered memory whose pages have gone: the driver compares them, and the registration ends.
+fn discarded() -> Outcome<()> {
+    const PAGES: usize = 8;
+    let node = Node::open()?;
+    let memory = Pages::new(PAGES)?;
+    memory.put(0, &[1; PAGES * PAGE]);
+    let bytes = std::ptr::slice_from_raw_parts_mut(memory.at(0), PAGES * PAGE);
+    // SAFETY: no reference to the memory exists, and the registration ends before it does.
+    let registered = unsafe { node.register(bytes) }.create()?;
+    // SAFETY: as above.
+    let discarded = unsafe { libc::madvise(memory.at(0).cast(), PAGES * PAGE, libc::MADV_DONTNEED) };
+    cli::check(discarded == 0, || format!("madvise(): {}", std::io::Error::last_os_error()))?;
+    let begun = Instant::now();
+    while registered.is_alive()? {
+        cli::check(begun.elapsed() < PATIENCE, || "a registration outlives its pages".into())?;
+    }
+    Ok(registered.close()?)
+}
+
+/// Events of operations, read from the board's file by a process that a lost board does not end.
+fn events() -> Outcome<()> {
+    let node = Node::open()?;
+    node.soften()?;
+    let _segment = node.export("fault", 64 << 10).create()?;
+    let remote = node.import(node.id(), "fault").open()?;
+    let mut operation = remote.fetch_inc_nbi::<u64>(0)?;
+    operation.arm()?;
+    let mut count = [0; 8];
+    let read = rustix::io::read(&node, &mut count).map_err(|e| Failure::Refused(format!("read(): {e}")))?;
+    same("bytes of a count of events", read as u64, 8)?;
+    same("events", u64::from_ne_bytes(count), 1)?;
+    same("what a word was", operation.wait(Some(PATIENCE))?, 0)
+}
+
 fn queue() -> Outcome<()> {
     let node = Node::open()?;
     let queue = Queue::create(&node, "fault").words(8).quota(4).create()?;
@@ -145,17 +187,25 @@ fn replicated() -> Outcome<()> {
     Ok(pages.leave()?)
 }
 
+/// What a module allocates when it goes does not count: it is another thread's.
+fn unload_aside(module: &str) -> Outcome<()> {
+    std::thread::scope(|scope| {
+        let unloading = scope.spawn(|| lab::unload(module).map(drop));
+        unloading.join().map_err(|_| Failure::Check("the unloading thread has panicked".into()))?
+    })
+}
+
 /// The driver of the network goes and comes; without memory there is a module without a device.
 fn network() -> Outcome<()> {
     // It is not there when it could not come before.
-    lab::unload(NETWORK)?;
+    unload_aside(NETWORK)?;
     lab::load(NETWORK, "")
 }
 
 /// The driver of the board goes and comes.
 fn load() -> Outcome<()> {
     const BOARD: &str = "telegraphos";
-    lab::unload(BOARD)?;
+    unload_aside(BOARD)?;
     lab::load(BOARD, "")?;
     // Without memory it has no board.
     drop(Node::open()?);
