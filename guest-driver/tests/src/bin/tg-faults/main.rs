@@ -19,7 +19,7 @@ use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::interface::{call, rows};
 use telegraphos_guest_tests::pins;
-use uses::{LAST_TURN, NETWORK, USES, Use, refused, set_network};
+use uses::{ALL, LAST_TURN, NETWORK, USES, Use, refused, set_network};
 
 const USAGE: &str = "\
 tg-faults: has allocations of the driver fail, one after the other, and checks that each failure is met
@@ -91,26 +91,19 @@ fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
     prepare()?;
     let silence = Silence::begin()?;
     let mut watched = Watched { log: Log::open()?, found: Found::default() };
-    let ioctl = |name| Planned { name, step: 1, most, turn: Some(0), network: true };
+    let ioctl = |name| Use { name, run: None, step: 1, most: ALL, turn: Some(0), network: true };
     let ioctls = rows::all()?.into_iter().map(|(row, _)| ioctl(row.name));
-    let uses = USES.iter().map(|&Use { name, step, most: of_use, turn, network, .. }| Planned {
-        name,
-        step,
-        most: most.min(of_use),
-        turn,
-        network,
-    });
-    let uses: Vec<_> = ioctls.chain(uses).filter(|planned| planned.name.contains(&only)).collect();
+    let uses: Vec<_> = ioctls.chain(USES.iter().copied()).filter(|of| of.name.contains(&only)).collect();
     if uses.is_empty() {
         return Err(Failure::Usage(format!("--only {only:?}: no use of the board has this in its name")));
     }
-    for planned in uses.iter().filter(|planned| planned.step > 0) {
-        every_allocation(planned, &mut watched)?;
+    for of in uses.iter().filter(|of| of.step > 0) {
+        every_allocation(of, most, &mut watched)?;
     }
     for turn in 0..=LAST_TURN {
-        let of_turn: Vec<_> = uses.iter().filter(|planned| planned.turn == Some(turn)).collect();
+        let of_turn: Vec<_> = uses.iter().filter(|of| of.turn == Some(turn)).collect();
         // The modules lie where they are until another turn.
-        set_network(of_turn.iter().all(|planned| planned.network))?;
+        set_network(of_turn.iter().all(|of| of.network))?;
         let functions = functions()?;
         for (site, callee) in &all {
             let Some(function) = functions.get(&(site.module.clone(), site.function.clone())) else { continue };
@@ -128,23 +121,14 @@ fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
     })
 }
 
-/// A use that is to run: one of [`USES`], or one ioctl.
-struct Planned {
-    name: &'static str,
-    step: usize,
-    most: u32,
-    turn: Option<u8>,
-    network: bool,
-}
-
 /// Runs a use whose Nth allocation fails; 0 for none.
 fn once(name: &str, nth: u32) -> Outcome<i32> {
     if name.starts_with(ONE) {
         return one_ioctl(name, nth);
     }
-    let once = USES.iter().find(|once| once.name == name);
-    let once = once.ok_or_else(|| Failure::Usage(format!("there is no use of the board named {name:?}")))?;
-    under_fault(nth, once.run)
+    let run = USES.iter().find(|of| of.name == name).and_then(|of| of.run);
+    let run = run.ok_or_else(|| Failure::Usage(format!("there is no use of the board named {name:?}")))?;
+    under_fault(nth, run)
 }
 
 /// The kernel's log, and what was found in it.
@@ -189,13 +173,17 @@ const KINDS: [&str; 3] = ["failslab", "fail_page_alloc", "fail_usercopy"];
 /// the other, and a guest has few.
 const MODULES: u64 = 64 << 20;
 
+fn setting(kind: &str, name: &str) -> String {
+    format!("{DEBUGFS}/{kind}/{name}")
+}
+
 fn set(kind: &str, name: &str, value: &str) -> Outcome<()> {
-    let path = format!("{DEBUGFS}/{kind}/{name}");
+    let path = setting(kind, name);
     write(&path, value).map_err(refused(&path))
 }
 
 fn get(kind: &str, name: &str) -> Outcome<String> {
-    let path = format!("{DEBUGFS}/{kind}/{name}");
+    let path = setting(kind, name);
     Ok(read_to_string(&path).map_err(refused(&path))?.trim().to_owned())
 }
 
@@ -268,12 +256,12 @@ fn goes_well(name: &str, what: &str) -> Outcome<()> {
     }
 }
 
-fn every_allocation(planned: &Planned, watched: &mut Watched) -> Outcome<()> {
-    let name = planned.name;
-    set_network(planned.network)?;
+fn every_allocation(of: &Use, most: u32, watched: &mut Watched) -> Outcome<()> {
+    let name = of.name;
+    set_network(of.network)?;
     goes_well(name, "without failures")?;
     let (mut met, mut not_needed) = (0, 0);
-    for nth in (1..=planned.most).step_by(planned.step) {
+    for nth in (1..=most.min(of.most)).step_by(of.step) {
         let (code, said) = start(name, nth)?;
         match code {
             Some(NOT_REACHED) => break,
@@ -293,9 +281,9 @@ fn every_allocation(planned: &Planned, watched: &mut Watched) -> Outcome<()> {
 }
 
 /// What a place allocates or copies fails once, whatever thread comes there in one of the uses.
-fn one_place(site: &Site, address: u64, uses: &[&Planned], watched: &mut Watched) -> Outcome<()> {
+fn one_place(site: &Site, address: u64, uses: &[&Use], watched: &mut Watched) -> Outcome<()> {
     restrict(address..address + 1)?;
-    for Planned { name, .. } in uses {
+    for Use { name, .. } in uses {
         // No ioctl comes to the driver of the network.
         if site.module == NETWORK && name.starts_with(ONE) {
             continue;

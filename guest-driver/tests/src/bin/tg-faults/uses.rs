@@ -22,9 +22,11 @@ pub(crate) fn refused(path: impl AsRef<Path>) -> impl Fn(std::io::Error) -> Fail
 }
 
 /// A use of the board: everything that it makes is gone when it ends.
+#[derive(Clone, Copy)]
 pub(crate) struct Use {
     pub(crate) name: &'static str,
-    pub(crate) run: fn() -> Outcome<()>,
+    /// None for the ioctl of this name.
+    pub(crate) run: Option<fn() -> Outcome<()>>,
     /// Every how many allocations one fails; 0 if only places are made to fail.
     pub(crate) step: usize,
     /// Only so many from the first on.
@@ -39,24 +41,25 @@ pub(crate) struct Use {
 /// The last turn.
 pub(crate) const LAST_TURN: u8 = 2;
 
-const ALL: u32 = u32::MAX;
+/// No less than it makes.
+pub(crate) const ALL: u32 = u32::MAX;
 
 pub(crate) const USES: &[Use] = &[
-    Use { name: "segment", run: segment, step: 1, most: ALL, turn: Some(0), network: true },
-    Use { name: "copy", run: copies, step: 1, most: ALL, turn: Some(0), network: true },
-    Use { name: "registration", run: registration, step: 1, most: ALL, turn: Some(0), network: true },
-    Use { name: "discarded", run: discarded, step: 1, most: ALL, turn: Some(0), network: true },
-    Use { name: "events", run: events, step: 1, most: ALL, turn: Some(0), network: true },
-    Use { name: "queue", run: queue, step: 1, most: ALL, turn: Some(0), network: true },
-    Use { name: "replicated", run: replicated, step: 1, most: ALL, turn: Some(0), network: true },
-    Use { name: "frames", run: frames, step: 0, most: ALL, turn: Some(0), network: true },
-    Use { name: "tg0-down-and-up", run: down_and_up, step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "segment", run: Some(segment), step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "copy", run: Some(copies), step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "registration", run: Some(registration), step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "discarded", run: Some(discarded), step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "events", run: Some(events), step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "queue", run: Some(queue), step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "replicated", run: Some(replicated), step: 1, most: ALL, turn: Some(0), network: true },
+    Use { name: "frames", run: Some(frames), step: 0, most: ALL, turn: Some(0), network: true },
+    Use { name: "tg0-down-and-up", run: Some(down_and_up), step: 1, most: ALL, turn: Some(0), network: true },
     // Most are of the kernel that makes a network device, and each time a module is loaded.
-    Use { name: "network", run: network, step: 8, most: ALL, turn: None, network: true },
-    Use { name: "probe-network", run: probe_and_frames, step: 0, most: ALL, turn: Some(2), network: true },
-    Use { name: "probe", run: probe, step: 1, most: ALL, turn: Some(1), network: false },
+    Use { name: "network", run: Some(network), step: 8, most: ALL, turn: None, network: true },
+    Use { name: "probe-network", run: Some(probe_and_frames), step: 0, most: ALL, turn: Some(2), network: true },
+    Use { name: "probe", run: Some(probe), step: 1, most: ALL, turn: Some(1), network: false },
     // What loads the driver itself; those behind are a probe's.
-    Use { name: "load", run: load, step: 1, most: 100, turn: None, network: false },
+    Use { name: "load", run: Some(load), step: 1, most: 100, turn: None, network: false },
 ];
 
 /// The module of `tg0`.
