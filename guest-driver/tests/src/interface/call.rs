@@ -94,8 +94,17 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// Zeroed pages.
     pub fn new(count: usize) -> Outcome<Pages> {
+        Pages::mapped(count, libc::MAP_PRIVATE)
+    }
+
+    /// Zeroed pages of a file in memory, which a file's holes take away.
+    pub fn shared(count: usize) -> Outcome<Pages> {
+        Pages::mapped(count, libc::MAP_SHARED)
+    }
+
+    fn mapped(count: usize, sharing: libc::c_int) -> Outcome<Pages> {
         let length = (count + 1) * PAGE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let flags = sharing | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if at == libc::MAP_FAILED {

@@ -30,7 +30,8 @@ pub(crate) struct Layers {
     messages: Messages,
     to: Endpoint,
     socket: TcpStream,
-    /// What is sent and what comes back, of each length: memory of long messages is registered for the first one.
+    /// What is sent and what comes back, of each length: memory of long messages is registered for the first one. That
+    /// for a slot's bytes has room for a whole page.
     exchanged: [(Memory, Memory); 4],
     pieces: [(TcpStream, Vec<u8>); 2],
 }

@@ -127,17 +127,18 @@ fn registration() -> Outcome<()> {
     same("a word that was put", segment.load(8)?, 0x1234)
 }
 
-/// Registered memory whose pages have gone: the driver compares them, and the registration ends.
+/// Registered memory whose pages have gone: the driver compares them, and the registration ends. A page of a file is
+/// one that the comparison has to allocate; without a file it would be the kernel's page of zeros.
 fn discarded() -> Outcome<()> {
     const PAGES: usize = 8;
     let node = Node::open()?;
-    let memory = Pages::new(PAGES)?;
+    let memory = Pages::shared(PAGES)?;
     memory.put(0, &[1; PAGES * PAGE]);
     let bytes = std::ptr::slice_from_raw_parts_mut(memory.at(0), PAGES * PAGE);
     // SAFETY: no reference to the memory exists, and the registration ends before it does.
     let registered = unsafe { node.register(bytes) }.create()?;
     // SAFETY: as above.
-    let discarded = unsafe { libc::madvise(memory.at(0).cast(), PAGES * PAGE, libc::MADV_DONTNEED) };
+    let discarded = unsafe { libc::madvise(memory.at(0).cast(), PAGES * PAGE, libc::MADV_REMOVE) };
     cli::check(discarded == 0, || format!("madvise(): {}", std::io::Error::last_os_error()))?;
     let begun = Instant::now();
     while registered.is_alive()? {
