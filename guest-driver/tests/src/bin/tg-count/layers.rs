@@ -22,17 +22,16 @@ const LONG: usize = 64 << 10;
 const LONGEST: usize = 1 << 20;
 /// The region in which pages are touched that are watched.
 const WATCH: u16 = 40;
-/// That of checks that are not counted.
-const UNCOUNTED: u16 = 41;
 
 /// A process that sends messages back (`tg-msg echo`), and one that sends bytes back (`tg-net serve`), or takes them.
 pub(crate) struct Layers {
     messages: Messages,
     to: Endpoint,
     socket: TcpStream,
-    /// What is sent and what comes back, of each length: memory of long messages is registered for the first one. That
-    /// for a slot's bytes has room for a whole page.
-    exchanged: [(Memory, Memory); 4],
+    /// What is sent to a slot, and room for what comes back, up to a whole page.
+    slots: [(Vec<u8>, Vec<u8>); 2],
+    /// What boards fetch and what comes back: it is registered for the first message.
+    fetched: [(Memory, Memory); 2],
     pieces: [(TcpStream, Vec<u8>); 2],
 }
 
@@ -50,13 +49,14 @@ impl Layers {
         let process = messages.find(node, name).map_err(|e| refused(&e))?;
         // All that comes after it is sent back.
         let socket = connect(address, b"e--------")?;
-        let exchanged = [SHORT, SLOT, LONG, LONGEST].map(|length| (vec![0; length].into(), vec![0; length].into()));
+        let slots = [SHORT, SLOT].map(|length| (vec![0; length], vec![0; 2 * SLOT]));
+        let fetched = [LONG, LONGEST].map(|length| (vec![0; length].into(), vec![0; length].into()));
         let pieces = |length: usize| -> Outcome<(TcpStream, Vec<u8>)> {
             let head = [&b"p"[..], &(length as u64).to_le_bytes()].concat();
             Ok((connect(address, &head)?, vec![7; length]))
         };
         let pieces = [pieces(LONG)?, pieces(LONGEST)?];
-        Ok(Layers { messages, to: Endpoint { process, thread: 1 }, socket, exchanged, pieces })
+        Ok(Layers { messages, to: Endpoint { process, thread: 1 }, socket, slots, fetched, pieces })
     }
 
     pub(crate) fn all(&mut self) -> Outcome<()> {
@@ -65,11 +65,12 @@ impl Layers {
         message::<25>(&thread, self.to, LONGER)?;
         bytes::<26>(&mut self.socket, SHORT)?;
         bytes::<27>(&mut self.socket, LONGER)?;
-        let [short, slot, long, longest] = &mut self.exchanged;
-        exchange::<28, 29, UNCOUNTED>(&thread, self.to, short)?;
-        exchange::<30, 31, UNCOUNTED>(&thread, self.to, slot)?;
-        exchange::<32, 33, 38>(&thread, self.to, long)?;
-        exchange::<34, 35, 39>(&thread, self.to, longest)?;
+        let [short, slot] = &mut self.slots;
+        by_slot::<28, 29>(&thread, self.to, short)?;
+        by_slot::<30, 31>(&thread, self.to, slot)?;
+        let [long, longest] = &mut self.fetched;
+        by_boards::<32, 33, 38>(&thread, self.to, long)?;
+        by_boards::<34, 35, 39>(&thread, self.to, longest)?;
         let [long, longest] = &mut self.pieces;
         piece::<36>(long)?;
         piece::<37>(longest)
@@ -84,47 +85,68 @@ fn connect(address: Ipv4Addr, head: &[u8]) -> Outcome<TcpStream> {
     Ok(socket)
 }
 
-/// A message until the other thread has it, and its way back until this one has it. That both have the same bytes is
-/// checked, in a region of its own for long ones.
-fn exchange<const SENT: u16, const RECEIVED: u16, const CHECKED: u16>(
+/// A message until the other thread has it, and its way back until this one has it. If it has a page, that to which it
+/// comes back is watched.
+fn by_slot<const SENT: u16, const RECEIVED: u16>(
+    thread: &Thread<'_>,
+    to: Endpoint,
+    (bytes, room): &mut (Vec<u8>, Vec<u8>),
+) -> Outcome<()> {
+    let page = room.as_ptr().align_offset(SLOT);
+    let back = &mut room[page..][..bytes.len()];
+    fill_anew(bytes);
+    mark::watch::<WATCH>(back);
+    mark::begin::<SENT>();
+    let sent = thread.send(to, 0, bytes);
+    mark::end::<SENT>();
+    sent.map_err(|e| refused(&e))?;
+    mark::begin::<RECEIVED>();
+    let received = thread.receive_timeout(Pattern::exactly(to, 0), back, PATIENCE);
+    mark::end::<RECEIVED>();
+    received.map_err(|e| refused(&e))?;
+    came_back(bytes.len(), *bytes == back)
+}
+
+/// The same with memory that boards fetch, which is watched at both ends. The check that both have the same bytes has a
+/// region of its own.
+fn by_boards<const SENT: u16, const RECEIVED: u16, const CHECKED: u16>(
     thread: &Thread<'_>,
     to: Endpoint,
     (bytes, back): &mut (Memory, Memory),
 ) -> Outcome<()> {
-    // Others than the last time's.
-    let next = bytes[0].wrapping_add(1);
-    bytes.fill(next);
-    let long = bytes.len() > SLOT;
-    if long {
-        mark::watch::<WATCH>(bytes);
-        mark::watch::<WATCH>(back);
-    }
+    fill_anew(bytes);
+    mark::watch::<WATCH>(bytes);
+    mark::watch::<WATCH>(back);
     mark::begin::<SENT>();
-    let sent = match long {
-        true => thread.send_dma(to, 0, std::mem::take(bytes), back.len()).and_then(|handle| {
-            let ended = handle.wait();
-            *bytes = ended.memory;
-            ended.outcome.map(drop)
-        }),
-        false => thread.send(to, 0, bytes),
-    };
+    let sent = thread.send_dma(to, 0, std::mem::take(bytes), back.len()).and_then(|handle| {
+        let ended = handle.wait();
+        *bytes = ended.memory;
+        ended.outcome
+    });
     mark::end::<SENT>();
     sent.map_err(|e| refused(&e))?;
     mark::begin::<RECEIVED>();
-    let received = match long {
-        true => thread.receive_dma(Pattern::exactly(to, 0), std::mem::take(back)).and_then(|handle| {
-            let ended = handle.wait();
-            *back = ended.memory;
-            ended.outcome.map(drop)
-        }),
-        false => thread.receive_timeout(Pattern::exactly(to, 0), back, PATIENCE).map(drop),
-    };
+    let received = thread.receive_dma(Pattern::exactly(to, 0), std::mem::take(back)).and_then(|handle| {
+        let ended = handle.wait();
+        *back = ended.memory;
+        ended.outcome
+    });
     mark::end::<RECEIVED>();
     received.map_err(|e| refused(&e))?;
     mark::begin::<CHECKED>();
     let same = **bytes == **back;
     mark::end::<CHECKED>();
-    cli::check(same, || format!("{} other bytes than those that were sent have come back", bytes.len()))
+    came_back(bytes.len(), same)
+}
+
+/// Other bytes than the last time's.
+fn fill_anew(bytes: &mut [u8]) {
+    let next = bytes[0].wrapping_add(1);
+    bytes.fill(next);
+}
+
+fn came_back(length: usize, same: bool) -> Outcome<()> {
+    cli::check(same, || format!("{length} other bytes than those that were sent have come back"))
 }
 
 /// Bytes to a socket, which the kernel has taken then.
