@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Functions that make, copy and close descriptors.
+//! Functions that make and close descriptors.
 
 use crate::fail;
 use crate::next::next;
-use libc::{FILE, c_char, c_int, c_uint, c_ulong, msghdr, posix_spawn_file_actions_t, sockaddr, socklen_t};
+use libc::{FILE, c_char, c_int, c_uint, msghdr, posix_spawn_file_actions_t, sockaddr, socklen_t};
 use telegraphos_sockets::{
     closed, duplicated, is_own_descriptor, is_tcp, is_tracked, opened, refuse, revalidate, same_as, tracked_from,
 };
@@ -17,7 +17,7 @@ fn connected(fd: c_int) {
 }
 
 /// Runs `calls` and leaves errno as it was before.
-fn quietly(calls: impl FnOnce()) {
+pub(crate) fn quietly(calls: impl FnOnce()) {
     // SAFETY: this thread's errno.
     let errno = unsafe { *libc::__errno_location() };
     calls();
@@ -136,66 +136,6 @@ unsafe extern "C-unwind" fn posix_spawn_file_actions_addclosefrom_np(
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
-    let new = next!(dup(old: c_int) -> c_int);
-    copied(old, new)
-}
-
-fn copied(old: c_int, new: c_int) -> c_int {
-    if new >= 0 {
-        quietly(|| {
-            duplicated(old, new);
-            if new <= libc::STDERR_FILENO {
-                crate::streams::take(new);
-            }
-        });
-    }
-    new
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
-    if is_own_descriptor(new) {
-        fail(libc::EBADF);
-        return -1;
-    }
-    copied(old, next!(dup2(old: c_int, new: c_int) -> c_int))
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if is_own_descriptor(new) {
-        fail(libc::EBADF);
-        return -1;
-    }
-    copied(old, next!(dup3(old: c_int, new: c_int, flags: c_int) -> c_int))
-}
-
-/// Whether a descriptor is to be marked, by a program that does not know it, that is to stay open across exec.
-fn is_kept(fd: c_int, command: c_int) -> bool {
-    command == libc::F_SETFD && is_own_descriptor(fd)
-}
-
-// Both have a third argument if the command has; what is in its place otherwise, nobody looks at.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-    if is_kept(fd, command) {
-        return 0;
-    }
-    let returned = next!(fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
-    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { copied(fd, returned) } else { returned }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-    if is_kept(fd, command) {
-        return 0;
-    }
-    let returned = next!(fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
-    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { copied(fd, returned) } else { returned }
-}
-
-#[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn __close(fd: c_int) -> c_int {
     // SAFETY: as ours.
     unsafe { close(fd) }
@@ -205,18 +145,6 @@ unsafe extern "C-unwind" fn __close(fd: c_int) -> c_int {
 unsafe extern "C-unwind" fn __connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
     // SAFETY: as ours.
     unsafe { connect(fd, to, length) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __dup2(old: c_int, new: c_int) -> c_int {
-    // SAFETY: as ours.
-    unsafe { dup2(old, new) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-    // SAFETY: as ours.
-    unsafe { fcntl(fd, command, argument) }
 }
 
 /// A descriptor of another process, or one more of this one.

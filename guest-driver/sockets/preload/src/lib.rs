@@ -6,6 +6,7 @@
 //! behind that matters.
 
 mod asynchronous;
+mod copies;
 mod descriptors;
 mod formatted;
 mod next;

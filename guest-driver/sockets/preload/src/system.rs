@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls by their numbers, and processes that are made past `fork`.
 
-use crate::descriptors::{accept, accept4, close_range, connect, dup, dup2, dup3, fcntl, pidfd_getfd, socket};
+use crate::copies::{dup, dup2, dup3, fcntl};
+use crate::descriptors::{accept, accept4, close_range, connect, pidfd_getfd, socket};
 use crate::next::next;
 use crate::options::{getsockopt, ioctl, setsockopt};
 use crate::reading::{preadv2, read, readv, recvfrom, recvmmsg, recvmsg};
