@@ -2,6 +2,7 @@
 //! Where the driver allocates and copies: each call of the module's code to a function of the kernel that may be made
 //! to fail, by the relocations of its file. Which of them have failed, by the stacks in the kernel's log.
 
+use crate::uses::is_in_group;
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -208,7 +209,6 @@ pub(crate) fn reason(site: &Site, callee: &str) -> Option<&'static str> {
     const REASONS: &[(&str, &str, &str)] = &[
         ("", "__get_user_", "the kernel cannot make it fail; tg-hostile has it fault"),
         ("", "__put_user_", "the kernel cannot make it fail; tg-hostile has it fault"),
-        ("tg_direct", "", "only in a trust group"),
         ("tg_object_end", "xa_store", "stores nothing in place of something, which needs no memory"),
         ("tg_probe", "ida_alloc", "the number of the only board needs no memory"),
         ("tg_registration_set", "dma_map_sgtable", "needs no memory without an IOMMU"),
@@ -216,6 +216,9 @@ pub(crate) fn reason(site: &Site, callee: &str) -> Option<&'static str> {
         ("init_module", "", "once, when the module is loaded"),
         ("tg_net_init", "", "once, when the module is loaded"),
     ];
+    if site.function.starts_with("tg_direct") && !is_in_group() {
+        return Some("only in a trust group");
+    }
     let fits =
         |(function, name, _): &&(&str, &str, &str)| site.function.starts_with(function) && callee.starts_with(name);
     REASONS.iter().find(fits).map(|(.., reason)| *reason)

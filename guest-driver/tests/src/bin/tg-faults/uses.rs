@@ -9,6 +9,7 @@ use telegraphos::{Node, Queue, RegistrationCache, Replicated, copy};
 use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 use telegraphos_guest_tests::interface::call::{PAGE, Pages};
 use telegraphos_guest_tests::lab;
+use telegraphos_wire::ids;
 
 /// How long a use waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -59,7 +60,7 @@ pub(crate) const USES: &[Use] = &[
     Use { name: "probe-network", run: Some(probe_and_frames), step: 0, most: ALL, turn: Some(2), network: true },
     Use { name: "probe", run: Some(probe), step: 1, most: ALL, turn: Some(1), network: false },
     // What loads the driver itself; those behind are a probe's.
-    Use { name: "load", run: Some(load), step: 1, most: 100, turn: None, network: false },
+    Use { name: "load", run: Some(load), step: 1, most: 200, turn: None, network: false },
 ];
 
 /// The module of `tg0`.
@@ -243,30 +244,54 @@ fn ping(name: &str, size: &str) -> Outcome<bool> {
     Ok(ended.status.success())
 }
 
-const DRIVER: &str = "/sys/bus/pci/drivers/telegraphos";
+const DEVICES: &str = "/sys/bus/pci/devices";
 
-/// The board's name on its bus, from the device that is there now or was there before.
-fn board() -> Outcome<String> {
-    let devices = "/sys/bus/pci/devices";
-    let is_board =
-        |name: &String| read_to_string(format!("{devices}/{name}/vendor")).is_ok_and(|vendor| vendor.trim() == VENDOR);
-    let names = std::fs::read_dir(devices).map_err(refused(devices))?.flatten();
-    let mut names = names.filter_map(|entry| entry.file_name().into_string().ok());
-    names.find(is_board).ok_or_else(|| Failure::Refused(format!("{devices} has no board")))
+/// The device ids of the board, and of the memory of its trust group, each with its driver.
+const DRIVERS: [(u32, &str); 2] = [
+    (ids::DEVICE_ID_NIC, "/sys/bus/pci/drivers/telegraphos"),
+    (ids::DEVICE_ID_MEMORY, "/sys/bus/pci/drivers/telegraphos-memory"),
+];
+
+/// What a file of a device says of it, as a number.
+fn id_of(device: &str, what: &str) -> Option<u32> {
+    let text = read_to_string(format!("{DEVICES}/{device}/{what}")).ok()?;
+    u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
-/// Of the board's vendor id.
-const VENDOR: &str = "0x7e1e";
-
-/// The driver leaves the board, and takes it again.
-fn probe() -> Outcome<()> {
-    let board = board()?;
-    if Path::new(DRIVER).join(&board).exists() {
-        let unbind = format!("{DRIVER}/unbind");
-        write(&unbind, &board).map_err(refused(&unbind))?;
+/// The names of the devices on their bus, each with its driver: the board, and its memory if there is one.
+fn devices() -> Outcome<Vec<(String, &'static str)>> {
+    let names = std::fs::read_dir(DEVICES).map_err(refused(DEVICES))?.flatten();
+    let ours = names.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok().filter(|name| id_of(name, "vendor") == Some(ids::VENDOR_ID))?;
+        let device = id_of(&name, "device")?;
+        let (_, driver) = DRIVERS.iter().find(|(id, _)| *id == device)?;
+        Some((name, *driver))
+    });
+    let ours: Vec<_> = ours.collect();
+    match ours.is_empty() {
+        true => Err(Failure::Refused(format!("{DEVICES} has no board"))),
+        false => Ok(ours),
     }
-    let bind = format!("{DRIVER}/bind");
-    write(&bind, &board).map_err(refused(&bind))?;
+}
+
+/// Whether the board is of a trust group.
+pub(crate) fn is_in_group() -> bool {
+    devices().is_ok_and(|devices| devices.len() > 1)
+}
+
+/// The drivers leave their devices, and take them again.
+fn probe() -> Outcome<()> {
+    let devices = devices()?;
+    for (device, driver) in &devices {
+        if Path::new(driver).join(device).exists() {
+            let unbind = format!("{driver}/unbind");
+            write(&unbind, device).map_err(refused(&unbind))?;
+        }
+    }
+    for (device, driver) in &devices {
+        let bind = format!("{driver}/bind");
+        write(&bind, device).map_err(refused(&bind))?;
+    }
     drop(Node::open()?);
     Ok(())
 }
