@@ -335,13 +335,14 @@ pub(crate) fn no_intermediate_copy(counted: &Counted) -> Result<()> {
         let growth = growth(op)?;
         ensure!(growth < more / part, "{op}: {growth} bytes more are stored for {more} more of the message");
     }
-    // What the checks are to find, they find: where the program itself compares both ends, and where a socket's bytes
-    // go to the kernel. What watches pages may have been interrupted once.
+    // In the most of the passages: what watches pages may have been interrupted once.
     let watched = |op: &str, what: fn(Accesses) -> Range| -> Result<u64> {
         let counts = counted.of(op)?;
         let [alone, with_kernel] = [&counts.alone, &counts.with_kernel].map(|p| what(p.device(WATCHED)).most);
         Ok(alone.max(with_kernel))
     };
+    // What the checks are to find, they find: where the program itself compares both ends, and where a socket's bytes
+    // go to the kernel.
     for (op, times) in [("checked", 2), ("socket", 1)] {
         for length in [LONG, LONGEST] {
             let loaded = watched(&format!("{op}-{length}"), |accesses| accesses.loaded)?;

@@ -4,7 +4,7 @@
 use crate::cli::{Failure, Outcome};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fmt::Display;
-use std::fs::{File, read, read_to_string, write};
+use std::fs::{File, read, read_dir, read_to_string, write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -32,9 +32,18 @@ impl Device {
         path.is_dir().then_some(Device(path))
     }
 
-    /// The device in this directory of sysfs.
-    pub fn in_directory(path: PathBuf) -> Device {
-        Device(path)
+    /// The first device with these ids, if there is one.
+    pub fn of(vendor: u32, device: u32) -> Option<Device> {
+        let has = |path: &Path, file: &str, id: u32| {
+            read_to_string(path.join(file)).is_ok_and(|text| text.trim() == format!("{id:#06x}"))
+        };
+        let mut all = read_dir("/sys/bus/pci/devices").ok()?.flatten().map(|entry| entry.path());
+        all.find(|path| has(path, "vendor", vendor) && has(path, "device", device)).map(Device)
+    }
+
+    /// Its name on its bus, as a driver's files take it.
+    pub fn name(&self) -> &Path {
+        self.0.file_name().unwrap_or_default().as_ref()
     }
 
     /// A file or directory of it.

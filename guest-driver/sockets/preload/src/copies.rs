@@ -49,24 +49,21 @@ fn is_kept(fd: c_int, command: c_int) -> bool {
     command == libc::F_SETFD && is_own_descriptor(fd)
 }
 
-// Both have a third argument if the command has; what is in its place otherwise, nobody looks at.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-    if is_kept(fd, command) {
-        return 0;
-    }
-    let returned = next!(fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
-    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { copied(fd, returned) } else { returned }
+/// Functions with commands for a descriptor. Only some commands have a third argument; the others ignore its value.
+macro_rules! commanding {
+    ($($name:ident),*) => { $(
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C-unwind" fn $name(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+            if is_kept(fd, command) {
+                return 0;
+            }
+            let returned = next!($name(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
+            if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { copied(fd, returned) } else { returned }
+        }
+    )* };
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-    if is_kept(fd, command) {
-        return 0;
-    }
-    let returned = next!(fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
-    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { copied(fd, returned) } else { returned }
-}
+commanding!(fcntl, fcntl64);
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn __dup2(old: c_int, new: c_int) -> c_int {

@@ -97,7 +97,7 @@ impl Pages {
         Pages::mapped(count, libc::MAP_PRIVATE)
     }
 
-    /// Zeroed pages of a file in memory, which a file's holes take away.
+    /// Zeroed pages of a file in memory, which `MADV_REMOVE` takes out of it.
     pub fn shared(count: usize) -> Outcome<Pages> {
         Pages::mapped(count, libc::MAP_SHARED)
     }

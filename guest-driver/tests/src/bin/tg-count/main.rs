@@ -33,8 +33,8 @@ one that finds none (pop, pop-empty), and the same in the kernel (pop-kernel). W
 8 and of 1024 bytes (message-8, message-1024), and writing as many to a socket (socket-8, socket-1024); a message of 8 and
 of 4096 bytes, and one of 64 KiB and of 1 MiB, until the other thread has it (sent-8 and so on), and the same on its way back
 (received-8); writing the long ones' bytes to a socket (socket-65536, socket-1048576); and comparing what was sent with what
-has come back (checked-65536, checked-1048576). Pages of the long ones are watched,
-and that to which 4096 bytes come back.
+has come back (checked-65536, checked-1048576). Pages of the long ones, and that to which
+4096 bytes come back, are watched.
 Exit codes: 0 done, 2 usage, 3 board, driver, device or peer refused.
 
 Example: tg-count 1 box

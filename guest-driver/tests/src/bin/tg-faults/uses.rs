@@ -2,13 +2,15 @@
 //! The uses of the board whose allocations fail.
 
 use std::fs::{read_to_string, write};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, RegistrationCache, Replicated, copy};
 use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 use telegraphos_guest_tests::interface::call::{PAGE, Pages};
 use telegraphos_guest_tests::lab;
+use telegraphos_guest_tests::pci::Device;
 use telegraphos_wire::ids;
 
 /// How long a use waits for what must come.
@@ -244,53 +246,30 @@ fn ping(name: &str, size: &str) -> Outcome<bool> {
     Ok(ended.status.success())
 }
 
-const DEVICES: &str = "/sys/bus/pci/devices";
-
 /// The device ids of the board, and of the memory of its trust group, each with its driver.
 const DRIVERS: [(u32, &str); 2] = [
     (ids::DEVICE_ID_NIC, "/sys/bus/pci/drivers/telegraphos"),
     (ids::DEVICE_ID_MEMORY, "/sys/bus/pci/drivers/telegraphos-memory"),
 ];
 
-/// What a file of a device says of it, as a number.
-fn id_of(device: &str, what: &str) -> Option<u32> {
-    let text = read_to_string(format!("{DEVICES}/{device}/{what}")).ok()?;
-    u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
-}
-
-/// The names of the devices on their bus, each with its driver: the board, and its memory if there is one.
-fn devices() -> Outcome<Vec<(String, &'static str)>> {
-    let names = std::fs::read_dir(DEVICES).map_err(refused(DEVICES))?.flatten();
-    let ours = names.filter_map(|entry| {
-        let name = entry.file_name().into_string().ok().filter(|name| id_of(name, "vendor") == Some(ids::VENDOR_ID))?;
-        let device = id_of(&name, "device")?;
-        let (_, driver) = DRIVERS.iter().find(|(id, _)| *id == device)?;
-        Some((name, *driver))
-    });
-    let ours: Vec<_> = ours.collect();
-    match ours.is_empty() {
-        true => Err(Failure::Refused(format!("{DEVICES} has no board"))),
-        false => Ok(ours),
-    }
-}
-
 /// Whether the board is of a trust group.
 pub(crate) fn is_in_group() -> bool {
-    devices().is_ok_and(|devices| devices.len() > 1)
+    Device::of(ids::VENDOR_ID, ids::DEVICE_ID_MEMORY).is_some()
 }
 
 /// The drivers leave their devices, and take them again.
 fn probe() -> Outcome<()> {
-    let devices = devices()?;
+    let there = DRIVERS.iter().filter_map(|(id, driver)| Some((Device::of(ids::VENDOR_ID, *id)?, Path::new(driver))));
+    let devices: Vec<_> = there.collect();
+    let set =
+        |path: PathBuf, device: &Device| write(&path, device.name().as_os_str().as_bytes()).map_err(refused(&path));
     for (device, driver) in &devices {
-        if Path::new(driver).join(device).exists() {
-            let unbind = format!("{driver}/unbind");
-            write(&unbind, device).map_err(refused(&unbind))?;
+        if driver.join(device.name()).exists() {
+            set(driver.join("unbind"), device)?;
         }
     }
     for (device, driver) in &devices {
-        let bind = format!("{driver}/bind");
-        write(&bind, device).map_err(refused(&bind))?;
+        set(driver.join("bind"), device)?;
     }
     drop(Node::open()?);
     Ok(())
