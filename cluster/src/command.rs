@@ -2,7 +2,7 @@
 //! A command in a guest: described, started through the guest's agent line, read line by line.
 
 use crate::agent::Line;
-use crate::nodes::NodeLabel;
+use crate::node_name::NodeLabel;
 use crate::{Error, Result, interrupt};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong outside the guests, each with what to do next.
 
-use crate::nodes::NodeLabel;
+use crate::node_name::NodeLabel;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -2,12 +2,12 @@
 //! One node of a cluster: its virtual machine and its HIB.
 
 use crate::agent::Line;
-use crate::cluster::Prepared;
 use crate::command::GuestCommand;
 use crate::gdb;
 use crate::launch::{Hib, Logs, PROMPT, read_log, start_hib, wait_for_socket};
-use crate::nodes::NodeLabel;
+use crate::node_name::NodeLabel;
 use crate::panic::Console;
+use crate::prepared::Prepared;
 use crate::process::{Memory, Process};
 use crate::qmp::Qmp;
 use crate::rundir::FABRIC;

@@ -208,6 +208,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn topology_and_faults_are_in_the_same_file() {
+        let text = "nodes = 4\n[[node]]\nname = \"left\"\n[fabric]\nfault = [\"node:1=loss=5%\", \"*=latency=2ms\"]\nseed = 7\n\
+                    [[fabric.faults]]\nat = \"5s\"\nlink = \"node:2\"\nset = \"down\"\n[fabric.topology]\nnodes = 4\n\
+                    [[fabric.topology.switch]]\nname = \"a\"\nnodes = \"0-3\"\n";
+        let settings = toml::from_str::<Settings>(text).unwrap();
+        settings.check().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let options = with_files(&settings.fabric, dir.path()).unwrap();
+        let of = |wanted: &str| -> Vec<String> {
+            options.iter().filter(|(name, _)| name == wanted).map(|(_, value)| value.clone()).collect()
+        };
+        assert_eq!(
+            (of("fault"), of("seed")),
+            (vec!["node:1=loss=5%".into(), "*=latency=2ms".into()], vec!["7".into()])
+        );
+        // The fabric reads what it is given.
+        let fabric = telegraphos_fabric::Settings {
+            listen: Some(dir.path().join("fabric")),
+            topology: of("topology").pop(),
+            faults: of("faults").pop().map(std::path::PathBuf::from),
+            fault: of("fault"),
+            ..telegraphos_fabric::Settings::default()
+        };
+        let config = fabric.config().unwrap();
+        assert_eq!((config.nodes, config.faults.len(), config.schedule.deadline().is_some()), (4, 2, true));
+    }
+
+    #[test]
     fn only_logs_of_clusters_are_removed() {
         for name in [
             "fabric.log",

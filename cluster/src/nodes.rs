@@ -1,119 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nodes that differ from the others of their cluster: the tables `[[node]]` of the file of `--config`.
+//! The nodes of a cluster: their names, and what each is like.
 
-use crate::settings::memory;
+use crate::node_name::NodeLabel;
 use crate::{Error, Result, Settings};
-use serde::Deserialize;
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
-use std::sync::Arc;
-use telegraphos_images::{KernelChoice, Machine, RootChoice, Share};
 
 /// Bytes of all names together: guests have them on the command line of their kernels.
 const MAX_NAMES: usize = 512;
-
-/// One node's table. What it does not say is that of the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct NodeSettings {
-    /// Its name, also its host name, beside `nodeN`.
-    pub name: Option<NodeName>,
-    /// Its processors.
-    pub cpus: Option<u32>,
-    /// Its memory in MiB.
-    #[serde(default, rename = "memory", deserialize_with = "memory")]
-    pub memory_mib: Option<u32>,
-    /// Its machine.
-    pub machine: Option<Machine>,
-    /// Its kernel. `modules` and `initrd` of the cluster belong to the cluster's, and are not taken with it.
-    pub kernel: Option<KernelChoice>,
-    /// Where the modules of an own kernel are.
-    pub modules: Option<PathBuf>,
-    /// An initramfs that runs before its boot root.
-    pub initrd: Option<PathBuf>,
-    /// Its root.
-    pub root: Option<RootChoice>,
-    /// More words for its kernel, after the cluster's.
-    pub append: Option<String>,
-    /// More directories of the host.
-    #[serde(default)]
-    pub share: Vec<Share>,
-    /// More arguments of its QEMU, after the cluster's.
-    #[serde(default)]
-    pub qemu_arg: Vec<String>,
-}
-
-/// The name of a node: 1 to 24 letters, digits and hyphens, a letter first. It is a host name.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct NodeName(Arc<str>);
-
-impl FromStr for NodeName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<NodeName, String> {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        let fits = (1..=24).contains(&text.len())
-            && text.chars().all(plain)
-            && text.starts_with(|c: char| c.is_ascii_lowercase())
-            && !text.ends_with('-');
-        if !fits || text == "localhost" {
-            return Err(format!(
-                "{text:?} is no name of a node: expected 1 to 24 small letters, digits and hyphens, a letter first"
-            ));
-        }
-        Ok(NodeName(text.into()))
-    }
-}
-
-impl TryFrom<String> for NodeName {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<NodeName, String> {
-        text.parse()
-    }
-}
-
-impl fmt::Display for NodeName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// A node in messages: its number and, if it has one of its own, its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeLabel {
-    /// Its number.
-    pub number: usize,
-    /// Its own name.
-    pub name: Option<NodeName>,
-}
-
-impl NodeLabel {
-    /// The name: its own or `nodeN`.
-    pub fn host_name(&self) -> String {
-        self.name.as_ref().map_or_else(|| format!("node{}", self.number), NodeName::to_string)
-    }
-
-    /// As lines of its output begin: its own name or its number.
-    pub(crate) fn short(&self) -> String {
-        self.name.as_ref().map_or_else(|| self.number.to_string(), NodeName::to_string)
-    }
-}
-
-impl From<usize> for NodeLabel {
-    fn from(number: usize) -> NodeLabel {
-        NodeLabel { number, name: None }
-    }
-}
-
-impl fmt::Display for NodeLabel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.number.fmt(f)?;
-        self.name.iter().try_for_each(|name| write!(f, " ({name})"))
-    }
-}
 
 /// The number of the node that is wanted by its number, its own name or `nodeN`; or why there is none.
 pub(crate) fn number(wanted: &str, names: &[String]) -> Result<usize, String> {
@@ -220,6 +112,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use telegraphos_images::Machine;
 
     fn read(text: &str) -> Settings {
         toml::from_str(text).unwrap()

@@ -3,7 +3,7 @@
 //! says about it.
 
 use crate::Error;
-use crate::nodes::NodeLabel;
+use crate::node_name::NodeLabel;
 use crate::symbols::places;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

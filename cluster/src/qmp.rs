@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A client of QEMU's machine protocol: one JSON object a line.
 
-use crate::nodes::NodeLabel;
+use crate::node_name::NodeLabel;
 use crate::{Error, Result, interrupt};
 use serde_json::{Value, json};
 use std::collections::VecDeque;

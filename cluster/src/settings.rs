@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be chosen about a cluster: on the command line and, with the same names, in one TOML file.
 
-use crate::nodes::NodeSettings;
+use crate::memory_size::{mebibytes, memory};
+use crate::node_settings::NodeSettings;
 use crate::{Error, Result};
 use serde::{Deserialize, Deserializer};
 use std::fs;
@@ -159,27 +160,6 @@ pub struct Settings {
     #[arg(skip)]
     #[serde(default)]
     pub node: Vec<NodeSettings>,
-}
-
-/// A size in MiB: a number alone, or with M or G (also MiB, GiB).
-fn mebibytes(text: &str) -> std::result::Result<u32, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "" | "M" | "MiB" => 1,
-        "G" | "GiB" => 1024,
-        _ => 0,
-    };
-    let size = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor)).filter(|_| factor != 0);
-    size.ok_or_else(|| format!("{text:?} is no size of memory: expected one such as 512M or 2G; a number alone is MiB"))
-}
-
-pub(crate) fn memory<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<u32>, D::Error> {
-    let text = match toml::Value::deserialize(from)? {
-        toml::Value::String(text) => text,
-        other => other.to_string(),
-    };
-    mebibytes(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
 /// A table of options of another command, with the settings `S`, which define the names.
@@ -413,34 +393,6 @@ mod tests {
         assert_eq!(settings.trust, ["lab=0,2:64".parse().unwrap()]);
         assert_eq!(settings.threads, Some(Threads::Fixed(3)));
         assert_eq!((settings.memory_mib, settings.keep, settings.qemu_arg.len()), (Some(512), true, 2));
-    }
-
-    #[test]
-    fn topology_and_faults_are_in_the_same_file() {
-        let text = "nodes = 4\n[[node]]\nname = \"left\"\n[fabric]\nfault = [\"node:1=loss=5%\", \"*=latency=2ms\"]\nseed = 7\n\
-                    [[fabric.faults]]\nat = \"5s\"\nlink = \"node:2\"\nset = \"down\"\n[fabric.topology]\nnodes = 4\n\
-                    [[fabric.topology.switch]]\nname = \"a\"\nnodes = \"0-3\"\n";
-        let settings = read(text).unwrap();
-        settings.check().unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let options = crate::launch::with_files(&settings.fabric, dir.path()).unwrap();
-        let of = |wanted: &str| -> Vec<String> {
-            options.iter().filter(|(name, _)| name == wanted).map(|(_, value)| value.clone()).collect()
-        };
-        assert_eq!(
-            (of("fault"), of("seed")),
-            (vec!["node:1=loss=5%".into(), "*=latency=2ms".into()], vec!["7".into()])
-        );
-        // The fabric reads what it is given.
-        let fabric = telegraphos_fabric::Settings {
-            listen: Some(dir.path().join("fabric")),
-            topology: of("topology").pop(),
-            faults: of("faults").pop().map(PathBuf::from),
-            fault: of("fault"),
-            ..telegraphos_fabric::Settings::default()
-        };
-        let config = fabric.config().unwrap();
-        assert_eq!((config.nodes, config.faults.len(), config.schedule.deadline().is_some()), (4, 2, true));
     }
 
     #[test]

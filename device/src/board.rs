@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
 
 use log::{debug, error};
 use rustix::io::Errno;
@@ -24,22 +23,6 @@ use crate::rings::{Offer, Rings};
 use crate::vfio::message::{DmaMap, DmaUnmap, IrqSet};
 use crate::vfio::server::{CONFIG_REGION, spread};
 use crate::vfio::{Answer, Backend, Refused, Token};
-
-/// A monotonic clock, in microseconds.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock(Instant);
-
-impl Clock {
-    /// A clock that starts at zero.
-    pub fn start() -> Clock {
-        Clock(Instant::now())
-    }
-
-    /// Microseconds since the start.
-    pub fn now(&self) -> u64 {
-        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
-    }
-}
 
 /// A complete board, without its two connections.
 #[derive(Debug)]

@@ -13,9 +13,10 @@ use telegraphos_service::settings::SettingsError;
 use telegraphos_service::shutdown::ShutdownHandle;
 
 use crate::attach::{Attachment, Starter};
+use crate::error::{ServeError, system};
 use crate::guard::Guard;
 use crate::settings::Settings;
-use crate::shell::{Config, HibServer, ServeError, system};
+use crate::shell::{Config, HibServer};
 
 #[derive(Debug, Parser)]
 #[command(

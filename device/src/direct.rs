@@ -43,11 +43,11 @@ use telegraphos_link::listener::Listener;
 use telegraphos_service::wait::{Places, Readiness, Watched};
 use telegraphos_wire::{NodeId, direct};
 
-use crate::board::Clock;
+use crate::clock::Clock;
 use crate::config_space::{self, Builder, ConfigSpace};
+use crate::error::{ServeError, system};
 use crate::guard::Guard;
 use crate::memory::GuestMemory;
-use crate::shell::{ServeError, system};
 use crate::vfio::message::{DmaMap, DmaUnmap, IrqSet};
 use crate::vfio::server::{CONFIG_REGION, spread};
 use crate::vfio::{Answer, Backend, Connection, Filled, Refused, Session, Token, hang_up};

@@ -20,18 +20,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use log::{debug, info};
-use rustix::io::Errno;
 use telegraphos_device_core::{Event, HibConfig};
 use telegraphos_link::Door;
-use telegraphos_link::listener::{ListenError, Listener};
+use telegraphos_link::listener::Listener;
 use telegraphos_service::shutdown::ShutdownHandle;
 use telegraphos_service::spin::Spin;
 use telegraphos_service::wait::{Places, Readiness, WaitSet, Watched};
 use telegraphos_wire::link::Frame;
 
-use crate::board::{Board, Clock};
+use crate::board::Board;
+use crate::clock::Clock;
 use crate::direct::{Change, Member};
-use crate::fabric_link::{self, Arrival, FabricLink, RefusedByFabric};
+use crate::error::{ServeError, system};
+use crate::fabric_link::{self, Arrival, FabricLink};
 use crate::guard::Guard;
 use crate::intake::Intake;
 use crate::memory::Budget;
@@ -54,30 +55,6 @@ pub struct Config {
     pub dma_limit: u64,
     /// The node's part in a trust group, if it is in one.
     pub direct: Option<Member>,
-}
-
-/// Why a server ended or did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The socket could not be created.
-    #[error(transparent)]
-    Bind(#[from] ListenError),
-    /// The fabric refuses this board.
-    #[error(transparent)]
-    Fabric(#[from] RefusedByFabric),
-    /// A system call failed.
-    #[error("{what}: {errno}")]
-    System {
-        /// The operation that failed.
-        what: &'static str,
-        /// The system's error.
-        errno: Errno,
-    },
-}
-
-/// The failure of a system call, by the operation that failed.
-pub(crate) fn system(what: &'static str) -> impl Fn(Errno) -> ServeError {
-    move |errno| ServeError::System { what, errno }
 }
 
 /// Places of a board's descriptors in a [`WaitSet`], and how many there are.

@@ -3,9 +3,10 @@
 //! signed metadata and the packages' hashes; no root is needed since nothing is installed.
 
 use crate::exec;
+use crate::files;
 use crate::manifest::PackageRecord;
 use crate::sources::{Host, Release, derive, stanzas};
-use crate::store::{self, Lock, Store};
+use crate::store::{Lock, Store};
 use crate::{Error, Manifest, Result};
 use std::collections::HashMap;
 use std::fs;
@@ -37,6 +38,11 @@ pub(crate) struct Fetched {
     pub(crate) record: PackageRecord,
 }
 
+/// What a manifest says of them.
+pub(crate) fn records(debs: impl IntoIterator<Item = Fetched>) -> impl Iterator<Item = PackageRecord> {
+    debs.into_iter().map(|deb| deb.record)
+}
+
 /// Lists younger than this are not fetched again.
 const FRESH: Duration = Duration::from_secs(3600);
 
@@ -55,18 +61,18 @@ impl<'a> Apt<'a> {
         let sources = derive(&host, &release)?;
         let dir = store.path().join("apt").join(&release.name);
         for sub in ["state", "lists/partial", "cache/archives/partial"] {
-            store::make_dir(dir.join(sub))?;
+            files::make_dir(dir.join(sub))?;
         }
-        store::write(&dir.join("status"), b"")?;
-        store::write(&dir.join("debian.sources"), sources.text.as_bytes())?;
-        store::write(&dir.join("apt.conf"), config(&dir, &release)?.as_bytes())?;
+        files::write(&dir.join("status"), b"")?;
+        files::write(&dir.join("debian.sources"), sources.text.as_bytes())?;
+        files::write(&dir.join("apt.conf"), config(&dir, &release)?.as_bytes())?;
         let apt = Apt { store, lock, release, keyring: sources.keyring, dir };
         let stamp = apt.dir.join("stamp");
         let fresh = fs::read(&stamp).is_ok_and(|of| of == sources.text.as_bytes())
             && fs::metadata(&stamp).and_then(|m| m.modified()).is_ok_and(|t| t.elapsed().is_ok_and(|age| age < FRESH));
         if !fresh {
             apt.update()?;
-            store::write(&stamp, sources.text.as_bytes())?;
+            files::write(&stamp, sources.text.as_bytes())?;
         }
         Ok(apt)
     }
@@ -124,13 +130,13 @@ impl<'a> Apt<'a> {
     /// Brings packages into the pool and checks every one against the hash in the signed metadata.
     pub(crate) fn fetch(&self, what: &str, debs: &[Deb]) -> Result<Vec<Fetched>> {
         let pool = self.store.path().join("debs");
-        store::make_dir(&pool)?;
+        files::make_dir(&pool)?;
         let expected = self.hashes(debs)?;
         let intact = |deb: &Deb, path: &Path| -> Result<Option<String>> {
             if !path.exists() {
                 return Ok(None);
             }
-            let hash = store::sha256_file(path)?;
+            let hash = files::sha256_file(path)?;
             Ok((expected.get(&(deb.name.clone(), deb.version.clone())) == Some(&hash)).then_some(hash))
         };
         let mut missing = Vec::new();
@@ -321,7 +327,7 @@ pub(crate) fn install(
 ) -> Result<Manifest> {
     let debs = apt.fetch(what, &apt.closure(&[package])?)?;
     unpack(store, what, &debs, root)?;
-    Ok(Manifest::of(part, debs))
+    Ok(Manifest::of(part, records(debs)))
 }
 
 /// The same with the version that a Debian release has, whatever the host's; `remedy` is for when it has none.
@@ -343,8 +349,8 @@ pub(crate) fn install_from(
 pub(crate) fn unpack(store: &Store, what: &str, debs: &[Fetched], root: &Path) -> Result<()> {
     // The merged layout is a maintainer script's work on bookworm, so it is made beforehand.
     for dir in ["bin", "sbin", "lib", "lib64"] {
-        store::make_dir(root.join("usr").join(dir))?;
-        store::link(format!("usr/{dir}"), &root.join(dir))?;
+        files::make_dir(root.join("usr").join(dir))?;
+        files::link(format!("usr/{dir}"), &root.join(dir))?;
     }
     let step = store.progress.step(format!("Unpacking {what}"), None);
     for deb in debs {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which kernel a guest runs: Debian's, by series or by version, or the user's own.
 
-use crate::{Error, KernelSeries, Result};
+use crate::series::KernelSeries;
+use crate::{Error, Result};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::path::PathBuf;

@@ -4,7 +4,8 @@
 
 use crate::apt::{self, Apt, Fetched};
 use crate::chroot::{self, Owners};
-use crate::store::{self, Lock, Store};
+use crate::files;
+use crate::store::{Lock, Store};
 use crate::{Error, Manifest, Result, owners, sources};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -54,7 +55,7 @@ impl Store {
         let mut names = packages.to_vec();
         names.sort();
         names.dedup();
-        let key = store::sha256_parts([("format", FORMAT.as_bytes()), ("packages", names.join(" ").as_bytes())]);
+        let key = files::sha256_parts([("format", FORMAT.as_bytes()), ("packages", names.join(" ").as_bytes())]);
         let make = |lock: &Lock, at: &Path| make(self, lock, &suite, &names, at);
         let (dir, manifest) = self.artefact(&format!("root/{suite}-{}", &key[..16]), make)?;
         Ok((dir.join("root"), manifest))
@@ -63,7 +64,7 @@ impl Store {
 
 fn make(store: &Store, lock: &Lock, suite: &str, packages: &[String], at: &Path) -> Result<Manifest> {
     if owners::are_foreign() {
-        store::write(&at.join(owners::MARK), b"")?;
+        files::write(&at.join(owners::MARK), b"")?;
     }
     // Before anything is fetched.
     chroot::check(store, Owners::Several)?;
@@ -82,13 +83,13 @@ fn make(store: &Store, lock: &Lock, suite: &str, packages: &[String], at: &Path)
     configure(store, &root)?;
     clean(&root)?;
     step.done();
-    Ok(Manifest::of(what, debs))
+    Ok(Manifest::of(what, apt::records(debs)))
 }
 
 /// What dpkg expects of a root.
 fn prepare(root: &Path, debs: &[Fetched]) -> Result<()> {
     for dir in [DEBS, "proc", "sys", "dev", "run", "tmp", "root", "home", "var/lib/dpkg/info", "var/lib/dpkg/updates"] {
-        store::make_dir(root.join(dir))?;
+        files::make_dir(root.join(dir))?;
     }
     let mode = |path: &str, mode: u32| {
         let path = root.join(path);
@@ -97,15 +98,15 @@ fn prepare(root: &Path, debs: &[Fetched]) -> Result<()> {
     mode("tmp", 0o1777)?;
     mode("root", 0o700)?;
     for name in ["status", "available"] {
-        store::write(&root.join("var/lib/dpkg").join(name), b"")?;
+        files::write(&root.join("var/lib/dpkg").join(name), b"")?;
     }
     // The owners that packages name; base-passwd itself comes with all others.
     for name in ["passwd", "group"] {
         let master = root.join(format!("usr/share/base-passwd/{name}.master"));
-        store::write(&root.join("etc").join(name), &store::read(&master)?)?;
+        files::write(&root.join("etc").join(name), &files::read(&master)?)?;
     }
     // Nothing is started while packages are configured.
-    store::write(&root.join("usr/sbin/policy-rc.d"), b"#!/bin/sh\nexit 101\n")?;
+    files::write(&root.join("usr/sbin/policy-rc.d"), b"#!/bin/sh\nexit 101\n")?;
     mode("usr/sbin/policy-rc.d", 0o755)?;
     for deb in debs {
         let to = root.join(DEBS).join(deb.path.file_name().unwrap_or_default());

@@ -5,11 +5,12 @@ use crate::config::Uses;
 use crate::directories::{Directory, Transport};
 use crate::disk::Disk;
 use crate::ext4::Ext4;
+use crate::files::{self, read};
 use crate::kernel::{Headers, Kernel, Modules};
 use crate::manifest::FileRecord;
-use crate::module::{KO, LAB_KO, NET_KO, forget_old};
+use crate::module::{KO, LAB_KO, NET_KO};
 use crate::root::{RootChoice, Share};
-use crate::store::{self, Store, read};
+use crate::store::Store;
 use crate::{Error, KernelChoice, KernelSeries, Machine, Manifest, Result, modules, own, peers};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
@@ -207,10 +208,10 @@ impl Store {
             ("preload", &preload),
         ];
         let varied = contents.iter().chain(&modules).map(|(n, c)| (*n, c.as_slice()));
-        let key = store::sha256_parts(fixed.into_iter().chain(varied));
+        let key = files::sha256_parts(fixed.into_iter().chain(varied));
 
         let (dir, image) = self.artefact(&format!("guest/{}-{}", kernel.name, &key[..16]), |_, at| {
-            forget_old(self, "guest", &kernel.name);
+            self.forget_old("guest", &kernel.name);
             let mut image = Ext4::new();
             for dir in ["dev", "proc", "sys", "tmp", "run", "root", "mnt", "home/tg", "bin", "usr/lib64", peers::INSIDE]
             {
@@ -256,7 +257,7 @@ impl Store {
             for applet in userland.applets(self)?.iter().filter(|a| !own(a)) {
                 image.symlink(&format!("bin/{applet}"), "busybox");
             }
-            store::write(&at.join(ROOT), &image.finish()?)?;
+            files::write(&at.join(ROOT), &image.finish()?)?;
             Ok(Manifest { files: vec![FileRecord::of(at, ROOT)?], ..Manifest::default() })
         })?;
         let mut manifest = kernel.manifest.clone();

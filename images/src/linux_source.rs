@@ -34,7 +34,7 @@ impl Store {
                 let (from, to) = (scratch.join(in_package(&package)), at.join(archive(&package)));
                 std::fs::rename(&from, &to).map_err(Error::io("cannot move", &from))?;
                 std::fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
-                return Ok(Manifest::of(format!("{what} (Debian {})", apt.release.name), debs));
+                return Ok(Manifest::of(format!("{what} (Debian {})", apt.release.name), apt::records(debs)));
             }
             let remedy =
                 "add Debian's security archive to the host's apt sources, or unpack a source by hand (ci/README.md)";

@@ -2,12 +2,15 @@
 //! What a thing was made of. Debian's pool drops old versions, so a cluster takes the newest of a named series and
 //! writes down which one that was.
 
-use crate::apt::Fetched;
-use crate::{Result, store};
+use crate::Result;
+use crate::files::sha256_file;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
+
+/// Its file beside an artefact.
+pub(crate) const MANIFEST: &str = "manifest.json";
 
 /// The versions and hashes behind one artefact (a QEMU, a kernel, a guest image) or several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,15 +48,14 @@ pub struct FileRecord {
 impl FileRecord {
     /// The record of the file `name` of the artefact at `at`.
     pub(crate) fn of(at: &Path, name: &str) -> Result<FileRecord> {
-        Ok(FileRecord { name: name.into(), sha256: store::sha256_file(&at.join(name))? })
+        Ok(FileRecord { name: name.into(), sha256: sha256_file(&at.join(name))? })
     }
 }
 
 impl Manifest {
     /// One part, made of these packages.
-    pub(crate) fn of(part: String, debs: impl IntoIterator<Item = Fetched>) -> Manifest {
-        let packages = debs.into_iter().map(|deb| deb.record).collect();
-        Manifest { parts: vec![part], packages, files: Vec::new() }
+    pub(crate) fn of(part: String, packages: impl IntoIterator<Item = PackageRecord>) -> Manifest {
+        Manifest { parts: vec![part], packages: packages.into_iter().collect(), files: Vec::new() }
     }
 
     /// Adds everything `other` has that `self` lacks.

@@ -3,10 +3,11 @@
 
 use crate::apt::{self, Apt};
 use crate::chroot::{self, Owners};
+use crate::files;
 use crate::kernel::Headers;
 use crate::manifest::FileRecord;
 use crate::sources::Host;
-use crate::store::{self, Lock, Store};
+use crate::store::{Lock, Store};
 use crate::tools::source_root;
 use crate::{Error, Kernel, KernelChoice, KernelSeries, Manifest, Result, exec};
 use std::collections::BTreeMap;
@@ -78,13 +79,13 @@ impl Store {
     pub(crate) fn module_for(&self, kernel: &Kernel) -> Result<Module> {
         let sources = sources()?;
         let kernel_id = kernel.manifest.parts.join("\n");
-        let key = store::sha256_parts(
+        let key = files::sha256_parts(
             [("kernel", kernel_id.as_bytes())]
                 .into_iter()
                 .chain(sources.iter().map(|(n, c)| (n.as_str(), c.as_slice()))),
         );
         let (dir, manifest) = self.artefact(&format!("module/{}-{}", kernel.name, &key[..16]), |lock, at| {
-            forget_old(self, "module", &kernel.name);
+            self.forget_old("module", &kernel.name);
             let step = self.progress.step(format!("Building the driver for {}", kernel.release), None);
             let build = Build::run(self, lock, kernel, &sources, &["W=1", "modules"])?.success(kernel)?;
             let mut files = Vec::new();
@@ -93,7 +94,7 @@ impl Store {
                 fs::copy(&made, at.join(name)).map_err(Error::io("the build left no module to copy:", &made))?;
                 files.push(FileRecord::of(at, name)?);
             }
-            store::write(&at.join("warnings"), findings(&build.log).join("\n").as_bytes())?;
+            files::write(&at.join("warnings"), findings(&build.log).join("\n").as_bytes())?;
             step.done();
             Ok(Manifest { files, ..Manifest::of(format!("driver built for {}", kernel.release), []) })
         })?;
@@ -238,7 +239,7 @@ fn collect(base: &Path, dir: &Path, found: &mut BTreeMap<String, Vec<u8>>) -> Re
         if path.is_dir() {
             collect(base, &path, found)?;
         } else if path.is_file() && !name.starts_with('.') && !PRODUCTS.iter().any(|p| name.ends_with(p)) {
-            let content = store::read(&path)?;
+            let content = files::read(&path)?;
             let name = path.strip_prefix(base).unwrap_or(&path).to_string_lossy().into_owned();
             found.insert(name, content);
         }
@@ -257,7 +258,7 @@ impl Sources {
         for (name, content) in sources {
             let path = base.join(name);
             if let Some(dir) = path.parent() {
-                store::make_dir(dir)?;
+                files::make_dir(dir)?;
             }
             fs::write(&path, content).map_err(Error::io("cannot write", &path))?;
         }
@@ -372,7 +373,7 @@ fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     let root = at.join("root");
     apt::unpack(store, "checkpatch and perl", &tools, &root)?;
     for dir in ["tmp", "proc", "dev", "build", "checkpatch"] {
-        store::make_dir(root.join(dir))?;
+        files::make_dir(root.join(dir))?;
     }
     let step = store.progress.step("Taking checkpatch out of the kernel source", None);
     for deb in &source {
@@ -388,21 +389,7 @@ fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     let scratch = root.join("tmp/usr");
     fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
     step.done();
-    Ok(Manifest::of(format!("checkpatch of {best} (Debian {release})"), source.into_iter().chain(tools)))
-}
-
-/// Removes artefacts of `kind` and a kernel that have not been used for a day; each edit of the sources makes a new
-/// one.
-pub(crate) fn forget_old(store: &Store, kind: &str, kernel: &str) {
-    for entry in fs::read_dir(store.path().join(kind)).into_iter().flatten().flatten() {
-        let old = entry
-            .metadata()
-            .and_then(|m| m.modified())
-            .is_ok_and(|t| t.elapsed().is_ok_and(|age| age.as_secs() > 24 * 3600));
-        if old && entry.file_name().to_string_lossy().starts_with(&format!("{kernel}-")) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
+    Ok(Manifest::of(format!("checkpatch of {best} (Debian {release})"), apt::records(source.into_iter().chain(tools))))
 }
 
 #[cfg(test)]

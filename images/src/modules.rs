@@ -5,12 +5,12 @@
 use crate::apt::{self, Apt};
 use crate::config::{Config, Set};
 use crate::cpio::Cpio;
+use crate::files::{self, read};
 use crate::kernel::{Kernel, Modules};
 use crate::manifest::FileRecord;
-use crate::module::forget_old;
 use crate::prefix::Program;
 use crate::sources::Host;
-use crate::store::{self, Store, read};
+use crate::store::Store;
 use crate::{Error, Manifest, Result, exec, peers};
 use std::collections::HashMap;
 use std::fs;
@@ -37,7 +37,7 @@ impl Store {
         let inside = format!("lib/modules/{}", kernel.release);
         let name = format!("modules/{}-{}-{VERSION}", kernel.name, kernel.release);
         let (dir, _) = self.artefact(&name, |lock, at| {
-            forget_old(self, "modules", &kernel.name);
+            self.forget_old("modules", &kernel.name);
             let what = format!("the modules of Linux {}", kernel.release);
             let apt = Apt::open(self, lock, Host::release)?;
             let tools = at.join("tools");
@@ -45,7 +45,7 @@ impl Store {
             let debs = peers::packages(self, lock, kernel)?;
             let step = self.progress.step(format!("Unpacking {what}"), None);
             let scratch = at.join("scratch");
-            store::make_dir(&scratch)?;
+            files::make_dir(&scratch)?;
             for deb in &debs {
                 apt::unpack_one(&deb.path, &scratch, &["*/boot", "*/doc"])?;
             }
@@ -55,7 +55,7 @@ impl Store {
                 Error::missing(what.as_str(), scratch.join("lib/modules"), remedy)
             })?;
             let to = at.join(&inside);
-            store::make_dir(at.join("lib/modules"))?;
+            files::make_dir(at.join("lib/modules"))?;
             fs::rename(&unpacked, &to).map_err(Error::io("cannot move", &unpacked))?;
             let mut depmod = Program::of_prefix_as(&tools, "kmod", "modules", "usr/bin/kmod", "depmod")?.command();
             depmod.arg("-b").arg(at).arg(&kernel.release);
@@ -75,13 +75,13 @@ impl Store {
     pub(crate) fn initramfs(&self, kernel: &Kernel, init: &Path) -> Result<PathBuf> {
         let tree = self.module_tree(kernel)?;
         let init = read(init)?;
-        let key = store::sha256_parts([
+        let key = files::sha256_parts([
             ("version", VERSION.to_string().as_bytes()),
             ("release", kernel.release.as_bytes()),
             ("init", &init),
         ]);
         let (dir, _) = self.artefact(&format!("initramfs/{}-{}", kernel.name, &key[..16]), |_, at| {
-            forget_old(self, "initramfs", &kernel.name);
+            self.forget_old("initramfs", &kernel.name);
             let text =
                 |name: &str| fs::read_to_string(tree.join(name)).map_err(Error::io("cannot read", tree.join(name)));
             let (dep, softdep, alias) = (text("modules.dep")?, text("modules.softdep")?, text("modules.alias")?);
@@ -97,7 +97,7 @@ impl Store {
                 cpio.file(&format!("{EARLY}/{n:03}-{file}"), 0o644, &read(&tree.join(path))?);
             }
             cpio.file("init", 0o755, &init);
-            store::write(&at.join(INITRAMFS), &cpio.finish())?;
+            files::write(&at.join(INITRAMFS), &cpio.finish())?;
             Ok(Manifest { files: vec![FileRecord::of(at, INITRAMFS)?], ..Manifest::default() })
         })?;
         Ok(dir.join(INITRAMFS))

@@ -3,9 +3,10 @@
 //! host's compiler.
 
 use crate::config::Config;
+use crate::files::{self, hex};
 use crate::kernel::{Headers, Kernel, Modules};
 use crate::manifest::FileRecord;
-use crate::store::{self, Store, hex};
+use crate::store::Store;
 use crate::{Error, Manifest, Result, vmlinux};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -228,8 +229,8 @@ fn configuration(tree: Option<&Path>, image: &Path, release: &str, code: &[u8]) 
 /// The uncompressed kernel of this content.
 fn unpacked(store: &Store, sha256: &str, elf: &[u8]) -> Result<PathBuf> {
     let (dir, _) = store.artefact(&format!("own/own-{}", &sha256[..16]), |_, at| {
-        crate::module::forget_old(store, "own", "own");
-        store::write(&at.join("vmlinux"), elf)?;
+        store.forget_old("own", "own");
+        files::write(&at.join("vmlinux"), elf)?;
         Ok(Manifest { files: vec![FileRecord::of(at, "vmlinux")?], ..Manifest::default() })
     })?;
     Ok(dir.join("vmlinux"))

@@ -4,10 +4,10 @@
 //! were built, and are loaded by what needs them.
 
 use crate::apt::{self, Apt, Fetched};
+use crate::files;
 use crate::kernel::Modules;
 use crate::manifest::FileRecord;
-use crate::module::forget_old;
-use crate::store::{self, Lock, Store};
+use crate::store::{Lock, Store};
 use crate::{Error, Kernel, Manifest, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,10 +51,10 @@ impl Store {
         }
         let (dir, manifest) =
             self.artefact(&format!("peers/{}-{}-{VERSION}", kernel.name, kernel.release), |lock, at| {
-                forget_old(self, "peers", &kernel.name);
+                self.forget_old("peers", &kernel.name);
                 let debs = packages(self, lock, kernel)?;
                 let scratch = at.join("scratch");
-                store::make_dir(&scratch)?;
+                files::make_dir(&scratch)?;
                 for deb in &debs {
                     apt::unpack_one(&deb.path, &scratch, &["*/boot", "*/sound"])?;
                 }

@@ -2,8 +2,9 @@
 //! The oldest Rust that the project promises to compile with, from Debian's packages.
 
 use crate::apt::{self, Apt};
+use crate::files;
 use crate::sources::Release;
-use crate::store::{self, Lock, Store};
+use crate::store::{Lock, Store};
 use crate::{Error, Manifest, Result, exec};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,10 +65,10 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     let debs = apt.fetch(&what, &debs)?;
     apt::unpack(store, &what, &debs, &at.join("root"))?;
     let bin = at.join("bin");
-    store::make_dir(&bin)?;
+    files::make_dir(&bin)?;
     for program in PACKAGES {
         let script = bin.join(program);
-        store::write(&script, wrapper(program).as_bytes())?;
+        files::write(&script, wrapper(program).as_bytes())?;
         let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(&script, executable).map_err(Error::io("cannot make executable", &script))?;
         // It must start here before it is kept.
@@ -77,7 +78,7 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
             return Err(Error::build(format!("starting {program}"), status, out.tail(10)));
         }
     }
-    Ok(Manifest::of(format!("{what} (Debian {RELEASE})"), debs))
+    Ok(Manifest::of(format!("{what} (Debian {RELEASE})"), apt::records(debs)))
 }
 
 /// A script beside the packages' root, wherever that is, which runs a program through their own loader. What a

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The cache: one directory, one lock, whole artefacts only.
 
+use crate::files::write;
+use crate::manifest::MANIFEST;
 use crate::{Error, Manifest, Progress, Result, intact, owners};
 use rustix::fs::{FlockOperation, Gid, Uid};
-use sha2::{Digest, Sha256};
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -162,6 +162,20 @@ impl Store {
         Ok((place.to_path_buf(), manifest))
     }
 
+    /// Removes artefacts of `kind` and a kernel that have not been used for a day; each edit of the sources makes a new
+    /// one.
+    pub(crate) fn forget_old(&self, kind: &str, kernel: &str) {
+        for entry in fs::read_dir(self.path().join(kind)).into_iter().flatten().flatten() {
+            let old = entry
+                .metadata()
+                .and_then(|m| m.modified())
+                .is_ok_and(|t| t.elapsed().is_ok_and(|age| age.as_secs() > 24 * 3600));
+            if old && entry.file_name().to_string_lossy().starts_with(&format!("{kernel}-")) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
     /// Bytes that are free on the cache's disk.
     fn free(&self) -> u64 {
         rustix::fs::statvfs(&self.root).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
@@ -208,7 +222,6 @@ impl Store {
 const TEMPORARY: &str = "tmp-";
 /// With less than this free nothing is made: one release's package lists, and what apt makes of them, take some 100 MB.
 const LEAST_FREE: u64 = 200_000_000;
-pub(crate) const MANIFEST: &str = "manifest.json";
 
 fn default_place(env: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
     let places = [("TELEGRAPHOS_CACHE", ""), ("XDG_CACHE_HOME", "telegraphos"), ("HOME", ".cache/telegraphos")];
@@ -224,59 +237,6 @@ fn default_place(env: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
 /// The path that an environment variable has; an empty one counts as unset.
 pub(crate) fn environment(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
-}
-
-/// Makes a directory and those above it.
-pub(crate) fn make_dir(path: impl AsRef<Path>) -> Result<()> {
-    fs::create_dir_all(&path).map_err(Error::io("cannot create", &path))
-}
-
-/// Makes a symbolic link, unless something is in its place.
-pub(crate) fn link(target: impl AsRef<Path>, link: &Path) -> Result<()> {
-    if link.symlink_metadata().is_ok() {
-        return Ok(());
-    }
-    std::os::unix::fs::symlink(target, link).map_err(Error::io("cannot link", link))
-}
-
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(Error::io("cannot read", path))
-}
-
-/// Writes a file under another name and renames it, so that a reader never sees a part of it.
-pub(crate) fn write(path: &Path, content: &[u8]) -> Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-        .tempfile_in(dir)
-        .map_err(Error::io("cannot create a file in", dir))?;
-    file.write_all(content).map_err(Error::io("cannot write", path))?;
-    file.persist(path).map_err(|e| Error::io("cannot write", path)(e.error))?;
-    Ok(())
-}
-
-pub(crate) fn hex(digest: impl AsRef<[u8]>) -> String {
-    digest.as_ref().iter().map(|b| format!("{b:02x}")).collect()
-}
-
-/// SHA-256 of a file, lower-case hexadecimal.
-pub(crate) fn sha256_file(path: &Path) -> Result<String> {
-    let mut file = File::open(path).map_err(Error::io("cannot read", path))?;
-    let mut hash = Sha256::new();
-    std::io::copy(&mut file, &mut hash).map_err(Error::io("cannot read", path))?;
-    Ok(hex(hash.finalize()))
-}
-
-/// SHA-256 over named parts; names and lengths go in, so no two lists collide.
-pub(crate) fn sha256_parts<'a>(parts: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> String {
-    let mut hash = Sha256::new();
-    for (name, content) in parts {
-        hash.update((name.len() as u64).to_le_bytes());
-        hash.update(name);
-        hash.update((content.len() as u64).to_le_bytes());
-        hash.update(content);
-    }
-    hex(hash.finalize())
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 
 use crate::apt;
 use crate::exec;
+use crate::files;
 use crate::prefix::{self, Program};
 use crate::qemu::Version;
-use crate::store::{self, Lock, Store};
+use crate::store::{Lock, Store};
 use crate::{Error, Manifest, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,8 +74,8 @@ fn check(store: &Store, program: &Program, shown: &str) -> Result<Version> {
     // Not every one has Lua, and one that has runs no scripts for root unless configured to: so it is tried.
     let dir = tempfile::tempdir().map_err(Error::io("cannot create a temporary directory in", std::env::temp_dir()))?;
     let (script, empty) = (dir.path().join("trial.lua"), dir.path().join("empty.pcapng"));
-    store::write(&script, format!("print({TRIAL:?})\n").as_bytes())?;
-    store::write(&empty, &EMPTY)?;
+    files::write(&script, format!("print({TRIAL:?})\n").as_bytes())?;
+    files::write(&empty, &EMPTY)?;
     let script = format!("lua_script:{}", script.display());
     let out = exec::run(program.command().arg("-X").arg(script).arg("-r").arg(&empty), &store.cancel, || ())?;
     if !out.stdout.contains(TRIAL) {
@@ -97,8 +98,8 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     // It runs no scripts for root, which CI mostly is, unless its own configuration allows it. It finds that beside
     // its loader.
     let plugins = at.join(PLUGINS);
-    store::make_dir(&plugins)?;
-    store::write(&plugins.join("init.lua"), b"run_user_scripts_when_superuser = true\n")?;
+    files::make_dir(&plugins)?;
+    files::write(&plugins.join("init.lua"), b"run_user_scripts_when_superuser = true\n")?;
     // It must start here before it is kept.
     let trial = from_prefix(at, manifest.clone())?;
     check(store, &trial.program, &at.display().to_string())?;

@@ -28,7 +28,7 @@ impl Store {
             let version = |name| debs.iter().find(|d| d.record.name == name).map_or("?", |d| d.record.version.as_str());
             let (busybox, pciutils) = (version("busybox-static"), version("pciutils"));
             let part = format!("busybox {busybox}, pciutils {pciutils} (Debian {})", apt.release.name);
-            Ok(Manifest::of(part, debs))
+            Ok(Manifest::of(part, apt::records(debs)))
         })?;
         Ok(Userland { root: dir.join("root"), manifest })
     }

@@ -34,6 +34,7 @@
 
 mod consumers;
 mod driver;
+mod mode;
 mod setup;
 mod story;
 
@@ -41,8 +42,9 @@ use super::board::{Board, Reaction, Touch};
 use super::buffers::Buffers;
 use super::handler::{At, Handler, Stage};
 use super::memory::{Arena, ROOM, WORDS, Word, element, name, shape};
-use consumers::{Consumer, Mode};
+use consumers::Consumer;
 use driver::Driver;
+use mode::Mode;
 pub(crate) use setup::{Counting, Setup};
 use stateright::{Model, Property};
 use std::fmt;

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The arrows between crates are those of `docs/architecture.md`, and no process links what it does not need.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
+use crate::workspace::{list, metadata, packages, text, text_of};
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The page with the arrows.
 const PAGE: &str = "docs/architecture.md";
@@ -34,35 +32,9 @@ const NOT_LINKED: [(&str, &[&[&str]]); 10] = [
 
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// The output of `cargo metadata` for the workspace as locked, for this machine.
-fn metadata() -> Value {
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["metadata", "--format-version=1", "--offline", "--locked", "--filter-platform", &target])
-        .current_dir(root())
-        .output()
-        .expect("cargo starts");
-    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON")
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().unwrap_or_else(|| panic!("cargo metadata has a list {key:?}"))
-}
-
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_else(|| panic!("cargo metadata has a text {key:?}"))
-}
-
 /// The crates of the workspace, each with its normal dependencies (not dev or build dependencies) in the workspace.
 fn arrows(metadata: &Value) -> Arrows {
-    let members: BTreeSet<&str> = list(metadata, "workspace_members").iter().filter_map(Value::as_str).collect();
-    let ours = list(metadata, "packages").iter().filter(|package| members.contains(text(package, "id")));
-    let ours: Vec<&Value> = ours.collect();
+    let ours = packages(metadata);
     let names: BTreeSet<&str> = ours.iter().map(|package| text(package, "name")).collect();
     let of = |package: &Value| {
         let normal = list(package, "dependencies").iter().filter(|dependency| dependency["kind"].is_null());
@@ -137,8 +109,7 @@ fn linked(metadata: &Value, name: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_page_has_the_arrows_between_crates() {
-    let page = std::fs::read_to_string(root().join(PAGE)).expect("the page is there");
-    let wrong = differences(&page, &arrows(&metadata()));
+    let wrong = differences(&text_of(PAGE), &arrows(&metadata()));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `.ci/run` is a gate: the environment cannot change its tests.
 
+use crate::workspace::{files, root, text_of};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Variables that may stay set, since they do not change the tests: paths, programs that are checked before use, and
@@ -22,29 +22,11 @@ const KEPT: [&str; 11] = [
     "OUT_DIR",
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
-        if path.is_dir() && name != "target" && !name.to_string_lossy().starts_with('.') {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 /// Environment variables that the source tree reads by a literal name, and the file of each.
-fn read_by_name() -> BTreeMap<String, PathBuf> {
-    let mut files = Vec::new();
-    sources(&root(), &mut files);
-    assert!(files.len() > 100, "only {} sources were found", files.len());
+fn read_by_name() -> BTreeMap<String, String> {
     let mut names = BTreeMap::new();
-    for file in files {
-        let text = std::fs::read_to_string(&file).expect("a source is text");
+    for file in files(&["*.rs"], 300) {
+        let text = text_of(&file);
         for start in ["env::var(\"", "env::var_os(\""] {
             for rest in text.split(start).skip(1) {
                 let name = rest.split('"').next().unwrap_or_default();
@@ -84,16 +66,11 @@ fn ci_unsets_whatever_the_tests_read() {
 #[test]
 fn cargo_builds_only_in_a_directory_of_its_own() {
     // The first gives each build its directory, the second builds nothing.
-    let may = ["images/src/tools.rs", "tests/src/arrows.rs"].map(|path| root().join(path));
-    let mut files = Vec::new();
-    sources(&root(), &mut files);
+    let may = ["images/src/tools.rs", "tests/src/workspace.rs"];
     let words = [["env!(\"CARGO", "\")"], ["var_os(\"CARGO", "\")"], ["new(\"car", "go\")"]].map(|word| word.concat());
-    let starts = |file: &PathBuf| {
-        let text = std::fs::read_to_string(file).expect("a source is text");
-        words.iter().any(|word| text.contains(word))
-    };
-    let found: Vec<&PathBuf> = files.iter().filter(|file| starts(file)).collect();
-    assert!(may.iter().all(|file| found.contains(&file)), "{found:?}");
-    let others: Vec<_> = found.into_iter().filter(|file| !may.contains(file)).collect();
+    let starts = |file: &String| words.iter().any(|word| text_of(file).contains(word));
+    let found: Vec<String> = files(&["*.rs"], 300).into_iter().filter(starts).collect();
+    assert!(may.iter().all(|file| found.iter().any(|found| found == file)), "{found:?}");
+    let others: Vec<_> = found.into_iter().filter(|file| !may.contains(&file.as_str())).collect();
     assert!(others.is_empty(), "{others:?} start cargo: use telegraphos_images::nested_cargo, with a target directory");
 }

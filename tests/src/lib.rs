@@ -15,6 +15,10 @@ mod arrows;
 #[cfg(test)]
 mod gates;
 #[cfg(test)]
+mod imports;
+#[cfg(test)]
 mod width;
+#[cfg(test)]
+mod workspace;
 
 pub use suite::Suite;

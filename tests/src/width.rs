@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Comments and prose keep to the width of `.editorconfig`. `cargo fmt` handles code.
 
-use std::path::Path;
-use std::process::Command;
+use crate::workspace::{files, text_of};
 
 /// The number in `.editorconfig` for Rust and Markdown.
 fn width(config: &str) -> usize {
@@ -43,21 +42,16 @@ fn too_wide(text: &str, rust: bool, width: usize) -> Vec<usize> {
 
 #[test]
 fn comments_and_prose_keep_to_the_width() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let width = width(&std::fs::read_to_string(root.join(".editorconfig")).expect(".editorconfig"));
-    let listed = Command::new("git").args(["ls-files", "*.rs", "*.md"]).current_dir(&root).output().expect("git");
-    let listed = String::from_utf8(listed.stdout).expect("names");
-    let (mut files, mut wide) = (0, Vec::new());
-    for name in listed.lines() {
-        let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
-        files += 1;
+    let width = width(&text_of(".editorconfig"));
+    let mut wide = Vec::new();
+    for name in files(&["*.rs", "*.md"], 300) {
+        let text = text_of(&name);
         // Generated from the packets, one table for each.
         if name != "docs/packets.md" {
             let lines = too_wide(&text, name.ends_with(".rs"), width);
             wide.extend(lines.into_iter().map(|line| format!("{name}:{line}")));
         }
     }
-    assert!(files > 300, "only {files} files were found");
     assert!(wide.is_empty(), "wider than {width} characters: break these lines\n{}", wide.join("\n"));
 }
 

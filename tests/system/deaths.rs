@@ -3,7 +3,7 @@
 //! in bounded time, and nothing of theirs is left.
 
 use crate::help::{LIMIT, tables, within, without_power};
-use crate::messages::{ended_well, nothing_is_left, nothing_is_left_at, serving};
+use crate::processes::{ended_well, nothing_is_left, nothing_is_left_at, serving};
 use anyhow::{Context, Result, ensure};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;

@@ -3,7 +3,7 @@
 
 use crate::deaths::told;
 use crate::help::{LIMIT, register, within, without_power};
-use crate::messages;
+use crate::processes;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -317,7 +317,7 @@ pub(crate) fn master_dies(cluster: &Cluster) -> Result<()> {
         ensure!(output.status.success(), "{}: {}", output.status, output.stdout);
     }
     no_sleeper_is_left(cluster)?;
-    messages::nothing_is_left_of(cluster, "tgd")
+    processes::nothing_is_left_of(cluster, "tgd")
 }
 
 /// A node does not run for a while, and the others declare it dead: it learns that, ends its tasks, and joins again.

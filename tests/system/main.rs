@@ -27,6 +27,7 @@ mod net;
 mod operations;
 mod ports;
 mod pressure;
+mod processes;
 mod queues;
 mod replicas;
 mod rings;
@@ -173,7 +174,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("msg_hostile_process", &messages::hostile),
             ("msg_grants_end_with_their_messages", &messages::grants_end),
             ("msg_kept_imports_give_way", &messages::kept_imports_give_way),
-            ("msg_nothing_is_left", &messages::nothing_is_left),
+            ("msg_nothing_is_left", &processes::nothing_is_left),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
             ("driver_reloaded_amid_activity", &pressure::driver_reloaded_amid_activity),
             ("rings_carry_what_nothing_observes", &rings::carry_what_nothing_observes),
@@ -183,7 +184,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("reset_by_the_button", &accidents::reset_button),
             ("msg_node_loses_its_power", &deaths::node_loses_its_power),
             ("s4_node_powered_off_amid_messages", &messages::threads_and_power),
-            ("msg_nothing_is_left_by_a_lost_node", &messages::nothing_is_left),
+            ("msg_nothing_is_left_by_a_lost_node", &processes::nothing_is_left),
             ("reset_while_peers_store", &accidents::stores_do_not_reach_a_rebooted_guest),
             ("unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
             ("guest_sleeps", &accidents::the_guest_sleeps),

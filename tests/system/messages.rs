@@ -2,24 +2,11 @@
 //! Messages between threads of processes on several nodes.
 
 use crate::deaths::{GONE_OR_GOING, are_told};
-use crate::help::{LIMIT, nothing_is_pinned, tables, within, without_power};
+use crate::help::{LIMIT, without_power};
+use crate::processes::{ended_well, serving};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
-use telegraphos_cluster::{Cluster, Guest, Running};
-
-/// Starts `tg-msg` with a command that others talk to.
-pub(crate) fn serving(node: &Guest, words: &[&str]) -> Result<Running> {
-    let mut server = node.argv(&[&["tg-msg"], words].concat()).keep_input_open().spawn()?;
-    server.wait_for_line(LIMIT, |line| line == "serving")?;
-    Ok(server)
-}
-
-/// Waits for the end of a process that others have talked to, which finds nothing wrong.
-pub(crate) fn ended_well(process: Running, what: &str) -> Result<()> {
-    let output = process.wait_for(LIMIT)?;
-    ensure!(output.status.success(), "{what}: {}: {}{}", output.status, output.stdout, output.stderr);
-    Ok(())
-}
+use telegraphos_cluster::{Cluster, Running};
 
 /// Each thread of each node sends all threads of all nodes what goes to slots, what goes there in fragments, and what
 /// boards fetch or store; each message comes once, whole, and those of one thread to another in their order.
@@ -292,41 +279,5 @@ pub(crate) fn threshold(cluster: &Cluster) -> Result<()> {
     ensure!(adapts[2][0] == 4096, "requests that cannot be made: {} bytes at most go to slots", adapts[2][0]);
     let fixed = run("fixed", "10", &["--eager", "1024"])?;
     ensure!(fixed.iter().all(|said| *said == [1024, 0, 0]), "{fixed:?}: expected nothing measured");
-    Ok(())
-}
-
-/// Processes that have ended, in whatever state, have left no memory that is pinned, no segment, no queue.
-pub(crate) fn nothing_is_left(cluster: &Cluster) -> Result<()> {
-    nothing_is_left_of(cluster, "msg")
-}
-
-/// No object of boards with that in its name is left, and no pinned page of any.
-pub(crate) fn nothing_is_left_of(cluster: &Cluster, what: &str) -> Result<()> {
-    nothing_is_left_at(cluster.guests(), what)
-}
-
-/// The same at some nodes.
-pub(crate) fn nothing_is_left_at<'a>(guests: impl IntoIterator<Item = &'a Guest>, what: &str) -> Result<()> {
-    for node in guests {
-        within(|| {
-            let said = tables(node, &["exports", "imports", "queues", "registrations", "/proc/vmstat"])?;
-            let left: Vec<&str> = said.lines().filter(|line| line.contains(what)).collect();
-            ensure!(left.is_empty(), "{left:?}");
-            nothing_is_pinned(&said)?;
-            // A context closes after its last object, of whatever kind. That of `tg0` is of the process that has loaded
-            // the module, which has ended.
-            let contexts = tables(node, &["contexts"])?;
-            let running = node.sh("ls /proc; ls /sys/class/net").check()?;
-            let is_there = |name: &str| running.lines().any(|line| line == name);
-            let has_ended = |line: &&str| {
-                let process = line.split(' ').find_map(|word| word.strip_prefix("process="));
-                !process.is_some_and(is_there)
-            };
-            let left: Vec<&str> = contexts.lines().filter(has_ended).collect();
-            ensure!(left.len() <= usize::from(is_there("tg0")), "contexts of processes that have ended: {left:?}");
-            Ok(())
-        })
-        .with_context(|| format!("node {}", node.node()))?;
-    }
     Ok(())
 }

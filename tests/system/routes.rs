@@ -4,7 +4,7 @@
 
 use crate::deaths::{GONE, are_told, arrived, receives};
 use crate::help::{LIMIT, without_power};
-use crate::messages::{self, ended_well};
+use crate::processes::{self, ended_well};
 use crate::whole;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
@@ -215,7 +215,7 @@ pub(crate) fn bad_neighbours(two: &Two) -> Result<()> {
 /// No pinned page, segment or queue, and no kernel has crashed.
 pub(crate) fn nothing_is_left(two: &Two) -> Result<()> {
     two.clusters.iter().try_for_each(|cluster| {
-        messages::nothing_is_left(cluster)?;
+        processes::nothing_is_left(cluster)?;
         whole::no_kernel_has_crashed(cluster)
     })
 }

@@ -4,7 +4,7 @@
 
 use crate::deaths::{all_of, told};
 use crate::help::LIMIT;
-use crate::{c, messages};
+use crate::{c, processes};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -318,7 +318,7 @@ pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
         servers.push(server);
         words.extend(["--stream".to_owned(), format!("{name}={before}{program} connect {address} {port}")]);
     }
-    let partner = messages::serving(far, &["partner", "layers"])?;
+    let partner = processes::serving(far, &["partner", "layers"])?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let output = near.argv(&words).limit(5 * LIMIT).run()?;
     println!("{}", output.stdout);
@@ -342,7 +342,7 @@ pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
 
 /// Nothing is left of connections that have ended.
 pub(crate) fn nothing_is_left(cluster: &Cluster) -> Result<()> {
-    messages::nothing_is_left_of(cluster, "tcp:")
+    processes::nothing_is_left_of(cluster, "tcp:")
 }
 
 /// A node loses its power and stays without: those who send to it, and those who wait for it, are told, and nothing is
@@ -356,5 +356,5 @@ pub(crate) fn node_is_lost(cluster: &Cluster) -> Result<()> {
     // It is the last part.
     far.kill_qemu();
     all_are_told(clients, begun)?;
-    messages::nothing_is_left_at([near], "tcp:")
+    processes::nothing_is_left_at([near], "tcp:")
 }

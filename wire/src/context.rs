@@ -37,6 +37,8 @@ use crate::packet::AtomicOp;
 
 /// Slots per context.
 pub const SLOTS: usize = 64;
+/// Bytes of the longest copy.
+pub const MAX_COPY: u64 = 16 << 20;
 /// Bits of the cookie.
 pub const COOKIE_BITS: u32 = 48;
 /// Bits of a context's key.

@@ -24,10 +24,12 @@ extern crate alloc;
 
 #[macro_use]
 mod cstruct;
+mod numbers;
 mod schema;
 
 pub mod admin;
 mod block;
+mod class;
 pub mod context;
 pub mod direct;
 mod epoch;
@@ -48,10 +50,11 @@ mod tags;
 pub mod uapi;
 pub mod window;
 
+pub use class::Class;
 pub use cstruct::{CField, CStruct};
 pub use epoch::ImportEpoch;
 pub use error::Status;
-pub use packet::{AtomicOp, Block, Body, Class, Lender, Loan, Packet, RemoteAddr, Rights};
+pub use packet::{AtomicOp, Block, Body, Lender, Loan, Packet, RemoteAddr, Rights};
 pub use tags::Tags;
 pub use window::{Aperture, WindowAddress, WindowLayout};
 

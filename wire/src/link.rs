@@ -23,8 +23,9 @@
 use alloc::vec::Vec;
 
 use crate::field::{Field, Show, Tail, field};
+use crate::numbers::numbers;
 use crate::packet::{self, Packet, PacketError};
-use crate::schema::{Encoded, Malformed, Number, Record, Slot, encoded, kinds, numbers, slots};
+use crate::schema::{Encoded, Malformed, Number, Record, Slot, encoded, kinds, slots};
 use crate::{Class, NodeId, PROTOCOL_VERSION, WindowLayout};
 
 /// Bytes of the frame head.

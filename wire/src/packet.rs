@@ -8,8 +8,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::field::{Check, Field, Tail};
-use crate::schema::{Malformed, Number, Record, Slot, encoded, kinds, numbers, slots};
-use crate::{ImportEpoch, NodeId, PROTOCOL_VERSION, Status, Tags};
+use crate::numbers::numbers;
+use crate::schema::{Malformed, Number, Record, Slot, encoded, kinds, slots};
+use crate::{Class, ImportEpoch, NodeId, PROTOCOL_VERSION, Status, Tags};
 
 pub use crate::MAX_BLOCK;
 pub use crate::block::{Block, Lender, Loan};
@@ -25,21 +26,6 @@ pub const NO_NODE: NodeId = NodeId::MAX;
 pub const MULTICAST: NodeId = NodeId::MAX - 1;
 /// Bytes of the longest packet.
 pub const MAX_LEN: usize = HEADER_LEN + MAX_BLOCK;
-
-numbers! {
-    /// Traffic class. A class may wait only for classes to its right; replies always sink (DESIGN contract 3).
-    #[derive(PartialOrd, Ord)]
-    pub enum Class: u8, pub fn from_u8;
-
-    /// Remote enqueue requests (s0).
-    Enqueue = 0,
-    /// Loads, stores, atomics, lookups.
-    Request = 1,
-    /// Multicast updates from the home node.
-    Reflected = 2,
-    /// Replies and acknowledgements.
-    Reply = 3,
-}
 
 /// Access rights of a grant or an import.
 ///

@@ -240,35 +240,6 @@ encoded! {
     bool as u32: |flag| u32::from(*flag), |number| Ok(number != 0);
 }
 
-/// Declares an enum of numbers, with all of them in order and a function that reads one.
-macro_rules! numbers {
-    (
-        $(#[$meta:meta])* $vis:vis enum $type:ident: $number:ident, $read_vis:vis fn $read:ident;
-        $($(#[$doc:meta])* $variant:ident = $value:literal,)*
-    ) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr($number)]
-        $vis enum $type {
-            $($(#[$doc])* $variant = $value,)*
-        }
-
-        impl $type {
-            /// All of them, by number.
-            pub const ALL: [$type; [$($value),*].len()] = [$($type::$variant),*];
-
-            /// The one of a number; `None` for a number that none has.
-            #[inline]
-            $read_vis const fn $read(value: $number) -> Option<$type> {
-                match value {
-                    $($value => Some($type::$variant),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
 /// Declares slots. Of one number: `Slot: value type as number, "name" @ byte, how it is shown`, and perhaps a
 /// condition. Of several: `Slot: value type { field: number, "name" @ byte, how it is shown; ... }`, and perhaps items
 /// of [`Slot`].
@@ -479,4 +450,4 @@ macro_rules! kinds {
     };
 }
 
-pub(crate) use {encoded, kind, kinds, numbers, slots};
+pub(crate) use {encoded, kind, kinds, slots};

@@ -4,7 +4,7 @@
 //! Within a node's range the offset names a slot of the *requester's* import table (`offset >> UNIT_SHIFT`) and a
 //! byte within that unit: a store has no identity on the bus, so the window gives it one.
 
-use crate::schema::numbers;
+use crate::numbers::numbers;
 use crate::{NodeId, UNIT_SHIFT};
 
 /// Bits that select the aperture, at the top of a window address.

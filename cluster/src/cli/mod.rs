@@ -20,7 +20,7 @@ mod watch;
 
 use crate::report::{self, Files};
 use crate::rundir::ClusterName;
-use crate::{Error, Net, NodeOptions, Processes, ProgressMode, Result, Settings, User, cluster, interrupt};
+use crate::{Error, Net, NodeOptions, Processes, ProgressMode, Result, Settings, User, interrupt};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
@@ -374,7 +374,7 @@ fn execute(mut cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
                 let store = telegraphos_images::Store::open(context.settings.cache.clone(), progress)?;
                 store.refresh()?;
             }
-            print!("{}", cluster::prepare(&context.settings, progress)?.manifest());
+            print!("{}", crate::prepare(&context.settings, progress)?.manifest());
             Ok(0)
         }
         Command::Top(args) => top::top(args),

@@ -3,11 +3,11 @@
 
 use telegraphos_wire::{Class, NodeId, WindowLayout};
 
+pub use telegraphos_wire::context::MAX_COPY;
+
 /// Maximum number of contexts of one board: an argument names a context in 8 bits
 /// ([`telegraphos_wire::context::Argument`]).
 pub const MAX_CONTEXTS: u16 = telegraphos_wire::context::COUNT as u16;
-/// Maximum length of a copy, in bytes.
-pub const MAX_COPY: u64 = 16 << 20;
 /// Maximum number of blocks of copies in flight to one destination.
 pub const BLOCKS: u32 = 16;
 /// Maximum number of bytes in those blocks: what a store waits for that is sent behind them.

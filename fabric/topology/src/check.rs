@@ -18,6 +18,7 @@
 //!   only, these pairs are the first two steps of some route; else (graphs) each route is walked.
 
 use crate::dependencies::Dependencies;
+use crate::error::{Channel, CheckError};
 use crate::{Hop, SwitchId, Topology, TrunkId};
 
 /// What [`Topology::check`] found out.
@@ -47,73 +48,6 @@ impl CheckReport {
         let pairs = u64::from(self.switches) * u64::from(self.switches.saturating_sub(1));
         if pairs == 0 { 0.0 } else { self.hops as f64 / pairs as f64 }
     }
-}
-
-/// One direction of a trunk in one layer, by the names of the switches.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Channel {
-    /// Where it begins.
-    pub from: String,
-    /// Where it leads.
-    pub to: String,
-    /// Its layer.
-    pub layer: u8,
-}
-
-/// A promise that a topology does not keep. Routes are lists of names of switches.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CheckError {
-    /// Packets could block each other for ever: in each of these channels one waits for room in the next, and in the
-    /// last for room in the first.
-    #[error(
-        "packets could wait for each other in a circle: {}; expected none: allow more layers, or remove a trunk of \
-         the circle",
-        circle(.0)
-    )]
-    Cycle(Vec<Channel>),
-    /// A route does not arrive.
-    #[error("the route {} does not lead to {destination}: expected one that does", .route.join(" -> "))]
-    Lost {
-        /// Where it leads.
-        route: Vec<String>,
-        /// Where it should.
-        destination: String,
-    },
-    /// A way back uses other trunks.
-    #[error(
-        "the way there is {}, the way back is {}: expected the same trunks",
-        .there.join(" -> "),
-        .back.join(" -> ")
-    )]
-    Asymmetric {
-        /// The way there.
-        there: Vec<String>,
-        /// The way back.
-        back: Vec<String>,
-    },
-    /// A step uses a layer that does not exist.
-    #[error("the route {} uses layer {layer}: expected layers below {layers}", .route.join(" -> "))]
-    Layer {
-        /// The route.
-        route: Vec<String>,
-        /// The layer.
-        layer: u8,
-        /// How many there are.
-        layers: u8,
-    },
-}
-
-/// A cycle of channels by their names, with its layer, or with that of each channel where they differ.
-fn circle(channels: &[Channel]) -> String {
-    let (start, layer) = channels.first().map_or(("", 0), |first| (first.from.as_str(), first.layer));
-    let one_layer = channels.iter().all(|channel| channel.layer == layer);
-    let step = |Channel { from, layer, .. }: &Channel| match one_layer {
-        true => format!("{from} -> "),
-        false => format!("{from} -({layer})-> "),
-    };
-    let steps: String = channels.iter().map(step).collect();
-    let layers = if one_layer { format!("layer {layer}") } else { "layers in brackets".to_owned() };
-    format!("{steps}{start} ({layers})")
 }
 
 impl Topology {

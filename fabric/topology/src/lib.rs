@@ -36,6 +36,7 @@ mod grid;
 mod layers;
 mod lists;
 mod plan;
+mod route;
 mod shape;
 #[cfg(feature = "bugs")]
 mod spoiled;
@@ -46,12 +47,13 @@ mod tree;
 
 #[cfg(feature = "bugs")]
 pub use bugs::Bug;
-pub use check::{Channel, CheckError, CheckReport};
-pub use error::TopologyError;
+pub use check::CheckReport;
+pub use error::{Channel, CheckError, TopologyError};
 pub use plan::{Plan, TrunkAddress};
+pub use route::{Hop, Transit, Trunk};
 pub use shape::Shape;
 pub use telegraphos_wire::NodeId;
-pub use topology::{Hop, Topology, Transit, Trunk};
+pub use topology::Topology;
 
 /// A switch: from 0 on, in the order of the file or of the closed form.
 pub type SwitchId = u16;

@@ -5,6 +5,7 @@ use crate::backoff::CopyPace;
 use crate::completion::CompletionChannel;
 use crate::destination::Destinations;
 use crate::device::Device;
+use crate::error::Result;
 use crate::launch_style::LaunchStyle;
 use crate::slots::Slots;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -52,6 +53,13 @@ impl Context {
             destinations: Destinations::default(),
             pace: CopyPace::default(),
         }
+    }
+
+    /// The name of the trust group of this node, if it is in one.
+    pub(crate) fn trust_group(&self) -> Result<Option<String>> {
+        let info = self.device.info("asking for the trust group")?;
+        let name = info.group.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok((!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned()))
     }
 
     /// How its operations are launched.

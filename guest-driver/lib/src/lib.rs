@@ -107,6 +107,7 @@ pub mod ffi;
 mod handle;
 mod launch;
 mod launch_style;
+mod local;
 mod node;
 mod operation;
 mod pending_request;
@@ -128,8 +129,9 @@ pub use broadcast::{Broadcast, BroadcastBuilder, BroadcastConsumer, BroadcastJoi
 pub use counter::{Count, PageCounter};
 pub use error::{Error, Object, Result, errno_of};
 pub use launch_style::LaunchStyle;
+pub use local::Local;
 pub use node::{Info, Node};
-pub use operation::{Local, MAX_COPY, Operation, Outcome, copy, copy_nbi};
+pub use operation::{MAX_COPY, Operation, Outcome, copy, copy_nbi};
 pub use queue::{Queue, QueueBuilder, QueueImportBuilder, QueueState, RemoteQueue};
 pub use registration::{RegisterBuilder, Registration};
 pub use registration_cache::RegistrationCache;

@@ -10,7 +10,6 @@ use crate::eventfd::poll_fd;
 use crate::launch_style::LaunchStyle;
 use crate::quiet::Scope;
 use crate::remote::ImportBuilder;
-use crate::segment::trust_group;
 use crate::slots::Slots;
 use crate::sys;
 use rustix::event::PollFlags;
@@ -193,7 +192,7 @@ impl Node {
     /// The name of this node's trust group, for [`ExportBuilder::direct`](crate::ExportBuilder::direct); `None` if it
     /// is in none. A system call.
     pub fn trust_group(&self) -> Result<Option<String>> {
-        trust_group(&self.context)
+        self.context.trust_group()
     }
 
     /// Imports the segment `name` of `node`, which may be this node.

@@ -7,15 +7,14 @@ use crate::bounds::check;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::launch::{Launch, Progress, describe};
+use crate::local::Local;
 use crate::remote::Remote;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
+pub use telegraphos_wire::context::MAX_COPY;
 use telegraphos_wire::{AtomicOp, NodeId, Rights, Status, context};
-
-/// Longest copy in bytes.
-pub const MAX_COPY: u64 = 16 << 20;
 
 mod sealed {
     /// The result of an operation.
@@ -25,31 +24,6 @@ mod sealed {
     }
     impl Outcome for () {
         fn from_word(_: u64) {}
-    }
-    /// Memory of this node.
-    pub trait Local {
-        /// It as an import of this node.
-        fn local(&self) -> crate::Result<&crate::Remote>;
-    }
-    impl Local for crate::Segment {
-        fn local(&self) -> crate::Result<&crate::Remote> {
-            self.remote()
-        }
-    }
-    impl Local for crate::Registration {
-        fn local(&self) -> crate::Result<&crate::Remote> {
-            Ok(self.remote())
-        }
-    }
-    impl<T: Local> Local for std::sync::Arc<T> {
-        fn local(&self) -> crate::Result<&crate::Remote> {
-            (**self).local()
-        }
-    }
-    impl<T: Local> Local for Box<T> {
-        fn local(&self) -> crate::Result<&crate::Remote> {
-            (**self).local()
-        }
     }
     impl<T: crate::access::AtomicWord> Outcome for T {
         fn from_word(word: u64) -> T {
@@ -75,11 +49,6 @@ mod sealed {
 /// ```
 pub trait Outcome: sealed::Outcome {}
 impl<T: sealed::Outcome> Outcome for T {}
-
-/// Memory of this node, as the near end of a copy: a [`Segment`](crate::Segment) or a
-/// [`Registration`](crate::Registration).
-pub trait Local: sealed::Local {}
-impl<T: sealed::Local> Local for T {}
 
 /// Launches an operation, for the caller to wait for.
 fn launch<T: Outcome>(launch: &Launch<'_>) -> Result<Operation<T>> {

@@ -5,6 +5,7 @@ use crate::access_policy::{AccessPolicy, FULL, access_options, name_bytes};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
+use crate::local::AsImport;
 use crate::node::Node;
 use crate::operation::set_gate;
 use crate::remote::Remote;
@@ -198,5 +199,11 @@ impl Registration {
         let Registration { own, handle, .. } = self;
         drop(own);
         handle.close()
+    }
+}
+
+impl AsImport for Registration {
+    fn local(&self) -> Result<&Remote> {
+        Ok(self.remote())
     }
 }

@@ -7,6 +7,7 @@ use crate::bounds::check;
 use crate::context::Context;
 use crate::error::{Error, Object, Result};
 use crate::handle::Handle;
+use crate::local::AsImport;
 use crate::node::Node;
 use crate::remote::{ImportBuilder, Remote};
 use crate::sys::{self, Mapping};
@@ -125,7 +126,7 @@ impl ExportBuilder {
             (Errno::XDEV, Some(group)) => Error::Outside {
                 name: self.name.clone(),
                 group: group.clone(),
-                own: trust_group(&self.context).unwrap_or_default(),
+                own: self.context.trust_group().unwrap_or_default(),
             },
             (errno, _) => Error::Export { name: self.name.clone(), size: self.size, errno },
         })?;
@@ -151,13 +152,6 @@ fn group_bytes(name: &str) -> Result<[u8; 64]> {
         let value = format!("\"{}\"", name.escape_default());
         Error::argument("the name of a trust group", value, "1 to 63 printable ASCII characters")
     })
-}
-
-/// The trust group of this node.
-pub(crate) fn trust_group(context: &Context) -> Result<Option<String>> {
-    let info = context.device.info("asking for the trust group")?;
-    let name = info.group.split(|byte| *byte == 0).next().unwrap_or_default();
-    Ok((!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned()))
 }
 
 /// Rights of the owner and of others.
@@ -280,6 +274,12 @@ impl Segment {
         let Segment { own, mapping, handle, .. } = self;
         drop((own, mapping));
         handle.close()
+    }
+}
+
+impl AsImport for Segment {
+    fn local(&self) -> Result<&Remote> {
+        self.remote()
     }
 }
 

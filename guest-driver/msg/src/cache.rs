@@ -6,9 +6,8 @@
 //! The driver ends a registration when its memory is unmapped, remapped or discarded, which is asked for here before
 //! each use; what is unmapped later is not reached any more either.
 
-use crate::grant::{Readable, Source};
+use crate::grant::Readable;
 use crate::request::Buffer;
-use crate::shared::Shared;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use telegraphos::Registration;
@@ -98,33 +97,27 @@ impl Cache {
         drop(ended);
     }
 
-    /// Lets another process read a buffer that a long message is sent to it from, while that is under way.
-    ///
-    /// # Safety
-    /// As for [`telegraphos::Node::register`], until the buffer is given back to the system.
-    pub(crate) unsafe fn readable(&self, shared: &Shared, buffer: Buffer, to: Process) -> crate::Result<Source> {
-        let length = buffer.range().1;
-        if let Some(Kept::Readable(readable)) = self.find(buffer, Some(to)) {
-            return shared.source(&readable, length);
+    /// What lets another process read a buffer.
+    pub(crate) fn readable(&self, buffer: Buffer, reader: Process) -> Option<Arc<Readable>> {
+        match self.find(buffer, Some(reader)) {
+            Some(Kept::Readable(readable)) => Some(readable),
+            _ => None,
         }
-        // SAFETY: the caller's.
-        let Some(readable) = unsafe { shared.register_readable(buffer, to) }? else { return shared.far_source() };
-        let source = shared.source(&readable, length);
-        self.keep(buffer, Kept::Readable(readable));
-        source
     }
 
-    /// The registration of a buffer that this board fetches a long message into.
-    ///
-    /// # Safety
-    /// As above.
-    pub(crate) unsafe fn private(&self, shared: &Shared, buffer: Buffer) -> crate::Result<Arc<Registration>> {
-        if let Some(Kept::Private(registration)) = self.find(buffer, None) {
-            return Ok(registration);
+    pub(crate) fn keep_readable(&self, buffer: Buffer, readable: Arc<Readable>) {
+        self.keep(buffer, Kept::Readable(readable));
+    }
+
+    /// The registration of a buffer for this board alone.
+    pub(crate) fn private(&self, buffer: Buffer) -> Option<Arc<Registration>> {
+        match self.find(buffer, None) {
+            Some(Kept::Private(registration)) => Some(registration),
+            _ => None,
         }
-        // SAFETY: the caller's.
-        let registration = unsafe { shared.register_private(buffer) }?;
-        self.keep(buffer, Kept::Private(registration.clone()));
-        Ok(registration)
+    }
+
+    pub(crate) fn keep_private(&self, buffer: Buffer, registration: Arc<Registration>) {
+        self.keep(buffer, Kept::Private(registration));
     }
 }

@@ -2,9 +2,9 @@
 //! Messages of a process.
 
 use crate::error::{Error, Result};
+use crate::neighbours;
 use crate::options::Options;
 use crate::shared::Shared;
-use crate::thread::Thread;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,12 @@ impl Messages {
     /// Opens messages for this process, which is another [`Process`] each time. Processes of the same user, on any
     /// node, with an equal configuration, can send to it.
     pub fn open(node: Node, options: impl Into<Options>) -> Result<Messages> {
-        Ok(Messages { shared: Shared::open(node, options.into())? })
+        let options = options.into();
+        let listener = neighbours::listener(&options)?;
+        let listens_at = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        let messages = Messages { shared: Shared::open(node, options, listens_at)? };
+        neighbours::start(&messages.shared, listener)?;
+        Ok(messages)
     }
 
     /// This process.
@@ -105,12 +110,6 @@ impl Messages {
     /// are the bounds.
     pub fn eager(&self, process: Process) -> Option<Eager> {
         self.shared.lock().engine.eager(process)
-    }
-
-    /// A thread of this process, which can receive from now on. Its number is its own.
-    pub fn thread(&self, number: u32) -> Result<Thread<'_>> {
-        self.shared.with(|state| state.engine.open(number))?;
-        Ok(Thread { messages: self, number })
     }
 }
 

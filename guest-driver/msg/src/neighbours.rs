@@ -4,7 +4,7 @@
 
 use crate::beyond::{Beyond, MOST_STREAMS};
 use crate::error::{Error, Result};
-use crate::options::Routing;
+use crate::options::{Options, Routing};
 use crate::session::Side;
 use crate::shared::Shared;
 use crate::streams::{Ended, LINGER, LONGEST_BLOCK, Stream, connect, greet, pause};
@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use telegraphos_msg_core::Process;
 use telegraphos_msg_core::routes::StreamId;
-use telegraphos_msg_core::{Config, Process};
 
 /// Between two attempts to connect to a neighbour, and two ticks.
 const SECOND: Duration = Duration::from_secs(1);
@@ -25,8 +25,9 @@ const WARNINGS: Duration = Duration::from_secs(10);
 /// Between two looks whether the messages are closed.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Checks how a process is to take part, and listens if it is to.
-pub(crate) fn check(routing: &Routing, config: &Config) -> Result<Option<TcpListener>> {
+/// Checks how a process is to take part in routing, and listens if it is to.
+pub(crate) fn listener(options: &Options) -> Result<Option<TcpListener>> {
+    let (Some(routing), config) = (&options.routing, &options.config) else { return Ok(None) };
     if config.block > LONGEST_BLOCK {
         let block = config.block;
         return Err(Error::Routing(format!("block is {block}: expected at most {LONGEST_BLOCK}, which a frame has")));

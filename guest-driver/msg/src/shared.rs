@@ -9,11 +9,10 @@ use crate::error::{Error, Result};
 use crate::grant::{Readable, Source};
 use crate::link::{Found, LASTING, Link, Seen, memory_name};
 use crate::memory::Memory;
-use crate::neighbours;
 use crate::nodes::Nodes;
 use crate::options::{Options, Progress};
 use crate::pollers::Pollers;
-use crate::port::Port;
+use crate::port::{Port, TICK};
 use crate::request::{Buffer, Event, Request, Transfer};
 use crate::state::{Due, Known, Signals, State};
 use rustix::io::Errno;
@@ -83,7 +82,8 @@ fn is_without_room(error: &Error) -> bool {
 }
 
 impl Shared {
-    pub(crate) fn open(node: Node, options: Options) -> Result<Arc<Shared>> {
+    /// `listens_at` is where neighbours connect to, if they may.
+    pub(crate) fn open(node: Node, options: Options, listens_at: Option<SocketAddr>) -> Result<Arc<Shared>> {
         let engine = Engine::new(options.config.clone())?;
         if !(1..=Options::MOST_PORTS).contains(&options.ports) {
             return Err(Error::Ports { ports: options.ports, most: Options::MOST_PORTS });
@@ -95,8 +95,6 @@ impl Shared {
         let me = Process { node: nodes.global(node.id()), number: random()? as u32 };
         let signals = Arc::new(Signals::default());
         let mut state = State::new(engine, &options.config, signals.clone());
-        let listener =
-            options.routing.as_ref().map(|routing| neighbours::check(routing, &options.config)).transpose()?.flatten();
         if let Some(routing) = &options.routing {
             state.beyond = Some(Beyond::new(&options.config, me, routing.gateway, random()?));
         }
@@ -106,7 +104,7 @@ impl Shared {
             node,
             me,
             nodes,
-            listens_at: listener.as_ref().and_then(|listener| listener.local_addr().ok()),
+            listens_at,
             pollers: Pollers::new(options.yields),
             options,
             signals,
@@ -116,11 +114,6 @@ impl Shared {
         });
         shared.open_port(0)?;
         shared.spawn("msg-connect", |shared| shared.connect_all())?;
-        if let Err(error) = neighbours::start(&shared, listener) {
-            shared.close();
-            shared.join();
-            return Err(error);
-        }
         Ok(shared)
     }
 
@@ -137,7 +130,7 @@ impl Shared {
         }
         self.spawn(&format!("msg-port-{number}"), move |shared| {
             if let Some(port) = shared.ports[usize::from(number)].get() {
-                port.run(&shared, number == 0);
+                shared.run_port(port, number == 0);
             }
         })
     }
@@ -201,11 +194,39 @@ impl Shared {
 
     /// Handles what has come, in the thread that calls.
     pub(crate) fn poll(&self) -> Result<()> {
-        self.open_ports().try_for_each(|port| port.poll(self))
+        self.open_ports().try_for_each(|port| port.poll(|words| self.handle(words)))
+    }
+
+    fn handle(&self, words: &[u64]) {
+        self.with(|state| words.iter().for_each(|word| state.element(*word)));
+    }
+
+    /// Takes elements of a port until the messages are closed. One port looks after all links.
+    fn run_port(&self, port: &Port, looks: bool) {
+        let mut looked = Instant::now();
+        while !self.signals.is_closed() {
+            let sleep = || port.sleep(|words| self.handle(words));
+            let taken = match self.options.progress {
+                Progress::Blocking => sleep(),
+                // One thread for all of them.
+                Progress::Polling => self.poll().map(|()| self.pollers.rest()),
+                Progress::Adaptive if self.pollers.stand_aside() => Ok(()),
+                Progress::Adaptive => sleep(),
+            };
+            if let Err(error) = taken {
+                log::error!("no more messages are received: {error}");
+                self.close();
+                return;
+            }
+            if looks && looked.elapsed() >= TICK {
+                looked = Instant::now();
+                self.look();
+            }
+        }
     }
 
     /// Looks whether processes have died, or have not answered.
-    pub(crate) fn look(&self) {
+    fn look(&self) {
         let links: Vec<_> = self.lock().links().map(|(process, link, up)| (process, link.clone(), up)).collect();
         for (process, link, up) in links {
             let (begun, seen) = (Instant::now(), link.look());
@@ -400,12 +421,12 @@ impl Shared {
     }
 
     /// Where a long message to a process comes from, which is registered for it.
-    pub(crate) fn source(&self, readable: &Arc<Readable>, length: u64) -> Result<Source> {
+    fn source(&self, readable: &Arc<Readable>, length: u64) -> Result<Source> {
         Ok(Source { place: readable.place, grant: Some(readable.grant(length)?) })
     }
 
     /// Where a long message to a process that no board reaches comes from: no place, and nothing is registered.
-    pub(crate) fn far_source(&self) -> Result<Source> {
+    fn far_source(&self) -> Result<Source> {
         Ok(Source { place: Place(random()? & !LASTING), grant: None })
     }
 
@@ -428,11 +449,41 @@ impl Shared {
         source
     }
 
+    /// Lets a process read a buffer that a long message is sent to it from, while that is under way.
+    ///
+    /// # Safety
+    /// As for [`Node::register`], until the buffer is given back to the system.
+    pub(crate) unsafe fn readable_buffer(&self, buffer: Buffer, to: Process) -> Result<Source> {
+        let length = buffer.range().1;
+        if let Some(readable) = self.cache.readable(buffer, to) {
+            return self.source(&readable, length);
+        }
+        // SAFETY: the caller's promise.
+        let Some(readable) = unsafe { self.register_readable(buffer, to) }? else { return self.far_source() };
+        let source = self.source(&readable, length);
+        self.cache.keep_readable(buffer, readable);
+        source
+    }
+
+    /// The registration of a buffer that this board fetches a long message into.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn private_buffer(&self, buffer: Buffer) -> Result<Arc<Registration>> {
+        if let Some(registration) = self.cache.private(buffer) {
+            return Ok(registration);
+        }
+        // SAFETY: the caller's promise.
+        let registration = unsafe { self.register_private(buffer) }?;
+        self.cache.keep_private(buffer, registration.clone());
+        Ok(registration)
+    }
+
     /// Registers memory that a process may read during messages to it; `None` if no board reaches that.
     ///
     /// # Safety
     /// As for [`Node::register`].
-    pub(crate) unsafe fn register_readable(&self, buffer: Buffer, to: Process) -> Result<Option<Arc<Readable>>> {
+    unsafe fn register_readable(&self, buffer: Buffer, to: Process) -> Result<Option<Arc<Readable>>> {
         let Some(node) = self.nodes.local(to.node) else { return Ok(None) };
         let place = Place(random()? | LASTING);
         // SAFETY: the caller's promise.
@@ -445,7 +496,7 @@ impl Shared {
     ///
     /// # Safety
     /// As for [`Node::register`].
-    pub(crate) unsafe fn register_private(&self, buffer: Buffer) -> Result<Arc<Registration>> {
+    unsafe fn register_private(&self, buffer: Buffer) -> Result<Arc<Registration>> {
         // SAFETY: the caller's promise.
         Ok(Arc::new(unsafe { self.register(buffer) }.create()?))
     }
@@ -511,7 +562,7 @@ impl Shared {
             None => {
                 // SAFETY: the request has not ended, so its memory is there; nor does it until this returns. What comes
                 // later is not moved by it.
-                match unsafe { self.cache.private(self, buffer.cut(length)) } {
+                match unsafe { self.private_buffer(buffer.cut(length)) } {
                     Ok(own) => made = own,
                     // What might have gone to a slot needs no more locked memory than that.
                     Err(error) if fetch && length <= self.config().eager => {

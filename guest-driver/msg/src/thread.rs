@@ -21,6 +21,14 @@ pub struct Thread<'a> {
     pub(crate) number: u32,
 }
 
+impl Messages {
+    /// A thread of this process, which can receive from now on. Its number is its own.
+    pub fn thread(&self, number: u32) -> Result<Thread<'_>> {
+        self.shared.with(|state| state.engine.open(number))?;
+        Ok(Thread { messages: self, number })
+    }
+}
+
 impl Thread<'_> {
     /// What others send to.
     pub fn endpoint(&self) -> Endpoint {
@@ -100,7 +108,7 @@ impl Thread<'_> {
         let shared = &*self.messages.shared;
         let (mut copy, _lent) = (Vec::new(), Lent);
         // SAFETY: others may only read it.
-        let register = |buffer| unsafe { shared.cache.readable(shared, buffer, to.process) };
+        let register = |buffer| unsafe { shared.readable_buffer(buffer, to.process) };
         let length = bytes.len() as u64;
         let (source, timed) = match self.prepare(to.process, length, || register(Buffer::of(bytes))) {
             // A program's constants cannot be pinned, for example.

@@ -55,8 +55,12 @@
 //! undone if it fails.
 
 mod adopt;
+mod answers;
+mod board;
 mod cell;
+mod changes;
 mod copies;
+mod descriptors;
 mod kernel;
 mod lock;
 mod memory;
@@ -70,11 +74,11 @@ mod table;
 mod upgrade;
 mod watch;
 
+pub use changes::{forked, forking, is_own_descriptor, settle, user_has_changed};
+pub use descriptors::is_tracked;
 pub use kernel::{Errno, Outcome, close_range, get_descriptor, is_tcp, system_call};
 pub use memory::inherited;
-pub use process::{forked, forking, is_own_descriptor, is_this as is_this_process, settle, user_has_changed};
+pub use process::is_this as is_this_process;
 pub use receive::{available, receive};
 pub use send::{send, send_file};
-pub use table::{
-    closed, duplicated, is_tracked, opened, option_of, refuse, revalidate, same_as, set_option_of, tracked_from,
-};
+pub use table::{closed, duplicated, opened, option_of, refuse, revalidate, same_as, set_option_of, tracked_from};

@@ -2,11 +2,15 @@
 //! Memory that processes share, and that a program started by `exec` finds again: files in memory, whose descriptors
 //! stay open.
 
-use crate::table::{disown, own};
-use crate::{kernel, process};
+use crate::descriptors::{HIGH, disown, own, owned};
+use crate::kernel;
+use crate::settings::settings;
 use libc::c_int;
 use std::ffi::{CStr, CString};
 use std::path::Path;
+
+/// Of a ring's memory: its first word says where frames begin, plus one. The ring follows.
+pub(crate) const RING: usize = 4096;
 
 /// What the memory is for: part of its file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +38,11 @@ impl Use {
     }
 }
 
+/// Bytes of a ring's memory.
+pub(crate) fn ring_bytes() -> usize {
+    RING + settings().ring() as usize
+}
+
 /// Memory in common, mapped.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -51,7 +60,7 @@ impl Shared {
     /// Zeros. `None` if there is no memory.
     pub(crate) fn new(of: Use, bytes: usize) -> Option<Shared> {
         // Low numbers are the program's; there may be none left above.
-        let (file, kept) = match kernel::memory_file(of.name(), bytes, process::HIGH) {
+        let (file, kept) = match kernel::memory_file(of.name(), bytes, HIGH) {
             Some(file) => (file, own(file)),
             None => (kernel::memory_file(of.name(), bytes, 0)?, false),
         };
@@ -99,24 +108,16 @@ impl Drop for Shared {
     }
 }
 
-fn user() -> libc::uid_t {
+/// The user whose files are believed.
+pub(crate) fn user() -> libc::uid_t {
     // SAFETY: no memory is passed.
     unsafe { libc::geteuid() }
-}
-
-/// What another user starts does not get the memory of the one before, whose other processes believe what is in it, nor
-/// the connections that cannot be understood without.
-pub(crate) fn keep_from_other_users() {
-    let others = crate::table::owned().filter(|fd| kernel::status(*fd).is_some_and(|status| status.st_uid != user()));
-    if others.map(kernel::close_at_exec).count() > 0 {
-        crate::table::framed().for_each(kernel::close_at_exec);
-    }
 }
 
 /// Memory files that a program inherits which is started with all descriptors closed but these: where they are in this
 /// process, and under which path they can be opened.
 pub fn inherited() -> Vec<(c_int, CString)> {
-    let files = crate::table::owned();
+    let files = owned();
     let path = |fd: &c_int| CString::new(format!("/proc/{}/fd/{fd}", std::process::id())).ok();
     files.filter_map(|fd| Some((fd, path(&fd)?))).collect()
 }

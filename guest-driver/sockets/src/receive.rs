@@ -4,9 +4,10 @@
 use crate::cell::{Input, Locked, phase};
 use crate::kernel::{self, AGAIN, Errno, Outcome, part_mut};
 use crate::lock::Broken;
+use crate::memory::RING;
 use crate::signals;
 use crate::table::Connection;
-use crate::upgrade::{self, READ, RING, broken, not_locked};
+use crate::upgrade::{self, READ, broken, not_locked};
 use libc::{c_int, iovec};
 use std::sync::atomic::{AtomicU64, Ordering};
 use telegraphos_sockets_core::{Failure, Incoming, Reading, peek, read};

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! In place of sendmsg(2) and its relatives.
 
+use crate::answers;
+use crate::board::{Board, Fault};
 use crate::cell::{Busy, Output, phase};
 use crate::kernel::{self, AGAIN, Errno, Outcome, part};
 use crate::lock::Broken;
-use crate::process::{Board, Fault, board};
+use crate::memory::RING;
+use crate::process::board;
 use crate::settings::{say, settings};
 use crate::signals;
 use crate::table::{Connection, Parts};
-use crate::upgrade::{self, READ, RING, broken, not_locked};
+use crate::upgrade::{self, READ, broken, not_locked};
 use libc::{c_int, iovec};
 use smallvec::SmallVec;
 use std::sync::MutexGuard;
@@ -274,7 +277,7 @@ impl Writing for Sink<'_> {
             Err(Fault::Busy) => Record::Busy,
             Err(fault) => {
                 say(format_args!("descriptor {}: without the ring from now on: {fault}", self.sender.fd));
-                upgrade::suspect(self.sender.fd, &fault);
+                answers::suspect(self.sender.fd, &fault);
                 // A record that is under way is never announced, and lies where no other one is: nothing is written to
                 // the ring any more.
                 if let Some(ring) = self.parts.ring.take() {

@@ -1,44 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a direction becomes framed: see the crate.
 
+use crate::answers::info;
+use crate::board::Fault;
 use crate::cell::phase;
 use crate::kernel::{self, Errno, Outcome};
 use crate::lock::Broken;
+use crate::memory::RING;
 use crate::peer;
-use crate::process::{self, Board, Fault, board};
+use crate::process::board;
 use crate::settings::{say, settings};
 use crate::signals;
 use crate::table::Connection;
+use crate::watch;
 use libc::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
-use telegraphos::{Error, Remote, Rights, Status};
+use telegraphos::{Error, Rights};
 use telegraphos_sockets_core::{Incoming, Outgoing};
 
-/// Of a ring's memory: its first word says where frames begin, plus one. The ring follows.
-pub(crate) const RING: usize = 4096;
 /// Of the sender's memory: the size of the receiver's ring, once there is one.
 const READY: u64 = 0;
 /// Of the sender's memory: up to where the receiver has read the ring.
 pub(crate) const READ: u64 = 64;
-/// Of both: what is written there says nothing.
-const PROBE: u64 = 128;
+
 /// Bytes of the sender's memory.
 const CONTROL: u64 = 4096;
 /// A window is stored to, and copied to.
 const COPY: Rights = Rights(Rights::WRITE.0 | Rights::DMA.0);
-
-/// `struct tcp_info`, of which two numbers are of interest.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct TcpInfo {
-    before: [u64; 15],
-    bytes_acked: u64,
-    bytes_received: u64,
-}
-
-fn info(fd: c_int) -> Option<TcpInfo> {
-    kernel::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok()
-}
 
 /// What the kernel has counted of a connection that was sent, and read; `None` if that changes all the time.
 fn counted(fd: c_int) -> Option<(u64, u64)> {
@@ -74,11 +62,6 @@ fn counts_agree(fd: c_int, sent: Option<u64>, received: Option<u64>) -> bool {
         say(format_args!("descriptor {fd}: left alone, since the kernel counts {kernels} bytes {what}, and we {ours}"));
     }
     agree
-}
-
-/// Bytes of a ring's memory.
-pub(crate) fn ring_bytes() -> usize {
-    RING + settings().ring() as usize
 }
 
 fn name(fd: c_int, what: char) -> String {
@@ -163,13 +146,13 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
                 return;
             }
             change.locked.incoming = incoming;
-            watch(fd, connection);
+            keep_alive(fd, connection);
             let told = control.put(READY, size);
             (parts.own_ring, parts.own_control) = (Some(ring), Some(control));
             // Whether it has been told or not: it may have been.
             change.to(phase::OFFERED);
             drop(parts);
-            process::watch();
+            watch::start();
             if let Err(error) = told {
                 report(fd, "the sender does not hear of a ring", &error);
             }
@@ -216,7 +199,7 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
         Ok(ring) => return say(format_args!("descriptor {fd}: a ring of {} bytes, {size} announced", ring.size())),
         Err(error) => return report(fd, "no way to the ring", &error),
     };
-    match put(board, &ring, 0, begins.wrapping_add(1)) {
+    match board.put(&ring, 0, begins.wrapping_add(1)) {
         Ok(()) => {
             say(format_args!(
                 "descriptor {fd}: long writes go through the memory of node {node} from byte {begins} on"
@@ -225,10 +208,10 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
             parts.ring = Some(ring);
             limit_buffer(fd, connection);
             hurry(fd, connection);
-            watch(fd, connection);
+            keep_alive(fd, connection);
             change.to(phase::FRAMED);
             drop(parts);
-            process::watch();
+            watch::start();
         }
         // Nothing was copied.
         Err(Fault::Busy) => change.to(phase::OFFERED),
@@ -258,7 +241,7 @@ fn hurry(fd: c_int, connection: &Connection) {
 
 /// The kernel asks whether the other end is there where nothing is sent, and gives it up after eight seconds without an
 /// answer: its node may have been switched off.
-fn watch(fd: c_int, connection: &Connection) {
+fn keep_alive(fd: c_int, connection: &Connection) {
     let options = [(libc::TCP_KEEPIDLE, 2), (libc::TCP_KEEPINTVL, 2), (libc::TCP_KEEPCNT, 3)];
     if change_option(fd, (libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1, |on| on == 0, &connection.keepalive) {
         for (name, value) in options {
@@ -266,41 +249,6 @@ fn watch(fd: c_int, connection: &Connection) {
             let _ = kernel::set_option(fd, libc::IPPROTO_TCP, name, value);
         }
     }
-}
-
-/// A record could not be written: if the receiver's node does not answer, the kernel gives it up as soon for what is
-/// sent. Not before: the same limit would end a connection whose receiver is only slow to read.
-pub(crate) fn suspect(fd: c_int, fault: &Fault) {
-    const MILLISECONDS: c_int = 8000;
-    // The receiver's process has ended, or its program has been replaced; its node is there, and answers.
-    let ended = [Status::Stale, Status::NotGranted, Status::NoSegment];
-    if !matches!(fault, Fault::Failed(Error::Failed { status, .. }) if ended.contains(status)) {
-        // What the program has set itself is its own.
-        if kernel::option::<c_int>(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) == Ok(0) {
-            let _ = kernel::set_option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, MILLISECONDS);
-        }
-    }
-}
-
-/// Asks by the board whether the node at the other end is there, of a connection that has a window to it.
-pub(crate) fn probe(fd: c_int, connection: &Connection) {
-    let _signals = signals::wait();
-    let parts = connection.parts();
-    let (Some(board), Some(theirs)) = (board(), parts.ring.as_ref().or(parts.own_control.as_ref())) else { return };
-    match put(board, theirs, PROBE, 0) {
-        Ok(()) | Err(Fault::Busy) => {}
-        Err(fault) => suspect(fd, &fault),
-    }
-}
-
-/// Copies a word to another node's memory, and returns when it is there, or in bounded time.
-fn put(board: &Board, theirs: &Remote, offset: u64, word: u64) -> Result<(), Fault> {
-    board.copy(theirs, offset, 8, |bytes| bytes.copy_from_slice(&word.to_le_bytes()))
-}
-
-/// Bytes that the other end's kernel has acknowledged.
-pub(crate) fn acknowledged(fd: c_int) -> Option<u64> {
-    info(fd).map(|info| info.bytes_acked)
 }
 
 /// Changes an option of the socket's if it is as expected, and keeps what the program knows.

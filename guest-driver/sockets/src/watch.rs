@@ -7,9 +7,9 @@
 //! answer, the kernel gives the connection up in seconds: whoever waits for it, in a write or a read, in `poll` or
 //! `epoll`, is told.
 
-use crate::signals;
+use crate::board::STACK;
 use crate::table::{self, Connection};
-use crate::{kernel, upgrade};
+use crate::{answers, kernel, process, signals};
 use libc::c_int;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,52 +17,46 @@ use std::time::Duration;
 
 /// Between two looks.
 const TICK: Duration = Duration::from_secs(1);
-pub(crate) const STACK: usize = 128 << 10;
 
-/// Whether the thread is running.
-#[derive(Debug, Default)]
-pub(crate) struct Watch(Mutex<bool>);
-
-impl Watch {
-    /// A direction has become framed: it is looked after from now on.
-    pub(crate) fn start(&'static self) {
-        // Signals are for the program's threads: the new one has this one's mask.
-        let _signals = signals::wait();
-        let mut runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*runs {
-            let thread = std::thread::Builder::new().name("tg-sockets".into()).stack_size(STACK);
-            // Without it, all is as late as in the system's connections.
-            *runs = thread.spawn(|| self.run()).is_ok();
-        }
+/// A direction has become framed in this process: it is looked after from now on.
+pub(crate) fn start() {
+    let Some(watches) = process::watches() else { return };
+    // Signals are for the program's threads: the new one has this one's mask.
+    let _signals = signals::wait();
+    let mut runs = watches.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*runs {
+        let thread = std::thread::Builder::new().name("tg-sockets".into()).stack_size(STACK);
+        // Without it, all is as late as in the system's connections.
+        *runs = thread.spawn(|| run(watches)).is_ok();
     }
+}
 
-    fn run(&self) {
-        // What was acknowledged of a connection at the last look that found more under way.
-        let mut before = HashMap::new();
-        loop {
-            std::thread::sleep(TICK);
-            let mut runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let framed = table::framed_here();
-            if framed.is_empty() {
-                // A direction that becomes framed now starts another one.
-                *runs = false;
-                return;
-            }
-            drop(runs);
-            before = framed.into_iter().filter_map(|fd| Some((fd, look(fd, before.get(&fd).copied())?))).collect();
+fn run(watches: &Mutex<bool>) {
+    // What was acknowledged of a connection at the last look that found more under way.
+    let mut before = HashMap::new();
+    loop {
+        std::thread::sleep(TICK);
+        let mut runs = watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let framed = table::framed_here();
+        if framed.is_empty() {
+            // A direction that becomes framed now starts another one.
+            *runs = false;
+            return;
         }
+        drop(runs);
+        before = framed.into_iter().filter_map(|fd| Some((fd, look(fd, before.get(&fd).copied())?))).collect();
     }
 }
 
 /// Looks after one connection: what has been acknowledged of it, if there is more under way.
 fn look(fd: c_int, before: Option<u64>) -> Option<u64> {
     let connection = Connection::of_descriptor(fd)?;
-    let acknowledged = upgrade::acknowledged(fd)?;
+    let acknowledged = answers::acknowledged(fd)?;
     if kernel::unacknowledged(fd).unwrap_or(0) == 0 {
         return None;
     }
     if before == Some(acknowledged) {
-        upgrade::probe(fd, &connection);
+        answers::probe(fd, &connection);
     }
     Some(acknowledged)
 }

@@ -2,7 +2,7 @@
 //! The driver: the code of `guest-driver/module/queue.c` around the real `queue_handler.c` and `queue_buffers.c`, step
 //! by step.
 
-use super::consumers::Mode;
+use super::mode::Mode;
 use super::{Fault, QueueModel, Say, Sight, State};
 use crate::buffers::Buffers;
 use crate::consumer::Flags;

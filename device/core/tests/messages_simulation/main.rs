@@ -39,6 +39,7 @@
 mod common;
 mod faults;
 mod moves;
+mod pending;
 mod record;
 mod rest;
 mod world;

@@ -1,34 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Actions of engines as stores, elements and copies of boards, and what comes of these.
 
-use crate::common::{Cluster, LaunchStep};
-use crate::record::{Flying, byte};
+use crate::common::Cluster;
+use crate::pending::{Flying, Item, Transfer};
+use crate::record::byte;
 use crate::world::{PROCESSES, Part, Program, World, context, node, which};
 use telegraphos_msg_core::layout::{Element, HEAD, PROBE, kind_of};
 use telegraphos_msg_core::{Action, Packet, Piece, Place, TransferId};
 use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::{STREAM_BLOCK, Status, event};
-
-/// What a process does with another one, a step at a time.
-pub(crate) enum Item {
-    /// Stores a word into the other's inbox.
-    Store { at: u64, word: u64 },
-    /// Appends to the other's queue.
-    Enqueue(u64),
-    /// Copies bytes from a place of the inbox into the buffer of a receive.
-    Take { slot: u16, receive: usize, offset: u64, length: u32 },
-}
-
-/// A copy by a board, for an engine.
-pub(crate) struct Transfer {
-    pub(crate) who: usize,
-    id: TransferId,
-    length: u64,
-    /// Launch steps not yet made, last first.
-    steps: Vec<LaunchStep>,
-    slot: u8,
-    cookie: u64,
-}
 
 impl World {
     /// Does what an engine wants, as far as that is done at once.

@@ -1,50 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What was asked of the engines and came of it, a plain list of messages and receives, and the checks.
 
+use crate::pending::{Sent, Wanted};
 use crate::world::{PROCESSES, THREADS, World, node, which};
-use telegraphos_msg_core::{Endpoint, Failure, Packet, Pattern, Place, ReceiveId, Received, SendId, TransferId};
+use telegraphos_msg_core::{Endpoint, Failure, Pattern, Place, ReceiveId, SendId, TransferId};
 
 /// What the bytes of a buffer are before it is used.
 const EMPTY: u8 = 0xee;
-
-/// A packet on its way, and the send that it is of.
-#[derive(Debug)]
-pub(crate) struct Flying {
-    pub(crate) packet: Packet,
-    pub(crate) send: Option<usize>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Sent {
-    pub(crate) from: Endpoint,
-    pub(crate) to: Endpoint,
-    tag: u32,
-    pub(crate) length: u64,
-    id: SendId,
-    /// Of a request.
-    pub(crate) place: Option<Place>,
-    /// Somebody has tried to withdraw it.
-    withdrawn: bool,
-    pub(crate) outcome: Option<Result<(), Failure>>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) at: Endpoint,
-    pattern: Pattern,
-    capacity: u64,
-    pub(crate) place: Place,
-    id: ReceiveId,
-    /// Blocks that its board had stored when it began.
-    blocks: usize,
-    /// Bytes that are still to be taken from slots.
-    pub(crate) takes: usize,
-    pub(crate) outcome: Option<Result<Received, Failure>>,
-    /// The send that a plain list would have matched it with.
-    expected: Option<usize>,
-    /// It has ended, its bytes were as they must be, and its memory is free.
-    checked: bool,
-}
 
 /// The byte of a message at an offset.
 pub(crate) fn byte(send: usize, offset: u64) -> u8 {

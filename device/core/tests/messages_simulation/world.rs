@@ -3,8 +3,7 @@
 
 use crate::common::queues::Owner;
 use crate::common::{Cluster, EXPORTS, name64};
-use crate::moves::{Item, Transfer};
-use crate::record::{Flying, Sent, Wanted};
+use crate::pending::{Flying, Item, Sent, Transfer, Wanted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_device_core::Bug as BoardBug;
 use telegraphos_msg_core::layout::Layout;

@@ -68,7 +68,7 @@ impl World {
     pub(crate) fn forget(&mut self, node: u16) {
         let first = self.place(node, 0);
         self.places[first..first + SLOTS as usize].fill(Place::new());
-        self.programs[usize::from(node)] = crate::programs::Program::default();
+        self.programs[usize::from(node)] = crate::pending::Program::default();
     }
 
     pub(crate) fn begin(&mut self, node: u16) {

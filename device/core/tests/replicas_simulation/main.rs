@@ -35,6 +35,7 @@ mod common;
 mod drivers;
 mod faults;
 mod leaks;
+mod pending;
 mod programs;
 mod record;
 mod rest;

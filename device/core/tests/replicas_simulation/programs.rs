@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The programs' operations on replicated pages, and checks of their results.
 
+use crate::pending::{Atomic, Load, Quiet};
 use crate::record::{COUNTED, Stored, WORDS, lanes_at, offset_of};
 use crate::world::{BUSY_PAGES, NODES, PAGES, Place, SLOTS, State, World};
 use telegraphos_wire::context::{Launch, Operation};
@@ -11,58 +12,6 @@ const IN_FLIGHT: usize = 12;
 /// Cache slots of context 0 for quiet and atomics.
 const QUIET_SLOT: u64 = 0;
 const ATOMIC_SLOT: u8 = 1;
-
-/// A pending load.
-struct Load {
-    mended: u32,
-    token: u64,
-    place: usize,
-    offset: u64,
-    size: u8,
-    /// The newest own store to each byte, if none has failed.
-    newest: Vec<(usize, u8)>,
-}
-
-struct Quiet {
-    mended: u32,
-    /// It waits for an atomic that was launched before the export page was repaired, and reports its status (SPEC I7).
-    older: bool,
-    cookie: u64,
-    place: usize,
-    stores: Vec<Stored>,
-}
-
-struct Atomic {
-    mended: u32,
-    cookie: u64,
-    place: usize,
-    store: Stored,
-    /// Of a compare-and-swap.
-    compare: Option<u64>,
-}
-
-/// The pending operations of a node's program: at most one load, one quiet and one atomic.
-#[derive(Default)]
-pub(crate) struct Program {
-    load: Option<Load>,
-    quiet: Option<Quiet>,
-    atomic: Option<Atomic>,
-}
-
-impl Program {
-    fn uses(&self, place: usize) -> bool {
-        let of = [
-            self.load.as_ref().map(|load| load.place),
-            self.quiet.as_ref().map(|quiet| quiet.place),
-            self.atomic.as_ref().map(|atomic| atomic.place),
-        ];
-        of.contains(&Some(place))
-    }
-
-    pub(crate) fn waits(&self) -> bool {
-        self.load.is_some() || self.quiet.is_some() || self.atomic.is_some()
-    }
-}
 
 fn repeated(number: u8, size: u8) -> u64 {
     (u64::from(number) * 0x0101_0101_0101_0101) & (u64::MAX >> (64 - 8 * u32::from(size)))

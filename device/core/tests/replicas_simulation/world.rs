@@ -130,7 +130,7 @@ pub(crate) struct World {
     /// By node and slot.
     pub(crate) places: Vec<Place>,
     /// By node: the pending operations of its program.
-    pub(crate) programs: Vec<crate::programs::Program>,
+    pub(crate) programs: Vec<crate::pending::Program>,
     /// The nodes without a link.
     pub(crate) absent: Vec<Option<Fault>>,
     /// No faults.
@@ -167,7 +167,7 @@ impl World {
             cluster: boards(seed, bug, switch_bug),
             pages: Vec::new(),
             places: vec![Place::new(); usize::from(NODES) * SLOTS as usize],
-            programs: (0..NODES).map(|_| crate::programs::Program::default()).collect(),
+            programs: (0..NODES).map(|_| crate::pending::Program::default()).collect(),
             absent: vec![None; usize::from(NODES)],
             calm: seed % 5 == 4,
             tally: Tally::new(),

@@ -19,6 +19,7 @@ mod cuts;
 mod hostile;
 mod ledger;
 mod node;
+mod nodes;
 mod schedule;
 mod silence;
 mod traffic;

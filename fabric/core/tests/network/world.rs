@@ -13,14 +13,12 @@ use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, STREAM_BLOCK, WindowLayo
 
 use crate::common::{Failure, class_of, fail};
 use crate::ledger::Ledger;
-use crate::node::Node;
+use crate::node::{ConnectionId, Node};
 
 pub(crate) const WINDOW: WindowLayout = WindowLayout { node_bits: 8, offset_bits: 24 };
 
 /// How many joins of a node or trunk a life of a switch may see here.
 const LIFE_OF_A_SWITCH: u64 = 1 << 20;
-
-pub(crate) type ConnectionId = u32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {

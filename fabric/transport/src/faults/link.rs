@@ -9,17 +9,8 @@ use std::sync::{Arc, Mutex, Weak};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use super::FaultPlan;
+use super::{Direction, FaultPlan};
 use crate::lock;
-
-/// Which way, seen from the end that has the faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// What it sends.
-    Send,
-    /// What it receives.
-    Receive,
-}
 
 /// What was done to a datagram, or to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -26,8 +26,8 @@ mod schedule;
 mod transport;
 
 pub use datagrams::FaultyDatagrams;
-pub use link::{Direction, FaultCounts, FaultEvent, FaultKind, FaultSink, LinkFaults};
-pub use plan::{Chance, FaultPlan, PlanError};
+pub use link::{FaultCounts, FaultEvent, FaultKind, FaultSink, LinkFaults};
+pub use plan::{Chance, Direction, FaultPlan, PlanError};
 pub use registry::{Faults, UnknownLink};
 pub use schedule::{Schedule, ScheduleError, Scheduled};
 pub use transport::{FaultyAcceptor, FaultyTransport};

@@ -4,8 +4,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Direction;
-
 /// A probability, in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Chance(u32);
@@ -24,6 +22,15 @@ impl Chance {
         // The upper half times ONE, over 2^32, is uniform below ONE.
         ((draw >> 32) * u64::from(ONE)) >> 32 < u64::from(self.0)
     }
+}
+
+/// Which way, seen from the end that has the faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// What it sends.
+    Send,
+    /// What it receives.
+    Receive,
 }
 
 /// The faults of a link; none by default. As text, words separated by blanks:

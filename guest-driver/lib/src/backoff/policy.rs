@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use telegraphos_wire::context::MAX_COPY;
 
 /// Polls before the thread yields its processor for the first time: the board may well run on another one.
 const SPINS: u32 = 256;
@@ -77,7 +78,7 @@ pub(super) fn is_patient(polls: u32) -> bool {
 }
 
 /// Classes of lengths: powers of two, up to that of the longest copy.
-const CLASSES: usize = crate::operation::MAX_COPY.ilog2() as usize + 1;
+const CLASSES: usize = MAX_COPY.ilog2() as usize + 1;
 
 /// How fast copies have been, by the power of two in their length, and how late sleeps have ended.
 #[derive(Debug)]
@@ -252,7 +253,7 @@ mod tests {
         /// The estimate stays between what was measured, and never panics.
         #[test]
         fn a_pace_lies_between_what_was_seen(
-            length in prop_oneof![1..64u64, 1..=crate::operation::MAX_COPY], took in prop::collection::vec(0..u64::MAX / 4, 1..20)
+            length in prop_oneof![1..64u64, 1..=MAX_COPY], took in prop::collection::vec(0..u64::MAX / 4, 1..20)
         ) {
             let pace = CopyPace::default();
             took.iter().for_each(|took| pace.learn(length, Duration::from_nanos(*took)));

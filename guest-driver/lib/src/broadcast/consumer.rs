@@ -40,6 +40,11 @@ impl Broadcast {
     pub fn join(node: &Node, producer: NodeId, name: &str) -> BroadcastJoinBuilder {
         BroadcastJoinBuilder { join: Replicated::join(node, producer, name) }
     }
+
+    /// A consumer on the producer's own node, for another thread of this process.
+    pub fn consumer(&self) -> Result<BroadcastConsumer> {
+        BroadcastConsumer::of(self.segment.clone())
+    }
 }
 
 impl BroadcastJoinBuilder {

@@ -2,6 +2,7 @@
 //! What an engine wants done, and what it reports.
 
 use crate::address::{Endpoint, Process};
+use crate::error::Failure;
 use crate::packet::{Packet, Place};
 use crate::store::Id;
 
@@ -60,26 +61,6 @@ pub struct Received {
     pub tag: u32,
     /// Its bytes. Only as many as the receive has room for are in its buffer.
     pub length: u64,
-}
-
-/// Why a send or a receive ended without a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Failure {
-    /// The other process has gone, or has broken the rules.
-    #[error("the other process has gone")]
-    Gone,
-    /// There is no such thread, or it ended before it received the message.
-    #[error("the thread that it is for is not there")]
-    NoThread,
-    /// It was withdrawn.
-    #[error("it was withdrawn")]
-    Withdrawn,
-    /// The receiving thread was closed.
-    #[error("the receiving thread was closed")]
-    Closed,
-    /// A board could not move the bytes.
-    #[error("the bytes could not be moved")]
-    Failed,
 }
 
 /// What an engine wants done, in this order as far as one other process is concerned.

@@ -72,6 +72,7 @@ mod address;
 mod bugs;
 mod config;
 mod engine;
+mod error;
 pub mod far;
 pub mod layout;
 mod packet;
@@ -82,11 +83,12 @@ mod slots;
 mod store;
 mod threshold;
 
-pub use action::{Action, Failure, Piece, ReceiveId, Received, SendId, TransferId};
+pub use action::{Action, Piece, ReceiveId, Received, SendId, TransferId};
 pub use address::{Endpoint, Pattern, Process};
 #[cfg(feature = "bugs")]
 pub use bugs::Bug;
 pub use config::{Config, ConfigError, HEADER, Way};
-pub use engine::{Engine, Error};
+pub use engine::Engine;
+pub use error::{Error, Failure};
 pub use packet::{Answer, Header, Packet, Place, Violation};
 pub use threshold::{Choice, Eager};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What engines say to each other, and what is wrong with it.
 
-use crate::action::Failure;
+use crate::error::Failure;
 use serde::{Deserialize, Serialize};
 
 /// Where a buffer is, in terms of those who move its bytes; the engine only passes it on.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Receives and what has arrived, matched in the order of both (SPEC items 32, 39 and 41; s4 §5.1).
 
-use crate::action::{Action, Direction, Failure, ReceiveId, Received, TransferId};
+use crate::action::{Action, Direction, ReceiveId, Received, TransferId};
 use crate::address::{Endpoint, Pattern, Process};
 use crate::bugs::Bug;
 use crate::config::{Config, Way};
-use crate::engine::Error;
+use crate::error::{Error, Failure};
 use crate::packet::{Answer, Header, Packet, Place, Violation};
 use crate::slots::Slots;
 use crate::store::{Id, Key, Store};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sends: first in, first out to each process, as its slots allow (SPEC items 32 and 40; s4 §5.2).
 
-use crate::action::{Action, Direction, Failure, Piece, SendId, TransferId};
+use crate::action::{Action, Direction, Piece, SendId, TransferId};
 use crate::address::{Endpoint, Process};
 use crate::bugs::Bug;
 use crate::config::Config;
-use crate::engine::Error;
+use crate::error::{Error, Failure};
 use crate::packet::{Answer, Header, Packet, Place, Violation};
 use crate::slots::Slots;
 use crate::store::{Id, Store};

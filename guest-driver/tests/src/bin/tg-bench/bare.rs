@@ -3,7 +3,7 @@
 //! polls, or by the crate `vfio_user`. Its server also measures on the host, so that such figures are of the same
 //! rounds.
 
-use crate::wires::Shared;
+use crate::shared::Shared;
 use crate::{Options, Round, batch, nanoseconds};
 use std::rc::Rc;
 use std::time::{Duration, Instant};

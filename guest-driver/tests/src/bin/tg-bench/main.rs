@@ -4,14 +4,18 @@
 mod bare;
 mod copies;
 mod doorbell;
+mod modules;
 mod network;
 mod notifying;
 mod own;
 mod pair;
+mod partner;
+mod shared;
 mod wires;
 
 use bare::Bare;
-use pair::{Lead, partner};
+use pair::Lead;
+use partner::partner;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

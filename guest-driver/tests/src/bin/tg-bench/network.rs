@@ -2,13 +2,13 @@
 //! UDP and TCP between the guests, over virtio-net with a cable and over the boards' tg0. Both ends sleep until
 //! something comes.
 
+use crate::modules::{failed, load_modules, run};
 use crate::pair::Lead;
 use crate::{Round, nanoseconds};
 use std::fs::read_dir;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
-use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use telegraphos::NodeId;
@@ -17,43 +17,8 @@ use telegraphos_agent::network;
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::pci::Device;
 
-const MODULES: &str = "/lib/telegraphos/peers";
 const PORT: u16 = 7777;
 const PATIENCE: Duration = Duration::from_secs(5);
-
-fn failed(what: &str, e: impl std::fmt::Display) -> Failure {
-    Failure::Refused(format!("{what}: {e}"))
-}
-
-/// Runs a program of the guest.
-fn run(program: &str, arguments: &[&str]) -> Outcome<()> {
-    let output = Command::new(program).args(arguments).output().map_err(|e| failed(program, e))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(failed(&format!("{program} {}", arguments.join(" ")), said.trim()))
-}
-
-/// Loads the kernel's modules of these names, in order, unless they are loaded.
-pub(crate) fn load_modules(names: &[&str]) -> Outcome<()> {
-    for name in names {
-        if Path::new(&format!("/sys/module/{name}")).exists() {
-            continue;
-        }
-        let packed = format!("{MODULES}/{name}.ko.xz");
-        let plain = format!("{MODULES}/{name}.ko");
-        let module = if Path::new(&packed).exists() { packed } else { plain };
-        if !Path::new(&module).exists() {
-            return Err(failed("the guest's kernel", format!("its module {name} is not in the image")));
-        }
-        run(
-            "sh",
-            &["-c", "case $1 in *.xz) xzcat $1 >/tmp/module.ko; set - /tmp/module.ko; esac; insmod $1", "sh", &module],
-        )?;
-    }
-    Ok(())
-}
 
 /// Sockets of one network device to the other node.
 pub(crate) struct Network {

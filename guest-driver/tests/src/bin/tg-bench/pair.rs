@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How the node that measures has the second one answer: it names what is to be done, and how often; the second does
-//! it, and says so.
+//! it, and says so (`partner`).
 
-use crate::notifying;
-use crate::wires::Wires;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, NodeId};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::peers::Peers;
 
 /// Mail: what, how often, from which number.
-const MAIL: [u64; 3] = [0, 1, 2];
+pub(crate) const MAIL: [u64; 3] = [0, 1, 2];
 /// Orders above this one are to drain a queue.
 pub(crate) const DRAIN: u64 = 1000;
 /// The last step.
-const END: u64 = u64::MAX;
+pub(crate) const END: u64 = u64::MAX;
 /// How long an order may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Nodes that only wait do so without a limit that matters.
-const WHOLE: Duration = Duration::from_secs(6 * 3600);
+pub(crate) const WHOLE: Duration = Duration::from_secs(6 * 3600);
 
 pub(crate) struct Lead<'a> {
     peers: &'a Peers,
@@ -63,36 +61,13 @@ impl<'a> Lead<'a> {
     }
 }
 
-fn until(patience: Duration, mut ready: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
+pub(crate) fn until(patience: Duration, mut ready: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
     let begun = Instant::now();
     while !ready()? {
         if begun.elapsed() > patience {
             return Err(Failure::Refused(format!("waited {patience:?}")));
         }
         std::thread::sleep(Duration::from_micros(200));
-    }
-    Ok(())
-}
-
-/// Serves orders until the end.
-pub(crate) fn partner(peers: &Peers, lead: NodeId, wires: &mut Wires<'_>, queues: &notifying::Exports) -> Outcome<()> {
-    let mut receiver = queues.receiver()?;
-    for epoch in 2.. {
-        until(WHOLE, || Ok(peers.at(lead)? >= epoch))?;
-        if peers.at(lead)? == END {
-            break;
-        }
-        let [what, count, first] = MAIL.map(|slot| peers.received(lead, slot));
-        let (what, count, first) = (what?, count?, first?);
-        let served = match what.checked_sub(DRAIN) {
-            Some(method) => receiver.drain(method, count),
-            None => wires.echo(what, first, count),
-        };
-        // The lead notices by itself what has not come, and marks it.
-        if let Err(e) = served {
-            eprintln!("tg-bench: order {what}: {e}");
-        }
-        peers.arrive(epoch)?;
     }
     Ok(())
 }

@@ -5,13 +5,13 @@
 use crate::doorbell::Doorbell;
 use crate::network::{Bulk, Network};
 use crate::pair::Lead;
+use crate::shared::{Shared, poll};
 use crate::{Round, batch, nanoseconds};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node, NodeId, Queue, Remote, Segment};
-use telegraphos_agent::bench::{shared, slot};
+use telegraphos_agent::bench::shared;
 use telegraphos_guest_tests::cli::{Failure, Outcome};
-use telegraphos_guest_tests::pci::{Bar, Device};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::raw;
 
@@ -19,50 +19,6 @@ use telegraphos_guest_tests::raw;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Round trips before those that count.
 const WARMING: u64 = 3;
-
-/// Calls until it returns true, without a pause.
-pub(crate) fn poll(patience: Duration, what: &str, mut ready: impl FnMut() -> bool) -> Outcome<()> {
-    let begun = Instant::now();
-    loop {
-        for _ in 0..256 {
-            if ready() {
-                return Ok(());
-            }
-            std::hint::spin_loop();
-        }
-        if begun.elapsed() > patience {
-            return Err(Failure::Refused(format!("{what} has not come in {patience:?}")));
-        }
-    }
-}
-
-/// Memory that both guests map: `ivshmem-plain`.
-#[derive(Debug)]
-pub(crate) struct Shared(Bar);
-
-impl Shared {
-    fn open() -> Outcome<Rc<Shared>> {
-        let absent = || Failure::Refused(format!("there is no ivshmem-plain in slot {:#x}", slot::IVSHMEM));
-        let device = Device::at(slot::IVSHMEM).ok_or_else(absent)?;
-        device.enable()?;
-        Ok(Rc::new(Shared(device.map(2)?)))
-    }
-
-    pub(crate) fn store(&self, at: u64, value: u64) {
-        // SAFETY: places are aligned and in the mapped BAR.
-        unsafe { raw::store::<u64>(self.0.at(), at, value) };
-    }
-
-    pub(crate) fn load(&self, at: u64) -> u64 {
-        // SAFETY: as above.
-        unsafe { raw::load::<u64>(self.0.at(), at) }
-    }
-
-    /// Polls for a value.
-    pub(crate) fn until(&self, at: u64, value: u64, patience: Duration) -> Outcome<()> {
-        poll(patience, "a value in shared memory", || self.load(at) == value)
-    }
-}
 
 /// What a node offers to the other one.
 pub(crate) struct Exports {
@@ -330,7 +286,7 @@ impl Wires<'_> {
             }
         }
         match &self.shared {
-            Some(shared) => kinds.push(("ivshmem_store", "ivshmem_load", shared.0.at(), shared::FREE)),
+            Some(shared) => kinds.push(("ivshmem_store", "ivshmem_load", shared.at(), shared::FREE)),
             None => {
                 values.give_up("ivshmem_store", "there is no ivshmem-plain");
                 values.give_up("ivshmem_load", "there is no ivshmem-plain");

@@ -2,37 +2,16 @@
 //! What children do: one action each, which may end them.
 
 use crate::syncs::{GUARDED, LOCK};
+use crate::trouble::{REFUSED, Trouble, WRONG, number};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::sync::{Barrier, TicketLock};
-use telegraphos::{Error, LaunchStyle, Node, NodeId, Remote, Rights};
+use telegraphos::{LaunchStyle, Node, NodeId, Remote, Rights};
 use telegraphos_guest_tests::child::{say, wait_for_go};
 use telegraphos_guest_tests::launch::{Arguments, AtomicOp, Launcher, Operation};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::{random, raw};
 use telegraphos_wire::context;
-
-/// Exit code of a child whose action was refused; the errno is its last line.
-pub(crate) const REFUSED: i32 = 10;
-/// Exit code of a child that found something wrong.
-pub(crate) const WRONG: i32 = 11;
-
-pub(crate) enum Trouble {
-    Refused(Error),
-    Wrong(String),
-}
-
-impl From<String> for Trouble {
-    fn from(text: String) -> Trouble {
-        Trouble::Wrong(text)
-    }
-}
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Refused(error)
-    }
-}
 
 pub(crate) fn main(args: Vec<String>) -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -47,10 +26,6 @@ pub(crate) fn main(args: Vec<String>) -> ExitCode {
             ExitCode::from(WRONG as u8)
         }
     }
-}
-
-pub(crate) fn number(text: &str) -> Result<u64, Trouble> {
-    text.parse().map_err(|_| Trouble::Wrong(format!("{text:?} is no number")))
 }
 
 fn rights(text: &str) -> Rights {

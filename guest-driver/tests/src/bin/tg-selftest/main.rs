@@ -35,6 +35,7 @@ mod replica_homes;
 mod replica_members;
 mod replicas;
 mod syncs;
+mod trouble;
 
 use context::{Context, Stop, Verdict};
 use std::process::ExitCode;

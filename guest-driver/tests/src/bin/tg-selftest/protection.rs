@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Page tables, rights, files and users: what must not work, and how it fails.
 
-use crate::actions::REFUSED;
 use crate::context::{Context, Stop, Verdict, must, refused, same};
+use crate::trouble::REFUSED;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 use std::ffi::c_void;

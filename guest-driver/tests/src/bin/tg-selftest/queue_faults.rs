@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notification queues: what must not work, and which processes it affects (SPEC item 13, E13, E14, I11).
 
-use crate::actions::REFUSED;
 use crate::context::{Context, Stop, Verdict, must, refused, same};
 use crate::control::ioctl;
 use crate::protection::try_mmap;
 use crate::queues::{LONG, SOON, WIDTHS, blocks, joined, not_quiet, queue_becomes, send_range, take_range};
+use crate::trouble::REFUSED;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 use std::sync::atomic::Ordering;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replicated segments: what must not work, and how it fails.
 
-use crate::actions::REFUSED;
 use crate::context::{Context, Verdict, must, refused, same};
 use crate::control::ioctl;
 use crate::protection::try_mmap;
 use crate::queues::SOON;
 use crate::replica_members::refusal;
+use crate::trouble::REFUSED;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mprotect};
 use std::ffi::c_void;
