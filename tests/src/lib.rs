@@ -19,6 +19,8 @@ mod imports;
 #[cfg(test)]
 mod width;
 #[cfg(test)]
+mod words;
+#[cfg(test)]
 mod workspace;
 
 pub use suite::Suite;
