@@ -60,7 +60,7 @@ fi
     [ -e .config ] || make -s tinyconfig
     scripts/kconfig/merge_config.sh -m .config "${fragments[@]}" >/dev/null
     make -s olddefconfig
-    # What a configuration cannot have is left out without a word: then nothing would be shown.
+    # olddefconfig silently drops options that the configuration cannot have: the run would then show nothing.
     for option in ${needed[@]+"${needed[@]}"}; do
         grep -qx "CONFIG_$option=y" .config || missing+=" $option"
     done
@@ -103,7 +103,7 @@ if [ -e $leaks ]; then
     echo "# kmemleak: $(grep -c ^unreferenced $leaks) in all, of telegraphos $(grep -c "\[telegraphos" $leaks)"
 fi
 reports="BUG: |WARNING: |KASAN: |UBSAN: |INFO: task .* blocked|possible .* detected|suspicious RCU|Oops"
-# Without memory for the files of an interrupt in /proc the kernel goes on, and warns when it has none to remove.
+# Without memory for the files of an interrupt in /proc the kernel continues, and warns when it has none to remove.
 ! dmesg | grep -E "$reports" | grep -v "remove_proc_entry+0x" || { dmesg; code=1; }
 exit $code'
 code=0

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_parts_are_nobody_elses() {
+    fn equal_parts_are_exclusive() {
         let mut account = Account::new(Shares::equal(8192, 64));
         assert_eq!(account.take(1, 128), Ok(()));
         assert!(account.take(1, 1).is_err());

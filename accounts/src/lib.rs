@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits and fair shares (DESIGN 7): whatever one party can make another spend is charged to an account.
+//! Limits and fair shares (docs/security.md): whatever one party can make another spend is charged to an account.
 //!
 //! [`Account`] counts units that are held and given back: memory, table entries, credits, slots; [`Users`] divides them
 //! among the users of a system; [`Slots`] are units that may be taken away again from the spender that has most.

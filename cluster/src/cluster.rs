@@ -211,7 +211,7 @@ impl Cluster {
         self.check_with(Guest::check_kernel)
     }
 
-    /// The same, and an error of a kernel that goes on after it is one, too.
+    /// The same, and an error after which the kernel continues is one, too.
     pub(crate) fn check_strictly(&self) -> Result<()> {
         self.check_with(Guest::check_kernel_strictly)
     }

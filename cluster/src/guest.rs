@@ -520,7 +520,7 @@ impl Guest {
         lock(&self.kernel).as_mut().and_then(|console| console.panicked(&self.label)).map_or(Ok(()), Err)
     }
 
-    /// The same, also of an error after which the kernel goes on.
+    /// The same, also of an error after which the kernel continues.
     pub(crate) fn check_kernel_strictly(&self) -> Result<()> {
         lock(&self.kernel).as_mut().and_then(|console| console.failed(&self.label)).map_or(Ok(()), Err)
     }

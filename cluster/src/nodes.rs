@@ -102,7 +102,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What guests are told about names, as words for the kernel.
+    /// The names of nodes for the guests, as words of the kernel command line.
     pub(crate) fn name_words(&self) -> Vec<String> {
         let named = self.node.iter().enumerate().filter_map(|(n, node)| Some((n, node.name.as_ref()?)));
         named.map(|(n, name)| format!(" telegraphos.name={n}:{name}")).collect()

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_with_qemus_words() {
+    fn a_refusal_is_reported_with_qemus_words() {
         let mut qmp = qemu(|request| match request["execute"].as_str() {
             Some("qmp_capabilities") => vec![json!({"return": {}})],
             _ => vec![json!({"error": {"class": "GenericError", "desc": "Bus 'rp9' not found"}})],

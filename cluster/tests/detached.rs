@@ -65,7 +65,7 @@ fn what_an_ended_cluster_says_is_shown_with_its_code() {
     let (code, _, errors) = run(dir.path(), &["status"]);
     assert_eq!(code, Some(254), "{errors}");
     assert!(errors.contains("cluster default has ended: node 1: the guest has hung"), "{errors}");
-    // A record that is none is an error, and `down` removes it all the same.
+    // A record that is none is an error, and `down` removes it regardless.
     fs::write(left.join("ended.json"), "{").unwrap();
     let (code, _, errors) = run(dir.path(), &["status"]);
     assert!(code == Some(3) && errors.contains("ended.json says nothing"), "{errors}");

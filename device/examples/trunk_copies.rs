@@ -78,7 +78,7 @@ fn main() {
                 assert_eq!(status, Status::Ok);
                 begun.elapsed().as_secs_f64() * 1e6
             };
-            // The first one finds memory that nobody has touched.
+            // The first one finds memory that has never been touched.
             copy();
             let mut took: Vec<f64> = (0..count).map(|_| copy()).collect();
             took.sort_by(f64::total_cmp);

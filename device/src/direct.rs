@@ -7,16 +7,16 @@
 //!     └─ Member ── MemoryServer   a second PCI device of the same machine, whose BAR2 is the whole file, mapped by QEMU
 //! ```
 //!
-//! A *trust group* is named by whoever starts the process, with its nodes; by default there is none. Each member's
+//! The user who starts the process names a *trust group* and its nodes; by default there is none. Each member's
 //! virtual machine gets a *memory device* beside its board. It is a device of its own with a socket of its own, because
-//! a region that QEMU may map ends posted writes for the whole device, and the board lives by them. It says who the
-//! members are and where their slices lie (`telegraphos_wire::direct`); all else is agreed among the members' drivers,
-//! in the slices themselves.
+//! a region that QEMU may map ends posted writes for the whole device, and the board lives by them. It lists the
+//! members and where their slices lie (`telegraphos_wire::direct`); all else is agreed among the members' drivers, in
+//! the slices themselves.
 //!
 //! **Within a group grants do not hold**: a member's kernel can access every slice at any time, and read and write what
-//! another one exports to nobody. The group is a statement that its kernels trust each other. Other virtual machines,
-//! and this process, are as safe from a member as from anybody: the file cannot be resized (it is sealed), this process
-//! accesses it by atomic operations only, and believes nothing that it finds there.
+//! another one does not export. The group is a statement that its kernels trust each other. Other virtual machines,
+//! and this process, are as safe from a member as from any other guest: the file cannot be resized (it is sealed), this
+//! process accesses it by atomic operations only, and believes nothing that it finds there.
 //!
 //! When a virtual machine has gone, its slice is emptied: its memory goes back to the host, and what its driver had
 //! noted there, as exporter or as importer, is void for the others.
@@ -535,7 +535,7 @@ impl MemoryServer {
         self.device.member.node()
     }
 
-    /// Who calls [`MemoryServer::turn`] waits for these places, [`MEMORY_PLACES`] of them. Before the first turn.
+    /// The caller of [`MemoryServer::turn`] waits for these places, [`MEMORY_PLACES`] of them. Before the first turn.
     pub fn wait_at(&mut self, places: Places) -> Result<(), ServeError> {
         self.listener.watch_at(&places, LISTENER).map_err(system("cannot wait for a socket"))?;
         self.places = places;
@@ -811,7 +811,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_to_those_who_must_look() {
+    fn changes_notify_the_members_that_must_look() {
         let memory = GroupMemory::create(group("lab=0-2:1")).unwrap();
         let mut device = MemoryDevice::new(memory.member(1).unwrap()).unwrap();
         let notified = || [0, 1, 2].map(|place| is_notified(&memory, place));

@@ -196,7 +196,7 @@ impl FabricLink {
     }
 
     /// From its next connection on, the fabric behind this door takes the place of that at the path. If another thread
-    /// serves it, they are `apart` and the link has a descriptor to wait for; else who serves both calls
+    /// serves it, they are `apart` and the link has a descriptor to wait for; else the thread that serves both calls
     /// [`FabricLink::receive`] while the link [needs attention](FabricLink::needs_attention).
     pub fn join_by(&mut self, door: Door, apart: bool) {
         self.door = Some((door, apart));
@@ -415,7 +415,7 @@ impl FabricLink {
             }
         }
         if let Some(e) = full {
-            limited!(limiter, "link full", now => warn "the link to the fabric is given up: {e}");
+            limited!(limiter, "link full", now => warn "the link to the fabric is ended: {e}");
             return self.lose(now, &e.to_string());
         }
         self.flush(now)

@@ -493,7 +493,7 @@ mod tests {
         let budget = Budget::of_process(BOARDS);
         let mut boards: Vec<_> = (0..BOARDS).map(|_| GuestMemory::default()).collect();
         boards.iter_mut().for_each(|board| board.share(&budget));
-        // The same page each time: the kernel merges mappings whose addresses and offsets go on, which these never do.
+        // The same page each time: the kernel merges mappings of contiguous addresses and offsets, which these are not.
         let map = |memory: &mut GuestMemory, n: u64| {
             memory.map(&request(0x2000 * n, 0x1000, RW), Some(fd.try_clone().unwrap()))
         };
@@ -508,7 +508,7 @@ mod tests {
         let guaranteed = (allowed - 8192) / 2 / BOARDS as u64;
         assert!(counts.iter().all(|count| *count >= guaranteed), "{counts:?}: expected {guaranteed} at least");
         assert!(counts.iter().sum::<u64>() <= allowed - 8192, "{counts:?}");
-        // Each of them is refused by its limit, not by the kernel, and the process goes on.
+        // Each of them is refused by its limit, not by the kernel, and the process continues.
         for (board, n) in boards.iter_mut().zip(&counts) {
             let refused = map(board, *n).unwrap_err();
             assert_eq!(refused.errno, Errno::NOSPC, "{}", refused.why);

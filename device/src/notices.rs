@@ -53,7 +53,7 @@ pub(crate) fn report(notice: &Notice, limiter: &mut Limiter, now: u64) {
               imports can only be closed");
         Notice::SilentCopy { node, page } => warn "silent copy"
             ("node {node} did not acknowledge a store to export page {page} within --replica-limit-ms: its copy is \
-              dropped, the others go on");
+              dropped, the others continue");
         Notice::SilentHome { page } => warn "silent home"
             ("the home of export page {page} did not send what it had announced within --replica-limit-ms: the copy is \
               an orphan");

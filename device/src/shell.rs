@@ -49,7 +49,7 @@ pub struct Config {
     /// Sizes and limits of the board.
     pub hib: HibConfig,
     /// Microseconds to poll for work before sleeping, at the cost of a busy processor; 0 sleeps at once. `None` leaves
-    /// it to who runs the loop: a server alone sleeps at once.
+    /// it to the caller that runs the loop: a server alone sleeps at once.
     pub spin: Option<u64>,
     /// Limit on mapped guest memory, in bytes.
     pub dma_limit: u64,
@@ -175,7 +175,7 @@ impl HibServer {
         self.board.share(budget);
     }
 
-    /// Who calls [`HibServer::turn`] waits for these places, [`PLACES`] of them. For a server that has not taken a
+    /// The caller of [`HibServer::turn`] waits for these places, [`PLACES`] of them. For a server that has not taken a
     /// turn.
     pub fn wait_at(&mut self, places: Places) -> Result<(), ServeError> {
         let unwatched = system("cannot wait for a socket");
@@ -214,7 +214,7 @@ impl HibServer {
     }
 
     /// One turn of the loop, after a wait that found this at its places, at the latest after [`HibServer::timeout`].
-    /// Never blocks, and is short whatever the guest does. It goes on with copies only if it is their turn as well:
+    /// Never blocks, and is short whatever the guest does. It continues copies only if it is their turn as well:
     /// where several boards take turns, between two slices of any copies all of them are to be served. True if a
     /// shutdown was requested.
     pub fn turn(&mut self, found: [Readiness; PLACES], copies: bool) -> Result<bool, ServeError> {
@@ -238,7 +238,7 @@ impl HibServer {
             self.board.serve_rings();
         }
         if let (true, Some(change)) = (found[DIRECT as usize].read, &self.change) {
-            // First: what changes from here on is told again.
+            // First: a change from here on is signalled again.
             change.take();
             self.board.feed(Event::DirectChanged);
         }

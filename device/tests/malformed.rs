@@ -126,7 +126,7 @@ proptest! {
 }
 
 #[test]
-fn a_stream_that_stops_in_the_middle_holds_nobody_up() {
+fn a_stream_that_stops_in_the_middle_delays_no_other() {
     let server = Server::start();
     for cut in [1, 15, 16, 20, 31] {
         let mut client = RawClient::new(&server.socket());

@@ -112,7 +112,7 @@ fn a_posted_write_gets_no_reply_not_even_an_error() {
 }
 
 #[test]
-fn refusals_carry_an_errno_and_the_stream_goes_on() {
+fn refusals_carry_an_errno_and_the_stream_continues() {
     let server = Server::start();
     let mut client = RawClient::new(&server.socket());
     let access = |region, offset, count| bytemuck::bytes_of(&Access { offset, region, count }).to_vec();
@@ -397,7 +397,7 @@ fn a_silent_visitor_does_not_keep_qemu_out() {
 }
 
 #[test]
-fn descriptors_that_nobody_asked_for_are_closed() {
+fn unsolicited_descriptors_are_closed() {
     let server = Server::start();
     let mut client = RawClient::new(&server.socket());
     let file = memfd(4096);

@@ -205,7 +205,7 @@ fn an_index_that_cannot_be_ends_the_ring_and_is_counted() {
     );
     assert_eq!(metric(&metrics, LOST), Some(1));
     eventually("the end", || matches!(ring.receive(0, &mut answer), Ok(Taken::End) | Err(_)).then_some(()));
-    // The others go on, by their ring.
+    // The others continue, by their ring.
     assert_eq!(pair.exchange(2), 0);
     assert_eq!((pair.snapshot().totals.rings_lost, metric(&metrics, LOST)), (1, Some(1)));
 }

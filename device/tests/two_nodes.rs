@@ -361,7 +361,7 @@ fn what_is_not_granted_is_refused_and_told() {
     let answer = found(&mut a, 1, "read-only", READ);
     assert_eq!(a.lookup(1, "read-only", RW).status, Status::Denied as u32);
     assert_eq!(a.lookup(1, "nothing", READ).status, Status::NoSegment as u32);
-    assert_eq!(a.lookup(7, "nobody", READ).status, Status::NodeDown as u32);
+    assert_eq!(a.lookup(7, "absent", READ).status, Status::NodeDown as u32);
     // A driver that claims a right that was not granted.
     a.import(0, 1, &answer, RW);
     a.client.store(4, window(1, 0, 0), &[1; 8]);
@@ -464,7 +464,7 @@ fn a_fabric_that_goes_and_comes_back_is_joined_again() {
 }
 
 #[test]
-fn a_load_that_nobody_answers_is_all_ones_in_time() {
+fn an_unanswered_load_is_all_ones_in_time() {
     // A fabric that accepts the join, announces a neighbour, and then discards everything.
     use std::io::Write;
     use telegraphos_wire::link::Frame;

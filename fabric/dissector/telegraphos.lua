@@ -22,7 +22,7 @@ local wire = {
   HELLO = 1,
   TRUNK = 10,
   REPLY = 3,
-  nodes = { [65534] = "all members", [65535] = "nobody" },
+  nodes = { [65534] = "all members", [65535] = "no node" },
 }
 wire.values = {
   Class = { [0] = "Enqueue", [1] = "Request", [2] = "Reflected", [3] = "Reply", },

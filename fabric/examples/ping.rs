@@ -88,7 +88,7 @@ fn over_sockets() -> Result<f64, Failure> {
 fn addressed(address: &Address, options: &Options) -> Result<f64, Failure> {
     let mut acceptor = listen(address, options)?;
     let mut a = connect(address, options)?;
-    let b = acceptor.accept(0)?.ok_or("nobody connected")?;
+    let b = acceptor.accept(0)?.ok_or("no peer has connected")?;
     // A ring's greeting.
     a.receive(0, &mut [0; LEN])?;
     over_transport(a, b)

@@ -44,8 +44,8 @@ fn file<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> K
     let path = path.display();
     move |error| match error.kind() {
         io::ErrorKind::AlreadyExists => KeysError(format!(
-            "{path} exists and is not overwritten: whoever uses it would be locked out; choose another name, or move \
-             it away"
+            "{path} exists and is not overwritten: processes that use it would be locked out; choose another name, or \
+             move it away"
         )),
         _ => KeysError(format!("cannot {action} {path}: {error}")),
     }
@@ -127,8 +127,8 @@ pub fn new_process(dir: &Path, name: &str, days: u32) -> Result<(), KeysError> {
     let mode = std::fs::metadata(&ca_key).map_or(0, |meta| meta.mode() & 0o7777);
     if mode & 0o077 != 0 {
         return Err(KeysError(format!(
-            "{} may be read by others (mode {mode:04o}): whoever has it can be any process; chmod 600 it, or make a new \
-             cluster",
+            "{} may be read by others (mode {mode:04o}): anyone with it can be any process; chmod 600 it, or make a \
+             new cluster",
             ca_key.display()
         )));
     }

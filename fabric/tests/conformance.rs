@@ -51,7 +51,7 @@ macro_rules! addressed {
             alone
             reconnecting_works
             many_connections_at_once
-            nobody_there_is_an_error_or_an_end
+            an_absent_listener_is_an_error_or_an_end
         );
 
         #[test]
@@ -81,7 +81,7 @@ macro_rules! socket_files {
 macro_rules! streams {
     ($subject:expr) => {
         addressed!($subject;
-            garbage_hurts_nobody_else
+            garbage_affects_no_other_peer
             another_transport_is_refused
         );
     };

@@ -141,7 +141,7 @@ fn a_crashed_node_is_kept_out_until_it_is_restored() {
         let state = snapshot(&mut client).ports[1].state;
         assert_eq!(state, if crashed { PortState::Crashed } else { PortState::Down });
         let mut again = Node::hello(&served.path, 1, WindowLayout::default(), 256);
-        assert_eq!(again.next(), None, "its connection is ended without a word");
+        assert_eq!(again.next(), None, "its connection is ended silently");
         assert_eq!(client.command(&back).unwrap(), Done::changed(1));
         let incarnation = second.incarnation;
         second = Node::join(&served, 1);
@@ -296,7 +296,7 @@ fn a_capture_that_begins_amid_traffic_can_be_replayed() {
 }
 
 #[test]
-fn the_topology_is_told() {
+fn the_topology_is_reported() {
     let (_served, control) = controlled(Some(Plan::in_one_process(Topology::parse_flag("mesh:2x1", 4).unwrap())));
     let Response::Topology(view) = client(&control).request(&Request::Topology {}).unwrap() else { panic!() };
     assert_eq!(view.digest.len(), 16);
@@ -326,7 +326,7 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn an_idle_control_socket_wakes_nobody() {
+fn an_idle_control_socket_wakes_no_thread() {
     let (_served, control) = controlled(None);
     let mut client = client(&control);
     let (before, after) = (snapshot(&mut client), snapshot(&mut client));

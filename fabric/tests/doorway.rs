@@ -13,7 +13,7 @@ use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::Frame;
 
 #[test]
-fn a_fabric_without_descriptors_goes_on() {
+fn a_fabric_without_descriptors_continues() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fabric");
     let mut process = Daemon::start(
@@ -25,11 +25,11 @@ fn a_fabric_without_descriptors_goes_on() {
     );
     eventually("the socket", || UnixStream::connect(&path).ok());
     let mut zero = joined(&path, 0);
-    let strangers: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    let unidentified: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
     let one = joined(&path, 1);
     zero.expect("node 1", |frame| matches!(frame, Frame::NodeUp { node: 1, .. }));
     assert!(process.try_wait().unwrap().is_none(), "it still runs");
-    drop((strangers, one));
+    drop((unidentified, one));
     zero.expect("the end of node 1", |frame| *frame == Frame::NodeDown { node: 1 });
 }
 

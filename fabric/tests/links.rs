@@ -39,7 +39,7 @@ fn i8_per_pair_fifo_and_no_loss_under_load() {
 
 /// A node that sends requests without end and reads nothing: those that answer it stay connected, and continue.
 #[test]
-fn unread_replies_harm_nobody() {
+fn unread_replies_harm_no_other_node() {
     let served = serve(|_| {});
     let mut deaf = Node::join(&served, 0);
     let mut answering = Node::join(&served, 1);
@@ -97,7 +97,7 @@ fn a_flood_of_replies_ends_its_sender() {
 }
 
 #[test]
-fn refused_joiners_are_told_both_values() {
+fn refused_joiners_get_both_values() {
     let mut served = serve(|c| c.nodes = 5);
     let _zero = Node::join(&served, 0);
     let usual = WindowLayout::default();
@@ -248,14 +248,14 @@ fn a_node_that_comes_back_at_once_is_welcome() {
 
 /// Connections that never say hello make room for those that do.
 #[test]
-fn strangers_cannot_keep_nodes_out() {
+fn unidentified_connections_cannot_keep_nodes_out() {
     let served = serve(|c| c.nodes = 2);
-    let mut strangers: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(&served.path).unwrap()).collect();
+    let mut unidentified: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(&served.path).unwrap()).collect();
     let one = Node::join(&served, 1);
     assert!(one.incarnation > 0);
     let mut rest = Vec::new();
     use std::io::Read;
-    assert_eq!(strangers[0].read_to_end(&mut rest).unwrap(), 0, "the oldest was ended");
+    assert_eq!(unidentified[0].read_to_end(&mut rest).unwrap(), 0, "the oldest was ended");
 }
 
 #[test]

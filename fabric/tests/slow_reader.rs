@@ -15,10 +15,10 @@ fn resident_kib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Node 1 does not read, whatever it promised to take. What others can send it is bounded, they go on with each other,
-/// and when it reads at last it gets everything that was taken for it, in order.
+/// Node 1 does not read, whatever it promised to take. What others can send it is bounded, they continue with each
+/// other, and when it reads at last it gets everything that was taken for it, in order.
 #[test]
-fn a_reader_that_does_not_read_stops_nobody_and_costs_no_memory() {
+fn a_reader_that_does_not_read_stops_no_other_and_costs_no_memory() {
     const OFFERED: u32 = 10_000_000;
     let served = serve(|_| {});
     let mut flooder = Node::join(&served, 0);

@@ -156,7 +156,7 @@ fn three_processes_and_one_that_comes_back() {
 }
 
 #[test]
-fn a_node_of_another_switch_and_a_stranger_are_refused() {
+fn a_node_of_another_switch_and_callers_that_are_no_neighbours_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let plan = row(dir.path());
     let middle = part(dir.path(), &plan, "m");
@@ -193,7 +193,7 @@ fn a_node_of_another_switch_and_a_stranger_are_refused() {
 
 /// A port that sends nothing and answers no probe is disconnected; one that answers is not.
 #[test]
-fn a_silent_node_is_given_up() {
+fn a_silent_node_is_disconnected() {
     let dir = tempfile::tempdir().unwrap();
     let served = serve_at(&dir.path().join("fabric"), |config| config.silence = Some(300_000));
     let mut silent = Node::join(&served, 0);

@@ -132,7 +132,7 @@ void tg_clients_node(struct tg_device *tg, u32 node)
 /**
  * tg_client_open() - opens a file for the kernel itself
  * @tg: Board, of a client that has been added to it.
- * @ops: How it is told of events, from now on.
+ * @ops: Callbacks for its events, from now on.
  * @private: For tg_file.private.
  *
  * Return: The file, or an error pointer.

@@ -21,7 +21,7 @@ struct tg_segment;
 #define TG_APERTURE_ARGUMENT 1
 
 /**
- * struct tg_client_ops - how a client is told of events
+ * struct tg_client_ops - callbacks of a client for events
  * @event: There is a CONTEXT event of its file. In any context, with interrupts off.
  * @changed: The state of an import or of the file's context has changed, or the board is gone.
  *	Under locks of the driver: it must not sleep.

@@ -8,9 +8,9 @@
  *   tcp:10.84.0.1:5201-10.84.0.2:33112:WHAT
  *
  * and takes no such name from a program otherwise. So only holders of one end export it, and only
- * holders of the other end import it: what two processes need to agree on, without a word, that
- * both are at the ends of this connection. Addresses of other network namespaces could be
- * anybody's; of those no name is made.
+ * holders of the other end import it: what two processes need to agree on, without a message,
+ * that both are at the ends of this connection. Addresses of other network namespaces could be
+ * those of any process; of those no name is made.
  */
 #include <linux/file.h>
 #include <linux/kernel.h>

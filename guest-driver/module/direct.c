@@ -165,7 +165,7 @@ static void tg_direct_tell(struct tg_direct *direct)
 /* Makes retired units free that no member has mapped. */
 static void tg_direct_reclaim(struct tg_direct *direct)
 {
-	/* All ones if the server has gone: then nobody is known to be absent. */
+	/* All ones if the server has gone: then no member is known to be absent. */
 	u64 present = readq(direct->regs + TG_DIRECT_PRESENT);
 	u32 unit, by;
 
@@ -886,7 +886,7 @@ static int tg_direct_enter(struct pci_dev *pdev, void __iomem *regs, void *base,
 		direct->regs = regs;
 		/* Memory of segments that are dead is not used for others before they end. */
 		memset(tg_direct_entries(direct, group->place), 0, group->first * TG_UNIT);
-		/* Cleared before anybody is told, and before bytes of others are read. */
+		/* Cleared before other members are notified, and before their bytes are read. */
 		mb();
 		tg_direct_tell(direct);
 		direct->rejoin = true;
@@ -1011,7 +1011,7 @@ static void tg_direct_remove(struct pci_dev *pdev)
 	base = direct->base;
 	memset(tg_direct_entries(direct, direct->group.place), 0,
 	       direct->group.units * sizeof(struct tg_direct_unit));
-	/* Cleared before anybody is told. */
+	/* Cleared before other members are notified. */
 	mb();
 	tg_direct_tell(direct);
 	direct->regs = NULL;

@@ -670,7 +670,7 @@ struct tg_memory {
 /**
  * struct tg_file - an open file, and its context on the board
  * @tg: The board.
- * @ops: Of a file that the kernel has open for itself: how it is told of events. Else NULL.
+ * @ops: Of a file that the kernel has open for itself: callbacks for its events. Else NULL.
  * @private: For these.
  * @kernel: It is the kernel's own, and may use names that begin with TG_KERNEL_PREFIX.
  * @context: Context number.
@@ -893,7 +893,7 @@ struct tg_nqueue {
  *	map_lock.
  * @direct_place: Place of its node among the members of the trust group.
  * @direct_unit: Its first unit in that node's slice.
- * @trapped: Its plain window is the board's all the same. Under map_lock.
+ * @trapped: Its plain window is the board's, in spite of @direct. Under map_lock.
  * @settles: It is to be direct again once the board has none of its stores: faults wait. Under
  *	map_lock.
  * @soft: When it is dead, its windows lead to tg_file.nowhere.
@@ -999,10 +999,10 @@ struct tg_replicated {
 /**
  * struct tg_registration - registered memory of a process
  * @seg: Its range, name and memory.
- * @process: The process that has registered it, as far as people are told.
+ * @process: The process that has registered it; debugfs shows it.
  * @address: Address of its first byte there.
  * @runs: What of it is adjacent for the board.
- * @pinned: Number of pages that are pinned, as far as people are told.
+ * @pinned: Number of pages that are pinned; debugfs shows it.
  * @own: The import by which the process names it. Set under map_lock.
  * @notifier: Watches the address space.
  * @watched: @notifier is in use.
@@ -1262,7 +1262,7 @@ void tg_remote_orphan(struct tg_remote *remote, u32 status);
 void tg_remote_revive(struct tg_remote *remote);
 void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
 void tg_remote_stale(struct tg_remote *remote);
-void tg_remote_give_up(struct tg_remote *remote);
+void tg_remote_time_out(struct tg_remote *remote);
 void tg_remotes_down(struct tg_device *tg, u32 node, u32 status);
 void tg_remotes_lost(struct tg_device *tg);
 int tg_remote_state(struct tg_call *call);

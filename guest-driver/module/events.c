@@ -145,7 +145,7 @@ static void tg_events_acknowledge(struct tg_device *tg)
 	 * smp_mb() orders processors of this guest only.
 	 */
 	mb();
-	/* A board that has found no room has to be told, but has left this many events. */
+	/* A board that has found no room must be notified, but has left this many events. */
 	if (events->consumed - events->announced >= events->size / 2) {
 		events->announced = events->consumed;
 		writel(events->announced, tg->regs + TG_REG_EVENT_CONSUMER);
@@ -172,7 +172,7 @@ void tg_events_consume(struct tg_device *tg)
 	spin_unlock_irq(&events->guard);
 	do {
 		before = events->consumed;
-		/* At most one lap, then the board is told. */
+		/* At most one lap, then the board is notified. */
 		while (events->consumed - before < events->size &&
 		       tg_event_next(events, &kind, &index, &value)) {
 			events->consumed++;

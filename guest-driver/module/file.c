@@ -233,7 +233,7 @@ void tg_file_put(struct tg_file *file)
 /**
  * tg_file_open() - makes a file and its context on the board
  * @tg: Board. The caller holds no lock, and a reference.
- * @ops: Of a file that the kernel opens for itself: how it is told of events, from now on. Else
+ * @ops: Of a file that the kernel opens for itself: callbacks for its events, from now on. Else
  *	NULL.
  * @private: For these.
  *

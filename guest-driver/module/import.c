@@ -483,10 +483,10 @@ void tg_remote_stale(struct tg_remote *remote)
 }
 
 /**
- * tg_remote_give_up() - a soft import has been congested for long: its owner takes nothing
+ * tg_remote_time_out() - a soft import has been congested for long: its owner takes nothing
  * @remote: Import. The caller holds no lock.
  */
-void tg_remote_give_up(struct tg_remote *remote)
+void tg_remote_time_out(struct tg_remote *remote)
 {
 	struct tg_device *tg = remote->obj.tg;
 

@@ -26,7 +26,7 @@
  * All state that decides between huge and small is under map_lock, so no two faults differ.
  *
  * Where an import is soft, its windows do not end with it: the next access maps a page of the
- * file, for all of them. What is stored there reaches nobody else. An access that waits for
+ * file, for all of them. What is stored there reaches no other file. An access that waits for
  * room for long ends it. A soft file's context page and exports do not end with the board
  * either, and its status page reads as zeros then.
  *
@@ -139,7 +139,7 @@ static bool tg_pause_is_over(const struct tg_pause *pause)
 /* Time for which a fault that cannot be retried keeps the memory map locked. */
 #define TG_PAUSE_LOCKED (HZ / 10)
 
-/* Time for which an access by a soft import waits for room; then the import is given up. */
+/* Time for which an access by a soft import waits for room; then the import is dead. */
 #define TG_PAUSE_SOFT (5 * HZ)
 
 /*
@@ -178,7 +178,7 @@ static vm_fault_t tg_fault_wait(struct vm_fault *vmf, const struct tg_pause *pau
 	else
 		left = wait_event_killable_timeout(*pause->wait, tg_pause_is_over(pause), left);
 	if (soft && !left)
-		tg_remote_give_up(soft);
+		tg_remote_time_out(soft);
 	if (pause->obj)
 		tg_object_put(pause->obj);
 	fput(filp);

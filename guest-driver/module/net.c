@@ -3,11 +3,10 @@
 #include <linux/etherdevice.h>
 #include <linux/ethtool.h>
 #include <linux/module.h>
-#include <linux/moduleparam.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
-#include "net.h"
+#include "net_base.h"
 
 #define TG_NET_MTU 9000
 
@@ -16,36 +15,6 @@
 
 /* From an event to when watches begin anew. */
 #define TG_NET_BEAT (2 * HZ)
-
-static int tg_net_set_ring(const char *value, const struct kernel_param *kp)
-{
-	return param_set_uint_minmax(value, kp, TG_NET_RING_MIN, TG_NET_RING_MAX);
-}
-
-static const struct kernel_param_ops tg_net_ring_ops = {
-	.set = tg_net_set_ring,
-	.get = param_get_uint,
-};
-
-/* KiB of memory that another node has here. */
-unsigned int tg_net_ring_kib = 512;
-module_param_cb(ring_kib, &tg_net_ring_ops, &tg_net_ring_kib, 0644);
-MODULE_PARM_DESC(ring_kib, "Memory for the frames of each other node, in KiB, for connections made from now on: 256 to 4096, rounded up to 64 (default 512)");
-
-static int tg_net_set_stores(const char *value, const struct kernel_param *kp)
-{
-	return param_set_uint_minmax(value, kp, 0, TG_NET_STORES_MAX);
-}
-
-static const struct kernel_param_ops tg_net_stores_ops = {
-	.set = tg_net_set_stores,
-	.get = param_get_uint,
-};
-
-/* Bytes of a frame up to which it goes by plain stores. */
-unsigned int tg_net_stores = 256;
-module_param_cb(stores, &tg_net_stores_ops, &tg_net_stores, 0644);
-MODULE_PARM_DESC(stores, "Bytes of a frame up to which it goes by plain stores, and not by a copy of the board: 0 to 512 (default 256)");
 
 static const char tg_net_names[TG_NET_COUNTERS][ETH_GSTRING_LEN] = {
 	[TG_NET_TX_STORES] = "tx_stores",
@@ -166,9 +135,9 @@ static const struct net_device_ops tg_net_ops = {
 
 /*
  * A watch ends with any store to its page, also with one beside the word that is looked at, or
- * of what stood there already. Nobody does that by mistake; but whoever does must not have others
- * go unheard. So some time after an event all watches begin anew. Without events there is nothing
- * to do.
+ * of what stood there already. No node does that by mistake; but one that does must not have
+ * others go unheard. So some time after an event all watches begin anew. Without events there is
+ * nothing to do.
  */
 static void tg_net_beat(struct work_struct *work)
 {

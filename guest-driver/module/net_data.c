@@ -5,25 +5,12 @@
 #include <linux/io.h>
 #include <linux/skbuff.h>
 
-#include "net.h"
+#include "net_base.h"
 
 #define TG_COOKIE_MASK GENMASK_ULL(47, 0)
 
 /* Bytes of a frame in front of its pages. */
 #define TG_NET_LINEAR 256
-
-/**
- * tg_net_room_between() - room for records in memory of frames
- * @head: Where their reader continues.
- * @at: Where their writer does.
- * @size: Bytes of it.
- *
- * Return: Bytes. One place stays empty, since equal offsets mean that all is.
- */
-u32 tg_net_room_between(u32 head, u32 at, u32 size)
-{
-	return (head > at ? head - at : size - at + head) - TG_NET_ALIGN;
-}
 
 static u32 tg_net_room(const struct tg_net_peer *peer)
 {
@@ -191,30 +178,6 @@ static bool tg_net_is_short(const struct tg_net_peer *peer, const struct sk_buff
 	return true;
 }
 
-/**
- * tg_net_store() - writes a frame by plain stores
- * @net: Network device. The caller holds its lock.
- * @to: Where, in a window.
- * @head: What precedes it.
- * @length: Bytes of that.
- * @skb: The frame.
- * @skip: Bytes of it that are left out.
- *
- * Return: Bytes written, but for what fills the last word.
- */
-u32 tg_net_store(struct tg_net *net, void __iomem *to, const void *head, u32 length,
-		 const struct sk_buff *skb, u32 skip)
-{
-	u32 bytes = length + skb->len - skip;
-
-	/* What lies behind the frame in its last word. */
-	net->scratch[(bytes - 1) / 8] = 0;
-	memcpy(net->scratch, head, length);
-	skb_copy_bits(skb, skip, (u8 *)net->scratch + length, skb->len - skip);
-	__iowrite64_copy(to, net->scratch, DIV_ROUND_UP(bytes, 8));
-	return bytes;
-}
-
 /* Bytes that it takes at the other node. */
 static u32 tg_net_send_by_stores(struct tg_net_peer *peer, const struct sk_buff *skb,
 				 const struct tg_net_record *record)
@@ -259,24 +222,6 @@ static void tg_net_send_by_copy(struct tg_net_peer *peer, const struct sk_buff *
 	net->stats[TG_NET_TX_COPIES]++;
 	/* Without its completion, limits by bytes stop the queue as well. */
 	queue_delayed_work(system_long_wq, &net->stuck, TG_NET_STUCK);
-}
-
-/**
- * tg_net_describe() - makes the record of a frame
- * @net: Network device. The caller holds its lock.
- * @skb: Frame.
- * @record: Becomes its record.
- *
- * Return: False if it cannot be sent, which is counted.
- */
-bool tg_net_describe(struct tg_net *net, const struct sk_buff *skb, struct tg_net_record *record)
-{
-	*record = (struct tg_net_record) { .length = cpu_to_le32(skb->len) };
-	if (skb->len <= TG_NET_FRAME_MAX &&
-	    !virtio_net_hdr_from_skb(skb, &record->hdr, true, false, 0))
-		return true;
-	net->stats[TG_NET_TX_TOO_LONG]++;
-	return false;
 }
 
 /* Sends a frame, by a copy or by stores, for which there is room: false if it is dropped. */
@@ -377,8 +322,8 @@ static bool tg_net_send_to_next(struct tg_net_peer *peer)
 }
 
 /*
- * Goes on with the frame to all, if there is one: nodes get it as they have room. A node that has
- * none for long does not get it, and the next ones only if it has room at once.
+ * Continues with the frame to all, if there is one: nodes get it as they have room. A node that
+ * has none for long does not get it, and the next ones only if it has room at once.
  */
 static void tg_net_send_to_rest(struct tg_net *net)
 {
@@ -428,7 +373,7 @@ static netdev_tx_t tg_net_send_to_all(struct tg_net *net, struct sk_buff *skb)
 }
 
 /**
- * tg_net_drop_rest() - the frame to all, if there is one, goes to nobody else
+ * tg_net_drop_rest() - the frame to all, if there is one, goes to no other node
  * @net: Network device, which sends nothing.
  */
 void tg_net_drop_rest(struct tg_net *net)
@@ -856,7 +801,7 @@ static u64 tg_net_look_at_tail(struct tg_net_reader *reader)
 /* Whether frames are exchanged with a node; without the lock. */
 static bool tg_net_is_up(const struct tg_net *net, u32 node)
 {
-	/* Whoever finds it up finds it prepared. */
+	/* A processor that sees it up sees it prepared. */
 	return test_bit(node, net->connected) && smp_load_acquire(&net->peers[node]->up);
 }
 

@@ -20,7 +20,7 @@
 #include <linux/random.h>
 #include <linux/skbuff.h>
 
-#include "net.h"
+#include "net_base.h"
 
 /* Pause before a copy is made again: a home refuses one that it has dropped for a while. */
 #define TG_NET_JOIN_AGAIN (5 * HZ)

@@ -20,24 +20,10 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
-#include "net.h"
+#include "net_base.h"
 
 /* Pause before what has failed is tried again. */
 #define TG_NET_AGAIN (HZ / 2)
-
-/* Pause between two looks at all nodes, whoever rings. */
-#define TG_NET_PAUSE (HZ / 100)
-
-/**
- * tg_net_kick_work() - has the work look at what has changed
- * @net: Network device.
- */
-void tg_net_kick_work(struct tg_net *net)
-{
-	unsigned long now = jiffies, due = READ_ONCE(net->worked) + TG_NET_PAUSE;
-
-	mod_delayed_work(system_long_wq, &net->work, time_before(now, due) ? due - now : 0);
-}
 
 static u32 tg_net_cookie(void)
 {
@@ -174,7 +160,7 @@ static void tg_net_close_segment(struct tg_net_peer *peer)
 	peer->segment = NULL;
 }
 
-static void tg_net_give_up(struct tg_net_peer *peer)
+static void tg_net_end_peer(struct tg_net_peer *peer)
 {
 	tg_net_disconnect(peer);
 	tg_net_close_segment(peer);
@@ -395,7 +381,7 @@ void tg_net_leave_all(struct tg_net *net)
 
 		if (!peer)
 			continue;
-		tg_net_give_up(peer);
+		tg_net_end_peer(peer);
 		tg_net_close_hello(peer);
 	}
 }
@@ -430,7 +416,7 @@ static void tg_net_work_locked(struct tg_net *net)
 		if (node == tg->node)
 			continue;
 		if (peer && tg_net_is_lost(peer)) {
-			tg_net_give_up(peer);
+			tg_net_end_peer(peer);
 			set_bit(node, net->tries);
 		}
 		if (!tg_net_try(net, node))

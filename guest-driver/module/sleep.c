@@ -59,7 +59,7 @@ static int tg_sleep_end(struct device *dev, void *of)
 		dev_err(dev, "cannot be used after the system's sleep: error %d; unbind and bind the driver to try again\n",
 			err);
 	device_unlock(dev);
-	/* The others are tried all the same. */
+	/* The others are tried regardless. */
 	return 0;
 }
 

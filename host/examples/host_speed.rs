@@ -159,7 +159,7 @@ fn main() {
                 let cookie = a.begin_copy(2, places, size).unwrap();
                 ended(&a, 2, cookie);
             };
-            // The first one finds memory that nobody has touched.
+            // The first one finds memory that has never been touched.
             copy();
             let (begun, worked) = (Instant::now(), processor_time(server));
             (0..count).for_each(|_| copy());

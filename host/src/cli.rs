@@ -145,7 +145,7 @@ fn serve(Configs { fabric, boards, trust, threads }: Configs) -> Result<(), Host
             attachment.add(&socket);
             memories.push(MemoryServer::bind(&socket, member, guard.clone()).map_err(failed)?);
         }
-        // Boards end with the fabric: nobody has a handle of their own.
+        // Boards end with the fabric: no caller has a handle of their own.
         let stop = ShutdownHandle::new().map_err(HostError::Wait)?;
         servers.push((node, HibServer::bind_with(config, stop, guard.clone()).map_err(failed)?));
         attachment.print();

@@ -9,7 +9,7 @@
 //!
 //! A packet from one guest to another crosses three servers. In processes of their own, each crossing hands over from
 //! one thread to another, which costs more than everything else (docs/architecture.md, "Processes"); here the servers
-//! take turns, and a packet is on its way without anybody being woken. Between board and fabric frames are handed over
+//! take turns, and a packet is on its way without a wake-up. Between board and fabric frames are handed over
 //! in memory (`telegraphos_link::MemoryLink`), so that a packet, and the answer to it, usually cross within the turn in
 //! which the guest's message was read. Boards and fabric are those of the separate processes, with the same settings,
 //! log, control, metrics, captures and faults.
@@ -27,8 +27,8 @@
 //! (`telegraphos_device::memory::Budget`).
 //!
 //! A board ends alone if the fabric refuses it, if a system call that it needs fails, or if its code panics: its QEMU
-//! sees the end of the connection, as if the board's own process had ended, its node is down, and the others go on. The
-//! process ends with the last of its boards, or with the fabric, and then with the first failure as its own. Only
+//! sees the end of the connection, as if the board's own process had ended, its node is down, and the others continue.
+//! The process ends with the last of its boards, or with the fabric, and then with the first failure as its own. Only
 //! separate processes isolate what ends a process: memory that runs out, a fault of the processor (SIGSEGV, SIGBUS), an
 //! abort, and a loop without end.
 
@@ -210,7 +210,7 @@ impl Host {
     /// Serves until the fabric is shut down ([`Fabric::shutdown_handle`]) or has failed, or until no board is left.
     ///
     /// # Errors
-    /// Of the first board that has failed, also if the others went on; else of the fabric.
+    /// Of the first board that has failed, also if the others continued; else of the fabric.
     pub fn run(&mut self) -> Result<(), HostError> {
         let Host { fabric, others, stop, running } = self;
         let stops: Vec<ShutdownHandle> = others.iter().map(|(_, stop)| stop.clone()).collect();
@@ -255,7 +255,7 @@ mod tests {
     fn boards_get_threads_where_there_are_processors() {
         let auto = |boards, processors| Threads::Auto.count(boards, processors);
         assert_eq!([auto(2, 2), auto(2, 4), auto(2, 5), auto(16, 32), auto(16, 33)], [1, 1, 3, 1, 17]);
-        assert_eq!([auto(0, 64), auto(1, 64)], [1, 1], "nobody to hand anything to");
+        assert_eq!([auto(0, 64), auto(1, 64)], [1, 1], "no other thread to hand anything to");
         let fixed = |count, boards| Threads::Fixed(count).count(boards, 1);
         assert_eq!([fixed(1, 4), fixed(3, 4), fixed(9, 4), fixed(9, 0)], [1, 3, 5, 1]);
         assert_eq!("auto".parse(), Ok(Threads::Auto));

@@ -174,7 +174,7 @@ pub(crate) struct Loop {
     _head: Watched<OwnedFd>,
     /// What the last wait has found, by place: those of each board, then of each memory device, then that of the head.
     found: Vec<Readiness>,
-    /// The board whose copies went on last.
+    /// The board whose copies had the last slice.
     copied: usize,
     /// [`Rounds::observations`] of which the groups know.
     observed: u64,
@@ -292,8 +292,8 @@ impl Loop {
         Ok(false)
     }
 
-    /// The copies of one board go on, if any board has some: one in each turn of the loop, so that everything is served
-    /// between two slices of copies, whosever they are.
+    /// Continues the copies of one board, if any board has some: one in each turn of the loop, so that everything is
+    /// served between two slices of copies, whosever they are.
     fn copy(&mut self) {
         let boards = self.boards.len();
         let mut following = (1..=boards).map(|n| (self.copied + n) % boards);
@@ -383,7 +383,7 @@ mod tests {
         assert!(!turns(&mut all));
         assert!(guests.iter_mut().all(|guest| end_of(guest).is_none()), "both are served");
         all.boards[0].panics = true;
-        assert!(!turns(&mut all), "the process goes on");
+        assert!(!turns(&mut all), "the process continues");
         assert_eq!(end_of(&mut guests[0]), Some(0), "its guest sees the end of the stream");
         assert_eq!(end_of(&mut guests[1]), None, "the other one is served");
         assert!(all.boards[0].server.is_none() && all.boards[1].server.is_some());

@@ -153,7 +153,7 @@ fn a_board_reaches_its_own_slice_and_no_other() {
         importer.import(page as u16, &pages, rights).unwrap();
         importer.client.store(4, window(node, page as u16, 8), &value.to_le_bytes()).unwrap();
         let quiet = importer.quiet().unwrap();
-        // Its error is nobody else's.
+        // Its error is that of no other import.
         importer.close_import(page as u16).unwrap();
         page += 1;
         quiet
@@ -187,9 +187,9 @@ fn what_a_guest_leaves_behind_is_removed() {
     assert_eq!(a.load(SLICE + 64), 3);
 }
 
-/// While something is wrong with the link of a member, or all is captured, guests are told to use the boards.
+/// While something is wrong with the link of a member, or all is captured, guests are notified to use the boards.
 #[test]
-fn faults_and_captures_are_told_to_the_guests() {
+fn faults_and_captures_are_reported_to_the_guests() {
     let host = start(1);
     let mut a = host.memory(0);
     let mut control = ControlClient::connect(&default_path(&host.dir.path().join("fabric.sock"))).unwrap();
@@ -225,7 +225,7 @@ impl Told<'_> {
     }
 }
 
-/// Each board's events, exactly: none is left out, none comes twice, and none comes to who need not look.
+/// Each board's events, exactly: none is left out, none comes twice, and none comes to a board that need not look.
 #[test]
 fn changes_are_events_of_the_boards() {
     for threads in [1, 4] {
@@ -255,7 +255,7 @@ fn changes_are_events_of_the_boards() {
 }
 
 #[test]
-fn bad_messages_harm_nobody() {
+fn bad_messages_harm_no_other_client() {
     let host = start(4);
     let mut raw = BoardClient::new(&memory_socket(&host.dir.path().join("hib0"))).unwrap();
     for (region, offset, count) in [(2, 2 * SLICE - 4, 8), (2, u64::MAX, 8), (0, direct::BAR0_SIZE, 1), (1, 0, 4)] {

@@ -127,7 +127,7 @@ fn stores_loads_and_quiet(serving: Serving) {
 }
 
 #[test]
-fn a_guest_that_goes_ends_nobody_else() {
+fn a_guest_that_goes_ends_no_other() {
     SERVING.into_iter().for_each(a_guest_that_goes);
 }
 

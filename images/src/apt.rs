@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_are_told_apart() {
+    fn paragraphs_are_separated() {
         let p = paragraphs("Package: a\nVersion: 1\nDescription: x\n more: text\n\nPackage: b\nVersion: 2\n");
         assert_eq!(p.len(), 2);
         assert_eq!(p[1]["version"], "2");

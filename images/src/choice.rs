@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn series_versions_and_paths_are_told_apart() {
+    fn series_versions_and_paths_are_distinguished() {
         let parse = |text: &str| text.parse::<KernelChoice>().unwrap();
         assert_eq!(parse("6.1"), KernelChoice::Series(KernelSeries::V6_1));
         assert_eq!(parse("newest"), KernelChoice::Series(KernelSeries::Newest));

@@ -29,7 +29,7 @@ const USER: [&str; 2] = ["--user", "--map-root-user"];
 /// To whom belongs what a program makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owners {
-    /// To root, which is whoever runs this.
+    /// To root, which is the user who runs this.
     Root,
     /// To those whom it names.
     Several,
@@ -58,7 +58,7 @@ fn unshare(options: &[&str], program: &str) -> Command {
 }
 
 /// Options of `unshare` with which a root can be entered on this host; none for a root user that may not mount (in a
-/// plain container), who has no /proc inside.
+/// plain container) and has no /proc inside.
 fn options(store: &Store, owners: Owners) -> Result<Option<&'static [&'static str]>> {
     let can = |options: &[&str]| {
         let mut trial = unshare(options, "true");

@@ -56,7 +56,7 @@ impl Directory {
         // and a program's libraries are read anew by each process.
         let cache = if self.constant { "always" } else { "auto" };
         command.args(["--cache", cache, "--log-level", "error"]);
-        // An overlay has no way to cross what a guest is told is a mount point.
+        // An overlay has no way to cross what is announced to a guest as a mount point.
         command.arg("--no-announce-submounts");
         if self.read_only {
             command.arg("--readonly");

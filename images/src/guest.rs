@@ -79,8 +79,8 @@ const NOT_EMULATED: &str = "jent_mod_init,bpf_tcp_ca_kfunc_init,load_system_cert
 /// Words for emulated guests' kernels. All pages need not be zeroed once more when they are allocated, which is a 25th
 /// of the instructions of a boot; and a fifth level of page tables makes each miss of the emulated TLB dearer.
 const EMULATED: &str = "init_on_alloc=0 no5lvl";
-/// The same where virtiofsd writes to guest memory. QEMU does not see those writes, and would go on with what it made
-/// of code that was in a page before: programs crash. A page that the guest itself zeroes first has no such past.
+/// The same where virtiofsd writes to guest memory. QEMU does not see those writes, and would continue with what it
+/// made of code that was in a page before: programs crash. A page that the guest itself zeroes first has no such past.
 const EMULATED_WITH_VIRTIOFS: &str = "init_on_alloc=1 no5lvl";
 /// The accelerator of QEMU that emulates, with a thread for each processor.
 pub const TCG: &str = "tcg,thread=multi";

@@ -21,8 +21,8 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((m.size(), m.ino(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()))
 }
 
-/// The manifest of the artefact at `place`, if that is whole. `damaged` is told of the first file that is not what the
-/// manifest says.
+/// The manifest of the artefact at `place`, if that is whole. Calls `damaged` with the name of the first file that is
+/// not what the manifest says.
 pub(crate) fn read(place: &Path, damaged: impl FnOnce(&str)) -> Option<Manifest> {
     let manifest: Manifest = serde_json::from_slice(&fs::read(place.join(MANIFEST)).ok()?).ok()?;
     let seen = fs::read(place.join(SEEN)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());

@@ -52,7 +52,7 @@ pub(crate) fn missing() -> Error {
     )
 }
 
-/// Removes a directory with all that is in it, whoever owns that.
+/// Removes a directory with all that is in it, whichever users own that.
 pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir_all(path) {
         Err(e) if e.kind() == ErrorKind::PermissionDenied && are_foreign() => {

@@ -102,7 +102,7 @@ Components: main
 }
 
 #[test]
-fn a_host_without_debian_is_told_what_to_add() {
+fn the_error_of_a_host_without_debian_says_what_to_add() {
     let sources = parse_one_line("deb http://archive.example/ubuntu noble main universe\n");
     let e = derive(&host("noble", sources), &Release::named("trixie")).unwrap_err();
     assert!(matches!(e, Error::NoDebianSource { .. }));

@@ -4,7 +4,7 @@
 //!
 //! `cargo run --release -p telegraphos-link --example memory_link [ROUNDS]`. Nanoseconds of each frame in interleaved
 //! rounds: of the best 5 %, which nothing else has interrupted, and medians. The queues without locks do less: they do
-//! not account for the bytes that wait, and call nobody.
+//! not account for the bytes that wait, and do not call the other end.
 // An example fails by panicking, its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -87,7 +87,7 @@ fn frame(n: usize) -> Frame {
     Frame::Packet(Packet { src: 0, dst: 1, tag: n as u32, incarnation: 1, target: 1, body })
 }
 
-/// Empties `frames`, whose tags go on at `next`.
+/// Empties `frames`, whose tags continue at `next`.
 fn check(frames: &mut VecDeque<Frame>, next: &mut usize) {
     for frame in frames.drain(..) {
         let Frame::Packet(packet) = frame else { panic!("{frame:?}") };

@@ -205,7 +205,7 @@ fn remove_stale(
             log::info!("replacing the stale socket {}", path.display());
             rustix::fs::unlink(path).map_err(failed)
         }
-        // Its backlog may be full, or it is of another type: a process listens all the same.
+        // Its backlog may be full, or it is of another type: a process listens regardless.
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(ListenError::Live { path: path.to_owned(), option }),
         Err(e) => Err(failed(e)),
     }

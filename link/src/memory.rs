@@ -104,7 +104,7 @@ impl Way {
     fn answer(&self) {
         // Silenced before the call is taken back: the other way round it would swallow the ring of the next call.
         if self.rings.load(Ordering::SeqCst) {
-            // Empty if nobody has rung.
+            // Empty if the other end has not rung.
             let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         }
         self.attention.store(false, Ordering::SeqCst);
@@ -222,7 +222,7 @@ impl Drop for MemoryLink {
         let way = self.outward();
         way.ended.store(true, Ordering::SeqCst);
         way.call();
-        // Nobody will take them.
+        // Nothing will take them.
         *self.inward().queue() = Queue::default();
     }
 }
@@ -244,7 +244,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door at which nobody waits. Fails if the process has no descriptor left.
+    /// A door at which no end waits. Fails if the process has no descriptor left.
     pub fn new() -> Result<Door, Errno> {
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         Ok(Door { waiting: Arc::default(), count: Arc::default(), bell })

@@ -178,7 +178,7 @@ impl Spin {
     }
 }
 
-/// For how long to poll where nobody has said so, in microseconds: twice what it takes to wake a sleeper, if there is a
+/// For how long to poll by default, in microseconds: twice what it takes to wake a sleeper, if there is a
 /// processor for each of so many threads that run at the same time, and else not at all.
 pub fn suitable(threads: usize, processors: usize) -> u64 {
     if threads <= processors { 50 } else { 0 }

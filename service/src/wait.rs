@@ -6,7 +6,7 @@
 //! two are ready. What they are watched for changes seldom, and only a change is a system call.
 //!
 //! What is watched belongs to its [`Watched`], which takes it out of the set before it is closed. Without that the
-//! kernel would go on to report a file that is open elsewhere, too: a guard has a duplicate of each QEMU's connection.
+//! kernel would still report a file that is open elsewhere, too: a guard has a duplicate of each QEMU's connection.
 
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
@@ -69,7 +69,7 @@ impl WaitSet {
         Ok(WaitSet { epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?) })
     }
 
-    /// The places of one owner, who counts them from 0; in the set, they follow `base`.
+    /// The places of one owner, which counts them from 0; in the set, they follow `base`.
     pub fn places(&self, base: u32) -> Places {
         Places { epoll: Some(Arc::clone(&self.epoll)), base }
     }

@@ -95,7 +95,7 @@ impl Plan {
         if links { trunk.min(self.workload.costs.link_latency) } else { trunk }
     }
 
-    /// How often switches are told the time, if at all.
+    /// The interval at which switches get the time; `None` if they get none.
     pub(crate) fn tick_interval(&self) -> Option<Time> {
         self.workload.switch.silence.map(|silence| silence / 4)
     }

@@ -21,7 +21,7 @@ pub(crate) struct World<'a> {
     pub(crate) switch: CellId,
     pub(crate) statistics: &'a mut Statistics,
     pub(crate) watch: &'a mut Watch,
-    /// Where to write what happens, if anybody wants to know.
+    /// Where to write what happens, if the run has a trace.
     pub(crate) trace: Option<&'a mut Trace>,
     /// From this node to its switch.
     pub(crate) up: &'a mut Pipe,

@@ -130,7 +130,7 @@ fn windows_give_the_same_bytes_as_the_order_of_time() {
 /// and had not received, is lost, in whatever order the two make their calls.
 #[test]
 fn a_link_that_is_closed_within_a_window_loses_the_same_frames() {
-    // The board gets packets that it has given no credits for, and returns these all the same.
+    // The board gets packets that it has given no credits for, and returns these regardless.
     let bugs = Bugs { switch: Some(telegraphos_fabric_core::Bug::IgnoreReceiverCredit), ..Bugs::default() };
     let text = "
         pattern = { kind = 'all-to-one', target = 2 }

@@ -93,7 +93,7 @@ fn a_trace_has_each_packet_on_each_link_and_each_operation() {
         assert_eq!((names(1), names(2), names(3)), (18, 18, 18));
         assert_eq!(names(4) as usize, report.trunks.len());
 
-        // Each flow begins, goes on, and ends before the next of the same name.
+        // Each flow begins, continues, and ends before the next of the same name.
         let mut open: BTreeMap<&str, u64> = BTreeMap::new();
         let (mut begun, mut ended) = (0, 0);
         for event in events.iter().filter(|event| event["cat"] == "flow") {

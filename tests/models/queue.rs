@@ -104,7 +104,7 @@ impl fmt::Display for Fault {
             Fault::Foreign { word } => write!(f, "{} was stored by a party that does not own it", Word(word)),
             Fault::Header => write!(f, "a size, head or tail is out of its range"),
             Fault::Handled => write!(f, "an overflow is handled that was none, or twice"),
-            Fault::Resume(status) => write!(f, "the board does not go on: {status:?}"),
+            Fault::Resume(status) => write!(f, "the board does not continue: {status:?}"),
             Fault::Broken => write!(f, "a header or link is found unsound"),
         }
     }
@@ -324,7 +324,7 @@ impl QueueModel {
             actions.push(Action::Interrupt);
         }
         for (number, consumer) in state.consumers.iter().enumerate() {
-            if consumer.can_go_on(state) {
+            if consumer.can_continue(state) {
                 actions.push(Action::Consumer(number));
             }
             if consumer.arm.is_some() {

@@ -2,9 +2,9 @@
 //! No files of a crate import each other in a circle, and no C files include each other in one.
 //!
 //! An import of Rust is a path that begins with `crate` or `super`, in a `use`, in code, or in a macro's words. It
-//! leads to the file that has the definition: what a file hands on (`pub use`) is not its own. A file and the parts that
-//! it declares (`mod part;`) are one thing: it may name what they have without importing it (`part::Name`). C's files
-//! are one with the header of their name.
+//! leads to the file that has the definition: what a file hands on (`pub use`) is not its own. A file and the parts
+//! that it declares (`mod part;`) are one thing: it may name what they have without importing it (`part::Name`). C's
+//! files are one with the header of their name.
 
 use crate::workspace::{files, list, metadata, packages, root, text, text_of};
 use petgraph::algo::tarjan_scc;

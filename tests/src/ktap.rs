@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Result<Vec<Test>> {
     let mut tests = Vec::new();
     for line in lines {
         if let Some(why) = line.strip_prefix("Bail out!") {
-            bail!("the tests gave up:{why}");
+            bail!("the tests stopped:{why}");
         }
         let (ok, rest) = match (line.strip_prefix("ok "), line.strip_prefix("not ok ")) {
             (Some(rest), _) => (true, rest),
@@ -81,7 +81,7 @@ mod tests {
             ("KTAP version 1\nok 1 a\n", "expected a plan"),
             ("KTAP version 1\n1..2\nok 1 a\n", "1 results for a plan of 2"),
             ("KTAP version 1\n1..2\nok 2 a\n", "result 2 comes where 1"),
-            ("KTAP version 1\n1..2\nok 1 a\nBail out! no device\n", "gave up: no device"),
+            ("KTAP version 1\n1..2\nok 1 a\nBail out! no device\n", "stopped: no device"),
         ] {
             let e = parse(text).unwrap_err().to_string();
             assert!(e.contains(why), "{e}");

@@ -17,6 +17,8 @@ mod gates;
 #[cfg(test)]
 mod imports;
 #[cfg(test)]
+mod names;
+#[cfg(test)]
 mod width;
 #[cfg(test)]
 mod words;

@@ -16,7 +16,7 @@ const BUS: i32 = 7;
 const ALL_ONES: u64 = u64::MAX;
 
 /// Waits until the board of a guest has taken so many stores more than it had.
-fn stores_go_on(guest: &Guest, more: u64) -> Result<()> {
+fn stores_continue(guest: &Guest, more: u64) -> Result<()> {
     let before = register(guest, Register::CountStores)?;
     within(|| {
         let count = register(guest, Register::CountStores)?;
@@ -30,7 +30,7 @@ fn flood(from: &Guest, to: &Guest) -> Result<(Running, Running)> {
     let mut watch = to.argv(&["tg-watch", "stream", "--monotonic"]).spawn()?;
     watch.wait_for_line(LIMIT, |line| line.starts_with("exported"))?;
     let flood = from.argv(&["tg-flood", &to.node().to_string(), "stream", "--seconds", "600"]).spawn()?;
-    stores_go_on(from, 1000)?;
+    stores_continue(from, 1000)?;
     Ok((flood, watch))
 }
 
@@ -174,7 +174,7 @@ pub(crate) fn hib_killed(cluster: &Cluster) -> Result<()> {
     loads_ones_after(a, b, || a.kill_hib())?;
     let others = a.sh("true").check().context("the guest must live on without its HIB").and_then(|_| {
         a.qmp("query-status", json!({})).context("and so must its QEMU")?;
-        both_ways(b, cluster.node(0)).context("the other nodes must go on")?;
+        both_ways(b, cluster.node(0)).context("the other nodes must continue")?;
         rings::come_to(cluster, rings::of_all(cluster) - 3).context("its rings end with it, and no others")
     });
     // QEMU never connects again: only a new plug brings the board back.
@@ -255,7 +255,7 @@ pub(crate) fn stores_do_not_reach_a_rebooted_guest(cluster: &Cluster) -> Result<
         let _export = target.sh(exports).spawn()?;
         // Each of the three stores into it, and it takes what they store.
         for source in sources {
-            stores_go_on(source, 1000).with_context(|| format!("before a reboot by {by}"))?;
+            stores_continue(source, 1000).with_context(|| format!("before a reboot by {by}"))?;
         }
         within(|| {
             let served = register(target, Register::CountServed)?;

@@ -93,8 +93,8 @@ pub(crate) fn messages_example(cluster: &Cluster) -> Result<()> {
     let output = server.wait_for(LIMIT)?;
     ensure!(output.status.success() && output.stderr.is_empty(), "{}: {}", output.status, output.stderr);
     // Whom it does not find, it names.
-    let output = a.argv(&[program, "ask", "1", "nobody", "1"]).limit(LIMIT).run()?;
-    let named = output.stderr.contains("no process of node 1 has the name \"nobody\"");
+    let output = a.argv(&[program, "ask", "1", "absent", "1"]).limit(LIMIT).run()?;
+    let named = output.stderr.contains("no process of node 1 has the name \"absent\"");
     ensure!(output.status.code() == 3 && named, "{}: {}", output.status, output.stderr);
     messages_bad_input(cluster)
 }

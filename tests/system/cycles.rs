@@ -86,11 +86,11 @@ struct Traffic<'a> {
 impl<'a> Traffic<'a> {
     fn begin(guest: &'a Guest, peer: &'a Guest, program: &str) -> Result<Traffic<'a>> {
         let mut traffic = Traffic { guest, script: traffic(guest, peer, program), running: None };
-        traffic.go_on()?;
+        traffic.continues()?;
         Ok(traffic)
     }
 
-    fn go_on(&mut self) -> Result<()> {
+    fn continues(&mut self) -> Result<()> {
         let session = ["setsid", "sh", "-c", &self.script];
         self.running = Some(self.guest.argv(&session).as_root().spawn()?);
         Ok(())
@@ -118,11 +118,11 @@ impl<'a> Traffic<'a> {
     }
 }
 
-/// Which layer was the last one to go on, how often.
+/// Which layer was the last one to continue, how often.
 type Last = BTreeMap<&'static str, u64>;
 
-/// Each layer of both nodes goes on.
-fn all_go_on(traffic: [&Traffic<'_>; 2], last: &mut Last) -> Result<()> {
+/// Each layer of both nodes continues.
+fn all_continue(traffic: [&Traffic<'_>; 2], last: &mut Last) -> Result<()> {
     let before = [traffic[0].rounds()?, traffic[1].rounds()?];
     let mut waits = None;
     within(|| {
@@ -169,7 +169,7 @@ fn cycle(how: Cycle, guest: &Guest, traffic: &mut Traffic<'_>) -> Result<()> {
                 [ -e $at ] || at=/run/telegraphos-image$at
                 insmod $at/telegraphos.ko && insmod $at/telegraphos_net.ko"
                 .into())?;
-            traffic.go_on()?;
+            traffic.continues()?;
         }
         Cycle::UnplugAndPlug => {
             guest.device_del()?;
@@ -274,7 +274,7 @@ pub(crate) fn under_all_traffic(cluster: &Cluster, scale: Scale) -> Result<()> {
     let mut own = Traffic::begin(guest, peer, &program)?;
     let mut other = Traffic::begin(peer, guest, &program)?;
     let mut last = Last::new();
-    all_go_on([&own, &other], &mut last).context("before the first")?;
+    all_continue([&own, &other], &mut last).context("before the first")?;
     let begun = Instant::now();
     for number in 0..cycles {
         for how in ALL {
@@ -286,7 +286,7 @@ pub(crate) fn under_all_traffic(cluster: &Cluster, scale: Scale) -> Result<()> {
                     let output = witness.wait_for(LIMIT)?;
                     ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
                 }
-                all_go_on([&own, &other], &mut last)
+                all_continue([&own, &other], &mut last)
             };
             one().with_context(|| format!("{how:?}, number {number}"))?;
         }
@@ -296,7 +296,7 @@ pub(crate) fn under_all_traffic(cluster: &Cluster, scale: Scale) -> Result<()> {
         }
     }
     println!("  rounds of node 0: {:?}\n  rounds of node 1: {:?}", own.rounds()?, other.rounds()?);
-    println!("  {} s; the layer that was the last one to go on: {last:?}", begun.elapsed().as_secs());
+    println!("  {} s; the layer that was the last one to continue: {last:?}", begun.elapsed().as_secs());
     own.is_right()?;
     other.is_right()?;
     own.stop()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that exchange messages are killed, and nodes lose their power, in each state: who waits for them is told
-//! in bounded time, and nothing of theirs is left.
+//! Processes that exchange messages are killed, and nodes lose their power, in each state: what waits for them is
+//! notified in bounded time, and nothing of theirs is left.
 
 use crate::help::{LIMIT, tables, within, without_power};
 use crate::processes::{ended_well, nothing_is_left, nothing_is_left_at, serving};
@@ -19,19 +19,19 @@ const STOP: i32 = 19;
 pub(crate) struct Told(u8, &'static [&'static str]);
 
 pub(crate) const GONE: Told = Told(1, &["the other process has gone"]);
-/// Or another one, which was told before, was closing its threads.
+/// Or another one, which was notified before, was closing its threads.
 pub(crate) const GONE_OR_GOING: Told =
     Told(1, &["the other process has gone", "the thread that it is for is not there"]);
 /// It was being connected to.
 const NOT_REACHED: Told = Told(3, &["is not reached"]);
 
-/// In which state a program waits, what it is to be told, and the program.
+/// In which state a program waits, what is to be reported to it, and the program.
 pub(crate) type Waiting = (String, Told, Running);
 
 /// Each does not wait for ever, gets no signal, and says what happened then.
-pub(crate) fn are_told(waiting: Vec<Waiting>, begun: Instant) -> Result<()> {
+pub(crate) fn are_notified(waiting: Vec<Waiting>, begun: Instant) -> Result<()> {
     std::thread::scope(|scope| {
-        all_of(waiting.into_iter().map(|one| scope.spawn(move || is_told(one, begun))).collect())
+        all_of(waiting.into_iter().map(|one| scope.spawn(move || is_notified(one, begun))).collect())
     })
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn told(what: &str, waiting: Running, begun: Instant) -> Result<Outpu
 }
 
 /// The same of one that says what has happened.
-fn is_told((what, Told(code, words), waiting): Waiting, begun: Instant) -> Result<()> {
+fn is_notified((what, Told(code, words), waiting): Waiting, begun: Instant) -> Result<()> {
     let output = told(&what, waiting, begun)?;
     let right = output.status.code() == code && words.iter().any(|words| output.stderr.contains(words));
     ensure!(right, "{what}: {}: {}{}: expected {code} and {words:?}", output.status, output.stdout, output.stderr);
@@ -156,7 +156,7 @@ fn connecting(to: &Guest, receiver: GuestCommand, from: &Guest, sender: GuestCom
     Ok((receiver, sender))
 }
 
-/// The sender has gone that was connecting: the receiver goes on, and others connect to it.
+/// The sender has gone that was connecting: the receiver continues, and others connect to it.
 fn others_connect(mut receiver: Running, sender: GuestCommand) -> Result<()> {
     receiver.signal(CONT)?;
     let mut sender = sender.spawn()?;
@@ -165,7 +165,7 @@ fn others_connect(mut receiver: Running, sender: GuestCommand) -> Result<()> {
 }
 
 /// In each state each end dies: it is killed or, amid the bytes of a message, kills itself, since only it knows that it
-/// is there. The other one is told, and nothing is left.
+/// is there. The other one is notified, and nothing is left.
 pub(crate) fn process_dies(cluster: &Cluster) -> Result<()> {
     let (to, from) = (cluster.node(1), cluster.node(0));
     std::thread::scope(|scope| {
@@ -181,9 +181,9 @@ pub(crate) fn process_dies(cluster: &Cluster) -> Result<()> {
                     }
                     (End::Sender, "amid") => sender_dies_amid(to, from, state, waiting, begun)?,
                     _ => {
-                        // One that is stopped goes on. Before the other one had gone, it would have reached that.
+                        // One that is stopped continues. Before the other one had gone, it would have reached that.
                         waiting.2.signal(CONT)?;
-                        told.push(scope.spawn(move || is_told(waiting, begun)));
+                        told.push(scope.spawn(move || is_notified(waiting, begun)));
                     }
                 }
             }
@@ -199,14 +199,14 @@ pub(crate) fn process_dies(cluster: &Cluster) -> Result<()> {
 fn sender_dies_amid(to: &Guest, from: &Guest, state: State, waiting: Waiting, begun: Instant) -> Result<()> {
     let (mut waiting, mut begun) = (waiting, begun);
     for _ in 0..4 {
-        let Err(error) = is_told(waiting, begun) else { return Ok(()) };
+        let Err(error) = is_notified(waiting, begun) else { return Ok(()) };
         ensure!(error.to_string().contains("the receive has not failed"), error);
         println!("  again: {error}");
         let (dies, again) = begin(to, from, state, End::Sender)?;
         begun = ends(dies, true).with_context(|| again.0.clone())?;
         waiting = again;
     }
-    is_told(waiting, begun)
+    is_notified(waiting, begun)
 }
 
 /// Waits for the end of a process, killed if it does not kill itself, and returns since when others may know.
@@ -230,8 +230,9 @@ fn lives(cluster: &Cluster, name: &str, bytes: &str) -> Result<()> {
     ended_well(sender, "the sender failed")
 }
 
-/// A node loses its power, and has processes in each state, as receivers and as senders: those of other nodes are told
-/// while it is off, and nothing of theirs is left. When it is there again, so are processes, of the same names.
+/// A node loses its power, and has processes in each state, as receivers and as senders: those of other nodes are
+/// notified while it is off, and nothing of theirs is left. When it is there again, so are processes, of the same
+/// names.
 pub(crate) fn node_loses_its_power(cluster: &Cluster) -> Result<()> {
     let (other, lost) = (cluster.node(0), cluster.node(1));
     let states = STATES.into_iter().chain(WAYS.map(|options| ("endless", options)));
@@ -249,10 +250,10 @@ pub(crate) fn node_loses_its_power(cluster: &Cluster) -> Result<()> {
         }
     }
     without_power(lost, |begun| {
-        are_told(waiting, begun)?;
+        are_notified(waiting, begun)?;
         // They would have reached what had not gone yet.
         stopped.iter().try_for_each(|(.., sender)| sender.signal(CONT))?;
-        are_told(stopped, begun)?;
+        are_notified(stopped, begun)?;
         nothing_is_left_at(cluster.guests().iter().filter(|guest| guest.node() != lost.node()), "msg")
     })?;
     within(|| lives(cluster, "endless", "10"))

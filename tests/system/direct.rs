@@ -126,7 +126,7 @@ pub(crate) fn faults_are_met(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A process goes on while the memory device of its node is without a driver, and is direct again afterwards.
+/// A process continues while the memory device of its node is without a driver, and is direct again afterwards.
 pub(crate) fn unbound_while_used(cluster: &Cluster) -> Result<()> {
     const DRIVER: &str = "/sys/bus/pci/drivers/telegraphos-memory";
     let mut watched = Watched::new(cluster)?;
@@ -147,7 +147,7 @@ pub(crate) fn unbound_while_used(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A member that is reset has lost its segments and keeps nobody's memory; the other one goes on.
+/// A member that is reset has lost its segments and keeps no other's memory; the other one continues.
 pub(crate) fn after_a_reset(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
     let mut kept = Export::direct(b, "kept", "64K", NAME)?;

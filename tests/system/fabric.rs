@@ -65,10 +65,10 @@ struct Partition {
 }
 
 /// Cuts the trunk between left and middle once a third of the operations is done, and joins it again 5 s later.
-fn partition(controls: &mut [ControlClient], load: &Load, give_up: &AtomicBool) -> Result<Partition> {
+fn partition(controls: &mut [ControlClient], load: &Load, stop: &AtomicBool) -> Result<Partition> {
     while load.done() < load.total() / 3 {
-        if give_up.load(Ordering::Relaxed) {
-            anyhow::bail!("the boards gave up before the partition");
+        if stop.load(Ordering::Relaxed) {
+            anyhow::bail!("the boards stopped before the partition");
         }
         telegraphos_cluster::sleep(Duration::from_millis(5))?;
     }
@@ -114,31 +114,31 @@ pub(crate) fn sixteen_boards_over_three_fabrics_lose_nothing(scale: Scale) -> Re
     };
     let before = sessions(&mut controls)?;
     let begun = Instant::now();
-    let give_up = AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let partition = std::thread::scope(|scope| {
         let threads: Vec<_> = boards
             .guests_mut()
             .iter_mut()
             .zip(&mut nodes)
             .map(|(guest, node)| {
-                let (load, give_up) = (&load, &give_up);
+                let (load, stop) = (&load, &stop);
                 scope.spawn(move || {
-                    let ended = node.run(guest, load, give_up);
-                    give_up.fetch_or(ended.is_err(), Ordering::Relaxed);
+                    let ended = node.run(guest, load, stop);
+                    stop.fetch_or(ended.is_err(), Ordering::Relaxed);
                     ended.with_context(|| format!("node {}", node.node))
                 })
             })
             .collect();
-        let partition = partition(&mut controls, &load, &give_up);
-        give_up.fetch_or(partition.is_err(), Ordering::Relaxed);
+        let partition = partition(&mut controls, &load, &stop);
+        stop.fetch_or(partition.is_err(), Ordering::Relaxed);
         let ended: Vec<Result<()>> = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked"))))
             .collect();
-        // Those that gave up because of another say nothing new.
+        // Those that stopped because of another say nothing new.
         let mut failures: Vec<String> =
             ended.iter().filter_map(|e| e.as_ref().err()).map(|e| format!("{e:#}")).collect();
-        failures.sort_by_key(|failure| failure.contains(load::GAVE_UP));
+        failures.sort_by_key(|failure| failure.contains(load::STOPPED));
         match (partition, failures.first()) {
             (Err(e), Some(failure)) => Err(e.context(failure.clone())),
             (Err(e), None) => Err(e),
@@ -195,8 +195,8 @@ fn notified(guest: &mut Guest, nodes: &[NodeId], up: bool) -> Result<()> {
 }
 
 /// A partition longer than the silence: both sides are notified of the lost nodes, what was outstanding ends with an
-/// error and never arrives, the others go on; after it they import again.
-pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
+/// error and never arrives, the others continue; after it they import again.
+pub(crate) fn a_long_partition_is_reported_and_heals() -> Result<()> {
     let row =
         Row { switches: vec![("left", 0..2), ("middle", 2..3), ("right", 3..4)], transport: TRANSPORT, faults: "" };
     let mut boards = Boards::start_in_a_row(&options(3000), ProgressMode::Silent, &row, |_| Vec::new())?;
@@ -296,7 +296,7 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
 
 /// A board that hangs is disconnected after the silence; requests to it end with an error, the others continue,
 /// and when it wakes up it comes back as a new life.
-pub(crate) fn a_hung_board_is_given_up_and_comes_back() -> Result<()> {
+pub(crate) fn a_hung_board_is_disconnected_and_comes_back() -> Result<()> {
     const HUNG: usize = 1;
     let mut boards = Boards::start(&options(2000), ProgressMode::Silent, 3, false, |_| Vec::new())?;
     let mut pages = Vec::new();

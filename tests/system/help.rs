@@ -130,7 +130,7 @@ pub(crate) fn tables(guest: &Guest, kinds: &[&str]) -> Result<String> {
     Ok(guest.sh(&script).as_root().check()?)
 }
 
-/// A node loses its power, `work` looks what others make of that, and is told when it went; then the node boots again.
+/// A node loses its power, `work` gets the time at which it went, and looks at the others; then the node boots again.
 pub(crate) fn without_power(node: &Guest, work: impl FnOnce(Instant) -> Result<()>) -> Result<()> {
     let begun = Instant::now();
     node.kill_qemu();

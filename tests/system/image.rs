@@ -177,7 +177,7 @@ pub(crate) fn signals(cluster: &Cluster) -> Result<()> {
     ensure!(output.status.code() == 3 && output.stdout.contains("exit code 3"), "{}", output.stdout);
     kill("TERM", 1, "No such process")?;
     says(far, &["tg-task", "wait", &task], 3, &["exit code 3"])?;
-    // The kernel of that node decides, as for whoever asks.
+    // The kernel of that node decides, as for all callers.
     says(far, &["tg-task", "kill", "1.1"], 1, &["Operation not permitted", "as user 1000"])?;
     says(far, &["tg-task", "kill", "1.999999"], 1, &["No such process"])?;
     // Also before a process that is stopped.
@@ -229,7 +229,7 @@ pub(crate) fn least_loaded_and_partitions(cluster: &Cluster) -> Result<()> {
     // Whatever a task spawns stays inside.
     let said = says(node, &["tg-spawn", "-P", "batch", "-N", "1", "tg-spawn", "-n", "6", "hostname"], 0, &["node0"])?;
     ensure!(!said.contains("node2"), "the children of a task are outside of its partition: {said}");
-    // A daemon that comes later is told.
+    // A daemon that comes later is notified.
     drop(daemons.pop());
     let _again = daemon(cluster.node(2))?;
     within(|| says(cluster.node(2), &["tg-task", "partition", "list"], 0, &["batch\t0 1"]).map(drop))?;
@@ -241,7 +241,8 @@ pub(crate) fn least_loaded_and_partitions(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// An alive message is one store, whoever hears it: of N nodes there are N a period, and each reaches N - 1 others.
+/// An alive message is one store, however many receive it: of N nodes there are N a period, and each reaches N - 1
+/// others.
 pub(crate) fn alive_messages_are_n(cluster: &Cluster) -> Result<()> {
     let _daemons = daemons(cluster)?;
     let nodes = cluster.guests();
@@ -270,7 +271,7 @@ pub(crate) fn alive_messages_are_n(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// Masters die, and daemons: no task of theirs goes on.
+/// Masters die, and daemons: no task of theirs continues.
 pub(crate) fn master_dies(cluster: &Cluster) -> Result<()> {
     let mut daemons = daemons(cluster)?;
     let node = cluster.node(0);
@@ -287,7 +288,7 @@ pub(crate) fn master_dies(cluster: &Cluster) -> Result<()> {
         Ok(())
     })?;
 
-    // A daemon is killed: its tasks end with it, and its clients are told.
+    // A daemon is killed: its tasks end with it, and its clients are notified.
     let (master, _) = sleeper(node, "1", "sleep 986")?;
     let own = cluster.node(1).sh("exec tg-spawn -N 2 sleep 987 2>&1").spawn()?;
     within(|| {
@@ -353,7 +354,7 @@ pub(crate) fn node_declared_dead_by_mistake(cluster: &Cluster) -> Result<()> {
     println!("  its master says, with {}: {}", orphan.status, orphan.stdout.trim().replace('\n', "; "));
     ensure!(!orphan.status.success(), "{}: {}", orphan.status, orphan.stdout);
     all_alive(cluster)?;
-    // The dead are not seen again, by nobody: their daemon has ended them.
+    // No node sees the dead again: their daemon has ended them.
     says(other, &["tg-task", "wait", &task], 137, &["signal 9"])?;
     says(node, &["tg-task", "kill", &task], 1, &["No such process"])?;
     says(node, &["tg-spawn", "-N", "1", "hostname"], 0, &["node1"])?;

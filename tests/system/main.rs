@@ -456,8 +456,8 @@ fn without_machines(suite: &mut Suite, scale: Scale) {
     suite.part("i16_sixteen_boards_over_three_fabrics_lose_nothing", || {
         fabric::sixteen_boards_over_three_fabrics_lose_nothing(scale)
     });
-    suite.part("i16_a_long_partition_is_told_and_heals", fabric::a_long_partition_is_told_and_heals);
-    suite.part("a_hung_board_is_given_up_and_comes_back", fabric::a_hung_board_is_given_up_and_comes_back);
+    suite.part("i16_a_long_partition_is_reported_and_heals", fabric::a_long_partition_is_reported_and_heals);
+    suite.part("a_hung_board_is_disconnected_and_comes_back", fabric::a_hung_board_is_disconnected_and_comes_back);
     suite.part("input_fabric_processes_that_do_not_fit", fabric::what_does_not_fit_is_named);
 }
 

@@ -11,7 +11,7 @@ fn address(node: &Guest) -> String {
     telegraphos_agent::network::address(node.node() as u16).to_string()
 }
 
-/// A process that answers the others; what it is told, it is told as options.
+/// A process that answers the others; its instructions are options.
 fn server(guest: &Guest, options: &[&str]) -> Result<Running> {
     let mut server = guest.argv(&[&["tg-net", "serve"], options].concat()).spawn()?;
     server.wait_for_line(LIMIT, |line| line == "serving")?;
@@ -235,7 +235,7 @@ pub(crate) fn hostile_node(cluster: &Cluster) -> Result<()> {
 }
 
 /// A node that ends the watches of another one by stores that change nothing: others are heard nevertheless. Then it
-/// reads nothing, and says where it would continue, of which there is none: nobody polls for that.
+/// reads nothing, and says where it would continue, of which there is none: no process polls for that.
 pub(crate) fn deaf_node(cluster: &Cluster) -> Result<()> {
     let (a, c) = (cluster.node(0), cluster.node(2));
     within(|| reaches(a, c))?;
@@ -336,7 +336,7 @@ pub(crate) fn node_reset_amid_traffic(cluster: &Cluster) -> Result<()> {
     within(|| reaches(a, b))?;
     // The node that came back does not know the connection.
     let output = traffic.wait_for(LIMIT)?;
-    ensure!(!output.status.success(), "the connection to a node that was reset goes on:\n{}", output.stdout);
+    ensure!(!output.status.success(), "the connection to a node that was reset continues:\n{}", output.stdout);
     reaches(c, b)?;
     // The last node but one that is there takes the carrier along.
     let carrier = a.sh("cat /sys/class/net/tg0/carrier").check()?;

@@ -259,7 +259,7 @@ pub(crate) fn flag_overtakes_data_without_quiet(cluster: &Cluster) -> Result<()>
     Ok(())
 }
 
-/// A guest with stopped processors gets the stores all the same, and acknowledges them: no software at the
+/// A guest with stopped processors gets the stores regardless, and acknowledges them: no software at the
 /// receiver (SPEC item 23).
 pub(crate) fn eager_update_needs_no_receiver(cluster: &Cluster) -> Result<()> {
     let (home, writer, stopped) = (cluster.node(0), cluster.node(1), cluster.node(2));

@@ -10,7 +10,7 @@ use telegraphos_cluster::Cluster;
 use telegraphos_cluster::control::snapshot::Snapshot;
 use telegraphos_cluster::control::{Request, Response, Target};
 
-/// The nodes that are looked at while a flood goes on between the two others.
+/// The nodes that are looked at during a flood between the two others.
 const BOTH: [usize; 2] = [0, 3];
 
 fn snapshot(cluster: &Cluster) -> Result<Snapshot> {
@@ -50,7 +50,7 @@ fn seen(cluster: &Cluster, nodes: [usize; 2]) -> Result<u64> {
     Ok(received()? - before)
 }
 
-/// A flood of stores goes on meanwhile, between two other nodes: none is lost, doubled or out of order when its path
+/// There is a flood of stores meanwhile, between two other nodes: none is lost, doubled or out of order when its path
 /// changes.
 pub(crate) fn carry_what_nothing_observes(cluster: &Cluster) -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -94,11 +94,11 @@ pub(crate) fn carry_what_nothing_observes(cluster: &Cluster) -> Result<()> {
     };
     let (sent, arrived) = (stores(&flood.stdout), stores(&watched.stdout));
     ensure!(sent > Some(0) && sent == arrived, "{sent:?} stores were issued, {arrived:?} counted");
-    ensure!(snapshot(cluster)?.totals.rings_lost == 0, "a ring was given up");
+    ensure!(snapshot(cluster)?.totals.rings_lost == 0, "a ring was lost");
     Ok(())
 }
 
-/// A node that is reset, with its guest, gets a new ring, and its peer goes on. Neither link has had faults: it would
+/// A node that is reset, with its guest, gets a new ring, and its peer continues. Neither link has had faults: it would
 /// carry no descriptors.
 pub(crate) fn are_new_after_a_reset(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(2));

@@ -2,7 +2,7 @@
 //! Two clusters that work as one: each has a board for each node and a network, and a node of each has a cable to the
 //! other's (SPEC item 42).
 
-use crate::deaths::{GONE, are_told, arrived, receives};
+use crate::deaths::{GONE, are_notified, arrived, receives};
 use crate::help::{LIMIT, without_power};
 use crate::processes::{self, ended_well};
 use crate::whole;
@@ -154,15 +154,15 @@ pub(crate) fn gateway_dies(two: &Two) -> Result<()> {
         if how == "killed" {
             let begun = Instant::now();
             drop(gateway);
-            are_told(waiting, begun)?;
+            are_notified(waiting, begun)?;
         } else {
-            without_power(two.node(1, 0), |begun| are_told(waiting, begun))?;
+            without_power(two.node(1, 0), |begun| are_notified(waiting, begun))?;
         }
     }
     two.prepare(1, 0)
 }
 
-/// Who has no key, or another one, or says what is wrong, is refused; the gateway goes on.
+/// Processes without the key, or that say what is wrong, are refused; the gateway continues.
 pub(crate) fn bad_neighbours(two: &Two) -> Result<()> {
     let _first = two.gateway(0)?;
     let node = two.node(0, 1);
@@ -177,7 +177,7 @@ pub(crate) fn bad_neighbours(two: &Two) -> Result<()> {
     refused(&[&["serve", "x", "--neighbour", "nowhere"], &KEY[..]].concat(), "expected HOST:PORT")?;
     refused(&[&["serve", "x", "--listen", "203.0.113.1:7000"], &KEY[..]].concat(), "listening at 203.0.113.1:7000")?;
     refused(&["serve", "x", "--key-file", "/nowhere"], "--key-file /nowhere")?;
-    node.sh("umask 077; echo 'a key that nobody else has' > /tmp/other").check()?;
+    node.sh("umask 077; echo 'a key that no other process has' > /tmp/other").check()?;
     let bad = [
         (&["--neighbour", "10.84.0.1:7000", "--key-file", "/tmp/other"][..], "it has another key"),
         (&["--neighbour", "10.84.0.1:7009", "--key-file", "/tmp/key"], "connecting to it"),
@@ -198,7 +198,7 @@ pub(crate) fn bad_neighbours(two: &Two) -> Result<()> {
         ensure!(output.status.success() && warned == 1, "{words:?}: {output:?}: expected {says:?} once");
         println!("  {}", output.stderr.trim());
     }
-    println!("  {}", node.argv(&["tg-msg", "stranger", "10.84.0.1:7000"]).limit(LIMIT).check()?.trim());
+    println!("  {}", node.argv(&["tg-msg", "keyless", "10.84.0.1:7000"]).limit(LIMIT).check()?.trim());
     // Those who have it are served meanwhile.
     let mut server = two.serving(0, 1, &["serve", "served"])?;
     let words = [&["far", "1", "served"], &OUTSIDE[..]].concat();

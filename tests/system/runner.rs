@@ -124,11 +124,9 @@ pub(crate) fn a_panic_is_254_with_its_stack() -> Result<()> {
 
 pub(crate) fn a_panic_at_boot_is_254_at_once() -> Result<()> {
     // The kernel reads what is behind -append last.
-    let begun = Instant::now();
     let output =
         run(&["--qemu-arg", "-append", "--qemu-arg", "console=ttyS0 panic=-1 root=/dev/none"], &["true"], 254)?;
-    // It waits for no root, and the command for no limit.
-    ensure!(begun.elapsed() < Duration::from_secs(90), "it took {:?}", begun.elapsed());
+    // A limit of time would end it with 124.
     says(
         &output,
         &["node 0: the kernel has panicked: VFS: Unable to mount root fs", "mount_root", "end of the console"],
@@ -146,12 +144,11 @@ pub(crate) fn a_late_command_is_124() -> Result<()> {
     says(&output, &["node 0: sleep 1000: did not end within 2s"])
 }
 
-/// What the kernel says about an error after which it goes on is on its console as its own messages are.
+/// What the kernel says about an error after which it continues is on its console as its own messages are.
 pub(crate) fn an_error_of_the_kernel_is_254_without_a_panic() -> Result<()> {
-    let begun = Instant::now();
-    let script = "echo '<0>BUG: unable to handle page fault for address: ffffdead00000000' >/dev/kmsg; sleep 600";
-    let output = run(&["--user", "root"], &["sh", "-c", script], 254)?;
-    ensure!(begun.elapsed() < Duration::from_secs(300), "it took {:?}", begun.elapsed());
+    let script = "echo '<0>BUG: unable to handle page fault for address: ffffdead00000000' >/dev/kmsg; sleep 6000";
+    // Without the error it would be a limit of time: 124.
+    let output = run(&["--user", "root", "--timeout", "600"], &["sh", "-c", script], 254)?;
     says(&output, &["node 0: the kernel has failed: BUG: unable to handle page fault for address: ffffdead00000000"])?;
     // A warning is no reason to end.
     let script = "echo '<4>WARNING: CPU: 0 PID: 1 at kernel/x.c:1' >/dev/kmsg; sleep 3; echo on";
@@ -196,7 +193,7 @@ fn gdb(server: &mut UnixStream, packet: &str) -> Result<String> {
     Ok(text[begin + 1..text.len() - 3].to_owned())
 }
 
-/// A guest that gdb stops for longer than a guest may hang goes on when gdb lets it.
+/// A guest that gdb stops for longer than a guest may hang continues when gdb lets it.
 pub(crate) fn gdb_stops_a_guest_as_long_as_it_wants() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let args = ["--quiet", "run", "--nodes", "2", "--gdb", "node1", "--hang-timeout", "5", "--run-dir"];
@@ -227,7 +224,7 @@ pub(crate) fn gdb_stops_a_guest_as_long_as_it_wants() -> Result<()> {
     ensure!(registers.len() > 300 && registers.chars().all(|c| c.is_ascii_hexdigit()), "registers are {registers:?}");
     std::thread::sleep(Duration::from_secs(12));
     ensure!(run.0.try_wait()?.is_none(), "it ended while gdb had stopped the guest:\n{}", fs::read_to_string(&err)?);
-    ensure!(fs::read_to_string(&out)?.matches("[1] done").count() == 0, "the guest went on");
+    ensure!(fs::read_to_string(&out)?.matches("[1] done").count() == 0, "the guest continued");
     let answer = gdb(&mut server, "D")?;
     ensure!(answer == "OK", "the server says {answer:?}");
     let code = run.0.wait()?.code();

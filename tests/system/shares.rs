@@ -10,7 +10,7 @@ pub(crate) enum Share {
     Dispatching,
     /// Address spaces, and whether a process may do what it asks for.
     Isolation,
-    /// Interrupts, up to who is told.
+    /// Interrupts, up to the process that is notified.
     Interrupts,
     /// The program, the libraries and the driver.
     Communication,

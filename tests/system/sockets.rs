@@ -65,7 +65,7 @@ fn server(node: &Guest, expected: [&str; 2], preloaded: bool, port: &str) -> Res
 struct Said {
     /// Directions that went through memory.
     through: [usize; 2],
-    /// Programs that went on with connections of the one that had started them.
+    /// Programs that continued connections of the one that had started them.
     started: [usize; 2],
     /// The cases, and how long each took.
     cases: String,
@@ -107,12 +107,9 @@ pub(crate) fn an_unmodified_program(cluster: &Cluster) -> Result<()> {
     let Said { through, started, cases } = cases(cluster, MEMORY, [true, true], "7001", &[], 37)?;
     println!("  {cases}");
     println!("  directions through memory: {} of the client's, {} of the server's", through[0], through[1]);
-    println!(
-        "  programs that went on with a connection: {} of the client's, {} of the server's",
-        started[0], started[1]
-    );
+    println!("  programs that continued a connection: {} of the client's, {} of the server's", started[0], started[1]);
     ensure!(through.iter().all(|count| *count >= 15), "{through:?} directions through memory");
-    ensure!(started[1] >= 5, "{started:?} programs that went on with a connection");
+    ensure!(started[1] >= 5, "{started:?} programs that continued a connection");
     Ok(())
 }
 
@@ -133,14 +130,14 @@ fn without_all_that_is_needed(cluster: &Cluster) -> Result<()> {
     use_virtio(near)?;
     let addresses = [address(far), use_virtio(far)?];
     let [ours, others] = addresses.each_ref().map(String::as_str);
-    // Who may not use the board is in no group. Of 64 KiB nothing can be locked that is needed, of 200 KiB what a
-    // sender needs, but no ring.
-    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups ";
+    // A user without access to the board is in no group. Of 64 KiB nothing can be locked that is needed, of 200 KiB
+    // what a sender needs, but no ring.
+    let unprivileged = "setpriv --reuid 65534 --regid 65534 --clear-groups ";
     let runs = [
         ("over another network", near, others, "", "", [0, 0]),
         ("within a machine", far, "127.0.0.1", "", "", [0, 0]),
         ("within a node", far, ours, "", "", [0, 0]),
-        ("without the board", near, ours, nobody, "without the board: ", [0, 0]),
+        ("without the board", near, ours, unprivileged, "without the board: ", [0, 0]),
         ("without locked memory", near, ours, "ulimit -l 64; exec ", "without the board: ", [0, 0]),
         ("without memory for a ring", near, ours, "ulimit -l 200; exec ", "no ring: ", [1, 0]),
     ];
@@ -152,7 +149,7 @@ fn without_all_that_is_needed(cluster: &Cluster) -> Result<()> {
         server.wait_for_line(LIMIT, |line| line == "serving")?;
         let client = run(node, before, &format!("connect {host} 7009")).input("100000 10 10\n");
         // Only root becomes another user.
-        let client = if before == nobody { client.as_root() } else { client }.run()?;
+        let client = if before == unprivileged { client.as_root() } else { client }.run()?;
         let served = server.wait_for(LIMIT)?;
         let right = client.status.success() && served.status.success() && client.stdout.lines().count() == 1;
         ensure!(right, "{name}: {}: {}; {}: {}", client.status, client.stderr, served.status, served.stderr);
@@ -204,8 +201,8 @@ pub(crate) fn ways(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The own board is unplugged amid traffic: programs get an error, or go on by the system's connection, whatever they
-/// do with SIGBUS.
+/// The own board is unplugged amid traffic: programs get an error, or continue by the system's connection, whatever
+/// they do with SIGBUS.
 pub(crate) fn own_board_is_lost(cluster: &Cluster) -> Result<()> {
     let (near, far) = (cluster.node(0), cluster.node(1));
     let _server = server(far, MEMORY, true, "7011")?;
@@ -213,7 +210,7 @@ pub(crate) fn own_board_is_lost(cluster: &Cluster) -> Result<()> {
     let clients = warm(near, "7011", &clients)?;
     let begun = Instant::now();
     near.device_del()?;
-    let ended = all_are_told(clients, begun);
+    let ended = all_get_errors(clients, begun);
     near.device_add()?;
     near.wait_for_device()?;
     ended
@@ -232,8 +229,8 @@ fn warm<'a>(near: &Guest, port: &str, cases: &[(&str, &'a str)]) -> Result<Vec<(
     Ok(clients)
 }
 
-/// Programs whose connections went through memory until now are told that they are over.
-fn all_are_told(clients: Vec<(&str, Running)>, begun: Instant) -> Result<()> {
+/// Programs whose connections went through memory until now get an error.
+fn all_get_errors(clients: Vec<(&str, Running)>, begun: Instant) -> Result<()> {
     let ends = |(case, client): (&str, Running)| {
         let output = told(case, client, begun)?;
         ensure!(output.status.success(), "{case}: {}: {}{}", output.status, output.stdout, output.stderr);
@@ -345,8 +342,8 @@ pub(crate) fn nothing_is_left(cluster: &Cluster) -> Result<()> {
     processes::nothing_is_left_of(cluster, "tcp:")
 }
 
-/// A node loses its power and stays without: those who send to it, and those who wait for it, are told, and nothing is
-/// left of theirs.
+/// A node loses its power and stays without: processes that send to it, and those that wait for it, get errors, and
+/// nothing is left of theirs.
 pub(crate) fn node_is_lost(cluster: &Cluster) -> Result<()> {
     let (near, far) = (cluster.node(0), cluster.node(1));
     let _server = server(far, MEMORY, true, "7004")?;
@@ -355,6 +352,6 @@ pub(crate) fn node_is_lost(cluster: &Cluster) -> Result<()> {
     let begun = Instant::now();
     // It is the last part.
     far.kill_qemu();
-    all_are_told(clients, begun)?;
+    all_get_errors(clients, begun)?;
     processes::nothing_is_left_at([near], "tcp:")
 }

@@ -49,7 +49,7 @@ fn report(text: &str, plan: &BTreeSet<String>, user: User) -> Result<()> {
     Ok(())
 }
 
-/// In guests with `threadirqs` also the hard handler is a thread: sleepers wake all the same.
+/// In guests with `threadirqs` also the hard handler is a thread: sleepers wake regardless.
 pub(crate) fn interrupts_in_threads_wake_sleepers(cluster: &Cluster) -> Result<()> {
     let guests: Vec<&Guest> = cluster.guests().iter().collect();
     let nodes = guests.len().to_string();

@@ -33,7 +33,7 @@ impl Loan {
         Loan(Arc::new((length, lender)))
     }
 
-    /// Who lends it.
+    /// The lender, for access to the bytes.
     pub fn lender(&self) -> &dyn Lender {
         &*self.0.1
     }
@@ -62,7 +62,7 @@ impl Hash for Loan {
 pub enum Block {
     /// The bytes themselves.
     Bytes(Arc<[u8]>),
-    /// Within one process: who lends them.
+    /// Within one process: a loan of the memory that has the bytes, or gets them.
     Lent(Loan),
 }
 

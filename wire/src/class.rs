@@ -4,7 +4,7 @@
 use crate::numbers::numbers;
 
 numbers! {
-    /// Traffic class. A class may wait only for classes to its right; replies always sink (DESIGN contract 3).
+    /// Traffic class. A class may wait only for classes to its right; replies always sink (contract 3).
     #[derive(PartialOrd, Ord)]
     pub enum Class: u8, pub fn from_u8;
 

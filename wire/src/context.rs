@@ -26,9 +26,9 @@
 //!   once, so that no wake-up is lost. It can request events for more elements than the next, one at each, so that a
 //!   consumer that sleeps again after each need not arm again ([`QueueArm::count`]).
 //! - **word arm**: the store of what a process has seen in a word of its own exported or replicated memory to
-//!   `WORD_ARM` requests one CONTEXT event at the board's next change of that word's export page, whoever's store it
-//!   is; if the word has changed since, it comes at once, so that no wake-up is lost ([`WordArm`]). Each arm of a page
-//!   is for all threads of the context that granted it. Stores of the node's own processors to that memory are no
+//!   `WORD_ARM` requests one CONTEXT event at the board's next change of that word's export page, by a store of any
+//!   node; if the word has changed since, it comes at once, so that no wake-up is lost ([`WordArm`]). Each arm of a
+//!   page is for all threads of the context that granted it. Stores of the node's own processors to that memory are no
 //!   changes.
 //! - **arm**: the store of a cookie to `ARM[slot]` requests a CONTEXT event when that operation is done; if nothing
 //!   with this cookie is outstanding in the slot, it comes at once, so that no wake-up is lost.

@@ -17,7 +17,7 @@
 //! An importer first writes its byte and then looks at the owner's entry; an owner first clears the entry and then
 //! looks at the bytes. So either the importer finds that the segment is gone, or the owner that its memory is still in
 //! use, and does not use it for anything else until it no longer is. That an entry is cleared the owner says in the
-//! register [`CHANGED`], and the boards of the others notify their drivers: nobody looks at the tables now and then.
+//! register [`CHANGED`], and the boards of the others notify their drivers: no driver polls the tables.
 
 c_consts! {
     /// Registers of BAR0 of the memory device, read-only but for CHANGED, and other constants, for the C header.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The hardware interface of Telegraphos, written down once.
 //!
-//! Everything two parts of the system must agree on is defined here and nowhere else (DESIGN contract 6):
+//! Everything two parts of the system must agree on is defined here and nowhere else (contract 6):
 //!
 //! ```text
 //!   guest program      | uapi     ioctls and mmap offsets of /dev/telegraphosN

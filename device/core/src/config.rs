@@ -45,7 +45,7 @@ pub struct HibConfig {
     pub node: NodeId,
     /// Window layout, the same on every node.
     pub window: WindowLayout,
-    /// Maximum time to complete a load, in microseconds (DESIGN contract 4: well under QEMU's 5 s).
+    /// Maximum time to complete a load, in microseconds (contract 4: well under QEMU's 5 s).
     pub load_limit: u64,
     /// Maximum age of a request that a node has not answered, in microseconds, counted from when it was sent. Beyond it
     /// all imports from the node end with [`telegraphos_wire::Status::Timeout`] (`docs/security.md`, "Silent nodes").

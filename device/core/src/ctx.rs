@@ -75,7 +75,7 @@ pub(crate) enum Charge {
     Ring,
 }
 
-/// Who waits for the next turn of the shell's loop, to move more blocks of copies.
+/// A waiter for the next turn of the shell's loop, in which it moves more blocks of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Claim {
     /// The copies to or from a node.
@@ -91,7 +91,7 @@ struct Turn {
     bytes: i64,
     /// [`Action::Continue`] was emitted in this turn.
     continue_pushed: bool,
-    /// In the order in which they came, each once: who has used up a turn comes behind those who had nothing of it.
+    /// In the order in which they came, each once: one that has used up a turn comes behind those that had none of it.
     claims: VecDeque<Claim>,
 }
 
@@ -568,8 +568,8 @@ impl Ctx {
         false
     }
 
-    /// Takes a block of so many bytes from the budget of this turn. One that is only lent has none: who copies it pays
-    /// for it.
+    /// Takes a block of so many bytes from the budget of this turn. One that is only lent has none: the board that
+    /// copies it pays for it.
     pub(crate) fn copied(&mut self, bytes: u64) {
         self.turn.bytes -= bytes.max(SHORT_BLOCK) as i64;
     }
@@ -581,8 +581,8 @@ impl Ctx {
         self.turn.continue_pushed = false;
     }
 
-    /// The next claimant, who may move blocks now. If the budget is used up and somebody waits, requests the next turn
-    /// once ([`Action::Continue`]).
+    /// The next claimant, which may move blocks now. If the budget is used up and a claimant waits, requests the next
+    /// turn once ([`Action::Continue`]).
     pub(crate) fn next_claim(&mut self) -> Option<Claim> {
         if self.turn.claims.is_empty() {
             return None;

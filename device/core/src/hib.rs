@@ -319,7 +319,7 @@ impl Hib {
             Cause::Context(context) => (event::CONTEXT, context, 0),
             Cause::ContextState(context) => (event::CONTEXT_STATE, context, self.launcher.context_state(context)),
             Cause::Replica(page) => {
-                // Who waits for a word of it finds out what has become of it.
+                // Wakes the waiters for its words: they read the new state of the page.
                 self.watches.changed(&mut self.ctx, page);
                 let (home, value) = self.replicas.event(&self.ctx, page);
                 (event::REPLICA, home, value)

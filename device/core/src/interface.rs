@@ -390,7 +390,7 @@ pub enum Action {
         op: Step,
     },
     /// Take back what is lent of a range of guest memory ([`Step::LoadBlock`], [`Step::Lend`]): when the shell has done
-    /// so, nobody accesses it any more by a loan.
+    /// so, no board accesses it any more by a loan.
     Recall {
         /// DMA address.
         address: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host interface board (HIB) as a pure state machine: [`Event`]s in, [`Action`]s out (DESIGN contract 2).
+//! The host interface board (HIB) as a pure state machine: [`Event`]s in, [`Action`]s out (contract 2).
 //!
 //! | Part | Owns | Input | May use |
 //! |---|---|---|---|

@@ -58,8 +58,8 @@ impl Link {
     pub(crate) fn divide(&mut self, destinations: u64) {
         let Some(up) = &mut self.up else { return };
         for class in [Class::Enqueue, Class::Request] {
-            let given = up.given[class as usize].into();
-            up.shares[class as usize] = Shares::half_guaranteed(given, destinations, u64::MAX);
+            let granted = up.given[class as usize].into();
+            up.shares[class as usize] = Shares::half_guaranteed(granted, destinations, u64::MAX);
         }
     }
 

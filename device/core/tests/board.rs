@@ -470,7 +470,7 @@ fn a_reset_board_grants_nothing_and_peers_learn_it() {
 }
 
 #[test]
-fn a_load_that_nobody_answers_returns_all_ones_in_time() {
+fn an_unanswered_load_returns_all_ones_in_time() {
     let mut c = pair(5, None);
     let address = c.address(1, 0, 0);
     let token = c.start_load(0, address, 4);

@@ -262,7 +262,7 @@ fn no_event_waits_while_the_driver_sleeps() {
     finds(Bug::ForgetIndex, "the driver sleeps", 0..1, |_| explore(NODES, 0, Some(Bug::ForgetIndex), None).map(|_| ()));
 }
 
-/// Also if the ring is full when it changes: no driver goes on with what it knew of the memory of its trust group.
+/// Also if the ring is full when it changes: no driver uses an outdated state of its group's memory.
 #[test]
 fn no_change_of_direct_memory_stays_unseen() {
     let states = explore(4, 2, None, None).unwrap();
@@ -297,7 +297,7 @@ fn many_changes_of_direct_memory_are_one_event() {
 
 /// A driver that is behind is not interrupted; nor does it write a register for each wake-up.
 #[test]
-fn a_driver_that_has_been_told_is_not_interrupted_again() {
+fn a_notified_driver_is_not_interrupted_again() {
     let mut world = World::new(3, 0, None);
     world.act(Choice::Step, None);
     world.act(Choice::Step, None);

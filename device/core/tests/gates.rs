@@ -190,7 +190,7 @@ fn a_gate_is_its_own_contexts_to_open() {
         let ended = world.c.finish(0, 0, 0, cookie).0;
         assert_eq!(ended, wanted, "by import {import}");
     }
-    // The driver gives no process this import: the range is another context's all the same.
+    // The driver gives no process this import: the range belongs to another context regardless.
     let cookie = world.c.cookie();
     let offset = UNIT + context::ARGUMENT;
     let data = NumberedArgument { slot: 0, which: 0, import: 12, offset: 0 }.encode();

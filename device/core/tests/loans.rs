@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies between boards of one process: the near end's memory is lent to the other board, to be read by a put and to
-//! be filled by a get, and taken back before anybody else may have it.
+//! be filled by a get, and taken back before another owner may have it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -159,7 +159,7 @@ fn what_was_taken_back_arrives_as_it_was() {
     c.hold_next(1, |step| matches!(step, Step::StoreBlock { .. }));
     c.settle();
     assert!(c.nodes[0].loans.outstanding() > 0, "the receiver has not copied yet");
-    assert_eq!(c.admin(0, revoke()).status, 0, "nobody waits for the receiver");
+    assert_eq!(c.admin(0, revoke()).status, 0, "the revocation does not wait for the receiver");
     assert_eq!(c.nodes[0].loans.outstanding(), 0);
     page(&mut c, 0).fill(SECRET);
     c.release();
@@ -236,7 +236,7 @@ fn copies_and_a_stream_of_stores_take_turns() {
                 panic!("seed {seed}: the copies do not end: {blocks:?}");
             }
         }
-        // A store waits for what was sent before it, which is bounded, and the copies go on meanwhile.
+        // A store waits for what was sent before it, which is bounded, and the copies continue meanwhile.
         let most = u64::from(telegraphos_device_core::BLOCKS);
         assert!(blocks.iter().all(|blocks| *blocks as u64 <= most), "seed {seed}: {blocks:?}");
         assert!(stores >= 1, "seed {seed}");

@@ -261,9 +261,9 @@ fn nothing_accesses_a_range_after_its_revocation() {
     }
 }
 
-/// Pages of 4 KiB of node 0's memory, behind the exported ones, that are of ranges or of nobody.
+/// Pages of 4 KiB of node 0's memory, behind the exported ones, that are of ranges or free.
 const PAGES: u64 = 48;
-/// The bytes of a page that is of nobody.
+/// The bytes of a free page.
 const FREE: u8 = 0xee;
 /// The bytes of all others.
 const USED: u8 = 0x11;
@@ -470,7 +470,7 @@ fn bad_lists_and_numbers_are_refused() {
     // A list that cannot be read.
     let far = Command { address: 1 << 40, ..command(1, 1, 1, 0) };
     assert_eq!(status(c.admin(0, far)), Status::MemoryFault);
-    // An import of somebody else, and one that does not exist, are no arguments.
+    // An import of another context, and one that does not exist, are no arguments.
     for import in [OWN, 999] {
         launch(&mut c, 0, (import, 0), (import, 0), 8);
         c.settle();

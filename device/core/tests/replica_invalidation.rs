@@ -145,7 +145,7 @@ fn fence(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
 }
 
 #[test]
-fn i7_e19_after_quiet_nobody_reads_an_older_value() {
+fn i7_e19_after_quiet_no_read_returns_an_older_value() {
     for net in NETS {
         over_seeds(150, 10_000, |seed| fence(net, seed, None));
         finds(Bug::AcknowledgeMapped, "quiet is done, and node", |seed| fence(net, seed, Some(Bug::AcknowledgeMapped)));
@@ -265,7 +265,7 @@ fn complete(c: &mut Cluster, drivers: &mut Drivers, id: u16, command: Command) -
     Ok(Status::from_u16(c.completion(id, slot).status as u16))
 }
 
-/// A copy leaves and joins again while its home goes on to store: what the node has refused in between, and what the
+/// A copy leaves and joins again while its home continues to store: what the node has refused in between, and what the
 /// home learns of that only behind the Join, ends no copy.
 fn rejoining(net: Net, rings: bool, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let (mut c, mut drivers) = invalidating(net, seed, bug);
@@ -347,7 +347,7 @@ fn i4_a_trapped_load_waits_for_no_driver() {
 }
 
 #[test]
-fn a_store_is_one_message_to_the_home_while_nobody_has_a_valid_copy() {
+fn a_store_is_one_message_to_the_home_while_no_copy_is_valid() {
     let (mut c, mut drivers) = invalidating(FanOut(None), 5, None);
     store(&mut c, 1, 0, 8, 1);
     c.settle();

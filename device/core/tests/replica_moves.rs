@@ -203,7 +203,7 @@ fn accident(net: Net, seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn whoever_goes_while_the_home_moves_there_is_at_most_one_home() {
+fn there_is_at_most_one_home_whichever_node_goes_during_a_move() {
     for net in NETS {
         over_seeds(600, 40_000, |seed| accident(net, seed));
     }

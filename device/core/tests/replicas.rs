@@ -286,7 +286,7 @@ fn a_home_that_goes_orphans_its_copies_and_a_survivor_takes_over() {
 }
 
 #[test]
-fn a_copy_that_goes_holds_nobody_up() {
+fn a_copy_that_goes_delays_no_other() {
     for seed in 0..60 {
         let net = NETS[seed as usize % 3];
         let mut c = replicated(net, 4, seed, admin::COUNTERS, None, |_| {});
@@ -554,7 +554,7 @@ fn a_copy_is_not_filled_by_what_an_earlier_home_sent() {
 /// A home revokes its page and owes an answer; the node that has become the home meanwhile is not an orphan when the
 /// answer fails.
 #[test]
-fn a_late_answer_of_an_earlier_home_orphans_nobody() {
+fn a_late_answer_of_an_earlier_home_orphans_no_node() {
     for net in NETS {
         let mut c = replicated(net, 4, 1, admin::COUNTERS, None, |_| {});
         store(&mut c, 1, 0, 8, 5);
@@ -628,7 +628,7 @@ fn e22b_an_import_waits_for_the_last_count_of_its_word() {
 
 /// A copy whose memory could not be written is dropped, and its driver is notified.
 #[test]
-fn a_copy_that_cannot_be_stored_to_is_told_that_it_is_none() {
+fn a_copy_that_cannot_be_stored_to_is_dropped_with_a_notification() {
     for net in NETS {
         let mut c = replicated(net, 3, 1, admin::COUNTERS, None, |_| {});
         c.event(1, Event::BusMaster(false));
@@ -697,12 +697,12 @@ fn find_home(c: &mut Cluster, id: u16) -> Result<(), String> {
 
 /// Retries until it succeeds, or fails although no event is left.
 fn until_done(c: &mut Cluster, mut attempt: impl FnMut(&mut Cluster) -> Status) -> Result<(), Status> {
-    let mut goes_on = true;
+    let mut pending = true;
     loop {
         match attempt(c) {
             Status::Ok => return Ok(()),
-            status if !goes_on => return Err(status),
-            _ => goes_on = c.step(),
+            status if !pending => return Err(status),
+            _ => pending = c.step(),
         }
     }
 }

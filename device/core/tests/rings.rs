@@ -176,7 +176,7 @@ fn hostile(bug: Option<Bug>, which: usize) -> Result<(), String> {
         return Err(format!("a peer that sends {what} is disconnected, and was not"));
     }
     cluster.settle();
-    // Both ends count the other as down. Nobody else is harmed.
+    // Both ends count the other as down. No other board is harmed.
     if cluster.has_ring(1, 0) || status(&cluster, 0, 1) == 0 || status(&cluster, 1, 0) == 0 {
         return Err(format!("{what}: the other end was not notified"));
     }

@@ -203,7 +203,7 @@ fn nothing_is_copied_afterwards(seed: u64, bug: Option<Bug>, get: bool) -> Resul
     }
     assert_eq!(c.done(0, 0, 0), (Status::Timeout as u16, 1));
     let lent = c.nodes[0].loans.outstanding();
-    // The process goes on to use its memory.
+    // The process continues to use its memory.
     c.nodes[0].ram[page.clone()].fill(0xee);
     c.release();
     c.settle();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How boards of one process share its loop when some of them copy, in exact numbers: slices of copies between which
 //! all boards are served, blocks and packets. The loop here is that of `host/src/serving.rs`: it serves everything,
-//! then goes on with the copies of one board.
+//! then continues the copies of one board.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -25,7 +25,7 @@ const BLOCK: u64 = MAX_BLOCK as u64;
 /// The loop, and what it has done.
 struct Host {
     c: Cluster,
-    /// The node whose copies went on last.
+    /// The node whose copies had the last slice.
     last: u16,
     /// Slices of copies, by node.
     slices: [u64; NODES as usize],
@@ -73,7 +73,7 @@ impl Host {
         self.c.nodes.iter().map(|node| node.moved).collect()
     }
 
-    /// Nobody has moved more than a slice may since then.
+    /// No node has moved more than a slice may since then.
     fn check(&self, before: &[u64]) -> Result<(), String> {
         for (id, (now, before)) in self.moved().iter().zip(before).enumerate() {
             let moved = now - before;
@@ -152,7 +152,7 @@ const ROUND: u64 = NODES as u64;
 
 /// Two long copies to one node, and amid them short ones and single accesses of all nodes. Each has so many slices to
 /// wait for, at most. Returns the most that each has waited for.
-fn nobody_waits_for_more_than_its_turn(bug: Option<Bug>) -> Result<BTreeMap<String, u64>, String> {
+fn waits_are_bounded_by_turns(bug: Option<Bug>) -> Result<BTreeMap<String, u64>, String> {
     let mut host = Host::new(bug);
     for id in [0, 3] {
         host.copy((id, 0, 0), 9, (1, 0), (id, 0), MAX_COPY);
@@ -201,7 +201,7 @@ fn nobody_waits_for_more_than_its_turn(bug: Option<Bug>) -> Result<BTreeMap<Stri
             let done = host.c.done(short.id, u16::from(short.slot % 2), short.slot) == (0, short.count);
             waited(short.what, turn - short.begun + u64::from(!done), short.most)?;
         }
-        // Where no blocks go, nobody waits for any.
+        // Where no blocks go, no access waits for any.
         let most = |id: u16, other: u16| if other == 1 || (id, other) == (1, 2) { ROUND } else { 0 };
         for (id, other) in pairs() {
             let landed = host.c.ram_u64(other, EXPORTS + word(id));
@@ -213,7 +213,7 @@ fn nobody_waits_for_more_than_its_turn(bug: Option<Bug>) -> Result<BTreeMap<Stri
             waited(&format!("a load of node {id} from node {other}"), turn - begun + 1, most)?;
         }
     }
-    // All went on at the same time: none of them waited for the end of the long ones.
+    // All proceeded at the same time: none of them waited for the end of the long ones.
     for short in &shorts {
         let least = turn / (short.most + 1);
         assert!(short.count >= least, "{}: {} times, at least {least} in {turn} turns", short.what, short.count);
@@ -223,11 +223,11 @@ fn nobody_waits_for_more_than_its_turn(bug: Option<Bug>) -> Result<BTreeMap<Stri
 
 #[test]
 fn copies_and_single_accesses_wait_for_few_slices_of_each_other() {
-    let worst = nobody_waits_for_more_than_its_turn(None).unwrap();
+    let worst = waits_are_bounded_by_turns(None).unwrap();
     // It is not for lack of others that none had to wait.
     assert!(worst.values().filter(|slices| **slices > 0).count() >= 8, "{worst:?}");
-    let check = |_| nobody_waits_for_more_than_its_turn(Some(Bug::ForgetClaims)).map(|_| ());
+    let check = |_| waits_are_bounded_by_turns(Some(Bug::ForgetClaims)).map(|_| ());
     common::finds(Bug::ForgetClaims, "are its turn", 0..1, check);
-    let check = |_| nobody_waits_for_more_than_its_turn(Some(Bug::CopyAtOnce)).map(|_| ());
+    let check = |_| waits_are_bounded_by_turns(Some(Bug::CopyAtOnce)).map(|_| ());
     common::finds(Bug::CopyAtOnce, "bytes in one slice", 0..1, check);
 }

@@ -190,7 +190,7 @@ fn replica_waiter_wakes(net: common::replicas::Net, mode: u32, seed: u64) -> Res
     }
     arm(&mut c, waiting, 0, WordArm { page: 0, word: 6, seen });
     c.settle();
-    // In mode invalidate, copies are invalid now: their drivers are told, and their readers must find out.
+    // In mode invalidate, copies are invalid now: their drivers are notified, and their readers must find out.
     match wakes(&c, waiting, 0) {
         0 => Err(format!("mode {mode}: node {storing} has stored, and the reader at {waiting} sleeps")),
         _ => Ok(()),

@@ -7,8 +7,8 @@
 //!
 //! A loan ends when its block is dropped. Before that the lender can take it back, which it does before the memory is
 //! unmapped, revoked, or no longer the guest's that lent it ([`Loans::recall`]): bytes that were not copied yet are
-//! copied out, and the receiver finds those. So nobody waits for a receiver, and no block is lost. Lender and receiver
-//! may be served by different threads: one that takes a loan back waits for the copy in progress.
+//! copied out, and the receiver finds those. So no board waits for a receiver, and no block is lost. Lender and
+//! receiver may be served by different threads: one that takes a loan back waits for the copy in progress.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -63,7 +63,7 @@ pub enum CaptureError {
 #[derive(Debug, thiserror::Error)]
 pub enum Stopped {
     /// The file cannot be written any more.
-    #[error("cannot write the capture {} beyond {offset} bytes: {source}; it ends there and can be read, the fabric goes on without; \
+    #[error("cannot write the capture {} beyond {offset} bytes: {source}; it ends there and can be read, the fabric continues without; \
         make room or take --capture-limit, then start again", file.display())]
     Write {
         /// The file.
@@ -74,7 +74,7 @@ pub enum Stopped {
         source: io::Error,
     },
     /// It has reached its limit.
-    #[error("the capture {} has reached its limit of {limit} bytes and ends there; the fabric goes on without", file.display())]
+    #[error("the capture {} has reached its limit of {limit} bytes and ends there; the fabric continues without", file.display())]
     Limit {
         /// The file.
         file: PathBuf,
@@ -82,7 +82,7 @@ pub enum Stopped {
         limit: u64,
     },
     /// The last bytes were not taken in time.
-    #[error("whoever reads the capture {} does not take its end; after {offset} bytes it was given up", file.display())]
+    #[error("the reader of the capture {} does not take its end; it ends after {offset} bytes", file.display())]
     Slow {
         /// The file.
         file: PathBuf,

@@ -209,7 +209,7 @@ mod tests {
 
     /// A pipe whose reader does not read: the buffer fills, is never more than full, and pushing never waits.
     #[test]
-    fn a_file_that_is_too_slow_fills_the_buffer_and_holds_up_nobody() {
+    fn a_file_that_is_too_slow_fills_the_buffer_and_blocks_no_push() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         nix_mkfifo(&path);

@@ -129,7 +129,7 @@ fn a_full_device_ends_the_capture_with_one_clear_error_and_nothing_else() {
     let [Stopped::Write { file, offset, source }] = &said[..] else { panic!("{said:?}") };
     assert_eq!((file.as_path(), *offset, source.raw_os_error()), (Path::new("/dev/full"), 0, Some(28)));
     let text = said[0].to_string();
-    for part in ["/dev/full", "0 bytes", "No space left", "--capture-limit", "the fabric goes on"] {
+    for part in ["/dev/full", "0 bytes", "No space left", "--capture-limit", "the fabric continues"] {
         assert!(text.contains(part), "{part} is not in: {text}");
     }
     fill(&mut recorder, 10);

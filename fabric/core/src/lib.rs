@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The switch between host interface boards, as a pure state machine: events in, actions out. No socket, clock, thread
-//! or `unsafe` (DESIGN contract 2); the same code runs in the fabric process, in models and in simulations.
+//! or `unsafe` (contract 2); the same code runs in the fabric process, in models and in simulations.
 //!
 //! ```text
 //!                    input of node i                          output of node x
@@ -12,7 +12,7 @@
 //! What holds, and which code makes it so:
 //!
 //! - **Order** (SPEC I8): a pair of nodes has one queue per class and one route, a lane (`lane.rs`).
-//! - **No loss, no unbounded queue** (DESIGN contract 3): a packet of the classes enqueue, request and reflected is
+//! - **No loss, no unbounded queue** (contract 3): a packet of the classes enqueue, request and reflected is
 //!   accepted only against a credit of its sender, and sent only against a credit of its receiver. The switch never
 //!   holds more of them per input than it gave credits. Credits come back when packets leave ([`Switch`], "Credits").
 //! - **One packet on each link for a multicast** (SPEC item 23): a home sends one packet for all copies of a page, and

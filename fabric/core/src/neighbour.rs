@@ -369,7 +369,7 @@ impl Neighbour {
     }
 
     /// A node whose replies wait for trunks gets no more requests until they have drained: so what it makes the switch
-    /// hold is bounded. Requests may wait for replies (DESIGN contract 3).
+    /// hold is bounded. Requests may wait for replies (contract 3).
     pub(crate) fn gated(&self) -> bool {
         self.replies_beyond > 0 && self.replies_beyond >= SwitchConfig::together(&self.offered)
     }

@@ -3,7 +3,7 @@
 //!
 //! A pair gets a ring when each of the two was notified of the present incarnation of the other, and a new one with
 //! each new incarnation of either. A ring is withdrawn while something must see what passes between the two (faults, a
-//! capture), and offered again afterwards. A ring that one of its ends has given up is not replaced before one of the
+//! capture), and offered again afterwards. A ring that one of its ends has lost is not replaced before one of the
 //! two has a new incarnation.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ pub enum RingChange {
         /// Their incarnations.
         incarnations: [u64; 2],
     },
-    /// The two count each other as down since one of them has given up their ring, and one has a new incarnation now:
+    /// The two count each other as down since one of them has lost their ring, and one has a new incarnation now:
     /// both are notified that the other is up. Before an offer.
     Restore {
         /// The nodes, the lower first.
@@ -180,7 +180,7 @@ impl RingPairs {
         before != ring.used && ring.used == [false; 2]
     }
 
-    /// A node reports that it has given up the ring to this incarnation of a peer. Returns the node's own incarnation,
+    /// A node reports that it has lost the ring to this incarnation of a peer. Returns the node's own incarnation,
     /// by which the peer knows the ring, if there was one.
     pub fn lost(&mut self, node: NodeId, peer: NodeId, incarnation: u64) -> Option<u64> {
         let (ring, place) = self.ring_to(node, peer, incarnation)?;

@@ -198,7 +198,7 @@ fn incarnations_do_not_come_round_before_2100() {
 
 /// 2^20 resets of one join, and 2^20 joins: each greater than all before.
 #[test]
-fn a_million_resets_and_joins_are_told_apart() {
+fn a_million_resets_and_joins_are_distinguished() {
     let mut config = config(None);
     config.base_incarnation = incarnation_at(1_795_000_000);
     let mut switch = Switch::new(config).unwrap();
@@ -255,7 +255,7 @@ fn block(bytes: usize) -> Frame {
 }
 
 /// A node that offers the most credits possible, requests blocks of itself without end, answers all of it at once and
-/// does not read: what of it the switch holds is bounded by a figure of the switch. Replies of others go on.
+/// does not read: what of it the switch holds is bounded by a figure of the switch. Replies of others continue.
 fn hoard(bug: Option<Bug>) -> Result<u64, Failure> {
     const MOST: u64 = 32 << 20;
     let mut switch = Switch::new(config(bug)).unwrap();
@@ -344,12 +344,12 @@ fn unasked(bug: Option<Bug>) -> Result<(), Failure> {
 }
 
 #[test]
-fn replies_nobody_asked_for_are_counted_together() {
+fn unsolicited_replies_are_counted_together() {
     unasked(None).unwrap();
 }
 
 /// A node has as many unasked replies waiting as it may, is sent requests, and acknowledges all of them at once: after
-/// that, each reply is one more that nobody asked for.
+/// that, each reply is one more unsolicited one.
 fn several(bug: Option<Bug>) -> Result<(), Failure> {
     let mut config = config(bug);
     config.credits = [4; 4];

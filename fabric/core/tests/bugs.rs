@@ -44,10 +44,10 @@ telegraphos_testkit::bug_table! {
     LeakTrunkCredit => "network/cuts", "credits_conserved";
     OneLayer => "network/traffic", "i13_no_deadlock";
     SendAllToEach => "network/main", "one_packet_per_trunk";
-    RepliesHoldTrunk => "network/traffic", "i13_a_non_reader_stops_nobody";
+    RepliesHoldTrunk => "network/traffic", "i13_a_non_reader_stops_no_other";
     ForgetEpochs => "network/cuts", "incarnation_is_new";
     JoinStale => "network/cuts", "incarnation_is_new";
-    MixClasses => "network/traffic", "e12_loads_go_on";
+    MixClasses => "network/traffic", "e12_loads_continue";
     BlameMessenger => "network/hostile", "only trunk 1 to switch 1 has lied";
     BlameTrunk => "network/silence", "Attached::Trunk";
     Patient => "network/silence", "silence_is_noticed";

@@ -373,7 +373,7 @@ fn a_flood_of_replies_ends_its_sender() {
 }
 
 #[test]
-fn refused_joiners_are_told_both_values() {
+fn refused_joiners_get_both_values() {
     refusals(None).unwrap();
 }
 

@@ -152,7 +152,7 @@ fn what_was_sent_before_the_end_arrives_before_the_end() {
         gone.to_send = pattern(seed(), 10_000);
         gone.send(clock.now()).unwrap();
         let sent = gone.to_send.clone();
-        // Without an acceptor that would go on with it too.
+        // Without an acceptor, which would continue to serve it, too.
         drop(acceptor);
         // The receiver does not read yet, but what is acknowledged will be read.
         while !(gone.sent == 10_000 && gone.transport.flush(clock.now()).unwrap()) {
@@ -176,7 +176,7 @@ fn what_was_sent_before_the_end_arrives_before_the_end() {
 }
 
 #[test]
-fn who_is_dropped_in_the_middle_says_goodbye_all_the_same() {
+fn a_peer_that_is_dropped_in_the_middle_still_says_goodbye() {
     let cluster = Cluster::new();
     let (a, b) = two(&cluster);
     let clock = Clock::new();
@@ -475,7 +475,7 @@ fn pinned_peers_need_no_authority() {
 }
 
 #[test]
-fn nobody_there_is_told_in_the_end() {
+fn an_absent_peer_is_an_error_in_the_end() {
     let cluster = Cluster::new();
     let a = silent(200_000, cluster.process("a", &["b"]));
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -121,7 +121,7 @@ fn no_reader(bug: Option<Bug>) -> (u64, u64) {
     pair.run(2_000_000);
     assert_eq!(pair.client.state(), State::Established, "a side without room is not silent");
     let sent = pair.client.statistics().retransmissions - before.retransmissions;
-    // Just after it was offered a segment in vain, so that the next offer is far.
+    // Just after it was offered a segment without effect, so that the next offer is far.
     let offered = pair.client.statistics().retransmissions;
     while pair.client.statistics().retransmissions == offered {
         pair.run(DELAY);
@@ -201,7 +201,7 @@ fn silence_ends_a_connection_idle_or_not() {
 }
 
 #[test]
-fn nobody_answers_an_open() {
+fn an_open_is_not_answered() {
     let mut pair = pair(config(None));
     pair.lose = Box::new(|_, _| true);
     pair.restart_client();
@@ -314,7 +314,7 @@ fn a_lost_last_acknowledgement_is_given_again() {
 }
 
 #[test]
-fn who_gives_up_says_so() {
+fn an_end_that_abandons_notifies_the_other() {
     let mut pair = pair(config(None));
     pair.client.send(&[7; 1000]);
     pair.run(10 * DELAY);

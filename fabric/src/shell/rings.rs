@@ -30,7 +30,7 @@ pub(super) struct Rings {
     ports: BTreeMap<NodeId, PortId>,
     /// Notifications that were sent: the port to which, of which node, of which incarnation.
     notified: Vec<(PortId, NodeId, u64)>,
-    /// Rings that one of their nodes has given up, since the other broke the rules.
+    /// Rings that one of their nodes has reported lost, since the other broke the rules.
     pub(super) lost: u64,
     /// Rings were withdrawn, and the last of them is still used.
     leaving: bool,

@@ -51,7 +51,7 @@ fn connected(
     })
 }
 
-const INSECURE: &str = "use quic:HOST:PORT, or pass --insecure-trunks if nobody else can reach this network";
+const INSECURE: &str = "use quic:HOST:PORT, or pass --insecure-trunks if no other party can reach this network";
 
 /// Without encryption and authentication nothing leaves this host, unless the configuration allows it.
 fn secure_enough(address: &Address, options: &Options) -> io::Result<()> {

@@ -30,7 +30,7 @@ pub(crate) fn child(subject: Subject) {
     let mut peer = Peer::sending(transport, pattern(9, LAST));
     // Until it is killed; or the test has failed, and its parent is gone.
     while !peer.ended {
-        peer.go_on().unwrap();
+        peer.proceed().unwrap();
         sleep(&[&peer], 1_000_000);
     }
 }
@@ -48,13 +48,13 @@ pub(crate) fn a_killed_peer_is_noticed(subject: Subject, child_test: &str) {
             .unwrap();
         let mut peer = Peer::new(accept(&mut *acceptor, &mut []));
         while peer.got.len() < LAST {
-            peer.go_on().unwrap();
+            peer.proceed().unwrap();
             assert!(peer.got.len() >= LAST || sleep(&[&peer], 30_000_000), "the child sends nothing");
         }
         child.kill().unwrap();
         child.wait().unwrap();
         while !peer.ended {
-            peer.go_on().unwrap();
+            peer.proceed().unwrap();
             assert!(peer.ended || sleep(&[&peer], 30_000_000), "the death was not noticed");
         }
         same(&peer.got, &pattern(9, LAST));
@@ -69,7 +69,7 @@ pub(crate) fn reconnecting_works(subject: Subject) {
             for turn in 0..3 {
                 let bytes = pattern(round * 10 + turn, 5000);
                 let mut a = Peer::sending(subject.connect(address, directory).unwrap(), bytes.clone());
-                a.go_on().unwrap();
+                a.proceed().unwrap();
                 let mut b = Peer::new(accept(&mut *acceptor, &mut [&mut *a.transport]));
                 drive(&mut a, &mut b, |_, b| b.got.len() == bytes.len()).unwrap();
                 same(&b.got, &bytes);
@@ -94,7 +94,7 @@ pub(crate) fn many_connections_at_once(subject: Subject) {
         while (whole.len() as u64) < CALLERS {
             assert!(now() - start < 120_000_000, "hangs: {} of {CALLERS}; {acceptor:?}", whole.len());
             for (n, client) in (0..).zip(&mut clients) {
-                let went = client.go_on();
+                let went = client.proceed();
                 // An end after all bytes have arrived is as it should be.
                 if went.is_err() || client.ended && !whole.contains(&client.to_send) {
                     assert!(matches!(subject, Subject::Quic(_)), "{went:?}");
@@ -102,7 +102,7 @@ pub(crate) fn many_connections_at_once(subject: Subject) {
                 }
             }
             served.extend(std::iter::from_fn(|| acceptor.accept(now()).unwrap()).map(Peer::new));
-            served.retain_mut(|server| match server.go_on() {
+            served.retain_mut(|server| match server.proceed() {
                 Ok(()) => {
                     let done = server.got.len() >= 1000;
                     whole.extend(done.then(|| std::mem::take(&mut server.got)));
@@ -152,7 +152,7 @@ pub(crate) fn alone(subject: Subject) {
         let mut acceptor = subject.listen(address, directory).unwrap();
         let mut once = |n: u64| {
             let mut a = Peer::sending(subject.connect(address, directory).unwrap(), pattern(n, 100));
-            a.go_on().unwrap();
+            a.proceed().unwrap();
             let mut b = Peer::new(accept(&mut *acceptor, &mut [&mut *a.transport]));
             drive(&mut a, &mut b, |_, b| b.got.len() == 100).unwrap();
         };
@@ -176,7 +176,7 @@ fn measure() -> (usize, usize) {
 }
 
 /// Without a listener, the error says where, and what to do.
-pub(crate) fn nobody_there_is_an_error_or_an_end(subject: Subject) {
+pub(crate) fn an_absent_listener_is_an_error_or_an_end(subject: Subject) {
     with(subject, |address, directory| {
         let error = match subject.connect(address, directory) {
             Err(error) => error.to_string(),
@@ -184,7 +184,7 @@ pub(crate) fn nobody_there_is_an_error_or_an_end(subject: Subject) {
             Ok(transport) => {
                 let mut peer = Peer::sending(transport, b"hello?".to_vec());
                 loop {
-                    match peer.go_on() {
+                    match peer.proceed() {
                         Err(e) => break e.to_string(),
                         Ok(()) if peer.ended => return,
                         Ok(()) => assert!(sleep(&[&peer], 30_000_000), "never noticed"),
@@ -210,13 +210,13 @@ pub(crate) fn a_stale_socket_is_replaced_and_a_live_one_refused(subject: Subject
         let error = subject.listen(address, directory).unwrap_err().to_string();
         assert!(error.contains("another process is listening") && error.contains(path.to_str().unwrap()), "{error}");
         let mut a = Peer::sending(subject.connect(address, directory).unwrap(), b"still there?".to_vec());
-        a.go_on().unwrap();
+        a.proceed().unwrap();
         // The refused one probed the socket; that may have been a connection.
         let mut b = Peer::new(accept(&mut *acceptor, &mut [&mut *a.transport]));
-        b.go_on().unwrap();
+        b.proceed().unwrap();
         while b.ended {
             b = Peer::new(accept(&mut *acceptor, &mut [&mut *a.transport]));
-            b.go_on().unwrap();
+            b.proceed().unwrap();
         }
         drive(&mut a, &mut b, |_, b| b.got.len() == 12).unwrap();
         drop(acceptor);
@@ -225,7 +225,7 @@ pub(crate) fn a_stale_socket_is_replaced_and_a_live_one_refused(subject: Subject
 }
 
 /// A peer that sends garbage, or hangs up at once, affects no other.
-pub(crate) fn garbage_hurts_nobody_else(subject: Subject) {
+pub(crate) fn garbage_affects_no_other_peer(subject: Subject) {
     use std::io::Write;
     with(subject, |address, directory| {
         let path = directory.join("socket");
@@ -239,15 +239,15 @@ pub(crate) fn garbage_hurts_nobody_else(subject: Subject) {
             }
         }
         let mut a = Peer::sending(subject.connect(address, directory).unwrap(), pattern(99, 5000));
-        a.go_on().unwrap();
+        a.proceed().unwrap();
         let mut served: Vec<Peer> = Vec::new();
         let start = now();
         while served.iter().all(|peer| peer.got != a.to_send) {
             assert!(now() - start < 60_000_000, "the honest one is not served");
             served.extend(acceptor.accept(now()).unwrap().map(Peer::new));
-            a.go_on().unwrap();
+            a.proceed().unwrap();
             // To an error or an end, but never a panic or a hang; any bytes are valid on a plain stream.
-            served.retain_mut(|peer| peer.go_on().is_ok());
+            served.retain_mut(|peer| peer.proceed().is_ok());
         }
     });
 }
@@ -262,7 +262,7 @@ pub(crate) fn another_transport_is_refused(subject: Subject) {
         let mut server = server;
         // A ring that is called as a stream: the peer's first bytes are no wake-ups.
         let mut a = Peer::sending(subject.connect(&Address::Unix(path.clone()), directory).unwrap(), pattern(1, 100));
-        a.go_on().unwrap();
+        a.proceed().unwrap();
         let mut b = accept(&mut *server, &mut [&mut *a.transport]);
         let error = b.receive(now(), &mut [0; 100]).unwrap_err().to_string();
         assert!(error.contains("other end of the rings"), "{error}");
@@ -270,8 +270,8 @@ pub(crate) fn another_transport_is_refused(subject: Subject) {
         // A stream that is called as a ring: what it says is no greeting.
         let mut server = subject.listen(&Address::Unix(path.clone()), directory).unwrap();
         let mut a = subject.connect(&Address::Ring(path), directory).unwrap();
-        let mut b = Peer::sending(accept(&mut *server, &mut [&mut *a]), b"welcome, whoever you are".to_vec());
-        b.go_on().unwrap();
+        let mut b = Peer::sending(accept(&mut *server, &mut [&mut *a]), b"welcome, any other party".to_vec());
+        b.proceed().unwrap();
         let error = loop {
             match a.receive(now(), &mut [0; 100]) {
                 Ok(Received::Nothing) => {}

@@ -54,8 +54,8 @@ pub(crate) fn back_pressure_is_bounded_and_loses_nothing(subject: Subject) {
     for _ in 0..100 {
         bounded(&a);
         bounded(&b);
-        a.go_on().unwrap();
-        b.go_on().unwrap();
+        a.proceed().unwrap();
+        b.proceed().unwrap();
     }
     // No more than was taken, and a little, so that the test is quick.
     for peer in [&mut a, &mut b] {
@@ -79,7 +79,7 @@ pub(crate) fn room_is_an_event(subject: Subject) {
     b.reads = true;
     let sleeps = drive(&mut a, &mut b, |_, b| b.got.len() == to_b.len()).unwrap();
     same(&b.got, &to_b);
-    // Delayed datagrams arrive one by one, and some of them in vain.
+    // Delayed datagrams arrive one by one, and some of them without effect.
     let bytes = if matches!(subject, Subject::Faulty(..)) { 128 } else { 1024 };
     assert!(sleeps as usize <= to_b.len() / bytes, "{sleeps} sleeps for {} bytes", to_b.len());
 }
@@ -95,13 +95,13 @@ pub(crate) fn the_end_comes_after_all_bytes(subject: Subject) {
     b.reads = true;
     while !b.ended {
         assert!(sleep(&[&b], 30_000_000), "no end");
-        b.go_on().unwrap();
+        b.proceed().unwrap();
     }
     same(&b.got, &to_b);
     let again = b.transport.receive(now(), &mut [0; 8]).unwrap();
     assert_eq!(again, telegraphos_transport::Received::End);
     // Sending to a closed peer is harmless.
-    b.transport.send(now(), b"anybody?").unwrap();
+    b.transport.send(now(), b"anything").unwrap();
     b.transport.flush(now()).unwrap();
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn leaving_with_unread_bytes_is_an_end(subject: Subject) {
     drop(b);
     while !a.ended {
         assert!(sleep(&[&a], 30_000_000), "no end");
-        a.go_on().unwrap();
+        a.proceed().unwrap();
     }
     same(&a.got, b"last words");
 }
@@ -130,8 +130,8 @@ pub(crate) fn idle_ends_sleep(subject: Subject) {
     let mut wakes = 0;
     while now() - start < 300_000 {
         wakes += u32::from(sleep(&[&a, &b], 300_000));
-        a.go_on().unwrap();
-        b.go_on().unwrap();
+        a.proceed().unwrap();
+        b.proceed().unwrap();
         assert!(wakes < 20, "keeps waking up: {:?} {:?}", a.transport, b.transport);
     }
 }

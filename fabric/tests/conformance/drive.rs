@@ -58,7 +58,7 @@ impl Peer {
     }
 
     /// What the contract requires after any event. The first error ends it.
-    pub(crate) fn go_on(&mut self) -> std::io::Result<()> {
+    pub(crate) fn proceed(&mut self) -> std::io::Result<()> {
         let now = now();
         while self.reads && !self.ended {
             let mut buffer = vec![0; self.cut()];
@@ -127,8 +127,8 @@ pub(crate) fn sleep(peers: &[&Peer], limit: u64) -> bool {
 pub(crate) fn drive(a: &mut Peer, b: &mut Peer, mut done: impl FnMut(&Peer, &Peer) -> bool) -> std::io::Result<u64> {
     let start = Instant::now();
     let mut sleeps = 0;
-    a.go_on()?;
-    b.go_on()?;
+    a.proceed()?;
+    b.proceed()?;
     while !done(a, b) {
         assert!(
             start.elapsed() < HANG,
@@ -144,8 +144,8 @@ pub(crate) fn drive(a: &mut Peer, b: &mut Peer, mut done: impl FnMut(&Peer, &Pee
         );
         sleep(&[a, b], 1_000_000);
         sleeps += 1;
-        a.go_on()?;
-        b.go_on()?;
+        a.proceed()?;
+        b.proceed()?;
     }
     Ok(sleeps)
 }
@@ -159,8 +159,8 @@ pub(crate) fn settle(a: &mut Peer, b: &mut Peer) -> std::io::Result<()> {
     while now() - since < 50_000 {
         assert!(start.elapsed() < HANG, "never quiet");
         sleep(&[a, b], 5_000);
-        a.go_on()?;
-        b.go_on()?;
+        a.proceed()?;
+        b.proceed()?;
         if progress(a, b) != before {
             (before, since) = (progress(a, b), now());
         }

@@ -59,7 +59,7 @@ impl Line {
 impl Grid {
     /// A mesh or torus of `width` x `height` switches, neither 0.
     pub(crate) fn new(width: u16, height: u16, torus: bool) -> Grid {
-        // From five switches on, a route can cross the wrap-around trunk and go on.
+        // From five switches on, a route can cross the wrap-around trunk and continue.
         let dateline = torus && width.max(height) >= 5;
         Grid {
             width,

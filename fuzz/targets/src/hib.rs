@@ -107,16 +107,16 @@ pub enum Op {
         /// Packets of each class.
         credits: u32,
     },
-    /// The fabric withdraws the ring to this incarnation, offers it again, or gives it up.
+    /// The fabric withdraws the ring to this incarnation, offers it again, or reports it lost.
     RingUse {
-        /// 0: withdrawn; 1: offered; else: given up.
+        /// 0: withdrawn; 1: offered; else: lost.
         what: u8,
         /// The other board's.
         incarnation: u64,
     },
     /// What the other end of the ring sends comes, one frame of it.
     RingDeliver,
-    /// A hostile peer writes a packet into the ring: its encoded bytes. The server checks who it is from.
+    /// A hostile peer writes a packet into the ring: its encoded bytes. The server checks its source.
     RingForged(Vec<u8>),
     /// The same with credits, or with an answer to a probe where class is 4; with what is no frame above that.
     RingCredit {

@@ -28,8 +28,8 @@ fn process(number: u64) -> Process {
 /// | 6 | time passes | |
 /// | 7 | a stream ends, or begins again | |
 ///
-/// Bits 3 and 4 choose the stream. What is passed on goes to the next process of its path, which has no circle; what
-/// is told of routes begins here; sessions begin before they end, and there are not more than may be.
+/// Bits 3 and 4 choose the stream. What is passed on goes to the next process of its path, which has no circle; each
+/// announced route begins here; sessions begin before they end, and there are not more than may be.
 pub fn routes(data: &[u8]) {
     let mut input = Input(data);
     let config = Config { peers: PEERS, ..Config::default() };

@@ -50,15 +50,15 @@ pub fn vfio_user(data: &[u8]) {
         client,
         said: Vec::new(),
     };
-    let mut goes_on = true;
-    while goes_on && !input.is_empty() {
+    let mut open = true;
+    while open && !input.is_empty() {
         send(&served.client, input.bytes(piece), file.as_ref());
-        goes_on = served.serve(&mut session);
+        open = served.serve(&mut session);
     }
     served.board.tick(1_000_000);
     served.answer(&mut session);
     served.board.feed(Event::IntakeDry);
-    if goes_on {
+    if open {
         whole_messages(&served.said);
     }
     session.end();
@@ -74,7 +74,7 @@ struct Served {
 }
 
 impl Served {
-    /// Takes what is there; whether the stream can go on.
+    /// Takes what is there; whether the stream can continue.
     fn serve(&mut self, session: &mut Session) -> bool {
         loop {
             match self.connection.fill() {

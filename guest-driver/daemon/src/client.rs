@@ -42,7 +42,7 @@ pub struct Daemon {
     /// What has come of an answer.
     buffer: Vec<u8>,
     last: u32,
-    /// What this client has not been told the death of, by the request.
+    /// What this client waits for the death of, by the request.
     watched: BTreeSet<(u32, Watched)>,
     /// What next_death has not returned yet.
     deaths: VecDeque<std::result::Result<(Watched, Exit), Refusal>>,
@@ -69,8 +69,8 @@ impl Daemon {
         Ok(Daemon { stream, buffer: Vec::new(), last: 0, watched, deaths })
     }
 
-    /// Spawns tasks, whose master this process is as long as the connection lasts. All of their deaths are told by
-    /// [`Daemon::next_death`].
+    /// Spawns tasks, whose master this process is as long as the connection lasts. [`Daemon::next_death`] returns all
+    /// of their deaths.
     pub fn spawn(&mut self, spawn: Spawn) -> Result<Vec<Spawned>> {
         let Spawn { place, count, partition, job } = spawn;
         let id = self.ask(Request::Spawn { place, count, partition, job })?;
@@ -104,7 +104,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Waits for the next death; `None` if there is nothing whose death is to be told.
+    /// Waits for the next death; `None` if this client is registered for none.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl Daemon {
         self.done(Request::SetPartition { name: name.into(), nodes })
     }
 
-    /// Deletes a partition (root). Tasks that run in it go on.
+    /// Deletes a partition (root). Tasks that run in it continue.
     pub fn delete_partition(&mut self, name: &str) -> Result<()> {
         self.done(Request::DeletePartition { name: name.into() })
     }
@@ -194,7 +194,7 @@ impl Daemon {
         }
     }
 
-    /// The next answer; `None` if it was a death, or that none will be told, which is kept.
+    /// The next answer; `None` if it was a death or the refusal of a registration, which is kept.
     fn receive(&mut self) -> Result<Option<(u32, Answer)>> {
         let mut bytes = [0; 4096];
         loop {

@@ -16,7 +16,7 @@ use telegraphos_daemon_core::{Logger, TaskId};
 const STREAMS: usize = 2 * 512;
 /// Streams that have not said the key, by their address. One more of an address that has so many, or when there are so
 /// many in all, ends the oldest of those that have most; the daemon tries one of a task's again.
-const STRANGERS: Shares = Shares { capacity: 64, spenders: 1, guaranteed: 0, limit: 16 };
+const UNIDENTIFIED: Shares = Shares { capacity: 64, spenders: 1, guaranteed: 0, limit: 16 };
 /// Within this a stream says the key, and then whose it is.
 const HEAD: Duration = Duration::from_secs(10);
 /// Bytes of a line that is kept whole, at most.
@@ -36,7 +36,7 @@ pub struct Piece<'a> {
 #[derive(Debug)]
 struct Streams {
     /// By number: those that have not said the key.
-    strangers: Slots<IpAddr, u64>,
+    unidentified: Slots<IpAddr, u64>,
     sockets: BTreeMap<u64, Arc<TcpStream>>,
     /// Those that have.
     open: usize,
@@ -47,7 +47,7 @@ impl Streams {
     /// A stream has come; false if it cannot be had.
     fn admit(&mut self, number: u64, stream: &Arc<TcpStream>) -> bool {
         let Ok(address) = stream.peer_addr() else { return false };
-        let Ok(displaced) = self.strangers.take(address.ip(), number) else { return false };
+        let Ok(displaced) = self.unidentified.take(address.ip(), number) else { return false };
         if let Some(socket) = displaced.and_then(|displaced| self.sockets.remove(&displaced)) {
             // Its thread ends by that.
             _ = socket.shutdown(Shutdown::Both);
@@ -59,7 +59,7 @@ impl Streams {
     /// A stream has said the key, or will not; false if it has made room for others.
     fn leave(&mut self, number: u64) -> bool {
         self.sockets.remove(&number);
-        self.strangers.give(number)
+        self.unidentified.give(number)
     }
 }
 
@@ -103,7 +103,7 @@ pub struct Outputs {
 
 impl Outputs {
     /// Listens for outputs, and gives them to `sink`, by one thread for each stream. While that does not return, the
-    /// task waits; when it fails, the stream is closed, and the task is told as by a pipe that nobody reads.
+    /// task waits; when it fails, the stream is closed, and the task gets an error as from a pipe without a reader.
     ///
     /// # Errors
     ///
@@ -117,8 +117,12 @@ impl Outputs {
             Ok((listener, logger))
         };
         let (listener, logger) = listen().map_err(Error::Listen)?;
-        let streams =
-            Streams { strangers: Slots::new(STRANGERS), sockets: BTreeMap::new(), open: 0, ended: BTreeSet::new() };
+        let streams = Streams {
+            unidentified: Slots::new(UNIDENTIFIED),
+            sockets: BTreeMap::new(),
+            open: 0,
+            ended: BTreeSet::new(),
+        };
         let shared = Arc::new(Shared { streams: Mutex::new(streams), changed: Condvar::new() });
         let (sink, streams) = (Arc::new(sink), shared.clone());
         let accept = move || {
@@ -157,7 +161,7 @@ impl Outputs {
     }
 
     /// Waits until all that these tasks have written is with the sink, for at most this time: what they have left
-    /// behind may go on writing.
+    /// behind may continue to write.
     pub fn wait(&self, tasks: &[TaskId], time: Duration) {
         let end = Instant::now() + time;
         let mut streams = self.shared.streams();
@@ -251,7 +255,7 @@ mod tests {
             assert_eq!(from.recv().unwrap(), 5);
         }
         let streams = outputs.shared.streams();
-        assert!(streams.strangers.len() <= 16 && streams.sockets.len() == streams.strangers.len());
+        assert!(streams.unidentified.len() <= 16 && streams.sockets.len() == streams.unidentified.len());
         drop(streams);
         // The oldest of them are ended, the last are not.
         let mut first = &held[0];

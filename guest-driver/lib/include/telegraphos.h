@@ -280,7 +280,7 @@ uint64_t tg_segment_size(const tg_segment *segment);
  * 16 bytes, or is NULL. */
 int tg_import(const tg_node *node, uint16_t id, const char *name, uint16_t rights, const uint8_t *secret, tg_remote **remote);
 
-/* The same, of an import that raises no SIGBUS when its owner is gone: stores then reach nobody, loads return
+/* The same, of an import that raises no SIGBUS when its owner is gone: stores then reach no node, loads return
  * anything, launches fail, and tg_remote_state says so. */
 int tg_import_soft(const tg_node *node, uint16_t id, const char *name, uint16_t rights, const uint8_t *secret, tg_remote **remote);
 
@@ -492,7 +492,7 @@ int tg_queue_close(tg_queue *queue);
 /* Imports a queue of a node, to append to it. The secret has 16 bytes, or is NULL. */
 int tg_queue_import(const tg_node *node, uint16_t id, const char *name, const uint8_t *secret, tg_remote_queue **queue);
 
-/* The same, of an import that raises no SIGBUS when its owner is gone: elements then reach nobody. */
+/* The same, of an import that raises no SIGBUS when its owner is gone: elements then reach no queue. */
 int tg_queue_import_soft(const tg_node *node, uint16_t id, const char *name, const uint8_t *secret, tg_remote_queue **queue);
 
 /* Appends with one store instruction, after all earlier puts of this thread to that node, and returns before the
@@ -659,7 +659,7 @@ int tg_broadcast_join(const tg_node *node, uint16_t producer, const char *name, 
  * longer message, which is lost. */
 int tg_consumer_pop(tg_consumer *consumer, void *message, uint32_t size, uint32_t *length, int64_t nanoseconds);
 
-/* Gives up a consumer's place. */
+/* Frees a consumer's place, and leaves the segment. */
 int tg_consumer_leave(tg_consumer *consumer);
 
 /* Waits until an import of this node handle has an error to report: 1, or 0 after so many milliseconds (negative:

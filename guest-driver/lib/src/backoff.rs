@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_goes_on_past_what_was_expected() {
+    fn a_wait_continues_past_what_was_expected() {
         let mut backoff = Backoff::new(Some(Duration::from_millis(30)));
         backoff.expect(Some(Instant::now() + Duration::from_millis(2)), Duration::ZERO);
         let mut blocked = false;

@@ -43,8 +43,8 @@ impl CompletionChannel {
         self.shared.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a thread that was not told to may sleep on the channel, and read its events: nobody else does, and it
-    /// works.
+    /// Whether a thread may sleep on the channel, and read its events, without an order to do so: the channel has no
+    /// other reader, and works.
     pub(crate) fn is_private(&self, device: &Device) -> bool {
         !self.shared.load(Ordering::Relaxed) && self.prepare(device).is_ok()
     }

@@ -214,7 +214,7 @@ pub enum Error {
         broken: Broken,
     },
     /// It is not done within the limit; it continues.
-    #[error("{what}: not done after {waited:?}{}; call again to go on waiting", under_way(*.operations))]
+    #[error("{what}: not done after {waited:?}{}; call again to continue waiting", under_way(*.operations))]
     Pending {
         /// What was waited for.
         what: String,
@@ -340,7 +340,7 @@ mod tests {
         let pending = |operations| {
             Error::Pending { what: "a copy".into(), waited: Duration::from_secs(1), operations }.to_string()
         };
-        assert_eq!(pending(0), "a copy: not done after 1s; call again to go on waiting");
+        assert_eq!(pending(0), "a copy: not done after 1s; call again to continue waiting");
         assert!(pending(3).contains("3 atomics and copies under way"), "{}", pending(3));
     }
 }

@@ -100,7 +100,7 @@ impl<C: Deref<Target = Context>> PendingRequest<C> {
         }
     }
 
-    /// Sleeps until the answer is there, or `backoff` ends; false if the completion channel is somebody else's.
+    /// Sleeps until the answer is there, or `backoff` ends; false if the completion channel has another reader.
     fn block(&mut self, backoff: &Backoff) -> Result<bool> {
         if !self.context.completions.is_private(&self.context.device) {
             return Ok(false);

@@ -67,10 +67,10 @@ impl ImportBuilder {
         self
     }
 
-    /// An import that raises no SIGBUS when its owner is gone: stores then reach nobody, loads return anything, and
-    /// launches fail. An access that waits for room for 5 seconds gives the import up. The program asks for
-    /// [`Remote::state`], or [`Remote::quiet`] fails. For programs that survive the death of those that they talk to;
-    /// others are told of it by the signal wherever they forget to ask.
+    /// An import that raises no SIGBUS when its owner is gone: stores then reach no node, loads return anything, and
+    /// launches fail. An access that has waited for room for 5 seconds ends the import. The program reads
+    /// [`Remote::state`], or [`Remote::quiet`] fails. For programs that survive the death of their peers; the signal
+    /// notifies other programs wherever they do not check.
     pub fn soft(mut self) -> Self {
         self.soft = true;
         self

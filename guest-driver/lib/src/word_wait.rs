@@ -90,7 +90,8 @@ impl WordWait {
         Ok(true)
     }
 
-    /// Sleeps until there has been an event since `epoch`; not for so long that nobody notices that the board is gone.
+    /// Sleeps until there has been an event since `epoch`, but not past the time of the next check for a board that is
+    /// gone.
     fn sleep(&mut self, context: &Context, epoch: u64) -> Result<()> {
         let Context { completions, device, .. } = context;
         let time = self.backoff.left().map_or(device.check_every, |left| left.min(device.check_every));

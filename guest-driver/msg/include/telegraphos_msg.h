@@ -35,7 +35,7 @@ typedef struct tg_msg_name tg_msg_name;
 typedef struct tg_msg_thread tg_msg_thread;
 /* Memory that belongs to messages under way. */
 typedef struct tg_msg_memory tg_msg_memory;
-/* A send or a receive that nobody waits for. */
+/* An asynchronous send or receive. */
 typedef struct tg_msg_handle tg_msg_handle;
 /* A buffer for one message at a time, which comes while its thread does something else. */
 typedef struct tg_msg_buffer tg_msg_buffer;

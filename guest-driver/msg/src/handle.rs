@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A send or a receive that nobody waits for.
+//! Asynchronous sends and receives.
 
 use crate::error::{Error, Result};
 use crate::memory::Memory;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telegraphos_msg_core::{ReceiveId, Received};
 
-/// A send or a receive that goes on while its thread does something else (s4's `testHandle`).
+/// A send or a receive that continues while its thread does something else (s4's `testHandle`).
 ///
-/// A send whose handle is dropped goes on; a receive is withdrawn, if it has no message.
+/// A send whose handle is dropped continues; a receive is withdrawn, if it has no message.
 #[derive(Debug)]
 #[must_use = "a receive is withdrawn when its handle is dropped"]
 pub struct Handle {

@@ -27,13 +27,13 @@
 //!
 //! Each process has an inbox for each process that it talks to, and a few queues, its *ports*, with a thread each that
 //! takes elements ([`Options`]). A *connecting thread* makes inboxes and imports, and waits for other boards, so that
-//! nobody else does. Transfers run in the threads whose messages they are, those of [handles](Handle) in a *moving
+//! no other thread does. Transfers run in the threads whose messages they are, those of [handles](Handle) in a *moving
 //! thread*. All imports are [soft](telegraphos::ImportBuilder::soft): when a process dies, its messages end with
-//! [`Failure::Gone`] in about a second, and nobody gets a signal.
+//! [`Failure::Gone`] in about a second, and no thread gets a signal.
 //!
 //! What is said to a process, and what it has said, is done in order by one thread at a time, but without the lock of
-//! the engine: when its board holds back stores, only those wait who have to do with it, 5 seconds at most, and then it
-//! is given up.
+//! the engine: when its board holds back stores, only threads that exchange messages with it wait, 5 seconds at most.
+//! Then it is declared gone.
 //!
 //! Processes that no board reaches, as those of another cluster, are reached over streams to neighbours and by
 //! gateways, if these messages take part in [`Routing`]. `telegraphos_msg_core::far` says how.

@@ -114,7 +114,7 @@ impl Link {
         (other, at): (Process, NodeId),
         key: u32,
     ) -> Result<Link> {
-        // It is there: nobody else has memory made for it.
+        // The import shows that it is there: only then is memory made for it.
         let first = Queue::import(node, at, &queue_name(other, 0)).soft().open()?;
         let size = Layout::of(config).size();
         let inbox = node.export(&inbox_name(me, other), size).nodes(&[at]).create()?;
@@ -190,7 +190,7 @@ impl Link {
     /// Says that this one ends, if there is the key that the other takes it with.
     pub(crate) fn goodbye(&self) {
         if let Some(Other { elements, key, .. }) = self.other() {
-            // If it has gone, that is all the same.
+            // If the other has gone, a failure does not matter.
             _ = elements.enqueue(Element::Goodbye { key: *key }.encode());
         }
     }
@@ -234,8 +234,8 @@ impl Link {
 
     /// Does what is to be done, unless another thread does. False if the other was not reached.
     ///
-    /// A store waits while the other's board holds stores back: then this does, and nobody who has to do with other
-    /// processes.
+    /// A store waits while the other's board holds stores back: then this call waits, and none for another process
+    /// does.
     pub(crate) fn drain(&self, node: &Node) -> bool {
         let mut fifo = lock(&self.fifo);
         let Some(mut posting) = fifo.posting.take() else { return true };

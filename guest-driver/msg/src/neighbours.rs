@@ -18,8 +18,8 @@ use telegraphos_msg_core::routes::StreamId;
 
 /// Between two attempts to connect to a neighbour, and two ticks.
 const SECOND: Duration = Duration::from_secs(1);
-/// Connections that have not said who they are, at most: of all addresses, and of one.
-const STRANGERS: [usize; 2] = [64, 4];
+/// Unidentified connections, at most: of all addresses, and of one.
+const UNIDENTIFIED: [usize; 2] = [64, 4];
 /// Between two reports of connections that were refused.
 const WARNINGS: Duration = Duration::from_secs(10);
 /// Between two looks whether the messages are closed.
@@ -35,7 +35,7 @@ pub(crate) fn listener(options: &Options) -> Result<Option<TcpListener>> {
     let Routing { key, neighbours, listen, .. } = routing;
     if key.len() < Routing::SHORTEST_KEY {
         let (least, found) = (Routing::SHORTEST_KEY, key.len());
-        return Err(Error::Routing(format!("a key of {found} bytes: expected at least {least}, which nobody guesses")));
+        return Err(Error::Routing(format!("a key of {found} bytes: expected at least {least}, too many to guess")));
     }
     if neighbours.len() > Routing::MOST_NEIGHBOURS {
         let (most, found) = (Routing::MOST_NEIGHBOURS, neighbours.len());
@@ -106,24 +106,24 @@ fn keep(shared: &Arc<Shared>, address: &str) {
     }
 }
 
-/// Connections that have not said who they are, by their addresses.
+/// Numbers of unidentified connections, by their addresses.
 #[derive(Debug, Default)]
-struct Strangers(Mutex<BTreeMap<IpAddr, usize>>);
+struct Unidentified(Mutex<BTreeMap<IpAddr, usize>>);
 
-impl Strangers {
+impl Unidentified {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One more, unless there are as many as may be.
-    fn admit(self: &Arc<Strangers>, from: IpAddr) -> Option<Stranger> {
+    fn admit(self: &Arc<Unidentified>, from: IpAddr) -> Option<Admitted> {
         let mut known = self.lock();
-        let [all, of_one] = STRANGERS;
+        let [all, of_one] = UNIDENTIFIED;
         if known.values().sum::<usize>() >= all || known.get(&from).is_some_and(|count| *count >= of_one) {
             return None;
         }
         *known.entry(from).or_default() += 1;
-        Some(Stranger { from, of: self.clone() })
+        Some(Admitted { from, of: self.clone() })
     }
 }
 
@@ -145,12 +145,12 @@ impl Refused {
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
-struct Stranger {
+struct Admitted {
     from: IpAddr,
-    of: Arc<Strangers>,
+    of: Arc<Unidentified>,
 }
 
-impl Drop for Stranger {
+impl Drop for Admitted {
     fn drop(&mut self) {
         let mut known = self.of.lock();
         let left = known.get(&self.from).map_or(0, |count| count - 1);
@@ -164,7 +164,7 @@ impl Drop for Stranger {
 
 /// Accepts streams of neighbours until the messages are closed.
 fn listen(shared: &Arc<Shared>, listener: &TcpListener) {
-    let (strangers, refused) = (Arc::<Strangers>::default(), Arc::<Refused>::default());
+    let (unidentified, refused) = (Arc::<Unidentified>::default(), Arc::<Refused>::default());
     while !shared.signals.is_closed() {
         let mut ready = [PollFd::new(listener, PollFlags::IN)];
         if !poll(&mut ready, Some(&LOOK)).is_ok_and(|ready| ready > 0) {
@@ -172,15 +172,15 @@ fn listen(shared: &Arc<Shared>, listener: &TcpListener) {
         }
         let Ok((socket, from)) = listener.accept() else { continue };
         // One that is not admitted tries again.
-        let Some(stranger) = strangers.admit(from.ip()) else {
-            let [all, of_one] = STRANGERS;
+        let Some(admitted) = unidentified.admit(from.ip()) else {
+            let [all, of_one] = UNIDENTIFIED;
             refused.report(from, format_args!("{all} connections, or {of_one} of its address, have not shown the key"));
             continue;
         };
         let refused = refused.clone();
         let spawned = shared.spawn("msg-accepted", move |shared| {
             let met = meet(&shared, socket, Side::Accepts);
-            drop(stranger);
+            drop(admitted);
             match met {
                 Err(error) => refused.report(from, error),
                 Ok(met) => {
@@ -196,7 +196,7 @@ fn listen(shared: &Arc<Shared>, listener: &TcpListener) {
     }
 }
 
-/// Finds out who is at the other end of a connection.
+/// Identifies the process at the other end of a connection.
 fn meet(shared: &Shared, socket: TcpStream, side: Side) -> Result<(Stream, Process), Ended> {
     let Some(routing) = &shared.options.routing else { return Err(closed()) };
     let (process, session) = greet(&socket, side, shared.me, &routing.key)?;
@@ -252,17 +252,17 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[test]
-    fn strangers_of_one_address_leave_room_for_others() {
-        let strangers = Arc::<Strangers>::default();
-        let [all, of_one] = STRANGERS;
-        let admit = |address: usize| strangers.admit(Ipv4Addr::from(address as u32).into());
+    fn unidentified_connections_of_one_address_leave_room_for_others() {
+        let unidentified = Arc::<Unidentified>::default();
+        let [all, of_one] = UNIDENTIFIED;
+        let admit = |address: usize| unidentified.admit(Ipv4Addr::from(address as u32).into());
         let mut admitted: Vec<_> = (0..of_one).map(|_| admit(1).unwrap()).collect();
         assert!(admit(1).is_none());
         admitted.extend((of_one..all).map(|n| admit(1 + n).unwrap()));
         assert!(admit(1 + all).is_none());
         admitted.truncate(1);
-        assert!(admit(1).is_some() && strangers.lock().len() == 1);
+        assert!(admit(1).is_some() && unidentified.lock().len() == 1);
         admitted.clear();
-        assert!(strangers.lock().is_empty());
+        assert!(unidentified.lock().is_empty());
     }
 }

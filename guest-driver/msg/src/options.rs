@@ -46,8 +46,8 @@ pub struct Routing {
     /// Neighbours to connect to, as `gateway.example:7000`, and again when that ends; at most
     /// [`Routing::MOST_NEIGHBOURS`].
     pub neighbours: Vec<String>,
-    /// What all of them have in common, at least [`Routing::SHORTEST_KEY`] bytes. Who has it is trusted to say who he
-    /// is, and to pass on what is not his.
+    /// What all of them have in common, at least [`Routing::SHORTEST_KEY`] bytes. A process that has it is trusted to
+    /// identify itself correctly, and to pass on what is from and for others.
     pub key: Vec<u8>,
 }
 

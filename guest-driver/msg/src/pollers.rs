@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Nobody looks for longer. An interrupt and the waking of two threads cost some part of it.
+/// How long a thread looks, at most. An interrupt and the waking of two threads cost some part of it.
 const MOST: Duration = Duration::from_millis(1);
 /// Of so many waits, one goes the other way, so that a change is found out.
 const TRY: u32 = 32;
-/// How long ports stand aside when nobody looks any more: threads that exchange messages look again soon.
+/// How long ports stand aside when no thread looks any more: threads that exchange messages look again soon.
 const ASIDE: Duration = Duration::from_millis(1);
 
 /// Looks between two of the clock, which may be a device that an emulator serves.
@@ -27,7 +27,7 @@ pub(crate) struct Pollers {
     /// the last one has the weight of an eighth.
     means: [AtomicU64; 2],
     waits: AtomicU32,
-    /// When somebody last looked.
+    /// When a thread last looked.
     last: Mutex<Instant>,
     /// All of them sleep.
     gone: Condvar,
@@ -41,7 +41,7 @@ impl Pollers {
             // The first ones look, and then one tries otherwise.
             means: [AtomicU64::new(0), AtomicU64::new(MOST.as_nanos() as u64 / 2)],
             waits: AtomicU32::new(0),
-            // Nobody has, for long.
+            // As if no thread had looked for the last ASIDE.
             last: Mutex::new(Instant::now().checked_sub(ASIDE).unwrap_or_else(Instant::now)),
             gone: Condvar::new(),
         }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_stand_aside_while_somebody_looks() {
+    fn ports_stand_aside_while_a_thread_looks() {
         let pollers = Pollers::new(true);
         let mut aside = None;
         let came = || {

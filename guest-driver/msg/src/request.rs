@@ -83,7 +83,7 @@ impl Buffer {
     pub(crate) unsafe fn write_bytes(self, offset: u64, bytes: &[u8]) {
         // The engine names no bytes beyond it.
         assert!(offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.length));
-        // SAFETY: within the memory, as was just checked, which is lent until the request ends, and which nobody else
+        // SAFETY: within the memory, as was just checked, which is lent until the request ends, and which nothing else
         // accesses: a receive has one message.
         unsafe { std::slice::from_raw_parts_mut(self.at.add(offset as usize), bytes.len()) }.copy_from_slice(bytes);
     }
@@ -95,7 +95,7 @@ impl Buffer {
     pub(crate) unsafe fn write(self, offset: u64, length: u32, mut word: impl FnMut() -> u64) {
         // The engine names no bytes beyond it.
         assert!(offset.checked_add(length.into()).is_some_and(|end| end <= self.length));
-        // SAFETY: within the memory, as was just checked, which is lent until the request ends, and which nobody else
+        // SAFETY: within the memory, as was just checked, which is lent until the request ends, and which nothing else
         // accesses: a receive has one message.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.at.add(offset as usize), length as usize) };
         let mut chunks = bytes.chunks_exact_mut(8);
@@ -138,7 +138,7 @@ pub(crate) type Outcome = Result<Option<Received>, Failure>;
 #[derive(Debug)]
 pub(crate) enum Event {
     Transfer(Transfer),
-    /// Nobody accesses the buffer any more, except a board that stores to its place.
+    /// Nothing accesses the buffer any more, except a board that stores to its place.
     Ended(Outcome),
 }
 

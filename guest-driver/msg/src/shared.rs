@@ -25,8 +25,8 @@ use telegraphos_msg_core::{Config, Engine, Failure, Place, Process};
 
 /// How long a process is waited for that a message is for.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
-/// Processes of one node that have said hello, and have not answered: no more of it are looked at until one of these
-/// has, or is given up. An inbox is made for each.
+/// Processes of one node that have said hello, and have not answered, at most: no more of it are looked at until one of
+/// these has answered, or its link ends. An inbox is made for each.
 const UNANSWERED: usize = 16;
 /// Between two looks whether a link that has ended is used no more.
 const RETRY: Duration = Duration::from_millis(5);
@@ -68,7 +68,7 @@ fn load(theirs: &Remote, length: u64, buffer: Buffer) -> Result<()> {
     Ok(())
 }
 
-/// Nobody guesses it.
+/// A number that no other process can predict.
 fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
@@ -286,7 +286,7 @@ impl Shared {
     fn next_to_connect(state: &mut State) -> Option<Process> {
         let unanswered = |node| state.links().filter(|(process, _, up)| !up && process.node == node).count();
         let is_free = |process: &Process| state.ended.iter().all(|(ended, _)| ended != process);
-        // Whoever is known answers by that.
+        // The hello of a process that has a link is its answer.
         let is_known = |process: &Process| state.link(*process).is_some();
         let is_admitted =
             |process: &Process| is_free(process) && (is_known(process) || unanswered(process.node) < UNANSWERED);
@@ -507,7 +507,7 @@ impl Shared {
         if let Some(private) = &memory.private {
             return Ok(private.clone());
         }
-        // SAFETY: as above, and nobody else knows of it.
+        // SAFETY: as above, and it has no name by which other nodes find it.
         let private = unsafe { self.register_private(Buffer::of_mut(memory)) }?;
         Ok(memory.private.insert(private).clone())
     }

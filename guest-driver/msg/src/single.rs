@@ -18,7 +18,7 @@ use telegraphos_msg_core::{Pattern, Received};
 /// # let messages = Messages::open(telegraphos::Node::open()?, Config::default())?;
 /// # let thread = messages.thread(1)?;
 /// let mut buffer = SingleBuffer::open(&thread, Pattern::default(), 4096)?;
-/// // ... the first message comes meanwhile, and its sender goes on
+/// // ... the first message comes meanwhile, and its sender continues
 /// let bytes = buffer.next(|message, bytes| bytes[..message.length as usize].to_vec())?;
 /// # Ok(()) }
 /// ```

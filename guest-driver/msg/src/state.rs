@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the threads of a process share under one lock: the engine, the links, and who waits for what. Nothing waits
+//! What the threads of a process share under one lock: the engine, the links, and what waits for what. Nothing waits
 //! under it: bytes and packets are handed to the links, which move them when it is unlocked.
 
 use crate::beyond::{Beyond, PART, bytes_of};
@@ -121,7 +121,7 @@ struct Failed {
 pub(crate) struct Due {
     /// Their bytes and packets are due.
     pub(crate) links: SmallVec<[(Process, Arc<Link>); 2]>,
-    /// They have ended: their memory is given up if nobody has a handle of them.
+    /// They have ended: their memory is released if no handle of them exists.
     pub(crate) requests: SmallVec<[Arc<Request>; 2]>,
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct State {
     pub(crate) moves: VecDeque<(Transfer, Lease)>,
     /// Transfers that have failed, until it is known why.
     failed: Vec<Failed>,
-    /// Requests that have ended, whose memory is given up when the state is unlocked.
+    /// Requests that have ended, whose memory is released when the state is unlocked.
     over: SmallVec<[Arc<Request>; 2]>,
     /// Links with something to be done.
     dirty: SmallVec<[(Process, Arc<Link>); 2]>,
@@ -361,7 +361,7 @@ impl State {
         let by_key = |key: u32| self.keys.get(&key).copied();
         match element {
             Element::Hello(process) => {
-                // Anybody can say hello: of each node, only so many are looked at.
+                // Any process can say hello: of each node, only so many are looked at.
                 let first = Process { node: process.node, number: 0 };
                 let last = Process { node: process.node, number: u32::MAX };
                 if self.hellos.range(first..=last).count() < HELLOS && self.hellos.insert(process) {
@@ -404,7 +404,7 @@ impl State {
     fn breaks_rules(&mut self, from: Process, wrong: &str) {
         if self.warned.is_none_or(|at| at.elapsed() >= WARNINGS) {
             self.warned = Some(Instant::now());
-            log::warn!("{from} has broken the rules and is given up: {wrong}");
+            log::warn!("{from} has broken the rules and is disconnected: {wrong}");
         }
         self.lose(from);
     }
@@ -450,7 +450,7 @@ impl State {
 
     /// Why a process was not connected to, for those who wait for that.
     pub(crate) fn refuse(&mut self, process: Process, why: String) {
-        // Whoever says hello and goes is not asked for.
+        // No thread asks for a process that says hello and goes: its entry stays, hence the limit.
         if self.refused.len() < self.config.peers as usize {
             self.refused.insert(process, why);
         }

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use telegraphos_msg_core::Process;
 use telegraphos_msg_core::far::{Frame, SILENCE};
 
-/// Nobody waits for longer that a stream takes or says something.
+/// How long a thread waits until a stream takes or says something, at most.
 const PATIENCE: Duration = Duration::from_secs(SILENCE as u64);
-/// Nor until both ends of a connection know each other.
+/// The same, until both ends of a connection have identified themselves.
 const HELLOS: Duration = Duration::from_secs(5);
-/// Nor for a connection.
+/// The same, until a connection is there.
 const CONNECT: Duration = Duration::from_secs(2);
 /// How long the other end is waited for when this one has closed.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_on_an_account_is_given_up_with_its_stream() {
+    fn what_waits_on_an_account_is_released_with_its_stream() {
         let ((to, _to), (of, _of)) = (streams(), streams());
         while *lock(&of.account.bytes) <= ACCOUNT {
             to.push(&frame(1), Some(&of));

@@ -215,7 +215,7 @@ impl Thread<'_> {
         let request = Request::of_thread(buffer, writable);
         let id = self.start_receive(pattern, capacity, place, &request, time)?;
         let outcome = self.wait(&request, memory.as_deref(), time.map(|time| (id, time)));
-        // Nobody reaches the buffer any more.
+        // Nothing reaches the buffer any more.
         drop((memory, request.take_owned()));
         // A receive that has not failed has a message.
         outcome?.ok_or(Error::Closed)
@@ -237,7 +237,7 @@ impl Thread<'_> {
         let (buffer, capacity) = (Buffer::of_mut(&mut memory), memory.len() as u64);
         let node = pattern.process.map(|process| process.node);
         let (mut private, mut writable) = (None, None);
-        // Which messages are requests is decided by who sends them.
+        // The senders decide which messages are requests.
         shared.start_moving()?;
         if self.is_stored_to(capacity) {
             // SAFETY: nothing but the request, which has the memory, accesses it before its end, and `Owned` is what
@@ -262,7 +262,7 @@ impl Thread<'_> {
         let shared = &*self.messages.shared;
         let (begun, mut passed) = (Instant::now(), 0);
         loop {
-            // One that has a message is not withdrawn: that comes, or its sender is given up.
+            // One that has a message is not withdrawn: that comes, or its sender is declared gone.
             let limit = match (receive, passed) {
                 (Some((_, time)), 0) => begun.checked_add(time),
                 (Some((_, time)), 1) => begun.checked_add(time).and_then(|end| end.checked_add(ANSWER)),

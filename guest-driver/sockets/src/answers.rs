@@ -30,8 +30,9 @@ pub(crate) fn acknowledged(fd: c_int) -> Option<u64> {
     info(fd).map(|info| info.bytes_acked)
 }
 
-/// A record could not be written: if the receiver's node does not answer, the kernel gives it up as soon for what is
-/// sent. Not before: the same limit would end a connection whose receiver is only slow to read.
+/// A record could not be written: if the receiver's node does not answer, the kernel is to end the connection within
+/// eight seconds where data is sent, too. Not before: the same limit would end a connection whose receiver is only slow
+/// to read.
 pub(crate) fn suspect(fd: c_int, fault: &Fault) {
     const MILLISECONDS: c_int = 8000;
     // The receiver's process has ended, or its program has been replaced; its node is there, and answers.

@@ -255,7 +255,7 @@ pub(crate) fn shut_down(fd: c_int) {
 pub(crate) fn memory_file(name: &CStr, bytes: usize, from: c_int) -> Option<c_int> {
     // SAFETY: a name.
     let make = |flags: libc::c_uint| outcome(unsafe { call!(SYS_memfd_create, name.as_ptr(), flags) });
-    // Before Linux 6.3 nobody asked whether it is to be run; now the kernel notes who does not say.
+    // Since 6.3 Linux logs a call that does not say whether the file may be run; older kernels refuse the flag.
     let made = make(libc::MFD_ALLOW_SEALING | libc::MFD_NOEXEC_SEAL).or_else(|_| make(libc::MFD_ALLOW_SEALING));
     let low = made.ok()? as c_int;
     // SAFETY: no memory is passed.
@@ -312,7 +312,7 @@ pub(crate) fn map_shared(file: c_int, bytes: usize) -> Option<*mut [u8]> {
     (memory != libc::MAP_FAILED).then(|| std::ptr::slice_from_raw_parts_mut(memory.cast(), bytes))
 }
 
-/// Unmaps memory that nobody uses any more.
+/// Unmaps memory that is not used any more.
 pub(crate) fn unmap(memory: *mut [u8]) {
     // SAFETY: callers have mapped it, and nothing refers to it.
     unsafe { libc::munmap(memory.cast(), memory.len()) };

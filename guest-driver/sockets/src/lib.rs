@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Connections stay the kernel's, with all that it decides: addresses, readiness, order, ends, failures. What is done
-//! with a descriptor that no function here was told of is left alone, as is every connection that is not TCP of IPv4 to
-//! another node over `tg0`, or over which little is sent.
+//! with a descriptor that was passed to no function here is left alone, as is every connection that is not TCP of IPv4
+//! to another node over `tg0`, or over which little is sent.
 //!
 //! # How a direction becomes framed
 //!
@@ -47,12 +47,12 @@
 //!
 //! # Programs that are started
 //!
-//! The state of connections, and each ring, is a file in memory, whose descriptor stays open across `exec`, whoever
-//! calls it: `posix_spawn`, `system`, a child of `vfork`. A program that begins with such files looks for sockets among
-//! its descriptors whose inodes they name, and is to these connections what a child after a fork is: it has no windows,
-//! sends in the connection, and reads the ring of the program that was there before, for what has been announced has
-//! arrived in that memory. The sender finds that ring full or gone. Nothing is done before `exec`, so nothing is to be
-//! undone if it fails.
+//! The state of connections, and each ring, is a file in memory, whose descriptor stays open across `exec`, regardless
+//! of the caller: `posix_spawn`, `system`, a child of `vfork`. A program that begins with such files looks for sockets
+//! among its descriptors whose inodes they name, and is to these connections what a child after a fork is: it has no
+//! windows, sends in the connection, and reads the ring of the program that was there before, for what has been
+//! announced has arrived in that memory. The sender finds that ring full or gone. Nothing is done before `exec`, so
+//! nothing is to be undone if it fails.
 
 mod adopt;
 mod answers;

@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     file: c_int,
 }
 
-// SAFETY: it is mapped memory; who accesses it says how.
+// SAFETY: it is mapped memory; the code of each access says how.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}

@@ -150,7 +150,7 @@ impl Reading for Source<'_> {
     }
 
     fn returned(&mut self, head: u64) {
-        // In a child nobody is told: the ring remains full then, and the connection takes the bytes.
+        // A child notifies no sender: the ring remains full then, and the connection takes the bytes.
         if let Some(control) = &self.connection.parts().own_control {
             // Soft: it fails if the sender is gone.
             let _ = control.put(READ, head);

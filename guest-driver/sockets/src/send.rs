@@ -43,7 +43,7 @@ pub unsafe fn send(fd: c_int, parts: &[iovec], flags: c_int, raw: impl FnOnce() 
         if let Some(busy) = connection.output.begin_raw(&[phase::RAW, phase::OFFERED]) {
             let outcome = raw();
             if flags & libc::MSG_OOB != 0 {
-                // How it is counted is another matter.
+                // Out-of-band bytes can make the counts differ: the connection does not become framed.
                 connection.refused.store(1, std::sync::atomic::Ordering::SeqCst);
             }
             sent_raw(fd, &connection, busy, &outcome);
@@ -59,7 +59,7 @@ pub unsafe fn send(fd: c_int, parts: &[iovec], flags: c_int, raw: impl FnOnce() 
     not_locked(fd, Broken::State)
 }
 
-/// A raw system call has ended: what it has sent is counted, and the other end may be told that it is enough.
+/// A raw system call has ended: counts what it has sent, and notifies the other end if that is enough.
 fn sent_raw(fd: c_int, connection: &Connection, busy: Busy<'_, Output>, outcome: &Outcome) {
     if let Ok(bytes) = outcome {
         connection.output.count(*bytes);

@@ -143,7 +143,7 @@ impl Connection {
             let new = Box::into_raw(Box::new(Own { process: process::id(), ..Own::default() }));
             // Its parent's is left as it is.
             if self.slot.own.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: nobody has seen it.
+                // SAFETY: no other thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
             }
             // SAFETY: as in `own`; another thread of this process has set it if this one has not.
@@ -204,7 +204,7 @@ impl Connection {
                 // SAFETY: as in `Slot::ring`.
                 Ok(_) => self.cell.ring.store(unsafe { &*made }.inode(), Ordering::Release),
                 // Another thread was faster, and forks.
-                // SAFETY: nobody has seen it.
+                // SAFETY: no other thread has seen it.
                 Err(_) => drop(unsafe { Box::from_raw(made) }),
             }
         }
@@ -240,7 +240,7 @@ impl Drop for Connection {
             let _signals = signals::wait();
             self.tell();
             let own = self.slot.own.swap(std::ptr::null_mut(), Ordering::AcqRel);
-            // SAFETY: made by a box, and nobody uses it any more.
+            // SAFETY: made by a box, and no thread uses it any more.
             if let Some(own) = NonNull::new(own).filter(|own| unsafe { own.as_ref() }.process == process::id()) {
                 // SAFETY: as above.
                 let own = unsafe { Box::from_raw(own.as_ptr()) };
@@ -249,7 +249,7 @@ impl Drop for Connection {
             // Behind its registration's end.
             let ring = self.slot.ring.swap(std::ptr::null_mut(), Ordering::AcqRel);
             if !ring.is_null() {
-                // SAFETY: made by a box, and nobody uses it any more.
+                // SAFETY: made by a box, and no thread uses it any more.
                 drop(unsafe { Box::from_raw(ring) });
             }
             self.slot.state.store(state::CLOSED, Ordering::SeqCst);
@@ -355,7 +355,7 @@ fn add(make: impl Fn(usize) -> Option<Box<Chunk>>) -> Option<usize> {
         if entry.compare_exchange(std::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             return Some(at);
         }
-        // SAFETY: nobody has seen it.
+        // SAFETY: no other thread has seen it.
         drop(unsafe { Box::from_raw(made) });
     }
     None
@@ -420,7 +420,7 @@ pub(crate) fn adopt(memory: &Shared, sockets: &[(u64, c_int)], mut ring: impl Fn
     let used = unsafe { &(*head).chunks }.load(Ordering::SeqCst).min(CHUNKS as u64);
     let mut adopted = 0;
     for at in 0..used as usize {
-        // Nobody takes slots of it.
+        // No thread takes slots of it.
         let chunk = Chunk::new(0, memory, at);
         let mut known = Vec::new();
         for (place, slot) in chunk.slots.iter().enumerate() {
@@ -445,7 +445,7 @@ pub(crate) fn adopt(memory: &Shared, sockets: &[(u64, c_int)], mut ring: impl Fn
         }
         let chunk = AtomicPtr::new(Box::into_raw(chunk));
         let made = |_| NonNull::new(chunk.swap(std::ptr::null_mut(), Ordering::AcqRel));
-        // SAFETY: made by a box above, and nobody else has it.
+        // SAFETY: made by a box above, and no other thread has it.
         let Some(number) = add(|at| Some(unsafe { Box::from_raw(made(at)?.as_ptr()) })) else { continue };
         adopted += known.len();
         for (place, fds) in known {
@@ -629,7 +629,7 @@ pub fn option_of(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
     c_int::try_from(known).ok()?.checked_sub(1).filter(|value| *value >= 0)
 }
 
-/// Sets an option as the program knows it, if the kernel's value is ours. False if the kernel is to be told.
+/// Sets an option as the program knows it, if the kernel's value is ours. False if the kernel's is to be set.
 pub fn set_option_of(fd: c_int, level: c_int, name: c_int, value: c_int) -> bool {
     let Some(connection) = Connection::of_descriptor(fd) else { return false };
     let Some(option) = connection.option(level, name) else { return false };

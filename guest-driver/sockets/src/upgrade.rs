@@ -149,7 +149,7 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
             keep_alive(fd, connection);
             let told = control.put(READY, size);
             (parts.own_ring, parts.own_control) = (Some(ring), Some(control));
-            // Whether it has been told or not: it may have been.
+            // Even if that has failed: the sender may have it.
             change.to(phase::OFFERED);
             drop(parts);
             watch::start();
@@ -219,7 +219,7 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
         // It may be there, or come: nothing more can be said that will be understood.
         Err(fault) => {
             say(format_args!(
-                "descriptor {fd}: the receiver cannot be told of frames, the connection is ended: {fault}"
+                "descriptor {fd}: the receiver cannot be notified of frames, the connection is ended: {fault}"
             ));
             kernel::shut_down(fd);
             board.close(ring, false);
@@ -239,8 +239,8 @@ fn hurry(fd: c_int, connection: &Connection) {
     change_option(fd, (libc::IPPROTO_TCP, libc::TCP_NODELAY), 1, |on| on == 0, &connection.no_delay);
 }
 
-/// The kernel asks whether the other end is there where nothing is sent, and gives it up after eight seconds without an
-/// answer: its node may have been switched off.
+/// The kernel asks whether the other end is there where nothing is sent, and ends the connection after eight seconds
+/// without an answer: the other node may have been switched off.
 fn keep_alive(fd: c_int, connection: &Connection) {
     let options = [(libc::TCP_KEEPIDLE, 2), (libc::TCP_KEEPINTVL, 2), (libc::TCP_KEEPCNT, 3)];
     if change_option(fd, (libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1, |on| on == 0, &connection.keepalive) {

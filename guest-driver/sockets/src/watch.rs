@@ -4,8 +4,8 @@
 //!
 //! The kernel asks for the life of the other end where nothing is under way, but tries for minutes to send what is not
 //! acknowledged. So a connection whose bytes stay so for a second is asked about by the board, and if the node does not
-//! answer, the kernel gives the connection up in seconds: whoever waits for it, in a write or a read, in `poll` or
-//! `epoll`, is told.
+//! answer, the kernel ends the connection in seconds, and notifies each waiter, in a write or a read, in `poll` or
+//! `epoll`.
 
 use crate::board::STACK;
 use crate::table::{self, Connection};

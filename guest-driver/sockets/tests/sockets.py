@@ -315,7 +315,7 @@ def close_at_once_end(sock):
 
 
 def forking(sock):
-    """A child goes on, and its parent after it."""
+    """A child continues, and its parent after it."""
     warm(sock, True)
     child = os.fork()
     if child == 0:
@@ -344,7 +344,7 @@ def forking_end(sock):
 
 
 def orphan(sock):
-    """The parent ends, its child goes on with a connection that goes through memory."""
+    """The parent ends, its child continues with a connection that goes through memory."""
     warm(sock, True)
     sock.sendall(b"?")
     same(take(sock, 2 * MIB), data(14, 2 * MIB))
@@ -395,7 +395,7 @@ def fork_both_end(sock):
         os.write(turns[0][1], b"t")
     for _ in range(8):
         assert os.read(turns[own][0], 1) == b"t"
-        # Of odd sizes, so that the other one goes on in the middle of a record.
+        # Of odd sizes, so that the other one continues in the middle of a record.
         sock.sendall(take(sock, MIB // 16 - 7 if own == 0 else MIB // 16 + 7))
         os.write(turns[1 - own][1], b"t")
     if own == 0:
@@ -404,7 +404,7 @@ def fork_both_end(sock):
     # And now at the same time.
     count = value = 0
     while some := sock.recv(30_000):
-        # How many there are of some bytes, whoever reads them.
+        # How many there are of some bytes, regardless of the reader.
         count, value = count + len(some), value + sum(map(some.count, range(9)))
     sock.sendall(struct.pack("!QQ", count, value))
     if child == 0:
@@ -446,8 +446,8 @@ def fork_hands_over_end(sock):
 
 
 def other_user(sock):
-    """A child of the other end becomes another user's and goes on with a connection of which little has been sent: it
-    stays the system's. Later one does so with a connection through memory: it gets an error, and its parent goes on."""
+    """A child of the other end becomes another user's and continues with a connection of which little has been sent: it
+    stays the system's. Later one does so with a connection through memory: it gets an error; its parent continues."""
     sock.sendall(data(50, 5000))
     same(take(sock, 5000), data(51, 5000))
     sock.sendall(data(52, MIB))
@@ -737,7 +737,7 @@ def streams_end(sock):
 
 
 def exec_sender(sock):
-    """A program goes on to send, by another descriptor, and the one that started it goes on after it."""
+    """A program continues to send, by another descriptor, and the one that started it continues after it."""
     warm(sock, True)
     same(take(sock, MIB), data(27, MIB))
     same(take(sock, MIB), data(28, MIB))
@@ -866,7 +866,7 @@ def buffers_end(sock):
 
 
 def late_pass(sock):
-    """A connection that goes through memory is not passed: that is refused, and it goes on."""
+    """A connection that goes through memory is not passed: that is refused, and it continues."""
     warm(sock, True)
     warm_more(sock)
     ours, theirs = socket.socketpair()
@@ -917,14 +917,14 @@ def told(sock, *others):
 
 
 def lost_sending(sock):
-    """The other node is switched off: whoever sends is told."""
+    """The other node is switched off: a sender gets an error."""
     with told(sock, errno.EPIPE):
         while True:
             sock.sendall(data(24, 100_000))
 
 
 def lost_polling(sock):
-    """The other node is switched off: whoever waits for room otherwise than in a write is told, too."""
+    """The other node is switched off: a process that waits for room otherwise than in a write is woken, too."""
     with told(sock, errno.EPIPE):
         sock.setblocking(False)
         poll = select.poll()
@@ -939,7 +939,7 @@ def lost_polling(sock):
 
 
 def lost_asking(sock):
-    """The other node is switched off: whoever sends little, and waits for an answer, is told."""
+    """The other node is switched off: a process that sends little, and waits for an answer, is woken."""
     with told(sock, errno.EPIPE):
         sock.setblocking(False)
         # Something is always under way; there is room for it for longer than this takes.
@@ -949,7 +949,7 @@ def lost_asking(sock):
 
 
 def lost_waiting(sock):
-    """The other node is switched off: whoever waits for it is told."""
+    """The other node is switched off: a process that waits for it is woken."""
     with told(sock):
         assert sock.recv(1) == b""
 
@@ -1130,7 +1130,7 @@ def main():
             connect(node, port, name).close()
             continue
         begun = time.monotonic()
-        # Those that are to be told wait for what the one who started this does.
+        # Cases that lose their node wait for what the starter of this program does.
         signal.alarm(0 if name.startswith("lost_") else PATIENCE)
         try:
             sock = connect(node, port, name)

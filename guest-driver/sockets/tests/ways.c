@@ -420,7 +420,7 @@ static void ask(int fd)
 	print_by_streams(fd);
 	if (syscall(SYS_io_uring_setup, 8, parameters) < 0)
 		fprintf(stderr, "ways: io_uring_setup: %s\n", strerror(errno));
-	/* What the other end answers with is not a half-close: it goes on both ways until the last byte. */
+	/* What the other end answers with is not a half-close: bytes continue both ways until the last one. */
 	put(fd, "\n.\n", 3);
 	sent = add(sent, "\n.\n", 3);
 	read_all(fd);

@@ -130,7 +130,7 @@ impl Child {
         self.process.try_wait().map(|end| end.map(End::from)).map_err(|e| format!("{}: {e}", self.what))
     }
 
-    /// Lets it go on.
+    /// Lets it continue: sends the line `go` that it waits for.
     pub fn go(&mut self) -> Result<(), String> {
         let stdin = self.stdin.as_mut().ok_or_else(|| format!("{} has no input", self.what))?;
         stdin.write_all(b"go\n").map_err(|e| format!("{} does not listen: {e}", self.what))

@@ -40,8 +40,8 @@ pub fn end<const R: u16>() {
 
 /// The whole pages in these bytes are watched from here on: regions say how they are accessed, by whatever address.
 ///
-/// A byte of each is loaded, and no other memory is accessed, which would be watched, too. An interrupt meanwhile lets
-/// it be in vain. `R` is a region of its own.
+/// A byte of each is loaded, and no other memory is accessed, which would be watched, too. An interrupt meanwhile
+/// leaves it without effect. `R` is a region of its own.
 pub fn watch<const R: u16>(bytes: &[u8]) {
     const PAGE: usize = 4096;
     let first = bytes.as_ptr().align_offset(PAGE).min(bytes.len());

@@ -18,15 +18,15 @@
 //! | `req-batch` | the same | `Queue::pop_batch` |
 //! | `req-kernel` | the same | `Queue::pop_in_kernel`, the stand-in for the paper's PAL code |
 //!
-//! `flag` and `flag-look` lose: who stores second, before the receiver has looked, overwrites the first; and who has
-//! looked at the flag has not reserved it. Flags per sender lose nothing because a flag has one writer and holds a
-//! number: number 7 implies 6.
+//! `flag` and `flag-look` lose: a sender that stores second, before the receiver has looked, overwrites the first; and
+//! one that has looked at the flag has not reserved it. Flags per sender lose nothing because a flag has one writer and
+//! holds a number: number 7 implies 6.
 //!
-//! Groups of about the square root of N senders lose nothing either. All who store a group's word store the same value.
-//! The flag is stored before the word, towards one node, so it is performed before it. The receiver clears the word
-//! first, and loads the flags after that store has been performed (a full fence). So if the clearing came after the 1,
-//! the flag was there before; if it came before, the 1 is still there at the next look. With the clearing after the
-//! loads, or without the fence, a notification that comes in between stays unseen until another of the same group.
+//! Groups of about the square root of N senders lose nothing either. All senders of a group store the same value in its
+//! word. The flag is stored before the word, towards one node, so it is performed before it. The receiver clears the
+//! word first, and loads the flags after that store has been performed (a full fence). So if the clearing came after
+//! the 1, the flag was there before; if it came before, the 1 is still there at the next look. With the clearing after
+//! the loads, or without the fence, a notification that comes in between stays unseen until another of the same group.
 
 use crate::cli::{Failure, Outcome};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -498,7 +498,7 @@ mod tests {
         let (queue, lock) = (Mutex::new(VecDeque::new()), Mutex::new(()));
         let mut receiver = Receiver::new(&memory, Some(&queue), layout).unwrap();
         let mut numbers = [0; SENDERS];
-        // Twice: queues in software go on where they were.
+        // Twice: queues in software continue where they were.
         for method in Method::ALL.into_iter().chain(Method::ALL) {
             receiver.start(&numbers);
             let before = numbers;

@@ -338,7 +338,7 @@ impl Forked {
     }
 
     /// SIGCONT.
-    pub fn go_on(&self) {
+    pub fn resume(&self) {
         self.signal(libc::SIGCONT);
     }
 

@@ -285,11 +285,11 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Output};
 
-    const NOBODY: u32 = 65_534;
+    const UNPRIVILEGED: u32 = 65_534;
     const LONG: Duration = Duration::from_secs(60);
 
     fn ids() -> Ids {
-        Account::default().ids(NOBODY, NOBODY).unwrap()
+        Account::default().ids(UNPRIVILEGED, UNPRIVILEGED).unwrap()
     }
 
     fn null() -> OwnedFd {
@@ -304,8 +304,8 @@ mod tests {
         root
     }
 
-    fn as_nobody(script: &str) -> Output {
-        Command::new("sh").args(["-c", script]).uid(NOBODY).gid(NOBODY).output().unwrap()
+    fn as_unprivileged(script: &str) -> Output {
+        Command::new("sh").args(["-c", script]).uid(UNPRIVILEGED).gid(UNPRIVILEGED).output().unwrap()
     }
 
     /// A child of that user, which stays in its work.
@@ -333,7 +333,7 @@ mod tests {
             return;
         }
         let child = asleep();
-        assert!(as_nobody(&format!("kill -STOP {}", child.id())).status.success());
+        assert!(as_unprivileged(&format!("kill -STOP {}", child.id())).status.success());
         assert!(child.report(Duration::from_millis(20)).unwrap().is_none());
         child.kill();
         assert!(matches!(child.report(LONG).unwrap(), Some(Report::Closed)));
@@ -352,11 +352,11 @@ mod tests {
         // SAFETY: the handler only counts.
         unsafe { libc::signal(libc::SIGUSR1, handler as extern "C" fn(c_int) as usize) };
         let child = asleep();
-        // The handler of this process would have let it go on.
-        assert!(as_nobody(&format!("kill -USR1 {}", child.id())).status.success());
+        // The handler of this process would have let it continue.
+        assert!(as_unprivileged(&format!("kill -USR1 {}", child.id())).status.success());
         assert!(matches!(child.report(LONG).unwrap(), Some(Report::Closed)));
         child.reap();
-        let own = as_nobody(&format!(
+        let own = as_unprivileged(&format!(
             "for task in /proc/{}/task/*; do kill -0 ${{task##*/}} && echo $task; done; true",
             std::process::id()
         ));
@@ -378,7 +378,7 @@ mod tests {
             .collect();
         assert!(listed.iter().all(|fd| fd.parse::<RawFd>().unwrap() <= REPORT), "{listed:?}");
         for name in ["mem", "environ", "maps"] {
-            let read = as_nobody(&format!("head -c 1 /proc/{}/{name}", child.id()));
+            let read = as_unprivileged(&format!("head -c 1 /proc/{}/{name}", child.id()));
             assert!(!read.status.success(), "{name} can be read: {:?}", read.stdout);
         }
         child.kill();
@@ -402,7 +402,7 @@ mod tests {
         let mut said = String::new();
         File::from(read).read_to_string(&mut said).unwrap();
         child.reap();
-        let uid = if is_root() { NOBODY } else { rustix::process::geteuid().as_raw() };
+        let uid = if is_root() { UNPRIVILEGED } else { rustix::process::geteuid().as_raw() };
         assert_eq!(said, format!("red one /usr\n{uid}\n"));
     }
 

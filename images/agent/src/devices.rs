@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_owned_when_they_appear_and_when_somebody_else_changes_them() {
+    fn nodes_are_owned_when_they_appear_and_when_another_process_changes_them() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("telegraphos0"), "").unwrap();
         std::fs::write(dir.path().join("null"), "").unwrap();

@@ -134,7 +134,7 @@ impl Words {
     }
 }
 
-/// Goes on after an error, which the console shows: a guest that is half up can be asked for more.
+/// Continues after an error, which the console shows: a guest that is half up can be asked for more.
 fn attempt<T>(what: &str, result: io::Result<T>) -> Option<T> {
     result.inspect_err(|error| eprintln!("telegraphos: {what}: {error}")).ok()
 }
@@ -153,7 +153,7 @@ fn programs() -> String {
     format!("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{TOOLS}/bin")
 }
 
-/// Keeps the daemon running: it ends with the board, and one of a node without it is started in vain.
+/// Keeps the daemon running: it ends with the board, and on a node without a board it ends at once.
 const DAEMON: &str = "mkdir -p /run/telegraphos; while :; do tgd >/run/telegraphos/tgd.log 2>&1; sleep 1; done";
 
 /// A program that is started again whenever it ends.
@@ -203,7 +203,7 @@ fn supervise(words: &Words, console: &str) -> ! {
 }
 
 /// Ends a guest without a root: the harness shows the console's last lines.
-fn give_up(error: &io::Error) -> ExitCode {
+fn end_without_root(error: &io::Error) -> ExitCode {
     eprintln!("telegraphos: there is no root: {error}");
     let _ = rustix::system::reboot(rustix::system::RebootCommand::PowerOff);
     ExitCode::FAILURE
@@ -273,7 +273,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     if early::is_early() {
-        return give_up(&early::become_init());
+        return end_without_root(&early::become_init());
     }
     for (at, kind, flags, options) in MOUNTS {
         if at.starts_with("/dev/") {
@@ -299,7 +299,7 @@ fn main() -> ExitCode {
 
     if let Some(root) = &words.root {
         if let Err(e) = switch(root, &words.shares) {
-            return give_up(&e);
+            return end_without_root(&e);
         }
     }
     names(&words);
@@ -308,7 +308,7 @@ fn main() -> ExitCode {
     println!("telegraphos: {name} with Linux {} is up after {up} s", release.trim());
     if words.root.is_some() {
         match &words.init {
-            Some(path) => return give_up(&become_init(path, console)),
+            Some(path) => return end_without_root(&become_init(path, console)),
             None => supervise(&words, console),
         }
     }

@@ -230,7 +230,7 @@ impl Ring {
 
     /// Reads the expected wake-ups from the socket, and detects its end. Expected are those that were counted before
     /// this side fell asleep: one that the peer sends because it has, for what came behind the last look, must stay in
-    /// the socket, or nobody would look again.
+    /// the socket, or this side would not look again.
     fn listen(&mut self) -> io::Result<Socket> {
         let rings = &mut self.rings;
         // A caller that waits for room stays awake until it has seen the room.

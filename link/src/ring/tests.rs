@@ -205,7 +205,7 @@ fn a_wake_up_for_bytes_behind_the_last_look_stays_in_the_socket() {
     assert_eq!((end.due, end.rings.consumer.sleep(&words).unwrap()), (1, 0));
     write(b"b");
     assert!(matches!(end.listen().unwrap(), Socket::Quiet));
-    assert!(readable(&end), "nobody would look for the second byte");
+    assert!(readable(&end), "this side would not look for the second byte");
     assert_eq!(end.receive(0, &mut [0; 8]).unwrap(), Taken::Bytes(1));
     assert_eq!(end.receive(0, &mut [0; 8]).unwrap(), Taken::Nothing);
     assert!(!readable(&end));

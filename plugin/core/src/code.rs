@@ -18,7 +18,7 @@ use core::fmt::{self, Display};
 /// Instructions of the blocks that ran in regions, by region and by the block's address.
 ///
 /// A block is counted whole when it begins. The one that begins a region has begun before it, and the one that ends it
-/// goes on: this does not divide a few instructions. An exception in a block lets the rest of it count twice.
+/// continues: this does not divide a few instructions. An exception in a block lets the rest of it count twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Code {
     /// By region, and by address.

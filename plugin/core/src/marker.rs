@@ -29,7 +29,7 @@ pub enum Marker {
     End(Region),
     /// From the next instruction on until the region's end nothing is measured, but the pages of RAM that are accessed
     /// at user addresses on this virtual processor are *watched* from then on: regions say how they are accessed. If
-    /// the kernel ran before the end, it was in vain.
+    /// the kernel ran before the end, the watch has no effect.
     Watch(Region),
     /// The table is to be written now.
     Report,

@@ -151,7 +151,7 @@ impl Observer {
                 let passages = self.open.entry(vcpu).or_default();
                 let ended = passages.iter().position(|p| p.region == region).map(|at| passages.swap_remove(at));
                 match ended {
-                    // Else some pages are of whoever ran meanwhile.
+                    // Else some pages are of other code that ran meanwhile.
                     Some(mut passage) if passage.watches && passage.begun.kernel == retired.kernel => {
                         self.watched.append(&mut passage.pages);
                     }
@@ -298,7 +298,7 @@ mod tests {
         o.access(0, Access { page: 8, ..load(Some("d")) });
         o.marker(0, Marker::End(9), at(10, 0));
         o.access(0, of(6, true));
-        // Who else ran meanwhile is not known.
+        // What else ran meanwhile is not known.
         o.marker(0, Marker::Watch(9), at(10, 0));
         o.access(0, of(8, true));
         o.marker(0, Marker::End(9), at(20, 10));

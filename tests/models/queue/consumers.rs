@@ -44,7 +44,7 @@ impl Consumer {
         matches!(&self.mode, Mode::Pass(answers) if answers.is_empty())
     }
 
-    pub(super) fn can_go_on(&self, state: &State) -> bool {
+    pub(super) fn can_continue(&self, state: &State) -> bool {
         let free = state.driver.mutex.is_none();
         match self.mode {
             Mode::Pass(_) => true,

@@ -29,7 +29,7 @@ const PAGE: u64 = MEMORY + 0x1_0000;
 /// How long nothing at all may happen at a board.
 const STUCK: Duration = Duration::from_secs(120);
 /// What a board says that ends because of another.
-pub(super) const GAVE_UP: &str = "gave up because another did";
+pub(super) const STOPPED: &str = "stopped because another did";
 const ALL: Rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0);
 
 /// Where in the page of its owner the word of a sender is for its store of this number.
@@ -160,7 +160,7 @@ fn queue_slot(peer: NodeId) -> u16 {
 
 impl Node {
     /// Sends this board's operations, and receives what the others send, until both are done.
-    pub(super) fn run(&mut self, guest: &mut Guest, load: &Load, give_up: &AtomicBool) -> Result<()> {
+    pub(super) fn run(&mut self, guest: &mut Guest, load: &Load, stop: &AtomicBool) -> Result<()> {
         let (mut quiet, mut done) = (None, 0);
         let mut moved = Instant::now();
         loop {
@@ -184,7 +184,7 @@ impl Node {
             if done == load.each && self.slots.iter().all(Option::is_none) && self.has_all(load) {
                 return Ok(());
             }
-            ensure!(!give_up.load(Ordering::Relaxed), GAVE_UP);
+            ensure!(!stop.load(Ordering::Relaxed), STOPPED);
             telegraphos_cluster::check_interrupt()?;
             if !idle {
                 moved = Instant::now();

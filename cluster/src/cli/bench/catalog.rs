@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every figure that a run must show, in order: what was measured, and the ratios that have targets. One that is
-//! missing in the samples is in the list all the same, without values and with a mark.
+//! missing in the samples is in the list regardless, without values and with a mark.
 
 use super::result::{Measure, spread};
 use crate::Processes;

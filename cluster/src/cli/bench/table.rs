@@ -61,7 +61,7 @@ pub(super) fn markdown(list: &[Measure], targets: &BTreeMap<String, Target>) -> 
 }
 
 /// Both runs, by what can be compared between runs: the ratio where there is one, else the median. Machines and loads
-/// differ, so a change is told only if the tenths of the two runs do not overlap.
+/// differ, so a change is reported only if the tenths of the two runs do not overlap.
 pub(super) fn comparison(old: &[Measure], new: &[Measure]) -> String {
     let value = |m: &Measure| m.ratio.or(m.median);
     let mut rows = Vec::new();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_when_the_tenths_do_not_overlap() {
+    fn a_change_is_reported_when_the_tenths_do_not_overlap() {
         let old = [of("load", &[2.0; 9]), of("same", &[2.0; 9]), of("gone", &[1.0; 9]), of("other", &[1.0; 9])];
         let mut other = of("other", &[1.0; 9]);
         other.baseline = Some("another".into());

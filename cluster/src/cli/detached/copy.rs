@@ -470,7 +470,7 @@ mod tests {
         let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let target = outside.path().to_str().unwrap();
         let file: &[(&str, _, &str, &[u8])] = &[("./", Directory, "", b""), ("./a/stolen", Regular, "", b"abc")];
-        // Such links are not made, and one that is there all the same is not followed.
+        // Such links are not made, and one that exists already is not followed.
         let left_out = unpacked("/tmp/x", dir.path(), &archive(&[file[0], ("./a", Symlink, target, b"")])).unwrap();
         assert!(left_out.count == 1 && left_out.named[0].contains("absolute"), "{left_out:?}");
         std::os::unix::fs::symlink(target, dir.path().join("x/a")).unwrap();

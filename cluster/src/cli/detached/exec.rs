@@ -82,7 +82,7 @@ struct Conversation<'a> {
     /// Frames that wait for the client.
     backlog: VecDeque<u8>,
     stopped: bool,
-    /// Bytes of standard input that have come, and those that the client was told have gone.
+    /// Bytes of standard input that have come from the client, and those reported to it as passed on.
     received: usize,
     taken: usize,
 }

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_given_up_in_order() {
+    fn what_does_not_fit_is_dropped_in_order() {
         let rows = [["a", "12", "3", "400000"]];
         let columns: [Column<[&str; 4]>; 4] = [
             ("NAME", Left, 0, |r| r[0].into()),

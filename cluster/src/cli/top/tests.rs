@@ -140,7 +140,7 @@ fn a_pair_that_was_not_known_before_has_no_rate_yet() {
 }
 
 #[test]
-fn what_is_down_is_marked_and_trouble_is_told() {
+fn what_is_down_is_marked_and_trouble_is_shown() {
     let now = fabric(10, 5);
     let lines = page(None, Some(&now), Some("cannot connect"), (80, 24));
     assert_eq!((lines[0].style, lines[0].text.as_str()), (Style::Bad, "cannot connect; trying again"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! FETCH: loads that perform an atomic (I14, DESIGN contract 4). Called by `hib` for loads from BAR2.
+//! FETCH: loads that perform an atomic (I14, contract 4). Called by `hib` for loads from BAR2.
 
 use super::{Below, Kind, Launcher, Origin, slot_number};
 use crate::keyed::Key;

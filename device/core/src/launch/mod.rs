@@ -17,8 +17,8 @@
 //! nodes of one process, of [`STREAM_BLOCK`] bytes between others. At most [`BLOCKS`] blocks and [`BLOCK_BYTES`] are in
 //! flight to one destination, with the contexts in round-robin order, so that memory is bounded for any number of
 //! copies. At most [`TURN_BYTES`] are moved before the shell has served other events ([`Action::Continue`]), so that a
-//! turn of its loop is short. Blocks that are requested by others count as well, and who waits for a turn gets one in
-//! the order in which it came ([`Claim`](crate::ctx::Claim)).
+//! turn of its loop is short. Blocks that are requested by others count as well, and each waiter gets a turn in the
+//! order in which it came ([`Claim`](crate::ctx::Claim)).
 //!
 //! Within one process the shell may lend the near end instead of loading or storing it: the block then has no bytes,
 //! and the other shell copies from one guest's memory to the other's, for a put when it stores the block, for a get

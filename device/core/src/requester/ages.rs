@@ -7,7 +7,7 @@
 //! and a tick ends one phase at most: a board that was not scheduled for long reads what has come meanwhile before it
 //! counts on.
 
-/// Phases that are told apart: that of now, and four whole ones before it.
+/// Phases that are distinguished: the current one, and four whole ones before it.
 const PHASES: usize = 5;
 
 /// The phase in which a request was sent, modulo [`PHASES`].

@@ -136,7 +136,7 @@ impl World {
         }
         let Some(word) = queue.pop(&mut self.cluster) else { return Ok(false) };
         let Some(Element::Packet { key, kind, slot }) = Element::decode(word) else {
-            return Err(format!("slots: process {who} takes {word:#x}, which nobody has appended"));
+            return Err(format!("slots: process {who} takes {word:#x}, which no process has appended"));
         };
         let Some(from) = self.programs[who].links.iter().position(|link| link.up && link.key == key) else {
             // Of one that it has lost.

@@ -41,7 +41,7 @@ pub(crate) struct Sent {
     pub(crate) id: SendId,
     /// Of a request.
     pub(crate) place: Option<Place>,
-    /// Somebody has tried to withdraw it.
+    /// A withdrawal has been tried.
     pub(crate) withdrawn: bool,
     pub(crate) outcome: Option<Result<(), Failure>>,
 }

@@ -263,8 +263,8 @@ impl World {
     }
 
     /// Stores to a page may fail from now on; the home may have dropped its copies.
-    pub(crate) fn disturb(&mut self, page: usize, given_up: bool) {
-        if given_up {
+    pub(crate) fn disturb(&mut self, page: usize, dropped: bool) {
+        if dropped {
             self.pages[page].shakes += 1;
         }
         self.places.iter_mut().filter(|entry| entry.page == Some(page)).for_each(|entry| entry.disturbed = true);

@@ -55,7 +55,7 @@ pub fn generate() -> String {
         TOP,
         &constants,
         &format!("  REPLY = {},\n", Class::Reply as u8),
-        &format!("  nodes = {{ [{MULTICAST}] = \"all members\", [{NO_NODE}] = \"nobody\" }},\n}}\n"),
+        &format!("  nodes = {{ [{MULTICAST}] = \"all members\", [{NO_NODE}] = \"no node\" }},\n}}\n"),
         &format!("wire.values = {{\n{values}}}\n"),
         &format!("wire.head = {}\n", fields(layout::HEAD)),
         &format!("wire.header = {}\n", fields(layout::HEADER)),

@@ -119,7 +119,7 @@ fn a_broken_trunk_holds_no_credits() {
 }
 
 #[test]
-fn what_waited_for_a_cut_trunk_is_told_to_be_lost() {
+fn what_waited_for_a_cut_trunk_is_reported_lost() {
     trunk_breaks(None).unwrap();
 }
 

@@ -113,7 +113,7 @@ fn survives(by_trunk: Option<TrunkId>, steps: &[Step], bug: Option<Bug>) -> Resu
     (0..NODES as NodeId).for_each(|node| network.leave(node, 0));
     network.settle().map_err(|e| e.to_string())?;
     for notice in &network.violations {
-        // The other end of the trunk may have received impossible values and ended it: it is this trunk all the same.
+        // The other end of the trunk may have received impossible values and ended it: it is this trunk regardless.
         let same = |blamed: &Attached| match (blamed, liar) {
             (Attached::Trunk(a, _), Attached::Trunk(b, _)) => *a == b,
             _ => *blamed == liar,
@@ -148,7 +148,7 @@ proptest! {
 /// not send that; switch 2 cannot know that about switch 1, and sends it on; it ends at switch 3, which does not blame
 /// switch 2.
 #[test]
-fn a_packet_off_its_route_is_blamed_on_its_source_or_on_nobody() {
+fn a_packet_off_its_route_is_blamed_on_its_source_or_not_at_all() {
     let body = Body::WriteAck { status: Status::Ok };
     let reply = telegraphos_wire::Packet { body, ..packet(0, 3, Class::Reply, 0, 0) };
     for (members, packet) in [(vec![], reply), (vec![3], multicast(0, 1, 1, 1))] {

@@ -52,7 +52,7 @@ fn i8_order_and_losslessness_while_nothing_breaks() {
 }
 
 #[test]
-fn i8_lives_of_nodes_are_told_apart_across_trunks() {
+fn i8_lives_of_nodes_are_distinguished_across_trunks() {
     over_seeds(Faults::Nodes, 150, 20_000);
 }
 

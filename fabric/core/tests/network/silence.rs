@@ -114,7 +114,7 @@ fn keeps_credits(class: Class, bug: Option<Bug>) -> Result<Vec<(Attached, Violat
 
 /// The handshake of a trunk whose other end never sends anything.
 #[test]
-fn a_trunk_that_is_never_greeted_is_given_up() {
+fn a_trunk_that_is_never_greeted_is_disconnected() {
     let mut network = network("mesh:2x1", 2, None).unwrap();
     network.break_trunk(0, [0, 0]);
     network.settle().unwrap();
@@ -139,7 +139,7 @@ fn a_switch_that_stood_still_for_less_is_not_noticed() {
 }
 
 #[test]
-fn a_late_clock_throws_nobody_out() {
+fn a_late_clock_disconnects_no_peer() {
     late_clock(None).unwrap();
 }
 

@@ -104,7 +104,7 @@ fn one_layer_deadlocks_on_a_ring() {
 }
 
 /// The deadlock of SPEC E12: queues at both ends are full and take no more elements, while each node loads from the
-/// other. Elements fill everything up to their senders; loads and stores go on as if they were not there. When the
+/// other. Elements fill everything up to their senders; loads and stores continue as if they were not there. When the
 /// queues are emptied, nothing is lost.
 fn stopped_queues(shape: &str, nodes: u32, credits: u32, bug: Option<Bug>) -> Result<(), Failure> {
     let mut network = Network::whole(topology(shape, nodes), Settings::new(credits, credits, bug))?;
@@ -125,14 +125,14 @@ fn stopped_queues(shape: &str, nodes: u32, credits: u32, bug: Option<Bug>) -> Re
             for class in [Class::Request, Class::Reflected] {
                 let to = ((node + 1 + turn % (count - 1)) % count) as NodeId;
                 if network.send(node as NodeId, to, class).is_none() {
-                    return fail("e12_loads_go_on", format!("node {node} may not send {class:?}"));
+                    return fail("e12_loads_continue", format!("node {node} may not send {class:?}"));
                 }
             }
         }
         network.settle()?;
         let open: usize = network.nodes.iter().map(|node| node.open.len()).sum();
         if open != elements {
-            return fail("e12_loads_go_on", format!("{} loads are not answered", open - elements));
+            return fail("e12_loads_continue", format!("{} loads are not answered", open - elements));
         }
     }
     network.nodes.iter_mut().for_each(|node| node.stopped = [false; 4]);
@@ -140,13 +140,13 @@ fn stopped_queues(shape: &str, nodes: u32, credits: u32, bug: Option<Bug>) -> Re
 }
 
 #[test]
-fn e12_loads_go_on_while_queues_at_both_ends_are_stopped() {
+fn e12_loads_continue_while_queues_at_both_ends_are_stopped() {
     for (shape, nodes) in [("star", 2), ("mesh:2x1", 2), ("mesh:3x1", 6), ("torus:5x1", 5), ("tree:2x2", 8)] {
         for credits in [1, 2, 4] {
             stopped_queues(shape, nodes, credits, None).unwrap_or_else(|e| panic!("{shape}, {credits}: {e}"));
             let trunks = shape != "star";
             let found = stopped_queues(shape, nodes, credits, Some(Bug::MixClasses)).err().map(|failure| failure.check);
-            assert_eq!(found, trunks.then_some("e12_loads_go_on"), "{shape}, {credits}");
+            assert_eq!(found, trunks.then_some("e12_loads_continue"), "{shape}, {credits}");
         }
     }
 }
@@ -166,7 +166,7 @@ fn non_reader(bug: Option<Bug>) -> Result<(), Failure> {
         }
         network.settle()?;
         if !network.nodes[1].open.is_empty() || !network.nodes[3].open.is_empty() {
-            return fail("i13_a_non_reader_stops_nobody", "nodes 1 and 3 wait for each other's answers");
+            return fail("i13_a_non_reader_stops_no_other", "nodes 1 and 3 wait for each other's answers");
         }
     }
     network.deaf.clear();
@@ -177,7 +177,7 @@ fn non_reader(bug: Option<Bug>) -> Result<(), Failure> {
 #[test]
 fn i13_a_node_that_does_not_read_stops_no_replies_of_others() {
     non_reader(None).unwrap();
-    assert_eq!(non_reader(Some(Bug::RepliesHoldTrunk)).unwrap_err().check, "i13_a_non_reader_stops_nobody");
+    assert_eq!(non_reader(Some(Bug::RepliesHoldTrunk)).unwrap_err().check, "i13_a_non_reader_stops_no_other");
 }
 
 /// Deliveries of each source to one receiver, which is slower than any of them, while all have more to send.

@@ -20,7 +20,7 @@ impl Clock {
         let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         if poll(&mut polled, Some(&none)).unwrap() == 0 {
-            // Not longer than a second, so that nothing is waited for in vain.
+            // Not longer than a second, so that no wait is for an event that does not come.
             let next = deadlines.iter().flatten().min().copied().unwrap_or(self.0 + 1_000_000);
             self.0 = next.clamp(self.0, self.0 + 1_000_000) + 1;
         }
@@ -188,7 +188,7 @@ fn i16_a_restarted_client_ends_its_old_connection_and_the_acceptor_gives_a_new_o
         let mut world = World::new(kind, Options { faults: Some(link.clone()), ..Options::default() });
         world.open(42, b"old");
         world.until("set up", |w| w.servers.iter().any(|s| s.got == b"old"));
-        // The first life ends without a word: nothing passes while it does.
+        // The first life ends silently: nothing passes while it does.
         link.set("down".parse().unwrap());
         world.clients.clear();
         link.set(FaultPlan::default());

@@ -89,7 +89,7 @@ impl Delay {
         std::array::from_fn(|_| self.rng.u64(..))
     }
 
-    /// `len` bytes pass without a fault; random numbers are drawn all the same. Only while nothing is in flight.
+    /// `len` bytes pass without a fault; random numbers are drawn regardless. Only while nothing is in flight.
     pub(super) fn pass(&mut self, mut len: usize) {
         while len > 0 {
             if self.left() == SEGMENT {

@@ -55,7 +55,7 @@ impl Lane {
         self.waiting.is_empty() && self.held.is_empty()
     }
 
-    /// A datagram passes without a fault; random numbers are drawn all the same. Only while nothing is in flight.
+    /// A datagram passes without a fault; random numbers are drawn regardless. Only while nothing is in flight.
     pub(super) fn pass(&mut self) {
         self.number += 1;
         for _ in 0..DRAWS {

@@ -72,7 +72,7 @@ impl FaultyTransport {
         }
         if wanted != self.watched {
             let data = EventData::new_u64(1);
-            // Not as an empty set: epoll would report hang-ups all the same, for ever.
+            // Not as an empty set: epoll would report hang-ups regardless, for ever.
             if wanted.is_empty() {
                 epoll::delete(&self.epoll, inner.fd())?;
             } else if self.watched.is_empty() {

@@ -25,7 +25,7 @@ fn send(length: u16) -> Vec<u8> {
     [&[2, 0, 1][..], &length.to_le_bytes()].concat()
 }
 
-/// From anybody, with any tag; with a place.
+/// From any sender, with any tag; with a place.
 fn receive(capacity: u16) -> Vec<u8> {
     [&[3, 0, 8, 0][..], &capacity.to_le_bytes()].concat()
 }

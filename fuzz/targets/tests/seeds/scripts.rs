@@ -287,7 +287,7 @@ fn ranges() -> Script {
     let first = grant(&mut s, &runs[..2], 4, 0);
     assert_eq!(first.status, 0);
     let generation = first.generation;
-    // No list goes on with another generation, anew, or with a short run in the middle.
+    // No list continues with another generation, anew, or with a short run in the middle.
     for (list, generation) in [(&runs[2..], generation + 1), (&runs[2..], 0), (&runs[3..], generation)] {
         assert_ne!(grant(&mut s, list, 4, generation).status, 0);
     }

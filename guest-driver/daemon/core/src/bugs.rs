@@ -9,11 +9,11 @@ pub enum Bug {
     TellAgain,
     /// Told once: the death of a node is not the death of its tasks.
     ForgetTasksOfNode,
-    /// Masters: tasks of a node that has died go on.
+    /// Masters: tasks of a node that has died continue to run.
     KeepOrphans,
-    /// Masters: a task that starts after its master has gone goes on.
+    /// Masters: a task that starts after its master has gone continues to run.
     KeepLateStarts,
-    /// Masters: a task that ignores the first signal goes on.
+    /// Masters: a task that ignores the first signal continues to run.
     NoSecondSignal,
     /// Partitions: nodes outside are chosen as well.
     IgnorePartition,

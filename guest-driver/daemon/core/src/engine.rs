@@ -42,7 +42,7 @@ pub struct Engine {
     lists: BTreeMap<(u64, u32), (usize, Vec<TaskInfo>)>,
     /// The same, by the user of the client.
     tickets: Users,
-    /// Signals that are being sent, by token: who is to be told.
+    /// Signals that are being sent, by token: the watcher that gets the outcome.
     signals: BTreeMap<u64, Watcher>,
     /// The same, by the user whose signal it is.
     sending: Users,
@@ -97,7 +97,7 @@ fn lost(node: u16) -> Refusal {
 }
 
 impl Engine {
-    /// A daemon that has just started, and has heard of nobody.
+    /// A daemon that has just started: its own node is the only member.
     pub fn new(config: Config) -> Engine {
         let mut members = Members::default();
         members.join(config.node, config.incarnation, 0);
@@ -366,11 +366,11 @@ impl Engine {
             self.end(ends);
         }
         self.tasks.forget(|watcher| watcher.node == node);
-        self.give_up(node, &lost(node), |_| true);
+        self.end_pending(node, &lost(node), |_| true);
     }
 
     /// Answers what clients wait for from a node, if it is of that kind: nothing comes from there any more.
-    fn give_up(&mut self, node: u16, why: &Refusal, is: impl Fn(Awaited) -> bool) {
+    fn end_pending(&mut self, node: u16, why: &Refusal, is: impl Fn(Awaited) -> bool) {
         let of_it = |pending: &Pending| pending.node == node && is(pending.what);
         let tickets: Vec<u64> =
             self.pending.iter().filter(|(_, pending)| of_it(pending)).map(|(ticket, _)| *ticket).collect();
@@ -392,8 +392,8 @@ impl Engine {
         }
     }
 
-    /// Others have declared this incarnation dead: what it has ends, and it goes on as another. Its tasks on other
-    /// nodes end there, as those hear the new one. Only registrations for what is not its own outlive it.
+    /// Others have declared this incarnation dead: what it has ends, and the daemon continues as another one. Its tasks
+    /// on other nodes end there, as those hear the new one. Only registrations for what is not its own outlive it.
     fn fenced(&mut self) {
         let ends = self.tasks.end(0, |_| true);
         self.end(ends);
@@ -408,7 +408,7 @@ impl Engine {
             self.tasks.forget(|watcher| watcher.node == node);
             let why =
                 Refusal::new(Refusal::EHOSTUNREACH, format!("node {own} was declared dead by others, by mistake"));
-            self.give_up(node, &why, |what| !matches!(what, Awaited::Node | Awaited::Task { own: false, .. }));
+            self.end_pending(node, &why, |what| !matches!(what, Awaited::Node | Awaited::Task { own: false, .. }));
             let watch = |(ticket, pending): (&u64, &Pending)| match pending.what {
                 Awaited::Task { pid, own: false } if pending.node == node => {
                     let Client { user, .. } = self.clients.get(&pending.client)?;
@@ -500,7 +500,7 @@ impl Engine {
                 let member = self.members.get(node);
                 match member.map(|member| member.alive) {
                     None => return Err(Refusal::new(Refusal::EHOSTUNREACH, self.unknown(node))),
-                    // Whoever was there is dead, and it does not matter since when.
+                    // The node and its tasks are dead; since when does not matter.
                     Some(false) => self.answer(client, id, Answer::Died { what, exit: Exit::NodeLost }),
                     Some(true) => match what {
                         Watched::Node(_) => _ = self.open(client, id, node, Awaited::Node),
@@ -695,7 +695,7 @@ impl Engine {
         if envelope.to != self.config.incarnation || from == self.config.node || from >= self.config.nodes {
             return;
         }
-        // Two may have declared each other dead: then each hears that of the other, or neither would go on.
+        // Two may have declared each other dead: each then accepts this from the other, or neither would continue.
         if envelope.letter == Letter::Fenced {
             return self.fenced();
         }
@@ -804,7 +804,7 @@ impl Engine {
                     self.partitions.merge(partition, self.config.has(Bug::LastComeWins));
                 }
             }
-            // It is handled whoever says it, see above.
+            // `envelope` handles it, from any incarnation of the sender.
             Letter::Fenced => {}
         }
     }

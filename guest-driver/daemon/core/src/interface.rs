@@ -91,7 +91,7 @@ pub enum Event {
         client: u64,
         /// Its process id.
         pid: u32,
-        /// Who it is.
+        /// Its user and primary group.
         user: User,
     },
     /// A request of a client.
@@ -206,14 +206,14 @@ pub enum Action {
         /// The answer.
         answer: Answer,
     },
-    /// A node is alive from now on; to be told.
+    /// A node is alive from now on; to be reported.
     Joined {
         /// The node.
         node: u16,
         /// Its incarnation.
         incarnation: Incarnation,
     },
-    /// That incarnation of a node is dead; to be told.
+    /// That incarnation of a node is dead; to be reported.
     Lost {
         /// The node.
         node: u16,
@@ -231,7 +231,7 @@ pub enum Action {
         /// How often this daemon has refused any party anything so far.
         times: u64,
     },
-    /// This node was declared dead by mistake, and goes on as another incarnation; to be told.
+    /// This node was declared dead by mistake, and continues as another incarnation; to be reported.
     Renewed {
         /// The new one.
         incarnation: Incarnation,

@@ -22,9 +22,9 @@
 //!
 //! Letters between two daemons that both live arrive once and in order. A node is dead when it is silent, and for no
 //! other reason: a letter that cannot be delivered is sent again. What an incarnation that is dead for a daemon
-//! has said, or says later, does not count: whoever has been declared dead by mistake is told
-//! ([`Letter::Fenced`](protocol::Letter::Fenced)), ends its tasks, and goes on as another incarnation. So the death of
-//! a node is final for all who have seen it.
+//! has said, or says later, does not count: a node that has been declared dead by mistake is notified
+//! ([`Letter::Fenced`](protocol::Letter::Fenced)), ends its tasks, and continues as another incarnation. So the death
+//! of a node is final for all daemons that have seen it.
 #![forbid(unsafe_code)]
 
 mod bugs;

@@ -30,7 +30,7 @@ impl Partitions {
         })
     }
 
-    /// Changes a partition on node `writer`: what the others are to be told.
+    /// Changes a partition on node `writer`. Returns what is to be sent to the other nodes.
     pub(crate) fn change(&mut self, name: &str, nodes: BTreeSet<u16>, writer: u16) -> Result<Partition, Refusal> {
         let version = self.0.get(name).map_or(0, |partition| partition.version);
         let version = version.checked_add(1).ok_or_else(|| {

@@ -78,7 +78,7 @@ pub enum Answer {
         /// The task.
         outcome: Result<TaskId, Refusal>,
     },
-    /// Something has died that the client was to be told of.
+    /// Something has died for whose death the client is registered.
     Died {
         /// What.
         what: Watched,
@@ -188,7 +188,7 @@ pub enum Letter {
     },
     /// A partition as the sender has it.
     Partition(Partition),
-    /// The receiver's incarnation has been declared dead: it is to end its tasks and to go on as another.
+    /// The receiver's incarnation has been declared dead: it is to end its tasks and to continue as another.
     Fenced,
 }
 
@@ -428,7 +428,7 @@ mod tests {
         ] {
             let said = encode(&bad).unwrap_err().to_string();
             assert!(said.contains(says), "{said}");
-            // Whoever does not check: the other end does.
+            // If the sender does not check it, the receiver does.
             let said = decode::<(u32, Request)>(&postcard::to_allocvec(&bad).unwrap()).unwrap_err().to_string();
             assert!(said.contains(says), "{said}");
         }

@@ -12,7 +12,7 @@ const ENDED: usize = 1024;
 /// Registrations at the tasks and clients of a node, and beside them those of root.
 const WATCHERS: (Shares, u64) = (Shares { capacity: 3072, spenders: 32, guaranteed: 32, limit: 1024 }, 1024);
 
-/// Somebody who is to be told: a ticket of a daemon's.
+/// The receiver of a notification: a ticket of a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Watcher {
     pub(crate) node: u16,
@@ -26,7 +26,7 @@ pub(crate) struct Watcher {
 /// Whose task it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Master {
-    /// Who is told of its end.
+    /// The watcher that is notified of its end.
     pub(crate) owner: Watcher,
     pub(crate) task: TaskId,
     pub(crate) program: String,
@@ -54,7 +54,7 @@ pub(crate) struct End {
     pub(crate) kill: bool,
 }
 
-/// The tasks of this node, and who is to be told of their end.
+/// The tasks of this node, and the watchers to notify of their end.
 #[derive(Debug)]
 pub(crate) struct Tasks {
     running: BTreeMap<u32, Task>,
@@ -113,7 +113,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// Takes out who is to be told of the end of a process.
+    /// Removes and returns the watchers to notify of the end of a process.
     pub(crate) fn take_watchers(&mut self, pid: u32) -> Vec<Watcher> {
         let (of_it, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.watchers).into_iter().partition(|(of, _)| *of == pid);
@@ -148,7 +148,7 @@ impl Tasks {
         Some(starting)
     }
 
-    /// A process has ended: whoever is to be told.
+    /// A process has ended. Returns the watchers to notify.
     pub(crate) fn exited(&mut self, pid: u32, exit: Exit) -> Vec<Watcher> {
         let Some(task) = self.running.remove(&pid) else { return Vec::new() };
         self.tasks.give(task.master.owner.uid, 1);

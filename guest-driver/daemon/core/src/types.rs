@@ -43,7 +43,7 @@ impl FromStr for TaskId {
     }
 }
 
-/// Who a process belongs to.
+/// The user that a process belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
     /// User id.
@@ -66,7 +66,7 @@ pub enum Exit {
     Code(u8),
     /// This signal ended it.
     Signal(u8),
-    /// Its node has died, or nobody can reach it.
+    /// Its node has died, or no other node can reach it.
     NodeLost,
     /// It is not there, and how it ended is not known any more, or never was.
     Unknown,
@@ -152,7 +152,7 @@ pub enum Place {
     LeastLoaded,
 }
 
-/// What a client can be told the death of.
+/// What a client can register for: it is notified of the death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Watched {
     /// A task, or a client of a daemon.

@@ -3,8 +3,8 @@
 
 telegraphos_testkit::bug_table! {
     bugs of telegraphos_daemon_core::Bug;
-    TellAgain => "random", "told twice";
-    ForgetTasksOfNode => "random", "never told";
+    TellAgain => "random", "notified twice";
+    ForgetTasksOfNode => "random", "never notified";
     KeepOrphans => "random", "master is dead";
     KeepLateStarts => "random", "master is dead";
     NoSecondSignal => "random", "master is dead";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cluster of daemons in random order: letters are late, nodes die, come back, or are silent for too long; tasks end,
-//! ignore SIGTERM, or are slow to start; masters die. Checked: each client is told of each death once; no task outlives
-//! its master by more than the grace; tasks are spawned inside their partition, on the least loaded nodes; who was
-//! declared dead is, and has been silent; clients that send as much as they can leave others their share; in the end
-//! all daemons have the same nodes and partitions.
+//! ignore SIGTERM, or are slow to start; masters die. Checked: each client is notified of each death once; no task
+//! outlives its master by more than the grace; tasks are spawned inside their partition, on the least loaded nodes; a
+//! node that was declared dead is dead, and has been silent; clients that send as much as they can leave others their
+//! share; in the end all daemons have the same nodes and partitions.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -23,7 +23,7 @@ fn run(seed: u64, bug: Option<Bug>) -> Result<Counts, String> {
 }
 
 #[test]
-fn s3_in_any_order_deaths_are_told_once_and_nothing_outlives_its_master() {
+fn s3_in_any_order_deaths_are_reported_once_and_nothing_outlives_its_master() {
     let (seeds, counts) = over_seeds_on_all_processors(3000, 300_000, Counts::add, |seed| run(seed, None));
     println!("{seeds} seeds: {counts:?}");
     let Counts { spawned, refused, told, lost, ended, killed, crashes, fenced, partitions, full } = counts;
@@ -37,12 +37,12 @@ fn found(bug: Bug, check: &str) {
 
 #[test]
 fn a_registration_that_outlives_the_death_is_found() {
-    found(Bug::TellAgain, "told twice");
+    found(Bug::TellAgain, "notified twice");
 }
 
 #[test]
 fn tasks_that_do_not_die_with_their_node_are_found() {
-    found(Bug::ForgetTasksOfNode, "never told");
+    found(Bug::ForgetTasksOfNode, "never notified");
 }
 
 #[test]

@@ -12,9 +12,9 @@ const SPINS: u32 = 256;
 const YIELDS: u32 = 64;
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
-/// The longest sleep of a thread that waits for what nobody tells it of.
+/// The longest sleep of a thread that waits for a change that raises no event.
 const UNWOKEN_MAX: Duration = Duration::from_millis(10);
-/// A sleep is at most this part of what has been waited for in vain, so that it adds little to the whole.
+/// A sleep lasts at most this part of the time waited before it, so that it adds little to the whole.
 const PART: u32 = 8;
 /// A thread that is to wake at a given time sleeps until so long before it, at least: the timer's slack, and its way
 /// back to a processor. Where sleeps end later than that, until so much earlier ([`CopyPace::late`]).
@@ -30,7 +30,7 @@ pub(crate) enum Pause {
     Spin,
     Yield,
     Sleep(Duration),
-    /// Sleep until woken; without anybody to do it, sleep so long.
+    /// Sleep until an event wakes the thread; where none does, sleep so long.
     Block(Duration),
 }
 
@@ -61,13 +61,13 @@ pub(super) fn pause(polls: u32, waited: Duration, expected: Option<Duration>, la
     if overdue < OVERDUE { Pause::Sleep(sleep) } else { Pause::Block(sleep) }
 }
 
-/// How long a thread sleeps that has waited so long, and would block if somebody woke it.
+/// How long a thread sleeps that has waited so long, and would block if an event woke it.
 pub(crate) fn unwoken(waited: Duration) -> Duration {
     (waited / PART).clamp(SLEEP_MAX, UNWOKEN_MAX)
 }
 
 /// How long a copy has taken that was found done `at` after its begin, when it was not `before`: in the middle, since
-/// what a sleep ends by nobody knows.
+/// the moment in between is unknown.
 pub(crate) fn seen(before: Duration, at: Duration) -> Duration {
     before + at.saturating_sub(before) / 2
 }
@@ -120,7 +120,7 @@ impl CopyPace {
         self.late.store(after, Ordering::Relaxed);
     }
 
-    /// A copy has taken so long, as a waiter has seen, who may have seen it late: a shorter time counts at once, a
+    /// A waiter has seen that a copy has taken so long, and may have seen it late: a shorter time counts at once, a
     /// longer one by and by. Of two threads at the same moment one counts.
     pub(crate) fn learn(&self, length: u64, took: Duration) {
         let class = self.class(length);

@@ -198,7 +198,7 @@ pub(super) fn status_remedy(status: Status) -> &'static str {
     match status {
         Status::Stale | Status::NodeDown | Status::NotGranted | Status::Reset => "; import it again",
         Status::LinkDown => "; is the fabric running? Then import it again",
-        Status::Cut | Status::Timeout => "; acknowledge to go on, knowing that stores were lost",
+        Status::Cut | Status::Timeout => "; acknowledge to continue, knowing that stores were lost",
         Status::Rights => "; import it with that right",
         Status::Bounds => "; stay within its size",
         Status::BadKey => "; import it again",

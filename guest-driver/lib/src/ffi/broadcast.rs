@@ -66,6 +66,6 @@ c_functions! { BROADCASTS;
         Ok(true)
     });
 
-    /// Gives up a consumer's place.
+    /// Frees a consumer's place, and leaves the segment.
     fn tg_consumer_leave(consumer: *mut BroadcastConsumer) -> c_int = take(consumer, BroadcastConsumer::leave);
 }

@@ -148,7 +148,7 @@ c_functions! { QUEUES;
         node: *const Node, id: u16, name: *const c_char, secret: *const u8, queue: *mut *mut RemoteQueue
     ) -> c_int = give(queue, || Queue::import(given(node)?, id, name_of(name)?).secret(secret_of(secret)).open());
 
-    /// The same, of an import that raises no SIGBUS when its owner is gone: elements then reach nobody.
+    /// The same, of an import that raises no SIGBUS when its owner is gone: elements then reach no queue.
     fn tg_queue_import_soft(
         node: *const Node, id: u16, name: *const c_char, secret: *const u8, queue: *mut *mut RemoteQueue
     ) -> c_int =

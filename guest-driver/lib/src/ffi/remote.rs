@@ -64,7 +64,7 @@ c_functions! { IMPORTS;
         node: *const Node, id: u16, name: *const c_char, rights: u16, secret: *const u8, remote: *mut *mut Remote
     ) -> c_int = give(remote, || import(node, id, name, rights, secret)?.open());
 
-    /// The same, of an import that raises no SIGBUS when its owner is gone: stores then reach nobody, loads return
+    /// The same, of an import that raises no SIGBUS when its owner is gone: stores then reach no node, loads return
     /// anything, launches fail, and tg_remote_state says so.
     fn tg_import_soft(
         node: *const Node, id: u16, name: *const c_char, rights: u16, secret: *const u8, remote: *mut *mut Remote

@@ -3,7 +3,7 @@
 //!
 //! A store to QUEUE_ARM costs processor and board as much as the notification itself. So a consumer that sleeps after
 //! each element asks for more than one wake-up at a time; one that finds several elements when it wakes asks for one,
-//! since each further element would interrupt it while it is awake. What was asked for in vain is little: [`MOST`].
+//! since each further element would interrupt it while it is awake. Few wake-ups are of no use: [`MOST`] at most.
 //!
 //! After an arm for n elements the board holds at least n wake-ups less the elements that have come since. Those are
 //! known while only this process takes elements: each that it takes counts. When another one was inside, they are not
@@ -17,8 +17,8 @@ const MOST: u32 = 16;
 /// The wake-ups of a queue's consumer, whose threads share them.
 #[derive(Debug)]
 pub(super) struct Arms {
-    /// Wake-ups that the board holds, at least. Changed before what is taken is seen as taken, so that whoever finds
-    /// the queue empty knows of all that was taken.
+    /// Wake-ups that the board holds, at least. Changed before what is taken is seen as taken, so that a thread that
+    /// finds the queue empty sees all that was taken.
     left: AtomicU32,
     /// How many to ask for.
     next: AtomicU32,

@@ -10,12 +10,12 @@
 //!   state:   clear BUSY, look at what it was                    leave: clear, then check (E10)
 //! ```
 //!
-//! The owner number stays in `state` when its process leaves: it says who was inside last. So a process that was may
+//! The owner number stays in `state` when its process leaves: it names the process that was inside last. That one may
 //! look from outside, by loads alone ([`Dequeue::look`]), and polling an empty queue changes no memory:
 //!
 //! ```text
 //!   arena:   word 0 of A, word 1 of A, next of A                equal, and 0: nothing there, if all three stood still
-//!   state:   this owner and no flag                             nobody has been inside meanwhile
+//!   state:   this owner and no flag                             no other process has been inside meanwhile
 //! ```
 //!
 //! Nothing here is unsafe, waits, or keeps state between two calls, and equal answers of the memory lead to equal

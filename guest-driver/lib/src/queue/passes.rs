@@ -37,7 +37,7 @@ impl<C: Counter> Passes<C> {
     /// A pass begins. The caller excludes others until it has ended.
     #[inline]
     pub(super) fn begin(&self) -> Passing<'_, C> {
-        // Seen by whoever sees a store of the pass: each of these releases.
+        // Seen by each thread that sees a store of the pass: each of these releases.
         self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         Passing(self)
     }

@@ -146,7 +146,7 @@ fn an_empty_queue_is_looked_at_from_outside() {
     let context = Arc::new(Context::without_board());
     let (one, other) = (board.consumer(&context, 1), board.consumer(&context, 2));
     let last = || board.queue.flags().load(Ordering::Relaxed);
-    assert_eq!(one.look(), None, "nobody has been inside yet");
+    assert_eq!(one.look(), None, "no process has been inside yet");
     assert_eq!(one.try_pop().unwrap(), None);
     assert_eq!(last(), 1 << OWNER_SHIFT);
     let seen = board.header(0).encode();

@@ -43,7 +43,7 @@ impl QueueImportBuilder {
     }
 
     /// An import that raises no SIGBUS when its owner is gone, see [`ImportBuilder::soft`]: elements that are enqueued
-    /// then reach nobody.
+    /// then reach no queue.
     pub fn soft(self) -> Self {
         QueueImportBuilder { import: self.import.soft() }
     }

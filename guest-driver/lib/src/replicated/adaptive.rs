@@ -264,7 +264,7 @@ mod tests {
         adaptive.store(8, 5u64).unwrap();
         assert_eq!(adaptive.load::<u64>(8).unwrap(), 5);
         assert!(adaptive.copy().is_none() && !adaptive.look().unwrap());
-        // Without a board quiet of the import fails; the copy replaces it all the same.
+        // Without a board quiet of the import fails; the copy replaces it regardless.
         let copy = Replicated::mirrored(&context, ALL);
         copy.store(8, 6u64).unwrap();
         context.slots.count_taken(7, 1);

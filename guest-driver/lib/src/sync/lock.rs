@@ -199,7 +199,7 @@ impl<M: LockMemory> TicketGuard<'_, M> {
     }
 
     /// Waits for [`quiet`](crate::Node::quiet), then hands the lock to the next ticket. Fails as quiet does, if
-    /// stores were lost; the lock is free all the same.
+    /// stores were lost; the lock is free regardless.
     pub fn unlock(mut self) -> Result<()> {
         self.held = false;
         self.lock.unlock(self.ticket)

@@ -55,7 +55,7 @@ pub struct Piece {
 /// A message that has been received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Received {
-    /// Who sent it.
+    /// The thread that sent it.
     pub from: Endpoint,
     /// Its tag.
     pub tag: u32,
@@ -94,7 +94,7 @@ pub enum Action {
         transfer: TransferId,
         /// The receive.
         receive: ReceiveId,
-        /// Who has them.
+        /// The process that has them.
         from: Process,
         /// Where.
         at: Place,
@@ -124,7 +124,7 @@ pub enum Action {
     },
     /// A send has ended: without a failure, the receiving thread has the message (s2's end-to-end significance). After
     /// [`Action::Store`] the bytes are in the receive's buffer, and [`Packet::Stored`] is on its way: if the connection
-    /// ends before it has arrived, the receive ends with [`Failure::Gone`] all the same.
+    /// ends before it has arrived, the receive ends with [`Failure::Gone`] regardless.
     Sent {
         /// The send.
         send: SendId,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who sends and receives (SPEC item 39).
+//! Addresses of senders and receivers (SPEC item 39).
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A process of the cluster. Its number is its own for as long as anybody may know it: one that has ended is not
+/// A process of the cluster. Its number is its own for as long as any process may hold it: one that has ended is not
 /// followed by another with the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Process {

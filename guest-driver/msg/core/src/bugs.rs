@@ -23,12 +23,12 @@ pub enum Bug {
     IgnoreSlots,
     /// End: sends to a process that has gone are never completed.
     ForgetSends,
-    /// Routes: a process is told of paths that it is on itself.
+    /// Routes: a process is sent paths that it is on itself.
     OwnPath,
     /// Routes: what a neighbour has told is kept when it has left.
     KeepRoutes,
     /// Sessions: a frame that is missing is not noticed.
     CountNoFrames,
-    /// Sessions: what cannot be passed on is dropped, and nobody is told.
+    /// Sessions: what cannot be passed on is dropped, and no process is notified.
     DropSilently,
 }

@@ -43,7 +43,7 @@ impl Engine {
     }
 
     /// A thread receives no more. Its receives end with [`Failure::Closed`](crate::Failure::Closed), except those that
-    /// have a message; messages that nobody has received end with [`Failure::NoThread`](crate::Failure::NoThread) at
+    /// have a message; messages that have not been received end with [`Failure::NoThread`](crate::Failure::NoThread) at
     /// their senders.
     ///
     /// # Errors
@@ -160,8 +160,8 @@ impl Engine {
         self.receiver.cancel(receive.0, &mut self.out)
     }
 
-    /// The process whose message a receive has, which has not all come. A process that lets others wait for too long
-    /// is given up by its owner ([`Engine::gone`]).
+    /// The process whose message a receive has, which has not all come. The owner declares a process gone that lets
+    /// others wait for too long ([`Engine::gone`]).
     pub fn matched(&self, receive: ReceiveId) -> Option<Process> {
         self.receiver.matched(receive.0)
     }

@@ -21,7 +21,7 @@ use crate::routes::{self, MOST_HOPS, News, Routes, StreamId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Ticks without anything from a process after which it is given up.
+/// Ticks without anything from a process after which the session with it ends.
 pub const SILENCE: u32 = 8;
 
 /// What goes over a stream.
@@ -40,10 +40,10 @@ pub enum Frame {
 pub struct Passage {
     /// From the process that says it to the one that it is for.
     pub path: Vec<Process>,
-    /// The place in the path of who gets it next.
+    /// The place in the path of the process that gets it next.
     pub at: u8,
-    /// The session: the number of who gets it at the end, or for [`Word::Open`], [`Word::Close`] and [`Word::Broken`]
-    /// of the other one.
+    /// The session: its number at the end that gets this, or for [`Word::Open`], [`Word::Close`] and [`Word::Broken`]
+    /// at the other end.
     pub session: u64,
     /// What it says.
     pub word: Word,
@@ -54,7 +54,7 @@ pub struct Passage {
 pub enum Word {
     /// It is to begin.
     Open(Sizes),
-    /// It has begun; the number of who says so.
+    /// It has begun; its number at the end that accepts it.
     Accept(u64),
     /// It does not begin.
     Refuse(Why),
@@ -217,7 +217,7 @@ pub struct Far {
 }
 
 impl Far {
-    /// Those of a process. Sessions get numbers from `first` on, which nobody guesses.
+    /// Those of a process. Sessions get numbers from `first` on, which is not predictable for other processes.
     pub fn new(config: &Config, me: Process, gateway: bool, first: u64) -> Far {
         Far {
             config: config.clone(),
@@ -278,7 +278,7 @@ impl Far {
         }
     }
 
-    /// Ends the session with a process, which is told. False if there is none.
+    /// Ends the session with a process, and notifies it. False if there is none.
     pub fn close(&mut self, process: Process, why: Why) -> bool {
         let Some(Session { mine, path, .. }) = self.sessions.remove(&process) else { return false };
         self.pass(Passage { path, at: 1, session: mine, word: Word::Close(why) });
@@ -353,7 +353,7 @@ impl Far {
     ///
     /// # Errors
     ///
-    /// What is against the rules. The stream is to be ended, as [`Far::leave`] is to be told.
+    /// What is against the rules. The caller is to end the stream, and to call [`Far::leave`].
     pub fn frame(&mut self, over: StreamId, frame: Frame) -> Result<(), Wrong> {
         let Some(neighbour) = self.routes.neighbour(over) else { return Ok(()) };
         self.of = Some(over);
@@ -382,7 +382,7 @@ impl Far {
         } else if self.routes.is_gateway() {
             self.pass(Passage { at: passage.at + 1, ..passage });
         } else {
-            // Whoever is no gateway passes nothing on.
+            // A process that is no gateway passes nothing on.
             let path: Vec<Process> = path[..=at].iter().rev().copied().collect();
             let word = Word::Broken { to: self.me };
             self.pass(Passage { path, at: 1, session: passage.session, word });
@@ -390,7 +390,7 @@ impl Far {
         Ok(())
     }
 
-    /// Somebody says something to this process.
+    /// A word for this process has arrived.
     fn word(&mut self, passage: Passage) {
         let Passage { path, session: number, word, .. } = passage;
         // It has been checked that there are two.
@@ -426,7 +426,7 @@ impl Far {
                             self.out.push_back(Step::Body(from, body));
                         }
                     }
-                    // Who accepts says so before anything else, on the same path.
+                    // The end that accepts says so before anything else, on the same path.
                     Stage::Up { .. } | Stage::Opening => self.end(from, Why::Lost),
                 }
             }

@@ -7,7 +7,7 @@
 //!   Engine       one process: dispatches                                   engine.rs
 //!     Sender     sends, in order, as slots allow                           sender.rs
 //!       Threshold  which of them go to slots, as has been faster           threshold.rs
-//!     Receiver   what has arrived and who waits for it; fragments          receiver.rs
+//!     Receiver   what has arrived and what waits for it; fragments         receiver.rs
 //!       Store    control blocks, by a hash and in order                    store.rs
 //!     Slots      what each has in the slots between two processes          slots.rs
 //!   Packet       what engines say to each other                            packet.rs

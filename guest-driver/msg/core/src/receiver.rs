@@ -18,7 +18,7 @@ enum Move {
     NotYet,
     /// This board fetches them.
     Fetching,
-    /// The sender has been told where to store them.
+    /// The sender has been sent the place to store them to.
     Cleared,
 }
 
@@ -62,7 +62,7 @@ struct Receive {
 struct Partial {
     header: Header,
     next: u16,
-    /// None if there is nobody for it.
+    /// None if no thread is open for it.
     message: Option<Id>,
 }
 
@@ -493,7 +493,7 @@ fn done(to: Process, slot: u16, answer: Answer) -> Action {
     Action::Post { to, packet: Packet::Done { slot, answer }, bytes: None }
 }
 
-/// There is nobody for what has arrived in a slot.
+/// No thread is open for what has arrived in a slot.
 fn refuse(config: &Config, from: Process, slot: u16, out: &mut VecDeque<Action>) {
     if !config.has(Bug::KeepRefused) {
         out.push_back(done(from, slot, Answer::NoThread));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which processes are reached over streams, and by which paths: the routing table of a process (SPEC item 42).
 //!
-//! Each process tells its neighbours, those at the other ends of its streams, of itself and its names, and a gateway
-//! tells them of all that it reaches. What is told is the whole path. A path that a process is on is of no use to it,
-//! so none leads in a circle, and a process that is lost is not looked for in ever longer ones. Tables change with each
-//! process that joins or leaves, and neighbours hear of the changes only.
+//! Each process advertises itself and its names to its neighbours, those at the other ends of its streams, and a
+//! gateway advertises all that it reaches. It sends the whole path of each. A path that a process is on is of no use to
+//! it, so none leads in a circle, and a process that is lost is not looked for in ever longer ones. Tables change with
+//! each process that joins or leaves, and neighbours get the changes only.
 
 use crate::address::Process;
 use crate::bugs::Bug;
@@ -30,7 +30,7 @@ pub struct StreamId(pub u64);
 /// How a process is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Route {
-    /// From who tells of it to the process, both included.
+    /// From the process that advertises it to the process itself, both included.
     pub path: Vec<Process>,
     /// Names of the process.
     pub names: Vec<String>,
@@ -46,7 +46,7 @@ impl Route {
 /// What has changed for a neighbour.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct News {
-    /// Instead of what was told before of these processes.
+    /// They replace what was sent before of these processes.
     pub routes: Vec<Route>,
     /// Processes that are not reached by this one any more.
     pub lost: Vec<Process>,
@@ -153,7 +153,7 @@ impl Routes {
         Ok(lost)
     }
 
-    /// What a neighbour is to be told next, if there is anything.
+    /// What is to be sent to a neighbour next, if there is anything.
     pub fn news(&mut self, stream: StreamId) -> Option<News> {
         let for_whom = self.neighbours.get(&stream)?.process;
         let mut now = BTreeMap::new();
@@ -211,7 +211,7 @@ impl Routes {
         self.neighbours.iter().find(|(_, there)| there.process == neighbour).map(|(stream, _)| *stream)
     }
 
-    /// Who is at the other end of a stream.
+    /// The process at the other end of a stream.
     pub fn neighbour(&self, stream: StreamId) -> Option<Process> {
         self.neighbours.get(&stream).map(|neighbour| neighbour.process)
     }

@@ -208,7 +208,7 @@ impl Sender {
         }
         send.returned += 1;
         send.failure = send.failure.or(answer.failure());
-        // What nobody wants is not sent to its end.
+        // The rest of a message that is refused is not sent.
         let ends = send.state == State::Posted || send.failure.is_some();
         let (ended, failure) = (ends && send.returned == send.posted, send.failure);
         if failure.is_some() && send.state == State::Waiting {

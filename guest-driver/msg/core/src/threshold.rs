@@ -29,7 +29,7 @@ const LONGEST: u64 = 1 << 40;
 pub struct Choice {
     /// As a request, whose memory boards must reach; else its bytes go to a slot.
     pub request: bool,
-    /// Its time is to be told, by [`Engine::took`](crate::Engine::took).
+    /// Its time is to be reported, by [`Engine::took`](crate::Engine::took).
     pub measured: bool,
 }
 

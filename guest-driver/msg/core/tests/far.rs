@@ -12,7 +12,7 @@ fn process(n: usize) -> Process {
     Process { node: n as u16, number: 1 }
 }
 
-/// A stream: who is at its ends, and what is on its way to each.
+/// A stream: the processes at its ends, and what is on its way to each.
 #[derive(Debug)]
 struct Stream {
     ends: [usize; 2],
@@ -284,7 +284,7 @@ fn s4_frames_that_are_missing_are_found() {
 }
 
 #[test]
-fn s4_broken_paths_that_nobody_is_told_of_are_found() {
+fn s4_broken_paths_without_a_notification_are_found() {
     found(Bug::DropSilently, "told");
 }
 
@@ -303,7 +303,7 @@ fn s4_a_path_has_eight_hops_and_not_nine() {
 }
 
 #[test]
-fn a_silent_process_is_given_up() {
+fn the_session_with_a_silent_process_ends() {
     let mut world = line(3);
     world.far[0].open(process(2)).unwrap();
     world.act(0).unwrap();

@@ -242,14 +242,14 @@ fn each_bug_has_a_shortest_counterexample() {
         vec![send((1, 0), 1, 1), send((1, 0), 2, 1)],
         vec![receive(0, any()), receive(0, from(0, 0, 1)), receive(0, any())],
     ];
-    let nobody = vec![vec![send((1, 5), 1, 1)], vec![]];
+    let no_thread = vec![vec![send((1, 5), 1, 1)], vec![]];
     let death = vec![vec![send((1, 0), 1, 1)], vec![Do::Die]];
     for (bug, scripts) in [
         (Bug::TransferTwice, &request),
         (Bug::WithdrawMatched, &request),
         (Bug::ForgetOffset, &fragments),
         (Bug::ReturnEarly, &fragments),
-        (Bug::KeepRefused, &nobody),
+        (Bug::KeepRefused, &no_thread),
         (Bug::NewestFirst, &mixed),
         (Bug::ExactFirst, &mixed),
         (Bug::IgnoreSlots, &fragments),

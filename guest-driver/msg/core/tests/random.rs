@@ -109,7 +109,7 @@ fn i17_i18_in_any_order_each_message_is_received_once_whole_and_in_order() {
 }
 
 #[test]
-fn a_process_that_goes_leaves_nothing_and_holds_nobody_up() {
+fn a_process_that_goes_leaves_nothing_and_delays_no_other() {
     let (seeds, counts) = over_seeds_on_all_processors(1000, 200_000, Counts::add, |seed| run(seed, None, true));
     println!("{seeds} seeds: {counts:?}");
 }

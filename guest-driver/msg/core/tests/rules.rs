@@ -34,8 +34,8 @@ fn settled(world: &mut World) -> [usize; 2] {
     sent
 }
 
-/// SPEC items 32 and 33: whoever comes first, one packet to each side wakes it if the receiver fetches, and one more
-/// goes to the receiver if the sender stores.
+/// SPEC items 32 and 33: regardless of which side comes first, one packet to each side wakes it if the receiver
+/// fetches, and one more goes to the receiver if the sender stores.
 #[test]
 fn i17_receive_first_and_send_first_take_as_many_packets() {
     for (way, packets) in [(Way::Get, [1, 1]), (Way::Put, [2, 1])] {
@@ -61,7 +61,8 @@ fn i17_receive_first_and_send_first_take_as_many_packets() {
     }
 }
 
-/// Nobody stores to, or reads from, a process that no board reaches; what it may ask for is what it has a request for.
+/// No engine stores to, or reads from, a process that no board reaches; such a process may ask only for what it has a
+/// request for.
 #[test]
 fn i17_bytes_of_a_far_message_are_fetched_and_no_others() {
     let mut engine = Engine::new(rendezvous(Way::Put)).unwrap();
@@ -191,7 +192,7 @@ fn i18_without_slots_messages_wait_and_others_do_not() {
     world.check_idle().unwrap();
 }
 
-fn nobody(bug: Option<Bug>) -> Result<(), String> {
+fn no_thread(bug: Option<Bug>) -> Result<(), String> {
     let config = Config { slots: 3, block: 4, fragments: 4, eager: 16, bug, ..Config::default() };
     let mut world = World::new(2, 1, &config);
     let lengths = [0, 4, 16, 100];
@@ -202,7 +203,7 @@ fn nobody(bug: Option<Bug>) -> Result<(), String> {
     world.check_idle()?;
     for send in sends {
         if world.sends[send].outcome != Some(Err(Failure::NoThread)) {
-            return Err(format!("for nobody: {:?}", world.sends[send]));
+            return Err(format!("for no thread: {:?}", world.sends[send]));
         }
     }
     if world.sends[after].outcome != Some(Ok(())) {
@@ -213,12 +214,12 @@ fn nobody(bug: Option<Bug>) -> Result<(), String> {
 
 #[test]
 fn a_message_for_no_thread_ends_and_the_next_arrives() {
-    nobody(None).unwrap();
+    no_thread(None).unwrap();
 }
 
 #[test]
-fn i18_slots_of_messages_for_nobody_that_are_kept_are_found() {
-    finds(Bug::KeepRefused, "freed", 0..1, |_| nobody(Some(Bug::KeepRefused)));
+fn i18_slots_of_messages_for_no_thread_that_are_kept_are_found() {
+    finds(Bug::KeepRefused, "freed", 0..1, |_| no_thread(Some(Bug::KeepRefused)));
 }
 
 #[test]
@@ -242,7 +243,7 @@ fn i18_a_thread_that_is_closed_amid_a_message_gives_its_slots_back() {
 }
 
 #[test]
-fn i17_a_transfer_that_fails_is_told_to_both() {
+fn i17_a_transfer_that_fails_is_reported_to_both() {
     for way in [Way::Get, Way::Put] {
         let mut world = World::new(2, 1, &rendezvous(way));
         let receive = world.receive(at(1, 0), Pattern::default(), 100).unwrap();
@@ -364,7 +365,7 @@ proptest! {
         let mut received = Vec::new();
         for (n, packet) in packets.into_iter().enumerate() {
             if n % 5 == 0 {
-                // Nobody is connected any more after a lie.
+                // After a lie, the liar is not connected any more.
                 let _ = engine.send(0, Endpoint { process: liar, thread: 0 }, 0, n as u64, Some(Place(0)));
                 let _ = engine.receive(0, Pattern { process: Some(liar), ..Pattern::default() }, 9, Some(Place(1)));
             }

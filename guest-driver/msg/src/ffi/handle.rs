@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory for messages, and sends and receives that nobody waits for.
+//! Memory for messages, and asynchronous sends and receives.
 
 use super::{ReceivedRecord, length_of};
 use crate::error::{Error, Result};

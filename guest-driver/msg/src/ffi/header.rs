@@ -15,7 +15,7 @@ c_handles! { HANDLES, Error;
     Name => "tg_msg_name", "tg_msg_name", "the published name", "A name of a process.";
     SharedThread => "tg_msg_thread", "tg_msg_thread", "the thread", "A thread that sends and receives.";
     Memory => "tg_msg_memory", "tg_msg_memory", "the memory", "Memory that belongs to messages under way.";
-    Handle => "tg_msg_handle", "tg_msg_handle", "the handle of a send or receive", "A send or a receive that nobody waits for.";
+    Handle => "tg_msg_handle", "tg_msg_handle", "the handle of a send or receive", "An asynchronous send or receive.";
     OpenBuffer => "tg_msg_buffer", "tg_msg_buffer", "the single buffer",
         "A buffer for one message at a time, which comes while its thread does something else.";
 }

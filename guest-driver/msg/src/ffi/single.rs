@@ -24,7 +24,7 @@ impl OpenBuffer {
     fn open(thread: &Arc<OpenThread>, pattern: Pattern, capacity: usize) -> Result<OpenBuffer> {
         let thread = thread.clone();
         // SAFETY: an `Arc`'s contents stay where they are, and this one's until the buffer, which alone has the
-        // reference and does not show it, has been dropped. Nobody gets them `&mut` meanwhile.
+        // reference and does not show it, has been dropped. No `&mut` to them exists meanwhile.
         let lasting: &'static Thread<'static> = unsafe { &*std::ptr::from_ref(thread.get()).cast() };
         Ok(OpenBuffer { buffer: SingleBuffer::open(lasting, pattern, capacity)?, _thread: thread })
     }

@@ -32,7 +32,7 @@ impl OpenThread {
     fn open(messages: &Arc<Messages>, number: u32) -> Result<OpenThread> {
         let messages = messages.clone();
         // SAFETY: an `Arc`'s contents stay where they are, and this one's until the thread, which alone has the
-        // reference and does not show it for that long, has been dropped. Nobody gets them `&mut` meanwhile.
+        // reference and does not show it for that long, has been dropped. No `&mut` to them exists meanwhile.
         let lasting: &'static Messages = unsafe { &*Arc::as_ptr(&messages) };
         Ok(OpenThread { thread: lasting.thread(number)?, _messages: messages })
     }

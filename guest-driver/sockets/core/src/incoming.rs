@@ -200,7 +200,7 @@ impl Incoming {
         self.left == 0
     }
 
-    /// Up to where the ring has been read: what the sender is to be told.
+    /// Up to where the ring has been read: the position to report to the sender.
     pub fn head(&self) -> u64 {
         self.head
     }

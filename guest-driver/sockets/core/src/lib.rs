@@ -7,7 +7,7 @@
 //!   Frame      a byte of the connection that says what follows      frame.rs
 //!   Outgoing   what is written: framed, or as a record of the ring  outgoing.rs
 //!   Incoming   what is read, from both                              incoming.rs
-//!   read, peek, write   with whoever has the connection and ring    read.rs, write.rs
+//!   read, peek, write   by any holder of the connection and ring    read.rs, write.rs
 //! ```
 //!
 //! The connection of the kernel stays, and stays in command: a direction of it begins *raw*, as without us. From

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading from a framed direction, whoever has the connection and the ring.
+//! Reading from a framed direction, for any holder of the connection and the ring.
 
 use crate::{Failure, Frame, Incoming, Next, Violation};
 

@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     next!(close(fd: c_int) -> c_int)
 }
 
-/// Closes what is not ours, from `first` to `last`, or does something else to it; `each` is told of each.
+/// Closes what is not ours, from `first` to `last`, or does something else to it; `each` is called with each.
 fn others(first: c_uint, last: c_uint, each: impl Fn(c_int), close: impl Fn(c_uint, c_uint) -> c_int) -> c_int {
     let mut from = first;
     for fd in first..=last.min(1 << 16) {

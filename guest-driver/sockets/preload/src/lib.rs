@@ -2,8 +2,8 @@
 //! `libtelegraphos_preload.so`: functions of libc for sockets, in place of libc's own, for unmodified programs
 //! (SPEC item 36). What they do is in `telegraphos_sockets`; here are their names and their ways to return.
 //!
-//! All but a few connections go on to libc's functions. Where a thread may be cancelled there, nothing of ours is left
-//! behind that matters.
+//! Calls on all but a few connections are passed on to libc's functions. Where a thread may be cancelled there, nothing
+//! of ours is left behind that matters.
 
 mod asynchronous;
 mod copies;

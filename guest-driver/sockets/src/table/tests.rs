@@ -256,7 +256,7 @@ fn a_lock_is_another_processs_until_it_lets_go_or_ends() {
 /// A process that has the same memory writes what it likes there, all the time. This one gets errors, or other
 /// bytes; it does not end, nor wait for ever.
 #[test]
-fn whatever_another_process_writes_there_this_one_goes_on() {
+fn whatever_another_process_writes_there_this_one_continues() {
     settle();
     let rounds = telegraphos_testkit::scale(20, 10_000);
     let seed = telegraphos_testkit::seed_or(1);

@@ -60,8 +60,8 @@ fn own(by_board: bool) -> Outcome<()> {
     let node = Node::open()?;
     let segment = node.export(NAME, 65536).owner(FULL).others(FULL).create()?;
     let local = segment.remote()?;
-    // SAFETY: the word lies in the mapped segment, aligned, for as long as `segment` lives; whoever else changes it, an
-    // atomic access is no data race in this program.
+    // SAFETY: the word lies in the mapped segment, aligned, for as long as `segment` lives; whatever else changes it,
+    // an atomic access is no data race in this program.
     let word = unsafe { AtomicU64::from_ptr(segment.as_ptr().cast()) };
     println!("ready");
     let mut own = 0u64;
@@ -91,7 +91,7 @@ fn add(id: u16, seconds: Duration) -> Outcome<()> {
     let remote = node.import(id, NAME).rights(FULL).open()?;
     let end = Instant::now() + seconds;
     let mut added = 0u64;
-    // The owner begins when it sees this, and both go on until the end.
+    // The owner begins when it sees this, and both continue until the end.
     remote.put64(ADDED, 1)?;
     while Instant::now() < end {
         remote.fetch_inc::<u64>(WORD)?;

@@ -231,7 +231,7 @@ fn measure(to: SocketAddr) -> Outcome<()> {
     Ok(())
 }
 
-/// Where broadcasts go, on a port of their own.
+/// Destination of broadcasts, on a port of their own.
 const EVERYBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 84, 255, 255), 7701);
 
 /// A datagram: its number, and as many more bytes as that says.
@@ -315,7 +315,7 @@ fn hear(count: u64) -> Outcome<()> {
     println!("hearing");
     let (mut heard, mut twice) = (std::collections::BTreeSet::new(), 0_u64);
     let mut bytes = [0; 1 << 10];
-    // What comes twice comes soon: the last one is waited for in vain.
+    // What comes twice comes soon: the last wait, which ends without a datagram, is short.
     let mut patience = PATIENCE;
     loop {
         socket.set_read_timeout(Some(patience)).map_err(failed("UDP"))?;
@@ -395,7 +395,7 @@ fn statistics(device: &str) -> Outcome<BTreeMap<String, u64>> {
     Ok((0..(numbers[1] as usize).min(ethtool::MOST)).map(one).collect())
 }
 
-// What follows knows the layout of `guest-driver/module/net.h`.
+// What follows knows the layout of `guest-driver/module/net_base.h`.
 
 const HELLO: &str = "kernel:tg0.3";
 const UNIT: u64 = 1 << 16;
@@ -430,7 +430,7 @@ fn garbage(frames: u64) -> Vec<Vec<(u64, u64)>> {
         vec![(UNIT, u64::MAX)],
         vec![(UNIT, frames + 16)],
         vec![(UNIT, 7)],
-        // A copy of its frames to all that nobody has, and heads of that.
+        // A copy of its frames to all that no node has, and heads of that.
         vec![(FRAMES + frames + 8, u64::MAX), (FRAMES + frames, 7)],
         vec![(FRAMES + frames + 8, UNIT), (FRAMES + frames, 8)],
     ]
@@ -455,7 +455,7 @@ fn be_copied(own: &Node, node: u16, sink: &Segment) -> Outcome<Replicated> {
     }
 }
 
-/// Where another node is told that this one is there.
+/// Where this node announces itself to another one.
 struct Door {
     to: Remote,
     me: u64,

@@ -331,7 +331,7 @@ impl<'a> Supervisor<'a> {
         let now = Instant::now();
         for consumer in &mut self.consumers {
             if consumer.stopped.is_some_and(|until| now >= until) {
-                consumer.process.go_on();
+                consumer.process.resume();
                 consumer.stopped = None;
             }
         }
@@ -357,7 +357,7 @@ impl<'a> Supervisor<'a> {
     fn end(&mut self) -> Outcome<()> {
         self.log.note(END).store(1, Ordering::Release);
         for consumer in &mut self.consumers {
-            consumer.process.go_on();
+            consumer.process.resume();
         }
         for mut consumer in self.consumers.drain(..) {
             match consumer.process.wait() {

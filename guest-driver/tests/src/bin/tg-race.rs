@@ -297,7 +297,7 @@ fn held(board: &Board, ids: Option<Ids>, way: Way) -> Outcome<()> {
     nothing_is_pinned()
 }
 
-/// The driver goes from a board that goes on, while a process has memory registered under a name.
+/// The driver goes from a board that continues, while a process has memory registered under a name.
 fn left(board: &Board, ids: Option<Ids>, way: Way) -> Outcome<()> {
     let mut child = Child::start(&["left"], ids, PATIENCE).map_err(failed)?;
     child.expect("registered").map_err(failed)?;

@@ -28,7 +28,7 @@ Then it reads commands, one a line:
   storm OFFSET S         stores without pause for S seconds
   orphan S               waits until the home has gone
   state                  home, and why it has gone
-  adopt, take            becomes the home: of an orphan, or while the others go on
+  adopt, take            becomes the home: of an orphan, or while the others continue
   rejoin HOME            leaves, and joins there
   peer NODE              joins a naive segment to that node's
   sum                    checksum of the copy

@@ -14,7 +14,7 @@ Usage: tg-replicate NODE NAME COPY [options]
 
   --reads N            loads of a page after which it is copied [1000]
   --writes N           stores after which it counts as written, and is not copied again until it cools [16]
-  --seconds S          how long to go on [until a signal comes]
+  --seconds S          how long to run [until a signal comes]
 
 COPY is the name of the local segment, as large as the remote one. It prints one line for each page copied.
 Exit codes: 0 done, 2 usage, 3 board, driver or peer refused.

@@ -20,7 +20,7 @@ use telegraphos_device::vfio::message::{
 const CONFIG: u32 = 7;
 pub(super) const REGIONS: u32 = 9;
 pub(super) const IRQS: u32 = 5;
-/// How long it polls without a message before it sleeps all the same: a guest that was killed does not say so.
+/// How long it polls without a message before it sleeps regardless: a guest that is killed sends no message.
 const SPIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Bytes of a region.

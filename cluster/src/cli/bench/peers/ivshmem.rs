@@ -39,7 +39,7 @@ pub(super) fn serve(listener: &UnixListener, memory: &File) -> io::Result<()> {
     let mut clients: Vec<Client> = Vec::new();
     for stream in listener.incoming() {
         let stream = stream?;
-        // One that has gone is found out when it is told something.
+        // Clients that have gone are removed only here, before the others get a message about the new one.
         clients.retain(|client| alive(&client.stream));
         let number = (0..).find(|number| clients.iter().all(|client| client.number != *number)).unwrap_or(0);
         match introduce(stream, number, memory, &clients) {

@@ -47,7 +47,7 @@ impl Mapping {
         assert!(source.len() <= self.bytes, "{} bytes", source.len());
         let local = libc::iovec { iov_base: source.as_ptr().cast_mut().cast(), iov_len: source.len() };
         let remote = libc::iovec { iov_base: self.at.as_ptr().cast(), iov_len: source.len() };
-        // SAFETY: the kernel reads `source` and writes within the mapping, which nobody else has.
+        // SAFETY: the kernel reads `source` and writes within the mapping, which `self` alone has.
         let written = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
         usize::try_from(written).map_err(|_| io::Error::last_os_error())
     }
@@ -55,7 +55,7 @@ impl Mapping {
     /// Copies bytes to its start, as many as there are.
     pub(super) fn copy_from(&mut self, source: &[u8]) {
         assert!(source.len() <= self.bytes, "{} bytes", source.len());
-        // SAFETY: within the mapping, which nobody else has.
+        // SAFETY: within the mapping, which `self` alone has.
         unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), self.at.as_ptr(), source.len()) };
         std::hint::black_box(self.at);
     }

@@ -102,8 +102,8 @@ pub(crate) struct World {
     clients: BTreeMap<u64, (u16, Promised)>,
     /// Every task that has been spawned.
     tasks: BTreeSet<TaskId>,
-    /// Tasks that somebody has been told to be dead, and by which nodes' daemons: one that crashes before it could say
-    /// so to a node that it took for dead has taken its word into the grave.
+    /// Tasks whose death a client was notified of, with the node of its daemon. A daemon that crashes takes its entries
+    /// with it: it may not have notified the node that it had declared dead.
     dead: BTreeSet<(TaskId, u16)>,
     /// Of each process that was started: in which incarnation of its node.
     started: BTreeMap<TaskId, Incarnation>,
@@ -252,7 +252,10 @@ impl World {
         match answer {
             Answer::Spawned { index, outcome, .. } => {
                 let missing = promised.spawns.get_mut(&id).ok_or("an answer to no spawn")?;
-                ensure!(missing.remove(&index), "task {index} of request {id} was told twice to be spawned");
+                ensure!(
+                    missing.remove(&index),
+                    "client {client} was notified twice that task {index} of request {id} is spawned"
+                );
                 match outcome {
                     Ok(task) => {
                         self.counts.spawned += 1;
@@ -264,9 +267,9 @@ impl World {
                 }
             }
             Answer::Died { what, exit } => {
-                let told = promised.deaths.get_mut(&(id, what)).ok_or("told of what was not asked for")?;
+                let told = promised.deaths.get_mut(&(id, what)).ok_or("notified of what was not asked for")?;
                 *told += 1;
-                ensure!(*told == 1, "client {client} was told twice of the death of {what:?}");
+                ensure!(*told == 1, "client {client} was notified twice of the death of {what:?}");
                 self.counts.told += 1;
                 if exit == Exit::NodeLost {
                     self.counts.lost += 1;
@@ -547,14 +550,14 @@ impl World {
         }
         for (client, (_, promised)) in &self.clients {
             let open: Vec<_> = promised.spawns.values().filter(|missing| !missing.is_empty()).collect();
-            ensure!(open.is_empty(), "client {client} was never told what became of {open:?}");
+            ensure!(open.is_empty(), "client {client} was never notified of the outcome of {open:?}");
             for ((_, what), told) in &promised.deaths {
                 let alive = match what {
                     // It may be the process of a client.
                     Watched::Task(task) => is_running(task),
                     Watched::Node(_) => *told == 0,
                 };
-                ensure!(alive || *told == 1, "client {client} was never told of the death of {what:?}");
+                ensure!(alive || *told == 1, "client {client} was never notified of the death of {what:?}");
             }
         }
         let (first, rest) = living.split_first().ok_or("no node lives")?;

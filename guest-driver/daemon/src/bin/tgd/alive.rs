@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The alive messages (s3 §6.1): each node has one word in a page that all nodes have a copy of, and stores to it once
-//! a period. The board multicasts that one store; so there are N messages a period in the cluster, whoever looks.
+//! a period. The board multicasts that one store; so there are N messages a period in the cluster, regardless of the
+//! number of readers.
 //!
 //! The page is naively replicated (SPEC item 24): it has no home whose death would matter, and naive copies diverge
 //! only where two nodes store to one word.

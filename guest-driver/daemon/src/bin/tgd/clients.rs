@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients, which come by a Unix socket. Who they are says the kernel.
+//! Clients, which connect to a Unix socket. The kernel reports the process and user of each.
 
 use super::{Input, Warnings};
 use std::fs::{self, File, Permissions};
@@ -36,7 +36,7 @@ pub(crate) struct Client {
 impl Client {
     /// Answers it. Does not wait: one that does not read is closed.
     pub(crate) fn answer(&self, id: u32, answer: Answer) {
-        // One that is too long is this daemon's mistake: the client would wait for it in vain.
+        // One that is too long is this daemon's mistake: the client would wait for it without end.
         let Ok(frame) = frame(&(id, answer)) else { return self.close() };
         let length = frame.len();
         let before = self.unread.fetch_add(length, Relaxed);
@@ -50,7 +50,7 @@ impl Client {
     }
 }
 
-/// Whoever has the lock is the daemon; it is released with its process.
+/// The process that holds the lock is the daemon; the kernel releases it when the process ends.
 pub(crate) fn lock(path: &Path) -> Result<File, String> {
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     if let Some(directory) = path.parent() {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_whose_bytes_are_no_message_is_told_so() {
+    fn a_client_whose_bytes_are_no_message_gets_an_error() {
         let (mut far, client, from) = connected(&users(), 5);
         far.write_all(&frame(&(3, Request::Nodes)).unwrap()).unwrap();
         assert!(matches!(

@@ -54,7 +54,7 @@ Examples:
   tgd &
   tgd --period 100 --silence 20
 
-Exit codes: 0 ended by a signal, 1 cannot start or go on, 2 wrong use.
+Exit codes: 0 ended by a signal, 1 cannot start or continue, 2 wrong use.
 ";
 
 /// What the threads have to report, at most, before they wait.
@@ -77,7 +77,7 @@ pub(crate) enum Input {
     },
     /// It is to end.
     Stop,
-    /// It cannot go on.
+    /// It cannot continue.
     Broken(String),
 }
 

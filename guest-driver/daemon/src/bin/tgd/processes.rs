@@ -203,7 +203,7 @@ pub(crate) fn end(pid: u32, kill: bool) {
     let signal = if kill { libc::SIGKILL } else { libc::SIGTERM };
     // SAFETY: no memory is involved; the group is that of a child which has not been reaped.
     unsafe { libc::kill(-group, signal) };
-    // One that is stopped takes a signal when it goes on.
+    // A stopped process takes a signal when it continues.
     if !kill {
         // SAFETY: as above.
         unsafe { libc::kill(-group, libc::SIGCONT) };
@@ -295,7 +295,7 @@ mod tests {
     }
 
     /// An ordinary user, of which nothing is left by other tests.
-    const NOBODY: User = User { uid: 65_534, gid: 65_534 };
+    const ORDINARY: User = User { uid: 65_534, gid: 65_534 };
 
     fn root() -> bool {
         let root = rustix::process::geteuid().is_root();
@@ -310,18 +310,18 @@ mod tests {
         if !root() {
             return;
         }
-        let mut target = Command::new("sleep").arg("100").uid(NOBODY.uid).gid(NOBODY.gid).spawn().unwrap();
+        let mut target = Command::new("sleep").arg("100").uid(ORDINARY.uid).gid(ORDINARY.gid).spawn().unwrap();
         let (pid, signalled) = (target.id(), channel());
         // As the daemon sends it; then it is looked at while it is still there.
         let (end, until) = channel::<()>();
         let sender = std::thread::spawn(move || {
-            send(pid, 0, NOBODY).unwrap();
+            send(pid, 0, ORDINARY).unwrap();
             signalled.0.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
             _ = until.recv();
         });
         let thread = signalled.1.recv().unwrap();
         let script = format!("kill -0 {thread} && echo may");
-        let attempt = Command::new("sh").args(["-c", &script]).uid(NOBODY.uid).gid(NOBODY.gid).output().unwrap();
+        let attempt = Command::new("sh").args(["-c", &script]).uid(ORDINARY.uid).gid(ORDINARY.gid).output().unwrap();
         drop(end);
         sender.join().unwrap();
         target.kill().unwrap();
@@ -348,7 +348,7 @@ mod tests {
                 logger: None,
             };
             let files = rustix::process::getrlimit(Resource::Nofile);
-            Start { token: 1, node: 0, user: NOBODY, master: 0, job, files }
+            Start { token: 1, node: 0, user: ORDINARY, master: 0, job, files }
         };
         let refusal = match spawn(&of(&inner)) {
             Err(refusal) => refusal,

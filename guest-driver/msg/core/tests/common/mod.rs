@@ -61,7 +61,7 @@ pub(crate) struct Flying {
 pub(crate) struct World {
     config: Config,
     pub(crate) engines: Vec<Engine>,
-    /// By who sends and who receives.
+    /// By sender and receiver.
     pub(crate) channels: BTreeMap<(usize, usize), VecDeque<Flying>>,
     /// Bytes of slots, by owner, writer and slot.
     slots: BTreeMap<(usize, usize, u16), Vec<u8>>,
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// The same: who gets a message that has just arrived.
+    /// The same: the receive that gets a message which has just arrived.
     fn arrives(&mut self, send: usize) {
         let sent = &self.sends[send];
         if self.closed.contains(&sent.to) {
@@ -227,7 +227,7 @@ impl World {
         self.act(number(at.process))
     }
 
-    /// A process ends: the others are told, and what was on its way to it or from it is no more.
+    /// A process ends: the others are notified, and what was on its way to it or from it is no more.
     pub(crate) fn kill(&mut self, who: usize) -> Result<(), String> {
         self.gone.insert(who);
         self.channels.retain(|(from, to), _| *from != who && *to != who);

@@ -124,7 +124,7 @@ impl Bare {
             }
             Err(why) => why.to_string(),
         };
-        names.into_iter().for_each(|name| values.give_up(name, &why));
+        names.into_iter().for_each(|name| values.exclude(name, &why));
     }
 
     /// Nanoseconds that the server measures.

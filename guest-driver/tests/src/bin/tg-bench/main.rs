@@ -138,22 +138,22 @@ fn mark(op: &str, why: &str) {
 /// The values of a round, and what is not tried any more.
 struct Round<'a> {
     ns: BTreeMap<String, f64>,
-    given_up: &'a mut BTreeSet<&'static str>,
+    excluded: &'a mut BTreeSet<&'static str>,
 }
 
 impl Round<'_> {
     /// Measures something that has a name; if it fails it is marked, and left out from then on.
     fn part(&mut self, name: &'static str, f: impl FnOnce(&mut BTreeMap<String, f64>) -> Outcome<()>) {
-        if self.given_up.contains(name) {
+        if self.excluded.contains(name) {
             return;
         }
         if let Err(why) = f(&mut self.ns) {
-            self.give_up(name, &why.to_string());
+            self.exclude(name, &why.to_string());
         }
     }
 
-    fn give_up(&mut self, name: &'static str, why: &str) {
-        if self.given_up.insert(name) {
+    fn exclude(&mut self, name: &'static str, why: &str) {
+        if self.excluded.insert(name) {
             mark(name, why);
         }
     }
@@ -171,10 +171,10 @@ fn measure(
     let mut by_crate = Bare::open(slot::CRATE, None);
     let sources = copies::Sources::new(lead.node(), data)?;
     eprintln!("tg-bench: 16 MiB of registered memory in {}", sources.runs());
-    let mut given_up = BTreeSet::new();
+    let mut excluded = BTreeSet::new();
     // The first round pays for page faults and caches.
     for round in 0..=options.rounds {
-        let mut values = Round { ns: BTreeMap::new(), given_up: &mut given_up };
+        let mut values = Round { ns: BTreeMap::new(), excluded: &mut excluded };
         own.round(options, &mut values.ns)?;
         bare.round(&mut values, options);
         by_crate.crate_round(&mut values, options);

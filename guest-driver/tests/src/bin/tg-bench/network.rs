@@ -81,7 +81,7 @@ impl Udp {
         loop {
             match self.0.recv(&mut bytes) {
                 Ok(8) if u64::from_le_bytes(bytes) == value => return Ok(()),
-                // Of an order that was given up.
+                // Of an order that was abandoned.
                 Ok(_) => {}
                 Err(e) => return Err(failed("UDP", e)),
             }
@@ -210,13 +210,13 @@ impl Bulk {
     /// `order` and the next number are those of its two measurements.
     pub(crate) fn round(&self, lead: &mut Lead<'_>, order: u64, values: &mut Round<'_>) -> Outcome<()> {
         for (name, both) in self.names.into_iter().zip([false, true]) {
-            if values.given_up.contains(name) {
+            if values.excluded.contains(name) {
                 continue;
             }
             let tcp = match &self.tcp {
                 Ok(tcp) => tcp,
                 Err(e) => {
-                    values.give_up(name, &e.to_string());
+                    values.exclude(name, &e.to_string());
                     continue;
                 }
             };

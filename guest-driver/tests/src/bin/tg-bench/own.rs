@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Accesses and operations of one node, with nobody at the other end; and those of a device inside QEMU.
+//! Accesses and operations of one node, without a peer; and those of a device inside QEMU.
 
 use crate::{Options, batch, nanoseconds};
 use std::collections::BTreeMap;

@@ -119,7 +119,7 @@ pub(crate) fn all<'a>(
     let asleep = move |value: u64| loop {
         match exports.queue.pop_wait(Some(PATIENCE))? {
             Some(found) if found == value => return Ok(()),
-            // Of an order that was given up.
+            // Of an order that was abandoned.
             Some(_) => {}
             None => return Err(Failure::Refused(format!("no notification has come in {PATIENCE:?}"))),
         }
@@ -241,13 +241,13 @@ impl Wires<'_> {
     /// Round trips of every kind; `oneway` is one way only.
     pub(crate) fn round(&mut self, lead: &mut Lead<'_>, pings: u64, values: &mut Round<'_>) -> Outcome<()> {
         for (index, Wire { name, ends }) in self.list.iter_mut().enumerate() {
-            if values.given_up.contains(*name) {
+            if values.excluded.contains(*name) {
                 continue;
             }
             let (send, wait) = match ends {
                 Ok(ends) => ends,
                 Err(e) => {
-                    values.give_up(name, &e.to_string());
+                    values.exclude(name, &e.to_string());
                     continue;
                 }
             };
@@ -281,15 +281,15 @@ impl Wires<'_> {
         match direct {
             Ok(direct) => kinds.push(("direct_store", "direct_load", direct.as_ptr(), 0)),
             Err(why) => {
-                values.give_up("direct_store", &why.to_string());
-                values.give_up("direct_load", &why.to_string());
+                values.exclude("direct_store", &why.to_string());
+                values.exclude("direct_load", &why.to_string());
             }
         }
         match &self.shared {
             Some(shared) => kinds.push(("ivshmem_store", "ivshmem_load", shared.at(), shared::FREE)),
             None => {
-                values.give_up("ivshmem_store", "there is no ivshmem-plain");
-                values.give_up("ivshmem_load", "there is no ivshmem-plain");
+                values.exclude("ivshmem_store", "there is no ivshmem-plain");
+                values.exclude("ivshmem_load", "there is no ivshmem-plain");
             }
         }
         for _ in 0..TURNS {

@@ -295,7 +295,7 @@ fn one_place(site: &Site, address: u64, uses: &[&Use], watched: &mut Watched) ->
         cli::check(right, || format!("{what}: exit code {code:?}: {said}"))?;
         watched.look(&what)?;
         if failed {
-            // Of an allocation that may fail without a word there is none in the log.
+            // Of an allocation that may fail silently there is none in the log.
             watched.found.failed.entry(site.clone()).or_insert(1);
             // Nothing of it is left that another use would meet.
             goes_well(name, &format!("after {site} has failed"))?;

@@ -138,8 +138,8 @@ const REPORTS: [&str; 10] = [
     "refcount_t:",
 ];
 
-/// What it says of a mistake of its own: without memory for an interrupt's files in /proc it goes on, and then does not
-/// find them when the interrupt ends (`unregister_irq_proc`).
+/// What it says of a mistake of its own: without memory for an interrupt's files in /proc it continues, and then does
+/// not find them when the interrupt ends (`unregister_irq_proc`).
 const OF_THE_KERNEL: &str = "remove_proc_entry+0x";
 
 /// Reads the kernel's log from now on.

@@ -2,7 +2,7 @@
 //! Attacks by one thread: sizes, flags, pointers, fields, handles, request numbers, read() and poll().
 
 use crate::held::guesses;
-use crate::tables::others_go_on;
+use crate::tables::others_continue;
 use crate::watch::step;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -392,7 +392,7 @@ pub(crate) fn reads() -> Outcome<u64> {
     if ready != 0 {
         return Err(Failure::Check(format!("poll() finds {:#x} without an event", polled.revents)));
     }
-    others_go_on()?;
+    others_continue()?;
     Ok(calls + 6)
 }
 

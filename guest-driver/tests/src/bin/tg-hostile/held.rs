@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Structures in memory whose page faults the process itself handles (userfaultfd): the driver reads and writes them as
-//! late as the process likes. Meanwhile others go on, and nothing is to be had early.
+//! late as the process likes. Meanwhile others continue, and nothing is to be had early.
 
-use crate::tables::{Tables, others_go_on};
+use crate::tables::{Tables, others_continue};
 use crate::watch::{PATIENCE, step};
 use std::fs::File;
 use std::os::fd::{FromRawFd, IntoRawFd};
@@ -152,8 +152,8 @@ pub(crate) fn every(world: &World) -> Outcome<u64> {
             let end = end_of(row).filter(|_| when == When::Written);
             let before = end.map(|end| guesses(world, end)).transpose()?;
             let meanwhile = || match end.zip(before) {
-                Some((end, before)) => guess(world, end, &before).and_then(|()| others_go_on()),
-                None => others_go_on(),
+                Some((end, before)) => guess(world, end, &before).and_then(|()| others_continue()),
+                None => others_continue(),
             };
             let (held, answer, bytes) = while_held(&world.file, (ioctl, &made, when), meanwhile)?;
             expect(&what, answer, row.answers)?;
@@ -182,7 +182,7 @@ fn closed_meanwhile((ioctl, row): (&Ioctl, &Row), world: &World, before: &Tables
     let (held, answer, _) = while_held(&file, (ioctl, &made, When::Read), || {
         // SAFETY: the only owner of it.
         unsafe { libc::close(number) };
-        others_go_on()
+        others_continue()
     })?;
     if !held {
         // SAFETY: as above; it was not closed meanwhile.

@@ -28,7 +28,7 @@ Usage: tg-hostile [--only TEXT] [--rounds N]
   --rounds N       how often each object is used by several threads while it is closed [10]
 
 An attack is refused with an errno, or does what it may, and leaves nothing: objects, contexts and pinned pages are
-those that were there before, and a process beside it goes on. With `gone` it makes one object of each kind, prints
+those that were there before, and a process beside it continues. With `gone` it makes one object of each kind, prints
 \"ready\", waits until the board has gone, and sends everything once more. With `neighbours` it measures what another
 process of the node notices, in N turns each: its rounds beside a hostile user, and beside one that only computes.
 

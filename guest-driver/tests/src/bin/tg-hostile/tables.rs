@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the board has, by the driver's tables, and whether a process beside goes on.
+//! What the board has, by the driver's tables, and whether a process beside continues.
 
 use crate::watch::PATIENCE;
 use std::time::{Duration, Instant};
@@ -53,8 +53,8 @@ impl Tables {
     }
 }
 
-/// A process beside goes on: it makes one object of each kind, and ends them.
-pub(crate) fn others_go_on() -> Outcome<()> {
+/// A process beside continues: it makes one object of each kind, and ends them.
+pub(crate) fn others_continue() -> Outcome<()> {
     drop(World::new()?);
     Ok(())
 }

@@ -20,7 +20,7 @@ pub(crate) struct Faults {
     pub(crate) shifted: Option<Tile>,
 }
 
-/// Serves under a name until it is told to end.
+/// Serves under a name until a `Request::End` comes.
 pub(crate) fn serve(name: &str, threads: usize, faults: Faults) -> Outcome<()> {
     let messages = open()?;
     // All threads of the system receive as one of the messages': whichever is free takes the next request.
@@ -79,7 +79,7 @@ impl Server<'_> {
             last = if got.from == self.thread.endpoint() { None } else { send() };
             if ends {
                 last.into_iter().for_each(wait);
-                // The others wait for requests: the next one is told by this one.
+                // The others wait for requests: this one sends the end to the next one.
                 if self.running.fetch_sub(1, Ordering::Relaxed) > 1 {
                     let (end, bytes) = Request::End.encode();
                     self.thread.send(self.thread.endpoint(), end, &bytes).map_err(refused)?;

@@ -13,7 +13,7 @@ use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::stats::Summary;
 use telegraphos_msg::{Endpoint, Thread};
 
-/// What a viewer is told by its command line.
+/// What the command line of a viewer sets.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) seed: u64,

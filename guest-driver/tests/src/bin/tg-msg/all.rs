@@ -103,7 +103,7 @@ fn one_of_many(messages: &Messages, peers: &[Process], mine: usize, per: u32, co
     let endpoint = |n: usize| Endpoint { process: peers[n / per as usize], thread: (n % per as usize) as u32 };
     let threads = threads(messages, per)?;
     let number = |thread: usize| mine * per as usize + thread;
-    // Nobody is sent to before it can receive.
+    // Nothing is sent to a process before it can receive.
     let ready = |from: Endpoint| -> Outcome<()> { messages.connect(from.process, PATIENCE).map_err(refused) };
     peers.iter().try_for_each(|process| ready(Endpoint { process: *process, thread: 0 }))?;
     run(

@@ -36,7 +36,7 @@ fn tagged(tag: u32) -> Pattern {
     Pattern { tag: Some(tag), ..Pattern::default() }
 }
 
-/// Receives batches, until it is told that that was all.
+/// Receives batches, until a message with the tag [`END`] comes.
 pub(crate) fn sink(options: Options, name: &str, bytes: usize, first: First) -> Outcome<()> {
     let messages = open(options)?;
     let (control, thread) = (messages.thread(1).map_err(refused)?, messages.thread(2).map_err(refused)?);

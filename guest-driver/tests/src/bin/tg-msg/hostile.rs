@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that speaks what messages are made of, and lies. It knows their layout (`guest-driver/msg/src/layout.rs`)
-//! from nobody but itself: what a stranger could write down.
+//! A process that speaks what messages are made of, and lies. It states their layout
+//! (`guest-driver/msg/core/src/layout.rs`) itself, as any other program could.
 
 use crate::{PATIENCE, refused};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -92,7 +92,7 @@ impl Liar {
     }
 }
 
-/// What a lie is, and whether the other gives up who says it.
+/// What a lie is, and whether the other process ends the connection with its sender.
 type Lie = (&'static str, bool, fn(&Liar) -> Outcome<()>);
 
 const LIES: [Lie; 14] = [
@@ -109,8 +109,8 @@ const LIES: [Lie; 14] = [
     }),
     ("an answer to nothing", true, |liar| liar.say(DONE, 3, 0)),
     ("a place for nothing", true, |liar| liar.say(CLEAR, 3, 0)),
-    ("bytes that nobody asked for", true, |liar| liar.say(STORED, 3, 1)),
-    ("bytes of a request that nobody asked for", true, |liar| {
+    ("bytes that were not requested", true, |liar| liar.say(STORED, 3, 1)),
+    ("bytes of a request that were not requested", true, |liar| {
         liar.packet(REQUEST, 4, 0, 100_000)?;
         liar.say(STORED, 4, 1)
     }),
@@ -133,13 +133,13 @@ fn number_of(node: &Node, to: u16, name: &str) -> Outcome<u64> {
 pub(crate) fn lies(to: u16, name: &str) -> Outcome<()> {
     let node = Node::open()?;
     let number = number_of(&node, to, name)?;
-    for (attempt, (lie, given_up, tell)) in (0..).zip(LIES) {
+    for (attempt, (lie, ends, tell)) in (0..).zip(LIES) {
         let liar = Liar::connect(&node, to, number, attempt)?;
         tell(&liar)?;
-        if given_up {
+        if ends {
             Liar::wait(&liar.queue, |kind| kind == GOODBYE)
                 .map(drop)
-                .map_err(|_| Failure::Check(format!("{lie}: the other has not given this one up")))?;
+                .map_err(|_| Failure::Check(format!("{lie}: the other has not ended the connection")))?;
         } else {
             // It still listens: to a message for a thread that there is not, for which there is an answer.
             let head = [5 | 99 << 32, 7, 0, 0_u64];
@@ -148,7 +148,7 @@ pub(crate) fn lies(to: u16, name: &str) -> Outcome<()> {
                 .map(drop)
                 .map_err(|_| Failure::Check(format!("{lie}: the other does not listen any more")))?;
         }
-        println!("{lie}: {}", if given_up { "given up" } else { "nothing" });
+        println!("{lie}: {}", if ends { "connection ended" } else { "nothing" });
     }
     hellos(&node, to, number)
 }
@@ -176,7 +176,7 @@ fn hellos(node: &Node, to: u16, number: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// A message whose bytes nobody finds: its receive says so, and this process is answered.
+/// A message whose bytes are not found: its receive says so, and this process is answered.
 pub(crate) fn nowhere(to: u16, name: &str) -> Outcome<()> {
     let node = Node::open()?;
     let liar = Liar::connect(&node, to, number_of(&node, to, name)?, 0)?;
@@ -290,7 +290,7 @@ impl Reach {
     }
 }
 
-/// A receiver that goes on using the memory of a message when that has ended, with all that it has had for it.
+/// A receiver that still uses the memory of a message when that has ended, with all that it has had for it.
 pub(crate) fn lingers(to: u16, name: &str, way: Way) -> Outcome<()> {
     let node = Node::open()?;
     let number = number_of(&node, to, name)?;

@@ -152,7 +152,7 @@ impl End for Notify<'_> {
     fn fill(&mut self, bytes: &[u8]) -> Outcome<()> {
         let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
         self.words.iter_mut().zip(words).for_each(|(to, word)| *to = word);
-        // SAFETY: no copy is under way, and nobody else uses it.
+        // SAFETY: no copy is under way, and nothing else uses it.
         let own = unsafe { &mut *self.board.bytes };
         own[..bytes.len()].copy_from_slice(bytes);
         Ok(())
@@ -193,7 +193,7 @@ impl<'a> Message<'a> {
 impl End for Message<'_> {
     fn send(&mut self, size: usize) -> Outcome<()> {
         self.settle()?;
-        let to = self.other.ok_or(Failure::Check("nobody has sent yet".into()))?;
+        let to = self.other.ok_or(Failure::Check("no process has sent yet".into()))?;
         let sent = self.thread.send_dma(to, 0, std::mem::take(&mut self.out), size);
         self.sent = Some(sent.map_err(refused)?);
         Ok(())
@@ -349,7 +349,7 @@ pub(crate) fn partner(options: Options, name: &str) -> Outcome<()> {
         let mut end = Message::of(&messages, None)?;
         let _name = messages.publish(&of_layer(name, number)).map_err(refused)?;
         answer(&mut end, *layer, size)?;
-        // It is told when the other one has the last answer.
+        // An order comes when the other one has the last answer.
         control.receive(Pattern::default(), &mut order).map_err(refused)?;
     }
 }

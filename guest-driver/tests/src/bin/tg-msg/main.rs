@@ -71,14 +71,14 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
        tg-msg lies NODE NAME       tells such a process (`serve`) lies
        tg-msg nowhere NODE NAME    sends it a message whose bytes are nowhere
        tg-msg lends NAME           sends a process long messages from memory that it uses for something else afterwards
-       tg-msg lingers NODE NAME    goes on using what such a process has sent it, or let it store
+       tg-msg lingers NODE NAME    still uses later what such a process has sent it, or let it store
        tg-msg intrudes NODE MEMORY the same of a third node, which has the name
        tg-msg wrong                what cannot be done, and what that says
        tg-msg ports                that one port does not do where a thread blocks in it, and two do (s4)
        tg-msg gateway NAME         passes on what neighbours say to each other, and says whom it reaches, until its input
                                    ends
        tg-msg far NODE NAME        what cannot be done with such a process (`serve`) of another cluster
-       tg-msg stranger ADDRESS     connects to a gateway without having the key, in several ways
+       tg-msg keyless ADDRESS      connects to a gateway without having the key, in several ways
 
 Options: --way get|put             who moves the bytes of long messages
          --paper                   blocks of 64 KiB, and no message of more than 32 of them
@@ -210,7 +210,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         ["wrong"] => wrong::wrong(),
         ["gateway", name] => routes::gateway(options, name),
         ["far", node, name] => routes::far(options, cli::number("NODE", node)?, name),
-        ["stranger", address] => routes::stranger(address),
+        ["keyless", address] => routes::keyless(address),
         ["lies", node, name] => hostile::lies(cli::number("NODE", node)?, name),
         ["lends", name] => hostile::lends(options, name),
         ["lingers", node, name] => hostile::lingers(cli::number("NODE", node)?, name, options.config.way),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Statements of the papers: of one process, or of one and another, which does as it is told.
+//! Statements of the papers: of one process, or of one and another, which performs its orders.
 
 use crate::{PATIENCE, ended, find, open, refused};
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub(crate) fn bounds() -> Outcome<()> {
     Ok(())
 }
 
-/// Does as it is told.
+/// Performs the orders of another process, until [`order::END`].
 pub(crate) fn taker(options: Options, name: &str) -> Outcome<()> {
     let messages = open(options)?;
     let (orders, data) = (messages.thread(ORDERS).map_err(refused)?, messages.thread(DATA).map_err(refused)?);
@@ -101,7 +101,7 @@ pub(crate) fn taker(options: Options, name: &str) -> Outcome<()> {
     }
 }
 
-/// A process that does as it is told.
+/// A process that performs orders.
 struct Taker<'a> {
     orders: &'a Thread<'a>,
     at: Endpoint,

@@ -26,7 +26,7 @@ fn sends_while_blocked(ports: &[Mutex<Port>]) -> Outcome<bool> {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(move || -> Outcome<Option<u64>> {
             let port = first.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            // Nobody waits for it any more if this fails.
+            // No thread waits for it any more if this fails.
             _ = blocked.send(());
             Ok(port.queue.pop_wait(Some(2 * NOT))?)
         });

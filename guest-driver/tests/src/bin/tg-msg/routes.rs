@@ -68,9 +68,9 @@ pub(crate) fn far(options: Options, node: u16, name: &str) -> Outcome<()> {
     let thread = messages.thread(1).map_err(refused)?;
     let process = find(&messages, node, name)?;
     messages.connect(process, PATIENCE).map_err(refused)?;
-    let nobody = Endpoint { process, thread: 9 };
+    let absent = Endpoint { process, thread: 9 };
     for (what, length) in [("a thread that is not there", 8), ("a long message to it", 100_000)] {
-        let sent = thread.send(nobody, 0, &vec![7; length]);
+        let sent = thread.send(absent, 0, &vec![7; length]);
         is_refused(what, sent, "the thread that it is for is not there")?;
     }
     for (what, process) in [
@@ -79,7 +79,7 @@ pub(crate) fn far(options: Options, node: u16, name: &str) -> Outcome<()> {
     ] {
         is_refused(what, thread.send(Endpoint { process, thread: 1 }, 0, b"x"), "no route leads there")?;
     }
-    is_refused("a name of nobody", messages.find(node, "nobody"), "no process of node")?;
+    is_refused("a name that is not published", messages.find(node, "unpublished"), "no process of node")?;
     // The process is still there.
     thread.send(Endpoint { process, thread: 1 }, 5, b"whole").map_err(refused)
 }
@@ -101,12 +101,12 @@ fn strange(address: &str, said: &[u8]) -> Outcome<usize> {
     }
 }
 
-pub(crate) fn stranger(address: &str) -> Outcome<()> {
+pub(crate) fn keyless(address: &str) -> Outcome<()> {
     const SAID: [&[u8]; 3] = [b"", b"GET / HTTP/1.0\r\n\r\n", &[0xff; 4096]];
     std::thread::scope(|scope| {
-        let strangers = SAID.map(|said| (said, scope.spawn(move || strange(address, said))));
-        for (said, stranger) in strangers {
-            let back = stranger.join().map_err(|_| Failure::Check("a thread has panicked".into()))??;
+        let attempts = SAID.map(|said| (said, scope.spawn(move || strange(address, said))));
+        for (said, attempt) in attempts {
+            let back = attempt.join().map_err(|_| Failure::Check("a thread has panicked".into()))??;
             println!("{} strange bytes: {back} came back, and that was the end", said.len());
         }
         Ok(())

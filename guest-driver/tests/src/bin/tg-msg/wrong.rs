@@ -8,7 +8,7 @@ use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_msg::{Config, Endpoint, Error, Memory, Messages, Options, Pattern, Process};
 
 /// A node that is not there.
-const NOBODY: u16 = 60;
+const ABSENT: u16 = 60;
 
 /// Fails unless it was refused with these words.
 pub(crate) fn is_refused<T>(what: &str, result: Result<T, Error>, words: &str) -> Outcome<()> {
@@ -34,18 +34,18 @@ pub(crate) fn wrong() -> Outcome<()> {
     let name = messages.publish("wrong").map_err(refused)?;
     is_refused("a name that is taken", messages.publish("wrong"), "already exports that name")?;
     drop(name);
-    is_refused("a name of nobody", messages.find(me.node, "wrong"), "no process of node")?;
-    is_refused("a node that is not there", messages.find(NOBODY, "wrong"), "no process of node 60")?;
+    is_refused("a name that is not published", messages.find(me.node, "wrong"), "no process of node")?;
+    is_refused("a node that is not there", messages.find(ABSENT, "wrong"), "no process of node 60")?;
     // Processes that are not there: on such a node, and on this one.
-    for process in [Process { node: NOBODY, number: 1 }, Process { node: me.node, number: 1 }] {
+    for process in [Process { node: ABSENT, number: 1 }, Process { node: me.node, number: 1 }] {
         let to = Endpoint { process, thread: 1 };
         is_refused(&format!("a message to {process}"), one.send(to, 0, b"x"), "is not reached")?;
         let receive = one.receive_timeout(Pattern::exactly(to, 0), &mut [0; 8], Duration::from_secs(1));
         is_refused(&format!("a receive from {process}"), receive, "is not reached")?;
     }
-    let nobody = Endpoint { process: me, thread: 9 };
-    is_refused("a thread that is not there", one.send(nobody, 0, b"x"), "the thread that it is for is not there")?;
-    is_refused("a long message to it", one.send(nobody, 0, &[7; 100_000]), "the thread that it is for is not there")?;
+    let absent = Endpoint { process: me, thread: 9 };
+    is_refused("a thread that is not there", one.send(absent, 0, b"x"), "the thread that it is for is not there")?;
+    is_refused("a long message to it", one.send(absent, 0, &[7; 100_000]), "the thread that it is for is not there")?;
     let long = vec![7; (1 << 20) + 1];
     is_refused("a message that is too long", one.send(two.endpoint(), 0, &long), "expected at most 1048576")?;
     let memory = Memory::from(vec![7; 8]);
@@ -71,7 +71,7 @@ pub(crate) fn wrong() -> Outcome<()> {
         is_refused("a receive that was withdrawn", receive.wait().outcome, "it was withdrawn")?;
     }
     let short = two.receive_timeout(Pattern::default(), &mut [0], Duration::from_millis(10));
-    is_refused("a receive with nobody to send", short, "no message within 10ms")?;
+    is_refused("a receive without a sender", short, "no message within 10ms")?;
     // A thread that is closed, and then all.
     let receive = two.receive_copy(Pattern::default(), 1).map_err(refused)?;
     drop(two);

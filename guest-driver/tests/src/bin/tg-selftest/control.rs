@@ -106,14 +106,14 @@ pub(crate) fn secret(context: &mut Context<'_>) -> Verdict {
 
 pub(crate) fn listed_nodes(context: &mut Context<'_>) -> Verdict {
     let peers = context.peers;
-    let (for_left, for_nobody) = (context.name("left"), context.name("nobody"));
+    let (for_left, for_none) = (context.name("left"), context.name("none"));
     let admitted = context.node().export(&for_left, 4096).mode(0o606).nodes(&[peers.left()]).create()?;
-    let closed = context.node().export(&for_nobody, 4096).mode(0o606).nodes(&[]).create()?;
+    let closed = context.node().export(&for_none, 4096).mode(0o606).nodes(&[]).create()?;
     context.sync()?;
     let right = context.node().import(peers.right(), &for_left).open()?;
     right.put64(0, 9)?;
     right.quiet()?;
-    refused("an import by a node not listed", context.node().import(peers.right(), &for_nobody).open(), libc::ENOENT)?;
+    refused("an import by a node not listed", context.node().import(peers.right(), &for_none).open(), libc::ENOENT)?;
     if peers.all.len() > 2 {
         let unlisted = context.node().import(peers.ring(2), &for_left).open();
         refused("an import by another node than the listed one", unlisted, libc::ENOENT)?;

@@ -502,7 +502,7 @@ pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
                         return Ok(error);
                     }
                 }
-                Err(Stop::Fail("copies go on though the exporter is dead".into()))
+                Err(Stop::Fail("copies continue though the exporter is dead".into()))
             }
         };
         let threads = [scope.spawn(until_error(&into, &from)), scope.spawn(until_error(&to, &out_of))];

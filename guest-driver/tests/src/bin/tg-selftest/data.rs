@@ -256,7 +256,7 @@ pub(crate) fn all_pairs(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// Loads that wait for each other's nodes: each HIB must go on serving while its own guest waits.
+/// Loads that wait for each other's nodes: each HIB must continue to serve while its own guest waits.
 pub(crate) fn cross_loads(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(PAGE)?;
     mine.store(0, 0x600d_u64 + u64::from(context.me()))?;

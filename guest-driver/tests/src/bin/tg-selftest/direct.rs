@@ -52,7 +52,7 @@ fn more<const N: usize>(later: [u64; N], earlier: [u64; N]) -> [u64; N] {
     std::array::from_fn(|n| later[n] - earlier[n])
 }
 
-/// A store is in the owner's memory before the next instruction of this node can tell anybody.
+/// A store is in the owner's memory before the next instruction of this node can notify another node.
 pub(crate) fn stores_and_loads(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = neighbour(context, 3 * UNIT + 4096)?;
     let end = 3 * UNIT + 4096;
@@ -155,7 +155,7 @@ pub(crate) fn counter_ends_with_its_import(context: &mut Context<'_>) -> Verdict
     let counting = context.import(context.peers.right(), "direct")?;
     let counter = counting.arm_counter(0, 1000, 1000)?;
     must(!right.state()?.direct, || "a counted import is still direct".into())?;
-    // As a process that is killed: nobody disarms it.
+    // As a process that is killed: nothing disarms it.
     std::mem::forget(counter);
     drop(counting);
     context.state_becomes(&right, "a direct one", |state| state.direct)?;
@@ -329,8 +329,8 @@ impl Drop for Unbound {
     }
 }
 
-/// A node whose memory device loses its driver goes on through the boards, and is direct again when it has one. What it
-/// exports directly ends, for others, too.
+/// A node whose memory device loses its driver continues through the boards, and is direct again when it has one. What
+/// it exports directly ends, for others, too.
 pub(crate) fn unbound(context: &mut Context<'_>) -> Verdict {
     let group = group(context)?;
     if user::uid() != 0 {

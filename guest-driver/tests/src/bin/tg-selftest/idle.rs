@@ -27,7 +27,7 @@ fn idle<T>(what: &str, wait: impl FnOnce() -> Verdict<T>) -> Verdict<T> {
     Ok(result)
 }
 
-/// An open file whose events nobody else reads: others cannot sleep until they come.
+/// An open file whose events have no other reader: threads with other files cannot sleep until events come.
 fn own_file(context: &Context<'_>) -> Verdict<Node> {
     Ok(Node::open_path(context.node().path())?)
 }

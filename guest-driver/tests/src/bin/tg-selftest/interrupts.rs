@@ -52,7 +52,7 @@ pub(crate) fn way_to_a_sleeper(context: &mut Context<'_>) -> Verdict {
 pub(crate) fn more_than_one_interrupt_handles(context: &mut Context<'_>) -> Verdict {
     const ROUNDS: u64 = 20;
     const ARMS: u64 = 100;
-    // An open file of its own, whose events nobody else reads.
+    // An open file of its own, whose events have no other reader.
     let node = Node::open_path(context.node().path())?;
     let mine = Queue::create(&node, &context.name("many")).words(8).mode(0o602).create()?;
     let right = context.enqueuer(context.peers.right(), "many")?;

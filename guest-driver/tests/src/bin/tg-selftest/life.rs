@@ -84,7 +84,7 @@ pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
     all_die(children)
 }
 
-/// Soft imports of memory and of a queue that have gone: whatever is done by them, this process goes on.
+/// Soft imports of memory and of a queue that have gone: whatever is done by them, this process continues.
 pub(crate) fn soft(context: &mut Context<'_>) -> Verdict {
     let (name, queue_name) = (context.name("data"), context.name("queue"));
     let node = context.node();
@@ -124,7 +124,7 @@ pub(crate) fn soft(context: &mut Context<'_>) -> Verdict {
     Ok(elements.close()?)
 }
 
-/// A soft import of a queue that nobody empties: the sender waits for a while, and is not held for ever.
+/// A soft import of a queue that no process empties: the sender waits for a while, and is not held for ever.
 pub(crate) fn soft_and_full(context: &mut Context<'_>) -> Verdict {
     let name = context.name("queue");
     let queue = Queue::create(context.node(), &name).wide().words(8).quota(1).mode(0o602).create()?;

@@ -206,7 +206,7 @@ pub(crate) fn quiet_timeout(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(4096)?;
     context.sync()?;
     let mut pending = 0u64;
-    // More impatient calls in a row than there are slots: giving up must not use slots up.
+    // More impatient calls in a row than there are slots: a timeout must not use slots up.
     for round in 1..=200u64 {
         right.put64(0, round)?;
         match right.quiet_timeout(Duration::ZERO) {

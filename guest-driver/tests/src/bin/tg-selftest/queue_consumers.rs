@@ -370,7 +370,7 @@ pub(crate) fn evicted(context: &mut Context<'_>) -> Verdict {
     context.sync()?;
     let begun = Instant::now();
     send_range(&right, 1, 3, 8)?;
-    // Meanwhile other queues go on.
+    // Meanwhile other queues continue.
     send_range(&to_other, 2, 0, 6)?;
     take_range(&other, 2, 0, 6)?;
     queue_becomes(&mine, "without its holder and not full", |state| state.evictions == 1 && !state.full)?;
@@ -379,7 +379,7 @@ pub(crate) fn evicted(context: &mut Context<'_>) -> Verdict {
     // Its own mapping has gone, too.
     let again = Queue::attach(context.node(), mine.handle())?;
     take_range(&again, 1, 0, 8)?;
-    stopped.go_on();
+    stopped.resume();
     same("how the one that stayed inside ended", stopped.wait(), End::Signal(libc::SIGBUS))?;
     log.note(2).store(1, Ordering::Release);
     same("how another one that had it mapped ended", bystander.wait(), End::Signal(libc::SIGBUS))?;

@@ -179,13 +179,13 @@ pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
 pub(crate) fn who_may(context: &mut Context<'_>) -> Verdict {
     let (node, right) = (context.node(), context.peers.right());
     let secret = *b"sixteen bytes of";
-    let names = ["closed", "secret", "for-left", "for-nobody"].map(|part| context.name(part));
+    let names = ["closed", "secret", "for-left", "for-none"].map(|part| context.name(part));
     let create = |name: &str| Queue::create(node, name).words(8).mode(0o602);
     let closed = create(&names[0]).mode(0o400).create()?;
     let secretive = create(&names[1]).secret(secret).create()?;
     let for_left = create(&names[2]).nodes(&[context.peers.left()]).create()?;
-    let for_nobody = create(&names[3]).nodes(&[]).create()?;
-    for queue in [closed, secretive, for_left, for_nobody] {
+    let for_none = create(&names[3]).nodes(&[]).create()?;
+    for queue in [closed, secretive, for_left, for_none] {
         context.keep_queue(queue);
     }
     context.sync()?;
@@ -582,7 +582,7 @@ fn import_with_room(node: &Node, far: telegraphos::NodeId, name: &str) -> Verdic
 
 /// However many imports of a full queue are closed with elements on their way: others are opened and closed meanwhile,
 /// and the elements come.
-pub(crate) fn closing_delays_nobody(context: &mut Context<'_>) -> Verdict {
+pub(crate) fn closing_delays_no_others(context: &mut Context<'_>) -> Verdict {
     const SENDERS: u32 = 14;
     let (mine, right) = context.queue_pair("full", |q| q.words(8).quota(1))?;
     let (_segment, far) = context.neighbour(4096)?;

@@ -415,7 +415,7 @@ pub(crate) fn held(context: &mut Context<'_>) -> Verdict {
 }
 
 /// While one queue is stopped for good, everything else between the same nodes continues (SPEC E12).
-pub(crate) fn others_go_on(context: &mut Context<'_>) -> Verdict {
+pub(crate) fn others_continue(context: &mut Context<'_>) -> Verdict {
     let span = Duration::from_millis(250);
     let (_segment, far) = context.neighbour(4096)?;
     let (stopped, full) = context.queue_pair("stopped", |q| q.words(8).quota(1))?;
@@ -453,7 +453,7 @@ pub(crate) fn others_go_on(context: &mut Context<'_>) -> Verdict {
             ended.store(true, Ordering::Release);
             let taken = joined(consumer)?;
             worked.and(synced)?;
-            must(rounds > 0 && taken > 0, || format!("{phase}, {rounds} rounds went on, and {taken} elements came"))
+            must(rounds > 0 && taken > 0, || format!("{phase}, {rounds} rounds ran, and {taken} elements came"))
         })?;
     }
     must(stopped.state()?.held, || "the full queue was not stopped all the time".into())?;

@@ -74,7 +74,7 @@ pub(crate) fn huge_pages(context: &mut Context<'_>) -> Verdict {
             copies(context, &memory, 8)
         }
         Err(_) if user::uid() != 0 => {
-            // The others go on.
+            // The other nodes continue.
             context.neighbour(SIZE as u64)?;
             context.seeds()?;
             SHAPES.iter().try_for_each(|_| context.sync().and_then(|()| context.sync()))?;

@@ -160,7 +160,7 @@ pub(crate) fn who_may(context: &mut Context<'_>) -> Verdict {
     let listed = context.name("listed");
     let for_left = Replicated::create(node, &listed, PAGE).mode(0o606).nodes(&[context.peers.left()]).create()?;
     let closed = context.name("closed");
-    let for_nobody = Replicated::create(node, &closed, PAGE).mode(0o606).nodes(&[]).create()?;
+    let for_none = Replicated::create(node, &closed, PAGE).mode(0o606).nodes(&[]).create()?;
     context.sync()?;
     let join = |name: &str| Replicated::join(node, right, name).mode(0o606);
     refused("joining without the secret", join(&name).open(), libc::EACCES)?;
@@ -190,7 +190,7 @@ pub(crate) fn who_may(context: &mut Context<'_>) -> Verdict {
     reader.must_end(End::Signal(libc::SIGSEGV))?;
     context.sync()?;
     same("the word after that", open.load::<u64>(0)?, 13)?;
-    drop((copy, for_nobody));
+    drop((copy, for_none));
     context.sync()
 }
 

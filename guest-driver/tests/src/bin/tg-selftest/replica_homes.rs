@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The home of a replicated segment moves from node to node while all go on.
+//! The home of a replicated segment moves from node to node while all nodes continue.
 
 use crate::context::{Context, Stop, Verdict, must, refused, same};
 use crate::queues::SOON;

@@ -336,7 +336,7 @@ pub(crate) fn copy_killed(context: &mut Context<'_>) -> Verdict {
     Ok(())
 }
 
-/// Owner order without counters: what is at rest is equal everywhere all the same.
+/// Owner order without counters: what is at rest is equal everywhere regardless.
 pub(crate) fn owner_mode(context: &mut Context<'_>) -> Verdict {
     const WORDS: u64 = 16;
     let (nodes, me) = context.place();

@@ -6,6 +6,7 @@
  * net_peer.c       other nodes come and go
  * net_data.c       frames
  * net_multicast.c  frames to all nodes, where the switch makes their copies
+ * net_base.c       what these stand on; none depends on one above it
  *
  * Every node exports one segment for each node that it exchanges frames with, to which that node
  * alone has access. Its units:
@@ -13,7 +14,7 @@
  *   0     word 0: where the other node continues to write frames here ("tail")
  *   1     word 0: where the other node continues to read what this node wrote there ("head")
  *   2...  frames, each behind a struct tg_net_record or tg_net_short, at multiples of the former's
- *         size, and at their end TG_NET_WORDS, which nobody watches
+ *         size, and at their end TG_NET_WORDS, which are not watched
  *
  * Both are offsets into the frames. All words are written by the other node's plain stores. The
  * frames come by these, too, or by copies of the board. A tail is stored after the frames before
@@ -28,8 +29,8 @@
  *
  * Whatever another node writes is checked where it is used, and is used once it is a copy.
  */
-#ifndef TELEGRAPHOS_NET_H
-#define TELEGRAPHOS_NET_H
+#ifndef TELEGRAPHOS_NET_BASE_H
+#define TELEGRAPHOS_NET_BASE_H
 
 #include <linux/bitmap.h>
 #include <linux/if_ether.h>
@@ -212,9 +213,9 @@ struct tg_net_copy {
  * @frames: Where they are, in one piece.
  * @size: Bytes of that.
  * @tail: Where the other node continues.
- * @head: Where in its memory it is told what has been read.
+ * @head: Where in the other node's memory @at is stored for it.
  * @at: Where the next frame is read.
- * @told: What it was told last.
+ * @told: What was stored at @head last.
  * @armed: The page of @tail is watched since it was @seen.
  * @seen: Tail that was seen.
  */
@@ -233,7 +234,7 @@ struct tg_net_reader {
  * struct tg_net_peer - another node
  * @net: Network device.
  * @node: The node.
- * @cookie: This node's number for the connection. Changed when this node gives one up. The
+ * @cookie: This node's number for the connection. Changed when this node ends one. The
  *	work's, as what follows up to @up.
  * @their: The other node's number that @segment was made for, or 0.
  * @refused: Its word, where that was not its own: it was not there.
@@ -246,7 +247,7 @@ struct tg_net_reader {
  * @join: Number of the join that made @copy.
  * @join_at: Not to be made before, in jiffies.
  * @up: Frames can be exchanged. Written under tg_net.lock.
- * @broken: It is to be given up. Any context.
+ * @broken: Its connection is to be ended. Any context.
  * @window: @remote's plain window. Valid while @up, as what follows.
  * @arguments: @remote's argument window.
  * @frames: Frames of @segment, in one piece.
@@ -256,14 +257,14 @@ struct tg_net_reader {
  * @rx: Frames to this node alone.
  * @all: Frames to all nodes, in @copy.
  * @listens: @all can be read. Written by the work.
- * @started: @all has been told where it begins. The poll's.
+ * @started: @all begins where @start has said. The poll's.
  * @tx_size: Bytes of frames at the other node. Under tg_net.lock, as all that follows.
  * @tx_at: Where the next frame goes.
- * @tx_told: Tail that the other node was told last.
- * @tx_end: Tail that it can be told.
- * @tx_head: Head that it has told.
+ * @tx_told: Tail that was stored at the other node last.
+ * @tx_end: Tail that can be stored there.
+ * @tx_head: Head that it has stored.
  * @head_seen: The same, sound or not.
- * @joined: The join that it has been told the beginning of; or 0.
+ * @joined: The join whose beginning has been stored for it; or 0.
  * @all_head: Where it continues to read this node's frames to all.
  * @slow: It has had no room for one for long.
  * @copies: Copies of @net that are to the node, of this connection or an earlier one.
@@ -477,21 +478,22 @@ static inline void tg_net_arm(struct tg_net *net, const struct tg_segment *segme
 	writeq((u64)(segment->first + unit) << 32 | fold, net->context + TG_CONTEXT_WORD_ARM);
 }
 
-/* net.c */
+/* net_base.c */
 extern unsigned int tg_net_stores;
 extern unsigned int tg_net_ring_kib;
 
-/* net_peer.c */
-void tg_net_work(struct work_struct *work);
-void tg_net_kick_work(struct tg_net *net);
-void tg_net_say_goodbye(struct tg_net *net);
-void tg_net_leave_all(struct tg_net *net);
-
-/* net_data.c */
 bool tg_net_describe(struct tg_net *net, const struct sk_buff *skb, struct tg_net_record *record);
 u32 tg_net_room_between(u32 head, u32 at, u32 size);
 u32 tg_net_store(struct tg_net *net, void __iomem *to, const void *head, u32 length,
 		 const struct sk_buff *skb, u32 skip);
+void tg_net_kick_work(struct tg_net *net);
+
+/* net_peer.c */
+void tg_net_work(struct work_struct *work);
+void tg_net_say_goodbye(struct tg_net *net);
+void tg_net_leave_all(struct tg_net *net);
+
+/* net_data.c */
 netdev_tx_t tg_net_xmit(struct sk_buff *skb, struct net_device *dev);
 u16 tg_net_select_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev);
 int tg_net_poll(struct napi_struct *napi, int budget);
@@ -509,4 +511,4 @@ void tg_net_all_leave(struct tg_net_peer *peer);
 bool tg_net_all_store(struct tg_net *net, const struct sk_buff *skb);
 bool tg_net_all_begin(struct tg_net_peer *peer);
 
-#endif /* TELEGRAPHOS_NET_H */
+#endif /* TELEGRAPHOS_NET_BASE_H */
