@@ -7,7 +7,7 @@
 #
 #   ci/starters.sh [--profile PROFILE] [--kernel TREE] [packages|units|libvirt|virtme-ng]...      dev, all
 #
-# In that root our own packages (packaging/build.sh) are made and installed as a user would, so programs and driver are
+# In that root our own packages (ci/packaging/build.sh) are made and installed as a user would, so programs and driver are
 # theirs: DKMS builds the driver for the kernel that virtme-ng boots. At the end they are removed. `packages` is only
 # that. `units` boots a guest from that root with its systemd, installs the packages there, and uses the units. With
 # --kernel the guests of libvirt and virtme-ng run the kernel built in TREE (see ci/kernel.sh) and a driver for it.
@@ -33,7 +33,7 @@ outside() {
         [ "$part" = units ] && units=yes || inside+=("$part")
     done
     target=$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)
-    packaging/build.sh --profile "$profile" --stage "$target/packages"
+    ci/packaging/build.sh --profile "$profile" --stage "$target/packages"
     rm -f "$target"/packages/*.deb
     cargo build --quiet -p telegraphos-guest-tests --bin tg-selftest
     cargo build --quiet -p telegraphos-images --example prepare
@@ -116,7 +116,7 @@ stop() {
     wait "${started[@]}" || true
 }
 
-# Makes the packages of what packaging/build.sh has staged.
+# Makes the packages of what ci/packaging/build.sh has staged.
 make_packages() {
     mkdir /tmp/packages
     cp -a /packages/telegraphos /tmp/packages

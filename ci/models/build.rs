@@ -4,7 +4,7 @@
 use std::path::Path;
 
 fn main() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (module, uapi) = (root.join("guest-driver/module"), root.join("guest-driver/uapi"));
     println!("cargo::rerun-if-changed={}", uapi.join("telegraphos.h").display());
     for name in ["division", "queue_buffers", "queue_handler"] {

@@ -4,7 +4,7 @@
 # Makes two Debian packages: `telegraphos`, the host's programs with manual pages, completions and units of systemd, and
 # `telegraphos-dkms`, the source of the driver, which DKMS builds for each kernel of a guest.
 #
-#   packaging/build.sh [--profile PROFILE] [--stage] [DIR]      into DIR, target/packages by default
+#   ci/packaging/build.sh [--profile PROFILE] [--stage] [DIR]      into DIR, target/packages by default
 #
 # PROFILE is cargo's: release by default. Needs cargo and, for Debian's tools, `apt-get install debhelper dh-dkms`; no
 # root. With --stage only DIR/telegraphos is made, in which `dpkg-buildpackage -b -us -uc` makes the packages elsewhere.
@@ -16,13 +16,13 @@ while :; do
     case ${1:-} in
         --profile) profile=${2:?"--profile needs a name"}; shift 2 ;;
         --stage) stage=yes; shift ;;
-        -*) echo "packaging/build.sh: unknown option $1; expected --profile PROFILE or --stage" >&2; exit 2 ;;
+        -*) echo "ci/packaging/build.sh: unknown option $1; expected --profile PROFILE or --stage" >&2; exit 2 ;;
         *) break ;;
     esac
 done
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 if [ -z "$stage" ] && ! dpkg-query -W debhelper dh-dkms dpkg-dev >/dev/null 2>&1; then
-    echo "packaging/build.sh: tools are missing; run as root: apt-get install debhelper dh-dkms dpkg-dev" >&2
+    echo "ci/packaging/build.sh: tools are missing; run as root: apt-get install debhelper dh-dkms dpkg-dev" >&2
     exit 2
 fi
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -37,7 +37,7 @@ cargo build --quiet --locked --profile "$profile" \
 rm -rf "$tree"
 mkdir -p "$tree"/{man,module,etc/default} "$tree"/usr/{bin,lib/systemd/system} \
     "$share"/{bash-completion/completions,fish/vendor_completions.d,zsh/vendor-completions}
-cp -r packaging/debian CHANGELOG.md "$tree"
+cp -r ci/packaging/debian CHANGELOG.md "$tree"
 manuals=$(mktemp -d)
 trap 'rm -rf "$manuals"' EXIT
 cargo run --quiet --locked --profile "$profile" -p telegraphos-cluster --example manuals -- "$manuals" >/dev/null
@@ -49,8 +49,8 @@ done
 install -m 644 "$manuals"/fish/*.fish -t "$share/fish/vendor_completions.d"
 install -m 644 "$manuals"/zsh/_* -t "$share/zsh/vendor-completions"
 install -m 644 "$manuals"/man1/*.1 -t "$tree/man"
-install -m 644 packaging/systemd/*.service -t "$tree/usr/lib/systemd/system"
-install -m 644 packaging/telegraphos-host.default "$tree/etc/default/telegraphos-host"
+install -m 644 ci/packaging/systemd/*.service -t "$tree/usr/lib/systemd/system"
+install -m 644 ci/packaging/telegraphos-host.default "$tree/etc/default/telegraphos-host"
 install -m 644 guest-driver/module/{Kbuild,Makefile,*.c,*.h} -t "$tree/module"
 cp -r guest-driver/uapi "$tree"
 # The date of the last change, so that the same source makes the same packages.
@@ -64,7 +64,7 @@ telegraphos ($version-1) unstable; urgency=medium
 CHANGELOG
 if [ -z "$stage" ]; then
     (cd "$tree" && dpkg-buildpackage --build=binary --unsigned-source --unsigned-changes) >"$out/build.log" 2>&1 ||
-        { tail -n 40 "$out/build.log" >&2; echo "packaging/build.sh: see $out/build.log" >&2; exit 3; }
+        { tail -n 40 "$out/build.log" >&2; echo "ci/packaging/build.sh: see $out/build.log" >&2; exit 3; }
     rm -rf "$tree"
     ls -l "$out"/telegraphos*_"$version"-1_*.deb
 fi

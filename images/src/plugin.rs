@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds the plugin that counts instructions in guests (`plugin/`), as the QEMU at hand can load it.
+//! Builds the plugin that counts instructions in guests (`device/plugin/`), as the QEMU at hand can load it.
 
 use crate::qemu::Version;
 use crate::store::Store;
@@ -13,7 +13,7 @@ const INTERFACE_4: Version = Version { major: 9, minor: 2, micro: 0 };
 
 impl Store {
     /// The counting plugin for a QEMU of this version, freshly built: a shared library for `-plugin`. Before 11.1 it
-    /// needs a newer Rust than the rest of the project (`plugin/Cargo.toml`).
+    /// needs a newer Rust than the rest of the project (`device/plugin/Cargo.toml`).
     pub fn plugin(&self, qemu: Version) -> Result<PathBuf> {
         let (target, features) = match qemu {
             v if v >= INTERFACE_7 => ("plugin", None),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One board with the memory of its guest, driven as the server drives it (`device/src/board.rs`, `shell.rs`): memory
-//! steps are performed in place, and what a turn sends is encoded at its end.
+//! One board with the memory of its guest, driven as the server drives it (`device/server/src/board.rs`, `shell.rs`):
+//! memory steps are performed in place, and what a turn sends is encoded at its end.
 
 use telegraphos_device_core::{Action, Event, Hib, HibConfig, Step, StepResult};
 use telegraphos_wire::link::Frame;

@@ -25,7 +25,7 @@ const OPERATIONS: [&str; 8] = ["store-own", "store", "stores", "load-own", "load
 const COUNT: u64 = 512;
 /// The function of the program that performs one operation COUNT times.
 const FUNCTION: &str = "operations::perform";
-const TABLE: &str = "tests/budgets/budgets.toml";
+const TABLE: &str = "ci/budgets/budgets.toml";
 const RENEW: &str = "TELEGRAPHOS_BLESS=1 cargo test -p telegraphos-budgets";
 /// Instructions that a call of the C library counts: about what a short copy or a small allocation takes.
 const CALL: u64 = 30;

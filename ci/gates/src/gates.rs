@@ -66,7 +66,7 @@ fn ci_unsets_whatever_the_tests_read() {
 #[test]
 fn cargo_builds_only_in_a_directory_of_its_own() {
     // The first gives each build its directory, the second builds nothing.
-    let may = ["images/src/tools.rs", "tests/src/workspace.rs"];
+    let may = ["images/src/tools.rs", "ci/gates/src/workspace.rs"];
     let words = [["env!(\"CARGO", "\")"], ["var_os(\"CARGO", "\")"], ["new(\"car", "go\")"]].map(|word| word.concat());
     let starts = |file: &String| words.iter().any(|word| text_of(file).contains(word));
     let found: Vec<String> = files(&["*.rs"], 300).into_iter().filter(starts).collect();

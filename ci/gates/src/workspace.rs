@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// The directory with the workspace's `Cargo.toml`.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Names of the tree's files that match one of these patterns, from the root; an error if there are fewer than `least`,

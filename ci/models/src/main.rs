@@ -22,8 +22,8 @@
 //! the papers, and each deliberate bug of the board, yields a counterexample; the correct one in its place yields none.
 //!
 //! ```text
-//! cargo test -p telegraphos-tests --test models -- --nocapture          # sizes and times, and all counterexamples
-//! TELEGRAPHOS_SCALE=full cargo test --release -p telegraphos-tests --test models -- --nocapture every reductions random
+//! cargo test -p telegraphos-models --test models -- --nocapture          # sizes and times, and all counterexamples
+//! TELEGRAPHOS_SCALE=full cargo test --release -p telegraphos-models --test models -- --nocapture every reductions random
 //! ```
 //!
 //! A counterexample is a shortest one; each line has the consecutive steps of one party:

@@ -43,7 +43,7 @@ fn library(package: &str, file: &str) -> Result<PathBuf> {
 fn gcc(source: &str) -> Command {
     let mut gcc = Command::new("gcc");
     gcc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-s"]);
-    gcc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver").join(source));
+    gcc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-driver").join(source));
     gcc
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn ordinary(source: &str, name: &str) -> Result<String> {
 
 /// Compiles a program with the messages of C, which guests run.
 fn with_messages(source: &str, name: &str) -> Result<String> {
-    let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver");
+    let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-driver");
     let mut gcc = gcc(source);
     gcc.arg("-static").arg("-I").arg(driver.join("lib/include")).arg("-I").arg(driver.join("msg/include"));
     gcc.arg(library("telegraphos-msg", "libtelegraphos_msg.a")?);

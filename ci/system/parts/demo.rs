@@ -58,7 +58,7 @@ pub(crate) fn shows_its_table(scale: Scale) -> Result<()> {
 /// No frame is malformed, and every operation has a name.
 fn dissected(capture: &Path, scale: Scale) -> Result<()> {
     let tshark = Store::open(None, Progress::Plain)?.tshark()?;
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fabric/dissector/telegraphos.lua");
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fabric/capture/dissector/telegraphos.lua");
     let mut command = tshark.command();
     command.arg("-X").arg(format!("lua_script:{}", script.display())).arg("-r").arg(capture).args(["-T", "fields"]);
     for field in ["_ws.col.protocol", "telegraphos.operation_name", "_ws.expert.severity", "_ws.col.info"] {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::control::{Request, Target};
 use telegraphos_cluster::{Cluster, Guest, Running};
-use telegraphos_tests::ktap;
+use telegraphos_system::ktap;
 
 /// The trust group of the cluster.
 pub(crate) const GROUP: &str = "lab=0-1:48";

@@ -2,7 +2,7 @@
 //! The whole system on real guests. One cluster of four is booted once and goes through everything in order: first what
 //! leaves it whole, then the accidents.
 //!
-//! `cargo test -p telegraphos-tests -- WORD` runs only the parts with names that contain the word;
+//! `cargo test -p telegraphos-system -- WORD` runs only the parts with names that contain the word;
 //! `TELEGRAPHOS_SCALE=full` makes the tests of endurance as long as promised.
 
 mod accidents;
@@ -42,8 +42,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use telegraphos_cluster::{Builder, Cluster, Net, Processes, Settings, User};
 use telegraphos_images::{KernelChoice, KernelSeries, Mistake, Progress, Store};
+use telegraphos_system::Suite;
 use telegraphos_testkit::Scale;
-use telegraphos_tests::Suite;
 
 /// First argument that makes this executable the command `telegraphos`: the code its own program runs.
 const AS_COMMAND: &str = "__telegraphos";

@@ -98,7 +98,8 @@ pub(crate) fn unlike_nodes_report_what_they_are() -> Result<()> {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     ensure!(cases[1].0 == "node1" && cases[1].1.iter().map(|case| words(case)).eq([words(&own)]), "{cases:?}");
     let merged = fs::read_to_string(&ktap)?;
-    let tests: Vec<_> = telegraphos_tests::ktap::parse(&merged)?.into_iter().map(|test| (test.name, test.ok)).collect();
+    let tests: Vec<_> =
+        telegraphos_system::ktap::parse(&merged)?.into_iter().map(|test| (test.name, test.ok)).collect();
     ensure!(tests == [("left".to_owned(), false), ("node1".to_owned(), true)], "{tests:?} of:\n{merged}");
     none_runs(dir.path())?;
     let mut names: Vec<_> = fs::read_dir(dir.path())?.flatten().map(|entry| entry.file_name()).collect();

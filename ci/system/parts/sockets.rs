@@ -21,7 +21,7 @@ const STARTED: &str = "connections of the program that was there before";
 /// Two nodes with Python, a network, and programs that are linked with libraries of theirs; and QEMU's own network,
 /// whose cable is a pair of sockets in a directory.
 pub(crate) fn nodes(cable: &Path) -> Result<Builder> {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver/sockets/tests");
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-driver/sockets/tests");
     let settings = Settings {
         root: Some("debian+python3".parse()?),
         share: vec![

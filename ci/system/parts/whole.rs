@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Net, Settings, User};
+use telegraphos_system::{ktap, lspci};
 use telegraphos_testkit::Scale;
-use telegraphos_tests::{ktap, lspci};
 
 /// The tests that must not become fewer.
-const PLAN: &str = include_str!("../../guest-driver/tests/plan.txt");
+const PLAN: &str = include_str!("../../../guest-driver/programs/plan.txt");
 
 /// `tg-selftest` in all guests at once. As root nothing may be skipped; as an ordinary user what needs other users is.
 pub(crate) fn selftest(cluster: &Cluster, user: User, scale: Scale) -> Result<()> {

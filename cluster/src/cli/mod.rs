@@ -217,7 +217,7 @@ enum Command {
     /// Simulates a cluster of up to 4096 nodes in virtual time: latencies, throughput, fairness
     #[command(
         after_help = "Examples:\n  telegraphos sim\n  telegraphos sim --nodes 1024 --topology torus:32x32 --workload \
-                            sim/workloads/mixed.toml --seed 7\n  telegraphos sim --cost --nodes 4096 --plot \
+                            lab/sim/workloads/mixed.toml --seed 7\n  telegraphos sim --cost --nodes 4096 --plot \
                             sim-cost.svg\n\nThe same arguments give the same report, byte for byte; its cost is printed on \
                             stderr. The exit code is 1\nif an operation ended twice or never, or anything came out of order. \
                             docs/simulator.md has the workload file."

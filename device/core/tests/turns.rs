@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How boards of one process share its loop when some of them copy, in exact numbers: slices of copies between which
-//! all boards are served, blocks and packets. The loop here is that of `host/src/serving.rs`: it serves everything,
-//! then continues the copies of one board.
+//! all boards are served, blocks and packets. The loop here is that of `device/host/src/serving.rs`: it serves
+//! everything, then continues the copies of one board.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 

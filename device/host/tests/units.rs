@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The units of systemd in `packaging/systemd`: systemd accepts them where it is installed, and the programs accept the
-//! command lines in them.
+//! The units of systemd in `ci/packaging/systemd`: systemd accepts them where it is installed, and the programs accept
+//! the command lines in them.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn units() -> Vec<(PathBuf, String)> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/packaging/systemd");
     let files = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
     let units = files.filter(|path| path.extension().is_some_and(|e| e == "service"));
     let units: Vec<_> = units.map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect();

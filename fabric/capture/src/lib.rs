@@ -3,7 +3,7 @@
 //! be fed again.
 //!
 //! ```text
-//!   switch core ──events, actions──► Recorder ──► Sink (thread) ──► FILE ──► Wireshark, with fabric/dissector/telegraphos.lua
+//!   switch core ──events, actions──► Recorder ──► Sink (thread) ──► FILE ──► Wireshark, with fabric/capture/dissector/telegraphos.lua
 //!                                                                    │                        ▲
 //!                                                                  Reader                 dissector  (from the tables of wire)
 //!                                                                    └──► replay: the real core, and the differences

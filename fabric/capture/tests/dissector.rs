@@ -20,12 +20,12 @@ use telegraphos_wire::{Body, Class, Packet, STREAM_BLOCK, Status};
 
 #[test]
 fn committed_dissector_is_fresh() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../dissector/telegraphos.lua");
-    let committed = std::fs::read_to_string(path).expect("fabric/dissector/telegraphos.lua");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/dissector/telegraphos.lua");
+    let committed = std::fs::read_to_string(path).expect("fabric/capture/dissector/telegraphos.lua");
     let generated = telegraphos_capture::dissector::generate();
     assert!(
         committed == generated,
-        "fabric/dissector/telegraphos.lua is stale: run\n  cargo run -p telegraphos-capture --example dissector"
+        "fabric/capture/dissector/telegraphos.lua is stale: run\n  cargo run -p telegraphos-capture --example dissector"
     );
 }
 

@@ -9,7 +9,7 @@ mod connected;
 #[path = "conformance/drive.rs"]
 mod drive;
 #[allow(dead_code)] // other tests need more of it
-#[path = "../quic/tests/support/pki.rs"]
+#[path = "../../quic/tests/support/pki.rs"]
 mod pki;
 #[path = "conformance/subjects.rs"]
 mod subjects;

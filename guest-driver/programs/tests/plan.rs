@@ -11,8 +11,8 @@ fn committed_plan_is_the_programs() {
     let committed = include_str!("../plan.txt");
     assert!(
         printed == committed,
-        "guest-driver/tests/plan.txt is stale: run\n  cargo run -p telegraphos-guest-tests --bin tg-selftest -- --list > \
-         guest-driver/tests/plan.txt"
+        "guest-driver/programs/plan.txt is stale: run\n  cargo run -p telegraphos-guest-tests --bin tg-selftest -- --list > \
+         guest-driver/programs/plan.txt"
     );
     let mut names: Vec<_> = printed.lines().collect();
     names.sort_unstable();

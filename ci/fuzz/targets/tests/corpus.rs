@@ -203,7 +203,7 @@ fn the_corpus_is_fresh() {
         let hint = "run: cargo run -p telegraphos-fuzz-targets --example corpus";
         assert_eq!(names(&files), names(&inputs), "{target}: {hint}");
         for ((name, found), (_, wanted)) in files.iter().zip(&inputs) {
-            assert!(found == wanted, "fuzz/corpus/{target}/{name} is stale; {hint}");
+            assert!(found == wanted, "ci/fuzz/corpus/{target}/{name} is stale; {hint}");
         }
     }
 }

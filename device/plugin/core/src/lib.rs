@@ -8,7 +8,7 @@
 //! - [`Report`] is what has been counted, as a table of text that [`Report::parse`] reads back; [`Code`] is where it
 //!   ran.
 //!
-//! Nothing here depends on QEMU; the plugin (`plugin/`) feeds an observer from QEMU's callbacks.
+//! Nothing here depends on QEMU; the plugin (`device/plugin/`) feeds an observer from QEMU's callbacks.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_std)]
 

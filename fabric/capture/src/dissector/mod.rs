@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Generates the tables in the Wireshark dissector from those of the wire crate and of this one.
 //!
-//! `cargo run -p telegraphos-capture --example dissector` renews them in fabric/dissector/telegraphos.lua; a test fails
-//! when they are stale. What does not depend on them stands below them in that file, and is edited there.
+//! `cargo run -p telegraphos-capture --example dissector` renews them in fabric/capture/dissector/telegraphos.lua; a
+//! test fails when they are stale. What does not depend on them stands below them in that file, and is edited there.
 
 use telegraphos_wire::Class;
 use telegraphos_wire::layout::{self, Field, Kind, Show};
@@ -10,7 +10,7 @@ use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 
 use crate::record::RECORDS;
 
-const COMMITTED: &str = include_str!("../../../dissector/telegraphos.lua");
+const COMMITTED: &str = include_str!("../../dissector/telegraphos.lua");
 const TOP: &str = "-- SPDX-License-Identifier: MIT OR Apache-2.0
 -- Wireshark dissector for captures of a Telegraphos fabric (docs/capture.md).
 --   wireshark -X lua_script:telegraphos.lua FILE

@@ -34,7 +34,7 @@ pub(crate) fn dissect(file: &Path, more: &[&str]) -> Vec<Row> {
     columns.extend(["_ws.expert.message", "_ws.col.info", "_ws.col.protocol"].map(String::from));
     columns.extend(more.iter().map(|name| (*name).to_owned()));
     let mut command = tshark().command();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../dissector/telegraphos.lua");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/dissector/telegraphos.lua");
     command.arg("-X").arg(format!("lua_script:{script}"));
     // Twice, so that requests know their replies.
     command.arg("-2").arg("-r").arg(file).args(["-T", "fields", "-E", "separator=/t", "-E", "occurrence=a"]);

@@ -227,7 +227,7 @@ fn every_counter_is_there_with_its_labels() {
 
 #[test]
 fn every_metric_is_in_the_documentation() {
-    let doc = include_str!("../../../docs/monitoring.md");
+    let doc = include_str!("../../../../docs/monitoring.md");
     for name in read(&encode(example()).unwrap()).keys() {
         let bare = name.split('{').next().unwrap();
         assert!(doc.contains(&format!("`{bare}`")), "docs/monitoring.md does not name {bare}");

@@ -99,8 +99,8 @@ clear = true
 pub(super) fn files() -> Vec<(&'static str, Vec<u8>)> {
     let regular = "topology = \"torus:4x4\"\nnodes = 16\n";
     // Of the simulator, as they are shipped.
-    let mixed = include_str!("../../../../sim/workloads/mixed.toml");
-    let faulty = include_str!("../../../../sim/workloads/faults.toml");
+    let mixed = include_str!("../../../../../lab/sim/workloads/mixed.toml");
+    let faulty = include_str!("../../../../../lab/sim/workloads/faults.toml");
     let all = [
         ("topology.toml", TOPOLOGY),
         ("regular.toml", regular),
