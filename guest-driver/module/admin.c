@@ -157,29 +157,6 @@ void tg_admin_collect(struct tg_device *tg, u32 n)
 	spin_unlock(&admin->lock);
 }
 
-/**
- * tg_admin_memory_works() - whether the board reaches the command slots
- * @tg: Board that has not completed a command.
- *
- * Return: False, with the reason logged, if it will never complete any.
- */
-bool tg_admin_memory_works(struct tg_device *tg)
-{
-	u32 status = readq(tg->regs + TG_REG_ERROR) & 0xffff;
-
-	switch (status) {
-	case TG_ERR_PRIVATE_MEMORY:
-		dev_err(&tg->dev, "the board cannot reach this guest's memory, which is private: start QEMU with -object memory-backend-memfd,share=on\n");
-		return false;
-	case TG_ERR_MEMORY_FAULT:
-		dev_err(&tg->dev, "the board cannot reach its command slots at %pad: memory fault at %#llx\n",
-			&tg->admin.dma, readq(tg->regs + TG_REG_ERROR_ADDRESS));
-		return false;
-	default:
-		return true;
-	}
-}
-
 static void tg_admin_ring(struct tg_device *tg, u32 n, const union tg_request *request)
 {
 	struct tg_admin_slot *slot = &tg->admin.slot[n];
@@ -255,7 +232,7 @@ static int tg_admin_wait(struct tg_device *tg, enum tg_admin_class class, u32 n,
 		    time_after(jiffies, begun + TG_ADMIN_PATIENCE)) {
 			dev_err(&tg->dev, "%s not completed in %u s: the board is declared gone; remove and re-plug it\n",
 				tg_opcode_names[opcode], TG_ADMIN_PATIENCE / HZ);
-			tg_device_lost(tg);
+			tg->ops->lost(tg);
 		}
 	}
 }

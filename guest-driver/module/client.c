@@ -5,9 +5,9 @@
  */
 #include <linux/io.h>
 
+#include "call.h"
 #include "client.h"
 #include "driver.h"
-#include "ioctl.h"
 
 /* See the top of driver.h. */
 static DEFINE_MUTEX(tg_clients_lock);

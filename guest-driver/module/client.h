@@ -8,6 +8,7 @@
 
 #include <linux/types.h>
 
+struct tg_client_ops;
 struct tg_device;
 struct tg_file;
 struct tg_lengths;
@@ -19,17 +20,6 @@ struct tg_segment;
 /* Apertures of the window, which wire/src/window.rs numbers. */
 #define TG_APERTURE_PLAIN 0
 #define TG_APERTURE_ARGUMENT 1
-
-/**
- * struct tg_client_ops - callbacks of a client for events
- * @event: There is a CONTEXT event of its file. In any context, with interrupts off.
- * @changed: The state of an import or of the file's context has changed, or the board is gone.
- *	Under locks of the driver: it must not sleep.
- */
-struct tg_client_ops {
-	void (*event)(struct tg_file *file);
-	void (*changed)(struct tg_file *file);
-};
 
 /**
  * struct tg_client - a client of all boards

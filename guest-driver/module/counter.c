@@ -12,9 +12,9 @@
  */
 #include <linux/nospec.h>
 
+#include "call.h"
 #include "compat.h"
 #include "driver.h"
-#include "ioctl.h"
 
 #define TG_COUNTER_BITS (TG_COUNTER_READS | TG_COUNTER_WRITES)
 
@@ -318,29 +318,6 @@ void tg_counter_event(struct tg_device *tg, u32 n, u64 value)
 	if (counter->eventfd && fresh & TG_COUNTER_WRITES)
 		tg_eventfd_signal(counter->eventfd);
 	mutex_unlock(&tg->lock);
-}
-
-/**
- * tg_counter_is_armed() - whether accesses to some page of an import are counted
- * @tg: Board.
- * @remote: Import.
- *
- * Return: True also if it is another import through which the page was named.
- */
-bool tg_counter_is_armed(struct tg_device *tg, const struct tg_remote *remote)
-{
-	const struct tg_page_counter *counter;
-	bool armed = false;
-	u32 n;
-
-	mutex_lock(&tg->lock);
-	for (n = 0; n < tg->counter_limit && !armed; n++) {
-		counter = &tg->counters[n];
-		armed = counter->remote && counter->remote->node == remote->node &&
-			counter->page - remote->page < remote->count;
-	}
-	mutex_unlock(&tg->lock);
-	return armed;
 }
 
 /**

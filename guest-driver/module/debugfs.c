@@ -13,7 +13,7 @@
 #include "driver.h"
 
 /* The directory of the boards' directories. */
-struct dentry *tg_debugfs_root;
+static struct dentry *tg_debugfs_root;
 
 static int contexts_show(struct seq_file *s, void *unused)
 {
@@ -274,4 +274,20 @@ void tg_debugfs_add(struct tg_device *tg)
 	debugfs_create_file("commands", 0400, dir, tg, &commands_fops);
 	debugfs_create_file("counters", 0400, dir, tg, &counters_fops);
 	tg->debugfs = dir;
+}
+
+/**
+ * tg_debugfs_init() - makes the directory of the boards' directories
+ */
+void tg_debugfs_init(void)
+{
+	tg_debugfs_root = debugfs_create_dir(TG_NAME, NULL);
+}
+
+/**
+ * tg_debugfs_exit() - mirror of tg_debugfs_init()
+ */
+void tg_debugfs_exit(void)
+{
+	debugfs_remove(tg_debugfs_root);
 }

@@ -33,82 +33,11 @@
 #include <linux/slab.h>
 
 #include "compat.h"
+#include "direct.h"
 #include "driver.h"
 
 #define TG_BAR_REGISTERS 0
 #define TG_BAR_MEMORY 2
-
-/**
- * struct tg_group - a trust group, as a memory device describes it
- * @slice: Bytes of a slice.
- * @units: Units of a slice.
- * @first: First unit behind the tables.
- * @members: Number of members of the group.
- * @place: This node's place among them.
- * @nodes: Their nodes.
- * @name: The group's name, NUL-terminated.
- */
-struct tg_group {
-	u64 slice;
-	u32 units;
-	u32 first;
-	u32 members;
-	u32 place;
-	u32 nodes[TG_DIRECT_MAX_MEMBERS];
-	u8 name[64] __aligned(8);
-};
-
-/**
- * struct tg_direct - a memory device and the board beside it
- * @ref: References: the device's, its board's, its memories', and its imports'.
- * @node: In tg_directs.
- * @board: The board, while it has a driver. Under tg_direct_lock.
- * @pdev: The memory device, while it has a driver. Under tg_direct_lock.
- * @pair: The number that both have.
- * @lock: Serialises changes of this node's slice. Inside map_lock.
- * @regs: BAR0. NULL without @pdev. Under @lock.
- * @base: BAR2, mapped as the memory that it is. NULL without @pdev. Changed under the board's
- *	map_lock for writing and @lock.
- * @phys: Physical address of BAR2. As @base.
- * @group: The trust group: the same whenever there is a @pdev. Zeros before the first one.
- * @observed: All imports are trapped: as the register says, when last looked at. Under the
- *	board's map_lock.
- * @rejoin: @pdev is new: imports may have their segments there. Under the board's map_lock.
- * @used: Own units that hold tables, a segment, or are retired. Under @lock.
- * @retired: Own units that other members may still have mapped. Under @lock.
- * @holds: Number of imports of each unit of each member. Under @lock.
- * @events: Events of the board. This and the next four under the board's map_lock.
- * @observations: Changes of @observed.
- * @trapped: Imports that were direct and have been trapped, for whatever reason.
- * @untrapped: Imports that were trapped and are direct.
- * @ended: Imports whose segment was gone, as the tables say.
- * @faults: Page faults that have mapped a page of direct memory.
- * @huge_faults: The same of a huge page.
- */
-struct tg_direct {
-	struct kref ref;
-	struct list_head node;
-	struct tg_device *board;
-	struct pci_dev *pdev;
-	u64 pair;
-	struct mutex lock;
-	void __iomem *regs;
-	void *base;
-	phys_addr_t phys;
-	struct tg_group group;
-	bool observed;
-	bool rejoin;
-	unsigned long *used;
-	unsigned long *retired;
-	u16 *holds;
-	u64 events;
-	u64 observations;
-	u64 trapped;
-	u64 untrapped;
-	u64 ended;
-	atomic64_t faults;
-	atomic64_t huge_faults;
-};
 
 /* All that have a board or a memory device. Taken inside op_lock, outside map_lock. */
 static LIST_HEAD(tg_directs);
@@ -331,10 +260,27 @@ unsigned long tg_direct_pfn(const struct tg_memory *memory, unsigned long page)
 
 /* ---- imports ---- */
 
+/* Whether accesses to some page of an import are counted, also on behalf of another import. */
+static bool tg_direct_is_counted(struct tg_device *tg, const struct tg_remote *remote)
+{
+	const struct tg_page_counter *counter;
+	bool armed = false;
+	u32 n;
+
+	mutex_lock(&tg->lock);
+	for (n = 0; n < tg->counter_limit && !armed; n++) {
+		counter = &tg->counters[n];
+		armed = counter->remote && counter->remote->node == remote->node &&
+			counter->page - remote->page < remote->count;
+	}
+	mutex_unlock(&tg->lock);
+	return armed;
+}
+
 /* Whether an import must be trapped. */
 static bool tg_direct_must_trap(struct tg_device *tg, const struct tg_remote *remote)
 {
-	return remote->direct->observed || tg_counter_is_armed(tg, remote);
+	return remote->direct->observed || tg_direct_is_counted(tg, remote);
 }
 
 /**
@@ -349,33 +295,25 @@ void tg_direct_recheck(struct tg_device *tg)
 		schedule_work(&tg->direct_work);
 }
 
-/* Looks at the register again. */
-static void tg_direct_look(struct tg_device *tg)
-{
-	struct tg_direct *direct = tg->direct;
-	bool before = direct->observed;
-
-	lockdep_assert_held_write(&tg->map_lock);
-	mutex_lock(&direct->lock);
-	direct->observed = direct->regs && readq(direct->regs + TG_DIRECT_OBSERVED) == 1;
-	mutex_unlock(&direct->lock);
-	if (direct->observed == before)
-		return;
-	direct->observations++;
-	if (before)
-		tg_direct_recheck(tg);
-}
-
-/* Counts an import that was direct as trapped, and removes its pages. */
-static void tg_direct_trap_one(struct tg_remote *remote)
+/**
+ * tg_direct_trap_one() - counts an import that was direct as trapped, and removes its pages
+ * @remote: Import. The caller holds map_lock for writing.
+ */
+void tg_direct_trap_one(struct tg_remote *remote)
 {
 	remote->trapped = true;
 	remote->direct->trapped++;
 	tg_zap(&remote->obj);
 }
 
-/* Whether all units of an import are still those of its segment. */
-static bool tg_direct_is_current(const struct tg_remote *remote)
+/**
+ * tg_direct_is_current() - whether all units of an import are still those of its segment
+ * @remote: Import with a place in direct memory, whose memory device has a driver. The caller
+ *	holds map_lock.
+ *
+ * Return: False if the segment has been withdrawn.
+ */
+bool tg_direct_is_current(const struct tg_remote *remote)
 {
 	u32 i;
 
@@ -421,14 +359,14 @@ static u32 tg_direct_place(const struct tg_direct *direct, u32 node)
 	return place;
 }
 
-/*
- * Gives an import its place in direct memory, if its segment is there. It is as it was
- * otherwise.
+/**
+ * tg_direct_join() - gives an import its place in direct memory, if its segment is there
+ * @remote: Import of a board that has a record. The caller holds map_lock for writing.
  *
- * A write-only import has none: page tables could not refuse its loads. Nor have own imports,
- * which have no generation.
+ * It is as it was otherwise. A write-only import has no place: page tables could not refuse its
+ * loads. Nor have own imports, which have no generation.
  */
-static void tg_direct_join(struct tg_remote *remote)
+void tg_direct_join(struct tg_remote *remote)
 {
 	struct tg_device *tg = remote->obj.tg;
 	struct tg_direct *direct = tg->direct;
@@ -598,76 +536,6 @@ void tg_direct_untrap(struct tg_device *tg, u32 node, u32 page)
 		up_write(&tg->map_lock);
 		tg_object_put(&remote->obj);
 	}
-}
-
-/* Ends imports whose segments are gone, and traps all that are to be seen. */
-static void tg_direct_update(struct tg_device *tg)
-{
-	struct tg_direct *direct = tg->direct;
-	struct tg_object *obj;
-	unsigned long handle;
-
-	tg_direct_look(tg);
-	xa_for_each(&tg->objects[TG_MMAP_IMPORT], handle, obj) {
-		struct tg_remote *remote = tg_remote_of(obj);
-
-		if (!remote->direct)
-			continue;
-		if (direct->base && !tg_direct_is_current(remote)) {
-			direct->ended++;
-			tg_remote_stale(remote);
-		} else if (direct->observed && !remote->trapped) {
-			tg_direct_trap_one(remote);
-		}
-	}
-}
-
-/**
- * tg_direct_event() - the board says that the memory of the trust group has changed
- * @tg: Board.
- */
-void tg_direct_event(struct tg_device *tg)
-{
-	if (!tg->direct)
-		return;
-	down_write(&tg->map_lock);
-	tg->direct->events++;
-	tg_direct_update(tg);
-	up_write(&tg->map_lock);
-}
-
-/**
- * tg_direct_work() - makes imports direct, or direct again
- * @work: The board's direct_work.
- */
-void tg_direct_work(struct work_struct *work)
-{
-	struct tg_device *tg = container_of(work, struct tg_device, direct_work);
-	struct tg_direct *direct;
-	struct tg_object *obj;
-	unsigned long handle;
-
-	down_read(&tg->op_lock);
-	direct = tg->direct;
-	if (!direct || tg_gone(tg))
-		goto out;
-	down_write(&tg->map_lock);
-	/* Board or memory device may be new, and nothing of it known. */
-	tg_direct_update(tg);
-	xa_for_each(&tg->objects[TG_MMAP_IMPORT], handle, obj) {
-		struct tg_remote *remote = tg_remote_of(obj);
-
-		/* Its stores so far go through the board: it settles first. */
-		if (direct->rejoin && obj->open && !remote->direct) {
-			tg_direct_join(remote);
-			remote->trapped = true;
-		}
-	}
-	direct->rejoin = false;
-	up_write(&tg->map_lock);
-	tg_direct_untrap(tg, TG_ALL_NODES, 0);
-out:
-	up_read(&tg->op_lock);
 }
 
 /**

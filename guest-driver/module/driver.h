@@ -2,41 +2,62 @@
 /*
  * Telegraphos HIB driver: what its files share.
  *
+ * Each file of telegraphos.ko calls files below it only:
+ *
  * main.c    probe, remove, shutdown
- * sleep.c   suspend and hibernation
- * admin.c   commands to the board
- * account.c what a process and a user may hold of what the board has
- * division.c
- *           how units are divided among spenders, without kernel calls
- * events.c  interrupt and event queue
- * memory.c  guest memory the board may write
+ * debugfs.c tables for administrators
+ * client.c  users of the board inside the kernel
+ * file.c    open files and their contexts, the character device
+ * ioctl.c   its ioctls
+ * map.c     mmap, page faults
  * register.c
  *           memory of processes, pinned for it
- * job.c     works of open files, and how many of them run
- * object.c  life of exports, imports, queues and replicated segments
- * export.c  local segments
- * import.c  remote segments
- * map.c     mmap, page faults, zapping
- * counter.c page access counters
- * direct.c  direct segments and imports, in the memory of a trust group
- * queue.c   notification queues of this node
- * queue_map.c
- *           processes that have them mapped
- * queue_buffers.c
- *           their buffers: copy and link, without kernel calls
- * queue_handler.c
- *           mutual exclusion of overflow handling and dequeue, without kernel calls
  * replica.c replicated segments of this node
  * replica_pages.c
  *           validity of their pages
- * file.c    open files and their contexts, the character device
- * client.c  users of the board inside the kernel
- * ioctl.c   its ioctls
- * debugfs.c tables for administrators
- * trace.h   tracepoints
+ * queue.c   notification queues of this node
+ * queue_map.c
+ *           processes that have them mapped
+ * export.c  local segments
+ * direct_event.c
+ *           what boards report of direct memory
+ * import.c  remote segments
+ * counter.c page access counters
+ * memory.c  guest memory the board may write
+ * direct.c  direct segments and imports, in the memory of a trust group
+ * object.c  life of exports, imports, queues and replicated segments
+ * admin.c   commands to the board
+ * events.c  interrupt and event queue
+ * context.c open files as the others see them: events and users
+ *
+ * These call none of the above, and of each other only what stands behind an arrow:
+ *
+ * device.c  workqueues, and whether a board answers
+ * zap.c     removal of pages from page tables
+ * sleep.c   suspend and hibernation
+ * pins.c    pages of processes that are pinned
+ * name.c    names that programs give to objects -> connection.c
+ * connection.c
+ *           names of what belongs to a TCP connection
+ * account.c what a process and a user may hold of what the board has -> division.c
+ * job.c     works of open files, and how many of them run -> division.c
+ * division.c
+ *           how units are divided among spenders, without kernel calls
+ * queue_handler.c
+ *           mutual exclusion of overflow handling and dequeue, without kernel calls
+ *           -> queue_buffers.c
+ * queue_buffers.c
+ *           the buffers of queues: copy and link, without kernel calls
+ * trace.c   tracepoints
+ *
+ * What a lower file calls of a higher one it finds in a table that it was given: struct
+ * tg_device_ops of a board, struct tg_object_ops of an object, struct tg_client_ops of a file.
+ *
+ * Other modules, which call the files above and are called by none of them:
+ *
  * lab.c, lab_queue.c, launch.c
  *           telegraphos_lab.ko, for comparisons: dequeue and operations in the kernel
- * net.c, net_peer.c, net_data.c
+ * net.c, net_peer.c, net_multicast.c, net_data.c, net_base.c
  *           telegraphos_net.ko: the network device
  *
  * Locks, outermost first:
@@ -125,10 +146,11 @@
 
 struct dentry;
 struct eventfd_ctx;
-struct tg_client_ops;
 struct seq_file;
 struct tg_call;
+struct tg_device;
 struct tg_direct;
+struct tg_file;
 struct tg_object;
 struct user_struct;
 
@@ -479,7 +501,35 @@ struct tg_job {
 };
 
 /**
+ * struct tg_device_ops - what the files below call of those above them, see the top of this file
+ * @lost: The board does not answer: declares it gone, unmaps all of it and wakes all waiters. May
+ *	be called again. May sleep.
+ * @command_done: Event: a command is complete. The number of its slot.
+ * @import: Event: the state of an import, by its number.
+ * @nodes_down: Event: the imports of a node, or of TG_ALL_NODES, are void. Why, TG_ERR_*.
+ * @node_up: Event: another node has come.
+ * @counter: Event: a page access counter got to 0. Its number; TG_COUNTER_* bits.
+ * @queue: Event: the state of a queue.
+ * @replica: Event: the state of a replicated page, and its home.
+ * @direct: Event: the memory of the trust group has changed.
+ *
+ * Events are handled by threads, under tg_events.lock. All may sleep.
+ */
+struct tg_device_ops {
+	void (*lost)(struct tg_device *tg);
+	void (*command_done)(struct tg_device *tg, u32 n);
+	void (*import)(struct tg_device *tg, u32 index, u64 value);
+	void (*nodes_down)(struct tg_device *tg, u32 node, u32 status);
+	void (*node_up)(struct tg_device *tg, u32 node);
+	void (*counter)(struct tg_device *tg, u32 n, u64 value);
+	void (*queue)(struct tg_device *tg, u64 value);
+	void (*replica)(struct tg_device *tg, u32 home, u64 value);
+	void (*direct)(struct tg_device *tg);
+};
+
+/**
  * struct tg_device - a board
+ * @ops: What the files below call of those above them.
  * @dev: The class device; its release frees this.
  * @boards: Among the boards that clients use. Under tg_clients_lock.
  * @client: What the client has for it, or NULL. Under tg_clients_lock.
@@ -539,6 +589,7 @@ struct tg_job {
  * @direct_work: Makes imports direct.
  */
 struct tg_device {
+	const struct tg_device_ops *ops;
 	struct device dev;
 	struct list_head boards;
 	void *client;
@@ -668,6 +719,17 @@ struct tg_memory {
 };
 
 /**
+ * struct tg_client_ops - callbacks of a client for events
+ * @event: There is a CONTEXT event of its file. In any context, with interrupts off.
+ * @changed: The state of an import or of the file's context has changed, or the board is gone.
+ *	Under locks of the driver: it must not sleep.
+ */
+struct tg_client_ops {
+	void (*event)(struct tg_file *file);
+	void (*changed)(struct tg_file *file);
+};
+
+/**
  * struct tg_file - an open file, and its context on the board
  * @tg: The board.
  * @ops: Of a file that the kernel has open for itself: callbacks for its events. Else NULL.
@@ -737,6 +799,7 @@ struct tg_file {
 
 /**
  * struct tg_object_ops - methods of a kind of objects
+ * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE, TG_MMAP_REPLICA or TG_MMAP_REGISTRATION.
  * @charged: Each is one of TG_RESOURCE_IMPORTS. The others have at least one export page.
  * @publish: User processes may name it from now on. Under map_lock for writing. NULL if
  *	nothing is left to do.
@@ -751,6 +814,7 @@ struct tg_file {
  * @free: Frees it after the last reference.
  */
 struct tg_object_ops {
+	u32 kind;
 	bool charged;
 	void (*publish)(struct tg_object *obj);
 	void (*quiet)(struct tg_object *obj);
@@ -768,7 +832,7 @@ struct tg_object_ops {
  * @file: The file that made it; valid until it is torn down.
  * @tg: The board.
  * @ops: Methods of its kind.
- * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
+ * @kind: That of @ops.
  * @handle: Its number.
  * @size: Bytes that can be mapped.
  * @open: User processes may name it. Under map_lock.
@@ -1079,6 +1143,17 @@ static inline loff_t tg_mmap_offset(u32 kind, u32 handle)
 }
 
 /**
+ * tg_pages() - pages of a mapping
+ * @size: Bytes that can be mapped.
+ *
+ * Return: Their number, the last of which may be mapped in part.
+ */
+static inline unsigned long tg_pages(u64 size)
+{
+	return DIV_ROUND_UP(size, PAGE_SIZE);
+}
+
+/**
  * tg_name_length() - the length of a name, for %*pE
  * @name: Name of at most 63 bytes, from a process or another node.
  *
@@ -1124,37 +1199,42 @@ static inline u32 tg_minor(const struct tg_device *tg)
 	return MINOR(tg->dev.devt);
 }
 
-/* main.c */
+/* device.c */
 extern struct workqueue_struct *tg_workers;
 extern struct workqueue_struct *tg_ack_workers;
-extern struct pci_driver tg_driver;
 extern atomic_t tg_files;
 extern wait_queue_head_t tg_files_gone;
+int tg_init_workers(void);
+void tg_exit_workers(void);
 bool tg_device_answers(struct tg_device *tg);
-void tg_device_lost(struct tg_device *tg);
+bool tg_device_memory_works(struct tg_device *tg);
 void tg_device_check(struct tg_device *tg, unsigned long since);
 void tg_device_watch(struct tg_device *tg);
 
+/* zap.c */
+void tg_zap(struct tg_object *obj);
+void tg_zap_unit(struct tg_object *obj, u32 unit);
+void tg_zap_all(struct tg_device *tg);
+void tg_zap_context(struct tg_file *file);
+
 /* sleep.c */
 extern const struct dev_pm_ops tg_pm_ops;
-int tg_sleep_init(void);
+int tg_sleep_init(struct pci_driver *boards, struct pci_driver *memory);
 void tg_sleep_exit(void);
 
-/* admin.c */
-int tg_admin_init(struct tg_device *tg);
-void tg_admin_exit(struct tg_device *tg);
-void tg_admin_release(struct tg_device *tg);
-void tg_admin_wake(struct tg_device *tg);
-void tg_admin_collect(struct tg_device *tg, u32 n);
-int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
-	     const union tg_request *request, struct tg_admin_result *result);
-int tg_admin_checked(struct tg_device *tg, const struct tg_file *file,
-		     enum tg_admin_class class, const union tg_request *request,
-		     struct tg_admin_result *result);
-int tg_admin_exclusive(struct tg_device *tg, const union tg_request *request,
-		   unsigned long end);
-bool tg_admin_memory_works(struct tg_device *tg);
-int tg_status_to_errno(u32 status);
+/* pins.c */
+struct tg_pins *tg_pins_new(unsigned long count);
+int tg_pins_pin(const struct tg_device *tg, struct tg_pins *pins, unsigned long start,
+		unsigned long count, u64 *fault);
+void tg_pins_unpin(struct tg_pins *pins);
+void tg_pins_free(struct tg_device *tg, struct tg_pins *pins);
+void tg_pins_put(struct tg_pins *pins);
+
+/* connection.c */
+int tg_name_of_connection(u8 name[64], bool import);
+
+/* name.c */
+int tg_name_take(struct tg_file *file, u8 name[64], bool import);
 
 /* account.c */
 int tg_accounts_init(struct tg_device *tg);
@@ -1163,32 +1243,6 @@ int tg_account_open(struct tg_file *file);
 void tg_account_close(struct tg_file *file);
 int tg_charge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
 void tg_uncharge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
-
-/* events.c */
-int tg_events_init(struct tg_device *tg);
-void tg_events_exit(struct tg_device *tg);
-void tg_events_consume(struct tg_device *tg);
-irqreturn_t tg_irq(int irq, void *data);
-irqreturn_t tg_irq_thread(int irq, void *data);
-
-/* memory.c */
-struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
-				u32 count, struct user_struct *owner);
-struct tg_memory *tg_memory_new_direct(struct tg_device *tg, const u8 group[64], u32 count,
-				       struct user_struct *owner);
-struct tg_memory *tg_memory_new_pinned(struct tg_pins *pins, unsigned long pages,
-				       struct user_struct *owner);
-void tg_memory_give(struct tg_device *tg, struct tg_memory *memory);
-void tg_memory_discard(struct tg_memory *memory);
-void tg_memory_free(struct tg_device *tg, struct tg_memory *memory);
-void tg_memory_free_all(struct tg_device *tg);
-unsigned long tg_memory_pfn(const struct tg_memory *memory, unsigned long page);
-
-/* register.c */
-void tg_pins_free(struct tg_device *tg, struct tg_pins *pins);
-int tg_register(struct tg_call *call);
-int tg_registration_state(struct tg_call *call);
-extern const struct tg_object_ops tg_registration_ops;
 
 /* job.c */
 int tg_jobs_init(struct tg_device *tg);
@@ -1217,8 +1271,39 @@ do {							\
 	tg_job_set(_job, file, run);			\
 } while (0)
 
+/* context.c */
+void tg_context_event(struct tg_device *tg, u32 context);
+void tg_context_state_event(struct tg_device *tg, u32 context, u64 value);
+void tg_contexts_lost(struct tg_device *tg);
+void tg_file_put(struct tg_file *file);
+u32 tg_file_uid(const struct tg_file *file);
+int tg_file_soften(struct tg_file *file);
+
+/* events.c */
+int tg_events_init(struct tg_device *tg);
+void tg_events_exit(struct tg_device *tg);
+void tg_events_consume(struct tg_device *tg);
+irqreturn_t tg_irq(int irq, void *data);
+irqreturn_t tg_irq_thread(int irq, void *data);
+
+/* admin.c */
+int tg_admin_init(struct tg_device *tg);
+void tg_admin_exit(struct tg_device *tg);
+void tg_admin_release(struct tg_device *tg);
+void tg_admin_wake(struct tg_device *tg);
+void tg_admin_collect(struct tg_device *tg, u32 n);
+int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
+	     const union tg_request *request, struct tg_admin_result *result);
+int tg_admin_checked(struct tg_device *tg, const struct tg_file *file,
+		     enum tg_admin_class class, const union tg_request *request,
+		     struct tg_admin_result *result);
+int tg_admin_exclusive(struct tg_device *tg, const union tg_request *request,
+		   unsigned long end);
+int tg_status_to_errno(u32 status);
+
 /* object.c */
-int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 limit);
+int tg_object_init(struct tg_object *obj, struct tg_file *file,
+		   const struct tg_object_ops *ops, u32 limit);
 void tg_object_publish(struct tg_object *obj);
 struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle);
 void tg_object_put(struct tg_object *obj);
@@ -1229,61 +1314,6 @@ void tg_object_kill_locked(struct tg_object *obj);
 void tg_object_end(struct tg_object *obj);
 void tg_objects_forget(struct tg_device *tg);
 void tg_file_close_objects(struct tg_file *file, unsigned long end);
-
-/* export.c */
-int tg_segment_init(struct tg_segment *segment, struct tg_file *file, u32 kind,
-		    const u8 *name, u64 size);
-int tg_segment_take_pages(struct tg_segment *segment, u32 count);
-int tg_segment_allocate(struct tg_segment *segment, u32 count, const u8 *group);
-int tg_segment_watch(struct tg_segment *segment);
-void tg_segment_unwatch(struct tg_object *obj);
-struct tg_segment *tg_segment_watched(struct tg_device *tg, u32 kind, u32 page);
-int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg);
-int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg);
-int tg_segment_withdraw(struct tg_segment *segment);
-int tg_segment_revoke(struct tg_segment *segment);
-int tg_segment_create(struct tg_call *call);
-bool tg_segment_release(struct tg_segment *segment);
-bool tg_segment_leave(struct tg_object *obj);
-extern const struct tg_object_ops tg_segment_ops;
-
-/* import.c */
-int tg_remote_lookup(struct tg_file *file, struct tg_import *arg, const struct tg_lengths *accepted,
-		     struct tg_admin_result *result);
-int tg_remote_create(struct tg_call *call);
-int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
-			 struct tg_remote **created);
-int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status);
-struct tg_remote *tg_remote_create_local(const struct tg_segment *segment, u32 rights);
-int tg_remote_open_local(struct tg_remote *remote, u64 generation, u32 *status);
-int tg_remote_close_own(struct tg_remote *remote);
-extern const struct tg_object_ops tg_remote_ops;
-void tg_remote_orphan(struct tg_remote *remote, u32 status);
-void tg_remote_revive(struct tg_remote *remote);
-void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
-void tg_remote_stale(struct tg_remote *remote);
-void tg_remote_time_out(struct tg_remote *remote);
-void tg_remotes_down(struct tg_device *tg, u32 node, u32 status);
-void tg_remotes_lost(struct tg_device *tg);
-int tg_remote_state(struct tg_call *call);
-int tg_remote_ack(struct tg_call *call);
-
-/* map.c */
-int tg_mmap(struct file *filp, struct vm_area_struct *vma);
-void tg_zap(struct tg_object *obj);
-void tg_zap_unit(struct tg_object *obj, u32 unit);
-void tg_zap_all(struct tg_device *tg);
-void tg_zap_context(struct tg_file *file);
-bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
-
-/* counter.c */
-int tg_counter_arm(struct tg_call *call);
-int tg_counter_read(struct tg_call *call);
-int tg_counter_disarm(struct tg_call *call);
-void tg_counters_end(struct tg_remote *remote);
-void tg_counter_event(struct tg_device *tg, u32 n, u64 value);
-void tg_counters_lost(struct tg_device *tg);
-bool tg_counter_is_armed(struct tg_device *tg, const struct tg_remote *remote);
 
 /* direct.c */
 extern struct pci_driver tg_direct_driver;
@@ -1299,12 +1329,78 @@ unsigned long tg_direct_window_pfn(const struct tg_remote *remote, unsigned long
 void tg_direct_trap(struct tg_device *tg, u32 node, u32 page);
 void tg_direct_untrap(struct tg_device *tg, u32 node, u32 page);
 void tg_direct_recheck(struct tg_device *tg);
-void tg_direct_event(struct tg_device *tg);
-void tg_direct_work(struct work_struct *work);
 void tg_direct_show(struct seq_file *s, struct tg_device *tg);
 void tg_direct_faulted(struct tg_direct *direct, bool huge);
 int tg_direct_attach(struct tg_device *tg);
 void tg_direct_detach(struct tg_device *tg);
+
+/* memory.c */
+struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
+				u32 count, struct user_struct *owner);
+struct tg_memory *tg_memory_new_direct(struct tg_device *tg, const u8 group[64], u32 count,
+				       struct user_struct *owner);
+struct tg_memory *tg_memory_new_pinned(struct tg_pins *pins, unsigned long pages,
+				       struct user_struct *owner);
+void tg_memory_give(struct tg_device *tg, struct tg_memory *memory);
+void tg_memory_discard(struct tg_memory *memory);
+void tg_memory_free(struct tg_device *tg, struct tg_memory *memory);
+void tg_memory_free_all(struct tg_device *tg);
+unsigned long tg_memory_pfn(const struct tg_memory *memory, unsigned long page);
+
+/* counter.c */
+int tg_counter_arm(struct tg_call *call);
+int tg_counter_read(struct tg_call *call);
+int tg_counter_disarm(struct tg_call *call);
+void tg_counters_end(struct tg_remote *remote);
+void tg_counter_event(struct tg_device *tg, u32 n, u64 value);
+void tg_counters_lost(struct tg_device *tg);
+
+/* import.c */
+int tg_remote_lookup(struct tg_file *file, struct tg_import *arg, const struct tg_lengths *accepted,
+		     struct tg_admin_result *result);
+int tg_remote_create(struct tg_call *call);
+int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
+			 struct tg_remote **created);
+int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status);
+struct tg_remote *tg_remote_create_local(const struct tg_segment *segment, u32 rights);
+int tg_remote_open_local(struct tg_remote *remote, u64 generation, u32 *status);
+int tg_remote_close_own(struct tg_remote *remote);
+void tg_remote_orphan(struct tg_remote *remote, u32 status);
+void tg_remote_revive(struct tg_remote *remote);
+void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
+void tg_remote_stale(struct tg_remote *remote);
+void tg_remote_time_out(struct tg_remote *remote);
+void tg_remotes_down(struct tg_device *tg, u32 node, u32 status);
+void tg_remotes_lost(struct tg_device *tg);
+int tg_remote_state(struct tg_call *call);
+int tg_remote_ack(struct tg_call *call);
+
+/* direct_event.c */
+void tg_direct_event(struct tg_device *tg);
+void tg_direct_work(struct work_struct *work);
+
+/* export.c */
+int tg_segment_init(struct tg_segment *segment, struct tg_file *file,
+		    const struct tg_object_ops *ops, const u8 *name, u64 size);
+int tg_segment_take_pages(struct tg_segment *segment, u32 count);
+int tg_segment_allocate(struct tg_segment *segment, u32 count, const u8 *group);
+int tg_segment_watch(struct tg_segment *segment);
+void tg_segment_unwatch(struct tg_object *obj);
+struct tg_segment *tg_segment_watched(struct tg_device *tg, u32 kind, u32 page);
+int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg);
+int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg);
+int tg_segment_withdraw(struct tg_segment *segment);
+int tg_segment_revoke(struct tg_segment *segment);
+int tg_segment_create(struct tg_call *call);
+bool tg_segment_release(struct tg_segment *segment);
+bool tg_segment_leave(struct tg_object *obj);
+
+/* queue_map.c */
+s64 tg_holder_join(struct tg_nqueue *queue);
+bool tg_holder_gone(struct tg_nqueue *queue, u32 *owner);
+void tg_holders_evict(struct tg_nqueue *queue);
+void tg_holders_free(struct list_head *list);
+int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
 
 /* queue.c */
 int tg_queue_create(struct tg_call *call);
@@ -1319,19 +1415,7 @@ int tg_queue_after_pop(struct tg_nqueue *queue, int err);
 int tg_queue_peek(struct tg_nqueue *queue, u64 *value);
 int tg_queue_take(struct tg_nqueue *queue);
 void tg_queue_event(struct tg_device *tg, u64 value);
-extern const struct tg_object_ops tg_queue_ops;
 void tg_queues_lost(struct tg_device *tg);
-
-/* replica.c */
-int tg_replicate(struct tg_call *call);
-int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *source, u32 i,
-			u32 *status);
-int tg_replica_adopt(struct tg_call *call);
-int tg_replica_move(struct tg_call *call);
-int tg_replica_state(struct tg_call *call);
-void tg_replica_orphan(struct tg_replicated *replica, u32 status);
-void tg_replica_event(struct tg_device *tg, u32 home, u64 value);
-extern const struct tg_object_ops tg_replica_ops;
 
 /* replica_pages.c */
 int tg_replica_pages_init(struct tg_replicated *replica, struct tg_file *file, u32 count,
@@ -1349,36 +1433,33 @@ void tg_replica_page_moved(struct tg_replicated *replica, u32 i, u32 home);
 u32 tg_replica_page_losses(struct tg_replicated *replica, u32 i);
 void tg_replica_page_filled(struct tg_replicated *replica, u32 i, u32 losses);
 void tg_replica_page_lost(struct tg_replicated *replica, u32 i);
+int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *source, u32 i,
+			u32 *status);
+void tg_replica_orphan(struct tg_replicated *replica, u32 status);
 bool tg_replica_page_see(struct tg_replicated *replica, u32 i, u32 *tries);
 void tg_replicas_lost(struct tg_device *tg);
 
-/* queue_map.c */
-s64 tg_holder_join(struct tg_nqueue *queue);
-bool tg_holder_gone(struct tg_nqueue *queue, u32 *owner);
-void tg_holders_evict(struct tg_nqueue *queue);
-void tg_holders_free(struct list_head *list);
-int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
+/* replica.c */
+int tg_replicate(struct tg_call *call);
+int tg_replica_adopt(struct tg_call *call);
+int tg_replica_move(struct tg_call *call);
+int tg_replica_state(struct tg_call *call);
+void tg_replica_event(struct tg_device *tg, u32 home, u64 value);
 
-/* debugfs.c */
-extern struct dentry *tg_debugfs_root;
-void tg_debugfs_add(struct tg_device *tg);
+/* register.c */
+int tg_register(struct tg_call *call);
+int tg_registration_state(struct tg_call *call);
+
+/* map.c */
+int tg_mmap(struct file *filp, struct vm_area_struct *vma);
+bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
 
 /* ioctl.c */
-int tg_name_take(struct tg_file *file, u8 name[64], bool import);
 long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
-
-/* connection.c */
-int tg_name_of_connection(u8 name[64], bool import);
 
 /* file.c */
 struct tg_file *tg_file_open(struct tg_device *tg, const struct tg_client_ops *ops, void *private);
 void tg_file_close(struct tg_file *file);
-u32 tg_file_uid(const struct tg_file *file);
-void tg_file_put(struct tg_file *file);
-int tg_file_soften(struct tg_file *file);
-void tg_context_event(struct tg_device *tg, u32 context);
-void tg_context_state_event(struct tg_device *tg, u32 context, u64 value);
-void tg_contexts_lost(struct tg_device *tg);
 extern const struct file_operations tg_fops;
 
 /* client.c */
@@ -1386,5 +1467,10 @@ void tg_clients_add(struct tg_device *tg);
 void tg_clients_leaving(struct tg_device *tg);
 void tg_clients_remove(struct tg_device *tg);
 void tg_clients_node(struct tg_device *tg, u32 node);
+
+/* debugfs.c */
+void tg_debugfs_init(void);
+void tg_debugfs_exit(void);
+void tg_debugfs_add(struct tg_device *tg);
 
 #endif /* TELEGRAPHOS_DRIVER_H */

@@ -55,7 +55,7 @@ static void tg_event_error(struct tg_device *tg, u64 error)
 	if (status == TG_OK)
 		return;
 	if (status == TG_ERR_PRIVATE_MEMORY || status == TG_ERR_MEMORY_FAULT)
-		tg_admin_memory_works(tg);
+		tg_device_memory_works(tg);
 	else
 		dev_notice_ratelimited(&tg->dev, "BAR%llu refused an access of %llu bytes at %#llx: status %u\n",
 				       error >> 16 & 0xf, error >> 20 & 0xff,
@@ -68,23 +68,23 @@ static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value
 	trace_tg_event(tg, kind, index, value);
 	switch (kind) {
 	case TG_EVENT_ADMIN_DONE:
-		tg_admin_collect(tg, index);
+		tg->ops->command_done(tg, index);
 		break;
 	case TG_EVENT_IMPORT_STATE:
-		tg_remote_event(tg, index, value);
+		tg->ops->import(tg, index, value);
 		break;
 	case TG_EVENT_NODE_STATE:
 		/*
 		 * Whatever became of it: what was imported before is void. An
 		 * import made since the node came is looked up after this event.
 		 */
-		tg_remotes_down(tg, index, value ? TG_ERR_RESET : TG_ERR_NODE_DOWN);
+		tg->ops->nodes_down(tg, index, value ? TG_ERR_RESET : TG_ERR_NODE_DOWN);
 		if (value)
-			tg_clients_node(tg, index);
+			tg->ops->node_up(tg, index);
 		break;
 	case TG_EVENT_LINK_STATE:
 		if (!value)
-			tg_remotes_down(tg, TG_ALL_NODES, TG_ERR_LINK_DOWN);
+			tg->ops->nodes_down(tg, TG_ALL_NODES, TG_ERR_LINK_DOWN);
 		break;
 	case TG_EVENT_ERROR:
 		tg_event_error(tg, value);
@@ -96,16 +96,16 @@ static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value
 		tg_context_state_event(tg, index, value);
 		break;
 	case TG_EVENT_COUNTER:
-		tg_counter_event(tg, index, value);
+		tg->ops->counter(tg, index, value);
 		break;
 	case TG_EVENT_QUEUE:
-		tg_queue_event(tg, value);
+		tg->ops->queue(tg, value);
 		break;
 	case TG_EVENT_REPLICA:
-		tg_replica_event(tg, index, value);
+		tg->ops->replica(tg, index, value);
 		break;
 	case TG_EVENT_DIRECT:
-		tg_direct_event(tg);
+		tg->ops->direct(tg);
 		break;
 	default:
 		dev_err_ratelimited(&tg->dev, "event of unknown kind %u, index %u, value %#llx\n",

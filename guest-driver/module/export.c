@@ -6,11 +6,13 @@
  */
 #include <linux/slab.h>
 
+#include "call.h"
 #include "driver.h"
-#include "ioctl.h"
 
 /* Handles have 16 bits in an mmap offset. */
 #define TG_SEGMENT_LIMIT 0x10000
+
+static const struct tg_object_ops tg_segment_ops;
 
 /**
  * tg_segment_take_pages() - reserves export pages for a segment
@@ -203,18 +205,18 @@ int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg)
  * tg_segment_init() - begins the life of a segment
  * @segment: Zeroed segment, which is freed if this fails.
  * @file: File that makes it.
- * @kind: TG_MMAP_EXPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
+ * @ops: Methods of its kind: TG_MMAP_EXPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @name: Its name, NUL-padded to 64 bytes.
  * @size: Bytes that processes of this node may map.
  *
  * Return: 0 or a negative errno.
  */
-int tg_segment_init(struct tg_segment *segment, struct tg_file *file, u32 kind,
-		    const u8 *name, u64 size)
+int tg_segment_init(struct tg_segment *segment, struct tg_file *file,
+		    const struct tg_object_ops *ops, const u8 *name, u64 size)
 {
 	segment->obj.size = size;
 	memcpy(segment->name, name, sizeof(segment->name));
-	return tg_object_init(&segment->obj, file, kind, TG_SEGMENT_LIMIT);
+	return tg_object_init(&segment->obj, file, ops, TG_SEGMENT_LIMIT);
 }
 
 /**
@@ -242,7 +244,7 @@ int tg_segment_create(struct tg_call *call)
 	segment = kzalloc(sizeof(*segment), GFP_KERNEL_ACCOUNT);
 	if (!segment)
 		return -ENOMEM;
-	err = tg_segment_init(segment, call->file, TG_MMAP_EXPORT, arg->name, arg->length);
+	err = tg_segment_init(segment, call->file, &tg_segment_ops, arg->name, arg->length);
 	if (err)
 		return err;
 	call->created = &segment->obj;
@@ -357,7 +359,8 @@ static void tg_export_free(struct tg_object *obj)
 	kfree(tg_segment_of(obj));
 }
 
-const struct tg_object_ops tg_segment_ops = {
+static const struct tg_object_ops tg_segment_ops = {
+	.kind = TG_MMAP_EXPORT,
 	.leave = tg_segment_leave,
 	.free = tg_export_free,
 };

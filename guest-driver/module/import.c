@@ -8,12 +8,13 @@
 #include <linux/poll.h>
 #include <linux/slab.h>
 
-#include "client.h"
+#include "call.h"
 #include "driver.h"
-#include "ioctl.h"
 
 /* Numbers the context page can name; the last means the whole context. */
 #define TG_REMOTE_LIMIT TG_CONTEXT_QUIET_ALL
+
+static const struct tg_object_ops tg_remote_ops;
 
 static int tg_remote_take_slots(struct tg_device *tg, struct tg_remote *remote, u32 count)
 {
@@ -147,7 +148,7 @@ static struct tg_remote *tg_remote_new(struct tg_file *file, u32 node, u32 right
 	remote->rights = rights;
 	remote->page = page;
 	remote->obj.size = size;
-	err = tg_object_init(&remote->obj, file, TG_MMAP_IMPORT,
+	err = tg_object_init(&remote->obj, file, &tg_remote_ops,
 			     min_t(u32, file->tg->import_limit, TG_REMOTE_LIMIT));
 	return err ? ERR_PTR(err) : remote;
 }
@@ -434,7 +435,8 @@ static void tg_remote_free(struct tg_object *obj)
 	kfree(tg_remote_of(obj));
 }
 
-const struct tg_object_ops tg_remote_ops = {
+static const struct tg_object_ops tg_remote_ops = {
+	.kind = TG_MMAP_IMPORT,
 	.charged = true,
 	.quiet = tg_remote_quiet,
 	.leave = tg_remote_leave,

@@ -12,56 +12,14 @@
 #include <linux/nospec.h>
 #include <linux/uaccess.h>
 
+#include "call.h"
 #include "compat.h"
 #include "driver.h"
-#include "ioctl.h"
 
 /* Writes the structure back, without a lock: another process may delay a page fault. */
 static int tg_reply(struct tg_call *call)
 {
 	return copy_to_user(call->user, &call->arg, call->size) ? -EFAULT : 0;
-}
-
-/*
- * Whether an object may have a name: printable ASCII, NUL-padded, not empty, so it can be logged,
- * and no two names look alike. The board refuses other names, too.
- */
-static bool tg_name_is_valid(const u8 name[64])
-{
-	size_t length = strnlen(name, 64);
-	size_t i;
-
-	for (i = 0; i < length; i++) {
-		if (name[i] < ' ' || name[i] > '~')
-			return false;
-	}
-	return length && length < 64 && !memchr_inv(name + length, 0, 64 - length);
-}
-
-/**
- * tg_name_take() - puts a name that a program gives into its final form
- * @file: File of the program.
- * @name: Name, NUL-padded to 64 bytes.
- * @import: Whether it names what another node exports.
- *
- * Return: 0; -EINVAL for a name that no object may have; -EPERM for a name of the kernel's own
- * objects, which the kernel alone exports and imports; or as tg_name_of_connection().
- */
-int tg_name_take(struct tg_file *file, u8 name[64], bool import)
-{
-	struct tg_device *tg = file->tg;
-
-	if (!tg_name_is_valid(name))
-		return -EINVAL;
-	if (!file->kernel && !strncmp(name, TG_KERNEL_PREFIX, strlen(TG_KERNEL_PREFIX))) {
-		atomic64_inc(&tg->names_refused);
-		dev_notice_ratelimited(&tg->dev, "process %d of user %u is refused the name \"%*pE\": it is of the kernel's own objects\n",
-				       task_tgid_nr(current),
-				       from_kuid(&init_user_ns, current_uid()),
-				       tg_name_length(name), name);
-		return -EPERM;
-	}
-	return tg_name_of_connection(name, import);
 }
 
 static int tg_ioctl_info(struct tg_call *call)

@@ -6,9 +6,9 @@
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 
+#include "call.h"
 #include "driver.h"
-#include "ioctl.h"
-#include "lab.h"
+#include "lab_ioctls.h"
 
 static const struct tg_ioctl tg_lab_ioctls[] = {
 	TG_IOCTL(TG_IOCTL_LAUNCH, tg_launch, tg_launch, slot, .reply = TG_REPLY_ALWAYS),

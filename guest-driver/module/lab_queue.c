@@ -8,9 +8,9 @@
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 
+#include "call.h"
 #include "driver.h"
-#include "ioctl.h"
-#include "lab.h"
+#include "lab_ioctls.h"
 
 /* Attempts to change a word that a process may change all the time. */
 #define TG_STATE_ATTEMPTS 1024

@@ -44,9 +44,9 @@
 #include <linux/timekeeping.h>
 #include <linux/uaccess.h>
 
+#include "call.h"
 #include "driver.h"
-#include "ioctl.h"
-#include "lab.h"
+#include "lab_ioctls.h"
 
 /* Limit on the time until all others are parked, in nanoseconds, and on attempts. */
 #define TG_PARK_LIMIT (20 * NSEC_PER_MSEC)

@@ -21,16 +21,6 @@
 
 #define TG_MINORS 256
 
-/* Closes contexts, and handles overflows: waits for no other node. Outlives the boards. */
-struct workqueue_struct *tg_workers;
-
-/* Files with objects on a board, or with a teardown in progress, also after close(). */
-atomic_t tg_files = ATOMIC_INIT(0);
-DECLARE_WAIT_QUEUE_HEAD(tg_files_gone);
-
-/* Acknowledgements that stores of other nodes wait for: its works wait for no other node. */
-struct workqueue_struct *tg_ack_workers;
-
 static dev_t tg_devt;
 static DEFINE_IDA(tg_minors);
 
@@ -62,24 +52,8 @@ static struct class tg_class = {
 	.devnode = tg_devnode,
 };
 
-/**
- * tg_device_answers() - whether the board answers a register read
- * @tg: Board.
- *
- * Return: False if it was removed or its server has died.
- */
-bool tg_device_answers(struct tg_device *tg)
-{
-	return readq(tg->regs + TG_REG_MAGIC) == TG_MAGIC;
-}
-
-/**
- * tg_device_lost() - declares the board gone
- * @tg: Board.
- *
- * Unmaps all of it and wakes all waiters. May be called again. May sleep.
- */
-void tg_device_lost(struct tg_device *tg)
+/* Declares the board gone, unmaps all of it and wakes all waiters. May be called again. */
+static void tg_device_lost(struct tg_device *tg)
 {
 	bool before;
 
@@ -100,30 +74,17 @@ void tg_device_lost(struct tg_device *tg)
 	}
 }
 
-/**
- * tg_device_check() - declares a board gone that has been silent and does not answer
- * @tg: Board. The caller holds op_lock for reading.
- * @since: Start of the caller's wait for the board, in jiffies.
- */
-void tg_device_check(struct tg_device *tg, unsigned long since)
-{
-	if (time_before(jiffies, since + TG_SILENCE) ||
-	    time_before(jiffies, READ_ONCE(tg->last_sign) + TG_SILENCE))
-		return;
-	if (!tg_device_answers(tg)) {
-		if (!tg_gone(tg))
-			dev_err(&tg->dev, "the board does not answer any more: remove and re-plug it\n");
-		tg_device_lost(tg);
-	} else if (!tg_admin_memory_works(tg)) {
-		tg_device_lost(tg);
-	} else {
-		WRITE_ONCE(tg->last_sign, jiffies);
-	}
-}
-EXPORT_SYMBOL_NS_GPL(tg_device_check, TG_LAB_NS);
-
-/* Processes that only store, or poll memory, would not notice that the board is gone. */
-#define TG_WATCH_INTERVAL (2 * HZ)
+static const struct tg_device_ops tg_device_ops = {
+	.lost = tg_device_lost,
+	.command_done = tg_admin_collect,
+	.import = tg_remote_event,
+	.nodes_down = tg_remotes_down,
+	.node_up = tg_clients_node,
+	.counter = tg_counter_event,
+	.queue = tg_queue_event,
+	.replica = tg_replica_event,
+	.direct = tg_direct_event,
+};
 
 static void tg_watch(struct work_struct *work)
 {
@@ -141,15 +102,6 @@ static void tg_watch(struct work_struct *work)
 	    !bitmap_empty(tg->contexts_used, tg->contexts))
 		tg_device_watch(tg);
 	up_read(&tg->op_lock);
-}
-
-/**
- * tg_device_watch() - checks the board periodically as long as a context is open
- * @tg: Board.
- */
-void tg_device_watch(struct tg_device *tg)
-{
-	schedule_delayed_work(&tg->watch, TG_WATCH_INTERVAL);
 }
 
 /*
@@ -295,7 +247,7 @@ static int tg_start(struct tg_device *tg)
 	writeq(tg->admin.dma, tg->regs + TG_REG_ADMIN_BASE);
 	err = tg_revoke_all(tg, jiffies + TG_CLOSE_PATIENCE);
 	if (err) {
-		if (tg_admin_memory_works(tg))
+		if (tg_device_memory_works(tg))
 			dev_err(&tg->dev, "the board does not complete commands: is its server the right version?\n");
 		return err;
 	}
@@ -435,6 +387,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 		kfree(tg);
 		return ERR_PTR(minor);
 	}
+	tg->ops = &tg_device_ops;
 	tg->pdev = pdev;
 	tg->number = minor;
 	init_rwsem(&tg->op_lock);
@@ -710,7 +663,7 @@ static const struct pci_device_id tg_ids[] = {
 };
 MODULE_DEVICE_TABLE(pci, tg_ids);
 
-struct pci_driver tg_driver = {
+static struct pci_driver tg_driver = {
 	.name = TG_NAME,
 	.id_table = tg_ids,
 	.probe = tg_probe,
@@ -724,31 +677,27 @@ static int __init tg_init(void)
 {
 	int err;
 
-	tg_workers = alloc_workqueue(TG_NAME, WQ_UNBOUND, 0);
-	if (!tg_workers)
-		return -ENOMEM;
-	tg_ack_workers = alloc_workqueue(TG_NAME "_acks", WQ_UNBOUND | WQ_HIGHPRI, 0);
-	err = -ENOMEM;
-	if (!tg_ack_workers)
-		goto err_workers;
+	err = tg_init_workers();
+	if (err)
+		return err;
 	tg_mount = kern_mount(&tg_fs);
 	err = PTR_ERR_OR_ZERO(tg_mount);
 	if (err)
-		goto err_ack_workers;
+		goto err_workers;
 	err = class_register(&tg_class);
 	if (err)
 		goto err_mount;
 	err = alloc_chrdev_region(&tg_devt, 0, TG_MINORS, TG_NAME);
 	if (err)
 		goto err_class;
-	tg_debugfs_root = debugfs_create_dir(TG_NAME, NULL);
+	tg_debugfs_init();
 	err = pci_register_driver(&tg_direct_driver);
 	if (err)
 		goto err_debugfs;
 	err = pci_register_driver(&tg_driver);
 	if (err)
 		goto err_direct;
-	err = tg_sleep_init();
+	err = tg_sleep_init(&tg_driver, &tg_direct_driver);
 	if (err)
 		goto err_driver;
 	return 0;
@@ -758,16 +707,14 @@ err_driver:
 err_direct:
 	pci_unregister_driver(&tg_direct_driver);
 err_debugfs:
-	debugfs_remove(tg_debugfs_root);
+	tg_debugfs_exit();
 	unregister_chrdev_region(tg_devt, TG_MINORS);
 err_class:
 	class_unregister(&tg_class);
 err_mount:
 	kern_unmount(tg_mount);
-err_ack_workers:
-	destroy_workqueue(tg_ack_workers);
 err_workers:
-	destroy_workqueue(tg_workers);
+	tg_exit_workers();
 	return err;
 }
 
@@ -776,12 +723,11 @@ static void __exit tg_exit(void)
 	tg_sleep_exit();
 	pci_unregister_driver(&tg_driver);
 	pci_unregister_driver(&tg_direct_driver);
-	debugfs_remove(tg_debugfs_root);
+	tg_debugfs_exit();
 	/* The last teardowns. A file's works end before its context does. */
 	wait_event(tg_files_gone, !atomic_read(&tg_files));
 	/* After these no reference to a board is left, and none of this code runs. */
-	destroy_workqueue(tg_workers);
-	destroy_workqueue(tg_ack_workers);
+	tg_exit_workers();
 	unregister_chrdev_region(tg_devt, TG_MINORS);
 	class_unregister(&tg_class);
 	kern_unmount(tg_mount);

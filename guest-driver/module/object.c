@@ -14,16 +14,8 @@
 #include <linux/nospec.h>
 #include <linux/slab.h>
 
+#include "call.h"
 #include "driver.h"
-#include "ioctl.h"
-
-static const struct tg_object_ops * const tg_object_kinds[TG_OBJECT_KINDS] = {
-	[TG_MMAP_EXPORT] = &tg_segment_ops,
-	[TG_MMAP_IMPORT] = &tg_remote_ops,
-	[TG_MMAP_QUEUE] = &tg_queue_ops,
-	[TG_MMAP_REPLICA] = &tg_replica_ops,
-	[TG_MMAP_REGISTRATION] = &tg_registration_ops,
-};
 
 static void tg_object_release(struct kref *ref)
 {
@@ -123,12 +115,13 @@ static void tg_object_teardown(struct tg_job *job)
  * tg_object_init() - enters an object into the table of its kind
  * @obj: Zeroed object, ready to be freed by its kind's method, as happens if this fails.
  * @file: File that makes it.
- * @kind: TG_MMAP_EXPORT, _IMPORT, _QUEUE, _REPLICA or _REGISTRATION.
+ * @ops: Methods of its kind.
  * @limit: Upper bound of its handle, exclusive.
  *
  * Return: 0 or a negative errno.
  */
-int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 limit)
+int tg_object_init(struct tg_object *obj, struct tg_file *file,
+		   const struct tg_object_ops *ops, u32 limit)
 {
 	struct tg_device *tg = file->tg;
 	int err;
@@ -136,14 +129,14 @@ int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 li
 	kref_init(&obj->ref);
 	obj->file = file;
 	obj->tg = tg;
-	obj->kind = kind;
-	obj->ops = tg_object_kinds[kind];
+	obj->kind = ops->kind;
+	obj->ops = ops;
 	tg_job_init(&obj->teardown, file, tg_object_teardown);
 	INIT_LIST_HEAD(&obj->closing);
 	INIT_LIST_HEAD(&obj->remains);
 	init_completion(&obj->torn_down);
 
-	if (obj->ops->charged) {
+	if (ops->charged) {
 		mutex_lock(&tg->lock);
 		err = tg_charge(file, TG_RESOURCE_IMPORTS, 0, 1);
 		mutex_unlock(&tg->lock);
@@ -151,7 +144,7 @@ int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 li
 			goto err_free;
 	}
 	down_write(&tg->map_lock);
-	err = xa_alloc(&tg->objects[kind], &obj->handle, obj, XA_LIMIT(0, limit - 1),
+	err = xa_alloc(&tg->objects[ops->kind], &obj->handle, obj, XA_LIMIT(0, limit - 1),
 		       GFP_KERNEL_ACCOUNT);
 	up_write(&tg->map_lock);
 	if (err) {
@@ -163,7 +156,7 @@ int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 li
 	return 0;
 
 err_free:
-	obj->ops->free(obj);
+	ops->free(obj);
 	return err == -EBUSY ? -ENOSPC : err;
 }
 

@@ -32,12 +32,14 @@
 #include <linux/moduleparam.h>
 #include <linux/slab.h>
 
+#include "call.h"
 #include "driver.h"
-#include "ioctl.h"
 #include "trace.h"
 
 #define TG_QUEUE_HOLD_MIN 1
 #define TG_QUEUE_HOLD_MAX 60000
+
+static const struct tg_object_ops tg_queue_ops;
 
 static int tg_set_queue_hold(const char *value, const struct kernel_param *kp)
 {
@@ -637,7 +639,7 @@ int tg_queue_create(struct tg_call *call)
 	memset(about->secret, 0, sizeof(about->secret));
 	about->arena = PAGE_SIZE;
 	about->length = PAGE_SIZE + (u64)tg_queue_chunks(arg) * tg_queue_chunk(arg);
-	err = tg_segment_init(&queue->seg, call->file, TG_MMAP_QUEUE, arg->name, about->length);
+	err = tg_segment_init(&queue->seg, call->file, &tg_queue_ops, arg->name, about->length);
 	if (err)
 		return err;
 	call->created = &queue->seg.obj;
@@ -741,7 +743,8 @@ static void tg_queue_free(struct tg_object *obj)
 	kfree(queue);
 }
 
-const struct tg_object_ops tg_queue_ops = {
+static const struct tg_object_ops tg_queue_ops = {
+	.kind = TG_MMAP_QUEUE,
 	.quiet = tg_queue_quiet,
 	.end = tg_queue_end,
 	.leave = tg_queue_leave,

@@ -33,16 +33,14 @@
 #include <linux/overflow.h>
 #include <linux/pid.h>
 #include <linux/sched/mm.h>
-#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "call.h"
 #include "compat.h"
 #include "driver.h"
-#include "ioctl.h"
 
-/* Pages that are pinned by one call, and compared by one. */
-#define TG_PIN_BATCH 2048UL
+/* Pages that are compared by one call. */
 #define TG_COMPARE_BATCH 64UL
 
 /* Attempts to pin memory of which some is copied meanwhile, as the first store would. */
@@ -55,82 +53,7 @@
 /* Bytes of a range, at most. */
 #define TG_RANGE_BYTES ((u64)TG_RANGE_UNITS << TG_UNIT_SHIFT)
 
-static void tg_pins_release(struct kref *ref)
-{
-	kvfree(container_of(ref, struct tg_pins, ref));
-}
-
-static void tg_pins_put(struct tg_pins *pins)
-{
-	kref_put(&pins->ref, tg_pins_release);
-}
-
-static void tg_pins_unpin(struct tg_pins *pins)
-{
-	unsigned long done, batch;
-
-	for (done = 0; done < pins->count; done += batch) {
-		batch = min(pins->count - done, TG_PIN_BATCH);
-		unpin_user_pages_dirty_lock(pins->pages + done, batch, true);
-		cond_resched();
-	}
-	pins->count = 0;
-}
-
-/**
- * tg_pins_free() - unpins pages that the board cannot reach any more
- * @tg: Board, whose PCI device has a driver yet. NULL if the pages were never mapped for one.
- * @pins: The pages.
- */
-void tg_pins_free(struct tg_device *tg, struct tg_pins *pins)
-{
-	if (pins->mapped)
-		dma_unmap_sgtable(&tg->pdev->dev, &pins->table, DMA_BIDIRECTIONAL, 0);
-	sg_free_table(&pins->table);
-	tg_pins_unpin(pins);
-	tg_pins_put(pins);
-}
-
-/* Room for the pages of a range; none is pinned. */
-static struct tg_pins *tg_pins_new(unsigned long count)
-{
-	struct tg_pins *pins = kvzalloc(struct_size(pins, pages, count), GFP_KERNEL_ACCOUNT);
-
-	if (pins)
-		kref_init(&pins->ref);
-	return pins;
-}
-
-/*
- * Pins the pages from @start on for a board: 0 or a negative errno, and then none of them is
- * pinned, and @fault is the address of the first that could not be. -ENODEV if the board is gone.
- */
-static int tg_pins_pin(const struct tg_device *tg, struct tg_pins *pins, unsigned long start,
-		       unsigned long count, u64 *fault)
-{
-	long got;
-
-	while (pins->count < count) {
-		unsigned long left = count - pins->count;
-
-		if (tg_gone(tg)) {
-			tg_pins_unpin(pins);
-			return -ENODEV;
-		}
-		got = fatal_signal_pending(current) ? -EINTR :
-		      pin_user_pages_fast(start + (pins->count << PAGE_SHIFT),
-					  min(left, TG_PIN_BATCH), FOLL_WRITE | FOLL_LONGTERM,
-					  pins->pages + pins->count);
-		if (got <= 0) {
-			*fault = start + (pins->count << PAGE_SHIFT);
-			tg_pins_unpin(pins);
-			return got ? got : -EFAULT;
-		}
-		pins->count += got;
-		cond_resched();
-	}
-	return 0;
-}
+static const struct tg_object_ops tg_registration_ops;
 
 /*
  * Pins the memory of a registration, as it is at one moment: the first store to a page that is
@@ -529,7 +452,7 @@ int tg_register(struct tg_call *call)
 	reg->address = arg->address;
 	reg->process = get_pid(task_tgid(current));
 	memcpy(reg->seg.name, arg->name, sizeof(reg->seg.name));
-	err = tg_object_init(&reg->seg.obj, call->file, TG_MMAP_REGISTRATION, TG_RANGE_COUNT);
+	err = tg_object_init(&reg->seg.obj, call->file, &tg_registration_ops, TG_RANGE_COUNT);
 	if (err)
 		return err;
 	call->created = &reg->seg.obj;
@@ -652,7 +575,8 @@ static void tg_registration_free(struct tg_object *obj)
 	kfree(reg);
 }
 
-const struct tg_object_ops tg_registration_ops = {
+static const struct tg_object_ops tg_registration_ops = {
+	.kind = TG_MMAP_REGISTRATION,
 	.publish = tg_registration_publish,
 	.quiet = tg_registration_quiet,
 	.end = tg_registration_end,

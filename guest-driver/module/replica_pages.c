@@ -309,6 +309,73 @@ static void tg_replica_ack_work(struct work_struct *work)
 	tg_object_put(&replica->seg.obj);
 }
 
+/**
+ * tg_replica_set_page() - has the board replicate a granted page
+ * @replica: Replicated segment. The caller holds its lock, and op_lock for reading.
+ * @source: The home of the segment, at this node or another.
+ * @i: Page, from 0.
+ * @status: The board's status, filled in if it has refused.
+ *
+ * Returns when the copy is filled; if the caller is killed the board may still fill it.
+ *
+ * Return: 0 if it was filled, although it may not be valid any more; -EINTR if
+ * killed; -ENODEV if the board is gone; or what tg_status_to_errno() makes of @status.
+ */
+int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *source, u32 i,
+			u32 *status)
+{
+	struct tg_device *tg = replica->seg.obj.tg;
+	union tg_request request = {
+		.replica.opcode = cpu_to_le32(TG_ADMIN_REPLICA_SET),
+		.replica.page = cpu_to_le32(replica->seg.first + i),
+		.replica.mode = cpu_to_le32(replica->mode),
+		.replica.node = cpu_to_le32(source->node),
+		.replica.home_page = cpu_to_le32(source->page + i),
+		.replica.home_generation = cpu_to_le64(source->generation),
+	};
+	u32 losses = tg_replica_page_losses(replica, i);
+	struct tg_admin_result result;
+	enum tg_admin_class class;
+	int err;
+
+	lockdep_assert_held(&replica->lock);
+	class = source->node == tg->node ? TG_ADMIN_QUICK : TG_ADMIN_REMOTE;
+	replica->set = max(replica->set, i + 1);
+	err = tg_admin(tg, replica->seg.obj.file, class, &request, &result);
+	if (err)
+		return err;
+	if (result.status == TG_OK) {
+		tg_replica_page_filled(replica, i, losses);
+		return 0;
+	}
+	/* Filled, and invalidated by a store since. */
+	if (result.status == TG_ERR_INVALIDATED)
+		return 0;
+	*status = result.status;
+	return tg_status_to_errno(result.status);
+}
+
+/**
+ * tg_replica_orphan() - a replicated segment has no home any more
+ * @replica: Replicated segment. The caller holds map_lock for writing.
+ * @status: Why, TG_ERR_*.
+ */
+void tg_replica_orphan(struct tg_replicated *replica, u32 status)
+{
+	struct tg_object *obj = &replica->seg.obj;
+
+	lockdep_assert_held_write(&obj->tg->map_lock);
+	/* Closed, or an orphan already. */
+	if (obj->dead)
+		return;
+	replica->status = status ? status : TG_ERR_NOT_HOME;
+	obj->dead = true;
+	tg_zap(obj);
+	wake_up_all(&replica->wait);
+	if (replica->own)
+		tg_remote_orphan(replica->own, replica->status);
+}
+
 static bool tg_replica_page_is_needed(struct tg_replicated *replica, u32 i)
 {
 	struct tg_object *obj = &replica->seg.obj;

@@ -32,6 +32,10 @@ const struct dev_pm_ops tg_pm_ops = {
 	.poweroff = pm_sleep_ptr(tg_refuse_sleep),
 };
 
+/* That of the boards, and that of the memory devices. */
+static struct pci_driver *tg_sleep_boards;
+static struct pci_driver *tg_sleep_memory;
+
 static int tg_sleep_begin(struct device *dev, void *of)
 {
 	struct pci_driver *driver = of;
@@ -76,14 +80,14 @@ static int tg_sleep_notify(struct notifier_block *notifier, unsigned long event,
 	case PM_SUSPEND_PREPARE:
 	case PM_HIBERNATION_PREPARE:
 	case PM_RESTORE_PREPARE:
-		err = tg_sleep_each(&tg_driver, tg_sleep_begin) ? :
-		      tg_sleep_each(&tg_direct_driver, tg_sleep_begin);
+		err = tg_sleep_each(tg_sleep_boards, tg_sleep_begin) ? :
+		      tg_sleep_each(tg_sleep_memory, tg_sleep_begin);
 		break;
 	case PM_POST_SUSPEND:
 	case PM_POST_HIBERNATION:
 	case PM_POST_RESTORE:
-		err = tg_sleep_each(&tg_direct_driver, tg_sleep_end) ? :
-		      tg_sleep_each(&tg_driver, tg_sleep_end);
+		err = tg_sleep_each(tg_sleep_memory, tg_sleep_end) ? :
+		      tg_sleep_each(tg_sleep_boards, tg_sleep_end);
 		break;
 	}
 	return notifier_from_errno(err);
@@ -94,12 +98,16 @@ static struct notifier_block tg_sleep_notifier = {
 };
 
 /**
- * tg_sleep_init() - has the driver take part in the system's sleep
+ * tg_sleep_init() - has the drivers take part in the system's sleep
+ * @boards: Driver of the boards.
+ * @memory: Driver of the memory devices, which sleep after the boards and wake up before them.
  *
  * Return: 0 or a negative errno.
  */
-int tg_sleep_init(void)
+int tg_sleep_init(struct pci_driver *boards, struct pci_driver *memory)
 {
+	tg_sleep_boards = boards;
+	tg_sleep_memory = memory;
 	return register_pm_notifier(&tg_sleep_notifier);
 }
 

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Tables of ioctls, of the driver and of the module for comparisons. */
-#ifndef TELEGRAPHOS_IOCTL_H
-#define TELEGRAPHOS_IOCTL_H
+/*
+ * Ioctls in progress, and tables of ioctls, of the driver and of the module for comparisons. What
+ * handles them is in the file of the object that they are about.
+ */
+#ifndef TELEGRAPHOS_CALL_H
+#define TELEGRAPHOS_CALL_H
 
 #include <linux/build_bug.h>
 #include <linux/ioctl.h>
@@ -140,4 +143,4 @@ bool tg_lab_opens_for_kernel(void);
 int tg_lab_register(const struct tg_lab *lab);
 void tg_lab_unregister(const struct tg_lab *lab);
 
-#endif /* TELEGRAPHOS_IOCTL_H */
+#endif /* TELEGRAPHOS_CALL_H */
