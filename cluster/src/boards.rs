@@ -41,7 +41,6 @@ impl Row {
         format!("{}-{}", self.switches[left].0, self.switches[left + 1].0)
     }
 
-    /// The topology file.
     fn topology(&self) -> String {
         let mut text = String::new();
         for (name, nodes) in &self.switches {
@@ -216,7 +215,6 @@ impl Boards {
         self.hibs[node].hang(hangs);
     }
 
-    /// The clients, by node.
     pub fn guests(&self) -> &[Guest] {
         &self.guests
     }

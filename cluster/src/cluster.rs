@@ -256,7 +256,6 @@ impl Cluster {
         self.start_fabric()
     }
 
-    /// Its private directory.
     pub(crate) fn run_dir(&self) -> &Path {
         self.run_dir.path()
     }
@@ -277,7 +276,6 @@ impl Cluster {
         self.run_dir.leave_record(record).map_err(Error::io("cannot write into", &path))
     }
 
-    /// Its nodes, by id.
     pub fn guests(&self) -> &[Guest] {
         &self.guests
     }

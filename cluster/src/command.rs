@@ -19,7 +19,6 @@ pub enum User {
     /// The ordinary user `tg` (uid 1000), member of the device's group.
     #[default]
     Tg,
-    /// root.
     Root,
 }
 
@@ -107,10 +106,8 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// A finished command.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// How it ended.
     pub status: Status,
     /// What it wrote to standard output.
     pub stdout: String,
@@ -121,9 +118,7 @@ pub struct Output {
 /// One line a command wrote, without its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputLine {
-    /// To standard output.
     Stdout(String),
-    /// To standard error.
     Stderr(String),
 }
 
@@ -136,7 +131,6 @@ impl OutputLine {
     }
 }
 
-/// Where a command writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Stream {
     Stdout,
@@ -190,7 +184,6 @@ impl GuestCommand {
         self
     }
 
-    /// Starts it.
     pub fn spawn(self) -> Result<Running> {
         let text = self.argv.join(" ");
         let fail = |why| Error::Command { node: self.node.clone(), command: text.clone(), why };

@@ -16,14 +16,12 @@ pub enum Error {
     /// QEMU, kernel, driver or guest programs could not be had.
     #[error(transparent)]
     Images(telegraphos_images::Error),
-    /// A file operation failed.
     #[error("{what} {}: {source}{remedy}", path.display())]
     Io {
         /// What was tried ("cannot write").
         what: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The system's answer.
         source: io::Error,
         /// Empty, or "; " and what to do.
         remedy: &'static str,
@@ -33,20 +31,13 @@ pub enum Error {
     Usage(String),
     /// A process of the cluster could not be started.
     #[error("cannot start {what}: {source}")]
-    Spawn {
-        /// Which process.
-        what: String,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Spawn { what: String, source: io::Error },
     /// A process of the cluster ended although it is needed.
     #[error("{what} ended ({status}) {during}{tail}")]
     Ended {
-        /// Which process.
         what: String,
         /// Its node, if it is of one.
         node: Option<usize>,
-        /// How it ended.
         status: String,
         /// What the harness was doing.
         during: String,
@@ -56,35 +47,22 @@ pub enum Error {
     /// Something did not happen in time.
     #[error("{what} did not happen within {:.0} s; {remedy}{tail}", limit.as_secs_f64())]
     TimedOut {
-        /// What was waited for.
         what: String,
         /// Its node, if it is of one.
         node: Option<usize>,
-        /// How long.
         limit: Duration,
-        /// What to do.
         remedy: &'static str,
         /// The ends of the logs.
         tail: String,
     },
     /// A command in a guest could not be started or followed to its end.
     #[error("node {node}: {command}: {why}")]
-    Command {
-        /// The node.
-        node: NodeLabel,
-        /// The command.
-        command: String,
-        /// Why.
-        why: String,
-    },
+    Command { node: NodeLabel, command: String, why: String },
     /// A command in a guest did not end in time, and was killed.
     #[error("node {node}: {command}: did not end within {limit:?}{output}")]
     Late {
-        /// The node.
         node: NodeLabel,
-        /// The command.
         command: String,
-        /// How long.
         limit: Duration,
         /// Empty, or what it wrote.
         output: String,
@@ -92,7 +70,6 @@ pub enum Error {
     /// A guest's kernel has panicked, or the guest has hung.
     #[error("node {node}: {what}{tail}")]
     Dead {
-        /// The node.
         node: NodeLabel,
         /// What happened, with the kernel's words.
         what: String,
@@ -101,51 +78,27 @@ pub enum Error {
     },
     /// A command in a guest said no.
     #[error("node {node}: {command} failed ({status}):\n{output}")]
-    Failed {
-        /// The node.
-        node: NodeLabel,
-        /// The command.
-        command: String,
-        /// How it ended.
-        status: String,
-        /// What it printed.
-        output: String,
-    },
+    Failed { node: NodeLabel, command: String, status: String, output: String },
     /// A request of a board's test client failed.
     #[error("node {node}'s board: {source}{tail}")]
     Board {
-        /// The node.
         node: NodeLabel,
-        /// Why.
         source: telegraphos_device::client::ClientError,
         /// The end of its log.
         tail: String,
     },
     /// QEMU refused a QMP command.
     #[error("node {node}: QMP {command}: {why}")]
-    Qmp {
-        /// The node.
-        node: NodeLabel,
-        /// The command.
-        command: String,
-        /// QEMU's answer.
-        why: String,
-    },
+    Qmp { node: NodeLabel, command: String, why: String },
     /// A detached cluster has refused something, or has ended.
     #[error("{why}")]
-    Cluster {
-        /// The command's exit code.
-        code: u8,
-        /// Why.
-        why: String,
-    },
+    Cluster { code: u8, why: String },
     /// There is no fabric or cluster to talk to.
     #[error("{0}")]
     NoFabric(String),
     /// A fabric did not answer, or refused.
     #[error(transparent)]
     Control(#[from] telegraphos_fabric::control::ClientError),
-    /// The user interrupted.
     #[error("interrupted")]
     Interrupted,
 }

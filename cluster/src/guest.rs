@@ -129,7 +129,6 @@ fn port_reserve<'a>(hib: impl Iterator<Item = &'a (String, String)> + Clone) -> 
     WindowLayout::new(node_bits, offset_bits).unwrap_or(default).pref64_reserve(contexts)
 }
 
-/// One node.
 #[derive(Debug)]
 pub struct Guest {
     node: usize,
@@ -167,7 +166,6 @@ impl Guest {
         Guest { node, label, options, plan, settings, vm, qmp, hib, kernel }
     }
 
-    /// Its node id.
     pub fn node(&self) -> usize {
         self.node
     }
@@ -177,7 +175,6 @@ impl Guest {
         &self.label
     }
 
-    /// What it boots from.
     fn image(&self) -> &Image {
         self.plan.prepared.image(self.node)
     }

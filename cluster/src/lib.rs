@@ -55,7 +55,7 @@ mod prepared;
 mod process;
 mod qmp;
 mod registers;
-mod report;
+pub mod report;
 mod rundir;
 mod settings;
 mod ssh;

@@ -46,9 +46,7 @@ impl fmt::Display for NodeName {
 /// A node in messages: its number and, if it has one of its own, its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeLabel {
-    /// Its number.
     pub number: usize,
-    /// Its own name.
     pub name: Option<NodeName>,
 }
 

@@ -13,12 +13,10 @@ use telegraphos_images::{KernelChoice, Machine, RootChoice, Share};
 pub struct NodeSettings {
     /// Its name, also its host name, beside `nodeN`.
     pub name: Option<NodeName>,
-    /// Its processors.
     pub cpus: Option<u32>,
     /// Its memory in MiB.
     #[serde(default, rename = "memory", deserialize_with = "memory")]
     pub memory_mib: Option<u32>,
-    /// Its machine.
     pub machine: Option<Machine>,
     /// Its kernel. `modules` and `initrd` of the cluster belong to the cluster's, and are not taken with it.
     pub kernel: Option<KernelChoice>,
@@ -26,7 +24,6 @@ pub struct NodeSettings {
     pub modules: Option<PathBuf>,
     /// An initramfs that runs before its boot root.
     pub initrd: Option<PathBuf>,
-    /// Its root.
     pub root: Option<RootChoice>,
     /// More words for its kernel, after the cluster's.
     pub append: Option<String>,

@@ -22,7 +22,6 @@ impl Settings {
         self.nodes.unwrap_or(if self.node.is_empty() { 2 } else { self.node.len() })
     }
 
-    /// A node for messages.
     pub fn label(&self, number: usize) -> NodeLabel {
         NodeLabel { number, name: self.node.get(number).and_then(|node| node.name.clone()) }
     }

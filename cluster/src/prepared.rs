@@ -8,7 +8,6 @@ use telegraphos_images::{Guest as Image, Manifest, Qemu, Store};
 /// What guests boot from: see [`prepare`].
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// QEMU.
     pub qemu: Qemu,
     /// Kernels and root file systems, of those nodes that differ.
     images: Vec<Image>,

@@ -283,7 +283,6 @@ impl Settings {
         self.check_boot()
     }
 
-    /// What guests boot from.
     pub(crate) fn boot_options(&self) -> BootOptions {
         BootOptions {
             kernel: self.kernel.clone().unwrap_or_default(),

@@ -99,7 +99,6 @@ impl Keys {
         Ok(text)
     }
 
-    /// What it alone has.
     fn private(&self) -> Result<String> {
         let mut text = String::new();
         let mut add = |file: &str, key: &Key| -> Result<()> {

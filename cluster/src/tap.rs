@@ -16,17 +16,14 @@ use telegraphos_wire::link::Frame;
 /// The kinds of packets that are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PacketKind {
-    /// An ordinary store.
     Write,
     /// A store to a copy, for its home.
     Update,
     /// A store, from the home to its copies.
     Reflected,
-    /// A copy has it.
     CopyAck,
     /// A store or update is done, or several stores.
     WriteAck,
-    /// All else.
     Other,
 }
 

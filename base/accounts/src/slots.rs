@@ -64,12 +64,10 @@ impl<S: Copy + Ord, N: Copy + Ord> Slots<S, N> {
         true
     }
 
-    /// The account.
     pub fn account(&self) -> &Account<S> {
         &self.account
     }
 
-    /// Slots taken.
     pub fn len(&self) -> usize {
         self.held.len()
     }
@@ -79,7 +77,6 @@ impl<S: Copy + Ord, N: Copy + Ord> Slots<S, N> {
         self.held.is_empty()
     }
 
-    /// Whether this one is.
     pub fn contains(&self, name: N) -> bool {
         self.held.contains_key(&name)
     }

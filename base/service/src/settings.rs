@@ -4,20 +4,15 @@
 
 use std::path::Path;
 
-/// Why settings are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// Something needed is missing.
     #[error("--{0} is missing: give it on the command line, or as `{0}` in the configuration file")]
     Missing(&'static str),
     /// A value out of range.
     #[error("--{name} is {value}: expected {expected}")]
     Range {
-        /// The setting.
         name: &'static str,
-        /// Its value.
         value: u64,
-        /// What was expected.
         expected: String,
     },
     /// A value that cannot be, or a file.
@@ -25,7 +20,6 @@ pub enum SettingsError {
     Refused {
         /// The setting as on the command line, or the settings, such as `--node-bits, --offset-bits`; or the file.
         what: String,
-        /// The reason.
         why: String,
     },
 }
@@ -50,9 +44,7 @@ pub fn read<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, SettingsEr
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(untagged, expecting = "expected a number or a text")]
 pub enum Given {
-    /// A number.
     Number(u64),
-    /// A text.
     Text(String),
 }
 

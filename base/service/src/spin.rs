@@ -32,7 +32,6 @@ const REST: (u64, u64) = (10_000, 160_000);
 /// What is decided from what has happened; without a clock. Times are microseconds.
 #[derive(Clone, Debug)]
 struct Policy {
-    /// Longest poll.
     most: u64,
     /// How long a wait is expected to last, in parts of a microsecond: [`WEIGHT`] are one.
     gap: u64,

@@ -28,7 +28,6 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// Nothing.
     pub const NONE: Readiness = Readiness { read: false, write: false, ended: false };
     /// Something to read.
     pub const READ: Readiness = Readiness { read: true, write: false, ended: false };
@@ -122,7 +121,6 @@ fn data(place: u32) -> epoll::EventData {
 pub struct Watched<T: AsFd> {
     watched: T,
     epoll: Option<Arc<OwnedFd>>,
-    /// In the whole set.
     place: u32,
     until: Readiness,
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The arrows between crates are those of `docs/architecture.md`, and no process links what it does not need.
 
-use crate::workspace::{list, metadata, packages, text, text_of};
+use crate::workspace::{list, metadata, packages, root, text, text_of};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// The page with the arrows.
 const PAGE: &str = "docs/architecture.md";
@@ -110,6 +111,22 @@ fn linked(metadata: &Value, name: &str) -> BTreeSet<String> {
 #[test]
 fn the_page_has_the_arrows_between_crates() {
     let wrong = differences(&text_of(PAGE), &arrows(&metadata()));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What gates and what is shipped needs nothing of what only explains.
+#[test]
+fn nothing_outside_the_lab_needs_it() {
+    let (metadata, lab) = (metadata(), root().canonicalize().expect("the root").join("lab"));
+    let is_lab = |package: &Value| Path::new(text(package, "manifest_path")).starts_with(&lab);
+    let (inside, outside): (Vec<_>, Vec<_>) = packages(&metadata).into_iter().partition(|package| is_lab(package));
+    let inside: BTreeSet<&str> = inside.into_iter().map(|package| text(package, "name")).collect();
+    assert!(!inside.is_empty(), "there is no crate in lab/");
+    let needs = |package: &Value| {
+        let all = list(package, "dependencies").iter().map(|dependency| text(dependency, "name"));
+        all.filter(|name| inside.contains(name)).map(|name| format!("{} needs {name}", text(package, "name"))).collect()
+    };
+    let wrong: Vec<String> = outside.into_iter().flat_map(|package| -> Vec<String> { needs(package) }).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -3,8 +3,9 @@
 //!
 //! Names are in backticks. A path may leave out folders at its beginning: `requester/access.rs`.
 
-use crate::workspace::{files, list, metadata, packages, text, text_of};
+use crate::workspace::{files, list, metadata, packages, root, text, text_of};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Paths of other projects that look like ones of this tree.
 const OTHERS: [&str; 2] = ["docs/API.md", "docs/MISSING_FEATURES.md"];
@@ -104,4 +105,55 @@ fn a_name_of_nothing_is_seen() {
     // Not a comment here.
     let gone = "first\n## `a/b.rs` and `c/e`\nlet x = \"`a/y`\"; ## `z.rs`\n".replace("##", "//");
     assert_eq!(missing(&gone, true, &ends, &top), [(2, "a/b.rs".into()), (2, "c/e".into()), (3, "z.rs".into())]);
+}
+
+/// The commands of README's section on a board for one's own VM build the programs that it then starts.
+#[test]
+fn readme_builds_what_a_vm_of_ones_own_needs() {
+    let readme = text_of("README.md");
+    let section = readme.split_once("\n## A board for your own VM\n").expect("the section").1;
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let lines: Vec<&str> =
+        section.lines().filter(|line| line.starts_with("cargo ") || line.starts_with("telegraphos-")).collect();
+    let metadata = metadata();
+    let mut built = BTreeSet::new();
+    for package in lines.iter().filter(|line| line.starts_with("cargo ")).flat_map(|line| line.split(" -p ").skip(1)) {
+        let package = package.split(' ').next().unwrap_or_default();
+        let found = packages(&metadata).into_iter().find(|found| text(found, "name") == package);
+        let found = found.unwrap_or_else(|| panic!("README.md: there is no package {package}"));
+        built.extend(list(found, "targets").iter().map(|target| text(target, "name")));
+    }
+    let started: Vec<&str> =
+        lines.iter().filter(|line| !line.starts_with("cargo ")).filter_map(|line| line.split(' ').next()).collect();
+    assert!(started.len() >= 3, "{started:?}: expected the programs of HIB, fabric and host");
+    let missing: Vec<&&str> = started.iter().filter(|program| !built.contains(**program)).collect();
+    assert!(missing.is_empty(), "README.md: {missing:?} are started and not built: {built:?}");
+}
+
+/// README's table of folders has each top folder, and in its row the folder of each crate.
+#[test]
+fn readme_names_every_folder_and_crate() {
+    const MOST: usize = 10;
+    let readme = text_of("README.md");
+    let row = |folder: &str| {
+        let row = readme.lines().find(|line| line.starts_with(&format!("| [`{folder}/`]")));
+        row.unwrap_or_else(|| panic!("README.md: the table of folders has no row for {folder}/"))
+    };
+    let all = files(&["*"], 1000);
+    let top: BTreeSet<&str> =
+        all.iter().filter_map(|file| Some(file.split_once('/')?.0)).filter(|folder| !folder.starts_with('.')).collect();
+    assert!(top.len() <= MOST, "{} top folders: {top:?}; expected at most {MOST}", top.len());
+    top.iter().for_each(|folder| assert!(row(folder).len() > folder.len()));
+    let (metadata, root) = (metadata(), root().canonicalize().expect("the root"));
+    let mut wrong = Vec::new();
+    for package in packages(&metadata) {
+        let folder =
+            Path::new(text(package, "manifest_path")).parent().and_then(|folder| folder.strip_prefix(&root).ok());
+        let folder = folder.and_then(Path::to_str).expect("a package is below the root");
+        let Some((room, within)) = folder.split_once('/') else { continue };
+        if !row(room).contains(&format!("`{within}/`")) {
+            wrong.push(format!("README.md: the row of {room}/ does not name `{within}/` ({})", text(package, "name")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -13,11 +13,8 @@ pub struct Daemon(Child);
 /// How a program ended, and what it wrote, as far as that was piped.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit status.
     pub status: ExitStatus,
-    /// Its standard output.
     pub stdout: String,
-    /// Its standard error.
     pub stderr: String,
 }
 

@@ -35,7 +35,6 @@ impl Rng {
         Rng(fastrand::Rng::with_seed(seed).fork())
     }
 
-    /// Any number.
     #[allow(clippy::should_implement_trait, reason = "not an iterator: it has no end")]
     pub fn next(&mut self) -> u64 {
         self.0.u64(..)

@@ -158,7 +158,6 @@ impl Board {
         self.react(Event::Packet(Packet { src, dst: NODE, tag, incarnation: INCARNATION, target, body }), None)
     }
 
-    /// An element arrives.
     pub(crate) fn element(&mut self, src: NodeId, tag: u32, data: u32) -> Reaction {
         // The element follows the reservation, the only request of each node.
         let body = Body::Enqueue {

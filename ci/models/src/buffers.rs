@@ -175,7 +175,6 @@ impl Buffers {
         }
     }
 
-    /// Both in one.
     pub(crate) fn pop(&mut self) -> Result<Option<u64>, Refusal> {
         let mut value = 0;
         // SAFETY: as in `peek`.

@@ -120,7 +120,6 @@ impl Replay<'_> {
 }
 
 impl Memory for Replay<'_> {
-    /// The step is over.
     type Stop = ();
 
     fn load(&mut self, word: u32) -> Result<u64, ()> {

@@ -87,7 +87,6 @@ pub(crate) enum Op {
     Fence,
 }
 
-/// The explored interleavings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Steps {
     /// Every interleaving of all steps.
@@ -102,9 +101,7 @@ pub(crate) struct Setup {
     pub(crate) mode: u32,
     /// By page.
     pub(crate) homes: Vec<NodeId>,
-    /// By node.
     pub(crate) programs: Vec<Vec<Op>>,
-    /// Of each board's cache.
     pub(crate) counters: u16,
     /// Bytes of a granule.
     pub(crate) granule: u32,
@@ -125,7 +122,6 @@ pub(crate) struct Setup {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State(Vec<u32>);
 
-/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Next {
     Run(NodeId),

@@ -8,7 +8,6 @@ use super::buffers::{Buffers, Raw as RawBuffers};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Variant {
-    /// Nothing.
     Sound = 0,
     /// E11: it checks BUSY and sets FULL in two accesses.
     TwoWords = 1,
@@ -40,7 +39,6 @@ macro_rules! c_enum {
 c_enum! {
     /// `enum tg_stage`.
     Stage {
-        /// The board takes elements.
         Running = 0,
         /// It has stopped.
         Stopped = 1,
@@ -80,9 +78,7 @@ c_enum! {
         Done = 1,
         /// The consumer that set BUSY handles FULL.
         Busy = 2,
-        /// The board must resume.
         Resume = 3,
-        /// A header is invalid.
         Broken = 4,
     }
 }
@@ -136,7 +132,6 @@ impl Handler {
         self.call(&mut 0, std::ptr::null_mut(), Variant::Sound, |raw| unsafe { tg_handler_stopped(raw) });
     }
 
-    /// Restarts.
     pub(crate) fn begin(&mut self) {
         // SAFETY: as in `stopped`.
         self.call(&mut 0, std::ptr::null_mut(), Variant::Sound, |raw| unsafe { tg_handler_begin(raw) });
@@ -148,7 +143,6 @@ impl Handler {
         Next::of(buffers.with_raw(|raw| self.call(state, raw, variant, |handler| unsafe { tg_handler_step(handler) })))
     }
 
-    /// The board has resumed.
     pub(crate) fn resumed(&mut self) {
         // SAFETY: as in `stopped`.
         self.call(&mut 0, std::ptr::null_mut(), Variant::Sound, |raw| unsafe { tg_handler_resumed(raw) });

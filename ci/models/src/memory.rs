@@ -9,7 +9,6 @@ use telegraphos_wire::queue::{HEAD_WORD, NEXT_WORD, Shape, TAIL_WORD};
 pub(crate) const WORDS: u32 = 8;
 /// Room for the first buffer and a quota of two.
 pub(crate) const ROOM: usize = 3;
-/// The queue's buffers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Arena(pub(crate) [u32; WORDS as usize * ROOM]);
 
@@ -38,7 +37,6 @@ pub(crate) fn letter(buffer: u32) -> char {
 pub(crate) struct Word(pub(crate) u32);
 
 impl Word {
-    /// Its contents, readable.
     pub(crate) fn show(word: u32, value: u32) -> String {
         match u64::from(word % WORDS) {
             TAIL_WORD | HEAD_WORD if value >> 16 == WORDS => (value & 0xffff).to_string(),

@@ -66,7 +66,6 @@ struct Sender {
     last: u32,
 }
 
-/// Violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fault {
     /// I9: `due` is in the queue, but `got` was received first.
@@ -166,9 +165,7 @@ pub(crate) enum Sight {
     Held = 8,
     /// A consumer is killed inside.
     Killed = 16,
-    /// An element comes again.
     Again = 32,
-    /// A consumer is woken.
     Woken = 64,
     /// An empty buffer is reclaimed.
     Freed = 128,
@@ -185,13 +182,11 @@ pub(crate) enum Sight {
     SleptUnarmed = 8192,
 }
 
-/// The model.
 pub(crate) struct QueueModel {
     pub(crate) setup: Setup,
     initial: State,
     sights: AtomicU32,
     ends: AtomicUsize,
-    /// Violated properties.
     violated: AtomicU32,
 }
 

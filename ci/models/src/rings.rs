@@ -38,7 +38,6 @@ enum Frame {
     Alive,
 }
 
-/// What can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Happens {
     /// Node 0's processor stores the next number.
@@ -55,9 +54,7 @@ pub(crate) enum Happens {
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     hibs: [Hib; 2],
-    /// By sender and class.
     wires: BTreeMap<(NodeId, usize), VecDeque<Packet>>,
-    /// By sender.
     rings: [VecDeque<Frame>; 2],
     /// By node: how much of what the fabric says it has heard.
     heard: [usize; 2],

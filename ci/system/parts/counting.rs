@@ -19,7 +19,6 @@ const PASSAGES: u64 = 20;
 /// What a run of `tg-count` counted.
 pub(crate) struct Counted {
     report: Report,
-    /// The code that ran.
     code: Code,
     /// Numbers and names of its regions.
     regions: Vec<(Region, String)>,

@@ -5,8 +5,8 @@ use crate::help::{Export, LIMIT, at_once, hex};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::control::{Request, Target};
+use telegraphos_cluster::report::{self, Outcome};
 use telegraphos_cluster::{Cluster, Guest, Running};
-use telegraphos_system::ktap;
 
 /// The trust group of the cluster.
 pub(crate) const GROUP: &str = "lab=0-1:48";
@@ -19,8 +19,8 @@ pub(crate) fn selftest(cluster: &Cluster) -> Result<()> {
         let command = guest.argv(&["tg-selftest", "--nodes", "2", "--only", "direct/"]).as_root();
         let output = command.limit(Duration::from_secs(300)).run()?;
         let said = || format!("node {}:\n{}{}", guest.node(), output.stdout, output.stderr);
-        let tests = ktap::parse(&output.stdout).with_context(said)?;
-        let good = tests.iter().filter(|test| test.ok && test.skipped.is_none()).count();
+        let tests = report::tests(&output.stdout).with_context(said)?;
+        let good = tests.iter().filter(|test| test.outcome == Outcome::Passed).count();
         ensure!(output.status.success() && good == tests.len() && good >= 13, "{}", said());
         Ok(())
     })?;
@@ -72,7 +72,6 @@ impl Watched<'_> {
         Ok(())
     }
 
-    /// The import is so.
     fn becomes(&self, direct: &str) -> Result<()> {
         let script = format!(
             "mount -t debugfs none /sys/kernel/debug 2>/dev/null; i=0; until grep -q '{direct}' /sys/kernel/debug/telegraphos/*/imports; do \

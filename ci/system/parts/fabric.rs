@@ -56,11 +56,9 @@ fn crossed(end: &TrunkEnd) -> (u64, u64) {
     flows.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
-/// What one partition did.
 struct Partition {
     /// Operations done before it.
     before: u64,
-    /// How long nothing crossed.
     silent: Duration,
 }
 

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use telegraphos_cluster::{Cluster, Guest, Output, Running, User};
 use telegraphos_wire::regs::Register;
 
-/// SIGKILL.
 const KILL: i32 = 9;
 
 fn daemon(node: &Guest) -> Result<Running> {

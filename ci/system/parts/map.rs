@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use telegraphos_cluster::{Cluster, Guest, Running};
 use telegraphos_testkit::Scale;
 
-/// SIGSTOP.
 const STOP: i32 = 19;
 
 fn serving(node: &Guest, words: &[&str]) -> Result<Running> {

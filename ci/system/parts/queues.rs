@@ -19,7 +19,6 @@ struct Siege<'a> {
     processes: &'a [u32],
     /// Elements of each.
     each: u32,
-    /// What consumers go through.
     options: &'a [&'a str],
     limit: Duration,
 }

@@ -6,8 +6,9 @@ use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use telegraphos_cluster::report::{self, Outcome};
 use telegraphos_cluster::{Cluster, Guest, Net, Settings, User};
-use telegraphos_system::{ktap, lspci};
+use telegraphos_system::{lspci, plan};
 use telegraphos_testkit::Scale;
 
 /// The tests that must not become fewer.
@@ -16,14 +17,14 @@ const PLAN: &str = include_str!("../../../guest-driver/programs/plan.txt");
 /// `tg-selftest` in all guests at once. As root nothing may be skipped; as an ordinary user what needs other users is.
 pub(crate) fn selftest(cluster: &Cluster, user: User, scale: Scale) -> Result<()> {
     let guests: Vec<&Guest> = cluster.guests().iter().collect();
-    let plan = ktap::plan(PLAN);
+    let plan: BTreeSet<String> = plan(PLAN).collect();
     ensure!(plan.len() >= 50, "the plan of the self test has shrunk to {} tests", plan.len());
     let (nodes, seconds) = (guests.len().to_string(), scale.pick("1", "5"));
     with_lab(&guests, || {
         at_once(&guests, |guest| {
             let command = guest.argv(&["tg-selftest", "--nodes", &nodes, "--seconds", seconds]);
             let output = command.user(user).limit(Duration::from_secs(400)).run()?;
-            report(&output.stdout, &plan, user)
+            is_as_planned(&output.stdout, &plan, user)
                 .and_then(|()| {
                     ensure!(output.status.success(), "every test passed, and yet: {}", output.status);
                     Ok(())
@@ -34,16 +35,16 @@ pub(crate) fn selftest(cluster: &Cluster, user: User, scale: Scale) -> Result<()
     Ok(())
 }
 
-fn report(text: &str, plan: &BTreeSet<String>, user: User) -> Result<()> {
-    let tests = ktap::parse(text)?;
+fn is_as_planned(text: &str, plan: &BTreeSet<String>, user: User) -> Result<()> {
+    let tests = report::tests(text).context("it printed no report")?;
     let names: BTreeSet<String> = tests.iter().map(|t| t.name.clone()).collect();
     let (missing, new): (Vec<_>, Vec<_>) = (plan.difference(&names).collect(), names.difference(plan).collect());
     ensure!(missing.is_empty() && new.is_empty(), "not run: {missing:?}; not in plan.txt: {new:?}");
-    let failed: Vec<_> = tests.iter().filter(|t| !t.ok).map(|t| &t.name).collect();
+    let failed: Vec<_> = tests.iter().filter(|t| t.has_failed()).map(|t| &t.name).collect();
     ensure!(failed.is_empty(), "failed: {failed:?}");
     // Those need a trust group: see `direct`.
     let own = tests.iter().filter(|t| !t.name.starts_with("direct/"));
-    let skipped: Vec<_> = own.filter(|t| t.skipped.is_some()).map(|t| &t.name).collect();
+    let skipped: Vec<_> = own.filter(|t| matches!(t.outcome, Outcome::Skipped(_))).map(|t| &t.name).collect();
     ensure!(user == User::Tg || skipped.is_empty(), "skipped although root runs it: {skipped:?}");
     ensure!(skipped.len() <= 10, "more is skipped than what needs root: {skipped:?}");
     Ok(())
@@ -57,8 +58,8 @@ pub(crate) fn interrupts_in_threads_wake_sleepers(cluster: &Cluster) -> Result<(
         at_once(&guests, |guest| {
             let command = guest.argv(&["tg-selftest", "--nodes", &nodes, "--only", only]);
             let output = command.as_root().limit(Duration::from_secs(60)).run()?;
-            let tests = ktap::parse(&output.stdout).with_context(|| output.stderr.clone())?;
-            let passed = tests.iter().filter(|test| test.ok && test.skipped.is_none()).count();
+            let tests = report::tests(&output.stdout).with_context(|| output.stderr.clone())?;
+            let passed = tests.iter().filter(|test| test.outcome == Outcome::Passed).count();
             ensure!(passed > 0 && passed == tests.len(), "node {}:\n{}", guest.node(), output.stdout);
             Ok(())
         })?;

@@ -5,13 +5,31 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use telegraphos_testkit::panic_message;
+use telegraphos_testkit::{Scale, panic_message};
+
+/// A line of a plan: `NAME`, or `NAME: WHY` for a part that does not run for each change.
+#[derive(Debug)]
+struct Planned {
+    name: String,
+    /// The names of what shows the same for each change, or `long`.
+    instead: Option<String>,
+}
+
+impl Planned {
+    fn new(line: String) -> Planned {
+        match line.split_once(':') {
+            Some((name, instead)) => Planned { name: name.to_owned(), instead: Some(instead.trim().to_owned()) },
+            None => Planned { name: line, instead: None },
+        }
+    }
+}
 
 /// The parts that have run. The plan lists all of them: a part that is missing or not in the plan fails the suite.
 #[derive(Debug)]
 pub struct Suite {
-    /// All parts.
-    plan: Vec<String>,
+    plan: Vec<Planned>,
+    /// Whether parts run that are not for each change.
+    scale: Scale,
     /// Names of parts that were reached, selected or not.
     came: Vec<String>,
     filter: Vec<String>,
@@ -22,12 +40,14 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Takes the plan, one name a line (`#` begins a comment), and the arguments of `cargo test`: words of which a
-    /// part's name must contain one; `--list` runs nothing. Other options are ignored. Prints how many parts are to
-    /// run, as TAP does.
-    pub fn new(plan: &str, args: impl IntoIterator<Item = String>) -> Suite {
+    /// Takes the plan, one name a line (`#` begins a comment, a colon what a part that is not for each change has in
+    /// its place), and the arguments of `cargo test`: words of which a part's name must contain one; `--list` runs
+    /// nothing. Other options are ignored. Without words all parts run at [`Scale::Full`], at [`Scale::Ci`] those for
+    /// each change. Prints how many parts are to run, as TAP does.
+    pub fn new(plan: &str, scale: Scale, args: impl IntoIterator<Item = String>) -> Suite {
         let mut suite = Suite {
-            plan: crate::ktap::plan_in_order(plan),
+            plan: crate::plan(plan).map(Planned::new).collect(),
+            scale,
             came: Vec::new(),
             filter: Vec::new(),
             list: false,
@@ -43,7 +63,7 @@ impl Suite {
             }
         }
         if !suite.list {
-            println!("1..{}", suite.plan.iter().filter(|name| suite.selected(name)).count());
+            println!("1..{}", suite.plan.iter().filter(|planned| suite.selected(&planned.name)).count());
         }
         suite
     }
@@ -54,7 +74,11 @@ impl Suite {
     }
 
     fn selected(&self, name: &str) -> bool {
-        self.filter.is_empty() || self.filter.iter().any(|word| name.contains(word.as_str()))
+        let is_long = || self.plan.iter().any(|planned| planned.name == name && planned.instead.is_some());
+        match self.filter.as_slice() {
+            [] => self.scale == Scale::Full || !is_long(),
+            words => words.iter().any(|word| name.contains(word.as_str())),
+        }
     }
 
     /// Runs one part if it is selected. An error or a panic fails it, and with it the suite.
@@ -85,9 +109,10 @@ impl Suite {
 
     /// The differences between the reached parts and the plan, which has each once.
     fn strays(&self) -> Vec<String> {
+        let plan: Vec<String> = self.plan.iter().map(|planned| planned.name.clone()).collect();
         let times = |list: &[String], name: &String| list.iter().filter(|other| *other == name).count();
         let mut strays = Vec::new();
-        for name in &self.plan {
+        for name in &plan {
             match times(&self.came, name) {
                 0 => strays.push(format!("{name} is in the plan and did not come")),
                 1 => {}
@@ -97,8 +122,8 @@ impl Suite {
         strays.extend(
             self.came
                 .iter()
-                .filter(|name| times(&self.plan, name) != 1)
-                .map(|name| format!("{name} is {} times in the plan: expected once", times(&self.plan, name))),
+                .filter(|name| times(&plan, name) != 1)
+                .map(|name| format!("{name} is {} times in the plan: expected once", times(&plan, name))),
         );
         strays
     }
@@ -136,9 +161,12 @@ impl Suite {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+    use std::process::Command;
 
     fn suite(plan: &str, args: &[&str]) -> Suite {
-        Suite::new(plan, args.iter().map(|a| (*a).to_owned()))
+        Suite::new(plan, Scale::Ci, args.iter().map(|a| (*a).to_owned()))
     }
 
     fn code(suite: Suite) -> String {
@@ -174,6 +202,43 @@ mod tests {
         assert_eq!(ran, ["reset"]);
         assert_eq!(code(s), format!("{:?}", ExitCode::SUCCESS));
         assert!(!suite("", &["--list"]).selects(&["reset"]));
+    }
+
+    #[test]
+    fn long_parts_run_at_full_scale_or_by_their_names() {
+        let selected = |scale, args: &[&str]| {
+            let s = Suite::new("short\nflood: short", scale, args.iter().map(|a| (*a).to_owned()));
+            ["short", "flood"].map(|name| s.selects(&[name]))
+        };
+        assert_eq!(selected(Scale::Ci, &[]), [true, false]);
+        assert_eq!(selected(Scale::Full, &[]), [true, true]);
+        assert_eq!(selected(Scale::Ci, &["flood"]), [false, true]);
+    }
+
+    /// Behind a long part is `long`, or the names of what shows the same for each change: parts that do, or tests.
+    #[test]
+    fn what_shows_the_same_for_each_change_is_there() {
+        let plan = suite(include_str!("../parts/plan.txt"), &[]).plan;
+        let each: BTreeSet<&str> = plan.iter().filter(|p| p.instead.is_none()).map(|p| p.name.as_str()).collect();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let tests =
+            Command::new("git").args(["grep", "-hoE", "fn [a-z0-9_]+\\(", "--", "*.rs"]).current_dir(root).output();
+        let tests = String::from_utf8(tests.unwrap().stdout).unwrap();
+        let tests: BTreeSet<&str> = tests.lines().map(|line| line["fn ".len()..].trim_end_matches('(')).collect();
+        let (mut long, mut seen) = (0, 0);
+        for part in &plan {
+            let Some(instead) = &part.instead else { continue };
+            if instead == "long" {
+                long += 1;
+                continue;
+            }
+            for name in instead.split_whitespace() {
+                assert!(each.contains(name) || tests.contains(name), "{}: there is no {name:?}", part.name);
+                seen += 1;
+            }
+        }
+        assert!(each.len() > 80 && seen > 30, "{} parts for each change, {seen} tests of others", each.len());
+        assert!(long <= 12, "{long} long parts that nothing else shows");
     }
 
     #[test]

@@ -11,7 +11,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Ctrl-].
 const ESCAPE: u8 = 0x1d;
 
 /// Boots machines with shells and serves their consoles until a signal ends it.

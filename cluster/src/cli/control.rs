@@ -29,7 +29,6 @@ fn only(mut found: Vec<PathBuf>) -> Result<PathBuf> {
     }
 }
 
-/// A connection to it.
 pub(super) fn connect(named: Option<&Path>) -> Result<ControlClient> {
     Ok(ControlClient::connect(&socket(named)?)?)
 }

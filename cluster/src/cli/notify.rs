@@ -14,7 +14,6 @@ use telegraphos_agent::Figure;
 /// Nodes: one that receives, and three on which senders are.
 const NODES: usize = 4;
 
-/// The baseline.
 const REQ: &str = "req";
 /// Methods that differ from others at the receiver only.
 const ONLY_TAKEN: [&str; 2] = ["req-batch", "req-kernel"];

@@ -8,7 +8,6 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::io;
 use std::path::Path;
 
-/// One curve.
 pub(super) struct Line {
     name: String,
     /// (x, y), both greater than 0.
@@ -58,7 +57,6 @@ pub(super) struct Dots<'a> {
 pub(super) struct Dot {
     pub(super) name: String,
     pub(super) value: f64,
-    /// From, to.
     pub(super) spread: (f64, f64),
     /// The number of its colour.
     pub(super) colour: usize,
@@ -94,7 +92,6 @@ pub(super) fn write(path: &Path, charts: &[Chart<'_>]) -> Result<String> {
     write_all(path, &[], charts)
 }
 
-/// The same, below figures.
 pub(super) fn write_all(path: &Path, dots: &[Dots<'_>], charts: &[Chart<'_>]) -> Result<String> {
     let draw = || -> Drawn {
         let height = dots.iter().map(Dots::height).sum::<u32>() + SIZE.1 * charts.len() as u32;

@@ -5,7 +5,6 @@ use super::{Outcome, Suite, Test, first_line};
 use crate::{Error, Result};
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite, XmlString};
 
-/// The whole file.
 pub(super) fn report(suites: &[Suite]) -> Result<Vec<u8>> {
     let mut report = Report::new("telegraphos");
     report.set_time(suites.iter().map(|suite| suite.took).max().unwrap_or_default());

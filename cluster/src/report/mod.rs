@@ -21,19 +21,17 @@ const OUTPUT: usize = 64 << 10;
 /// Of that, so many bytes are in the text of a command that fails and prints no KTAP.
 const TAIL: usize = 4 << 10;
 
-/// How a test ended.
+/// How a test of a report ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Outcome {
+pub enum Outcome {
     #[default]
     Passed,
     /// With what its result says beside its notes.
     Failed(String),
+    /// With the reason, also for a failure that is known (`XFAIL`, `TODO`).
     Skipped(String),
     /// It could not be followed to its end.
-    Error {
-        why: String,
-        timeout: bool,
-    },
+    Error { why: String, timeout: bool },
 }
 
 impl Outcome {
@@ -45,10 +43,11 @@ impl Outcome {
     }
 }
 
+/// A test of a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Test {
-    name: String,
-    outcome: Outcome,
+pub struct Test {
+    pub name: String,
+    pub outcome: Outcome,
     /// The lines before its result.
     notes: String,
     /// Between its result and the one before, as they came.
@@ -57,9 +56,17 @@ struct Test {
 }
 
 impl Test {
-    fn has_failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         matches!(self.outcome, Outcome::Failed(_) | Outcome::Error { .. })
     }
+}
+
+/// The top-level tests of a program's KTAP; `None` if it printed none. A report that is cut short, or of other length than
+/// its plan, has a test `plan` that failed.
+pub fn tests(output: &str) -> Option<Vec<Test>> {
+    let mut reader = ktap::Reader::default();
+    output.lines().for_each(|line| reader.line(line, Duration::ZERO));
+    reader.end()
 }
 
 /// The tests of one node.

@@ -24,11 +24,8 @@ pub struct Counters {
     pub dropped: u64,
     /// Times an import or a context became congested.
     pub congested: u64,
-    /// Events posted.
     pub events: u64,
-    /// Atomics launched.
     pub atomics: u64,
-    /// Copies launched.
     pub copies: u64,
     /// Elements for queues accepted from this node's processors.
     pub enqueues: u64,

@@ -87,7 +87,6 @@ impl DueAcknowledgements {
         Some(self.due.remove(at))
     }
 
-    /// Takes everything.
     pub(crate) fn take_all(&mut self) -> Vec<Due> {
         std::mem::take(&mut self.due)
     }

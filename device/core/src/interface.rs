@@ -31,7 +31,6 @@ pub enum Event {
     Read {
         /// The shell's id of the load.
         token: Token,
-        /// The BAR.
         bar: Bar,
         /// Byte offset in the BAR. The shell has checked that it lies inside.
         offset: u64,
@@ -41,7 +40,6 @@ pub enum Event {
     },
     /// The guest stores the low `size` bytes of `data`.
     Write {
-        /// The BAR.
         bar: Bar,
         /// Byte offset in the BAR.
         offset: u64,
@@ -56,7 +54,6 @@ pub enum Event {
     Packet(Packet),
     /// The switch can take `count` more packets of `class`.
     Credit {
-        /// The class.
         class: Class,
         /// Number of packets.
         count: u32,
@@ -68,7 +65,6 @@ pub enum Event {
     Ring {
         /// The node at the other end.
         peer: NodeId,
-        /// What happened.
         what: RingEvent,
     },
     /// The board joined the fabric.
@@ -84,23 +80,18 @@ pub enum Event {
     LinkDown,
     /// A node is present with this incarnation. The core ignores the event for its own node.
     NodeUp {
-        /// The node.
         node: NodeId,
         /// The incarnation of that node.
         incarnation: u64,
         /// Bytes of the longest block in a packet to or from that node.
         block: u32,
     },
-    /// A node is down.
     NodeDown {
-        /// The node.
         node: NodeId,
     },
-    /// A step has completed.
     StepDone {
         /// The id of the step.
         step: StepId,
-        /// The result.
         result: StepResult,
     },
     /// The shell has served all other events that it had when it received [`Action::Continue`].
@@ -134,7 +125,6 @@ pub enum RingEvent {
     },
     /// The peer can take `count` more packets of `class`.
     Credit {
-        /// The class.
         class: Class,
         /// Number of packets.
         count: u32,
@@ -170,7 +160,6 @@ pub enum RingViolation {
     NoCredit(Class),
     /// More credits of this class than it was given.
     Credits(Class),
-    /// A reply to nothing.
     Reply,
     /// A request with the tag of one that is not answered.
     Tag(u32),
@@ -204,7 +193,6 @@ impl core::fmt::Display for RingViolation {
 /// A part of a block that is adjacent in guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// DMA address.
     pub address: u64,
     /// Length in bytes, at least 1.
     pub length: u32,
@@ -265,7 +253,6 @@ pub enum Step {
         address: u64,
         /// Size in bytes.
         size: u8,
-        /// The value to store.
         data: u64,
     },
     /// Read, modify and write 4 or 8 bytes atomically (acquire and release). Returns the previous value.
@@ -274,16 +261,13 @@ pub enum Step {
         address: u64,
         /// Size in bytes.
         size: u8,
-        /// The operation.
         op: AtomicOp,
-        /// The operand.
         operand: u64,
         /// The value to compare with, for a compare-and-swap.
         compare: u64,
     },
     /// Load bytes at any alignment; no order among the bytes.
     LoadBlock {
-        /// DMA address.
         address: u64,
         /// Length in bytes, at most [`telegraphos_wire::MAX_BLOCK`].
         length: u32,
@@ -297,14 +281,12 @@ pub enum Step {
     /// Lend memory to be filled by another board, if the shell can: at any time until the loan is dropped or taken
     /// back.
     Lend {
-        /// DMA address.
         address: u64,
         /// Length in bytes, at most [`telegraphos_wire::MAX_BLOCK`].
         length: u32,
     },
     /// Store bytes at any alignment, after every earlier step; no order among the bytes.
     StoreBlock {
-        /// DMA address.
         address: u64,
         /// The bytes to store. If they are lent of this very memory, they are there already.
         data: Block,
@@ -332,9 +314,7 @@ pub enum StepResult {
     Block(Block),
     /// What is lent, if it is.
     Lent(Option<Loan>),
-    /// The loaded command.
     Command(Command),
-    /// The store is complete.
     Stored,
     /// Not performed: [`Status::MemoryFault`] (not mapped, read-only) or [`Status::PrivateMemory`] (no file
     /// descriptor).
@@ -359,19 +339,16 @@ pub enum Action {
     Ring {
         /// The node at the other end.
         peer: NodeId,
-        /// What to do.
         what: RingAction,
     },
     /// Return credits to the switch: room for `count` more packets of `class`.
     Credit {
-        /// The class.
         class: Class,
         /// Number of packets.
         count: u32,
     },
     /// Announce a new incarnation to the switch ([`telegraphos_wire::link::Frame::Reset`]).
     AnnounceReset {
-        /// The incarnation.
         incarnation: u64,
     },
     /// Send the switch the members of the multicast group of an export page ([`telegraphos_wire::link::Frame::Group`]),
@@ -386,13 +363,11 @@ pub enum Action {
     Step {
         /// The id of the step.
         step: StepId,
-        /// The access.
         op: Step,
     },
     /// Take back what is lent of a range of guest memory ([`Step::LoadBlock`], [`Step::Lend`]): when the shell has done
     /// so, no board accesses it any more by a loan.
     Recall {
-        /// DMA address.
         address: u64,
         /// Length in bytes.
         length: u64,
@@ -413,7 +388,6 @@ pub enum Action {
 pub enum RingAction {
     /// Return credits to the peer: room for `count` more packets of `class`.
     Credit {
-        /// The class.
         class: Class,
         /// Number of packets.
         count: u32,
@@ -453,11 +427,9 @@ impl TryFrom<Frame> for Event {
 /// The target of a guest store that was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LostStore {
-    /// Destination node.
     pub node: NodeId,
     /// The import, if the address was mapped.
     pub import: Option<u16>,
-    /// The reason.
     pub status: Status,
 }
 
@@ -466,57 +438,45 @@ pub struct LostStore {
 pub enum Notice {
     /// An invalid access that belongs to no import; its error is latched in ERROR.
     BadAccess {
-        /// The BAR.
         bar: Bar,
         /// Byte offset in the BAR.
         offset: u64,
         /// Size in bytes.
         size: u32,
-        /// The reason.
         status: Status,
     },
-    /// A store was dropped.
     LostStore(LostStore),
     /// A load failed and returned all ones.
     FailedLoad {
-        /// Destination node.
         node: NodeId,
-        /// The reason.
         status: Status,
     },
     /// An atomic or a copy failed.
     FailedOperation {
-        /// The remote node.
         node: NodeId,
-        /// The reason.
         status: Status,
     },
     /// The congestion of an import began or ended. The driver stops its processes meanwhile.
     Congested {
-        /// The import.
         import: u16,
         /// True if it began, false if it ended.
         on: bool,
     },
     /// The congestion of a context began or ended. The driver stops its processes meanwhile.
     ContextCongested {
-        /// The context.
         context: u16,
         /// True if it began, false if it ended.
         on: bool,
     },
     /// A request of another node was refused.
     Refused {
-        /// The requester.
         from: NodeId,
         /// The export page.
         page: u32,
-        /// The reason.
         status: Status,
     },
     /// A node requested more receive credits than its share.
     NoHold {
-        /// The node.
         from: NodeId,
         /// The export page of the queue.
         page: u32,
@@ -525,7 +485,6 @@ pub enum Notice {
     },
     /// A node that is up has not answered a request in time: everything outstanding to it has failed.
     SilentNode {
-        /// The node.
         node: NodeId,
     },
     /// A copy of a replicated page did not acknowledge in time and was removed.
@@ -546,21 +505,15 @@ pub enum Notice {
         page: u32,
         /// The index of the header word.
         word: u64,
-        /// The invalid value.
         value: u64,
     },
-    /// An admin command failed.
     Admin {
-        /// The opcode, TG_ADMIN_*.
         opcode: u32,
-        /// The reason.
         status: Status,
     },
     /// The board could not access its own tables in guest memory (event queue, admin slots, status page).
     Memory {
-        /// DMA address.
         address: u64,
-        /// The reason.
         status: Status,
     },
 }

@@ -22,7 +22,6 @@ use telegraphos_wire::{NodeId, Rights, Status};
 struct Run {
     /// Offset in the range.
     start: u64,
-    /// DMA address.
     address: u64,
 }
 
@@ -39,7 +38,6 @@ impl Gate {
     const CLOSED: Gate = Gate { node: None, length: 0 };
 }
 
-/// A granted range.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Range {
     pub(crate) rights: Rights,
@@ -174,9 +172,7 @@ struct Reading {
 /// All ranges of the board; see the module documentation.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Ranges {
-    /// By number.
     table: Table<Range>,
-    /// By admin slot.
     reading: BTreeMap<u32, Reading>,
     /// Account of the runs, by context.
     runs: Account<u16>,

@@ -43,7 +43,6 @@ struct Credits {
     returned: u32,
 }
 
-/// A ring.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Ring {
     /// The incarnation of the peer.
@@ -107,7 +106,6 @@ impl Ring {
         }
     }
 
-    /// The peer returned credits.
     pub(crate) fn credit(&mut self, class: Class, count: u32) -> Result<(), RingViolation> {
         let left = match class {
             Class::Enqueue | Class::Request => &mut self.credits[class as usize].left,
@@ -148,7 +146,6 @@ impl Ring {
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Rings {
     rings: ByNode<Option<Ring>>,
-    /// How many there are.
     count: u32,
     /// Of these nodes packets have left the buffers since credits were last returned.
     consumed: Vec<NodeId>,

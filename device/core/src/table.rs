@@ -127,12 +127,10 @@ impl<T> Table<T> {
         self.iter().map(|(number, _)| number)
     }
 
-    /// The entries for modification.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.chunks.iter_mut().flatten().flat_map(|chunk| chunk.entries.iter_mut().flatten())
     }
 
-    /// The entries.
     pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
         self.chunks.into_iter().flatten().flat_map(|chunk| chunk.entries.into_iter().flatten())
     }

@@ -6,7 +6,7 @@
 //! the processor time of the host's thread beside it, which other programs on the machine change less; compare rows of
 //! one run, not of two. `telegraphos bench` measures in guests.
 // An example fails by panicking, its helpers too.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -57,23 +57,17 @@ pub const MAX_BOARDS: usize = 64;
 /// Why a host process ended.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// A board failed.
     #[error("the board of node {node}: {source}")]
     Board {
-        /// Its node.
         node: u16,
-        /// The reason.
         source: ServeError,
     },
     /// The code of a board, or of its memory device, has panicked.
     #[error("the board of node {node} has panicked: {why}")]
     Panic {
-        /// Its node.
         node: u16,
-        /// The panic's message.
         why: String,
     },
     /// There is no memory for a trust group.
@@ -82,7 +76,6 @@ pub enum HostError {
     /// More boards than [`MAX_BOARDS`].
     #[error("{0} boards in one process, expected at most {MAX_BOARDS}; start the others as processes of their own")]
     TooMany(usize),
-    /// The wait failed.
     #[error("cannot wait for the connections: {0}")]
     Wait(Errno),
 }

@@ -21,11 +21,9 @@ macro_rules! opaque {
 }
 
 opaque! {
-    /// A translated block.
     Block;
     /// An instruction of a block.
     Instruction;
-    /// Where an access went.
     HwAddr;
     /// One element for each virtual processor.
     Scoreboard;

@@ -14,7 +14,6 @@ pub(crate) const KERNEL: u64 = 1 << 63;
 /// Bits of an address within its page.
 pub(crate) const PAGE_BITS: u32 = 12;
 
-/// Where the table goes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     /// A file, written whole and renamed into place; else stderr.

@@ -6,7 +6,7 @@
 //! microseconds: medians with the attack, beside medians in which the attacker keeps as many processors busy without
 //! its board. The two take turns.
 // An example fails by panicking, its helpers too.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::ffi::OsString;
 use std::io::Read;

@@ -5,7 +5,7 @@
 //! `cargo run --release -p telegraphos-device --example speed [--spin-us N]`. Wall time; compare rows of one run, not
 //! of two.
 // An example fails by panicking, its helpers too.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../tests/support/mod.rs"]
 mod support;

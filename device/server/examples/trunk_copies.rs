@@ -6,7 +6,7 @@
 //! 100us`: what carries the trunk, and how much later it delivers. Wall time, medians; compare rows of runs that were
 //! interleaved.
 // An example fails by panicking, its helpers too.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../tests/support/mod.rs"]
 mod support;

@@ -35,15 +35,12 @@ const REGISTERS: u32 = 0;
 const CONTEXTS: u32 = 2;
 const CONFIG: u32 = 7;
 
-/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// A system call on the socket failed.
     #[error("{what}: {source}")]
     Io {
-        /// The operation that failed.
         what: &'static str,
-        /// The system's error.
         source: io::Error,
     },
     /// The board's process closed the connection.
@@ -60,7 +57,6 @@ pub enum ClientError {
     /// The board refused a message.
     #[error("the board refused {what}: {}", Errno::from_raw_os_error(*errno))]
     Refused {
-        /// What was requested.
         what: &'static str,
         /// errno of the reply.
         errno: i32,
@@ -68,13 +64,10 @@ pub enum ClientError {
     /// An operation exceeded [`PATIENCE`].
     #[error("{what} did not happen within {:.0} s", PATIENCE.as_secs_f64())]
     Late {
-        /// The operation.
         what: &'static str,
     },
-    /// An admin command failed.
     #[error("admin command {opcode} failed: {status}")]
     Failed {
-        /// Opcode, TG_ADMIN_*.
         opcode: u32,
         /// Status of the completion.
         status: Status,
@@ -88,7 +81,6 @@ pub enum ClientError {
     /// An address outside the guest's memory.
     #[error("{address:#x} is outside the guest's memory")]
     Address {
-        /// The DMA address.
         address: u64,
     },
 }
@@ -362,7 +354,6 @@ pub struct Queue {
 /// Granted pages of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pages {
-    /// The exporting node.
     pub node: NodeId,
     /// First export page.
     pub page: u32,

@@ -41,7 +41,6 @@ pub struct ConfigSpace {
     reset_control: Option<usize>,
 }
 
-/// What a write did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// Changed registers, or nothing.

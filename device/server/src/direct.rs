@@ -230,7 +230,6 @@ impl GroupMemory {
         }))
     }
 
-    /// The group.
     pub fn group(&self) -> &TrustGroup {
         &self.group
     }

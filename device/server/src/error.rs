@@ -15,12 +15,9 @@ pub enum ServeError {
     /// The fabric refuses this board.
     #[error(transparent)]
     Fabric(#[from] RefusedByFabric),
-    /// A system call failed.
     #[error("{what}: {errno}")]
     System {
-        /// The operation that failed.
         what: &'static str,
-        /// The system's error.
         errno: Errno,
     },
 }

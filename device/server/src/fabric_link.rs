@@ -37,7 +37,6 @@ pub struct RefusedByFabric {
     pub why: String,
 }
 
-/// What has arrived.
 #[derive(Debug)]
 pub enum Arrival {
     /// An event for the core.
@@ -46,10 +45,8 @@ pub enum Arrival {
     Ring(Offer),
 }
 
-/// A connection.
 #[derive(Debug)]
 enum Link {
-    /// To another process.
     Stream(Watched<LinkClient>),
     /// Within this process. It is waited for if another thread serves the fabric.
     Memory(Watched<MemoryLink>),

@@ -72,7 +72,6 @@ impl Vector {
     }
 }
 
-/// The board's interrupt vectors.
 #[derive(Debug, Default)]
 pub struct Interrupts {
     msix: bool,

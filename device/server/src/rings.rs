@@ -26,7 +26,6 @@ const AT_ONCE: usize = 64;
 pub struct Offer {
     /// The node at the other end.
     pub node: NodeId,
-    /// Its incarnation.
     pub incarnation: u64,
     /// The incarnation of this board that it is offered to.
     pub own: u64,
@@ -40,7 +39,6 @@ pub struct Offer {
     pub fds: Option<[OwnedFd; 2]>,
 }
 
-/// One end.
 #[derive(Debug)]
 struct End {
     ring: Ring,

@@ -17,7 +17,6 @@ pub(crate) const TITLE: &str = "# Capture of a Telegraphos fabric; `telegraphos 
 /// Version of the whole: of this text, of the records and of what the interfaces mean.
 pub(crate) const FORMAT: u32 = 1;
 
-/// The text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Header {
@@ -31,7 +30,6 @@ pub(crate) struct Header {
     /// The topology that the switches are part of, as a file of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     topology: Option<String>,
-    /// Its digest, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
     /// The links to capture; none means all.
@@ -79,7 +77,6 @@ impl RecordedSwitch {
         }
     }
 
-    /// The configuration again.
     pub(crate) fn config(&self, topology: Option<&Arc<Topology>>) -> Result<SwitchConfig, String> {
         let mut config = SwitchConfig::new(self.nodes);
         config.part = topology.map(|topology| Part { topology: Arc::clone(topology), switch: self.id });
@@ -133,7 +130,6 @@ impl Header {
         self.switch.iter().map(config).collect()
     }
 
-    /// The comment.
     pub(crate) fn to_text(&self) -> Result<String, toml::ser::Error> {
         Ok(format!("{TITLE}{}", toml::to_string(self)?))
     }

@@ -38,7 +38,6 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Of the option's value.
     pub(crate) fn from_flags(flags: u32) -> Direction {
         match flags & 3 {
             1 => Direction::Inbound,

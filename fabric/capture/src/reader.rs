@@ -24,11 +24,9 @@ pub struct Captured {
     pub index: u64,
     /// Microseconds of the fabric's clock.
     pub time: u64,
-    /// The link.
     pub link: Link,
     /// The switch it was captured at.
     pub switch: SwitchId,
-    /// Which way it went.
     pub direction: Direction,
     /// The connection, of a frame.
     pub port: Option<u32>,
@@ -46,23 +44,18 @@ pub enum ReadError {
     /// The file cannot be read.
     #[error("cannot read the capture {}: {why}", file.display())]
     Io {
-        /// The file.
         file: PathBuf,
-        /// Why.
         why: String,
     },
     /// It is no capture of a fabric.
     #[error("{} is no capture of a Telegraphos fabric: {why}; expected a pcapng file written by telegraphos-fabric --capture", file.display())]
     Foreign {
-        /// The file.
         file: PathBuf,
-        /// Why.
         why: String,
     },
     /// It ends in the middle of a block.
     #[error("the capture {} is cut off: it ends in the middle of the block at byte {offset}, after {records} whole records", file.display())]
     Cut {
-        /// The file.
         file: PathBuf,
         /// Where the block begins that is not whole.
         offset: u64,
@@ -72,13 +65,10 @@ pub enum ReadError {
     /// A block is not what it should be.
     #[error("the capture {} is damaged at byte {offset}, after {records} whole records: {why}", file.display())]
     Damaged {
-        /// The file.
         file: PathBuf,
-        /// Where.
         offset: u64,
         /// Records before it.
         records: u64,
-        /// What is wrong.
         why: String,
     },
 }

@@ -23,43 +23,33 @@ const GAP: u8 = FIRST_RECORD_KIND + 9;
 const END: u8 = FIRST_RECORD_KIND + 10;
 const STATE: u8 = FIRST_RECORD_KIND + 11;
 
-/// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// [`Event::PortOpened`].
     Opened {
-        /// The connection.
         port: PortId,
-        /// Its room.
         room: u32,
         /// The longest block on it.
         block: u32,
     },
     /// [`Event::TrunkOpened`].
     TrunkOpened {
-        /// The connection.
         port: PortId,
-        /// Its room.
         room: u32,
-        /// The trunk.
         trunk: TrunkId,
     },
     /// [`Event::Tick`], its time.
     Tick(u64),
     /// [`Event::PortRoom`].
     Room {
-        /// The connection.
         port: PortId,
-        /// Its room.
         room: u32,
     },
     /// [`Event::PortClosed`].
     Closed(PortId),
     /// [`Event::Malformed`] and the bytes, as far as they were at hand.
     Malformed {
-        /// Where.
         port: PortId,
-        /// What came.
         bytes: Vec<u8>,
     },
     /// The switch ends a connection.
@@ -76,7 +66,6 @@ pub enum Record {
     State {
         /// Pieces that follow.
         more: u32,
-        /// This one.
         text: String,
     },
 }
@@ -115,10 +104,8 @@ pub const RECORDS: &[Kind] = &[
 /// Bytes that are no record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// Of an unknown kind.
     #[error("record kind {0:#x} is unknown: expected one of this version of telegraphos")]
     Kind(u8),
-    /// Of another version.
     #[error("record version {0}: expected {RECORD_VERSION}")]
     Version(u8),
     /// Too short, or not as long as it says.

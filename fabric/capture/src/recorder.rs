@@ -49,9 +49,7 @@ pub enum CaptureError {
     #[error("cannot create the capture {}: {source}; give --capture a file in a directory that exists and is writable{}",
         file.display(), if source.raw_os_error() == Some(6) { "; a named pipe must be opened by its reader first" } else { "" })]
     Create {
-        /// The file.
         file: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// An option that cannot be for these switches, or their configuration cannot be written down.
@@ -66,17 +64,14 @@ pub enum Stopped {
     #[error("cannot write the capture {} beyond {offset} bytes: {source}; it ends there and can be read, the fabric continues without; \
         make room or take --capture-limit, then start again", file.display())]
     Write {
-        /// The file.
         file: PathBuf,
         /// Bytes that are in it.
         offset: u64,
-        /// Why.
         source: io::Error,
     },
     /// It has reached its limit.
     #[error("the capture {} has reached its limit of {limit} bytes and ends there; the fabric continues without", file.display())]
     Limit {
-        /// The file.
         file: PathBuf,
         /// The limit.
         limit: u64,
@@ -84,7 +79,6 @@ pub enum Stopped {
     /// The last bytes were not taken in time.
     #[error("the reader of the capture {} does not take its end; it ends after {offset} bytes", file.display())]
     Slow {
-        /// The file.
         file: PathBuf,
         /// Bytes that are in it.
         offset: u64,
@@ -335,7 +329,6 @@ impl Recorder {
         Some(Stopped::Limit { file: self.options.file.clone(), limit })
     }
 
-    /// The counters.
     pub fn statistics(&self) -> CaptureStatistics {
         self.statistics
     }

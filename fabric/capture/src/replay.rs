@@ -17,9 +17,7 @@ const MAX_STATE: usize = 256 << 20;
 /// An action, as far as captures have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// A frame was sent.
     Send(PortId, Frame),
-    /// A connection was ended.
     Close(PortId),
     /// A `Diagnostic`, as `Debug` writes it.
     Notice(String),
@@ -54,11 +52,8 @@ pub struct Difference {
     pub event: u64,
     /// Microseconds of the fabric's clock.
     pub time: u64,
-    /// The switch.
     pub switch: SwitchId,
-    /// The link.
     pub link: Link,
-    /// What was captured.
     pub expected: Option<Said>,
     /// What the switch does now.
     pub found: Option<Said>,
@@ -85,11 +80,9 @@ pub enum Ended {
     Open,
     /// Where the file is cut off or damaged.
     Broken(ReadError),
-    /// Where records are missing.
     Gap {
         /// The record that says so.
         index: u64,
-        /// How many.
         missing: u64,
     },
 }
@@ -99,20 +92,15 @@ pub enum Ended {
 pub struct Replay {
     /// Switches of the capture.
     pub switches: usize,
-    /// Events fed.
     pub events: u64,
-    /// Actions compared.
     pub actions: u64,
-    /// Differences found.
     pub differences: u64,
-    /// Where it ended.
     pub ended: Ended,
 }
 
 /// Why a capture cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
-    /// It cannot be read.
     #[error("{0}")]
     Read(#[from] ReadError),
     /// It has only some links.
@@ -121,7 +109,6 @@ pub enum ReplayError {
     /// A frame is not whole.
     #[error("record {index} has only {kept} of {length} bytes: a capture with a snap length cannot be replayed")]
     Snapped {
-        /// The record.
         index: u64,
         /// Bytes captured.
         kept: usize,
@@ -131,9 +118,7 @@ pub enum ReplayError {
     /// A record is none.
     #[error("record {index} cannot be replayed: {why}")]
     Record {
-        /// The record.
         index: u64,
-        /// What is wrong.
         why: String,
     },
     /// It began amid traffic, and what a switch knew then is not in it.
@@ -145,9 +130,7 @@ pub enum ReplayError {
     /// The state in it is impossible, or not for this version.
     #[error("the state of switch {switch} in the capture: {why}")]
     State {
-        /// The switch.
         switch: SwitchId,
-        /// What is wrong.
         why: String,
     },
     /// The configuration in it is impossible, or not for this version.

@@ -19,7 +19,6 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// How long closing may take: the reader of a pipe may have stopped reading.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why writing ended.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// Bytes that are in the file.
@@ -112,7 +111,6 @@ impl Sink {
         Pushed::Taken
     }
 
-    /// Why writing failed, once.
     pub(crate) fn take_failure(&self) -> Option<Failure> {
         self.shared.lock().failure.take()
     }
@@ -140,7 +138,6 @@ impl Drop for Sink {
     }
 }
 
-/// The thread.
 fn write(shared: &Shared, mut file: File, path: PathBuf) {
     // Beyond `ulimit -f` a write must fail, not end the process.
     let mut beyond = nix::sys::signal::SigSet::empty();

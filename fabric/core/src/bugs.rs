@@ -160,7 +160,6 @@ pub(crate) fn trunk_copies(beyond: BTreeMap<(usize, u8), Vec<NodeId>>) -> Vec<((
     beyond.into_iter().flat_map(|(to, all)| vec![(to, all.clone()); copies(&all)]).collect()
 }
 
-/// What incarnations begin with.
 pub(crate) fn base(base: u64) -> u64 {
     if bug!(ShortIncarnation) { base & u64::from(u32::MAX) } else { base }
 }

@@ -32,7 +32,6 @@ impl Channel {
         Channel(layer % MAX_LAYERS * 4 + class as u8)
     }
 
-    /// The class.
     pub(crate) fn class(self) -> Class {
         Class::ALL[usize::from(self.0 % 4)]
     }

@@ -27,7 +27,6 @@ pub const MAX_ACCEPTED_CREDITS: [u32; 4] = [1 << 14, 1 << 11, 1 << 11, 0];
 pub struct Part {
     /// The topology; all its switches must have been given the same.
     pub topology: Arc<Topology>,
-    /// This switch.
     pub switch: SwitchId,
 }
 
@@ -92,7 +91,6 @@ pub enum ConfigError {
          window's node bits or lower the nodes"
     )]
     WindowNodes {
-        /// Nodes configured.
         nodes: u32,
         /// Nodes the window can address.
         window: u32,
@@ -103,13 +101,11 @@ pub enum ConfigError {
     /// A class has no credits.
     #[error("credits of class {class} are 0: expected at least 1, or nothing of it could be sent")]
     Credits {
-        /// The class's number.
         class: u8,
     },
     /// The topology has another number of nodes.
     #[error("number of nodes is {nodes}, but the topology has {topology}: expected the same")]
     TopologyNodes {
-        /// Nodes configured.
         nodes: u32,
         /// Nodes of the topology.
         topology: u32,
@@ -117,7 +113,6 @@ pub enum ConfigError {
     /// The topology has no such switch.
     #[error("switch {switch}: expected one below {switches}, the number of switches of the topology")]
     NoSwitch {
-        /// The switch configured.
         switch: SwitchId,
         /// Switches of the topology.
         switches: u16,

@@ -13,7 +13,6 @@ use telegraphos_wire::link::{MAX_GROUPS, MAX_MEMBERSHIPS};
 
 use crate::Violation;
 
-/// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Unit {
     Group,

@@ -14,7 +14,6 @@ pub const UNLIMITED: u32 = u32::MAX;
 /// What a port is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Attached {
-    /// A node.
     Node(NodeId),
     /// A trunk, and the switch at its other end.
     Trunk(TrunkId, SwitchId),
@@ -34,7 +33,6 @@ impl core::fmt::Display for Attached {
 pub enum Event {
     /// A connection was made. It has `room` for that many frames.
     PortOpened {
-        /// The connection.
         port: PortId,
         /// Frames it can take now, or [`UNLIMITED`].
         room: u32,
@@ -43,11 +41,9 @@ pub enum Event {
     },
     /// A connection was made that is to be this trunk, by either side. It has `room` for that many frames.
     TrunkOpened {
-        /// The connection.
         port: PortId,
         /// Frames it can take now, or [`UNLIMITED`].
         room: u32,
-        /// The trunk.
         trunk: TrunkId,
     },
     /// Time has passed. Needed as often as silence is to be noticed: a quarter of
@@ -61,26 +57,20 @@ pub enum Event {
     /// Each [`Action::Send`] uses up one. At zero the switch keeps what it has for that port until the next such event.
     /// The answer to a Hello and the frame before a [`Action::Close`] are sent in any case.
     PortRoom {
-        /// The connection.
         port: PortId,
         /// Frames it can take now, or [`UNLIMITED`].
         frames: u32,
     },
-    /// A frame arrived.
     Frame {
-        /// Where.
         port: PortId,
-        /// What.
         frame: Frame,
     },
     /// Bytes arrived that are no frame.
     Malformed {
-        /// Where.
         port: PortId,
     },
     /// The connection has ended. Also reported, and ignored, after an [`Action::Close`].
     PortClosed {
-        /// The connection.
         port: PortId,
     },
 }
@@ -122,7 +112,6 @@ pub enum Violation {
     /// A packet to a node id that cannot exist.
     #[error("sent a packet to node {node}: expected a node below {nodes}")]
     Destination {
-        /// The destination.
         node: NodeId,
         /// Node ids are below this.
         nodes: u32,
@@ -130,7 +119,6 @@ pub enum Violation {
     /// More credits returned than were used.
     #[error("returned more credits of class {class:?} than were used: {held} of the {offered} it offered")]
     CreditOverflow {
-        /// The class.
         class: Class,
         /// Credits the switch would hold.
         held: u64,
@@ -148,9 +136,7 @@ pub enum Violation {
     /// A reset to an incarnation that is not above the last, or too far above it.
     #[error("was reset to incarnation {announced:#x}: expected more than the last, {last:#x}")]
     Incarnation {
-        /// The incarnation announced.
         announced: u64,
-        /// The last one.
         last: u64,
     },
     /// A multicast about a page without a group.
@@ -167,13 +153,11 @@ pub enum Violation {
     GroupMember {
         /// The page.
         page: u32,
-        /// The member.
         node: NodeId,
     },
     /// More groups of a node than the switch keeps.
     #[error("named {count} groups: expected at most {limit}")]
     Groups {
-        /// Groups.
         count: u64,
         /// The limit.
         limit: u64,
@@ -260,56 +244,37 @@ impl Violation {
 /// Worth a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Diagnostic {
-    /// A node joined.
     Joined {
-        /// Where.
         port: PortId,
-        /// The node.
         node: NodeId,
-        /// Its incarnation.
         incarnation: u64,
     },
     /// A joiner was refused, with the values of the refusal.
     Refused {
-        /// Where.
         port: PortId,
         /// The node id it claimed, if it came so far.
         node: Option<NodeId>,
-        /// Why.
         reason: Refusal,
-        /// What it offered.
         offered: u64,
-        /// What was expected.
         expected: u64,
     },
     /// The next joiner's refusal: its node's incarnations are used up; only a restart of the fabric helps.
     Exhausted {
-        /// Where.
         port: PortId,
-        /// The node.
         node: NodeId,
     },
     /// A neighbour broke the protocol and was disconnected; [`Diagnostic::Left`] or [`Diagnostic::TrunkDown`] follows.
     Violation {
-        /// Where.
         port: PortId,
-        /// The neighbour.
         who: Attached,
-        /// What it did.
         what: Violation,
     },
-    /// A node was reset.
     Reset {
-        /// The node.
         node: NodeId,
-        /// Its new incarnation.
         incarnation: u64,
     },
-    /// A trunk is joined.
     TrunkUp {
-        /// Where.
         port: PortId,
-        /// The trunk.
         trunk: TrunkId,
         /// The switch at its other end.
         to: SwitchId,
@@ -318,43 +283,31 @@ pub enum Diagnostic {
     },
     /// A trunk has broken. `dropped` packets that came by it or waited for it were in the switch.
     TrunkDown {
-        /// The trunk.
         trunk: TrunkId,
         /// The switch at its other end.
         to: SwitchId,
-        /// Packets dropped.
         dropped: u64,
     },
     /// The handshake of a trunk was refused, by this end or the other.
     TrunkRefused {
-        /// The trunk.
         trunk: TrunkId,
-        /// Why.
         reason: Refusal,
-        /// What it offered.
         offered: u64,
-        /// What was expected.
         expected: u64,
-        /// The other end refused.
         by_peer: bool,
     },
     /// A node at another switch can be reached, or was reset.
     Reached {
-        /// The node.
         node: NodeId,
-        /// Its incarnation.
         incarnation: u64,
     },
     /// A node at another switch cannot be reached any more.
     Lost {
-        /// The node.
         node: NodeId,
     },
     /// A node has left. `dropped` packets, from it and to it, were still in the switch.
     Left {
-        /// The node.
         node: NodeId,
-        /// Packets dropped.
         dropped: u64,
     },
 }

@@ -26,7 +26,6 @@ pub(crate) struct Paid {
     pub(crate) multicast: Option<u32>,
 }
 
-/// A packet that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Queued {
     #[serde(with = "crate::snapshot::packet")]
@@ -178,7 +177,6 @@ impl Lane {
         })
     }
 
-    /// The same, taken.
     pub(crate) fn into_packets(self) -> impl Iterator<Item = (Channel, Queued)> {
         self.segments.into_iter().flat_map(|s| {
             let channels = Channel::all(telegraphos_wire::link::MAX_LAYERS);

@@ -41,7 +41,6 @@ fn longest_reply(class: Class, block: u32) -> u64 {
     (link::HEAD_LEN + packet::HEADER_LEN + payload) as u64
 }
 
-/// The other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Node(NodeId),
@@ -134,7 +133,6 @@ impl Turns {
 /// Credits of one channel that the neighbour has as a sender: credits = held + packets in the switch + owed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Given {
-    /// The neighbour holds them.
     pub(crate) held: u32,
     /// Of packets that have left the switch; they are not returned yet.
     pub(crate) owed: u32,
@@ -192,7 +190,6 @@ pub(crate) struct Neighbour {
     /// Its multicasts with copies in the switch, by the lowest numbers that were free: how many copies. Each counts as
     /// one packet.
     pub(crate) multicasts: BTreeMap<u32, u32>,
-    /// A node's groups.
     pub(crate) groups: Groups,
 }
 
@@ -351,7 +348,6 @@ impl Neighbour {
         channel.class() != Class::Reply || self.is_trunk()
     }
 
-    /// The channels with credits.
     pub(crate) fn credited_channels(&self) -> impl Iterator<Item = Channel> + use<> {
         let trunk = self.is_trunk();
         Channel::all(self.kind.layers()).filter(move |channel| trunk || channel.class() != Class::Reply)
@@ -534,7 +530,6 @@ impl Neighbour {
         dropped
     }
 
-    /// What waits, by sender.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (NodeId, Channel, &Queued)> {
         self.lanes.iter().flat_map(|(from, lane)| lane.packets().map(|(channel, queued)| (*from, channel, queued)))
     }

@@ -22,7 +22,6 @@ const NONE: u32 = u32::MAX;
 /// Packets and their bytes on the link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Packets.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -38,7 +37,6 @@ impl Count {
 /// Counters of one pair, or of all that are not kept, by class number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PairStatistics {
-    /// By class number.
     pub classes: [Count; 4],
 }
 
@@ -58,9 +56,7 @@ impl PairStatistics {
 /// One pair, as it is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The sender.
     pub source: NodeId,
-    /// The receiver.
     pub destination: NodeId,
     /// What was counted since the pair was first kept.
     pub counted: PairStatistics,

@@ -12,7 +12,6 @@ use crate::PortId;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<PortId, T>", into = "BTreeMap<PortId, T>", bound(serialize = "T: Clone + Serialize"))]
 pub(crate) struct PortMap<T> {
-    /// Ascending.
     ports: Vec<PortId>,
     /// By the index of their port.
     values: Vec<T>,

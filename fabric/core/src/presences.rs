@@ -127,7 +127,6 @@ impl Presences {
         self.set_up(usize::from(node), false);
     }
 
-    /// Of all nodes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Presence> + '_ {
         (0..self.life.len()).filter_map(|node| self.get(node as NodeId))
     }

@@ -20,7 +20,6 @@ pub enum RingChange {
     Offer {
         /// The nodes, the lower first.
         nodes: [NodeId; 2],
-        /// Their incarnations.
         incarnations: [u64; 2],
     },
     /// The two count each other as down since one of them has lost their ring, and one has a new incarnation now:
@@ -28,14 +27,12 @@ pub enum RingChange {
     Restore {
         /// The nodes, the lower first.
         nodes: [NodeId; 2],
-        /// Their incarnations.
         incarnations: [u64; 2],
     },
     /// Both are notified that their ring is withdrawn, or offered again.
     Use {
         /// The nodes, the lower first.
         nodes: [NodeId; 2],
-        /// Their incarnations.
         incarnations: [u64; 2],
         /// Whether it is used from now on.
         on: bool,

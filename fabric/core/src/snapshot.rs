@@ -19,7 +19,6 @@ fn parse<E: Error>(text: &str) -> Result<Packet, E> {
     Packet::decode(&bytes).map_err(E::custom)
 }
 
-/// A packet.
 pub(crate) mod packet {
     use super::*;
 
@@ -50,7 +49,6 @@ pub(crate) mod packets {
     }
 }
 
-/// A window's layout.
 pub(crate) mod window {
     use super::*;
     use telegraphos_wire::WindowLayout;

@@ -37,7 +37,6 @@ const _: () = assert!(size_of::<ClassStatistics>() == 64);
 pub struct PortStatistics {
     /// The node or trunk that the port is for.
     pub attached: Attached,
-    /// By class number.
     pub classes: [ClassStatistics; 4],
 }
 

@@ -6,7 +6,7 @@
 //! rounds: of the best 5 %, which nothing else has interrupted, and medians. The queues without locks do less: they do
 //! not account for the bytes that wait, and do not call the other end.
 // An example fails by panicking, its helpers too.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::VecDeque;
 use std::iter::from_fn;

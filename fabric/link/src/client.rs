@@ -37,7 +37,6 @@ pub struct OutputFull;
 /// What one [`LinkClient::receive`] brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Received {
-    /// Frames appended.
     pub frames: usize,
     /// The fabric closed the stream; the frames appended are the last.
     pub closed: bool,
@@ -86,7 +85,6 @@ impl LinkClient {
         LinkClient { stream: stream.into(), input: Input::new(), output: SendQueue::default(), fds: VecDeque::new() }
     }
 
-    /// The descriptor to poll.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

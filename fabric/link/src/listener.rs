@@ -15,20 +15,15 @@ const BACKLOG: i32 = 1024;
 /// Why there is no socket. `option` is the command line's option that named it.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Another process listens there.
     #[error("another process is listening at {}: stop it, or choose another {option}", path.display())]
     Live {
-        /// The socket's path.
         path: PathBuf,
-        /// What named it.
         option: &'static str,
     },
     /// Something else is in the way.
     #[error("{} exists and is not a socket: remove it, or choose another {option}", path.display())]
     NotASocket {
-        /// The path.
         path: PathBuf,
-        /// What named it.
         option: &'static str,
     },
     /// The directory is missing or not to be written.
@@ -38,23 +33,16 @@ pub enum ListenError {
         directory.display()
     )]
     Directory {
-        /// The socket's path.
         path: PathBuf,
-        /// Its directory.
         directory: PathBuf,
         /// What is wrong with it, and what to do.
         why: &'static str,
-        /// What named it.
         option: &'static str,
     },
-    /// The system refuses.
     #[error("cannot listen at {}: {errno}; choose another {option}{}", path.display(), hint(*errno))]
     Io {
-        /// The path.
         path: PathBuf,
-        /// What named it.
         option: &'static str,
-        /// The reason.
         errno: Errno,
     },
 }
@@ -149,12 +137,10 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The descriptor to poll.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Where it listens.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -53,7 +53,6 @@ struct Queue {
     held: usize,
 }
 
-/// What one end receives.
 #[derive(Debug)]
 struct Way {
     queue: Mutex<Queue>,
@@ -274,7 +273,6 @@ impl Door {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// Whether an end waits.
     pub fn is_knocked(&self) -> bool {
         self.count.load(Ordering::SeqCst) > 0
     }

@@ -24,7 +24,6 @@ impl SendQueue {
         self.bytes.len() - self.sent
     }
 
-    /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

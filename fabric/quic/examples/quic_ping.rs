@@ -13,10 +13,10 @@ use std::net::UdpSocket;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use support::Clock;
 use support::pki::Cluster;
-use telegraphos_quic::{Options, QuicAcceptor, QuicTransport};
-use telegraphos_transport::{Acceptor, HostPort, Received, Transport};
+use support::{Clock, at, options};
+use telegraphos_quic::{QuicAcceptor, QuicTransport};
+use telegraphos_transport::{Acceptor, Received, Transport};
 
 const LEN: usize = 64;
 
@@ -50,9 +50,7 @@ fn median(mut times: Vec<f64>) -> f64 {
 
 fn quic(rounds: usize) -> f64 {
     let cluster = Cluster::new();
-    let options = |quic| Options::new(telegraphos_transport::Options::default(), Some(quic));
     let (a, b) = (options(cluster.process("a", &["b"])), options(cluster.process("b", &["a"])));
-    let at = |port| HostPort { host: "127.0.0.1".to_owned(), port };
     let mut acceptor = QuicAcceptor::bind(&at(0), &b).unwrap();
     let port = acceptor.local().port();
     let (ready, is_ready) = mpsc::channel();

@@ -30,7 +30,6 @@ impl Clock {
         self.last
     }
 
-    /// The latest time set.
     pub(crate) fn instant(&self) -> Instant {
         // Microseconds in 64 bits are 600 000 years: no overflow.
         self.base + Duration::from_micros(self.last.saturating_sub(self.first.unwrap_or(0)))

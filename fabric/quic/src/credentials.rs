@@ -82,7 +82,6 @@ impl fmt::Display for Peer {
 pub struct CredentialsError(pub(crate) String);
 
 impl CredentialsError {
-    /// The TLS library refuses.
     pub(crate) fn tls(error: impl fmt::Display) -> CredentialsError {
         CredentialsError(format!("TLS cannot be set up: {error}"))
     }

@@ -25,9 +25,7 @@ pub(crate) type Key = u64;
 pub(crate) enum Owner {
     /// None: a handshake that a client began, or a connection that is being closed.
     None,
-    /// The acceptor's queue.
     Queue,
-    /// A transport.
     Transport(Arc<Waker>),
     /// None any more: it ends when the peer has acknowledged everything, or at this time (microseconds).
     Lingers(u64),
@@ -44,7 +42,6 @@ pub(crate) enum Change {
     Delivered,
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) handle: ConnectionHandle,
@@ -54,11 +51,9 @@ pub(crate) struct Entry {
     pub(crate) born: u64,
     /// Its handshake was completed once.
     pub(crate) established: bool,
-    /// The authenticated peer.
     pub(crate) peer: Option<Peer>,
     /// The peer that it is charged to, if a client began it.
     pub(crate) charged: Option<Peer>,
-    /// Why it has ended.
     pub(crate) ending: Option<Ending>,
     /// The engine has no state of it any more.
     pub(crate) drained: bool,

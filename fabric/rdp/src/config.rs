@@ -28,7 +28,6 @@ pub struct Config {
     pub ack_every: u16,
     /// Retransmission timeout before the first measurement.
     pub timeout_initial: u64,
-    /// The shortest retransmission timeout.
     pub timeout_min: u64,
     /// The longest retransmission timeout, back-off included.
     pub timeout_max: u64,

@@ -140,7 +140,6 @@ impl Connection {
         self.state
     }
 
-    /// This side's id.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -155,7 +154,6 @@ impl Connection {
         self.name
     }
 
-    /// The counters.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }

@@ -74,10 +74,8 @@ impl Kind {
     }
 }
 
-/// One datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// The kind.
     pub kind: Kind,
     /// The receiver's id of the connection.
     pub to: u64,
@@ -87,7 +85,6 @@ pub struct Datagram<'a> {
     pub sequence: Sequence,
     /// Number of the segment expected next.
     pub acknowledge: Sequence,
-    /// The sender's clock.
     pub stamp: u32,
     /// The stamp answered, or 0.
     pub echo: u32,
@@ -97,7 +94,6 @@ pub struct Datagram<'a> {
     pub ask: bool,
     /// Of a [`Kind::Reset`]: the connection was aborted on purpose, not unknown.
     pub deliberate: bool,
-    /// What is carried.
     pub payload: &'a [u8],
 }
 
@@ -108,7 +104,6 @@ pub enum Discard {
     Short,
     /// The length field and the length differ.
     Length,
-    /// The checksum is wrong.
     Checksum,
     /// The checksum is right, but the version is another one.
     Version(u8),

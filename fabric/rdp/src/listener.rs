@@ -64,7 +64,6 @@ pub struct Listener<P> {
     origin: fn(&P) -> u64,
     /// Handshakes, by age and key.
     opening: Slots<u64, (u64, Key)>,
-    /// Established connections.
     standing: Account<u64>,
     opens: Rates<u64>,
     reset_rates: Rates<u64>,

@@ -35,11 +35,9 @@ pub(crate) struct Receiver {
     pub(crate) finished: bool,
     /// Refusals since the last accepted segment.
     refused: Option<Refused>,
-    /// To be sent.
     pub(crate) nack: Option<Nack>,
     /// Bytes of the segment for which there was no room.
     wanting: Option<usize>,
-    /// To be announced.
     pub(crate) room: bool,
     /// Segments accepted and not acknowledged.
     unacknowledged: u32,

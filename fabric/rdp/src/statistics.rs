@@ -17,7 +17,6 @@ pub struct Statistics {
     pub bytes_received: u64,
     /// Segments sent for the first time.
     pub segments_sent: u64,
-    /// Segments accepted.
     pub segments_received: u64,
     /// Segments sent again.
     pub retransmissions: u64,
@@ -45,7 +44,6 @@ pub struct Statistics {
     pub malformed: u64,
     /// Datagrams of connections that do not exist here.
     pub foreign: u64,
-    /// Resets sent.
     pub resets_sent: u64,
     /// Resets not sent because too many waited or the rate was exceeded.
     pub resets_left_out: u64,

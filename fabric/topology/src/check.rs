@@ -24,11 +24,8 @@ use crate::{Hop, SwitchId, Topology, TrunkId};
 /// What [`Topology::check`] found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Switches.
     pub switches: u16,
-    /// Trunks.
     pub trunks: u32,
-    /// Nodes.
     pub nodes: u32,
     /// Trunks of the longest route.
     pub diameter: u32,

@@ -12,7 +12,6 @@ pub enum TopologyError {
     /// The routes of a graph need more layers than they may use.
     #[error("the routes need {needed} layers, and {allowed} {} allowed: {why}", if *allowed == 1 { "is" } else { "are" })]
     NeedsLayers {
-        /// How many they need.
         needed: usize,
         /// How many they may use.
         allowed: u8,
@@ -24,11 +23,8 @@ pub enum TopologyError {
 /// One direction of a trunk in one layer, by the names of the switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// Where it begins.
     pub from: String,
-    /// Where it leads.
     pub to: String,
-    /// Its layer.
     pub layer: u8,
 }
 
@@ -46,9 +42,7 @@ pub enum CheckError {
     /// A route does not arrive.
     #[error("the route {} does not lead to {destination}: expected one that does", .route.join(" -> "))]
     Lost {
-        /// Where it leads.
         route: Vec<String>,
-        /// Where it should.
         destination: String,
     },
     /// A way back uses other trunks.
@@ -58,19 +52,14 @@ pub enum CheckError {
         .back.join(" -> ")
     )]
     Asymmetric {
-        /// The way there.
         there: Vec<String>,
-        /// The way back.
         back: Vec<String>,
     },
     /// A step uses a layer that does not exist.
     #[error("the route {} uses layer {layer}: expected layers below {layers}", .route.join(" -> "))]
     Layer {
-        /// The route.
         route: Vec<String>,
-        /// The layer.
         layer: u8,
-        /// How many there are.
         layers: u8,
     },
 }

@@ -82,7 +82,6 @@ impl Plan {
         }
     }
 
-    /// What a file describes.
     pub fn from_toml(text: &str) -> Result<Plan, TopologyError> {
         // Of a wrong type or an unknown key TOML names line, key and what was expected.
         let file: File = toml::from_str(text).map_err(|e| refused!("{}", e.to_string().trim_end()))?;

@@ -8,7 +8,6 @@ use crate::{SwitchId, TrunkId};
 pub struct Trunk {
     /// The end with the lower number.
     pub a: SwitchId,
-    /// The other end.
     pub b: SwitchId,
 }
 
@@ -22,7 +21,6 @@ impl Trunk {
 /// One step of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hop {
-    /// The trunk to take.
     pub trunk: TrunkId,
     /// The layer to take on it, below [`Topology::layers`](crate::Topology::layers).
     pub layer: u8,

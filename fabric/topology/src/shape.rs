@@ -7,10 +7,8 @@ use std::str::FromStr;
 use crate::error::refused;
 use crate::{MAX_SWITCHES, TopologyError};
 
-/// A regular topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// One switch.
     Star,
     /// A root, and `depth` levels of switches below it, each switch with `arity` below itself.
     Tree {

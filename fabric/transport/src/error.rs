@@ -12,18 +12,14 @@ pub enum OpenError {
     /// No socket's file.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Anything else.
     #[error("cannot {action} {address}: {why}; {hint}")]
     Refused {
         /// `connect to` or `listen at`.
         action: &'static str,
         /// The address, as it is written.
         address: String,
-        /// The reason, for programs.
         kind: io::ErrorKind,
-        /// The reason.
         why: String,
-        /// What to do.
         hint: String,
     },
 }

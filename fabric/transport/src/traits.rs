@@ -44,7 +44,6 @@ pub enum Received {
 /// cleanly or killed, is no error but [`Received::End`], behind its last bytes. Dropping a transport ends the
 /// connection without waiting; what `flush` has not handed on is lost.
 pub trait Transport: Send + Debug {
-    /// The descriptor to poll.
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// Whether to poll for writable too. Not where the descriptor is readable when there is room.

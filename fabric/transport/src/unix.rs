@@ -51,7 +51,6 @@ pub struct UnixTransport {
     output: SendQueue,
     /// Bytes that `output` may hold.
     limit: usize,
-    /// The socket was full.
     blocked: bool,
     ended: bool,
     counted: TransportStatistics,

@@ -13,13 +13,11 @@ use telegraphos_daemon_core::{Exit, Job, NodeInfo, Partition, Place, Refusal, Ta
 /// What to spawn, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spawn {
-    /// Where.
     pub place: Place,
     /// How many, 1 to 256.
     pub count: u16,
     /// Only on nodes of this partition.
     pub partition: Option<String>,
-    /// What.
     pub job: Job,
 }
 
@@ -119,7 +117,6 @@ impl Daemon {
         }
     }
 
-    /// All tasks.
     pub fn tasks(&mut self) -> Result<Vec<TaskInfo>> {
         match self.call(Request::Tasks)? {
             Answer::Tasks(tasks) => Ok(tasks),
@@ -135,7 +132,6 @@ impl Daemon {
         }
     }
 
-    /// All partitions.
     pub fn partitions(&mut self) -> Result<Vec<Partition>> {
         match self.call(Request::Partitions)? {
             Answer::Partitions(partitions) => Ok(partitions),

@@ -13,9 +13,7 @@ pub enum Error {
     /// There is no daemon.
     #[error("no daemon at {}: {source}; is tgd running on this node?", path.display())]
     NotRunning {
-        /// Its socket.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// It has refused, with an errno.

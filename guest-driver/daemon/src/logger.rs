@@ -25,11 +25,9 @@ const LINE: usize = 64 << 10;
 /// Whole lines of a task's, or a part of a longer one.
 #[derive(Debug)]
 pub struct Piece<'a> {
-    /// The task.
     pub task: TaskId,
     /// 1 for its standard output, 2 for its standard error.
     pub stream: u8,
-    /// What it has written.
     pub bytes: &'a [u8],
 }
 

@@ -91,6 +91,8 @@
 //! [`Node::from_fd`]. A launch may be interrupted anywhere, by another thread, process or signal: each launch has its
 //! own slot for its arguments.
 
+#![warn(missing_docs)]
+
 mod access;
 mod access_policy;
 mod backoff;

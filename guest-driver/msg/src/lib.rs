@@ -39,6 +39,7 @@
 //! gateways, if these messages take part in [`Routing`]. `telegraphos_msg_core::far` says how.
 //!
 //! [`ffi`] is the C interface, see `include/telegraphos_msg.h`.
+#![warn(missing_docs)]
 
 mod beyond;
 mod cache;

@@ -42,7 +42,6 @@ struct Staging {
     registration: Registration,
 }
 
-/// Why nothing was copied.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// All memory is in use, for a while.

@@ -19,7 +19,6 @@ pub(crate) mod phase {
     pub(crate) const OFFERED: u32 = 1;
     /// In between, under the lock.
     pub(crate) const CHANGING: u32 = 2;
-    /// Frames.
     pub(crate) const FRAMED: u32 = 3;
     /// As without us, for good.
     pub(crate) const LEFT: u32 = 4;
@@ -251,9 +250,7 @@ pub(crate) struct Cell {
     bare: AtomicU32,
     /// SO_SNDBUF, as the program knows it, plus one; 0 if it is the kernel's.
     pub(crate) send_buffer: AtomicU32,
-    /// SO_KEEPALIVE, likewise.
     pub(crate) keepalive: AtomicU32,
-    /// TCP_NODELAY, likewise.
     pub(crate) no_delay: AtomicU32,
     pub(crate) input: Side<Input>,
     pub(crate) output: Side<Output>,

@@ -8,10 +8,8 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(
-    /// Its number.
     pub c_int,
 );
 

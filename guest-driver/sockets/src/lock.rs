@@ -46,12 +46,10 @@ impl Owner {
     }
 }
 
-/// How a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slept {
     /// By a wake-up, or the word was another one.
     Woken,
-    /// By itself.
     Out,
 }
 
@@ -147,7 +145,6 @@ pub(crate) fn is_held(word: &impl Word, own: Owner) -> bool {
     Owner::of(word.load()) == own
 }
 
-/// Lets go.
 #[inline]
 pub(crate) fn unlock(word: &impl Word, own: Owner) {
     // Else it is broken, or has been written by a process that keeps no rules: it is not this thread's any more.

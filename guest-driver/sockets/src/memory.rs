@@ -15,9 +15,7 @@ pub(crate) const RING: usize = 4096;
 /// What the memory is for: part of its file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// The state of connections.
     Cells,
-    /// A ring.
     Ring,
 }
 

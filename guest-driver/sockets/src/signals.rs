@@ -11,7 +11,6 @@ const FAULTS: [i32; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGIL
 /// Signals to this thread wait. To be dropped behind the locks that are taken after it.
 pub(crate) struct Waiting {
     before: libc::sigset_t,
-    /// Of this thread.
     _thread: PhantomData<*const ()>,
 }
 

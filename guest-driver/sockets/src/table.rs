@@ -65,7 +65,6 @@ struct Own {
 #[derive(Default)]
 struct Slot {
     state: AtomicU32,
-    /// Descriptors.
     descriptors: AtomicU32,
     /// Operations under way, and others that look at it.
     operations: AtomicU32,
@@ -97,7 +96,6 @@ struct Chunk {
     slots: [Slot; CHUNK],
 }
 
-/// A connection in use.
 pub(crate) struct Connection {
     slot: &'static Slot,
     cell: &'static Cell,

@@ -37,7 +37,6 @@ pub(crate) enum Kind {
     Step,
     /// A port can take frames again.
     Room,
-    /// A node's processor issues.
     Processor,
     /// A node's driver looks at its interrupts and retries.
     Driver,
@@ -47,7 +46,6 @@ pub(crate) enum Kind {
     Deadline,
     /// A node sends Hello again after its link was closed.
     Link,
-    /// A switch's clock advances.
     Switch,
     /// A node is switched on.
     Start,
@@ -424,7 +422,6 @@ impl Agenda {
         Some((at, kind, number))
     }
 
-    /// The running cell.
     pub(crate) fn running(&self) -> Option<CellId> {
         self.running
     }

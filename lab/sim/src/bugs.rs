@@ -4,8 +4,6 @@
 /// Which, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bugs {
-    /// Of every board.
     pub board: Option<telegraphos_device_core::Bug>,
-    /// Of every switch.
     pub switch: Option<telegraphos_fabric_core::Bug>,
 }

@@ -10,7 +10,6 @@ const PARTS: u32 = 6;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
     buckets: Vec<u64>,
-    /// How many were counted.
     pub(crate) count: u64,
     sum: u128,
     pub(crate) least: Time,
@@ -62,7 +61,6 @@ impl Histogram {
         self.sum += other.sum;
     }
 
-    /// Their mean, rounded down.
     pub(crate) fn mean(&self) -> Time {
         (self.sum / u128::from(self.count.max(1))) as Time
     }

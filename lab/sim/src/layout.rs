@@ -7,11 +7,9 @@ use telegraphos_wire::{Aperture, NodeId, Rights, UNIT, WindowAddress, WindowLayo
 use crate::workload::Workload;
 use telegraphos_device_core::HibConfig;
 
-/// Admin commands.
 pub(crate) const ADMIN: u64 = 0x1_0000;
 /// The event ring.
 pub(crate) const EVENTS: u64 = 0x2_0000;
-/// Its entries.
 pub(crate) const RING: u32 = 64;
 /// Status page of context 0.
 pub(crate) const STATUS: u64 = 0x3_0000;
@@ -25,7 +23,6 @@ pub(crate) const KEY: u64 = 0x5eed_0000_0001;
 pub(crate) enum Segment {
     /// A word for each node at `8 * node`, for its stores and loads; then [`ATOMIC`]; then [`COPY`].
     Data,
-    /// A notification queue.
     Queue,
     /// A replicated page, with a word for each node.
     Page,

@@ -301,7 +301,6 @@ impl Node {
         }
     }
 
-    /// The interrupt handler.
     pub(crate) fn interrupt(&mut self, world: &mut World<'_>) {
         self.driver_called = false;
         let before = self.driver.events_taken();

@@ -36,7 +36,6 @@ pub(crate) struct Crossing {
 pub(crate) struct Partition {
     pub(crate) plan: Arc<Plan>,
     pub(crate) topology: Arc<Topology>,
-    /// Its switches.
     pub(crate) own: Range<SwitchId>,
     first_node: u32,
     pub(crate) nodes: Vec<Node>,
@@ -521,7 +520,6 @@ impl Partition {
         })
     }
 
-    /// The next call.
     pub(crate) fn next_moment(&mut self) -> Option<Moment> {
         self.agenda.next_moment()
     }

@@ -76,7 +76,6 @@ pub(crate) struct Arrivals {
 const FEW: usize = 4;
 const _: () = assert!(size_of::<Arrivals>() == 64);
 
-/// Both ends.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
     pub(crate) sender: Sender,

@@ -19,7 +19,6 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) window: WindowLayout,
     pub(crate) shape: Shape,
-    /// By node.
     pub(crate) partners: Vec<Partners>,
     /// By node: nodes of which it is a partner.
     pub(crate) senders: Vec<u32>,

@@ -12,11 +12,8 @@ pub(crate) const HOTTEST: usize = 8;
 /// The report of a run. Durations are picoseconds of virtual time; counts are of the operations, without the set-up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Nodes.
     pub nodes: u32,
-    /// The fabric's shape.
     pub topology: String,
-    /// The seed.
     pub seed: u64,
     /// From the first operation to the end of the last.
     pub duration_ps: Time,
@@ -24,7 +21,6 @@ pub struct Report {
     pub operations: Vec<OperationReport>,
     /// Each class in which something ended.
     pub classes: Vec<ClassReport>,
-    /// Packets.
     pub packets: Packets,
     /// Pairs with most operations.
     pub hottest_pairs: Vec<Pair>,
@@ -42,14 +38,10 @@ pub struct Report {
     pub disorder: u64,
 }
 
-/// One operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OperationReport {
-    /// Which.
     pub operation: &'static str,
-    /// Issued.
     pub issued: u64,
-    /// Performed.
     pub completed: u64,
     /// Ended with an error.
     pub failed: u64,
@@ -70,7 +62,6 @@ pub struct OperationReport {
 pub struct Latency {
     /// The least.
     pub min: Time,
-    /// The mean.
     pub mean: Time,
     /// Half are not above.
     pub p50: Time,
@@ -78,7 +69,6 @@ pub struct Latency {
     pub p90: Time,
     /// 99 of 100 are not above.
     pub p99: Time,
-    /// The greatest.
     pub max: Time,
 }
 
@@ -108,7 +98,6 @@ pub struct Fairness {
     pub jain_ppm: u64,
     /// The least share.
     pub min: u64,
-    /// The greatest share.
     pub max: u64,
 }
 
@@ -130,11 +119,8 @@ pub struct Packets {
 /// Operations of one node for one other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pair {
-    /// Of this node.
     pub from: NodeId,
-    /// For this.
     pub to: NodeId,
-    /// Issued.
     pub operations: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -143,11 +129,8 @@ pub struct Pair {
 /// One direction of a trunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TrunkReport {
-    /// From this switch.
     pub from: u16,
-    /// To this.
     pub to: u16,
-    /// Packets.
     pub packets: u64,
     /// Bytes, with those of credits and presence.
     pub bytes: u64,

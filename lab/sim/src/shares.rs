@@ -16,7 +16,6 @@ pub(crate) struct Watch {
     keeps: bool,
     first: Option<Moment>,
     completions: Vec<Completion>,
-    /// The present call.
     pub(crate) call: Moment,
 }
 

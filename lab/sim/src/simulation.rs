@@ -21,7 +21,6 @@ use telegraphos_wire::{Class, NodeId};
 /// Why a simulation cannot be run, or has no end.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulationError {
-    /// The workload is wrong.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// A fault breaks a trunk that the topology does not have.
@@ -29,9 +28,7 @@ pub enum SimulationError {
     NoTrunk {
         /// Which, from 1 on.
         fault: usize,
-        /// The one switch.
         a: u16,
-        /// The other.
         b: u16,
         /// What the topology is called.
         topology: String,
@@ -45,7 +42,6 @@ pub enum SimulationError {
     /// A node could not open everything it needs.
     #[error("node {node} could not be set up: not all of its imports are open. This is a bug")]
     SetUp {
-        /// The node.
         node: NodeId,
     },
     /// Operations neither end nor fail.
@@ -53,9 +49,7 @@ pub enum SimulationError {
         "{operations} operations neither end nor fail, {after} of virtual time after the start. This is a bug, or a fault that no timeout covers"
     )]
     Stuck {
-        /// How many.
         operations: u64,
-        /// When.
         after: String,
     },
 }
@@ -275,7 +269,6 @@ impl Simulation {
         &partition.outputs[partition.place(self.plan.nodes + direction)]
     }
 
-    /// A node.
     pub(crate) fn node(&self, id: NodeId) -> &Node {
         let partition = &self.partitions[self.partition_of(self.topology.switch_of(id).unwrap_or(0))];
         &partition.nodes[partition.index(id)]

@@ -20,7 +20,6 @@ pub(crate) struct OperationStatistics {
     pub(crate) bytes: u64,
 }
 
-/// The whole cluster's.
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
     /// By [`Operation::ALL`].
@@ -37,7 +36,6 @@ pub(crate) struct Statistics {
     pub(crate) consumed: u64,
     /// Stores and elements that came after a later one of their pair, twice, or not at all.
     pub(crate) disorder: u64,
-    /// The last operation ended.
     pub(crate) last_end: Time,
     /// Overflows of queues that drivers handled.
     pub(crate) overflows: u64,

@@ -27,23 +27,17 @@ const LOAD_LIMIT: u64 = 1_000_000;
 /// A board's index: 0 or 1.
 pub type Index = usize;
 
-/// What can happen.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// The guest stores.
     Write {
-        /// Where.
         bar: Bar,
         /// Offset; taken modulo the bytes of the BAR, as the server checks.
         offset: u64,
         /// Bytes.
         size: u8,
-        /// Value.
         data: u64,
     },
-    /// The guest loads.
     Read {
-        /// Where.
         bar: Bar,
         /// Offset, as for stores.
         offset: u64,
@@ -52,7 +46,6 @@ pub enum Op {
     },
     /// The guest writes its memory; what lies outside is left out.
     Memory {
-        /// DMA address.
         address: u32,
         /// At most 255.
         bytes: Vec<u8>,
@@ -67,21 +60,15 @@ pub enum Op {
     Forged(Vec<u8>),
     /// Time passes, in microseconds.
     Pass(u32),
-    /// The switch has room.
     Credit {
         /// Class, modulo 4.
         class: u8,
-        /// Packets.
         count: u32,
     },
-    /// A node is present.
     NodeUp {
-        /// The node.
         node: u16,
-        /// Its incarnation.
         incarnation: u64,
     },
-    /// A node has gone.
     NodeDown(u16),
     /// The board joins. The link is lost before, if there is one.
     LinkUp {
@@ -92,7 +79,6 @@ pub enum Op {
     },
     /// The board leaves; packets to and from it are lost.
     LinkDown,
-    /// The guest is reset.
     Reset,
     /// Bus mastering is switched.
     BusMaster(bool),
@@ -102,7 +88,6 @@ pub enum Op {
     RingUp {
         /// The other board's incarnation that it is for.
         incarnation: u64,
-        /// The board's own.
         own: u64,
         /// Packets of each class.
         credits: u32,
@@ -111,7 +96,6 @@ pub enum Op {
     RingUse {
         /// 0: withdrawn; 1: offered; else: lost.
         what: u8,
-        /// The other board's.
         incarnation: u64,
     },
     /// What the other end of the ring sends comes, one frame of it.
@@ -122,7 +106,6 @@ pub enum Op {
     RingCredit {
         /// Class; see above.
         class: u8,
-        /// Packets.
         count: u32,
     },
 }
@@ -294,7 +277,6 @@ impl World {
         World { nodes: [node(0), node(1)], tokens: 0, budget: BUDGET }
     }
 
-    /// A guest's memory.
     pub fn memory(&self, at: Index) -> &[u8] {
         &self.nodes[at & 1].memory
     }
@@ -309,7 +291,6 @@ impl World {
         }
     }
 
-    /// One operation.
     pub fn apply(&mut self, at: Index, op: Op) {
         let at = at & 1;
         match op {

@@ -197,7 +197,6 @@ impl World {
         }
     }
 
-    /// Everybody goes.
     fn end(&mut self) {
         PEERS.into_iter().for_each(|peer| self.engine.gone(peer));
         self.perform();

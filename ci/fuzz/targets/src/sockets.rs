@@ -66,7 +66,6 @@ pub fn sockets(data: &[u8]) {
 }
 
 struct End {
-    /// What the connection has.
     came: Vec<u8>,
     ring: Vec<u8>,
 }
@@ -132,7 +131,6 @@ impl Reading for End {
     fn returned(&mut self, _head: u64) {}
 }
 
-/// Where a write goes.
 struct Sink {
     /// Bytes of the write.
     length: u64,

@@ -69,7 +69,6 @@ struct Served {
     connection: Connection,
     board: Board,
     client: UnixStream,
-    /// What has been replied.
     said: Vec<u8>,
 }
 

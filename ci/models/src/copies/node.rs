@@ -20,7 +20,6 @@ pub(super) enum Local {
     Arrive,
     /// A step of its board, in memory.
     Perform(StepId),
-    /// A packet.
     Take(Packet),
 }
 

@@ -36,7 +36,6 @@ pub(super) struct Driver {
     pub(super) waits: bool,
     /// Owner numbers of processes that have exited.
     pub(super) gone: Vec<u32>,
-    /// The status of QUEUE_RESUME.
     pub(super) resumed: Option<Status>,
     /// This stop's overflow has been handled.
     pub(super) handled: bool,

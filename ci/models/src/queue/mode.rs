@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a consumer does next.
 
-/// A consumer's next activity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Mode {
     /// A pass, with the results so far.

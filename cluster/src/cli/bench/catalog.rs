@@ -43,7 +43,6 @@ impl fmt::Display for Target {
 /// What the host process or the HIBs do while there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Waiting {
-    /// They sleep.
     Blocked,
     /// They poll for a while (`spin-us`).
     Spinning,
@@ -67,9 +66,7 @@ impl Waiting {
 /// The values of one boot, in nanoseconds, and what the programs said about them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Samples {
-    /// By round and operation.
     pub(crate) rounds: BTreeMap<u32, BTreeMap<String, f64>>,
-    /// By operation.
     pub(crate) marks: BTreeMap<String, Vec<String>>,
     /// Rounds that were wanted.
     pub(crate) wanted: u32,

@@ -13,11 +13,9 @@ use std::path::Path;
 /// Changes when figures of the same name mean something else, or the fields do.
 pub(crate) const FORMAT: u32 = 1;
 
-/// One figure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Measure {
-    /// Its name.
     pub(crate) measure: String,
     /// Of median, p10 and p90: `us`, `x` (how many times the baseline), and so on.
     pub(crate) unit: String,
@@ -82,7 +80,6 @@ impl Measure {
         self
     }
 
-    /// The same, marked.
     pub(crate) fn marked(mut self, marks: impl IntoIterator<Item = String>) -> Measure {
         self.marks.extend(marks);
         self

@@ -14,7 +14,6 @@ const LIMIT: Duration = Duration::from_secs(90);
 const NOTICE: Duration = Duration::from_secs(30);
 /// SIGBUS on Linux.
 const BUS: i32 = 7;
-/// SIGTERM.
 const TERM: i32 = 15;
 
 const LOADS: u64 = 500;

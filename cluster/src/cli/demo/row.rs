@@ -63,7 +63,6 @@ pub(super) struct Row {
     pub(super) ways: Vec<(u16, u16)>,
     pub(super) way: &'static str,
     pub(super) count: u64,
-    /// Of one operation.
     pub(super) time: Duration,
     /// Accesses to the board that one operation took.
     pub(super) took: String,
@@ -71,7 +70,6 @@ pub(super) struct Row {
     pub(super) ok: bool,
 }
 
-/// How text is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Style {
     colour: bool,

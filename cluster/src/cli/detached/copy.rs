@@ -110,7 +110,6 @@ fn feed<'a>(
 struct Place {
     directory: OwnedFd,
     name: OsString,
-    /// Its path, for messages.
     shown: PathBuf,
 }
 

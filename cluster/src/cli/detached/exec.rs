@@ -87,7 +87,6 @@ struct Conversation<'a> {
     taken: usize,
 }
 
-/// Why a conversation ends.
 enum End {
     /// The client is gone, or does not keep to the protocol.
     Client,

@@ -151,7 +151,6 @@ enum Found {
     Running(UnixStream),
     /// It has ended by itself.
     Ended(Ended),
-    /// Its process was killed.
     Killed,
 }
 
@@ -167,7 +166,6 @@ impl Which {
         self.run_dir.clone().map_or_else(rundir::usual_parents, |dir| vec![dir])
     }
 
-    /// Its private directory.
     fn directory(&self) -> Result<PathBuf> {
         let name = &self.cluster;
         rundir::find_named(&self.parents(), name).ok_or_else(|| {

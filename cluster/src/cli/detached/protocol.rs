@@ -67,7 +67,6 @@ pub(super) struct Status {
     /// Since all guests were up.
     pub(super) up_seconds: u64,
     pub(super) accelerator: String,
-    /// The private directory.
     pub(super) directory: PathBuf,
     pub(super) logs: PathBuf,
     /// The control socket of the fabric, for `telegraphos ctl` and `top`.
@@ -124,7 +123,6 @@ pub(super) enum FromCluster {
     Output(Stream, Vec<u8>),
     /// So many bytes of standard input have gone to the guest.
     Taken(u32),
-    /// The last one.
     Exited(Exit),
     /// The last one: the command cannot be followed to its end.
     Failed(Ended),

@@ -69,7 +69,6 @@ fn detach(cluster: &Cluster) -> Result<()> {
 /// What clients and the cluster have in common.
 #[derive(Default)]
 struct Shared {
-    /// Why everything ends.
     over: Mutex<Option<Ended>>,
     /// A client wants the end.
     down: AtomicBool,

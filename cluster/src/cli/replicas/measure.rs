@@ -84,11 +84,8 @@ fn grant(boards: &mut Boards, node: usize, page: u32) -> Result<Pages> {
 /// A place to store to, and where it must arrive.
 #[derive(Clone, Debug)]
 struct Target {
-    /// The node that stores.
     writer: usize,
-    /// In its window.
     window: u64,
-    /// In guest memories.
     address: u64,
     /// Where else than at the writer's, in the end.
     readers: Vec<usize>,

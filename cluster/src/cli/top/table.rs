@@ -15,7 +15,6 @@ pub(crate) enum Side {
 /// stays), and its text in a row.
 pub(crate) type Column<R> = (&'static str, Side, u8, fn(&R) -> String);
 
-/// A table.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     columns: Vec<Texts>,

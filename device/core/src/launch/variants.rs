@@ -9,7 +9,6 @@ use telegraphos_wire::context::Operation as Opcode;
 use telegraphos_wire::window::Aperture;
 
 impl Launcher {
-    /// The value of PROCESS.
     pub(crate) fn running_process(&self) -> u16 {
         self.variants.process
     }

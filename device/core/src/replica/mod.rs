@@ -75,7 +75,6 @@ pub(crate) struct Replicas {
     sources: BTreeMap<Source, u32>,
     /// The counter cache: for (page, offset of an aligned 8-byte word) the pending writes of each byte (E18).
     pending: BTreeMap<(u32, u32), [u16; 8]>,
-    /// By tag.
     multicasts: BTreeMap<u32, Multicast>,
     /// (page, tag) of each multicast.
     by_page: BTreeSet<(u32, u32)>,
@@ -91,7 +90,6 @@ pub(crate) struct Replicas {
     ordinals: BTreeSet<(u32, u64)>,
     /// Forwarded requests for pages in mode invalidate, in issue order, which is also the order of their answers.
     in_order: VecDeque<InOrder>,
-    /// By sender.
     arrivals: BTreeMap<NodeId, Arrivals>,
     /// A store of this node's processors waits for a free counter.
     stalled: bool,

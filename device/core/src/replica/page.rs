@@ -48,7 +48,6 @@ pub(crate) struct ReplicaPage {
     pub(super) filled: bool,
     /// The page has lost its home, for this reason.
     pub(super) orphaned: Option<Status>,
-    /// The home is moving.
     pub(super) moving: Option<Moving>,
     /// How many times this node has seen the home move.
     pub(super) moves: u32,

@@ -353,7 +353,6 @@ type Target = (u16, RemoteAddr, u8);
 /// A refused window access: node, import if the address is mapped, reason.
 type Rejection = (NodeId, Option<u16>, Status);
 
-/// A quiet in progress.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Quiet {
     pub(crate) cookie: u64,
@@ -399,7 +398,6 @@ pub(crate) struct Context {
 /// The requester of the board; see the module documentation.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Requester {
-    /// Which nodes are up.
     pub(crate) presence: Presence,
     pub(crate) peers: ByNode<Peer>,
     imports: Vec<Option<Box<Import>>>,

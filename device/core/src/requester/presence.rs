@@ -38,7 +38,6 @@ impl Presence {
         Presence { life: vec![0; nodes as usize], lives: Vec::new(), present: 0 }
     }
 
-    /// Of all nodes.
     fn all(&self) -> impl Iterator<Item = Option<Life>> {
         (0..self.life.len()).map(|node| self.get(node as NodeId))
     }

@@ -65,11 +65,9 @@ impl Display for Range {
 /// Memory accesses of one passage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accesses {
-    /// Loads.
     pub loads: Range,
     /// Bytes loaded.
     pub loaded: Range,
-    /// Stores.
     pub stores: Range,
     /// Bytes stored.
     pub stored: Range,
@@ -78,7 +76,6 @@ pub struct Accesses {
 /// Counts of some passages of a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passages {
-    /// How many there were.
     pub number: u64,
     /// Instructions at user addresses. One that faults counts each time it is begun.
     pub instructions: Range,
@@ -100,7 +97,6 @@ impl Passages {
 /// Counts of one region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionCounts {
-    /// Its number.
     pub region: Region,
     /// Begins and ends without their other half.
     pub broken: u64,
@@ -111,10 +107,8 @@ pub struct RegionCounts {
     pub with_kernel: Passages,
 }
 
-/// What has been counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Its regions, by number.
     pub regions: Vec<RegionCounts>,
 }
 
@@ -123,9 +117,7 @@ pub struct Report {
 pub struct ParseError {
     /// The line, from 1.
     pub line: usize,
-    /// What it says.
     pub found: String,
-    /// What was expected there.
     pub expected: &'static str,
 }
 

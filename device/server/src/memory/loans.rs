@@ -29,7 +29,6 @@ pub(super) struct Part<M> {
     mapping: M,
     /// Offset in the mapping.
     at: u64,
-    /// Its DMA address.
     address: u64,
     length: u32,
 }
@@ -117,7 +116,6 @@ pub(super) fn load<M: AsRef<Mapping>>(parts: &[Part<M>]) -> Option<Vec<u8>> {
 /// Where the bytes of a loan are.
 #[derive(Debug)]
 enum Place {
-    /// In guest memory.
     Lent(Few<Part<Arc<Mapping>>>),
     /// Taken back: the bytes as they were then.
     Returned(Arc<[u8]>),

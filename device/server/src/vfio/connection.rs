@@ -58,7 +58,6 @@ pub struct Input {
 /// One complete message.
 #[derive(Debug)]
 pub struct Message<'a> {
-    /// Its header.
     pub header: Header,
     /// The bytes that follow the header.
     pub body: &'a [u8],
@@ -282,7 +281,6 @@ pub fn hang_up(socket: BorrowedFd<'_>) {
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
-    /// Received messages.
     pub input: Input,
     /// Replies to send.
     pub output: Output,
@@ -294,7 +292,6 @@ impl Connection {
         Connection { socket, input: Input::new(), output: Output::default() }
     }
 
-    /// The descriptor to poll.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -305,7 +302,6 @@ impl Connection {
         Readiness { read: takes && !self.output.is_full(), write: !self.output.is_empty(), ended: false }
     }
 
-    /// Receives once.
     pub fn fill(&mut self) -> Result<Filled, Errno> {
         self.input.fill(self.socket.as_fd())
     }

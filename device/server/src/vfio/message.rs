@@ -21,7 +21,6 @@ pub const MAX_MESSAGE: usize = MAX_DATA + 4096;
 /// Limit on the descriptors of one message; announced as `max_msg_fds`. QEMU sends at most 16.
 pub const MAX_FDS: usize = 16;
 
-/// Command numbers.
 pub mod command {
     /// Protocol version and capabilities; the first message.
     pub const VERSION: u16 = 1;
@@ -67,9 +66,7 @@ pub mod irq_set {
     pub const DATA_BOOL: u32 = 2;
     /// One event descriptor per vector, or none to detach them.
     pub const DATA_EVENTFD: u32 = 4;
-    /// Mask vectors.
     pub const ACTION_MASK: u32 = 8;
-    /// Unmask vectors.
     pub const ACTION_UNMASK: u32 = 16;
     /// Trigger vectors; with DATA_EVENTFD, attach the descriptors to trigger.
     pub const ACTION_TRIGGER: u32 = 32;
@@ -161,7 +158,6 @@ layouts! {
         /// 1: readable; 2: writable; 4: may be mapped, by the descriptor that comes along. A single region with 4 ends
         /// posted writes for the whole device, so the board has none.
         pub flags: u32,
-        /// Region index.
         pub index: u32,
         /// Offset of the capabilities in this structure; 0, there are none.
         pub cap_offset: u32,
@@ -177,7 +173,6 @@ layouts! {
         pub argsz: u32,
         /// 1: interrupts are signalled through event descriptors.
         pub flags: u32,
-        /// Interrupt index.
         pub index: u32,
         /// Number of vectors of this index.
         pub count: u32,
@@ -189,9 +184,7 @@ layouts! {
         pub argsz: u32,
         /// Bits of [`irq_set`].
         pub flags: u32,
-        /// Interrupt index.
         pub index: u32,
-        /// First vector.
         pub start: u32,
         /// Number of vectors.
         pub count: u32,
@@ -201,7 +194,6 @@ layouts! {
     pub struct Access {
         /// Offset in the region.
         pub offset: u64,
-        /// Region index.
         pub region: u32,
         /// Length in bytes.
         pub count: u32,
@@ -240,20 +232,15 @@ struct VersionData {
 /// A parsed and checked message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Request<'a> {
-    /// VERSION.
     Version {
         /// Proposed major version.
         major: u16,
         /// Proposed minor version.
         minor: u16,
-        /// The client's capabilities.
         capabilities: Capabilities,
     },
-    /// DMA_MAP.
     DmaMap(DmaMap),
-    /// DMA_UNMAP.
     DmaUnmap(DmaUnmap),
-    /// DEVICE_GET_INFO.
     DeviceInfo,
     /// DEVICE_GET_REGION_INFO of a region index.
     RegionInfo(u32),
@@ -261,13 +248,10 @@ pub enum Request<'a> {
     IrqInfo(u32),
     /// DEVICE_SET_IRQS and, with DATA_BOOL, one byte per vector.
     SetIrqs(IrqSet, &'a [u8]),
-    /// REGION_READ.
     Read(Access),
     /// REGION_WRITE, with exactly `count` bytes.
     Write(Access, &'a [u8]),
-    /// REGION_WRITE_MULTI.
     WriteMulti(SmallWrites<'a>),
-    /// DEVICE_RESET.
     Reset,
 }
 

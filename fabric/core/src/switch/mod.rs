@@ -53,7 +53,6 @@ enum Port {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct State {
     ports: PortMap<Port>,
-    /// By port index.
     neighbours: Vec<Option<Neighbour>>,
     /// By node id, of the whole fabric.
     presence: Presences,
@@ -193,17 +192,14 @@ impl Switch {
         })
     }
 
-    /// The configuration.
     pub fn config(&self) -> &SwitchConfig {
         &self.config
     }
 
-    /// The protocol state.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// The counters.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }

@@ -44,7 +44,6 @@ pub enum Taken {
     End,
 }
 
-/// The two directions.
 #[derive(Debug)]
 struct Rings {
     memory: Memory,
@@ -170,7 +169,6 @@ fn create(capacity: u32) -> io::Result<(Memory, OwnedFd)> {
 
 /// What was found in the socket.
 enum Socket {
-    /// Nothing new.
     Quiet,
     /// A wake-up that was not there before.
     Wake,

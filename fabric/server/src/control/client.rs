@@ -19,11 +19,8 @@ pub enum ClientError {
     /// No process listens there.
     #[error("cannot connect to the control socket {}: {source}{hint}", path.display())]
     Connect {
-        /// Its path.
         path: PathBuf,
-        /// The reason.
         source: io::Error,
-        /// What to do.
         hint: &'static str,
     },
     /// The connection ended, or the answer did not come in time.
@@ -32,7 +29,6 @@ pub enum ClientError {
     /// The answer is none.
     #[error("the fabric's answer is not understood (is it of another version?): {0}")]
     Answer(String),
-    /// The fabric refuses.
     #[error(transparent)]
     Refused(#[from] ErrorAnswer),
 }

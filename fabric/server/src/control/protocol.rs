@@ -39,19 +39,16 @@ pub enum Request {
     Faults {},
     /// Sets all faults of links or trunks, in place of those before.
     SetFaults {
-        /// Of which.
         on: Target,
         /// What they are to be.
         faults: FaultSpec,
     },
     /// Ends the faults of links or trunks.
     ClearFaults {
-        /// Of which.
         on: Target,
     },
     /// Takes links or trunks down, or lets them up.
     Link {
-        /// Which.
         on: Target,
         /// Whether they may be up.
         up: bool,
@@ -65,26 +62,22 @@ pub enum Request {
     Heal {},
     /// Makes a node slow to take what is sent to it.
     Slow {
-        /// The node.
         node: NodeId,
         /// Bytes per second; none: as fast as ever.
         bytes_per_second: Option<u64>,
     },
     /// Cuts a node off and keeps it out, as if it had crashed.
     Crash {
-        /// The node.
         node: NodeId,
     },
     /// Lets a crashed node in again.
     Restore {
-        /// The node.
         node: NodeId,
     },
     /// Begins to write packets to a file; ends an earlier capture.
     CaptureStart {
         /// A new file, as the fabric process sees it.
         file: String,
-        /// Which links and trunks.
         on: Target,
     },
     /// Ends the capture.
@@ -151,7 +144,6 @@ pub enum ErrorKind {
 #[serde(deny_unknown_fields)]
 #[error("{text}")]
 pub struct ErrorAnswer {
-    /// Its kind.
     pub kind: ErrorKind,
     /// What is wrong, with the value and what was expected.
     pub text: String,
@@ -163,7 +155,6 @@ impl ErrorAnswer {
         ErrorAnswer { kind, text: text.into() }
     }
 
-    /// The request is refused.
     pub fn refused(text: impl Into<String>) -> ErrorAnswer {
         ErrorAnswer::new(ErrorKind::Refused, text)
     }

@@ -129,7 +129,6 @@ impl ControlServer {
         self.epoll.as_fd()
     }
 
-    /// Where it listens.
     pub fn path(&self) -> Option<&Path> {
         self.listener.as_ref().map(Listener::path)
     }

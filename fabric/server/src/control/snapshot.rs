@@ -62,7 +62,6 @@ macro_rules! counters {
     bound(serialize = "T: Serialize + Default + PartialEq", deserialize = "T: Deserialize<'de> + Default")
 )]
 pub struct PerClass<T> {
-    /// Remote enqueues.
     #[serde(skip_serializing_if = "none")]
     pub enqueue: T,
     /// Loads, stores, atomics.
@@ -116,7 +115,6 @@ pub fn class_name(class: Class) -> &'static str {
 counters! {
     /// Packets that go one way through a port or trunk.
     Flow {
-        /// Packets.
         packets,
         /// Their bytes on the link.
         bytes,
@@ -139,7 +137,6 @@ report! {
     Flows {
         /// From the node or the other switch.
         received?: Flow,
-        /// To it.
         sent?: Flow,
     }
 }
@@ -170,21 +167,17 @@ pub enum PortState {
 report! {
     /// A node's port. Nodes that never joined have none in a snapshot.
     Port {
-        /// The node.
         node: NodeId,
         /// The switch it is attached to.
         switch?: u16,
-        /// Whether it is there.
         state: PortState,
         /// Its incarnation, or the last it had.
         incarnation?: u64,
         /// When it came or went: microseconds since the start of the process.
         since_us?: u64,
-        /// How often it joined.
         joins?: u64,
         /// Faults of its link.
         faults?: FaultSpec,
-        /// By class.
         classes: PerClass<Flows>,
     }
 
@@ -198,7 +191,6 @@ report! {
         peer: u16,
         /// What carries it: `process`, `unix`, `ring`, `unix-datagram`, `udp`, `quic`.
         transport: String,
-        /// Whether packets can cross.
         up: bool,
         /// Its session: rises whenever it comes up again.
         session?: u64,
@@ -221,11 +213,8 @@ report! {
     /// Packets from one node to another, since they were first kept.
     #[derive(Copy)]
     Pair {
-        /// The sender.
         source: NodeId,
-        /// The receiver.
         destination: NodeId,
-        /// By class.
         classes: PerClass<Traffic>,
     }
 }
@@ -233,7 +222,6 @@ report! {
 counters! {
     /// Packets and bytes.
     Traffic {
-        /// Packets.
         packets,
         /// Their bytes on the link.
         bytes,
@@ -256,11 +244,8 @@ impl PerClass<Traffic> {
 }
 
 report! {
-    /// The process itself.
     Process {
-        /// Its id.
         pid: u32,
-        /// Its version.
         version: String,
         /// Where its HIBs come to.
         listen: String,
@@ -306,7 +291,6 @@ report! {
     Totals {
         /// Nodes that joined.
         joined?: u64,
-        /// Joiners refused.
         refused?: u64,
         /// Nodes and trunks disconnected for breaking the protocol.
         violations?: u64,
@@ -346,7 +330,6 @@ counters! {
 report! {
     /// Everything that is counted, at one moment.
     Snapshot {
-        /// The process.
         process: Process,
         /// Nodes of the cluster, present or not.
         nodes: u32,
@@ -364,9 +347,7 @@ report! {
 
     /// The state of the process in short.
     Status {
-        /// The protocol's version.
         protocol: u32,
-        /// The process.
         process: Process,
         /// Nodes of the cluster, present or not.
         nodes: u32,
@@ -378,7 +359,6 @@ report! {
         trunks: u32,
         /// Those that are up.
         trunks_up: u32,
-        /// What is being captured.
         capture?: Option<Capture>,
         /// The filter of the log.
         log: String,
@@ -386,7 +366,6 @@ report! {
 
     /// A capture that is being written.
     Capture {
-        /// The file.
         file: String,
         /// What is captured, such as `node 3`; none means everything.
         links?: Vec<String>,
@@ -400,31 +379,25 @@ report! {
     TopologyView {
         /// The same in all processes of the fabric, as 16 hexadecimal digits.
         digest: String,
-        /// Its switches, by number.
         switches: Vec<SwitchView>,
-        /// Its trunks, by number.
         trunks: Vec<TrunkView>,
     }
 
     /// A switch of the topology.
     SwitchView {
-        /// Its number.
         switch: u16,
         /// Its name, if the topology's file gives one.
         name?: String,
         /// Whether this process hosts it.
         here: bool,
-        /// Its nodes.
         nodes: Vec<NodeId>,
     }
 
     /// A trunk of the topology.
     TrunkView {
-        /// Its name.
         name: String,
         /// The lower of its switches.
         a: u16,
-        /// The higher.
         b: u16,
     }
 
@@ -434,7 +407,6 @@ report! {
         faults: Vec<FaultView>,
         /// Groups of switches that are cut off from each other; empty when there is no partition.
         partition?: Vec<Vec<u16>>,
-        /// Crashed nodes.
         crashed?: Vec<NodeId>,
     }
 }
@@ -443,9 +415,7 @@ report! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultView {
-    /// Which.
     pub on: Target,
-    /// Its faults.
     pub faults: FaultSpec,
     /// Down by command.
     pub down: bool,

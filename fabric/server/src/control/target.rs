@@ -19,7 +19,6 @@ pub enum Target {
     All,
     /// Every link between a node and its switch.
     Links,
-    /// Every trunk.
     Trunks,
     /// The link of one node.
     Node(NodeId),
@@ -103,7 +102,6 @@ impl FromStr for Target {
 pub struct FaultSpec(pub FaultPlan);
 
 impl FaultSpec {
-    /// Whether nothing is wrong.
     pub fn is_none(&self) -> bool {
         *self == FaultSpec::default()
     }

@@ -8,7 +8,6 @@ const MAX_HEADERS: usize = 64;
 /// The result of parsing the bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
-    /// The request is incomplete.
     Incomplete,
     /// The metrics; only their head if `head`.
     Metrics { head: bool },

@@ -60,7 +60,6 @@ impl MetricsServer {
         Ok(MetricsServer { address: local, fabric, thread: Some(thread) })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -64,7 +64,6 @@ pub struct Config {
     pub transport: transports::Options,
     /// What is wrong from the start, by names such as `node:3`, `trunk:a-b` or `*`.
     pub faults: Vec<(String, FaultPlan)>,
-    /// What goes wrong later.
     pub schedule: Schedule,
     /// Seed of all faults.
     pub seed: u64,
@@ -122,7 +121,6 @@ impl Config {
 /// Why a fabric does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
-    /// The configuration is impossible.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// There is no socket for HIBs.
@@ -131,15 +129,12 @@ pub enum FabricError {
     /// A trunk cannot be listened for, or its address cannot be.
     #[error("trunk {name}: {why}")]
     Trunk {
-        /// Its name.
         name: String,
-        /// Why.
         why: String,
     },
     /// Faults of what is not there.
     #[error("--fault: {0}")]
     Fault(#[from] UnknownLink),
-    /// The capture cannot begin.
     #[error(transparent)]
     Capture(#[from] Box<CaptureError>),
     /// The configuration names no process of the plan.
@@ -149,9 +144,7 @@ pub enum FabricError {
         known.join(", ")
     )]
     Process {
-        /// The configured process.
         process: Option<String>,
-        /// What there is.
         known: Vec<String>,
     },
     /// The system refuses something the fabric cannot do without.
@@ -159,13 +152,11 @@ pub enum FabricError {
     System {
         /// What was to be done.
         what: &'static str,
-        /// The reason.
         errno: Errno,
     },
     /// There is no endpoint for Prometheus.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
-    /// Signals cannot be caught.
     #[error("cannot catch SIGINT and SIGTERM: {0}")]
     Signals(String),
 }

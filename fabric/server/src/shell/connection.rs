@@ -27,7 +27,6 @@ pub(super) enum Role {
     Unidentified,
     /// Of a HIB that its switch has not welcomed yet.
     Joining,
-    /// Of a HIB.
     Link,
     /// Of another process that has called at an acceptor, by its index, and not said for which trunk.
     Caller(usize),
@@ -192,7 +191,6 @@ impl Connection {
         Ok(received)
     }
 
-    /// The next whole frame.
     pub(super) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         match self.arrived.pop_front() {
             Some(frame) => Ok(Some(frame)),
@@ -251,7 +249,6 @@ impl Connection {
         frame.encode(&mut self.output);
     }
 
-    /// A probe was queued.
     pub(super) fn probed(&mut self, now: u64) {
         self.probed.get_or_insert(now);
     }

@@ -90,7 +90,6 @@ pub struct Fabric {
     listener: Listener,
     /// Admission of its connections.
     doorway: Doorway,
-    /// By port.
     connections: Vec<Option<Connection>>,
     turns: Turns,
     /// By port: when its transport has something to do without any event.

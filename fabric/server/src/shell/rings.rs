@@ -52,7 +52,6 @@ impl Fabric {
         }
     }
 
-    /// A node has left.
     pub(super) fn ring_node_left(&mut self, node: NodeId) {
         self.rings.ports.remove(&node);
         self.rings.pairs.left(node);

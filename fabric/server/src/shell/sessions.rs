@@ -9,7 +9,6 @@ use telegraphos_topology::TrunkId;
 use telegraphos_transport::TransportStatistics;
 use telegraphos_wire::NodeId;
 
-/// One node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeSession {
     pub(super) up: bool,

@@ -39,7 +39,6 @@ enum Way {
     Inside(usize),
     /// The other process connects to this acceptor.
     Listen(usize),
-    /// The other process listens.
     Connect(Address),
 }
 
@@ -54,7 +53,6 @@ pub(super) struct TrunkEnd {
     /// The ids of this switch and of the other end's.
     pub(super) ids: (SwitchId, SwitchId),
     way: Way,
-    /// What carries it.
     pub(super) via: String,
     /// A command keeps it down.
     pub(super) down: bool,
@@ -389,7 +387,6 @@ impl Fabric {
         }
     }
 
-    /// The same of one.
     pub(super) fn probe_trunk(&mut self, port: PortId) {
         let now = self.now;
         if let Some(connection) = self.connection(port).filter(|connection| connection.may_probe()) {

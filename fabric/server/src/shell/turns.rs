@@ -42,7 +42,6 @@ impl Flow {
         self.0 = (self.0 - units).max(-MOST_DEBT);
     }
 
-    /// Whether its turn continues.
     pub(super) fn may_continue(&self) -> bool {
         self.0 > 0
     }
@@ -62,7 +61,6 @@ impl Flow {
 pub(super) struct Turns {
     /// Those of nodes and trunks.
     pub(super) identified: VecDeque<PortId>,
-    /// All others.
     pub(super) unidentified: VecDeque<PortId>,
     /// The flow of the latter.
     pub(super) common: Flow,

@@ -24,7 +24,6 @@ use crate::control::{FaultSpec, Target};
 /// Pairs in an answer.
 const HOTTEST: usize = 64;
 
-/// From the switch's counters.
 fn classes(counted: &[ClassStatistics; 4]) -> PerClass<Flows> {
     PerClass::from_fn(|class| {
         let c = &counted[class as usize];
@@ -70,7 +69,6 @@ fn pairs(switches: &[Hosted]) -> (Vec<Pair>, PerClass<Traffic>) {
 }
 
 impl Fabric {
-    /// The state in short.
     pub(super) fn status_now(&self) -> Status {
         let trunks_up = self.trunks.iter().filter(|end| self.sessions.trunk(end.switch, end.trunk).up).count();
         Status {

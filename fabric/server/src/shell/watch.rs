@@ -51,7 +51,6 @@ impl Source {
     }
 }
 
-/// An epoll set.
 #[derive(Debug)]
 pub(super) struct Watch {
     epoll: OwnedFd,

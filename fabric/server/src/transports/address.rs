@@ -11,7 +11,6 @@ use telegraphos_transport::{HostPort, scheme};
 /// that begins with `/` or `.` is the path of a Unix stream socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
-    /// A Unix stream socket.
     Unix(PathBuf),
     /// Shared-memory rings, agreed upon over a Unix stream socket.
     Ring(PathBuf),
@@ -19,7 +18,6 @@ pub enum Address {
     UnixDatagram(PathBuf),
     /// RDP over UDP.
     Udp(HostPort),
-    /// QUIC.
     Quic(HostPort),
 }
 
@@ -29,7 +27,6 @@ pub enum Address {
     "address {text:?}: {why}; expected unix:PATH | ring:PATH | unix-datagram:PATH | udp:HOST:PORT | quic:HOST:PORT"
 )]
 pub struct AddressError {
-    /// The text.
     pub text: String,
     /// What is wrong with it.
     pub why: String,

@@ -9,9 +9,7 @@ use crate::{HostPort, scheme};
 /// Where an RDP connection's other end is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatagramAddress {
-    /// A Unix datagram socket.
     Unix(PathBuf),
-    /// UDP.
     Udp(HostPort),
 }
 

@@ -37,7 +37,6 @@ pub(super) struct Hub {
     peers: BTreeMap<SocketAddrAny, Peer>,
     /// Of connections that have a user.
     wakers: BTreeMap<Key, Arc<Waker>>,
-    /// The acceptor's.
     acceptor: Option<Arc<Waker>>,
     accepted: VecDeque<Key>,
     /// Connections that lost their users before everything was acknowledged, and until when (microseconds) delivery is
@@ -46,7 +45,6 @@ pub(super) struct Hub {
     fresh: Identity,
     longest: usize,
     silence: u64,
-    /// Of each new peer.
     faults: Option<LinkFaults>,
     buffer: Box<[u8]>,
     datagram: Vec<u8>,
@@ -230,7 +228,6 @@ impl Hub {
         self.wakers.remove(&key);
     }
 
-    /// The acceptor has gone.
     pub(super) fn stop(&mut self) {
         self.acceptor = None;
         self.core.stop();

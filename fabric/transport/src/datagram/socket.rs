@@ -22,7 +22,6 @@ const PENDING_ERRORS: usize = 64;
 /// The outcome of sending a datagram.
 enum Sent {
     Yes,
-    /// The socket is full.
     Later,
     /// The peer is unreachable: lost, as in any network.
     Lost,
@@ -87,7 +86,6 @@ pub(super) fn bind_udp(address: &DatagramAddress, at: &[SocketAddr]) -> Result<B
     })
 }
 
-/// A connected datagram socket.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,

@@ -71,7 +71,6 @@ struct World {
     options: Options,
     clients: Vec<End>,
     servers: Vec<End>,
-    /// What each server sends.
     say: Vec<u8>,
     _dir: tempfile::TempDir,
 }

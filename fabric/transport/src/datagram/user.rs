@@ -13,7 +13,6 @@ use crate::{Received, TransportStatistics, Waker};
 #[derive(Debug)]
 pub(super) struct User {
     pub(super) waker: Arc<Waker>,
-    /// For errors.
     address: DatagramAddress,
     /// The socket was found empty, and nothing else happened since.
     dry: bool,

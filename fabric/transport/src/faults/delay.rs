@@ -33,7 +33,6 @@ impl Transmitter {
 struct Chunk {
     due: u64,
     bytes: Vec<u8>,
-    /// Taken already.
     taken: usize,
 }
 

@@ -58,9 +58,7 @@ pub struct FaultEvent<'a> {
     pub link: &'a str,
     /// When, in the microseconds of the caller's clock.
     pub now: u64,
-    /// Which way.
     pub direction: Direction,
-    /// What.
     pub kind: FaultKind,
     /// The ordinal, from 0, of the datagram (of the 1024 bytes of a stream) in this direction.
     pub number: u64,
@@ -72,7 +70,6 @@ pub struct FaultEvent<'a> {
 
 /// Observes each fault as it happens, for instance for a capture. Called from within a transport: it must not block.
 pub trait FaultSink: Send + Sync {
-    /// A fault happened.
     fn fault(&self, event: &FaultEvent<'_>);
 }
 
@@ -87,12 +84,10 @@ impl<F: Fn(&FaultEvent<'_>) + Send + Sync> FaultSink for F {
 pub struct FaultCounts([u64; NAMES.len()]);
 
 impl FaultCounts {
-    /// Of one kind.
     pub fn of(&self, kind: FaultKind) -> u64 {
         self.0[kind as usize]
     }
 
-    /// Of all kinds.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
@@ -141,12 +136,10 @@ impl LinkFaults {
         self
     }
 
-    /// The link's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The present plan.
     pub fn plan(&self) -> FaultPlan {
         *lock(&self.0.plan)
     }
@@ -249,7 +242,6 @@ impl Seen {
         Seen { link, version: 0, plan: FaultPlan::default() }
     }
 
-    /// The link.
     pub(super) fn link(&self) -> &LinkFaults {
         &self.link
     }

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A probability, in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Chance(u32);
 
@@ -27,9 +26,7 @@ impl Chance {
 /// Which way, seen from the end that has the faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// What it sends.
     Send,
-    /// What it receives.
     Receive,
 }
 
@@ -38,11 +35,9 @@ pub enum Direction {
 /// `loss=5% corrupt=1% duplicate=0.5% reorder=2% latency=2ms jitter=500us rate=10MB/s down only=send`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FaultPlan {
-    /// A datagram vanishes.
     pub loss: Chance,
     /// One bit of a datagram is flipped.
     pub corrupt: Chance,
-    /// A datagram arrives twice.
     pub duplicate: Chance,
     /// A datagram is held back until one to four later ones have passed it, or for 10 ms.
     pub reorder: Chance,
@@ -52,7 +47,6 @@ pub struct FaultPlan {
     pub jitter: u64,
     /// Bytes per second, if limited; not 0.
     pub rate: Option<u64>,
-    /// Nothing passes.
     pub down: bool,
     /// The direction that suffers, seen from the end that has the faults; `None`: both.
     pub only: Option<Direction>,

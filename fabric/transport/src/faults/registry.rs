@@ -18,9 +18,7 @@ pub struct Faults {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no link {name:?}: expected * for all, or one of {known}")]
 pub struct UnknownLink {
-    /// The name.
     pub name: String,
-    /// The names there are.
     pub known: String,
 }
 

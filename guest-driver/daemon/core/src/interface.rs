@@ -10,7 +10,6 @@ use telegraphos_accounts::Exhausted;
 /// What an engine is made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// This node.
     pub node: u16,
     /// This start of the daemon: any number but one that an earlier start of it had.
     pub incarnation: Incarnation,
@@ -55,78 +54,60 @@ impl Config {
     }
 }
 
-/// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A period has passed.
     Tick {
         /// The run queue of this node, in units of 1/[`LOAD_ONE`](crate::LOAD_ONE).
         running: u32,
     },
     /// An alive message of another node.
     Heard {
-        /// The node.
         node: u16,
-        /// Its incarnation.
         incarnation: Incarnation,
-        /// Its load.
         load: u32,
     },
     /// A letter of another daemon.
     Letter {
-        /// Its node.
         from: u16,
-        /// The letter.
         envelope: Envelope,
     },
     /// The first of the letters that are on their way to a node has arrived, or is for an incarnation that is dead
     /// here. One for an incarnation that is alive is sent again until it arrives.
     Sent {
-        /// The node.
         node: u16,
     },
-    /// A local client.
     Connected {
         /// Its number. A client before it with the same one is gone.
         client: u64,
-        /// Its process id.
         pid: u32,
         /// Its user and primary group.
         user: User,
     },
     /// A request of a client.
     Request {
-        /// The client.
         client: u64,
         /// Chosen by the client; comes back with each answer.
         id: u32,
-        /// What it asks for.
         request: Request,
     },
-    /// A client is gone.
     Gone {
-        /// The client.
         client: u64,
     },
     /// How [`Action::Start`] ended: the process id.
     Started {
         /// That of the action.
         token: u64,
-        /// The process id.
         outcome: Result<u32, Refusal>,
     },
     /// A process that was started has ended.
     Exited {
-        /// Its process id.
         pid: u32,
-        /// How.
         exit: Exit,
     },
     /// How [`Action::Signal`] ended.
     Signalled {
         /// That of the action.
         token: u64,
-        /// Whether it was delivered.
         outcome: Result<(), Refusal>,
     },
     /// The daemon is to end: its tasks end, and no more are started.
@@ -136,9 +117,7 @@ pub enum Event {
 /// The party that meets a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Party {
-    /// A user id.
     User(u32),
-    /// A node.
     Node(u16),
 }
 
@@ -156,75 +135,58 @@ impl fmt::Display for Party {
 pub enum Action {
     /// Say to all nodes at once that this one is alive.
     Beat {
-        /// The incarnation.
         incarnation: Incarnation,
-        /// Its load.
         load: u32,
     },
     /// Send a letter to the daemon of another node.
     Send {
-        /// The node.
         node: u16,
         /// The letter, with the incarnation that it is for.
         envelope: Envelope,
     },
     /// Start a process in its own group; [`Event::Started`] answers.
     Start {
-        /// Comes back.
         token: u64,
         /// Whom it runs as.
         user: User,
         /// The node of its logger.
         master: u16,
-        /// What it executes.
         job: Job,
     },
     /// Send a process a signal as this user would; [`Event::Signalled`] answers.
     Signal {
-        /// Comes back.
         token: u64,
-        /// The process.
         pid: u32,
         /// The signal, 0 to 64.
         signal: i32,
-        /// The user.
         user: User,
     },
     /// Ends the process group of a task: by SIGKILL, or else by SIGTERM.
     End {
         /// The process id of the task.
         pid: u32,
-        /// SIGKILL.
         kill: bool,
     },
     /// Answer a client.
     Answer {
-        /// The client.
         client: u64,
         /// The id of its request.
         id: u32,
-        /// The answer.
         answer: Answer,
     },
     /// A node is alive from now on; to be reported.
     Joined {
-        /// The node.
         node: u16,
-        /// Its incarnation.
         incarnation: Incarnation,
     },
     /// That incarnation of a node is dead; to be reported.
     Lost {
-        /// The node.
         node: u16,
-        /// Its incarnation.
         incarnation: Incarnation,
     },
     /// A party has used up what it may have of something, and was refused more; for the log.
     Refused {
-        /// The party.
         party: Party,
-        /// Of what.
         what: &'static str,
         /// How much it has, and may have.
         exhausted: Exhausted,
@@ -233,7 +195,6 @@ pub enum Action {
     },
     /// This node was declared dead by mistake, and continues as another incarnation; to be reported.
     Renewed {
-        /// The new one.
         incarnation: Incarnation,
     },
 }

@@ -25,48 +25,39 @@ pub enum Request {
     /// Spawn tasks, whose master the client is from now on: when it goes, they are ended. Answered by a
     /// [`Answer::Spawned`] for each, and [`Answer::Died`] for each that was spawned.
     Spawn {
-        /// Where.
         place: Place,
         /// How many, 1 to [`MAX_COUNT`].
         count: u16,
         /// Only inside this partition.
         partition: Option<String>,
-        /// What.
         job: Job,
     },
     /// Send a signal: answered by `Done` or `Refused` with the errno of kill(2).
     Signal {
-        /// To this process.
         task: TaskId,
         /// Its number; 0 only asks whether it could be sent.
         signal: i32,
     },
     /// Tell this client once when something dies, at once if it is dead.
     Watch {
-        /// What.
         what: Watched,
     },
-    /// All tasks.
     Tasks,
     /// All nodes that have been heard of.
     Nodes,
-    /// All partitions.
     Partitions,
     /// Make or change a partition (root).
     SetPartition {
-        /// Its name.
         name: String,
         /// Its nodes, of which there is one at least.
         nodes: Vec<u16>,
     },
     /// Delete a partition (root).
     DeletePartition {
-        /// Its name.
         name: String,
     },
 }
 
-/// What a daemon answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// One task of a request has been spawned, or not.
@@ -75,14 +66,11 @@ pub enum Answer {
         index: u16,
         /// Which node was to have it.
         node: u16,
-        /// The task.
         outcome: Result<TaskId, Refusal>,
     },
     /// Something has died for whose death the client is registered.
     Died {
-        /// What.
         what: Watched,
-        /// How.
         exit: Exit,
     },
     /// It is done.
@@ -91,22 +79,18 @@ pub enum Answer {
     Refused(Refusal),
     /// Tasks, as many as fit a message.
     Tasks(Vec<TaskInfo>),
-    /// Nodes.
     Nodes(Vec<NodeInfo>),
-    /// Partitions.
     Partitions(Vec<Partition>),
 }
 
 /// A letter and the incarnations that it is between.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
-    /// The sender's.
     pub from: Incarnation,
     /// The receiver's; a letter for another one is dropped.
     pub to: Incarnation,
     /// Greater than that of each letter before; one that has come already is dropped.
     pub number: u64,
-    /// The letter.
     pub letter: Letter,
 }
 
@@ -115,31 +99,24 @@ pub struct Envelope {
 pub enum Letter {
     /// Spawn a task. Answered by `Spawned`; when the task has ended, by `Died`.
     Spawn {
-        /// For the answers.
         ticket: u64,
         /// The number of the client that is the master.
         client: u64,
-        /// Its process.
         master: TaskId,
         /// Whom it runs as.
         user: User,
-        /// What it executes.
         job: Job,
     },
     /// The process id of a task that was to be spawned.
     Spawned {
         /// That of the request.
         ticket: u64,
-        /// The process id.
         outcome: Result<u32, Refusal>,
     },
     /// Send a signal. Answered by `Outcome`.
     Signal {
-        /// For the answer.
         ticket: u64,
-        /// The process.
         pid: u32,
-        /// The signal.
         signal: i32,
         /// Whose request it is.
         user: User,
@@ -148,42 +125,34 @@ pub enum Letter {
     Outcome {
         /// That of the request.
         ticket: u64,
-        /// How.
         outcome: Result<(), Refusal>,
     },
     /// Say when that process has died. Answered by `Died`, or `Outcome` if it is refused.
     Watch {
-        /// For the answer.
         ticket: u64,
         /// The number of the client.
         client: u64,
-        /// The process.
         pid: u32,
         /// Whose request it is.
         user: User,
     },
-    /// A task has died.
     Died {
         /// That of the request.
         ticket: u64,
-        /// How.
         exit: Exit,
     },
     /// A client of the sender's is gone: its tasks are to end, and its registrations are forgotten.
     ClientGone {
-        /// Its number.
         client: u64,
     },
     /// List the tasks.
     Tasks {
-        /// For the answer.
         ticket: u64,
     },
     /// The list, as much of it as fits.
     TaskList {
         /// That of the request.
         ticket: u64,
-        /// The tasks.
         tasks: Vec<TaskInfo>,
     },
     /// A partition as the sender has it.

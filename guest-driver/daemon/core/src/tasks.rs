@@ -36,7 +36,6 @@ pub(crate) struct Master {
 #[derive(Debug)]
 pub(crate) struct Starting {
     pub(crate) master: Master,
-    /// Its master has gone.
     pub(crate) doomed: bool,
 }
 

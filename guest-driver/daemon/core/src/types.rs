@@ -19,9 +19,7 @@ pub const LOAD_ONE: u32 = 256;
 /// A process of the cluster: the logical number of its node, and its process id there (s3 §6.2). Written `NODE.PID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
-    /// Its node.
     pub node: u16,
-    /// Its process id there.
     pub pid: u32,
 }
 
@@ -46,25 +44,20 @@ impl FromStr for TaskId {
 /// The user that a process belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// User id.
     pub uid: u32,
-    /// Primary group.
     pub gid: u32,
 }
 
 impl User {
-    /// Whether it is root.
     pub fn is_root(self) -> bool {
         self.uid == 0
     }
 }
 
-/// How a task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
     /// It returned this code.
     Code(u8),
-    /// This signal ended it.
     Signal(u8),
     /// Its node has died, or no other node can reach it.
     NodeLost,
@@ -130,23 +123,19 @@ impl Logger {
     }
 }
 
-/// What a task executes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Program and arguments; the program is looked up in the `PATH` of `env`.
     pub argv: Vec<String>,
     /// Its whole environment, to which the daemon adds nothing.
     pub env: Vec<(String, String)>,
-    /// Its working directory.
     pub dir: String,
     /// Where its output goes; to `/dev/null` without.
     pub logger: Option<Logger>,
 }
 
-/// Where tasks are spawned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
-    /// On this node.
     Node(u16),
     /// On the least loaded nodes, one after the other.
     LeastLoaded,
@@ -157,7 +146,6 @@ pub enum Place {
 pub enum Watched {
     /// A task, or a client of a daemon.
     Task(TaskId),
-    /// A node.
     Node(u16),
 }
 
@@ -189,7 +177,6 @@ impl Refusal {
     pub const ENOENT: i32 = 2;
     /// A limit.
     pub const EAGAIN: i32 = 11;
-    /// Bad value.
     pub const EINVAL: i32 = 22;
     /// The node is not there.
     pub const EHOSTUNREACH: i32 = 113;
@@ -215,7 +202,6 @@ impl Refusal {
 /// A task in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskInfo {
-    /// The task.
     pub task: TaskId,
     /// The client that spawned it.
     pub master: TaskId,
@@ -228,9 +214,7 @@ pub struct TaskInfo {
 /// A node in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
-    /// Its number.
     pub node: u16,
-    /// Whether it is alive.
     pub alive: bool,
     /// Its load, in units of 1/[`LOAD_ONE`].
     pub load: u32,
@@ -241,7 +225,6 @@ pub struct NodeInfo {
 /// A subset of the nodes. Of two of one name the one with the greater version and writer counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
-    /// Its name.
     pub name: String,
     /// How often it has been changed.
     pub version: u64,

@@ -37,18 +37,15 @@ pub struct TransferId(pub(crate) Direction);
 pub(crate) enum Direction {
     /// Of a message that is received.
     Fetch(Id),
-    /// Of a send.
     Store(Id),
 }
 
 /// Bytes of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// The send.
     pub send: SendId,
     /// Where they begin in it.
     pub offset: u64,
-    /// How many.
     pub length: u32,
 }
 
@@ -57,7 +54,6 @@ pub struct Piece {
 pub struct Received {
     /// The thread that sent it.
     pub from: Endpoint,
-    /// Its tag.
     pub tag: u32,
     /// Its bytes. Only as many as the receive has room for are in its buffer.
     pub length: u64,
@@ -68,65 +64,49 @@ pub struct Received {
 pub enum Action {
     /// Puts the bytes of a [`Packet::Eager`] into its slot at another process, and then sends it the packet.
     Post {
-        /// The other process.
         to: Process,
-        /// The packet.
         packet: Packet,
         /// What is to be in the slot; perhaps no byte. None with every other packet.
         bytes: Option<Piece>,
     },
     /// Copies bytes from another's slot into a receive's buffer. They are there until the next action.
     Take {
-        /// The receive.
         receive: ReceiveId,
-        /// Whose slot.
         from: Process,
-        /// The slot.
         slot: u16,
         /// Where they go in the buffer.
         offset: u64,
-        /// How many.
         length: u32,
     },
     /// The board fetches the bytes of a message into a receive's buffer.
     Fetch {
         /// To be said at its end.
         transfer: TransferId,
-        /// The receive.
         receive: ReceiveId,
         /// The process that has them.
         from: Process,
-        /// Where.
         at: Place,
-        /// How many.
         length: u64,
     },
     /// The board stores the bytes of a send into another's buffer.
     Store {
         /// To be said at its end.
         transfer: TransferId,
-        /// The send.
         send: SendId,
-        /// Whose buffer.
         to: Process,
-        /// Where it is.
         at: Place,
-        /// How many.
         length: u64,
     },
     /// A receive has ended. After [`Failure::Gone`] the other's board may still store to its place, if it had a
     /// request to do so: the place is to be withdrawn before the buffer is used.
     Received {
-        /// The receive.
         receive: ReceiveId,
-        /// The message.
         outcome: Result<Received, Failure>,
     },
     /// A send has ended: without a failure, the receiving thread has the message (s2's end-to-end significance). After
     /// [`Action::Store`] the bytes are in the receive's buffer, and [`Packet::Stored`] is on its way: if the connection
     /// ends before it has arrived, the receive ends with [`Failure::Gone`] regardless.
     Sent {
-        /// The send.
         send: SendId,
         /// Why not.
         outcome: Result<(), Failure>,

@@ -10,16 +10,13 @@ use std::fmt;
 pub struct Process {
     /// Node that it runs on.
     pub node: u16,
-    /// Its number there.
     pub number: u32,
 }
 
 /// A thread of a process: what messages are from and for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint {
-    /// Its process.
     pub process: Process,
-    /// Its number there.
     pub thread: u32,
 }
 
@@ -30,7 +27,6 @@ pub struct Pattern {
     pub process: Option<Process>,
     /// Number of the thread that it is from.
     pub thread: Option<u32>,
-    /// Its tag.
     pub tag: Option<u32>,
 }
 

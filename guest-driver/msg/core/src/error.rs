@@ -9,7 +9,6 @@ pub enum Error {
     /// No such process is connected.
     #[error("{0} is not connected, or has gone")]
     NoProcess(Process),
-    /// It is connected already.
     #[error("{0} is connected already")]
     Connected(Process),
     /// No such thread of this process.
@@ -57,7 +56,6 @@ pub enum Failure {
     /// There is no such thread, or it ended before it received the message.
     #[error("the thread that it is for is not there")]
     NoThread,
-    /// It was withdrawn.
     #[error("it was withdrawn")]
     Withdrawn,
     /// The receiving thread was closed.

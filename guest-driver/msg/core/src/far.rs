@@ -45,7 +45,6 @@ pub struct Passage {
     /// The session: its number at the end that gets this, or for [`Word::Open`], [`Word::Close`] and [`Word::Broken`]
     /// at the other end.
     pub session: u64,
-    /// What it says.
     pub word: Word,
 }
 
@@ -64,7 +63,6 @@ pub enum Word {
     Close(Why),
     /// A gateway could not pass something on.
     Broken {
-        /// To whom.
         to: Process,
     },
 }
@@ -78,18 +76,13 @@ pub enum Body {
     Read {
         /// To be named in the answer.
         number: u64,
-        /// Where they are.
         at: Place,
-        /// From which one on.
         offset: u64,
-        /// How many.
         length: u32,
     },
     /// The answer. `None` if there is no such request.
     Bytes {
-        /// Of the question.
         number: u64,
-        /// They.
         bytes: Option<Vec<u8>>,
     },
     /// Nothing else has been said since the last tick.
@@ -132,7 +125,6 @@ pub enum Why {
     /// The other has ended it, or begun anew.
     #[error("it has ended the connection")]
     Ended,
-    /// Its sizes are others.
     #[error("it has another configuration: slots, block, fragments, eager and longest must be the same")]
     Unlike,
     /// It has as many sessions as it may.
@@ -143,7 +135,6 @@ pub enum Why {
 /// What a neighbour says against the rules. Its stream is to be ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
-    /// Of routes.
     #[error(transparent)]
     Routes(#[from] routes::Wrong),
     /// A path that does not lead by both ends of the stream, or in a circle, or that is too long.
@@ -156,16 +147,12 @@ pub enum Wrong {
 pub enum Step {
     /// A frame is to be sent over a stream, behind those before.
     Say {
-        /// The stream.
         over: StreamId,
-        /// The frame.
         frame: Frame,
         /// The stream whose frame this comes of, and whose account it is on.
         of: Option<StreamId>,
     },
-    /// A session has begun.
     Up(Process),
-    /// A process says something.
     Body(Process, Body),
     /// A session has ended, or not begun.
     Gone(Process, Why),
@@ -230,7 +217,6 @@ impl Far {
         }
     }
 
-    /// The routing table.
     pub fn routes(&self) -> &Routes {
         &self.routes
     }
@@ -248,7 +234,6 @@ impl Far {
         self.tell();
     }
 
-    /// A stream has ended.
     pub fn leave(&mut self, stream: StreamId) {
         let neighbour = self.routes.neighbour(stream);
         let lost = self.routes.leave(stream);

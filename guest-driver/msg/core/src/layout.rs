@@ -140,7 +140,6 @@ pub fn port_of(word: u64) -> u16 {
     u16::try_from(word).unwrap_or(0)
 }
 
-/// A slot's head.
 fn head(header: Header, fragment: u16, at: Place) -> [u64; 4] {
     let Header { from, to, tag, length } = header;
     [u64::from(from) | u64::from(to) << 32, u64::from(tag) | u64::from(fragment) << 32, length, at.0]
@@ -153,7 +152,6 @@ fn of_head(words: [u64; 4]) -> (Header, u16, Place) {
     (header, (tag >> 32) as u16, Place(at))
 }
 
-/// What an element says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
     /// A process has made an inbox for this one.
@@ -161,23 +159,17 @@ pub enum Element {
     /// Of the process with that key: it has what it needs to exchange packets, with the inbox of its own whose key ends
     /// so.
     Ready {
-        /// The receiver's.
         key: u32,
         /// The end of the sender's.
         of: u16,
     },
-    /// It ends.
     Goodbye {
-        /// The receiver's.
         key: u32,
     },
     /// A packet; its head or reply is in the inbox.
     Packet {
-        /// The receiver's.
         key: u32,
-        /// What it is.
         kind: Kind,
-        /// Its slot.
         slot: u16,
     },
 }

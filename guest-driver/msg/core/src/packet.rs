@@ -8,14 +8,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place(pub u64);
 
-/// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Header {
     /// Number of the thread that it is from.
     pub from: u32,
     /// Number of the thread that it is for.
     pub to: u32,
-    /// Its tag.
     pub tag: u32,
     /// Its bytes.
     pub length: u64,
@@ -61,48 +59,37 @@ impl Answer {
 pub enum Packet {
     /// A message, or fragment of one, whose bytes are in the slot already.
     Eager {
-        /// The slot.
         slot: u16,
-        /// Of the whole message.
         header: Header,
         /// Which of its fragments, from 0. Fragments of a message follow each other.
         fragment: u16,
     },
     /// A message whose bytes are still at the sender.
     Request {
-        /// The slot.
         slot: u16,
-        /// Of the message.
         header: Header,
         /// Where its bytes are.
         at: Place,
     },
     /// The receiver has a place for the bytes of the request in a slot of the sender's.
     Clear {
-        /// The slot.
         slot: u16,
         /// Where they are stored to.
         at: Place,
-        /// How many of them.
         length: u64,
     },
     /// They are there, or could not be stored. The slot is the sender's again.
     Stored {
-        /// The slot.
         slot: u16,
-        /// Whether they are there.
         whole: bool,
     },
     /// The sender withdraws the request in a slot, unless it is matched already.
     Withdraw {
-        /// The slot.
         slot: u16,
     },
     /// The message in a slot of the sender's has ended.
     Done {
-        /// The slot.
         slot: u16,
-        /// How.
         answer: Answer,
     },
 }
@@ -113,7 +100,6 @@ pub enum Violation {
     /// A slot that there is not.
     #[error("slot {slot}: expected less than {slots}")]
     NoSlot {
-        /// The slot.
         slot: u16,
         /// Slots that there are.
         slots: u16,
@@ -135,9 +121,7 @@ pub enum Violation {
     /// A fragment that does not follow the one before.
     #[error("fragment {fragment}: expected {expected} of the message before, or 0 of another")]
     Fragment {
-        /// Which.
         fragment: u16,
-        /// The one that follows.
         expected: u16,
     },
 }

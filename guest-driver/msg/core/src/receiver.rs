@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Move {
     NotYet,
-    /// This board fetches them.
     Fetching,
     /// The sender has been sent the place to store them to.
     Cleared,

@@ -37,7 +37,6 @@ pub struct Route {
 }
 
 impl Route {
-    /// The process.
     pub fn process(&self) -> Option<Process> {
         self.path.last().copied()
     }
@@ -58,19 +57,15 @@ pub enum Wrong {
     /// A path that is none.
     #[error("a path of {hops} processes: expected 1 to {MOST_HOPS}")]
     Length {
-        /// Its processes.
         hops: usize,
     },
-    /// One that begins elsewhere.
     #[error("a path that does not begin at {0}, who tells of it")]
     Beginning(Process),
-    /// One with a circle.
     #[error("a path that is at {0} twice, or leads back to there")]
     Loop(Process),
     /// Names that are not.
     #[error("names of {0}: expected at most {MOST_NAMES}, of 1 to {LONGEST_NAME} bytes")]
     Names(Process),
-    /// Too many of them.
     #[error("routes to more than {MOST_ROUTES} processes")]
     Routes,
 }

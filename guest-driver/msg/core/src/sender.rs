@@ -34,7 +34,6 @@ struct Send {
     /// Fragments or requests that it has in slots, and that came back from there.
     posted: u16,
     returned: u16,
-    /// Of a request.
     slot: u16,
     withdrawn: bool,
     failure: Option<Failure>,

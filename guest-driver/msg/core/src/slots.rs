@@ -37,7 +37,6 @@ impl Slots {
         self.0.get_mut(usize::from(slot)).is_some_and(|place| place.take_if(|of| *of == id).is_some())
     }
 
-    /// What is in them.
     pub(crate) fn ids(&self) -> impl Iterator<Item = Id> {
         self.0.iter().flatten().copied()
     }

@@ -40,7 +40,6 @@ pub struct Eager {
     pub threshold: u64,
     /// Messages that have been measured, of those that went to slots.
     pub slots: u64,
-    /// The same of requests.
     pub requests: u64,
 }
 

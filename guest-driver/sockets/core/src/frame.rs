@@ -38,7 +38,6 @@ impl Frame {
         }
     }
 
-    /// Its code.
     pub fn code(self) -> u8 {
         match self {
             Frame::Raw => 0,

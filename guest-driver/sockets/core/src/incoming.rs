@@ -25,7 +25,6 @@ pub struct Unframed {
     pub data: usize,
     /// Bytes that are to be consumed, codes included.
     pub consumed: usize,
-    /// What follows.
     pub next: Next,
     /// Bytes of the last frame that are still to come.
     within: u64,

@@ -57,7 +57,6 @@ pub enum Violation {
     /// A record whose length is none.
     #[error("a record of {length} bytes: expected 1 to {most}")]
     Record {
-        /// Its length.
         length: u64,
         /// That of the longest that fits there.
         most: u64,
@@ -68,9 +67,7 @@ pub enum Violation {
     /// The receiver claims to have read what has not been written, or to have unread what it has read.
     #[error("read up to {head}, of what was written from {tail} less {size} to {tail}")]
     Head {
-        /// What it claims.
         head: u64,
-        /// What has been written.
         tail: u64,
         /// The size of the ring.
         size: u64,
@@ -80,7 +77,6 @@ pub enum Violation {
 /// Why a direction could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure<E> {
-    /// The connection says so.
     Connection(E),
     /// The other end has broken the rules.
     Violation(Violation),

@@ -30,7 +30,6 @@ pub struct Room {
     pub offset: u64,
     /// Most bytes of data.
     pub length: u64,
-    /// Its position.
     position: u64,
 }
 

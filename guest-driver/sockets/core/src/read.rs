@@ -25,7 +25,6 @@ pub trait Reading {
     fn returned(&mut self, head: u64);
 }
 
-/// What has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     /// Bytes.

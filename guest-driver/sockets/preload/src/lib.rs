@@ -42,7 +42,6 @@ fn returned(outcome: Outcome) -> ssize_t {
     }
 }
 
-/// Sets errno.
 fn fail(errno: c_int) {
     // SAFETY: this thread's errno.
     unsafe { *libc::__errno_location() = errno };

@@ -25,7 +25,6 @@ struct Stream {
     descriptor: c_int,
 }
 
-/// A variable of libc's.
 #[repr(transparent)]
 struct Variable(UnsafeCell<*mut FILE>);
 

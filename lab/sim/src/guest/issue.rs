@@ -12,7 +12,6 @@ use telegraphos_wire::context::{self, Argument, Launch};
 use telegraphos_wire::{Aperture, AtomicOp, UNIT};
 
 impl Node {
-    /// The processor's turn.
     pub(crate) fn issue(&mut self, world: &mut World<'_>) {
         if self.guest.called.is_none_or(|called| called > world.now) {
             return; // An earlier call has taken its place.

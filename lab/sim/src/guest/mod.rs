@@ -39,7 +39,6 @@ enum Retry {
     Never,
     /// The driver's next turn: its name may have been published.
     Later,
-    /// The node's return.
     WhenUp,
 }
 
@@ -68,7 +67,6 @@ pub(crate) struct Guest {
     own_data: bool,
     own_page: bool,
     has_copy: bool,
-    /// By token.
     loads: Vec<Option<Time>>,
     free_loads: Vec<u32>,
     /// By slot of the status page.
@@ -224,7 +222,6 @@ impl Guest {
 
     // ---- when ----
 
-    /// Operations begin.
     pub(crate) fn begin(&mut self, world: &mut World<'_>, id: NodeId) {
         let load = &world.plan.workload.load;
         let idle = self.paths.is_empty() && !world.plan.has(Operation::Multicast);
@@ -360,7 +357,6 @@ impl Guest {
         }
     }
 
-    /// The same for all.
     pub(crate) fn settle_all(&mut self, world: &mut World<'_>, id: NodeId, hib: &Hib) {
         for index in 0..self.paths.len() {
             self.settle_path(world, id, hib, index, false);

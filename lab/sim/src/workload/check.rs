@@ -14,11 +14,8 @@ pub enum WorkloadError {
     /// A value is out of its range, or does not fit the others.
     #[error("{key} is {value}: expected {expected}")]
     Value {
-        /// Where in the file.
         key: String,
-        /// What it says.
         value: String,
-        /// What it may say.
         expected: String,
     },
 }

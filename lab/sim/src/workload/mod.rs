@@ -62,21 +62,17 @@ pub struct Workload {
     pub pattern: Pattern,
     /// The operations, in parts of the whole.
     pub operations: Mix,
-    /// How much at once.
     pub sizes: Sizes,
     /// How fast, and how much in all.
     pub load: Load,
-    /// Notification queues.
     pub queue: Queue,
     /// Replicated pages.
     pub replicas: Replicas,
-    /// What hardware takes.
     pub costs: Costs,
     /// Sizes of the boards.
     pub board: Board,
     /// Sizes of the switches.
     pub switch: SwitchSizes,
-    /// What breaks, and when.
     #[serde(rename = "fault")]
     pub faults: Vec<Fault>,
 }
@@ -98,10 +94,8 @@ pub enum Pattern {
     },
     /// As `uniform`, but so many of a hundred operations go to one node.
     HotSpot {
-        /// That node.
         #[serde(default)]
         target: NodeId,
-        /// Of a hundred.
         #[serde(default = "twenty")]
         percent: u32,
         /// As for `uniform`.
@@ -140,11 +134,8 @@ impl Default for Pattern {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Mix {
-    /// Remote stores.
     pub store: u32,
-    /// Remote loads.
     pub load: u32,
-    /// Remote fetch-and-adds.
     pub atomic: u32,
     /// Elements for the partner's queue.
     pub enqueue: u32,
@@ -176,7 +167,6 @@ named! {
         Get = "get",
     }
 
-    /// What can break.
     pub enum FaultKind {
         /// The node's board and guest are gone; their link ends.
         Crash = "crash",
@@ -197,7 +187,6 @@ impl Mix {
         [self.store, self.load, self.atomic, self.enqueue, self.multicast, self.put, self.get]
     }
 
-    /// Their sum.
     pub fn sum(&self) -> u64 {
         self.parts().iter().map(|part| u64::from(*part)).sum()
     }
@@ -246,7 +235,6 @@ tables! {
         pub group: u32 = 4;
     }
 
-    /// What the hardware takes.
     pub struct Costs {
         /// Wire between board and switch.
         pub link_latency: Time = 500 * NANOSECOND, by "units::time";
@@ -299,13 +287,11 @@ pub struct Fault {
     /// When, counted from the start of the operations.
     #[serde(deserialize_with = "units::time")]
     pub at: Time,
-    /// What.
     pub kind: FaultKind,
     /// The node, for those that have one.
     pub node: Option<NodeId>,
     /// The two switches of a trunk.
     pub trunk: Option<[u16; 2]>,
-    /// How long it hangs.
     #[serde(default, deserialize_with = "units::some_time")]
     pub lasts: Option<Time>,
 }

@@ -28,7 +28,6 @@ struct Peer {
     waiting: Arc<Mutex<Receiver<Envelope>>>,
     /// The incarnation that is alive, or 0.
     alive: Arc<AtomicU32>,
-    /// Its thread runs.
     runs: bool,
 }
 

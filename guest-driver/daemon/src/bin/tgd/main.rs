@@ -60,9 +60,7 @@ Exit codes: 0 ended by a signal, 1 cannot start or continue, 2 wrong use.
 /// What the threads have to report, at most, before they wait.
 const INPUTS: usize = 256;
 
-/// What happens.
 pub(crate) enum Input {
-    /// To the engine alone.
     Event(Event),
     Connected {
         client: u64,

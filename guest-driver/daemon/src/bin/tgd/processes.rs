@@ -27,15 +27,12 @@ const SIGNAL: Duration = Duration::from_secs(10);
 
 /// What a task is started with.
 pub(crate) struct Start {
-    /// Comes back.
     pub(crate) token: u64,
-    /// This node.
     pub(crate) node: u16,
     /// Whom it runs as.
     pub(crate) user: User,
     /// The node of its logger.
     pub(crate) master: u16,
-    /// What it executes.
     pub(crate) job: Job,
     /// The limit of descriptors that it has.
     pub(crate) files: Rlimit,
